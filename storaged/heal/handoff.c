@@ -1,11 +1,12 @@
 /*
- * handoff.c - what we hold for other storages, since they were away when it was written.
+ * handoff.c - hints for writes that we hold for other storages, since those were down.
  *
  * In:     healer_handoff(), from our own storage; a timer. Thread: the healer's.
- * Out:    the ledger.
- * Keeps:  a client that dies before it has told who missed its writes leaves no hole that only a scrub would find. The
- *         client's own word is better (it knows the range exactly and comes soon), so it is waited for.
- *         Bounded: STOOD_IN_MAX ranges; then the oldest does not wait.
+ * Out:    the hint log.
+ * Keeps:  a client that dies before it reports which storages missed its writes leaves no
+ *         gap that only a scrub would find. The client's own report is better (it knows
+ *         the range exactly and comes soon), so it is waited for. Bounded: STOOD_IN_MAX
+ *         ranges; above that the oldest is logged at once.
  */
 #include <stdlib.h>
 
@@ -14,8 +15,8 @@
 enum {
     STOOD_IN_MAX = 4096,
     TICK_MS = 500,
-    WAIT_MS = 4000, /* clients tell within a second */
-    JOIN_LOOK = 8,  /* of the newest are looked at for one to join */
+    WAIT_MS = 4000, /* clients report within a second */
+    JOIN_LOOK = 8,  /* number of newest ranges searched for one to join */
 };
 
 struct handoff {
@@ -23,7 +24,7 @@ struct handoff {
     struct storcli_target target;
     uint32_t home;
     uint64_t first, end, version;
-    uint64_t at_ns; /* of the oldest part */
+    uint64_t at_ns; /* time of the oldest part */
 };
 
 static void handoff_end(struct healer *h, struct handoff *s)
@@ -83,7 +84,7 @@ void healer_handoff(struct healer *h, const struct storcli_target *target, uint3
         handoff_end(h, oldest(h));
     s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return; /* the client tells, or a scrub finds it */
+        return; /* the client reports it, or a scrub finds it */
     s->target = *target;
     s->home = home;
     s->first = first;
@@ -111,7 +112,7 @@ void handoff_start(struct healer *h)
     env_timer_start(h->env, &h->handoff_timer, TICK_MS);
 }
 
-/* What waits is noted now: nobody may come to say it any more. */
+/* Logs all waiting ranges now, since no report may come any more. */
 void handoff_stop(struct healer *h)
 {
     if (h->started)

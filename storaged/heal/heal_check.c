@@ -1,11 +1,11 @@
 /*
- * heal_check.c - ST_CHECK and settling: blocks that somebody found wrong, and what waits in the journal
- * without a commit because whoever wrote it is gone.
+ * heal_check.c - checks: blocks reported as wrong (ST_CHECK), and uncommitted content of
+ * the journal whose writer is gone.
  *
  * In:     ST_CHECK; a timer that asks our own storage. Thread: the healer's.
  * Out:    jobs of RANK_CHECK.
- * Keeps:  bounded: CHECKS_MAX files, merged; what could not be healed is tried again, ever less
- *         often, until it is.
+ * Keeps:  bounded: CHECKS_MAX files, merged; blocks that could not be healed are tried
+ *         again, ever less often, until they are.
  * Yours:  the times.
  */
 #include <errno.h>
@@ -19,13 +19,14 @@
 
 enum {
     TICK_MS = 500,
-    DAMAGED_TOLD_MAX = 64, /* looked up at a time */
-    RETRY_MIN_MS = 5000,   /* what failed for so long waits as long again */
+    DAMAGED_TOLD_MAX = 64, /* lookups of our own files at a time */
+    RETRY_MIN_MS = 5000,   /* a check that failed for some time waits as long again */
     RETRY_MAX_MS = 160 * 1000,
-    FENCE_AFTER_MS = 15 * 1000, /* what is undecided for so long is settled */
+    /* Age of undecided blocks that are recovered under a fence. */
+    FENCE_AFTER_MS = 15 * 1000,
     SETTLE_TICK_MS = 3000,
-    SETTLE_STEP_MS =
-        4000, /* the next candidate waits so much longer for the one before it */
+    /* Extra wait of each further candidate, so that the one before acts first. */
+    SETTLE_STEP_MS = 4000,
 };
 
 static void check_run(struct healer *h, struct heal_check *c);
@@ -51,7 +52,8 @@ static void check_free(struct healer *h, struct heal_check *c)
     free(c);
 }
 
-/* All homes were to have it: those that were away find it in our notes when they are back. */
+/* Logs hints for homes that did not answer a repair of all homes, so that they find them
+ * when they are back. */
 static void note_silent(struct healer *h, const struct heal_check *c, uint32_t silent)
 {
     const struct storcli_target *t = &c->job.request.target;
@@ -79,7 +81,8 @@ static void retry_later(struct healer *h, struct heal_check *c)
     c->ready_ns = env_now_ns(h->env) + wait_ms * 1000000;
 }
 
-/* Nobody completes it: a write of which a power cut left too little, say. However often it is asked for. */
+/* Returns whether undecided blocks will not be completed by a client any more, for
+ * example a write of which a power failure left too little. */
 static bool is_stuck(const struct healer *h, const struct heal_check *c)
 {
     return c->undecided_ns != 0 &&
@@ -97,7 +100,7 @@ static void note_undecided(struct healer *h, struct heal_check *c,
         c->flags |= REPAIR_FENCE | REPAIR_ALL_HOMES;
 }
 
-/* More came meanwhile. */
+/* Repeats a check that was extended meanwhile. */
 static void run_again(struct healer *h, struct heal_check *c)
 {
     c->again = false;
@@ -124,7 +127,8 @@ static void on_located(struct heal_locate *l)
         retry_later(h, c);
 }
 
-/* Only a fence can settle it, and nobody but a client said where the file lies. What another storage says counts. */
+/* Asks other storages for the file's distribution: its blocks need a fence, and only a
+ * client has described the file so far. */
 static void check_locate(struct healer *h, struct heal_check *c)
 {
     c->running = true;
@@ -151,7 +155,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     } else {
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
         h->checks_unhealed += c->unhealed;
-        if (good) { /* but for these */
+        if (good) { /* all but the torn blocks are good */
             c->first = result->torn_first;
             c->end = result->torn_end;
         }
@@ -174,10 +178,9 @@ static void check_run(struct healer *h, struct heal_check *c)
     heal_job_submit(h, &c->job, RANK_CHECK);
 }
 
-/*
- * A word that counts, about a file that a client has described before: where it lies is not the client's word. Of two
- * distributions the later one counts; a check that runs meets it by itself.
- */
+/* Merges the description of a file into its check. A storage's description replaces a
+ * client's. Of two distributions the later counts; a check under way finds it by
+ * itself. */
 static int take_word(struct heal_check *c, const struct storcli_target *target,
                      bool unproven)
 {
@@ -266,16 +269,17 @@ static int check_parse(struct healer *h, const struct rpc_call *call,
                              req->ref->capability.data, req->ref->capability.len);
 }
 
-/* Held against what our own file says of where it lies. */
+/* A check that is compared with our own file's distribution first. */
 struct check_call {
     struct healer *h;
-    struct rpc_call *call; /* a client's; NULL: our own storage found it */
+    struct rpc_call *call; /* call of a client; NULL: found by our own storage */
     struct storcli_target target;
     uint64_t first, end;
 };
 
-/* The capability speaks of the file only: with storages that have nothing of it beside us, all that we have would
- * look like a write that never got through. What is not here cannot be held against anything: no fence, then. */
+/* Takes the distribution of our own file. The capability covers the file id only: with a
+ * made-up distribution, our records would look like a write that no other storage has.
+ * Without a file here nothing can be compared, so no fence follows. */
 static int own_target_take(struct check_call *cc, const struct storcli_target *own)
 {
     if (cc->call != NULL && own->dist_generation > cc->target.dist_generation)
@@ -329,7 +333,8 @@ static int check_own_file(struct healer *h, struct rpc_call *call,
     return rc;
 }
 
-/* What finds no room here is found again by whoever reads it, or by a scrub. */
+/* Checks damage found by our own storage. If there is no room, the next reader or a scrub
+ * finds it again. */
 void healer_damaged(struct healer *h, const struct storcli_target *target, uint64_t first,
                     uint64_t end)
 {
@@ -357,7 +362,7 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
                                                : (uint32_t)REPAIR_VERIFY_OWN);
         } else {
             rc = check_own_file(h, call, &target, first, end);
-            answered = rc == 0; /* later */
+            answered = rc == 0; /* the reply comes later */
         }
     }
     if (!answered)
@@ -365,9 +370,10 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
     rozo__st_check_req__free_unpacked(req, NULL);
 }
 
-/* ---- settling ---- */
+/* ---- recovery of uncommitted content ---- */
 
-/* The lowest candidate first: it alone is enough when it is up. */
+/* Returns whether the file is old enough for us to recover it. The lowest candidate acts
+ * first; if it is up, it is enough. */
 static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
 {
     uint64_t ms =
@@ -376,7 +382,8 @@ static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
     return u->age_ns >= ms * 1000000;
 }
 
-/* One check of it under a fence is enough, however often that has to try. */
+/* Returns whether a check under a fence covers it already; one is enough, however often
+ * it tries. */
 static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
 {
     const struct heal_check *c = check_find(h, &u->target.id);
@@ -395,7 +402,7 @@ static void on_unsettled(struct heal_question *q)
 
         bool whole = u->first == 0 && u->end == UINT64_MAX;
 
-        /* where all of it is looked at, since it is damaged here: of a spare that may be what has to go */
+        /* the whole file is damaged here: on a spare it may have to be dropped */
         if (is_our_turn(h, u) && !is_settling(h, u))
             heal_check_add(h, &u->target, u->first, u->end,
                            REPAIR_FENCE | REPAIR_ALL_HOMES |
@@ -419,7 +426,7 @@ static void on_settle_timer(struct env_timer *timer)
     h->config.ask_unsettled(h->config.arg, &h->question);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and stop ---- */
 
 static void on_check_timer(struct env_timer *timer)
 {
@@ -443,7 +450,7 @@ void heal_checks_start(struct healer *h)
     env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
 }
 
-/* Jobs were cancelled. */
+/* Stops. Jobs were cancelled before. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {

@@ -1,10 +1,12 @@
 /*
- * heal_jobs.c - which repair runs next, and how many at a time.
+ * heal_jobs.c - decides which repair runs next, and how many run at a time.
  *
- * In:     heal_job_submit(), from the parts of the healer; the ends of repairs. Thread: the healer's.
+ * In:     heal_job_submit(), from the parts of the healer; the ends of repairs. Thread:
+ *         the healer's.
  * Out:    repair_start(); job->done().
- * Keeps:  at most so many repairs run; a lower rank never waits for a higher one. How much of a repair is under way
- *         at a time, and that clients go first, is repair_walk.c's.
+ * Keeps:  the number of running repairs is bounded; a job never waits for one of a less
+ *         urgent rank. repair_walk.c bounds the work within a repair and lets clients go
+ *         first.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +17,9 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
-    CHECKS_EXTRA = 2, /* repairs of the first rank beside all others */
+    CHECKS_EXTRA = 2, /* repairs of the first rank in addition to all others */
     SCRUBS_MAX = 2,
-    MOVES_MAX = 4, /* of one job */
+    MOVES_MAX = 4, /* for one job */
 };
 
 bool repair_is_good(const struct repair_result *result)
@@ -51,7 +53,7 @@ static void count(struct healer *h, const struct heal_job *job,
              job->request.target.id.export_id, job->request.target.id.generation,
              (unsigned long long)job->request.target.id.ino,
              result->problem[0] != '\0' ? result->problem
-             : result->undecided > 0    ? "too few storages answer to tell"
+             : result->undecided > 0    ? "too few storages answer to decide"
                                         : strerror(-result->rc));
     log_debug("not healed: %s", h->problem);
 }
@@ -65,11 +67,12 @@ static void job_end(struct heal_job *job, const struct repair_result *result)
 
 /* ---- a later distribution of the file ---- */
 
-/* Our own header is asked first, then those of the peers. */
+/* Search for a later distribution. Our own header is asked first, then those of the
+ * peers. */
 struct job_move {
     struct heal_job *job; /* NULL: the healer stops */
     struct healer *h;
-    struct repair_result result; /* of the repair that met it */
+    struct repair_result result; /* result of the repair that found the target outdated */
     struct heal_locate locate;
 };
 
@@ -81,7 +84,7 @@ static void move_end(struct job_move *m, const struct storcli_target *target)
     list_remove(&job->link);
     job->move = NULL;
     if (target != NULL)
-        job->request.target = *target; /* it may lie in m */
+        job->request.target = *target; /* target may be a part of m */
     free(m);
     if (target == NULL) {
         job_end(job, &result);
@@ -91,7 +94,8 @@ static void move_end(struct job_move *m, const struct storcli_target *target)
     heal_job_submit(job->h, job, job->rank);
 }
 
-/* What lies here of a file that left us is nobody's: there is nothing to heal. */
+/* Ends the search. If the file moved to other storages, our records of it are not needed
+ * and there is nothing to heal. */
 static void on_move_located(struct heal_locate *l)
 {
     struct job_move *m = container_of(l, struct job_move, locate);
@@ -124,7 +128,7 @@ static void on_move_listed(void *arg, const struct proj_list_result *result)
     healer_idle(h);
 }
 
-/* False: it is not looked for, or there is no memory. */
+/* Starts the search. Returns false if it is not wanted or there is no memory. */
 static bool move_start(struct heal_job *job, const struct repair_result *result)
 {
     struct healer *h = job->h;
@@ -150,7 +154,7 @@ static bool move_start(struct heal_job *job, const struct repair_result *result)
     return true;
 }
 
-/* The list under way may still have the move in hand. */
+/* Ends all searches. A list under way still uses its move and frees it later. */
 static void moves_stop(struct healer *h)
 {
     LIST_FOREACH_SAFE(node, &h->moving) {
@@ -161,7 +165,7 @@ static void moves_stop(struct healer *h)
         job->move = NULL;
         m->job = NULL;
         if (m->locate.h != NULL)
-            free(m); /* its question was cancelled */
+            free(m); /* the request of the search was cancelled */
     }
 }
 
@@ -181,7 +185,8 @@ static void on_repaired(void *arg, const struct repair_result *result)
         job_end(job, result);
 }
 
-/* Where checks take all there is, one of the others runs beside them. */
+/* Returns whether a job of this rank may run. If checks take all places, one other job
+ * runs beside them. */
 static bool may_run(const struct healer *h, unsigned rank)
 {
     unsigned all = h->config.concurrency + CHECKS_EXTRA;
@@ -194,7 +199,7 @@ static bool may_run(const struct healer *h, unsigned rank)
            (h->n_running == all && h->n_of_rank[RANK_CHECK] == all);
 }
 
-/* As the map says now. */
+/* Bitmap of places that are lost by the current map. */
 static uint32_t lost_places(const struct healer *h, const struct storcli_target *t)
 {
     uint32_t lost = 0;

@@ -1,15 +1,18 @@
 /*
- * heal_locate.c - where does a file lie? All peers are asked, one after the other, until one says so.
+ * heal_locate.c - finds the distribution of a file: asks all peers, one after the other,
+ * until one knows it.
  *
  * In:     heal_locate_start(), from the scrub and from checks. Thread: the healer's.
  * Out:    ST_LIST of one file.
- * Keeps:  only what a storage says counts, and only a distribution in which we have a place.
+ * Keeps:  only answers of storages count, and only a distribution in which we have a
+ *         place.
  */
 #include "storaged/heal/healer_int.h"
 
 static void ask_next(struct heal_locate *l);
 
-/* True: the peer says where the file lies, and that is with us, too. */
+/* Takes a distribution from an answer. Returns false if it is invalid, too old, or
+ * without us. */
 static bool take_target(struct heal_locate *l, const Rozo__StListResp__File *in)
 {
     struct storcli_target target;
@@ -42,7 +45,7 @@ static void on_listed(struct heal_ask *ask, int rc)
     ask_next(l);
 }
 
-/* The map may change between two questions. */
+/* Returns the peer to ask next, by id, since the map may change between two requests. */
 static const struct heal_peer *peer_next(struct heal_locate *l)
 {
     const struct healer *h = l->h;

@@ -1,10 +1,11 @@
 /*
- * heal_walk.c - files in the order of lists, page by page: those that peers have with us in their
- * distribution, merged, or those on our own disk.
+ * heal_walk.c - walks over files in the order of lists, page by page: those that peers
+ * have with us in their distribution, merged, or those on our own disk.
  *
  * In:     heal_walk_begin(), heal_walk_next(); answers to ST_LIST. Thread: the healer's.
  * Out:    w->page().
- * Keeps:  no file of a peer that answered is passed over: a page reaches only as far as all lists do.
+ * Keeps:  no file of a peer that answered is skipped: a page reaches only as far as all
+ *         lists do.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static void own_list(struct heal_walk *w)
     page_post(w);
 }
 
-/* ---- the peers' ---- */
+/* ---- lists of the peers ---- */
 
 static int by_order(const void *a, const void *b)
 {
@@ -98,7 +99,7 @@ static int by_order(const void *a, const void *b)
                       &((const struct heal_walk_file *)b)->file.target.id);
 }
 
-/* Does f know better than g where the file lies, or how much there is of it? */
+/* Returns whether f has a later distribution than g, or more blocks. */
 static bool is_better(const struct proj_list_file *f, const struct proj_list_file *g)
 {
     if (!f->known || !g->known)
@@ -108,7 +109,8 @@ static bool is_better(const struct proj_list_file *f, const struct proj_list_fil
     return f->blocks > g->blocks;
 }
 
-/* Of the same file one entry: a known one, of the latest distribution, with the most blocks. */
+/* Merges the entries of a file: the result is a known one, of the latest distribution,
+ * with the most blocks. */
 static void files_merge(struct heal_walk *w)
 {
     unsigned n = 0;
@@ -187,7 +189,7 @@ static int list_take(struct heal_walk_peer *p, const Rozo__StListResp *resp)
     if (!p->end)
         file_id_get(resp->after.data, &p->after);
     if (!p->end && p->w->has_after && list_order(&p->after, &p->w->after) <= 0)
-        return -EBADMSG; /* it would never end */
+        return -EBADMSG; /* would never end */
     return rc;
 }
 
@@ -230,7 +232,7 @@ static void peer_list(struct heal_walk *w, struct heal_walk_peer *p, uint32_t id
     heal_ask_send(w->h, &p->ask, id, ROZO__OP__ST_LIST, &req.base, LIST_DEADLINE_MS);
 }
 
-/* All storages that may have something, our own too, each from the same place. */
+/* Asks all storages that may have files, ours included, each from the same place. */
 static void peers_list(struct heal_walk *w)
 {
     struct healer *h = w->h;
@@ -238,12 +240,12 @@ static void peers_list(struct heal_walk *w)
     free(w->peers);
     w->n_peers = 0;
     w->peers = calloc(h->n_peers + 1, sizeof(w->peers[0]));
-    if (w->peers == NULL || h->n_peers < 2) { /* nobody to ask: not the whole truth */
+    if (w->peers == NULL || h->n_peers < 2) { /* no peer to ask: the list is incomplete */
         w->end = w->unheard = true;
         page_post(w);
         return;
     }
-    w->n_waiting = 1; /* us, until all is sent */
+    w->n_waiting = 1; /* one for this function, until all is sent */
     for (unsigned i = 0; i < h->n_peers; i++) {
         const struct heal_peer *peer = &h->peers[i];
 

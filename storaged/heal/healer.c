@@ -1,5 +1,6 @@
 /*
- * healer.c - the healer's face: the requests it serves, the map of the cluster, its channels, the end.
+ * healer.c - the healer's interface: its requests, the cluster map, channels to storages,
+ * start and stop.
  *
  * In:     healer_handle(), from the shell or a simulator. Thread: the healer's.
  * Out:    rpc_reply(); channels; the other files of this folder.
@@ -25,7 +26,7 @@ enum {
     CONCURRENCY_MAX = 64,
     SETTLE_MS_DEFAULT = 10000,
     RETURN_MS_DEFAULT = 10000,
-    BUSY_MAX = 512, /* lists, questions and notes under way: each has its memory */
+    BUSY_MAX = 512, /* operations under way; each needs memory */
     ADDR_MAX = 255,
 };
 
@@ -48,7 +49,7 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
     free(buf);
 }
 
-/* ---- asking a storage ---- */
+/* ---- requests to a storage ---- */
 
 static void ask_end(struct heal_ask *ask, int rc)
 {
@@ -143,7 +144,8 @@ bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
     return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
 }
 
-/* All that are not given up, we too, and we know some: nothing is won by waiting. */
+/* Returns whether all storages that are not lost are up, ours included, and there are
+ * others: then waiting gains nothing. */
 static bool peers_are_up(const struct healer *h)
 {
     for (unsigned i = 0; i < h->n_peers; i++) {
@@ -339,14 +341,15 @@ static int map_check(const Rozo__StMapReq *map)
     return 0;
 }
 
-/* It is in force, and on stable storage or found there. */
+/* Publishes a map version that is in force and on stable storage. */
 static void map_is_kept(struct healer *h, uint64_t version)
 {
     if (version == h->map_version)
         atomic_store(&h->config.identity->map_version, version);
 }
 
-/* An older one does not take the place of what was kept: it has not all sessions that are over. */
+/* Loads the map that was kept. It never replaces a newer one, since it may lack revoked
+ * sessions. */
 static int map_load(struct healer *h)
 {
     void *val;
@@ -359,7 +362,9 @@ static int map_load(struct healer *h)
     map = rozo__st_map_req__unpack(NULL, len, val);
     free(val);
     if (map == NULL || map_check(map) != 0) {
-        log_warn("the map that was kept makes no sense: waiting for one from exportd");
+        log_warn(
+            "the cluster map kept in the data directory is corrupt; waiting for a new "
+            "one from exportd");
         rozo__st_map_req__free_unpacked(map, NULL);
         return 0;
     }
@@ -374,7 +379,7 @@ static int map_load(struct healer *h)
 
 static int repairers_make(struct healer *h);
 
-/* A map that is in force, until it is on stable storage. */
+/* A map in force that is not yet on stable storage. */
 struct map_call {
     struct hint_log_wait wait; /* first */
     struct healer *h;
@@ -413,7 +418,7 @@ static int map_take(struct healer *h, const struct rpc_call *call,
         return rc;
     rc = map_apply(h, map);
     if (rc == 0) {
-        rebuild_lost(h); /* notes it before the map that says so is kept */
+        rebuild_lost(h); /* notes the loss before the map with it is kept */
         rc = hint_log_commit(h->hints, &item, 1);
     }
     if (rc == 0)
@@ -453,7 +458,7 @@ static void on_put(struct kv_done *done, int rc)
     struct healer *h = p->h;
 
     if (rc != 0)
-        log_error("what healing keeps cannot be written: %s", strerror(-rc));
+        log_error("cannot write the healer's state: %s", strerror(-rc));
     free(p);
     healer_idle(h);
 }
@@ -466,7 +471,7 @@ void healer_put(struct healer *h, const char *key, const void *val, size_t len)
     struct put *p = calloc(1, sizeof(*p));
 
     if (p == NULL)
-        return; /* what is kept there can be found out again */
+        return; /* everything kept there can be found out again */
     p->h = h;
     p->done.fn = on_put;
     h->n_busy++;
@@ -496,7 +501,8 @@ struct list_call {
     bool only;
 };
 
-/* Of a file that is asked for by itself, and has nothing to list: is it certain that nothing of it ever was here? */
+/* Returns whether certainly nothing of a requested file ever was on this storage, given
+ * that nothing of it is listed. */
 static bool never_had(const struct list_call *lc, const struct proj_list_result *result)
 {
     const struct healer *h = lc->h;
@@ -518,8 +524,9 @@ static void list_reply(struct list_call *lc, const struct proj_list_result *resu
         for (unsigned i = 0; i < result->n_files; i++) {
             const struct proj_list_file *f = &result->files[i];
 
+            /* Skips files whose creation did not end. */
             if (f->projections == 0)
-                continue; /* nothing whose creation got to its end */
+                continue;
             rozo__st_list_resp__file__init(&files[i]);
             heal_ref_put(&f->target, &refs[i]);
             files[i].ref = &refs[i].ref;
@@ -614,7 +621,7 @@ struct health_call {
     struct rpc_call *call;
 };
 
-/* As of the last time each was tried. */
+/* Blocks not healed, each as of its last try. */
 static uint64_t n_unhealed(const struct healer *h)
 {
     const struct resync *r = &h->round;
@@ -637,7 +644,8 @@ static void on_health(struct heal_question *q)
     resp->heal_read_bytes = h->read_bytes;
     resp->heal_written_bytes = h->written_bytes;
     resp->unhealed = n_unhealed(h);
-    if (resp->problem == NULL || resp->problem[0] == '\0') /* else of a journal */
+    /* Unless a journal has a problem. */
+    if (resp->problem == NULL || resp->problem[0] == '\0')
         resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
@@ -687,7 +695,7 @@ static void handle_heal(struct healer *h, struct rpc_call *call)
     int rc = heal_parse(h, call, req);
 
     if (rc == 0) {
-        if (req->set_rate) /* what was taken before does not count against it */
+        if (req->set_rate) /* starts without debt from the old rate */
             h->rate = (struct rate){ .bytes_per_s = req->rate_bytes };
         if (req->scrub == 1)
             scrub_begin(h, false);
@@ -700,7 +708,7 @@ static void handle_heal(struct healer *h, struct rpc_call *call)
     rozo__st_heal_req__free_unpacked(req, NULL);
 }
 
-/* ---- the dispatcher ---- */
+/* ---- dispatcher ---- */
 
 static const struct {
     uint16_t op;
@@ -726,7 +734,7 @@ bool healer_serves(uint16_t op)
     return false;
 }
 
-/* The first request after we were admitted. */
+/* Finds out our storage id, at the first request after we were admitted. */
 static void find_out_who_we_are(struct healer *h)
 {
     h->us = identity_storage_id(h->config.identity);
@@ -763,7 +771,7 @@ void healer_handle(void *healer, struct rpc_call *call)
     rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and stop ---- */
 
 static uint32_t take(struct healer *h, struct rate *rate, uint64_t bytes)
 {
@@ -837,13 +845,13 @@ static int load(struct healer *h, struct err *err)
     int rc = hint_log_open(&config, &h->hints);
 
     if (rc != 0)
-        return err_wrap(err, rc, "notes of what other storages missed");
+        return err_wrap(err, rc, "the hints for other storages");
     rc = map_load(h);
     if (rc == 0)
         rc = rebuild_load(h);
     if (rc == 0)
         rc = scrub_load(h);
-    return rc == 0 ? 0 : err_wrap(err, rc, "what healing keeps");
+    return rc == 0 ? 0 : err_wrap(err, rc, "the healer's state");
 }
 
 int healer_open(const struct healer_config *config, struct healer **out, struct err *err)
@@ -889,7 +897,7 @@ static void on_stopped(struct hint_log_wait *w, int rc)
 {
     struct healer *h = container_of(w, struct healer, stop_wait);
 
-    (void)rc; /* it was logged */
+    (void)rc; /* errors were logged */
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
     h->stop_done(h->stop_arg);

@@ -1,9 +1,10 @@
 /*
- * hint_log.c - notes of what other storages missed, in a kv.
+ * hint_log.c - hints about writes that other storages missed, in a kv.
  *
- * In:     hint_log_note() and friends, from the healer. Thread: the healer's.
- * Out:    kv_commit(), kv_sync(); callbacks of those who wait.
- * Keeps:  a note that changed since it was told is not forgotten; what is coarsened only grows.
+ * In:     hint_log_note() and the like, from the healer. Thread: the healer's.
+ * Out:    kv_commit(), kv_sync(); callbacks of waits.
+ * Keeps:  a hint that changed since it was listed is not removed; joined hints cover all
+ *         that they did before.
  * Ask:    the bytes of keys and values: users' disks carry them (docs/FORMATS.md).
  */
 #include "storaged/heal/hint_log.h"
@@ -22,7 +23,7 @@ enum {
     KEY_EVERYTHING = 'E', /* storage -> number */
     KEY_BYTES = 1 + 4 + FILE_ID_BYTES,
     VALUE_FORMAT = 1,
-    VALUE_FORMAT_REDIST = 2, /* with a generation that is not 0 at the end */
+    VALUE_FORMAT_REDIST = 2, /* ends with a generation that is not 0 */
     GENERATION_BYTES = 4,
     VALUE_FIXED = 8,
     RANGE_BYTES = 32,
@@ -33,11 +34,11 @@ enum {
     SWEEP = 512, /* keys deleted in one commit */
 };
 
-/* What is counted for one storage. */
+/* Counters of one storage. */
 struct account {
     uint32_t storage;
     uint64_t n_files, n_ranges;
-    uint64_t everything; /* number of that note; 0: none */
+    uint64_t everything; /* number of that hint; 0: none */
 };
 
 struct hint_log {
@@ -46,13 +47,13 @@ struct hint_log {
     unsigned n_accounts;
     uint64_t next_note;
     uint64_t n_commits, n_sync_target;
-    int failed; /* a commit or sync did not work: nothing can be promised any more */
+    int failed; /* a commit or sync failed: all later calls fail */
     bool syncing;
     struct kv_done sync_done;
     struct hint_log_wait *waiting, **waiting_tail;
 };
 
-/* A file's notes as they lie in the kv. */
+/* A file's hints as they are in the kv. */
 struct notes {
     struct storcli_target target;
     unsigned n;
@@ -129,7 +130,8 @@ static bool ranges_get(const uint8_t *p, unsigned n, struct notes *out)
     return true;
 }
 
-/* The disk is not believed (I8). */
+/* Decodes hints, with all checks, since the disk may be corrupt (I8). Returns 0 or
+ * -EUCLEAN. */
 static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
                      struct notes *out)
 {
@@ -164,7 +166,7 @@ static void on_commit(struct kv_done *done, int rc)
     struct commit *c = container_of(done, struct commit, done);
 
     if (rc != 0 && c->l->failed == 0) {
-        log_error("notes of what others missed cannot be written: %s", strerror(-rc));
+        log_error("cannot write hints for other storages: %s", strerror(-rc));
         c->l->failed = -EIO;
     }
     free(c);
@@ -206,7 +208,7 @@ static void on_synced(struct kv_done *done, int rc)
     l->syncing = false;
     if (rc != 0)
         l->failed = -EIO;
-    while (*at != NULL) { /* in order: who came first wants least */
+    while (*at != NULL) { /* in order: earlier waits need no more than later ones */
         struct hint_log_wait *w = *at;
 
         if (l->failed == 0 && w->want > l->n_sync_target)
@@ -303,7 +305,7 @@ static int everything_put(struct hint_log *l, struct account *a)
     return commit_one(l, key, sizeof(key), val, sizeof(val));
 }
 
-/* Delete up to SWEEP files' notes for a storage. How many, or -errno. */
+/* Deletes up to SWEEP files' hints for a storage. Returns their number or -errno. */
 static int sweep_some(struct hint_log *l, uint32_t storage)
 {
     static const struct file_id lowest;
@@ -381,7 +383,7 @@ static void ranges_remove(struct notes *n, unsigned at, unsigned count)
     n->n -= count;
 }
 
-/* Range `at` and the one behind it become one, with what lies between. */
+/* Joins range `at`, the next one, and the gap between them. */
 static void ranges_join(struct notes *n, unsigned at, uint64_t note)
 {
     struct hint_log_range *a = &n->ranges[at], *b = a + 1;
@@ -392,7 +394,7 @@ static void ranges_join(struct notes *n, unsigned at, uint64_t note)
     ranges_remove(n, at + 1, 1);
 }
 
-/* The two with the least between them become one. */
+/* Joins the two ranges with the smallest gap between them. */
 static void ranges_coarsen(struct notes *n, uint64_t note)
 {
     unsigned best = 0;
@@ -405,7 +407,7 @@ static void ranges_coarsen(struct notes *n, uint64_t note)
     ranges_join(n, best, note);
 }
 
-/* Room for one more than HINT_LOG_RANGES_MAX is there. */
+/* Adds a range. The array has room for one more than HINT_LOG_RANGES_MAX. */
 static void ranges_add(struct notes *n, struct hint_log_range r)
 {
     unsigned at = 0, count = 0;
@@ -563,8 +565,7 @@ int hint_log_scan(struct hint_log *l, uint32_t storage, const uint8_t *after,
         if (after != NULL && memcmp(key + 5, after, FILE_ID_BYTES) == 0)
             continue;
         if (notes_get(key, val, val_len, &notes) != 0)
-            log_warn("a note of what storage %u missed makes no sense",
-                     (unsigned)storage);
+            log_warn("a hint for storage %u is corrupt", (unsigned)storage);
         else if (!cb(arg, &notes.target, notes.ranges, notes.n))
             all = 0;
     }
@@ -573,7 +574,7 @@ int hint_log_scan(struct hint_log *l, uint32_t storage, const uint8_t *after,
     return rc != 0 ? rc : all;
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- open and close ---- */
 
 static int count_file(struct hint_log *l, const uint8_t *key, size_t key_len,
                       const uint8_t *val, size_t val_len)
@@ -630,7 +631,7 @@ static int count_kind(struct hint_log *l, uint8_t kind,
     return rc;
 }
 
-/* A sweep that a crash cut short goes on. */
+/* Continues sweeps that a crash cut short. */
 static int sweep_leftovers(struct hint_log *l)
 {
     int rc = 0;
@@ -642,7 +643,8 @@ static int sweep_leftovers(struct hint_log *l)
     return rc;
 }
 
-/* Numbers that an earlier process gave out are not given again. */
+/* Returns the first number for hints; random, so that numbers of earlier processes do not
+ * come again. */
 static uint64_t first_note(struct env *env)
 {
     uint8_t bytes[4];

@@ -1,8 +1,10 @@
 /*
- * hints.c - ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE: others' losses, as we were told.
+ * hints.c - ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE: hints about writes that other
+ * storages missed.
  *
- * In:     calls. Thread: the healer's. Out: the ledger, rpc_reply().
- * Keeps:  a note is on stable storage before it is confirmed (I6 rests on that).
+ * In:     calls. Thread: the healer's.
+ * Out:    the hint log, rpc_reply().
+ * Keeps:  a hint is on stable storage before it is confirmed (I6 relies on that).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,11 +61,9 @@ static int missed_check(struct healer *h, const struct rpc_call *call,
                              m->ref->capability.data, m->ref->capability.len);
 }
 
-/*
- * Ids that the map does not have are noted, too: ours may be older than the file (after a loss of power nobody tells us the map
- * before exportd is back, and what is missed meanwhile would not be healed). A made-up one is asked for by nobody and costs what the
- * ledger allows it: so many storages in all, so many ranges each.
- */
+/* Logs a hint, also for storage ids that our map lacks: after a power loss the map may be
+ * older than the file until exportd is back. Hints for an invented id are never fetched;
+ * the limits of the hint log bound their cost. */
 static int missed_note(struct healer *h, const Rozo__Missed *m,
                        const struct storcli_target *target)
 {
@@ -117,7 +117,7 @@ void hints_handle(struct healer *h, struct rpc_call *call)
 
 /* ---- ST_MISSED_LIST ---- */
 
-/* The answer being made. */
+/* An answer under construction. */
 struct missed_list {
     uint32_t storage;
     unsigned max;
@@ -240,7 +240,8 @@ static int done_take(struct healer *h, const struct rpc_call *call,
     return rc;
 }
 
-/* Not on stable storage: what comes back after a power loss is looked at once more. */
+/* Removes healed hints, without a sync: hints that come back after a power loss are just
+ * checked again. */
 void hints_handle_done(struct healer *h, struct rpc_call *call)
 {
     Rozo__StMissedDoneReq *req =

@@ -1,12 +1,14 @@
 /*
- * ownerless.c - a projection file here that does not say where its file lies: all peers are asked for it.
+ * ownerless.c - finds the distribution of an ownerless file: one with no readable header
+ * on this storage.
  *
  * In:     ownerless_ask(), from the scrub. Thread: the healer's.
  * Out:    heal_locate.c; ST_REMOVE to our own storage.
- * Keeps:  what cannot be read is taken for nothing only when every storage that may have a part of the file
- *         has said that it has none, and no header page of it ever got to our disk: then fewer than k ever had it, and
- *         no sync of it ended here. Where one did, and cannot be believed any more, each of them has to know what it ever had:
- *         that of a single storage was never acknowledged, and nothing can be made of it, as of the ruins of repair.c.
+ * Keeps:  a file without a complete header page here is removed only if every storage
+ *         that may have a part of it answered that it has none: then fewer than k ever
+ *         had it, and no sync of it ended here. If a header page was complete and is
+ *         unreadable now, each of them must also be sure that it never had any: a file of
+ *         a single storage was never acknowledged and cannot be rebuilt.
  */
 #include "storaged/heal/healer_int.h"
 
@@ -17,7 +19,7 @@ static void on_removed(struct heal_ask *ask, int rc)
     f->done(f, rc == 0);
 }
 
-/* Nobody else has anything of it. */
+/* Removes our file, since no other storage has anything of it. */
 static void remove_unfinished(struct sweep_file *f)
 {
     Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;

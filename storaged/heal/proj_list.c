@@ -1,9 +1,10 @@
 /*
- * proj_list.c - walk the directories below objects/ and read the pages of what lies there.
+ * proj_list.c - walks the directories below objects/ and reads the first pages of the
+ * files there.
  *
  * In:     proj_list_start(). Thread: the healer's.
  * Out:    struct disk: DISK_LIST, DISK_OPEN, DISK_READ, DISK_STAT; the callback.
- * Keeps:  nothing of a file is believed that its pages' crcs and its name do not confirm (I8); memory is
+ * Keeps:  a page of a file counts only if its crc and the file's name fit (I8); memory is
  *         bounded by LIST_FILES_MAX and one buffer of names.
  */
 #include "storaged/heal/proj_list.h"
@@ -29,22 +30,22 @@ struct list_op {
     proj_list_done_cb *done;
     void *arg;
     bool cancelled;
-    struct env_task task; /* the first step */
+    struct env_task task; /* first step */
     enum { LIST_NAMES, LIST_NAMED, LIST_OPENED, LIST_READ, LIST_SIZED } state;
     struct disk_req dr;
-    int rc; /* of dr */
+    int rc; /* result of dr */
     struct iovec iov;
     char names[NAMES_BYTES];
     size_t at, end;     /* in names */
-    size_t last;        /* where the last of them begins */
-    bool more;          /* of that directory */
-    unsigned directory; /* of names */
+    size_t last;        /* start of the last name */
+    bool more;          /* the directory has more names */
+    unsigned directory; /* directory of names */
     char behind[DISK_NAME_MAX];
     char path[PROJFILE_PATH_MAX];
     unsigned p; /* projection being read */
     struct disk_file *file;
     bool in_file; /* files[n_files] is being filled */
-    bool aside;   /* of the one that is asked for */
+    bool aside;   /* the requested file has a quarantined copy */
     unsigned n_looked_at;
     struct proj_list_file *files; /* owned */
     unsigned n_files, files_room;
@@ -137,7 +138,8 @@ unsigned heal_place(const struct storcli_target *target, uint32_t storage)
 
 /* ---- names ---- */
 
-/* "32 hex digits.P" of directory `directory`; false: not one of ours, or put aside as damaged. */
+/* Parses the name "32 hex digits.P" in a directory. Returns false for other names and for
+ * quarantined files. */
 static bool name_parse(const char *name, unsigned directory, struct file_id *id,
                        unsigned *p)
 {
@@ -187,7 +189,8 @@ static void names_of(struct list_op *op, unsigned directory, const char *behind)
     disk_submit(op->disk, &op->dr);
 }
 
-/* From the names of a file on, or behind them: no name has '~' behind its point. */
+/* Requests names from those of a file on, or behind them: no name has '~' after its
+ * point. */
 static void names_at(struct list_op *op, const struct file_id *id, bool behind)
 {
     char path[PROJFILE_PATH_MAX];
@@ -200,7 +203,8 @@ static void names_at(struct list_op *op, const struct file_id *id, bool behind)
     names_of(op, directory_of(id), strrchr(path, '/') + 1);
 }
 
-/* A file's names lie side by side: the last ones of a full buffer may not be all of it. */
+/* Cuts the last file's names off a full buffer, as more of them may follow; a file's
+ * names are adjacent. */
 static void names_cut(struct list_op *op)
 {
     size_t at = op->end, cut = op->end;
@@ -260,7 +264,7 @@ static void file_end(struct list_op *op)
     op->request.has_after = true;
     op->request.after = f->target.id;
     if (f->projections == 0 && f->unfinished == 0)
-        return; /* it went meanwhile */
+        return; /* removed meanwhile */
     if (with != 0 &&
         (f->known ? heal_place(&f->target, with) == DIST_MAX : !op->request.damaged_too))
         return;
@@ -273,7 +277,8 @@ static bool header_fits(const struct projfile_header *h, const struct proj_list_
     return id_is(&h->id, &f->target.id) && h->projection == p && h->stripe == 0;
 }
 
-/* The newest mark page, when there is one, knows better than the header. */
+/* Returns whether the file is partial, by its newest mark page if there is one, else by
+ * its header. */
 static bool pages_say_partial(struct list_op *op, const struct projfile_header *h)
 {
     bool partial = h->partial;
@@ -300,7 +305,7 @@ static void file_take_pages(struct list_op *op)
     struct projfile_header h;
     int rc = projfile_front_get(op->pages, &h);
 
-    if (rc == -ENODATA) { /* its creation did not get to the end: absent */
+    if (rc == -ENODATA) { /* creation did not end: counts as absent */
         f->unfinished |= bit;
         return;
     }
@@ -340,7 +345,7 @@ static void file_take_size(struct list_op *op)
         f->blocks = blocks;
 }
 
-/* ---- the walk ---- */
+/* ---- walk over the names ---- */
 
 static void op_free(struct list_op *op)
 {
@@ -363,7 +368,8 @@ static void op_end(struct list_op *op, int rc)
     op_free(op);
 }
 
-/* Open the file of the next name, unless names are enough. False: there is none. */
+/* Opens the file of the next name, unless names are enough. Returns false if there is no
+ * next name. */
 static bool next_name(struct list_op *op, int *rc)
 {
     while (op->at < op->end && *rc == 0) {
@@ -377,7 +383,7 @@ static bool next_name(struct list_op *op, int *rc)
             continue;
         }
         if (op->in_file && !id_is(&id, &op->files[op->n_files].target.id))
-            return false; /* first see what became of that one */
+            return false; /* ends the file before first */
         if (op->request.only && !id_is(&id, &op->request.after))
             return false;
         if (!op->in_file)
@@ -404,7 +410,7 @@ static bool is_enough(const struct list_op *op)
     return op->n_files >= op->request.max_files || op->n_looked_at >= LIST_LOOKED_AT_MAX;
 }
 
-/* Between two names, or two buffers of them. */
+/* Continues between two names, or two buffers of names. */
 static void walk_on(struct list_op *op)
 {
     int rc = 0;
@@ -478,7 +484,7 @@ static void list_step(struct list_op *op)
             read_pages(op);
             return;
         }
-        if (op->rc != -ENOENT) { /* it went meanwhile, or cannot be read */
+        if (op->rc != -ENOENT) { /* any error other than "removed meanwhile" */
             op->files[op->n_files].projections |= UINT32_C(1) << op->p;
             op->files[op->n_files].damaged |= UINT32_C(1) << op->p;
         }

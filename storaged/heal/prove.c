@@ -1,10 +1,12 @@
 /*
- * prove.c - ST_REPAIR: a whole file is repaired until a look at all of it finds nothing to do.
+ * prove.c - ST_REPAIR: repairs a whole file until a pass over all of it finds nothing to
+ * do.
  *
  * In:     ST_REPAIR, from exportd. Thread: the healer's.
  * Out:    jobs of RANK_CHECK; rpc_reply().
- * Keeps:  what is said of a look is of one that began after its first request came; a result is given
- *         to one request, once. Bounded: PROOFS_MAX looks, those that ended longest ago go first.
+ * Keeps:  an answer describes a run that began after the first request for it came; a
+ *         result is given to one request, once. Bounded: PROOFS_MAX runs; those that
+ *         ended longest ago are dropped first.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,23 +17,23 @@
 
 enum {
     PROOFS_MAX = 64,
-    ANSWER_MS = 4000, /* a request waits so long, then it is told to ask again */
-    PAUSE_MS = 300,   /* what was under way may be complete by then */
-    PLAIN_RUNS = 2,   /* before a writer is kept out, who may be alive */
+    ANSWER_MS = 4000, /* a request waits this long, then it is answered IN_PROGRESS */
+    PAUSE_MS = 300,   /* writes under way may be complete by then */
+    PLAIN_RUNS = 2,   /* runs without a fence, which would lock out a live writer */
     RUNS_MAX = 5,
 };
 
-/* One look, by the number that who asked for it gave it. */
+/* One proof, found by the number that its requester chose. */
 struct proof {
     struct heal_job job;   /* first */
     struct list_node link; /* in h->proofs */
     uint64_t run;
-    struct rpc_call *call; /* who waits; NULL: nobody */
+    struct rpc_call *call; /* waiting request; NULL: none */
     struct env_timer call_timer, pause_timer;
     bool running, pausing, ended;
     unsigned n_runs;
-    /* Once it ended. */
-    int rc; /* 0: look at sound */
+    /* Set once it ended. */
+    int rc; /* 0: `sound` is valid */
     bool sound;
     char problem[160];
 };
@@ -55,7 +57,8 @@ static void call_refuse(struct healer *h, struct proof *p, uint16_t status)
         rpc_reply_status(call, status);
 }
 
-/* Its result goes to who waits, and then it goes itself; or it waits for who asks again. */
+/* Answers the waiting request with the result and frees the proof; without one the result
+ * waits for the next request. */
 static void proof_tell(struct healer *h, struct proof *p)
 {
     Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
@@ -93,7 +96,8 @@ static void on_pause_timer(struct env_timer *timer)
     proof_run(p);
 }
 
-/* May another run find it sound? Not while a storage is away or a run fails as a whole. */
+/* Returns whether another run may find the file sound: not if a storage is down or the
+ * run failed as a whole. */
 static bool is_worth_another(const struct proof *p, const struct repair_result *r)
 {
     return !r->sound && p->n_runs < RUNS_MAX && r->rc != -ENOENT &&
@@ -139,7 +143,7 @@ static struct proof *proof_find(const struct healer *h, const struct storcli_tar
     return NULL;
 }
 
-/* The one that ended first and was not asked for since makes room. */
+/* Makes room by dropping the proof that ended first and was not fetched. */
 static bool make_room(struct healer *h)
 {
     if (h->n_proofs < PROOFS_MAX)
@@ -207,14 +211,14 @@ void prove_handle(struct healer *h, struct rpc_call *call)
         rpc_reply_status(call, status_from_errno(rc));
         return;
     }
-    call_refuse(h, p,
-                ROZO__STATUS__IN_PROGRESS); /* the same request, of a link that broke */
+    /* Ends an older request for it, whose link broke. */
+    call_refuse(h, p, ROZO__STATUS__IN_PROGRESS);
     p->call = call;
     env_timer_start(h->env, &p->call_timer, ANSWER_MS);
     proof_tell(h, p);
 }
 
-/* Jobs were cancelled. */
+/* Stops. Jobs were cancelled before. */
 void proofs_stop(struct healer *h)
 {
     LIST_FOREACH_SAFE(node, &h->proofs) {

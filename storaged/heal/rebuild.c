@@ -1,13 +1,16 @@
 /*
- * rebuild.c - all that this storage should have and others can make again.
+ * rebuild.c - restores everything that this storage should have from the other storages.
  *
- * In:     storage.id says so; ST_HEAL; a peer that says we missed too much to be told. Thread: the healer's.
+ * In:     storage.id; ST_HEAL; a peer that reports that we missed too much to be listed.
+ *         Thread: the healer's.
  * Out:    jobs of RANK_REBUILD; DISK_SAVE_IDENTITY; the key "rebuild".
- * Keeps:  storage.id says "rebuild" until a whole pass, begun when new files were not partial any more, has found
- *         nothing that is missing or partial here and has heard every peer that is not lost.
+ * Keeps:  storage.id says "rebuild" until a whole pass, begun when new files were no
+ *         longer partial, has found nothing missing or partial here and has had an answer
+ *         of every peer that is not lost.
  *
- * FIRST PASS (its place is kept; after a crash it goes on there) -> new files count as whole ->
- * passes from the start until one is clean -> storage.id. Files that are whole here are passed over.
+ * FIRST PASS (its place is kept; after a crash it continues there) -> new files count as
+ * complete -> passes from the start until one is clean -> storage.id. Files that are
+ * complete here are skipped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +31,7 @@ static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
 
 static void pass_begin(struct healer *h);
 
-/* ---- the place, kept ---- */
+/* ---- saved place ---- */
 
 static uint64_t run_seconds(const struct healer *h)
 {
@@ -70,7 +73,7 @@ int rebuild_load(struct healer *h)
     return 0;
 }
 
-/* ---- storages that are given up ---- */
+/* ---- lost storages ---- */
 
 static bool is_in(const uint8_t *ids, size_t len, uint32_t id)
 {
@@ -87,7 +90,7 @@ static void lost_save(struct healer *h)
     size_t len = 0;
 
     if (ids == NULL)
-        return; /* then it is done once more */
+        return; /* the rebuild for them is repeated then */
     for (unsigned i = 0; i < h->n_peers; i++) {
         if (!h->peers[i].lost)
             continue;
@@ -98,7 +101,8 @@ static void lost_save(struct healer *h)
     free(ids);
 }
 
-/* One for which we were not looked through yet. One that is not given up any more is forgotten. */
+/* Returns whether a storage was lost that no finished rebuild took into account. Forgets
+ * storages that are no longer lost. */
 static bool lost_is_news(struct healer *h)
 {
     void *ids = NULL;
@@ -120,14 +124,14 @@ static bool lost_is_news(struct healer *h)
     return news;
 }
 
-/* ---- how much is it? ---- */
+/* ---- amount of work ---- */
 
 static bool is_home(const struct healer *h, const struct proj_list_file *f)
 {
     return f->known && healer_home(h, &f->target) < DIST_MAX;
 }
 
-/* Of one projection. */
+/* Bytes of one projection. */
 static uint64_t file_bytes(const struct proj_list_file *f)
 {
     unsigned n = (unsigned)__builtin_popcount(f->projections);
@@ -166,13 +170,13 @@ static void count_begin(struct healer *h)
     heal_walk_begin(h, &r->count);
 }
 
-/* ---- the end ---- */
+/* ---- end of a rebuild ---- */
 
 static void tell_everything(struct healer *h);
 
 static void on_told_everything(struct heal_ask *ask, int rc)
 {
-    (void)rc; /* it tells us again, then */
+    (void)rc; /* on an error the peer reports "everything" again */
     tell_everything(ask->h);
 }
 
@@ -195,7 +199,8 @@ static void tell_everything(struct healer *h)
                   ASK_DEADLINE_MS);
 }
 
-/* From the start; as a first one, when somebody asked for it meanwhile. */
+/* Starts another pass from the beginning, later; a first pass if one was requested
+ * meanwhile. */
 static void pass_later(struct healer *h, uint32_t ms)
 {
     struct rebuild *r = &h->rebuild;
@@ -212,7 +217,7 @@ static void rebuild_done(struct healer *h)
     struct rebuild *r = &h->rebuild;
 
     r->in_identity = false;
-    if (r->again) { /* while storage.id was written */
+    if (r->again) { /* requested while storage.id was written */
         pass_later(h, 1);
         return;
     }
@@ -225,7 +230,7 @@ static void rebuild_done(struct healer *h)
     if (r->lost)
         lost_save(h);
     r->lost = false;
-    log_info("all that this storage should have is here: %llu files looked at",
+    log_info("rebuild: done, %llu files checked; this storage is complete",
              (unsigned long long)r->files_done);
     tell_everything(h);
 }
@@ -235,7 +240,7 @@ static void on_saved(struct disk_req *dr, int rc)
     struct healer *h = dr->arg;
 
     if (rc != 0) {
-        log_error("storage.id cannot be written: %s", strerror(-rc));
+        log_error("cannot write storage.id: %s", strerror(-rc));
         if (!h->stopping)
             pass_later(h, RETRY_MS);
     } else if (!h->stopping) {
@@ -276,17 +281,20 @@ static void pass_end(struct healer *h)
         return;
     }
     r->forced = false;
-    if (was_partial) { /* what was made meanwhile lies behind us: once more */
+    if (was_partial) {
+        /* Files created meanwhile were partial and may lie behind the cursor: one more
+         * pass. */
         atomic_store(&h->config.identity->rebuild, false);
         pass_begin(h);
-    } else if (r->in_identity) { /* until it is saved a restart begins the passes again */
+    } else if (r->in_identity) {
+        /* The identity is saved last: a restart before that begins the passes again. */
         identity_save(h);
     } else {
         rebuild_done(h);
     }
 }
 
-/* ---- a pass ---- */
+/* ---- one pass ---- */
 
 static void page_done(struct healer *h)
 {
@@ -322,7 +330,8 @@ static void on_file(struct sweep_file *s, bool good)
         page_done(h);
 }
 
-/* It is here, and all of it. What a spare has of a file says nothing of what it should have. */
+/* Returns whether our projection is here and complete. A file where we are a spare is
+ * complete unless we may have to replace its lost home. */
 static bool is_whole(const struct healer *h, const struct heal_walk_file *f)
 {
     unsigned p = healer_home(h, &f->file.target);
@@ -334,7 +343,8 @@ static bool is_whole(const struct healer *h, const struct heal_walk_file *f)
            ((f->own_damaged | f->own_partial) & bit) == 0;
 }
 
-/* Of what others are home to. */
+/* Returns whether a file of which we hold only a copy for another home is damaged
+ * here. */
 static bool has_spoiled(const struct healer *h, const struct heal_walk_file *f)
 {
     unsigned p = f->file.known ? healer_home(h, &f->file.target) : DIST_MAX;
@@ -349,13 +359,13 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
     struct healer *h = w->h;
     struct rebuild *r = &h->rebuild;
 
-    (void)end; /* w->end */
+    (void)end; /* same as w->end */
     r->files = calloc(n + 1, sizeof(r->files[0]));
     if (r->files == NULL) {
         r->failed = true;
         n = 0;
     }
-    r->n_running = 1; /* us, until all are submitted */
+    r->n_running = 1; /* one for this function, until all are submitted */
     for (unsigned i = 0; i < n; i++) {
         struct sweep_file *s = &r->files[r->n_running - 1];
 
@@ -428,12 +438,13 @@ void rebuild_start(struct healer *h)
     r->lost |= lost_is_news(h);
     if (!r->in_identity && !r->forced && !r->lost)
         return;
-    log_info("rebuild: %s", r->walk.has_after ? "going on" : "begins");
+    log_info("rebuild: %s", r->walk.has_after ? "continues" : "begins");
     r->gather_until_ns = healer_gather_until_ns(h);
     rebuild_begin(h, 1);
 }
 
-/* What is under way comes to its end; a restart does not go on from there. */
+/* Requests a restart from the beginning. Work under way ends first, but a restart of the
+ * process does not continue it. */
 static void begin_anew(struct healer *h)
 {
     h->rebuild.again = true;
@@ -451,7 +462,7 @@ void rebuild_lost(struct healer *h)
         begin_anew(h);
         return;
     }
-    log_info("a storage is given up: what it should hold is made on spares");
+    log_info("a storage is lost: rebuilding its projections on spares");
     r->first = true;
     r->walk.has_after = false;
     r->ran_s = 0;
@@ -482,7 +493,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
 
     if (r->n_told > 0 || r->n_everything == 64 ||
         (r->state == 1 && !(r->waiting && r->first && r->forced)))
-        return; /* it will be told again */
+        return; /* the peer reports it again */
     for (unsigned i = 0; i < r->n_everything; i++) {
         if (r->everything[i].peer == peer) {
             r->everything[i].note = note;
@@ -493,15 +504,15 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     r->everything[r->n_everything++].note = note;
     if (r->state == 1)
         return;
-    log_info("storage %u says that we missed much: all files are looked at",
+    log_info("storage %u reports too many missed writes to list: checking all files",
              (unsigned)peer);
     r->forced = r->first = true;
     r->walk.has_after = false;
     r->ran_s = 0;
-    rebuild_begin(h, GATHER_MS); /* others may say so, too */
+    rebuild_begin(h, GATHER_MS); /* waits for other peers that may report it, too */
 }
 
-/* Jobs and asks were cancelled. */
+/* Stops. Jobs and requests were cancelled before. */
 void rebuild_stop(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
@@ -515,7 +526,7 @@ void rebuild_stop(struct healer *h)
     r->n_files_page = 0;
 }
 
-/* Of files that are being repaired: large ones take their time. */
+/* Bytes already written of files under repair, since large ones take long. */
 static uint64_t bytes_under_way(const struct rebuild *r)
 {
     uint64_t sum = 0;

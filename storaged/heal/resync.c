@@ -1,13 +1,16 @@
 /*
- * resync.c - return: every peer is asked what we missed, that is repaired, and they are told.
+ * resync.c - asks every peer for writes that we missed, repairs those blocks, and reports
+ * that to the peers.
  *
- * In:     a timer; answers to ST_MISSED_LIST and ST_MISSED_DONE; the ends of jobs. Thread: the healer's.
+ * In:     a timer; answers to ST_MISSED_LIST and ST_MISSED_DONE; the ends of jobs.
+ *         Thread: the healer's.
  * Out:    jobs of RANK_RETURN.
- * Keeps:  a peer is told "done" only of notes that it had listed before their repairing began; what several
- *         peers noted is repaired once; peers that are down are not asked.
+ * Keeps:  "done" is reported only for hints that the peer had listed before their repair
+ *         began; blocks that several peers list are repaired once; peers that are down
+ *         are not asked.
  *
- * A round goes page by page: LIST from all -> repair what is listed up to the lowest place that all
- * lists reach -> DONE to all -> the next page from there.
+ * A round goes page by page: LIST from all -> repair the listed blocks up to the lowest
+ * place that all lists reach -> DONE to all -> the next page from there.
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,7 +25,8 @@ enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };
 
 static void round_list(struct healer *h);
 
-/* With jitter, so that storages that came back together do not all ask at once for ever. */
+/* Starts the timer of the next round, with jitter: storages that came back together must
+ * not always ask together. */
 static void round_wait(struct healer *h)
 {
     uint16_t jitter;
@@ -61,13 +65,14 @@ static void on_told(struct heal_ask *ask, int rc)
     struct healer *h = ask->h;
 
     if (rc != 0)
-        log_debug("storage %u was not told what is healed: %s", (unsigned)ask->storage,
+        log_debug("cannot report healed blocks to storage %u: %s", (unsigned)ask->storage,
                   strerror(-rc));
     if (--h->round.n_waiting == 0)
         round_next_page(h);
 }
 
-/* What peer listed and is healed now; DONE_MAX of it, the rest is looked at once more. */
+/* Collects the hints of a peer that are healed now, DONE_MAX at most; the rest comes in
+ * another round. */
 static unsigned told_collect(struct resync *r, unsigned peer, Rozo__Missed *missed,
                              Rozo__Missed **pointers, struct heal_ref *refs)
 {
@@ -117,7 +122,7 @@ static void round_tell(struct healer *h)
     Rozo__Missed **pointers = calloc(DONE_MAX, sizeof(*pointers));
     struct heal_ref *refs = calloc(DONE_MAX, sizeof(*refs));
 
-    r->n_waiting = 1; /* us, until all is sent */
+    r->n_waiting = 1; /* one for this function, until all is sent */
     for (unsigned i = 0; i < r->n_peers; i++) {
         if (missed != NULL && pointers != NULL && refs != NULL)
             tell_peer(h, i, missed, pointers, refs);
@@ -131,7 +136,7 @@ static void round_tell(struct healer *h)
 
 /* ---- repairing ---- */
 
-/* Torn by a client that gave up, or died. */
+/* Recovers blocks that a failed or dead client left incomplete, under a fence. */
 static void group_settle(struct healer *h, const struct hint_group *g)
 {
     const struct repair_request *r = &g->job.request;
@@ -169,7 +174,8 @@ static int by_place(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The lowest place that a list which goes on has come to; NULL: all have come to their end. */
+/* Returns the lowest place that an unfinished list has reached; NULL: all lists are
+ * complete. */
 static const uint8_t *round_limit(const struct resync *r)
 {
     const uint8_t *limit = NULL;
@@ -184,7 +190,7 @@ static const uint8_t *round_limit(const struct resync *r)
     return limit;
 }
 
-/* What lies behind the limit is listed again with the next page. */
+/* Drops hints behind the limit, which the next page lists again. */
 static void entries_cut(struct resync *r, const uint8_t *limit)
 {
     while (limit != NULL && r->n_entries > 0) {
@@ -197,10 +203,8 @@ static void entries_cut(struct resync *r, const uint8_t *limit)
     }
 }
 
-/*
- * Whole extents: we may have been killed in the middle of what we missed, and what else lay in the same page is half
- * old, half new then.
- */
+/* Extends a range to whole extents: a crash in the middle of a missed write may have left
+ * other data of the same page half old, half new. */
 static uint64_t extent_first(const struct hint *e)
 {
     return e->first - e->first % EXTENT_BLOCKS;
@@ -221,7 +225,7 @@ static bool joins(const struct hint *e, const struct hint *last, uint64_t last_e
            extent_first(e) <= last_end;
 }
 
-/* Entries of the same extents become one group. */
+/* Joins hints of the same extents into groups. */
 static int groups_make(struct healer *h)
 {
     struct resync *r = &h->round;
@@ -294,7 +298,7 @@ static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
 
     if (heal_target_get(m->ref, &target) != 0 ||
         !heal_range_is_good(m->first_block, m->n_blocks))
-        return 0; /* it makes no sense, and is not to keep the others from us */
+        return 0; /* an invalid hint must not block the others */
     if (r->n_entries == r->entries_room) {
         unsigned room = r->entries_room * 2 + 64;
         void *entries = realloc(r->entries, room * sizeof(*e));
@@ -326,7 +330,7 @@ static int list_take(struct healer *h, unsigned peer, const Rozo__StMissedListRe
         return -EBADMSG;
     if (!resp->end && p->has_after &&
         memcmp(resp->after.data, p->after, FILE_ID_BYTES) <= 0)
-        return -EBADMSG; /* it would never end */
+        return -EBADMSG; /* would never end */
     for (size_t i = 0; rc == 0 && i < resp->n_missed; i++)
         rc = entry_add(h, peer, resp->missed[i]);
     if (rc != 0)
@@ -353,8 +357,8 @@ static void on_listed(struct heal_ask *ask, int rc)
     }
     p->heard = rc == 0;
     if (rc != 0)
-        log_debug("storage %u does not tell what we missed: %s", (unsigned)p->id,
-                  strerror(-rc));
+        log_debug("storage %u does not list the writes that we missed: %s",
+                  (unsigned)p->id, strerror(-rc));
     if (--h->round.n_waiting == 0)
         resync_repair(h);
 }
@@ -364,7 +368,7 @@ static void round_list(struct healer *h)
     struct resync *r = &h->round;
 
     r->n_entries = 0;
-    r->n_waiting = 1; /* us, until all is sent */
+    r->n_waiting = 1; /* one for this function, until all is sent */
     for (unsigned i = 0; i < r->n_peers; i++) {
         struct resync_peer *p = &r->peers[i];
         Rozo__StMissedListReq req = ROZO__ST_MISSED_LIST_REQ__INIT;
@@ -403,8 +407,9 @@ static void round_begin(struct healer *h)
         return;
     }
     for (unsigned i = 0; i < h->n_peers; i++) {
+        /* Our own storage is asked, too: it may have hints for us. */
         if (!healer_peer_is_up(h, &h->peers[i]))
-            continue; /* we ourselves may have been told of us */
+            continue;
         r->peers[r->n_peers].id = h->peers[i].id;
         r->peers[r->n_peers++].heard = true;
     }
@@ -432,7 +437,7 @@ void resync_start(struct healer *h)
     env_timer_start(h->env, &h->round.timer, h->config.return_ms / 10 + 1);
 }
 
-/* Asks and jobs were cancelled. */
+/* Stops. Requests and jobs were cancelled before. */
 void resync_stop(struct healer *h)
 {
     if (h->started)

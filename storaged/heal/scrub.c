@@ -1,15 +1,16 @@
 /*
- * scrub.c - everything that lies here is read and checked, and what is wrong is healed.
+ * scrub.c - reads and checks everything on this storage, and heals what is wrong.
  *
  * In:     the schedule, ST_HEAL, a power loss. Thread: the healer's.
- * Out:    jobs of RANK_SCRUB; ST_STAT to the homes behind ours, ST_CHECK to those that lack the file; the keys
- *         "scrub" and "findings".
- * Keeps:  its place, over restarts; whatever this storage lost without knowing what it was is not forgotten
- *         before one that began later has seen everything.
+ * Out:    jobs of RANK_SCRUB; ST_STAT to the homes after ours, ST_CHECK to those that
+ *         lack the file; the keys "scrub" and "findings".
+ * Keeps:  its place, over restarts. Unknown losses of this storage count as healed only
+ *         after a scrub that began later has seen everything.
  *
- * A home that lost a whole file does not find that out from its own disk. Of the homes before it, n - k + 1
- * cannot all have lost it too, as long as it was on all of them: each home asks the n - k behind it, and those that the
- * repair found without it, for where spares had it more may be.
+ * A home that lost a whole file cannot find that out from its own disk. Any n - k + 1
+ * homes in a row cannot all have lost it if it was on all of them, so each home asks the
+ * n - k after it. It also asks the homes that the repair found without the file, since
+ * more may have lost it where spares took their records.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ enum {
     KEPT_FORMAT = 1,
     KEPT_BYTES = 96,
     SCHEDULE_MS = 60000,
-    DOUBT_AGAIN_S = 600, /* after a scrub that could not end a doubt */
+    DOUBT_AGAIN_S = 600, /* pause after a scrub that could not clear unknown losses */
     SCRUB_RUNNING = 1,
     SCRUB_DONE = 2,
     SCRUB_STOPPED = 3,
@@ -35,7 +36,7 @@ enum {
 static const char scrub_key[] = "scrub", findings_key[] = "findings";
 static const char running_key[] = "running";
 
-/* ---- what is kept ---- */
+/* ---- saved state ---- */
 
 static uint64_t run_seconds(const struct healer *h)
 {
@@ -100,8 +101,8 @@ int scrub_load(struct healer *h)
     int rc = healer_get(h, scrub_key, val, sizeof(val));
 
     if (rc != 0 || val[0] != KEPT_FORMAT || val[1] > SCRUB_STOPPED) {
-        s->ended_wall_ns =
-            env_wall_ns(h->env); /* the first is due after a whole period */
+        /* The first scrub is due after a whole period. */
+        s->ended_wall_ns = env_wall_ns(h->env);
         return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
     }
     s->state = val[1];
@@ -155,7 +156,7 @@ static void result_count(struct sweep_file *f, bool good)
 
     h->scrub.n_unseen += !good;
     h->scrub.found += found;
-    if (found > 0) /* else it only became known what was never written */
+    if (found > 0) /* otherwise it only became known which blocks were never written */
         h->scrub.healed += r->healed;
     if (found > 0)
         finding(h, &f->f.file.target.id,
@@ -164,11 +165,11 @@ static void result_count(struct sweep_file *f, bool good)
                 (unsigned long long)r->missing, (unsigned long long)r->healed,
                 r->problem[0] != '\0' ? ": " : "", r->problem);
     else if (!good)
-        finding(h, &f->f.file.target.id, "cannot be looked at as a whole: %s",
+        finding(h, &f->f.file.target.id, "cannot be checked as a whole: %s",
                 r->problem[0] != '\0' ? r->problem : "too few storages answer");
 }
 
-/* ---- the homes behind ours ---- */
+/* ---- homes after ours ---- */
 
 static void page_done(struct healer *h);
 static void homes_next(struct sweep_file *f);
@@ -192,7 +193,7 @@ static const struct codec *file_codec(const struct sweep_file *f)
 
 static void on_home_told(struct heal_ask *ask, int rc)
 {
-    (void)rc; /* the next scrub, of any home, finds it again */
+    (void)rc; /* on an error the next scrub, of any home, finds it again */
     homes_next(container_of(ask, struct sweep_file, ask));
 }
 
@@ -201,8 +202,8 @@ static void home_tell(struct sweep_file *f, uint32_t home)
     Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
     struct heal_ref ref;
 
-    finding(f->h, &f->f.file.target.id, "storage %u does not have it, and is told so",
-            (unsigned)home);
+    finding(f->h, &f->f.file.target.id,
+            "storage %u lacks the file and is asked to check it", (unsigned)home);
     f->h->scrub.found++;
     heal_ref_put(&f->f.file.target, &ref);
     req.ref = &ref.ref;
@@ -235,7 +236,8 @@ static void on_home(struct heal_ask *ask, int rc)
         homes_next(f);
 }
 
-/* The n - k behind ours, and whoever told the repair that he has nothing of the file. */
+/* Returns whether this home is asked: the n - k after ours, and those that the repair
+ * found without the file. */
 static bool is_asked(const struct sweep_file *f, const struct codec *codec)
 {
     unsigned home = (f->place + f->n_asked) % codec_n(codec);
@@ -279,7 +281,7 @@ static void scrub_finish(struct healer *h, uint32_t state)
     findings_save(h);
     if (state == SCRUB_DONE && s->n_unseen == 0)
         atomic_store(&h->config.identity->losses_healed, s->losses);
-    log_info("scrub: %s, %llu files (%llu could not be looked at as a whole), "
+    log_info("scrub: %s, %llu files (%llu could not be checked as a whole), "
              "%llu records were wrong, %llu healed",
              state == SCRUB_DONE ? "done" : "stopped", (unsigned long long)s->files_done,
              (unsigned long long)s->n_unseen, (unsigned long long)s->found,
@@ -295,7 +297,7 @@ static void page_done(struct healer *h)
     if (s->walk.unheard) {
         s->n_unseen++;
         finding_add(h,
-                    (char[FINDING_TEXT_MAX]){ "files that lie here cannot be listed" });
+                    (char[FINDING_TEXT_MAX]){ "files on this storage cannot be listed" });
     }
     if (s->stop || s->walk.end) {
         scrub_finish(h, s->stop ? SCRUB_STOPPED : SCRUB_DONE);
@@ -312,7 +314,7 @@ static void on_file(struct sweep_file *f, bool good)
     if (!good) /* the next scrub is a long time off */
         heal_check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
                        f->job.request.flags & ~(uint32_t)REPAIR_PARTIAL);
-    else if (f->result.n_torn > 0) /* written just now, or left so */
+    else if (f->result.n_torn > 0) /* a write under way, or left incomplete */
         heal_check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end,
                        0);
     if (f->result.rc == 0 && f->result.has_content && !f->h->scrub.stop)
@@ -328,14 +330,15 @@ static void file_scrub(struct sweep_file *f)
                  REPAIR_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : REPAIR_VERIFY_OWN));
 }
 
-/* Its distribution is not known here any more, or never was. good: it is now, or the file is gone. */
+/* Handles a file whose distribution is unknown here. good: it was located, or the file
+ * was removed. */
 static void on_unknown(struct sweep_file *f, bool good)
 {
     struct healer *h = f->h;
     const struct file_id *id = &f->f.file.target.id;
     const char *more = f->f.file.known ? ""
-                       : good          ? "; nobody else has any of it, so it is removed"
-                                       : ", and nobody tells where it lies";
+                       : good ? "; no other storage has any of it, so it is removed"
+                              : ", and no storage knows its distribution";
 
     if (f->f.file.projections != 0) {
         finding(h, id, "its projection file is damaged%s", more);
@@ -344,7 +347,8 @@ static void on_unknown(struct sweep_file *f, bool good)
         h->scrub.n_unseen += !f->f.file.known && !good;
     } else if (!good) {
         log_info(
-            "scrub: file %08x%08x%016llx was begun here, and some storage may have more of it",
+            "scrub: file %08x%08x%016llx was begun here, and some storage may have more "
+            "of it",
             id->export_id, id->generation, (unsigned long long)id->ino);
     }
     if (f->f.file.known)
@@ -359,13 +363,13 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
     struct healer *h = w->h;
     struct scrub *s = &h->scrub;
 
-    (void)end; /* w->end */
+    (void)end; /* same as w->end */
     s->files = calloc(n + 1, sizeof(s->files[0]));
     if (s->files == NULL && n > 0)
         s->n_unseen += n;
     if (s->files == NULL || s->stop)
         n = 0;
-    s->n_running = 1; /* us, until all are submitted */
+    s->n_running = 1; /* one for this function, until all are submitted */
     for (unsigned i = 0; i < n; i++) {
         struct sweep_file *f = &s->files[i];
 
@@ -423,7 +427,7 @@ static void on_gather(struct env_timer *timer)
     count_begin(h);
 }
 
-/* From the place that is kept, or from the start. */
+/* Walks from the place that was kept, or from the start. */
 static void walk_on(struct healer *h)
 {
     struct scrub *s = &h->scrub;
@@ -458,13 +462,13 @@ void scrub_begin(struct healer *h, bool heads_only)
     state_save(h);
 }
 
-/* At the end of the page; what is under way comes to its end. */
+/* Stops the scrub at the end of its page; repairs under way are finished. */
 void scrub_end(struct healer *h)
 {
     h->scrub.stop = h->scrub.state == SCRUB_RUNNING;
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and stop ---- */
 
 static void on_schedule(struct env_timer *timer)
 {
@@ -489,7 +493,8 @@ static void on_running_noted(struct hint_log_wait *w, int rc)
     healer_idle(container_of(w, struct healer, boot_wait));
 }
 
-/* The machine went down while we ran: what was not synced may be gone. */
+/* Returns whether the machine stopped while this storage ran, so that unsynced data may
+ * be lost. Marks the storage as running now. */
 static bool was_power_lost(struct healer *h)
 {
     uint8_t val[9];
@@ -513,11 +518,11 @@ void scrub_start(struct healer *h)
     env_timer_init(&s->timer, on_schedule);
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
     if (s->state == 0)
-        state_save(h); /* from when on the first is counted */
+        state_save(h); /* the first period begins now */
     if (h->us == 0)
         return;
-    if (s->state == SCRUB_RUNNING &&
-        doubt) { /* what was looked at may have been so before */
+    if (s->state == SCRUB_RUNNING && doubt) {
+        /* Files already checked may have been checked before the loss. */
         s->state = SCRUB_STOPPED;
         scrub_begin(h, s->heads_only);
     } else if (s->state == SCRUB_RUNNING)
@@ -526,7 +531,7 @@ void scrub_start(struct healer *h)
         scrub_begin(h, true);
 }
 
-/* Jobs and asks were cancelled. */
+/* Stops. Jobs and requests were cancelled before. */
 void scrub_stop(struct healer *h)
 {
     struct scrub *s = &h->scrub;

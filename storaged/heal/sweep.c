@@ -1,28 +1,31 @@
 /*
- * sweep.c - one file of a walk: repaired, and when it was not whole here, said to be whole.
+ * sweep.c - one file of a walk: repairs it and, if it was partial here, declares it
+ * complete.
  *
  * In:     sweep_submit(), from the rebuild and the scrub. Thread: the healer's.
  * Out:    jobs; ST_STAT and ST_COMMIT with `whole` to our own storage.
- * Keeps:  a projection file is called whole only after a repair of all its blocks that left nothing undecided.
+ * Keeps:  a projection file is declared complete only after a repair of all its blocks
+ *         that left nothing undecided.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "storaged/heal/healer_int.h"
 
-enum { LOOKS_MAX = 100 }; /* of a file that is being sent to somebody */
+enum { LOOKS_MAX = 100 }; /* retries while the file is being sent to a client */
 
 static void on_whole(struct heal_ask *ask, int rc)
 {
     struct sweep_file *s = container_of(ask, struct sweep_file, ask);
 
-    if (rc == 0 && s->rank == RANK_SCRUB) { /* what is damaged in it was unknown before */
+    if (rc == 0 && s->rank == RANK_SCRUB) {
+        /* Unknown blocks may be damaged ones: repaired once more. */
         s->is_whole = true;
         s->job.request.flags &= ~(uint32_t)REPAIR_PARTIAL;
         heal_job_submit(s->h, &s->job, s->rank);
         return;
     }
-    /* Nothing here: all of it is holes, or it was removed. */
+    /* No file here: all of it is holes, or it was removed. */
     s->done(s, rc == 0 || rc == -ENOMEDIUM);
 }
 
@@ -48,7 +51,7 @@ static bool may_be_partial(const struct sweep_file *s)
            (s->f.own_damaged & bit) != 0;
 }
 
-/* The last one's, with what was found by the one before. */
+/* Adds up the findings of two repairs; all else is of the last one. */
 static void result_add(struct repair_result *sum, const struct repair_result *last)
 {
     const struct repair_result before = *sum;
@@ -66,7 +69,7 @@ static void on_job(struct heal_job *job, const struct repair_result *result)
     struct sweep_file *s = (struct sweep_file *)job;
     bool good = repair_is_good(result);
 
-    s->f.file.target = job->request.target; /* it may be a later one */
+    s->f.file.target = job->request.target; /* may be a later distribution */
     s->place = healer_home(s->h, &s->f.file.target);
     result_add(&s->result, result);
     if (good && result->rc == 0 && s->place < DIST_MAX && may_be_partial(s) &&
@@ -84,14 +87,12 @@ static void on_looked(struct heal_ask *ask, int rc)
 
     if (rc == -EBUSY && ++s->n_looks < LOOKS_MAX)
         look_again(s);
-    else /* the repair sees what there is */
+    else /* the repair sees the current state */
         heal_job_submit(s->h, &s->job, s->rank);
 }
 
-/*
- * The list found damage, or left out what it cannot read: whoever has the file open here, a spare's too, may not
- * know of that, and looks anew.
- */
+/* Has our own storage look at its file again: the list found damage, or could not read
+ * the file, and an open file, also at a spare, does not notice that by itself. */
 static void look_again(struct sweep_file *s)
 {
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;

@@ -475,7 +475,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     assert_int_equal(health->scrub_files, n_own);
     assert_int_equal(health->scrub_found, 1);
     assert_int_equal(health->n_scrub_findings, 1);
-    assert_non_null(strstr(health->scrub_findings[0], "storage 2 does not have it"));
+    assert_non_null(strstr(health->scrub_findings[0], "storage 2 lacks the file"));
     rozo__st_health_resp__free_unpacked(health, NULL);
     nodes[2].lacks_ino = 0;
     next_result = (struct repair_result){ .damaged = 2, .healed = 2 };
@@ -512,8 +512,8 @@ static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
     health = node_health(1);
     assert_int_equal(health->scrub_state, 2);
     assert_int_equal(health->scrub_found, 2);
-    assert_non_null(strstr(health->scrub_findings[0], "storage 2 does not have it"));
-    assert_non_null(strstr(health->scrub_findings[1], "storage 3 does not have it"));
+    assert_non_null(strstr(health->scrub_findings[0], "storage 2 lacks the file"));
+    assert_non_null(strstr(health->scrub_findings[1], "storage 3 lacks the file"));
     rozo__st_health_resp__free_unpacked(health, NULL);
     assert_int_equal(n_seen, 3); /* those who were told looked */
 }
@@ -608,8 +608,9 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
             atomic_store(&nodes[3].identity.rebuild, true);
         nodes[3].up = i != DOWN;
         run_ms(3000);
-        scrub_expect(is_asked && i != KEPT ? "nobody else has any of it, so it is removed"
-                                           : "nobody tells where it lies",
+        scrub_expect(is_asked && i != KEPT
+                         ? "no other storage has any of it, so it is removed"
+                         : "no storage knows its distribution",
                      1, is_asked && i != KEPT ? 0 : 1, is_asked ? 1 : 0);
         if (i < GOES)
             scrub_expect(NULL, 0, 0, 0);
