@@ -1,10 +1,10 @@
 /*
- * data_dir.c - open, lock and identify the data directory.
+ * data_dir.c - opens, locks and identifies the data directory.
  *
  * In:     the path of the config. Called once at the start.
  * Out:    DATA/storage.id, DATA/storage.generations.
- * Keeps:  two daemons never share a directory; a directory with anything in it that we did not
- *         make is left alone; the identity file is whole at any time.
+ * Keeps:  two daemons never share a directory; a directory with anything in it that we
+ *         did not make is left alone; the identity file is whole at any time.
  */
 #include "storaged/daemon/data_dir.h"
 
@@ -40,7 +40,8 @@ static int write_all(int fd, const char *text, size_t len)
     return 0;
 }
 
-/* At any time the name has the old text or the new one, whole. */
+/* Replaces a file atomically: at any time the name has the whole old or the whole new
+ * text. */
 static int replace_file(int dir_fd, const char *name, const char *new_name,
                         const char *text, size_t len)
 {
@@ -92,7 +93,8 @@ int data_dir_load_generations(int dir_fd, struct generations_file *out, struct e
     return rc == 0 ? 0 : err_wrap(err, rc, "%s", generations_name);
 }
 
-/* Nothing but what a new file system or a start that was cut short leaves. */
+/* Sets *out if the directory has only what a new file system or an interrupted start
+ * leaves. */
 static int is_empty(int dir_fd, bool *out)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -126,11 +128,12 @@ static int identity_make(int dir_fd, struct identity *out, struct err *err)
     int rc = is_empty(dir_fd, &empty);
 
     if (rc != 0)
-        return err_wrap(err, rc, "list it");
+        return err_wrap(err, rc, "list the directory");
     if (!empty)
-        return err_set(err, -ENOTEMPTY,
-                       "it is not empty and has no %s: not the directory of a storage",
-                       id_name);
+        return err_set(
+            err, -ENOTEMPTY,
+            "the directory is not empty and has no %s: not the directory of a storage",
+            id_name);
     memset(out, 0, sizeof(*out));
     if (getrandom(out->incarnation, sizeof(out->incarnation), 0) !=
         (ssize_t)sizeof(out->incarnation))
@@ -170,8 +173,9 @@ int data_dir_open(const char *path, struct identity *out, struct err *err)
     if (fd < 0)
         return err_wrap(err, -errno, "open data directory %s", path);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        rc = errno == EWOULDBLOCK ? err_set(err, -EBUSY, "another storaged is using it")
-                                  : err_wrap(err, -errno, "lock it");
+        rc = errno == EWOULDBLOCK
+                 ? err_set(err, -EBUSY, "another storaged is using the directory")
+                 : err_wrap(err, -errno, "lock the directory");
     else
         rc = identity_load(fd, out, err);
     if (rc == 0)

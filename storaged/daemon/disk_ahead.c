@@ -1,9 +1,11 @@
 /*
- * disk_ahead.c - see disk_ahead.h.
+ * disk_ahead.c - reserves space ahead of streams.
  *
- * Keeps:  what a user has reserved behind the end of a file is never given back: a file that has anything there when we first
- *         look is left alone. At most AHEAD_FILES_MAX * AHEAD_MAX bytes are reserved, also over a crash, when nobody gives back.
- * Yours:  the sizes in disk_ahead.h, who counts as idle (IDLE_WRITES).
+ * Keeps:  space that a user has reserved behind the end of a file is never freed: a file
+ *         that has anything there at the first look is left alone. At most
+ *         AHEAD_FILES_MAX * AHEAD_MAX bytes are reserved, even after a crash, when they
+ *         are not freed.
+ * Yours:  the sizes in disk_ahead.h, and when a file counts as idle (IDLE_WRITES).
  */
 #include "storaged/daemon/disk_ahead.h"
 
@@ -17,8 +19,8 @@
 #include <unistd.h>
 
 enum {
-    AHEAD_LOW = 512 << 10, /* with less than that left, more is reserved */
-    IDLE_WRITES = 64,      /* of other streams */
+    AHEAD_LOW = 512 << 10, /* with less reserved space left, more is reserved */
+    IDLE_WRITES = 64,      /* writes of other streams */
     BLOCK_BYTES = 4096,
 };
 
@@ -72,7 +74,7 @@ uint64_t ahead_bytes(const struct ahead_file *f, uint64_t size)
     return f->end > block_past(size) ? f->end - block_past(size) : 0;
 }
 
-/* Anything behind its end? Who cannot tell says yes. */
+/* Returns whether there is space behind the end of the file; true if that is unknown. */
 static bool has_more(int fd, uint64_t size)
 {
     struct fiemap map = { .fm_start = block_past(size) };
@@ -89,7 +91,8 @@ static bool has_plenty(int fd)
            (uint64_t)st.f_bavail * st.f_frsize >> 20 >= AHEAD_FREE_MIN;
 }
 
-/* The one that was not written to for longest makes room, if it is idle. */
+/* Makes room by freeing the space of the file not written to for longest, if it is
+ * idle. */
 static bool make_room(struct disk_ahead *a)
 {
     struct ahead_file *oldest;

@@ -3,8 +3,10 @@
  *
  * In:     disk_uv.c, on its loop.
  * Out:    readdir().
- * Keeps:  a name that is there, and was made through this disk or before its directory was read, is never called absent.
- * Yours:  how many directories, bits and names. Change them, then count the system calls of a storage that removes files.
+ * Keeps:  a name that exists, and was created through this disk or before its directory
+ *         was read, is never called absent.
+ * Yours:  the number of directories, bits and names. Change them, then count the system
+ *         calls of a storage that removes files.
  */
 #include "storaged/daemon/disk_names.h"
 
@@ -17,7 +19,7 @@
 
 enum {
     NAME_AT = sizeof("objects/xx/yy/") - 1,
-    NAMES_MAX = 2048, /* in a directory with more of them the filter would tell nothing */
+    NAMES_MAX = 2048, /* with more names in a directory the filter would be useless */
 };
 
 static int hex(char c)
@@ -27,7 +29,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The number of path's directory, or -1. */
+/* Returns the number of path's directory, or -1. */
 static int dir_of(const char *path)
 {
     int dir = 0;
@@ -51,7 +53,8 @@ static unsigned bit_of(const char *name)
 
     for (; *name != '\0'; name++)
         h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
-    h = (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15); /* the last character counts, too */
+    /* Makes the last character count, too. */
+    h = (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
     return (unsigned)(h >> 32) % NAMES_BITS;
 }
 
@@ -62,7 +65,7 @@ static void bits_add(struct names_dir *d, const char *name)
     d->bits[bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
-/* What is known of path's directory, or NULL. */
+/* Returns the entry of path's directory, or NULL. */
 static const struct names_dir *names_find(const struct disk_names *names,
                                           const char *path)
 {
@@ -100,7 +103,8 @@ static DIR *dir_open(int dir_fd, unsigned number)
     return dir;
 }
 
-/* False: it could not be read, or has too many names. */
+/* Reads a directory into the filter. Returns false if it cannot be read or has too many
+ * names. */
 static bool dir_read(struct names_dir *d, int dir_fd)
 {
     DIR *dir = dir_open(dir_fd, d->dir);
@@ -128,13 +132,14 @@ void disk_names_learn(struct disk_names *names, int dir_fd, const char *path)
 
     if (d == NULL || (d->known && d->dir == (uint32_t)dir))
         return;
-    if (d->asked !=
-        (uint32_t)dir + 1) { /* those who go about at random would read many */
+    if (d->asked != (uint32_t)dir + 1) {
+        /* Not at the first query: random access would read many directories. */
         d->asked = (uint32_t)dir + 1;
         return;
     }
     d->dir = (uint32_t)dir;
     d->known = true;
+    /* Any name may exist. */
     if (!dir_read(d, dir_fd))
-        memset(d->bits, 0xff, sizeof(d->bits)); /* anything may be there */
+        memset(d->bits, 0xff, sizeof(d->bits));
 }

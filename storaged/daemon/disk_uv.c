@@ -2,11 +2,14 @@
  * disk_uv.c - disk requests as system calls, on the loop or on a worker.
  *
  * In:     disk_submit(), from the core. Thread: the storio loop, and libuv's workers.
- * Out:    files below the data directory; disk_names.c knows of names that need not be looked for.
- * Keeps:  a callback comes once and later; a name is called synced when every directory above
- *         it is; what a worker touches, the loop leaves alone until it is done.
- * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP), and as a stream
- *         that goes to the device early (STREAM_MIN, PUSH_BYTES) and has space ahead (disk_ahead.h).
+ * Out:    files below the data directory; disk_names.c knows names that certainly do not
+ *         exist.
+ * Keeps:  a callback comes once and later; a name counts as synced when every directory
+ *         above it is; the loop does not touch a file's size while a worker may change
+ *         it.
+ * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP), and as a
+ *         stream that goes to the device early (STREAM_MIN, PUSH_BYTES) and has space
+ *         ahead (disk_ahead.h).
  */
 #include "storaged/daemon/disk_uv.h"
 
@@ -31,42 +34,41 @@
 #    define RWF_DONTCACHE 0x80
 #endif
 
-#ifndef SYS_cachestat /* the same on all machines, and newer than Debian's headers */
+#ifndef SYS_cachestat /* same number on all machines; newer than Debian's headers */
 #    define SYS_cachestat 451
 #endif
 
 enum {
-    FREE_ON_LOOP_MAX =
-        16 << 20, /* bytes punched, truncated or unlinked without a worker */
+    /* Bytes punched, truncated or unlinked without a worker. */
+    FREE_ON_LOOP_MAX = 16 << 20,
     PAGE_BYTES = 4096,
-    WARM_STEP = 16384, /* read-ahead brings at least so much at once */
-    WARM_STEP_THERE =
-        128 << 10,             /* of pages that all are in memory: have they been read? */
-    STREAM_MIN = 64 << 10,     /* bytes of a write that is part of a stream */
-    STREAM_GAP_MAX = 64 << 10, /* heads lie between bodies */
-    PUSH_BYTES = 1 << 20,      /* so much of a stream is pushed out at a time */
-    PUSHES_MAX = 2, /* such pushes at a time: a slow device must not hold all workers */
+    WARM_STEP = 16384,           /* read-ahead brings at least this much at once */
+    WARM_STEP_THERE = 128 << 10, /* step of checks that pages in memory are also read */
+    STREAM_MIN = 64 << 10,       /* bytes of a write that counts as part of a stream */
+    STREAM_GAP_MAX = 64 << 10,   /* gap for heads between bodies */
+    PUSH_BYTES = 1 << 20,        /* bytes of a stream that are pushed out at a time */
+    PUSHES_MAX = 2, /* pushes at a time: a slow device must not hold all workers */
     PATH_TEXT_MAX = 128,
 };
 
 struct disk_file {
     int fd;
     bool is_projection;
-    uint64_t stream_from, stream_end; /* bytes of a stream that were not pushed out */
-    uint64_t streamed;                /* bytes of that stream, in all */
+    uint64_t stream_from, stream_end; /* range of a stream not yet pushed out */
+    uint64_t streamed;                /* bytes of that stream in total */
     struct ahead_file ahead;
-    int direct_fd;         /* of the worker that writes; -1: not open */
-    atomic_bool no_direct; /* nor to be opened */
+    int direct_fd;         /* used by the worker that writes; -1: not open */
+    atomic_bool no_direct; /* direct_fd does not work and must not be opened again */
 };
 
 struct disk_work {
     uv_work_t work;
     struct disk_uv *d;
     struct disk_req *req;
-    bool chain; /* DISK_SYNC_NAME: also the directories above the lowest */
+    bool chain; /* for DISK_SYNC_NAME: also syncs the directories above the lowest */
 };
 
-/* The kernel is asked to begin to write out. Nobody waits for it. */
+/* A request to the kernel to begin writing out, which no request waits for. */
 struct disk_push {
     uv_work_t work;
     struct disk_uv *d;
@@ -102,14 +104,14 @@ static int disk_rc(int error)
     }
 }
 
-/* ---- the calls: return disk_rc() ---- */
+/* ---- system calls; each returns disk_rc() ---- */
 
 static int open_flags(const struct disk_req *req)
 {
     return O_RDWR | O_CLOEXEC | O_NOFOLLOW | (req->create ? O_CREAT : 0);
 }
 
-/* Every directory on the way to path that is not there. */
+/* Creates missing directories on the way to path. */
 static void make_parents(int dir_fd, const char *path)
 {
     char part[PATH_TEXT_MAX];
@@ -125,7 +127,8 @@ static void make_parents(int dir_fd, const char *path)
     }
 }
 
-/* What is not there is made without a second look; should it be there after all, that is an error. */
+/* Opens a file. A name known not to exist is created with O_EXCL: if it exists after all,
+ * that is an error. */
 static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
 {
     int flags = open_flags(req) | (is_new ? O_EXCL : 0);
@@ -144,7 +147,8 @@ static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
     return fd;
 }
 
-/* Nothing is called req->path: the same answer, when it is certain what is called req->to. */
+/* Answers for a missing req->path: -ENOENT, with req->aside if req->to exists; another
+ * error if that is uncertain. */
 static int look_aside(struct disk_uv *d, struct disk_req *req)
 {
     req->aside = false;
@@ -188,7 +192,8 @@ static uint64_t iov_len(const struct iovec *iov, unsigned n)
     return len;
 }
 
-/* Reads use one iovec. -EAGAIN: not all of it is in the page cache. */
+/* Reads into one iovec. Returns -EAGAIN if flags forbid waiting and not all is in the
+ * page cache. */
 static int do_read(struct disk_req *req, int flags)
 {
     const struct iovec *iov = req->iov;
@@ -213,7 +218,7 @@ static int do_read(struct disk_req *req, int flags)
     return 0;
 }
 
-/* What a short pwritev left over, one iovec at a time. */
+/* Writes the rest after a short pwritev, one iovec at a time. */
 static int write_rest(const struct disk_req *req, uint64_t done)
 {
     uint64_t offset = req->offset + done;
@@ -251,7 +256,7 @@ static int do_write(struct disk_req *req)
     return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
 }
 
-/* A piece of a stream that a worker writes, as d->io says. */
+/* Returns whether a worker writes this piece of a stream, as d->io demands. */
 static bool is_for_worker(const struct disk_uv *d, const struct disk_req *req)
 {
     bool never = d->io == DISK_IO_CACHED || !req->file->is_projection ||
@@ -268,7 +273,7 @@ static bool is_for_worker(const struct disk_uv *d, const struct disk_req *req)
     return req->offset % PAGE_BYTES == 0 && !atomic_load(&req->file->no_direct);
 }
 
-/* -EAGAIN: not so. */
+/* Returns -EAGAIN if it must be written in the usual way. */
 static int write_uncached(struct disk_uv *d, struct disk_req *req)
 {
     uint64_t len = iov_len(req->iov, req->n_iov);
@@ -335,7 +340,7 @@ static void push_start(struct disk_uv *d, struct disk_file *file)
     int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
 
     push = fd < 0 ? NULL : malloc(sizeof(*push));
-    if (push == NULL) { /* it would only have been earlier */
+    if (push == NULL) { /* a push only saves time */
         if (fd >= 0)
             close(fd);
         return;
@@ -349,8 +354,9 @@ static void push_start(struct disk_uv *d, struct disk_file *file)
     uv_queue_work(d->env->loop, &push->work, on_push, on_pushed);
 }
 
-/* The kernel would keep a stream in memory for seconds, and the sync at its end would wait for
- * all of it. On a worker: it waits when the device has enough to do. */
+/* Pushes a stream to the device. The kernel would keep it in memory for seconds, and the
+ * sync at its end would wait for all of it. A worker does it, since it waits when the
+ * device is busy. */
 static void push_out(struct disk_uv *d, const struct disk_req *req, bool by_worker)
 {
     struct disk_file *file = req->file;
@@ -368,7 +374,7 @@ static void push_out(struct disk_uv *d, const struct disk_req *req, bool by_work
     if (file->is_projection)
         ahead_streamed(&d->ahead, &file->ahead, file->fd, file->stream_end,
                        file->streamed);
-    if (by_worker) { /* it is on its way to the device, or there */
+    if (by_worker) { /* already on the way to the device, or there */
         file->stream_from = file->stream_end;
         return;
     }
@@ -383,7 +389,8 @@ static int do_sync(const struct disk_req *req)
     return fdatasync(req->file->fd) == 0 ? 0 : disk_rc(errno);
 }
 
-/* Without a descriptor for the directory, all of the file system is synced: what nobody could open is not lost. */
+/* Syncs a directory. Without a free descriptor it syncs the whole file system instead, so
+ * that names cannot get lost. */
 static int sync_directory(int dir_fd, const char *path)
 {
     int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -398,7 +405,8 @@ static int sync_directory(int dir_fd, const char *path)
     return rc;
 }
 
-/* Bottom up: the name's directory always, those above it unless they are known to be. */
+/* Syncs bottom up: the directory of the name always, those above it unless they are known
+ * to be synced. */
 static int do_sync_name(struct disk_uv *d, const struct disk_req *req, bool chain)
 {
     char path[PATH_TEXT_MAX];
@@ -425,7 +433,7 @@ static int do_fallocate(const struct disk_req *req, int mode)
     return rc == 0 ? 0 : disk_rc(errno);
 }
 
-/* Is space mapped at offset? *next is where that ends, at most `to`. */
+/* Returns whether space is mapped at offset; *next is where that ends, `to` at most. */
 static int find_mapped(int fd, uint64_t offset, uint64_t to, bool *mapped, uint64_t *next)
 {
     struct {
@@ -458,7 +466,7 @@ static int do_mapped(struct disk_req *req)
                        &req->next);
 }
 
-/* The ranges of req that have no space yet go into its iov. */
+/* Stores the ranges of req that have no space yet in its iov. */
 static int note_unmapped(struct disk_req *req)
 {
     struct disk_range *ranges = req->iov->iov_base;
@@ -484,7 +492,7 @@ static int do_allocate(struct disk_req *req)
     const struct disk_range *ranges = req->n_iov == 0 ? NULL : req->iov->iov_base;
     int rc;
 
-    /* Where the file system does not tell, nothing is given back. */
+    /* Without this information nothing is freed after an error. */
     if (ranges != NULL && note_unmapped(req) != 0)
         req->n_read = 0;
     rc = do_fallocate(req, req->grow ? 0 : FALLOC_FL_KEEP_SIZE);
@@ -495,8 +503,8 @@ static int do_allocate(struct disk_req *req)
     return rc;
 }
 
-/* The stretches between data: what a page in memory has not brought to the disk yet is
- * data. */
+/* Frees the stretches between data. A page in memory that has not reached the disk yet
+ * counts as data. */
 static int do_give_back(struct disk_req *req)
 {
     off_t at = (off_t)req->offset, end = (off_t)(req->offset + req->len);
@@ -543,10 +551,9 @@ static int do_stat(struct disk_req *req)
     return 0;
 }
 
-/*
- * How many bytes lie between two looks at what is to be warm; 0: it is not. A look is a system call, and which pages are in memory
- * is one for all of them since Linux 6.5, but not whether they have been read yet: those that are on their way come in order.
- */
+/* Returns the bytes between two checks of a range that must be in memory; 0: it is not.
+ * One system call tells which pages are in memory (since Linux 6.5), but not whether they
+ * have been read yet; reads under way end in order, so some pages are checked. */
 static uint64_t warm_step(const struct disk_req *req)
 {
     uint64_t first_page = req->offset / PAGE_BYTES;
@@ -563,7 +570,7 @@ static uint64_t warm_step(const struct disk_req *req)
     return stat.n_cached < end_page - first_page ? 0 : WARM_STEP_THERE;
 }
 
-/* 0, -EIO when the file is shorter, -EAGAIN when a worker must do it. */
+/* Returns 0, -EIO if the file is shorter, or -EAGAIN if a worker must do it. */
 static int warm_now(const struct disk_req *req)
 {
     uint8_t byte;
@@ -587,7 +594,8 @@ static int warm_now(const struct disk_req *req)
     }
 }
 
-/* On a worker: ask for all of it, then wait for it page by page: any may be one that cannot be read. */
+/* Reads a range into memory, on a worker: requests all of it, then waits page by page,
+ * since any page may be unreadable. */
 static int do_warm(const struct disk_req *req)
 {
     uint8_t byte;
@@ -602,7 +610,7 @@ static int do_warm(const struct disk_req *req)
     case 1:
         return 0;
     case 0:
-        return -EIO; /* it is shorter */
+        return -EIO; /* the file is shorter */
     default:
         return disk_rc(errno);
     }
@@ -616,14 +624,15 @@ static int do_space(struct disk_uv *d, struct disk_req *req)
         return disk_rc(errno);
     req->total = (uint64_t)st.f_blocks * st.f_frsize;
     req->free = (uint64_t)st.f_bavail * st.f_frsize;
-    if (d->ahead.n_files > 0 && req->free >> 20 < AHEAD_FREE_MIN) { /* others need it */
+    if (d->ahead.n_files > 0 && req->free >> 20 < AHEAD_FREE_MIN) {
+        /* Other files need it. */
         ahead_give_back_all(&d->ahead);
         return do_space(d, req);
     }
     return 0;
 }
 
-/* One name; on the loop not, with -EAGAIN, when it is big. */
+/* Removes one name. On the loop returns -EAGAIN if the file is big. */
 static int remove_name(struct disk_uv *d, const char *path, bool on_loop)
 {
     struct stat st;
@@ -674,7 +683,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* len: of name, below DISK_NAME_MAX. */
+/* Adds a name of len bytes, below DISK_NAME_MAX. */
 static int names_add(struct names *names, const char *name, size_t len)
 {
     if (names->n == names->room) {
@@ -691,7 +700,8 @@ static int names_add(struct names *names, const char *name, size_t len)
     return 0;
 }
 
-/* What is longer than any name of ours is none. -ENOENT is as good as empty. */
+/* Reads the names of a directory, sorted. Skips names longer than any of ours. A missing
+ * directory counts as empty. */
 static int names_read(int dir_fd, const char *path, const char *after,
                       struct names *names)
 {
@@ -740,7 +750,7 @@ static void names_give(const struct names *names, struct disk_req *req)
     req->n_read = req->iov->iov_len - left;
 }
 
-/* Bit i: objects/HI/i, or with hi below 0 objects/i, is there. */
+/* Sets bit i if objects/HI/i exists, or objects/i if hi is below 0. */
 static int subdirectories(int dir_fd, int hi, uint8_t there[32])
 {
     struct names names = { 0 };
@@ -778,7 +788,8 @@ static int list_one(int dir_fd, unsigned dir, const char *after, struct disk_req
     return rc;
 }
 
-/* The directories that are not there are passed over 256 at a time. */
+/* Lists the next directory that has names. Missing directories are skipped 256 at a
+ * time. */
 static int do_list(struct disk_uv *d, struct disk_req *req)
 {
     uint8_t upper[32], lower[32];
@@ -805,7 +816,7 @@ static int do_list(struct disk_uv *d, struct disk_req *req)
 
 /* ---- on the loop or on a worker ---- */
 
-/* The number of the directory in "objects/xx/yy/...", as in projfile_path(). */
+/* Returns the number of the directory in "objects/xx/yy/...", as in projfile_path(). */
 static unsigned dir_index(const char *path)
 {
     unsigned hi = 0, lo = 0;
@@ -836,7 +847,8 @@ static void disk_finish(struct disk_uv *d, struct disk_req *req, int rc)
     env_post(&d->env->env, &req->task);
 }
 
-/* What we have reserved ahead of others is not why there is no space. */
+/* Writes; if space is short, frees the space reserved ahead of other files and tries
+ * again. */
 static int write_on_loop(struct disk_uv *d, struct disk_req *req)
 {
     int rc = do_write(req);
@@ -847,7 +859,8 @@ static int write_on_loop(struct disk_uv *d, struct disk_req *req)
     return do_write(req);
 }
 
-/* Without waiting for a device, as far as one can know; -EAGAIN: a worker must do it. */
+/* Handles a request without waiting for a device, as far as can be known. Returns -EAGAIN
+ * if a worker must do it. */
 static int try_on_loop(struct disk_uv *d, struct disk_req *req)
 {
     switch (req->op) {
@@ -923,7 +936,7 @@ static int on_worker(struct disk_work *w)
         return do_warm(req);
     case DISK_REMOVE:
         rc = do_remove(w->d, req, false);
-        return rc == -ENOENT ? 0 : rc; /* the loop may have removed the first of them */
+        return rc == -ENOENT ? 0 : rc; /* the loop may have removed the first names */
     case DISK_SAVE_IDENTITY:
         rc = data_dir_save_identity(w->d->dir_fd, req->iov->iov_base, req->iov->iov_len);
         return disk_rc(-rc);
@@ -947,7 +960,7 @@ static void on_work(uv_work_t *work)
     w->req->rc = on_worker(w);
 }
 
-/* The size of its file is the worker's business meanwhile. */
+/* Returns whether a worker may change the size of the file meanwhile. */
 static bool may_size(const struct disk_req *req)
 {
     return req->op == DISK_WRITE || req->op == DISK_TRUNCATE || req->op == DISK_ALLOCATE;
@@ -963,7 +976,8 @@ static void on_work_done(uv_work_t *work, int status)
     free(w);
     if (may_size(req))
         req->file->ahead.n_sizing--;
-    if (req->op == DISK_WRITE && rc == -ENOSPC) /* the same once more, with that space */
+    /* Once more, with the space that was reserved ahead. */
+    if (req->op == DISK_WRITE && rc == -ENOSPC)
         rc = write_on_loop(d, req);
     if (req->op == DISK_WRITE && rc == 0)
         push_out(d, req, true);

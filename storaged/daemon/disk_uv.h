@@ -1,8 +1,8 @@
 /*
  * disk_uv.h - a struct disk on a real directory. Shell code; one per loop.
  *
- * What only touches the page cache is done at once on the loop; what waits for a device goes to
- * libuv's pool of workers.
+ * Requests that only touch the page cache are done at once on the loop; those that may
+ * wait for a device go to libuv's pool of workers.
  */
 #ifndef ROZO_STORAGED_DAEMON_DISK_UV_H
 #define ROZO_STORAGED_DAEMON_DISK_UV_H
@@ -18,9 +18,10 @@ enum { DISK_DIRS = 65536 };
 
 /* How long pieces of projection files are written. */
 enum disk_io {
-    DISK_IO_CACHED, /* into the kernel's pages, which stay for who reads them */
-    DISK_IO_UNCACHED, /* the same, and the pages go when they are written out (Linux 6.14) */
-    DISK_IO_DIRECT, /* past the pages (O_DIRECT), where they lie on whole pages in memory, too */
+    DISK_IO_CACHED,   /* into the page cache, where readers find them */
+    DISK_IO_UNCACHED, /* as cached, but pages are dropped once written out (Linux 6.14) */
+    /* Past the page cache (O_DIRECT), if the memory is page-aligned, too. */
+    DISK_IO_DIRECT,
 };
 
 struct disk_uv {
@@ -28,16 +29,16 @@ struct disk_uv {
     struct env_uv *env; /* borrowed */
     int dir_fd;         /* borrowed; the data directory */
     enum disk_io io;
-    atomic_bool no_uncached; /* the kernel or the file system does not do it */
+    atomic_bool no_uncached; /* the kernel or the file system does not support it */
     struct disk_ahead ahead;
     unsigned n_inflight; /* requests not done yet */
-    unsigned n_pushes;   /* write-outs being begun; the loop ends after them */
-    uint8_t
-        dir_synced[DISK_DIRS / 8]; /* directories whose own names are on stable storage */
-    struct disk_names names;       /* the loop's alone */
+    unsigned n_pushes;   /* write-outs being started; the loop ends after them */
+    /* Directories whose own names are on stable storage. */
+    uint8_t dir_synced[DISK_DIRS / 8];
+    struct disk_names names; /* used by the loop only */
 };
 
-/** Set d->io afterwards, unless it is DISK_IO_CACHED. */
+/** Initialises the disk. Set d->io afterwards, unless it is DISK_IO_CACHED. */
 void disk_uv_init(struct disk_uv *d, struct env_uv *env, int dir_fd);
 
 #endif

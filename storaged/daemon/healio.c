@@ -3,7 +3,8 @@
  *
  * In:     mail: requests that arrived at the storios, phases of the daemon. TCP answers.
  * Out:    channels of role NODE; LevelDB in DATA/heal; mail to the storios.
- * Keeps:  a struct storage is asked on its own thread; a question has one owner at any time.
+ * Keeps:  a struct storage is used on its own thread only; a question has one owner at
+ *         any time.
  */
 #include "storaged/daemon/healio.h"
 
@@ -44,7 +45,7 @@ static void maybe_stopped(struct healio *io)
 {
     if (!io->stopped || io->n_closing > 0)
         return;
-    io->stopped = false; /* once */
+    io->stopped = false; /* only once */
     daemon_tell_phase_done(io->daemon, &io->to_first);
 }
 
@@ -64,14 +65,15 @@ static void peer_close(void *arg, struct rpc_channel *ch)
     rpc_tcp_channel_close(ch, on_channel_closed, io);
 }
 
-/* ---- questions: from storio to storio, and back to us ---- */
+/* ---- questions: from storio to storio, and back to the healer ---- */
 
 struct question_trip {
     struct env_mail mail;
     struct healio *io;
-    struct heal_question *q; /* the healer's; whoever has the mail may touch it */
+    /* The healer's; only the thread that has the mail may touch it. */
+    struct heal_question *q;
     void (*ask)(struct storage *st, struct heal_question *q);
-    unsigned at; /* storio */
+    unsigned at; /* index of the storio */
 };
 
 static void on_trip_end(struct env_mail *mail)
@@ -102,8 +104,9 @@ static void trip_begin(struct healio *io, struct heal_question *q,
 {
     struct question_trip *trip = calloc(1, sizeof(*trip));
 
+    /* No memory even for this: the daemon cannot keep its promises. */
     if (trip == NULL)
-        abort(); /* out of memory for a few words: nothing can be promised any more */
+        abort();
     *trip = (struct question_trip){ .mail.fn = on_trip, .io = io, .q = q, .ask = ask };
     env_mailbox_post(&io->daemon->storios[0].env, &trip->mail);
 }
@@ -151,18 +154,20 @@ static void ask_health(void *arg, struct heal_question *q)
     trip_begin(arg, q, storage_say_health);
 }
 
-/* ---- what a storio took for another storage, or found damaged ---- */
+/* ---- reports of a storio: writes taken for another storage, and damage ---- */
 
 enum {
+    /* Mails of one storio; above that a report is dropped, and the client's hint or the
+     * next reader has to do. */
     STOOD_IN_OUT_MAX = 1024
-}; /* mails of one storio; beyond, the client's word must do, or the next reader's */
+};
 
 struct handoff_mail {
     struct env_mail mail;
     struct healio *io;
-    _Atomic unsigned *n_out; /* the storio's */
+    _Atomic unsigned *n_out; /* counter of the storio */
     struct storage_handoff what;
-    bool is_damage; /* of what, the file and the blocks count */
+    bool is_damage; /* only file and blocks of `what` count */
 };
 
 static void on_handoff(struct env_mail *mail)
@@ -244,7 +249,7 @@ void healio_phase(struct healio *io, unsigned phase)
     daemon_tell_phase_done(io->daemon, &io->to_first);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and stop ---- */
 
 static int kv_open(struct healio *io, const char *data_dir, struct err *err)
 {
@@ -256,7 +261,7 @@ static int kv_open(struct healio *io, const char *data_dir, struct err *err)
     rc = kv_leveldb_open(&io->env.env, &io->loop, dir, true, &io->kv, err);
     if (rc != 0)
         rc = err_wrap(err, rc,
-                      "what healing keeps (if the disk is sound, move %s away and scrub "
+                      "the healer's state (if the disk is sound, move %s away and scrub "
                       "all storages)",
                       dir);
     free(dir);
@@ -302,19 +307,19 @@ int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
 
 void healio_run(struct healio *io)
 {
-    daemon_tell_phase_done(io->daemon, &io->to_first); /* we are there */
+    daemon_tell_phase_done(io->daemon, &io->to_first); /* the thread is running */
     uv_run(&io->loop, UV_RUN_DEFAULT);
 }
 
 void healio_free(struct healio *io)
 {
-    healer_close(io->healer); /* closes channels when it never ran */
+    healer_close(io->healer); /* closes channels if it never ran */
     while (io->n_closing > 0)
         uv_run(&io->loop, UV_RUN_ONCE);
     if (io->env.impl != NULL)
         env_uv_close(&io->env);
     if (io->loop_open) {
-        uv_run(&io->loop, UV_RUN_DEFAULT); /* handles close */
+        uv_run(&io->loop, UV_RUN_DEFAULT); /* closes handles */
         uv_loop_close(&io->loop);
     }
     kv_leveldb_close(io->kv);

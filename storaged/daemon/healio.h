@@ -1,8 +1,9 @@
 /*
- * healio.h - the healer of the storage daemon on a thread and a libuv loop of its own. Shell code.
+ * healio.h - the healer of the storage daemon on a thread and a libuv loop of its own.
+ * Shell code.
  *
- * It is a client of all storages, our own too, over TCP. Requests for it arrive on the storios' listeners and
- * are mailed here, as requests for another storio are.
+ * It is a client of all storages, our own too, over TCP. Requests for it arrive on the
+ * storios' listeners and are mailed here, as requests for another storio are.
  */
 #ifndef ROZO_STORAGED_DAEMON_HEALIO_H
 #define ROZO_STORAGED_DAEMON_HEALIO_H
@@ -20,7 +21,7 @@
 
 struct daemon;
 
-/* Belongs to its thread once that runs, but for the mails. */
+/* The healer's loop. Belongs to its thread once that runs, except for the mails. */
 struct healio {
     struct daemon *daemon; /* borrowed */
     uv_thread_t thread;
@@ -31,30 +32,34 @@ struct healio {
     struct capability_key *key; /* owned */
     struct kv_leveldb *kv;      /* owned */
     struct healer *healer;      /* owned */
-    unsigned n_closing;         /* channels on their way out */
-    bool stopped;               /* the healer is; the phase ends with the last channel */
-    struct env_mail to_us;      /* from the first storio: the next phase */
-    struct env_mail to_first;   /* from us: the phase is done */
+    unsigned n_closing;         /* channels being closed */
+    /* The healer has stopped; the phase ends when the last channel is closed. */
+    bool stopped;
+    struct env_mail to_us;    /* from the first storio: the next phase */
+    struct env_mail to_first; /* to the first storio: the phase is done */
 };
 
-/** What is not ours to find out: rates, days, boot. The rest of config is filled in here. Main's thread. */
+/**
+ * Opens the healer. config has rates, days and boot; the rest of it is filled in here.
+ * Called on main's thread.
+ */
 int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
                 const struct healer_config *config, struct err *err);
-/** Run until the daemon stops. Its own thread. */
+/** Runs until the daemon stops. Called on its own thread. */
 void healio_run(struct healio *io);
-/** After that, or a failed open. Main's thread. */
+/** Frees all, after healio_run() or a failed open. Called on main's thread. */
 void healio_free(struct healio *io);
 
 /**
- * A storio's storage took what another is to hold: mailed to the healer. On that storio's thread; n_out counts its mails
- * under way, and bounds them.
+ * Mails the healer that a storio's storage took a write meant for another storage. Called
+ * on that storio's thread; n_out counts and bounds its mails under way.
  */
 void healio_handoff(struct healio *io, _Atomic unsigned *n_out,
                     const struct storage_handoff *what);
-/** The same way: healer_damaged(). */
+/** Mails a call of healer_damaged() in the same way. */
 void healio_damaged(struct healio *io, _Atomic unsigned *n_out,
                     const struct storage_damaged *what);
-/** For a phase mail of the daemon: see storio.c. On our thread. */
+/** Begins a phase of the daemon; see storio.c. Called on the healer's thread. */
 void healio_phase(struct healio *io, unsigned phase);
 
 #endif

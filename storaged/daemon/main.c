@@ -2,9 +2,9 @@
  * main.c - storaged: command line, config, loops.
  *
  * In:     --config FILE; SIGTERM and SIGINT.
- * Out:    exit status 0 after a clean stop, 1 with words on stderr when it cannot start, 2 for
- *         wrong usage.
- * Keeps:  what was acknowledged is on stable storage after a clean stop.
+ * Out:    exit status 0 after a clean stop, 1 with a message on stderr if it cannot
+ *         start, 2 for wrong usage.
+ * Keeps:  all acknowledged writes are on stable storage after a clean stop.
  */
 #include <argp.h>
 #include <errno.h>
@@ -29,12 +29,12 @@
 enum {
     WORKERS_DEFAULT = 8,
     WORKERS_MAX = 128,
-    FILES_MAX = 16384, /* projection files held open, all loops together */
-    FILES_MIN = 64,    /* of a loop */
-    CONNS_MAX = 4096,  /* of a loop */
+    FILES_MAX = 16384, /* projection files held open by all loops together */
+    FILES_MIN = 64,    /* per loop */
+    CONNS_MAX = 4096,  /* per loop */
     CONNS_MIN = 32,
     PEERS_MIN = 32, /* channels to other storages */
-    FDS_LOOP = 64,  /* of a loop: LOG_SLOTS_MAX segments, what it polls, directories */
+    FDS_LOOP = 64,  /* per loop: WAL segments, polled descriptors, directories */
     NAME_LEN_MAX = 255,
     SCRUB_RATE_MB_DEFAULT = 50,
     SCRUB_DAYS_DEFAULT = 30,
@@ -43,7 +43,7 @@ enum {
 
 /* ---- config ---- */
 
-/* AUTO is what measured best and surprises nobody: what was just written is often read. */
+/* AUTO is cached, which measured best, since data just written is often read soon. */
 enum device_io { DEVICE_IO_AUTO, DEVICE_IO_CACHED, DEVICE_IO_UNCACHED, DEVICE_IO_DIRECT };
 
 static const cyaml_strval_t device_ios[] = {
@@ -63,12 +63,13 @@ struct storaged_section {
     unsigned listen_count;
     char *host;
     char *rack;
-    unsigned workers;        /* 0: WORKERS_DEFAULT */
-    uint64_t *reserve_mb;    /* NULL: 1 %, at most 64 */
-    unsigned journal_mb;     /* 0: see journal_bytes() */
-    unsigned heal_rate_mb;   /* per second; 0: no limit */
-    unsigned *scrub_rate_mb; /* per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT */
-    unsigned *scrub_days;    /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
+    unsigned workers;      /* 0: WORKERS_DEFAULT */
+    uint64_t *reserve_mb;  /* NULL: 1 %, at most 64 */
+    unsigned journal_mb;   /* 0: see journal_bytes() */
+    unsigned heal_rate_mb; /* MiB per second; 0: no limit */
+    /* MiB per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT. */
+    unsigned *scrub_rate_mb;
+    unsigned *scrub_days; /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
     enum device_io device_io;
 };
 struct config {
@@ -166,7 +167,7 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* ---- the parts of a start ---- */
+/* ---- steps of the start ---- */
 
 static int keys_load(struct daemon *d, const struct config *c, struct err *err)
 {
@@ -180,10 +181,9 @@ static unsigned n_workers(const struct config *c)
     return c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers;
 }
 
-/*
- * Shares the descriptors out: what is always needed first, then half of the rest to projection files and a quarter to
- * connections. The last quarter is for channels to other storages, and for what is open for a moment.
- */
+/* Distributes the file descriptors: the fixed needs first, then half of the rest to
+ * projection files and a quarter to connections. The last quarter is for channels to
+ * other storages and short-lived descriptors. */
 static int fds_share(struct daemon *d, const struct config *c, struct err *err)
 {
     unsigned n_loops = c->storaged.listen_count, n_fds, fixed, left;
@@ -202,7 +202,8 @@ static int fds_share(struct daemon *d, const struct config *c, struct err *err)
     return 0;
 }
 
-/* As configured; else 256 MiB, but not more than a sixteenth of a small file system. */
+/* Returns the configured size; else 256 MiB, but at most a sixteenth of a small file
+ * system. */
 static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
 {
     uint64_t bytes = UINT64_C(256) << 20, share;
@@ -216,7 +217,8 @@ static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
     return share < bytes ? share : bytes;
 }
 
-/* The device numbers of a machine are good until it is started again. */
+/* Returns a number that identifies the disk until the machine is restarted, like its
+ * device number. */
 static uint64_t disk_id(int dir_fd)
 {
     struct stat st;
@@ -240,7 +242,8 @@ static enum disk_io disk_io_of(enum device_io io)
     return DISK_IO_CACHED;
 }
 
-/* "host:0" with the port that was given to us. */
+/* Returns "host:port" with the port that the kernel chose for "host:0". Owned by the
+ * caller. */
 static const char *real_address(const char *configured, uint16_t port)
 {
     const char *colon = strrchr(configured, ':');
@@ -330,7 +333,8 @@ static void run_thread(void *arg)
 
 static struct stop_signals signals;
 
-/* Who sees us listen may tell us to stop: that waits until we can stop cleanly. */
+/* Holds or releases stop signals: a client that sees us listening may send one before a
+ * clean stop is possible. */
 static void stop_signals_hold(bool hold)
 {
     sigset_t set;
@@ -388,8 +392,8 @@ static int daemon_run(struct daemon *d, struct err *err)
     for (unsigned i = 1; i < n; i++)
         uv_thread_join(&d->storios[i].thread);
     uv_thread_join(&d->healio.thread);
-    sync_generation_end(&d->generations,
-                        d->dir_fd); /* also what left the caches unsynced */
+    /* Covers writes without a sync, too. */
+    sync_generation_end(&d->generations, d->dir_fd);
     log_info("stopped");
     return 0;
 }
@@ -414,7 +418,7 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     return rc == 0 ? daemon_run(d, err) : rc;
 }
 
-/* NULL and one that did not come far are fine; nothing runs any more. */
+/* Frees all, when nothing runs any more. NULL and a partly built daemon are fine. */
 static void daemon_free(struct daemon *d)
 {
     if (d == NULL)
@@ -471,9 +475,9 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = on_argument,
-        .doc =
-            "Storage daemon of the rozo file system.\v"
-            "Stays in the foreground and logs to standard error. SIGTERM ends it cleanly.",
+        .doc = "Storage daemon of the rozo file system.\v"
+               "Stays in the foreground and logs to standard error. SIGTERM ends it "
+               "cleanly.",
     };
     struct arguments args = { 0 };
     struct err err = { 0 };

@@ -1,10 +1,11 @@
 /*
- * storio.c - the loops of the storage daemon, and how requests and stops travel between them.
+ * storio.c - the loops of the storage daemon, and how requests and stops travel between
+ * them.
  *
  * In:     calls from rpc_server, mail from other storios.
  * Out:    storage_handle() of the loop that owns the file.
- * Keeps:  a struct storage is touched by its own thread only; nobody mails a loop that ended:
- *         stopping goes in phases, each begun when all have done the one before.
+ * Keeps:  a struct storage is touched by its own thread only; no mail goes to a loop that
+ *         ended: stopping goes in phases, each begun when all have done the one before.
  */
 #include "storaged/daemon/storio.h"
 
@@ -18,17 +19,18 @@
 
 #include "common/base/log.h"
 
-/* ---- a request that arrived on one loop and belongs to another, or to the healer ---- */
+/* ---- requests that arrive on one loop and belong to another, or to the healer ---- */
 
-/* From arrival to `sent`: arrived -> owner -> (answer) arrived -> (sent) owner, freed there. */
+/* A forwarded call. Its way: arrived -> owner -> (answer) arrived -> (sent) owner, freed
+ * there. */
 struct forward {
-    struct rpc_call call;  /* what the owner sees; first */
-    struct rpc_call *real; /* the arrived loop's, until it is answered */
+    struct rpc_call call;  /* the call as the owner sees it; first */
+    struct rpc_call *real; /* call of the loop where it arrived, until it is answered */
     struct storio *arrived;
     struct env_uv *owner;
-    rpc_handler_cb *handler; /* on the owner's thread */
+    rpc_handler_cb *handler; /* runs on the owner's thread */
     void *handler_arg;
-    struct env_mail mail; /* on one way at a time */
+    struct env_mail mail; /* has one destination at a time */
     uint16_t status;
     uint8_t *msg; /* owned copy of the answer's message */
     size_t msg_len;
@@ -147,7 +149,7 @@ static void on_call(void *arg, struct rpc_call *call)
         storio_forward(io, &owner->env, storage_handle, owner->storage, call);
 }
 
-/* ---- a new identity: every listener says so in its Hellos ---- */
+/* ---- a new identity, which every listener sends in its Hellos ---- */
 
 static void on_identity_mail(struct env_mail *mail)
 {
@@ -158,7 +160,8 @@ static void on_identity_mail(struct env_mail *mail)
         rpc_server_set_cluster_id(io->server, io->daemon->identity.cluster_id);
 }
 
-/* On the first loop, once in the life of a data directory. */
+/* Distributes the new identity. On the first loop, once in the life of a data
+ * directory. */
 static void on_admitted(void *arg)
 {
     struct daemon *d = arg;
@@ -169,7 +172,7 @@ static void on_admitted(void *arg)
     }
 }
 
-/* ---- stopping ---- */
+/* ---- start and stop in phases ---- */
 
 static void on_phase(struct env_mail *mail);
 
@@ -180,7 +183,7 @@ static void on_healio_phase(struct env_mail *mail)
     healio_phase(io, io->daemon->phase);
 }
 
-/* Let every loop begin the next phase. On the first one's thread. */
+/* Lets every loop begin the next phase. On the first loop's thread. */
 static void next_phase(struct daemon *d)
 {
     d->phase++;
@@ -232,7 +235,7 @@ void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail)
 static void storio_maybe_ended(struct storio *io)
 {
     if (io->closed && io->n_forwarded == 0) {
-        io->closed = false; /* once */
+        io->closed = false; /* only once */
         tell_phase_done(io);
     }
 }
@@ -251,7 +254,8 @@ static void on_storage_stopped(void *arg)
     tell_phase_done(arg);
 }
 
-/* daemon->phase was written before the mail and is not written again until we tell. */
+/* Begins a phase. daemon->phase was written before the mail and does not change until
+ * this loop reports. */
 static void on_phase(struct env_mail *mail)
 {
     struct storio *io = (struct storio *)((char *)mail - offsetof(struct storio, to_us));
@@ -261,7 +265,7 @@ static void on_phase(struct env_mail *mail)
         storage_serve(io->storage);
         tell_phase_done(io);
         break;
-    case PHASE_STOP_HEALER: /* it is a client of ours */
+    case PHASE_STOP_HEALER: /* the healer is a client of this loop */
         tell_phase_done(io);
         break;
     case PHASE_STOP_STORAGE:
@@ -271,7 +275,7 @@ static void on_phase(struct env_mail *mail)
         rpc_server_close(io->server, on_server_closed, io);
         break;
     case PHASE_END:
-        storage_close(io->storage); /* it stops timers of the env */
+        storage_close(io->storage); /* stops timers of the env */
         io->storage = NULL;
         env_uv_close(&io->env);
         break;
@@ -282,12 +286,13 @@ void daemon_stop(struct daemon *d)
 {
     assert(d->phase <= PHASE_SERVING && !d->stop_wanted);
     sync_generation_stop(&d->sync_generation);
-    d->stop_wanted = true; /* no phase begins before all loops have done the one before */
+    /* A phase begins only when all loops have done the one before. */
+    d->stop_wanted = true;
     if (d->serving)
         next_phase(d);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- open, run, free ---- */
 
 int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
                 struct err *err)
@@ -317,7 +322,8 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
     return rpc_server_open(&io->env, &config, &address, 1, &io->server, err);
 }
 
-/* Its journal cannot be used: nothing was acknowledged yet, other loops may run already. */
+/* Ends the process if the journal cannot be used: nothing was acknowledged yet, though
+ * other loops may run already. */
 static void on_storage_started(void *arg, int rc)
 {
     if (rc != 0) {
@@ -363,7 +369,7 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     rc = storage_open(&mine, &io->storage);
     if (rc != 0)
         return err_wrap(err, rc, "start");
-    storage_start(io->storage, on_storage_started, io); /* goes on when the loop runs */
+    storage_start(io->storage, on_storage_started, io); /* continues when the loop runs */
     return 0;
 }
 
@@ -381,16 +387,16 @@ static void on_server_given_up(void *arg)
 
 void storio_free(struct storio *io)
 {
-    if (io->server != NULL) /* it never ran */
+    if (io->server != NULL) /* the loop never ran */
         rpc_server_close(io->server, on_server_given_up, io);
     while (io->server != NULL)
         uv_run(&io->loop, UV_RUN_ONCE);
-    storage_close(io->storage); /* it stops timers of the env */
+    storage_close(io->storage); /* stops timers of the env */
     if (io->env.impl != NULL)
         env_uv_close(&io->env);
     capability_key_free(io->key);
     if (io->loop_open) {
-        uv_run(&io->loop, UV_RUN_DEFAULT); /* handles close */
+        uv_run(&io->loop, UV_RUN_DEFAULT); /* closes handles */
         uv_loop_close(&io->loop);
     }
 }

@@ -1,8 +1,9 @@
 /*
- * storio.h - one loop of the storage daemon: its listener, its share of the files. Shell code.
+ * storio.h - one loop of the storage daemon: its listener, its share of the files. Shell
+ * code.
  *
- * A file belongs to one loop, by a hash of its id. A request that arrives elsewhere is mailed
- * there, and its answer back; with one address there is one loop and no mail.
+ * A file belongs to one loop, by a hash of its id. A request that arrives elsewhere is
+ * mailed there, and its answer back; with one address there is one loop and no mail.
  */
 #ifndef ROZO_STORAGED_DAEMON_STORIO_H
 #define ROZO_STORAGED_DAEMON_STORIO_H
@@ -18,7 +19,8 @@
 
 enum { STORIOS_MAX = RPC_ADDR_MAX };
 
-/* Each begins when all storios and the healer have done the one before. */
+/* Phases of the daemon. Each begins when all storios and the healer have done the one
+ * before. */
 enum {
     PHASE_STARTING,
     PHASE_SERVING,
@@ -30,11 +32,12 @@ enum {
 
 struct daemon;
 
-/* Everything but the two atomics of the mailbox and `mail`s belongs to its thread once it runs. */
+/* One loop. Belongs to its thread once it runs, except for the mails and the atomics of
+ * the mailbox. */
 struct storio {
     struct daemon *daemon; /* borrowed */
     unsigned index;
-    uv_thread_t thread; /* not of the first, which runs on main's */
+    uv_thread_t thread; /* unused in the first, which runs on main's thread */
     uv_loop_t loop;
     bool loop_open;
     struct env_uv env;
@@ -42,46 +45,56 @@ struct storio {
     struct capability_key *key; /* owned */
     struct storage *storage;    /* owned */
     struct rpc_server *server;  /* owned; NULL once closed */
-    unsigned n_forwarded;       /* calls that came here and are with another loop */
-    _Atomic unsigned n_handoff; /* mails of healio_handoff() */
-    bool closed; /* the server is; end when nothing is forwarded any more */
-    struct env_mail
-        to_us; /* from the first: the next phase of stopping, a new identity */
-    struct env_mail to_first; /* from us: the phase is done */
+    unsigned n_forwarded;       /* calls that arrived here and are with another loop */
+    _Atomic unsigned n_handoff; /* mails of healio_handoff() under way */
+    bool closed; /* the server is closed; the loop ends when no forwarded call is left */
+    /* From the first: the next phase of stopping, or a new identity. */
+    struct env_mail to_us;
+    struct env_mail to_first; /* to the first: the phase is done */
     struct env_mail identity_mail;
 };
 
-/* What all loops share. Written before they run; `phase` and `n_done` by the first only. */
+/* State shared by all loops. Written before they run; `phase` and `n_done` by the first
+ * only. */
 struct daemon {
     struct rpc_keys keys;
     struct identity identity;
     struct revoked_sessions revoked;
     struct generations generations;
-    struct sync_generation sync_generation; /* the first one's */
+    struct sync_generation sync_generation; /* used by the first loop */
     int dir_fd;
-    unsigned files_max, conns_max; /* of each loop */
+    unsigned files_max, conns_max; /* for each loop */
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
     struct healio healio;
-    unsigned phase, n_done;              /* of starting and stopping */
-    bool serving, stop_wanted;           /* the first one's, as the phase */
-    void (*on_serving)(void);            /* once, on its thread */
-    const char *addresses[RPC_ADDR_MAX]; /* as configured, with the real ports; owned */
+    unsigned phase, n_done;              /* for starting and stopping */
+    bool serving, stop_wanted;           /* used by the first loop, as the phase */
+    void (*on_serving)(void);            /* called once, on the first loop's thread */
+    const char *addresses[RPC_ADDR_MAX]; /* owned; as configured, with the real ports */
 };
 
-/** Loop, env, disk, listening socket; not serving yet. Main's thread. */
+/**
+ * Opens loop, env, disk and listening socket; does not serve yet. Called on main's
+ * thread.
+ */
 int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
                 struct err *err);
-/** The storage behind it, when all addresses are known. config: what is the same for all. */
+/**
+ * Starts the storage behind it, once all addresses are known. config: settings common to
+ * all loops.
+ */
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err);
-/** Run until stopped. */
+/** Runs until stopped. */
 void storio_run(struct storio *io);
-/** After run, or a failed open or start. Main's thread. */
+/** Frees all, after storio_run() or a failed open or start. Called on main's thread. */
 void storio_free(struct storio *io);
 
-/** The healer has done the phase; mail is its own. On its thread. */
+/** Reports that the healer has done the phase; mail is its own. Called on its thread. */
 void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail);
-/** Stop all: answer what is under way, sync, close, end. On the first one's thread. */
+/**
+ * Stops all loops: answers requests under way, syncs, closes, ends. Called on the first
+ * loop's thread.
+ */
 void daemon_stop(struct daemon *d);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * sync_generation.c - end a generation every few minutes: syncfs(), and a note of it.
+ * sync_generation.c - ends a generation every few minutes: syncfs(), and a note of it.
  *
  * In:     the timer of the first loop; the stop of the daemon.
  * Out:    syncfs() on a worker, DATA/storage.generations.
- * Keeps:  a generation is called stable only when syncfs() began after its end and did not fail; the
- *         file always names more generations than are in use.
- * Yours:  PERIOD_MS: after a power loss so much of the newest notes may be in doubt.
+ * Keeps:  a generation counts as stable only if syncfs() began after its end and did not
+ *         fail; the file always names more generations than are in use.
+ * Yours:  PERIOD_MS: after a power loss, notes of that period may be uncertain.
  */
 #include "storaged/daemon/sync_generation.h"
 
@@ -38,17 +38,17 @@ int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
         return err_wrap(
             err, rc,
             "data directory (if the disk is sound, move it away: then storaged "
-            "begins a new one)");
+            "creates a new one)");
     generations_begin(all, &file, boot);
     rc = save(all, dir_fd);
-    if (rc != 0) { /* a full disk: serve all the same */
+    if (rc != 0) { /* a full disk: serve anyway */
         log_warn("cannot write storage.generations: %s", strerror(-rc));
         atomic_store(&all->muted, true);
     }
     return 0;
 }
 
-/* One round; what fails is tried again the next time. On a worker. */
+/* Does one round, on a worker. A failed round is repeated at the next timer. */
 static int settle(struct generations *all, int dir_fd)
 {
     uint64_t ended;

@@ -1,5 +1,6 @@
 /*
- * sync_generation.h - end a generation now and then (format/generation.h). Shell code.
+ * sync_generation.h - ends a generation (format/generation.h) every few minutes. Shell
+ * code.
  */
 #ifndef ROZO_STORAGED_DAEMON_SYNC_GENERATION_H
 #define ROZO_STORAGED_DAEMON_SYNC_GENERATION_H
@@ -21,15 +22,18 @@ struct sync_generation {
     bool busy, stopping;
 };
 
-/** Begin with DATA/storage.generations, and save it before anything is noted. */
+/** Begins with DATA/storage.generations, and saves it before anything is noted. */
 int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
                          struct err *err);
-/** On the first loop, before it runs. */
+/** Starts the timer. Called on the first loop, before it runs. */
 void sync_generation_start(struct sync_generation *s, struct env_uv *env,
                            struct generations *all, int dir_fd);
-/** No more; a round under way keeps the loop running until it is done. */
+/** Starts no more rounds; one under way keeps the loop running until it is done. */
 void sync_generation_stop(struct sync_generation *s);
-/** After a clean stop, no loop runs any more: everything is on stable storage. */
+/**
+ * Records that everything is on stable storage. Called after a clean stop, when no loop
+ * runs any more.
+ */
 void sync_generation_end(struct generations *all, int dir_fd);
 
 #endif
