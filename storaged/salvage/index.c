@@ -1,7 +1,7 @@
 /*
- * index.c - which projection files and journal entries lie in the data directories.
+ * index.c - finds the projection files and journal entries in the data directories.
  *
- * In:     directories; names and bytes in them are not believed (I8).
+ * In:     directories; names and bytes in them are not trusted (I8).
  * Out:    sorted lists in struct salvage.
  */
 #include <assert.h>
@@ -176,7 +176,7 @@ static int hex_digit(char c)
     return p == NULL ? -1 : (int)(p - digits);
 }
 
-/* "FILE_ID.P" or "FILE_ID.damaged" */
+/* Parses "FILE_ID.P" or "FILE_ID.damaged". */
 static bool name_parse(const char *name, struct salvage_place *out)
 {
     uint64_t part[2] = { 0, 0 };
@@ -219,7 +219,7 @@ static int place_add(struct salvage *s, unsigned dir, const char *name)
     return 0;
 }
 
-/* level 0: objects, 1: XX, 2: YY. Takes fd. */
+/* Walks a directory; level 0: objects, 1: XX, 2: YY. Closes fd. */
 static int walk(struct salvage *s, unsigned dir, int fd, unsigned level)
 {
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -300,7 +300,8 @@ struct segment_scan {
     uint32_t segment;
 };
 
-/* Anything may have been in them. What is torn at the end of a segment is not meant: nobody was promised that. */
+/* Counts damaged entries, which may have held anything. A torn end of a segment does not
+ * count: it was never acknowledged as stable. */
 static void entries_damaged(struct segment_scan *scan, uint64_t n)
 {
     scan->s->n_entries_damaged += n;
@@ -323,7 +324,7 @@ static int ref_add(struct salvage *s, const struct storage_file *ref)
     void *array = s->refs;
 
     if (s->n_refs > 0 && file_id_compare(&s->refs[s->n_refs - 1].id, &ref->id) == 0)
-        return 0; /* entries of a file come in rows */
+        return 0; /* entries of a file are often adjacent */
     if (salvage_grow(&array, &s->room_refs, s->n_refs, sizeof(*ref)) != 0)
         return -ENOMEM;
     s->refs = array;
@@ -368,8 +369,9 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
     int rc;
 
     (void)loop;
+    /* segment_parse() counts it, unless it is the torn end. */
     if (place->is_damaged)
-        return 0; /* segment_parse() counts it, unless it is the torn end */
+        return 0;
     if (kind == JOURNAL_DAMAGED) {
         entries_damaged(scan, 1);
         return 0;
@@ -390,7 +392,7 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
                                                                .version = e.version,
                                                                .dir = (uint8_t)scan->dir,
                                                                .is_mark = true });
-    return 0; /* what was dropped has too few projections anyway */
+    return 0; /* dropped versions have too few projections anyway */
 }
 
 static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, size_t len)
@@ -444,8 +446,9 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     bytes = malloc((size_t)st.st_size);
     rc = bytes == NULL ? -ENOMEM : 0;
     if (rc == 0) {
+        /* Where it is unreadable it looks torn. */
         if (salvage_pread(fd, bytes, (size_t)st.st_size, 0) > 0)
-            entries_damaged(&scan, 1); /* where it cannot be read they look torn */
+            entries_damaged(&scan, 1);
         rc = segment_scan_bytes(&scan, bytes, (size_t)st.st_size);
     }
     free(bytes);
@@ -491,7 +494,7 @@ int salvage_index_journals(struct salvage *s)
         struct dirent *e;
 
         if (d == NULL && (fd >= 0 || errno != ENOENT)) {
-            salvage_warn(s, "%s: its journal cannot be read: %s", s->dirs[i].path,
+            salvage_warn(s, "%s: the journal cannot be read: %s", s->dirs[i].path,
                          strerror(errno));
             s->dirs[i].is_journal_cut = true;
         }

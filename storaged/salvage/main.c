@@ -2,9 +2,10 @@
  * main.c - rozo-salvage: list, verify and restore files from data directories alone.
  *
  * In:     directories and options; `rozo salvage` runs it.
- * Out:    DIR/EXPORT/INODE, a table or JSON on stdout, a line of progress on a terminal. Exit status 0: all is whole, 1:
- *         something is missing, 2: wrong usage.
- * Keeps:  a restored file has its name only when all of it that can be had is in it; until then it is NAME.part.
+ * Out:    DIR/EXPORT/INODE, a table or JSON on stdout, a line of progress on a terminal.
+ *         Exit status 0: all files are whole, 1: something is missing, 2: wrong usage.
+ * Keeps:  a restored file gets its name only when all that can be restored is in it;
+ *         before that it is NAME.part.
  */
 #include <argp.h>
 #include <errno.h>
@@ -45,11 +46,11 @@ struct work {
     const struct options *o;
     struct salvage s;
     int to_fd;  /* -1: none */
-    int out_fd; /* of the file at hand */
+    int out_fd; /* output, current file */
     bool is_terminal, is_drawn;
     uint64_t drawn_ms;
     size_t n_done, n_all; /* files */
-    uint64_t n_bytes;     /* read */
+    uint64_t n_bytes;     /* bytes read */
     size_t n_whole, n_missing;
     uint64_t n_written; /* bytes */
 };
@@ -131,7 +132,7 @@ static void file_name(const struct file_id *id, char name[NAME_TEXT_MAX])
     snprintf(name, NAME_TEXT_MAX, "%08" PRIx32 "/%016" PRIx64, id->export_id, id->ino);
 }
 
-/* What an earlier one that was stopped left of it goes. */
+/* Opens NAME.part. Deletes what an interrupted run left there. */
 static int out_open(struct work *w, const char *name)
 {
     char dir[NAME_TEXT_MAX], part[PART_TEXT_MAX];
@@ -153,13 +154,13 @@ static int out_rename(struct work *w, const char *part, const char *name)
 {
     if (renameat2(w->to_fd, part, w->to_fd, name, RENAME_NOREPLACE) == 0)
         return 0;
-    if (errno != EINVAL || /* a file system that cannot promise that */
+    if (errno != EINVAL || /* file systems without RENAME_NOREPLACE */
         renameat(w->to_fd, part, w->to_fd, name) != 0)
         return -errno;
     return 0;
 }
 
-/* It gets its name, unless nothing of it could be restored. */
+/* Closes the file, and gives it its name unless nothing of it could be restored. */
 static int out_close(struct work *w, const char *name, uint64_t size, bool keep)
 {
     char part[PART_TEXT_MAX];
@@ -176,7 +177,7 @@ static int out_close(struct work *w, const char *name, uint64_t size, bool keep)
     return rc;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static void projections_text(uint32_t projections, char *out, size_t size)
 {
@@ -194,7 +195,7 @@ static void state_text(const struct salvage_report *r, char *out, size_t size)
     size_t at = 0;
 
     if (r->codec == NULL) {
-        snprintf(out, size, "no header page of it can be read");
+        snprintf(out, size, "no header page of the file is readable");
         return;
     }
     out[0] = '\0';
@@ -202,13 +203,13 @@ static void state_text(const struct salvage_report *r, char *out, size_t size)
         at += (size_t)snprintf(out, size, "%" PRIu64 " blocks unreadable, first %" PRIu64,
                                r->n_unreadable, r->ranges[0].first);
     if (r->n_outdated > 0 && at < size)
-        at += (size_t)snprintf(out + at, size - at,
-                               "%s%" PRIu64
-                               " blocks may be newer on what is missing or damaged",
-                               at == 0 ? "" : "; ", r->n_outdated);
+        at += (size_t)snprintf(
+            out + at, size - at,
+            "%s%" PRIu64 " blocks may have newer versions in missing or damaged parts",
+            at == 0 ? "" : "; ", r->n_outdated);
     if (r->is_unsure && at < size)
         at += (size_t)snprintf(out + at, size - at,
-                               "%stoo few of its storages: there may be more of it",
+                               "%stoo few storages of the file: there may be more of it",
                                at == 0 ? "" : "; ");
     if (at == 0)
         at = (size_t)snprintf(out, size, "whole");
@@ -395,7 +396,7 @@ static uint32_t export_arg(struct argp_state *state, const char *arg)
     n = strtoul(arg, &end, 10);
     if (errno != 0 || end == arg || *end != '\0' || arg[0] == '-' || n == 0 ||
         n > UINT32_MAX)
-        argp_error(state, "--export wants the number of an export, not '%s'", arg);
+        argp_error(state, "--export needs the number of an export, not '%s'", arg);
     return (uint32_t)n;
 }
 
@@ -427,7 +428,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (o->n_dirs == 0)
-            argp_error(state, "which data directories? At least k of the storages");
+            argp_error(state,
+                       "no data directory given: name those of at least k storages");
         if (o->to != NULL && (o->list || o->verify))
             argp_error(state, "--to restores; --list and --verify write nothing");
         if (o->to == NULL && !o->verify)
@@ -442,11 +444,11 @@ int main(int argc, char **argv)
 {
     static const struct argp_option list[] = {
         { "list", KEY_LIST, NULL, 0,
-          "list the files (the default); trusts what heads say", 0 },
+          "list the files (the default); does not check their data", 0 },
         { "verify", KEY_VERIFY, NULL, 0, "read and check every block, write nothing", 0 },
         { "to", KEY_TO, "DIR", 0, "restore to DIR/EXPORT/INODE, both in hex", 0 },
         { "export", KEY_EXPORT, "ID", 0, "only files of this export", 0 },
-        { "json", KEY_JSON, NULL, 0, "tell in JSON", 0 },
+        { "json", KEY_JSON, NULL, 0, "print JSON", 0 },
         { 0 },
     };
     static const struct argp argp = {
@@ -454,10 +456,13 @@ int main(int argc, char **argv)
         .parser = parse,
         .args_doc = "DATA-DIR...",
         .doc =
-            "List, verify or restore files from the data directories of storages alone: no "
-            "daemon, no names. Nothing in the directories is changed; they may be mounted "
-            "read-only.\vA file needs the directories of any k of its storages (2, 4 or 8 in "
-            "layouts 0, 1 and 2); what was written while some were down may need more. Exit "
+            "List, verify or restore files from the data directories of storages alone: "
+            "no "
+            "daemon, no names. Nothing in the directories is changed; they may be "
+            "mounted "
+            "read-only.\vA file needs the directories of any k of its storages (2, 4 or "
+            "8 in "
+            "layouts 0, 1 and 2); data written while some were down may need more. Exit "
             "status: 0 all is whole, 1 something is missing, 2 wrong usage.",
     };
     static struct options o;

@@ -1,10 +1,12 @@
 /*
- * run.c - one file out of its projection files and what waits in journals.
+ * run.c - restores one file from its projection files and the entries of journals.
  *
- * In:     salvage_run(). Every extent: the heads of all sources, then, where needed, their bodies.
+ * In:     salvage_run(). For every extent: the heads of all sources, then, where needed,
+ *         their bodies.
  * Out:    bytes to a sink, a report.
- * Keeps:  a block is given only when k distinct projections of one version with right crcs decode to it; it is a
- *         hole only when k storages say so of one version, or when nothing says otherwise.
+ * Keeps:  a block is given only if k distinct projections of one version with right crcs
+ *         decode to it; it is a hole only if k storages say so at one version, or if
+ *         nothing contradicts it.
  * Yours:  how much is read at a time.
  */
 #include <assert.h>
@@ -29,43 +31,43 @@ enum {
 struct source {
     int fd; /* owned */
     uint8_t dir, projection;
-    bool is_doubtful; /* where no head lies, nothing is known */
-    bool
-        is_partial; /* for it was made in place of a lost one; else its front cannot be read */
-    bool
-        is_replaced; /* put aside, and another one of its storage is there: that one tells */
+    bool is_doubtful; /* where no head is, the content is unknown */
+    /* Created in place of a lost one; otherwise its front is unreadable. */
+    bool is_partial;
+    /* Quarantined, and its storage has a newer file, which counts instead. */
+    bool is_replaced;
     struct geometry geo;
     uint64_t size;
     struct marks marks, written;
-    /* Of the extent at hand. */
+    /* Buffers of the current extent. */
     uint8_t *heads, *bodies; /* owned */
     bool has_bodies, heads_missing;
 };
 
-/* One storage says: this block is such at that version. */
+/* The statement of one storage about a block: data or a hole, at a version. */
 struct claim {
     uint64_t version;
     bool is_hole;
     uint8_t dir, projection;
     uint16_t user_bytes;
-    struct source *source;                /* it lies in place */
-    const struct salvage_waiting *record; /* or in a journal */
+    struct source *source;                /* set if the record is in place */
+    const struct salvage_waiting *record; /* set if it is in a journal */
 };
 
-/* What is said of one block, newest first. */
+/* All claims about one block, newest first. */
 struct claims {
     unsigned n;
-    bool is_damaged; /* something said nothing that could be believed */
-    bool is_short;   /* of memory: not all are here */
-    uint64_t
-        dirs_unknown; /* bits: storages that may have something newer than what they say */
-    uint64_t
-        dirs_blank; /* bits: no head lies there, and where some were written cannot be read */
+    bool is_damaged; /* some record or page was invalid */
+    bool is_short;   /* out of memory: claims are missing */
+    /* Bits: storages that may have something newer than their claim. */
+    uint64_t dirs_unknown;
+    /* Bits: no head is there, and the record of written blocks is unreadable. */
+    uint64_t dirs_blank;
     struct claim *list; /* owned */
     size_t room;
 };
 
-/* A projection of the block at hand, checked. */
+/* A projection of the current block, with a right crc. */
 struct part {
     uint8_t head[HEAD_MAX];
     uint8_t body[CODEC_DATA_MAX];
@@ -85,16 +87,17 @@ struct run {
     struct source *sources[SOURCES_MAX];
     unsigned n_sources;
     uint64_t dirs_empty;   /* bits: storages of the file that have nothing of it: holes */
-    uint64_t dirs_unknown; /* bits: storages of which something cannot be read */
+    uint64_t dirs_unknown; /* bits: storages with unreadable parts */
     unsigned n_absent,     /* storages of the file that were not given */
-        c_min,             /* candidates: the fewest that one of its headers knows of */
-        quorum;            /* what a write needs */
-    size_t mark, record, end; /* in s->waiting: marks, then records; record moves on */
-    struct part *parts;       /* CODEC_N_MAX */
-    uint8_t *block;           /* decoded */
-    uint8_t *out;             /* user bytes of an extent */
+        c_min,             /* fewest candidates in any of its headers */
+        quorum;            /* number of storages that a write needs */
+    /* Indexes in s->waiting: marks, then records; record advances. */
+    size_t mark, record, end;
+    struct part *parts;           /* CODEC_N_MAX */
+    uint8_t *block;               /* decoded */
+    uint8_t *out;                 /* user bytes of an extent */
     uint16_t lens[EXTENT_BLOCKS]; /* user bytes of its blocks, 0: none */
-    struct claims claims;         /* of the block at hand */
+    struct claims claims;         /* for the current block */
     uint64_t n_ticked;
 };
 
@@ -123,7 +126,7 @@ static int place_open(const struct salvage *s, const struct salvage_place *place
                   O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
-/* The header page of a file; -ENOENT when it cannot be opened. */
+/* Reads the header page of a file. Returns -ENOENT if it cannot be opened. */
 static int place_header(const struct salvage *s, const struct salvage_place *place,
                         struct projfile_header *h)
 {
@@ -138,11 +141,11 @@ static int place_header(const struct salvage *s, const struct salvage_place *pla
     if (rc == 0 &&
         (file_id_compare(&h->id, &place->id) != 0 ||
          (place->projection != SALVAGE_ASIDE && place->projection != h->projection)))
-        rc = -EUCLEAN; /* it is the header of another file */
+        rc = -EUCLEAN; /* the header of another file */
     return rc;
 }
 
-/* The header pages of a file, read once. */
+/* Header pages of a file, read once. */
 struct headers {
     int rc[SOURCES_MAX];
     struct projfile_header list[SOURCES_MAX];
@@ -161,10 +164,9 @@ static bool is_coded_as(const struct projfile_header *h, const struct storage_fi
            h->block_bytes == ref->block_bytes;
 }
 
-/*
- * Where the file lies: as the header of the latest generation says. The fewest storages that a
- * header knows of are c_min: a write that was acknowledged then may be on so few.
- */
+/* Finds the distribution of the file: that of the latest generation in any header. c_min
+ * is the fewest storages in any header: a write acknowledged at that time may be on so
+ * few. */
 static void file_ref_lies(const struct headers *hs, size_t n, struct storage_file *out,
                           unsigned *c_min)
 {
@@ -186,7 +188,8 @@ static void file_ref_lies(const struct headers *hs, size_t n, struct storage_fil
     }
 }
 
-/* How the file is coded, as most headers say, else as a journal does; and where it lies. */
+/* Finds the code of the file, as most headers say, else as a journal says; and its
+ * distribution. */
 static void file_ref(const struct salvage *s, const struct salvage_file *file,
                      const struct headers *hs, struct storage_file *out, unsigned *c_min)
 {
@@ -214,7 +217,8 @@ static void file_ref(const struct salvage *s, const struct salvage_file *file,
     file_ref_lies(hs, n, out, c_min);
 }
 
-/* A file without a readable header: whose records does it hold? SALVAGE_ASIDE: nobody can tell. */
+/* Finds the projection of a file without a readable header, by its records.
+ * SALVAGE_ASIDE: unknown. */
 static uint8_t projection_probe(const struct run *run, int fd)
 {
     uint8_t *heads = malloc(EXTENT_BLOCKS * HEAD_MAX);
@@ -238,7 +242,8 @@ static uint8_t projection_probe(const struct run *run, int fd)
     return found;
 }
 
-/* Its marks and notes; without them, or when they are damaged, where no head lies nothing is known. */
+/* Reads the pages of marks and written ranges. If there are none, or they are damaged,
+ * the content is unknown where no head is. */
 static void source_read_marks(struct source *src, uint32_t hash,
                               const struct projfile_header *h)
 {
@@ -271,14 +276,15 @@ static void source_read_marks(struct source *src, uint32_t hash,
             src->written.ranges[0] = h->written;
             src->written.ranges[0].version = 1;
         }
+        /* A mark page was written before these blocks, and is lost. */
         if (h != NULL &&
             geometry_blocks(&src->geo, src->size) >
                 (h->written.end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS)
-            src->is_doubtful = true; /* a page was written before that */
+            src->is_doubtful = true;
     }
 }
 
-/* NULL: it gives nothing. */
+/* Opens a source. Returns NULL if the file is unusable. */
 static struct source *source_open(struct run *run, const struct salvage_place *place,
                                   int rc, const struct projfile_header *h)
 {
@@ -290,8 +296,9 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
         return NULL;
     src->fd = place_open(run->s, place);
     rc = src->fd < 0 || fstat(src->fd, &st) != 0 || !S_ISREG(st.st_mode) ? -ENOENT : rc;
+    /* The front was lost: not just an interrupted creation. */
     if (rc == -ENODATA && st.st_size > PROJFILE_EXTENTS_AT)
-        rc = -EUCLEAN; /* its front was lost, not its creation interrupted */
+        rc = -EUCLEAN;
     if (rc == -ENOENT || rc == -ENODATA || rc == -EPROTONOSUPPORT) {
         run->report->n_headers_damaged += rc != -ENODATA;
         source_free(src);
@@ -313,8 +320,9 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
     src->is_partial = rc == 0 && h->partial;
     src->is_doubtful = rc != 0 || h->partial || place->projection == SALVAGE_ASIDE;
     source_read_marks(src, run->hash, rc == 0 ? h : NULL);
+    /* The file in its place has taken these over. */
     if (place->projection == SALVAGE_ASIDE)
-        src->marks.n = src->written.n = 0; /* what came in its place has taken over */
+        src->marks.n = src->written.n = 0;
     src->heads = malloc((size_t)(EXTENT_BLOCKS * src->geo.head_bytes));
     src->bodies = malloc((size_t)(EXTENT_BLOCKS * src->geo.stride));
     if (src->heads == NULL || src->bodies == NULL) {
@@ -326,7 +334,7 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
 
 /* ---- extents ---- */
 
-/* The first block >= from that this source may have something of; UINT64_MAX: none. */
+/* Returns the first block >= from that the source may have; UINT64_MAX: none. */
 static uint64_t source_next(const struct source *src, uint64_t from)
 {
     uint64_t at = geometry_extent_at(&src->geo, from), block = UINT64_MAX, noted;
@@ -402,7 +410,7 @@ static void source_load_bodies(struct run *run, struct source *src, uint64_t fir
 
 /* ---- claims ---- */
 
-/* Newest first, data before holes, by projection, by storage. */
+/* Orders claims: newest first, data before holes, by projection, by storage. */
 static int claim_compare(const struct claim *a, const struct claim *b)
 {
     if (a->version != b->version)
@@ -422,8 +430,9 @@ static void claim_add(struct claims *c, const struct claim *claim)
     while (i > 0 && claim_compare(&c->list[i - 1], claim) > 0)
         i--;
     for (unsigned k = i; k > 0 && claim_compare(&c->list[k - 1], claim) == 0; k--) {
+        /* Journals may hold copies of entries. */
         if (c->list[k - 1].source == NULL && claim->source == NULL)
-            return; /* journals copy entries */
+            return;
     }
     if (salvage_grow(&list, &c->room, c->n, sizeof(*claim)) != 0) {
         c->is_short = true;
@@ -489,7 +498,7 @@ static void claims_of_journals(struct run *run, struct claims *c, uint64_t block
     for (size_t i = run->record; i < run->end && w[i].first == block; i++) {
         if (w[i].projection >= codec_n(run->codec) ||
             w[i].user_bytes > codec_block_bytes(run->codec))
-            continue; /* of a file that is not coded as this one */
+            continue; /* belongs to a file with another code */
         claim_add(c, &(struct claim){ .version = w[i].version,
                                       .is_hole = w[i].body_len == 0,
                                       .dir = w[i].dir,
@@ -499,8 +508,9 @@ static void claims_of_journals(struct run *run, struct claims *c, uint64_t block
     }
 }
 
-/* Which storages may say "never written": not one that has a record in place in another projection file. What waits
- * in its journal is newer than what it says of the place. */
+/* Returns the storages whose "never written" counts: none that has a record in place in
+ * another projection file. Entries of its journal are newer than that claim, so they do
+ * not matter. */
 static uint64_t dirs_without_data(const struct claims *c)
 {
     uint64_t dirs = ~(c->dirs_unknown | c->dirs_blank);
@@ -512,7 +522,7 @@ static uint64_t dirs_without_data(const struct claims *c)
     return dirs;
 }
 
-/* ---- parts: records whose crc was checked ---- */
+/* ---- parts: records with a right crc ---- */
 
 static int segment_fd(struct salvage *s, uint32_t segment)
 {
@@ -528,7 +538,7 @@ static int segment_fd(struct salvage *s, uint32_t segment)
     return s->segment_fd;
 }
 
-/* Head and body of a claim into part; false: they are not what they should be. */
+/* Loads head and body of a claim. Returns false if they are invalid. */
 static bool part_load(struct run *run, const struct claim *claim, uint64_t block,
                       struct part *part)
 {
@@ -563,7 +573,8 @@ static bool part_load(struct run *run, const struct claim *claim, uint64_t block
                                part->body, len);
 }
 
-/* Checked projections of one version with this many user bytes; those in claims [from, to). */
+/* Gathers checked projections of one version with this many user bytes, from claims
+ * [from, to). */
 static uint32_t parts_gather(struct run *run, struct claims *c, unsigned from,
                              unsigned to, uint16_t user_bytes, uint64_t block)
 {
@@ -579,7 +590,8 @@ static uint32_t parts_gather(struct run *run, struct claims *c, unsigned from,
         if (run->mode == SALVAGE_READ &&
             !part_load(run, claim, block, &run->parts[claim->projection])) {
             c->is_damaged = true;
-            c->dirs_unknown |= UINT64_C(1) << claim->dir; /* its version may be another */
+            c->dirs_unknown |= UINT64_C(1)
+                               << claim->dir; /* the true version may be another */
             continue;
         }
         present |= bit;
@@ -608,7 +620,7 @@ static void block_decode(struct run *run, uint32_t present, uint16_t user_bytes,
 
 /* ---- blocks ---- */
 
-/* What one version amounts to. Fills *present for data. */
+/* Judges one version. Sets *present for data. */
 static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
                                unsigned to, uint64_t block, uint32_t *present,
                                uint16_t *user_bytes)
@@ -623,8 +635,9 @@ static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
             dirs |= UINT64_C(1) << claim->dir;
             continue;
         }
+        /* Handled with the first of them. */
         if (i > from && claim->user_bytes == c->list[from].user_bytes)
-            continue; /* looked at with the first of them */
+            continue;
         *present = parts_gather(run, c, i, to, claim->user_bytes, block);
         *user_bytes = claim->user_bytes;
         if (*present != 0)
@@ -636,7 +649,8 @@ static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
                                                                        : FATE_UNREADABLE;
 }
 
-/* May the version, of which too little is here, be whole with what is unknown? */
+/* Returns whether a version with too few projections may be complete with the unknown
+ * parts. */
 static bool version_may_be_whole(const struct run *run, const struct claims *c,
                                  unsigned from, unsigned to)
 {
@@ -647,7 +661,7 @@ static bool version_may_be_whole(const struct run *run, const struct claims *c,
         uint64_t dir = UINT64_C(1) << claim->dir;
 
         if ((unknown & dir) != 0)
-            continue; /* counted as such */
+            continue; /* already counted as unknown */
         if (claim->is_hole)
             dirs |= dir;
         else
@@ -680,16 +694,18 @@ static void claims_judge(struct run *run, struct claims *c, uint64_t block,
 
         for (to = from; to < c->n && c->list[to].version == version; to++)
             ;
+        /* All claims are "never written". */
         if (version == 0 && !has_more && !c->is_damaged)
-            return; /* nobody says more of it than "never written" */
+            return;
         fate = version_judge(run, c, from, to, block, &present, &v->user_bytes);
         if (fate != FATE_UNREADABLE) {
             v->fate = fate;
             v->version = version;
             if (fate == FATE_DATA && run->mode == SALVAGE_READ)
                 block_decode(run, present, v->user_bytes, block);
+            /* A hole in any case. */
             if (fate == FATE_HOLE && !has_data)
-                v->is_older = v->is_outdated = false; /* a hole either way */
+                v->is_older = v->is_outdated = false;
             return;
         }
         has_more = true;
@@ -699,7 +715,7 @@ static void claims_judge(struct run *run, struct claims *c, uint64_t block,
         if (v->user_bytes == 0)
             v->user_bytes = c->list[from].user_bytes;
     }
-    /* "Never written" need not be said by a file: a storage that has none says it, too. */
+    /* A storage without a file also counts for "never written". */
     if (!has_more && !c->is_damaged)
         return;
     if ((unsigned)__builtin_popcountll(run->dirs_empty & dirs_without_data(c)) >= k)
@@ -715,8 +731,9 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
 
     claims_judge(run, c, block, v);
     n_lost = run->n_absent + (unsigned)__builtin_popcountll(c->dirs_unknown);
+    /* All holders of an acknowledged write may be among them. */
     if (v->fate != FATE_UNREADABLE && !run->report->is_unsure && n_lost >= run->quorum)
-        v->is_outdated = v->is_older = true; /* all who took a write may be among them */
+        v->is_outdated = v->is_older = true;
 }
 
 static void report_unreadable(struct salvage_report *r, uint64_t block)
@@ -761,7 +778,7 @@ static void block_run(struct run *run, uint64_t block)
         r->size = end;
 }
 
-/* Blocks that follow one another without a gap go out together. */
+/* Writes adjacent blocks together. */
 static int extent_write(struct run *run, uint64_t first)
 {
     size_t block_bytes = codec_block_bytes(run->codec);
@@ -806,7 +823,8 @@ static bool has_place(const struct salvage *s, const struct salvage_file *file,
     return false;
 }
 
-/* Who is silent, who has nothing of the file because nothing came to it, and of whom that is not known. */
+/* Counts storages that were not given, finds those that never had anything of the file,
+ * and those where that is unknown. */
 static void run_count_storages(struct run *run, const struct salvage_file *file)
 {
     const struct storage_file *ref = &run->report->ref;
@@ -832,7 +850,8 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
     run->quorum = run->c_min < k ? k : quorum_read(k, run->c_min);
 }
 
-/* A source for each projection file; where one gives none, its storage is as good as not given. */
+/* Opens a source for each projection file. If it is unusable, its storage counts as
+ * unknown. */
 static void sources_open(struct run *run, const struct salvage_file *file,
                          const struct headers *hs)
 {
