@@ -1,25 +1,28 @@
 /*
- * bench_codec.c - measure erasure codes side by side.
+ * bench_codec.c - measures erasure codes side by side.
  *
  * In:     a case and a list of codes.
- * Out:    core cycles of one block for each code and operation.
- * Keeps:  fair to all. The same buffers, 64-byte aligned, for everyone; what can be prepared is prepared;
- *         in each round everyone does the same work once, who begins changes from round to round; a
- *         figure is the median over the rounds. Every code has shown before that it decodes what it
- *         encoded, and after the clock stopped the data must still be what they were.
+ * Out:    core cycles per block for each code and operation.
+ * Keeps:  fair to all codes. All use the same buffers, 64-byte aligned; what can be
+ *         prepared is prepared; in each round every code does the same work once, and
+ *         another one begins in each round; a figure is the median over the rounds. Every
+ *         code has decoded before what it encoded, and after the clock stopped the data
+ *         must still be the same.
  * Yours:  numbers of rounds and patterns, sizes of samples.
  *
- * Cycles: the time stamp counter ticks at a constant rate, the core does not. So each round also
- * times a chain of dependent additions, one core cycle each on every processor we know (of register
- * to register: additions of constants vanish in newer ones), and ticks are divided by that.
+ * Cycles: the time stamp counter ticks at a constant rate, the core does not. So each
+ * round also times a chain of dependent additions, one core cycle each on every processor
+ * we know (register to register, since additions of constants vanish in newer ones), and
+ * ticks are divided by that.
  *
- * Warming: processors that have not computed with 512 bits for some microseconds do so at less than half
- * their speed for the first three or so. So the same work is done untimed before each sample, for long
- * enough; otherwise a code would pay for whoever came before it.
+ * Warming: processors that have not computed with 512 bits for some microseconds do so at
+ * less than half their speed for about the first three. So the same work is done untimed
+ * before each sample, for long enough; otherwise a code would pay for the code before it.
  *
- * Pointers: a load waits for older stores that it might have to see, and some address bits decide. Where the
- * page of a code's array of pointers resembles one it writes to, a call of 115 cycles takes 335. Which
- * pages do is luck; so the pointers lie in other pages from round to round.
+ * Pointers: a load waits for older stores that it might have to see, and some address
+ * bits decide. If the page of a code's array of pointers resembles one it writes to, a
+ * call of 115 cycles takes 335. Which pages do is luck, so the pointers are in other
+ * pages in each round.
  */
 #include "deploy/bench/bench_codec.h"
 
@@ -35,9 +38,9 @@
 #endif
 
 enum {
-    WARM_CYCLES = 20000, /* before each sample, see above */
+    WARM_CYCLES = 20000, /* before each sample, see the head of this file */
     SAMPLE_CYCLES = 40000,
-    CALLS_PLACES = 16, /* pages where the pointers of a call lie in turn */
+    CALLS_PLACES = 16, /* pages that hold the pointers of a call in turn */
     REPEATS_MIN = 4,
     REPEATS_MAX = 512,
     CHAIN_CYCLES = 64 * 32,
@@ -46,7 +49,7 @@ enum {
     CHECK_SEED = 20217,
 };
 
-/* Ours. */
+/* Codes of rozo. */
 
 struct ours {
     const struct bench_set *set; /* borrowed */
@@ -63,7 +66,7 @@ static void *ours_prepare(const struct bench_code *code, const struct bench_set 
     struct ours *o = calloc(1, sizeof(*o));
 
     if (o == NULL)
-        abort(); /* a benchmark without memory has nothing to say */
+        abort(); /* without memory a benchmark is useless */
     if (codec == NULL || codec_row_bytes(codec, what->block_bytes) != set->row_bytes) {
         free(o);
         return NULL;
@@ -78,7 +81,7 @@ static void *ours_prepare(const struct bench_code *code, const struct bench_set 
     for (unsigned lost = 0; lost <= what->n - what->k; lost++) {
         for (unsigned p = 0; p < set->n_lost[lost]; p++) {
             if (codec_plan(codec, ~set->lost[lost][p], 0, &o->plan[lost][p]) != 0)
-                abort(); /* k projections are there */
+                abort(); /* k projections are present */
         }
     }
     return o;
@@ -142,7 +145,7 @@ static const struct bench_code_ops ours_ops = {
     .release = free,
 };
 
-/* Many blocks in one call; by that name only in runs. */
+/* Codes many blocks in one call; listed under that name only for runs. */
 static const struct bench_code_ops ours_run_ops = {
     .prepare = ours_prepare,
     .bind = ours_bind,
@@ -217,7 +220,7 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* CHAIN_CYCLES additions, each waiting for the one before. */
+/* Runs CHAIN_CYCLES additions, each waiting for the one before. */
 static void chain_run(void)
 {
     uint64_t sum = 1, step = 3;
@@ -233,7 +236,7 @@ static void chain_run(void)
     }
 }
 
-/* Ticks of one core cycle; the least of a few, for an interrupt only ever adds. */
+/* Returns ticks per core cycle; the minimum of a few, since an interrupt only adds. */
 static double ticks_per_cycle(void)
 {
     uint64_t least = UINT64_MAX;
@@ -250,7 +253,7 @@ static double ticks_per_cycle(void)
     return (double)least / CHAIN_CYCLES;
 }
 
-/* Ticks between two looks at the clock. */
+/* Returns ticks between two readings of the clock. */
 static double ticks_of_nothing(void)
 {
     uint64_t least = UINT64_MAX;
@@ -267,20 +270,19 @@ static double ticks_of_nothing(void)
 
 /* Buffers and patterns. */
 
-/* All there is of one case. */
+/* State of one case. */
 struct bench {
     struct bench_set set;
     const struct bench_codes *codes; /* borrowed */
-    void *state[BENCH_CODES_MAX];    /* NULL: has no such code */
+    void *state[BENCH_CODES_MAX];    /* NULL: no such code */
     const struct bench_code_ops *ops[BENCH_CODES_MAX];
-    struct bench_slot *slots; /* owned */
-    uint8_t *call_pages;      /* owned, room for calls at CALLS_PLACES places */
-    struct bench_call *calls; /* there, one for each slot */
-    unsigned n_slots,
-        n_slots_copy; /* of about 1 MB together, without and with the copies */
-    uint8_t *memory;  /* owned */
+    struct bench_slot *slots;       /* owned */
+    uint8_t *call_pages;            /* owned; room for calls at CALLS_PLACES places */
+    struct bench_call *calls;       /* within call_pages, one per slot */
+    unsigned n_slots, n_slots_copy; /* about 1 MB together, without and with the copies */
+    uint8_t *memory;                /* owned */
     size_t memory_bytes;
-    uint8_t *data_was; /* owned; of all slots, one after the other */
+    uint8_t *data_was; /* owned; data of all slots, one after the other */
     float *samples;    /* owned: [code][op][pattern][round] */
     double nothing;    /* ticks */
 };
@@ -295,7 +297,7 @@ static unsigned rank_max(const struct bench *b)
     return b->set.what.decode ? b->set.what.n - b->set.what.k : 0;
 }
 
-/* All bitmaps of `lost` of k rows, or as many of them as wanted, spread evenly. */
+/* Lists all bitmaps of `lost` of k rows, or as many of them as wanted, spread evenly. */
 static void patterns_list(struct bench_set *set, unsigned lost, unsigned n_max)
 {
     unsigned k = set->what.k, n_all = 0, seen = 0;
@@ -315,7 +317,7 @@ static void patterns_list(struct bench_set *set, unsigned lost, unsigned n_max)
     }
 }
 
-/* One overhang area for all of our codes: as large as the largest. */
+/* Sets one overhang area for all of our codes, as large as the largest. */
 static int overhangs_measure(struct bench_set *set)
 {
     const struct bench_case *what = &set->what;
@@ -334,7 +336,7 @@ static int overhangs_measure(struct bench_set *set)
     return 0;
 }
 
-/* Of one place. */
+/* Bytes of the calls at one place. */
 static size_t calls_bytes(const struct bench *b)
 {
     return align_up(b->n_slots * sizeof(*b->calls), 4096);
@@ -346,9 +348,8 @@ static void calls_move(struct bench *b, unsigned place)
         (struct bench_call *)(b->call_pages + place % CALLS_PLACES * calls_bytes(b));
 }
 
-/*
- * A slot is its data, then its parities, then overhangs, as close as they come; copies lie in a part of their own.
- */
+/* Allocates the slots. A slot is its data, then its parities, then overhangs, adjacent;
+ * copies are in a separate part. */
 static int memory_make(struct bench *b)
 {
     const struct bench_case *what = &b->set.what;
@@ -374,7 +375,8 @@ static int memory_make(struct bench *b)
     if (b->memory == NULL || b->slots == NULL || b->call_pages == NULL ||
         b->data_was == NULL)
         return -ENOMEM;
-    madvise(b->memory, b->memory_bytes, MADV_HUGEPAGE); /* L2 is by physical address */
+    /* L2 is indexed by physical address. */
+    madvise(b->memory, b->memory_bytes, MADV_HUGEPAGE);
     memset(b->memory, 0, b->memory_bytes);
     at = b->memory;
     for (unsigned s = 0; s < b->n_slots; s++) {
@@ -419,7 +421,7 @@ static bool data_is_right(const struct bench *b, unsigned s)
     return memcmp(b->slots[s].data, b->data_was + s * bytes, bytes) == 0;
 }
 
-/* Spoil what is lost: rows of data where the others are in place, else all of it. */
+/* Overwrites what is lost: rows of data if the others are in place, else all of it. */
 static void data_spoil(const struct bench *b, unsigned c, unsigned s, uint32_t lost,
                        bool copy)
 {
@@ -444,7 +446,7 @@ static void data_spoil(const struct bench *b, unsigned c, unsigned s, uint32_t l
     }
 }
 
-/* Working. */
+/* Measuring. */
 
 static bool call_bind(const struct bench *b, unsigned c, unsigned s, unsigned op,
                       unsigned pattern, bool copy)
@@ -460,7 +462,7 @@ static void encode_all(const struct bench *b, unsigned c, unsigned n_slots, bool
     }
 }
 
-/* A code decodes what it encoded, every pattern, both ways, every slot. */
+/* Checks that a code decodes what it encoded: every pattern, both ways, every slot. */
 static int code_check(const struct bench *b, unsigned c, struct err *err)
 {
     for (unsigned copy = 0; copy < 2; copy++) {
@@ -484,7 +486,7 @@ static int code_check(const struct bench *b, unsigned c, struct err *err)
     return 0;
 }
 
-/* The samples of one code, operation and pattern, n_rounds of them; negative: none. */
+/* Returns the n_rounds samples of one code, operation and pattern; negative: none. */
 static float *samples_of(float *samples, unsigned n_rounds, unsigned c, unsigned op,
                          unsigned pattern)
 {
@@ -492,7 +494,7 @@ static float *samples_of(float *samples, unsigned n_rounds, unsigned c, unsigned
            (((size_t)c * BENCH_OPS + op) * BENCH_PATTERNS_MAX + pattern) * n_rounds;
 }
 
-/* Time one code doing one thing, in ticks of one block. Negative: it cannot. */
+/* Times one operation of one code, in ticks per block. Negative: it cannot do that. */
 static double sample_take(const struct bench *b, unsigned c, unsigned op,
                           unsigned pattern, bool copy, double per_cycle)
 {
@@ -536,7 +538,7 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
     return ((double)took - b->nothing) / repeats / (double)b->set.what.run_blocks;
 }
 
-/* Everyone once, doing everything. */
+/* Runs all operations of all codes once. */
 static void round_run(struct bench *b, unsigned round, bench_tick_cb *tick, void *arg,
                       double *clock, uint64_t *n_clocks)
 {
@@ -580,7 +582,7 @@ static int compare_floats(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The sample that `tenths` tenths of all are below. */
+/* Returns the sample below which `tenths` tenths of all are. */
 static float quantile(const float *samples, unsigned n, unsigned tenths)
 {
     float sorted[BENCH_ROUNDS_MAX];
@@ -598,7 +600,7 @@ static void figure_make(const struct bench_results *results, size_t block_bytes,
         double cycles;
 
         if (s[0] < 0)
-            continue; /* never filled in, or cannot */
+            continue; /* never filled in, or impossible */
         cycles = quantile(s, results->n_rounds, 5);
         f->cycles += cycles;
         f->best += quantile(s, results->n_rounds, 1);
@@ -610,7 +612,7 @@ static void figure_make(const struct bench_results *results, size_t block_bytes,
         return;
     f->cycles /= f->n_patterns;
     f->best /= f->n_patterns;
-    if (f->cycles >= 1) /* else it did nothing */
+    if (f->cycles >= 1) /* otherwise it did nothing */
         f->gbs = (double)block_bytes * results->ghz / f->cycles;
 }
 
@@ -712,7 +714,7 @@ int bench_run(const struct bench_codes *codes, const struct bench_case *what,
               struct err *err)
 {
     struct bench *b = NULL;
-    double clock = 0, /* ticks of a core cycle, n_clocks times */ started_s, hertz;
+    double clock = 0, /* ticks per core cycle, summed n_clocks times */ started_s, hertz;
     uint64_t started, n_clocks = 0;
     int rc = bench_new(codes, what, &b, err);
 

@@ -1,14 +1,14 @@
 /*
- * bench_fs.c - measure a mounted file system, or two in turn.
+ * bench_fs.c - measures a mounted file system, or two in turn.
  *
  * In:     places, a wish, rows with their loads.
  * Out:    samples of each row. A bar on the terminal meanwhile.
- * Keeps:  what is prepared and checked is not timed; buffers are touched before the clock runs; a place
- *         that is measured against another one goes first in every second round; all that was made is
+ * Keeps:  preparation and checks are not timed; buffers are touched before the clock
+ *         runs; of two places, each goes first in every second round; all files are
  *         removed, also after ^C and failures.
  *
- * A run has a thread of its own, which starts those of the jobs, so that the first thread can draw and hear
- * signals while a mount does not answer.
+ * A run has a thread of its own, which starts those of the jobs, so that the first thread
+ * can draw and react to signals while a mount does not answer.
  */
 #include "deploy/bench/bench_fs.h"
 
@@ -76,8 +76,9 @@ bool fsb_forget_names(const char *folder)
     int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
     bool done;
 
+    /* The kernel does not drop inodes that are not written out. */
     if (dir >= 0 && fd >= 0)
-        syncfs(dir); /* inodes that are not written out are not dropped */
+        syncfs(dir);
     done = fd >= 0 && write(fd, "2\n", 2) == 2;
     if (dir >= 0)
         close(dir);
@@ -124,7 +125,7 @@ int fsb_place_close(struct fsb_place *place, struct err *err)
     int rc = place->folder[0][0] == '\0' ? 0 : fsb_remove(place->folder[0]);
 
     if (rc != 0)
-        err_wrap(err, rc, "remove %s, which is left behind", place->folder[0]);
+        err_wrap(err, rc, "cannot remove %s, which remains", place->folder[0]);
     for (unsigned i = 0; i < place->n_files; i++)
         free(place->file[i].versions);
     for (size_t i = 0; i < place->n_entries; i++)
@@ -135,12 +136,12 @@ int fsb_place_close(struct fsb_place *place, struct err *err)
     return rc;
 }
 
-/* A run on its way. */
+/* A run under way. */
 struct measure {
     struct fsb_run run;
     struct fsb_job jobs[FSB_JOBS_MAX];
     pthread_barrier_t barrier;
-    struct fsb_sample *sample; /* borrowed; written when rc is 0 */
+    struct fsb_sample *sample; /* borrowed; written if rc is 0 */
     int rc;
     struct err err;
     atomic_bool done;
@@ -158,7 +159,7 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-/* Start the jobs, wait for them; how much CPU it took. */
+/* Starts the jobs, waits for them, and gets the CPU time used. */
 static int jobs_run(struct measure *m, struct fsb_cpu *cpu)
 {
     struct fsb_run *run = &m->run;
@@ -167,8 +168,9 @@ static int jobs_run(struct measure *m, struct fsb_cpu *cpu)
 
     pthread_barrier_init(&m->barrier, NULL, run->n_jobs + 1);
     for (unsigned i = 0; i < run->n_jobs; i++) {
+        /* Earlier threads wait for it; without threads a benchmark is useless. */
         if (pthread_create(&threads[i], NULL, job_main, &run->jobs[i]) != 0)
-            abort(); /* those before it wait for it, and a benchmark without threads has nothing to say */
+            abort();
     }
     fsb_cpu_now(run->place->cluster, &before);
     run->start_ns = fsb_now_ns();
@@ -242,7 +244,7 @@ static void *measure_main(void *arg)
     return NULL;
 }
 
-/* Do it in a thread; draw meanwhile. */
+/* Runs in a thread; draws meanwhile. */
 static int measure_wait(struct measure *m, struct progress *progress)
 {
     struct timespec tick = { .tv_nsec = TICK_MS * 1000000 };
@@ -253,7 +255,8 @@ static int measure_wait(struct measure *m, struct progress *progress)
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ours, &were); /* threads inherit it: signals come to us */
+    /* Threads inherit it: signals come to this one. */
+    pthread_sigmask(SIG_BLOCK, &ours, &were);
     rc = pthread_create(&thread, NULL, measure_main, m);
     pthread_sigmask(SIG_SETMASK, &were, NULL);
     if (rc != 0)
@@ -261,7 +264,7 @@ static int measure_wait(struct measure *m, struct progress *progress)
     for (unsigned i = 0; !atomic_load(&m->done); i++) {
         struct timespec soon = { .tv_nsec = 2 * 1000000 };
 
-        nanosleep(i < 50 ? &soon : &tick, NULL); /* short runs are not waited for long */
+        nanosleep(i < 50 ? &soon : &tick, NULL); /* short runs are not delayed */
         progress_tick(progress);
     }
     pthread_join(thread, NULL);
@@ -292,7 +295,7 @@ static void measure_init(struct measure *m, const struct fsb_wish *wish,
     }
 }
 
-/* One row, one place, one round. */
+/* Measures one row at one place in one round. */
 static int measure_row(struct measure *m, struct fsb_row *row, unsigned side,
                        unsigned round, struct progress *progress, struct err *err)
 {

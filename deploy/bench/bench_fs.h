@@ -1,9 +1,10 @@
 /*
- * bench_fs.h - how fast a mounted file system is: what the files of `rozo bench fs` share.
+ * bench_fs.h - measures a mounted file system; shared by the files of `rozo bench fs`.
  *
- * A load is a row of a table: what it prepares, what its jobs do while the clock runs, what is checked
- * afterwards. A place is where it is done: a folder of our own in a file system, seen through one mount or
- * several. Each load is done at one place, then at the other, then the other way around, round by round.
+ * A load is a row of a table: its preparation, the work of its jobs while the clock runs,
+ * and the check afterwards. A place is where it runs: a folder of our own in a file
+ * system, seen through one mount or several. Each load runs at one place, then at the
+ * other, then the other way around, round by round.
  */
 #ifndef ROZO_DEPLOY_BENCH_BENCH_FS_H
 #define ROZO_DEPLOY_BENCH_BENCH_FS_H
@@ -33,40 +34,42 @@ enum {
     FSB_RECORD_MAX = 1 << 20,
 };
 
-/* What is copied in unless the user says something else. Where it is not there that is left out. */
+/* Tree that is copied in by default. If it is missing, these loads are left out. */
 #define FSB_TREE "/usr/include"
 
-enum fsb_unit { FSB_MIB, FSB_OPS }; /* figures are MiB or operations a second */
+enum fsb_unit { FSB_MIB, FSB_OPS }; /* unit of figures: MiB or operations per second */
 
-/* What the user wants. Strings are borrowed from argv. */
+/* Options of the user. Strings are borrowed from argv. */
 struct fsb_wish {
-    uint64_t
-        size_bytes; /* streamed by all jobs of a load together; a quarter for random I/O */
-    unsigned seconds;               /* of a load that has no end of its own */
-    unsigned n_files;               /* of a load of metadata, by all its jobs together */
-    unsigned n_rounds;              /* 1..FSB_ROUNDS_MAX */
-    const char *tree;               /* what is copied in */
+    /* Streamed by all jobs of a load together; a quarter for random I/O. */
+    uint64_t size_bytes;
+    unsigned seconds;  /* for a load without an end of its own */
+    unsigned n_files;  /* for a load of metadata, for all its jobs together */
+    unsigned n_rounds; /* 1..FSB_ROUNDS_MAX */
+    const char *tree;  /* tree that is copied in */
     const char *only[FSB_ONLY_MAX]; /* words, one of which is in the name or the group */
     unsigned n_only;                /* 0: all */
 };
 
-/* What is in a file: every sector of 512 bytes tells which one it is, of which file and version. */
+/* A file with contents. Every sector of 512 bytes identifies itself, its file and its
+ * version. */
 struct fsb_file {
     char name[FSB_NAME_MAX];
     uint64_t seed;
     uint64_t size_bytes; /* multiple of FSB_PAGE */
-    uint8_t *versions;   /* owned; of each page, 0: never written */
+    uint8_t *versions;   /* owned; one per page, 0: never written */
 };
 
-/* Files without contents, or small ones, in one folder for each job. */
+/* Files without contents, or small ones, in one folder per job. */
 struct fsb_set {
     char name[FSB_NAME_MAX];
     unsigned n_jobs, n_each; /* folders, and files in each */
     uint32_t file_bytes;
-    char prefix; /* of the names at hand; 0: there are none */
+    char prefix; /* prefix of the current names; 0: there are none */
 };
 
-/* A file or folder below the tree that is copied in, by its path there; parents come first. */
+/* A file or folder below the tree that is copied in, by its relative path; parents come
+ * first. */
 struct fsb_entry {
     char *path; /* owned */
     mode_t mode;
@@ -77,23 +80,23 @@ struct fsb_entry {
 enum fsb_kind { FSB_EXPORTD, FSB_STORAGED, FSB_MOUNT, FSB_SELF, FSB_KINDS };
 struct fsb_cpu {
     double user_s[FSB_KINDS], sys_s[FSB_KINDS];
-    double total_s[FSB_KINDS]; /* measured by itself: finer than the other two */
+    double total_s[FSB_KINDS]; /* measured separately, with finer resolution */
 };
 
-/* Where loads are done. Zero-initialise; fsb_place_open(), fsb_place_close(). */
+/* A place where loads run. Zero-initialise; fsb_place_open(), fsb_place_close(). */
 struct fsb_place {
     const char *mount[FSB_MOUNTS_MAX]; /* as the user named them, borrowed */
     unsigned n_mounts;
-    char folder[FSB_MOUNTS_MAX]
-               [PATH_MAX];    /* ours, seen through each; "" before it is made */
-    struct dev_plan *cluster; /* owned; NULL: CPU of nobody is counted */
+    /* Our folder, seen through each mount; "" before it is created. */
+    char folder[FSB_MOUNTS_MAX][PATH_MAX];
+    struct dev_plan *cluster; /* owned; NULL: no CPU time is counted */
     struct fsb_file file[FSB_FILES_MAX];
     unsigned n_files;
     struct fsb_set set[FSB_SETS_MAX];
     unsigned n_sets;
-    struct fsb_entry *tree; /* owned; what lies in the wish's tree */
+    struct fsb_entry *tree; /* owned; content of the wish's tree */
     size_t n_entries;
-    bool tree_is_there; /* a copy of it lies here */
+    bool tree_is_there; /* a copy of the tree is here */
 };
 
 struct fsb_run;
@@ -102,62 +105,61 @@ struct fsb_run;
 struct fsb_job {
     struct fsb_run *run; /* borrowed */
     unsigned index;      /* 0..n_jobs - 1 */
-    const char *folder;  /* of the place, through the mount of this job */
+    const char *folder;  /* folder of the place, through the mount of this job */
     struct fsb_file *file;
     struct fsb_set *set;
-    uint8_t *buf; /* owned; FSB_RECORD_MAX, aligned and touched */
-    int fd;       /* of file, or -1; closed after the work */
+    uint8_t *buf; /* owned; FSB_RECORD_MAX bytes, aligned and touched */
+    int fd;       /* fd of file, or -1; closed after the work */
     uint64_t random, n_ops, n_bytes, end_ns;
     struct fsb_hist latency;
-    int rc; /* 0 or -errno, with words in err */
+    int rc; /* 0 or -errno, with a message in err */
     struct err err;
 };
 
 struct fsb_load {
     const char *name, *group;
     enum fsb_unit unit;
-    /* Untimed, before the jobs run: files opened, caches as they should be. 0 or -errno. */
+    /* Runs untimed before the jobs: opens files, sets up caches. Returns 0 or -errno. */
     int (*prepare)(struct fsb_run *run, struct err *err);
-    /* Timed; ends early once fsb_stopped(). Failures by fsb_job_fail(). */
+    /* Runs timed; ends early once fsb_stopped(). Reports errors by fsb_job_fail(). */
     void (*work)(struct fsb_job *job);
-    /* Untimed, when all went well; NULL: nothing. */
+    /* Runs untimed after success; NULL: no check. */
     int (*check)(struct fsb_run *run, struct err *err);
-    unsigned n_jobs;       /* of each mount */
-    uint32_t record_bytes; /* of one read or write, or of a small file */
+    unsigned n_jobs;       /* per mount */
+    uint32_t record_bytes; /* bytes of one read or write, or of a small file */
     unsigned flags;
-    unsigned n_mounts; /* that take part; 0: one */
+    unsigned n_mounts; /* mounts that take part; 0: one */
 };
 
 enum {
-    FSB_READS = 1,  /* else it writes */
-    FSB_RANDOM = 2, /* for so many seconds, all jobs in one file */
-    FSB_NEW = 4,    /* in files that were not there */
-    FSB_DIRECT = 8, /* O_DIRECT */
-    FSB_WARM = 16,  /* what is read has been read just before */
-    FSB_SYNC_EACH =
-        32, /* fsync after each write, for so many seconds, a file for each job */
-    FSB_NO_LATENCY = 64, /* of one operation says nothing here */
-    FSB_ONCE =
-        128, /* each record of a file of the wish's size, also when they are taken at random */
+    FSB_READS = 1,       /* reads; otherwise writes */
+    FSB_RANDOM = 2,      /* random records for `seconds`, all jobs in one file */
+    FSB_NEW = 4,         /* in files that did not exist */
+    FSB_DIRECT = 8,      /* O_DIRECT */
+    FSB_WARM = 16,       /* reads data that were read just before */
+    FSB_SYNC_EACH = 32,  /* fsync after each write, for `seconds`, one file per job */
+    FSB_NO_LATENCY = 64, /* the latency of one operation has no meaning */
+    /* Each record of a file of the wish's size once, also in random order. */
+    FSB_ONCE = 128,
 };
 
-/* One load at one place, once. */
+/* One run of one load at one place. */
 struct fsb_run {
-    const struct fsb_wish *wish; /* borrowed, as all here */
+    const struct fsb_wish *wish; /* all pointers here are borrowed */
     const struct fsb_load *load;
     struct fsb_place *place;
     struct fsb_job *jobs;
     unsigned n_jobs;
     uint64_t start_ns, stop_ns;
-    bool first;         /* round: what was written is read back */
-    atomic_bool failed; /* one of the jobs: the others end */
+    bool first;         /* first round: written data are read back */
+    atomic_bool failed; /* one of the jobs failed: the others end */
 };
 
-/* What it came to. */
+/* The result of one run. */
 struct fsb_sample {
     double figure, wall_s;
     uint64_t n_ops, n_bytes;
-    double p50_us, p99_us, max_us; /* 0: not told */
+    double p50_us, p99_us, max_us; /* 0: not reported */
     struct fsb_cpu cpu;
 };
 
@@ -167,56 +169,72 @@ struct fsb_row {
     const struct fsb_load *load;
     struct fsb_sample *samples[FSB_SIDES]; /* owned */
     unsigned n_samples[FSB_SIDES];
-    bool impossible[FSB_SIDES]; /* O_DIRECT where there is none, no tree */
+    bool impossible[FSB_SIDES]; /* no O_DIRECT there, or no tree */
 };
 
 struct fsb_results {
-    struct fsb_load loads[FSB_LOADS_MAX]; /* those wanted, one row each */
+    struct fsb_load loads[FSB_LOADS_MAX]; /* the wanted ones, one row each */
     struct fsb_row rows[FSB_LOADS_MAX];
     unsigned n_rows;
-    uint64_t peak_bytes[FSB_SIDES][FSB_KINDS]; /* the largest process of a kind */
-    bool warm_names; /* the kernel's entries and inodes could not be dropped: not root */
+    uint64_t peak_bytes[FSB_SIDES][FSB_KINDS]; /* largest process of a kind */
+    /* Not root, so cached names and inodes of the kernel could not be dropped. */
+    bool warm_names;
 };
 
 /* bench_fs_loads.c */
 
-/** The loads that the wish selects, for so many mounts. Returns how many. */
+/**
+ * Selects the loads of the wish, for this number of mounts. Returns how many there are.
+ */
 unsigned fsb_loads(const struct fsb_wish *wish, unsigned n_mounts,
                    struct fsb_load out[FSB_LOADS_MAX]);
 
 /* bench_fs.c */
 
-/** Set by the handler of SIGINT and SIGTERM; what runs ends soon. */
+/** Set by the handler of SIGINT and SIGTERM; the current run ends soon. */
 extern volatile sig_atomic_t fsb_interrupted;
 
-/** Monotonic. */
+/** Returns nanoseconds of the monotonic clock. */
 uint64_t fsb_now_ns(void);
-/** Is the job's time over, or has somebody pressed ^C, or has another job failed? */
+/**
+ * Returns whether the job must end: its time is over, the user pressed ^C, or another job
+ * failed.
+ */
 bool fsb_stopped(const struct fsb_job *job);
-/** End the job with words: "WHAT: strerror". The first one counts. Returns rc. */
+/**
+ * Fails the job with a message, "WHAT: strerror". Only the first one counts. Returns rc.
+ */
 int fsb_job_fail(struct fsb_job *job, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/** One operation is done, begun then. Returns now. */
+/** Counts one operation, which began at begun_ns. Returns the current time. */
 uint64_t fsb_job_did(struct fsb_job *job, uint64_t begun_ns, uint64_t n_bytes);
 
-/** Make our folder; path, further mounts and cluster are set. -errno with words. */
+/**
+ * Creates our folder; path, further mounts and cluster are set before. Returns 0, or
+ * -errno with a message.
+ */
 int fsb_place_open(struct fsb_place *place, struct err *err);
-/** Remove all that is ours; one of zeros is fine. Returns 0, or -errno with words: what is left. */
+/**
+ * Removes all that is ours; a place of zeros is fine. Returns 0, or -errno with a message
+ * about what is left.
+ */
 int fsb_place_close(struct fsb_place *place, struct err *err);
 
 /**
- * Do all loads, round by round, at one place or two (place[FSB_THERE].n_mounts is 0: none). Draws a bar.
+ * Runs all loads, round by round, at one place or two (place[FSB_THERE].n_mounts is 0:
+ * none). Draws a bar.
  * @param results zeros with rows filled; freed by fsb_results_free().
- * @return 0; -EINTR: interrupted, samples so far are whole; -EIO: other bytes than were written;
- *         -errno of what failed, with words.
+ * @return 0; -EINTR: interrupted, samples so far are complete; -EIO: read other bytes
+ * than were written; other -errno with a message.
  */
 int fsb_measure(struct fsb_place place[FSB_SIDES], const struct fsb_wish *wish,
                 struct fsb_results *results, struct err *err);
 void fsb_results_free(struct fsb_results *results);
 
 /**
- * Let the kernel forget entries and inodes that nobody uses; those of the file system of this folder are
- * written out before, so that none is kept for that. False: we may not.
+ * Makes the kernel drop unused cached names and inodes; writes out those of this folder's
+ * file system before, so that none is kept for that. Returns false if it is not
+ * permitted.
  */
 bool fsb_forget_names(const char *folder);
 
@@ -225,22 +243,27 @@ bool fsb_forget_names(const char *folder);
 int fsb_data_prepare(struct fsb_run *run, struct err *err);
 void fsb_data_work(struct fsb_job *job);
 int fsb_data_check(struct fsb_run *run, struct err *err);
-/** The file of that name, made up when unknown; NULL: no memory. All of it is unwritten then. */
+/**
+ * Returns the file of that name, created as all unwritten if new; NULL: out of memory.
+ */
 struct fsb_file *fsb_file_get(struct fsb_place *place, const char *name,
                               uint64_t size_bytes);
-/** The bytes of that range, whose versions are one higher from now on; multiples of 512. */
+/** Fills buf with the next version of that range; multiples of 512. */
 void fsb_file_fill(struct fsb_file *file, uint8_t *buf, uint64_t offset, size_t n_bytes);
-/** Where the first wrong sector is, or n_bytes: all is as it was written. */
+/** Returns the offset of the first wrong sector, or n_bytes if all is as written. */
 size_t fsb_file_compare(const struct fsb_file *file, const uint8_t *buf, uint64_t offset,
                         size_t n_bytes);
-/** Put into FSB_RECORD_MAX bytes what all sectors share. Before each run: jobs leave other bytes there. */
+/**
+ * Fills FSB_RECORD_MAX bytes with the part that all sectors share. Before each run, since
+ * jobs leave other bytes there.
+ */
 void fsb_buffer_init(uint8_t *buf);
 
 /* bench_fs_meta.c: names, and files of a few KiB. */
 
 int fsb_create_prepare(struct fsb_run *run, struct err *err);
-int fsb_names_prepare(struct fsb_run *run,
-                      struct err *err); /* files are there, unknown */
+/* Files exist, their names are not cached. */
+int fsb_names_prepare(struct fsb_run *run, struct err *err);
 int fsb_folders_prepare(struct fsb_run *run, struct err *err);
 void fsb_create_work(struct fsb_job *job);
 void fsb_stat_work(struct fsb_job *job);
@@ -255,7 +278,7 @@ int fsb_created_check(struct fsb_run *run, struct err *err);
 int fsb_renamed_check(struct fsb_run *run, struct err *err);
 int fsb_gone_check(struct fsb_run *run, struct err *err);
 
-/* bench_fs_tree.c: a tree of somebody else's. */
+/* bench_fs_tree.c: the user's tree. */
 
 int fsb_tree_scan(struct fsb_place *place, const char *tree, struct err *err);
 int fsb_tree_away_prepare(struct fsb_run *run, struct err *err);
@@ -263,19 +286,22 @@ int fsb_tree_there_prepare(struct fsb_run *run, struct err *err);
 void fsb_tree_copy_work(struct fsb_job *job);
 void fsb_tree_read_work(struct fsb_job *job);
 void fsb_tree_delete_work(struct fsb_job *job);
-/** Remove a folder and all in it; fine when it is not there. 0 or -errno. */
+/** Removes a folder and all in it; a missing one is fine. Returns 0 or -errno. */
 int fsb_remove(const char *path);
-/** Have the kernel forget the contents of all files below. */
+/** Makes the kernel drop the cached contents of all files below. */
 void fsb_forget_data_below(const char *path);
 
-/* bench_fs_cpu.c: what daemons take. */
+/* bench_fs_cpu.c: CPU time and memory of daemons. */
 
-/** Used so far by the processes of the cluster (NULL: none) and by this one. */
+/**
+ * Gets the CPU time used so far by the processes of the cluster (NULL: none) and by this
+ * one.
+ */
 void fsb_cpu_now(const struct dev_plan *cluster, struct fsb_cpu *out);
-/** after - before, never below 0. */
+/** Computes after - before, never below 0. */
 void fsb_cpu_since(const struct fsb_cpu *before, const struct fsb_cpu *after,
                    struct fsb_cpu *out);
-/** The most memory that a process of each kind ever had resident, in bytes. */
+/** Gets the largest resident memory that a process of each kind ever had, in bytes. */
 void fsb_peak_now(const struct dev_plan *cluster, uint64_t out[FSB_KINDS]);
 const char *fsb_kind_name(enum fsb_kind kind);
 
@@ -284,31 +310,35 @@ const char *fsb_kind_name(enum fsb_kind kind);
 struct fsb_summary {
     double median, best, spread; /* spread: (most - least) / median */
     double p50_us, p99_us, max_us;
-    struct fsb_cpu cpu; /* medians by kind; seconds a GiB, or microseconds an operation */
-    double cpu_daemons; /* their sum without this program; 0: not counted */
+    /* Medians by kind; seconds per GiB, or microseconds per operation. */
+    struct fsb_cpu cpu;
+    double cpu_daemons; /* sum without this program; 0: not counted */
 };
-/** Of the samples of one side. n_samples is not 0. */
+/** Summarises the samples of one side. n_samples is not 0. */
 void fsb_summary(const struct fsb_row *row, unsigned side, struct fsb_summary *out);
-/** Of the rows that have both: the median of the ratios of rounds, here by there. */
+/**
+ * Returns the median over the rounds of the ratio here by there. The row must have both.
+ */
 double fsb_ratio(const struct fsb_row *row);
-/** Tables, 80 columns wide, and what has to be said about them. */
+/** Prints tables, 80 columns wide, and notes about them. */
 void fsb_print(const struct fsb_results *results, bool vs, bool cpu, FILE *to);
-/** All figures; docs/OPERATIONS.md tells the form. NULL: no memory. */
+/** Returns all figures; docs/OPERATIONS.md has the form. NULL: out of memory. */
 json_t *fsb_json(const struct fsb_results *results, const struct fsb_wish *wish,
                  const struct fsb_place place[FSB_SIDES]);
 
 /* bench_fs_iozone.c */
 
 /**
- * Measure files from 64 KiB to the size of the wish, records from 4 KiB to 1 MiB, and print what `iozone -R`
- * prints; when interrupted what there is. Errors as of fsb_measure().
+ * Measures files from 64 KiB to the size of the wish, records from 4 KiB to 1 MiB, and
+ * prints a report like `iozone -R`; if interrupted, what is there. Errors as of
+ * fsb_measure().
  */
 int fsb_iozone(struct fsb_place place[FSB_SIDES], const struct fsb_wish *wish, FILE *to,
                struct err *err);
 
 /* bench_fs_plot.c */
 
-/** The text of an SVG; free() it. NULL: no memory. */
+/** Returns the text of an SVG, to be freed; NULL: out of memory. */
 char *fsb_plot(const struct fsb_results *results,
                const struct fsb_place place[FSB_SIDES]);
 

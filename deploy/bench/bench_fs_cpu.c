@@ -3,8 +3,9 @@
  *
  * In:     the plan of a cluster of `rozo dev`; its pid files.
  * Out:    sums by kind of process.
- * Keeps:  sums are exact to the microsecond; only how they divide into user and system time is counted in ticks
- *         of 10 ms. A process that ends, or is started again, while it is measured makes sums smaller, never negative.
+ * Keeps:  sums are exact to the microsecond; only their division into user and system
+ *         time is counted in ticks of 10 ms. A process that ends or restarts during a
+ *         measurement makes sums smaller, never negative.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static enum fsb_kind kind_of(const struct dev_plan *plan, unsigned member)
                                                   : FSB_STORAGED;
 }
 
-/* The text of /proc/PID/what of a member, and its pid. False: it does not run. */
+/* Reads /proc/PID/what of a member, and its pid. Returns false if it does not run. */
 static bool member_read(const struct dev_plan *plan, unsigned member, const char *what,
                         char *out, size_t size, pid_t *pid)
 {
@@ -49,7 +50,7 @@ static bool member_read(const struct dev_plan *plan, unsigned member, const char
     return file_read_text(path, out, size, NULL) > 0;
 }
 
-/* CPU seconds of a process, 0 when it is gone. */
+/* Returns the CPU seconds of a process, 0 if it is gone. */
 static double total_s(pid_t pid)
 {
     struct timespec used;
@@ -76,7 +77,7 @@ void fsb_cpu_now(const struct dev_plan *cluster, struct fsb_cpu *out)
 
         if (!member_read(cluster, i, "stat", text, sizeof(text), &pid))
             continue;
-        rest = strrchr(text, ')'); /* the name before it may hold anything */
+        rest = strrchr(text, ')'); /* the name before it may hold any bytes */
         if (rest == NULL ||
             sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
                    &sys) != 2)

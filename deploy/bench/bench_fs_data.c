@@ -1,14 +1,17 @@
 /*
  * bench_fs_data.c - files with contents: streams, random I/O, fsync.
  *
- * In:     a run; its load says how large records are, where, and whether they are read or written.
- * Out:    what each job counted.
- * Keeps:  every byte that is read is compared with what was written there last, while the clock runs: it
- *         costs 0.05 s a GiB, the same at every place. What was written at random is read back afterwards.
+ * In:     a run; its load says how large records are, where, and whether they are read or
+ *         written.
+ * Out:    the counters of each job.
+ * Keeps:  all data read are compared with the last data written there, while the clock
+ *         runs: it costs 0.05 s per GiB, the same at every place. Randomly written data
+ *         are read back afterwards.
  * Yours:  sizes.
  *
- * A sector of 512 bytes begins with a number made of its file, place and version; the rest is the same in
- * every 128 KiB, so that filling a large record costs next to nothing, and yet nothing can be compressed.
+ * A sector of 512 bytes begins with a number made of its file, place and version; the
+ * rest is the same in every 128 KiB, so that filling a large record costs almost nothing,
+ * and yet nothing can be compressed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +65,7 @@ void fsb_file_fill(struct fsb_file *file, uint8_t *buf, uint64_t offset, size_t 
     for (size_t at = 0; at < n_bytes; at += SECTOR) {
         uint64_t stamp = stamp_of(file, offset + at);
 
-        if (n_bytes % BASE_BYTES != 0) /* else they are there since fsb_buffer_init() */
+        if (n_bytes % BASE_BYTES != 0) /* otherwise present since fsb_buffer_init() */
             memcpy(buf + at, base + (offset + at) % BASE_BYTES, SECTOR);
         memcpy(buf + at, &stamp, sizeof(stamp));
     }
@@ -104,7 +107,7 @@ struct fsb_file *fsb_file_get(struct fsb_place *place, const char *name,
     return file;
 }
 
-/* 0, or -errno; -ENODATA when the file ends before. */
+/* Reads all bytes. Returns 0, or -errno; -ENODATA if the file ends before. */
 static int read_all(int fd, uint8_t *buf, size_t n_bytes, uint64_t offset)
 {
     while (n_bytes > 0) {
@@ -137,7 +140,7 @@ static int write_all(int fd, const uint8_t *buf, size_t n_bytes, uint64_t offset
     return 0;
 }
 
-/* Read a record and compare it. */
+/* Reads a record and compares it. */
 static int read_right(struct fsb_file *file, int fd, uint8_t *buf, size_t n_bytes,
                       uint64_t offset, struct err *err)
 {
@@ -159,7 +162,7 @@ static int read_right(struct fsb_file *file, int fd, uint8_t *buf, size_t n_byte
     return 0;
 }
 
-/* Read all of it, and compare. */
+/* Reads and compares the whole file. */
 static int read_whole(struct fsb_file *file, int fd, uint8_t *buf, struct err *err)
 {
     int rc = 0;
@@ -174,7 +177,7 @@ static int read_whole(struct fsb_file *file, int fd, uint8_t *buf, struct err *e
     return rc;
 }
 
-/* Write all of it, and sync. */
+/* Writes the whole file, and syncs. */
 static int write_whole(struct fsb_file *file, int fd, uint8_t *buf, struct err *err)
 {
     int rc = 0;
@@ -192,7 +195,8 @@ static int write_whole(struct fsb_file *file, int fd, uint8_t *buf, struct err *
     return rc == 0 ? 0 : err_wrap(err, rc, "write %s", file->name);
 }
 
-/* The file of a job. Jobs of streams have one each, of a size that makes all together the wish's. */
+/* Returns the file of a job. Jobs of streams have one each; all together have the wish's
+ * size. */
 static struct fsb_file *file_of(struct fsb_run *run, unsigned job)
 {
     uint64_t size = run->wish->size_bytes;
@@ -255,8 +259,9 @@ static int job_prepare(struct fsb_job *job, struct err *err)
                        (flags & FSB_NEW ? O_CREAT | O_EXCL : 0) |
                        (flags & FSB_DIRECT ? O_DIRECT : 0) | O_CLOEXEC,
                    0600);
+    /* No message: a row without a figure. */
     if (job->fd < 0 && errno == EINVAL && (flags & FSB_DIRECT))
-        return -EOPNOTSUPP; /* no words: a row without a figure */
+        return -EOPNOTSUPP;
     if (job->fd < 0)
         return err_wrap(err, -errno, "open %s", path);
     if (flags & FSB_WARM)
@@ -275,13 +280,13 @@ int fsb_data_prepare(struct fsb_run *run, struct err *err)
     return rc;
 }
 
-/* For so many seconds; else all records once. */
+/* Returns whether the load runs for `seconds`; otherwise it does all records once. */
 static bool is_timed(const struct fsb_load *load)
 {
     return load->flags & (FSB_RANDOM | FSB_SYNC_EACH) && !(load->flags & FSB_ONCE);
 }
 
-/* One record: false when the job is to end. */
+/* Does one record. Returns false if the job must end. */
 static bool do_record(struct fsb_job *job, uint64_t offset)
 {
     const struct fsb_load *load = job->run->load;
@@ -313,7 +318,8 @@ void fsb_data_work(struct fsb_job *job)
     uint64_t n_records = job->file->size_bytes / load->record_bytes;
 
     if (is_timed(load)) {
-        /* Jobs of one file have records of their own: it is known which version is the last. */
+        /* Jobs of one file have separate records, so the last version of each is
+         * known. */
         uint64_t step = load->flags & FSB_RANDOM ? job->run->n_jobs : 1;
         uint64_t first = load->flags & FSB_RANDOM ? job->index : 0;
 
@@ -324,7 +330,7 @@ void fsb_data_work(struct fsb_job *job)
                 return;
         }
     } else {
-        /* Any odd number takes all of a power of two, each once. */
+        /* An odd stride visits all records of a power of two, each once. */
         uint64_t stride = load->flags & FSB_RANDOM ? n_records * 5 / 8 | 1 : 1;
 
         for (uint64_t i = 0; i < n_records && !fsb_stopped(job); i++) {
@@ -362,7 +368,7 @@ int fsb_data_check(struct fsb_run *run, struct err *err)
         if (run->first || (scattered && (i == 0 || (flags & FSB_SYNC_EACH))))
             rc = read_back(&run->jobs[i], err);
         if (flags & FSB_RANDOM)
-            break; /* one file */
+            break; /* one file for all jobs */
     }
     return rc;
 }

@@ -1,10 +1,11 @@
 /*
- * bench_fs_iozone.c - rates over record size and file size, in the form that `iozone -R` has made known.
+ * bench_fs_iozone.c - rates by record size and file size, in the form of `iozone -R`.
  *
  * In:     a place, a wish whose size is that of the largest file.
- * Out:    a report for each kind of access: KiB a second, a row for each file size, a column for each record.
- * Keeps:  writers end with fsync, within their time; readers find nothing in the kernel's cache, re-readers
- *         all of it: as `iozone -a -e -U` does.
+ * Out:    a report for each kind of access: KiB per second, a row per file size, a column
+ *         per record size.
+ * Keeps:  writers end with fsync, within their time; readers find nothing in the kernel's
+ *         cache, re-readers all of it: as `iozone -a -e -U` does.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static void rows_fill(struct fsb_results *results, uint64_t file_bytes)
     }
 }
 
-/* All records of one file size. */
+/* Measures all record sizes for one file size. */
 static int size_measure(struct fsb_place place[FSB_SIDES], const struct fsb_wish *wish,
                         struct iozone *out, struct err *err)
 {

@@ -22,9 +22,9 @@
 #define KIB 1024
 #define MIB (1024 * 1024)
 
-/* In this order: some leave behind what the next ones need, and need not make it then. */
+/* In this order: some loads leave files that later ones need and then need not create. */
 static const struct fsb_load loads[] = {
-    /* name, group, unit, prepare, work and check, jobs, bytes, flags */
+    /* columns: name, group, unit, prepare, work and check, jobs, bytes, flags */
     { "write 1M", "stream", FSB_MIB, DATA, 1, MIB, FSB_NEW, 0 },
     { "overwrite 1M", "stream", FSB_MIB, DATA, 1, MIB, 0, 0 },
     { "read 1M", "stream", FSB_MIB, DATA, 1, MIB, FSB_READS, 0 },
@@ -89,7 +89,7 @@ static const struct fsb_load loads[] = {
     { "tree delete", "tree", FSB_OPS, DELETE, 1, 0, 0, 0 },
 };
 
-/* With --mounts, by 1, 2, .. of them at once, five jobs each: as the papers do. */
+/* With --mounts: on 1, 2, .. of them at once, five jobs each, as in the papers. */
 static const struct fsb_load scaled[] = {
     { "clients write 1M", "clients", FSB_MIB, DATA, 5, MIB, FSB_NEW, 1 },
     { "clients read 1M", "clients", FSB_MIB, DATA, 5, MIB, FSB_READS, 1 },

@@ -2,9 +2,9 @@
  * bench_fs_meta.c - names, and files of a few KiB.
  *
  * In:     a run; a set of files for each number of jobs, with a folder for each job.
- * Out:    what each job counted.
- * Keeps:  listings are complete, small files hold what was written; entries of the kernel are dropped
- *         before names are looked up.
+ * Out:    the counters of each job.
+ * Keeps:  listings are complete, small files hold the data written; names cached by the
+ *         kernel are dropped before they are looked up.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "deploy/bench/bench_fs.h"
 #include "deploy/cli/files.h"
 
-enum { SMALL_SHARE = 4 }; /* small files are so many times fewer */
+enum { SMALL_SHARE = 4 }; /* divisor of the number of files, for small files */
 
 static struct fsb_set *set_of(struct fsb_run *run)
 {
@@ -42,7 +42,7 @@ static struct fsb_set *set_of(struct fsb_run *run)
     return set;
 }
 
-/* The folder of a job, or of all (job NULL). */
+/* Writes the path of a job's folder, or of the folder of all (job NULL). */
 static int set_path(const struct fsb_run *run, const struct fsb_set *set,
                     const struct fsb_job *job, char *out, struct err *err)
 {
@@ -56,7 +56,7 @@ static void file_name(char out[FSB_NAME_MAX], char prefix, unsigned i)
     snprintf(out, FSB_NAME_MAX, "%c%07u", prefix, i);
 }
 
-/* Empty folders. */
+/* Creates empty folders. */
 static int set_make_anew(struct fsb_run *run, struct fsb_set *set, struct err *err)
 {
     char path[PATH_MAX];
@@ -74,10 +74,10 @@ static int set_make_anew(struct fsb_run *run, struct fsb_set *set, struct err *e
         if (rc == 0 && mkdir(path, 0700) != 0)
             rc = -errno;
     }
-    return rc == 0 ? 0 : err_wrap(err, rc, "make %s anew", set->name);
+    return rc == 0 ? 0 : err_wrap(err, rc, "create %s", set->name);
 }
 
-/* Where in the contents that small files share the one of that number lies. */
+/* Returns the offset of a small file's data in the contents that all share. */
 static uint64_t small_offset(const struct fsb_set *set, unsigned i)
 {
     return (uint64_t)i * FSB_PAGE % (FSB_RECORD_MAX - set->file_bytes);
@@ -86,7 +86,7 @@ static uint64_t small_offset(const struct fsb_set *set, unsigned i)
 static int set_find(struct fsb_run *run, struct err *err)
 {
     struct fsb_set *set = set_of(run);
-    /* A file that is written nowhere: its bytes are known by its seed. */
+    /* A file that is written nowhere: its seed determines its bytes. */
     struct fsb_file *contents = fsb_file_get(run->place, "small", FSB_RECORD_MAX);
 
     if (set == NULL || contents == NULL)
@@ -94,7 +94,7 @@ static int set_find(struct fsb_run *run, struct err *err)
     for (unsigned i = 0; i < run->n_jobs; i++) {
         run->jobs[i].set = set;
         run->jobs[i].file = contents;
-        if (set->file_bytes > 0) { /* what is written lies ready, and is touched */
+        if (set->file_bytes > 0) { /* contents to write are prepared, and touched */
             memset(contents->versions, 0, FSB_RECORD_MAX / FSB_PAGE);
             fsb_file_fill(contents, run->jobs[i].buf, 0, FSB_RECORD_MAX);
         }
@@ -109,7 +109,7 @@ int fsb_create_prepare(struct fsb_run *run, struct err *err)
     return rc == 0 ? set_make_anew(run, run->jobs[0].set, err) : rc;
 }
 
-/* Do the work of another load for all jobs, untimed: one after the other is enough. */
+/* Does the work of another load for all jobs, untimed and one after the other. */
 static int work_all(struct fsb_run *run, void (*work)(struct fsb_job *job),
                     struct err *err)
 {
@@ -173,7 +173,7 @@ int fsb_folders_prepare(struct fsb_run *run, struct err *err)
     return rc == 0 ? forget(run, err) : rc;
 }
 
-/* The folder of the job, opened; -1: failed. */
+/* Opens the folder of the job; -1: failed. */
 static int open_folder(struct fsb_job *job)
 {
     char path[PATH_MAX];
@@ -272,7 +272,7 @@ static void fail_one(struct fsb_job *job, int rc, const char *what, const char *
                  job->index, name, wrong ? "it is not what was written" : strerror(-rc));
 }
 
-/* Do it to all files of the job, in order. */
+/* Calls one() for all files of the job, in order. */
 static void
 each_name(struct fsb_job *job, char prefix, const char *what, uint32_t n_bytes,
           int (*one)(struct fsb_job *job, int folder, const char *name, unsigned i))

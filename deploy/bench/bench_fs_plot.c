@@ -1,8 +1,9 @@
 /*
- * bench_fs_plot.c - a picture of what bench_fs.c measured: SVG that any browser shows.
+ * bench_fs_plot.c - plots the results of bench_fs.c as SVG, for any browser.
  *
  * In:     results, of one place or two.
- * Out:    a bar for each row, to one scale within a group; below, rates against the number of clients.
+ * Out:    a bar for each row, to one scale within a group; below, rates against the
+ *         number of clients.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum {
     WIDTH = 760,
-    LABEL_WIDTH = 160, /* of names, left of the bars */
+    LABEL_WIDTH = 160, /* width of names, left of the bars */
     BARS_WIDTH = 480,
     ROW_HEIGHT = 22,
     TITLE_HEIGHT = 34,
@@ -23,7 +24,7 @@ enum {
 
 static const char *const colors[] = { "#2b6cb0", "#b0b0b0", "#c05621", "#2f855a" };
 
-/* A path, which may be any bytes, between tags. */
+/* Prints a path, which may hold any bytes, between tags. */
 static void text_print(FILE *to, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -65,7 +66,7 @@ static bool is_first_of_group(const struct fsb_results *results, unsigned row)
     return true;
 }
 
-/* The largest figure of the group of a row, at so many places. */
+/* Returns the largest figure of the group of a row, at n_sides places. */
 static double group_most(const struct fsb_results *results, const struct fsb_row *like,
                          unsigned n_sides)
 {
@@ -81,7 +82,7 @@ static double group_most(const struct fsb_results *results, const struct fsb_row
     return most;
 }
 
-/* Bars of one row: the upper one is of the first place. Returns the next y. */
+/* Prints the bars of one row, the upper one for the first place. Returns the next y. */
 static unsigned row_print(FILE *to, const struct fsb_row *row, unsigned n_sides,
                           double most, unsigned y)
 {
@@ -124,7 +125,7 @@ static unsigned bars_print(FILE *to, const struct fsb_results *results, unsigned
     return y;
 }
 
-/* A line of one load over 1, 2, .. clients, from the row where it begins. */
+/* Prints the line of one load over 1, 2, .. clients, from the row where it begins. */
 static void line_print(FILE *to, const struct fsb_results *results, unsigned first,
                        unsigned n_clients, double most, unsigned nth, unsigned left,
                        unsigned top)
@@ -164,20 +165,20 @@ static void axes_print(FILE *to, unsigned n_clients, double most, enum fsb_unit 
     fprintf(to, "<path d=\"M%u %u V%u H%u\" fill=\"none\" stroke=\"#000\"/>\n", x - 10,
             top + CHART_TOP - 10, bottom, left + CHART_WIDTH);
     for (unsigned i = 0; i <= 4; i++)
-        fprintf(
-            to,
-            "<text x=\"%u\" y=\"%.1f\" text-anchor=\"end\" font-size=\"10\">%.0f</text>\n",
-            x - 14, bottom - i / 4.0 * (CHART_HEIGHT - CHART_TOP) + 4, most * i / 4);
+        fprintf(to,
+                "<text x=\"%u\" y=\"%.1f\" text-anchor=\"end\" "
+                "font-size=\"10\">%.0f</text>\n",
+                x - 14, bottom - i / 4.0 * (CHART_HEIGHT - CHART_TOP) + 4, most * i / 4);
     for (unsigned i = 1; i <= n_clients; i++)
         fprintf(to, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">%u</text>\n",
                 x + step * (i - 1), bottom + 16, i);
-    fprintf(
-        to,
-        "<text x=\"%u\" y=\"%u\" text-anchor=\"middle\">clients, 5 threads each; %s</text>\n",
-        left + CHART_WIDTH / 2 + 20, bottom + 34, unit_text(unit));
+    fprintf(to,
+            "<text x=\"%u\" y=\"%u\" text-anchor=\"middle\">clients, 5 threads each; "
+            "%s</text>\n",
+            left + CHART_WIDTH / 2 + 20, bottom + 34, unit_text(unit));
 }
 
-/* One chart for each unit, side by side. Returns the next y. */
+/* Prints one chart per unit, side by side. Returns the next y. */
 static unsigned charts_print(FILE *to, const struct fsb_results *results, unsigned y)
 {
     unsigned left = 0;

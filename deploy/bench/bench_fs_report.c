@@ -1,5 +1,5 @@
 /*
- * bench_fs_report.c - tables and JSON of what bench_fs.c measured.
+ * bench_fs_report.c - tables and JSON of the results of bench_fs.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { BAR_WIDTH = 12, RATIO_WIDTH = 10, RATIO_ONE = 5 };
 
-/* The median of a figure that pick() takes of each sample. */
+/* Returns the median of the figure that pick() takes from each sample. */
 static double median_of(const struct fsb_row *row, unsigned side,
                         double (*pick)(const struct fsb_sample *, unsigned), unsigned arg)
 {
@@ -34,7 +34,8 @@ static double pick_latency(const struct fsb_sample *s, unsigned arg)
     return arg == 50 ? s->p50_us : s->p99_us;
 }
 
-/* CPU by what was done with it: the unit of the row is not known here, so both. */
+/* CPU time by amount of work, in both units, since the unit of the row is not known
+ * here. */
 static double per(const struct fsb_sample *s, double cpu_s, bool gib)
 {
     if (gib)
@@ -42,7 +43,7 @@ static double per(const struct fsb_sample *s, double cpu_s, bool gib)
     return s->n_ops == 0 ? 0 : cpu_s / (double)s->n_ops * 1e6;
 }
 
-enum { CPU_SYS = 16, CPU_GIB = 32, CPU_DAEMONS = 15 }; /* kind, and these */
+enum { CPU_SYS = 16, CPU_GIB = 32, CPU_DAEMONS = 15 }; /* flags beside the kind */
 
 static double pick_cpu(const struct fsb_sample *s, unsigned arg)
 {
@@ -71,7 +72,7 @@ void fsb_summary(const struct fsb_row *row, unsigned side, struct fsb_summary *o
         if (s->max_us > out->max_us)
             out->max_us = s->max_us;
     }
-    out->spread = fsb_spread(values, n); /* sorts */
+    out->spread = fsb_spread(values, n); /* sorts the values */
     out->best = values[n - 1];
     out->median = fsb_median(values, n);
     out->p50_us = median_of(row, side, pick_latency, 50);
@@ -134,7 +135,7 @@ static void cpu_cell(struct table *t, const struct fsb_row *row, double cpu)
         table_cell(t, "%.0f us", cpu);
 }
 
-/* The largest median of rows that are drawn to one scale. */
+/* Returns the largest median of rows that are drawn to one scale. */
 static double most_of(const struct fsb_results *results, const struct fsb_row *like)
 {
     double most = 0;
@@ -227,7 +228,7 @@ static void cpu_pair_cell(struct table *t, const struct fsb_row *row, double use
         table_cell(t, "%.0f+%.0f ms", user / 1000, sys / 1000);
 }
 
-/* User and system time of each kind. */
+/* Prints user and system time of each kind. */
 static void print_cpu(const struct fsb_results *results, FILE *to)
 {
     static const char *const heads[] = { "CPU, user+system", ">exportd", ">storaged",
@@ -273,15 +274,15 @@ void fsb_print(const struct fsb_results *results, bool vs, bool cpu, FILE *to)
     if (cpu) {
         fputc('\n', to);
         print_cpu(results, to);
-        fprintf(
-            to,
-            "\nCPU: of all processes of the cluster; s for a GiB, us for an operation.\n");
+        fprintf(to, "\nCPU: of all processes of the cluster; s for a GiB, us for an "
+                    "operation.\n");
         print_peaks(results, to);
     }
     if (vs)
         fprintf(
             to,
-            "SPREAD: (most - least) / median of the rounds, the larger one. Bar: | is 1.\n");
+            "SPREAD: (most - least) / median of the rounds, the larger one. Bar: | is "
+            "1.\n");
     for (unsigned i = 0; i < results->n_rows; i++)
         impossible |= results->rows[i].impossible[FSB_HERE];
     if (impossible)
@@ -320,7 +321,8 @@ static json_t *side_json(const struct fsb_row *row, unsigned side, const char *p
                       "max_us", s->max_us, "cpu_s", cpu_json(&s->cpu, 1)));
     }
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:o, s:o}",
+        "{s:s, s:s, s:s, s:s, s:o, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:o, "
+        "s:o}",
         "test", row_name(row, name), "group", row->load->group, "unit",
         row->load->unit == FSB_MIB ? "MiB/s" : "1/s", "place",
         side == FSB_HERE ? "path" : "vs", "path", cli_json_path(path), "clients",

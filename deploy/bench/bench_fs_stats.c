@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Below FSB_HIST_STEPS each value has a bucket; then each power of two has so many. */
+/* Returns the bucket of a value. Below FSB_HIST_STEPS each value has one; above, each
+ * power of two has FSB_HIST_STEPS. */
 static unsigned bucket_of(uint64_t ns)
 {
     unsigned octave, bucket;
@@ -19,7 +20,7 @@ static unsigned bucket_of(uint64_t ns)
     return bucket < FSB_HIST_BUCKETS ? bucket : FSB_HIST_BUCKETS - 1;
 }
 
-/* The highest value of a bucket. */
+/* Returns the highest value of a bucket. */
 static uint64_t bucket_end(unsigned bucket)
 {
     unsigned octave = bucket / FSB_HIST_STEPS, step = bucket % FSB_HIST_STEPS;

@@ -1,9 +1,9 @@
 /*
- * bench_fs_tree.c - a tree of somebody else's is copied in, read back and deleted.
+ * bench_fs_tree.c - copies in the user's tree, reads it back and deletes it.
  *
- * In:     a folder, FSB_TREE unless the user says another one.
- * Out:    what each job counted: files, folders and links.
- * Keeps:  what is read back is compared with the tree it came from, byte by byte.
+ * In:     a folder, FSB_TREE by default.
+ * Out:    the counters of each job: files, folders and links.
+ * Keeps:  files read back are compared with the original tree, byte by byte.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,8 @@ void fsb_forget_data_below(const char *path)
     nftw(path, forget_one, FDS_MAX, FTW_PHYS);
 }
 
-/* nftw() hands nothing on to its callback; trees are scanned by one thread. */
+/* State of the scan, since nftw() passes no argument to its callback; one thread
+ * scans. */
 static struct {
     struct fsb_place *place;
     size_t n_max, root_len;
@@ -62,8 +63,9 @@ static int scan_one(const char *path, const struct stat *st, int type, struct FT
     struct fsb_place *place = scan.place;
     struct fsb_entry *entry;
 
+    /* Unreadable files are not copied. */
     if (ftw->level == 0 || type == FTW_NS || type == FTW_DNR)
-        return 0; /* what we may not read is not copied */
+        return 0;
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode))
         return 0;
     if (S_ISREG(st->st_mode) && access(path, R_OK) != 0)
@@ -105,7 +107,7 @@ int fsb_tree_scan(struct fsb_place *place, const char *tree, struct err *err)
     return 0;
 }
 
-/* Where an entry lies in the tree, and where its copy. */
+/* Writes the paths of an entry in the tree and of its copy. */
 static int entry_paths(const struct fsb_run *run, const char *folder,
                        const struct fsb_entry *entry, char *from, char *to,
                        struct err *err)
@@ -122,7 +124,7 @@ int fsb_tree_away_prepare(struct fsb_run *run, struct err *err)
     int rc = 0;
 
     if (strcmp(run->wish->tree, FSB_TREE) == 0 && access(FSB_TREE, R_OK) != 0)
-        return -EOPNOTSUPP; /* no words: a row without a figure */
+        return -EOPNOTSUPP; /* no message: a row without a figure */
     if (place->tree == NULL)
         rc = fsb_tree_scan(place, run->wish->tree, err);
     if (rc == 0)
@@ -130,7 +132,7 @@ int fsb_tree_away_prepare(struct fsb_run *run, struct err *err)
     if (rc == 0 && (rc = fsb_remove(path)) != 0)
         rc = err_wrap(err, rc, "remove %s", path);
     place->tree_is_there = false;
-    /* What is copied comes from the kernel's cache. */
+    /* The tree is read into the kernel's cache before. */
     for (size_t i = 0; i < place->n_entries && rc == 0 && !fsb_interrupted; i++) {
         int fd = -1;
 
@@ -169,7 +171,7 @@ int fsb_tree_there_prepare(struct fsb_run *run, struct err *err)
     return rc;
 }
 
-/* All that is left of the file, at most PIECE bytes. */
+/* Reads the rest of the file, at most PIECE bytes. */
 static ssize_t read_piece(int fd, uint8_t *buf)
 {
     ssize_t n, sum = 0;

@@ -1,5 +1,5 @@
 /*
- * bench_report.c - tables and JSON of what bench_codec.c measured.
+ * bench_report.c - tables and JSON of the results of bench_codec.c.
  */
 #include "deploy/bench/bench_codec.h"
 #include "deploy/cli/table.h"

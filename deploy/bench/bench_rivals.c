@@ -1,10 +1,11 @@
 /*
- * bench_rivals.c - other people's erasure codes, and memcpy as the optimum, for bench_codec.c.
+ * bench_rivals.c - foreign erasure codes, and memcpy as the optimum, for bench_codec.c.
  *
- * In:     shared libraries that happen to be installed, opened by bench_add_rivals().
- * Keeps:  nothing here is linked with rozo. Everyone is used as well as its interface allows: tables,
- *         inverse matrices and schedules are made before the clock runs, a run of blocks is one
- *         call with long rows, and at decode only lost rows are computed.
+ * In:     installed shared libraries, opened by bench_add_rivals().
+ * Keeps:  nothing here is linked with rozo. Each library is used as well as its interface
+ *         allows: tables, inverse matrices and schedules are made before the clock runs,
+ *         a run of blocks is one call with long rows, and at decode only lost rows are
+ *         computed.
  * Yours:  more codes: a row in bench_add_rivals() and a struct bench_code_ops.
  */
 #include <assert.h>
@@ -17,7 +18,7 @@
 #include "deploy/bench/bench_codec.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#    define OPEN_MODE (RTLD_NOW | RTLD_LOCAL) /* they refuse RTLD_DEEPBIND */
+#    define OPEN_MODE (RTLD_NOW | RTLD_LOCAL) /* sanitizers refuse RTLD_DEEPBIND */
 #else
 #    define OPEN_MODE \
         (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) /* each ISA-L calls its own kernels */
@@ -29,8 +30,9 @@ typedef void isal_encode(int len, int k, int rows, unsigned char *tables,
 /* Functions of one ISA-L; see its headers erasure_code.h and raid.h. */
 struct isal {
     void (*init_tables)(int k, int rows, unsigned char *matrix, unsigned char *tables);
+    /* For all instruction sets but GFNI. */
     void (*init_tables_base)(int k, int rows, unsigned char *matrix,
-                             unsigned char *tables); /* for all but GFNI */
+                             unsigned char *tables);
     void (*init_tables_gfni)(int k, int rows, unsigned char *matrix,
                              unsigned char *tables); /* NULL before 2.31 */
     void (*gen_cauchy)(unsigned char *matrix, int n, int k);
@@ -55,16 +57,16 @@ struct jerasure {
                          int size, int packet_bytes);
 };
 
-/* The matrix of one pattern of lost rows, in the form its code wants. */
+/* The matrix of one pattern of lost rows, in the form that its code needs. */
 struct way {
-    uint32_t lost;     /* rows; 0: encode */
+    uint32_t lost;     /* bitmap of rows; 0: encode */
     unsigned n_to;     /* rows made */
     unsigned char *gf; /* ISA-L's tables */
     int *matrix;       /* n_to x k coefficients */
     int **schedule;    /* Jerasure's, NULL where unused */
 };
 
-/* A systematic code by a matrix. All rivals are such. */
+/* A systematic code by a matrix, as all foreign codes are. */
 struct rival {
     const struct bench_set *set; /* borrowed */
     const struct isal *isal;
@@ -72,10 +74,10 @@ struct rival {
     isal_encode *encode;
     void (*tables)(int k, int rows, unsigned char *matrix, unsigned char *tables);
     int k, m, w, len, packet_bytes;
-    bool
-        xor_last; /* the last of several lost rows is the XOR of the others and parity 0 */
-    struct way way[BENCH_DECODE + CODEC_M_MAX + 1]
-                  [BENCH_PATTERNS_MAX]; /* by op and pattern */
+    /* The last of several lost rows is the XOR of the others and parity 0. */
+    bool xor_last;
+    /* By op and pattern. */
+    struct way way[BENCH_DECODE + CODEC_M_MAX + 1][BENCH_PATTERNS_MAX];
 };
 
 static void *rival_new(const struct bench_code *code, const struct bench_set *set)
@@ -83,7 +85,7 @@ static void *rival_new(const struct bench_code *code, const struct bench_set *se
     struct rival *r = calloc(1, sizeof(*r));
 
     if (r == NULL)
-        abort(); /* a benchmark without memory has nothing to say */
+        abort(); /* without memory a benchmark is useless */
     r->set = set;
     r->k = (int)set->what.k;
     r->m = (int)(set->what.n - set->what.k);
@@ -111,10 +113,9 @@ static void rival_release(void *state)
     free(r);
 }
 
-/*
- * Rows of a run lie one after the other for a rival: row l of the whole run at data + l * len. That is
- * another cut of the same bytes, and the best one for codes by matrix.
- */
+/* Sets the pointers of a call. For a foreign code, the rows of a run are adjacent: row l
+ * of the whole run is at data + l * len. That divides the same bytes in another way, the
+ * best one for codes by matrix. */
 static bool rival_bind(const void *state, const struct bench_slot *slot, unsigned op,
                        unsigned pattern, bool copy, struct bench_call *call)
 {
@@ -147,7 +148,8 @@ static bool rival_bind(const void *state, const struct bench_slot *slot, unsigne
             call->from[n_from++] = parity;
     }
     if (r->xor_last && n_to > 1) {
-        /* from[k..2k-1]: every row but the last lost one, as far as they lie in data, and parity 0. */
+        /* from[k..2k-1]: every row but the last lost one, if it is in data, and parity
+         * 0. */
         for (unsigned i = 0, n = k; i < k; i++) {
             uint8_t *row = slot->data + i * len;
 
@@ -165,10 +167,8 @@ static void copy_rows(const struct bench_call *call, int len)
         memcpy(call->copy_to[i], call->copy_from[i], (size_t)len);
 }
 
-/*
- * The k x k rows of the generator that belong to the survivors bind() reads: rows of the unit
- * matrix, then parities.
- */
+/* Selects the k x k rows of the generator that belong to the survivors that bind() reads:
+ * rows of the unit matrix, then parities. */
 static void survivors(const struct rival *r, const int *parity_rows, uint32_t lost,
                       int *out)
 {
@@ -183,7 +183,7 @@ static void survivors(const struct rival *r, const int *parity_rows, uint32_t lo
         memcpy(out + at * r->k, parity_rows + j * r->k, sizeof(*out) * (size_t)r->k);
 }
 
-/* Rows of the inverse that make the lost rows. */
+/* Returns the rows of the inverse that make the lost rows. */
 static int *lost_rows_of(const struct rival *r, const int *inverse, uint32_t lost)
 {
     int *rows = calloc((size_t)(r->k * r->k), sizeof(*rows));
@@ -198,7 +198,8 @@ static int *lost_rows_of(const struct rival *r, const int *inverse, uint32_t los
     return rows;
 }
 
-/* Fill in every way: how to invert and how to prepare a matrix is the code's. False: singular. */
+/* Fills in every way; the code's own functions invert and prepare the matrix. Returns
+ * false if it is singular. */
 static bool ways_make(struct rival *r, const int *parity_rows,
                       int (*invert)(const struct rival *r, int *in, int *out),
                       void (*finish)(struct rival *r, struct way *way))
@@ -324,7 +325,7 @@ static bool raid_bind(const void *state, const struct bench_slot *slot, unsigned
     if (op > BENCH_DECODE + 1 || !rival_bind(state, slot, op, pattern, copy, call))
         return false;
     for (unsigned j = 0; j < CODEC_M_MAX;
-         j++) /* one array: what is read, then what is made */
+         j++) /* one array: rows to read, then rows to make */
         call->from[r->k + (int)j] = call->to[j];
     return true;
 }
@@ -349,14 +350,14 @@ static const struct bench_code_ops raid_ops = {
     .release = rival_release,
 };
 
-/* Jerasure, Vandermonde: its first parity is a plain XOR, and it makes use of that at decode. */
+/* Jerasure, Vandermonde: the first parity is a plain XOR, which decode uses. */
 
 static int jerasure_invert(const struct rival *r, int *in, int *out)
 {
     return r->jerasure->invert(in, out, r->k, r->w);
 }
 
-/* The rival with all its ways, NULL if it has none; takes parity. */
+/* Returns the code with all its ways, NULL if it has none; takes parity. */
 static struct rival *jerasure_ready(struct rival *r, int *parity,
                                     void (*finish)(struct rival *r, struct way *way))
 {
@@ -472,7 +473,8 @@ static const struct bench_code_ops cauchy_ops = {
     .release = rival_release,
 };
 
-/* memcpy: n packets at encode, k packets at decode; what a code that costs nothing would take. */
+/* memcpy: n packets at encode, k packets at decode, the time of a code that costs
+ * nothing. */
 
 static void *memcpy_prepare(const struct bench_code *code, const struct bench_set *set)
 {
@@ -515,14 +517,15 @@ static const struct bench_code_ops memcpy_ops = {
     .computes_nothing = true,
 };
 
-/* Looking for them. */
+/* Search for the libraries. */
 
 struct symbol {
     const char *name;
     void *at; /* a function pointer */
 };
 
-/* Look up all; false when one is missing. ISO C knows no cast from void * to a function, POSIX does. */
+/* Looks up all symbols; false if one is missing. ISO C has no cast from void * to a
+ * function, POSIX does. */
 static bool symbols_find(void *lib, const struct symbol *symbols)
 {
     for (const struct symbol *s = symbols; s->name != NULL; s++) {
@@ -535,7 +538,7 @@ static bool symbols_find(void *lib, const struct symbol *symbols)
     return true;
 }
 
-/* "2.31" of /x/libisal.so.2.0.31, "?" where the name does not tell. */
+/* Writes "2.31" for /x/libisal.so.2.0.31, "?" if the name does not tell. */
 static void isal_version(void *lib, char *out, size_t size)
 {
     struct link_map *map = NULL;
@@ -552,7 +555,7 @@ static void isal_version(void *lib, char *out, size_t size)
     free(path);
 }
 
-/* A place for a rival's functions, freed with the codes. */
+/* Returns memory for a library's functions, freed with the codes. */
 static void *lib_add(struct bench_codes *codes, size_t size)
 {
     void *functions = calloc(1, size);
@@ -583,7 +586,8 @@ static struct bench_code *code_add(struct bench_codes *codes, const void *lib,
     return code;
 }
 
-/* isa-l has all of its functions on every machine; calling them is another matter. */
+/* Returns whether the processor can run a function. isa-l has all functions on every
+ * machine. */
 static bool can_run(const char *name)
 {
 #if defined(__x86_64__)
@@ -618,10 +622,12 @@ static void isal_add(struct bench_codes *codes, void *lib, bool isas)
                                    { 0 } };
     char version[8];
 
+    /* Not installed, or an unknown version. */
     if (lib == NULL || !symbols_find(lib, symbols))
-        return; /* not installed, or not what we know */
+        return;
+    /* Before GFNI there was one kind. */
     if (!symbols_find(lib, base))
-        isal->init_tables_base = isal->init_tables; /* before GFNI there was one kind */
+        isal->init_tables_base = isal->init_tables;
     isal_version(lib, version, sizeof(version));
     snprintf(code_add(codes, isal, &isal_ops)->name, BENCH_NAME_MAX, "isa-l %s", version);
     snprintf(code_add(codes, isal, &raid_ops)->name, BENCH_NAME_MAX, "isa-l %s raid",
@@ -667,7 +673,8 @@ void bench_add_rivals(struct bench_codes *codes, bool isas)
 {
     const char *prefix = getenv("ISAL_PREFIX"), *cache = getenv("XDG_CACHE_HOME"),
                *home = getenv("HOME");
-    /* By its bare name, hence first: afterwards that name would find the other one. */
+    /* Opened by its bare name, hence first: afterwards that name would find the other
+     * one. */
     void *system = dlopen("libisal.so.2", OPEN_MODE);
     char path[4096];
 

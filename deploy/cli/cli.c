@@ -1,8 +1,8 @@
 /*
- * cli.c - the table of verbs, exit statuses, complaints, JSON.
+ * cli.c - the table of verbs, exit statuses, error messages, JSON.
  *
  * In:     argv, from main().
- * Out:    stdout for what was asked for, stderr for complaints.
+ * Out:    stdout for results, stderr for errors.
  * Keeps:  exit status 0 done, 1 failed, 2 wrong usage, for every verb.
  */
 #include "deploy/cli/cli.h"
@@ -69,8 +69,9 @@ int cli_dispatch(struct cli *cli, const struct cli_verb *verbs, const char *doc,
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     argp_err_exit_status = CLI_USAGE;
+    /* A parser returned an error and has printed nothing. */
     if (argp_parse(argp, argc, argv, 0, NULL, input) != 0)
-        exit(CLI_USAGE); /* a parser returned an error without words of its own */
+        exit(CLI_USAGE);
 }
 
 static void complain(const struct cli *cli, const char *fmt, va_list ap)

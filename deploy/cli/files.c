@@ -1,5 +1,5 @@
 /*
- * files.c - small files and folders, with words when something goes wrong.
+ * files.c - small files and folders, with error messages.
  */
 #include "deploy/cli/files.h"
 
@@ -91,7 +91,8 @@ static int write_all(int fd, const char *data, size_t len_bytes)
     return rc;
 }
 
-/* A device or a pipe, /dev/null or /dev/stdout: it takes what is written, and no file may come in its place. */
+/* Returns whether path is a device or a pipe, as /dev/null or /dev/stdout, which no file
+ * may replace. */
 static bool is_written_to(const char *path)
 {
     struct stat st;
@@ -120,7 +121,7 @@ int file_replace(const char *path, mode_t mode, const void *data, size_t len_byt
         return rc;
     if (is_written_to(path))
         return write_to(path, data, len_bytes, err);
-    unlink(temp); /* left by one who was interrupted here; the folder is ours alone */
+    unlink(temp); /* left by an interrupted run; the folder is ours alone */
     fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)
         return err_wrap(err, -errno, "write %s", temp);

@@ -1,8 +1,8 @@
 /*
- * mounts.c - what is mounted where, and unmounting without getting stuck.
+ * mounts.c - finds mounts, and unmounts without hanging.
  *
- * Keeps:  nothing here looks inside a mount: a stat() of a hung file system does not return. The
- *         unmount itself is done by a child that can be left behind.
+ * Keeps:  nothing here looks inside a mount: a stat() of a hung file system does not
+ *         return. The unmount itself is done by a child process that can be abandoned.
  */
 #include "deploy/cli/mounts.h"
 
@@ -21,7 +21,8 @@
 
 enum { MOUNTINFO_MAX = 4 << 20, TICK_MS = 100 };
 
-/* The word at *p (up to a blank or the end of the line) with \ooo undone; moves *p behind it. */
+/* Takes the word at *p (up to a blank or the end of the line), with \ooo decoded; moves
+ * *p behind it. */
 static bool word_take(const char **p, char *out, size_t size)
 {
     size_t len = 0;
@@ -56,7 +57,7 @@ bool mountinfo_find(const char *text, const char *path, char *type, size_t type_
         const char *next = strchr(line, '\n');
         bool here = true;
 
-        /* "36 35 98:0 /root /mount/point options... - type source options" */
+        /* Format: "36 35 98:0 /root /mount/point options... - type source options". */
         for (unsigned i = 0; i < 5 && here; i++)
             here = word_take(&p, word, sizeof(word));
         if (here && strcmp(word, path) == 0) {
@@ -65,7 +66,7 @@ bool mountinfo_find(const char *text, const char *path, char *type, size_t type_
             while (here && strcmp(word, "-") != 0);
             if (here && word_take(&p, word, sizeof(word))) {
                 snprintf(type, type_size, "%s", word);
-                found = true; /* a later line lies on top */
+                found = true; /* a later line covers it */
             }
         }
         line = next == NULL ? NULL : next + 1;
@@ -93,7 +94,7 @@ int mount_find(const char *path, char *type, size_t type_size, struct err *err)
     return rc;
 }
 
-/* In the child. Its exit status is the errno. */
+/* Unmounts, in the child. Its exit status is the errno. */
 static void unmount_exec(const char *path, bool lazy)
 {
     if (geteuid() == 0) {
@@ -101,7 +102,7 @@ static void unmount_exec(const char *path, bool lazy)
 
         _exit(rc == 0 ? 0 : errno);
     }
-    /* Its complaint tells busy from the rest only in words; busy is by far the likeliest. */
+    /* fusermount3 reports its errors only as text; EBUSY is by far the likeliest. */
     if (freopen("/dev/null", "w", stderr) == NULL)
         _exit(EIO);
     execlp("fusermount3", "fusermount3", "-u", lazy ? "-z" : "-q", path, (char *)NULL);
@@ -126,7 +127,7 @@ int mount_remove(const char *path, bool lazy, struct patience *patience,
     if (pfd.fd >= 0)
         close(pfd.fd);
     if (pfd.fd >= 0 && rc <= 0) {
-        kill(child, SIGKILL); /* goes when the mount lets it; init takes it then */
+        kill(child, SIGKILL); /* ends once the mount lets it; init reaps it */
         return err_set(err, -ETIMEDOUT, "unmounting %s takes too long", path);
     }
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)

@@ -1,5 +1,5 @@
 /*
- * mounts.h - what is mounted where, and unmounting without getting stuck.
+ * mounts.h - finds mounts, and unmounts without hanging.
  */
 #ifndef ROZO_DEPLOY_CLI_MOUNTS_H
 #define ROZO_DEPLOY_CLI_MOUNTS_H
@@ -13,16 +13,21 @@
 #include "deploy/cli/progress.h"
 
 /**
- * Is path (absolute, as path_absolute() gives it) a mount point in the text of a
- * /proc/PID/mountinfo? type[type_size] takes the file system type of the topmost mount there.
+ * Returns whether path (absolute, as from path_absolute()) is a mount point in the text
+ * of a /proc/PID/mountinfo. type[type_size] takes the file system type of the topmost
+ * mount there.
  */
 bool mountinfo_find(const char *text, const char *path, char *type, size_t type_size);
-/** The same for this machine as it is now. -errno when that cannot be read. 1 yes, 0 no. */
+/**
+ * Looks path up in the current mounts of this machine. Returns 1 for a mount point, 0 for
+ * none, -errno if they cannot be read.
+ */
 int mount_find(const char *path, char *type, size_t type_size, struct err *err);
 /**
- * Unmount. Gives up when the patience is over: a hung file system can hold an unmount for ever.
- * @param lazy detach now, whoever still uses it.
- * @return 0, -EBUSY (somebody has files open there), -ETIMEDOUT, other -errno.
+ * Unmounts. Ends with -ETIMEDOUT when the time is over, as a hung file system can block
+ * an unmount for ever.
+ * @param lazy detaches now, even if it is in use.
+ * @return 0, -EBUSY (open files there), -ETIMEDOUT, other -errno.
  */
 int mount_remove(const char *path, bool lazy, struct patience *patience,
                  struct progress *progress, struct err *err);

@@ -1,5 +1,5 @@
 /*
- * patience.c - how long to wait.
+ * patience.c - a deadline that becomes shorter once the user presses ^C.
  */
 #include "deploy/cli/patience.h"
 

@@ -1,5 +1,5 @@
 /*
- * patience.h - how long to wait, and how much longer once somebody has pressed ^C.
+ * patience.h - a deadline that becomes shorter once the user presses ^C.
  */
 #ifndef ROZO_DEPLOY_CLI_PATIENCE_H
 #define ROZO_DEPLOY_CLI_PATIENCE_H
@@ -10,12 +10,14 @@
 
 struct patience {
     uint64_t end_ms;   /* clock_ms() */
-    uint32_t hurry_ms; /* it ends so soon, or sooner, once *stop is not 0 */
-    const volatile sig_atomic_t *stop; /* NULL: nobody can hurry it */
+    uint32_t hurry_ms; /* once *stop is not 0: it ends within this time, or sooner */
+    const volatile sig_atomic_t *stop; /* NULL: cannot be shortened */
     bool hurried;
 };
 
-/** Is it over? Ask often (each 100 ms or so) while waiting. */
+/**
+ * Returns whether the deadline is over. Call it often (every 100 ms or so) while waiting.
+ */
 bool patience_is_over(struct patience *p);
 
 #endif

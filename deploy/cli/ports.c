@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A listening socket on the port, or -1. */
+/* Returns a listening socket on the port, or -1. */
 static int port_hold(uint16_t port)
 {
     struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -20,7 +20,7 @@ static int port_hold(uint16_t port)
     if (fd < 0)
         return -1;
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as our daemons do */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* as the daemons do */
     if (bind(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0 ||
         listen(fd, 1) != 0) {
         close(fd);
@@ -46,7 +46,7 @@ int ports_pick(uint16_t *ports, unsigned n, struct err *err)
 
     if (getrandom(&at, sizeof(at), 0) != sizeof(at))
         at = (unsigned)getpid();
-    /* Walking forward from one place, no port can come twice. */
+    /* Moving forward from one place, no port can come twice. */
     for (unsigned i = 0; i < n_all && n_found < n; i++) {
         uint16_t port = (uint16_t)(PORTS_FIRST + (at + i) % n_all);
 

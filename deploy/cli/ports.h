@@ -9,12 +9,13 @@
 
 #include "common/base/err.h"
 
-/* Below the ports that the kernel gives to connections, so that none of those is in our way. */
+/* Below the ports that the kernel gives to outgoing connections, which so cannot take one
+ * of these. */
 enum { PORTS_FIRST = 18000, PORTS_LAST = 31999 };
 
-/** n different ports nobody listens on now. The search begins at a random place. */
+/** Finds n different ports that are free now. The search begins at a random place. */
 int ports_pick(uint16_t *ports, unsigned n, struct err *err);
-/** True when a daemon could listen on it now. */
+/** Returns whether a daemon could listen on the port now. */
 bool port_is_free(uint16_t port);
 
 #endif

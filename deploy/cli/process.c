@@ -1,9 +1,9 @@
 /*
- * process.c - daemons of a private cluster: started, recorded, found again, stopped.
+ * process.c - daemons of a private cluster: starts them, records, finds and stops them.
  *
- * Keeps:  a pid is only believed together with the boot and the start time it was recorded
- *         with; signals go through a pidfd opened before that check. A process runs its program
- *         only after its pid file is on disk, so none can be lost.
+ * Keeps:  a pid counts only together with the boot and the start time it was recorded
+ *         with; signals go through a pidfd opened before that check. A process runs its
+ *         program only after its pid file is on disk, so none can be lost.
  */
 #include "deploy/cli/process.h"
 
@@ -29,7 +29,7 @@
 enum {
     TICK_MS = 100,
     KILL_WAIT_MS = 5000,
-    LAST_WORDS_MAX = 700, /* bytes of a log shown when a daemon did not start */
+    LAST_WORDS_MAX = 700, /* bytes of the log that are shown if a daemon does not start */
     BOOT_ID_MAX = 64,
 };
 
@@ -40,16 +40,17 @@ const char *process_state_name(enum process_state state)
     return names[state];
 }
 
-/* ---- who is who ---- */
+/* ---- identity of a process ---- */
 
-/* What /proc/PID/stat says of a process. */
+/* Fields of /proc/PID/stat. */
 struct proc_stat {
     char state;
     long n_threads;
     uint64_t start_tick;
 };
 
-/* The text of field `n`, 3 or more; p stands at the blank before field 3. NULL: there are fewer. */
+/* Returns the text of field `n`, 3 or more; p is at the blank before field 3. NULL: there
+ * are fewer. */
 static const char *stat_field(const char *p, unsigned n)
 {
     for (unsigned field = 3; field < n && p != NULL; field++)
@@ -84,7 +85,7 @@ static void boot_id(char out[BOOT_ID_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* The two files of a process. */
+/* Paths of the two files of a process. */
 struct pid_files {
     char pid[PATH_MAX];
     char proc[PATH_MAX];
@@ -128,7 +129,8 @@ static void pid_files_remove(const char *run_dir, const char *name)
     unlink(files.proc);
 }
 
-/* Is the program of the pid still the recorded one? An upgrade may have replaced its file. */
+/* Returns whether the pid runs the recorded program. An upgrade may have replaced its
+ * file. */
 static bool program_is(pid_t pid, const char *program)
 {
     static const char deleted[] = " (deleted)";
@@ -138,8 +140,9 @@ static bool program_is(pid_t pid, const char *program)
 
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
     n = readlink(path, exe, sizeof(exe) - 1);
+    /* An exiting process has no program any more, but still files. */
     if (n < 0)
-        return errno == ENOENT; /* on its way out it has none any more, but files */
+        return errno == ENOENT;
     exe[n] = '\0';
     len = strlen(exe);
     if (len > sizeof(deleted) - 1 &&
@@ -148,7 +151,8 @@ static bool program_is(pid_t pid, const char *program)
     return strcmp(exe, program) == 0;
 }
 
-/* A zombie that is only the first thread of a process: the others may hold files and mounts still. */
+/* Returns whether all threads are dead. A zombie may be just the first thread: others may
+ * still hold files and mounts. */
 static bool is_dead(const struct proc_stat *stat)
 {
     return stat->state == 'X' || (stat->state == 'Z' && stat->n_threads <= 1);
@@ -182,7 +186,8 @@ void process_look(const char *run_dir, const char *name, struct process *out)
 
 /* ---- starting ---- */
 
-/* A datagram socket with a name nobody can guess; READY=1 comes here, as from a service manager. */
+/* Opens a datagram socket with a name that cannot be guessed; READY=1 comes here, as at a
+ * service manager. */
 static int notify_open(char name[64], struct err *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -208,7 +213,8 @@ static int notify_open(char name[64], struct err *err)
     return fd;
 }
 
-/* In the child: wait for the word, become the daemon. Returns only its errno. */
+/* Waits for the go, then becomes the daemon. Runs in the child; returns only on an error,
+ * its errno. */
 static int child_become(const struct process_spec *spec, int go_fd, int log_fd,
                         const char *notify_name)
 {
@@ -216,8 +222,9 @@ static int child_become(const struct process_spec *spec, int go_fd, int log_fd,
     char go;
     int null_fd;
 
+    /* The parent died before it recorded our pid. */
     if (read(go_fd, &go, 1) != 1)
-        _exit(1); /* our parent died before it had our pid on disk */
+        _exit(1);
     if (setsid() < 0 || chdir(spec->work_dir) != 0)
         return errno;
     for (int sig = 1; sig < NSIG; sig++)
@@ -235,7 +242,7 @@ static int child_become(const struct process_spec *spec, int go_fd, int log_fd,
     return errno;
 }
 
-/* Let the child run its program. 0, or the -errno it could not do it with. */
+/* Lets the child run its program. Returns 0, or the -errno of its failure. */
 static int child_go(int go_fd, int result_fd)
 {
     int failed = 0;
@@ -246,7 +253,8 @@ static int child_go(int go_fd, int result_fd)
     do
         n = read(result_fd, &failed, sizeof(failed));
     while (n < 0 && errno == EINTR);
-    return n == 0 ? 0 : n == sizeof(failed) ? -failed : -EIO; /* exec closed it: fine */
+    /* Exec closed the pipe: success. */
+    return n == 0 ? 0 : n == sizeof(failed) ? -failed : -EIO;
 }
 
 static void pipes_close(int fds[4])
@@ -309,7 +317,7 @@ int process_launch(const struct process_spec *spec, struct launch *out, struct e
         if (rc != 0)
             err_wrap(err, rc, "run %s", spec->argv[0]);
     }
-    if (rc != 0) { /* it never ran its program: closing the pipe ends it */
+    if (rc != 0) { /* program never ran: closing the pipe ends the child */
         pipes_close(pipes);
         waitpid(out->pid, NULL, 0);
         pid_files_remove(spec->run_dir, spec->name);
@@ -331,7 +339,7 @@ void launch_forget(struct launch *l)
     l->pid_fd = l->notify_fd = -1;
 }
 
-/* True when a READY=1 of this very process has come. */
+/* Returns whether a READY=1 of this very process has come. */
 static bool launch_is_ready(struct launch *l)
 {
     char text[1024];
@@ -358,7 +366,7 @@ static bool launch_is_ready(struct launch *l)
                 continue;
             if (c->cmsg_type == SCM_CREDENTIALS)
                 sender = ((const struct ucred *)CMSG_DATA(c))->pid;
-            if (c->cmsg_type == SCM_RIGHTS) { /* FDSTORE=1 and the like: not wanted */
+            if (c->cmsg_type == SCM_RIGHTS) { /* unwanted descriptors, as of FDSTORE=1 */
                 size_t n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
                 for (size_t i = 0; i < n_fds; i++)
@@ -371,7 +379,7 @@ static bool launch_is_ready(struct launch *l)
     }
 }
 
-/* What it wrote into its log since it was started, the end of it. */
+/* Reads the end of what it wrote into its log since it was started. */
 static void last_words(const struct launch *l, char *out, size_t size)
 {
     struct stat st;
@@ -391,7 +399,7 @@ static void last_words(const struct launch *l, char *out, size_t size)
     close(fd);
     out[n < 0 ? 0 : n] = '\0';
     line = strchr(out, '\n');
-    if (from != l->log_offset && line != NULL) /* begin with a whole line */
+    if (from != l->log_offset && line != NULL) /* begins with a whole line */
         memmove(out, line + 1, strlen(line + 1) + 1);
     n = (ssize_t)strlen(out);
     while (n > 0 && out[n - 1] == '\n')
@@ -412,7 +420,7 @@ static int launch_tell_end(struct launch *l, struct err *err)
         snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
     last_words(l, words, sizeof(words));
     return err_set(err, -ECHILD, "%s %s before it served. %s %s:\n%s", l->name, how,
-                   words[0] == '\0' ? "It said nothing in" : "Its words in", l->log_path,
+                   words[0] == '\0' ? "There is nothing in" : "The end of", l->log_path,
                    words);
 }
 
@@ -446,7 +454,7 @@ int launch_wait(struct launch *l, uint32_t timeout_ms, const volatile sig_atomic
 
 /* ---- ending ---- */
 
-/* Wait for the end of a pidfd's process. True when it came. */
+/* Waits for the end of a pidfd's process. Returns whether it came. */
 static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
                         struct progress *progress)
 {
@@ -454,7 +462,7 @@ static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
 
     do {
         if (poll(&pfd, 1, TICK_MS) > 0) {
-            waitpid(pid, NULL, WNOHANG); /* should it be a child of ours */
+            waitpid(pid, NULL, WNOHANG); /* if it is a child of ours */
             return true;
         }
         progress_tick(progress);
@@ -462,7 +470,8 @@ static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
     return false;
 }
 
-/* A pidfd that is certainly of the recorded process; -ESRCH when that is gone. */
+/* Opens a pidfd that certainly is the recorded process. Returns -ESRCH if that is
+ * gone. */
 static int process_open(const char *run_dir, const char *name, struct process *p)
 {
     int fd;
@@ -473,7 +482,8 @@ static int process_open(const char *run_dir, const char *name, struct process *p
     fd = pidfd_open(p->pid, 0);
     if (fd < 0)
         return -errno;
-    process_look(run_dir, name, p); /* the fd is of whoever has the pid now: look again */
+    /* Looked up again, since the pid may have been reused before the fd was opened. */
+    process_look(run_dir, name, p);
     if (p->state != PROCESS_RUNNING && p->state != PROCESS_STOPPED) {
         close(fd);
         return -ESRCH;

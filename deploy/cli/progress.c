@@ -1,5 +1,5 @@
 /*
- * progress.c - a bar on the terminal for what takes longer than a moment.
+ * progress.c - a bar on the terminal for work that takes longer than a moment.
  */
 #include "deploy/cli/progress.h"
 

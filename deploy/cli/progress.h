@@ -1,5 +1,5 @@
 /*
- * progress.h - a bar on the terminal for what takes longer than a moment.
+ * progress.h - a bar on the terminal for work that takes longer than a moment.
  */
 #ifndef ROZO_DEPLOY_CLI_PROGRESS_H
 #define ROZO_DEPLOY_CLI_PROGRESS_H
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* On stderr, only when that is a terminal, and only after PROGRESS_DELAY_MS. */
+/* Drawn on stderr, only if that is a terminal, and only after PROGRESS_DELAY_MS. */
 struct progress {
     bool terminal;
     bool drawn;
@@ -18,16 +18,18 @@ struct progress {
 
 enum { PROGRESS_DELAY_MS = 700 };
 
-/** n_all steps to come. */
+/** Starts a bar of n_all steps. */
 void progress_start(struct progress *p, unsigned n_all);
-/** What is being waited for now; may be drawn later by progress_tick(). */
+/**
+ * Sets the current step and its description; it may be drawn later by progress_tick().
+ */
 void progress_at(struct progress *p, unsigned n_done, const char *what);
-/** Call often (each 100 ms or so) while waiting. */
+/** Redraws the bar. Call it often (every 100 ms or so) while waiting. */
 void progress_tick(struct progress *p);
-/** Wipe the bar. Before anything else is printed. */
+/** Wipes the bar. Call it before anything else is printed. */
 void progress_end(struct progress *p);
 
-/** Milliseconds of the monotonic clock. */
+/** Returns milliseconds of the monotonic clock. */
 uint64_t clock_ms(void);
 
 #endif

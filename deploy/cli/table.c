@@ -1,5 +1,5 @@
 /*
- * table.c - tables on a terminal, and numbers as people read them.
+ * table.c - tables on a terminal, and numbers for people.
  */
 #include "deploy/cli/table.h"
 
@@ -11,8 +11,8 @@
 static const char GAP[] = "  ";
 
 enum {
-    LAST_MIN =
-        20, /* the last column has at least so much room beside the others, or goes below them */
+    /* Columns that the last one needs beside the others; with less it goes below them. */
+    LAST_MIN = 20,
     INDENT = 4,
 };
 
@@ -21,8 +21,9 @@ static void cell_add(struct table *t, const char *text)
     char *copy = strdup(text);
     char **grown = realloc(t->cells, (t->n_cells + 1) * sizeof(*grown));
 
+    /* Without memory for one line, there is nothing to print. */
     if (copy == NULL || grown == NULL)
-        abort(); /* a command line without memory for a line has nothing to say */
+        abort();
     for (char *p = copy; *p != '\0'; p++) {
         if ((unsigned char)*p < ' ' || *p == 0x7f)
             *p = '?';
@@ -57,7 +58,7 @@ void table_cell(struct table *t, const char *fmt, ...)
     free(text);
 }
 
-/* Print the last column, wrapped at commas to `width` and indented by `indent`. */
+/* Prints the last column, wrapped at commas to `width` and indented by `indent`. */
 static void cell_print_wrapped(FILE *to, const char *text, size_t indent, size_t width)
 {
     while (strlen(text) > width) {

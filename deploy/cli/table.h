@@ -1,5 +1,5 @@
 /*
- * table.h - tables on a terminal, 80 columns wide, and numbers as people read them.
+ * table.h - tables on a terminal, 80 columns wide, and numbers for people.
  */
 #ifndef ROZO_DEPLOY_CLI_TABLE_H
 #define ROZO_DEPLOY_CLI_TABLE_H
@@ -17,29 +17,34 @@ enum {
 /* Zero-initialise, then table_init(). Cells are copied. Any thread, one at a time. */
 struct table {
     unsigned n_columns;
-    bool right[TABLE_COLUMNS_MAX]; /* numbers stand to the right */
-    char **cells; /* owned, n_cells of them, row by row, the first is the head */
+    bool right[TABLE_COLUMNS_MAX]; /* right-aligned columns, for numbers */
+    char **cells;                  /* owned; n_cells of them, row by row, heads first */
     size_t n_cells;
 };
 
 /**
- * @param heads n_columns titles; one beginning with '>' stands to the right, with its cells.
+ * Starts a table.
+ * @param heads n_columns titles; one beginning with '>' aligns its column to the right.
  */
 void table_init(struct table *t, const char *const *heads, unsigned n_columns);
-/** Add the next cell, left to right, top to bottom. Out of memory ends the program. */
+/**
+ * Adds the next cell, left to right, top to bottom. Ends the program if out of memory.
+ */
 void table_cell(struct table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /**
- * Print. Columns are as wide as their widest cell. When that makes more than 80 columns, the last
- * column wraps at commas onto lines of its own, below its row when little room is left beside it; a word
- * that is still longer stands as it is.
- * Control characters in cells print as '?'.
+ * Prints the table. Columns are as wide as their widest cell. If that exceeds 80 columns,
+ * the last column wraps at commas onto further lines, below its row when little room is
+ * left beside it; longer words stay whole. Control characters in cells print as '?'.
  */
 void table_print(const struct table *t, FILE *to);
 void table_free(struct table *t);
 
 enum { HUMAN_BYTES_TEXT = 16 };
-/** "0 B", "1023 B", "4.0 KiB", "118 GiB": at most three digits of precision. Returns text. */
+/**
+ * Writes "0 B", "1023 B", "4.0 KiB", "118 GiB": at most three digits of precision.
+ * Returns text.
+ */
 const char *human_bytes(char text[HUMAN_BYTES_TEXT], uint64_t n_bytes);
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * admin.c - asking exportd, one question at a time.
+ * admin.c - requests to exportd, one at a time.
  *
- * In:     the verbs. Out: an rpc channel on a loop of our own, run until the answer is there.
- * Keeps:  no call waits longer than CALL_MAX_MS, unless told to; an exportd that refuses connections is given
- *         REFUSED_MS only. What comes back is checked like anything from the network (I8).
+ * In:     the verbs.
+ * Out:    an rpc channel on a private loop, run until the answer comes.
+ * Keeps:  no call waits longer than CALL_MAX_MS, unless set otherwise; an exportd that
+ *         refuses connections gets REFUSED_MS only. Answers are checked like anything
+ *         from the network (I8).
  */
 #include "deploy/client/admin.h"
 
@@ -20,7 +22,7 @@
 enum {
     CALL_MAX_MS = 10000,
     REFUSED_MS = 1500,
-    BUSY_MAX_MS = 30000, /* others list, too: their turn ends */
+    BUSY_MAX_MS = 30000, /* longest wait while exportd serves lists of others */
     BUSY_PAUSE_MS = 200,
 };
 
@@ -30,7 +32,7 @@ struct admin {
     struct wire *wire;           /* owned */
     struct rpc_channel *channel; /* owned; NULL while there is none */
     uint32_t call_max_ms;
-    /* The call going on. */
+    /* Current call. */
     struct rpc_request rq;
     bool finished;
     int rc;
@@ -123,7 +125,7 @@ static void on_answer(struct rpc_request *rq, int rc)
         memcpy(a->answer, rq->answer_msg, rq->answer_msg_len);
 }
 
-/* Words for a call that got no answer. */
+/* Sets the message for a call without an answer. */
 static int call_tell(struct admin *a, struct err *err)
 {
     const char *why = rpc_tcp_channel_last_error(a->channel);
@@ -181,7 +183,8 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
     return 0;
 }
 
-/* Words for an answer that is not OK: exportd's own, else those of the status. */
+/* Sets the message for an answer that is not OK: exportd's own, else one by the
+ * status. */
 static int status_tell(const struct admin *a, uint16_t status, const char *words,
                        struct err *err)
 {
@@ -216,10 +219,8 @@ int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp 
     return rc;
 }
 
-/*
- * Ask for a change. Every answer to one has what came of it as its first field and words of exportd as its
- * second; what: the first one, for people. *answer is NULL after a failure.
- */
+/* Requests a change. Every answer has its result as the first field and exportd's message
+ * as the second; `what` names the result, for people. *answer is NULL after a failure. */
 static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *question,
                         const ProtobufCMessageDescriptor *descriptor, const char *what,
                         struct progress *progress, ProtobufCMessage **answer,

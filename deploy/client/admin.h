@@ -1,5 +1,5 @@
 /*
- * admin.h - asking exportd, one question at a time.
+ * admin.h - requests to exportd, one at a time.
  */
 #ifndef ROZO_DEPLOY_CLIENT_ADMIN_H
 #define ROZO_DEPLOY_CLIENT_ADMIN_H
@@ -14,27 +14,30 @@
 
 struct admin;
 
-/** Does not wait for the connection. @param node_key path of the node key file. */
+/**
+ * Opens a connection, without waiting for it. @param node_key path of the node key file.
+ */
 int admin_open(const char *exportd, const char *node_key, struct admin **out,
                struct err *err);
-/** NULL is fine. */
+/** Closes it. NULL is fine. */
 void admin_close(struct admin *a);
 
 /**
- * Ask and wait for the answer, 10 s at most, less when nobody listens there.
+ * Sends a request and waits for the answer, 10 s at most, less if nothing listens there.
  * @param status  out: enum Rozo__Status of the answer.
- * @param answer  out: the message, without any field when none came;
- *                protobuf_c_message_free_unpacked() it. Of type `answer_type`.
- * @return 0 when an answer came; -errno with words that say what to do about it.
+ * @param answer  out: the message of type `answer_type`, without any field if none came;
+ * free it with protobuf_c_message_free_unpacked().
+ * @return 0 if an answer came; -errno with a message that says what to do about it.
  */
 int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
                const ProtobufCMessageDescriptor *answer_type, struct progress *progress,
                uint16_t *status, ProtobufCMessage **answer, struct err *err);
 
-/** From now on a call may take so long: for those that look through a lot. */
+/** Lets later calls take this long, for requests that search a lot. */
 void admin_wait_up_to(struct admin *a, uint32_t ms);
 
-/* The calls. Each returns 0, or -errno with words. Free the answers by their free_unpacked. */
+/* Calls of single requests. Each returns 0, or -errno with a message. Free the answers by
+ * their free_unpacked. */
 int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp **out,
                  struct err *err);
 int admin_storage_add(struct admin *a, char **addresses, size_t n_addresses,

@@ -1,7 +1,7 @@
 /*
- * conn.c - how to reach exportd and with which keys.
+ * conn.c - address and keys of exportd.
  *
- * Keeps:  an option wins over the environment, that over the config file.
+ * Keeps:  an option has priority over the environment, and that over the config file.
  */
 #include "deploy/client/conn.h"
 
@@ -16,7 +16,7 @@
 
 static const char CONFIG_PATH[] = "/etc/rozo/rozo.yaml";
 
-/* rozo.yaml. Owned strings, NULL where the key is absent. */
+/* Content of rozo.yaml. Owned strings, NULL where the key is absent. */
 struct conn_file {
     char *exportd;
     char *key;
@@ -78,7 +78,8 @@ static const struct argp_option node_options[] = {
     { "exportd", 'e', "HOST:PORT", 0, "where exportd listens; else $ROZO_EXPORTD", 10 },
     { "key", 'k', "FILE", 0, "the node key; else $ROZO_KEY", 10 },
     { "config", 'c', "FILE", 0,
-      "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else /etc/rozo/rozo.yaml",
+      "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else "
+      "/etc/rozo/rozo.yaml",
       10 },
     { 0 },
 };
@@ -87,7 +88,8 @@ static const struct argp_option client_options[] = {
     { "exportd", 'e', "HOST:PORT", 0, "where exportd listens; else $ROZO_EXPORTD", 10 },
     { "key", 'k', "FILE", 0, "the client key; else $ROZO_CLIENT_KEY", 10 },
     { "config", 'c', "FILE", 0,
-      "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else /etc/rozo/rozo.yaml",
+      "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else "
+      "/etc/rozo/rozo.yaml",
       10 },
     { 0 },
 };
@@ -101,7 +103,7 @@ static void fill(char *out, size_t size, const char *text)
         snprintf(out, size, "%s", text);
 }
 
-/* From the config file; one that was not asked for by name may be absent. */
+/* Fills in from the config file. One that was not named explicitly may be absent. */
 static int fill_from_file(struct conn *conn, struct err *err)
 {
     struct conn_file *file;

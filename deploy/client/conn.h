@@ -1,5 +1,5 @@
 /*
- * conn.h - how to reach exportd and with which keys: options, environment, /etc/rozo/rozo.yaml.
+ * conn.h - address and keys of exportd: from options, environment, /etc/rozo/rozo.yaml.
  */
 #ifndef ROZO_DEPLOY_CLIENT_CONN_H
 #define ROZO_DEPLOY_CLIENT_CONN_H
@@ -10,7 +10,8 @@
 
 #include "common/base/err.h"
 
-/* Zero-initialise; a struct argp_child {&conn_argp} with this as its input fills it. */
+/* Zero-initialise; filled in by a struct argp_child {&conn_argp} that has this as its
+ * input. */
 struct conn {
     char exportd[512];         /* "HOST:PORT" */
     char key[PATH_MAX];        /* node key file */
@@ -18,16 +19,17 @@ struct conn {
     char config[PATH_MAX];     /* --config, else ROZO_CONFIG, else /etc/rozo/rozo.yaml */
 };
 
-/* --exportd, --key and --config; the verb `mount` reads --key as the client key. */
+/* Parse --exportd, --key and --config; the verb `mount` reads --key as the client key. */
 extern const struct argp conn_argp;
 extern const struct argp conn_mount_argp;
-/* conn_argp alone, for verbs that have no other children. */
+/* Has conn_argp alone, for verbs without other children. */
 extern const struct argp_child conn_children[];
 
 /**
- * Fill what the options left open: from ROZO_EXPORTD, ROZO_KEY (ROZO_CLIENT_KEY), then the
- * config file. What is still missing then is an error with words on how to give it.
- * @param client true: a client key is wanted, false: a node key.
+ * Fills in what the options left open: from ROZO_EXPORTD, ROZO_KEY (ROZO_CLIENT_KEY),
+ * then the config file. If something is still missing, returns an error that says how to
+ * give it.
+ * @param client true: a client key is needed, false: a node key.
  */
 int conn_resolve(struct conn *conn, bool client, struct err *err);
 

@@ -1,9 +1,10 @@
 /*
- * fleet.c - asking all storages at once.
+ * fleet.c - requests to all storages at once.
  *
- * In:     verbs that heal, scrub and check. Out: one request a storage at a time, all of them together.
- * Keeps:  what comes back is checked like anything from the network (I8); a storage that does not
- *         answer costs no more than the deadline, and has words.
+ * In:     verbs that heal, scrub and check.
+ * Out:    one request per storage at a time, all of them together.
+ * Keeps:  answers are checked like anything from the network (I8); a storage without an
+ *         answer costs no more than the deadline, and gets an error message.
  */
 #include "deploy/client/fleet.h"
 
@@ -45,7 +46,7 @@ void fleet_pause_ms(uint32_t ms)
     for (uint64_t end_ms = clock_ms() + ms; !interrupted && clock_ms() < end_ms;) {
         struct timespec slice = { .tv_nsec = 20000000 };
 
-        nanosleep(&slice, NULL); /* short, for a signal may come before it begins */
+        nanosleep(&slice, NULL); /* short, since a signal may come before it begins */
     }
 }
 
@@ -160,7 +161,7 @@ static void on_answer(struct rpc_request *rq, int rc)
             m->answer = protobuf_c_message_unpack(m->answer_type, NULL,
                                                   rq->answer_msg_len, rq->answer_msg);
         if (rq->status == ROZO__STATUS__OK && m->answer_type != NULL && m->answer == NULL)
-            member_fail(m, -EBADMSG, "its answer makes no sense");
+            member_fail(m, -EBADMSG, "the answer is invalid");
     }
     member_done(m);
 }
@@ -202,7 +203,8 @@ static void member_cancel(struct fleet_member *m, int rc, const char *why)
     member_done(m);
 }
 
-/* Who refuses connections is not waited for as long as who says nothing. */
+/* Cancels requests to storages that refuse connections, sooner than those to storages
+ * that do not answer. */
 static void on_tick(void *arg)
 {
     struct fleet *f = arg;

@@ -1,5 +1,5 @@
 /*
- * health.c - how storages heal, in words and as JSON.
+ * health.c - the healing of storages as text and JSON.
  *
  * In:     answers to ST_HEALTH. They come from the network: any numbers, any text.
  */
@@ -100,7 +100,7 @@ void health_work_text(const struct health_work *w, bool bar, char *out, size_t s
         snprintf(out, size, "running %3d%%", permille / 10);
 }
 
-/* ", 5 tasks": counts that are not zero, one after the other. */
+/* Appends ", 5 tasks": counts that are not zero, one after the other. */
 static void count_add(char *out, size_t size, uint64_t n, const char *one,
                       const char *many)
 {
@@ -168,7 +168,8 @@ json_t *health_json(const Rozo__StHealthResp *h)
                         json_integer((json_int_t)h->scrub_ended_ns));
     json_object_set_new(scrub_json, "findings", findings);
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:I, s:o, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:I, "
+        "s:o, s:o}",
         "journal_bytes", (json_int_t)h->journal_bytes, "journal_max_bytes",
         (json_int_t)h->journal_max_bytes, "pending_records",
         (json_int_t)h->pending_records, "uncommitted", (json_int_t)h->uncommitted,

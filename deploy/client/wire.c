@@ -1,7 +1,8 @@
 /*
- * wire.c - a loop of our own, the node key, and channels.
+ * wire.c - a private loop, the node key, and channels.
  *
- * In:     admin.c, fleet.c. Out: rpc channels on a libuv loop that runs only while somebody waits.
+ * In:     admin.c, fleet.c.
+ * Out:    rpc channels on a libuv loop that runs only while a verb waits.
  */
 #include "deploy/client/wire.h"
 

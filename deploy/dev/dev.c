@@ -1,9 +1,10 @@
 /*
  * dev.c - private clusters: real daemons as processes of this machine, all in one folder.
  *
- * In:     the verbs of `rozo dev`. Out: processes, config files, calls to exportd, mounts.
- * Keeps:  data is never removed; a process is only signalled when it is proved to be ours
- *         (process.c); whoever is interrupted leaves nothing running that it started.
+ * In:     the verbs of `rozo dev`.
+ * Out:    processes, config files, calls to exportd, mounts.
+ * Keeps:  data is never removed; a process is signalled only if it is proved to be ours
+ *         (process.c); an interrupted run leaves nothing running that it started.
  * Yours:  the timeouts.
  */
 #include "deploy/dev/dev.h"
@@ -25,11 +26,11 @@
 #include "deploy/dev/dev_config.h"
 
 enum {
-    START_MAX_MS = 60000, /* builds with sanitizers on a busy machine take their time */
+    START_MAX_MS = 60000, /* builds with sanitizers are slow on a busy machine */
     STOP_MAX_MS = 20000,
     BUSY_END_MS = 2000,    /* a mount in use does not end by itself */
-    HURRY_MS = 2000,       /* somebody has pressed ^C */
-    MOUNT_STOP_MS = 15000, /* beyond what its io_timeout makes of it */
+    HURRY_MS = 2000,       /* left after ^C */
+    MOUNT_STOP_MS = 15000, /* in addition to the time that io_timeout causes */
     STORAGES_UP_MS = 30000,
     LOCK_MAX_MS = 60000,
     PORT_TRIES = 5,
@@ -113,7 +114,7 @@ int dev_open(const char *dir, bool lock, struct dev **out, struct err *err)
         rc = dev_plan_load(path, &dev->plan, err);
     if (rc == 0 && lock) {
         rc = dev_lock(dev, err);
-        if (rc == 0) /* it may have changed while we waited */
+        if (rc == 0) /* the plan may have changed while we waited */
             rc = dev_plan_load(path, &dev->plan, err);
     }
     if (rc == 0)
@@ -128,7 +129,7 @@ int dev_open(const char *dir, bool lock, struct dev **out, struct err *err)
     return rc;
 }
 
-/* A new plan as wished; ports come later. */
+/* Makes a new plan as wished; ports come later. */
 static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct err *err)
 {
     const struct codec_layout *layout = codec_layout(wish->layout);
@@ -149,7 +150,7 @@ static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct 
     return 0;
 }
 
-/* Does the cluster that is there go together with what is wished? It may grow. */
+/* Checks whether the existing cluster fits the wish. It may grow. */
 static int plan_compare(struct dev_plan *plan, const struct dev_wish *wish,
                         struct err *err)
 {
@@ -191,7 +192,8 @@ static int folders_make(struct dev *dev, struct err *err)
     return rc;
 }
 
-/* Is dir one where a cluster may be made: new, empty, or left half made by us? */
+/* Checks whether a cluster may be created in dir: new, empty, or half made by an earlier
+ * run. */
 static int folder_check(const char *dir, struct err *err)
 {
     char lock[PATH_MAX];
@@ -225,8 +227,8 @@ int dev_open_or_make(const char *dir, const struct dev_wish *wish, struct dev **
     }
     if (rc != -ENOENT)
         return rc;
-    err->text[0] = '\0'; /* that none is there is no error here */
-    /* Parents are made too, so that the path can be made absolute. */
+    err->text[0] = '\0'; /* a missing cluster is no error here */
+    /* Parents are created, too, so that the path can be made absolute. */
     rc = path_join(parent, err, "%s", dir);
     if (rc != 0)
         return rc;
@@ -280,7 +282,7 @@ static bool member_runs(const struct dev *dev, unsigned member)
     return p.state == PROCESS_RUNNING || p.state == PROCESS_STOPPED;
 }
 
-/* Wake up whom SIGSTOP has put to sleep. How many there were. */
+/* Continues members that SIGSTOP has stopped. Returns their number. */
 static unsigned members_continue(const struct dev *dev)
 {
     unsigned n = 0;
@@ -300,7 +302,7 @@ static unsigned members_continue(const struct dev *dev)
 
 /* ---- programs ---- */
 
-/* The program `name` beside our own, or in sbin or bin next to that. */
+/* Finds the program `name` beside our own, or in sbin or bin next to that. */
 static int program_find(const char *name, char out[PATH_MAX], struct err *err)
 {
     static const char *const places[] = { "", "/../sbin", "/../bin" };
@@ -358,7 +360,7 @@ static int daemon_launch(struct dev *dev, unsigned member, struct launch *out,
     return rc != 0 ? rc : launch(dev, member, argv, out, err);
 }
 
-/* A port of a member that does not run and that somebody else has; 0 when there is none. */
+/* Returns a port of a member that does not run, if another program has it; 0: none. */
 static uint16_t port_taken(const struct dev *dev, unsigned member)
 {
     unsigned n_ports;
@@ -384,7 +386,8 @@ static int port_tell(const struct dev *dev, unsigned member, uint16_t port,
         name, port, port);
 }
 
-/* Launch the daemons first..last that do not run, all at once, then wait for each. */
+/* Launches those of the daemons first..last that do not run, all at once, then waits for
+ * each. */
 static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct err *err)
 {
     struct launch *launches = calloc(last - first + 1, sizeof(*launches));
@@ -418,7 +421,8 @@ static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct 
 
 /* ---- mounts ---- */
 
-/* What was written before it was told to end fails after io_timeout; then it is tried once more. */
+/* Time for an unmount: data that was unwritten at its start fails after io_timeout, and
+ * is tried once more. */
 static struct patience mount_patience(const struct dev_mount *m)
 {
     return (struct patience){
@@ -428,7 +432,8 @@ static struct patience mount_patience(const struct dev_mount *m)
     };
 }
 
-/* Unmount it; once all is written out its process ends by itself, unless somebody is in there. */
+/* Unmounts. Once all is written out the process ends by itself, unless the mount is in
+ * use. */
 static void mount_let_go(struct dev *dev, const char *name, const char *path,
                          struct patience *patience)
 {
@@ -441,14 +446,14 @@ static void mount_let_go(struct dev *dev, const char *name, const char *path,
         return;
     progress_end(&dev->progress);
     fprintf(stderr,
-            "rozo dev: %s is in use; it is detached now, and who still has files open "
-            "there loses them\n",
+            "rozo dev: %s is in use; it is detached now, and programs with open files "
+            "there lose them\n",
             path);
     mount_remove(path, true, patience, &dev->progress, NULL);
     process_wait_end(dev->run_dir, name, &soon, &dev->progress);
 }
 
-/* Take a mount away and end its process. Nothing of it is left at return 0. */
+/* Removes a mount and ends its process. Nothing of it is left if it returns 0. */
 static int mount_stop(struct dev *dev, unsigned member, struct err *err)
 {
     const struct dev_mount *m = dev_plan_mount(&dev->plan, member);
@@ -464,7 +469,7 @@ static int mount_stop(struct dev *dev, unsigned member, struct err *err)
     mounted = mount_find(m->path, type, sizeof(type), err);
     if (mounted < 0)
         return mounted;
-    process_signal(dev->run_dir, name, SIGCONT); /* a stopped one cannot write out */
+    process_signal(dev->run_dir, name, SIGCONT); /* a stopped process cannot write out */
     if (mounted != 0 && strncmp(type, "fuse", 4) == 0)
         mount_let_go(dev, name, m->path, &patience);
     if (process_signal(dev->run_dir, name, SIGTERM) == 0)
@@ -474,7 +479,7 @@ static int mount_stop(struct dev *dev, unsigned member, struct err *err)
         return rc;
     if (rc == 1)
         fprintf(stderr, "rozo dev: %s did not end on SIGTERM and was killed\n", name);
-    /* A mount whose process is dead can always be detached. */
+    /* A mount with a dead process can always be detached. */
     patience.end_ms = clock_ms() + MOUNT_STOP_MS;
     if (mount_find(m->path, type, sizeof(type), NULL) == 1 &&
         strncmp(type, "fuse", 4) == 0)
@@ -490,7 +495,7 @@ static int mount_start(struct dev *dev, unsigned member, struct err *err)
     char foreground[] = "-f", dash_o[] = "-o";
     char *argv[] = { program, source, path, foreground, dash_o, options, NULL };
     struct launch l;
-    int rc = mount_stop(dev, member, err); /* what a crashed one left */
+    int rc = mount_stop(dev, member, err); /* removes what a crashed one left */
 
     if (rc == 0)
         rc = program_find("rozomount", program, err);
@@ -555,7 +560,8 @@ static int mount_add(struct dev_plan *plan, const char *path, const char *option
     return 0;
 }
 
-/* With mounts wished: what is mounted, and those. With none: what there was at last. */
+/* Plans the mounts: if any are wished, those mounted now and the wished ones; otherwise
+ * the last planned ones. */
 static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err *err)
 {
     struct dev_plan *plan = &dev->plan;
@@ -577,14 +583,15 @@ static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err 
         char type[32];
 
         rc = path_absolute(wish->mounts[i], path, err);
-        if (rc == -ENOENT) { /* a folder above it is not there either */
+        if (rc == -ENOENT) { /* a parent folder is missing, too */
             rc = folder_make(wish->mounts[i], 0755, err);
             if (rc == 0)
                 rc = path_absolute(wish->mounts[i], path, err);
         }
         if (rc == 0)
             rc = mount_find(path, type, sizeof(type), err);
-        /* Nothing looks into a mount: without its exportd that takes a minute. */
+        /* Only an unmounted path is accessed: in a mount without its exportd that takes a
+         * minute. */
         if (rc == 0 && access(path, F_OK) != 0 && errno == ENOENT)
             rc = folder_make(path, 0755, err);
         else if (rc == 1)
@@ -598,7 +605,7 @@ static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err 
 
 /* ---- up ---- */
 
-/* Give ports to the daemons from `first` on. */
+/* Assigns ports to the daemons from `first` on. */
 static int ports_plan(struct dev_plan *plan, unsigned first, struct err *err)
 {
     uint16_t ports[1 + DEV_STORAGES_MAX * DEV_LINKS_MAX];
@@ -684,7 +691,8 @@ static int export_make(struct dev *dev, struct admin *admin,
     return 0;
 }
 
-/* One with a new data directory in the place of another waits for `rozo storage replace`, not for us. */
+/* Returns whether the storage has a new data directory and waits for `rozo storage
+ * replace`. */
 static bool storage_is_to_be_replaced(const Rozo__AdStatusResp *status,
                                       const char *address)
 {
@@ -698,7 +706,7 @@ static bool storage_is_to_be_replaced(const Rozo__AdStatusResp *status,
     return false;
 }
 
-/* Wait until exportd sees all our storages up. */
+/* Waits until exportd sees all our storages up. */
 static int storages_wait(struct dev *dev, struct admin *admin, struct err *err)
 {
     uint64_t end_ms = clock_ms() + STORAGES_UP_MS;
@@ -760,7 +768,7 @@ static int cluster_form(struct dev *dev, struct err *err)
     return rc;
 }
 
-/* Stop what this run has started. */
+/* Stops what this run has started. */
 static void up_undo(struct dev *dev)
 {
     char name[DEV_NAME_MAX];
@@ -792,7 +800,7 @@ static bool any_port_taken(const struct dev *dev)
     return false;
 }
 
-/* The daemons run, and make a cluster with an export. */
+/* Starts the daemons and makes them a cluster with an export. */
 static int daemons_up(struct dev *dev, struct err *err)
 {
     int rc = -EAGAIN;
@@ -805,7 +813,8 @@ static int daemons_up(struct dev *dev, struct err *err)
             rc = daemons_start(dev, 0, dev->plan.n_storages, err);
         if (rc == 0 || rc == -EINTR || dev->plan.created)
             break;
-        /* Until the storages have joined their ports are only ours to know: take others. */
+        /* Before the storages have joined, no other place has recorded their ports: take
+         * others. */
         up_undo(dev);
         if (!any_port_taken(dev))
             break;
@@ -828,12 +837,12 @@ static int up_step(struct dev *dev, const struct dev_wish *wish, struct err *err
     unsigned n_had = plan->n_storages;
     int rc;
 
-    dev->n_continued =
-        members_continue(dev); /* first: who looks into a mount may wait for it */
+    /* First, since access to a mount may wait for them. */
+    dev->n_continued = members_continue(dev);
     rc = mounts_plan(dev, wish, err);
     if (rc == 0 && plan->exportd_port == 0)
         rc = ports_plan(plan, 0, err);
-    if (rc == 0 && wish->n_storages > n_had) { /* it grows */
+    if (rc == 0 && wish->n_storages > n_had) { /* the cluster grows */
         plan->n_storages = wish->n_storages;
         rc = ports_plan(plan, n_had + 1, err);
     }
@@ -888,9 +897,10 @@ int dev_down(struct dev *dev, struct err *err)
     unsigned n_all = dev_plan_members(&dev->plan);
     int rc = 0;
 
-    stop_signals_watch(); /* ^C does not leave it half stopped: every wait here is bounded */
+    /* C does not leave it half stopped: every wait here is bounded. */
+    stop_signals_watch();
     progress_start(&dev->progress, n_all);
-    members_continue(dev); /* mounts cannot write out to storages that sleep */
+    members_continue(dev); /* mounts cannot write out to stopped storages */
     for (unsigned i = n_all; i-- > 0;) {
         char name[DEV_NAME_MAX];
         struct err why = { 0 };
@@ -900,7 +910,7 @@ int dev_down(struct dev *dev, struct err *err)
         progress_at(&dev->progress, n_all - i, name);
         stopped = dev_plan_mount(&dev->plan, i) != NULL ? mount_stop(dev, i, &why)
                                                         : daemon_stop(dev, i, &why);
-        if (stopped != 0 && rc == 0) { /* the others are stopped all the same */
+        if (stopped != 0 && rc == 0) { /* the others are stopped anyway */
             rc = stopped;
             err_set(err, rc, "%s", why.text);
         }

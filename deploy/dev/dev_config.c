@@ -1,7 +1,7 @@
 /*
  * dev_config.c - keys and config files of a private cluster.
  *
- * The YAML is that of docs/OPERATIONS.md, so that a dev cluster's files serve as examples.
+ * The YAML follows docs/OPERATIONS.md, so that a dev cluster's files serve as examples.
  */
 #include "deploy/dev/dev_config.h"
 
@@ -47,7 +47,7 @@ static int key_make(const struct dev_plan *plan, const char *name, struct err *e
     return rpc_key_generate(path, err);
 }
 
-/* `path` below the cluster's folder, quoted. */
+/* Writes the path of `below` in the cluster's folder, quoted. */
 static int quote_below(const struct dev_plan *plan, const char *below,
                        char out[4 * PATH_MAX], struct err *err)
 {
@@ -87,7 +87,8 @@ static int daemon_write(const struct dev_plan *plan, unsigned member, struct err
     for (unsigned i = 0; i < n_ports; i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len,
                                 "    - \"127.0.0.1:%u\"\n", ports[i]);
-    /* One machine, but every storage a failure domain of its own, as in a real cluster. */
+    /* One machine, but each storage is a failure domain of its own, as in a real
+     * cluster. */
     if (member != 0)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "  host: %s\n", name);
     len += (size_t)snprintf(text + len, sizeof(text) - len, "log:\n  level: %s\n",

@@ -8,10 +8,15 @@
 
 #include "deploy/dev/dev_plan.h"
 
-/** Make DIR/etc/node.key and client.key where they are not, and write DIR/etc/NAME.yaml of
- * every daemon of the plan, and etc/rozo.yaml for `rozo` itself. */
+/**
+ * Creates DIR/etc/node.key and client.key if missing, and writes DIR/etc/NAME.yaml of
+ * every daemon of the plan, and etc/rozo.yaml for `rozo` itself.
+ */
 int dev_config_write(const struct dev_plan *plan, struct err *err);
-/** Text as a double-quoted YAML scalar. 0, or -ENAMETOOLONG when it does not fit. */
+/**
+ * Writes text as a double-quoted YAML scalar. Returns 0, or -ENAMETOOLONG if it does not
+ * fit.
+ */
 int yaml_quote(const char *text, char *out, size_t size);
 
 #endif

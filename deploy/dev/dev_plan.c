@@ -1,7 +1,8 @@
 /*
- * dev_plan.c - what a private cluster consists of, as kept in DIR/etc/cluster.json.
+ * dev_plan.c - the members and options of a private cluster, as kept in
+ * DIR/etc/cluster.json.
  *
- * Keeps:  a plan in memory is always within its bounds, whatever the file said (I8).
+ * Keeps:  a plan in memory is always within its bounds, whatever the file contains (I8).
  */
 #include "deploy/dev/dev_plan.h"
 
@@ -51,7 +52,8 @@ char *dev_plan_print(const struct dev_plan *plan)
     return text;
 }
 
-/* A JSON string into a buffer; false when it is too long or holds a zero byte. */
+/* Copies a JSON string into a buffer. Returns false if it is too long or has a zero
+ * byte. */
 static bool text_take(const char *from, size_t len, char *out, size_t size)
 {
     if (len >= size || strlen(from) != len)
@@ -118,7 +120,7 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
     json_error_t why;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     json_t *port, *storages, *mounts;
-    json_int_t format = 0, layout, links, inline_max = 0; /* that came later */
+    json_int_t format = 0, layout, links, inline_max = 0; /* absent in older files */
     const char *codec, *level;
     size_t codec_len, level_len;
     int created, rc = -EINVAL;
@@ -127,8 +129,8 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
         return err_set(err, rc, "line %d: %s", why.line, why.text);
     if (json_unpack_ex(root, &why, 0, "{s:I}", "format", &format) == 0 &&
         format != DEV_PLAN_FORMAT) {
-        err_set(err, rc, "it is of format %lld, this build knows %d", (long long)format,
-                DEV_PLAN_FORMAT);
+        err_set(err, rc, "the file has format %lld, this build knows %d",
+                (long long)format, DEV_PLAN_FORMAT);
         goto out;
     }
     if (json_unpack_ex(root, &why, 0,
@@ -147,9 +149,9 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
         codec_kind_by_name(plan->codec) == 0 ||
         !text_take(level, level_len, plan->log_level, sizeof(plan->log_level)) ||
         !port_take(port, &plan->exportd_port)) {
-        err_set(
-            err, rc,
-            "layout, codec, inline_max, log_level, links or exportd_port is out of range");
+        err_set(err, rc,
+                "layout, codec, inline_max, log_level, links or exportd_port is out of "
+                "range");
         goto out;
     }
     plan->layout = (unsigned)layout;

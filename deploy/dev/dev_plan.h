@@ -1,5 +1,6 @@
 /*
- * dev_plan.h - what a private cluster consists of, as kept in DIR/etc/cluster.json.
+ * dev_plan.h - the members and options of a private cluster, as kept in
+ * DIR/etc/cluster.json.
  */
 #ifndef ROZO_DEPLOY_DEV_DEV_PLAN_H
 #define ROZO_DEPLOY_DEV_DEV_PLAN_H
@@ -30,11 +31,11 @@ struct dev_mount {
 
 /* Plain data, large: allocate it. */
 struct dev_plan {
-    char dir[PATH_MAX]; /* absolute; where the plan was read, not part of the file */
-    bool created;       /* the storages have joined and the export is there: ports stay */
-    unsigned layout;    /* 0..2 */
+    char dir[PATH_MAX]; /* absolute; the folder of the file, not part of it */
+    bool created;    /* the storages have joined and the export exists: ports are fixed */
+    unsigned layout; /* 0..2 */
     char codec[64];
-    unsigned inline_max; /* of the export, 0..DEV_INLINE_MAX */
+    unsigned inline_max; /* for the export, 0..DEV_INLINE_MAX */
     char log_level[16];
     unsigned n_storages; /* 1..DEV_STORAGES_MAX */
     unsigned n_links;    /* listen addresses of each storage, 1..DEV_LINKS_MAX */
@@ -44,23 +45,29 @@ struct dev_plan {
     struct dev_mount mounts[DEV_MOUNTS_MAX];
 };
 
-/** The text of cluster.json; free() it. NULL out of memory. */
+/** Returns the text of cluster.json, to be freed; NULL if out of memory. */
 char *dev_plan_print(const struct dev_plan *plan);
-/** Read it back; whatever it holds, the result is within the bounds above, or an error. */
+/** Parses it. Whatever it holds, the result is within the bounds above, or an error. */
 int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err);
-/** -ENOENT without words when dir holds no cluster. Sets plan->dir. */
+/**
+ * Loads the plan and sets plan->dir. Returns -ENOENT without a message if dir holds no
+ * cluster.
+ */
 int dev_plan_load(const char *dir, struct dev_plan *plan, struct err *err);
 int dev_plan_save(const struct dev_plan *plan, struct err *err);
 
-/* Members are numbered: 0 exportd, then the storages, then the mounts. */
+/* Number of members: 0 is exportd, then come the storages, then the mounts. */
 unsigned dev_plan_members(const struct dev_plan *plan);
-/** "exportd", "storaged-1", "mount-2". */
+/** Writes "exportd", "storaged-1", "mount-2". */
 void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX]);
-/** The mount of a member, NULL for daemons. */
+/** Returns the mount of a member, NULL for daemons. */
 const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned member);
-/** What is not stored within this time fails there: io_timeout of its options, or its default. */
+/**
+ * Returns the time after which unwritten data fail there: io_timeout of its options, or
+ * the default.
+ */
 uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m);
-/** Ports of a member and how many; none for mounts. */
+/** Returns the ports of a member and their number; none for mounts. */
 const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, unsigned *n);
 
 #endif

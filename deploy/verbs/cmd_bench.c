@@ -1,6 +1,6 @@
 /*
- * cmd_bench.c - `rozo bench codec`: how fast this machine codes, beside other libraries that happen to
- * be installed. How it is measured stands in bench_codec.c.
+ * cmd_bench.c - `rozo bench codec`: measures how fast this machine codes, beside other
+ * libraries that are installed. bench_codec.c describes the method.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /*
- * cmd_bench_fs.c - `rozo bench fs`: how fast a mounted file system is, this one or any other.
+ * cmd_bench_fs.c - `rozo bench fs`: measures how fast a mounted file system is, rozo or
+ * any other.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,7 @@ struct fs_args {
     char *path, *mounts;
     const char *vs, *cluster[FSB_SIDES];
     const char *json; /* NULL: none; "-": standard output, and no table */
-    const char *plot; /* an SVG; NULL: none */
+    const char *plot; /* path of an SVG; NULL: none */
     bool list, quick, iozone;
 };
 
@@ -107,14 +108,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (args->iozone &&
             (args->vs != NULL || args->mounts != NULL || wish->n_only > 0 ||
              args->json != NULL || args->plot != NULL))
-            argp_error(state, "--report iozone is of one PATH, and all of what is told");
+            argp_error(state, "--report iozone needs a single PATH and no other report");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-/* What was not said. */
+/* Fills in what the options left open. */
 static void wish_complete(struct fs_args *args)
 {
     struct fsb_wish *wish = &args->wish;
@@ -180,7 +181,7 @@ static void on_signal(int sig)
     fsb_interrupted = 1;
 }
 
-/* The first signal lets us clean up, the second one does not. */
+/* Catches the first signal, so that we can clean up; the second one ends the program. */
 static void signals_catch(void)
 {
     struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
@@ -189,7 +190,7 @@ static void signals_catch(void)
     sigaction(SIGTERM, &sa, NULL);
 }
 
-/* Takes text; NULL: there was no memory for it. */
+/* Writes text to path and frees it; NULL: it reports that memory was short. */
 static int text_write(struct cli *cli, char *text, const char *path)
 {
     struct err err = { 0 };
@@ -278,7 +279,7 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
     static const struct argp_option options[] = {
         { "cluster", KEY_CLUSTER, "DIR", 0,
           "PATH is of this cluster of rozo dev: count the CPU time of its processes", 0 },
-        { "vs", KEY_VS, "PATH", 0, "measure that in turn; tells the ratio", 0 },
+        { "vs", KEY_VS, "PATH", 0, "measure that in turn; prints the ratio", 0 },
         { "vs-cluster", KEY_VS_CLUSTER, "DIR", 0, "the same for --vs", 0 },
         { "mounts", KEY_MOUNTS, "PATH,...", 0,
           "up to 3 further mounts of the same file system: how it scales with clients",
@@ -286,7 +287,7 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
         { "only", KEY_ONLY, "WORD", 0,
           "loads with WORD in their name, or of the group WORD; may come again", 0 },
         { "list", KEY_LIST, NULL, 0, "print the groups and names of all loads", 0 },
-        { "rounds", KEY_ROUNDS, "N", 0, "of all loads; medians are told (5)", 0 },
+        { "rounds", KEY_ROUNDS, "N", 0, "of all loads; medians are printed (5)", 0 },
         { "size", KEY_SIZE, "MIB", 0,
           "of what is streamed; a quarter for random I/O (512)", 0 },
         { "seconds", KEY_SECONDS, "N", 0, "of random I/O and fsync (3)", 0 },
@@ -297,7 +298,8 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
         { "json", KEY_JSON, "FILE", 0, "write all figures there; -: to standard output",
           0 },
         { "report", KEY_REPORT, "iozone", 0,
-          "instead of all that: rates over record size and file size, in the form of iozone -R",
+          "instead of all that: rates over record size and file size, in the form of "
+          "iozone -R",
           0 },
         { "plot", KEY_PLOT, "FILE", 0, "draw them as an SVG", 0 },
         { 0 },
@@ -311,7 +313,7 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
             "random I/O, fsync, metadata, small files, a tree. It works in a folder of "
             "its own, which it removes, and compares all it reads with what it wrote. "
             "Reads are cold at this client: the kernel has forgotten the contents and, "
-            "if it is root who asks, the names."
+            "if root runs it, the names."
     };
     struct fs_args args = { .wish.tree = FSB_TREE };
     struct fsb_place *place = calloc(FSB_SIDES, sizeof(*place));

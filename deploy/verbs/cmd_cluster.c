@@ -1,6 +1,6 @@
 /*
- * cmd_cluster.c - `rozo status`, `storage`, `volume`, `export`: what exportd tells about the
- * cluster, and the few things one can ask it to change.
+ * cmd_cluster.c - `rozo status`, `storage`, `volume`, `export`: show the cluster as
+ * exportd knows it, and request changes.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -20,8 +20,8 @@ enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC, OPT_INLINE 
 struct cluster_args {
     struct conn conn;
     bool json;
-    const char *name;               /* of the volume or export to make */
-    struct cli_addresses addresses; /* of the storage to add */
+    const char *name;               /* name of the volume or export to create */
+    struct cli_addresses addresses; /* storage to add */
     const char *volume;
     const char *codec;
     unsigned layout;
@@ -56,7 +56,7 @@ static error_t parse_list(int key, char *arg, struct argp_state *state)
         "volume", OPT_VOLUME, "NAME", 0, "the volume; needed when there are several", 0 \
     }
 
-/* ---- in words ---- */
+/* ---- text ---- */
 
 static const char *volume_name(const Rozo__AdStatusResp *s, uint32_t id)
 {
@@ -74,7 +74,7 @@ static const char *codec_name(uint32_t kind)
     return name == NULL ? "?" : name;
 }
 
-/* "a:1, a:2" */
+/* Writes "a:1, a:2". */
 static void addresses_text(const Rozo__Storage *st, char *out, size_t size)
 {
     size_t len = 0;
@@ -115,7 +115,7 @@ static void storages_print(const Rozo__AdStatusResp *s)
     }
 }
 
-/* Says what a volume that is too small for the layout of this export means. */
+/* Prints what a volume that is too small for the layout of this export means. */
 static void export_print_missing(const Rozo__Export *e)
 {
     const struct codec_layout *l = codec_layout(e->layout);
@@ -128,15 +128,16 @@ static void export_print_missing(const Rozo__Export *e)
            quorum_write(l, l->safe));
 }
 
-/* Says how many files wait for storages that their volume has. */
+/* Prints how many files wait for further storages of their volume. */
 static void export_print_few(const Rozo__Export *e)
 {
     if (!e->files_few_known)
         printf("export %.64s: files with too few storages are being counted\n", e->name);
     else if (e->files_few > 0)
-        printf("export %.64s: %llu files have fewer storages than they should;\n"
-               "  they get others by themselves, until then fewer may be away\n",
-               e->name, (unsigned long long)e->files_few);
+        printf(
+            "export %.64s: %llu files have fewer storages than they should;\n"
+            "  they get others automatically; until then they survive fewer failures\n",
+            e->name, (unsigned long long)e->files_few);
 }
 
 static void exports_print(const Rozo__AdStatusResp *s)
@@ -166,7 +167,7 @@ static void exports_print(const Rozo__AdStatusResp *s)
     }
 }
 
-/* "1-12, 14": owned by the caller. */
+/* Returns "1-12, 14", owned by the caller. */
 static char *ids_text(const Rozo__Volume *v)
 {
     char *text = malloc(v->n_storages * 24 + 2);
@@ -179,7 +180,7 @@ static char *ids_text(const Rozo__Volume *v)
         past = i + 1;
         while (past < v->n_storages && v->storages[past] == v->storages[past - 1] + 1)
             past++;
-        if (past - i < 3) /* no range of two */
+        if (past - i < 3) /* a range has three ids or more */
             past = i + 1;
         len += (size_t)sprintf(text + len, "%s%u", i == 0 ? "" : ", ", v->storages[i]);
         if (past > i + 1)
@@ -215,7 +216,7 @@ static void cluster_id_text(const ProtobufCBinaryData *id, char out[33])
         snprintf(out + 2 * i, 3, "%02x", id->data[i]);
 }
 
-/* ---- in JSON. Strings of a peer may hold anything: what is no UTF-8 is left out. ---- */
+/* ---- JSON. Strings of a peer may hold any bytes: invalid UTF-8 is left out. ---- */
 
 static json_t *storage_json(const Rozo__AdStatusResp *s, const Rozo__Storage *st)
 {
@@ -285,9 +286,9 @@ static json_t *exports_json(const Rozo__AdStatusResp *s)
     return json;
 }
 
-/* ---- the verbs that look ---- */
+/* ---- verbs that show ---- */
 
-/* One thing of the status: as JSON, or printed. */
+/* Shows one part of the status, as JSON or text. */
 static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
                      json_t *(*json)(const Rozo__AdStatusResp *),
                      void (*print)(const Rozo__AdStatusResp *))
@@ -314,7 +315,8 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
     return rc;
 }
 
-/* MD_LOOKUP is "lookup"; what a newer exportd counts and we do not know goes by its number. */
+/* Writes "lookup" for MD_LOOKUP; an operation that only a newer exportd knows goes by its
+ * number. */
 static void op_name(uint32_t op, char *out, size_t size)
 {
     const ProtobufCEnumValue *value =
@@ -390,7 +392,7 @@ static void status_print(const Rozo__AdStatusResp *s)
         printf("\nThere is nothing to mount yet: rozo export create NAME\n");
 }
 
-/* What storages have to heal, a line each; nothing of those that do not tell. */
+/* Prints what storages have to heal, a line each; skips storages that did not answer. */
 static void healing_print(const struct fleet *f)
 {
     char text[400];
@@ -409,7 +411,7 @@ static void healing_print(const struct fleet *f)
     }
 }
 
-/* The same in the JSON of the storages. */
+/* Adds the same to the JSON of the storages. */
 static void healing_add(json_t *json, struct fleet *f)
 {
     json_t *storages = json_object_get(json, "storages");
@@ -434,7 +436,8 @@ int cmd_status(struct cli *cli, int argc, char **argv)
         .options = options,
         .parser = parse_list,
         .doc =
-            "Show the cluster: its storages and whether they are up, their space, what they "
+            "Show the cluster: its storages and whether they are up, their space, what "
+            "they "
             "have to heal, the exports and how many clients have them mounted.",
         .children = conn_children
     };
@@ -486,7 +489,7 @@ int cmd_export_list(struct cli *cli, int argc, char **argv)
                      exports_json, exports_print);
 }
 
-/* ---- the verbs that change ---- */
+/* ---- verbs that change ---- */
 
 static error_t parse_change(int key, char *arg, struct argp_state *state)
 {
@@ -559,8 +562,9 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
         .parser = parse_addresses,
         .args_doc = "HOST:PORT[,HOST:PORT...]",
         .doc =
-            "Let a storage join the cluster: exportd asks it there who it is, gives it its "
-            "number and adds it to the volume. The storage must run, with the keys of this "
+            "Let a storage join the cluster: exportd asks for its identity, gives it its "
+            "number and adds it to the volume. The storage must run, with the keys of "
+            "this "
             "cluster. Name all the addresses it listens on; adding it again is harmless.",
         .children = conn_children
     };
@@ -596,9 +600,9 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
         .options = options,
         .parser = parse_named,
         .args_doc = "NAME",
-        .doc =
-            "Make a volume: an empty set of storages. Fill it by `rozo storage add --volume "
-            "NAME`.",
+        .doc = "Make a volume: an empty set of storages. Fill it by `rozo storage add "
+               "--volume "
+               "NAME`.",
         .children = conn_children
     };
     struct cluster_args args = { 0 };
@@ -638,7 +642,8 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
           "(default: within a second or so, and at fsync)",
           0 },
         { "inline", OPT_INLINE, "BYTES", 0,
-          "files of up to so many bytes (65536 at most) are kept by exportd, as their names are "
+          "files of up to so many bytes (65536 at most) are kept by exportd, as their "
+          "names are "
           "(default 0: all data are coded and spread over storages)",
           0 },
         OPTION_JSON,

@@ -1,5 +1,6 @@
 /*
- * cmd_dev.c - the verbs of `rozo dev`: arguments in, words or JSON out; dev.c does the work.
+ * cmd_dev.c - the verbs of `rozo dev`: arguments in, text or JSON out; dev.c does the
+ * work.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ static void codec_arg(struct argp_state *state, struct dev_wish *wish, const cha
     argp_error(state, "there is no codec '%s'; known: %s", arg, known);
 }
 
-/* --dir and --json, of every verb; names where a verb takes them. */
+/* Parses --dir and --json, which every verb has, and names where a verb takes them. */
 static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
     struct dev_args *args = state->input;
@@ -243,7 +244,8 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
           "exportd keeps files of up to so many bytes, 65536 at most (default 0: none)",
           0 },
         { "storages", OPT_STORAGES, "N", 0,
-          "how many (default 4, 8, 16 for layouts 0, 1, 2); more than there are lets it grow",
+          "how many (default 4, 8, 16 for layouts 0, 1, 2); more than there are lets it "
+          "grow",
           0 },
         { "links", OPT_LINKS, "L", 0, "addresses each storage listens on (default 1)",
           0 },
@@ -259,10 +261,12 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
         .options = options,
         .parser = parse_up,
         .doc =
-            "Start a private cluster on this machine: exportd and storages as processes of "
+            "Start a private cluster on this machine: exportd and storages as processes "
+            "of "
             "their own on loopback, on ports it picks, all their files in DIR; make the "
-            "export `main` and mount it.\vWhat runs already stays; what was stopped by a "
-            "signal goes on; what has crashed is started again. Without --mount the mounts there were at last are made again."
+            "export `main` and mount it.\vRunning members stay; one stopped by a "
+            "signal continues; one that crashed is started again. Without --mount the "
+            "last mounts are mounted again."
     };
     struct dev_args args = { 0 };
     struct err err = { 0 };
@@ -300,10 +304,10 @@ int cmd_dev_down(struct cli *cli, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse_common,
-        .doc =
-            "Unmount and stop a private cluster. All its data stays; `rozo dev up` "
-            "finds it again. A mount may take as long as its io_timeout says to write out "
-            "what it has; ^C makes it short."
+        .doc = "Unmount and stop a private cluster. All its data stays; `rozo dev up` "
+               "finds it again. A mount may take as long as its io_timeout says to write "
+               "out "
+               "what it has; ^C makes it short."
     };
     struct dev_args args = { 0 };
     struct err err = { 0 };
@@ -324,9 +328,9 @@ int cmd_dev_status(struct cli *cli, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse_common,
-        .doc =
-            "Show the processes of a private cluster: name, pid, state (running, stopped by "
-            "a signal, crashed, down), addresses or mount point."
+        .doc = "Show the processes of a private cluster: name, pid, state (running, "
+               "stopped by "
+               "a signal, crashed, down), addresses or mount point."
     };
     struct dev_args args = { 0 };
     struct err err = { 0 };

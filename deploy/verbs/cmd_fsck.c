@@ -1,11 +1,13 @@
 /*
- * cmd_fsck.c - `rozo fsck`: does what exportd knows of files agree with what storages hold?
+ * cmd_fsck.c - `rozo fsck`: checks that the files exportd knows and those that storages
+ * hold agree.
  *
- * In:     AD_INODES of all exports, then ST_LIST of all storages that are up; fsck_join.c compares.
- * Out:    what is wrong, by path; with --repair, orders to heal it.
- * Keeps:  reads only, unless told otherwise. Whatever looks wrong is asked of exportd again before it is
- *         believed, since files come and go meanwhile. Nothing is removed that exportd does not say it
- *         has given out and removed.
+ * In:     AD_INODES of all exports, then ST_LIST of all storages that are up; fsck_join.c
+ *         compares.
+ * Out:    all faults, by path; with --repair, requests to heal them.
+ * Keeps:  reads only, unless --repair is given. Every fault is checked with exportd again
+ *         before it counts, since files are created and removed meanwhile. Only files
+ *         that exportd confirms to have given out and removed are deleted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,12 +22,11 @@
 
 enum { OPT_REPAIR = 256, OPT_REPAIR_UNKNOWN };
 enum {
-    FSCK_FINDINGS =
-        4, /* exit status, as of other fscks: something is wrong, and left so */
+    FSCK_FINDINGS = 4, /* exit status, as of other fscks: faults were found and remain */
     INODES_A_CALL = 4096,
     FILES_A_CALL = 1024,
     ONLY_MAX = 1024,
-    PRINTED_MAX = 100, /* findings of a kind in words; --json has all */
+    PRINTED_MAX = 100, /* printed findings of a kind; --json has all */
     LIST_DEADLINE_MS = 20000,
     ORDER_DEADLINE_MS = 20000,
     PATHS_DEADLINE_MS = 300000,
@@ -36,23 +37,24 @@ struct fsck_args {
     bool json, repair, repair_unknown;
 };
 
-/* A storage being looked at. */
+/* A storage being listed. */
 struct fsck_storage {
     Rozo__StListReq question;
     uint8_t after[FILE_ID_BYTES];
     bool has_after;
-    bool listed;     /* it has told all it has */
-    bool failed;     /* it will not */
-    char words[200]; /* why */
-    size_t at;       /* repair: its next order is to be looked for from here on */
+    bool listed;     /* has listed everything */
+    bool failed;     /* will not */
+    char words[200]; /* the reason */
+    size_t at;       /* repair: where the search for its next request begins */
 };
 
-/* A file with something wrong, once exportd has said that it is still there. */
+/* A file with a fault; it counts once exportd has confirmed that the file still
+ * exists. */
 struct fsck_finding {
-    size_t file; /* in join.files */
+    size_t file; /* index in join.files */
     struct fsck_lack lack;
-    char *path;    /* owned; NULL: it has none */
-    bool believed; /* exportd was asked again */
+    char *path;    /* owned; NULL: none */
+    bool believed; /* confirmed by exportd */
 };
 
 /* One run. */
@@ -60,7 +62,7 @@ struct fsck_run {
     const struct fsck_args *args;
     struct asked asked;
     struct fleet *fleet;
-    struct fsck_storage *storages; /* owned; as fleet->members */
+    struct fsck_storage *storages; /* owned; in the order of fleet->members */
     struct fsck join;
     struct fsck_finding *findings; /* owned */
     size_t n_findings, findings_max;
@@ -104,7 +106,7 @@ static void at(struct fsck_run *r, unsigned n_done, const char *what, uint64_t n
     progress_at(&r->progress, n_done, text);
 }
 
-/* ---- what exportd knows ---- */
+/* ---- files of exportd ---- */
 
 static int export_collect(struct fsck_run *r, const Rozo__Export *e, unsigned n_done,
                           struct err *err)
@@ -139,7 +141,7 @@ static int export_collect(struct fsck_run *r, const Rozo__Export *e, unsigned n_
     return rc;
 }
 
-/* ---- what storages hold ---- */
+/* ---- files of storages ---- */
 
 static void storage_fail(struct fsck_storage *s, const char *why)
 {
@@ -147,7 +149,7 @@ static void storage_fail(struct fsck_storage *s, const char *why)
     snprintf(s->words, sizeof(s->words), "%.190s", why);
 }
 
-/* One page of a storage's list. */
+/* Takes one page of a storage's list. */
 static int page_take(struct fsck_run *r, struct fleet_member *m, struct fsck_storage *s)
 {
     const Rozo__StListResp *list = (const Rozo__StListResp *)m->answer;
@@ -160,7 +162,7 @@ static int page_take(struct fsck_run *r, struct fleet_member *m, struct fsck_sto
         int rc = fsck_add_listed(&r->join, m->st->id, list->files[i]);
 
         if (rc == -EBADMSG)
-            storage_fail(s, "its list makes no sense");
+            storage_fail(s, "the list is invalid");
         if (rc != 0)
             return rc == -EBADMSG ? 0 : rc;
     }
@@ -217,7 +219,7 @@ static int storages_collect(struct fsck_run *r, unsigned n_done, struct err *err
     return rc;
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---- */
 
 static enum fsck_heard storage_heard(void *arg, uint32_t id)
 {
@@ -285,8 +287,9 @@ static const Rozo__AdInodesResp__Inode *inode_of(const Rozo__AdInodesResp *answe
     return NULL;
 }
 
-/* Findings of one export, at most ONLY_MAX of them, from *from on: still so, and where? For a path exportd looks
- * through all names, so it is asked only for those that will be printed. */
+/* Confirms findings of one export from *from on, at most ONLY_MAX, and gets their paths.
+ * exportd has to search all names for a path, so only those that will be printed ask for
+ * it. */
 static int findings_confirm(struct fsck_run *r, size_t *from, size_t *n_believed,
                             struct err *err)
 {
@@ -338,22 +341,23 @@ static bool is_unknown(const Rozo__AdInodesResp *answer, uint64_t ino)
     return false;
 }
 
-/* What exportd says now of one that nobody seemed to own. */
+/* Decides about an ownerless file by exportd's current answer. */
 static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
 {
     struct file_id id;
     const Rozo__AdInodesResp__Inode *in = inode_of(answer, s->id.ino, &id);
 
     if (in != NULL && in->removed && id.generation == s->id.generation)
-        s->dropped = true; /* storages are being told */
+        s->dropped = true; /* storages are removing it */
     else if (in != NULL && id.generation == s->id.generation)
         s->dropped = !s->misplaced; /* created meanwhile */
     else
         s->unknown = in != NULL || is_unknown(answer, s->id.ino);
 }
 
-/* The next of one export, at most ONLY_MAX different inodes. An export that was not there when we began may have
- * been made since: exportd is asked of those, too. */
+/* Confirms the next ownerless files of one export, at most ONLY_MAX different inodes. An
+ * export that did not exist at the start may have been created since, so exportd is asked
+ * about those, too. */
 static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
 {
     struct fsck_stray *s = &r->join.strays[*from];
@@ -375,8 +379,9 @@ static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
     rc = only_ask(r, s[0].id.export_id, inos, n_inos, false, &answer, &why);
     if (rc != 0 && rc != -ENOENT)
         return err_set(err, rc, "%s", why.text);
+    /* The export does not exist. */
     for (size_t i = 0; i < n && rc == -ENOENT; i++)
-        s[i].unknown = true; /* there is no such export */
+        s[i].unknown = true;
     if (rc == -ENOENT)
         return interrupted(err);
     for (size_t i = 0; i < n; i++)
@@ -406,7 +411,7 @@ static int all_confirm(struct fsck_run *r, unsigned n_done, struct err *err)
 
 /* ---- repair ---- */
 
-/* The ids of a file, as a message. */
+/* A FileRef with its id. */
 struct ref_parts {
     Rozo__FileRef msg;
     uint8_t id[FILE_ID_BYTES];
@@ -430,7 +435,7 @@ static bool stray_is_to_go(const struct fsck_run *r, const struct fsck_stray *s)
     return !s->dropped && !s->misplaced && (!s->unknown || r->args->repair_unknown);
 }
 
-/* The next thing to remove from this storage; NULL: nothing more. */
+/* Returns the next ownerless file to remove from this storage; NULL: none. */
 static const struct fsck_stray *stray_next(struct fsck_run *r, uint32_t storage,
                                            struct fsck_storage *s)
 {
@@ -443,7 +448,7 @@ static const struct fsck_stray *stray_next(struct fsck_run *r, uint32_t storage,
     return NULL;
 }
 
-/* The next file this storage is to heal its projection of. */
+/* Returns the next file whose projection this storage must heal; NULL: none. */
 static const struct fsck_file *file_next(struct fsck_run *r, uint32_t storage,
                                          struct fsck_storage *s)
 {
@@ -461,7 +466,7 @@ static const struct fsck_file *file_next(struct fsck_run *r, uint32_t storage,
     return NULL;
 }
 
-/* One order to a storage. */
+/* One request to a storage. */
 struct order {
     Rozo__StRemoveReq removal;
     Rozo__StCheckReq check;
@@ -494,7 +499,7 @@ static const ProtobufCMessage *order_next(struct fsck_run *r, struct fleet_membe
     return NULL;
 }
 
-/* All orders of one kind, one to each storage at a time. */
+/* Sends all requests of one kind, one per storage at a time. */
 static int orders_give(struct fsck_run *r, bool remove, struct err *err)
 {
     struct order *orders = calloc(r->fleet->n + 1, sizeof(*orders));
@@ -530,9 +535,10 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
     return rc;
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
-/* Names are bytes: what would not print, or is no ASCII below a space, is written as \xNN. */
+/* Writes a path, which may hold any bytes: control characters and backslashes become
+ * \xNN. */
 static void path_text(const char *path, char *out, size_t size)
 {
     size_t len = 0;
@@ -557,7 +563,7 @@ static const char *export_name(const struct fsck_run *r, uint32_t id)
     return "?";
 }
 
-/* "2, 3": the storages of a bitmap. */
+/* Writes "2, 3": the storages of a bitmap. */
 static void storages_text(const struct fsck_run *r, const struct fsck_file *file,
                           uint32_t bitmap, char *out, size_t size)
 {
@@ -598,17 +604,17 @@ static void finding_print(const struct fsck_run *r, const struct fsck_finding *f
     printf(" %u of %u there\n", found->lack.n_there, layout->n);
 }
 
-/* What was counted of everything. */
+/* Sums for the summary. */
 struct fsck_counts {
     size_t n_lacking, n_unreadable;
     size_t n_orphans, n_unknown,
-        n_misplaced; /* of storages: one file on three of them is three */
+        n_misplaced; /* counted per storage: one file on three storages is three */
     uint64_t orphan_bytes, unknown_bytes;
-    size_t n_silent, n_listed; /* storages; those that are given up are neither */
+    size_t n_silent, n_listed; /* storages; those lost for good are in neither */
     size_t n_few;              /* files, see candidates_of() */
 };
 
-/* Storages that a file may lie on; those that were given up are none. */
+/* Counts the storages that a file may be on, without those lost for good. */
 static unsigned candidates_of(const struct fsck_run *r, const struct fsck_file *file)
 {
     const uint32_t *ids = fsck_storages(&r->join, file);
@@ -622,7 +628,8 @@ static unsigned candidates_of(const struct fsck_run *r, const struct fsck_file *
     return n;
 }
 
-/* Fewer candidates than its layout wants: nothing is wrong yet, but a write waits earlier than of other files. */
+/* Returns whether a file has fewer candidates than its layout wants: not a fault, but its
+ * writes wait earlier than those of other files. */
 static bool has_few(const struct fsck_run *r, const struct fsck_file *file)
 {
     return candidates_of(r, file) < codec_layout(file->layout)->safe;
@@ -700,7 +707,8 @@ static void repaired_print(const struct fsck_run *r)
         printf("being healed: %zu; look again when `rozo rebuild status` is quiet\n",
                r->n_ordered);
     if (r->n_refused > 0)
-        printf("storages could not be told: %zu times; try again later\n", r->n_refused);
+        printf("requests that storages did not accept: %zu; try again later\n",
+               r->n_refused);
 }
 
 static void print(const struct fsck_run *r, const struct fsck_counts *c)
@@ -731,7 +739,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
         printf("%s\n", c->n_silent == 0 ? "clean" : "nothing wrong was found there");
     else
         printf("%zu files lack projections, %zu of them are unreadable; %zu projection "
-               "files are nobody's\n",
+               "files are ownerless\n",
                c->n_lacking, c->n_unreadable, c->n_orphans + c->n_unknown);
 }
 
@@ -912,13 +920,16 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc =
-            "Hold what exportd knows of files against what storages hold: projection files that "
-            "no file owns, and files that lack projections, by path. Changes nothing unless "
-            "told to; the cluster goes on working meanwhile. It looks whether projection "
-            "files are there; `rozo scrub` looks into them.\v"
-            "Exit status: 0 clean, 1 something could not be looked at (and nothing wrong was "
-            "found elsewhere), 2 wrong usage, 4 something is wrong, or was until now.",
+        .doc = "Hold what exportd knows of files against what storages hold: projection "
+               "files that "
+               "no file owns, and files that lack projections, by path. Changes nothing "
+               "unless "
+               "--repair is given; the cluster goes on working meanwhile. It checks that "
+               "projection "
+               "files exist; `rozo scrub` checks their content.\v"
+               "Exit status: 0 clean, 1 something could not be looked at (and nothing "
+               "wrong was "
+               "found elsewhere), 2 wrong usage, 4 something is wrong, or was until now.",
         .children = conn_children
     };
     struct fsck_args args = { 0 };

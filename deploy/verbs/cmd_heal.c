@@ -1,7 +1,8 @@
 /*
- * cmd_heal.c - `rozo rebuild`, `rozo scrub`: how storages heal, and what they are told to do about it.
+ * cmd_heal.c - `rozo rebuild`, `rozo scrub`: show how storages heal, and start, stop or
+ * limit it.
  *
- * In:     the status of the cluster, for where storages are; ST_HEALTH of each.
+ * In:     the status of the cluster, for the addresses of storages; ST_HEALTH of each.
  * Out:    tables or JSON; ST_HEAL.
  */
 #include <errno.h>
@@ -26,7 +27,7 @@ struct heal_args {
     const char *what_doc;
 };
 
-/* From one asking to the next. */
+/* State between two requests. */
 struct heal {
     struct asked asked;
     struct fleet *fleet;
@@ -75,7 +76,7 @@ static void heal_close(struct heal *h)
     ask_close(&h->asked);
 }
 
-/* The storages, and channels to them. */
+/* Opens channels to the storages. */
 static int heal_open(struct heal_args *args, struct heal *h, struct err *err)
 {
     int rc;
@@ -96,7 +97,7 @@ static bool is_meant(const struct heal_args *args, const struct fleet_member *m)
     return args->storage == 0 || args->storage == m->st->id;
 }
 
-/* ---- looking ---- */
+/* ---- verbs that show ---- */
 
 static void left_text(const struct health_work *w, char *out, size_t size)
 {
@@ -108,7 +109,7 @@ static void left_text(const struct health_work *w, char *out, size_t size)
         cli_duration_text((uint64_t)left_s, out, size);
 }
 
-/* "5/12", with 12 unknown "5". */
+/* Writes "5/12", or "5" if 12 is unknown. */
 static void share_text(char *out, size_t size, const char *done, const char *all)
 {
     if (all == NULL)
@@ -180,7 +181,7 @@ static void scrub_row(struct table *t, const struct fleet_member *m)
     table_cell(t, "%.24s", m->st->host[0] == '\0' ? "-" : m->st->host);
 }
 
-/* What else is to be said of a storage, a line each. */
+/* Prints further notes about a storage, a line each. */
 static void notes_print(const struct fleet_member *m, bool scrub)
 {
     const Rozo__StHealthResp *h = (const Rozo__StHealthResp *)m->answer;
@@ -253,7 +254,8 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
     return json_pack("{s:o}", "storages", all);
 }
 
-/* Does any of them still run, or has something waiting; and has any not told? */
+/* Sets whether any storage still runs or has tasks waiting, and whether any did not
+ * answer. */
 static void work_look(const struct heal_args *args, const struct heal *h, bool scrub,
                       bool *running, bool *silent)
 {
@@ -273,19 +275,21 @@ static void work_look(const struct heal_args *args, const struct heal *h, bool s
     }
 }
 
-/* Ask once and show it. */
+/* Asks once and shows the answers. */
 static int work_show_once(struct cli *cli, const struct heal_args *args, struct heal *h,
                           bool scrub)
 {
+    /* Every picture on an empty screen. */
     if (args->watch && isatty(STDOUT_FILENO) && !args->json)
-        fputs("\033[H\033[J", stdout); /* each picture on an empty screen */
+        fputs("\033[H\033[J", stdout);
     if (args->json)
         return cli_print_json(cli, work_json(args, h));
     work_print(args, h, scrub);
     return cli_finish(cli);
 }
 
-/* A storage may be up now, or elsewhere. While exportd does not tell, what it told before is good enough. */
+/* Refreshes the status, since a storage may have come up or moved. If exportd does not
+ * answer, the old status stays. */
 static void heal_refresh(struct heal_args *args, struct heal *h)
 {
     struct heal fresh;
@@ -297,7 +301,8 @@ static void heal_refresh(struct heal_args *args, struct heal *h)
     *h = fresh;
 }
 
-/* With --watch again and again until nothing runs: a rebuild that was just asked for is not there at once. */
+/* Shows once, or with --watch repeatedly until nothing runs. A rebuild does not show at
+ * once after its start, so it waits for several quiet answers. */
 static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bool scrub)
 {
     bool running, silent = false;
@@ -353,7 +358,7 @@ int cmd_rebuild_status(struct cli *cli, int argc, char **argv)
     return look(
         cli, argc, argv,
         "Show for each storage how far the rebuild of its projections is, and what "
-        "else it has to heal. Exit status 1 when a storage does not tell.",
+        "else it has to heal. Exit status 1 when a storage does not answer.",
         false);
 }
 
@@ -362,13 +367,13 @@ int cmd_scrub_status(struct cli *cli, int argc, char **argv)
     return look(
         cli, argc, argv,
         "Show for each storage how far its scrub is, or how the last one ended, and "
-        "what was found. Exit status 1 when a storage does not tell.",
+        "what was found. Exit status 1 when a storage does not answer.",
         true);
 }
 
-/* ---- telling ---- */
+/* ---- verbs that change ---- */
 
-/* The same order to all that are meant. */
+/* Sends the same request to all storages that are meant. */
 static int order_give(struct cli *cli, const struct heal_args *args, struct heal *h,
                       const char *done)
 {
@@ -454,7 +459,8 @@ int cmd_rebuild_start(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "ID",
         .doc =
-            "Have storage ID make all its projections again that it does not have, from the "
+            "Have storage ID make all its projections again that it does not have, from "
+            "the "
             "start: for one whose data directory lost files. What it has stays. After "
             "`rozo storage replace` this happens by itself.",
         .children = conn_children
@@ -479,7 +485,8 @@ int cmd_rebuild_rate(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "MIB|off",
         .doc =
-            "Limit what each storage reads and writes to heal (rebuild, return, scrub) to so "
+            "Limit what each storage reads and writes to heal (rebuild, return, scrub) "
+            "to so "
             "many MiB a second; off: no limit. It holds until the storage is restarted.",
         .children = conn_children
     };

@@ -30,8 +30,10 @@ int cmd_key_new(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "FILE",
         .doc =
-            "Make a key file, readable by its owner only. A cluster has two: the node key, "
-            "for daemons and administrators, and the client key, for mounts. Copy them to "
+            "Make a key file, readable by its owner only. A cluster has two: the node "
+            "key, "
+            "for daemons and administrators, and the client key, for mounts. Copy them "
+            "to "
             "the machines that need them; an existing file is never replaced."
     };
     const char *path = NULL;

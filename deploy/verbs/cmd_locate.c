@@ -1,6 +1,6 @@
 /*
- * cmd_locate.c - `rozo locate FILE`: where its projections lie, as rozomount tells by the
- * virtual xattr rozo.locate.
+ * cmd_locate.c - `rozo locate FILE`: shows where its projections are, as rozomount tells
+ * by the virtual xattr rozo.locate.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -44,7 +44,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The answer for one file, checked to be what locate_print() walks through; NULL with words. */
+/* Returns the answer for one file, with all fields that locate_print() uses; NULL with a
+ * message in err. */
 static json_t *locate_ask(const char *file, struct err *err)
 {
     char *text = malloc(LOCATE_MAX);
@@ -75,7 +76,7 @@ static json_t *locate_ask(const char *file, struct err *err)
 
 static json_int_t integer_of(const json_t *json, const char *key)
 {
-    return json_integer_value(json_object_get(json, key)); /* 0 for what is none */
+    return json_integer_value(json_object_get(json, key)); /* 0 if it is no number */
 }
 
 static const char *text_of(const json_t *json, const char *key)
@@ -85,7 +86,7 @@ static const char *text_of(const json_t *json, const char *key)
     return text == NULL ? "-" : text;
 }
 
-/* A list of numbers or strings as "1, 2"; "-" when it is empty. */
+/* Writes a list of numbers or strings as "1, 2"; "-" if it is empty. */
 static void list_text(const json_t *list, char *out, size_t size)
 {
     size_t i, len = 0;
@@ -190,7 +191,8 @@ int cmd_locate(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "FILE...",
         .doc =
-            "Show where files lie: layout, and for each storage of the distribution which "
+            "Show where files lie: layout, and for each storage of the distribution "
+            "which "
             "projections it holds, how large they are and whether it can be reached now. "
             "FILE is a path below a mount."
     };

@@ -1,5 +1,6 @@
 /*
- * cmd_mount.c - `rozo mount EXPORT MNT`: rozomount with what we know about the cluster.
+ * cmd_mount.c - `rozo mount EXPORT MNT`: runs rozomount with the address and key of the
+ * cluster.
  */
 #include <errno.h>
 #include <limits.h>
@@ -66,7 +67,8 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "EXPORT MNT",
         .doc =
-            "Mount an export. Done when it is mounted and serves; `umount MNT` ends it. For "
+            "Mount an export. Done when it is mounted and serves; `umount MNT` ends it. "
+            "For "
             "/etc/fstab write:\n\n"
             "  HOST:PORT/EXPORT MNT fuse.rozomount _netdev,key=/etc/rozo/client.key 0 0",
         .children = children

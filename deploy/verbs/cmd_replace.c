@@ -1,5 +1,6 @@
 /*
- * cmd_replace.c - `rozo storage replace`, `rozo storage lost`: when a storage or its disk is gone.
+ * cmd_replace.c - `rozo storage replace`, `rozo storage lost`: handle a lost storage or
+ * disk.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* `lost` takes no addresses. */
+/* Parses the arguments of `lost`, which takes no addresses. */
 static error_t parse_lost(int key, char *arg, struct argp_state *state)
 {
     if (key == ARGP_KEY_ARG && state->arg_num > 0)
@@ -74,10 +75,13 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
         .parser = parse,
         .args_doc = "ID [HOST:PORT[,HOST:PORT...]]",
         .doc =
-            "Let a storage with a new and empty data directory take the place of storage ID, "
+            "Let a storage with a new and empty data directory take the place of "
+            "storage ID, "
             "which is gone or has lost its disk. It keeps the number; all that should "
-            "lie there is rebuilt from the others (`rozo rebuild status --watch`). Without "
-            "addresses it is looked for where the old one was. A storage that is up is not "
+            "lie there is rebuilt from the others (`rozo rebuild status --watch`). "
+            "Without "
+            "addresses it is looked for where the old one was. A storage that is up is "
+            "not "
             "replaced: stop it first. Again is harmless.",
         .children = conn_children
     };
@@ -120,9 +124,11 @@ int cmd_storage_lost(struct cli *cli, int argc, char **argv)
         .parser = parse_lost,
         .args_doc = "ID",
         .doc =
-            "Give storage ID up: it will not come back, and nothing takes its place for now. "
-            "The spares of its files make what it held (`rozo rebuild status`). New files are "
-            "not put there, its space does not count. It is no longer given up once it is "
+            "Mark storage ID as lost: it will not come back, and nothing takes its "
+            "place for now. "
+            "The spares of its files rebuild what it held (`rozo rebuild status`). New "
+            "files are "
+            "not put there, its space does not count. It is no longer marked once it is "
             "replaced, or answers again.",
         .children = conn_children
     };
@@ -141,5 +147,6 @@ int cmd_storage_lost(struct cli *cli, int argc, char **argv)
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     rozo__ad_storage_lost_resp__free_unpacked(answer, NULL);
-    return print(cli, &args, args.no ? "is waited for again" : "is given up", !args.no);
+    return print(cli, &args, args.no ? "is waited for again" : "is marked as lost",
+                 !args.no);
 }

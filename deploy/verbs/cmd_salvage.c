@@ -1,5 +1,6 @@
 /*
- * cmd_salvage.c - `rozo salvage DIR...`: rozo-salvage, which knows the files of a storage.
+ * cmd_salvage.c - `rozo salvage DIR...`: runs rozo-salvage, which can read the files of a
+ * storage.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
- * fsck_join.c - inodes and projection files, held against each other.
+ * fsck_join.c - compares inodes and projection files.
  *
  * In:     answers of exportd and of storages (checked: they come from the network).
- * Out:    what nobody owns, and what is missing. Pure: no network here.
+ * Out:    ownerless and missing projection files. Pure: no network here.
  */
 #include "deploy/verbs/fsck_join.h"
 
@@ -27,7 +27,7 @@ void fsck_free(struct fsck *f)
     fsck_init(f);
 }
 
-/* The list with room for n more items of `size` bytes; NULL when there is no memory. */
+/* Returns the list with room for n more items of `size` bytes; NULL if out of memory. */
 static void *grown(void *list, size_t *max, size_t n_have, size_t n, size_t size)
 {
     size_t want = *max < GROW_MIN ? GROW_MIN : *max;
@@ -56,7 +56,7 @@ static uint32_t *index_place(uint32_t *index, size_t n_index,
     return &index[at];
 }
 
-/* At most half of it is used. */
+/* Grows the index, so that at most half of it is used. */
 static int index_grow(struct fsck *f)
 {
     size_t n = f->n_index == 0 ? 2 * GROW_MIN : 2 * f->n_index;
@@ -82,9 +82,10 @@ struct fsck_file *fsck_find(struct fsck *f, const struct file_id *id)
     return at == 0 ? NULL : &f->files[at - 1];
 }
 
-/* ---- distributions: most files share theirs with others ---- */
+/* ---- distributions, which most files share with others ---- */
 
-/* A distribution in f->storages is its length, then its ids. */
+/* Returns whether the distribution at `at` has these ids. In f->storages a distribution
+ * is its length, then its ids. */
 static bool dist_is(const struct fsck *f, uint32_t at, const uint32_t *ids, size_t n)
 {
     return f->storages[at] == n &&
@@ -244,7 +245,7 @@ int fsck_add_listed(struct fsck *f, uint32_t storage, const Rozo__StListResp__Fi
     return 0;
 }
 
-/* ---- looking ---- */
+/* ---- comparison ---- */
 
 bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
                 enum fsck_heard (*heard)(void *arg, uint32_t storage), void *arg,

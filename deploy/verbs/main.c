@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     struct cli cli = { .verb = "rozo" };
 
     log_init("rozo");
-    log_set_level(LOG_LEVEL_ERROR); /* what goes wrong is said by the verbs, once */
+    log_set_level(LOG_LEVEL_ERROR); /* the verbs report errors themselves, once */
     signal(SIGPIPE, SIG_IGN);
     return cli_dispatch(&cli, verbs, "The command line of the rozo file system.", argc,
                         argv);

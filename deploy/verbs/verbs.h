@@ -1,5 +1,5 @@
 /*
- * verbs.h - the verbs of `rozo`, one cmd_*.c each group. main.c has their table.
+ * verbs.h - the verbs of `rozo`, one cmd_*.c per group. main.c has their table.
  */
 #ifndef ROZO_DEPLOY_VERBS_VERBS_H
 #define ROZO_DEPLOY_VERBS_VERBS_H

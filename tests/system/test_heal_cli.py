@@ -182,7 +182,7 @@ def test_a_storage_is_given_up(cluster):
     assert fsck(c)[1]["few_candidates"] == []
     c.kill("storaged-4")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-    assert c.admin("storage", "lost", number).stdout == "storage %d is given up\n" % number
+    assert c.admin("storage", "lost", number).stdout == "storage %d is marked as lost\n" % number
     assert storage(c, number)["lost"]
     assert "LOST" in c.admin("status").stdout
     few = fsck(c)[1]["few_candidates"]
