@@ -22,7 +22,7 @@
 enum { MOUNTINFO_MAX = 4 << 20, TICK_MS = 100 };
 
 /* Takes the word at *p (up to a blank or the end of the line), with \ooo decoded; moves
- * *p behind it. */
+ * *p past it. */
 static bool word_take(const char **p, char *out, size_t size)
 {
     size_t len = 0;

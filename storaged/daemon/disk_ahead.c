@@ -1,7 +1,7 @@
 /*
  * disk_ahead.c - reserves space ahead of streams.
  *
- * Keeps:  space that a user has reserved behind the end of a file is never freed: a file
+ * Keeps:  space that a user has reserved beyond the end of a file is never freed: a file
  *         that has anything there at the first look is left alone. At most
  *         AHEAD_FILES_MAX * AHEAD_MAX bytes are reserved, even after a crash, when they
  *         are not freed.
@@ -74,7 +74,7 @@ uint64_t ahead_bytes(const struct ahead_file *f, uint64_t size)
     return f->end > block_past(size) ? f->end - block_past(size) : 0;
 }
 
-/* Returns whether there is space behind the end of the file; true if that is unknown. */
+/* Returns whether there is space beyond the end of the file; true if that is unknown. */
 static bool has_more(int fd, uint64_t size)
 {
     struct fiemap map = { .fm_start = block_past(size) };

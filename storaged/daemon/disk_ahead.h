@@ -16,7 +16,7 @@
 #include "common/base/list.h"
 
 enum {
-    AHEAD_MAX = 4 << 20,   /* bytes behind the end of one file */
+    AHEAD_MAX = 4 << 20,   /* bytes beyond the end of one file */
     AHEAD_FROM = 1 << 20,  /* bytes of a stream before space is reserved */
     AHEAD_FILES_MAX = 8,   /* files with reserved space */
     AHEAD_FREE_MIN = 2048, /* MiB: with less free space nothing is reserved */
@@ -36,7 +36,7 @@ struct ahead_file {
     uint64_t used;         /* value of the clock at the last write */
     unsigned n_sizing;     /* requests under way in workers that may change the size */
     bool looked;
-    bool never; /* space behind the end is a user's, or the file system cannot reserve */
+    bool never; /* space beyond the end is a user's, or the file system cannot reserve */
 };
 
 void ahead_init(struct disk_ahead *a);
@@ -47,10 +47,10 @@ void ahead_init(struct disk_ahead *a);
 void ahead_streamed(struct disk_ahead *a, struct ahead_file *f, int fd, uint64_t to,
                     uint64_t streamed);
 /**
- * Keeps all space behind the end of the file from now on, since a user has reserved it.
+ * Keeps all space beyond the end of the file from now on, since a user has reserved it.
  */
 void ahead_never(struct disk_ahead *a, struct ahead_file *f);
-/** Forgets the reservation, as a truncate frees all behind the end of the file. */
+/** Forgets the reservation, as a truncate frees all beyond the end of the file. */
 void ahead_forget(struct disk_ahead *a, struct ahead_file *f);
 /**
  * Frees the reserved space, before the file is closed. While n_sizing is not 0 the space
@@ -58,7 +58,7 @@ void ahead_forget(struct disk_ahead *a, struct ahead_file *f);
  */
 void ahead_give_back(struct disk_ahead *a, struct ahead_file *f);
 void ahead_give_back_all(struct disk_ahead *a);
-/** Returns the bytes that we have reserved behind `size`, the end of the file. */
+/** Returns the bytes that we have reserved beyond `size`, the end of the file. */
 uint64_t ahead_bytes(const struct ahead_file *f, uint64_t size);
 
 #endif

@@ -80,7 +80,7 @@ struct daemon {
 int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
                 struct err *err);
 /**
- * Starts the storage behind it, once all addresses are known. config: settings common to
+ * Starts its storage, once all addresses are known. config: settings common to
  * all loops.
  */
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err);

@@ -53,6 +53,7 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
 
 /* ---- the map ---- */
 
+/* One storage of the cluster map, our own too. */
 struct heal_peer {
     uint32_t id;
     bool lost;                              /* lost for good */
@@ -65,9 +66,11 @@ struct heal_peer {
 
 /* ---- jobs ---- */
 
+/* Kinds of jobs, the most urgent first. */
 enum heal_rank { RANK_CHECK, RANK_RETURN, RANK_REBUILD, RANK_SCRUB, RANK_N };
 
 struct job_move;
+/* One repair that waits or runs. Embedded in the part that made it. */
 struct heal_job {
     struct list_node link; /* in waiting, running or moving */
     enum heal_rank rank;
@@ -120,6 +123,7 @@ struct heal_walk;
 typedef void heal_walk_page_cb(struct heal_walk *w, struct heal_walk_file *files,
                                unsigned n, bool end);
 
+/* One peer's list in a walk. */
 struct heal_walk_peer {
     struct heal_ask ask;
     struct heal_walk *w;
@@ -140,7 +144,7 @@ struct heal_walk {
     bool under_way, end;
     struct env_task task;
 };
-/** Starts a walk behind w->after (if has_after). Set own and page before. */
+/** Starts a walk after w->after (if has_after). Set own and page before. */
 void heal_walk_begin(struct healer *h, struct heal_walk *w);
 /** Ends the page and asks for the next. */
 void heal_walk_next(struct heal_walk *w);
@@ -173,17 +177,20 @@ void heal_locate_start(struct healer *h, struct heal_locate *l, const struct fil
 
 /* ---- parts ---- */
 
+/* One hint of a peer about a write that we missed. */
 struct hint {
     struct storcli_target target;
     uint64_t first, end, version, note;
     unsigned peer; /* index in round.peers */
     unsigned group;
 };
+/* Hints that are repaired together. */
 struct hint_group {
     struct heal_job job;
     struct healer *h;
     bool good;
 };
+/* One peer's list of hints in a round. */
 struct resync_peer {
     struct heal_ask ask;
     uint32_t id;
@@ -205,6 +212,7 @@ struct resync {
     uint64_t unhealed, unhealed_before; /* blocks; in this round, in the one before */
 };
 
+/* A check of one file, which is repeated until its result is good. */
 struct heal_check {
     struct heal_job job;   /* first */
     struct list_node link; /* in h->checks */
@@ -247,6 +255,7 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
  */
 void ownerless_ask(struct sweep_file *s);
 
+/* State of the rebuild of this storage. */
 struct rebuild {
     uint32_t state; /* as StHealthResp.rebuild_state */
     bool forced;    /* all files, complete ones too */
@@ -279,6 +288,7 @@ struct rebuild {
     unsigned n_everything;
 };
 
+/* State of the scrub of this storage. */
 struct scrub {
     uint32_t state; /* as StHealthResp.scrub_state */
     bool heads_only;

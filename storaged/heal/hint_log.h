@@ -94,8 +94,8 @@ typedef bool hint_log_file_cb(void *arg, const struct storcli_target *target,
                               const struct hint_log_range *ranges, unsigned n_ranges);
 /**
  * Scans files with hints for a storage, in ascending byte order of their id, starting
- * behind `after` (NULL: at the first). Returns 1 if all were scanned, 0 if cb ended the
- * scan, -EIO or -ENOMEM.
+ * after the id `after` (NULL: at the first). Returns 1 if all were scanned, 0 if cb ended
+ * the scan, -EIO or -ENOMEM.
  */
 int hint_log_scan(struct hint_log *l, uint32_t storage, const uint8_t *after,
                   hint_log_file_cb *cb, void *arg);

@@ -189,7 +189,7 @@ static void names_of(struct list_op *op, unsigned directory, const char *behind)
     disk_submit(op->disk, &op->dr);
 }
 
-/* Requests names from those of a file on, or behind them: no name has '~' after its
+/* Requests names from those of a file on, or after them: no name has '~' after its
  * point. */
 static void names_at(struct list_op *op, const struct file_id *id, bool behind)
 {

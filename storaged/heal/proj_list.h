@@ -39,7 +39,7 @@ struct proj_list_file {
 /* Selects the files to list. Zero-initialise. */
 struct proj_list_request {
     bool has_after;
-    struct file_id after;  /* the list begins behind this file */
+    struct file_id after;  /* the list begins after this file */
     bool only;             /* lists just `after` itself: one file or none */
     unsigned max_files;    /* 1..LIST_FILES_MAX, in effect LIST_LOOKED_AT_MAX at most */
     uint32_t with_storage; /* not 0: only files with this storage in their distribution */
@@ -55,7 +55,7 @@ struct proj_list_result {
     const struct proj_list_file *files;
     unsigned n_files;
     bool end;             /* no more files follow */
-    struct file_id after; /* if !end: the next list begins behind this file */
+    struct file_id after; /* if !end: the next list begins after this file */
     bool aside;           /* for `only`: a quarantined copy of the file exists */
 };
 typedef void proj_list_done_cb(void *arg, const struct proj_list_result *result);

@@ -190,7 +190,7 @@ static const uint8_t *round_limit(const struct resync *r)
     return limit;
 }
 
-/* Drops hints behind the limit, which the next page lists again. */
+/* Drops hints beyond the limit, which the next page lists again. */
 static void entries_cut(struct resync *r, const uint8_t *limit)
 {
     while (limit != NULL && r->n_entries > 0) {

@@ -156,7 +156,7 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
 
 /**
  * Reads len bytes, or to the end of the file; unreadable pages become zeros. Returns how
- * many bytes are invalid or behind the end (also zeros).
+ * many bytes are invalid or beyond the end (also zeros).
  */
 size_t salvage_pread(int fd, uint8_t *buf, size_t len, uint64_t offset);
 int salvage_index_journals(struct salvage *s);

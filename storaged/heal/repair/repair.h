@@ -55,6 +55,7 @@ int repairer_new(const struct repairer_config *config, struct repairer **out);
 /** Frees a repairer, which has no repair under way. NULL is fine. */
 void repairer_free(struct repairer *repairer);
 
+/* Options of a repair; to be combined. */
 enum repair_flags {
     /* Repairs all homes; without it, only those of our own storage. */
     REPAIR_ALL_HOMES = 1,
@@ -63,7 +64,7 @@ enum repair_flags {
      * has to fetch a new epoch, once. Without this flag such blocks stay undecided or,
      * where readers may pass over the version, are repaired at the version below it. */
     REPAIR_FENCE = 2,
-    REPAIR_VERIFY_OWN = 4, /* Reads our own records whole and checks their crc. */
+    REPAIR_VERIFY_OWN = 4, /* reads our own records whole and checks their crc */
     /* Lets spares drop their copies when all homes have the version and this repair has
      * seen the home's record whole, with its body. For that it reads our own records that
      * a spare has, too; other storages read theirs themselves. */
@@ -77,6 +78,7 @@ enum repair_flags {
     REPAIR_PROVE = 32,
 };
 
+/* A range of a file to repair. */
 struct repair_request {
     struct storcli_target target; /* needs no capability */
     uint64_t first_block;
@@ -92,6 +94,7 @@ struct repair_request {
     uint32_t lost;
 };
 
+/* The outcome of a repair, with counts. */
 struct repair_result {
     /* Result code:
      * 0: all was looked at, and all that was wrong and could be decided is healed.

@@ -77,7 +77,7 @@ size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, uns
                    uint8_t *buf, struct iovec *iov, unsigned *n_iov);
 
 /**
- * Answers an rpc_place_cb: bodies go behind the heads at buf, each into its place.
+ * Answers an rpc_place_cb: bodies go after the heads at buf, each into its place.
  * Returns the number of entries in iov, or -EBADMSG if rest_len does not fit the heads.
  */
 int heal_bodies_place(const struct heal_file *file, uint64_t first, unsigned n,

@@ -290,7 +290,7 @@ bool repair_commit_next(struct repair *repair)
     assert(repair->n_batch == 0);
     if (repair->batch_at == 0) {
         commit_ranges(repair);
-        repair->batch_at = 1; /* from here on: index behind the range that is looked at */
+        repair->batch_at = 1; /* from here on: index after the range that is looked at */
         if (repair->n_batch > 0)
             return true;
     }

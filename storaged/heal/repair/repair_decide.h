@@ -61,6 +61,7 @@ struct decide_rules {
     uint32_t fence_epoch;
 };
 
+/* The kinds of decisions. */
 enum decide_what {
     DECIDE_UNDECIDED, /* leave the block as it is */
     DECIDE_FORWARD,   /* the block has `version` */

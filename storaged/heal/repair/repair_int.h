@@ -20,6 +20,7 @@ enum {
     REPAIR_AGAIN_MS = 500,
 };
 
+/* Settings and memory shared by all repairs of one user. */
 struct repairer {
     struct repairer_config config;
     uint64_t memory_used;
@@ -48,6 +49,7 @@ struct repair_mark {
     uint8_t candidate;
 };
 
+/* Steps of a repair, in this order; batches alternate with the walk. */
 enum repair_state {
     REPAIR_BEGIN,
     REPAIR_SYNC_FIRST, /* fetches verifiers before anything is looked at */
@@ -61,6 +63,7 @@ enum repair_state {
     REPAIR_REMOVE,
 };
 
+/* Steps of the walk over the range. */
 enum repair_look {
     WALK_EXTENTS, /* the next extent may have something */
     WALK_NEXT,    /* asks where the next heads are */
@@ -70,6 +73,7 @@ enum repair_look {
     WALK_OVER,
 };
 
+/* One repair of a range of a file. */
 struct repair {
     struct list_node link;
     struct repairer *repairer; /* borrowed */

@@ -12,6 +12,7 @@
 
 enum { REPAIR_BAD_MAX = 512 }; /* records of a piece with a wrong crc */
 
+/* Steps of a piece; repair_piece.c has their order. */
 enum piece_state {
     PIECE_BEGIN,
     PIECE_HEADS,
@@ -37,6 +38,7 @@ struct piece_bad {
     bool torn; /* see struct decide_answer */
 };
 
+/* One request of a piece. */
 struct piece_ask {
     struct repair_ask ask;
     struct repair_piece *piece;
@@ -79,7 +81,7 @@ struct repair_piece {
     uint64_t *told; /* owned; versions of marks that lie over the whole stretch */
     unsigned n_told;
     bool uneven; /* some home in scope lacks the newest of these marks */
-    /* Flat piece far behind all data: homes that lack its hole get the mark from
+    /* Flat piece far beyond all data: homes that lack its hole get the mark from
      * tail_from on. */
     bool tail;
     /* Version of that mark; a newer one begins at another block. */

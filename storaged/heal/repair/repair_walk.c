@@ -23,7 +23,7 @@ enum {
 };
 static const uint64_t CLIENTS_NS = 500000000;
 
-/* A block behind all data: what is true for it is true to the end. */
+/* A block beyond all data: what is true for it is true to the end. */
 static const uint64_t far_block = ((uint64_t)1 << 47) - 1;
 
 /* Bytes that repairs may use now. Clients that use the same disks and processors get most
