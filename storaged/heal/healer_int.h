@@ -356,6 +356,7 @@ struct healer {
     struct scrub scrub;
 };
 
+/** Returns the channel to a storage, borrowed; NULL: none. healer is a struct healer. */
 struct rpc_channel *healer_channel(void *healer, uint32_t storage);
 /** Returns our incarnation, for messages; borrowed. */
 ProtobufCBinaryData healer_incarnation(const struct healer *h);
@@ -392,6 +393,7 @@ void healer_put(struct healer *h, const char *key, const void *val, size_t len);
  * length.
  */
 int healer_get(struct healer *h, const char *key, void *val, size_t len);
+/** Answers a call with OK and a message. */
 void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg);
 
 void heal_jobs_init(struct healer *h);

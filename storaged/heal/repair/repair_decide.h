@@ -44,10 +44,10 @@ struct decide_answer {
 /* Circumstances of a decision. Bitmaps are of places in the distribution. */
 struct decide_rules {
     unsigned k, n, c, q;
-    /* Storages that answered all they know; under a fence, only those that have it.
-     * Excludes those with no file (none). */
+    /* Candidates that answered all they know; under a fence, only those that have it. One
+     * with projections that were not asked for does not count. */
     uint32_t told;
-    /* Storages that have no file of this id, and so never took any of it: one that may
+    /* Candidates that have no file of this id, and so never took any of it: one that may
      * have lost the file answers "damaged" instead. Disjoint from the first set. */
     uint32_t none;
     /* Candidates that answered, but may have lost their newest version, whatever it
@@ -84,8 +84,8 @@ struct decision {
     /* For FORWARD under a fence: candidates with a newer version, which is rolled
      * back. */
     uint32_t drop;
-    /* Newest version that fewer than k have, if a fence of its epoch allows a decision
-     * about it and this one was made without; 0: none. */
+    /* Newest version that fewer than k have; 0: none. A fence of its epoch allows a
+     * decision about it, unless this decision was made under one. */
     uint64_t torn;
     bool newest; /* for FORWARD: no candidate has a newer version */
 };

@@ -44,9 +44,9 @@ struct repair_heads {
 /**
  * Asks all candidates that are up. done comes once, never inside this call. Returns 0 or
  * -ENOMEM.
- * @param bodies where not NULL, the home of that projection is asked for bodies, too. n
- * heads, then n               places of a full row are written there (borrowed until done
- * or closed). Their crc is               not checked.
+ * @param bodies where not NULL, the home of that projection is asked for bodies, too: n
+ *               heads, then n places of a full row are written there (borrowed until
+ *               done or closed). Their crc is not checked.
  */
 int repair_heads_start(struct repair_heads *heads, struct heal_file *file, uint64_t first,
                        unsigned n, uint8_t *const bodies[CODEC_N_MAX],

@@ -158,7 +158,9 @@ struct repair {
 struct repair_piece;
 
 /* repair.c */
+/** Does the next step of the repair, later, from its timer. */
 void repair_step_soon(struct repair *repair);
+/** Sets the text of result.problem. */
 void repair_problem(struct repair *repair, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /** Notes that this place could not be repaired now; the walk comes back to it. */
@@ -197,6 +199,7 @@ void repair_note_commit(struct repair *repair, uint64_t first, uint64_t n,
 void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
                        uint64_t version, uint32_t holders, unsigned candidate,
                        uint32_t projections);
+/** Returns whether the batch must be synced and committed before the walk goes on. */
 bool repair_batch_is_due(const struct repair *repair);
 bool repair_batch_is_empty(const struct repair *repair);
 /** Takes the verifier that came with the answer to a write or mark. */
@@ -226,6 +229,7 @@ bool repair_spoiled_start(struct repair *repair);
  * steps the repair then.
  */
 bool repair_remove_start(struct repair *repair);
+/** Cancels the requests of the batch and frees its ranges. */
 void repair_commit_cancel(struct repair *repair);
 
 #endif

@@ -30,7 +30,7 @@ enum piece_state {
     PIECE_END,
 };
 
-/* A record that is wrong although its storage takes it for good. */
+/* A record that is wrong although its storage reports it as good. */
 struct piece_bad {
     uint64_t version;
     uint16_t block;
@@ -52,7 +52,7 @@ struct piece_group {
     bool damaged;     /* some home has a damaged record */
     uint32_t sources; /* bitmap of projections that are read; 0: the blocks are holes */
     uint8_t source[CODEC_N_MAX]; /* candidate that each is read from */
-    uint64_t at_most;
+    uint64_t at_most; /* reads return no newer version than this; 0: the newest */
     uint8_t *read[CODEC_N_MAX]; /* owned; n heads, then n places for a full row */
     uint8_t *made[CODEC_N_MAX]; /* owned; n heads, then n rows, packed */
     struct iovec iov[CODEC_N_MAX];
@@ -76,7 +76,8 @@ struct repair_piece {
     unsigned n;
     bool flat;
     uint64_t span; /* blocks that a flat piece stands for; 0: to the end */
-    /* Epoch of the fence that was up when the stretch was found without heads. */
+    /* Epoch of the fence that was up when the stretch was found without heads: no write
+     * of a client of this epoch or older came into it since. 0: none. */
     uint32_t span_epoch;
     uint64_t *told; /* owned; versions of marks that lie over the whole stretch */
     unsigned n_told;
@@ -86,9 +87,11 @@ struct repair_piece {
     bool tail;
     /* Version of that mark; a newer one begins at another block. */
     uint64_t tail_from, tail_version;
-    uint64_t memory;
+    uint64_t memory; /* bytes, counted in repairer.memory_used */
     struct env_timer timer;
     struct repair_heads heads;
+    /* The heads were read under the fence of fence_epoch, which candidates `fenced`
+     * have. */
     bool under_fence;
     uint32_t fence_epoch, fenced;
     struct decision decided[EXTENT_BLOCKS];
@@ -102,7 +105,7 @@ struct repair_piece {
     uint32_t sound[EXTENT_BLOCKS];
     uint64_t sound_version[EXTENT_BLOCKS];
     bool skip[EXTENT_BLOCKS]; /* leave it out in this round */
-    /* a record that we gave to a home waits in its journal. */
+    /* A record that we gave to a home waits in its journal. */
     bool pending[EXTENT_BLOCKS];
     unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
     bool again, verified;
@@ -126,6 +129,7 @@ struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, uns
 void repair_piece_free(struct repair_piece *piece);
 /** Continues a piece that waits for the fence, which is up as far as possible. */
 void repair_piece_wake(struct repair_piece *piece);
+/** Returns the bytes that one piece of this repair may need. */
 uint64_t repair_piece_memory(const struct repair *repair);
 
 /**
@@ -145,6 +149,7 @@ struct piece_ask *piece_ask_for(struct repair_piece *piece, unsigned projection)
 bool piece_send(struct repair_piece *piece, struct piece_ask *pa, unsigned candidate,
                 uint16_t op, const ProtobufCMessage *msg, unsigned n_iov,
                 repair_ask_done_cb *done);
+/** Notes as the repair's problem that a request failed: `what` names it. */
 void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int rc,
                    const char *what);
 
@@ -209,6 +214,7 @@ uint32_t piece_sound(const struct repair_piece *piece, unsigned b);
  * when all were read.
  */
 bool piece_verify_next(struct repair_piece *piece);
+/** Reads the selected run. */
 void piece_verify_send(struct repair_piece *piece);
 /** Marks as damaged the records that were found wrong when they were read whole. */
 void piece_apply_bad(struct repair_piece *piece);
@@ -261,7 +267,9 @@ void piece_ahead_free(struct repair_piece *piece);
  * group of no blocks: call again.
  */
 bool piece_group_next(struct repair_piece *piece);
+/** Reads the sources of the group. */
 void piece_group_read(struct repair_piece *piece);
+/** Rebuilds the lacking records of the group and writes them to their homes. */
 void piece_group_write(struct repair_piece *piece);
 /** Sends the holes of a group to their homes, as marks or as records. */
 void piece_group_mark(struct repair_piece *piece);
