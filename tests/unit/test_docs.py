@@ -1,0 +1,119 @@
+"""The pages: links lead somewhere, lines are short, what is named in code style exists, words are those of the glossary."""
+import functools
+import os
+import pathlib
+import re
+
+from language import WORDS
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+DOCS = sorted(ROOT.glob("docs/**/*.md"))
+NARROW = [ROOT / "docs/ARCHITECTURE.md", *sorted(ROOT.glob("docs/internals/*.md"))]
+COLUMNS_MAX = 100
+PICTURE_COLUMNS_MAX = 90
+ROOMS = ("codec", "common", "storaged", "storcli", "exportd", "rozomount", "deploy", "tests")
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def lines_of(text):
+    """(number, line, True in a code block) of each line."""
+    block = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = line.startswith("```")
+        yield number, line, block or fence
+        block ^= fence
+
+
+def prose(text):
+    """The text without code blocks, indented or fenced."""
+    return "\n".join(line for _, line, block in lines_of(text) if not block and not line.startswith("    "))
+
+
+def anchor(heading):
+    """The anchor that GitHub gives to a heading."""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def anchors(text):
+    return {anchor(m.group(1)) for m in re.finditer(r"^#+ +(.*)$", prose(text), re.M)}
+
+
+def broken_links(path, text):
+    """Relative links of a page whose file or heading is not there."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, part = target.partition("#")
+        to = path if file == "" else pathlib.Path(os.path.normpath(path.parent / file))
+        if not to.exists() or (part != "" and part not in anchors(text if to == path else to.read_text())):
+            yield target
+
+
+@functools.cache
+def tree():
+    """{path: text} of all sources."""
+    found = {}
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix in (".c", ".h", ".py", ".proto", ".sh") and "build" not in path.parts:
+                found[name(path)] = path.read_text()
+    return found
+
+
+def test_links_lead_to_files_and_headings():
+    wrong = ["%s: %s" % (name(p), target) for p in [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+             for target in broken_links(p, p.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_broken_link_is_found():
+    page = ROOT / "docs/ARCHITECTURE.md"
+    assert list(broken_links(page, "[a](NOWHERE.md) [b](FORMATS.md#nothing) [c](#none)\n## One\n[d](#one)")) == \
+        ["NOWHERE.md", "FORMATS.md#nothing", "#none"]
+
+
+def test_lines_are_short():
+    """Outside of tables; pictures in code blocks are narrower."""
+    wrong = []
+    for path in NARROW:
+        for number, line, block in lines_of(path.read_text()):
+            if len(line) > (PICTURE_COLUMNS_MAX if block else COLUMNS_MAX) and not line.startswith("|"):
+                wrong.append("%s:%d: %d columns" % (name(path), number, len(line)))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_words_are_not_retired_ones():
+    wrong = ["%s: %s" % (name(path), m.group(0)) for path in NARROW
+             for m in WORDS.finditer(re.sub(r"`[^`]*`", "", prose(path.read_text())))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_step_names_a_function_of_that_file():
+    """The tables step | function | file of the map."""
+    rows = re.findall(r"^\| (.+?) \| `(\w+)\(\)` \| `([\w./]+)` \|$", (ROOT / "docs/ARCHITECTURE.md").read_text(), re.M)
+    assert len(rows) > 50
+    wrong = ["%s: %s() is not in %s" % row for row in rows
+             if not re.search(r"^[A-Za-z][\w *]*\b%s\(" % row[1], tree().get(row[2], ""), re.M)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_and_functions_that_pages_name_exist():
+    wrong, seen = [], 0
+    files = set(tree())
+    text = "\n".join(tree().values())
+    for path in NARROW:
+        page = prose(path.read_text())
+        for file in set(re.findall(r"`([\w./-]+\.(?:c|h|py|proto))`", page)):
+            seen += 1
+            if not any(f == file or f.endswith("/" + file) for f in files):
+                wrong.append("%s: no file %s" % (name(path), file))
+        for function in set(re.findall(r"`(\w+_\w+)\(\)`", page)):
+            seen += 1
+            if function + "(" not in text:
+                wrong.append("%s: no function %s()" % (name(path), function))
+    assert seen > 100
+    assert not wrong, "\n".join(wrong)
