@@ -6,7 +6,7 @@
  * Keeps:  a file's candidates grow only while nobody can write it (we hold it EXCLUSIVE, and all
  *         epochs are fenced) and every block is at every home: then the state is one that a write
  *         under the new distribution could have left. Nobody is told of the new one before that
- *         is on stable storage. docs/ARCHITECTURE.md, "Redistribution".
+ *         is on stable storage. docs/internals/redistribution.md.
  * Yours:  FILES_MAX, KEYS_A_TICK, the deadlines.
  */
 #include "exportd/redistribution/redistribute.h"

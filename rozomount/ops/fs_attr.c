@@ -2,8 +2,9 @@
  * fs_attr.c - getattr, setattr, statfs.
  *
  * In:     the kernel's requests. Out: md calls, the file layer for sizes, replies.
- * Keeps:  a truncate first flushes, then is exportd's, then the storages' (docs/ARCHITECTURE.md
- *         section 7); an mtime set by a user is not overwritten by one of a write before it.
+ * Keeps:  a truncate first flushes, then is exportd's, then the storages'
+ *         (docs/internals/truncate.md); an mtime set by a user is not overwritten by one
+ *         of a write before it.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * token_cache.h - what exportd lets this mount keep, and what the kernel has been told on the strength of it.
  *
- * A token is of one inode (DESIGN.md section 8). SHARED: its attributes, the names of a directory and the data of a
+ * A token is of one inode (docs/internals/tokens.md). SHARED: its attributes, the names of a directory and the data of a
  * file may be kept until exportd recalls it; EXCLUSIVE, of a file: besides, what was written need not be told yet. RANGES, of a file
  * that other mounts use, too: the data of some ranges, to read or to write; what was written there need not be told yet. The
  * size stays as it is, attributes are asked for each time.

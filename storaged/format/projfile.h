@@ -1,7 +1,7 @@
 /*
  * projfile.h - the projection file: header page, mark pages, where records lie.
  *
- * docs/FORMATS.md, "Projection files", describes the same bytes in prose. They are on
+ * docs/FORMATS.md, "Projection file", describes the same bytes in prose. They are on
  * users' disks: any change needs a new format number. Pure functions on memory; any
  * thread. Bytes from a disk are checked (I8).
  */

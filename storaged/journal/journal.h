@@ -2,7 +2,7 @@
  * journal.h - the overwrite journal of one loop.
  *
  * A record or mark that replaces something waits in the journal until it is committed;
- * then the applier writes it in place. docs/ARCHITECTURE.md, "The overwrite journal",
+ * then the applier writes it in place. docs/internals/journal.md
  * explains why. The journal joins the write-ahead log (wal.h), the index of what is
  * pending (journal_index.h), fences, and the applier, which reaches files through hooks.
  * One thread.

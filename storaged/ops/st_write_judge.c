@@ -7,7 +7,7 @@
  * Keeps:  nothing is written if any block of the run is stale; a record that may be lost
  *         here counts as newer than it can have been; old records stay: only certain
  *         holes are filled in place.
- * Ask:    docs/ARCHITECTURE.md, versions.
+ * Ask:    docs/internals/write-path.md, versions.
  */
 #include <string.h>
 

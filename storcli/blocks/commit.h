@@ -2,7 +2,7 @@
  * commit.h - how far what one file wrote is durable, and which storages wait to hear of it.
  *
  * Pure. What replaces something waits in the journals of the storages until its writer says that
- * it is on stable storage on enough of them (docs/ARCHITECTURE.md, "The life of a write"). For
+ * it is on stable storage on enough of them (docs/internals/fsync-and-commit.md). For
  * each epoch that a file was written with there is one such word, the *watermark*: every version of
  * that epoch up to it is stable on as many storages as a write needs, or was followed by a later
  * one of its blocks that is.

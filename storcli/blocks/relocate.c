@@ -5,7 +5,7 @@
  * Out:    the file's target and what follows from it.
  * Keeps:  an operation sees one distribution from its beginning to its end. What began with the old one ends,
  *         most of it with -EREMOTE, before the new one is taken; what begins meanwhile waits.
- * Ask:    docs/ARCHITECTURE.md, "A file with fewer candidates".
+ * Ask:    docs/internals/redistribution.md.
  *
  * exportd changes a distribution when every block is whole and stable at the storages that stay,
  * and no client may write. So what such a storage holds unsynced stays in the lists by its place;

@@ -7,7 +7,7 @@
  *         each of them still has it, or a newer one that replaced it. So a version may be returned when
  *         those that have a newer one, and have not told what lies below it, and those that are silent
  *         are, together, fewer than q; and when no newer one that was seen can have had q.
- * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these rules.
+ * Ask:    docs/internals/read-and-quorum.md; every read of every user depends on these rules.
  */
 #include "storcli/blocks/resolve.h"
 

@@ -1,7 +1,7 @@
 /*
  * resolve.h - what is the value of a block, given what some storages say of it?
  *
- * Pure: no I/O, no memory. The rules are those of docs/ARCHITECTURE.md, section 6: the newest
+ * Pure: no I/O, no memory. The rules are those of docs/internals/read-and-quorum.md: the newest
  * version on which k distinct projections agree, unless a newer one might have been acknowledged.
  * An acknowledged version that was being replaced when it was asked for may show on few storages or
  * none: whoever has something newer may have had it. Asked for what lies below the newer one, a

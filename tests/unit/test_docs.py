@@ -117,3 +117,25 @@ def test_files_and_functions_that_pages_name_exist():
                 wrong.append("%s: no function %s()" % (name(path), function))
     assert seen > 100
     assert not wrong, "\n".join(wrong)
+
+
+def lost_pages(text):
+    """Pages, and headings in quotes behind them, that comments name and that are not there. Sections have no numbers."""
+    text = re.sub(r"\n[ \t]*(\*|//|#)?[ \t]*", " ", text)
+    for file, rest in re.findall(r"\b(docs/[\w/-]+\.md)(,? (?:section \d+|\"[^\"\n]{1,60}\"))?", text):
+        heading = rest.partition('"')[2].strip('"')
+        if not (ROOT / file).exists() or "section" in rest or \
+                (heading and anchor(heading) not in anchors((ROOT / file).read_text())):
+            yield file + rest
+
+
+def test_comments_name_pages_that_exist():
+    wrong = ["%s: %s" % (path, lost) for path, text in tree().items() if not path.endswith("test_docs.py")
+             for lost in lost_pages(text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_lost_page_is_found():
+    assert list(lost_pages("/* docs/NO.md */ // docs/ARCHITECTURE.md,\n * section 6\n"
+                           'docs/ARCHITECTURE.md, "Healing" docs/FORMATS.md, "Gone"')) == \
+        ["docs/NO.md", "docs/ARCHITECTURE.md, section 6", 'docs/FORMATS.md, "Gone"']

@@ -10,7 +10,7 @@
  *         there only if a newer one was committed, and that has k holders. A candidate
  *         with a torn record never had it stable, so it does not count as a possible
  *         acknowledger of a synced write.
- * Ask:    docs/ARCHITECTURE.md, "Healing"; storcli/blocks/resolve.c has the readers' side
+ * Ask:    docs/internals/healing.md; storcli/blocks/resolve.c has the readers' side
  *         of the rules.
  */
 #include "storaged/heal/repair/repair_decide.h"
