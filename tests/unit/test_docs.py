@@ -139,3 +139,10 @@ def test_a_lost_page_is_found():
     assert list(lost_pages("/* docs/NO.md */ // docs/ARCHITECTURE.md,\n * section 6\n"
                            'docs/ARCHITECTURE.md, "Healing" docs/FORMATS.md, "Gone"')) == \
         ["docs/NO.md", "docs/ARCHITECTURE.md, section 6", 'docs/FORMATS.md, "Gone"']
+
+
+def test_the_glossary_is_sorted_and_has_each_word_once():
+    table = (ROOT / "docs/GLOSSARY.md").read_text().split("| --- | --- |\n")[1].split("\n\n")[0]
+    words = [re.sub(r"[^a-z0-9 ]", "", row.split("|")[1].strip().lower().replace("-", " ")) for row in table.splitlines()]
+    assert len(words) > 100
+    assert words == sorted(set(words))
