@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 
+import test_tidy
 from language import WORDS
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -146,3 +147,17 @@ def test_the_glossary_is_sorted_and_has_each_word_once():
     words = [re.sub(r"[^a-z0-9 ]", "", row.split("|")[1].strip().lower().replace("-", " ")) for row in table.splitlines()]
     assert len(words) > 100
     assert words == sorted(set(words))
+
+
+def test_the_tree_has_all_rooms_and_what_is_below_them():
+    """The block under "The tree" against the rozo_room() lines."""
+    found = test_tidy.rooms()
+    folder = {lib: "common" if lib == "rozo_common" else place for lib, (place, _) in found.items()}
+    true = {place: sorted(folder[lib] for lib in libs if lib in folder) for place, libs in found.values() if place}
+    block = (ROOT / "docs/ARCHITECTURE.md").read_text().split("## The tree")[1].split("```")[1]
+    told = {}
+    for line in block.strip().splitlines()[1:]:
+        room, below = line[:24].strip(), line[62:].split()
+        top = room.split("/")[0] + "/"
+        told[room] = sorted(top + name if top + name in true else name for name in below)
+    assert told == true
