@@ -73,6 +73,7 @@ part_coherence()
 {
     ROZO_FSX_OPS=100000 ROZO_FSX_SEEDS=10 ROZO_SQLITE_TRANSACTIONS=10000 ROZO_LINEAR_OPS=4000 \
         system_tests tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py
+    ROZO_TOKEN_FILES=1000000 system_tests tests/system/test_coherence.py -k test_more_files_than_tokens
 }
 
 part_programs()
