@@ -1,8 +1,9 @@
 /*
- * key.h - the keys of exportd's kv. docs/FORMATS.md lists them; they lie on users' disks.
+ * key.h - the keys of exportd's kv.
  *
- * One byte says the kind; numbers follow big-endian, so that byte order is number order; names
- * come last.
+ * docs/FORMATS.md lists them; they lie on users' disks. A key begins with one byte that
+ * says its kind. Numbers follow big-endian, so that byte order is number order. A name
+ * comes last.
  */
 #ifndef ROZO_EXPORTD_STORE_KEY_H
 #define ROZO_EXPORTD_STORE_KEY_H
@@ -19,30 +20,32 @@ enum {
 
 enum key_kind {
     KEY_CLUSTER = 'A', /* -> cluster id and counters */
-    KEY_BOOT = 'B',    /* -> which boot of the machine we ran in */
+    KEY_BOOT = 'B',    /* -> boot id of the machine when exportd last ran */
     KEY_STORAGE = 'S', /* storage */
     KEY_VOLUME = 'V',  /* volume */
     KEY_EXPORT = 'E',  /* export */
     KEY_SESSION = 'C', /* session (64 bits) */
-    KEY_FENCE = 'F',   /* number (64 bits): a session that is over, for storages */
-    KEY_DONE =
-        'R', /* session, number modulo REPLIES_MAX (32 bits): a request that was done */
-    KEY_GAP = 'G', /* export, ino: this one and some behind it were never given out */
-    KEY_SEED =
-        'K', /* export, ino -> what the generations from this inode on are made of */
+    KEY_FENCE = 'F', /* number (64 bits) -> an ended session that storages must refuse */
+    /* session, number modulo REPLIES_MAX (32 bits): an executed request */
+    KEY_DONE = 'R',
+    /* export, ino: start of a range of numbers that were never given out */
+    KEY_GAP = 'G',
+    KEY_SEED = 'K',     /* export, ino -> seed of generations from here on */
     KEY_COUNTERS = 'N', /* export -> next inode number, inodes in use */
     KEY_INODE = 'I',    /* export, ino */
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */
     KEY_ORDER = 'O',    /* export, directory, cookie -> ino, type, name */
     KEY_INLINE = 'M',   /* export, ino -> all data of a small file */
-    KEY_BLOCKS = 'P',   /* export, ino -> which blocks are allocated */
+    KEY_BLOCKS = 'P',   /* export, ino -> set of allocated blocks */
     KEY_SYMLINK = 'L',  /* export, ino -> target */
-    KEY_XATTRS = 'Y',   /* export, ino -> the names, each with its zero byte */
+    KEY_XATTRS = 'Y',   /* export, ino -> names of the xattrs, each with its zero byte */
     KEY_XATTR = 'X',    /* export, ino, name -> value */
-    KEY_ORPHAN = 'U',   /* export, ino: no name left, but it was open */
-    KEY_DELETION = 'T', /* export, ino: removed, storages not told yet */
-    KEY_REDIST = 'Q',  /* export, ino: its distribution changes; see namespace_redist.c */
-    KEY_WAITING = 'W', /* storage, export, ino: removed, this storage has not confirmed */
+    KEY_ORPHAN = 'U',   /* export, ino: inode without a name that was still open */
+    KEY_DELETION = 'T', /* export, ino: removed inode; storages have not been asked yet */
+    /* export, ino: change of its distribution, see namespace_redist.c */
+    KEY_REDIST = 'Q',
+    /* storage, export, ino: removal that this storage has not confirmed */
+    KEY_WAITING = 'W',
 };
 
 struct key {
@@ -72,20 +75,23 @@ static inline void key_add_bytes(struct key *k, const void *p, size_t len)
     memcpy(k->bytes + k->len, p, len);
     k->len += len;
 }
-/** kind and one 32-bit number: storages, volumes, exports, counters. */
+/** Makes a key of kind and one 32-bit number: storages, volumes, exports, counters. */
 static inline void key_id(struct key *k, enum key_kind kind, uint32_t id)
 {
     key_start(k, kind);
     key_add_u32(k, id);
 }
-/** kind, export and one 64-bit number: inodes, symlinks, xattr lists, orphans, trash. */
+/**
+ * Makes a key of kind, export and inode number: inodes, symlinks, xattr lists, orphans,
+ * removals.
+ */
 static inline void key_ino(struct key *k, enum key_kind kind, uint32_t export_id,
                            uint64_t ino)
 {
     key_id(k, kind, export_id);
     key_add_u64(k, ino);
 }
-/** The same and a name: dentries, xattrs. */
+/** Makes a key of kind, export, inode number and name: dentries, xattrs. */
 static inline void key_name(struct key *k, enum key_kind kind, uint32_t export_id,
                             uint64_t ino, const void *name, size_t len)
 {
@@ -106,7 +112,7 @@ static inline void key_waiting(struct key *k, uint32_t storage_id, uint32_t expo
     key_add_u64(k, ino);
 }
 
-/* Numbers out of a key; the caller has checked its length. */
+/* Reads a number of a key. The caller has checked the length. */
 static inline uint32_t key_get_u32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];

@@ -1,7 +1,7 @@
 /*
  * kv_record.c - records of the cluster map, to bytes and back.
  *
- * In:     values of ours; bytes from the kv (checked).
+ * In:     our values; bytes from the kv (checked).
  * Ask:    the order of fields in cluster.c. Users' disks carry these bytes.
  */
 #include "exportd/store/kv_record.h"

@@ -3,9 +3,10 @@
  *
  * In:     operations of the exportd loop; callbacks of the kv.
  * Out:    kv_commit() once a turn, kv_sync() one at a time, waiters' callbacks.
- * Keeps:  I4: a waiter hears 0 only after the commit that holds its changes; after a failed
- *         commit nothing is cached that the kv does not have, and nothing is accepted.
- * Yours:  the cache: hash, size of the table, what is forgotten first.
+ * Keeps:  I4: a waiter gets 0 only after the commit that holds its changes. After a
+ *         failed commit the cache holds nothing that the kv lacks, and no change is
+ *         accepted.
+ * Yours:  the cache: hash, size of the table, order of eviction.
  */
 #include "exportd/store/store.h"
 
@@ -19,26 +20,26 @@ enum {
     ENTRY_OVERHEAD = 96,
     BUCKETS_MIN = 1024,
     BYTES_PER_BUCKET = 256,
-    SPARED_MAX = 64, /* of what was used since, when something has to go */
+    SPARED_MAX = 64, /* recently used entries that one eviction passes over */
 };
 
-/* One key as we know it. In one bucket and in the list, always. */
+/* Cached state of one key. Always in one bucket and in the list of entries. */
 struct store_entry {
     struct store_entry *bucket_next;
     uint64_t hash;
-    uint8_t *val;     /* owned; NULL: not there */
+    uint8_t *val;     /* owned; NULL: the key does not exist */
     uint32_t val_len; /* bytes */
     uint16_t key_len;
     bool dirty;
-    bool used;                      /* since store_trim() has last seen it */
+    bool used;                      /* used since store_trim() last looked at it */
     struct list_node link;          /* in store->entries */
     struct store_entry *dirty_next; /* in the pending batch */
     uint8_t key[];
 };
 
-/* One kv_commit() on its way, and who waits for it. */
+/* One kv_commit() under way and its waiters. */
 struct store_commit {
-    struct kv_done done; /* first */
+    struct kv_done done; /* must stay first */
     struct store *store;
     struct list_node waits;
 };
@@ -48,26 +49,28 @@ struct store {
     struct kv *kv;
     struct store_entry **buckets;
     size_t n_buckets;         /* a power of two */
-    struct list_node entries; /* those first that go first, unless used since */
+    struct list_node entries; /* in order of eviction, unless used since */
     size_t cached_bytes, cache_max;
-    struct store_entry *dirty; /* newest first: the order in a batch means nothing */
+    struct store_entry *dirty; /* newest first; the order inside a batch has no meaning */
     size_t n_dirty;
-    struct kv_item *items; /* room for a batch */
+    struct kv_item *items; /* room for one batch, owned */
     size_t items_room;
     struct env_task task;
-    struct list_node commit_waits; /* for the next commit */
+    struct list_node commit_waits; /* waiters for the next commit */
     unsigned n_committing;
     struct kv_done sync_done;
-    struct list_node sync_waits, syncing_waits; /* for the next sync, for this one */
+    /* for the next sync; for this one */
+    struct list_node sync_waits, syncing_waits;
     bool syncing;
-    bool unsynced; /* commits since the last sync began */
+    bool unsynced; /* true if there were commits since the last sync began */
     int error;
 };
 
 static void out_of_memory(void)
 {
     log_error(
-        "out of memory in the middle of a change: stopping, so that no half of it is kept");
+        "out of memory during a change of metadata: stopping, so that no half of it is "
+        "kept; give exportd more memory");
     abort();
 }
 
@@ -87,7 +90,7 @@ static struct store_entry *entry_find(struct store *s, const struct key *key,
     return e;
 }
 
-/* Takes val. NULL when out of memory; val is then freed. */
+/* Adds an entry and takes val. Returns NULL without memory; val is then freed. */
 static struct store_entry *entry_add(struct store *s, const struct key *key,
                                      uint64_t hash, uint8_t *val, size_t val_len)
 {
@@ -130,7 +133,7 @@ static void entry_forget(struct store *s, struct store_entry *e)
     free(e);
 }
 
-/* The entry of the key, read from the kv when it is not cached. */
+/* Finds the entry of the key; reads it from the kv if it is not cached. */
 static int entry_load(struct store *s, const struct key *key, struct store_entry **out)
 {
     uint64_t hash = table_hash(key->bytes, key->len);
@@ -147,7 +150,8 @@ static int entry_load(struct store *s, const struct key *key, struct store_entry
         if (e == NULL)
             return -ENOMEM;
     } else {
-        e->used = true; /* its neighbours in the list are not looked at for that */
+        /* cheaper than moving it: no neighbour is touched */
+        e->used = true;
     }
     *out = e;
     return 0;
@@ -167,7 +171,7 @@ int store_get(struct store *s, const struct key *key, const uint8_t **val, size_
     return 0;
 }
 
-/* Takes val (NULL: the key goes). */
+/* Changes an entry and takes val (NULL: deletes the key). */
 static void entry_change(struct store *s, const struct key *key, uint8_t *val, size_t len)
 {
     uint64_t hash = table_hash(key->bytes, key->len);
@@ -196,7 +200,7 @@ static void entry_change(struct store *s, const struct key *key, uint8_t *val, s
 
 void store_put(struct store *s, const struct key *key, const void *val, size_t len)
 {
-    uint8_t *p = malloc(len + 1); /* never NULL, also when empty */
+    uint8_t *p = malloc(len + 1); /* not NULL for an empty value either */
 
     if (p == NULL)
         out_of_memory();
@@ -220,12 +224,12 @@ static void waits_call(struct list_node *waits, int rc)
     }
 }
 
-/* All that wait in `from` now wait in `to`, which is empty or not initialised. */
+/* Moves all waiters from `from` to `to`, which is empty or not initialised. */
 static void waits_move(struct list_node *from, struct list_node *to)
 {
     list_add_after(from, to);
     list_remove(from);
-    /* list_remove() left `to` as the head of the ring, and `from` empty. */
+    /* list_remove() left `to` as the head of the ring and `from` empty. */
 }
 
 static void cache_drop(struct store *s)
@@ -236,7 +240,7 @@ static void cache_drop(struct store *s)
     s->n_dirty = 0;
 }
 
-/* The kv does not have what we thought: believe only what it has, accept nothing more. */
+/* Drops the cache, which may hold what the kv lacks, and refuses changes from now on. */
 static void store_fail(struct store *s, int rc)
 {
     if (s->error != 0)
@@ -294,7 +298,10 @@ static void items_reserve(struct store *s, size_t n)
         out_of_memory();
 }
 
-/* Keys that went with the batch: few are asked for again, and all that ever were would fill the cache. */
+/*
+ * Evicts the keys that the batch deleted: few are read again, and all of them would fill
+ * the cache.
+ */
 static void gone_forget(struct store *s, struct store_entry *batch)
 {
     for (struct store_entry *e = batch, *next; e != NULL; e = next) {
@@ -304,7 +311,7 @@ static void gone_forget(struct store *s, struct store_entry *batch)
     }
 }
 
-/* Hand the pending batch, and who waits for it, to the kv. */
+/* Hands the pending batch and its waiters to the kv. */
 static void commit_start(struct store *s)
 {
     struct store_commit *c = malloc(sizeof(*c));
@@ -326,10 +333,10 @@ static void commit_start(struct store *s)
     s->n_committing++;
     s->unsynced = true;
     kv_commit(s->kv, s->items, n, &c->done);
-    gone_forget(s, batch); /* from here on the kv knows it */
+    gone_forget(s, batch); /* from here on the kv knows them */
 }
 
-/* Once a turn. */
+/* Runs once a turn. */
 static void on_turn_end(struct env_task *task)
 {
     struct store *s = (struct store *)((char *)task - offsetof(struct store, task));
@@ -340,7 +347,7 @@ static void on_turn_end(struct env_task *task)
         waits_call(&s->sync_waits, s->error);
         return;
     }
-    /* Without changes a commit on its way is still waited for: an empty one comes after it. */
+    /* Without changes, waiters wait for the commit under way: an empty one follows it. */
     if (s->n_dirty > 0 || (!list_is_empty(&s->commit_waits) && s->n_committing > 0))
         commit_start(s);
     else

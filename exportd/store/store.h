@@ -1,11 +1,11 @@
 /*
- * store.h - the kv as operations use it: cached, with a pending batch shared by one turn.
+ * store.h - the kv as operations use it: cached, with one pending batch.
  *
- * Reads see what was put before them. All changes of one turn of the loop are one commit, made by
- * a posted task; what they mean may be told to others only after store_when_committed(). Several
- * operations share the batch, so an operation checks everything first and then changes without
- * failing. Running out of memory while changing ends the process: half an operation must never
- * be committed.
+ * Reads see all earlier puts. All changes of one turn of the loop are one commit, which a
+ * posted task makes; their effect may be answered only after store_when_committed().
+ * Operations share the batch, so each checks everything first and then changes without
+ * failing. Running out of memory during a change ends the process, because half an
+ * operation must never be committed.
  */
 #ifndef ROZO_EXPORTD_STORE_STORE_H
 #define ROZO_EXPORTD_STORE_STORE_H
@@ -17,46 +17,66 @@
 
 struct store;
 
-/* Somebody waiting for the changes made so far. Embedded in its user's struct. */
+/* Waiter for the changes made so far. Embedded in the caller's struct. */
 struct store_wait {
-    void (*fn)(struct store_wait *wait, int rc); /* once; never inside store_when_...() */
-    struct list_node link;                       /* the store's */
+    /* called once, never inside store_when_...() */
+    void (*fn)(struct store_wait *wait, int rc);
+    struct list_node link; /* used by the store */
 };
 
-/** @param cache_max bytes of keys and values kept in memory, roughly. */
+/**
+ * Opens the store over a kv.
+ *
+ * @param cache_max bytes of keys and values kept in memory, roughly.
+ */
 int store_open(struct env *env, struct kv *kv, size_t cache_max, struct store **out);
-/** Nothing may be pending, committing or syncing: see store_is_idle(). NULL is fine. */
+/**
+ * Closes the store. Nothing may be pending, committing or syncing, see store_is_idle().
+ * NULL is fine.
+ */
 void store_close(struct store *s);
 
 /**
- * 0, -ENOENT, -EIO or -ENOMEM. *val is the store's: it lives until the key is put or deleted,
- * or until store_trim().
+ * Reads a value. Returns 0, -ENOENT, -EIO or -ENOMEM. *val belongs to the store and is
+ * valid until the key is put or deleted, or until store_trim().
  */
 int store_get(struct store *s, const struct key *key, const uint8_t **val, size_t *len);
 void store_put(struct store *s, const struct key *key, const void *val, size_t len);
 void store_delete(struct store *s, const struct key *key);
 
 /**
- * Iterate over what is there, the pending batch included (it is committed first). Not in the
- * middle of an operation's changes; put nothing while it is open.
+ * Opens an iterator over all keys. Commits the pending batch first, so do not call it in
+ * the middle of an operation's changes. Put nothing while the iterator is open.
  */
 int store_scan(struct store *s, struct kv_iter **out);
 
-/** Forget what was used longest ago until the cache fits. Between operations. */
+/**
+ * Evicts the least recently used entries until the cache fits. Call it between
+ * operations.
+ */
 void store_trim(struct store *s);
 
-/** True when nothing is pending or on its way: what was read may be told at once. */
+/**
+ * Returns true if nothing is pending or being committed: what was read may be answered at
+ * once.
+ */
 bool store_is_clean(const struct store *s);
-/** True when also no sync is under way and nobody waits. */
+/** Returns true if the store is clean, no sync is under way and no waiter is queued. */
 bool store_is_idle(const struct store *s);
-/** fn when everything put so far survives the end of this process (0), or will not (-errno). */
+/**
+ * Calls the waiter once all puts so far survive the end of this process (0), or cannot be
+ * committed (-errno).
+ */
 void store_when_committed(struct store *s, struct store_wait *wait);
-/** fn when everything put so far is on stable storage. Waiters share a sync. */
+/** Calls the waiter when all puts so far are on stable storage. Waiters share a sync. */
 void store_when_synced(struct store *s, struct store_wait *wait);
-/** Start a sync if there is anything a sync would cover. */
+/** Starts a sync if there is anything to sync. */
 void store_sync_soon(struct store *s);
 
-/** 0, or why nothing can be changed any more: a commit or sync has failed. */
+/**
+ * Returns 0, or the error of a commit or sync that failed: nothing can be changed after
+ * that.
+ */
 int store_error(const struct store *s);
 uint64_t store_free_bytes(struct store *s);
 
