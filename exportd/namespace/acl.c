@@ -61,7 +61,10 @@ bool acl_is_empty(const uint8_t *acl, size_t len)
     return len == 0 || (acl_has_form(acl, len) && len == ACL_HEAD_BYTES);
 }
 
-/* Which tags may follow a tag; the mask may be left out only without named entries. */
+/*
+ * Returns the tags that may follow a tag. The mask may be missing only without named
+ * entries.
+ */
 static unsigned tags_after(unsigned tag, bool named)
 {
     unsigned end = named ? TAG_MASK : TAG_MASK | TAG_OTHER;
@@ -104,7 +107,10 @@ int acl_check(const uint8_t *acl, size_t len)
     return last == TAG_OTHER ? 0 : -EINVAL;
 }
 
-/* The entry that the group bits of the mode mean: the mask, or without one the group. */
+/*
+ * Finds the entry of the group bits of the mode: the mask, or the group if there is no
+ * mask.
+ */
 static size_t group_class_entry(const uint8_t *acl, size_t len)
 {
     size_t found = 0;

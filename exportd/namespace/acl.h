@@ -1,9 +1,10 @@
 /*
- * acl.h - POSIX ACLs in the kernel's binary form (the value of system.posix_acl_access and
- * system.posix_acl_default): checked, compared with mode bits, inherited.
+ * acl.h - POSIX ACLs in the kernel's binary form: check, compare with mode bits, inherit.
  *
- * The form: u32 2, then entries of u16 tag, u16 permissions, u32 id, all little-endian, in the
- * order owner, users, group, groups, mask, other. Rules: acl(5), IEEE 1003.1e draft 17.
+ * The form is the value of system.posix_acl_access and system.posix_acl_default: u32 2,
+ * then entries of u16 tag, u16 permissions, u32 id, all little-endian, in the order
+ * owner, users, group, groups, mask, other. Rules: acl(5), IEEE 1003.1e draft 17. All
+ * functions but acl_check() and acl_is_empty() need an ACL that acl_check() accepted.
  */
 #ifndef ROZO_EXPORTD_NAMESPACE_ACL_H
 #define ROZO_EXPORTD_NAMESPACE_ACL_H
@@ -15,20 +16,25 @@
 #define ACL_NAME_ACCESS  "system.posix_acl_access"
 #define ACL_NAME_DEFAULT "system.posix_acl_default"
 
-/** 0, or -EINVAL: not a valid ACL. Any bytes are safe. An ACL without entries is not valid. */
+/**
+ * Checks a value. Returns 0, or -EINVAL if it is not a valid ACL. Any bytes are safe. An
+ * ACL without entries is not valid.
+ */
 int acl_check(const uint8_t *acl, size_t len);
-/** True for a well-formed value without entries: setting it means to remove. */
+/**
+ * Returns true for a well-formed value without entries: setting it means to remove the
+ * ACL.
+ */
 bool acl_is_empty(const uint8_t *acl, size_t len);
 
-/* The rest wants an ACL that acl_check() liked. */
-
-/** The nine permission bits it stands for; *exact when mode bits alone say the same. */
+/** Returns the nine permission bits of the ACL. *exact: mode bits alone say the same. */
 uint32_t acl_mode(const uint8_t *acl, size_t len, bool *exact);
-/** chmod: put the bits of mode into the entries they belong to. */
+/** Applies chmod: writes the bits of mode into their entries. */
 void acl_chmod(uint8_t *acl, size_t len, uint32_t mode);
 /**
- * What a new file inherits: acl starts as the parent's default ACL and becomes the file's access
- * ACL. Returns mode with its permission bits limited by the ACL; *exact as above.
+ * Applies inheritance: acl holds the parent's default ACL and becomes the access ACL of a
+ * new file. Returns mode with its permission bits limited by the ACL. *exact: mode bits
+ * alone say the same.
  */
 uint32_t acl_create(uint8_t *acl, size_t len, uint32_t mode, bool *exact);
 

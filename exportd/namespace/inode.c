@@ -12,14 +12,14 @@
 
 #include "common/base/bytes.h"
 
-/* Seconds, rounded down, and nanoseconds. */
+/* Encodes a time as seconds, rounded down, and nanoseconds. */
 static void put_time(uint8_t *seconds, uint8_t *rest, wide_ns t)
 {
     put_le64(seconds, (uint64_t)wide_ns_seconds(t));
     put_le32(rest, wide_ns_rest(t));
 }
 
-/* False: not a time that was ever put there. */
+/* Decodes a time. Returns false if it could not have been encoded. */
 static bool get_time(const uint8_t *buf, size_t seconds_at, size_t rest_at, wide_ns *out)
 {
     int64_t n = (int64_t)get_le64(buf + seconds_at);
@@ -54,7 +54,7 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     buf[0] = INODE_FORMAT;
     buf[1] = in->codec;
     buf[2] = in->layout;
-    buf[3] = in->n_storages > 0; /* distributions: one set so far */
+    buf[3] = in->n_storages > 0; /* number of distributions: one set so far */
     put_le16(buf + 4, in->block_bytes);
     put_le16(buf + 6, (uint16_t)in->n_storages);
     put_le32(buf + 8, in->flags);
@@ -110,7 +110,8 @@ uint64_t inode_blocks_of_size(const struct inode *in)
 {
     uint64_t size = inode_final_size(in), n;
 
-    if (!inode_is_file(in) || in->block_bytes == 0 || /* not looked at yet */
+    /* inode_decode() has not checked it yet */
+    if (!inode_is_file(in) || in->block_bytes == 0 ||
         (in->flags & (INODE_HAS_DATA | INODE_INLINE)) == 0)
         return 0;
     n = size / in->block_bytes + (size % in->block_bytes != 0);

@@ -1,7 +1,8 @@
 /*
  * inode.h - an inode in memory and as the bytes in the kv.
  *
- * docs/FORMATS.md describes the bytes. Both formats are on users' disks; the newer one is written.
+ * docs/FORMATS.md describes the bytes. Both formats are on users' disks; only the newer
+ * one is written.
  */
 #ifndef ROZO_EXPORTD_NAMESPACE_INODE_H
 #define ROZO_EXPORTD_NAMESPACE_INODE_H
@@ -17,77 +18,88 @@
 
 enum {
     INODE_FORMAT = 2,
-    INODE_FORMAT_NS = 1, /* an older one that is read, too: times of 64-bit nanoseconds */
-    INODE_BYTES_MIN = 136,    /* without a distribution */
-    INODE_BYTES_MIN_NS = 120, /* the same of the older one */
+    INODE_FORMAT_NS = 1,      /* older format, still read: times of 64-bit nanoseconds */
+    INODE_BYTES_MIN = 136,    /* bytes, without a distribution */
+    INODE_BYTES_MIN_NS = 120, /* bytes in the older format */
     INODE_BYTES_MAX = INODE_BYTES_MIN + 4 * DIST_MAX,
 };
 
-/* Data end at 16 TiB; the smallest blocks have 4 KB. */
+/* Largest number of blocks: data end at 16 TiB, and the smallest blocks have 4 KiB. */
 #define INODE_N_BLOCKS_MAX (UINT64_C(1) << 32)
 
 enum inode_flags {
-    INODE_HAS_DATA = 1,         /* some storage took bytes of it */
-    INODE_MAY_HAVE_DATA = 2,    /* somebody has, or had, an epoch to write it with */
-    INODE_TRUNCATE_PENDING = 4, /* truncate_size, truncate_version count */
-    INODE_XATTRS = 8,           /* it has xattrs */
-    INODE_ACL_ACCESS = 16,      /* among them an access ACL */
-    INODE_ACL_DEFAULT = 32,     /* and a default ACL (directories) */
-    INODE_UNTOLD =
-        64, /* whoever wrote it may have left bytes beyond its end; see namespace_attr.c */
-    INODE_INLINE = 128, /* its data are in KEY_INLINE; see namespace_inline.c */
-    INODE_BLOCKS =
-        256, /* KEY_BLOCKS says which blocks are allocated; see namespace_blocks.c */
-    INODE_UNCOUNTED =
-        512, /* there may be blocks that nobody told of; see namespace_blocks.c */
-    /* A build that does not know a flag takes the inode for damaged: nothing of it is
-     * ignored. */
+    INODE_HAS_DATA = 1,         /* a storage took bytes of the file */
+    INODE_MAY_HAVE_DATA = 2,    /* a client has, or had, an epoch to write it */
+    INODE_TRUNCATE_PENDING = 4, /* truncate_size and truncate_version are valid */
+    INODE_XATTRS = 8,           /* there are xattrs */
+    INODE_ACL_ACCESS = 16,      /* an access ACL is among the xattrs */
+    INODE_ACL_DEFAULT = 32,     /* a default ACL is among the xattrs (directories) */
+    /* bytes beyond the end may lie on storages; see namespace_attr.c */
+    INODE_UNTOLD = 64,
+    INODE_INLINE = 128, /* data are in KEY_INLINE; see namespace_inline.c */
+    INODE_BLOCKS = 256, /* KEY_BLOCKS has the allocated blocks; see namespace_blocks.c */
+    /* unreported blocks may be allocated; see namespace_blocks.c */
+    INODE_UNCOUNTED = 512,
+    /*
+     * A build that does not know a flag takes the inode for damaged; no flag is ignored.
+     */
     INODE_IMMUTABLE = 4096, /* chattr +i */
     INODE_APPEND = 8192,    /* chattr +a */
-    INODE_NAMELESS = 16384, /* made by O_TMPFILE, never had a name: it may get one */
-    INODE_MOVED = 32768,    /* it has, or had, a record KEY_REDIST; see redistribute.c */
+    INODE_NAMELESS = 16384, /* made by O_TMPFILE and never linked; may get a name */
+    INODE_MOVED = 32768, /* there is, or was, a KEY_REDIST record; see redistribute.c */
     INODE_FLAGS_ALL =
         1023 | INODE_IMMUTABLE | INODE_APPEND | INODE_NAMELESS | INODE_MOVED,
 };
 
-/* Plain data. Members after change are of directories only, or of regular files only. */
+/*
+ * Plain data. Members after `change` are used by directories only, or by regular files
+ * only.
+ */
 struct inode {
-    uint64_t ino; /* not in the bytes: it is in the key */
+    uint64_t ino; /* not in the bytes, since it is in the key */
     uint32_t generation;
     uint32_t flags; /* enum inode_flags */
     uint32_t mode;  /* type and permissions */
-    uint32_t nlink; /* 0: an orphan */
+    uint32_t nlink; /* 0: orphan */
     uint32_t uid, gid, rdev;
-    uint32_t epoch;       /* the last one given out ... */
-    uint32_t epoch_start; /* ... by the exportd of this start; see namespace_attr.c */
-    uint64_t size;        /* bytes; of a symlink its target's length */
-    wide_ns atime_ns, mtime_ns; /* whatever a user has set */
+    uint32_t epoch; /* newest epoch given out */
+    /* start of exportd that gave out `epoch`; see namespace_attr.c */
+    uint32_t epoch_start;
+    uint64_t size;              /* bytes; for a symlink the length of its target */
+    wide_ns atime_ns, mtime_ns; /* any time that users may set */
     int64_t ctime_ns;
     uint64_t change;
-    uint64_t n_blocks; /* allocated; without INODE_BLOCKS they are the first ones */
+    /* allocated blocks; without INODE_BLOCKS the first ones of the file */
+    uint64_t n_blocks;
 
-    uint64_t parent;      /* of a directory; the root's is itself */
-    uint64_t n_entries;   /* names in it */
-    uint64_t next_cookie; /* of the next name */
+    uint64_t parent;    /* directories: inode of the parent; the root is its own parent */
+    uint64_t n_entries; /* directories: number of names */
+    uint64_t next_cookie; /* directories: cookie of the next new name */
 
-    uint64_t truncate_size;    /* the smallest since the pending truncate began */
-    uint64_t truncate_version; /* of the newest one that was ever pending */
-    uint64_t
-        wanted_size; /* the size once the truncate is done, when above size; else 0 */
-    uint8_t codec;   /* enum codec_kind */
+    uint64_t truncate_size;    /* smallest size since the pending truncate began */
+    uint64_t truncate_version; /* version of the newest truncate that ever was pending */
+    /* size after the pending truncate, if larger than `size`; else 0 */
+    uint64_t wanted_size;
+    uint8_t codec; /* enum codec_kind */
     uint8_t layout;
     uint16_t block_bytes;
-    uint32_t dist_generation; /* how often its distribution has changed */
-    uint32_t n_storages;      /* 0: no regular file */
+    uint32_t dist_generation; /* number of changes of the distribution */
+    uint32_t n_storages;      /* 0: not a regular file */
     uint32_t storages[DIST_MAX];
 };
 
-/** Bytes written to buf, at most INODE_BYTES_MAX. */
+/** Encodes an inode. Returns the number of bytes written, at most INODE_BYTES_MAX. */
 size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX]);
-/** Fills all of *in; -EINVAL when the bytes make no sense. Any bytes are safe. */
+/**
+ * Decodes an inode and fills all of *in. Returns -EINVAL if the bytes are corrupt. Any
+ * bytes are safe.
+ */
 int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len);
 
-/** As if it had no holes: of records and clients that do not tell. */
+/**
+ * Returns the number of blocks of a file without holes: for old records, and for clients
+ * that do not report blocks.
+ */
 uint64_t inode_blocks_of_size(const struct inode *in);
 
 static inline bool inode_is_dir(const struct inode *in)
@@ -98,22 +110,27 @@ static inline bool inode_is_file(const struct inode *in)
 {
     return S_ISREG(in->mode);
 }
-/** True if storages may hold blocks of this file. */
+/** Returns true if storages may hold blocks of this file. */
 static inline bool inode_may_have_data(const struct inode *in)
 {
     return (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
 }
-/** Names, attributes and xattrs of such an inode stay as they are. */
+/**
+ * Returns true if the inode must keep its names, attributes and xattrs (chattr +i or +a).
+ */
 static inline bool inode_is_fixed(const struct inode *in)
 {
     return (in->flags & (INODE_IMMUTABLE | INODE_APPEND)) != 0;
 }
-/** -EPERM: its data, or the names in it, stay as they are. */
+/**
+ * Returns -EPERM if nothing may be added: no data, and no names in a directory (chattr
+ * +i).
+ */
 static inline int inode_may_grow(const struct inode *in)
 {
     return (in->flags & INODE_IMMUTABLE) != 0 ? -EPERM : 0;
 }
-/** The size users see, also while growth waits for a truncate. */
+/** Returns the size that users see, also while growth waits for a truncate. */
 static inline uint64_t inode_final_size(const struct inode *in)
 {
     return in->wanted_size > in->size ? in->wanted_size : in->size;

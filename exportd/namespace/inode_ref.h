@@ -9,7 +9,10 @@
 #include "common/base/record.h"
 #include "exportd/namespace/inode.h"
 
-/** Fills *ref from a regular file's inode, without a capability. *ref borrows id and in->storages. */
+/**
+ * Fills *ref from the inode of a regular file, without a capability. *ref borrows id and
+ * in->storages.
+ */
 void inode_ref_fill(uint32_t export_id, const struct inode *in, uint8_t id[FILE_ID_BYTES],
                     Rozo__FileRef *ref);
 

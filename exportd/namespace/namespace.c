@@ -3,8 +3,9 @@
  *
  * In:     md.c, from requests; session.c, when the last reference goes.
  * Out:    the store's pending batch. Core: no clock but env's.
- * Keeps:  I4 with the store: each operation is whole in one batch. nlink of a directory is 2 and
- *         its subdirectories; n_entries its names; every dentry has its order key and back.
+ * Keeps:  I4 with the store: each operation is whole in one batch. nlink of a directory
+ *         is 2 plus its subdirectories; n_entries is the number of its names; each dentry
+ *         has its order key and back.
  * Ask:    key.h, the bytes of dentries and counters.
  */
 #include "exportd/namespace/namespace.h"
@@ -23,7 +24,8 @@ enum {
     ORDER_BYTES_MIN = 1 + 8 + 4,  /* format, ino, type; then the name */
     COUNTERS_BYTES = 1 + 8 + 8,   /* format, next ino, inodes */
     DELETION_FORMAT = 1,
-    INODES_LOST_MAX = 1 << 20, /* given out between two syncs; 2^63 are 2^43 starts */
+    /* given out between two syncs; 2^63 last for 2^43 starts */
+    INODES_LOST_MAX = 1 << 20,
 };
 
 bool name_is(struct namespace_name name, const char *text)
@@ -42,10 +44,10 @@ int name_check(struct namespace_name name)
     return 0;
 }
 
-/* What lies in the store cannot be: say where, once for each reader. */
+/* Logs that a record in the store is corrupt. Returns -EIO. */
 static int damaged(const struct namespace *ns, const char *what, uint64_t ino)
 {
-    log_error("export %u: %s of inode %llu in the metadata store makes no sense",
+    log_error("export %u: %s of inode %llu in the metadata store is corrupt",
               ns->export_id, what, (unsigned long long)ino);
     return -EIO;
 }
@@ -158,11 +160,9 @@ void counters_put(struct namespace *ns)
     store_put(ns->store, &k, buf, sizeof(buf));
 }
 
-/*
- * A power cut may have taken inodes that were given out a second before, with the counter. Storages have
- * their data, clients hold their numbers: none of these may come again, so each start goes on far above
- * what can have been lost. Stable with the number of the start, before anything is answered.
- */
+/* Skips numbers, because a loss of power may take inodes that were given out a second
+ * before, with the counter. Storages have their data and clients hold their numbers, so
+ * these may not be given out again. All is stable with the number of the start. */
 void namespace_begin(struct namespace *ns, uint32_t start, uint32_t last_loss)
 {
     ns->start = start;
@@ -259,7 +259,7 @@ int namespace_lookup(struct namespace *ns, uint64_t parent, struct namespace_nam
     return rc;
 }
 
-/* Umask or default ACL: decide the permission bits of a new inode. */
+/* Decides the permission bits of a new inode from the umask or the default ACL. */
 static int create_permissions(struct namespace *ns, const struct inode *dir,
                               uint32_t umask, struct inode *in, struct inherited *inh)
 {
@@ -333,7 +333,9 @@ static int create_check(const struct namespace_create *req)
     return 0;
 }
 
-/* A new inode in dir, but for its permissions, distribution, number and generation. */
+/*
+ * Fills a new inode in dir, except for permissions, distribution, number and generation.
+ */
 static void create_inode(struct namespace *ns, const struct namespace_create *req,
                          const struct inode *dir, struct inode *in)
 {
@@ -401,7 +403,7 @@ void new_inode_put(struct namespace *ns, const struct namespace_create *req,
     }
 }
 
-/* Nothing fails from here on. */
+/* Puts a new inode and its name. Cannot fail. */
 static void create_put(struct namespace *ns, const struct namespace_create *req,
                        struct inode *dir, struct new_inode *n)
 {
@@ -494,7 +496,9 @@ int namespace_create_nameless(struct namespace *ns, const struct namespace_creat
     return 0;
 }
 
-/* The record of a removed file that storages must still be told of: generation, storages. */
+/*
+ * Puts the record of a removed file whose storages must be asked: generation, storages.
+ */
 static void deletion_put(struct namespace *ns, const struct inode *in)
 {
     uint8_t buf[6 + 4 * DIST_MAX];
@@ -510,7 +514,7 @@ static void deletion_put(struct namespace *ns, const struct inode *in)
     ns->hooks.deleted(ns->hooks.arg, in);
 }
 
-/* Everything of an inode goes. */
+/* Deletes all records of an inode. */
 static void inode_remove(struct namespace *ns, struct inode *in)
 {
     struct key k;
@@ -562,7 +566,7 @@ bool namespace_reap(struct namespace *ns, uint64_t ino)
     return rc == 0 || rc == -ESTALE;
 }
 
-/* What unlink and rmdir have in common: the name, its directory, its inode. */
+/* Reads the name, its directory and its inode, for unlink and rmdir. */
 static int removal_get(struct namespace *ns, uint64_t parent, struct namespace_name name,
                        struct inode *dir, struct dentry *d, struct inode *in)
 {
@@ -682,7 +686,7 @@ int namespace_readlink(struct namespace *ns, uint64_t ino, const uint8_t **targe
     return rc == -ENOENT ? damaged(ns, "the missing target", ino) : rc;
 }
 
-/* One order key to an entry; false when it belongs to another directory. */
+/* Parses one order key. Returns false if it belongs to another directory. */
 static bool entry_get(struct kv_iter *it, const struct key *prefix,
                       struct namespace_entry *e, bool *sane)
 {
@@ -705,18 +709,18 @@ static bool entry_get(struct kv_iter *it, const struct key *prefix,
     return true;
 }
 
-/* Where a listing after this cookie can begin. */
+/* Returns the cookie at which a listing after `cookie` can begin. */
 static uint64_t listing_start(const struct namespace *ns, uint64_t dir, uint64_t cookie)
 {
     const struct namespace_first *f = &ns->firsts[dir % NAMESPACE_FIRSTS];
 
-    /* Once a commit has failed, names are back that were gone when we looked. */
+    /* After a failed commit, names exist again that were gone when `firsts` was noted. */
     if (f->dir == dir && cookie < f->cookie && store_error(ns->store) == 0)
         return f->cookie;
     return cookie == UINT64_MAX ? cookie : cookie + 1;
 }
 
-/* The first entry of a listing that began before all entries. */
+/* Notes the first entry found by a listing that began before all entries. */
 static void first_note(struct namespace *ns, uint64_t dir, uint64_t cookie,
                        uint64_t found)
 {
@@ -756,7 +760,7 @@ int namespace_readdir(struct namespace *ns, uint64_t ino, uint64_t cookie,
         }
     }
     rc = sane ? kv_iter_error(it) : damaged(ns, "an entry of the directory", ino);
-    if (rc == 0 && first) /* none: the next one to come is the first */
+    if (rc == 0 && first) /* no entry: the next new one will be the first */
         first_note(ns, ino, cookie, dir->next_cookie);
     kv_iter_close(it);
     return rc;

@@ -1,11 +1,13 @@
 /*
- * namespace_blocks.c - which blocks of a file are allocated, for st_blocks.
+ * namespace_blocks.c - the set of allocated blocks of a file, for st_blocks.
  *
- * In:     what clients told of with WROTE; truncates; removals.
- * Out:    the store's pending batch, the same as the inode's.
- * Keeps:  inode.n_blocks is how many there are. Without INODE_BLOCKS they are the first ones of the file, as of nearly all files, and
- *         there is no record. What clients tell is put into the set, so that it may come twice, and from several that write elsewhere.
- *         A count is not worth an error: a record that cannot be read is as if the file had no holes before its n_blocks.
+ * In:     reports of clients (MD_WROTE); truncates; removals.
+ * Out:    the store's pending batch, shared with the inode.
+ * Keeps:  inode.n_blocks is the size of the set. Without INODE_BLOCKS there is no record
+ *         and the set is the first n_blocks blocks of the file, as for nearly all files.
+ *         Reports are put into the set, so a report may come twice, and several clients
+ *         may report different places. A record that cannot be read is no error: the file
+ *         then counts as having no hole before its n_blocks.
  * Ask:    the record. Users' disks carry it.
  */
 #include <errno.h>
@@ -18,10 +20,10 @@
 
 enum {
     BLOCKS_FORMAT = 1,
-    BLOCKS_HEAD = 1, /* the format */
-    RANGES_JOINED =
-        NAMESPACE_BLOCK_RANGES_MAX / 4 * 3, /* then it is a while until the next time */
-    ALLOCATED = 1,                          /* a value of spans */
+    BLOCKS_HEAD = 1, /* format byte */
+    /* ranges left after joining, so that the next time is far away */
+    RANGES_JOINED = NAMESPACE_BLOCK_RANGES_MAX / 4 * 3,
+    ALLOCATED = 1, /* value of allocated blocks in spans */
 };
 
 static uint64_t block_past(const struct inode *in, uint64_t size)
@@ -29,7 +31,7 @@ static uint64_t block_past(const struct inode *in, uint64_t size)
     return size / in->block_bytes + (size % in->block_bytes != 0);
 }
 
-/* The record of an INODE_BLOCKS, without its format. */
+/* Reads the record of an inode with INODE_BLOCKS, without its format byte. */
 static int record_get(struct namespace *ns, const struct inode *in, const uint8_t **bytes,
                       size_t *len)
 {
@@ -60,7 +62,7 @@ static int first_ones(const struct inode *in, struct spans *map)
     return in->n_blocks == 0 ? 0 : spans_put(map, 0, in->n_blocks, ALLOCATED);
 }
 
-/* -ENOMEM; never anything else. */
+/* Loads the set. Fails only with -ENOMEM. */
 static int map_load(struct namespace *ns, const struct inode *in, struct spans *map)
 {
     const uint8_t *bytes;
@@ -110,7 +112,7 @@ static void record_drop(struct namespace *ns, struct inode *in)
     store_delete(ns->store, &k);
 }
 
-/* False: it is there already, just so. */
+/* Puts the record. Returns false if there is an identical one already. */
 static bool record_put(struct namespace *ns, struct inode *in, const struct spans *map)
 {
     uint8_t val[BLOCKS_HEAD + NAMESPACE_BLOCK_RANGES_MAX * SPAN_PACKED_MAX];
@@ -138,7 +140,8 @@ bool blocks_put(struct namespace *ns, struct inode *in, struct spans *map)
     bool changed = false;
 
     if (map->n > NAMESPACE_BLOCK_RANGES_MAX)
-        (void)spans_join(map, RANGES_JOINED); /* else what does not fit is not counted */
+        /* if this fails, blocks that do not fit are not counted */
+        (void)spans_join(map, RANGES_JOINED);
     in->n_blocks = spans_total(map, ALLOCATED);
     if (map->n == 0 || (map->n == 1 && map->list[0].from == 0))
         record_drop(ns, in);
@@ -181,11 +184,15 @@ void blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
         return;
     }
     if (map.n > 0 && map.list[map.n - 1].to > end)
-        (void)spans_put(&map, end, SPAN_END, 0); /* it only gets smaller: there is room */
+        /* cannot fail, since the set gets smaller */
+        (void)spans_put(&map, end, SPAN_END, 0);
     blocks_put(ns, in, &map);
 }
 
-/* Beyond the end they are cut off; and where there is no hole, none can be missing. */
+/*
+ * Sets INODE_UNCOUNTED only if the file has a hole: blocks beyond the end are cut off,
+ * and without a hole none can be missing.
+ */
 void blocks_doubt(struct inode *in)
 {
     if ((in->flags & INODE_BLOCKS) != 0 || in->n_blocks < block_past(in, in->size))

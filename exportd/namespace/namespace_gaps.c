@@ -1,12 +1,17 @@
 /*
- * namespace_gaps.c - inode numbers that were never given out (each start skips some, namespace_begin()), and generations of the others.
+ * namespace_gaps.c - inode numbers that were never given out, and generations of the
+ * others.
  *
- * In:     namespace.c, cluster.c at start; inodes.c, which has to tell what was removed from what never was.
- * Out:    KEY_GAP records: first number of a gap -> the number behind its last. Gaps that meet are one.
- *         KEY_SEED records: a start's secret, of which the generations of its inodes are made.
- * Keeps:  what a power cut, or a restore from a backup, took from us has numbers in a gap or behind the last one
- *         given out, so nobody takes it for removed. After a restore, when more than a gap had been created, numbers
- *         are given out again; the seed is another one then, so the generation tells the two inodes apart.
+ * In:     namespace.c (each start skips some numbers, see namespace_begin()); cluster.c
+ *         at start; inodes.c, which must distinguish removed inodes from those that never
+ *         existed.
+ * Out:    KEY_GAP records: first number of a gap -> the number after its last. Adjacent
+ *         gaps are one. KEY_SEED records: secret of a start, from which the generations
+ *         of its inodes follow.
+ * Keeps:  the numbers of inodes that a loss of power or a restore from a backup took lie
+ *         in a gap or behind the last one given out, so they do not count as removed. If
+ *         more than a gap had been created before a restore, numbers are given out twice;
+ *         the seed then differs, so the generation distinguishes the two inodes.
  * Ask:    docs/FORMATS.md. Users' disks carry these bytes.
  */
 #include <errno.h>
@@ -18,12 +23,12 @@
 enum {
     GAP_FORMAT = 1,
     GAP_BYTES = 1 + 8,
-    GAP_KEY_BYTES = 13, /* also of a seed */
+    GAP_KEY_BYTES = 13, /* bytes, gaps and seeds */
     SEED_FORMAT = 1,
     SEED_BYTES = 1 + 16,
 };
 
-/* Room for one more than `n`, so that namespace_gap_add() cannot fail. */
+/* Makes room for n gaps and one more, so that namespace_gap_add() cannot fail. */
 static int gaps_grow(struct namespace *ns, size_t n)
 {
     struct namespace_gap *list = realloc(ns->gaps, (n + 1) * sizeof(*list));
@@ -36,7 +41,10 @@ static int gaps_grow(struct namespace *ns, size_t n)
 
 /* ---- seeds ---- */
 
-/* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 (the finalizer of SplitMix64). */
+/*
+ * Finalizer of SplitMix64. Source: Steele, Lea, Flood: Fast splittable pseudorandom
+ * number generators, 2014.
+ */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -96,7 +104,7 @@ static const struct namespace_seed *seed_of(const struct namespace *ns, uint64_t
 
     if (ino >= ns->seed.from)
         return &ns->seed;
-    while (low < high) { /* the first that begins behind it */
+    while (low < high) { /* find the first seed that begins behind it */
         size_t mid = (low + high) / 2;
 
         if (ns->seeds[mid].from <= ino)
@@ -127,7 +135,7 @@ static int gap_add(struct namespace *ns, uint64_t from, const uint8_t *val, size
     return rc;
 }
 
-/* Gives all records of one kind to add(). */
+/* Passes all records of one kind to add(). */
 static int numbers_load(struct namespace *ns, enum key_kind kind,
                         int (*add)(struct namespace *ns, uint64_t from,
                                    const uint8_t *val, size_t len))
@@ -185,7 +193,7 @@ bool namespace_was_given_out(const struct namespace *ns, uint64_t ino)
 {
     size_t low = 0, high = ns->n_gaps;
 
-    while (low < high) { /* the first gap that ends behind it */
+    while (low < high) { /* find the first gap that ends behind it */
         size_t mid = (low + high) / 2;
 
         if (ns->gaps[mid].to <= ino)

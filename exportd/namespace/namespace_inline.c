@@ -1,11 +1,13 @@
 /*
  * namespace_inline.c - data of small files, kept beside their inodes.
  *
- * In:     md.c: what clients wrote, truncates, removals.
- * Out:    the store's pending batch, the same as the inode's.
- * Keeps:  an inode is inline or on storages. Inline: what its record has is all of its data, zeros follow up to its size, and what
- *         storages may have of it is shown to nobody. On storages: there is no record. It goes from inline to storages, and never back.
- *         Records are replaced by newer versions only, and only of the newest epoch: so whoever writes knows all that was written before.
+ * In:     md.c: reports of writes, truncates, removals.
+ * Out:    the store's pending batch, shared with the inode.
+ * Keeps:  an inode is inline or on storages. Inline: its record has all of its data,
+ *         zeros follow up to its size, and data on storages are never shown. On storages:
+ *         there is no record. An inode goes from inline to storages and never back. Only
+ *         a newer version of the newest epoch replaces a record, so its writer knew all
+ *         that was written before.
  * Ask:    the record. Users' disks carry it.
  */
 #include <errno.h>
@@ -47,7 +49,8 @@ int namespace_inline_get(struct namespace *ns, const struct inode *in,
     if (rc != 0 || n <= INLINE_HEAD || n > INLINE_HEAD + NAMESPACE_INLINE_MAX ||
         val[0] != INLINE_FORMAT) {
         log_error(
-            "export %u: the data of inode %llu in the metadata store are missing or make no sense",
+            "export %u: the data of inode %llu in the metadata store are missing or "
+            "corrupt",
             ns->export_id, (unsigned long long)in->ino);
         return -EIO;
     }
@@ -98,7 +101,7 @@ int inline_cut(struct namespace *ns, struct inode *in, uint64_t size)
         inline_drop(ns, in);
         return 0;
     }
-    memcpy(kept, bytes, size); /* they are the store's, which is about to change */
+    memcpy(kept, bytes, size); /* the store's copy is about to change */
     inline_put(ns, in, version_make(in->epoch, 0), kept, size);
     return 0;
 }
@@ -119,7 +122,10 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (req->has_data || req->inline_len == 0 || req->inline_len > req->size ||
         req->inline_len > NAMESPACE_INLINE_MAX)
         return -EINVAL;
-    /* An epoch that we do not know of was given out before a loss of power, and nobody has had one since. */
+    /*
+     * A newer epoch than the inode's was given out before a loss of power; no other was
+     * since.
+     */
     if (!namespace_may_be_inline(ns, in) ||
         version_epoch(req->inline_version) < in->epoch ||
         (in->flags & INODE_TRUNCATE_PENDING) != 0)
@@ -129,7 +135,7 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
     rc = (in->flags & INODE_INLINE) == 0
              ? 0
              : namespace_inline_get(ns, in, &bytes, &len, &version);
-    if (rc != 0 || version == req->inline_version) /* the request came once more */
+    if (rc != 0 || version == req->inline_version) /* the request was repeated */
         return rc;
     if (version > req->inline_version)
         return -EREMCHG;

@@ -1,9 +1,10 @@
 /*
  * namespace_redist.c - the records of files whose distribution changes.
  *
- * In:     redistribute.c; namespace.c, when such a file is removed. Bytes from the kv are checked.
+ * In:     redistribute.c; namespace.c, when such a file is removed. Bytes from the kv are
+ *         checked.
  * Out:    KEY_REDIST records, and the distribution in the inode.
- * Keeps:  a file that has a record is known by INODE_MOVED, so that no other file is looked up. A
+ * Keeps:  INODE_MOVED marks a file with a record, so that no other file is looked up. A
  *         build that knows neither refuses such an inode.
  */
 #include <errno.h>
@@ -14,8 +15,8 @@
 
 enum {
     REDIST_FORMAT = 1,
-    REDIST_HEAD_BYTES =
-        8, /* format, phase, n storages, zero, generation; then the storages */
+    /* format, phase, n storages, zero, generation; then the storages */
+    REDIST_HEAD_BYTES = 8,
     REDIST_BYTES_MAX = REDIST_HEAD_BYTES + 4 * DIST_MAX,
 };
 
@@ -94,7 +95,7 @@ void redist_drop(struct namespace *ns, struct inode *in)
 
     if ((in->flags & INODE_MOVED) == 0 || namespace_redist_get(ns, in->ino, &r) != 0)
         return;
-    inode_take(in, &r); /* all storages that it had but lost ones are in it */
+    inode_take(in, &r); /* the record has all storages of the inode except lost ones */
     namespace_redist_delete(ns, in->ino);
 }
 

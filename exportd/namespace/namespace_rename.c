@@ -1,8 +1,10 @@
 /*
- * namespace_rename.c - rename, with RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT.
+ * namespace_rename.c - rename, with RENAME_NOREPLACE, RENAME_EXCHANGE and
+ * RENAME_WHITEOUT.
  *
  * In:     namespace_rename(), from md.c.
- * Out:    one batch: names, parents' links and counts, ".." of moved directories, what was replaced, a whiteout.
+ * Out:    one batch: names, parents' links and counts, ".." of moved directories, the
+ *         replaced inode, a whiteout.
  * Keeps:  the tree is a tree: a directory never moves below itself.
  */
 #include <errno.h>
@@ -10,17 +12,17 @@
 
 #include "exportd/namespace/namespace_int.h"
 
-/* One rename under way: both sides, read and checked. */
+/* Rename under way: both sides, read and checked. */
 struct rename {
     struct namespace *ns;
-    struct inode dir, new_dir; /* new_dir counts only when they differ */
+    struct inode dir, new_dir; /* new_dir is valid only if they differ */
     bool same_dir;
     struct namespace_name name, new_name;
     struct dentry d, new_d;
-    bool replaces; /* new_d and new_in are there */
+    bool replaces; /* new_d and new_in are valid */
     struct inode in, new_in;
     bool leaves_whiteout;
-    struct new_inode whiteout; /* with leaves_whiteout: takes the old name */
+    struct new_inode whiteout; /* valid with leaves_whiteout; takes the old name */
 };
 
 static struct inode *target_dir(struct rename *r)
@@ -28,7 +30,7 @@ static struct inode *target_dir(struct rename *r)
     return r->same_dir ? &r->dir : &r->new_dir;
 }
 
-/* Is `ino` the directory `from`, or above it? -EINVAL when so. */
+/* Returns -EINVAL if directory `ino` is `from` or above it. */
 static int below_check(struct namespace *ns, uint64_t ino, uint64_t from)
 {
     struct inode in;
@@ -44,7 +46,7 @@ static int below_check(struct namespace *ns, uint64_t ino, uint64_t from)
             return rc;
         from = in.parent;
     }
-    return -EIO; /* a ring: the store is damaged */
+    return -EIO; /* a cycle: the store is corrupt */
 }
 
 static int rename_load(struct rename *r, uint64_t parent, uint64_t new_parent)
@@ -72,7 +74,7 @@ static int rename_load(struct rename *r, uint64_t parent, uint64_t new_parent)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* May `in` take the name of `new_in`? */
+/* Checks whether `in` may take the name of `new_in`. */
 static int replace_check(const struct inode *in, const struct inode *new_in)
 {
     if (inode_is_dir(in) && !inode_is_dir(new_in))
@@ -82,7 +84,7 @@ static int replace_check(const struct inode *in, const struct inode *new_in)
     return inode_is_dir(new_in) && new_in->n_entries > 0 ? -ENOTEMPTY : 0;
 }
 
-/* What chattr's flags forbid: a name goes from the one directory, and comes to the other. */
+/* Checks the flags of chattr for both directories and both inodes. */
 static int rename_fixed_check(struct rename *r)
 {
     if (inode_is_fixed(&r->dir) || inode_is_fixed(&r->in) ||
@@ -113,7 +115,7 @@ static int rename_check(struct rename *r, uint32_t flags)
     return rc;
 }
 
-/* A directory has come to another parent: its "..", and both parents' links. */
+/* Updates ".." and both parents' links if a directory got another parent. */
 static void moved(struct inode *in, struct inode *from, struct inode *to)
 {
     if (!inode_is_dir(in) || from == to)
@@ -148,7 +150,7 @@ static void exchange_put(struct rename *r, int64_t now_ns)
     dirs_put(r, now_ns);
 }
 
-/* The replaced inode loses its name. */
+/* Takes the name from the replaced inode. */
 static void replaced_put(struct rename *r, int64_t now_ns)
 {
     r->new_in.ctime_ns = now_ns;
@@ -162,7 +164,9 @@ static void replaced_put(struct rename *r, int64_t now_ns)
     }
 }
 
-/* A whiteout, as overlayfs knows it: a device 0/0 that nobody may open. */
+/*
+ * Fills the request for a whiteout as in overlayfs: a device 0/0 that cannot be opened.
+ */
 static const struct namespace_create *whiteout_req(const struct namespace_owner *owner,
                                                    struct namespace_create *req)
 {
@@ -172,7 +176,7 @@ static const struct namespace_create *whiteout_req(const struct namespace_owner 
     return req;
 }
 
-/* The old name goes, or is the whiteout's. */
+/* Removes the old name, or gives it to the whiteout. */
 static void old_name_put(struct rename *r)
 {
     struct dentry d = { .type = S_IFCHR, .cookie = r->d.cookie };
@@ -192,7 +196,7 @@ static void rename_put(struct rename *r, int64_t now_ns)
     struct inode *to = target_dir(r);
     struct dentry new_d = { r->d.ino, r->d.type, 0 };
 
-    /* A name that was there all the time keeps its place in the listing. */
+    /* A replaced name keeps its place in the listing. */
     new_d.cookie = r->replaces ? r->new_d.cookie : to->next_cookie++;
     old_name_put(r);
     dentry_put(r->ns, to->ino, r->new_name, &new_d);
@@ -231,7 +235,7 @@ int namespace_rename(struct namespace *ns, const struct namespace_rename *req,
         return rc;
     *out = (struct namespace_renamed){ .moved = { r.in.ino } };
     if (r.replaces && r.new_in.ino == r.in.ino)
-        return 0; /* two names of one inode: nothing to do, says POSIX */
+        return 0; /* two names of one inode: POSIX asks for no change */
     if ((req->flags & RENAME_EXCHANGE) != 0) {
         exchange_put(&r, now_ns);
         out->moved[1] = r.new_in.ino;

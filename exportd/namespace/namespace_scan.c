@@ -1,9 +1,10 @@
 /*
- * namespace_scan.c - looking through a whole export, some keys at a time: its files, its names.
+ * namespace_scan.c - scans of a whole export, some keys at a time: files, names.
  *
  * In:     inodes.c, for rozo fsck.
  * Out:    callbacks; nothing is changed.
- * Keeps:  a call looks at no more keys than asked for. What changes meanwhile is seen as it was or as it is.
+ * Keeps:  a call looks at no more keys than asked for. A concurrent change is seen or
+ *         not.
  */
 #include <errno.h>
 
@@ -80,7 +81,7 @@ int namespace_files(struct namespace *ns, uint64_t *after, unsigned max_keys,
     return scan_inos(ns, KEY_INODE, after, max_keys, on_inode, &s, end);
 }
 
-/* The name under the iterator; false when it is none of these. */
+/* Parses the name under the iterator. Returns false if it does not belong to the scan. */
 static bool name_get(struct kv_iter *it, const struct key *prefix,
                      struct namespace_named *out)
 {
@@ -94,7 +95,8 @@ static bool name_get(struct kv_iter *it, const struct key *prefix,
     *out = (struct namespace_named){
         .dir = key_get_u64(key + INO_KEY_BYTES - 8),
         .name = { key + INO_KEY_BYTES, key_len - INO_KEY_BYTES },
-        .ino = len == DENTRY_BYTES ? get_le64(val + 1) : 0, /* 0: damaged, and nobody's */
+        /* 0: corrupt, matches no inode */
+        .ino = len == DENTRY_BYTES ? get_le64(val + 1) : 0,
         .type = len == DENTRY_BYTES ? get_le32(val + 9) : 0,
     };
     return true;
@@ -121,7 +123,7 @@ int namespace_names(struct namespace *ns, uint64_t dir, struct key *cursor,
     for (; !*end && max_keys > 0; max_keys--, kv_iter_next(it)) {
         *end = !kv_iter_valid(it) || !name_get(it, &prefix, &named) || !fn(arg, &named);
     }
-    if (!*end && kv_iter_valid(it)) { /* here the next call goes on */
+    if (!*end && kv_iter_valid(it)) { /* the next call continues here */
         size_t len;
         const uint8_t *key = kv_iter_key(it, &len);
 

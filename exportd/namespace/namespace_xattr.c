@@ -3,9 +3,9 @@
  *
  * In:     md.c, from requests; create and chmod, for ACLs.
  * Out:    the store's pending batch: one key with all names of an inode, one key a value.
- * Keeps:  an inode's flags say whether it has xattrs and ACLs, so that most questions are
- *         answered without a look into the store. An access ACL that says no more than the mode
- *         bits is not stored.
+ * Keeps:  an inode's flags say whether it has xattrs and ACLs, so that most requests need
+ *         no look into the store. An access ACL that says no more than the mode bits is
+ *         not stored.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "exportd/namespace/acl.h"
 #include "exportd/namespace/namespace_int.h"
 
-/* The classes of names that there are, beside ACLs. */
+/* Classes of names, beside ACLs. */
 static const struct {
     const char *prefix;
     uint32_t bit; /* enum namespace_xattr_classes */
@@ -47,7 +47,7 @@ static int xattr_name_check(struct namespace_name name)
     return -EOPNOTSUPP;
 }
 
-/* Is it a list of names of sane lengths? Disks lie. */
+/* Checks a list of names from the disk: lengths and zero bytes. */
 static bool names_make_sense(const uint8_t *names, size_t len)
 {
     const uint8_t *end;
@@ -62,7 +62,7 @@ static bool names_make_sense(const uint8_t *names, size_t len)
     return true;
 }
 
-/* The names of an inode, each with its zero byte; none: length 0. */
+/* Reads the names of an inode, each with its zero byte; length 0: none. */
 static int names_get(struct namespace *ns, const struct inode *in, const uint8_t **names,
                      size_t *len)
 {
@@ -76,15 +76,15 @@ static int names_get(struct namespace *ns, const struct inode *in, const uint8_t
     key_ino(&k, KEY_XATTRS, ns->export_id, in->ino);
     rc = store_get(ns->store, &k, names, len);
     if (rc == -ENOENT || (rc == 0 && !names_make_sense(*names, *len))) {
-        log_error(
-            "export %u: the xattr names of inode %llu in the metadata store make no sense",
-            ns->export_id, (unsigned long long)in->ino);
+        log_error("export %u: the xattr names of inode %llu in the metadata store are "
+                  "corrupt",
+                  ns->export_id, (unsigned long long)in->ino);
         rc = -EIO;
     }
     return rc;
 }
 
-/* Where a name stands in the list; len when it does not. */
+/* Returns the offset of a name in the list; len if it is not there. */
 static size_t names_find(const uint8_t *names, size_t len, struct namespace_name name)
 {
     size_t at = 0;
@@ -143,7 +143,7 @@ int acl_get(struct namespace *ns, const struct inode *in, const char *name,
     key_name(&k, KEY_XATTR, ns->export_id, in->ino, n.bytes, n.len);
     rc = store_get(ns->store, &k, acl, len);
     if (rc == -ENOENT || (rc == 0 && acl_check(*acl, *len) != 0)) {
-        log_error("export %u: %s of inode %llu in the metadata store makes no sense",
+        log_error("export %u: %s of inode %llu in the metadata store is corrupt",
                   ns->export_id, name, (unsigned long long)in->ino);
         rc = -EIO;
     }
@@ -179,7 +179,7 @@ void xattrs_delete_all(struct namespace *ns, struct inode *in)
     size_t len;
 
     if (names_get(ns, in, &names, &len) != 0)
-        return; /* logged; what is left behind takes room and harms nobody */
+        return; /* logged; values left behind take room and do no harm */
     for (size_t at = 0; at < len; at += strlen((const char *)names + at) + 1)
         value_delete(ns, in->ino, name_of((const char *)names + at));
     if (len > 0)
@@ -222,7 +222,7 @@ uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in)
     size_t len;
 
     if (names_get(ns, in, &names, &len) != 0)
-        return 0; /* logged: whoever asks for one hears of it */
+        return 0; /* logged; a request for an xattr fails */
     if ((in->flags & INODE_ACL_ACCESS) != 0)
         bits |= NAMESPACE_XATTRS_ACL_ACCESS;
     if ((in->flags & INODE_ACL_DEFAULT) != 0)
@@ -236,13 +236,13 @@ uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in)
     return bits;
 }
 
-/* A change of one name of an inode, checked and about to be put. */
+/* Change of one name of an inode, checked but not put yet. */
 struct xattr_change {
     struct inode in;
     struct namespace_name name;
-    const uint8_t *names; /* the list as it is, the store's */
+    const uint8_t *names; /* current list, borrowed from the store */
     size_t names_len;
-    size_t at; /* of the name; names_len: it is new */
+    size_t at; /* offset of the name in the list; names_len: new name */
 };
 
 static int change_load(struct namespace *ns, uint64_t ino, struct namespace_name name,
@@ -274,7 +274,7 @@ static uint32_t acl_flag(struct namespace_name name)
     return name_is(name, ACL_NAME_DEFAULT) ? INODE_ACL_DEFAULT : 0;
 }
 
-/* The inode last, with everything that changed in it. */
+/* Puts the inode last, with everything that changed in it. */
 static void change_finish(struct namespace *ns, struct xattr_change *c)
 {
     c->in.ctime_ns = env_wall_ns(ns->env);
@@ -315,7 +315,10 @@ static void change_set(struct namespace *ns, struct xattr_change *c, const uint8
     change_finish(ns, c);
 }
 
-/* Setting an ACL: 0: store it; 1: it is to be removed; or -errno. */
+/*
+ * Checks a new ACL and applies it to the mode. Returns 0: store it; 1: remove it; or
+ * -errno.
+ */
 static int acl_set_check(struct xattr_change *c, const uint8_t *val, size_t len,
                          bool kill_sgid)
 {
