@@ -1,10 +1,10 @@
 /*
- * hash.h - uthash, as exportd uses it.
+ * hash.h - uthash with exportd's settings.
  */
 #ifndef ROZO_EXPORTD_TOKENS_HASH_H
 #define ROZO_EXPORTD_TOKENS_HASH_H
 
-/* uthash reports with exit() when memory is out; we would rather leave a trace. */
+/* Without memory uthash would call exit(); abort() leaves a core dump. */
 #include <stdlib.h>
 #define uthash_fatal(msg) abort()
 #include <uthash.h>

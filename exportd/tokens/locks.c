@@ -2,15 +2,16 @@
  * locks.c - see locks.h.
  *
  * In:     md.c's lock operations; sessions that end.
- * Out:    `granted` of those who waited.
- * Keeps:  I10: no two owners have ranges that exclude each other; what a session held goes with it.
+ * Out:    `granted` of waiters.
+ * Keeps:  I10: no two owners have ranges that exclude each other; a session's locks end
+ *         with it.
  */
 #include "exportd/tokens/locks.h"
 
 #include <assert.h>
 #include <errno.h>
 
-/* What one owner has of one inode, of one kind. */
+/* Locks of one owner on one inode, of one kind. */
 struct lock_owner {
     struct list_node link;        /* in inode->owners */
     struct list_node holder_link; /* in holder->owned */
@@ -40,7 +41,7 @@ void lock_holder_init(struct lock_holder *holder)
     list_init(&holder->waits);
 }
 
-/* ---- who has what ---- */
+/* ---- locks held ---- */
 
 static struct lock_inode *inode_find(const struct locks *l, uint64_t ino)
 {
@@ -117,7 +118,7 @@ static void owner_free(struct locks *l, struct lock_owner *o)
     free(o);
 }
 
-/* Is this owner in the way of the lock? */
+/* Returns true if this owner's locks conflict with the lock. */
 static bool is_in_way(const struct lock_owner *o, const struct lock *lock)
 {
     unsigned most;
@@ -137,7 +138,7 @@ static bool is_free(const struct lock_inode *i, const struct lock *lock)
     return true;
 }
 
-/* It is free, and recorded. -ENOLCK: nothing has changed. */
+/* Records a lock that is free. -ENOLCK: nothing has changed. */
 static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lock)
 {
     struct lock_owner *o =
@@ -159,7 +160,7 @@ static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lo
     return rc == 0 ? 0 : -ENOLCK;
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
 static void tell(struct locks *l)
 {
@@ -175,7 +176,7 @@ static void tell(struct locks *l)
     l->telling = false;
 }
 
-/* Something was released: whose turn is it? */
+/* Grants what can be granted after a release, in order of arrival. */
 static void inode_released(struct locks *l, struct lock_inode *i)
 {
     LIST_FOREACH_SAFE(node, &i->waits) {
@@ -191,7 +192,7 @@ static void inode_released(struct locks *l, struct lock_inode *i)
     inode_free_if_empty(l, i);
 }
 
-/* Those waits of the owners in the way of this lock that were not seen yet, for the search. */
+/* Adds the unvisited waits of all owners that conflict with this lock to the search. */
 static void search_behind(struct locks *l, const struct lock *lock,
                           struct list_node *search)
 {
@@ -213,7 +214,7 @@ static void search_behind(struct locks *l, const struct lock *lock,
     }
 }
 
-/* Would somebody whom this lock waits for wait for its owner? */
+/* Returns true if waiting for this lock would close a ring of waits. */
 static bool is_deadlock(struct locks *l, const struct lock *lock)
 {
     struct list_node search;
@@ -241,7 +242,7 @@ static bool is_deadlock(struct locks *l, const struct lock *lock)
     return false;
 }
 
-/* ---- what md.c asks for ---- */
+/* ---- requests of md.c ---- */
 
 int locks_set(struct locks *l, const struct lock *lock)
 {
@@ -252,7 +253,7 @@ int locks_set(struct locks *l, const struct lock *lock)
     if (rc != 0)
         return rc;
     rc = is_free(i, lock) ? lock_put(l, i, lock) : -EAGAIN;
-    inode_released(l, i); /* also a lock that takes another's place may be less */
+    inode_released(l, i); /* a lock that replaces another one may be weaker */
     tell(l);
     return rc;
 }

@@ -14,7 +14,8 @@ enum { STRAYS_MAX = 8 };
 struct recent {
     uint64_t who;
     struct token_range range;
-    unsigned n_strays; /* beyond where others were; less those that were not */
+    /* requests among the ranges of others; each request elsewhere takes one off */
+    unsigned n_strays;
 };
 
 struct token_recents {

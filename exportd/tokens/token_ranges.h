@@ -1,8 +1,10 @@
 /*
- * token_ranges.h - where in a file sessions were at work of late, and how far what one asks for may reach.
+ * token_ranges.h - the ranges of a file that sessions used recently, and how far to widen
+ * a grant.
  *
- * Of each session the least range that has all it asked for is kept, but for some of what lies where others were, or beyond them: a look
- * at what another one writes makes nobody a worker there, many do. Pure: no clock, no I/O.
+ * For each session the smallest range around its requests is kept. A few requests in or
+ * beyond the ranges of others do not count: reading once what another session writes does
+ * not mean to work there; many such requests do. Pure: no clock, no I/O.
  */
 #ifndef ROZO_EXPORTD_TOKENS_TOKEN_RANGES_H
 #define ROZO_EXPORTD_TOKENS_TOKEN_RANGES_H
@@ -12,24 +14,35 @@
 
 #include "common/base/spans.h"
 
-enum { RECENTS_MAX = 8 }; /* sessions that are remembered of a file */
+enum { RECENTS_MAX = 8 }; /* sessions that are remembered for a file */
 
-/* Bytes. to 0: there is none. */
+/* Range of bytes. to 0: none. */
 struct token_range {
     uint64_t from, to;
 };
 
 struct token_recents;
 
-/** who, not 0, wants this. *recents is made when needed, to be free()d. -ENOMEM: it is not remembered. */
+/**
+ * Notes a request of session `who` (not 0). *recents is allocated when needed, to be
+ * freed with free(). Returns -ENOMEM if the request is not remembered.
+ */
 int recents_note(struct token_recents **recents, uint64_t who,
                  const struct token_range *range);
-/** Others were there, and all of them elsewhere than who. NULL: nobody was. */
+/**
+ * Returns true if other sessions used the file, all of them outside the range of `who`.
+ * recents may be NULL.
+ */
 bool recents_are_apart(const struct token_recents *recents, uint64_t who);
-/** Shorten `limit` so that it reaches from `range`, which lies in it, to where others were. */
+/**
+ * Shortens `limit`, which contains `range`, so that it ends where others used the file.
+ */
 void recents_limit(const struct token_recents *recents, uint64_t who,
                    const struct token_range *range, struct token_range *limit);
-/** The same with what another one holds. */
+/**
+ * Shortens `limit`, which contains `range`, so that it ends where another session holds
+ * ranges.
+ */
 void ranges_limit(const struct spans *held, const struct token_range *range,
                   struct token_range *limit);
 

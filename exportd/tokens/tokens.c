@@ -2,9 +2,9 @@
  * tokens.c - see tokens.h.
  *
  * In:     token_wait.c and md_token.c; sessions that end.
- * Out:    recalls; who waited is told to look again.
- * Keeps:  I5: who holds an inode EXCLUSIVE is the only one that holds anything of it; where one has RANGES, others have at most RANGES,
- *         and none that overlaps one to write.
+ * Out:    recalls; waiters are woken to look again.
+ * Keeps:  I5: a holder of EXCLUSIVE is the only holder of the inode. Beside RANGES,
+ *         others have at most RANGES, and none that overlaps one to write.
  */
 #include "exportd/tokens/tokens.h"
 
@@ -13,37 +13,37 @@
 #include <stdlib.h>
 
 enum {
-    COOL_AGAIN = 4, /* soon: within so many times as long as it cooled */
+    COOL_AGAIN = 4, /* a recall within this many cooling times counts as soon */
 };
 
-/* What a session has of an inode. */
+/* Token of one inode that one session holds. */
 struct token_holding {
-    struct token_holding *next; /* of the same inode */
+    struct token_holding *next; /* in inode->holdings */
     struct token_inode *inode;
     struct token_holder *holder;
-    struct spans *ranges; /* owned; of enum token_access; NULL: not RANGES */
-    uint64_t grant;       /* the last one */
+    struct spans *ranges; /* owned; values of enum token_access; NULL: not RANGES */
+    uint64_t grant;       /* serial of the newest grant */
     uint64_t call;
     uint8_t mode;
-    uint8_t keep;                 /* asked to lower it to this; mode: it is not asked */
-    uint8_t claimed;              /* between tokens_claim() and tokens_claimed() */
-    uint64_t recalled_ns;         /* when it was first asked for */
-    struct list_node link;        /* in holder->all */
+    uint8_t keep;          /* mode it is recalled down to; equal to mode: not recalled */
+    uint8_t claimed;       /* mode claimed, between tokens_claim() and tokens_claimed() */
+    uint64_t recalled_ns;  /* ns, monotonic; time of the first recall */
+    struct list_node link; /* in holder->all */
     struct list_node recall_link; /* in holder->recalled */
 };
 
-/* What every answer looks at comes first, and fits two or three lines of cache. */
+/* Inode. Members that each answer reads come first, to fit two or three cache lines. */
 struct token_inode {
-    struct table_link by_ino; /* its hash is the number of the inode */
+    struct table_link by_ino; /* the hash is the inode number */
     struct token_holding *holdings;
-    struct token_holding *exclusive; /* the only one then */
-    uint32_t n, n_ranged;            /* holdings; those that are RANGES: all or none */
+    struct token_holding *exclusive; /* the only holding then, or NULL */
+    uint32_t n, n_ranged;            /* holdings; those with RANGES: all or none */
     struct list_node places;
-    uint64_t cool_ns;              /* until then; 0: it is not cooling */
-    struct token_holding first;    /* room for one of them: most have no other */
-    struct list_node cool_link;    /* in tokens->cooling */
-    uint64_t cooled_ns;            /* when the last time ended, or will */
-    uint32_t cool_ms;              /* how long that was */
+    uint64_t cool_ns;           /* ns, end of cooling; 0: not cooling */
+    struct token_holding first; /* storage for one holding: most inodes have no other */
+    struct list_node cool_link; /* in tokens->cooling */
+    uint64_t cooled_ns;         /* ns, end of the newest cooling */
+    uint32_t cool_ms;           /* ms, length of the newest cooling */
     struct token_recents *recents; /* owned, or NULL */
 };
 
@@ -61,7 +61,7 @@ void token_holder_init(struct token_holder *holder)
     list_init(&holder->recalled);
 }
 
-/* ---- who has what ---- */
+/* ---- holdings ---- */
 
 static struct token_inode *inode_of(struct table_link *link)
 {
@@ -202,21 +202,23 @@ static void wake_all(struct tokens *t, struct token_inode *i)
         wake(t, container_of(node, struct token_place, link)->waiter);
 }
 
-/* ---- who is in the way ---- */
+/* ---- conflicts ---- */
 
-/* What a holder may keep while another one does this. */
+/* Returns the mode that another holder may keep beside this kind of request. */
 static enum token_mode kept_beside(enum want_kind kind)
 {
     return kind == WANT_CHANGE ? TOKEN_NONE : TOKEN_SHARED;
 }
 
-/* Who wants only to see takes nothing away from those who came before. */
+/* Returns true if a request waits behind an earlier one: WANT_SEE takes nothing from
+ * earlier waiters. */
 static bool waits_behind(enum want_kind kind, enum want_kind before)
 {
     return kind == WANT_CHANGE || (kind == WANT_SHARE && before == WANT_CHANGE);
 }
 
-/* Does somebody else wait for this inode who came before? number 0: all did. */
+/* Returns true if another holder waits for this inode with a smaller number; number 0 is
+ * behind all. */
 static bool is_behind_another(const struct token_inode *i,
                               const struct token_holder *holder, enum want_kind kind,
                               uint64_t number)
@@ -237,8 +239,8 @@ static bool has_others(const struct token_inode *i, const struct token_holding *
     return i->n > (mine != NULL);
 }
 
-/* May somebody who has not all of the inode get a range of it, rather than all? When others have ranges, or, with nobody there, were at
- * work elsewhere of late. */
+/* Returns true if a holder without the whole inode should get a range of it: if others
+ * have ranges, or if there are no others but some used the file elsewhere recently. */
 static bool is_for_ranges(const struct token_inode *i, const struct token_holder *holder,
                           const struct token_holding *mine, const struct token_want *want)
 {
@@ -251,7 +253,7 @@ static bool is_for_ranges(const struct token_inode *i, const struct token_holder
            recents_are_apart(i->recents, holder->number);
 }
 
-/* Does this range of another one exclude that? */
+/* Returns true if this range of another holder excludes the request. */
 static bool excludes(const struct token_holding *h, const struct token_want *want)
 {
     unsigned most = spans_most(h->ranges, want->range.from, want->range.to);
@@ -296,7 +298,7 @@ void tokens_note_work(struct tokens *t, struct token_holder *holder, uint64_t in
 {
     struct token_inode *i = inode_find(t, ino);
 
-    if (i == NULL) /* nobody else is there */
+    if (i == NULL) /* no other holder is there */
         return;
     if (holder->number == 0)
         holder->number = ++t->n_holders;
@@ -347,7 +349,7 @@ static void recall(struct tokens *t, struct token_holding *h, enum token_mode ke
     }
     h->keep = (uint8_t)keep;
     recall_send(t, h);
-    LIST_FOREACH(node, &h->inode->places) { /* who must not wait any more now */
+    LIST_FOREACH(node, &h->inode->places) { /* waiters that now must not wait any more */
         struct token_waiter *w = container_of(node, struct token_place, link)->waiter;
 
         if (w->holder == h->holder)
@@ -360,7 +362,7 @@ static struct token_want place_want(const struct token_place *p)
     return (struct token_want){ ino_of(p->inode), p->kind, p->range };
 }
 
-/* Those who hold what the first in the row needs are asked for it. */
+/* Recalls what stands in the way of the first waiter in the queue. */
 static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_ns)
 {
     const struct token_holding *mine = holding_find(p->inode, p->waiter->holder);
@@ -381,21 +383,22 @@ static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_n
     }
 }
 
-/* Several want it: for a while they ask each time instead of having it recalled each time. */
+/* Stops unasked grants for a while, since several holders want the inode: asking each
+ * time is cheaper than a recall each time. */
 static void inode_cool(struct tokens *t, struct token_inode *i, uint64_t now_ns)
 {
     if (i->cool_ms == 0 || now_ns > i->cooled_ns + i->cool_ms * COOL_AGAIN * 1000000ull)
         i->cool_ms = TOKEN_COOL_MS;
     else if (now_ns > i->cooled_ns && i->cool_ms < TOKEN_COOL_MAX_MS)
-        i->cool_ms *= 2; /* it was given, and wanted at once */
+        i->cool_ms *= 2; /* granted, and wanted again at once */
     list_remove(&i->cool_link);
     i->cool_ns = i->cooled_ns = now_ns + i->cool_ms * 1000000ull;
     list_add_tail(&t->cooling, &i->cool_link);
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
-/* At its place in the row, behind those who came before. */
+/* Inserts a waiter into the queue, by number. */
 static void place_add(struct token_inode *i, struct token_place *p)
 {
     struct list_node *where = i->places.prev;
@@ -455,7 +458,7 @@ void tokens_leave(struct tokens *t, struct token_waiter *waiter)
     }
 }
 
-/* ---- giving ---- */
+/* ---- grants ---- */
 
 static bool holders_have_room(const struct tokens *t, const struct token_holder *holder,
                               size_t n, bool reserve)
@@ -475,7 +478,7 @@ bool tokens_have_room(const struct tokens *t, const struct token_holder *holder,
     return holders_have_room(t, holder, n, true);
 }
 
-/* May this be given with an answer, though nobody has asked for it? */
+/* Returns true if the inode may be granted along with an answer. */
 static bool is_free_to_give(const struct tokens *t, const struct token_inode *i,
                             const struct token_holding *mine,
                             const struct token_holder *holder, uint64_t now_ns)
@@ -487,7 +490,7 @@ static bool is_free_to_give(const struct tokens *t, const struct token_inode *i,
            holders_have_room(t, holder, 1, false);
 }
 
-/* A new grant of what it has, or more. */
+/* Renews a holding under a new grant, and raises its mode to `mode`. */
 static enum token_mode holding_grant(struct tokens *t, struct token_holding *h,
                                      const struct token_grant *grant,
                                      enum token_mode mode)
@@ -501,7 +504,7 @@ static enum token_mode holding_grant(struct tokens *t, struct token_holding *h,
     h->grant = grant->serial;
     h->call = grant->call;
     if (asked)
-        recall_send(t, h); /* the one that is out speaks of an older grant */
+        recall_send(t, h); /* the recall under way names an older grant */
     return (enum token_mode)h->mode;
 }
 
@@ -514,7 +517,7 @@ static void holding_free_if_new(struct tokens *t, struct token_holding *h)
     inode_free_if_empty(t, i);
 }
 
-/* It has this range besides. */
+/* Adds a range to a holding. */
 static int holding_raise(struct token_holding *h, const struct token_range *range,
                          enum token_access access)
 {
@@ -534,7 +537,8 @@ static int holding_raise(struct token_holding *h, const struct token_range *rang
     return rc;
 }
 
-/* What it needs, and what is free around that: who works elsewhere than others shall not have to ask often. */
+/* Grants the needed range, widened into free space, so that holders that work apart
+ * seldom ask again. */
 static enum token_mode grant_range(struct tokens *t, struct token_inode *i,
                                    struct token_holder *holder,
                                    const struct token_grant *grant)
@@ -582,7 +586,8 @@ enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
     want.range = grant->range;
     if (is_for_ranges(i, holder, h, &want))
         return grant_range(t, i, holder, grant);
-    if (h != NULL && h->mode == TOKEN_RANGES && mode == TOKEN_SHARED) /* it is alone */
+    /* no other holder is there */
+    if (h != NULL && h->mode == TOKEN_RANGES && mode == TOKEN_SHARED)
         mode = TOKEN_EXCLUSIVE;
     if (h == NULL && mode != TOKEN_NONE)
         h = holding_make(t, i, holder);
@@ -593,7 +598,7 @@ enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
     return holding_grant(t, h, grant, mode);
 }
 
-/* It has less now. */
+/* Lowers a holding. */
 static void holding_lower(struct tokens *t, struct token_holding *h, enum token_mode mode)
 {
     struct token_inode *i = h->inode;
@@ -655,14 +660,14 @@ void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n)
             .call = h->call,
         };
 
-        list_remove(&h->link); /* not the same again, if it is given back late */
+        list_remove(&h->link); /* do not ask for it again if it is given back late */
         list_add_tail(&holder->all, &h->link);
         if (!is_recalled(h))
             recall_from(t, holder, &recall);
     }
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
                             uint64_t ino)
@@ -768,7 +773,7 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
     return 0;
 }
 
-/* Of a holder of which nothing is known yet. */
+/* Accepts the claim of a range by a holder that exportd knows nothing of. */
 static int claim_fresh_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
                              const struct token_range *range, enum token_access access)
 {
@@ -813,7 +818,7 @@ int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t i
     if (h->mode == TOKEN_RANGES &&
         spans_least(h->ranges, range->from, range->to) < (unsigned)access)
         return -EAGAIN;
-    h->claimed = h->mode; /* what it does not know of it gives back when it is asked */
+    h->claimed = h->mode; /* ranges it does not claim are given back when recalled */
     return 0;
 }
 

@@ -1,12 +1,18 @@
 /*
- * tokens.h - what sessions may keep of the inodes of one export until they are asked for it.
+ * tokens.h - tokens: the right of a session to cache an inode of one export until it is
+ * recalled.
  *
- * SHARED: attributes, names of a directory, data that were read. EXCLUSIVE (regular files): besides, what was written
- * need not be told yet; nobody else holds anything then (I5). RANGES, of a file that several write in different places: data alone, and
- * of it only ranges, to read or to write; others may have RANGES, too, but none that overlaps one to write; nobody has the size
- * changed, or is told attributes to keep. Who needs what others hold waits: they are asked to give
- * it back (a recall), and who came first is served first. Waiters have numbers, ascending with their arrival; who
- * comes to wait at another inode keeps its number, so no two of them wait for each other.
+ * SHARED: attributes, names of a directory, data that were read. EXCLUSIVE (regular
+ * files): besides, writes may be reported late; no other session holds anything of the
+ * inode (I5). RANGES, for a file that several sessions write in different places: only
+ * data, and only in ranges, to read or to write. Others may have RANGES, too, except
+ * where they overlap one to write; meanwhile no session changes the size or may keep
+ * attributes.
+ *
+ * A session that needs what others hold waits, and they are asked to give it back (a
+ * recall). Waiters are served in the order of arrival. A waiter has a number, ascending
+ * by arrival, and keeps it when it waits at another inode, so that no two waiters wait
+ * for each other.
  *
  * Pure: no clock, no I/O. One thread.
  */
@@ -21,46 +27,51 @@
 #include "common/base/table.h"
 #include "exportd/tokens/token_ranges.h"
 
-/* Values are those of Rozo__TokenMode. */
+/* Modes; values of Rozo__TokenMode. */
 enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
-enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
+enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* access to a range */
 
 enum want_kind {
-    WANT_SEE,    /* what is known of it must be true: in conflict with EXCLUSIVE */
-    WANT_SHARE,  /* the same, and to keep that: not before those who came earlier */
-    WANT_CHANGE, /* in conflict with whatever others hold */
+    WANT_SEE,    /* read attributes that must be true: conflicts with EXCLUSIVE */
+    WANT_SHARE,  /* read and keep them: also waits behind earlier waiters */
+    WANT_CHANGE, /* conflicts with everything that others hold */
 };
 
 enum {
-    SESSION_TOKENS_DEFAULT = 262144, /* of a session */
-    TOKENS_DEFAULT = 4 << 20,        /* of all sessions and exports */
-    CLAIMS_MAX = 1 << 20,  /* of a session that comes back: whatever limits were before */
-    TOKEN_RANGES_MAX = 64, /* of one inode and session: then it gets all of it */
-    TOKENS_RESERVE_PART = 4, /* one part in so many more for those who must get one */
-    TOKEN_WANTS_MAX = 4,  /* of one waiter: rename has two directories and two inodes */
-    TOKEN_COOL_MS = 1000, /* after a recall nothing is given unasked, */
-    TOKEN_COOL_MAX_MS = 16000, /* ever longer when it is recalled again soon after */
+    SESSION_TOKENS_DEFAULT = 262144, /* tokens of one session */
+    TOKENS_DEFAULT = 4 << 20,        /* tokens of all sessions and exports */
+    /* claims of a session that comes back; limits may have been higher before */
+    CLAIMS_MAX = 1 << 20,
+    /* ranges of one inode and session; beyond, it gets the whole file */
+    TOKEN_RANGES_MAX = 64,
+    /* one part in so many is added for grants that must succeed */
+    TOKENS_RESERVE_PART = 4,
+    /* inodes of one waiter: rename has two directories and two inodes */
+    TOKEN_WANTS_MAX = 4,
+    TOKEN_COOL_MS = 1000, /* ms; after a recall nothing is granted unasked for so long */
+    TOKEN_COOL_MAX_MS = 16000, /* ms; doubles up to this if recalled again soon after */
 };
 
 struct token_want {
     uint64_t ino; /* 0: none */
     enum want_kind kind;
-    struct token_range range; /* SHARE, CHANGE: only this is needed */
+    /* with SHARE or CHANGE: only this range is needed; to 0: the whole inode */
+    struct token_range range;
 };
 
 struct token_hooks;
 
-/* A session, or exportd itself. Embedded; token_holder_init(). */
+/* Session, or exportd itself, as the holder of tokens. Embedded; token_holder_init(). */
 struct token_holder {
     struct list_node all;      /* struct token_holding */
-    struct list_node recalled; /* those that it is asked for, longest waiting first */
+    struct list_node recalled; /* recalled holdings, longest waiting first */
     size_t n;
-    uint64_t number;                 /* 0: not yet */
-    const struct token_hooks *hooks; /* borrowed; NULL: those of the table */
+    uint64_t number;                 /* 0: none yet */
+    const struct token_hooks *hooks; /* borrowed; NULL: hooks of the table */
 };
 
 struct token_waiter;
-/* Its place at one inode. */
+/* Place of a waiter in the queue of one inode. */
 struct token_place {
     struct list_node link; /* in inode->places, by number */
     struct token_inode *inode;
@@ -69,15 +80,15 @@ struct token_place {
     struct token_range range;
 };
 
-/* Who waits. Embedded; zeroed, then tokens_wait(). */
+/* Waiter. Embedded; zeroed, then tokens_wait(). */
 struct token_waiter {
     struct token_holder *holder; /* borrowed */
-    uint64_t number;             /* 0 before its first wait */
+    uint64_t number;             /* 0 before the first wait */
     unsigned n;
     struct token_place places[TOKEN_WANTS_MAX];
 };
 
-/* What a holder is asked for. */
+/* Request to a holder to give back a token. */
 struct token_recall {
     uint64_t ino;
     enum token_mode keep;
@@ -85,13 +96,22 @@ struct token_recall {
 };
 
 struct token_hooks {
-    /** Ask for it. What was asked before under another grant, or down to a higher mode, is out of date. */
+    /**
+     * Sends a recall. Earlier recalls of the inode under another grant, or down to a
+     * higher mode, are obsolete.
+     */
     void (*recall)(struct token_holder *holder, const struct token_recall *recall);
-    /** Something has changed there: tokens_judge() may say something else now. Not at once. */
+    /**
+     * Wakes a waiter, since tokens_judge() may answer differently now. Must not act
+     * inside the call.
+     */
     void (*wake)(struct token_waiter *waiter);
 };
 
-/* Beyond these nothing is given unasked, and a quarter more to those who must get one. */
+/*
+ * Largest numbers of tokens for unasked grants; a quarter more for grants that must
+ * succeed.
+ */
 struct token_limits {
     size_t session, all;
 };
@@ -99,114 +119,134 @@ struct token_limits {
 struct tokens {
     struct token_hooks hooks;
     const struct token_limits *limits; /* borrowed */
-    struct table by_ino; /* those that somebody holds or waits for, or that cool down */
-    struct list_node cooling; /* in no order */
+    struct table by_ino;      /* inodes that are held, waited for or cooling down */
+    struct list_node cooling; /* inodes that cool down, in no order */
     size_t *n_all;            /* borrowed: holdings of all exports */
-    uint64_t n_waits;         /* since the start */
-    uint64_t n_holders;       /* that were given numbers */
+    uint64_t n_waits;         /* waiters since the start */
+    uint64_t n_holders;       /* holders that have a number */
 };
 
 void tokens_init(struct tokens *t, const struct token_hooks *hooks,
                  const struct token_limits *limits, size_t *n_all);
-/** Nobody holds anything or waits. */
+/** Frees the table. No session may hold anything or wait. */
 void tokens_free(struct tokens *t);
 void token_holder_init(struct token_holder *holder);
-/** The session is gone. It must not wait for anything. */
+/** Drops all tokens of a session that ended. It must not be waiting. */
 void token_holder_end(struct tokens *t, struct token_holder *holder);
 
 enum token_verdict {
     TOKENS_FREE,   /* nothing is in the way */
-    TOKENS_IN_WAY, /* somebody is */
-    TOKENS_ASKED, /* somebody is, and who asks has itself been asked for something there */
+    TOKENS_IN_WAY, /* other sessions hold something in conflict */
+    /* as TOKENS_IN_WAY, and the asking session has itself been recalled there */
+    TOKENS_ASKED,
 };
-/** Where holder is at work, for what is judged and granted from now on. */
+/** Notes the range that a holder uses, for later decisions and grants. */
 void tokens_note_work(struct tokens *t, struct token_holder *holder, uint64_t ino,
                       const struct token_range *range);
-/** May this be done now? waiter: who waited until now, or NULL. Changes nothing. */
+/**
+ * Decides whether a request may go on now. waiter: the waiter of this request if it has
+ * waited, else NULL. Changes nothing.
+ */
 enum token_verdict tokens_judge(const struct tokens *t, const struct token_holder *holder,
                                 const struct token_waiter *waiter,
                                 const struct token_want *wants, unsigned n);
-/** Wait, or wait for something else; who is in the way, and came before nobody else, is asked. -ENOMEM. */
+/**
+ * Enters the queues of these inodes, in place of earlier wants. Recalls conflicting
+ * tokens where the waiter is first in the queue. Returns 0 or -ENOMEM.
+ */
 int tokens_wait(struct tokens *t, struct token_waiter *waiter,
                 const struct token_want *wants, unsigned n, uint64_t now_ns);
-/** The same wants once more: tokens_judge(), and who has come into the way is asked. */
+/**
+ * Decides again for a waiter, see tokens_judge(), and recalls tokens that conflict now.
+ */
 enum token_verdict tokens_look(struct tokens *t, struct token_waiter *waiter,
                                uint64_t now_ns);
-/** It waits no more. Not waiting: nothing. */
+/** Ends a wait. Does nothing if the waiter does not wait. */
 void tokens_leave(struct tokens *t, struct token_waiter *waiter);
 
-/* How something is granted. */
+/* Reason of a grant. */
 enum token_grant_how {
-    GRANT_UNASKED, /* with an answer: when nobody wants it */
-    GRANT_ASKED,   /* tokens_judge() was asked for it */
+    GRANT_UNASKED, /* along with an answer: only if no other session wants the inode */
+    GRANT_ASKED,   /* tokens_judge() has allowed it */
 };
 struct token_grant {
     uint64_t ino;
     enum token_mode mode;
     enum token_grant_how how;
-    uint64_t serial; /* above all before */
+    uint64_t serial; /* above all serials before */
     uint64_t call;
-    struct token_range range; /* ASKED: all that is needed of a file */
-    struct token_range
-        *given; /* out, with that: what is, when it is not all of the file; may be NULL */
+    struct token_range range; /* GRANT_ASKED: the range that is needed */
+    /* out, may be NULL: the range granted, unless it is the whole file */
+    struct token_range *given;
 };
-/** The mode that the holder has after it; NONE also when it is asked to give it back. */
+/**
+ * Grants a token. Returns the mode that the holder has then; NONE also if the token is
+ * recalled.
+ */
 enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
                              const struct token_grant *grant, uint64_t now_ns);
-/** Room for n more that must be given. */
+/** Returns true if n more tokens fit that must be granted. */
 bool tokens_have_room(const struct tokens *t, const struct token_holder *holder,
                       unsigned n);
-/** Lower what it has to `keep`, unless it was granted after `grant`. */
+/** Lowers a holding to `keep`, unless it was granted after `grant`. */
 void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t ino,
                       enum token_mode keep, uint64_t grant, uint64_t now_ns);
-/** The inode is gone for ever. */
+/** Forgets an inode that is gone for good. */
 void tokens_inode_gone(struct tokens *t, uint64_t ino);
 
 /**
- * Ask the holder for up to n of those that it was granted first, though nobody waits for them: it may have forgotten that it
- * holds them. Those are not owed: nobody is ended for them.
+ * Recalls up to n of the holder's oldest tokens although no session waits for them: the
+ * holder may have forgotten them. A session that ignores such a recall is not evicted.
  */
 void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n);
 
-/** What the holder has of it. */
+/** Returns the mode that a holder has of an inode. */
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
                             uint64_t ino);
-/** ... and the number of the newest answer that gave it; 0: nothing. */
+/** Returns the serial of the holder's newest grant of an inode; 0: none. */
 uint64_t tokens_held_grant(const struct tokens *t, const struct token_holder *holder,
                            uint64_t ino);
-/** Does another one have it EXCLUSIVE, or RANGES of it? */
+/** Returns true if another holder has the inode EXCLUSIVE, or RANGES of it. */
 bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
                        uint64_t ino);
-/** Was it asked for this? */
+/** Returns true if the holder has been asked to give back this inode. */
 bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holder,
                         uint64_t ino);
-/** Who has what, in no order; ranges NULL: not RANGES. For checks. */
+/** Lists all holdings, in no order; ranges NULL: not RANGES. For checks. */
 void tokens_each(const struct tokens *t,
                  void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
                             enum token_mode mode, const struct spans *ranges),
                  void *arg);
-/** Since when the holder has owed an answer; UINT64_MAX: it owes none. */
+/**
+ * Returns since when the holder has owed an answer to a recall (ns, monotonic);
+ * UINT64_MAX: it owes none.
+ */
 uint64_t token_holder_owes_since(const struct token_holder *holder);
-/** The same, of what it has SHARED: that takes long only when its kernel cannot let go of it. */
+/**
+ * Returns since when the holder has owed an answer for a SHARED token (ns, monotonic);
+ * UINT64_MAX: it owes none. Such an answer takes long only if the client's kernel cannot
+ * drop the inode.
+ */
 uint64_t token_holder_owes_shared_since(const struct token_holder *holder);
-/** That was our own doing: as if it had been asked so much later. */
+/** Moves the times of recalls forward by time in which exportd itself was suspended. */
 void token_holder_extend(struct token_holder *holder, uint64_t slept_ns);
 
 /**
- * A holder that comes back says what it has: for each one tokens_claim(), then tokens_claimed(). fresh: nothing is
- * known of it yet, it is believed as long as nobody else is in the way; else it keeps of what it has what it claims.
- * -EAGAIN: it has not got that, -ENOMEM.
+ * Claims a token for a holder that comes back; tokens_claimed() follows after all claims.
+ * fresh: exportd knows nothing of the holder and believes it unless another holder is in
+ * the way; else it keeps those of its tokens that it claims. Returns 0, -ENOMEM, or
+ * -EAGAIN: it has no such token.
  */
 int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
                  enum token_mode mode, bool fresh);
-/** The same of one of its RANGES. */
+/** Claims one range, see tokens_claim(). */
 int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
                        const struct token_range *range, enum token_access access,
                        bool fresh);
-/** What was not claimed goes; the rest has this serial. */
+/** Drops the tokens that were not claimed; the others get this serial. */
 void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t serial);
 
-/** Forget what has cooled down. */
+/** Forgets inodes that have cooled down. */
 void tokens_tick(struct tokens *t, uint64_t now_ns);
 
 #endif
