@@ -1,10 +1,10 @@
 /*
- * answer.c - answers of requests, held until what they say is safe.
+ * answer.c - answers of requests, held until the changes they report are safe.
  *
  * In:     handlers; commits and syncs of the store.
- * Out:    rpc_reply(), once for every call.
- * Keeps:  I4: no answer leaves while a change is not committed; with `sync`, not before the change
- *         is on stable storage. I9: answers that wait are counted.
+ * Out:    rpc_reply(), once for each call.
+ * Keeps:  I4: no answer leaves while a change is not committed; with `sync`, not before
+ *         the change is on stable storage. I9: waiting answers are counted.
  */
 #include "exportd/cluster/answer.h"
 
@@ -39,7 +39,7 @@ int md_op_pack(struct md_op *op, const ProtobufCMessage *msg)
     return answer_pack(msg, &op->answer);
 }
 
-/* To measure a message takes as long as to pack it. */
+/* Packs at once, since measuring a message takes as long as packing it. */
 int md_op_pack_inode(struct md_op *op, const ProtobufCMessage *msg)
 {
     uint8_t room[ANSWER_ROOM];

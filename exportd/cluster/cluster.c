@@ -1,9 +1,11 @@
 /*
- * cluster.c - the map of the cluster: storages, volumes, exports; in memory and in the kv.
+ * cluster.c - the map of the cluster: storages, volumes, exports; in memory and in the
+ * kv.
  *
- * In:     the kv at start; ad.c and admission.c for changes; storage_poll.c for what storages say.
+ * In:     the kv at start; ad.c and admission.c for changes; storage_poll.c for what
+ *         storages report.
  * Out:    the store's pending batch; channels of the storages.
- * Keeps:  ids are never given twice, also not over restarts.
+ * Keeps:  an id is never given twice, not even over restarts.
  * Ask:    the order of the fields below. Users' disks carry them.
  */
 #include "exportd/cluster/cluster.h"
@@ -39,7 +41,7 @@ static void cluster_put(struct exportd *x)
     store_put(x->store, &k, f.bytes, f.len);
 }
 
-/* No record of a cluster: then there must be nothing at all. */
+/* Makes a cluster if the kv is empty; without a record of a cluster it must be. */
 static int cluster_make(struct exportd *x, struct err *err)
 {
     struct kv_iter *it;
@@ -83,13 +85,13 @@ static int cluster_get(struct exportd *x, struct err *err)
     if (!kv_record_end(&f))
         return err_set(
             err, -EINVAL,
-            "the cluster's record in the metadata store makes no sense (format %u, "
+            "the cluster's record in the metadata store is corrupt (format %u, "
             "this build knows %u)",
             len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
     return 0;
 }
 
-/* ---- did the power fail since we last ran? ---- */
+/* ---- loss of power since the last run ---- */
 
 static void boot_put(struct exportd *x)
 {
@@ -118,25 +120,23 @@ static int boot_get(struct exportd *x, struct err *err)
     if (rc == -ENOENT)
         return 0;
     if (rc != 0)
-        return err_set(err, rc, "read when exportd last ran from the metadata store: %s",
+        return err_set(err, rc, "read the boot record from the metadata store: %s",
                        strerror(-rc));
     kv_record_read(&f, val, len);
     x->last_boot = kv_record_get_u64(&f);
     x->stopped_well = kv_record_get_u32(&f) != 0;
     x->last_loss = kv_record_get_u32(&f);
     if (!kv_record_end(&f))
-        return err_set(err, -EINVAL,
-                       "what the metadata store says of when exportd last ran makes no "
-                       "sense");
+        return err_set(err, -EINVAL, "the boot record in the metadata store is corrupt");
     return 0;
 }
 
-/* Stable with the number of the start. */
+/* Notes a loss of power. Stable together with the number of the start. */
 static void boot_begin(struct exportd *x)
 {
     if (x->last_boot != x->config.boot && !x->stopped_well) {
-        log_warn("the machine went down while exportd ran: changes of its last moments "
-                 "that nobody had synced may be lost");
+        log_warn("the machine went down while exportd ran: unsynced changes of its "
+                 "last moments may be lost");
         x->last_loss = x->n_starts;
     }
     boot_put(x);
@@ -209,7 +209,7 @@ static void storage_put(struct storage *s)
     for (unsigned i = 0; i < facts->n_addrs; i++)
         kv_record_put_text(&f, facts->addrs[i]);
     flags = (facts->lost ? STORAGE_LOST : 0u) | (facts->changes ? STORAGE_CHANGES : 0u);
-    if (flags != 0) /* storages of before there were flags have none */
+    if (flags != 0) /* older records have no flags */
         kv_record_put_u32(&f, flags);
     if (facts->changes)
         kv_record_put_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
@@ -254,7 +254,7 @@ static void channel_open(struct storage *s)
     s->channel = peers->open(peers->arg, addrs, s->facts.n_addrs);
 }
 
-/* Nothing may be outstanding on the channel. */
+/* Closes the channel of a storage. Nothing may be outstanding on it. */
 static void channel_close(struct storage *s)
 {
     const struct exportd_peers *peers = &s->x->config.peers;
@@ -267,7 +267,7 @@ static void channel_close(struct storage *s)
     s->channel = NULL;
 }
 
-/* In order of ids. */
+/* Makes a storage and inserts it in the order of ids. */
 static struct storage *storage_new(struct exportd *x, const struct storage_facts *facts)
 {
     struct storage *s = calloc(1, sizeof(*s));
@@ -565,7 +565,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     kv_record_put_u32(&f, e->layout);
     kv_record_put_u32(&f, e->block_bytes);
     flags = (e->sync ? EXPORT_SYNC : 0) | (facts->inline_max != 0 ? EXPORT_INLINE : 0);
-    if (flags != 0) /* exports of before there were flags have none */
+    if (flags != 0) /* older records have no flags */
         kv_record_put_u32(&f, flags);
     if (facts->inline_max != 0)
         kv_record_put_u32(&f, facts->inline_max);
@@ -575,7 +575,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     e->ns.inline_max = e->inline_max;
     e->ns.start = x->n_starts;
     e->ns.last_loss = x->last_loss;
-    e->few_known = true; /* it has no files */
+    e->few_known = true; /* a new export has no files */
     return e;
 }
 
@@ -670,7 +670,7 @@ static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
         if (rc != 0)
             err_set(err, rc, "the record of %s %u in the metadata store: %s", what,
                     key_get_u32(key + 1),
-                    rc == -EINVAL ? "it makes no sense" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc =
@@ -700,7 +700,7 @@ int cluster_load(struct exportd *x, struct err *err)
                 err_set(
                     err, rc,
                     "the skipped inode numbers of export %s in the metadata store: %s",
-                    e->name, rc == -EINVAL ? "they make no sense" : strerror(-rc));
+                    e->name, rc == -EINVAL ? "they are corrupt" : strerror(-rc));
         }
     }
     return rc;
@@ -710,7 +710,7 @@ void cluster_begin(struct exportd *x)
 {
     x->n_starts++;
     x->last_grant = (uint64_t)x->n_starts << 40;
-    x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
+    x->map_version = (uint64_t)x->n_starts << 32; /* newer than in any start before */
     cluster_put(x);
     boot_begin(x);
     LIST_FOREACH(node, &x->exports)

@@ -1,12 +1,13 @@
 /*
- * deletion.c - tell storages which files are gone, until each has confirmed.
+ * deletion.c - ask storages to remove files, until each has confirmed.
  *
- * In:     the tick; KEY_DELETION records that namespace.c puts when a file goes.
- * Out:    ST_REMOVE to every storage of the file's distribution.
- * Keeps:  nothing is removed from a storage before the removal of the file is on stable storage
- *         here. A storage that does not confirm gets a KEY_WAITING record of its own, so that it
- *         holds up nobody else, and is told again when it is back, also after restarts.
- *         Many files are told of in one request, in the order of the keys, which is that of a storage's directories.
+ * In:     the tick; KEY_DELETION records that namespace.c puts when a file is removed.
+ * Out:    ST_REMOVE to each storage of the file's distribution.
+ * Keeps:  no storage removes anything before the removal of the file is on stable storage
+ *         here. A storage that does not confirm gets a KEY_WAITING record, so that others
+ *         need not wait for it, and is asked again when it is back, also after restarts.
+ *         One request names many files, in the order of the keys, which is that of a
+ *         storage's directories.
  * Yours:  DELETION_ROUND_MAX, the deadlines.
  */
 #include "exportd/cluster/deletion.h"
@@ -22,29 +23,29 @@
 enum {
     DELETION_FORMAT = 1,
     DELETION_HEAD_BYTES = 6,  /* format, n storages, generation; then the storages */
-    DELETION_ROUND_MAX = 256, /* files told of at a time */
+    DELETION_ROUND_MAX = 256, /* files in one round */
     REMOVE_DEADLINE_MS = 5000,
     RETRY_MS = 5000,
 };
 
-/* One file and one storage. */
+/* One file at one storage. */
 struct target {
     struct deletion_item *item;
     uint32_t storage_id;
     bool confirmed;
 };
 
-/* Files that one storage is told of in one request. */
+/* Files in one request to one storage. */
 struct deletion_batch {
     struct rpc_request rq;
-    struct list_node link; /* in round->batches, from when it is sent */
+    struct list_node link; /* in round->batches once sent */
     struct deletion_round *round;
     uint32_t storage_id;
     unsigned n;
     struct target *targets[REMOVE_FILES_MAX];
 };
 
-/* One removed file. */
+/* Removed file. */
 struct deletion_item {
     struct list_node link; /* in round->items */
     struct deletion_round *round;
@@ -57,10 +58,11 @@ struct deletion_item {
 /* Some removed files, from the scan until all storages have answered. */
 struct deletion_round {
     struct exportd *x;
-    struct storage *storage; /* its waiting list; NULL: new removals */
+    /* storage whose KEY_WAITING records are sent; NULL: new removals */
+    struct storage *storage;
     struct list_node items;
-    struct list_node batches; /* out */
-    unsigned n_items;         /* not finished, and one while they are being sent */
+    struct list_node batches; /* batches sent */
+    unsigned n_items; /* items not finished; plus one while requests are being sent */
     bool failed;
     struct store_wait wait;
 };
@@ -96,7 +98,8 @@ static struct key round_prefix(const struct deletion_round *r)
     return k;
 }
 
-/* A record from the kv; what makes no sense is dropped, for nobody can do anything with it. */
+/* Loads a record from the kv. A corrupt one is dropped, since nothing can be done with
+ * it. */
 static int item_load(struct deletion_round *r, const uint8_t *key, size_t key_len,
                      const uint8_t *val, size_t len)
 {
@@ -113,8 +116,7 @@ static int item_load(struct deletion_round *r, const uint8_t *key, size_t key_le
     if (item == NULL)
         return -ENOMEM;
     if (!sane) {
-        log_error(
-            "a record of a removed file in the metadata store makes no sense: dropped");
+        log_error("a record of a removed file in the metadata store is corrupt: dropped");
         return 0;
     }
     item->id = (struct file_id){ key_get_u32(key + head), get_le32(val + 2),
@@ -131,7 +133,7 @@ static struct key *round_cursor(struct deletion_round *r)
     return r->storage == NULL ? &r->x->deletion_cursor : &r->storage->deletion_cursor;
 }
 
-/* Take the next records behind the cursor. */
+/* Loads the next records behind the cursor. */
 static int round_scan(struct deletion_round *r)
 {
     struct key prefix = round_prefix(r);
@@ -160,7 +162,8 @@ static int round_scan(struct deletion_round *r)
     return rc;
 }
 
-/* The next round starts behind the last key of this one; after an empty one from the start. */
+/* Moves the cursor behind the last key of this round; after an empty round to the
+ * start. */
 static void cursor_move(struct deletion_round *r)
 {
     struct key *cursor = round_cursor(r);
@@ -171,7 +174,7 @@ static void cursor_move(struct deletion_round *r)
     }
     *cursor = container_of(r->items.prev, struct deletion_item, link)->key;
     if (cursor->len < sizeof(cursor->bytes))
-        cursor->bytes[cursor->len++] = 0; /* the least key behind it */
+        cursor->bytes[cursor->len++] = 0; /* smallest key behind it */
 }
 
 static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t storage_id)
@@ -256,7 +259,7 @@ static void item_end(struct deletion_item *item)
         round_end(r);
 }
 
-/* One file less that this storage is to be told of, for now. */
+/* Ends a file at one storage, for this round. */
 static void target_end(struct target *t)
 {
     if (--t->item->n_left == 0)
@@ -297,7 +300,7 @@ static void batch_send(struct storage *s)
     rpc_send(s->channel, &b->rq);
 }
 
-/* It is sent when it is full, or with batch_send(). */
+/* Adds a file to the batch, which is sent when full or by batch_send(). */
 static bool batch_add(struct storage *s, struct target *t)
 {
     struct deletion_batch *b = s->gathering;
@@ -315,10 +318,8 @@ static bool batch_add(struct storage *s, struct target *t)
     return true;
 }
 
-/*
- * Files of other loops of the storage are told of again, without the first: that one was not of them, so there are fewer
- * each time.
- */
+/* Asks again for files that belong to other loops of the storage, but not for the first
+ * of the batch: the loop that answered owns it, so each request names fewer. */
 static void batch_again(struct deletion_batch *b, struct storage *s,
                         const Rozo__StRemoveResp *resp)
 {
@@ -364,7 +365,7 @@ static void on_removed(struct rpc_request *rq, int rc)
     batch_take(b, s, rc);
     for (unsigned i = 0; i < b->n; i++) {
         if (b->targets[i] != NULL)
-            target_end(b->targets[i]); /* the round may end with the last */
+            target_end(b->targets[i]); /* the round may end with the last one */
     }
     free(b);
 }
@@ -374,13 +375,13 @@ static bool target_send(struct deletion_item *item, struct target *t)
     struct storage *s = storage_find(item->round->x, t->storage_id);
 
     if (s == NULL) {
-        t->confirmed = true; /* no such storage (any more): nobody to tell */
+        t->confirmed = true; /* the storage does not exist (any more) */
         return false;
     }
     return storage_is_reachable(s) && batch_add(s, t);
 }
 
-/* The removals are on stable storage: now the storages may forget. */
+/* Sends the removals, which are on stable storage now. */
 static void on_round_synced(struct store_wait *wait, int rc)
 {
     struct deletion_round *r = container_of(wait, struct deletion_round, wait);
@@ -389,7 +390,7 @@ static void on_round_synced(struct store_wait *wait, int rc)
         round_free(r);
         return;
     }
-    r->n_items++; /* keeps the round while we send */
+    r->n_items++; /* keeps the round while requests are being sent */
     LIST_FOREACH_SAFE(node, &r->items) {
         struct deletion_item *item = container_of(node, struct deletion_item, link);
 
@@ -410,7 +411,7 @@ static void round_start(struct exportd *x, struct storage *storage)
     struct deletion_round *r = calloc(1, sizeof(*r));
 
     if (r == NULL)
-        return; /* again with the next tick */
+        return; /* tried again with the next tick */
     r->x = x;
     r->storage = storage;
     r->wait.fn = on_round_synced;
@@ -426,7 +427,7 @@ static void round_start(struct exportd *x, struct storage *storage)
     }
     cursor_move(r);
     if (r->n_items == 0)
-        round_free(r); /* what there is lies before the cursor: with the next tick */
+        round_free(r); /* records before the cursor come with the next tick */
     else
         store_when_synced(x->store, &r->wait);
 }
@@ -456,7 +457,7 @@ void deletion_tick(struct exportd *x)
     }
 }
 
-/* Count the records of one kind. */
+/* Counts the records of one kind. */
 static int deletion_count(struct exportd *x, enum key_kind kind)
 {
     struct kv_iter *it;
@@ -506,7 +507,7 @@ static void round_cancel(struct deletion_round *r)
         free(b);
     }
     if (sent)
-        round_free(r); /* else it waits for a sync, and ends with that */
+        round_free(r); /* if not sent, the round waits for a sync and ends then */
 }
 
 void deletion_free(struct exportd *x)

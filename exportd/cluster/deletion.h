@@ -1,5 +1,5 @@
 /*
- * deletion.h - removed files, until every storage has confirmed.
+ * deletion.h - removed files, until each storage has confirmed.
  */
 #ifndef ROZO_EXPORTD_CLUSTER_DELETION_H
 #define ROZO_EXPORTD_CLUSTER_DELETION_H
@@ -8,11 +8,14 @@
 
 int deletion_load(struct exportd *x);
 void deletion_tick(struct exportd *x);
-/** A hook of fs. */
+/** Hook of the name space: notes a removed file. */
 void export_deleted(void *arg, const struct inode *in);
-/** This storage has something of a file that is gone. False: it is being told, or will be with the others. */
+/**
+ * Notes that a storage has a projection file of a removed inode. Returns false if its
+ * removal is already under way or queued.
+ */
 bool deletion_add(struct storage *s, const struct file_id *id);
-/** Cancel what is under way. */
+/** Cancels what is under way. */
 void deletion_free(struct exportd *x);
 
 #endif

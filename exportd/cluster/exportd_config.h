@@ -8,13 +8,16 @@
 #include "common/base/err.h"
 #include "common/rpc/rpc.h"
 
-/* How to reach storages, as a node. */
+/* Functions that connect to storages, as a node of the cluster. */
 struct exportd_peers {
-    /** A channel to one storage at these addresses; NULL when they make no sense. */
+    /**
+     * Opens a channel to one storage at these addresses. Returns NULL if they are not
+     * valid.
+     */
     struct rpc_channel *(*open)(void *arg, const char *const *addrs, unsigned n_addrs);
-    /** No request is outstanding on it. */
+    /** Closes a channel without outstanding requests. */
     void (*close)(void *arg, struct rpc_channel *ch);
-    /** Why it does not work, "" when nothing is known. */
+    /** Returns why the channel does not work; "" if unknown. */
     const char *(*last_error)(void *arg, struct rpc_channel *ch);
     void *arg;
 };
@@ -23,16 +26,14 @@ struct exportd_config {
     struct exportd_peers peers;
     struct capability_key *capabilities; /* borrowed */
     size_t cache_max;                    /* bytes of metadata in memory; 0: 256 MiB */
-    uint32_t lease_ms; /* of sessions; 0: 20000, or evict_ms when that is less */
-    uint32_t
-        evict_ms; /* a session has so long to give back what others wait for; 0: 20000 */
+    uint32_t lease_ms; /* lease of sessions; 0: 20000, or evict_ms if that is less */
+    /* time for a session to give back what others wait for; 0: 20000 */
+    uint32_t evict_ms;
     uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
-    uint32_t tokens_max;         /* ... and all sessions together; 0: 4 Mi */
-    uint32_t
-        strays_s; /* between two searches for files of inodes that are gone; 0: 3600 */
-    bool grows_first; /* a fault for tests of the simulator: see redistribute.c */
-    uint64_t
-        boot; /* another number after each loss of power: what was not synced is gone */
+    uint32_t tokens_max; /* inodes that all sessions together may cache; 0: 4 Mi */
+    uint32_t strays_s;   /* time between two searches for strays (strays.c); 0: 3600 */
+    bool grows_first;    /* fault for tests of the simulator: see redistribute.c */
+    uint64_t boot; /* changes with each loss of power, which takes unsynced changes */
 };
 
 #endif

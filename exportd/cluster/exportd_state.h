@@ -1,8 +1,8 @@
 /*
- * exportd_state.h - what the parts of exportd's state machine share.
+ * exportd_state.h - the state shared by the parts of exportd.
  *
- * exportd.c holds it together and dispatches; md.c and ad.c are the handlers; the others do what their
- * heads say. One thread.
+ * exportd.c starts, stops and dispatches; md.c and ad.c are the handlers; the head of
+ * each other file says what it does. One thread.
  */
 #ifndef ROZO_EXPORTD_CLUSTER_EXPORTD_STATE_H
 #define ROZO_EXPORTD_CLUSTER_EXPORTD_STATE_H
@@ -23,23 +23,22 @@ enum {
     VOLUMES_MAX = 256,
     EXPORTS_MAX = 1024,
     SESSIONS_MAX = 4096,
-    FENCES_MAX =
-        SESSIONS_MAX, /* all sessions may end in one night, and come back as late */
-    SESSION_REFS_MAX =
-        500000, /* inodes a session may hold open: one MD_OPEN_SESSION names all */
-    REFS_MAX = 4 << 20,    /* of all sessions together */
-    ANSWERS_MAX = 1 << 16, /* calls waiting for a commit; more are told BUSY */
-    OPS_MAX = 256,         /* requests are counted by op below this */
-    NAMES_MAX = 63,        /* bytes of a volume's or export's name */
-    HOST_MAX = 255,        /* bytes of a host or rack */
-    WORDS_MAX = 255,       /* bytes of an error for people */
-    ADDR_MAX = 80,         /* bytes of "host:port" */
+    FENCES_MAX = SESSIONS_MAX, /* all sessions may end together, and come back later */
+    /* inodes that a session may hold open; one MD_OPEN_SESSION names all */
+    SESSION_REFS_MAX = 500000,
+    REFS_MAX = 4 << 20,    /* inodes that all sessions together may hold open */
+    ANSWERS_MAX = 1 << 16, /* calls waiting for a commit; more are answered BUSY */
+    OPS_MAX = 256,         /* request counters; ops are below this */
+    NAMES_MAX = 63,        /* bytes, name of a volume or export */
+    HOST_MAX = 255,        /* bytes, name of a host or rack */
+    WORDS_MAX = 255,       /* bytes, error text */
+    ADDR_MAX = 80,         /* bytes, "host:port" */
     ADDRS_MAX = 16,        /* addresses of a storage */
     TICK_MS = 1000,
-    ASLEEP_MS = 3000, /* no tick for so long: we were not running */
+    ASLEEP_MS = 3000, /* a tick later than this means that exportd was suspended */
     INFO_DEADLINE_MS = 3000,
-    METADATA_RESERVE =
-        64 << 20, /* bytes kept free below the kv: the tree may shrink, not grow */
+    /* bytes kept free under the kv; below that the tree may not grow */
+    METADATA_RESERVE = 64 << 20,
 };
 
 struct exportd;
@@ -54,22 +53,32 @@ struct redistribution;
 struct md_op;
 struct parked;
 
-/* Calls from lower rooms to higher ones. */
+/* Functions of higher rooms that lower rooms call. */
 struct exportd_hooks {
-    struct token_hooks tokens; /* of the token tables of all exports */
-    /** A hook of fs: an inode loses its last name. True: it stays for now. */
+    struct token_hooks tokens; /* hooks of the token tables of all exports */
+    /**
+     * Returns true if an inode that loses its last name stays for now. Hook of the name
+     * space.
+     */
     bool (*keeps)(void *export, uint64_t ino);
-    /** Sessions for ST_MAP from which storages must take no more writes. @return how many. */
+    /**
+     * Lists the sessions, for ST_MAP, whose writes storages must refuse.
+     *
+     * @return their number.
+     */
     size_t (*fenced)(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
-    /** A storage has taken a map. */
+    /** Called when a storage has taken a map. */
     void (*map_taken)(struct exportd *x);
-    /** Storages know a newer map than ours: what they confirmed before is void. */
+    /**
+     * Called when a storage knows a newer map than exportd: earlier confirmations are
+     * void.
+     */
     void (*map_outrun)(struct exportd *x);
-    /** Runs a call that waited once more from its start; takes the call. */
+    /** Runs a parked call again from its start; takes the call. */
     void (*run_call)(struct exportd *x, struct rpc_call *call, struct parked *parked);
 };
 
-/* What a storage is. A value: copied, compared, kept in the kv. */
+/* Facts about a storage. A value: copied, compared, kept in the kv. */
 struct storage_facts {
     uint32_t id;
     uint32_t volume;
@@ -78,42 +87,44 @@ struct storage_facts {
     char addrs[ADDRS_MAX][ADDR_MAX + 1];
     char host[HOST_MAX + 1];
     char rack[HOST_MAX + 1];
-    bool lost;    /* it will not come back */
-    bool changes; /* next_incarnation was told that it takes this one's place ... */
-    uint8_t
-        next_incarnation[INCARNATION_BYTES]; /* ... and we do not know yet that it did */
+    bool lost;    /* declared lost: does not come back */
+    bool changes; /* next_incarnation has been asked to take its place */
+    /* valid with `changes`; not known yet to have taken the place */
+    uint8_t next_incarnation[INCARNATION_BYTES];
 };
 
-/* One storage of the cluster, from its admission on. */
+/* Storage of the cluster, from its admission on. */
 struct storage {
     struct list_node link; /* in x->storages, by id */
     struct exportd *x;     /* borrowed */
     struct storage_facts facts;
-    struct rpc_channel *channel; /* owned; NULL when its addresses make no sense */
-    struct rpc_request info;     /* the poll under way */
+    struct rpc_channel *channel; /* owned; NULL if the addresses are not valid */
+    struct rpc_request info;     /* poll under way */
     bool polling;
-    bool asked; /* since our start, one poll has ended */
-    bool up;    /* the last one ended well */
+    bool asked; /* a poll has ended since the start of exportd */
+    bool up;    /* the last poll succeeded */
     uint64_t total_bytes, free_bytes;
-    uint64_t disk_id;   /* the file system that it is on; 0: it does not say */
-    unsigned n_on_disk; /* storages on that, not less than 1: they share what is free */
-    double credit; /* in files: how many more it should be a home of (storage_room.h) */
+    uint64_t disk_id; /* file system it is on; 0: unknown */
+    /* storages on that file system, at least 1; they share its free space */
+    unsigned n_on_disk;
+    /* further files of which it should be a home, see storage_room.h */
+    double credit;
     char version[NAMES_MAX + 1];
-    char error[WORDS_MAX + 1]; /* why it is not up */
-    bool moved;     /* its addresses changed: a new channel when this one is idle */
-    unsigned n_out; /* requests but the poll that are out on the channel */
+    char error[WORDS_MAX + 1]; /* reason for not being up */
+    bool moved;     /* addresses changed: a new channel is due when this one is idle */
+    unsigned n_out; /* requests outstanding on the channel, without the poll */
     struct rpc_request map_rq;
-    bool map_out;                     /* it is */
-    uint64_t map_sent;                /* the version in it */
-    uint64_t map_told;                /* the last one it took; 0: none */
-    uint64_t map_told_ns;             /* when */
-    uint64_t map_known;               /* what it says it knows; 0: it does not say */
-    struct deletion_round *round;     /* removals it missed, when some are being sent */
-    struct key deletion_cursor;       /* how far */
-    struct deletion_batch *gathering; /* removals about to be sent; NULL: none */
+    bool map_out;                 /* map_rq is outstanding */
+    uint64_t map_sent;            /* version of the map in map_rq */
+    uint64_t map_told;            /* version of the last map it took; 0: none */
+    uint64_t map_told_ns;         /* ns, monotonic; when it took that map */
+    uint64_t map_known;           /* version that it reports; 0: it does not report one */
+    struct deletion_round *round; /* round for removals it missed; NULL: none */
+    struct key deletion_cursor;   /* place in those removals */
+    struct deletion_batch *gathering; /* removals to be sent; NULL: none */
     uint64_t n_waiting;               /* removals it has not confirmed */
-    uint64_t retry_ns;                /* not before: the last round failed */
-    bool too_old;                     /* redistribute.c said so */
+    uint64_t retry_ns; /* ns, monotonic; earliest next round after a failure */
+    bool too_old;      /* set by redistribute.c: it cannot take part */
 };
 
 struct volume {
@@ -131,38 +142,39 @@ struct export
     uint8_t codec;
     uint8_t layout;
     uint16_t block_bytes;
-    bool sync;           /* changes are answered when durable */
-    uint32_t inline_max; /* as fs.inline_max */
+    bool sync;           /* answer changes only when stable */
+    uint32_t inline_max; /* bytes; equal to ns.inline_max */
     char name[NAMES_MAX + 1];
     struct namespace ns;
     struct locks locks;
     struct tokens tokens;
     unsigned n_sessions;
     struct open_file *opens;        /* owned; over all sessions */
-    struct delayed_unlink *delayed; /* owned; of delayed_unlink.c */
+    struct delayed_unlink *delayed; /* owned by delayed_unlink.c */
     bool tight;                     /* a storage of the volume is nearly full */
     unsigned n_closed;              /* files that redistribute.c holds EXCLUSIVE */
-    bool few_known;                 /* n_few was counted */
+    bool few_known;                 /* n_few is valid */
     uint64_t n_few;                 /* files with fewer candidates than they could have */
     uint64_t n_few_counting;
 };
 
-/* One sweep over all storages, or the pause before the next. */
+/* Sweep over all storages for strays, or the pause before the next one. */
 struct strays {
     struct rpc_request rq;
-    struct storage *asked; /* borrowed; NULL: nothing is out */
-    uint32_t storage_id;   /* whose turn it is, or the next one's behind it */
+    struct storage *asked; /* borrowed; NULL: no request outstanding */
+    /* the sweep continues at the first storage with this id or a larger one */
+    uint32_t storage_id;
     bool has_after;
-    uint8_t after[FILE_ID_BYTES]; /* of its list: looked at up to here */
-    uint64_t n_found;             /* in this sweep */
-    uint64_t next_ns;             /* not before */
+    uint8_t after[FILE_ID_BYTES]; /* last file of its list that was looked at */
+    uint64_t n_found;             /* strays found in this sweep */
+    uint64_t next_ns;             /* ns, monotonic; earliest next sweep */
 };
 
 enum grace {
-    GRACE_FOR_AWAITED, /* those that were open at our start may come back, */
-    GRACE_FOR_ANY,     /* as anybody may: who ran before us remembered none */
-    GRACE_ENDS,        /* nobody may any more; this is on its way to stable storage, */
-    GRACE_FOR_FENCES,  /* or was, and storages may not know it yet */
+    GRACE_FOR_AWAITED, /* sessions that were open at the start may come back */
+    GRACE_FOR_ANY,     /* any session may come back: no record of them was found */
+    GRACE_ENDS,        /* none may come back; this is being made stable */
+    GRACE_FOR_FENCES,  /* the end is stable, but storages may not know it yet */
     GRACE_OVER,
 };
 
@@ -174,72 +186,72 @@ struct exportd {
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t started_ns;
     enum grace grace;
-    uint64_t grace_ends_ns;  /* until then clients from before our start may come back */
-    struct awaited *awaited; /* owned: the sessions of those that have not */
+    uint64_t grace_ends_ns; /* ns, monotonic; end of the time for sessions to come back */
+    struct awaited *awaited; /* owned; sessions that have not come back yet */
     struct store_wait grace_wait;
     struct list_node fences;
-    uint64_t last_fence; /* number */
+    uint64_t last_fence; /* number of the newest fence */
     unsigned n_fences, n_unconfirmed;
-    unsigned n_grace_fences;  /* of those */
-    uint64_t fence_words_ns;  /* not before then another line about them */
-    uint32_t lease_before_ms; /* what mounts were told before our start */
-    uint64_t ticked_ns;       /* when the tick last ran */
+    unsigned n_grace_fences;  /* fences among those that the grace waits for */
+    uint64_t fence_words_ns;  /* ns, monotonic; earliest next log line about fences */
+    uint32_t lease_before_ms; /* lease that mounts had before this start */
+    uint64_t ticked_ns;       /* ns, monotonic; last tick */
     uint64_t map_version;
     uint32_t next_storage_id, next_volume_id, next_export_id;
     uint32_t n_starts;
-    uint32_t
-        last_loss; /* number of the last start that found the power had been lost; 0: none */
-    uint64_t last_boot; /* the machine's, when we ran before */
-    bool stopped_well;  /* and stopped then with all on stable storage */
-    bool is_ready;      /* that is on stable storage: epochs depend on it */
+    uint32_t last_loss; /* number of the last start after a loss of power; 0: none */
+    uint64_t last_boot; /* boot id when exportd last ran */
+    bool stopped_well;  /* the last run stopped with everything stable */
+    bool is_ready;      /* the number of this start is stable: epochs depend on it */
     struct store_wait ready_wait;
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct session *sessions;
-    uint64_t n_refs;            /* inodes held open, once for each session that does */
-    unsigned n_cuts;            /* struct session.cuts of all */
-    bool orphans_seen;          /* the grace is over and they were looked at */
-    uint64_t orphan_cursor_ino; /* how far */
+    uint64_t n_refs;            /* open inodes, counted once for each session */
+    unsigned n_cuts;            /* sum of struct session.cuts */
+    bool orphans_seen;          /* orphans were looked at after the grace */
+    uint64_t orphan_cursor_ino; /* place in the orphans */
     uint32_t orphan_cursor_export;
-    uint64_t reply_log_cursor;  /* session */
-    uint64_t reply_log_look_ns; /* not before then is it looked whose requests are kept */
-    struct list_node delayed;   /* of all exports, oldest first */
+    uint64_t reply_log_cursor; /* session */
+    /* ns, monotonic; earliest next search for old request records */
+    uint64_t reply_log_look_ns;
+    struct list_node delayed; /* delayed unlinks of all exports, oldest first */
     unsigned n_delayed;
     bool space_low;
-    uint64_t
-        inline_room; /* bytes of small files that there is room for until it is looked again */
+    /* bytes of small files that fit until the space is looked at again */
+    uint64_t inline_room;
 
-    struct list_node checks; /* of writer_recovery.c, longest waiting first */
+    struct list_node checks; /* checks of writer_recovery.c, longest waiting first */
     struct check *checks_by_id;
     unsigned n_checks, n_checks_out;
 
-    uint64_t n_deletions; /* removed files of which no storage was told yet */
+    uint64_t n_deletions; /* removed files that no storage has been asked to remove yet */
     struct key deletion_cursor;
     struct deletion_round *round;
     struct strays strays;
-    struct redistribution *redist; /* owned; of redistribute.c */
+    struct redistribution *redist; /* owned by redistribute.c */
 
-    struct list_node
-        admissions; /* storage adds: the first is under way, the others wait */
+    /* storage adds: the first is under way, the others wait */
+    struct list_node admissions;
     unsigned n_admissions;
-    struct list_node listings; /* of inodes.c, under way */
+    struct list_node listings; /* listings of inodes.c under way */
     unsigned n_listings;
 
-    uint64_t last_grant; /* serials grow over our restarts */
-    size_t n_tokens;     /* of all sessions */
+    uint64_t last_grant; /* newest serial of a grant; grows over restarts */
+    size_t n_tokens;     /* tokens of all sessions */
     struct token_limits token_limits;
-    bool tokens_scarce;          /* sessions are told to hold less than they may alone */
-    struct list_node ready;      /* parked calls that may be able to go on */
-    struct list_node news;       /* sessions that have been asked for tokens */
-    struct env_task tokens_turn; /* sees to both */
+    bool tokens_scarce;     /* sessions have a lower limit than they would have alone */
+    struct list_node ready; /* parked calls that may be able to go on */
+    struct list_node news;  /* sessions with new recalls */
+    struct env_task tokens_turn; /* works through `ready` and `news` */
     unsigned n_parked;
 
-    uint64_t n_requests[OPS_MAX]; /* since our start, by op */
-    unsigned n_answers;           /* waiting for a commit or sync */
+    uint64_t n_requests[OPS_MAX]; /* since the start, by op */
+    unsigned n_answers;           /* answers waiting for a commit or sync */
     struct env_timer tick;
     bool stopping;
     struct store_wait stop_wait;
-    struct env_task stop_task; /* looks whether all has come to rest */
+    struct env_task stop_task; /* checks whether everything has come to rest */
     void (*stopped)(void *arg, int rc);
     void *stopped_arg;
 };

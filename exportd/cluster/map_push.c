@@ -1,9 +1,12 @@
 /*
- * map_push.c - every storage is told who is in the cluster, and whose sessions are over: ST_MAP.
+ * map_push.c - ST_MAP: the members of the cluster and the ended sessions, pushed to
+ * storages.
  *
  * In:     storage_poll.c, after each answer of a storage that is up; session_fence.c.
- * Out:    ST_MAP when the map has changed, when the storage came up, or has forgotten it.
- * Keeps:  at most one is on its way to a storage. One that does not know the op is not asked for more.
+ * Out:    ST_MAP when the map has changed, and when a storage came up or has forgotten
+ *         it.
+ * Keeps:  at most one request is outstanding to a storage. One that does not know the op
+ *         gets no more.
  */
 #include "exportd/cluster/map_push.h"
 
@@ -15,10 +18,10 @@
 
 enum {
     MAP_DEADLINE_MS = 3000,
-    MAP_AGAIN_MS = 30000, /* to storages that do not say what they know */
+    MAP_AGAIN_MS = 30000, /* repeated to storages that do not report their version */
 };
 
-/* More than we will ever get to; a storage that says so talks nonsense. */
+/* Bound that exportd never reaches; a storage that reports more is wrong. */
 static const uint64_t map_version_max = 1ull << 62;
 
 static void on_map_answer(struct rpc_request *rq, int rc)
@@ -33,11 +36,11 @@ static void on_map_answer(struct rpc_request *rq, int rc)
         s->map_told_ns = env_now_ns(s->x->env);
         s->x->hooks->map_taken(s->x);
         if (s->up)
-            storage_push_map(s); /* it may have changed meanwhile */
-    }                            /* else again after the next poll */
+            storage_push_map(s); /* the map may have changed meanwhile */
+    }                            /* after a failure the next poll sends again */
 }
 
-/* Does it lack the map of today, as far as we know? */
+/* Returns true if the storage lacks the newest map, as far as is known. */
 static bool map_is_due(const struct storage *s)
 {
     uint64_t passed_ns = env_now_ns(s->x->env) - s->map_told_ns;
@@ -81,13 +84,14 @@ void storage_push_map(struct storage *s)
         s->n_out++;
         rpc_send(s->channel, &s->map_rq);
     } else if (len > RPC_MSG_MAX) {
-        log_error("the map of the cluster is too large to be told: %zu bytes", len);
+        log_error("the map of the cluster is too large to send: %zu bytes", len);
     }
     free(packed);
     free(storages);
 }
 
-/* A map of a later exportd: ours was restored from a backup. They would take none of ours. */
+/* Takes over the version of a later map, known to a storage if exportd was restored from
+ * a backup: storages would refuse older ones. */
 static void map_catch_up(struct exportd *x, uint64_t known)
 {
     if (known <= x->map_version || known >= map_version_max)
@@ -100,7 +104,7 @@ static void map_catch_up(struct exportd *x, uint64_t known)
 void storage_knows_map(struct storage *s, uint64_t known)
 {
     map_catch_up(s->x, known);
-    if (known < s->map_known) /* it was started again */
+    if (known < s->map_known) /* the storage was restarted */
         s->map_told = 0;
     s->map_known = known;
 }

@@ -1,14 +1,14 @@
 /*
- * map_push.h - storages get the map of the cluster.
+ * map_push.h - the map of the cluster, pushed to storages.
  */
 #ifndef ROZO_EXPORTD_CLUSTER_MAP_PUSH_H
 #define ROZO_EXPORTD_CLUSTER_MAP_PUSH_H
 
 #include "exportd/cluster/exportd_state.h"
 
-/** Tell a storage that is up, if it lacks the map of today. */
+/** Sends the newest map to a storage that is up and lacks it. */
 void storage_push_map(struct storage *s);
-/** What it says it knows. */
+/** Takes the version of the map that a storage reports. */
 void storage_knows_map(struct storage *s, uint64_t known);
 void map_push_stop(struct storage *s);
 

@@ -1,11 +1,12 @@
 /*
  * placement.c - choose the storages of a new file.
  *
- * In:     the hook of fs; the map as the polls left it; chance from env.
+ * In:     the hook of the name space; the map as the polls left it; random numbers from
+ *         env.
  * Out:    the distribution in the inode: first the homes, then the spares.
- * Keeps:  all candidates of the layout, whoever is away, unless the volume has too few; distinct
- *         hosts, then racks, as long as there is a choice; homes as storage_room.h has them, spares by
- *         free space.
+ * Keeps:  all candidates of the layout, down or not, unless the volume has too few;
+ *         distinct hosts, then racks, as far as possible; homes as in storage_room.h,
+ *         spares by free space.
  */
 #include "exportd/cluster/placement.h"
 
@@ -16,18 +17,18 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_room.h"
 
-/* How good a candidate a storage is for a new file, best first. */
+/* Suitability of a storage for a new file, best first. */
 enum storage_rank {
     STORAGE_GOOD,
-    STORAGE_AWAY, /* not reachable: writes go to others until it is back */
-    STORAGE_FULL, /* nearly full, wherever it is: only ever a spare */
+    STORAGE_AWAY, /* unreachable: writes go to others until it is back */
+    STORAGE_FULL, /* nearly full, reachable or not: only as a spare */
 };
 
 struct candidate {
     struct storage *s;
     bool taken;
-    bool home;                 /* it is to be one of the first: see storage_room.h */
-    unsigned on_host, on_rack; /* of those chosen, how many share its host and rack */
+    bool home;                 /* one of the first n, see storage_room.h */
+    unsigned on_host, on_rack; /* chosen ones that share its host; its rack */
 };
 
 static bool storage_is_full(const struct storage *s)
@@ -35,7 +36,7 @@ static bool storage_is_full(const struct storage *s)
     return s->total_bytes > 0 && storage_room(s) == 0;
 }
 
-/* A storage that was not asked yet since our start counts as reachable. */
+/* Ranks a storage. One that was not polled since the start counts as reachable. */
 static enum storage_rank storage_rank(const struct storage *s)
 {
     if (storage_is_full(s))
@@ -53,11 +54,11 @@ static bool is_better_spread(const struct candidate *a, const struct candidate *
 static uint64_t weight(const struct candidate *c)
 {
     if (c->home)
-        return 1; /* whatever its order: the first rows are read most */
+        return 1; /* equal chances: the first rows are read most */
     return c->s->free_bytes / (1 << 20) + 1; /* MiB, so that sums fit */
 }
 
-/* The next one: least crowded host and rack first, among those by weight. */
+/* Picks the next one: least crowded host and rack first, among those by weight. */
 static struct candidate *pick(struct env *env, struct candidate *c, unsigned n)
 {
     const struct candidate *best = NULL;
@@ -94,14 +95,14 @@ static void take(struct candidate *taken, struct candidate *c, unsigned n)
     }
 }
 
-/* Homes are chosen so that all storages fill evenly. If there is no room, or too few storages
- * are known, none is chosen, and chance decides. */
+/* Marks the homes, so that all storages fill evenly. If there is no room, or too few
+ * storages are known, none is marked, and chance decides. */
 static void choose_homes(struct export *e, struct candidate *c, unsigned n)
 {
     struct room_part *parts = calloc(n + 1, sizeof(*parts));
 
     if (parts == NULL)
-        return; /* then chance chooses */
+        return; /* chance decides then */
     for (unsigned i = 0; i < n; i++)
         parts[i] =
             (struct room_part){ .s = c[i].s, .room = storage_room(c[i].s), .order = i };
@@ -111,7 +112,8 @@ static void choose_homes(struct export *e, struct candidate *c, unsigned n)
     free(parts);
 }
 
-/* Adds storages of this rank, until the file has `wanted` candidates; -ENOMEM. */
+/* Adds storages of this rank until the file has `wanted` candidates. Returns 0 or
+ * -ENOMEM. */
 static int choose(struct export *e, struct inode *in, unsigned wanted,
                   enum storage_rank rank)
 {
@@ -148,7 +150,7 @@ static int choose(struct export *e, struct inode *in, unsigned wanted,
     return 0;
 }
 
-/* Those that are not lost, in their order. */
+/* Copies the distribution without lost storages, in order. */
 static void keep(const struct export *e, const struct inode *in, struct inode *out)
 {
     *out = *in;
@@ -190,7 +192,7 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
     *n_new = 0;
     for (uint32_t i = 0; i < in->n_storages && next < all.n_storages; i++) {
         if (!storage_is_lost(e->x, in->storages[i]) || (i < layout->n && next >= n_good))
-            continue; /* a full one is only ever a spare */
+            continue; /* a full one can only be a spare */
         out->storages[i] = all.storages[next++];
         ++*n_new;
     }

@@ -6,15 +6,19 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-/** A hook of fs: choose the distribution of a new file of this export. */
+/** Hook of the name space: chooses the distribution of a new file of this export. */
 int export_place(void *arg, struct inode *in);
-/** Is a storage of its volume nearly full? */
+/** Returns true if a storage of the volume is nearly full. */
 bool export_is_tight(const struct export *e);
-/** True if the volume has storages that this file could have beside its own that are not lost. */
+/**
+ * Returns true if the volume has storages that this file could have in addition to its
+ * own that are not lost.
+ */
 bool export_has_more_for(const struct export *e, const struct inode *in);
 /**
- * The distribution that a file should have: lost storages are replaced at their own places, and
- * others are appended until it has as many as the layout wants. *n_new: how many; 0: none now.
+ * Computes the distribution that a file should have: lost storages are replaced at their
+ * places, and others are appended up to the number of the layout. *n_new: number of new
+ * storages; 0: no change possible now.
  */
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
                     unsigned *n_new);

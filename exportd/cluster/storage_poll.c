@@ -1,9 +1,10 @@
 /*
- * storage_poll.c - ask every storage each second who and how it is.
+ * storage_poll.c - poll the identity and state of each storage every second.
  *
  * In:     the tick; answers to ST_INFO (checked: they come from the network).
- * Out:    up, space, addresses and words in struct storage; map_changed() when clients care.
- * Keeps:  a storage is up only when it says it is the one we admitted.
+ * Out:    up, space, addresses and error texts in struct storage; map_changed() if
+ *         clients care.
+ * Keeps:  a storage is up only if it identifies itself as the admitted one.
  */
 #include "exportd/cluster/storage_poll.h"
 
@@ -17,7 +18,7 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/map_push.h"
 
-/* What is believed of one storage: sums over STORAGES_MAX fit into 64 bits. */
+/* Upper bound for one storage: sums over STORAGES_MAX fit into 64 bits. */
 static const uint64_t storage_bytes_max = 1ull << 51;
 
 static bool text_fits(const char *text, size_t max)
@@ -39,7 +40,7 @@ Rozo__StInfoResp *info_unpack(const struct rpc_request *rq)
     return NULL;
 }
 
-/* "0.0.0.0:4711" is where it listens, but nowhere to connect to. */
+/* Rejects wildcards: "0.0.0.0:4711" is an address to listen at, not to connect to. */
 static bool address_is_useful(const char *addr)
 {
     return addr[0] != '\0' && text_fits(addr, ADDR_MAX) && strrchr(addr, ':') != NULL &&
@@ -73,18 +74,18 @@ static void storage_is_down(struct storage *s, const char *why)
     s->up = false;
 }
 
-/* Is it still the one we admitted? NULL when so, else words. */
+/* Returns NULL if this is still the admitted storage, else an error text. */
 static const char *info_objection(const struct storage *s, const Rozo__StInfoResp *info)
 {
     if (memcmp(info->incarnation.data, s->facts.incarnation, INCARNATION_BYTES) != 0)
-        return "another data directory answers at its address: not the one that was admitted "
-               "(when its disk was replaced: rozo storage replace)";
+        return "another data directory answers at its address, not the admitted one "
+               "(if its disk was replaced: rozo storage replace)";
     if (info->cluster_id.len == 0 || info->storage_id == 0)
-        return "it does not know that it was admitted; run storage add again";
+        return "it has no id of this cluster; run rozo storage add again";
     if (memcmp(info->cluster_id.data, s->x->cluster_id, CLUSTER_ID_BYTES) != 0)
         return "it belongs to another cluster";
     if (info->storage_id != s->facts.id)
-        return "it takes itself for another storage of this cluster";
+        return "it has the id of another storage of this cluster";
     return NULL;
 }
 
@@ -113,7 +114,7 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
     snprintf(facts.host, sizeof(facts.host), "%s", info->host);
     snprintf(facts.rack, sizeof(facts.rack), "%s", info->rack);
     if (facts.lost)
-        log_info("storage %u was given up, and is back", facts.id);
+        log_info("storage %u was declared lost and is back", facts.id);
     facts.lost = false;
     if (memcmp(&facts, &s->facts, sizeof(facts)) != 0)
         storage_change(s, &facts);
@@ -135,7 +136,7 @@ static void on_info(struct rpc_request *rq, int rc)
     if (info != NULL) {
         why = info_objection(s, info);
     } else {
-        why = rc == 0 ? "its answer makes no sense"
+        why = rc == 0 ? "its answer is malformed"
                       : peers->last_error(peers->arg, s->channel);
         if (why[0] == '\0')
             why = rc == -ETIMEDOUT ? "it does not answer" : strerror(-rc);
@@ -156,7 +157,7 @@ void storage_poll(struct storage *s)
     storage_follow(s);
     if (s->channel == NULL) {
         s->asked = true;
-        storage_is_down(s, "its addresses make no sense");
+        storage_is_down(s, "its addresses are not valid");
         return;
     }
     s->polling = true;

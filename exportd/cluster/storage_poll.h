@@ -1,5 +1,5 @@
 /*
- * storage_poll.h - state of each storage, asked for regularly.
+ * storage_poll.h - state of each storage, polled regularly.
  */
 #ifndef ROZO_EXPORTD_CLUSTER_STORAGE_POLL_H
 #define ROZO_EXPORTD_CLUSTER_STORAGE_POLL_H
@@ -7,9 +7,12 @@
 #include "exportd/cluster/exportd_state.h"
 
 void storage_poll(struct storage *s);
-/** The addresses others can reach it at: what it says of itself, unless that is a wildcard. */
+/**
+ * Sets the addresses at which others reach a storage: those it reports, unless they are
+ * wildcards.
+ */
 void info_addresses(const Rozo__StInfoResp *info, struct storage_facts *facts);
-/** Does an answer to ST_INFO make sense at all? NULL: no. */
+/** Unpacks and checks an answer to ST_INFO. Returns NULL if it is malformed. */
 Rozo__StInfoResp *info_unpack(const struct rpc_request *rq);
 
 #endif

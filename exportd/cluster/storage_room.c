@@ -1,9 +1,9 @@
 /*
- * storage_room.c - how much can still be written, and which storages must be homes for that.
+ * storage_room.c - the room that is left, and the homes that use it evenly.
  *
  * In:     statfs, placement; the storages as the polls left them.
  * Out:    bytes of user data; homes; the credits of storages.
- * Keeps:  what statfs promises and what placement does go by the same rows (storage_room.h).
+ * Keeps:  statfs and placement go by the same rows (storage_room.h).
  */
 #include "exportd/cluster/storage_room.h"
 
@@ -16,11 +16,13 @@
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 
-enum { FULL_RESERVE_PART = 50 }; /* with less than a 50th free: no new files, */
-static const uint64_t full_reserve_max = 4ull << 30; /* but this much is always enough */
-static const double credit_max = 4; /* in files: one that was away does not get all */
-static const double rank_jitter =
-    0.5; /* less than what keeps a home with share 1 from being one */
+enum { FULL_RESERVE_PART = 50 }; /* with less than a 50th free there are no new files */
+/* bytes free that are always enough */
+static const uint64_t full_reserve_max = 4ull << 30;
+/* in files: limits how much a storage that was down catches up */
+static const double credit_max = 4;
+/* small enough that a storage with share 1 stays a home */
+static const double rank_jitter = 0.5;
 
 uint64_t storage_room(const struct storage *s)
 {
@@ -33,12 +35,12 @@ uint64_t storage_room(const struct storage *s)
 
 /* ---- rows ---- */
 
-/* How many rows of one file a host and a rack may take. */
+/* Rows of one file that a host and a rack may take. */
 struct room_limits {
     unsigned per_host, per_rack;
 };
 
-/* The bytes that some storages take of rows of one length, and how fast they grow with it. */
+/* Bytes that some storages take for rows of one length, and their growth with it. */
 struct room_taken {
     uint64_t bytes;
     unsigned slope;
@@ -64,7 +66,7 @@ static int by_domain(const void *va, const void *vb)
     return rc != 0 ? rc : (a->order > b->order) - (a->order < b->order);
 }
 
-/* The end of the group that begins at part i. */
+/* Returns the end of the group that begins at part i. */
 static unsigned group_end(const struct room_part *p, unsigned n, unsigned i,
                           bool (*same)(const struct room_part *,
                                        const struct room_part *))
@@ -81,7 +83,7 @@ static struct room_taken at_most(struct room_taken t, unsigned limit, uint64_t r
     return t.bytes > limit * row ? (struct room_taken){ limit * row, limit } : t;
 }
 
-/* Cuts the shares of a group down to what it may take. */
+/* Cuts the shares of a group down to its limit. */
 static struct room_taken limit_group(struct room_part *p, unsigned n, struct room_taken t,
                                      unsigned limit, uint64_t row)
 {
@@ -145,7 +147,7 @@ static unsigned min_unsigned(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Rows of one file that fit, by storages and limits alone. */
+/* Returns the number of rows of one file that fit, by storages and limits alone. */
 static unsigned rows_that_fit(const struct room_part *p, unsigned n,
                               const struct room_limits *limits)
 {
@@ -164,7 +166,8 @@ static unsigned rows_that_fit(const struct room_part *p, unsigned n,
     return rows;
 }
 
-/* The least crowded hosts, then racks, that are possible. n_parts >= n_rows. */
+/* Finds the smallest limits of rows per host, then per rack, that are possible. n_parts
+ * >= n_rows. */
 static struct room_limits find_limits(const struct room_part *p, unsigned n_parts,
                                       unsigned n_rows)
 {
@@ -178,10 +181,9 @@ static struct room_limits find_limits(const struct room_part *p, unsigned n_part
     return limits;
 }
 
-/*
- * The bytes that all take are a concave function of the row, made of straight pieces. Newton's
- * method from a row that is too long never goes below the right one, and ends after a few.
- */
+/* Finds the row. The bytes that all take are a concave function of the row, made of
+ * straight pieces, so Newton's method from a row that is too long never goes below the
+ * right one, and ends after a few steps. */
 static uint64_t find_row(struct room_part *p, unsigned n_parts, unsigned n_rows,
                          const struct room_limits *limits)
 {
@@ -220,7 +222,7 @@ static double chance(struct env *env)
     return r / 4294967296.0;
 }
 
-/* Rows that the host or rack of part i has already. */
+/* Returns the number of homes in the host or rack of part i. */
 static unsigned homes_beside(const struct room_part *p, unsigned n, unsigned i,
                              bool (*same)(const struct room_part *,
                                           const struct room_part *))
@@ -247,7 +249,8 @@ static struct room_part *next_home(struct room_part *p, unsigned n,
     return best;
 }
 
-/* With each file a storage's credit grows by its share; room_choose_homes() takes 1 from homes. */
+/* Adds to each storage's credit its share of a file; room_choose_homes() takes 1 from
+ * each home. */
 static void add_credits(struct env *env, struct room_part *p, unsigned n, unsigned n_rows)
 {
     uint64_t sum = 0;
@@ -275,7 +278,7 @@ void room_choose_homes(struct env *env, struct room_part *parts, unsigned n_part
         struct room_part *home = next_home(parts, n_parts, &limits);
 
         if (home == NULL)
-            return; /* the choice was unlucky with racks: the caller takes any */
+            return; /* unlucky choice of racks: the caller takes any storages */
         home->home = true;
         home->s->credit -= 1;
         if (home->s->credit < -credit_max)
@@ -285,7 +288,7 @@ void room_choose_homes(struct env *env, struct room_part *parts, unsigned n_part
 
 /* ---- statfs ---- */
 
-/* User bytes of so many bytes of rows: n_rows of them, of each block. */
+/* Converts bytes of rows to bytes of user data: a block has n_rows rows. */
 static uint64_t user_bytes(const struct export *e, uint64_t row_bytes)
 {
     const struct codec *codec = codec_get(e->codec, e->layout, e->block_bytes);
@@ -296,7 +299,8 @@ static uint64_t user_bytes(const struct export *e, uint64_t row_bytes)
     return row_bytes / extent_bytes * EXTENT_BLOCKS * e->block_bytes;
 }
 
-/* With fewer storages than n there is one row on each, while a write can still succeed. */
+/* Returns the number of rows of a block: fewer storages than n take one row each, while a
+ * write can still succeed. */
 static unsigned rows_of(const struct codec_layout *layout, unsigned n_usable)
 {
     if (n_usable >= layout->n)

@@ -1,15 +1,17 @@
 /*
- * strays.c - projection files whose inode is gone for good are found at storages, and removed.
+ * strays.c - find and remove projection files whose inode is gone for good.
  *
  * In:     the tick; answers to ST_LIST (checked: they come from the network).
- * Out:    ST_LIST with `ids_only` to one storage after the other, a page a tick; KEY_WAITING records, of which
- *         deletion.c tells the storage.
- * Keeps:  a file goes only when its inode is not here and its number came from us with its generation: numbers that were
- *         never given out, or by another history of this metadata before a restore from a backup, are left to people.
- * Yours:  how many names a tick, how often.
+ * Out:    ST_LIST with `ids_only` to one storage after the other, a page a tick;
+ *         KEY_WAITING records, which deletion.c sends to the storage.
+ * Keeps:  a file goes only if its inode does not exist and its number was given out here
+ *         with its generation. Numbers that were never given out, or by another history
+ *         of this metadata before a restore from a backup, are left to the administrator.
+ * Yours:  names per tick, length of the pause.
  *
- * A removal reaches every storage once, and is confirmed before it is on that storage's disk. A loss of power brings
- * the file back; healing may have made it again from what another storage still had. Nobody else would ever find it.
+ * A removal is sent once and confirmed before it is on the storage's disk. A loss of
+ * power can bring the file back; healing may have made it again from what another storage
+ * still had. Only this search would ever find it.
  */
 #include "exportd/cluster/strays.h"
 
@@ -21,11 +23,11 @@
 #include "exportd/cluster/exportd_state.h"
 
 enum {
-    STRAYS_A_TICK = 256, /* files that are looked up, of all storages together */
-    FIRST_AFTER_S = 600, /* after our start, all storages are busy with it */
-    WAITING_ENOUGH =
-        4096, /* removals that a storage has not confirmed: it gets no more */
-    LIST_DEADLINE_MS = 10000, /* a storage that moves is followed only after it */
+    STRAYS_A_TICK = 256, /* files looked up, all storages together */
+    FIRST_AFTER_S = 600, /* after the start storages are busy */
+    /* unconfirmed removals; a storage with more gets no new ones */
+    WAITING_ENOUGH = 4096,
+    LIST_DEADLINE_MS = 10000, /* a storage that moves is followed only afterwards */
 };
 
 static uint64_t period_ns(const struct exportd *x)
@@ -57,7 +59,7 @@ static bool is_gone(struct exportd *x, const struct file_id *id)
            namespace_gave_out(&e->ns, id->ino, id->generation);
 }
 
-/* One page; false: there is nothing behind it, or it makes no sense. */
+/* Takes one page. Returns false if it is the last one or malformed. */
 static bool page_take(struct storage *s, const Rozo__StListResp *resp)
 {
     struct strays *st = &s->x->strays;
@@ -75,7 +77,7 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
     if (resp->end || resp->after.len != FILE_ID_BYTES)
         return false;
     if (st->has_after && memcmp(st->after, resp->after.data, FILE_ID_BYTES) == 0)
-        return false; /* it does not move on */
+        return false; /* no progress */
     memcpy(st->after, resp->after.data, FILE_ID_BYTES);
     st->has_after = true;
     return true;
@@ -120,13 +122,14 @@ static void page_ask(struct storage *s)
     rpc_send(s->channel, &st->rq);
 }
 
-/* Is there any use in asking it, now? */
+/* Returns true if the storage can be asked now. */
 static bool is_askable(const struct storage *s)
 {
     return s->up && storage_is_reachable(s) && s->n_waiting < WAITING_ENOUGH;
 }
 
-/* The storage whose turn it is; NULL: all had theirs. What cannot be asked is passed over until the next time. */
+/* Returns the storage whose turn it is; NULL: the sweep is complete. A storage that
+ * cannot be asked is skipped until the next sweep. */
 static struct storage *whose_turn(struct exportd *x)
 {
     LIST_FOREACH(node, &x->storages) {
@@ -147,9 +150,8 @@ static void sweep_end(struct exportd *x)
     struct strays *st = &x->strays;
 
     if (st->n_found > 0)
-        log_warn(
-            "%llu files at storages belong to inodes that are gone: they are removed",
-            (unsigned long long)st->n_found);
+        log_warn("%llu projection files belong to inodes that are gone: removing them",
+                 (unsigned long long)st->n_found);
     *st = (struct strays){ .next_ns = env_now_ns(x->env) + period_ns(x) };
 }
 

@@ -1,15 +1,15 @@
 /*
- * strays.h - projections that storages hold of inodes that are gone.
+ * strays.h - strays: projection files whose inode is gone.
  */
 #ifndef ROZO_EXPORTD_CLUSTER_STRAYS_H
 #define ROZO_EXPORTD_CLUSTER_STRAYS_H
 
 #include "exportd/cluster/exportd_state.h"
 
-/** We have started. */
+/** Begins the first pause, at the start of exportd. */
 void strays_begin(struct exportd *x);
 void strays_tick(struct exportd *x);
-/** Cancel what is under way. */
+/** Cancels what is under way. */
 void strays_stop(struct exportd *x);
 
 #endif

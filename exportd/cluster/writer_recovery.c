@@ -1,12 +1,13 @@
 /*
- * writer_recovery.c - files whose writer is gone are looked at by the storages: ST_CHECK.
+ * writer_recovery.c - ST_CHECK: storages check files whose writer is gone.
  *
  * In:     session.c, when a session ends without having closed them; the tick.
- * Out:    ST_CHECK with `abandoned` to the first storage of the file that is up, and to the next when
- *         that one cannot.
- * Keeps:  what a dead client left incomplete is settled soon, not when somebody stumbles over it. Bounded, and in
- *         memory only: what is lost with us is settled by the storages' own clocks, and by scrub. It does no harm
- *         while others write the file: a fence only makes a writer take a fresh epoch.
+ * Out:    ST_CHECK with `abandoned` to the first storage of the file that is up, and to
+ *         the next if that fails.
+ * Keeps:  incomplete writes of a dead client are recovered soon, not when they are next
+ *         read. Bounded, and in memory only: what a restart forgets is recovered by the
+ *         storages' own timers, and by scrub. It does no harm while others write the
+ *         file: a fence only makes a writer take a fresh epoch.
  * Yours:  the limits below.
  */
 #include "exportd/cluster/writer_recovery.h"
@@ -19,23 +20,23 @@
 #include "exportd/namespace/inode_ref.h"
 
 enum {
-    CHECKS_MAX = 1 << 16, /* files remembered */
+    CHECKS_MAX = 1 << 16, /* files in the queue */
     CHECKS_OUT_MAX = 32,  /* requests at a time */
-    CHECKS_A_TURN = 1024, /* looked at in one go */
+    CHECKS_A_TURN = 1024, /* files looked at per tick */
     CHECK_DEADLINE_MS = 5000,
     CHECK_RETRY_MS = 5000,
     CHECK_GIVE_UP_MS = 3600 * 1000,
 };
 
-/* One file, until a storage has taken it over. */
+/* File, until a storage has taken its check. */
 struct check {
-    struct list_node link; /* in x->checks: longest waiting first */
+    struct list_node link; /* in x->checks, longest waiting first */
     struct exportd *x;
     struct inode in;   /* as it was when its session ended */
     struct file_id id; /* key */
     struct rpc_request rq;
-    struct storage *storage; /* asked now; NULL: nobody */
-    unsigned next;           /* place in the distribution to be tried next */
+    struct storage *storage; /* storage asked now; NULL: none */
+    unsigned next;           /* place in the distribution to try next */
     uint64_t retry_ns, give_up_ns;
     UT_hash_handle hh;
 };
@@ -57,7 +58,7 @@ static bool check_is_sendable(const struct storage *s)
     return s != NULL && s->up && storage_is_reachable(s);
 }
 
-/* Later, behind all others. */
+/* Puts off a check behind all others. */
 static void check_put_off(struct check *c)
 {
     uint64_t now_ns = env_now_ns(c->x->env);
@@ -66,8 +67,8 @@ static void check_put_off(struct check *c)
     c->retry_ns = now_ns + CHECK_RETRY_MS * 1000000ull;
     if (now_ns >= c->give_up_ns) {
         log_warn(
-            "inode %llu of export %u: nobody could be told for an hour that its writer is "
-            "gone; scrub will find what is incomplete",
+            "inode %llu of export %u: its writer is gone, and no storage could be asked "
+            "for an hour to check the file; scrub will repair it",
             (unsigned long long)c->id.ino, c->id.export_id);
         check_free(c);
         return;
@@ -115,7 +116,7 @@ static void check_send(struct check *c, struct storage *s)
     rpc_send(s->channel, &c->rq);
 }
 
-/* Is it still there, and the same? */
+/* Returns true if the file still exists with its generation. */
 static bool check_is_wanted(const struct check *c)
 {
     struct export *e = export_find(c->x, c->id.export_id);
@@ -125,7 +126,7 @@ static bool check_is_wanted(const struct check *c)
            in.generation == c->id.generation;
 }
 
-/* To the next storage that is up, or later. */
+/* Asks the next storage that is up, or puts the check off. */
 static void check_step(struct check *c)
 {
     if (!check_is_wanted(c)) {
@@ -183,8 +184,8 @@ void writer_recovery_add(struct export *e, const struct inode *in)
     c = writer_recovery_has_room(x) ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         log_warn(
-            "inode %llu of export %u: its writer is gone, and too many are; scrub will find "
-            "what is incomplete",
+            "inode %llu of export %u: its writer is gone, and too many files wait for "
+            "a check; scrub will repair it",
             (unsigned long long)in->ino, e->id);
         return;
     }
