@@ -1,11 +1,13 @@
 /*
- * delayed_unlink.c - inodes that have just lost their last name, where several sessions share an export.
+ * delayed_unlink.c - inodes that lost their last name, where several sessions share an
+ * export.
  *
- * In:     the hook of fs when a name goes; md.c after it; the tick.
- * Out:    orphans that nobody has open, removed a moment later.
- * Keeps:  I10: what lingers is an orphan in the store as well, so a start finds it. Memory is bounded (I9), and what
- *         there is no room for goes at once, as all does when space is short (I12).
- * Yours:  how long, how many.
+ * In:     the hook of the name space when a name goes; md.c after it; the tick.
+ * Out:    orphans that are not open, removed a moment later.
+ * Keeps:  I10: a delayed inode is an orphan in the store as well, so a start finds it.
+ *         Memory is bounded (I9): without room, or when space is short (I12), inodes are
+ *         removed at once.
+ * Yours:  delay, limits.
  */
 #include "exportd/sessions/delayed_unlink.h"
 
@@ -14,21 +16,21 @@
 #include "exportd/sessions/session.h"
 
 enum {
-    /* Between a mount's lookup of a name and its opening of what it found lie two ways over the network and a kernel that may be
-     * busy. Locally the name would be pinned for as long. */
+    /* A mount that looked up the name needs two messages and a busy kernel before it
+     * opens the inode. A local file system would pin the name so long. */
     UNLINK_DELAY_MS = 2000,
-    UNLINK_DELAY_MAX = 1 << 16, /* of all exports */
+    UNLINK_DELAY_MAX = 1 << 16, /* inodes, all exports */
     UNLINK_DELAY_A_TICK = 4096,
-    UNLINK_DELAY_A_REMOVAL =
-        2, /* so that many removals in a row leave little to the tick */
+    /* many removals in a row leave little to the tick */
+    UNLINK_DELAY_A_REMOVAL = 2,
 };
 
-/* Owned by its export's table. */
+/* Delayed removal of an inode. Owned by its export's table. */
 struct delayed_unlink {
     uint64_t ino; /* key */
     struct export *export;
     uint64_t until_ns;
-    struct list_node link; /* in x->lingering, oldest first */
+    struct list_node link; /* in x->delayed, oldest first */
     UT_hash_handle hh;
 };
 
@@ -48,7 +50,7 @@ static void delayed_unlink_drop(struct delayed_unlink *l)
     free(l);
 }
 
-/* Whoever else is there may have looked it up just now. */
+/* Delays the removal if another session may have looked up the name just now. */
 static bool delayed_unlink_begin(struct export *e, uint64_t ino)
 {
     struct exportd *x = e->x;
@@ -94,8 +96,8 @@ static void delayed_unlink_let_go(struct exportd *x, unsigned n_max)
         if (now_ns < l->until_ns)
             return;
         delayed_unlink_drop(l);
-        if (!export_is_open(
-                e, ino)) /* else it goes with the last reference, or after the grace */
+        /* if open, the last reference or the end of the grace removes it */
+        if (!export_is_open(e, ino))
             export_reap(e, ino);
     }
 }

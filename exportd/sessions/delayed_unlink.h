@@ -1,5 +1,5 @@
 /*
- * delayed_unlink.h - inodes that have just lost their last name.
+ * delayed_unlink.h - inodes that lost their last name a moment ago.
  */
 #ifndef ROZO_EXPORTD_SESSIONS_DELAYED_UNLINK_H
 #define ROZO_EXPORTD_SESSIONS_DELAYED_UNLINK_H
@@ -7,11 +7,14 @@
 #include "exportd/cluster/exportd_state.h"
 
 struct delayed_unlink;
-/** A hook of fs: it loses its last name. While others are there it stays for a moment. */
+/**
+ * Hook of the name space: returns true if an inode that loses its last name stays for
+ * now: it is open, or other sessions may be about to open it.
+ */
 bool export_keeps(void *arg, uint64_t ino);
-/** It is open, or lingers. */
+/** Returns true if the inode is open or its removal is delayed. */
 bool export_needs(struct export *e, uint64_t ino);
-/** Something was removed: a few that have lingered long enough go with it. */
+/** Removes a few inodes whose delay is over. Called after each removal. */
 void delayed_unlink_removed(struct exportd *x);
 void delayed_unlink_tick(struct exportd *x);
 void delayed_unlink_free(struct exportd *x);

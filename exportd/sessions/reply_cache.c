@@ -1,9 +1,9 @@
 /*
- * reply_cache.c - a small table of answers by request id, oldest forgotten first.
+ * reply_cache.c - a small table of answers by request id; the oldest are dropped first.
  *
  * In:     requests and their answers, from exportd.c.
  * Out:    the same answer again. Core: no clock, memory bounded (I9).
- * Keeps:  an answer is given only to a request that is the same to the last byte.
+ * Keeps:  an answer is repeated only to a request that is identical to the last byte.
  */
 #include "exportd/sessions/reply_cache.h"
 
@@ -22,7 +22,7 @@ void reply_cache_init(struct reply_cache *r)
 
 static struct reply **bucket_of(const struct reply_cache *r, uint64_t id)
 {
-    return &r->buckets[id % N_BUCKETS]; /* ids count up */
+    return &r->buckets[id % N_BUCKETS]; /* ids are consecutive */
 }
 
 static void reply_forget(struct reply_cache *r, struct reply *reply)

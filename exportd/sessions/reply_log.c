@@ -1,12 +1,16 @@
 /*
- * reply_log.c - which requests of a session were done, in the store: so whoever runs after us knows them when they come again.
+ * reply_log.c - records of executed requests, so that the next start recognises repeated
+ * ones.
  *
- * In:     exportd.c, when one was done that must not be done again; session.c, when a session opens; the tick.
- * Out:    a record of each of a session's last REPLIES_MAX, in the batch of what it changed; answers DONE_BEFORE, in
- *         session->before.
- * Keeps:  I4: a loss of power takes a change and what is kept of it, or neither. I9: each session has REPLIES_MAX records, the oldest is replaced. They
- *         go when the session is over and its client has had the time to repeat in another one what it had asked.
- * Yours:  when it is looked for what may go.
+ * In:     exportd.c, after a request that must not be executed again; session.c, when a
+ *         session opens; the tick.
+ * Out:    a record for each of a session's last REPLIES_MAX changes, in the batch of the
+ *         change; DONE_BEFORE answers, in session->before.
+ * Keeps:  I4: a loss of power takes a change and its record, or neither. I9: each session
+ *         has at most REPLIES_MAX records, and the oldest is replaced. They are deleted
+ *         after the session has ended and its client had time to repeat its requests in
+ *         another one.
+ * Yours:  how often old records are searched.
  * Ask:    the record's fields. Users' disks carry them.
  */
 #include "exportd/sessions/reply_log.h"
@@ -21,16 +25,16 @@
 #include "exportd/store/kv_record.h"
 
 enum {
-    DONE_A_TICK = 4096,    /* records that go */
-    SESSIONS_A_TICK = 256, /* looked at */
-    LOOK_MS = 60000,       /* from one look at all to the next */
+    DONE_A_TICK = 4096,    /* records deleted */
+    SESSIONS_A_TICK = 256, /* sessions looked at */
+    LOOK_MS = 60000,       /* ms, between two searches */
     KEY_BYTES = 1 + 8 + 4,
 };
 
-/* A request that was done. */
+/* Executed request. */
 struct done {
     struct reply_to to; /* id 0: none */
-    uint64_t number;    /* of the session's; ascending */
+    uint64_t number;    /* ascending in the session */
     uint64_t made_ino;
 };
 
@@ -76,7 +80,7 @@ static int reply_log_decode(struct done *d, const uint8_t *val, size_t len)
     return 0;
 }
 
-/* The records of a session, each in its slot. */
+/* Reads the records of a session, each into its slot. */
 static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MAX])
 {
     struct kv_iter *it;
@@ -101,8 +105,8 @@ static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MA
             ring[slot] = d;
         else
             log_error(
-                "metadata store: what is kept of a request of session %016llx makes no sense: it is not "
-                "known again",
+                "metadata store: the record of a request of session %016llx is corrupt: "
+                "exportd would not recognise a repetition",
                 (unsigned long long)id);
     }
     rc = kv_iter_error(it);
@@ -144,13 +148,13 @@ int reply_log_load(struct session *s, uint64_t id)
     return rc;
 }
 
-/* ---- sessions that are over ---- */
+/* ---- ended sessions ---- */
 
-/* A look at the records, from x->reply_log_cursor on. */
+/* Scan of the records, from x->reply_log_cursor on. */
 struct reply_log_scan {
     struct kv_iter *it;
     unsigned n_sessions;
-    unsigned n; /* to go: */
+    unsigned n; /* records to delete: */
     struct {
         uint64_t session;
         uint32_t slot;
@@ -162,7 +166,8 @@ static bool is_needed(struct exportd *x, uint64_t session)
     return session_find(x, session) != NULL || fence_is_young(x, session);
 }
 
-/* The session that the iterator is at, all of it if there is room. False: there are no more. */
+/* Looks at all records of the session under the iterator, if there is room. Returns false
+ * if there are no more. */
 static bool look_at_session(struct exportd *x, struct reply_log_scan *l)
 {
     struct key from;
@@ -184,7 +189,7 @@ static bool look_at_session(struct exportd *x, struct reply_log_scan *l)
             break;
     }
     if (l->n == DONE_A_TICK)
-        return true; /* it is looked at again */
+        return true; /* the next scan looks at it again */
     if (id == UINT64_MAX)
         return false;
     x->reply_log_cursor = id + 1;
@@ -205,7 +210,7 @@ void reply_log_tick(struct exportd *x)
     l = malloc(sizeof(*l));
     if (l == NULL || store_scan(x->store, &l->it) != 0) {
         free(l);
-        return; /* with the next tick */
+        return; /* tried again with the next tick */
     }
     l->n = l->n_sessions = 0;
     reply_log_key(&from, x->reply_log_cursor, 0);

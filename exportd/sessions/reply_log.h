@@ -1,5 +1,5 @@
 /*
- * reply_log.h - requests that were done, kept over restarts of exportd.
+ * reply_log.h - records of executed requests, kept over restarts of exportd.
  */
 #ifndef ROZO_EXPORTD_SESSIONS_REPLY_LOG_H
 #define ROZO_EXPORTD_SESSIONS_REPLY_LOG_H
@@ -7,14 +7,17 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/reply_cache.h"
 
-/** In the batch of its changes. made_ino: what a CREATE made. */
+/**
+ * Puts a record into the batch of the request's changes. made_ino: inode that a CREATE
+ * made.
+ */
 void reply_log_put(struct session *s, const struct reply_to *to, uint64_t made_ino);
 /**
- * Into s->before, what is kept for the session of this id: its own, when it comes back, or the one that its client had
- * before. -ENOMEM, -EIO. Scans the store.
+ * Loads into s->before the records of session `id`: the same session that comes back, or
+ * the former session of its client. Returns 0, -ENOMEM or -EIO. Scans the store.
  */
 int reply_log_load(struct session *s, uint64_t id);
-/** What is kept for sessions that are over goes. */
+/** Deletes the records of ended sessions. */
 void reply_log_tick(struct exportd *x);
 
 #endif

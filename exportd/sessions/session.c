@@ -1,12 +1,14 @@
 /*
- * session.c - who has mounted what, and which inodes they hold open.
+ * session.c - the sessions of mounts, and the inodes that they hold open.
  *
  * In:     md.c; the tick.
- * Out:    references, counted per session and per export; orphans removed with the last one; files
- *         whose writer is gone, to writer_recovery.c.
- * Keeps:  I10: what a session held is given back when its lease ends, also when it is ended for what it does not give
- *         back, and never before that is on stable storage and session_fence.c lets it; time in which we slept does not count. Until everybody is back after our start, or had
- *         the time to (the grace), any inode may be open, and no orphan is removed.
+ * Out:    references, counted per session and per export; orphans removed with the last
+ *         one; files whose writer is gone, to writer_recovery.c.
+ * Keeps:  I10: what a session held is given away when its lease ends, or when it is
+ *         evicted because of a recall, but never before the end is on stable storage and
+ *         session_fence.c allows it. Time in which exportd was suspended does not count.
+ *         Until the grace after a start is over, any inode may be open, and no orphan is
+ *         removed.
  */
 #include "exportd/sessions/session.h"
 
@@ -28,9 +30,9 @@
 #include "exportd/sessions/token_wait.h"
 
 enum {
-    ORPHANS_A_TICK = 4096, /* looked at after the grace */
-    CUTS_MAX = 1 << 16,    /* truncates remembered, of all sessions */
-    STUCK_MS = 500,        /* giving back what was only read takes milliseconds */
+    ORPHANS_A_TICK = 4096, /* orphans looked at after the grace */
+    CUTS_MAX = 1 << 16,    /* remembered truncates, all sessions */
+    STUCK_MS = 500,        /* giving back a SHARED token normally takes milliseconds */
 };
 
 static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
@@ -106,7 +108,7 @@ static struct session *session_new(struct export *e, uint64_t id)
     return s;
 }
 
-/* Its references are gone already. */
+/* Frees a session without references. */
 static void session_free(struct exportd *x, struct session *s)
 {
     session_drop_locks(s);
@@ -118,7 +120,8 @@ static void session_free(struct exportd *x, struct session *s)
     free(s);
 }
 
-/* asked: the id that its client names, 0: none. id: which it gets. */
+/* Makes a session. asked: the id that its client names, 0: none; id: the id that it
+ * gets. */
 static int session_begin(struct export *e, uint64_t asked, uint64_t id,
                          struct session **out)
 {
@@ -173,7 +176,7 @@ bool session_may_ref(const struct session *s)
     return HASH_COUNT(s->refs) < SESSION_REFS_MAX && s->export->x->n_refs < REFS_MAX;
 }
 
-/* n more references of the session to the inode. */
+/* Adds n references of the session to the inode. */
 static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
@@ -212,7 +215,7 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n)
         return 0;
     rc = refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
     if (rc == 0)
-        session_writes(s, ino); /* before our start, for all we know */
+        session_writes(s, ino); /* an epoch may have been given out before this start */
     return rc;
 }
 
@@ -225,7 +228,7 @@ void session_writes(struct session *s, uint64_t ino)
         mine->writes = true;
     } else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
         s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
-    /* else scrub will see to it */
+    /* if not remembered, scrub repairs the file */
 }
 
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
@@ -236,8 +239,9 @@ bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
 
     if (own_too && mine != NULL)
         n -= mine->writes;
-    /* For a whole lease, also when all are back: who opens a file while the truncate that follows from this is pending,
-     * would not see what another one, who ends it, writes behind it. */
+    /* False for a whole lease, even if all are back: a session that opens the file while
+     * the truncate that follows is pending would not see what another one writes behind
+     * it. */
     return n == 0 && env_now_ns(s->export->x->env) > s->export->x->grace_ends_ns;
 }
 
@@ -257,10 +261,9 @@ void export_reap(struct export *e, uint64_t ino)
         tokens_inode_gone(&e->tokens, ino);
 }
 
-/*
- * n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode.
- * nothing_stored: their holder has closed the file, and says that no storage was asked to keep anything of it.
- */
+/* Drops n references of a session (wrote: its last one, with an epoch), and removes the
+ * inode with the last of all if it has no name. nothing_stored: the client asked no
+ * storage to store anything of the file. */
 static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
                       bool nothing_stored)
 {
@@ -300,7 +303,7 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
     refs_drop(s->export, ino, n, wrote, nothing_stored);
 }
 
-/* The session did not get to the end of what it wrote there. */
+/* Queues a check of a file that the session did not finish writing. */
 static void file_abandoned(struct session *s, uint64_t ino)
 {
     struct inode in;
@@ -341,8 +344,8 @@ void session_end(struct exportd *x, struct session *s, bool gone)
     session_free(x, s);
 }
 
-/* Its client did not say good-bye. What it held goes when who starts after us would not take it up any more, and no
- * late write of it can come about. */
+/* Ends a session. What it holds is given away once its end is stable and no late write of
+ * it can succeed. */
 static void session_evict(struct exportd *x, struct session *s, const char *why,
                           uint32_t ms)
 {
@@ -350,7 +353,7 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
 
     s->ends = fence_add(x, s->export->id, s->id, false);
     if (!s->ends)
-        return; /* no room: with the next tick */
+        return; /* no room: tried again with the next tick */
     if (ms != 0)
         snprintf(words, sizeof(words), " %u ms", ms);
     log_warn("session %016llx: %s %s%s: ended", (unsigned long long)s->id, s->client, why,
@@ -367,14 +370,14 @@ void session_is_dead(struct exportd *x, uint64_t id)
         awaited_is_dead(x, id);
         return;
     }
-    s->expires_ns = 0; /* nobody is left who might go by what it held */
+    s->expires_ns = 0; /* the process is dead, so no client relies on the lease */
     if (s->ends)
         fences_check(x);
     else
-        session_evict(x, s, "is dead, says who is there in its place", 0);
+        session_evict(x, s, "is dead, as a later mount on its machine reports", 0);
 }
 
-/* Orphans that nobody has claimed since our start: gone with the machine that held them. */
+/* Removes orphans that no session has claimed since the start: their holders are gone. */
 static void orphans_look(struct exportd *x)
 {
     struct kv_iter *it;
@@ -388,7 +391,7 @@ static void orphans_look(struct exportd *x)
 
     if (found == NULL || store_scan(x->store, &it) != 0) {
         free(found);
-        return; /* again with the next tick */
+        return; /* tried again with the next tick */
     }
     key_ino(&from, KEY_ORPHAN, x->orphan_cursor_export, x->orphan_cursor_ino);
     kv_iter_seek(it, from.bytes, from.len);
@@ -418,8 +421,8 @@ void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
     struct session *s, *tmp;
 
     log_warn(
-        "exportd was away for %llu ms (stopped, or waiting for its disk): sessions get "
-        "as much more time",
+        "exportd was suspended for %llu ms (stopped, or waiting for its disk): leases "
+        "are extended by as much",
         (unsigned long long)(slept_ns / 1000000));
     x->grace_ends_ns += slept_ns;
     HASH_ITER(hh, x->sessions, s, tmp)
@@ -429,10 +432,9 @@ void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
     }
 }
 
-/*
- * A rename holds the lock of one directory, in the client's kernel, while it waits for that of another, which a call of that client's holds that
- * waits here: so giving back the first may need an end of a wait that has nothing to do with it.
- */
+/* Returns true if giving back may wait for another call of the client. In its kernel, a
+ * rename holds the lock of one directory while it waits for that of another, which a call
+ * may hold that waits here. */
 static bool may_be_stuck(const struct session *s, uint64_t now_ns)
 {
     uint64_t since_ns = token_holder_owes_shared_since(&s->tokens);
@@ -440,7 +442,7 @@ static bool may_be_stuck(const struct session *s, uint64_t now_ns)
     return since_ns != UINT64_MAX && now_ns > since_ns + STUCK_MS * 1000000ull;
 }
 
-/* Somebody waits for what it was asked for. */
+/* Returns true if other sessions have waited too long for a token of this one. */
 static bool owes_too_long(const struct session *s, uint64_t now_ns)
 {
     uint64_t since_ns = token_holder_owes_since(&s->tokens);
@@ -462,10 +464,9 @@ void sessions_tick(struct exportd *x)
         if (s->ends)
             continue;
         if (now_ns > s->expires_ns)
-            session_evict(x, s, "has been silent for", x->config.lease_ms);
+            session_evict(x, s, "has sent nothing for", x->config.lease_ms);
         else if (owes_too_long(s, now_ns))
-            session_evict(x, s, "has not given back what others wait for, for",
-                          x->config.evict_ms);
+            session_evict(x, s, "has not answered a recall for", x->config.evict_ms);
         else if (may_be_stuck(s, now_ns))
             session_send_back(s);
     }

@@ -7,13 +7,13 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/reply_cache.h"
 
-/* A session's or an inode's count of references, by inode number. */
+/* References to an inode, of one session or of an export. */
 struct open_file {
     uint64_t ino; /* key */
     uint32_t n_refs;
-    uint32_t n_writers; /* of an export: sessions of which it `writes` */
-    bool clean;  /* of an export: nobody could have written it before it was opened */
-    bool writes; /* of a session: it got an epoch, or may have */
+    uint32_t n_writers; /* in an export's table: sessions with `writes` */
+    bool clean;         /* in an export's table: not written before it was opened */
+    bool writes;        /* in a session's table: has, or may have, an epoch */
     UT_hash_handle hh;
 };
 
@@ -22,67 +22,88 @@ struct session {
     struct export *export; /* borrowed */
     char client[WORDS_MAX + 1];
     bool read_only;
-    bool ends; /* it is over, and storages that may still write for it are waited for */
+    bool ends; /* has ended; kept until storages refuse its writes */
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
-    struct open_file
-        *cuts; /* owned: truncates begun without a reference, and not ended */
+    struct open_file *cuts; /* owned: unfinished truncates begun without a reference */
     struct reply_cache replies;
-    struct reply_cache
-        before; /* to what was done before we ran, or in the session that its client had before: DONE_BEFORE */
-    uint64_t n_done; /* of reply_log.c: number of the next one */
+    /* answers DONE_BEFORE: executed before this start, or in a former session */
+    struct reply_cache before;
+    uint64_t n_done; /* number of the next record of reply_log.c */
     struct lock_holder locks;
-    struct lock_call *lock_calls; /* by waiter: the locks it waits for */
+    struct lock_call *lock_calls; /* by waiter: locks it waits for */
     struct token_holder tokens;
-    uint32_t tokens_max;     /* of which it is told that it may have them */
-    struct list_node parked; /* its calls that wait for tokens of others */
+    uint32_t tokens_max;     /* limit that the session knows */
+    struct list_node parked; /* calls that wait for tokens of others */
     unsigned n_parked;
-    struct list_node events; /* it is to be told of, ascending */
+    struct list_node events; /* events not seen yet, ascending */
     unsigned n_events;
-    struct list_node news_link; /* in x->news: some of them are new */
+    struct list_node news_link; /* in x->news while some events are new */
     uint64_t last_event;
-    struct rpc_call *events_call; /* owned: held until there is one; NULL: none is */
-    uint64_t events_held_ns;      /* since when */
+    /* owned: MD_EVENTS held until there is an event; NULL: none */
+    struct rpc_call *events_call;
+    uint64_t events_held_ns; /* ns, monotonic; when it arrived */
     UT_hash_handle hh;
 };
 
 struct session *session_find(struct exportd *x, uint64_t id);
 /**
- * id 0: a new one, remembered; so, too, when the one asked for is over: then *out has another id. -EBUSY when
- * there are too many, -EEXIST when id belongs to another export.
+ * Opens a session. id 0: a new one, with a record. If session `id` has ended: also a new
+ * one, and *out has another id. Returns 0; -EBUSY: too many; -EEXIST: id belongs to
+ * another export.
  */
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out);
 void session_touch(struct exportd *x, struct session *s);
-/** Room for one more inode? */
+/** Returns true if the session may hold one more inode. */
 bool session_may_ref(const struct session *s);
-/** One more reference. clean: see struct open_file. -ENOMEM, also when it holds too many. */
+/**
+ * Adds a reference. clean: see struct open_file. -ENOMEM: no memory, or it holds too
+ * many.
+ */
 int session_ref(struct session *s, uint64_t ino, bool clean);
-/** At least n references, for a session that is taken up again. */
+/** Raises the references to n, for a session that comes back. */
 int session_claim(struct session *s, uint64_t ino, uint32_t n);
-/** Up to n fewer; the last one of an inode without names removes it. */
+/**
+ * Drops up to n references. The last one to an inode without names removes it.
+ * nothing_stored: the client asked no storage to store anything of it.
+ */
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
                    bool nothing_stored);
-/** It got an epoch of this inode: by opening it, or to truncate it. */
+/** Notes that the session got an epoch of this inode, by opening it or to truncate it. */
 void session_writes(struct session *s, uint64_t ino);
-/** Can nobody be writing it but maybe, with own_too, this session? Right after our start nobody knows. */
+/**
+ * Returns true if no session may be writing the inode; with own_too this one is not
+ * counted. False for a lease after the start, since writers may still come back.
+ */
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too);
-/** A truncate is done. */
+/** Notes the end of a truncate. */
 void session_has_cut(struct session *s, uint64_t ino);
-/** Its process is gone for sure: it ends now, as if its lease were over. Not known: nothing. */
+/**
+ * Ends the session of a process that is certainly dead, as if its lease were over. Does
+ * nothing for an unknown id.
+ */
 void session_is_dead(struct exportd *x, uint64_t id);
-/** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
+/**
+ * Gives back everything the session holds and frees it. gone: it did not close, so its
+ * files must be checked.
+ */
 void session_end(struct exportd *x, struct session *s, bool gone);
-/** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
+/** Extends leases and the grace by time in which exportd itself was suspended. */
 void sessions_extend_leases(struct exportd *x, uint64_t slept_ns);
-/** End what has been silent too long; after the grace, remove orphans nobody holds. */
+/**
+ * Ends sessions whose lease is over; after the grace, removes orphans that no session
+ * holds.
+ */
 void sessions_tick(struct exportd *x);
-/** What is held for them is answered BUSY: it will be sent to the next of us. */
+/** Answers BUSY to held calls: clients send them to the next start. */
 void sessions_stop(struct exportd *x);
 void sessions_free(struct exportd *x);
-/** Does a session hold it open? During the grace any inode may be. */
+/**
+ * Returns true if a session holds the inode open. During the grace any inode may be open.
+ */
 bool export_is_open(struct export *e, uint64_t ino);
-/** Nobody needs it any more: when it has no name, it goes. */
+/** Removes the inode if it has no name. No session may need it. */
 void export_reap(struct export *e, uint64_t ino);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * session_events.c - what a session is told without having asked: MD_EVENTS.
+ * session_events.c - MD_EVENTS: messages that a session gets without a request.
  *
- * In:     md_lock.c, when a wait is over; token_wait.c, when somebody else needs what it holds; the tick.
+ * In:     md_lock.c, when a wait is over; token_wait.c, when another session needs a
+ *         token; the tick.
  * Out:    answers; events are kept until the session says that it has seen them.
- * Keeps:  I9: recalls that nobody hears of are counted.
+ * Keeps:  I9: recalls that a session does not read are counted.
  */
 #include "exportd/sessions/session_events.h"
 
@@ -14,14 +15,14 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/session.h"
 
-/* More than a client can owe that hears of any. */
+/* Limit of unread recalls; more than a client can owe that reads any. */
 enum { RECALLS_UNSEEN_MAX = 2 * CLAIMS_MAX };
 
-/* Something a session is to be told. */
+/* Event for a session. */
 struct event {
     struct list_node link; /* in session->events */
     uint64_t number;
-    uint64_t waiter; /* of a lock; 0: a recall */
+    uint64_t waiter; /* waiter of a lock; 0: a recall */
     int rc;
     struct token_recall recall;
 };
@@ -56,7 +57,7 @@ static void message_fill(const struct session *s, struct event_message *m)
     }
 }
 
-/* The call that is held goes: rc 0, with what there is. */
+/* Answers the held call; rc 0: with the events so far. */
 static void session_answer_events(struct session *s, int rc)
 {
     struct rpc_call *call = s->events_call;
@@ -74,7 +75,7 @@ static void event_add(struct session *s, const struct event *what)
     struct event *e = malloc(sizeof(*e));
 
     if (e == NULL)
-        abort(); /* a grant that nobody hears of would be held for ever */
+        abort(); /* an unreported grant would be held for ever */
     *e = *what;
     e->number = ++s->last_event;
     list_add_tail(&s->events, &e->link);
@@ -93,7 +94,8 @@ void session_tell_recall(struct session *s, const struct token_recall *recall)
 {
     const struct event e = { .recall = *recall };
 
-    if (s->n_events < RECALLS_UNSEEN_MAX) /* else it is deaf, and will be ended */
+    /* beyond that, the session reads no events and will be evicted */
+    if (s->n_events < RECALLS_UNSEEN_MAX)
         event_add(s, &e);
 }
 
@@ -108,7 +110,7 @@ void session_tell_tokens_max(struct session *s, uint32_t max)
     if (s->tokens_max == max)
         return;
     s->tokens_max = max;
-    session_answer_events(s, 0); /* else with the next answer */
+    session_answer_events(s, 0); /* without a held call, the next answer carries it */
 }
 
 static void event_free(struct session *s, struct event *e)
@@ -128,7 +130,7 @@ int md_events(struct md_op *op, const ProtobufCMessage *msg)
         struct event *e = container_of(node, struct event, link);
 
         if (req->seen > s->last_event || e->number > req->seen)
-            break; /* above the last: it has seen those of a session before this one */
+            break; /* above the last one: it means events of an earlier session */
         event_free(s, e);
     }
     session_answer_events(s, 0);
@@ -155,7 +157,7 @@ void session_events_end(struct session *s, int rc)
 {
     session_answer_events(s, rc);
     if (rc == -EBUSY)
-        return; /* we stop; it comes back to the next of us */
+        return; /* clients send the call to the next start */
     LIST_FOREACH_SAFE(node, &s->events)
         event_free(s, container_of(node, struct event, link));
 }

@@ -1,12 +1,15 @@
 /*
- * session_fence.c - sessions that ended without a good-bye, until no storage writes for them any more.
+ * session_fence.c - sessions that ended without closing, until storages refuse their
+ * writes.
  *
- * In:     session.c and session_store.c when one is over; the start; answers to ST_MAP; the tick.
+ * In:     session.c and session_store.c at the end of a session; the start; answers to
+ *         ST_MAP; the tick.
  * Out:    a record of each, the list in ST_MAP; the end of the session, and of the grace.
- * Keeps:  I5: what a session held is given to others only when storages that may still take its late writes are too
- *         few to make one of them readable. The fence is stored with the same commit that takes the session's
- *         record, and storages hear of it when that is on stable storage: a session that may be taken up again is
- *         fenced nowhere. One that is not confirmed yet never leaves the list.
+ * Keeps:  I5: what a session held is given to others only when too few storages may still
+ *         take its late writes to make one of them readable. One commit stores the fence
+ *         and deletes the session's record, and storages get the fence when that is
+ *         stable: a session that may come back is fenced nowhere. An unconfirmed fence
+ *         never leaves the list.
  * Yours:  the pauses.
  * Ask:    the record's fields. Users' disks carry them.
  */
@@ -25,25 +28,23 @@
 #include "exportd/store/kv_record.h"
 
 enum {
-    FENCE_PATIENCE_MS =
-        10000, /* storages that are up are waited for, unless they say nothing for so long */
-    FENCE_YOUNG_MS =
-        REPLY_KEEP_MS, /* from when storages are told; its client asks for no longer */
-    FENCE_WORDS_MS = 30000, /* between lines of who is waited for */
+    FENCE_PATIENCE_MS = 10000, /* wait for a storage that is up but does not confirm */
+    /* since it was sent to storages; clients repeat requests no longer */
+    FENCE_YOUNG_MS = REPLY_KEEP_MS,
+    FENCE_WORDS_MS = 30000, /* between log lines about unconfirmed fences */
 };
 
-/* Of a session, from its end on. */
+/* Fence of a session, from its end on. */
 struct session_fence {
     struct list_node link; /* in x->fences, oldest first */
     struct exportd *x;     /* borrowed */
     uint64_t number;       /* key; ascending */
     uint64_t session;
     uint32_t export_id;
-    uint64_t
-        map_version; /* the first map that tells of it; 0: it is on its way to stable storage */
-    uint64_t told_ns; /* since when */
+    uint64_t map_version; /* first map with it; 0: not stable yet */
+    uint64_t told_ns;     /* ns, monotonic; when that map was made */
     bool confirmed;
-    bool in_grace; /* the grace lasts until it is */
+    bool in_grace; /* the grace lasts until it is confirmed */
     struct store_wait wait;
 };
 
@@ -90,9 +91,10 @@ static struct session_fence *fence_new(struct exportd *x, uint64_t number,
     return f;
 }
 
-/* ---- who may still take its writes? ---- */
+/* ---- storages that may still take its writes ---- */
 
-/* Those of the volume that have not confirmed the map that tells of it; words: which, when not NULL. */
+/* Counts the storages of the volume that have not confirmed the fence. words, unless
+ * NULL: a list of them. *hasty: one of them may answer soon. */
 static unsigned n_unaware(const struct session_fence *f, bool *hasty,
                           char words[WORDS_MAX + 1])
 {
@@ -116,10 +118,9 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
     return n;
 }
 
-/*
- * A version is read when k storages have distinct projections of it. Fewer than k that do not know of the fence
- * bring no write about that was not begun before; they are awaited all the same as long as they may answer soon.
- */
+/* Returns true if few enough storages lack the fence. A version is read only if k
+ * storages have distinct projections of it, so fewer than k cannot complete a write that
+ * had not begun. They are awaited all the same while they may answer soon. */
 static bool is_tight(const struct session_fence *f)
 {
     const struct export *e = export_find(f->x, f->export_id);
@@ -146,7 +147,8 @@ static void fence_confirm(struct session_fence *f)
     grace_check(x);
 }
 
-/* By its own clock, its client may go by what it held until a lease after it was last answered. */
+/* Returns true while the client, by its own clock, may rely on what it held: for a lease
+ * after it was last answered. */
 static bool client_may_believe(const struct session_fence *f)
 {
     const struct session *s = session_find(f->x, f->session);
@@ -192,17 +194,18 @@ void fences_tick(struct exportd *x)
             continue;
         n_unaware(f, &hasty, words);
         log_warn(
-            "session %016llx is over, and %u in all: what they held waits for storages that do not know it yet: "
-            "%s (those that will not come back: rozo storage lost)",
+            "session %016llx has ended (%u in all): its tokens and locks stay reserved "
+            "until these storages confirm: %s (if one will not come back: rozo storage "
+            "lost)",
             (unsigned long long)f->session, x->n_unconfirmed, words);
         x->fence_words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
         return;
     }
 }
 
-/* ---- a session is over ---- */
+/* ---- the end of a session ---- */
 
-/* Told by the newest map from now on. */
+/* Notes that the newest map has the fence. */
 static void fence_tell(struct session_fence *f)
 {
     f->map_version = f->x->map_version;
@@ -214,7 +217,7 @@ static void on_fence_stable(struct store_wait *wait, int rc)
     struct session_fence *f = container_of(wait, struct session_fence, wait);
     struct exportd *x = f->x;
 
-    if (rc != 0 || x->stopping) /* what it held is given to nobody */
+    if (rc != 0 || x->stopping) /* everything the session held stays reserved */
         return;
     map_changed(x);
     fence_tell(f);
@@ -224,10 +227,10 @@ static void on_fence_stable(struct store_wait *wait, int rc)
         if (s->up)
             storage_push_map(s);
     }
-    fences_check(x); /* maybe nobody is left to be told */
+    fences_check(x); /* maybe no storage has to confirm */
 }
 
-/* The oldest one that is confirmed makes room. */
+/* Makes room by dropping the oldest confirmed fence. */
 static bool fences_make_room(struct exportd *x)
 {
     struct key k;
@@ -265,7 +268,7 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
     return true;
 }
 
-/* ---- what storages are told ---- */
+/* ---- maps for storages ---- */
 
 size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
 {
@@ -306,7 +309,8 @@ void fences_resend(struct exportd *x)
 
 /* ---- the start ---- */
 
-/* Any map that we tell has it. Who ran before us may have told nobody. */
+/* Loads a fence. All maps of this start have it, since the last start may have sent it to
+ * no storage. */
 static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size_t len)
 {
     struct kv_record_in in;
@@ -354,7 +358,7 @@ int fences_load(struct exportd *x, struct err *err)
         if (rc != 0)
             err_set(err, rc, "the record of fence %llu in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
-                    rc == -EINVAL ? "it makes no sense" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc = err_set(err, -EIO, "scan the fences in the metadata store: it is damaged");

@@ -13,9 +13,9 @@
 #include "exportd/sessions/session.h"
 #include "exportd/sessions/session_events.h"
 
-enum { LOCK_WAITS_MAX = 1 << 16 }; /* of one session */
+enum { LOCK_WAITS_MAX = 1 << 16 }; /* waits of one session */
 
-/* A lock that a session waits for. */
+/* Lock that a session waits for. */
 struct lock_call {
     struct lock_wait wait;
     struct session *session; /* borrowed */
@@ -71,7 +71,7 @@ int session_lock_wait(struct session *s, const struct lock *lock, uint64_t waite
     int rc;
 
     if (lock_call_find(s, waiter) != NULL)
-        return -EINPROGRESS; /* it asks once more, to be sure */
+        return -EINPROGRESS; /* the client repeats its request, to be sure */
     c = HASH_COUNT(s->lock_calls) < LOCK_WAITS_MAX ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL)
         return -ENOLCK;

@@ -6,13 +6,20 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-/** The lock that a message asks for, with the session as its holder. -EINVAL. */
+/**
+ * Decodes the lock of a message, with the session as its holder. Returns 0 or -EINVAL.
+ */
 int session_lock_decode(struct session *s, const Rozo__Lock *msg, struct lock *out);
-/** Takes the lock, or waits for it: -EINPROGRESS, and the session gets an event with this waiter. -ENOLCK. */
+/**
+ * Takes the lock, or waits for it: -EINPROGRESS, and the session gets an event with this
+ * waiter later. -ENOLCK.
+ */
 int session_lock_wait(struct session *s, const struct lock *lock, uint64_t waiter);
 /** Ends a wait. -ENOENT: there is none with this waiter. */
 int session_lock_cancel(struct session *s, uint64_t waiter);
-/** Takes a lock that the session held before our start. -EAGAIN: another session has it. */
+/**
+ * Takes a lock that the session held before this start. -EAGAIN: another session has it.
+ */
 int session_claim_lock(struct session *s, const Rozo__Lock *msg);
 /** Ends all waits of the session and releases its locks. */
 void session_drop_locks(struct session *s);

@@ -1,11 +1,13 @@
 /*
- * session_store.c - which sessions are open, in the store: so whoever starts after us knows whom to wait for.
+ * session_store.c - records of open sessions, so that the next start knows for whom to
+ * wait.
  *
  * In:     session.c and md.c when one opens, comes back or goes; the start; the tick.
- * Out:    a record for each session that is open; the end of the grace.
- * Keeps:  I10: a session without a record is over, and its client hears so. The grace ends when all that were
- *         open at our start are back or have said good-bye; those that are late are over before anybody gets
- *         what was theirs, on stable storage, too.
+ * Out:    a record for each open session; the end of the grace.
+ * Keeps:  I10: a session without a record has ended, and its client is answered so. The
+ *         grace ends when all sessions that were open at the start are back or have
+ *         closed. The end of the others is on stable storage before anything of theirs is
+ *         given away.
  * Ask:    the record's fields. Users' disks carry them.
  */
 #include "exportd/sessions/session_store.h"
@@ -18,10 +20,11 @@
 #include "exportd/sessions/session_fence.h"
 #include "exportd/store/kv_record.h"
 
-/* Session 0: whoever runs remembers its sessions; where others have their export, the lease that they were told. */
+/* Pseudo session 0: its record shows that session records are kept, and in the place of
+ * the export has the lease that mounts know. */
 enum { NOBODY = 0 };
 
-/* A session of before our start that has not come back. */
+/* Session from before this start that has not come back. */
 struct awaited {
     uint64_t id; /* key */
     uint32_t export_id;
@@ -61,7 +64,7 @@ void session_store_delete(struct exportd *x, uint64_t id)
     store_delete(x->store, &k);
 }
 
-/* ---- those we wait for ---- */
+/* ---- awaited sessions ---- */
 
 static void awaited_free(struct exportd *x, struct awaited *a)
 {
@@ -97,7 +100,7 @@ void grace_check(struct exportd *x)
         return;
     x->grace = GRACE_OVER;
     log_info(
-        "all sessions of before the start are back or have ended: the grace is over");
+        "all sessions from before the start are back or have ended: the grace is over");
 }
 
 bool session_came_back(struct exportd *x, uint64_t id)
@@ -116,12 +119,12 @@ static void on_late_are_over(struct store_wait *wait, int rc)
     struct exportd *x = container_of(wait, struct exportd, grace_wait);
 
     if (rc != 0)
-        return; /* their locks are given to nobody */
+        return; /* locks of awaited sessions are given to no other session */
     x->grace = GRACE_FOR_FENCES;
     grace_check(x);
 }
 
-/* False: there is no room for the fence now. */
+/* Ends an awaited session. Returns false if there is no room for a fence now. */
 static bool awaited_end(struct exportd *x, struct awaited *a, const char *why)
 {
     if (!fence_add(x, a->export_id, a->id, true))
@@ -135,21 +138,22 @@ void awaited_is_dead(struct exportd *x, uint64_t id)
 {
     struct awaited *a = awaited_find(x, id);
 
-    if (a != NULL && awaited_end(x, a, "is dead, says who is there in its place"))
+    if (a != NULL &&
+        awaited_end(x, a, "is dead, as a later mount on its machine reports"))
         grace_check(x);
 }
 
-/* Who has not come back does not any more. */
+/* Ends sessions that did not reconnect within the grace period. */
 static void grace_end(struct exportd *x)
 {
     struct awaited *a, *next;
 
     HASH_ITER(hh, x->awaited, a, next)
     {
-        if (session_find(x, a->id) != NULL) /* it is just coming */
+        if (session_find(x, a->id) != NULL) /* a session that opens at this moment */
             awaited_free(x, a);
-        else if (!awaited_end(x, a, "has not come back in the time of a lease"))
-            return; /* with the next tick */
+        else if (!awaited_end(x, a, "did not reconnect within the grace period"))
+            return; /* tried again with the next tick */
     }
     x->grace = GRACE_ENDS;
     x->grace_wait.fn = on_late_are_over;
@@ -217,7 +221,7 @@ int session_store_load(struct exportd *x, struct err *err)
         if (rc != 0)
             err_set(err, rc, "the record of session %016llx in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
-                    rc == -EINVAL ? "it makes no sense" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc = err_set(err, -EIO, "scan the sessions in the metadata store: it is damaged");
@@ -235,8 +239,8 @@ void grace_begin(struct exportd *x)
     if (x->n_starts > 0)
         x->grace_ends_ns += (uint64_t)lease_ms * 1000000;
     if (x->n_starts == 0 || (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL))
-        x->grace = x->n_grace_fences == 0 ? GRACE_OVER /* there was nobody before us */
-                                          : GRACE_FOR_FENCES;
+        /* there were no sessions before this start */
+        x->grace = x->n_grace_fences == 0 ? GRACE_OVER : GRACE_FOR_FENCES;
 }
 
 void awaited_free_all(struct exportd *x)

@@ -1,5 +1,5 @@
 /*
- * session_tokens.h - sessions and their tokens, for checks.
+ * session_tokens.h - the tokens of sessions, for checks.
  */
 #ifndef ROZO_EXPORTD_SESSIONS_SESSION_TOKENS_H
 #define ROZO_EXPORTD_SESSIONS_SESSION_TOKENS_H
@@ -10,19 +10,19 @@
 struct exportd;
 struct spans;
 
-/* A token that a session holds; see tokens.h. */
+/* Token that a session holds; see tokens.h. */
 struct exportd_token {
     uint32_t export_id;
     uint64_t session, ino;
-    unsigned mode; /* of Rozo__TokenMode; not NONE */
-    const struct spans
-        *ranges; /* of RANGES, to read 1, to write 2; borrowed while it is told */
+    unsigned mode; /* Rozo__TokenMode, not NONE */
+    /* for RANGES: values of enum token_access; borrowed during the callback */
+    const struct spans *ranges;
 };
-/** For checks: calls fn for each token of each session, in no order. */
+/** Calls fn for each token of each session, in no order. For checks. */
 void exportd_each_token(const struct exportd *x,
                         void (*fn)(void *arg, const struct exportd_token *token),
                         void *arg);
-/** For checks: true if a session with this id is open. */
+/** Returns true if a session with this id is open. For checks. */
 bool exportd_has_session(const struct exportd *x, uint64_t id);
 
 #endif

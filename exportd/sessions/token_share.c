@@ -1,9 +1,12 @@
 /*
- * token_share.c - how many tokens each session may hold, and who is asked to hold fewer.
+ * token_share.c - the number of tokens that each session may hold, and requests to hold
+ * fewer.
  *
- * In:     the tick. Out: MD_EVENTS with another tokens_max; recalls of what a session seems to have forgotten.
- * Keeps:  no session is left without tokens because others, who may be idle, hold all there are; and none because it and we
- *         do not count the same: an answer that it did not take leaves tokens that only we know of.
+ * In:     the tick. Out: MD_EVENTS with another tokens_max; recalls of tokens that a
+ *         session seems to have forgotten.
+ * Keeps:  no session is left without tokens because others, maybe idle, hold all there
+ *         are; nor because its count differs from exportd's: an answer that a session did
+ *         not take leaves tokens that only exportd counts.
  */
 #include "exportd/sessions/token_share.h"
 
@@ -12,11 +15,12 @@
 #include "exportd/sessions/session_events.h"
 
 enum {
-    ASK_AT_A_TIME = 256, /* a tick */
+    ASK_AT_A_TIME = 256, /* tokens, a tick */
     SHARE_MIN = 16,
 };
 
-/* The largest n for which the sessions, each cut down to n, hold no more than this. */
+/* Returns the largest n for which the sessions, each cut down to n, hold no more than
+ * this. */
 static size_t level_for(const struct exportd *x, size_t target)
 {
     size_t n_above = HASH_COUNT(x->sessions), below = 0, level = 0, before;
@@ -38,7 +42,9 @@ static size_t level_for(const struct exportd *x, size_t target)
     return level < SHARE_MIN ? SHARE_MIN : level;
 }
 
-/* The mount gives back from three quarters of its limit on. Above that it has lost count, or is of a build that is not told. */
+/* Recalls the oldest tokens of a session above seven eighths of its limit. A mount gives
+ * back from three quarters on, so this one has lost count, or its build knows no
+ * limit. */
 static void session_ask_oldest(struct session *s)
 {
     if (s->tokens.n > s->tokens_max / 8 * 7 && s->n_events < ASK_AT_A_TIME)
@@ -63,7 +69,7 @@ void sessions_trim_tokens(struct exportd *x)
     {
         if (s->ends)
             continue;
-        session_ask_oldest(s); /* by what it was told a tick ago or earlier */
+        session_ask_oldest(s); /* by the limit that it has known for a tick or longer */
         if (!x->tokens_scarce || level < s->tokens_max)
             session_tell_tokens_max(s, (uint32_t)level);
     }

@@ -7,7 +7,7 @@
 #include "exportd/cluster/exportd_state.h"
 
 /**
- * Tells sessions to give tokens back if they hold too many, alone or as a share of all
+ * Asks sessions to give back tokens if they hold too many, alone or as a share of all
  * that are held.
  */
 void sessions_trim_tokens(struct exportd *x);

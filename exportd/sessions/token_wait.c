@@ -1,10 +1,12 @@
 /*
- * token_wait.c - calls that need what other sessions hold: they wait, and run again from their start.
+ * token_wait.c - calls that need what other sessions hold: they wait, and run again.
  *
- * In:     md.c's handlers, before they change anything; tokens.c when somebody has given something back.
+ * In:     md.c's handlers, before they change anything; tokens.c when something was given
+ *         back.
  * Out:    recalls, as events; calls run again; grants in answers.
- * Keeps:  I5 with tokens.c. A call that waits has done nothing, and is decoded anew when it runs again. One that comes twice waits
- *         twice, and the second finds the answer of the first. I9: they are counted.
+ * Keeps:  I5 with tokens.c. A waiting call has done nothing, and is decoded again when it
+ *         runs. A repeated call waits, too, and then finds the answer of the first. I9:
+ *         waiting calls are counted.
  */
 #include "exportd/sessions/token_wait.h"
 
@@ -17,7 +19,7 @@
 #include "exportd/sessions/session_store.h"
 #include "exportd/sessions/session_tokens.h"
 
-/* A call that waits. Owned by its session. */
+/* Waiting call. Owned by its session. */
 struct parked {
     struct token_waiter waiter;
     struct session *session; /* borrowed */
@@ -37,7 +39,7 @@ static struct tokens *tokens_of(const struct session *s)
     return &s->export->tokens;
 }
 
-/* ---- what tokens.c has to say; heard of in a turn of its own ---- */
+/* ---- hooks of tokens.c; handled in a turn of their own ---- */
 
 void session_recall(struct token_holder *holder, const struct token_recall *recall)
 {
@@ -112,7 +114,8 @@ static int md_op_park(struct md_op *op, const struct token_want *wants, unsigned
     return -EINPROGRESS;
 }
 
-/* While sessions of before our start may still claim what they hold, only that is certain which is claimed already. */
+/* Returns true if the session has claimed what it wants. While others may still claim
+ * tokens, no more than that is certain. */
 static bool wants_are_claimed(const struct md_op *op, const struct token_want *wants,
                               unsigned n)
 {
@@ -228,7 +231,7 @@ void session_drop_tokens(struct session *s)
     token_holder_end(tokens_of(s), &s->tokens);
 }
 
-/* ---- giving ---- */
+/* ---- grants ---- */
 
 static Rozo__TokenMode grant(struct md_op *op, const struct token_grant *what)
 {
@@ -274,7 +277,8 @@ Rozo__TokenMode md_op_grant_range(struct md_op *op, uint64_t ino, enum token_mod
     return has;
 }
 
-/* We forget what is held of an inode that is gone; it need not have heard. */
+/* Accepts a failed claim of an inode that is gone: exportd forgot its tokens, and the
+ * session need not know. */
 static int claimed(struct session *s, uint64_t ino, int rc)
 {
     struct inode in;
@@ -299,7 +303,7 @@ static int claim_range(struct session *s, const Rozo__TokenRange *r, bool fresh)
                                       r->write ? TOKEN_WRITE : TOKEN_READ, fresh));
 }
 
-/* All of them, or it has none: one that it believes to have would do harm. */
+/* Takes all claims or fails: a token that only the session believes in would do harm. */
 static int claim_all(struct session *s, const Rozo__MdOpenSessionReq *req, bool fresh)
 {
     int rc = 0;
@@ -348,7 +352,7 @@ int md_give_back(struct md_op *op, const ProtobufCMessage *msg)
 
 /* ---- for checks ---- */
 
-/* On the way from tokens.c to who wants to know. */
+/* Arguments for on_each(). */
 struct each {
     void (*fn)(void *arg, const struct exportd_token *token);
     void *arg;
@@ -361,7 +365,7 @@ static void on_each(void *arg, const struct token_holder *holder, uint64_t ino,
     const struct each *each = arg;
     const struct session *s = container_of(holder, struct session, tokens);
 
-    if (holder->hooks != NULL) /* exportd itself */
+    if (holder->hooks != NULL) /* exportd's own tokens */
         return;
     const struct exportd_token token = {
         .export_id = each->export_id,

@@ -7,47 +7,64 @@
 #include "exportd/cluster/answer.h"
 
 enum {
-    PARKED_MAX = 1 << 16, /* calls that wait for tokens; more are told BUSY */
+    PARKED_MAX = 1 << 16, /* calls that wait for tokens; more are answered BUSY */
     SESSION_PARKED_MAX = 1 << 12,
 };
 
-/* A call that must wait, of a session that is itself asked for a token there: giving it back may need that the call ends. */
+/*
+ * Treatment of a call that must wait while its session is itself asked for a token there:
+ * giving that back may need the end of the call.
+ */
 enum when_asked {
-    ASKED_WAITS,  /* it does not */
-    ASKED_PASSES, /* the call is part of giving back */
-    ASKED_FAILS,  /* the call ends with -ERESTART: its kernel holds locks until then */
+    ASKED_WAITS,  /* wait: giving back does not need the end of the call */
+    ASKED_PASSES, /* go on: the call is part of giving back */
+    ASKED_FAILS,  /* end with -ERESTART: the client's kernel holds locks until then */
 };
 
-/** Nothing of others can be in the way of this call, and nothing is asked of its session. */
+/**
+ * Returns true if nothing of others can be in the way of this call, and its session has
+ * no recall.
+ */
 bool md_op_is_alone(const struct md_op *op);
 /**
- * Before anything is changed: may the call do all this now? 0: go on. -EINPROGRESS: it was taken, and runs again from
- * its start when it may. -ERESTART, -EBUSY, -ENOMEM: the answer.
+ * Checks, before a call changes anything, whether all its wants are free. Returns 0: go
+ * on; -EINPROGRESS: the call was taken, and runs again from its start later; -ERESTART,
+ * -EBUSY, -ENOMEM: the answer.
  */
 int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
                 enum when_asked when_asked);
-/** What the session holds of it after this answer; given when nobody else wants it. */
+/**
+ * Grants a token along with an answer if no other session wants the inode. Returns the
+ * mode that the session then holds.
+ */
 Rozo__TokenMode md_op_grant(struct md_op *op, uint64_t ino, enum token_mode mode);
-/** It is given: md_op_wants() has asked for as much. call: see MdTokenReq. */
+/**
+ * Grants a token that md_op_wants() has allowed. call: see MdTokenReq. Returns the mode
+ * that the session then holds.
+ */
 Rozo__TokenMode md_op_grant_asked(struct md_op *op, uint64_t ino, enum token_mode mode,
                                   uint64_t call);
-/** The same, or, where others use the file elsewhere, of a range that has *range in it. *range: then that; to 0: all of it. */
+/**
+ * Grants a token like md_op_grant_asked(), or RANGES around *range if others use the file
+ * elsewhere. *range: the range granted; to 0: the whole file.
+ */
 Rozo__TokenMode md_op_grant_range(struct md_op *op, uint64_t ino, enum token_mode mode,
                                   uint64_t call, struct token_range *range);
-/** Hooks of token tables. */
+/** Hooks of the token tables. */
 void session_recall(struct token_holder *holder, const struct token_recall *recall);
 void session_wake(struct token_waiter *waiter);
 /**
- * It says what it holds; nothing else is left to it. fresh: it was made just now, in the grace, and is believed as long
- * as nobody else is in the way. False: it holds nothing. *grant: what it has is of this serial.
+ * Takes the claims of a session and drops its other tokens. fresh: the session was made
+ * just now, in the grace, and is believed as long as no other session is in the way.
+ * Returns false if it then holds nothing. *grant: serial of its tokens.
  */
 bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,
                           bool fresh, uint64_t *grant);
-/** What changes names and waits is not done, and to be asked again (RETRY). */
+/** Answers RETRY to waiting calls that change names; they have done nothing. */
 void session_send_back(struct session *s);
-/** Its calls that wait are answered with rc. */
+/** Answers all waiting calls with rc. */
 void session_parked_end(struct session *s, int rc);
-/** It waits for no token and holds none any more. */
+/** Ends all waits and drops all tokens of the session. */
 void session_drop_tokens(struct session *s);
 void on_tokens_turn(struct env_task *task);
 

@@ -1131,7 +1131,7 @@ def test_the_successor_of_a_killed_mount_frees_what_it_held(cluster):
         c.restart(first)
         in_threads([use], timeout=60)
         assert get(a + "/f") == b"after"
-    assert c.log("exportd").count("is dead, says who is there in its place") == 3
+    assert c.log("exportd").count("is dead, as a later mount on its machine reports") == 3
 
 
 def test_exportd_is_killed_while_both_work(cluster):

@@ -323,7 +323,7 @@ def test_who_is_dead_is_waited_for(two):
     b.start("wait", "w", 0, 10)
     assert b.answer() == "ok"
     assert time.monotonic() - begun > SHORT_S / 2
-    assert "has not come back" in c.log("exportd")
+    assert "did not reconnect" in c.log("exportd")
 
 
 def test_who_was_away_has_lost_its_locks(two):

@@ -885,7 +885,7 @@ static void test_who_does_not_give_back_is_ended(void **state)
         keep_alive(s2);
         env_virtual_advance_ms(&w.env, 1000);
     }
-    assert_false(log_has_said(&heard, "waits for storages")); /* they all know */
+    assert_false(log_has_said(&heard, "stay reserved")); /* they all know */
     env_virtual_advance_ms(&w.env, 1000);
     ends(got, ROZO__STATUS__OK);
 }
