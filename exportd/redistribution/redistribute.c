@@ -1,12 +1,14 @@
 /*
- * redistribute.c - files with too few candidates, or with lost ones, get the ones that they lack.
+ * redistribute.c - replace lost candidates of files, and add the ones that are missing.
  *
  * In:     the tick; a changed set of storages; answers of storages (checked).
- * Out:    ST_REPAIR, ST_FENCE, ST_REDIST; the distribution in the inode; KEY_REDIST records.
- * Keeps:  a file's candidates grow only while nobody can write it (we hold it EXCLUSIVE, and all
- *         epochs are fenced) and every block is at every home: then the state is one that a write
- *         under the new distribution could have left. Nobody is told of the new one before that
- *         is on stable storage. docs/internals/redistribution.md.
+ * Out:    ST_REPAIR, ST_FENCE, ST_REDIST; the distribution in the inode; KEY_REDIST
+ *         records.
+ * Keeps:  a file's candidates grow only while no client can write it (exportd holds it
+ *         EXCLUSIVE, and all epochs are fenced) and each block is at all homes: a write
+ *         under the new distribution could have left the same state. No storage gets the
+ *         new distribution before the record of it is on stable storage.
+ *         docs/internals/redistribution.md.
  * Yours:  FILES_MAX, KEYS_A_TICK, the deadlines.
  */
 #include "exportd/redistribution/redistribute.h"
@@ -23,14 +25,14 @@
 #include "exportd/sessions/session_store.h"
 
 enum {
-    FILES_MAX = 4,      /* under way at a time */
-    KEYS_A_TICK = 4096, /* inodes looked at */
-    FILLS_MAX = 3,      /* looks at a file that is written meanwhile; then it is closed */
-    TAILS_MAX = 20,     /* looks at one that is done, until it is left for later */
-    CLOSED_MS = 10000,  /* a file stays closed while a session waits for it */
-    CLOSED_ALONE_MS = 600000, /* and while nobody does */
-    TELL_MS = 10000,          /* storages have so long to take a new distribution */
-    LATE_MS = 60000,          /* those that did not get it then are left for later */
+    FILES_MAX = 4,      /* files under way at a time */
+    KEYS_A_TICK = 4096, /* inodes looked at per tick */
+    FILLS_MAX = 3,      /* checks of a file that is being written; then it is closed */
+    TAILS_MAX = 20,     /* checks of a flipped file before it is put off */
+    CLOSED_MS = 10000,  /* longest time closed while a session waits for the file */
+    CLOSED_ALONE_MS = 600000, /* longest time closed otherwise */
+    TELL_MS = 10000,          /* time for storages to take a new distribution */
+    LATE_MS = 60000, /* time for storages that were down; then the file is put off */
     REQUEST_MS = 8000,
     PAUSE_MIN_S = 2,
     PAUSE_MAX_S = 300,
@@ -39,57 +41,57 @@ enum {
 #define MS UINT64_C(1000000)
 
 enum phase {
-    PHASE_FILL,    /* a home repairs the file while others go on with it */
-    PHASE_CLOSE,   /* nobody else is to hold anything of it */
-    PHASE_FENCE,   /* no epoch that was given out writes any more */
+    PHASE_FILL,    /* a home repairs the file while clients use it */
+    PHASE_CLOSE,   /* no other session may hold anything of it */
+    PHASE_FENCE,   /* no epoch given out before can write */
     PHASE_PROVE,   /* the file is sound, and stays so */
-    PHASE_PREPARE, /* new homes get files that say that they lack everything */
+    PHASE_PREPARE, /* new homes get partial files: what they lack is unknown */
     PHASE_REHEAD,  /* old storages take the new distribution */
-    PHASE_FLIP,    /* so does the inode */
-    PHASE_TELL,    /* storages that were away take it */
+    PHASE_FLIP,    /* the inode takes it */
+    PHASE_TELL,    /* storages that were down take it */
     PHASE_REPAIR,  /* a home fills the new ones */
 };
 
 enum result { WAIT, NEXT, FAILED };
 
-/* One search for such files, or the pause before the next. */
+/* Search for such files, or the pause before the next search. */
 struct redistribution {
     struct exportd *x;      /* borrowed */
     struct list_node files; /* struct redist_file, under way */
     unsigned n_files;
     enum { REDIST_IDLE, REDIST_COUNT, REDIST_RECORDS, REDIST_SEARCH } state;
-    uint32_t export_id; /* the next one to look at */
-    uint64_t ino;       /* in it, looked at up to here */
-    bool again;         /* files were left out: once more after the pause */
-    uint64_t next_ns;   /* not before */
+    uint32_t export_id; /* next export to look at */
+    uint64_t ino;       /* last inode of it that was looked at */
+    bool again;         /* files were put off: search again after the pause */
+    uint64_t next_ns;   /* ns, monotonic; earliest next search */
     uint64_t pause_ns;
     struct env_task task; /* steps all files */
 };
 
 struct redist_file;
 
-/* One request to one storage. */
+/* Request to one storage. */
 struct redist_ask {
     struct rpc_request rq;
     struct redist_file *file;
-    struct storage *storage; /* NULL: it is not out */
+    struct storage *storage; /* NULL: not outstanding */
     unsigned place;
 };
 
 struct redist_file {
     struct list_node link; /* in x->redist->files */
-    struct exportd *x;     /* borrowed, as the next */
+    struct exportd *x;     /* borrowed, like export */
     struct export *export;
-    struct inode in;              /* as it is, or was before the change */
-    struct namespace_redist want; /* its new distribution */
+    struct inode in;              /* inode, or inode before the change */
+    struct namespace_redist want; /* new distribution */
     uint32_t fresh;               /* bitmap of places: new storages */
     enum phase phase;
-    bool in_phase;     /* its beginning is done */
-    bool holds;        /* closed */
-    bool counted;      /* among export->n_few */
-    bool storing;      /* `wait` is out */
-    bool is_wanted;    /* a session waits for it */
-    uint64_t until_ns; /* of what it does now */
+    bool in_phase;     /* the phase has begun */
+    bool holds;        /* the file is closed */
+    bool counted;      /* counted in export->n_few */
+    bool storing;      /* `wait` is queued */
+    bool is_wanted;    /* a session waits for the file */
+    uint64_t until_ns; /* ns, monotonic; end of the current wait */
     uint64_t wanted_ns;
     struct token_holder holder;
     struct token_waiter waiter;
@@ -99,11 +101,12 @@ struct redist_file {
     /* ST_REPAIR */
     struct redist_ask repair;
     unsigned repair_at, n_looks;
-    uint64_t run; /* 0: none */
+    uint64_t run; /* id of the repair; 0: none */
     bool answered, refused, is_sound;
 };
 
-/* Not once exportd stops: what frees its sessions wakes those who wait for their tokens. */
+/* Steps the files soon, unless exportd stops: freeing its sessions wakes the waiters of
+ * their tokens. */
 static void files_soon(struct exportd *x)
 {
     if (!x->stopping)
@@ -119,7 +122,7 @@ static struct storage *storage_at(const struct redist_file *f, uint32_t id)
     return s != NULL && s->up && storage_is_reachable(s) ? s : NULL;
 }
 
-/* The distribution before the change, or after. */
+/* Fills the reference with the distribution before or after the change. */
 static void ref_fill(const struct redist_file *f, bool after, uint8_t id[FILE_ID_BYTES],
                      Rozo__FileRef *ref)
 {
@@ -194,7 +197,7 @@ static void redist_send(struct redist_file *f, unsigned place, struct storage *s
     ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_told);
 }
 
-/* Asks those of these places that have not answered OK yet. True: all have. */
+/* Asks those of the places that have not answered OK. Returns true if all have. */
 static bool all_told(struct redist_file *f, uint32_t places, bool fence)
 {
     const uint32_t *ids = fence ? f->in.storages : f->want.storages;
@@ -214,7 +217,7 @@ static bool all_told(struct redist_file *f, uint32_t places, bool fence)
     return (f->took & places) == places;
 }
 
-/* Places of the distribution before the change whose storages are not lost. */
+/* Returns the places of the old distribution whose storages are not lost. */
 static uint32_t places_old(const struct redist_file *f)
 {
     uint32_t places = 0;
@@ -224,7 +227,7 @@ static uint32_t places_old(const struct redist_file *f)
     return places & ~f->fresh;
 }
 
-/* New homes: a new spare has nothing, and needs nothing. */
+/* Returns the places of new homes. A new spare has nothing, and needs nothing. */
 static uint32_t places_fresh_homes(const struct redist_file *f)
 {
     return f->fresh & ((UINT32_C(1) << codec_layout(f->in.layout)->n) - 1);
@@ -266,7 +269,7 @@ static void on_repaired(struct rpc_request *rq, int rc)
     files_soon(f->x);
 }
 
-/* A home that can be asked: the next one each time that a look has ended. */
+/* Chooses a home to ask; a different one after each check. */
 static struct storage *repair_choose(struct redist_file *f, bool after)
 {
     const uint32_t *ids = after ? f->want.storages : f->in.storages;
@@ -286,7 +289,8 @@ static struct storage *repair_choose(struct redist_file *f, bool after)
     return NULL;
 }
 
-/* Has a home look at the whole file and repair it. NEXT: it is sound; FAILED: it is not, or no home answers. */
+/* Lets a home check and repair the whole file. NEXT: sound; FAILED: not sound, or no home
+ * answers. */
 static enum result repair(struct redist_file *f, bool after)
 {
     Rozo__StRepairReq msg = ROZO__ST_REPAIR_REQ__INIT;
@@ -317,7 +321,7 @@ static enum result repair(struct redist_file *f, bool after)
     return WAIT;
 }
 
-/* ---- the file, closed ---- */
+/* ---- closing the file ---- */
 
 static void file_open(struct redist_file *f)
 {
@@ -353,7 +357,7 @@ static bool file_hold(struct redist_file *f)
     return true;
 }
 
-/* A session asks for what we hold. */
+/* Notes that a session waits for the file. */
 static void on_recall(struct token_holder *holder, const struct token_recall *recall)
 {
     struct redist_file *f = container_of(holder, struct redist_file, holder);
@@ -364,7 +368,7 @@ static void on_recall(struct token_holder *holder, const struct token_recall *re
     f->is_wanted = true;
 }
 
-/* The wait for the file may be over. */
+/* Steps the file: the wait for it may be over. */
 static void on_wake(struct token_waiter *waiter)
 {
     struct redist_file *f = container_of(waiter, struct redist_file, waiter);
@@ -374,7 +378,7 @@ static void on_wake(struct token_waiter *waiter)
 
 static const struct token_hooks hooks = { on_recall, on_wake };
 
-/* Sessions waited long enough for what may still fail. */
+/* Returns true if the file was closed too long for a phase that can still fail. */
 static bool is_closed_too_long(const struct redist_file *f)
 {
     uint64_t now = env_now_ns(f->x->env);
@@ -384,7 +388,8 @@ static bool is_closed_too_long(const struct redist_file *f)
 
 /* ---- phases: WAIT, NEXT, or FAILED ---- */
 
-/* Storages have nothing of it: nothing is to be proved, nobody is to be told. */
+/* Returns true if storages have nothing of the file, so that no proof and no request is
+ * needed. */
 static bool is_simple(const struct redist_file *f)
 {
     return !inode_may_have_data(&f->in) || f->x->config.grows_first;
@@ -397,7 +402,8 @@ static enum result fill(struct redist_file *f)
     if (is_simple(f))
         return grace_is_over(f->x) ? NEXT : FAILED;
     r = repair(f, false);
-    /* Writers make a file look incomplete: the next tick asks again, then it is closed. */
+    /* Concurrent writers make a file look incomplete: the next tick asks again, then it
+     * is closed. */
     if (r == FAILED && !f->refused)
         r = f->n_looks < FILLS_MAX ? WAIT : NEXT;
     if (r == NEXT && (!all_are_reachable(f) || !grace_is_over(f->x)))
@@ -439,7 +445,7 @@ static void on_stored(struct store_wait *wait, int rc)
         files_soon(f->x);
 }
 
-/* What was put until now gets to stable storage first. */
+/* Waits until all puts so far are on stable storage. */
 static enum result store(struct redist_file *f)
 {
     f->wait.fn = on_stored;
@@ -495,7 +501,8 @@ static enum result prepare(struct redist_file *f)
     return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
 }
 
-/* With so many any decision about a block meets one that has the new distribution. */
+/* Returns true if every decision about a block meets a storage with the new
+ * distribution. */
 static bool enough_took(const struct redist_file *f)
 {
     unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
@@ -561,7 +568,7 @@ static enum result (*const phases[])(struct redist_file *f) = {
     [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,        [PHASE_REPAIR] = complete,
 };
 
-/* ---- a file's life ---- */
+/* ---- life of a file ---- */
 
 static void asks_cancel(struct redist_file *f)
 {
@@ -585,7 +592,7 @@ static void file_free(struct redist_file *f)
     free(f);
 }
 
-/* It has all, is gone, or is left for later. */
+/* Ends a file that is done or gone, or puts it off. */
 static void file_end(struct redist_file *f, bool done)
 {
     struct export *e = f->export;
@@ -598,13 +605,13 @@ static void file_end(struct redist_file *f, bool done)
     file_free(f);
 }
 
-/* From REHEAD on there is no way back: tried with each tick until it works. */
+/* Returns true from REHEAD on: retried with each tick until it works. */
 static bool is_forward_only(const struct redist_file *f)
 {
     return f->phase == PHASE_REHEAD || f->phase == PHASE_FLIP;
 }
 
-/* False: it is gone. */
+/* Reads the inode again. Returns false if it is gone. */
 static bool file_reload(struct redist_file *f)
 {
     struct inode in;
@@ -613,7 +620,7 @@ static bool file_reload(struct redist_file *f)
         in.generation != f->in.generation)
         return false;
     if (f->phase <= PHASE_FENCE && !f->in_phase)
-        f->in = in; /* later it is the one that was fenced and proved */
+        f->in = in; /* later the inode must be the one that was fenced and proved */
     return true;
 }
 
@@ -691,7 +698,7 @@ static struct redist_file *file_find(const struct export *e, uint64_t ino)
     return NULL;
 }
 
-/* Places that have other storages than before. */
+/* Returns the places whose storage changes. */
 static uint32_t places_changed(const struct redist_file *f)
 {
     uint32_t places = 0;
@@ -703,7 +710,8 @@ static uint32_t places_changed(const struct redist_file *f)
     return places;
 }
 
-/* A file with too few: begun, or left for later when no storage can be had now. */
+/* Begins a file with too few candidates, or puts it off if no storage is available
+ * now. */
 static void file_begin(struct export *e, const struct inode *in)
 {
     struct inode want;
@@ -721,7 +729,7 @@ static void file_begin(struct export *e, const struct inode *in)
     file_step(f);
 }
 
-/* One whose change had begun before. -ENOMEM. */
+/* Resumes a change that had begun before this start. Returns 0 or -ENOMEM. */
 static int file_resume(struct export *e, uint64_t ino, const struct namespace_redist *r)
 {
     struct redist_file *f;
@@ -729,7 +737,7 @@ static int file_resume(struct export *e, uint64_t ino, const struct namespace_re
     int rc = namespace_getattr(&e->ns, ino, &in);
 
     if (rc == -ESTALE)
-        return 0; /* it goes with the inode; this one is a rest */
+        return 0; /* a leftover; such records are deleted with their inode */
     if (rc != 0)
         return rc;
     f = file_new(e, &in, r->phase == REDIST_DONE ? PHASE_TELL : PHASE_REHEAD);
@@ -793,7 +801,7 @@ void redistribute_look(struct exportd *x)
     }
 }
 
-/* The export whose turn it is; NULL: all had theirs. */
+/* Returns the export whose turn it is; NULL: the search has seen all. */
 static struct export *whose_turn(struct exportd *x)
 {
     LIST_FOREACH(node, &x->exports) {
@@ -839,7 +847,7 @@ static bool on_record(void *arg, uint64_t ino, const struct namespace_redist *r)
     return true;
 }
 
-/* Files with too few, until there are enough of them. */
+/* Files with too few candidates, up to n_max. */
 struct found {
     struct export *export;
     unsigned n, n_max;
@@ -878,7 +886,7 @@ static uint64_t n_few(const struct exportd *x)
     return n;
 }
 
-/* All exports had their turn. */
+/* Starts the next phase of the search after all exports. */
 static void search_next(struct exportd *x)
 {
     struct redistribution *r = x->redist;
@@ -909,12 +917,12 @@ static int search_files(struct export *e, bool *end)
     if (r->n_files >= FILES_MAX)
         return 0;
     rc = namespace_files(&e->ns, &r->ino, KEYS_A_TICK, on_file, &found, end);
-    for (unsigned i = 0; i < found.n; i++) /* puts nothing while the scan is open */
+    for (unsigned i = 0; i < found.n; i++) /* nothing may be put while a scan is open */
         file_begin(e, &found.files[i]);
     return rc;
 }
 
-/* Looks at some inodes of this export; true: it is through. */
+/* Looks at some inodes of this export. Returns true at its end. */
 static bool search_export(struct export *e)
 {
     struct redistribution *r = e->x->redist;
@@ -962,7 +970,7 @@ void redistribute_stop(struct exportd *x)
 void redistribute_free(struct exportd *x)
 {
     if (x->redist == NULL)
-        return; /* the start failed before */
+        return; /* the start failed earlier */
     LIST_FOREACH_SAFE(node, &x->redist->files)
         file_free(container_of(node, struct redist_file, link));
     free(x->redist);

@@ -1,17 +1,20 @@
 /*
- * redistribute.h - files with too few candidates get the ones that they lack.
+ * redistribute.h - add candidates to files that have too few.
  */
 #ifndef ROZO_EXPORTD_REDISTRIBUTION_REDISTRIBUTE_H
 #define ROZO_EXPORTD_REDISTRIBUTION_REDISTRIBUTE_H
 
 #include "exportd/cluster/exportd_state.h"
 
-/** Holds files closed whose change has begun. Before any request. 0, -EIO, -ENOMEM. */
+/**
+ * Loads the records, and holds files closed whose change has begun. Called before any
+ * request. Returns 0, -EIO or -ENOMEM.
+ */
 int redistribute_load(struct exportd *x);
-/** The set of storages has changed, or we have started: count and search anew. */
+/** Starts counting and searching again, after the start or a change of the storages. */
 void redistribute_look(struct exportd *x);
 void redistribute_tick(struct exportd *x);
-/** Cancel what is under way. */
+/** Cancels what is under way. */
 void redistribute_stop(struct exportd *x);
 void redistribute_free(struct exportd *x);
 
