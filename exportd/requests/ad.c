@@ -1,10 +1,10 @@
 /*
  * ad.c - administration: AD_STATUS, AD_STORAGE_LOST, AD_VOLUME_CREATE, AD_EXPORT_CREATE.
  *
- * AD_STORAGE_ADD and _REPLACE are admission.c, AD_INODES is inodes.c.
+ * AD_STORAGE_ADD and _REPLACE are in admission.c, AD_INODES is in inodes.c.
  *
  * In:     requests of nodes (administrators), decoded; every field is checked here.
- * Out:    the map, changed; answers, with words for people when they are refusals.
+ * Out:    the map, changed; answers, with an error text if refused.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static bool name_is_good(const char *name)
            name[0] != '-';
 }
 
-/* The ids of a volume's storages, and the message that points at them. */
+/* Ids of a volume's storages, and the message that points at them. */
 struct volume_message {
     Rozo__Volume msg;
     Rozo__Volume *ptr;
@@ -77,7 +77,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->files_few_known = e->few_known;
 }
 
-/* All that a status points at. */
+/* Everything that the answer to AD_STATUS points at. */
 struct status_parts {
     struct storage_messages *storages;
     struct volume_message *volumes[VOLUMES_MAX];
@@ -104,10 +104,9 @@ static void requests_collect(const struct exportd *x, struct status_parts *p,
     }
 }
 
-/*
- * A connection that is refused tells at once what a poll learns at its deadline. Only people are told: what the map
- * says changes with polls, so that a connection that breaks and is made again does not go round all mounts.
- */
+/* Adds what the channels know: a refused connection shows at once, a poll only at its
+ * deadline. It goes only into this answer: the map changes with polls, so that a short
+ * break of a connection does not reach all mounts. */
 static void status_look(struct exportd *x, Rozo__Storage **list)
 {
     const struct exportd_peers *peers = &x->config.peers;
@@ -224,7 +223,7 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
         storage_change(s, &facts);
         redistribute_look(op->x);
         log_info("storage %u is %s", req->id,
-                 req->lost ? "given up" : "not given up any more");
+                 req->lost ? "declared lost" : "not lost any more");
     }
     if (rc == 0) {
         storage_message(s, &storage_msg, addrs);
@@ -273,7 +272,8 @@ int ad_volume_create(struct md_op *op, const ProtobufCMessage *msg)
     return rc != 0 ? rc : packed;
 }
 
-/* What an export is to be; words when it cannot. */
+/* Checks the request for a new export. Returns 0 and the facts, or -errno and an error
+ * text. */
 static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
                         struct export *facts, char words[WORDS_MAX + 1])
 {

@@ -1,13 +1,16 @@
 /*
- * admission.c - AD_STORAGE_ADD and AD_STORAGE_REPLACE: ask a storage who it is, admit it, remember it.
+ * admission.c - AD_STORAGE_ADD and AD_STORAGE_REPLACE: identify a storage, admit it,
+ * record it.
  *
  * In:     the call, from an administrator; answers of the storage (checked).
- * Out:    a new storage in the map, or another one in the place of a lost one; or words.
- * Keeps:  an id is on stable storage as given before the storage hears it, and is never given
- *         twice; one admission at a time, so that one storage never gets two ids. Interrupted
- *         anywhere, the same command again completes it. Who takes another's place is empty, or
- *         was when we chose it: its incarnation is noted before it hears of it, so that a disk
- *         that had the place long ago is not taken for it (I6).
+ * Out:    a new storage in the map, or another one in the place of a lost one; or an
+ *         error text.
+ * Keeps:  an id is on stable storage as taken before a storage gets it, and is never
+ *         given twice; one admission at a time, so that one storage never gets two ids.
+ *         If interrupted anywhere, the same command again completes it. A storage that
+ *         takes another's place is empty, or was when it was chosen: its incarnation is
+ *         recorded before it gets the request, so that a disk that had the place long ago
+ *         is not taken for it (I6).
  */
 #include "exportd/requests/admission.h"
 
@@ -25,18 +28,19 @@
 enum {
     ADMISSIONS_MAX = 64,
     ADMIT_DEADLINE_MS = 5000,
-    START_MS = 5000, /* a storage listens before it serves, and says BUSY meanwhile */
+    START_MS = 5000, /* a storage listens before it serves, and answers BUSY meanwhile */
     AGAIN_MS = 50,
 };
 
 enum admission_state {
-    ADMISSION_PROBE,   /* ask: ST_INFO */
-    ADMISSION_RESERVE, /* the id goes to stable storage */
-    ADMISSION_ADMIT,   /* tell: ST_ADMIT */
+    ADMISSION_PROBE,   /* ST_INFO under way */
+    ADMISSION_RESERVE, /* the id is being made stable */
+    ADMISSION_ADMIT,   /* ST_ADMIT under way */
     ADMISSION_DONE,
 };
 
-/* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE -> ADMIT ->) DONE. */
+/* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE ->
+ * ADMIT ->) DONE. */
 struct admission {
     struct list_node link; /* in x->admissions */
     struct exportd *x;
@@ -45,18 +49,18 @@ struct admission {
     struct rpc_channel *channel; /* owned */
     struct rpc_request rq;
     bool rq_out, reserving;
-    struct env_task task;   /* the next step */
-    struct env_timer again; /* the next question to one that starts */
-    uint64_t patience; /* ns of env_now_ns(): it is asked no more when this is past */
+    struct env_task task;   /* next step */
+    struct env_timer again; /* next request to a storage that is starting */
+    uint64_t patience;      /* ns, monotonic; a starting storage is asked until then */
     struct store_wait wait;
-    char volume[NAMES_MAX + 1]; /* as asked for */
-    uint32_t replace_id;        /* whose place it takes; 0: nobody's, it is added */
-    bool same_place;            /* the addresses are those the old one has */
+    char volume[NAMES_MAX + 1]; /* name from the request */
+    uint32_t replace_id; /* lost storage whose place it takes; 0: none, it is added */
+    bool same_place;     /* the addresses are those of the lost storage */
     struct storage_facts facts;
-    struct storage *storage; /* the result */
+    struct storage *storage; /* result */
     int rc;
     bool told;                 /* ST_ADMIT was sent */
-    char words[WORDS_MAX + 1]; /* when rc is not 0, or nothing was to be done */
+    char words[WORDS_MAX + 1]; /* error text, or a remark if there was nothing to do */
 };
 
 static void admission_step(struct admission *a);
@@ -108,7 +112,7 @@ static void admission_free(struct admission *a)
     free(a);
 }
 
-/* What an answer or its absence means; 0 when it is one. */
+/* Returns 0 if the storage answered OK; else refuses with an error text. */
 static int rq_result(struct admission *a, int rc)
 {
     const struct exportd_peers *peers = &a->x->config.peers;
@@ -126,7 +130,7 @@ static int rq_result(struct admission *a, int rc)
     return refuse(a, rc, why);
 }
 
-/* The storage is a member already, by its incarnation. */
+/* Checks a storage whose incarnation is a member already. */
 static int known_check(struct admission *a, struct storage *known,
                        const Rozo__StInfoResp *info)
 {
@@ -135,14 +139,14 @@ static int known_check(struct admission *a, struct storage *known,
     if (a->volume[0] != '\0' && (v == NULL || v->id != known->facts.volume))
         return refuse(a, -EEXIST, "it is a member already, of another volume");
     if (info->storage_id != 0 && info->storage_id != known->facts.id)
-        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+        return refuse(a, -ENXIO, "it has the id of another storage of this cluster");
     a->storage = known;
     a->facts.id = known->facts.id;
     a->facts.volume = known->facts.volume;
     return 0;
 }
 
-/* A new member: which id and volume? */
+/* Chooses the id and volume of a new member. */
 static int new_check(struct admission *a, const Rozo__StInfoResp *info)
 {
     struct exportd *x = a->x;
@@ -159,11 +163,11 @@ static int new_check(struct admission *a, const Rozo__StInfoResp *info)
     if (rc != 0)
         return refuse(a, rc, words);
     a->facts.volume = v->id;
-    a->facts.id = info->storage_id; /* 0: it gets one */
+    a->facts.id = info->storage_id; /* 0: a new id follows */
     return 0;
 }
 
-/* May it take the place of a lost one? */
+/* Checks whether the storage may take the place of a lost one. */
 static int replace_check(struct admission *a, struct storage *known,
                          const Rozo__StInfoResp *info)
 {
@@ -176,13 +180,13 @@ static int replace_check(struct admission *a, struct storage *known,
         return refuse(a, -EEXIST, "it is another storage of this cluster already");
     if (known == NULL && old->up && !storage_is_cut_off(old) && !a->same_place)
         return refuse(a, -EBUSY,
-                      "the storage whose place it is to take is up: stop that first");
+                      "the storage whose place it takes is up: stop that one first");
     if (info->storage_id != 0 && info->storage_id != a->replace_id)
-        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+        return refuse(a, -ENXIO, "it has the id of another storage of this cluster");
     if (known == NULL && info->storage_id != 0 && !chosen)
         return refuse(a, -EEXIST,
-                      "its data are of before another one took this place: give it an "
-                      "empty data directory");
+                      "its data are older than the present storage of this id: give it "
+                      "an empty data directory");
     if (known == NULL && !chosen && info->n_projections > 0)
         return refuse(a, -ENOTEMPTY, "its data directory is not empty");
     a->storage = old;
@@ -191,7 +195,7 @@ static int replace_check(struct admission *a, struct storage *known,
     return 0;
 }
 
-/* Who answered? Decides how it goes on. */
+/* Identifies the storage that answered, and decides how to go on. */
 static int info_check(struct admission *a, const Rozo__StInfoResp *info)
 {
     struct storage *known = storage_find_incarnation(a->x, info->incarnation.data);
@@ -223,7 +227,7 @@ static void on_info(struct rpc_request *rq, int rc)
     if (rq_result(a, rc) == 0) {
         info = info_unpack(rq);
         if (info == NULL)
-            refuse(a, -EBADMSG, "its answer makes no sense");
+            refuse(a, -EBADMSG, "its answer is malformed");
         else if (info_check(a, info) == 0 &&
                  (a->storage == NULL || info->storage_id == 0 ||
                   memcmp(a->storage->facts.incarnation, a->facts.incarnation,
@@ -279,7 +283,7 @@ static void admission_probe(struct admission *a)
     if (a->channel == NULL)
         a->channel = peers->open(peers->arg, addrs, a->facts.n_addrs);
     if (a->channel == NULL) {
-        refuse(a, -EINVAL, "this is no address, such as host:port");
+        refuse(a, -EINVAL, "not an address such as host:port");
         a->state = ADMISSION_DONE;
         env_post(a->x->env, &a->task);
         return;
@@ -287,7 +291,7 @@ static void admission_probe(struct admission *a)
     rq_send(a, ROZO__OP__ST_INFO, NULL, 0, on_info);
 }
 
-/* Note who is to take the place, while the old one still has it. */
+/* Records which storage will take the place, while the old one still has it. */
 static void admission_choose(struct admission *a)
 {
     struct storage_facts facts = a->storage->facts;
@@ -332,10 +336,10 @@ static void admission_done(struct admission *a)
             snprintf(a->words, sizeof(a->words), "it has that place already");
         if (memcmp(a->storage->facts.incarnation, a->facts.incarnation,
                    INCARNATION_BYTES) != 0)
-            log_info("storage %u (%s) has taken the place of the one before: %s",
-                     a->facts.id, a->facts.host, a->facts.addrs[0]);
+            log_info("storage %u (%s) has replaced the former one: %s", a->facts.id,
+                     a->facts.host, a->facts.addrs[0]);
         storage_change(a->storage, &a->facts);
-        storage_poll(a->storage); /* with the map, it can begin to rebuild */
+        storage_poll(a->storage); /* with the map it can begin to rebuild */
         redistribute_look(x);
     } else if (a->rc == 0) {
         a->storage = storage_add(x, &a->facts);
@@ -387,7 +391,8 @@ static int addresses_check(char *const *addresses, size_t n)
     return 0;
 }
 
-/* An admission for this call, which it takes; addresses[0..n) are where to look. */
+/* Makes an admission for this call, which it takes; addresses[0..n) are those of the
+ * storage. */
 static int admission_new(struct md_op *op, char *const *addresses, size_t n,
                          struct admission **out)
 {
@@ -442,7 +447,8 @@ static int replace_unknown(struct md_op *op, uint32_t id)
     return packed != 0 ? packed : -ENOENT;
 }
 
-/* Does what was asked for name an address that the old one has? Then it is not there any more. */
+/* Returns true if the request names an address of the old storage, which then is not
+ * there any more. */
 static bool addresses_meet(const struct storage *old,
                            const Rozo__AdStorageReplaceReq *req)
 {

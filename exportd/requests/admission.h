@@ -7,7 +7,7 @@
 #include "exportd/cluster/answer.h"
 
 md_handler ad_storage_add, ad_storage_replace;
-/** Ends those under way with -EBUSY, soon. */
+/** Ends admissions under way with -EBUSY, soon. */
 void admissions_stop(struct exportd *x);
 
 #endif

@@ -2,10 +2,11 @@
  * exportd.c - the state machine as a whole: start, dispatch, answers, tick, stop.
  *
  * In:     exportd_handle(), from the rpc server; the tick.
- * Out:    handlers of md.c and ad.c; rpc_reply(), once for every call.
- * Keeps:  I4: while anything is not committed, no answer leaves; with `sync`, not before it is on
- *         stable storage. A request that comes again is not done again, see reply_cache.h. I8: a message is decoded and every field checked before it means
- *         anything. I9: answers that wait are counted, and more are told BUSY.
+ * Out:    handlers of md.c and ad.c; rpc_reply(), once for each call.
+ * Keeps:  I4: no answer leaves while any change is not committed; with `sync`, not before
+ *         it is on stable storage. A repeated request is not executed again, see
+ *         reply_cache.h. I8: a message is decoded and each field checked before use. I9:
+ *         waiting answers are counted, and further requests are answered BUSY.
  */
 #include "exportd/requests/exportd.h"
 
@@ -35,7 +36,7 @@
 #include "exportd/sessions/token_wait.h"
 
 enum {
-    REQUEST_ROOM = 64 << 10, /* for a request, unpacked; more than that is allocated */
+    REQUEST_ROOM = 64 << 10, /* bytes for a request, unpacked; more is allocated */
     LEASE_DEFAULT_MS = 20000,
     EVICT_DEFAULT_MS = 20000,
     STRAYS_DEFAULT_S = 3600,
@@ -47,10 +48,10 @@ static const size_t cache_default = 256u << 20;
 enum handler_flags {
     NEEDS_NODE = 1,
     NEEDS_SESSION = 2,
-    CHANGES = 4, /* not for read-only sessions, nor after the store has failed */
-    GROWS = 8,   /* not when the disk below the store is nearly full (I12) */
-    ONCE = 16, /* done twice is not the same: a request that comes again is recognised, */
-    LASTING = 32, /* also by whoever runs after us */
+    CHANGES = 4,  /* not for read-only sessions, nor after the store has failed */
+    GROWS = 8,    /* not if the disk under the store is nearly full (I12) */
+    ONCE = 16,    /* not idempotent: a repeated request is recognised ... */
+    LASTING = 32, /* ... also by the next start */
 };
 
 struct handler {
@@ -124,7 +125,7 @@ static const struct handler *handler_find(uint16_t op)
     return &handlers[i];
 }
 
-/* Whose call is it? */
+/* Checks the role and finds the session of a call. */
 static int md_op_find_session(struct md_op *op, const struct handler *h)
 {
     if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
@@ -140,7 +141,7 @@ static int md_op_find_session(struct md_op *op, const struct handler *h)
     return 0;
 }
 
-/* May this call be made now? */
+/* Checks whether this call may be executed now. */
 static int md_op_admit(struct md_op *op, const struct handler *h)
 {
     struct exportd *x = op->x;
@@ -154,7 +155,8 @@ static int md_op_admit(struct md_op *op, const struct handler *h)
     return (h->flags & CHANGES) != 0 ? store_error(x->store) : 0;
 }
 
-/* Done already. What was not stored since then is lost, and must not be told of. */
+/* Repeats the answer of an executed request. If the store has failed since, the change
+ * may be lost, so the answer is the error. */
 static int md_op_answer_again(struct md_op *op, const struct reply *before)
 {
     int rc = store_error(op->x->store);
@@ -264,9 +266,9 @@ static void look_at_space(struct exportd *x)
     uint64_t n_free = store_free_bytes(x->store);
 
     x->space_low = n_free < METADATA_RESERVE;
-    x->inline_room =
-        x->space_low ? 0
-                     : (n_free - METADATA_RESERVE) / 2; /* in the log, and in a table */
+    x->inline_room = x->space_low ? 0
+                                  /* needed in the log, and in a table */
+                                  : (n_free - METADATA_RESERVE) / 2;
 }
 
 static void on_tick(struct env_timer *timer)
@@ -321,7 +323,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     x->config = *config;
     if (x->config.evict_ms == 0)
         x->config.evict_ms = EVICT_DEFAULT_MS;
-    if (x->config.lease_ms == 0) /* so long it may believe in what it had */
+    if (x->config.lease_ms == 0) /* a client may rely on its tokens for so long */
         x->config.lease_ms =
             x->config.evict_ms < LEASE_DEFAULT_MS ? x->config.evict_ms : LEASE_DEFAULT_MS;
     if (x->config.cache_max == 0)
@@ -378,7 +380,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     return 0;
 }
 
-/* Wait until nobody is waiting for us any more. */
+/* Waits until no call and no task is left. */
 static void on_stop_task(struct env_task *task)
 {
     struct exportd *x = container_of(task, struct exportd, stop_task);

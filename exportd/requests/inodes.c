@@ -2,9 +2,11 @@
  * inodes.c - AD_INODES: the files of an export that own data, and their paths.
  *
  * In:     the call, from an administrator.
- * Out:    its answer. With paths it comes later: no inode of a file knows its names, so all names of the
- *         export are looked through, some in each turn of the loop, while others are served.
- * Keeps:  bounded in keys a turn, in inodes and bytes of paths an answer, in answers being made.
+ * Out:    its answer. With paths it comes later: a file's inode does not know its names,
+ *         so all names of the export are scanned, some in each turn of the loop, while
+ *         other calls are served.
+ * Keeps:  bounded in keys a turn, in inodes and bytes of paths an answer, in concurrent
+ *         answers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,27 +22,27 @@
 enum {
     INODES_MAX = 4096,
     PATHS_MAX = 1024,      /* inodes of a call that wants paths, or names them */
-    KEYS_A_CALL = 16384,   /* inodes looked at by a listing */
-    NAMES_A_TURN = 8192,   /* names looked at before others get their turn */
+    KEYS_A_CALL = 16384,   /* inodes looked at by one call */
+    NAMES_A_TURN = 8192,   /* names looked at in one turn of the loop */
     DIRS_MAX = 65536,      /* directories whose names are remembered */
-    PATH_MAX_BYTES = 4096, /* longer ones are cut, at their front */
-    PATHS_BYTES = 2 << 20, /* of all paths of an answer */
+    PATH_MAX_BYTES = 4096, /* longer paths are cut at the front */
+    PATHS_BYTES = 2 << 20, /* bytes, all paths of an answer */
     LISTINGS_MAX = 4,
 };
 
 /* One inode of the answer. */
 struct listed {
-    struct inode in; /* removed: only ino and generation */
+    struct inode in; /* if removed: only ino and generation are set */
     bool removed;
-    bool named;      /* a name was found: */
-    uint64_t parent; /* in this directory */
+    bool named;      /* a name was found */
+    uint64_t parent; /* directory of the name */
     size_t name_len;
     uint8_t name[NAMESPACE_NAME_MAX];
     char *path; /* owned */
     UT_hash_handle hh;
 };
 
-/* What a directory is called. */
+/* Name of a directory. */
 struct dir_name {
     uint64_t ino; /* key */
     uint64_t parent;
@@ -49,7 +51,8 @@ struct dir_name {
     uint8_t name[];
 };
 
-/* A directory that holds a file of the answer: its name is noted when others of its parent are looked through. */
+/* Directory with a file of the answer. Its name is noted when names of its parent are
+ * scanned for another one. */
 struct dir_wanted {
     uint64_t ino; /* key */
     uint64_t parent;
@@ -57,8 +60,8 @@ struct dir_wanted {
 };
 
 enum listing_state {
-    LISTING_NAMES, /* which name has each file? */
-    LISTING_PATHS, /* and the directories above it? */
+    LISTING_NAMES, /* looking for a name of each file */
+    LISTING_PATHS, /* looking for the directories above them */
     LISTING_DONE,
 };
 
@@ -66,32 +69,33 @@ enum listing_state {
 struct listing {
     struct list_node link; /* in x->listings */
     struct exportd *x;
-    struct export *export; /* borrowed: exports stay */
+    struct export *export; /* borrowed: exports are never removed */
     struct rpc_call *call; /* owned, with paths; else NULL */
     enum listing_state state;
-    struct env_timer next; /* the next turn */
-    uint64_t *unknown;     /* owned */
+    struct env_timer next; /* starts the next turn */
+    uint64_t *unknown;     /* owned; numbers that belong to no file */
     size_t n_unknown;
     size_t n, n_max;
     struct listed *items;  /* owned */
-    struct listed *by_ino; /* of the same */
+    struct listed *by_ino; /* index of items */
     size_t n_unnamed;
     struct key cursor;
     struct dir_name *dirs; /* owned */
     unsigned n_dirs;
-    bool looking;              /* through the names of dir_parent, for */
-    uint64_t dir, dir_parent;  /* this one; 0: it was found, only others are looked for */
-    struct dir_wanted *wanted; /* owned; n_wanted of them */
-    struct dir_wanted *wanted_by_ino; /* those whose names are not known yet */
-    size_t n_wanted, n_here;          /* of them in dir_parent */
-    size_t at;                        /* paths are made up to here */
+    bool looking; /* names of dir_parent are being scanned */
+    /* directory looked for; 0: found, only others are still noted */
+    uint64_t dir, dir_parent;
+    struct dir_wanted *wanted;        /* owned; n_wanted of them */
+    struct dir_wanted *wanted_by_ino; /* index of those without a name yet */
+    size_t n_wanted, n_here;          /* all; those in dir_parent */
+    size_t at;                        /* paths are made up to this item */
     size_t path_bytes;
     uint64_t after;
     bool end;
     int rc;
 };
 
-/* ---- which inodes ---- */
+/* ---- choice of inodes ---- */
 
 static struct listed *item_add(struct listing *l, const struct inode *in, bool removed)
 {
@@ -117,7 +121,7 @@ static bool on_file(void *arg, const struct inode *in)
     return item_add(l, in, false) != NULL;
 }
 
-/* A record of a removed file under this key: its generation. */
+/* Reads the generation from the record of a removed file under this key. */
 static bool removed_get(struct exportd *x, const struct key *k, uint32_t *generation)
 {
     const uint8_t *val;
@@ -129,7 +133,7 @@ static bool removed_get(struct exportd *x, const struct key *k, uint32_t *genera
     return true;
 }
 
-/* It is not there (any more): are storages still being told? */
+/* Lists a missing inode as removed if storages are still being asked to remove it. */
 static void removed_look(struct listing *l, uint64_t ino)
 {
     struct inode in = { .ino = ino };
@@ -162,7 +166,7 @@ static int only_get(struct listing *l, const uint64_t *inos, size_t n)
         rc = namespace_getattr(&l->export->ns, inos[i], &in);
         if (rc == 0 && inode_is_file(&in))
             item_add(l, &in, false);
-        else if (rc == 0) /* no file ever had the number, as far as we know */
+        else if (rc == 0) /* no file had this number, as far as is known */
             l->unknown[l->n_unknown++] = inos[i];
         else if (rc == -ESTALE)
             removed_look(l, inos[i]);
@@ -174,7 +178,7 @@ static int only_get(struct listing *l, const uint64_t *inos, size_t n)
 
 /* ---- the answer ---- */
 
-/* A message and what it points at. */
+/* Message and everything that it points at. */
 struct inode_parts {
     Rozo__AdInodesResp__Inode msg;
     Rozo__FileRef ref;
@@ -190,14 +194,14 @@ static void inode_message(const struct listing *l, const struct listed *item,
     p->msg.size = item->removed ? 0 : inode_final_size(&item->in);
     p->msg.has_data =
         (item->in.flags & (INODE_HAS_DATA | INODE_INLINE)) ==
-        INODE_HAS_DATA; /* of inline files storages need not have anything */
+        INODE_HAS_DATA; /* storages need not have anything of an inline file */
     p->msg.orphan = !item->removed && item->in.nlink == 0;
     p->msg.removed = item->removed;
     if (item->path != NULL)
         p->msg.path = item->path;
 }
 
-/* Fill an answer that borrows from *parts and *list; free() both. */
+/* Fills an answer that borrows from *parts and *list; free() both. */
 static int resp_fill(const struct listing *l, Rozo__AdInodesResp *resp,
                      struct inode_parts **parts, Rozo__AdInodesResp__Inode ***list)
 {
@@ -218,7 +222,7 @@ static int resp_fill(const struct listing *l, Rozo__AdInodesResp *resp,
     return 0;
 }
 
-/* Into the op, or, when that has ended long ago, to the caller. */
+/* Answers in op, or later, without op, by the call. */
 static int listing_answer(struct listing *l, struct md_op *op)
 {
     Rozo__AdInodesResp resp = ROZO__AD_INODES_RESP__INIT;
@@ -303,7 +307,7 @@ static int wanted_add(struct listing *l, uint64_t dir)
     return 0;
 }
 
-/* All files have their names: which directories are they in? */
+/* Collects the directories of all files whose names were found. */
 static int wanted_collect(struct listing *l)
 {
     int rc = 0;
@@ -352,7 +356,8 @@ static bool on_dir_name(void *arg, const struct namespace_named *named)
     return l->looking;
 }
 
-/* Begin to look for a directory's name; what cannot be found hangs below the root as "?". */
+/* Begins to look for a directory's name. One that cannot be found is shown below the root
+ * as "?". */
 static void dir_want(struct listing *l, uint64_t ino)
 {
     struct inode in;
@@ -376,7 +381,7 @@ static void dir_want(struct listing *l, uint64_t ino)
     }
 }
 
-/* One turn of looking for it. */
+/* Scans names for one turn. */
 static void dir_look(struct listing *l)
 {
     bool end;
@@ -391,7 +396,7 @@ static void dir_look(struct listing *l)
         l->rc = dir_add(l, l->dir, (struct namespace_name){ (const uint8_t *)"?", 1 });
 }
 
-/* "/NAME" goes in front of what ends at the end of buf. */
+/* Puts "/NAME" before the path that ends at the end of buf. */
 static bool path_prepend(char buf[PATH_MAX_BYTES], size_t *start, const uint8_t *name,
                          size_t len)
 {
@@ -403,7 +408,8 @@ static bool path_prepend(char buf[PATH_MAX_BYTES], size_t *start, const uint8_t 
     return true;
 }
 
-/* The path of an item, when all directories above it have names; else one of them is wanted. */
+/* Makes the path of an item if all directories above have names; else begins to look for
+ * one. */
 static char *path_make(struct listing *l, const struct listed *item)
 {
     char buf[PATH_MAX_BYTES];
@@ -433,7 +439,7 @@ static char *path_make(struct listing *l, const struct listed *item)
     return path;
 }
 
-/* Make paths until one needs a name that is not known yet. */
+/* Makes paths until a name is missing. */
 static void paths_make(struct listing *l)
 {
     while (l->rc == 0 && l->at < l->n && l->path_bytes < PATHS_BYTES) {
@@ -444,7 +450,7 @@ static void paths_make(struct listing *l)
             if (l->looking || l->rc != 0)
                 return;
             if (item->path == NULL)
-                continue; /* the name was found at once, as "?" */
+                continue; /* the name is known now, as "?" */
             l->path_bytes += strlen(item->path);
         }
         l->at++;

@@ -3,7 +3,8 @@
  *
  * In:     decoded messages.
  * Out:    session_locks.c, answers.
- * Keeps:  I10: no lock is granted while sessions from before our start may still claim theirs.
+ * Keeps:  I10: no lock is granted while sessions from before this start may still claim
+ *         theirs.
  */
 #include <errno.h>
 

@@ -127,7 +127,7 @@ def test_a_storage_elsewhere_takes_the_place(cluster):
     new, late = start_by_hand(c, path, "new"), None
     try:
         r = c.admin("storage", "replace", number, address, check=False)
-        assert r.returncode == 1 and "is up: stop that first" in r.stderr
+        assert r.returncode == 1 and "is up: stop that one first" in r.stderr
         c.kill("storaged-3")
         wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
         r = c.admin("storage", "replace", number, c.addresses("storaged-1")[0][0] + ":%d" % c.addresses("storaged-1")[0][1],

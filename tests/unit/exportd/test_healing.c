@@ -140,8 +140,8 @@ static void test_what_cannot_take_a_place(void **state)
     assert_string_equal(error, "there is no storage 9");
     IS(BUSY, replace(2, 7, error)); /* it is up and somewhere else */
     assert_string_equal(error,
-                        "storage at s7:1: the storage whose place it is to take is "
-                        "up: stop that first");
+                        "storage at s7:1: the storage whose place it takes is up: "
+                        "stop that one first");
     assert_int_equal(w.storages[7].id, 0);
     w.storages[1].down = true;
     env_virtual_advance_ms(&w.env, 2500);
