@@ -2,7 +2,7 @@
  * check.c - the metadata checked against itself, key by key.
  *
  * In:     a kv as exportd leaves it.
- * Out:    nothing, or words and the end of the process.
+ * Out:    nothing, or an error text and the end of the process.
  */
 #include "tests/unit/exportd/check.h"
 
@@ -14,19 +14,19 @@
 #include "exportd/namespace/namespace.h"
 #include "exportd/store/key.h"
 
-/* An inode and what the other keys say of it. */
+/* Inode with the facts that other keys have about it. */
 struct node {
     uint32_t export_id;
     struct inode in;
     uint64_t n_names, n_subdirs, n_entries, last_cookie;
-    uint64_t named_in; /* directories: where */
+    uint64_t named_in; /* for a directory: its parent */
     bool orphan, symlink, xattrs, data, blocks, moved;
 };
 
 struct check {
     struct kv *kv;
     struct kv_iter *it;
-    struct node *nodes; /* in order of export and number */
+    struct node *nodes; /* owned; in order of export and number */
     size_t n, room;
 };
 
@@ -39,7 +39,7 @@ static void wrong(const char *what, const uint8_t *key, size_t len)
     abort();
 }
 
-/* The current key, or NULL past the last one of this kind. Its length is checked. */
+/* Returns the current key, or NULL past the last one of this kind. Checks its length. */
 static const uint8_t *key_of_kind(struct check *c, enum key_kind kind, size_t len_min,
                                   size_t len_max, size_t *len)
 {
@@ -162,7 +162,8 @@ static void check_dentries(struct check *c)
     }
 }
 
-/* As many places as names: then each has its own, for each name has one. */
+/* Checks that there are as many places as names: each name has one, so each place has a
+ * name. */
 static void check_order(struct check *c)
 {
     const uint8_t *key;
@@ -188,7 +189,7 @@ static void check_marks(struct check *c, enum key_kind kind, size_t offset)
         *((bool *)((char *)node_need(c, key, key_len) + offset)) = true;
 }
 
-/* Is the name in the list of its inode? */
+/* Checks that each xattr is in the list of names of its inode. */
 static void check_xattrs(struct check *c)
 {
     static uint8_t list[NAMESPACE_XATTR_NAMES_MAX];
@@ -227,7 +228,7 @@ static void check_xattrs(struct check *c)
         wrong("as many xattr names as values", (const uint8_t *)"Y", 1);
 }
 
-/* Neither trash nor waiting removals are of an inode that is there. */
+/* Checks that no removal, new or unconfirmed, is of an existing inode. */
 static void check_removed(struct check *c, enum key_kind kind, size_t skip)
 {
     const uint8_t first = (uint8_t)kind, *key;
@@ -264,7 +265,7 @@ static void check_counters(struct check *c)
     }
 }
 
-/* No inode has a number that was skipped; gaps ascend and do not meet. */
+/* Checks that no inode has a skipped number, and that gaps ascend and do not meet. */
 static void check_gaps(struct check *c)
 {
     uint64_t end = 0;
@@ -340,7 +341,7 @@ static void check_node(struct check *c, const struct node *n)
     }
 }
 
-/* Kinds nobody knows, before, between or behind ours. */
+/* Checks that there are no keys of unknown kinds. */
 static void check_kinds(struct check *c)
 {
     for (kv_iter_seek(c->it, "", 0); kv_iter_valid(c->it); kv_iter_next(c->it)) {

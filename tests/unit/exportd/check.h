@@ -1,5 +1,5 @@
 /*
- * check.h - is what lies in the kv in itself sound? Every key is looked at, and nothing else is there.
+ * check.h - checks that a kv is consistent in itself, key by key.
  */
 #ifndef ROZO_TEST_EXPORTD_CHECK_H
 #define ROZO_TEST_EXPORTD_CHECK_H
@@ -7,10 +7,11 @@
 #include "common/env/kv.h"
 
 /**
- * The name spaces of all exports: names, their order and their inodes belong together one to one,
- * links and counters are right, every directory hangs below the root, orphans are those without
- * names, nothing of a removed inode is left. Ends the process with words when not. exportd may
- * run, but must have committed.
+ * Checks each key, and that there are no other keys. In all exports, names, their order
+ * and their inodes belong together one to one, links and counters are right, each
+ * directory hangs below the root, orphans are the inodes without names, and nothing of a
+ * removed inode is left. Ends the process with an error text otherwise. exportd may run,
+ * but must have committed.
  */
 void kv_check(struct kv *kv);
 

@@ -54,7 +54,7 @@ static Rozo__MdSetattrReq set(uint64_t ino, uint32_t valid)
     return req;
 }
 
-/* Times that Linux can hold come back as they were set, also those that 64-bit nanoseconds cannot hold. */
+/* Checks times that Linux can hold, also those that 64-bit nanoseconds cannot. */
 static void test_odd_times(uint64_t f)
 {
     static const int64_t seconds[] = { INT64_MIN,   -62135596800, -9223372037,
@@ -108,11 +108,12 @@ static void test_mode_owner_times(void **state)
     assert_int_equal(s.mode, S_IFREG | 0711);
     req = set(f, ROZO__SETATTR_BITS__SET_MODE);
     req.mode =
-        06700; /* no group execute: mandatory locking, says the kernel, and keeps it */
+        06700; /* without group execute, set-gid means mandatory locking and stays */
     OK(t_setattr(&w, req, &s));
     OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SUIDGID), &s));
     assert_int_equal(s.mode, S_IFREG | 02700);
-    OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SGID), &s)); /* an outsider */
+    /* as for a caller outside the group */
+    OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SGID), &s));
     assert_int_equal(s.mode, S_IFREG | 0700);
     req = set(f, ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME);
     req.atime_ns = -5000000001;
@@ -174,8 +175,9 @@ static void test_epochs_only_grow(void **state)
     IS(STALE_HANDLE, t_open(&w, 4711, false, NULL));
 }
 
-/* Goal: no two writes ever get one version. Method: the power fails again and again before epochs are
- * on stable storage; whatever comes back, each is above all that were seen. */
+/* Goal: no two writes ever get one version. Method: the power fails again and again
+ * before epochs are on stable storage; each epoch given out is above all that were
+ * seen. */
 static void test_epochs_lost_with_the_power_are_not_given_again(void **state)
 {
     uint64_t f = mk("f", S_IFREG | 0644);
@@ -211,7 +213,7 @@ static void test_writing(void **state)
     env_virtual_advance_ms(&w.env, 5);
     OK(t_wrote(&w, s.ino, 1000, &s));
     assert_true(s.has_data && s.size == 1000 && s.blocks == 16);
-    OK(t_wrote(&w, s.ino, 10, &s)); /* at least */
+    OK(t_wrote(&w, s.ino, 10, &s)); /* a size is a lower bound */
     assert_int_equal(s.size, 1000);
     before = s;
     req.ino = s.ino;
@@ -221,10 +223,10 @@ static void test_writing(void **state)
     s = get(s.ino);
     assert_true(s.mtime_ns == req.mtime_ns && s.ctime_ns == req.mtime_ns);
     OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL,
-                  NULL)); /* said twice: no change */
+                  NULL)); /* repeated: no change */
     assert_true(get(s.ino).change == s.change);
     req.mtime_ns =
-        INT64_MAX; /* a client with a mad clock spoils mtime, as utimens could */
+        INT64_MAX; /* a client with a wrong clock spoils mtime, as utimens could */
     OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
     assert_true(get(s.ino).ctime_ns < s.ctime_ns + 1000000000);
     req.ino = 1;
@@ -266,7 +268,7 @@ static void test_truncate_of_a_file_with_data(void **state)
     version = s.truncate_version;
     OK(t_truncate(&w, f, 20000, &s)); /* again: the smallest size, the newest version */
     assert_true(s.truncate_size == 20000 && s.truncate_version > version);
-    OK(t_truncated(&w, f, version, &s)); /* an older one is done: not this */
+    OK(t_truncated(&w, f, version, &s)); /* end of an older truncate: no effect */
     OK(t_open(&w, f, false, &s));
     assert_true(s.truncate_pending && s.truncate_size == 20000);
     version = s.truncate_version;
@@ -278,14 +280,15 @@ static void test_truncate_of_a_file_with_data(void **state)
     OK(t_truncated(&w, f, version, &s));
     OK(t_open(&w, f, false, &s));
     assert_true(!s.truncate_pending &&
-                s.truncate_version == version); /* clients compare */
+                s.truncate_version == version); /* clients compare versions */
     assert_int_equal(s.size, 20000);
-    OK(t_truncated(&w, f, version, &s)); /* twice is fine */
+    OK(t_truncated(&w, f, version, &s)); /* repeated: no effect */
     OK(t_truncate(&w, f, 30000, &s));    /* longer: no work */
     assert_true(s.size == 30000 && !s.truncate_pending);
 }
 
-/* Goal: I2. A file never shows bytes again that a truncate took: growth waits for the storages. */
+/* Goal: I2. A file never shows bytes again that a truncate removed: growth waits for the
+ * storages. */
 static void test_growth_waits_for_the_truncate(void **state)
 {
     struct seen s;
@@ -296,7 +299,7 @@ static void test_growth_waits_for_the_truncate(void **state)
     f = s.ino;
     OK(t_wrote(&w, f, 100000, NULL));
     OK(t_truncate(&w, f, 1000, &s));
-    OK(t_truncate(&w, f, 5000, &s)); /* the caller sees its size ... */
+    OK(t_truncate(&w, f, 5000, &s)); /* the caller sees its size */
     assert_true(s.size == 5000 && s.truncate_pending && s.truncate_size == 1000);
     OK(t_wrote(&w, f, 7000, &s));
     assert_int_equal(s.size, 7000);
@@ -309,7 +312,8 @@ static void test_growth_waits_for_the_truncate(void **state)
     assert_false(s.truncate_pending);
 }
 
-/* Goal: what is written after a truncate is seen by others, also when exportd's power fails. */
+/* Goal: other clients see what is written after a truncate, also when exportd's power
+ * fails. */
 static void test_a_truncate_that_is_through_is_durable(void **state)
 {
     struct seen s;
@@ -342,11 +346,11 @@ static void test_truncate_without_data(void **state)
     assert_true(s.size == 10 && !s.truncate_pending && !s.has_data && s.blocks == 0);
 }
 
-/* ---- what is allocated ---- */
+/* ---- allocated blocks ---- */
 
 enum { BLOCK_SECTORS = 8192 / 512 };
 
-/* What a client tells: these ranges of blocks, up to a pair of zeros, are allocated, or (freed) not any more. */
+/* Reports ranges of blocks, up to a pair of zeros, as allocated, or as freed. */
 static struct seen told(uint64_t ino, uint64_t size, const uint64_t (*ranges)[2],
                         bool freed)
 {
@@ -385,7 +389,7 @@ static void test_what_is_allocated(void **state)
     holds(f, 0);
     told(f, 100 * 8192, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false);
     holds(f, 2);
-    told(f, 0, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false); /* once more */
+    told(f, 0, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false); /* repeated */
     holds(f, 2);
     told(f, 0, (const uint64_t[][2]){ { 0, 1 }, { 11, 20 }, { 99, 101 }, { 0, 0 } },
          false);
@@ -410,7 +414,8 @@ static void test_what_is_allocated(void **state)
     holds(f, 0);
 }
 
-/* Of a file in very many pieces the narrowest holes count, and none of its data is left out. */
+/* In a file with too many pieces the narrowest holes count as data; no data are left
+ * out. */
 static void test_more_pieces_than_are_kept(void **state)
 {
     static uint64_t ranges[1025][2];
@@ -431,7 +436,8 @@ static void test_more_pieces_than_are_kept(void **state)
     assert_true(get(s.ino).blocks <= 5 * 10240 * BLOCK_SECTORS);
 }
 
-/* Who writes and cannot tell how far he got may have left blocks in holes: until somebody has counted them. */
+/* A writer that cannot report all its writes may have left blocks in holes; a count by a
+ * later client corrects it. */
 static void test_blocks_that_nobody_told_of(void **state)
 {
     Rozo__MdWroteReq counted = ROZO__MD_WROTE_REQ__INIT;
@@ -453,7 +459,7 @@ static void test_blocks_that_nobody_told_of(void **state)
     OK(t_open(&w, s.ino, true, &s));
     assert_true(s.blocks_unsure);
     OK(t_open(&w, dense.ino, true, &dense));
-    assert_false(dense.blocks_unsure); /* there is no hole that they could lie in */
+    assert_false(dense.blocks_unsure); /* without a hole none can be missing */
     told(s.ino, 0, (const uint64_t[][2]){ { 20, 21 }, { 0, 0 } }, false);
     OK(t_open(&w, s.ino, true, &s));
     assert_true(s.blocks_unsure);
@@ -465,7 +471,8 @@ static void test_blocks_that_nobody_told_of(void **state)
     assert_false(s.blocks_unsure);
 }
 
-/* Who does not tell, as older builds do not, has written all of it. */
+/* A client that reports no blocks, of an older build, counts as having written the whole
+ * file. */
 static void test_a_client_that_tells_of_no_blocks(void **state)
 {
     struct seen s;
@@ -594,7 +601,7 @@ static void test_list_of_xattrs(void **state)
     name[255] = 'n';
     name[256] = '\0';
     IS(OUT_OF_RANGE, t_setxattr(&w, f, name, "v", 1, 0));
-    /* all go with the file */
+    /* all xattrs go with the file */
     keys = world_n_keys(&w);
     OK(t_unlink(&w, 1, "f", NULL));
     assert_int_equal(keys - world_n_keys(&w),
@@ -701,7 +708,7 @@ static void test_which_acls_are_valid(void **state)
             continue;
         assert_int_equal(acl_mode(buf, len, &exact), table[i].mode);
         assert_int_equal(exact, table[i].exact);
-        put_le32(buf, 3); /* another version */
+        put_le32(buf, 3); /* unknown version */
         assert_int_not_equal(acl_check(buf, len), 0);
     }
     assert_int_not_equal(acl_check(buf, 0), 0);
@@ -712,7 +719,8 @@ static const struct ace acl_user5[] = { U_OBJ(6), USER(5, 7), G_OBJ(4), MASK(7),
                                         OTHER(0) };
 static const struct ace acl_plain[] = { U_OBJ(7), G_OBJ(1), OTHER(0) };
 
-/* Who need not ask for one of a class that is not there is told so with the attributes. */
+/* Attributes say which classes of xattrs exist, so that clients need not ask for
+ * others. */
 static void test_classes_of_xattrs(void **state)
 {
     static const struct {
@@ -751,7 +759,7 @@ static void test_classes_of_xattrs(void **state)
     OK(t_setxattr(&w, f, "system.posix_acl_access", acl, len, 0));
     assert_int_equal(get(f).xattrs,
                      ROZO__XATTR_BITS__XATTRS_TOLD | ROZO__XATTR_BITS__XATTRS_ACL_ACCESS);
-    OK(t_unlink(&w, 1, "f", &s)); /* they go with the last name */
+    OK(t_unlink(&w, 1, "f", &s)); /* xattrs go with the last name */
     assert_int_equal(s.xattrs, ROZO__XATTR_BITS__XATTRS_TOLD);
 }
 
@@ -776,10 +784,11 @@ static void test_access_acls(void **state)
     OK(t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
     assert_int_equal(get_le16(back + 6), 5);
     assert_int_equal(get_le16(back + 6 + 8), 7);  /* user 5 keeps what it had */
-    assert_int_equal(get_le16(back + 6 + 16), 4); /* and the group */
+    assert_int_equal(get_le16(back + 6 + 16), 4); /* the group, too */
     assert_int_equal(get_le16(back + 6 + 24), 3);
     assert_int_equal(get_le16(back + 6 + 32), 1);
-    len = acl_pack(buf, acl_plain, 3); /* says no more than a mode: is not kept */
+    /* an ACL that says no more than a mode is not kept */
+    len = acl_pack(buf, acl_plain, 3);
     OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
     assert_int_equal(get(f).mode, S_IFREG | 0710);
     IS(NO_DATA, t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
@@ -788,7 +797,7 @@ static void test_access_acls(void **state)
     IS(INVALID, t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len - 8, 0));
     len = acl_pack(buf, acl_user5, 5);
     OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
-    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, "", 0, 0)); /* empty: removes */
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, "", 0, 0)); /* an empty value removes the ACL */
     IS(NO_DATA, t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
     OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
     OK(t_removexattr(&w, f, ACL_NAME_ACCESS));
@@ -841,7 +850,7 @@ static void test_default_acls_are_inherited(void **state)
     OK(t_setxattr(&w, f, ACL_NAME_DEFAULT, "", 0, 0));
     OK(t_setxattr(&w, d, ACL_NAME_DEFAULT, buf, len, 0));
     assert_int_equal(get(d).mode, S_IFDIR | 0755); /* a default ACL changes no mode */
-    /* umask counts for nothing; mode limits the ACL, and the ACL the mode */
+    /* umask has no effect; mode limits the ACL, and the ACL the mode */
     OK(create_umask(d, "file", S_IFREG | 0666, &s));
     assert_int_equal(s.mode, S_IFREG | 0660);
     OK(t_getxattr(&w, s.ino, ACL_NAME_ACCESS, back, &back_len));
@@ -857,7 +866,8 @@ static void test_default_acls_are_inherited(void **state)
     OK(create_umask(d, "link", S_IFLNK | 0777, &s));
     assert_int_equal(s.mode, S_IFLNK | 0777);
     IS(NOT_SUPPORTED, t_setxattr(&w, s.ino, ACL_NAME_ACCESS, buf, len, 0));
-    /* a default that says no more than a mode leaves no ACL behind, and still beats umask */
+    /* a default ACL that says no more than a mode leaves no ACL, but still overrides
+     * umask */
     len = acl_pack(buf, acl_plain, 3);
     OK(t_setxattr(&w, d, ACL_NAME_DEFAULT, buf, len, 0));
     OK(create_umask(d, "file2", S_IFREG | 0777, &s));

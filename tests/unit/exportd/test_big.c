@@ -1,8 +1,10 @@
 /*
- * test_big.c - a directory of very many entries, listed and emptied; and how fast the core is.
+ * test_big.c - a directory of very many entries, listed and emptied; and the speed of the
+ * core.
  *
- * Goal: listing is an ordered walk whatever the size, each name once. Method: N names (a million
- * when asked for, fewer in every run), all found, all removed. Prints rates; they decide nothing.
+ * Goal:   a listing is an ordered walk, whatever the size, with each name once.
+ * Method: N names (a million on request, fewer in each run), all found, all removed.
+ *         Prints rates; they decide nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +33,7 @@ static void rate(const char *what, unsigned n, double since_s)
     print_message("%-8s %8u in %6.2f s: %9.0f a second\n", what, n, s, n / s);
 }
 
-/* "f123" -> 123; names have no terminator. */
+/* Parses "f123" to 123; names have no terminator. */
 static unsigned number_of(const ProtobufCBinaryData *name)
 {
     char digits[16];
@@ -68,7 +70,8 @@ static unsigned list(uint64_t d, unsigned char *seen, unsigned n)
     return count;
 }
 
-/* As rm does after rewinddir(): always the first names, until there are none. */
+/* Removes entries as rm does after rewinddir(): always the first names, until none is
+ * left. */
 static unsigned drain(uint64_t d)
 {
     Rozo__MdReaddirReq req = ROZO__MD_READDIR_REQ__INIT;

@@ -1,6 +1,7 @@
 /*
- * test_cluster.c - storages, volumes, exports, placement, sessions, orphans and removals, with
- * storages that answer, refuse, hang and come back.
+ * test_cluster.c - storages, volumes, exports, placement, sessions, orphans and removals.
+ *
+ * Fake storages answer, refuse, hang and come back.
  */
 #include <linux/fs.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static void test_a_storage_joins(void **state)
     assert_int_equal(id, 1);
     assert_int_equal(w.storages[3].id, 1);
     assert_memory_equal(w.storages[3].cluster_id, exportd_cluster_id(w.x), 16);
-    OK(t_storage_add(&w, 3, &again, NULL)); /* twice is once */
+    OK(t_storage_add(&w, 3, &again, NULL)); /* repeated: no effect */
     assert_int_equal(again, id);
     OK(t_storage_add(&w, 5, &id, NULL));
     assert_int_equal(id, 2);
@@ -80,7 +81,7 @@ static void test_a_storage_joins(void **state)
     assert_int_equal(s->n_storages, 2);
     assert_true(s->storages[1]->up);
     status_free(s);
-    /* what cannot join */
+    /* storages that cannot join */
     w.storages[6].down = true;
     IS(IO_ERROR, t_storage_add(&w, 6, NULL, error));
     assert_string_equal(error, "storage at s6:1: Connection refused");
@@ -95,7 +96,7 @@ static void test_a_storage_joins(void **state)
     IS(BUSY, t_storage_add(&w, 9, NULL, error));
     assert_string_equal(
         error, "storage at s9:1: it is busy, maybe still starting: try again soon");
-    /* it starts while we ask */
+    /* the storage starts meanwhile */
     w.storages[9].starting = 3;
     OK(t_storage_add(&w, 9, &id, NULL));
 }
@@ -122,18 +123,20 @@ static void test_requests_are_counted(void **state)
     OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
     OK(t_lookup(&w, 1, "f", NULL));
     IS(NOT_FOUND, t_lookup(&w, 1, "g", NULL));
-    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 2); /* also one that fails, */
+    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 2); /* failed requests count, too */
     assert_int_equal(n_requests(ROZO__OP__MD_CREATE), 1);
     IS(UNKNOWN_OP,
-       world_call(&w, 99, &unknown.base, NULL, NULL)); /* and one nobody knows */
+       /* unknown ops below OPS_MAX count, too */
+       world_call(&w, 99, &unknown.base, NULL, NULL));
     IS(UNKNOWN_OP, world_call(&w, UINT16_MAX, &unknown.base, NULL, NULL));
     assert_int_equal(n_requests(99), 1);
     world_kill(&w);
-    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 0); /* since its start */
+    /* counters begin at the start */
+    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 0);
 }
 
-/* Goal: one storage, one id, whatever happens in between. Method: the process is killed after each
- * step of an admission; the same command again completes it. */
+/* Goal: one storage gets one id, whatever fails meanwhile. Method: the process is killed
+ * after each step of an admission; the same command again completes it. */
 static void test_an_admission_cut_short(void **state)
 {
     Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
@@ -229,7 +232,8 @@ static void test_exports_and_their_refusals(void **state)
     IS(DENIED, world_call(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
 }
 
-/* Storages that the volume of the first export lacks, as its status tells. */
+/* Returns the number of storages that the volume of the first export lacks, by its
+ * status. */
 static unsigned storages_missing(void)
 {
     Rozo__AdStatusResp *s = status();
@@ -239,7 +243,8 @@ static unsigned storages_missing(void)
     return n;
 }
 
-/* Goal: an export whose volume is too small for its layout says so, when it is made and later. */
+/* Goal: an export whose volume is too small for its layout says so, when it is made and
+ * later. */
 static void test_a_volume_that_is_too_small(void **state)
 {
     Rozo__AdExportCreateReq req = ROZO__AD_EXPORT_CREATE_REQ__INIT;
@@ -260,7 +265,7 @@ static void test_a_volume_that_is_too_small(void **state)
     assert_int_equal(storages_missing(), 0);
     OK(t_storage_add(&w, 4, NULL, NULL));
     assert_int_equal(storages_missing(), 0);
-    for (lost.id = 1; lost.id <= 3; lost.id++) { /* given up: as if it were not there */
+    for (lost.id = 1; lost.id <= 3; lost.id++) { /* lost: no longer counted */
         lost.lost = true;
         w.storages[lost.id - 1].down = true;
         env_virtual_advance_ms(&w.env, 5000);
@@ -347,7 +352,8 @@ static void test_hosts_are_spread(void **state)
     }
 }
 
-/* Whose connection is refused is not there any more, whatever the last poll said. */
+/* A storage that refuses connections counts as down at once, whatever the last poll
+ * said. */
 static void test_a_killed_storage_is_down_at_once(void **state)
 {
     Rozo__AdStatusResp *s = status();
@@ -366,7 +372,8 @@ static void test_a_killed_storage_is_down_at_once(void **state)
     status_free(s);
 }
 
-/* Makes some files: each has all four candidates, the last ones are `last`, in any order. */
+/* Makes some files and checks that each has all four candidates and ends with `last`, in
+ * any order. */
 static void files_end_with(const unsigned *last, unsigned n_last)
 {
     static unsigned n_files;
@@ -391,10 +398,8 @@ static void files_end_with(const unsigned *last, unsigned n_last)
     }
 }
 
-/*
- * Goal: whoever is down or nearly full when a file is made, it has all candidates of its
- * layout; those come last, the nearly full ones behind the others and never among the first n.
- */
+/* Goal: a new file has all candidates of its layout, even if storages are down or nearly
+ * full. These come last, nearly full ones at the very end and never among the first n. */
 static void test_a_new_file_has_all_candidates(void **state)
 {
     struct seen s;
@@ -407,7 +412,7 @@ static void test_a_new_file_has_all_candidates(void **state)
     w.storages[0].down = true;
     files_end_with((const unsigned[]){ 1, 2, 3 }, 3);
     w.storages[0].down = w.storages[2].down = false;
-    w.storages[0].free = 1000; /* and storage 2 hangs */
+    w.storages[0].free = 1000; /* storage 2 hangs, too */
     files_end_with((const unsigned[]){ 2, 1 }, 2);
     files_end_with((const unsigned[]){ 1 }, 1);
     w.storages[1].hung = false;
@@ -418,7 +423,7 @@ static void test_a_new_file_has_all_candidates(void **state)
     OK(t_create(&w, 1, "no data, no space", S_IFDIR | 0755, NULL));
 }
 
-/* Goal: a storage that was given up is no candidate, so a volume may have too few for its layout. */
+/* Goal: a lost storage is no candidate, so a volume may have too few for its layout. */
 static void test_a_lost_storage_is_no_candidate(void **state)
 {
     Rozo__AdStorageLostReq req = ROZO__AD_STORAGE_LOST_REQ__INIT;
@@ -436,7 +441,7 @@ static void test_a_lost_storage_is_no_candidate(void **state)
         assert_int_not_equal(s.storages[a], 2);
 }
 
-/* Of so many bytes of records, headers and all, in layout 0. */
+/* Converts bytes of records, headers included, to user bytes in layout 0. */
 static uint64_t user_bytes(uint64_t bytes)
 {
     const struct codec *codec = codec_get(CODEC_MOJETTE, 0, 8192);
@@ -463,11 +468,10 @@ static void test_statfs(void **state)
                     user_bytes(240ull << 30));
     assert_in_range(
         resp->free_bytes, user_bytes(232ull << 30) - (1 << 20),
-        user_bytes(232ull << 30)); /* 2 % of each are for who writes already */
+        user_bytes(232ull << 30)); /* 2 % of each are reserved for open files */
     assert_int_equal(resp->files, 2);
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
-    for (unsigned i = 0; i < 4;
-         i++) /* nonsense adds up to a lot, but does not go round */
+    for (unsigned i = 0; i < 4; i++) /* absurd sizes must not overflow */
         w.storages[i].total = w.storages[i].free = UINT64_MAX;
     env_virtual_advance_ms(&w.env, 1500);
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
@@ -514,7 +518,7 @@ static void test_the_map_reaches_clients(void **state)
     version = map_version(&n);
     world_kill(&w);
     world_reopen_session(&w);
-    assert_true(map_version(&n) > version); /* also after a restart */
+    assert_true(map_version(&n) > version); /* newer also after a restart */
 }
 
 /* ---- the map reaches storages ---- */
@@ -531,7 +535,7 @@ static void test_the_map_reaches_storages(void **state)
     }
     n = w.storages[0].n_maps;
     env_virtual_advance_ms(&w.env, 10000);
-    assert_int_equal(w.storages[0].n_maps, n); /* nothing new */
+    assert_int_equal(w.storages[0].n_maps, n); /* no change, no map */
     w.storages[3].hung = true;
     env_virtual_advance_ms(&w.env, 6000);
     assert_int_equal(w.storages[0].n_map_up, 3);
@@ -540,7 +544,7 @@ static void test_the_map_reaches_storages(void **state)
     env_virtual_advance_ms(&w.env, 4000);
     assert_int_equal(w.storages[3].n_map_up, 4);
     assert_true(w.storages[3].map_version == w.storages[0].map_version);
-    /* after our own restart, too, and newer than ever */
+    /* sent again after a restart of exportd, with a newer version */
     n = w.storages[0].n_maps;
     world_kill(&w);
     env_virtual_advance_ms(&w.env, 2500);
@@ -555,27 +559,29 @@ static unsigned bye(void)
     return world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL);
 }
 
-/* Goal: a storage that was restarted between two polls gets its map, and an old one is left alone. */
+/* Goal: a storage that was restarted between two polls gets its map; one of an older
+ * build is not disturbed. */
 static void test_a_storage_that_forgot_its_map(void **state)
 {
     unsigned n;
 
     (void)state;
-    OK(bye()); /* or it would be over, which storages are told */
+    OK(bye()); /* without this the session would end, and storages would get a new map */
     w.storages[0].says_map = true;
     w.storages[1].old = true;
     env_virtual_advance_ms(&w.env, 3500);
     n = w.storages[0].n_maps;
     assert_true(n > 0);
-    w.storages[0].map_version = 0; /* it was restarted */
+    w.storages[0].map_version = 0; /* as after a restart of the storage */
     env_virtual_advance_ms(&w.env, 2500);
     assert_int_equal(w.storages[0].n_maps, n + 1);
     w.storages[0].map_version += 1ull
-                                 << 40; /* of a later exportd: ours is from a backup */
+                                 /* a later version: exportd was restored from a backup */
+                                 << 40;
     env_virtual_advance_ms(&w.env, 2500);
     assert_true(w.storages[2].map_version > 1ull << 40);
     assert_true(w.storages[2].map_version == w.storages[0].map_version);
-    w.storages[0].map_version = UINT64_MAX; /* nonsense */
+    w.storages[0].map_version = UINT64_MAX; /* absurd version */
     env_virtual_advance_ms(&w.env, 2500);
     assert_true(w.storages[2].map_version < 1ull << 42);
     env_virtual_advance_ms(&w.env, 30000);
@@ -583,7 +589,8 @@ static void test_a_storage_that_forgot_its_map(void **state)
     env_virtual_advance_ms(&w.env, 20000);
     assert_int_equal(w.storages[1].n_maps, n); /* no error, no flood */
     env_virtual_advance_ms(&w.env, 40000);
-    assert_in_range(w.storages[1].n_maps, n + 1, n + 2); /* from those that do not say */
+    /* repeated to a storage that reports no version */
+    assert_in_range(w.storages[1].n_maps, n + 1, n + 2);
 }
 
 static void test_a_storage_with_another_disk_is_not_up(void **state)
@@ -602,7 +609,7 @@ static void test_a_storage_with_another_disk_is_not_up(void **state)
         assert_true(strlen(s->storages[i]->error) > 10);
     }
     status_free(s);
-    OK(t_storage_add(&w, 3, NULL, NULL)); /* it had forgotten: told again */
+    OK(t_storage_add(&w, 3, NULL, NULL)); /* the storage had forgotten: admitted again */
     assert_int_equal(w.storages[3].id, 4);
 }
 
@@ -649,7 +656,7 @@ static void test_requests_need_a_session(void **state)
     IS(NO_SESSION, t_getattr(&w, 1, NULL));
     w.session = session;
     OK(t_getattr(&w, 1, NULL));
-    env_virtual_advance_ms(&w.env, 22000); /* silent for longer than the lease */
+    env_virtual_advance_ms(&w.env, 22000); /* longer than the lease */
     IS(NO_SESSION, t_getattr(&w, 1, NULL));
     world_reopen_session(&w);
     OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
@@ -697,7 +704,7 @@ static void test_an_open_file_outlives_its_name(void **state)
     OK(t_getattr(&w, s.ino, NULL));
     OK(t_close(&w, s.ino, 1));
     IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
-    OK(t_close(&w, s.ino, 1)); /* repeated: fine */
+    OK(t_close(&w, s.ino, 1)); /* repeated: no effect */
     keep_alive_for(3000);
     for (unsigned i = 0; i < 4; i++)
         assert_true(w.storages[i].n_removed == 1 && w.storages[i].removed[0] == s.ino);
@@ -734,7 +741,7 @@ static void test_orphans_over_a_restart(void **state)
     world_kill(&w);
     IS(NO_SESSION, t_getattr(&w, mine.ino, NULL));
     open[0] = mine.ino;
-    open[1] = 777777; /* not there: no harm */
+    open[1] = 777777; /* no such inode: no effect */
     req.export_name = (char *)(uintptr_t) "main";
     req.session = w.session;
     req.n_open_inodes = req.n_shared_tokens = 2;
@@ -742,19 +749,18 @@ static void test_orphans_over_a_restart(void **state)
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
     OK(t_getattr(&w, mine.ino, NULL));
     keep_alive_for(5000);
-    IS(BUSY, t_getattr(&w, other.ino, NULL)); /* somebody may still come and claim it */
+    IS(BUSY, t_getattr(&w, other.ino, NULL)); /* a client may still come and claim it */
     keep_alive_for(18000);
     OK(t_getattr(&w, mine.ino, NULL));
     IS(STALE_HANDLE, t_getattr(&w, other.ino, NULL));
     OK(t_close(&w, mine.ino, 1));
     IS(STALE_HANDLE, t_getattr(&w, mine.ino, NULL));
     keep_alive_for(3000);
-    assert_int_equal(w.storages[0].n_removed,
-                     2); /* of "other" nobody knows whether it has data */
+    assert_int_equal(w.storages[0].n_removed, 2); /* "other" may have data */
 }
 
-/* Goal: a file that a client holds open outlives an unlink by another one that came back from our
- * restart earlier. */
+/* Goal: a file that a client holds open outlives an unlink by another client that came
+ * back from the restart earlier. */
 static void test_an_unlink_before_all_are_back(void **state)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -796,7 +802,7 @@ static void test_an_unlink_before_all_are_back(void **state)
     IS(STALE_HANDLE, t_getattr(&w, held.ino, NULL));
 }
 
-/* Another session, beside that of the world. */
+/* Opens another session, beside that of the world. */
 static uint64_t another_session(void)
 {
     uint64_t mine = w.session, other;
@@ -820,7 +826,8 @@ static void keep_both_alive_for(uint64_t other, unsigned ms)
     }
 }
 
-/* Goal: who has looked up a name finds the file behind it, though another one has removed it since. */
+/* Goal: a client that looked up a name can open the file, though another client has
+ * removed it since. */
 static void test_what_another_may_have_found_lingers(void **state)
 {
     uint64_t mine = w.session, other = another_session();
@@ -862,7 +869,8 @@ static void test_what_another_may_have_found_lingers(void **state)
     assert_int_equal(w.storages[0].n_removed, 1);
 }
 
-/* A file that is closed for the last time just after it was removed. */
+/* A file that is closed for the last time just after its removal stays for a moment,
+ * too. */
 static void test_what_was_open_lingers_too(void **state)
 {
     uint64_t other = another_session();
@@ -910,8 +918,9 @@ static void test_what_lingers_over_a_restart(void **state)
     IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
 }
 
-/* Goal: I10 counts time in which clients could have been heard. Method: exportd does not run for a
- * minute, as one that was stopped or waited for its disk; then the clients go on. */
+/* Goal: I10 counts only time in which clients could reach exportd. Method: exportd is
+ * suspended for a minute, as if stopped or waiting for its disk; then the clients go
+ * on. */
 static void test_sleep_of_our_own_ends_no_session(void **state)
 {
     struct seen s;
@@ -923,11 +932,11 @@ static void test_sleep_of_our_own_ends_no_session(void **state)
     w.env.now_ns += 60000000000ull;
     env_virtual_advance_ms(&w.env, 10000);
     OK(t_getattr(&w, s.ino, NULL));
-    env_virtual_advance_ms(&w.env, 22000); /* but theirs does */
+    env_virtual_advance_ms(&w.env, 22000); /* time of the clients counts */
     IS(NO_SESSION, t_getattr(&w, s.ino, NULL));
     world_absent_session(&w);
     world_kill(&w);
-    w.env.now_ns += 60000000000ull; /* the grace, too */
+    w.env.now_ns += 60000000000ull; /* in the grace, too */
     world_reopen_session(&w);
     IS(BUSY, t_create(&w, 1, "g", S_IFREG | 0644, &s));
     env_virtual_advance_ms(&w.env, 2000);
@@ -936,7 +945,7 @@ static void test_sleep_of_our_own_ends_no_session(void **state)
     OK(t_create(&w, 1, "g", S_IFREG | 0644, &s));
 }
 
-/* ---- what a dead client leaves behind ---- */
+/* ---- files of a dead client ---- */
 
 static unsigned n_checked(uint64_t ino)
 {
@@ -948,7 +957,8 @@ static unsigned n_checked(uint64_t ino)
     return n;
 }
 
-/* Goal: what a client that died held open for writing is looked at by one storage, once; nothing else is. */
+/* Goal: one storage checks, once, each file that a dead client held open for writing, and
+ * no other file. */
 static void test_a_dead_clients_files_are_checked(void **state)
 {
     struct seen writes, reads, closed, cut, done, fresh;
@@ -967,15 +977,15 @@ static void test_a_dead_clients_files_are_checked(void **state)
     OK(t_create_open(&w, 1, "cut", true, &cut));
     OK(t_wrote(&w, cut.ino, 50000, NULL));
     OK(t_close(&w, cut.ino, 1));
-    OK(t_truncate(&w, cut.ino, 5, NULL)); /* by path, and never ended */
+    OK(t_truncate(&w, cut.ino, 5, NULL)); /* truncate by path, never finished */
     OK(t_create_open(&w, 1, "done", true, &done));
     OK(t_wrote(&w, done.ino, 50000, NULL));
     OK(t_close(&w, done.ino, 1));
     OK(t_truncate(&w, done.ino, 5, &done));
     assert_true(done.truncate_pending);
     OK(t_truncated(&w, done.ino, done.truncate_version, NULL));
-    OK(t_create_open(&w, 1, "fresh", true, &fresh));     /* maybe it was written */
-    w.storages[writes.storages[0] - 1].no_checks = true; /* its first candidate cannot */
+    OK(t_create_open(&w, 1, "fresh", true, &fresh));     /* may have been written */
+    w.storages[writes.storages[0] - 1].no_checks = true; /* the first candidate refuses */
     env_virtual_advance_ms(&w.env, 40000);
     assert_int_equal(n_checked(writes.ino), 1);
     assert_int_equal(n_checked(cut.ino), 1);
@@ -1003,7 +1013,7 @@ static void test_checks_wait_for_a_storage(void **state)
     keep_alive_for(10000);
     assert_int_equal(n_checked(a.ino), 1);
     assert_int_equal(n_checked(gone.ino), 0);
-    /* who says goodbye has stored what it wrote */
+    /* a client that closes its session has stored its writes */
     OK(t_create_open(&w, 1, "b", true, &b));
     OK(bye());
     env_virtual_advance_ms(&w.env, 30000);
@@ -1034,7 +1044,7 @@ static void test_files_without_data_skip_the_storages(void **state)
         OK(t_close(&w, s.ino, 1));
         OK(t_unlink(&w, 1, name, NULL));
     }
-    /* but one whose client died may have data that nobody told of */
+    /* a file whose client died may have unreported data */
     OK(t_create_open(&w, 1, "f", true, &s));
     assert_int_equal(t_trash(&w), 0);
     env_virtual_advance_ms(&w.env, 25000);
@@ -1057,7 +1067,8 @@ static void are_all_told_of(uint64_t ino)
     assert_int_equal(t_trash(&w), 0);
 }
 
-/* A truncate that only made the file shorter than it was asked to be leaves marks at storages. */
+/* A truncate leaves marks at storages, so a file that was only cut must be removed from
+ * them. */
 static void test_a_file_that_was_only_cut_is_removed_from_storages(void **state)
 {
     struct seen s;
@@ -1071,7 +1082,7 @@ static void test_a_file_that_was_only_cut_is_removed_from_storages(void **state)
     OK(t_close(&w, s.ino, 1));
     OK(t_unlink(&w, 1, "f", NULL));
     are_all_told_of(s.ino);
-    /* nor does it matter whether that truncate came to its end */
+    /* whether the truncate was finished makes no difference */
     OK(t_create_open(&w, 1, "g", true, &s));
     OK(t_truncate(&w, s.ino, 1234567, &s));
     OK(t_truncate(&w, s.ino, 567, &s));
@@ -1080,7 +1091,8 @@ static void test_a_file_that_was_only_cut_is_removed_from_storages(void **state)
     are_all_told_of(s.ino);
 }
 
-/* A reservation, or a write that failed: storages may have files of what has no data. */
+/* Storages may have files of an inode without data: after a reservation, or a write that
+ * failed. */
 static void test_what_was_stored_without_data_is_removed_from_storages(void **state)
 {
     struct seen s;
@@ -1088,7 +1100,7 @@ static void test_what_was_stored_without_data_is_removed_from_storages(void **st
     (void)state;
     OK(t_create_open(&w, 1, "f", true, &s));
     OK(t_close_stored(&w, s.ino, 1));
-    OK(t_open(&w, s.ino, false, &s)); /* who comes later has nothing to say about it */
+    OK(t_open(&w, s.ino, false, &s)); /* a later reader changes nothing */
     OK(t_close(&w, s.ino, 1));
     OK(t_unlink(&w, 1, "f", NULL));
     are_all_told_of(s.ino);
@@ -1101,7 +1113,8 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Many files go in one request, whatever loops of the storage they belong to; one that cannot go holds up no other. */
+/* One request removes many files, of all loops of the storage; one failing removal delays
+ * no other. */
 static void test_removals_go_together(void **state)
 {
     uint64_t inos[200];
@@ -1176,8 +1189,9 @@ static void test_every_storage_is_told_in_the_end(void **state)
     }
 }
 
-/* Goal: a number that a client or a storage may know is never another file's. Method: create, cut the
- * power so that it is forgotten, create again, some starts later, too. */
+/* Goal: a number that a client or a storage may know is never given to another file.
+ * Method: create, cut the power so that it is forgotten, create again, also some starts
+ * later. */
 static void test_inode_numbers_are_not_used_again_after_a_power_cut(void **state)
 {
     uint64_t given[12];
@@ -1198,8 +1212,9 @@ static void test_inode_numbers_are_not_used_again_after_a_power_cut(void **state
     }
 }
 
-/* Goal: a file that exists never loses its projections. Method: unlink, let time pass, cut the power
- * so that everything unsynced is lost; if the name is back, no storage has been told. */
+/* Goal: an existing file never loses its projections. Method: unlink, let time pass, cut
+ * the power so that everything unsynced is lost; if the name is back, no storage has been
+ * asked. */
 static void test_storages_are_told_only_of_durable_removals(void **state)
 {
     (void)state;
@@ -1218,13 +1233,13 @@ static void test_storages_are_told_only_of_durable_removals(void **state)
             assert_int_equal(w.storages[0].n_removed, n);
             OK(t_unlink(&w, 1, "f", NULL));
         }
-        keep_alive_for(23000); /* the grace, in which somebody might still claim it */
+        keep_alive_for(23000); /* the grace, in which a client might still claim it */
         assert_true(w.storages[0].n_removed > n);
         assert_true(w.storages[0].removed[w.storages[0].n_removed - 1] == ino);
     }
 }
 
-/* ---- the store below is full or broken ---- */
+/* ---- the store is full or broken ---- */
 
 static void test_a_nearly_full_disk_refuses_growth(void **state)
 {
@@ -1245,7 +1260,7 @@ static void test_a_nearly_full_disk_refuses_growth(void **state)
     OK(t_create(&w, 1, "g", S_IFREG | 0644, NULL));
 }
 
-/* Goal: on an export made with sync nothing that was answered is lost with the power. */
+/* Goal: on an export made with sync, no acknowledged change is lost with the power. */
 static void test_a_sync_export(void **state)
 {
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
@@ -1291,8 +1306,8 @@ static void test_a_store_that_cannot_write(void **state)
     kv_memory_kill(w.mem);
     IS(IO_ERROR, t_create(&w, 1, "g", S_IFREG | 0644, NULL));
     IS(IO_ERROR, t_unlink(&w, 1, "f", NULL));
-    OK(t_lookup(&w, 1, "f", NULL));            /* what is there is served ... */
-    IS(NOT_FOUND, t_lookup(&w, 1, "g", NULL)); /* ... and nothing else */
+    OK(t_lookup(&w, 1, "f", NULL));            /* existing names are served */
+    IS(NOT_FOUND, t_lookup(&w, 1, "g", NULL)); /* no other name is */
     world_kill(&w);
     world_reopen_session(&w);
     OK(t_create(&w, 1, "g", S_IFREG | 0644, NULL));

@@ -1,9 +1,9 @@
 /*
- * test_disk.c - what exportd finds on its disk at start: nothing, another's files, damage.
+ * test_disk.c - the disk that exportd finds at start: empty, foreign, damaged.
  *
- * Goal: a damaged or missing store is told with words and left as it is; what was cut short at the
- * end of a log costs only what was never durable. Method: a store of a known history, then one
- * file changed behind its back.
+ * Goal:   a damaged or missing store is reported and left as it is; a log with a cut end
+ *         loses only what was never durable.
+ * Method: a store of a known history, then one file is changed from outside.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -56,7 +56,7 @@ static void on_done(struct kv_done *done, int rc)
     done->fn = NULL;
 }
 
-/* N_KEYS commits of one key each, then closed. */
+/* Makes a store by N_KEYS commits of one key each, and closes it. */
 static void store_make(void)
 {
     struct kv_leveldb *k;
@@ -77,7 +77,7 @@ static void store_make(void)
     kv_leveldb_close(k);
 }
 
-/* What was committed can be made stable when no descriptor is left to open the logs with. */
+/* Committed changes can be made stable even if no descriptor is left to open the logs. */
 static void test_a_sync_without_descriptors(void **state)
 {
     struct kv_done done = { .fn = on_done };
@@ -93,7 +93,7 @@ static void test_a_sync_without_descriptors(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = (struct rlimit){ 0, old.rlim_max };
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    done.fn = on_done; /* wants 0 */
+    done.fn = on_done; /* expects 0 */
     kv_sync(kv_leveldb_kv(k), &done);
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_null(done.fn);
@@ -101,7 +101,8 @@ static void test_a_sync_without_descriptors(void **state)
     kv_leveldb_close(k);
 }
 
-/* How many keys there are; they must be the first ones, without a gap. -1: it does not open. */
+/* Counts the keys, which must be the first ones, without a gap. -1: the store does not
+ * open. */
 static int store_count(struct err *err)
 {
     struct kv_leveldb *k;
@@ -125,7 +126,7 @@ static int store_count(struct err *err)
     return n;
 }
 
-/* The path of the one file in the store whose name ends so, and is not empty. */
+/* Finds the only file in the store with this ending that is not empty. */
 static void store_file(const char *end, char path[512])
 {
     DIR *d = opendir(dir);
@@ -181,7 +182,7 @@ static void test_a_log_damaged_in_its_middle(void **state)
     assert_int_equal(store_count(&err), -1);
     assert_non_null(strstr(err.text, "is damaged"));
     assert_non_null(strstr(err.text, dir));
-    assert_int_equal(stat(path, &after), 0); /* it is still there, to be looked at */
+    assert_int_equal(stat(path, &after), 0); /* still there, for analysis */
     assert_int_equal(after.st_size, st.st_size);
     fd = open(path, O_RDWR);
     byte ^= 4;
@@ -202,7 +203,7 @@ static void test_a_store_without_its_head(void **state)
     assert_int_equal(rename(path, away), 0);
     assert_int_equal(store_count(&err), -1);
     assert_non_null(strstr(err.text, "is its disk mounted"));
-    assert_int_equal(rename(away, path), 0); /* nothing else had been touched */
+    assert_int_equal(rename(away, path), 0); /* no other file was touched */
     assert_int_equal(store_count(&err), N_KEYS);
     store_file(".ldb", path); /* opening has made a table of the log */
     assert_int_equal(unlink(path), 0);
@@ -258,7 +259,7 @@ static void test_a_new_directory(void **state)
     assert_int_equal(datadir_open(dir, &other, &is_new, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.text, "in use by another exportd"));
     close(fd);
-    assert_int_equal(open_again(&is_new, &err), 0); /* cut short: begun again */
+    assert_int_equal(open_again(&is_new, &err), 0); /* cut short: made from the start */
     assert_true(is_new);
     assert_int_equal(datadir_begin(dir, &err), 0);
     assert_int_equal(open_again(&is_new, &err), 0);
@@ -286,7 +287,8 @@ static void test_directories_that_are_not_ours(void **state)
     assert_false(is_new);
 }
 
-/* What an older build wrote is taken, and from then on it refuses it: it could not read all inodes. */
+/* A data directory of an older build is converted; the older build refuses it then, since
+ * it could not read all inodes. */
 static void test_a_directory_of_an_older_format(void **state)
 {
     struct err err = { 0 };

@@ -1,6 +1,8 @@
 /*
- * test_healing.c - what exportd does so that storages can heal: a storage takes the place of a lost one,
- * one is given up, and rozo fsck is told which inodes own data, and where they are in the tree.
+ * test_healing.c - exportd's part in healing.
+ *
+ * A storage takes the place of a lost one, a storage is declared lost, and rozo fsck gets
+ * the inodes that own data, with their paths.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +45,7 @@ static void status_free(Rozo__AdStatusResp *s)
     rozo__ad_status_resp__free_unpacked(s, NULL);
 }
 
-/* i < 0: at the addresses it has. */
+/* Replaces storage id by storage i; i < 0: at its own addresses. */
 static unsigned replace(uint32_t id, int i, char error[256])
 {
     Rozo__AdStorageReplaceReq req = ROZO__AD_STORAGE_REPLACE_REQ__INIT;
@@ -80,7 +82,7 @@ static unsigned lost(uint32_t id, bool is, char error[256])
     return rc;
 }
 
-/* ---- another storage in the place of one ---- */
+/* ---- replacing a storage ---- */
 
 static void test_a_storage_takes_the_place_of_a_lost_one(void **state)
 {
@@ -104,17 +106,18 @@ static void test_a_storage_takes_the_place_of_a_lost_one(void **state)
     status_free(s);
     assert_true(w.storages[0].n_maps > n_maps);
     assert_int_equal(w.storages[7].n_map_storages, 4);
-    OK(replace(2, 7, error)); /* again is no harm */
+    OK(replace(2, 7, error)); /* repeated: no effect */
     assert_string_equal(error, "it has that place already");
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
-    s = status(); /* and it is durable */
+    s = status(); /* durable */
     assert_int_equal(s->n_storages, 4);
     assert_true(s->storages[1]->up);
     assert_string_equal(s->storages[1]->addresses[0], "s7:1");
     status_free(s);
 }
 
-/* A new disk in the old machine: same address. exportd need not have noticed that the old one is gone. */
+/* A new disk in the old machine has the same address. exportd may not have noticed that
+ * the old one is gone. */
 static void test_a_new_disk_at_the_old_address(void **state)
 {
     Rozo__AdStatusResp *s;
@@ -138,10 +141,9 @@ static void test_what_cannot_take_a_place(void **state)
     (void)state;
     IS(NOT_FOUND, replace(9, 7, error));
     assert_string_equal(error, "there is no storage 9");
-    IS(BUSY, replace(2, 7, error)); /* it is up and somewhere else */
-    assert_string_equal(error,
-                        "storage at s7:1: the storage whose place it takes is up: "
-                        "stop that one first");
+    IS(BUSY, replace(2, 7, error)); /* the old one is up and at another address */
+    assert_string_equal(error, "storage at s7:1: the storage whose place it takes is up: "
+                               "stop that one first");
     assert_int_equal(w.storages[7].id, 0);
     w.storages[1].down = true;
     env_virtual_advance_ms(&w.env, 2500);
@@ -159,19 +161,19 @@ static void test_what_cannot_take_a_place(void **state)
     IS(WRONG_STORAGE, replace(2, 8, error));
     assert_string_equal(error, "storage at s8:1: it belongs to another cluster");
     memcpy(w.storages[8].cluster_id, exportd_cluster_id(w.x), 16);
-    IS(EXISTS, replace(2, 8, error)); /* it had the place before another took it: stale */
+    IS(EXISTS, replace(2, 8, error)); /* had the place before a later one: stale */
     w.storages[8].id = 6;
     IS(WRONG_STORAGE, replace(2, 8, error));
     OK(replace(2, 7, error));
     assert_string_equal(error, "");
-    w.storages[7].down = true; /* and the first disk again, with its data of then: */
+    w.storages[7].down = true; /* the first disk comes back with its old data */
     w.storages[1].down = false;
     env_virtual_advance_ms(&w.env, 2500);
     IS(EXISTS, replace(2, 1, error));
 }
 
-/* Goal: whatever is cut short, the same command completes it, and the old one has its place until then.
- * Method: exportd is killed after each step. */
+/* Goal: the same command completes a replacement that was cut short; until then the old
+ * storage has its place. Method: exportd is killed after each step. */
 static void test_a_replacement_cut_short(void **state)
 {
     Rozo__AdStorageReplaceReq req = ROZO__AD_STORAGE_REPLACE_REQ__INIT;
@@ -205,7 +207,7 @@ static void test_a_replacement_cut_short(void **state)
     }
 }
 
-/* ---- given up ---- */
+/* ---- lost storages ---- */
 
 static bool is_lost(unsigned i)
 {
@@ -232,7 +234,7 @@ static void test_a_lost_storage(void **state)
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
     assert_true(is_lost(1));
     world_reopen_session(&w);
-    w.storages[2].down = true; /* too few are up: but the lost one is not waited for */
+    w.storages[2].down = true; /* too few are up, but lost ones are not waited for */
     env_virtual_advance_ms(&w.env, 2500);
     for (unsigned i = 0; i < 10; i++) {
         snprintf(name, sizeof(name), "f%u", i);
@@ -243,7 +245,7 @@ static void test_a_lost_storage(void **state)
     OK(lost(2, false, NULL));
     assert_false(is_lost(1));
     OK(lost(2, true, NULL));
-    w.storages[1].down = false; /* it is there after all */
+    w.storages[1].down = false; /* the lost one comes back */
     env_virtual_advance_ms(&w.env, 2500);
     assert_false(is_lost(1));
     w.storages[1].down = true;
@@ -253,7 +255,7 @@ static void test_a_lost_storage(void **state)
     assert_false(is_lost(1));
 }
 
-/* ---- which inodes own data ---- */
+/* ---- inodes that own data ---- */
 
 static Rozo__AdInodesResp *inodes(Rozo__AdInodesReq req)
 {
@@ -304,7 +306,7 @@ static void test_files_are_listed(void **state)
         snprintf(name, sizeof(name), "f%u", i);
         with_data[i] = make_file(1, name);
         OK(t_create(&w, 1, strcat(name, "d"), S_IFDIR | 0755, NULL));
-        OK(t_create(&w, 1, strcat(name, "e"), S_IFREG | 0644, NULL)); /* owns nothing */
+        OK(t_create(&w, 1, strcat(name, "e"), S_IFREG | 0644, NULL)); /* owns no data */
     }
     req.max_inodes = 7;
     do {
@@ -334,7 +336,7 @@ static void test_files_are_listed(void **state)
     IS(DENIED, world_call(&w, ROZO__OP__AD_INODES, &req.base, NULL, NULL));
 }
 
-/* Goal: a listing goes on through stretches without files. */
+/* Goal: a listing continues through long stretches without files. */
 static void test_a_listing_through_many_directories(void **state)
 {
     Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
@@ -376,7 +378,7 @@ static void test_paths(void **state)
     for (unsigned i = 0; i < 30; i++) {
         snprintf(name, sizeof(name), "dir%u", i);
         OK(t_create(&w, dir, name, S_IFDIR | 0755, &d));
-        for (unsigned j = 0; j < 300; j++) { /* many names around it */
+        for (unsigned j = 0; j < 300; j++) { /* many names around the file */
             snprintf(name, sizeof(name), "x%u", j);
             OK(t_create(&w, dir, name, S_IFREG | 0644, NULL));
         }
@@ -392,9 +394,8 @@ static void test_paths(void **state)
     only[3] = f.ino;
     only[4] = make_file(1, "linked");
     OK(t_link(&w, only[4], dir, "other name"));
-    only[5] =
-        1; /* a directory, so what a file by this number left is not of one that was removed */
-    only[6] = only[1]; /* twice is once */
+    only[5] = 1;       /* a directory: a file by this number is not of a removed inode */
+    only[6] = only[1]; /* repeated: listed once */
     req.only = only;
     req.n_only = 7;
     req.with_paths = true;
@@ -411,7 +412,7 @@ static void test_paths(void **state)
     assert_true(strstr(resp->inodes[3]->path, "linked") != NULL ||
                 strstr(resp->inodes[3]->path, "/other name") != NULL);
     inodes_free(resp);
-    /* a listing, too */
+    /* a listing with paths, too */
     req.n_only = 0;
     req.max_inodes = 1024;
     resp = inodes(req);
@@ -431,8 +432,8 @@ static void timer_start_counted(struct env *env, struct env_timer *timer, uint64
     ops->timer_start(env, timer, ms);
 }
 
-/* Goal: the names of a huge directory are not looked through once for each directory in it that has a file of the
- * answer. */
+/* Goal: the names of a huge directory are not scanned once for each directory in it that
+ * has a file of the answer. */
 static void test_paths_below_a_huge_directory(void **state)
 {
     enum { N_DIRS = 9000, EACH = 90 };
@@ -469,7 +470,8 @@ static void test_paths_below_a_huge_directory(void **state)
     inodes_free(resp);
 }
 
-/* Goal: fsck can tell what was removed, and is being removed, from what never was. */
+/* Goal: fsck can distinguish inodes that were removed, or are being removed, from those
+ * that never existed. */
 static void test_removed_files(void **state)
 {
     Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
@@ -487,7 +489,7 @@ static void test_removed_files(void **state)
     OK(t_unlink(&w, 1, "f", NULL));
     req.only = only;
     req.n_only = 2;
-    for (unsigned i = 0; i < 2; i++) { /* first nobody was told, then one was not */
+    for (unsigned i = 0; i < 2; i++) { /* first no storage was asked, then one was not */
         resp = inodes(req);
         assert_int_equal(resp->n_inodes, 1);
         assert_true(ino_of(resp->inodes[0]) == ino && resp->inodes[0]->removed);
@@ -503,12 +505,12 @@ static void test_removed_files(void **state)
     env_virtual_advance_ms(&w.env, 9000);
     resp = inodes(req);
     assert_int_equal(resp->n_inodes, 0);
-    assert_int_equal(resp->n_unknown, 1); /* but not the one that was removed */
+    assert_int_equal(resp->n_unknown, 1); /* the removed one is not among them */
     inodes_free(resp);
 }
 
-/* Goal: only numbers that were given out, and are not there, are told to be removed: never what a power cut
- * took, nor what lies between two starts. */
+/* Goal: only numbers that were given out and do not exist are reported as removed: never
+ * those that a loss of power took, nor those skipped between two starts. */
 static void test_numbers_that_were_never_given_out(void **state)
 {
     uint64_t removed[6], forgotten[6], only[14];
@@ -523,7 +525,7 @@ static void test_numbers_that_were_never_given_out(void **state)
         removed[i] = f.ino;
         OK(t_unlink(&w, 1, "removed", NULL));
         OK(world_call(&w, ROZO__OP__MD_SYNC, &sync.base, NULL, NULL));
-        if (i % 2 == 0) { /* else some starts without anything in between */
+        if (i % 2 == 0) { /* in odd rounds, some starts without a change in between */
             OK(t_create(&w, 1, "forgotten", S_IFREG | 0644, &f));
             forgotten[i] = f.ino;
         } else {
@@ -540,7 +542,7 @@ static void test_numbers_that_were_never_given_out(void **state)
     only[13] = UINT64_MAX;
     req.only = only;
     req.n_only = 14;
-    /* what was removed while it might have been open is an orphan for a while */
+    /* an inode removed while it might be open is an orphan for a while */
     for (unsigned i = 0; i < 23; i++) {
         OK(t_getattr(&w, 1, NULL));
         env_virtual_advance_ms(&w.env, 1000);
@@ -553,7 +555,7 @@ static void test_numbers_that_were_never_given_out(void **state)
     inodes_free(resp);
 }
 
-/* Goal: a stop in the middle of a long call is no trouble. */
+/* Goal: exportd can stop in the middle of a long call. */
 static void test_a_stop_while_paths_are_made(void **state)
 {
     Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;

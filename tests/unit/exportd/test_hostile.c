@@ -1,9 +1,10 @@
 /*
- * test_hostile.c - I8: no message makes exportd crash, and none that was refused changes a thing.
+ * test_hostile.c - I8: no message makes exportd crash, and no refused one changes
+ * anything.
  *
- * Method: every op with random bytes, with valid messages cut and flipped, with fields at their
- * extremes, in every role, with and without a session; then everything is as before. Damaged
- * records in the kv as well.
+ * Method: each op with random bytes, with valid messages cut and flipped, with fields at
+ *         their extremes, in each role, with and without a session; then everything must
+ *         be as before. Corrupt records in the kv as well.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -76,12 +77,13 @@ static void test_random_bytes(void **state)
         send(ops[below(sizeof(ops) / sizeof(ops[0]))], role,
              below(4) == 0 ? below(3) : w.session, msg, len);
         if (i % 1000 == 0)
-            world_reopen_session(&w); /* one may have closed it */
+            world_reopen_session(&w); /* a request may have closed it */
     }
     OK(t_lookup(&w, 1, "f", NULL));
 }
 
-/* A message of small numbers and short strings in random fields: it parses, and means nonsense. */
+/* Makes a message of small numbers and short strings in random fields: it parses, but has
+ * no meaning. */
 static size_t nonsense(uint8_t *msg)
 {
     static const uint64_t numbers[] = { 0,    1,    2,     3,         16,
@@ -176,7 +178,7 @@ static void test_inodes_of_any_bytes(void **state)
     }
 }
 
-/* An inode as format 1 had it is read with all that it says, and written in the format of today. */
+/* An inode of format 1 is read completely, and written in the current format. */
 static void test_an_inode_of_the_older_format(void **state)
 {
     uint8_t buf[INODE_BYTES_MIN_NS + 16] = { 1, 1, 0, 1 }, back[INODE_BYTES_MAX];
@@ -208,7 +210,8 @@ static void test_an_inode_of_the_older_format(void **state)
     assert_int_equal(inode_decode(&again, 5, back, INODE_BYTES_MIN + 16), -EINVAL);
 }
 
-/* Each value of the kv damaged, one after another: errors, but no crash, and others live on. */
+/* Each value of the kv is corrupted, one after another: errors, no crash, and other
+ * sessions go on. */
 static void test_damaged_records(void **state)
 {
     static uint8_t keys[256][300];
@@ -264,14 +267,14 @@ static void test_damaged_records(void **state)
                 send(few[below(12)], RPC_ROLE_CLIENT, w.session, msg, msg_len);
             }
             env_virtual_advance_ms(&w.env, 2000);
-            if (w.session != session) /* its record was of no use */
+            if (w.session != session) /* the record of the session was corrupt */
                 world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &bye.base, NULL, NULL);
             w.session = session;
             world_stop(&w);
         }
         memcpy(vals[at], good, sizeof(good));
         item.val_len = val_lens[at];
-        for (unsigned k = 0; k < n; k++) { /* all as it was */
+        for (unsigned k = 0; k < n; k++) { /* restores all values */
             struct kv_item all = { keys[k], key_lens[k], vals[k], val_lens[k] };
 
             world_put(&w, &all);

@@ -1,8 +1,9 @@
 /*
  * test_inline.c - data of small files that exportd keeps, through requests.
  *
- * Goal: an inode is inline or on storages; what is taken is of the newest epoch and newer than what is there; storages are never
- * asked of a file that was never there.
+ * Goal:   an inode is inline or on storages; only data of the newest epoch that are newer
+ *         than the stored ones are taken; storages are not asked to remove files that
+ *         they never had.
  */
 #include "common/base/record.h"
 #include "tests/unit/exportd/world.h"
@@ -28,7 +29,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Whoever had it open gave up: storages may have bytes that nobody was told of. */
+/* Closes a file whose writer failed: storages may have unreported bytes. */
 static void close_untold(uint64_t ino)
 {
     Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
@@ -56,7 +57,7 @@ static unsigned put(uint64_t ino, uint64_t version, const char *text, uint64_t s
     return status;
 }
 
-/* text NULL: on storages. "": nothing yet. */
+/* Checks the data. text NULL: on storages; "": none yet. */
 static void check(uint64_t ino, const char *text, uint64_t size)
 {
     Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
@@ -87,10 +88,10 @@ static void test_newer_bytes_of_the_newest_epoch_are_taken(void **state)
     check(s.ino, "", 0);
     OK(put(s.ino, version_make((uint32_t)e, 1), "hello", 5));
     OK(put(s.ino, version_make((uint32_t)e, 3), "hello world", 11));
-    OK(put(s.ino, version_make((uint32_t)e, 3), "hello world", 11)); /* once more */
+    OK(put(s.ino, version_make((uint32_t)e, 3), "hello world", 11)); /* repeated */
     IS(STALE_VERSION, put(s.ino, version_make((uint32_t)e, 2), "late", 11));
     check(s.ino, "hello world", 11);
-    OK(t_open(&w, s.ino, true, &s)); /* somebody got a newer epoch */
+    OK(t_open(&w, s.ino, true, &s)); /* a newer epoch was given out */
     IS(STALE_VERSION, put(s.ino, version_make((uint32_t)e, 4), "older", 11));
     OK(put(s.ino, version_make(s.epoch, 1), "newer", 11));
     check(s.ino, "newer", 11);
@@ -121,7 +122,8 @@ static void test_a_truncate_cuts_them(void **state)
     check(s.ino, "again", 5);
 }
 
-/* Who had told a size before, and tells it again with his fsync, does not undo what another has cut. */
+/* A client that reports an old size again with its fsync does not undo a truncate by
+ * another client. */
 static void test_a_size_of_before_a_truncate_is_not_taken(void **state)
 {
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
@@ -154,7 +156,8 @@ static void test_moving_to_storages_is_for_good(void **state)
     check(s.ino, NULL, 3);
 }
 
-/* One who gave up in the middle of that has left bytes on storages; the next moves it with no other change. */
+/* A client that failed while moving a file has left bytes on storages; the next one moves
+ * it with no other change. */
 static void test_moving_again_changes_nothing_else(void **state)
 {
     struct seen s;
@@ -171,7 +174,8 @@ static void test_moving_again_changes_nothing_else(void **state)
     check(s.ino, NULL, 5);
 }
 
-/* Who was told that storages have all of it, because of a truncate to be done there, gives them what it writes then. */
+/* If an answer said "on storages", because of a pending truncate there, writes go to
+ * storages from then on. */
 static void test_what_was_on_storages_for_a_truncate_stays_there(void **state)
 {
     struct seen s;
@@ -190,7 +194,8 @@ static void test_what_was_on_storages_for_a_truncate_stays_there(void **state)
     IS(STALE_VERSION, put(s.ino, version_make(epoch, 9), "hello", 50));
 }
 
-/* The same, and others have it open: when it is cut to nothing, what storages have of it begins to count. */
+/* If a file open elsewhere is moved and then cut to nothing, data on storages begin to
+ * count. */
 static void test_what_storages_have_does_not_show_after_a_truncate(void **state)
 {
     uint64_t writer = w.session;
@@ -225,7 +230,8 @@ static void test_no_storage_is_told_of_its_removal(void **state)
     assert_int_equal(world_n_keys(&w), n_keys);
 }
 
-/* Whoever gave up may have begun to move it: what storages have of it is cut off before it is moved again. */
+/* A client that failed may have begun to move a file: its data on storages are cut off
+ * before it is moved again. */
 static void test_what_storages_have_of_it_counts_for_nothing(void **state)
 {
     struct seen s;
@@ -245,7 +251,7 @@ static void test_what_storages_have_of_it_counts_for_nothing(void **state)
     check(s.ino, "HELLO", 5);
     OK(t_close(&w, s.ino, 1));
     OK(t_unlink(&w, 1, "f", NULL));
-    assert_int_equal(t_trash(&w), 1); /* they have marks of it */
+    assert_int_equal(t_trash(&w), 1); /* storages have marks of it */
 }
 
 static void test_they_are_there_after_a_restart(void **state)
@@ -261,7 +267,8 @@ static void test_they_are_there_after_a_restart(void **state)
     check(s.ino, "hello", 5);
 }
 
-/* They fill the disk faster than anybody looks at it, and a store that has failed to write takes no more changes. */
+/* Inline data fill the disk faster than the tick looks at it; a store that failed to
+ * write takes no more changes. */
 static void test_no_more_are_taken_than_there_is_room_for(void **state)
 {
     struct seen s;

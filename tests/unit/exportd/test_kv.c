@@ -1,6 +1,8 @@
 /*
- * test_kv.c - the two kvs are twins: the same random batches, the same answers; what a kv promises
- * of crashes; and the store above it: cache, one commit a turn, shared syncs.
+ * test_kv.c - the two kvs and the store above them.
+ *
+ * The kvs must give identical answers to random batches, and keep the promises of a kv
+ * over crashes; the store is tested for its cache, one commit a turn, and shared syncs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -71,7 +73,7 @@ static void both_commit(struct kv *l, const struct kv_item *items, size_t n)
 
     kv_commit(m, items, n, &a);
     kv_commit(l, items, n, &b);
-    assert_int_equal(n_done, before); /* never before the call has returned */
+    assert_int_equal(n_done, before); /* never inside the call */
     env_virtual_run_posted(&env);
     assert_int_equal(n_done, before + 2);
     assert_int_equal(last_rc, 0);
@@ -166,7 +168,7 @@ static void test_twins(void **state)
             compare_scan(l, keys[0], below(3));
         if (below(200) == 0)
             sync_both(l);
-        if (below(400) == 0) { /* all is there after it was closed */
+        if (below(400) == 0) { /* closed and opened again: nothing is lost */
             struct err err = { 0 };
 
             kv_leveldb_close(ldb);
@@ -211,7 +213,7 @@ struct waiter {
     struct store_wait wait;
     bool came;
     int rc;
-    uint64_t n_unsynced; /* when it came */
+    uint64_t n_unsynced; /* value at the callback */
 };
 
 static void on_wait(struct store_wait *wait, int rc)
@@ -322,12 +324,12 @@ static void test_a_scan_sees_the_pending_batch(void **state)
     assert_true(kv_iter_valid(it));
     assert_memory_equal(kv_iter_val(it, &len), "seven", 5);
     kv_iter_close(it);
-    assert_false(store_is_clean(store)); /* on its way, and not to be told yet */
+    assert_false(store_is_clean(store)); /* being committed: must not be answered yet */
     env_virtual_run_posted(&env);
     assert_true(store_is_clean(store));
 }
 
-/* A key that is gone takes no room: what the kv has of it since is found. */
+/* A deleted key leaves no entry in the cache: a later value in the kv is found. */
 static void test_what_is_deleted_is_forgotten(void **state)
 {
     struct key k = key_of(1);
@@ -344,10 +346,11 @@ static void test_what_is_deleted_is_forgotten(void **state)
     expect(1, NULL);
     env_virtual_run_posted(&env);
     assert_true(w.came && w.rc == 0);
-    kv_commit(m, &item, 1, &done); /* past the store, to see where it looks */
+    /* written past the store, to see where the store looks */
+    kv_commit(m, &item, 1, &done);
     expect(1, "new");
     expect(2, "two");
-    store_delete(store, &k); /* and what is read again is gone again */
+    store_delete(store, &k); /* a key that was read again can be deleted again */
     expect(1, NULL);
     env_virtual_run_posted(&env);
     expect(1, NULL);
@@ -392,7 +395,7 @@ static void test_a_failed_commit_leaves_nothing(void **state)
     assert_int_equal(store_error(store), -EIO);
     expect(1, "old");
     expect(2, NULL);
-    put(3, "three"); /* a bug above would do this: it does not come true */
+    put(3, "three"); /* only a bug of a caller would do this: it has no effect */
     store_when_committed(store, &(struct waiter){ .wait.fn = on_wait }.wait);
     env_virtual_run_posted(&env);
     expect(3, NULL);

@@ -1,6 +1,5 @@
 /*
- * test_linux.c - what Linux has beyond POSIX: files that are made without a name, and the
- * flags of chattr.
+ * test_linux.c - features of Linux beyond POSIX: nameless files and the flags of chattr.
  */
 #include <linux/fs.h>
 #include <stdio.h>
@@ -49,7 +48,7 @@ static uint64_t inodes_in_use(void)
     return n;
 }
 
-/* The session is back, and holds this inode open; or nothing. */
+/* Opens the session again with this inode open; 0: with none. */
 static void session_is_back(uint64_t ino)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -109,7 +108,7 @@ static void test_a_nameless_file_gets_a_name_once(void **state)
     OK(t_open(&w, s.ino, false, NULL));
     OK(t_unlink(&w, d.ino, "f", NULL));
     OK(t_unlink(&w, 1, "g", NULL));
-    IS(NOT_FOUND, t_link(&w, s.ino, 1, "again")); /* it has lost its last one */
+    IS(NOT_FOUND, t_link(&w, s.ino, 1, "again")); /* the last name is gone for good */
     OK(t_close(&w, s.ino, 1));
     IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
 }
@@ -121,11 +120,11 @@ static void test_a_nameless_file_is_made_as_any(void **state)
     (void)state;
     OK(t_create(&w, 1, "d", S_IFDIR | S_ISGID | 0755, &d));
     OK(t_create_nameless(&w, d.ino, S_IFREG | 0640, &s));
-    assert_int_equal(s.gid, 1001); /* that of the directory */
+    assert_int_equal(s.gid, 1001); /* group of the directory */
     IS(INVALID, t_create_nameless(&w, d.ino, S_IFDIR | 0755, NULL));
     IS(STALE_HANDLE, t_create_nameless(&w, 999, S_IFREG | 0640, NULL));
     IS(NOT_DIRECTORY, t_create_nameless(&w, s.ino, S_IFREG | 0640, NULL));
-    OK(t_rmdir(&w, 1, "d")); /* nothing is in it */
+    OK(t_rmdir(&w, 1, "d")); /* the directory is empty */
 }
 
 static void test_nameless_files_of_a_dead_client_go(void **state)
@@ -154,7 +153,7 @@ static void test_nameless_files_over_a_restart(void **state)
     world_kill(&w);
     session_is_back(held.ino);
     pass_s(25);
-    IS(STALE_HANDLE, t_getattr(&w, lost.ino, NULL)); /* nobody claimed it */
+    IS(STALE_HANDLE, t_getattr(&w, lost.ino, NULL)); /* no session claimed it */
     OK(t_getattr(&w, named.ino, NULL));
     OK(t_link(&w, held.ino, 1, "held"));
     OK(t_close(&w, held.ino, 1));
@@ -246,14 +245,14 @@ static void test_flags_are_kept_and_told(void **state)
     assert_int_equal(s.file_flags, 0);
 }
 
-/* Refused or not: with the flag, and as ever without it. */
+/* Checks that a request is refused with these flags, or not, and works without them. */
 static void flag_says(uint64_t ino, uint32_t flags, bool refuses, unsigned status)
 {
     if (refuses)
         assert_int_equal(status, ROZO__STATUS__NOT_PERMITTED);
     else
         assert_int_equal(status, ROZO__STATUS__OK);
-    OK(set_flags(ino, flags)); /* a flag never keeps from setting others */
+    OK(set_flags(ino, flags)); /* a flag never prevents changes of flags */
 }
 
 static void test_flags_of_a_file(void **state)
@@ -270,7 +269,8 @@ static void test_flags_of_a_file(void **state)
         bool now_too = (f & I) != 0;
 
         OK(set_flags(ino, f));
-        flag_says(ino, f, f != 0, t_open(&w, ino, true, NULL)); /* or an old client */
+        /* as an old client does */
+        flag_says(ino, f, f != 0, t_open(&w, ino, true, NULL));
         flag_says(ino, f, now_too, open_to_append(ino));
         flag_says(ino, f, f != 0, t_truncate(&w, ino, 0, NULL));
         flag_says(ino, f, f != 0, set(ino, ROZO__SETATTR_BITS__SET_MODE));
@@ -288,9 +288,10 @@ static void test_flags_of_a_file(void **state)
                                ROZO__SETATTR_BITS__SET_MTIME_NOW));
         flag_says(ino, f, false, set(ino, ROZO__SETATTR_BITS__SET_KILL_SUIDGID));
         flag_says(ino, f, f != 0, t_setxattr(&w, ino, "user.a", "2", 1, 0));
-        flag_says(ino, f, f != 0, token_to_write(ino, false)); /* an old client */
+        flag_says(ino, f, f != 0, token_to_write(ino, false)); /* as an old client does */
         flag_says(ino, f, false, token_to_write(ino, true));
-        /* What was written before is told and, where it was lost, stored again. */
+        /* Earlier writes may still be reported and, where they were lost, be stored
+         * again. */
         flag_says(ino, f, false, t_wrote(&w, ino, 50, NULL));
         flag_says(ino, f, false, fresh_epoch(ino));
         if (f != 0) {
@@ -332,7 +333,7 @@ static void test_flags_of_a_directory(void **state)
         IS(NOT_PERMITTED, t_rename(&w, 1, "o", d.ino, "f", RENAME_EXCHANGE));
         IS(NOT_PERMITTED, t_rename(&w, d.ino, "f", 1, "o", RENAME_EXCHANGE));
         IS(NOT_PERMITTED, t_rename(&w, 1, "d", 1, "x", 0));
-        OK(t_rename(&w, d.ino, "f", d.ino, "f", 0)); /* nothing happens */
+        OK(t_rename(&w, d.ino, "f", d.ino, "f", 0)); /* no change */
         OK(t_create(&w, 1, "empty", S_IFDIR | 0755, NULL));
         IS(NOT_PERMITTED, t_rename(&w, 1, "empty", 1, "d", 0));
         IS(NOT_PERMITTED, t_rmdir(&w, 1, "d"));

@@ -1,5 +1,6 @@
 /*
- * test_locks.c - fcntl and flock locks: named cases, then at random against a table of bytes (I10).
+ * test_locks.c - fcntl and flock locks: fixed cases, then at random against a table of
+ * bytes (I10).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -73,12 +74,12 @@ static void test_owners_of_two_sessions_exclude_each_other(void **state)
     set_up();
     assert_int_equal(set(&s1, 1, 10, 20, LOCK_WRITE), 0);
     assert_int_equal(set(&s2, 1, 19, 21, LOCK_READ),
-                     -EAGAIN); /* the same number elsewhere */
+                     -EAGAIN); /* owner 1 of a different session */
     assert_int_equal(set(&s2, 1, 20, 30, LOCK_WRITE), 0);
-    assert_int_equal(set(&s1, 1, 0, 12, LOCK_READ), 0); /* in its own place */
+    assert_int_equal(set(&s1, 1, 0, 12, LOCK_READ), 0); /* replaces its own lock */
     assert_int_equal(set(&s2, 2, 5, 12, LOCK_READ), 0);
     assert_true(locks_test(&l, &q, &r));
-    assert_int_equal(r.from, 12); /* 0..12 is read, that is no conflict */
+    assert_int_equal(r.from, 12); /* 0..12 is locked to read: no conflict */
     assert_int_equal(r.to, 20);
     assert_int_equal(r.mode, LOCK_WRITE);
     assert_ptr_equal(r.holder, &s1);
@@ -116,10 +117,10 @@ static void test_waiters_in_order(void **state)
     assert_int_equal(wait_for(&b, posix(&s2, 2, 0, 1, LOCK_READ)), -EINPROGRESS);
     assert_int_equal(wait_for(&c, posix(&s2, 3, 8, 9, LOCK_READ)), -EINPROGRESS);
     assert_int_equal(set(&s1, 1, 0, 10, LOCK_READ),
-                     0); /* less than before: readers go on */
+                     0); /* weaker than before: readers go on */
     assert_int_equal(a.n_granted + 10 * b.n_granted + 100 * c.n_granted, 110);
     assert_int_equal(set(&s1, 1, 0, 10, LOCK_NONE), 0);
-    assert_int_equal(a.n_granted, 0); /* b has it */
+    assert_int_equal(a.n_granted, 0); /* b holds it */
     locks_drop(&l, 5, LOCK_POSIX, &s2, 2);
     assert_int_equal(a.n_granted, 1);
     tear_down();
@@ -153,7 +154,7 @@ static void test_deadlocks_are_refused(void **state)
     assert_int_equal(wait_for(&b, posix(&s1, 2, 2, 3, LOCK_READ)), -EINPROGRESS);
     assert_int_equal(wait_for(&c, posix(&s2, 1, 0, 1, LOCK_READ)), -EDEADLK);
     assert_int_equal(wait_for(&c, posix(&s2, 2, 0, 1, LOCK_READ)),
-                     -EINPROGRESS); /* another process */
+                     -EINPROGRESS); /* not b's owner */
     locks_drop(&l, 5, LOCK_POSIX, &s2, 1);
     assert_int_equal(b.n_granted, 1);
     assert_int_equal(a.n_granted + c.n_granted, 0);
@@ -233,7 +234,7 @@ static void random_step(void)
     assert_int_equal(locks_test(&l, &lock, &in_way), !is_free);
     if (is_free || below(2) == 0) {
         if (is_free)
-            model_put(me, &lock); /* before others are told */
+            model_put(me, &lock); /* before waiters are granted theirs */
         assert_int_equal(locks_set(&l, &lock), is_free ? 0 : -EAGAIN);
         return;
     }
@@ -256,7 +257,7 @@ static void test_at_random(void **state)
             (struct process){ .holder = p % 2 == 0 ? &s1 : &s2, .owner = p / 2 };
     for (unsigned step = 0; step < STEPS; step++) {
         random_step();
-        /* Never all: a ring of waits would have been refused. */
+        /* Never all of them: a ring of waits would have been refused. */
         n_waiting = 0;
         for (unsigned p = 0; p < OWNERS; p++)
             n_waiting += processes[p].waits;

@@ -1,8 +1,9 @@
 /*
- * test_md_lock.c - locks as sessions ask for them, and the events that tell who waits (I10).
+ * test_md_lock.c - locks by requests of sessions, and the events for waiters (I10).
  *
- * Goal: a lock is never with two sessions, also when exportd restarts or a session ends; a grant is heard of once
- * for certain, whatever answers get lost. Method: requests to a whole exportd on a virtual clock.
+ * Goal:   a lock is never held by two sessions, also when exportd restarts or a session
+ *         ends; a grant is reported exactly once, whatever answers get lost.
+ * Method: requests to a whole exportd on a virtual clock.
  */
 #include <stdlib.h>
 
@@ -60,7 +61,7 @@ static unsigned ask(uint64_t session, uint64_t owner, uint64_t from, uint64_t to
 #define READ   ROZO__LOCK__MODE__READ
 #define WRITE  ROZO__LOCK__MODE__WRITE
 
-/* Ask for events without waiting for the answer. */
+/* Sends MD_EVENTS without waiting for the answer. */
 static void events_send(uint64_t session, uint64_t seen, struct answer_got *got)
 {
     Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
@@ -72,7 +73,7 @@ static void events_send(uint64_t session, uint64_t seen, struct answer_got *got)
     env_virtual_run_posted(&w.env);
 }
 
-/* The answer has come: its only event is of this number and waiter; waiter 0: it has none. */
+/* Checks an answer: its only event has this number and waiter; waiter 0: no event. */
 static void events_are(struct answer_got *got, uint64_t number, uint64_t waiter)
 {
     Rozo__MdEventsResp *r;
@@ -116,7 +117,7 @@ static void test_two_sessions(void **state)
     OK(ask(s2, 1, 0, 10, WRITE, 0));
     ino++;
     IS(STALE_HANDLE, ask(s1, 1, 0, 10, WRITE, 0));
-    OK(ask(s1, 1, 0, 10, UNLOCK, 0)); /* of a file that is gone: fine */
+    OK(ask(s1, 1, 0, 10, UNLOCK, 0)); /* file is gone: no error */
 }
 
 static void test_tell_whose(void **state)
@@ -141,7 +142,7 @@ static void test_tell_whose(void **state)
     w.session = s2;
     OK(world_call(&w, ROZO__OP__MD_LOCK_TEST, &req.base,
                   &rozo__md_lock_test_resp__descriptor, &resp));
-    assert_int_equal(resp->lock->pid, 0); /* of another machine, for all we know */
+    assert_int_equal(resp->lock->pid, 0); /* the owner may be on another machine */
     rozo__md_lock_test_resp__free_unpacked(resp, NULL);
 }
 
@@ -154,15 +155,15 @@ static void test_who_waits_is_told(void **state)
     events_send(s2, 0, &got);
     assert_false(got.came);
     IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
-    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5)); /* it comes to be sure */
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5)); /* repeated, to be sure */
     OK(ask(s1, 1, 0, 10, UNLOCK, 0));
     events_are(&got, 1, 5);
-    events_send(s2, 0, &again); /* that answer was lost */
+    events_send(s2, 0, &again); /* the first answer was lost */
     events_are(&again, 1, 5);
     events_send(s2, 1, &got);
     assert_false(got.came);
     IS(LOCKED, ask(s1, 1, 0, 10, WRITE, 0));
-    events_send(s2, 1, &again); /* another link: the first is let go */
+    events_send(s2, 1, &again); /* as over a second link: the first call is released */
     events_are(&got, 0, 0);
     pass(10000);
     events_are(&again, 0, 0); /* held long enough */
@@ -182,7 +183,7 @@ static void test_a_wait_given_up(void **state)
     (void)state;
     OK(ask(s1, 1, 0, 10, WRITE, 0));
     IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
-    IS(NOT_FOUND, cancel(s1, 5)); /* numbers are a session's own */
+    IS(NOT_FOUND, cancel(s1, 5)); /* numbers belong to a session */
     OK(cancel(s2, 5));
     IS(NOT_FOUND, cancel(s2, 5));
     OK(ask(s1, 1, 0, 10, UNLOCK, 0));
@@ -197,7 +198,8 @@ static void test_the_end_of_a_session_releases(void **state)
     (void)state;
     OK(ask(s1, 1, 0, 10, WRITE, 0));
     IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
-    IS(IN_PROGRESS, ask(s1, 2, 0, 10, WRITE, 6)); /* it goes too, without a lock */
+    /* the waiter goes, too, without a lock */
+    IS(IN_PROGRESS, ask(s1, 2, 0, 10, WRITE, 6));
     events_send(s2, 0, &got);
     events_send(s1, 0, &hers);
     w.session = s1;
@@ -210,7 +212,7 @@ static void test_the_end_of_a_session_releases(void **state)
     pass(30000);
 }
 
-/* Open the session again, with what it holds. The number of those that it has lost. */
+/* Opens the session again, with the lock it holds. Returns the number of lost locks. */
 static size_t claim(uint64_t session, uint64_t from, uint64_t to)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -244,11 +246,11 @@ static void test_a_restart_gives_nothing_away(void **state)
     world_kill(&w);
     assert_int_equal(claim(s2, 20, 30), 0);
     w.session = s2;
-    IS(BUSY, ask(s2, 1, 0, 10, WRITE, 0)); /* somebody may still come for it */
+    IS(BUSY, ask(s2, 1, 0, 10, WRITE, 0)); /* a client may still come back for it */
     IS(BUSY, ask(s2, 1, 0, 10, WRITE, 7));
     OK(ask(s2, 1, 20, 25, UNLOCK, 0));
     assert_int_equal(claim(s1, 0, 10), 0);
-    assert_int_equal(claim(s1, 0, 10), 0); /* twice is the same */
+    assert_int_equal(claim(s1, 0, 10), 0); /* repeated: no effect */
     pass(GRACE_MS);
     IS(LOCKED, ask(s2, 1, 0, 10, WRITE, 0));
     IS(LOCKED, ask(s1, 1, 25, 30, WRITE, 0));

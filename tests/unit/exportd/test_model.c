@@ -1,10 +1,12 @@
 /*
- * test_model.c - random operations on a tree, against a simple tree in memory; with crashes.
+ * test_model.c - random operations on a tree, against a simple tree in memory; with
+ * crashes.
  *
- * Goal: every answer is what POSIX says; after a kill nothing acknowledged is missing (I4); after
- * a power cut the tree is what it was after some earlier operation, not before the last sync, and
- * in itself sound. Method: each operation is made on the model too, which keeps a copy of itself
- * for every commit.
+ * Goal:   each answer is what POSIX says; after a kill no acknowledged change is missing
+ *         (I4); after a power cut the tree is that after some earlier operation, not
+ *         before the last sync, and consistent in itself.
+ * Method: each operation is made on the model, too, which keeps a copy of itself for each
+ *         commit.
  */
 #include <linux/fs.h>
 #include <stdio.h>
@@ -26,10 +28,10 @@ static const char *const names[NAMES] = {
 };
 
 struct node {
-    uint64_t ino; /* 0: not used */
+    uint64_t ino; /* 0: unused */
     uint32_t type;
     unsigned nlink;
-    int parent; /* of a directory */
+    int parent; /* for a directory */
     int entry[NAMES];
 };
 
@@ -41,7 +43,7 @@ static struct world w;
 static struct model m;
 static struct model *copies; /* by number of commits */
 static size_t copies_room, copied;
-static bool grace; /* after a start */
+static bool grace; /* a start was not long ago */
 
 static unsigned below(unsigned bound)
 {
@@ -81,7 +83,7 @@ static bool is_empty(int i)
     return true;
 }
 
-/* Is `above` the node or one of its ancestors? */
+/* Returns true if `above` is the node or one of its ancestors. */
 static bool is_below(int node, int above)
 {
     for (;; node = m.n[node].parent) {
@@ -184,7 +186,7 @@ static void step_link(void)
     }
 }
 
-/* A directory goes from one parent to another. */
+/* Moves a directory from one parent to another. */
 static void reparent(int i, int from, int to)
 {
     if (!is_dir(i))
@@ -215,7 +217,7 @@ static unsigned rename_expected(int d, int i, int nd, int ni, uint32_t flags)
     return is_dir(ni) && !is_empty(ni) ? ROZO__STATUS__NOT_EMPTY : ROZO__STATUS__OK;
 }
 
-/* A rename has left one there. */
+/* Notes the whiteout that a rename left. */
 static void whiteout(int d, int k, int i)
 {
     struct seen s;
@@ -319,7 +321,8 @@ static void check_tree(void)
     }
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
                   &resp));
-    if (grace) /* what was removed may still be held by one who has not come back yet */
+    /* a removed file may be held open by a session that has not come back yet */
+    if (grace)
         assert_true(resp->files >= n);
     else
         assert_int_equal(resp->files, n);
@@ -341,7 +344,7 @@ static void copy_keep(void)
         copies = realloc(copies, copies_room * sizeof(*copies));
         assert_non_null(copies);
     }
-    for (size_t i = n; i > copied && i > 0; i--) /* some commits are not of operations */
+    for (size_t i = n; i > copied && i > 0; i--) /* not all commits are operations */
         copies[i] = m;
     copies[n] = m;
     copied = n;
@@ -359,7 +362,7 @@ static void crash(void)
         copied = (size_t)(kv_memory_n_commits(w.mem) - n_lost);
         world_power_cut(&w, n_lost);
     }
-    copy_keep(); /* the start made a commit of its own */
+    copy_keep(); /* the start made a commit */
     world_reopen_session(&w);
     copy_keep();
     grace = true;
@@ -373,7 +376,8 @@ static void crash(void)
     }
 }
 
-/* Sent, not answered, killed: it never happened, for the kv never saw it. */
+/* Sends a request and kills exportd before the commit: the change must not have
+ * happened. */
 static void crash_before_commit(void)
 {
     Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;

@@ -243,7 +243,7 @@ static void test_symlinks(void **state)
     OK(t_unlink(&w, 1, "l", NULL));
 }
 
-/* What rename says and does, with a tree a/{x,sub/}, b/, full/{y}, f, g, h = f. */
+/* Results of rename, with a tree a/{x,sub/}, b/, full/{y}, f, g, h = f. */
 static const struct rename_case {
     const char *from, *to;
     uint32_t flags;
@@ -251,7 +251,7 @@ static const struct rename_case {
 } rename_cases[] = {
     { "f", "new", 0, ROZO__STATUS__OK },
     { "f", "g", 0, ROZO__STATUS__OK },
-    { "f", "h", 0, ROZO__STATUS__OK }, /* the same inode: nothing happens */
+    { "f", "h", 0, ROZO__STATUS__OK }, /* names of one inode: no change */
     { "f", "f", 0, ROZO__STATUS__OK },
     { "full", "full", 0, ROZO__STATUS__OK },
     { "full", "full", RENAME_EXCHANGE, ROZO__STATUS__OK },
@@ -267,7 +267,7 @@ static const struct rename_case {
     { "f", "g", RENAME_EXCHANGE, ROZO__STATUS__OK },
     { "f", "g", RENAME_EXCHANGE | RENAME_NOREPLACE, ROZO__STATUS__INVALID },
     { "f", "new", RENAME_WHITEOUT, ROZO__STATUS__OK },
-    { "f", "h", RENAME_WHITEOUT, ROZO__STATUS__OK }, /* the same inode */
+    { "f", "h", RENAME_WHITEOUT, ROZO__STATUS__OK }, /* names of one inode */
     { "f", "g", RENAME_WHITEOUT | RENAME_NOREPLACE, ROZO__STATUS__EXISTS },
     { "f", "g", RENAME_WHITEOUT | RENAME_EXCHANGE, ROZO__STATUS__INVALID },
     { "none", "new", RENAME_WHITEOUT, ROZO__STATUS__NOT_FOUND },
@@ -317,7 +317,7 @@ static void test_rename_replaces(void **state)
     OK(t_lookup(&w, 1, "g", &g));
     OK(t_rename(&w, 1, "f", 1, "g", RENAME_EXCHANGE));
     assert_true(w.moved[0] == f.ino &&
-                w.moved[1] == g.ino); /* an fsync of these speaks of it */
+                w.moved[1] == g.ino); /* an fsync of these needs their numbers */
     OK(t_rename(&w, 1, "f", 1, "g", RENAME_EXCHANGE));
     OK(t_rename(&w, 1, "f", 1, "g", 0));
     assert_true(w.moved[0] == f.ino && w.moved[1] == 0);
@@ -326,7 +326,7 @@ static void test_rename_replaces(void **state)
     assert_int_equal(s.ino, f.ino);
     assert_int_equal(s.nlink, 2); /* h */
     IS(STALE_HANDLE, t_getattr(&w, g.ino, NULL));
-    OK(t_rename(&w, 1, "g", 1, "h", 0)); /* the same inode: both names stay */
+    OK(t_rename(&w, 1, "g", 1, "h", 0)); /* names of one inode: both stay */
     OK(t_lookup(&w, 1, "g", NULL));
     OK(t_lookup(&w, 1, "h", NULL));
 }
@@ -344,7 +344,7 @@ static uint64_t inodes_in_use(void)
     return n;
 }
 
-/* A device 0/0, of this owner and with no permissions. */
+/* Checks for a device 0/0 of this owner without permissions. */
 static void is_whiteout(uint64_t parent, const char *name, uint32_t uid, uint32_t gid)
 {
     struct seen s;
@@ -617,7 +617,8 @@ static void test_readdir(void **state)
     IS(STALE_HANDLE, list_some(12345, 0, 10, false, &list));
 }
 
-/* A listing that stops at the next cookie of its beginning has no name that came later. */
+/* A listing that stops at the next cookie of its beginning has no name that came
+ * later. */
 static void test_names_that_come_later_have_later_cookies(void **state)
 {
     uint64_t d = dir(1, "d"), until;
@@ -638,8 +639,8 @@ static void test_names_that_come_later_have_later_cookies(void **state)
                 list.e[2].cookie < list.next_cookie);
 }
 
-/* Goal: who stays is listed exactly once. Method: names come, go, are renamed and replaced while
- * a listing walks, with restarts between its steps. */
+/* Goal: an entry that stays is listed exactly once. Method: names come, go, are renamed
+ * and replaced during a listing, with restarts between its steps. */
 static void test_readdir_under_churn(void **state)
 {
     uint64_t d = dir(1, "d");
@@ -675,7 +676,7 @@ static void test_readdir_under_churn(void **state)
             case 0:
                 t_unlink(&w, d, name, NULL);
                 break;
-            case 1: /* a name that stays gets another inode: it is still there */
+            case 1: /* a name that stays gets another inode */
                 t_create(&w, d, "fresh", S_IFREG | 0644, NULL);
                 snprintf(name, sizeof(name), "stay%u",
                          (unsigned)env_virtual_below(&w.env, 500));
@@ -700,9 +701,9 @@ static void test_readdir_under_churn(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* Goal: what is remembered of where a directory begins is never wrong. Method: two directories
- * that share the place where it is remembered, names put in, replaced, exchanged and taken out from
- * the front, to the last one and again. */
+/* Goal: the remembered first cookies are never wrong. Method: two directories that share
+ * a cache slot; names are put in, replaced, exchanged and taken out from the front, to
+ * the last one and again. */
 static void test_listings_from_the_start(void **state)
 {
     uint64_t d[2] = { dir(1, "d0") };
@@ -712,7 +713,8 @@ static void test_listings_from_the_start(void **state)
     (void)state;
     do
         d[1] = dir(1, "d1");
-    while ((d[1] - d[0]) % NAMESPACE_FIRSTS != 0 && t_rmdir(&w, 1, "d1") == ROZO__STATUS__OK);
+    while ((d[1] - d[0]) % NAMESPACE_FIRSTS != 0 &&
+           t_rmdir(&w, 1, "d1") == ROZO__STATUS__OK);
     for (unsigned step = 0; step < 4000; step++) {
         unsigned i = below(2), k = below(40), other_k = below(40), n = 0;
         unsigned what = step % 500 < 350 ? below(4) : 4;

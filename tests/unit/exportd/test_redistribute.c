@@ -1,6 +1,8 @@
 /*
- * Goal: files get the storages that they lack, and at no moment can a client write under a
- * distribution whose quorum does not cover what was acknowledged before.
+ * test_redistribute.c - files get the candidates that they lack.
+ *
+ * Goal:   at no moment can a client write under a distribution whose quorum does not
+ *         cover what was acknowledged before.
  */
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -37,7 +39,7 @@ static void pass(unsigned seconds)
     }
 }
 
-/* UINT64_MAX: not counted yet. */
+/* Returns the number of files with too few candidates; UINT64_MAX: not counted yet. */
 static uint64_t n_few(void)
 {
     Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
@@ -60,7 +62,7 @@ static void pass_until_none_is_few(void)
     assert_true(s < DONE_S);
 }
 
-/* A file with data that nobody has open. */
+/* Makes a file with data that is not open. */
 static uint64_t file_with_data(const char *name)
 {
     struct seen s;
@@ -131,7 +133,7 @@ static unsigned redists(const struct fake_storage *s)
     return s->n_redists;
 }
 
-/* What a client is told. */
+/* Returns the answer to an open. */
 static struct seen opened(uint64_t ino, bool write)
 {
     struct seen s;
@@ -167,7 +169,7 @@ static void test_a_file_gets_the_spare_that_it_lacks(void **state)
     (void)state;
     world_make_export(&w, 3, 0);
     ino = file_with_data("f");
-    assert_int_equal(n_few(), 0); /* its volume has no more */
+    assert_int_equal(n_few(), 0); /* the volume has no more storages */
     s = opened(ino, false);
     assert_int_equal(s.n_storages, 3);
     add(3);
@@ -216,7 +218,7 @@ static void test_a_lost_storage_is_replaced_at_its_place(void **state)
     has_these(ino, 4, ids);
     place = 1;
     assert_int_equal(moved(4, ino)->partial,
-                     1u << place); /* it says that it lacks everything */
+                     1u << place); /* partial: what it lacks is unknown */
     assert_int_equal(moved(s.storages[1] - 1, ino)->generation, 0);
 }
 
@@ -235,7 +237,8 @@ static void test_an_empty_file_just_gets_them(void **state)
     assert_int_equal(n_of(repairs) + n_of(fences) + n_of(redists), 0);
 }
 
-/* From the first old storage that has the new distribution on, nobody is told of any until all is done. */
+/* From the first old storage that has the new distribution on, an open waits until all is
+ * done. */
 static void test_who_opens_it_meanwhile_waits(void **state)
 {
     Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
@@ -268,7 +271,7 @@ static void test_who_opens_it_meanwhile_waits(void **state)
     OK(t_close(&w, ino, 1));
 }
 
-/* Enough have it: the last one need not hold up everybody. */
+/* When enough storages have the new distribution, the last one is not waited for. */
 static void test_one_that_hangs_is_told_later(void **state)
 {
     unsigned slow;
@@ -292,7 +295,7 @@ static void test_one_that_hangs_is_told_later(void **state)
     assert_int_equal(moved(slow, ino)->generation, 1);
 }
 
-/* Of what is not certain nothing is changed, and everybody goes on. */
+/* A file that is not sound stays unchanged, and clients go on with it. */
 static void test_what_is_not_sound_stays(void **state)
 {
     uint64_t ino;
@@ -350,7 +353,8 @@ static void test_old_storages_are_left_alone(void **state)
     assert_int_equal(n_few(), 1);
 }
 
-/* Who does not give back what it holds is not held up for long by us, and we not by it. */
+/* A session that does not give back its token, and exportd, wait for each other only
+ * briefly. */
 static void test_a_session_that_keeps_its_token(void **state)
 {
     struct seen s;
@@ -371,7 +375,8 @@ static void test_a_session_that_keeps_its_token(void **state)
     OK(t_close_stored(&w, s.ino, 2));
 }
 
-/* Its writer may be dead: whoever opens it next finishes the truncate, at all storages. */
+/* A pending truncate may be of a dead writer: the next opener finishes it at all
+ * storages. */
 static void test_a_pending_truncate_stays_pending(void **state)
 {
     struct seen s, cut;
@@ -393,7 +398,8 @@ static void test_a_pending_truncate_stays_pending(void **state)
     OK(t_close(&w, ino, 1));
 }
 
-/* Removed in any phase, it goes from all storages that may have something of it. */
+/* A file removed in any phase is removed from all storages that may have a projection
+ * file. */
 static void removed_in(void (*stall)(void), bool may_wait)
 {
     Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;
@@ -480,7 +486,8 @@ static void test_removed_while_old_storages_are_told(void **state)
     removed_in(stall_rehead, true);
 }
 
-/* A file that lacks a spare, or whose third home was lost, right after a storage was added. */
+/* Makes a file that lacks a spare, or whose third home was lost, right after a storage
+ * was added. */
 static uint64_t file_begun(unsigned seed, bool lost_home, struct seen *before)
 {
     unsigned n = lost_home ? 4 : 3;
@@ -499,7 +506,7 @@ static uint64_t file_begun(unsigned seed, bool lost_home, struct seen *before)
     return ino;
 }
 
-/* Timers that fire until it has all. */
+/* Returns the number of timers that fire until the file is complete. */
 static unsigned steps_until_done(bool lost_home)
 {
     struct seen before;
@@ -515,10 +522,8 @@ static unsigned steps_until_done(bool lost_home)
     return n;
 }
 
-/*
- * exportd's machine loses its power after so many timers, and the newest commits with it.
- * Afterwards the file gets all, and no storage has a later distribution than clients are told.
- */
+/* Cuts exportd's power after some timers, losing the newest commits. Then the file is
+ * completed, and no storage has a later distribution than clients see. */
 static void cut_after(unsigned steps, uint64_t n_lost, bool lost_home)
 {
     unsigned lost = WORLD_STORAGES_MAX, n = lost_home ? 4 : 3;
@@ -535,9 +540,9 @@ static void cut_after(unsigned steps, uint64_t n_lost, bool lost_home)
     kv_memory_set_sync_ms(w.mem, 0);
     world_power_cut(&w, n_lost);
     world_reopen_session(&w);
-    s = opened(ino, true); /* waits if it has to */
+    s = opened(ino, true); /* may wait */
     assert_true(s.n_storages == n || s.n_storages == 4);
-    for (unsigned i = 0; i < n; i++) /* one that was lost was told nothing */
+    for (unsigned i = 0; i < n; i++) /* a lost one got nothing */
         assert_true(moved(i, ino)->generation <= s.dist_generation);
     if (s.dist_generation == 0)
         w.epochs_given = s.epoch;
@@ -545,7 +550,7 @@ static void cut_after(unsigned steps, uint64_t n_lost, bool lost_home)
     s = opened(ino, true);
     assert_int_equal(s.n_storages, 4);
     assert_true(s.epoch > moved(before.storages[0] - 1, ino)->fenced);
-    for (unsigned i = 0; i < n; i++) /* the rest stay at their places */
+    for (unsigned i = 0; i < n; i++) /* all others stay at their places */
         assert_int_equal(s.storages[i],
                          before.storages[i] == lost + 1 ? n + 1 : before.storages[i]);
     has_these(ino, 4, s.storages);

@@ -1,9 +1,9 @@
 /*
- * test_replies.c - requests that come twice, as after a broken connection, are done once.
+ * test_replies.c - requests repeated after a broken connection are executed once.
  *
- * Method: each request is sent, and sent again with its id after something happened that would make
- * it do harm, or fail; the second answer is the first one to the last byte, or, when exportd was
- * restarted meanwhile, that it was done.
+ * Method: each request is sent, and sent again with its id after an event that would make
+ *         it fail or do harm. The second answer is identical to the first, or says
+ *         DONE_BEFORE if exportd was restarted meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A request kept, to be sent as often as one likes. */
+/* Request that can be sent again. */
 struct sent {
     unsigned op;
     uint64_t id, session;
@@ -67,7 +67,7 @@ static struct sent first(unsigned op, const ProtobufCMessage *req, unsigned stat
     return s;
 }
 
-/* Ends with s. */
+/* Sends the request again and checks that the answer is identical. Frees s. */
 static void again(struct sent *s)
 {
     struct answer_got got;
@@ -120,7 +120,7 @@ static void test_a_size_is_told_once(void **state)
     s = first(ROZO__OP__MD_WROTE, &req.base, ROZO__STATUS__OK);
     OK(t_truncate(&w, f.ino, 100, &f));
     OK(t_truncated(&w, f.ino, f.truncate_version, NULL));
-    again(&s); /* its way was longer than that of all that came after it */
+    again(&s); /* later than all requests that came after it */
     OK(t_getattr(&w, f.ino, &f));
     assert_int_equal(f.size, 100);
 }
@@ -135,9 +135,9 @@ static void test_names(void **state)
 
     (void)state;
     again(&s);
-    s = mkdir_once("d", ROZO__STATUS__EXISTS); /* another request is another matter */
+    s = mkdir_once("d", ROZO__STATUS__EXISTS); /* a new id is a new request */
     OK(t_rmdir(&w, 1, "d"));
-    again(&s); /* what was refused stays so */
+    again(&s); /* a refusal is repeated */
     IS(NOT_FOUND, t_lookup(&w, 1, "d", NULL));
 
     OK(t_create(&w, 1, "f", S_IFREG | 0644, &a));
@@ -150,7 +150,7 @@ static void test_names(void **state)
     assert_int_equal(a.nlink, 2);
 
     s = unlink_once("g", ROZO__STATUS__OK);
-    OK(t_create(&w, 1, "g", S_IFREG | 0644, &b)); /* somebody else's */
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, &b)); /* made by another client */
     again(&s);
     OK(t_lookup(&w, 1, "g", NULL));
 
@@ -178,7 +178,7 @@ static void test_names(void **state)
     OK(t_lookup(&w, 1, "d", NULL));
 }
 
-/* One open, one reference, one epoch; one close, one reference less. */
+/* One open is one reference and one epoch; one close is one reference less. */
 static void test_references(void **state)
 {
     Rozo__MdCreateReq create = ROZO__MD_CREATE_REQ__INIT;
@@ -243,19 +243,19 @@ static void test_only_the_same_is_the_same(void **state)
     struct answer_got got;
 
     (void)state;
-    t.msg[t.len - 1] ^= 1; /* another message under the same id: not exclusive any more */
+    t.msg[t.len - 1] ^= 1; /* a different message under this id: no longer exclusive */
     send(&t, &got);
     IS(EXISTS, got.status);
     free(got.msg);
     t = s;
-    t.op = ROZO__OP__MD_RMDIR; /* another op; the fields fit */
+    t.op = ROZO__OP__MD_RMDIR; /* a different op; the fields fit */
     send(&t, &got);
     OK(got.status);
     free(got.msg);
     t = s;
     w.session = 0;
     world_reopen_session(&w);
-    t.session = w.session; /* another session */
+    t.session = w.session; /* a different session */
     send(&t, &got);
     OK(got.status);
     free(got.msg);
@@ -275,7 +275,7 @@ static void test_bounds(void **state)
     OK(got.status);
     free(got.msg);
     IS(NOT_FOUND, t_unlink(&w, 1, "none", NULL));
-    send(&t, &got); /* forgotten, so it was done */
+    send(&t, &got); /* not remembered any more, so executed */
     IS(EXISTS, got.status);
     free(got.msg);
     free(s.first.msg);
@@ -291,7 +291,7 @@ static void test_bounds(void **state)
     free(s.first.msg);
 }
 
-/* I4: an answer is not given again when what it says was lost. */
+/* I4: an answer is not repeated if its change was lost. */
 static void test_what_was_lost_is_not_told(void **state)
 {
     struct sent s = mkdir_once("d", ROZO__STATUS__OK), t;
@@ -309,9 +309,9 @@ static void test_what_was_lost_is_not_told(void **state)
     IS(IO_ERROR, got.status);
     free(got.msg);
     world_kill(&w);
-    world_reopen_session(&w); /* a new process knows nothing of them */
+    world_reopen_session(&w); /* a new process has no answers */
     send(&s, &got);
-    IS(DONE_BEFORE, got.status); /* but that the one was done */
+    IS(DONE_BEFORE, got.status); /* only the record of the executed one is left */
     free(got.msg);
     send(&t, &got);
     OK(got.status);
@@ -320,7 +320,7 @@ static void test_what_was_lost_is_not_told(void **state)
 
 /* ---- over restarts ---- */
 
-/* What is answered when it comes again; *ino: what it made. Ends with s. */
+/* Sends the request again and returns the status; *ino: inode that it made. Frees s. */
 static unsigned status_again(struct sent *s, uint64_t *ino)
 {
     struct answer_got got;
@@ -346,7 +346,7 @@ static void restart(void)
     world_reopen_session(&w);
 }
 
-/* Records that are kept for a session; 0: for any. */
+/* Returns the number of records of a session; 0: of all. */
 static unsigned n_kept(uint64_t session)
 {
     struct kv_iter *it;
@@ -398,7 +398,7 @@ static void test_restart(void **state)
     sents[5] = first(ROZO__OP__MD_SETXATTR, &setx.base, ROZO__STATUS__OK);
     sents[6] = first(ROZO__OP__MD_REMOVEXATTR, &removex.base, ROZO__STATUS__OK);
     OK(t_lookup(&w, 1, "d", &d));
-    OK(t_create(&w, 1, "u", S_IFREG | 0644, NULL)); /* somebody else's */
+    OK(t_create(&w, 1, "u", S_IFREG | 0644, NULL)); /* made by another client */
     restart();
     restart();
     IS(DONE_BEFORE, status_again(&sents[0], &made));
@@ -422,7 +422,8 @@ static struct sent setattr_once(uint64_t ino, uint32_t valid, uint64_t size,
     return first(ROZO__OP__MD_SETATTR, &req.base, ROZO__STATUS__OK);
 }
 
-/* What others did between the first time and the second stays: bytes behind a truncate, a mode. */
+/* Changes that others made between the two requests stay: bytes behind a truncate, a
+ * mode. */
 static void test_attributes_over_a_restart(void **state)
 {
     Rozo__MdWroteReq wrote = ROZO__MD_WROTE_REQ__INIT;
@@ -448,7 +449,7 @@ static void test_attributes_over_a_restart(void **state)
     free(setattr_once(f.ino, ROZO__SETATTR_BITS__SET_MODE, 0, 0644).first.msg);
     IS(DONE_BEFORE, status_again(&cut, NULL));
     IS(DONE_BEFORE, status_again(&mode, NULL));
-    OK(status_again(&told, NULL)); /* a size is known by its epoch */
+    OK(status_again(&told, NULL)); /* a size is judged by its epoch */
     OK(t_getattr(&w, f.ino, &f));
     assert_int_equal(f.size, 2000);
     assert_int_equal(f.mode & 07777, 0644);
@@ -462,13 +463,13 @@ static void test_what_was_refused_is_not_kept(void **state)
     OK(t_create(&w, 1, "none", S_IFREG | 0644, NULL));
     t = mkdir_once("none", ROZO__STATUS__EXISTS);
     OK(t_unlink(&w, 1, "none", NULL));
-    assert_int_equal(n_kept(w.session), 2); /* those two */
+    assert_int_equal(n_kept(w.session), 2); /* for these two changes */
     restart();
     OK(status_again(&t, NULL));
     IS(IS_DIRECTORY, status_again(&s, NULL));
 }
 
-/* A loss of power takes the change and what is kept of it, or neither. */
+/* A loss of power takes the change and its record, or neither. */
 static void test_loss_of_power(void **state)
 {
     (void)state;
@@ -507,7 +508,7 @@ static void test_the_oldest_are_replaced(void **state)
     }
     assert_int_equal(n_kept(w.session), REPLIES_MAX);
     restart();
-    s[2] = mkdir_once("c", ROZO__STATUS__OK); /* in the place of "a" */
+    s[2] = mkdir_once("c", ROZO__STATUS__OK); /* replaces "a" */
     assert_int_equal(n_kept(w.session), REPLIES_MAX);
     restart();
     IS(EXISTS, status_again(&s[0], NULL));
@@ -515,7 +516,7 @@ static void test_the_oldest_are_replaced(void **state)
     IS(DONE_BEFORE, status_again(&s[2], NULL));
 }
 
-/* The session is kept open. */
+/* Lets time pass and keeps the session alive. */
 static void pass(uint64_t ms)
 {
     for (uint64_t at = 0; at < ms; at += 2000) {
@@ -552,7 +553,8 @@ static void test_good_bye(void **state)
     }
 }
 
-/* A client that comes too late repeats what it asked in another session; when it does not, nothing is left. */
+/* A client whose session has ended repeats its requests in another one; after a while no
+ * records are left. */
 static void test_the_session_is_over(void **state)
 {
     (void)state;
@@ -564,7 +566,7 @@ static void test_the_session_is_over(void **state)
             world_kill(&w);
         w.session = 0;
         world_try_session(&w);
-        pass(50000); /* a lease is over */
+        pass(50000); /* the lease ends */
         w.session = late;
         world_try_session(&w);
         assert_true(w.session != late);
@@ -599,7 +601,7 @@ static void test_many_go(void **state)
     assert_int_equal(n_kept(stays), 1);
 }
 
-/* I8: what lies there may be anything. */
+/* I8: records may hold anything. */
 static void test_damaged(void **state)
 {
     struct sent s = mkdir_once("a", ROZO__STATUS__OK),
@@ -614,7 +616,7 @@ static void test_damaged(void **state)
     key_add_u32(&k, 0);
     item = (struct kv_item){ k.bytes, k.len, "\1xyz", 4 };
     world_put(&w, &item);
-    k.bytes[k.len - 2] = 0xff; /* a slot that there is not */
+    k.bytes[k.len - 2] = 0xff; /* a slot that does not exist */
     world_put(&w, &item);
     world_start(&w);
     world_reopen_session(&w);
@@ -622,7 +624,8 @@ static void test_damaged(void **state)
     IS(DONE_BEFORE, status_again(&t, NULL));
 }
 
-/* Sent again before the first answer has left: once done, answered twice, both after the commit. */
+/* A request repeated before its first answer has left is executed once and answered
+ * twice, after the commit. */
 static void test_again_before_the_commit(void **state)
 {
     Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;

@@ -1,9 +1,11 @@
 /*
- * test_room.c - many files can be given the bytes that statfs promises, whatever the sizes of
- * storages, and the hosts and racks they are on: placement fills them so.
+ * test_room.c - the room that statfs promises can be used.
  *
- * Method: files of 64 MiB are created and "written" by taking their rows from the free bytes of
- * the file's storages, until a row finds no room; exportd hears of that by its polls.
+ * Goal:   placement fills the storages so that many files can have the promised bytes,
+ *         whatever the sizes, hosts and racks of storages.
+ * Method: files of 64 MiB are created and "written" by taking their rows from the free
+ *         bytes of the file's storages, until a row finds no room; exportd learns that by
+ *         its polls.
  */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -30,7 +32,7 @@ static void begin(unsigned seed)
     world_start(&w);
 }
 
-/* All that the storages say is known. */
+/* Waits until all storages were polled. */
 static void polled(void)
 {
     env_virtual_advance_ms(&w.env, 2500);
@@ -56,7 +58,7 @@ static uint64_t row_bytes(unsigned layout, unsigned projection)
            EXTENT_BLOCKS;
 }
 
-/* User bytes of n rows, one on each of the n storages of a row. */
+/* Returns the user bytes of n rows, one on each of the n storages of a row. */
 static uint64_t user_of_rows(unsigned layout, double row)
 {
     double rows = 0;
@@ -66,7 +68,8 @@ static uint64_t user_of_rows(unsigned layout, double row)
     return (uint64_t)(row * codec_layout(layout)->n / rows * (FILE_MIB << 20));
 }
 
-/* Takes row i from its home or a spare that has room and no row of this file yet. */
+/* Takes row i from its home, or from a spare that has room and no row of this file
+ * yet. */
 static bool write_row(const struct seen *s, unsigned layout, unsigned i, bool *has_row)
 {
     unsigned n = codec_layout(layout)->n;
@@ -83,7 +86,7 @@ static bool write_row(const struct seen *s, unsigned layout, unsigned i, bool *h
     return false;
 }
 
-/* Files until one does not fit: their bytes. */
+/* Writes files until one does not fit. Returns their bytes. */
 static uint64_t write_until_full(unsigned layout, unsigned *n_of)
 {
     static unsigned round;
@@ -116,7 +119,8 @@ static void sizes(unsigned n, const unsigned *gibs)
         w.storages[i].total = w.storages[i].free = gibs[i] * gib;
 }
 
-/* About as much as promised can be written, and then nothing is promised any more. */
+/* Checks that about as much as promised can be written, and that no more is promised
+ * then. */
 static void expect_promise_is_kept(unsigned layout, uint64_t at_least)
 {
     uint64_t promised, written;
@@ -164,7 +168,7 @@ static void test_a_larger_layout(void **state)
         1, user_of_rows(1, 12 * 0.97 * (double)gib)); /* (4+4+4+8+8+8+12*3)/6 */
 }
 
-/* Storages of one host count together when there are hosts enough for one row each. */
+/* Storages of one host count together if there are hosts enough for one row each. */
 static void test_hosts_and_racks_count(void **state)
 {
     static const unsigned gibs[] = { 10, 10, 10, 10, 10, 10 };
@@ -179,7 +183,7 @@ static void test_hosts_and_racks_count(void **state)
     polled();
     assert_in_range(statfs().free_bytes, user_of_rows(0, 9.7 * (double)gib),
                     user_of_rows(0, 9.8 * (double)gib));
-    for (unsigned i = 0; i < 6; i++) /* two hosts only: two rows go to one */
+    for (unsigned i = 0; i < 6; i++) /* only two hosts: two rows go to one */
         snprintf(w.storages[i].host, sizeof(w.storages[i].host), "%c", i < 4 ? 'a' : 'b');
     polled();
     assert_in_range(statfs().free_bytes, user_of_rows(0, 19.5 * (double)gib),
@@ -207,10 +211,10 @@ static void test_only_storages_that_can_take_data_count(void **state)
     w.storages[0].down = true;
     polled();
     told = statfs();
-    assert_int_equal(told.total_bytes, all.total_bytes); /* it will be back */
+    assert_int_equal(told.total_bytes, all.total_bytes); /* the storage will be back */
     assert_in_range(told.free_bytes, user_of_rows(0, 9.7 * (double)gib),
                     user_of_rows(0, 9.8 * (double)gib));
-    w.storages[1].down = true; /* two: no write can succeed */
+    w.storages[1].down = true; /* two storages: no write can succeed */
     polled();
     assert_int_equal(statfs().free_bytes, 0);
     w.storages[0].down = w.storages[1].down = false;
@@ -221,7 +225,7 @@ static void test_only_storages_that_can_take_data_count(void **state)
     assert_true(told.unused_bytes > user_of_rows(0, 6.6 * (double)gib));
 }
 
-/* Four daemons on one file system have its bytes once. */
+/* Four daemons on one file system have its bytes only once. */
 static void test_storages_that_share_a_disk_share_its_room(void **state)
 {
     static const unsigned gibs[] = { 12, 12, 12, 12 };
@@ -239,12 +243,12 @@ static void test_storages_that_share_a_disk_share_its_room(void **state)
                     user_of_rows(0, 4 * (double)gib));
     assert_in_range(told.free_bytes, user_of_rows(0, 3.9 * (double)gib),
                     user_of_rows(0, 3.93 * (double)gib));
-    w.storages[0].disk_id = 0; /* as one of an older build */
+    w.storages[0].disk_id = 0; /* as in an older build */
     polled();
     assert_true(statfs().total_bytes > told.total_bytes);
 }
 
-/* Equal storages are homes equally often, and beside each other ones. */
+/* Equal storages are homes equally often, and together with changing ones. */
 static void test_equal_storages_get_equally_many(void **state)
 {
     static const unsigned gibs[] = { 10, 10, 10, 10, 10, 10, 10, 10 };
@@ -271,7 +275,7 @@ static void test_equal_storages_get_equally_many(void **state)
         assert_in_range(n_of[i], 295, 305);
         for (unsigned j = 0; j < 8; j++)
             assert_in_range(pairs[i][j], 1, 305);
-        for (unsigned j = 0; j < 8; j++) /* 86 on average: chance, not a fixed circle */
+        for (unsigned j = 0; j < 8; j++) /* 86 on average: random, not a fixed circle */
             assert_true(i == j || pairs[i][j] < 172);
     }
 }

@@ -1,10 +1,11 @@
 /*
  * test_sessions.c - sessions over restarts of exportd (I10).
  *
- * Goal: who was open at the last start, and nobody else, may take up what it held; others wait for that and no
- * longer; a session that is over is over whatever happens then, and nobody gets what it held before late writes of it
- * can come about no more (I5). Method: two sessions at a whole exportd on a
- * virtual clock; a lock tells who has what.
+ * Goal:   only sessions that were open at the last start may take up what they held;
+ *         others wait for that and no longer. An ended session stays ended, and what it
+ *         held is given away only when no late write of it can succeed (I5).
+ * Method: two sessions at a whole exportd on a virtual clock; a lock shows which of them
+ *         holds it.
  */
 #include <stdlib.h>
 
@@ -48,7 +49,7 @@ static void lock_init(Rozo__Lock *lock)
     lock->mode = ROZO__LOCK__MODE__WRITE;
 }
 
-/* The one lock of these tests, for a session. */
+/* Takes the one lock of these tests, for a session. */
 static unsigned lock(uint64_t session)
 {
     Rozo__MdLockReq req = ROZO__MD_LOCK_REQ__INIT;
@@ -60,7 +61,8 @@ static unsigned lock(uint64_t session)
     return world_call(&w, ROZO__OP__MD_LOCK, &req.base, NULL, NULL);
 }
 
-/* Open this session (0: a new one), which says that it has the lock or not. Its id; *lost of it. */
+/* Opens this session (0: a new one) with or without the lock. Returns its id; *lost:
+ * locks it lost. */
 static uint64_t come(uint64_t session, bool has, size_t *lost)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -100,7 +102,8 @@ static void test_nobody_was_there(void **state)
     OK(lock(come(0, false, NULL)));
 }
 
-/* Goal: a session that is ended, since it gave nothing back in time, is not believed for longer than that by its client. */
+/* Goal: a client evicted because of a recall does not rely on its tokens for longer than
+ * that: a lease that is not configured is at most evict_ms. */
 static void test_a_lease_that_is_not_given_is_no_longer_than_a_recall(void **state)
 {
     (void)state;
@@ -129,7 +132,7 @@ static void test_all_are_back(void **state)
     world_kill(&w);
     assert_int_equal(come(s2, false, NULL), s2);
     IS(BUSY, lock(s2));
-    IS(BUSY, lock(come(0, false, NULL))); /* one who is new ends no waiting */
+    IS(BUSY, lock(come(0, false, NULL))); /* a new session does not end the wait */
     assert_int_equal(come(s1, true, &lost), s1);
     assert_int_equal(lost, 0);
     IS(LOCKED, lock(s2)); /* no time has passed */
@@ -143,7 +146,7 @@ static void test_good_bye_is_as_good(void **state)
     world_kill(&w);
     assert_int_equal(come(s2, false, NULL), s2);
     IS(BUSY, lock(s2));
-    OK(bye(s1)); /* it was not even opened again */
+    OK(bye(s1)); /* not even opened again */
     IS(NO_SESSION, bye(s1));
     OK(lock(s2));
     OK(bye(s2));
@@ -151,7 +154,7 @@ static void test_good_bye_is_as_good(void **state)
     OK(lock(come(0, false, NULL)));
 }
 
-/* Keep this one alone. */
+/* Lets time pass and keeps only this session alive. */
 static void pass(uint64_t session, uint64_t ms)
 {
     Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
@@ -177,7 +180,7 @@ static void test_who_is_late_is_over(void **state)
     pass(s2, 4000);
     late = come(s1, true, &lost);
     assert_true(late != s1);
-    assert_int_equal(lost, 1); /* though nobody took it: somebody might have */
+    assert_int_equal(lost, 1); /* not taken, but another session might have */
     IS(NO_SESSION, lock(s1));
     OK(lock(s2));
     IS(LOCKED, lock(late));
@@ -209,8 +212,8 @@ static void test_who_was_silent_is_over(void **state)
     OK(lock(s1));
     pass(s2, LATE_MS);
     OK(lock(s2));
-    world_power_cut(
-        &w, kv_memory_n_unsynced(w.mem)); /* that it is over, is known to the next */
+    world_power_cut(&w,
+                    kv_memory_n_unsynced(w.mem)); /* the next start knows of the end */
     again = come(s1, true, &lost);
     assert_true(again != s1);
     assert_int_equal(lost, 1);
@@ -230,7 +233,8 @@ static void pass_without_a_store(uint64_t session, uint64_t ms)
     }
 }
 
-/* What cannot be stored may not have happened for the next of us. */
+/* An end that cannot be stored may be unknown to the next start, so nothing is given
+ * away. */
 static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
 {
     (void)state;
@@ -239,7 +243,7 @@ static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
     pass_without_a_store(s2, LATE_MS);
     IS(LOCKED, lock(s2));
     for (unsigned i = 0; i < 4; i++)
-        assert_int_equal(w.storages[i].n_fenced, 0); /* it may write on */
+        assert_int_equal(w.storages[i].n_fenced, 0); /* the session may write on */
     world_kill(&w);
     assert_int_equal(come(s2, false, NULL), s2);
     kv_memory_kill(w.mem);
@@ -251,7 +255,7 @@ static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
     IS(LOCKED, lock(s2));
 }
 
-/* ---- storages that may still take what it writes ---- */
+/* ---- storages that may still take its writes ---- */
 
 static bool is_fenced(unsigned storage, uint64_t session)
 {
@@ -276,17 +280,17 @@ static void test_storages_are_told_who_is_over(void **state)
         assert_true(is_fenced(i, s1));
         w.storages[i].n_fenced = 0;
     }
-    world_power_cut(&w, kv_memory_n_unsynced(w.mem)); /* told by the next of us, too */
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem)); /* the next start sends it, too */
     assert_int_equal(come(s2, true, NULL), s2);
     pass(s2, 2000);
     for (unsigned i = 0; i < 4; i++)
         assert_true(is_fenced(i, s1) && w.storages[i].n_fenced == 1);
 }
 
-/* A new session, which says that the process of another one is gone. */
+/* Opens a session that reports the process of another one as dead. */
 static uint64_t come_instead(uint64_t dead)
 {
-    uint64_t ids[] = { 12345, dead, 0 }; /* who knows what is not ours: no harm */
+    uint64_t ids[] = { 12345, dead, 0 }; /* unknown ids: no effect */
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
     Rozo__MdOpenSessionResp *resp;
     uint64_t id;
@@ -303,7 +307,7 @@ static uint64_t come_instead(uint64_t dead)
     return id;
 }
 
-/* Nobody waits for the lease of one whose process is known to be gone, but for the storages. */
+/* The lease of a session whose process is dead is not awaited, but the storages are. */
 static void test_who_is_dead_for_sure_is_over(void **state)
 {
     (void)state;
@@ -318,7 +322,7 @@ static void test_who_is_dead_for_sure_is_over(void **state)
     for (unsigned i = 0; i < 4; i++)
         assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
     OK(lock(s2));
-    come_instead(s1); /* once more: no harm */
+    come_instead(s1); /* repeated: no effect */
     IS(LOCKED, lock(come_instead(s1)));
 }
 
@@ -337,7 +341,7 @@ static void test_who_is_dead_for_sure_is_not_awaited(void **state)
     assert_true(come(s1, false, NULL) != s1);
 }
 
-/* One of four can make nothing readable of two rows, two can. */
+/* One of four storages can complete no write of two rows; two can. */
 static void test_too_many_do_not_know_it(void **state)
 {
     (void)state;
@@ -352,7 +356,7 @@ static void test_too_many_do_not_know_it(void **state)
     assert_true(is_fenced(1, s1) && !is_fenced(2, s1));
     w.storages[2].no_maps = false;
     pass(s2, 2000);
-    assert_true(is_fenced(2, s1)); /* nobody waits for it, it is told all the same */
+    assert_true(is_fenced(2, s1)); /* not awaited, but it gets the map all the same */
 }
 
 static void test_who_is_up_is_waited_for(void **state)
@@ -362,7 +366,7 @@ static void test_who_is_up_is_waited_for(void **state)
     w.storages[1].no_maps = true;
     pass(s2, LATE_MS + 2000);
     IS(LOCKED, lock(s2));
-    pass(s2, 10000); /* but not for ever */
+    pass(s2, 10000); /* not for ever */
     OK(lock(s2));
 }
 
@@ -399,7 +403,7 @@ static void test_who_is_given_up_does_not_count(void **state)
     OK(lock(s2));
 }
 
-/* Its record is gone, but who starts next waits as we did. */
+/* The record of the session is gone, but the next start waits for the storages, too. */
 static void test_a_restart_while_storages_are_told(void **state)
 {
     (void)state;
@@ -442,7 +446,7 @@ static void test_the_last_ones_are_told(void **state)
     for (unsigned i = 0; i < 4000; i++)
         last = come(0, false, NULL);
     pass(s2, LATE_MS);
-    assert_int_equal(w.storages[0].n_fenced, 4002); /* and s1 */
+    assert_int_equal(w.storages[0].n_fenced, 4002); /* s1 included */
     assert_true(is_fenced(0, first) && is_fenced(0, last));
     for (unsigned i = 0; i < 200; i++)
         last = come(0, false, NULL);
@@ -480,7 +484,7 @@ static void test_a_restart_in_the_grace(void **state)
     world_kill(&w);
     assert_int_equal(come(s1, true, &lost), s1);
     assert_int_equal(lost, 0);
-    IS(BUSY, lock(s1)); /* s2 is to come once more */
+    IS(BUSY, lock(s1)); /* s2 must come back first */
     assert_int_equal(come(s2, false, NULL), s2);
     IS(LOCKED, lock(s2));
 }
@@ -513,7 +517,7 @@ static void record_put(uint64_t id, const void *val, size_t len)
     world_put(&w, &(struct kv_item){ key, sizeof(key), val, len });
 }
 
-/* An exportd of before: it has left no records of its sessions. */
+/* An exportd of an older build left no records of its sessions. */
 static void test_sessions_of_an_older_exportd(void **state)
 {
     size_t lost;
@@ -529,7 +533,7 @@ static void test_sessions_of_an_older_exportd(void **state)
     IS(BUSY, lock(s2));
     assert_int_equal(come(s1, true, &lost), s1);
     assert_int_equal(lost, 0);
-    IS(BUSY, lock(s2)); /* who knows how many there were */
+    IS(BUSY, lock(s2)); /* the number of sessions is unknown */
     for (unsigned i = 0; i < LATE_MS; i += 5500) {
         pass(s1, 4000);
         pass(s2, 1500);
@@ -551,7 +555,7 @@ static void test_a_shorter_lease(void **state)
     world_start(&w);
     assert_int_equal(come(s2, false, NULL), s2);
     pass(s2, 180000);
-    IS(BUSY, lock(s2)); /* s1 may think that it has time */
+    IS(BUSY, lock(s2)); /* s1 may rely on its lease */
     pass(s2, 20000);
     OK(lock(s2));
 }

@@ -1,5 +1,7 @@
 /*
- * Goal: what a storage has of an inode that is gone for good is found and removed; nothing else ever is.
+ * test_strays.c - projection files of inodes that are gone for good.
+ *
+ * Goal:   they are found and removed; no other file ever is.
  */
 #include "tests/unit/exportd/world.h"
 
@@ -34,7 +36,7 @@ static void pass(unsigned seconds)
     }
 }
 
-/* A file that was on all storages and is on none any more. */
+/* Makes a file that was on all storages and is on none any more. */
 static struct file_id removed_file(const char *name)
 {
     struct seen s;
@@ -60,7 +62,7 @@ static void has(unsigned storage, struct file_id id)
     s->listed[s->n_listed++] = id;
 }
 
-/* All storages have been asked for all they have. */
+/* Waits until all storages were asked for all their files. */
 static void sweep(void)
 {
     unsigned before = w.storages[3].n_list_requests;
@@ -82,7 +84,7 @@ static void test_what_came_back_is_removed_where_it_did(void **state)
     struct file_id id = removed_file("f");
 
     (void)state;
-    has(2, id); /* it had lost its power */
+    has(2, id); /* as after a loss of its power */
     sweep();
     assert_true(w.storages[2].n_removed > 0 && w.storages[2].removed[0] == id.ino);
     for (unsigned i = 0; i < 4; i++)
@@ -122,7 +124,8 @@ static void test_what_is_there_stays(void **state)
     nothing_is_removed();
 }
 
-/* After a restore from a backup exportd does not know what is newer, and may even give the same numbers out again. */
+/* After a restore from a backup, exportd does not know newer inodes, and may give their
+ * numbers out again. */
 static void test_what_may_be_newer_than_a_backup_stays(void **state)
 {
     struct file_id gone = removed_file("f");
@@ -132,12 +135,12 @@ static void test_what_may_be_newer_than_a_backup_stays(void **state)
     has(0, (struct file_id){ AN_EXPORT, gone.generation + 1, gone.ino });
     has(0, (struct file_id){ AN_EXPORT, gone.generation, gone.ino + 1000 });
     has(0, (struct file_id){ AN_EXPORT + 7, gone.generation, gone.ino });
-    world_kill(&w); /* what may have been given out before this is skipped */
+    world_kill(&w); /* numbers that may have been given out before are skipped */
     world_reopen_session(&w);
     OK(t_create_open(&w, 1, "g", true, &s));
     assert_true(s.ino > gone.ino + 1000);
     nothing_is_removed();
-    has(0, gone); /* and of before the start, too, exportd knows what it gave out */
+    has(0, gone); /* exportd also knows the numbers that it gave out before the start */
     sweep();
     assert_int_equal(w.storages[0].removed[0], gone.ino);
 }

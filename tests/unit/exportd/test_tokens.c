@@ -1,11 +1,13 @@
 /*
- * test_tokens.c - what sessions may keep, and how they are asked to give it back (I5).
+ * test_tokens.c - tokens of sessions, and their recall (I5).
  *
- * Goal: who holds an inode EXCLUSIVE is the only one that holds anything of it, whatever is on its way, and who has a range to
- * write is the only one that has any of it; each call that
- * waits is answered once all that was asked for has been given back; what is asked for never waits for a lock that a
- * kernel holds until its call is answered. Method: first each rule by itself, three sessions at a whole exportd on a
- * virtual clock; then clients that do anything at random, hear of things late, and hold locks as kernels do.
+ * Goal:   a holder of EXCLUSIVE is the only holder of the inode, whatever is under way; a
+ *         holder of a range to write is the only holder of that range. Each waiting call
+ *         is answered once all recalled tokens were given back. A recall never waits for
+ *         a lock that a kernel holds until its call is answered.
+ * Method: first each rule by itself, with three sessions at a whole exportd on a virtual
+ *         clock; then clients that act at random, get messages with delay, and hold locks
+ *         as kernels do.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "exportd/tokens/tokens.h"
 #include "tests/unit/exportd/world.h"
 
-enum { LIMIT = 64 }; /* tokens of a session, where there are few */
+enum { LIMIT = 64 }; /* tokens of a session in tests with few */
 enum { RECALLS_MAX = 256, EVICT_MS = 5000, LEASE_MS = 20000, GRACE_MS = 22000 };
 #define NONE      ROZO__TOKEN_MODE__TOKEN_NONE
 #define SHARED    ROZO__TOKEN_MODE__SHARED
@@ -56,7 +58,7 @@ static void make_many(void)
     }
 }
 
-/* few: tokens, for many files. */
+/* Starts the world. few: few tokens for many files. */
 static int begin(bool few)
 {
     struct seen seen;
@@ -76,7 +78,7 @@ static int begin(bool few)
     file = seen.ino;
     if (few)
         make_many();
-    world_reopen_session(&w); /* it holds nothing */
+    world_reopen_session(&w); /* holds nothing */
     s2 = one_more();
     s3 = one_more();
     become(s1);
@@ -117,7 +119,7 @@ static struct answer_got *sent(uint64_t session, unsigned op, const ProtobufCMes
     return got;
 }
 
-/* It has been answered so. */
+/* Checks the status of the answer. */
 static void ends(struct answer_got *got, unsigned status)
 {
     env_virtual_run_posted(&w.env);
@@ -286,7 +288,7 @@ static void give_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
     ends(sent(session, ROZO__OP__MD_GIVE_BACK, &req.base), ROZO__STATUS__OK);
 }
 
-/* ---- what sessions are asked for ---- */
+/* ---- recalls ---- */
 
 struct recalls {
     unsigned n;
@@ -320,7 +322,7 @@ static void recalls_read(struct answer_got *got, struct recalls *out)
     ends(got, ROZO__STATUS__OK);
 }
 
-/* Since its session was opened; there are some. */
+/* Returns all recalls of a session since it was opened; there must be some. */
 static struct recalls recalls_of(uint64_t session)
 {
     struct recalls r;
@@ -329,7 +331,7 @@ static struct recalls recalls_of(uint64_t session)
     return r;
 }
 
-/* The only recall of this session so far is this one. Its grant. */
+/* Checks that this is the only recall of the session so far. Returns its grant. */
 static uint64_t is_recalled(uint64_t session, uint64_t ino, Rozo__TokenMode keep)
 {
     struct recalls r = recalls_of(session);
@@ -341,7 +343,7 @@ static uint64_t is_recalled(uint64_t session, uint64_t ino, Rozo__TokenMode keep
     return r.list[0].grant;
 }
 
-/* It was asked for nothing, and goes. */
+/* Checks that a session got no recall, and closes it. */
 static void is_left_alone(uint64_t session)
 {
     Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
@@ -349,7 +351,7 @@ static void is_left_alone(uint64_t session)
 
     assert_false(got->came);
     again = events(session, 0);
-    ends(got, ROZO__STATUS__OK); /* with nothing */
+    ends(got, ROZO__STATUS__OK); /* without events */
     assert_false(again->came);
     got = again;
     again = sent(session, ROZO__OP__MD_CLOSE_SESSION, &bye.base);
@@ -357,7 +359,7 @@ static void is_left_alone(uint64_t session)
     ends(again, ROZO__STATUS__OK);
 }
 
-/* What an answer to MD_GETATTR and the like gives. */
+/* Returns the token in an answer such as that of MD_GETATTR. */
 static Rozo__TokenMode given(struct answer_got *got, uint64_t *grant)
 {
     Rozo__MdEntryResp *resp = message(got, &rozo__md_entry_resp__descriptor);
@@ -382,7 +384,8 @@ static Rozo__TokenMode given_open(struct answer_got *got, uint64_t *grant)
     return mode;
 }
 
-/* This range, or, with to 0, all of the file. Its grant. */
+/* Checks for a grant of this range, or, with to 0, of the whole file. Returns its
+ * serial. */
 static uint64_t given_range(struct answer_got *got, uint64_t from, uint64_t to)
 {
     Rozo__MdOpenResp *resp = message(got, &rozo__md_open_resp__descriptor);
@@ -421,14 +424,14 @@ static void test_answers_give(void **state)
     assert_true(entry->others && grant >> 40 == 1);
     rozo__md_entry_resp__free_unpacked(entry, NULL);
     ends(got, ROZO__STATUS__OK);
-    got = lookup(s2, dir, "none"); /* that it is not there may be kept, too */
+    got = lookup(s2, dir, "none"); /* the absence of a name may be kept, too */
     entry = message(got, &rozo__md_entry_resp__descriptor);
     assert_true(entry->attr == NULL && entry->dir_token == SHARED);
     assert_true(entry->grant > grant);
     grant = entry->grant;
     rozo__md_entry_resp__free_unpacked(entry, NULL);
     ends(got, ROZO__STATUS__NOT_FOUND);
-    assert_int_equal(given_open(opened(s2, file, true), NULL), SHARED); /* s1 has it */
+    assert_int_equal(given_open(opened(s2, file, true), NULL), SHARED); /* s1 holds it */
     got = make(s3, 1, "new", true);
     created = message(got, &rozo__md_create_resp__descriptor);
     assert_true(created->attr->token == EXCLUSIVE && created->dir_token == SHARED);
@@ -445,7 +448,8 @@ static void test_alone_it_is_the_same(void **state)
     is_left_alone(s2);
     is_left_alone(s3);
     assert_int_equal(given_open(opened(s1, file, true), &first), EXCLUSIVE);
-    assert_int_equal(given(getattr(s1, file), &second), EXCLUSIVE); /* it never sinks */
+    /* a mode never sinks */
+    assert_int_equal(given(getattr(s1, file), &second), EXCLUSIVE);
     assert_true(second > first);
     s2 = one_more();
     ends(getattr(s2, 1), ROZO__STATUS__OK);
@@ -463,11 +467,11 @@ static void test_to_see_asks_for_what_was_written(void **state)
     again = lookup(s3, dir, "file");
     assert_true(!got->came && !again->came);
     assert_int_equal(is_recalled(s1, file, SHARED), grant);
-    assert_int_equal(given(wrote(s1, file, 77), NULL), NONE); /* nothing is given now */
+    assert_int_equal(given(wrote(s1, file, 77), NULL), NONE); /* not granted now */
     assert_false(got->came);
     give_back(s1, file, SHARED, grant);
     ends(again, ROZO__STATUS__OK);
-    assert_int_equal(given(got, NULL), NONE); /* several want it */
+    assert_int_equal(given(got, NULL), NONE); /* several sessions want it */
     cool_down();
     assert_int_equal(given(getattr(s2, file), NULL), SHARED);
     assert_int_equal(given(getattr(s1, file), NULL), SHARED);
@@ -486,14 +490,14 @@ static void test_to_change_asks_for_all(void **state)
     assert_int_equal(is_recalled(s3, file, NONE), grant3);
     give_back(s2, file, NONE, grant2);
     assert_false(got->came);
-    give_back(s2, file, NONE, grant2);   /* twice is the same */
-    give_back(s3, file, SHARED, grant3); /* that is not enough */
+    give_back(s2, file, NONE, grant2);   /* repeated: no effect */
+    give_back(s3, file, SHARED, grant3); /* not enough */
     assert_false(got->came);
     give_back(s3, file, NONE, grant3);
     assert_int_equal(given(got, NULL), NONE);
 }
 
-/* What was given after the client spoke stays. */
+/* A token granted after the client's message stays. */
 static void test_an_old_good_bye_counts_for_nothing(void **state)
 {
     struct answer_got *got;
@@ -518,12 +522,12 @@ static void test_a_removal_asks_side_by_side(void **state)
     ends(lookup(s2, dir, "file"), ROZO__STATUS__OK);
     news = events(s2, 0);
     got = removal(s1, dir, "file");
-    recalls_read(news, &r); /* both with one answer */
+    recalls_read(news, &r); /* one answer with two recalls */
     assert_int_equal(r.n, 2);
     assert_true(r.list[0].ino == dir && r.list[1].ino == file);
     give_back(s2, dir, NONE, r.list[0].grant);
     give_back(s2, file, NONE, r.list[1].grant);
-    given_dirs(got, NONE, NONE); /* it is cooling */
+    given_dirs(got, NONE, NONE); /* cooling down */
     ends(removal(s2, dir, "file"), ROZO__STATUS__NOT_FOUND);
 }
 
@@ -542,7 +546,7 @@ static void test_a_listing_does_not_wait(void **state)
     got = sent(s2, ROZO__OP__MD_READDIR, &req.base);
     resp = message(got, &rozo__md_readdir_resp__descriptor);
     assert_int_equal(resp->n_entries, 2);
-    assert_null(resp->entries[0]->attr); /* who writes it knows better */
+    assert_null(resp->entries[0]->attr); /* the writer knows newer attributes */
     assert_int_equal(resp->entries[1]->attr->token, SHARED);
     assert_true(resp->dir_token == SHARED && resp->grant != 0 && resp->others);
     rozo__md_readdir_resp__free_unpacked(resp, NULL);
@@ -578,7 +582,7 @@ static void test_a_rename_gives_nothing_new_where_several_change_names(void **st
     given_dirs(rename_to(s1, dir, "file", 1, "moved"), NONE, SHARED);
 }
 
-/* What was believed in the new directory is believed in the old one. */
+/* Names kept in the new directory are kept in the old one, too. */
 static void test_an_exchange_gives_both_to_who_has_one(void **state)
 {
     struct answer_got *got;
@@ -620,7 +624,7 @@ static void test_in_order_of_arrival(void **state)
     assert_int_equal(given(see, NULL), NONE);
 }
 
-/* A call is named only as long as nothing was given after it. */
+/* A recall names the call only if nothing was granted after it. */
 static void test_a_later_grant_hides_the_call(void **state)
 {
     struct answer_got *got;
@@ -687,7 +691,7 @@ static void test_an_epoch_stays_while_nobody_else_writes(void **state)
     assert_int_equal(epoch_of(s1, epoch), epoch);
 }
 
-/* ---- who is asked itself ---- */
+/* ---- sessions with a recall themselves ---- */
 
 static void test_names_do_not_wait_where_one_is_asked(void **state)
 {
@@ -704,7 +708,7 @@ static void test_names_do_not_wait_where_one_is_asked(void **state)
     ends(chmod_to(s2, dir, 0700), ROZO__STATUS__RETRY);
     assert_int_equal(given(getattr(s2, dir), NULL), NONE);
     ends(lookup(s2, dir, "file"), ROZO__STATUS__OK);
-    link = linked(s3, file, dir, "link"); /* it is asked for nothing: it waits its turn */
+    link = linked(s3, file, dir, "link"); /* s3 has no recall: it waits in the queue */
     assert_false(link->came);
     give_back(s2, dir, NONE, grant);
     ends(got, ROZO__STATUS__OK);
@@ -712,7 +716,7 @@ static void test_names_do_not_wait_where_one_is_asked(void **state)
     ends(link, ROZO__STATUS__OK);
 }
 
-/* The call is there before the recall. */
+/* The call arrives before the recall. */
 static void test_names_that_wait_are_sent_back(void **state)
 {
     struct answer_got *first, *second, *third;
@@ -721,11 +725,11 @@ static void test_names_that_wait_are_sent_back(void **state)
     ends(getattr(s2, dir), ROZO__STATUS__OK);
     ends(getattr(s3, 1), ROZO__STATUS__OK);
     first = rename_to(s2, dir, "file", 1, "moved"); /* waits for s3 */
-    second = make(s1, dir, "new", false);           /* behind it */
-    third = make(s2, dir, "other", false);          /* behind that */
+    second = make(s1, dir, "new", false);           /* waits behind the first */
+    third = make(s2, dir, "other", false);          /* waits behind the second */
     assert_true(!first->came && !second->came && !third->came);
     give_back(s3, 1, NONE, UINT64_MAX);
-    ends(first, ROZO__STATUS__OK); /* it has the directory still, and is asked for it */
+    ends(first, ROZO__STATUS__OK); /* s2 still holds the directory, which is recalled */
     ends(third, ROZO__STATUS__RETRY);
     assert_false(second->came);
     give_back(s2, dir, NONE, UINT64_MAX);
@@ -740,7 +744,8 @@ static void keep_alive(uint64_t session)
     OK(world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base, NULL, NULL));
 }
 
-/* Both kernels hold the directory that they are to give back, for a rename that waits for the other one. */
+/* Two kernels hold a directory that they must give back, for a rename that waits for the
+ * other one. */
 static void test_names_that_wait_for_each_other_are_sent_back(void **state)
 {
     struct answer_got *one, *two;
@@ -799,8 +804,8 @@ static void test_a_call_that_comes_again_is_done_once(void **state)
     w.again_id = 0;
     give_back(s2, file, NONE, grant);
     ends(got, ROZO__STATUS__OK);
-    ends(again, ROZO__STATUS__OK); /* with the same */
-    w.again_id = w.n_ids - 1;      /* the give back has one, too */
+    ends(again, ROZO__STATUS__OK); /* identical to the first answer */
+    w.again_id = w.n_ids - 1;      /* the give-back has an id, too */
     ends(linked(s1, file, 1, "link"), ROZO__STATUS__OK);
     w.again_id = 0;
     become(s1);
@@ -826,7 +831,7 @@ static void test_the_end_of_a_session_lets_go(void **state)
     ends(three, ROZO__STATUS__OK);
 }
 
-/* What is logged until log_has_said(). */
+/* Log output until log_has_said(). */
 struct log_heard {
     FILE *file;
     int stderr_fd;
@@ -870,7 +875,7 @@ static void test_who_does_not_give_back_is_ended(void **state)
         keep_alive(s2);
         env_virtual_advance_ms(&w.env, 1000);
     }
-    w.env.now_ns += 60000000000ull; /* we slept: that does not count */
+    w.env.now_ns += 60000000000ull; /* exportd itself was suspended: does not count */
     env_virtual_advance_ms(&w.env, 100);
     keep_alive(s1);
     assert_false(got->came);
@@ -881,11 +886,11 @@ static void test_who_does_not_give_back_is_ended(void **state)
     ends(getattr(s1, file), ROZO__STATUS__NO_SESSION);
     log_hear(&heard);
     for (unsigned ms = 2000; ms < LEASE_MS; ms += 1000) {
-        assert_false(got->came); /* it may not have heard, and go by what it had */
+        assert_false(got->came); /* the client may not know, and rely on its tokens */
         keep_alive(s2);
         env_virtual_advance_ms(&w.env, 1000);
     }
-    assert_false(log_has_said(&heard, "stay reserved")); /* they all know */
+    assert_false(log_has_said(&heard, "stay reserved")); /* all have confirmed */
     env_virtual_advance_ms(&w.env, 1000);
     ends(got, ROZO__STATUS__OK);
 }
@@ -911,7 +916,7 @@ struct claim {
     Rozo__TokenRange **ranges;
 };
 
-/* Are they held now? */
+/* Claims tokens. Returns true if all are held then. */
 static bool claims(uint64_t session, struct claim c, uint64_t *grant)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -951,7 +956,8 @@ static void test_a_restart_takes_nothing_away(void **state)
     ends(lookup(s2, 1, "dir"), ROZO__STATUS__OK);
     world_kill(&w);
     assert_true(claims(s2, (struct claim){ .shared = { dir }, .n_shared = 1 }, NULL));
-    ends(getattr(s2, file), ROZO__STATUS__BUSY); /* somebody may be writing it */
+    /* a session that is not back may be writing it */
+    ends(getattr(s2, file), ROZO__STATUS__BUSY);
     ends(lookup(s2, dir, "file"), ROZO__STATUS__BUSY);
     ends(getattr(s2, dir), ROZO__STATUS__OK);
     ends(make(s2, dir, "new", false), ROZO__STATUS__BUSY);
@@ -960,13 +966,15 @@ static void test_a_restart_takes_nothing_away(void **state)
     assert_true(
         claims(s1, (struct claim){ .exclusive = { file }, .n_exclusive = 1 }, &grant));
     assert_true(grant > before);
-    assert_int_equal(given(wrote(s1, file, 100), NULL), EXCLUSIVE); /* its own goes on */
-    assert_int_equal(given(getattr(s1, 1), NULL), NONE); /* and nothing is given */
+    /* calls of the holder go on */
+    assert_int_equal(given(wrote(s1, file, 100), NULL), EXCLUSIVE);
+    /* no new tokens are granted */
+    assert_int_equal(given(getattr(s1, 1), NULL), NONE);
     ends(chmod_to(s1, file, 0600), ROZO__STATUS__OK);
-    assert_true(claims(s3, nothing, NULL)); /* all are back */
+    assert_true(claims(s3, nothing, NULL)); /* all sessions are back */
     ends(make(s1, 1, "more", false), ROZO__STATUS__OK);
     got = getattr(s2, file);
-    assert_true(is_recalled(s1, file, SHARED) > grant); /* the answers' */
+    assert_true(is_recalled(s1, file, SHARED) > grant); /* grant of the later answers */
     give_back(s1, file, NONE, UINT64_MAX);
     ends(got, ROZO__STATUS__OK);
 }
@@ -981,12 +989,12 @@ static void test_claims_that_exclude_each_other(void **state)
         (struct claim){
             .shared = { dir }, .exclusive = { file }, .n_shared = 1, .n_exclusive = 1 },
         NULL));
-    ends(getattr(s2, dir), ROZO__STATUS__OK); /* a directory: nobody writes it */
+    ends(getattr(s2, dir), ROZO__STATUS__OK); /* directory: never EXCLUSIVE */
     assert_true(claims(s3, (struct claim){ .shared = { file }, .n_shared = 1 }, NULL));
-    ends(chmod_to(s2, dir, 0700), ROZO__STATUS__OK); /* nobody has it */
+    ends(chmod_to(s2, dir, 0700), ROZO__STATUS__OK); /* no session holds it */
 }
 
-/* Its link broke, and we know what it holds. */
+/* After a broken link exportd still knows the holdings of a session. */
 static void test_who_was_not_away_claims_no_more_than_it_has(void **state)
 {
     struct answer_got *got;
@@ -996,17 +1004,17 @@ static void test_who_was_not_away_claims_no_more_than_it_has(void **state)
     ends(opened(s1, file, true), ROZO__STATUS__OK);
     ends(getattr(s1, dir), ROZO__STATUS__OK);
     assert_true(claims(s1, (struct claim){ .shared = { file }, .n_shared = 1 }, &grant));
-    ends(chmod_to(s2, dir, 0700), ROZO__STATUS__OK); /* that one it let go */
+    ends(chmod_to(s2, dir, 0700), ROZO__STATUS__OK); /* not claimed, so dropped */
     ends(getattr(s2, file), ROZO__STATUS__OK);
     got = chmod_to(s2, file, 0600);
     assert_int_equal(is_recalled(s1, file, NONE), grant);
     assert_true(claims(s1, (struct claim){ .shared = { file }, .n_shared = 1 }, &newer));
-    assert_int_equal(recalls_of(s1).list[1].grant, newer); /* asked for once more */
+    assert_int_equal(recalls_of(s1).list[1].grant, newer); /* recalled once more */
     give_back(s1, file, NONE, grant);
     assert_false(got->came);
     assert_false(
         claims(s1, (struct claim){ .exclusive = { file }, .n_exclusive = 1 }, NULL));
-    ends(got, ROZO__STATUS__OK); /* it has nothing any more */
+    ends(got, ROZO__STATUS__OK); /* nothing is held any more */
 }
 
 static void test_who_comes_late_has_nothing(void **state)
@@ -1050,7 +1058,7 @@ static struct answer_got *write_asked(uint64_t session, uint64_t unit)
     return range_asked(session, EXCLUSIVE, unit * UNIT_BYTES, (unit + 1) * UNIT_BYTES);
 }
 
-/* s1 has what is before unit 50, s2 the rest. Grants. */
+/* Gives s1 the file before unit 50 and s2 the rest. Out: the grants. */
 static void make_two_halves(uint64_t *grant1, uint64_t *grant2)
 {
     struct answer_got *got;
@@ -1060,7 +1068,7 @@ static void make_two_halves(uint64_t *grant1, uint64_t *grant2)
     grant = given_range(write_asked(s1, 10), 0, 0);
     got = write_asked(s2, 50);
     give_back(s1, file, NONE, grant);
-    grant = given_range(got, 11 * UNIT_BYTES, SPAN_END); /* there was nobody yet */
+    grant = given_range(got, 11 * UNIT_BYTES, SPAN_END); /* no other session was there */
     got = write_asked(s1, 49);
     give_back(s2, file, NONE, grant);
     *grant1 = given_range(got, 0, 50 * UNIT_BYTES);
@@ -1074,23 +1082,23 @@ static void test_who_works_apart_gets_ranges(void **state)
 
     (void)state;
     make_two_halves(&grant1, &grant2);
-    got = wrote(s1, file, 0); /* nobody is asked for anything */
+    got = wrote(s1, file, 0); /* no recall is needed */
     assert_int_equal(given(got, &grant1), RANGES);
-    got = write_asked(s1, 70); /* a stray: only that */
+    got = write_asked(s1, 70); /* a single stray access gets only that unit */
     assert_false(got->came);
     give_back(s2, file, NONE, last_recall(s2));
-    given_range(got, 52 * UNIT_BYTES, SPAN_END); /* where s2 was not */
+    given_range(got, 52 * UNIT_BYTES, SPAN_END); /* s2 was not there */
     given_range(range_asked(s2, SHARED, 51 * UNIT_BYTES + 5, 51 * UNIT_BYTES + 6),
                 50 * UNIT_BYTES, 52 * UNIT_BYTES);
     given_range(range_asked(s1, SHARED, 51 * UNIT_BYTES, 52 * UNIT_BYTES),
-                51 * UNIT_BYTES, 52 * UNIT_BYTES); /* both may read it */
+                51 * UNIT_BYTES, 52 * UNIT_BYTES); /* s1 and s2 may read it */
     got = write_asked(s2, 51);
     assert_false(got->came);
     give_back(s1, file, NONE, last_recall(s1));
     given_range(got, 50 * UNIT_BYTES, SPAN_END);
 }
 
-/* Who are at work all over the file have it in turn, as ever. */
+/* Sessions that use the whole file get it in turn. */
 static void test_who_strays_much_gets_all(void **state)
 {
     static const unsigned strays = 8;
@@ -1121,7 +1129,7 @@ static void test_all_else_calls_ranges_back(void **state)
     (void)state;
     make_two_halves(&grant1, &grant2);
     got = getattr(s3, file);
-    give_back(s1, file, NONE, grant1 - 1); /* an older one */
+    give_back(s1, file, NONE, grant1 - 1); /* an older grant */
     assert_false(got->came);
     give_back(s2, file, NONE, last_recall(s2));
     assert_false(got->came);
@@ -1212,9 +1220,9 @@ static void test_a_session_has_only_so_many(void **state)
     tokens_free(&t);
 }
 
-/* ---- few for all ---- */
+/* ---- few tokens for all ---- */
 
-/* Does it get a token of the i-th? */
+/* Returns true if the session gets a token of file i. */
 static bool gets(uint64_t session, unsigned i)
 {
     uint64_t grant;
@@ -1238,7 +1246,7 @@ static void test_what_a_session_forgot_is_asked_for(void **state)
     cool_down();
     r = recalls_of(s1);
     assert_true(r.n > 0 && r.list[0].ino == many[0] && r.list[0].keep == NONE);
-    for (unsigned i = 0; i < 4 * EVICT_MS / 1000; i++) { /* nobody waits for them */
+    for (unsigned i = 0; i < 4 * EVICT_MS / 1000; i++) { /* no session waits for them */
         keep_alive(s1);
         cool_down();
     }
@@ -1247,7 +1255,7 @@ static void test_what_a_session_forgot_is_asked_for(void **state)
         give_back(s1, many[i], NONE, UINT64_MAX);
     assert_true(gets(s1, LIMIT));
     cool_down();
-    assert_true(gets(s1, 0)); /* it did not cool down, as what others want would */
+    assert_true(gets(s1, 0)); /* no cooling after a recall for which no session waited */
 }
 
 static void hears_max(struct answer_got *got, uint32_t max)
@@ -1272,7 +1280,8 @@ static void test_what_all_hold_is_shared(void **state)
     third = events(s3, 0);
     assert_false(first->came || second->came || third->came);
     cool_down();
-    hears_max(first, LIMIT / 2); /* five eighths of all, less what the third one has */
+    /* five eighths of all, minus those of the third session */
+    hears_max(first, LIMIT / 2);
     hears_max(second, LIMIT / 2);
     hears_max(third, LIMIT / 2);
     for (unsigned i = 0; i < LIMIT * 3 / 4; i++) {
@@ -1281,43 +1290,42 @@ static void test_what_all_hold_is_shared(void **state)
     }
     first = events(s1, UINT64_MAX);
     cool_down();
-    hears_max(first, LIMIT); /* there is enough again */
+    hears_max(first, LIMIT); /* enough again */
 }
 
-/* ---- anything at random ---- */
+/* ---- random actions ---- */
 
 enum {
     N_CLIENTS = 4,
-    N_CALLS = 6, /* of a client, at a time */
+    N_CALLS = 6, /* calls under way per client */
     N_INODES = 4096,
     N_DIRS = 2,
     N_NAMES = 3,
     DUE_MAX = 512,
     STEPS = 40000,
     SEEDS = 20,
-    RANGES_MAX = 1024, /* claimed at a time */
-    FILE_UNITS =
-        16, /* that ranges are of; each client mostly works in a part of its own */
+    RANGES_MAX = 1024, /* ranges claimed at a time */
+    /* units of a file for ranges; each client mostly works in its own part */
+    FILE_UNITS = 16,
 };
 enum access { NO_ACCESS, TO_READ, TO_WRITE };
 
-/* What a client believes of an inode. */
+/* Token that a client knows of. */
 struct kept {
     Rozo__TokenMode mode;
-    uint8_t access[FILE_UNITS]; /* RANGES: enum access */
+    uint8_t access[FILE_UNITS]; /* for RANGES: enum access */
     uint64_t ino, grant;
-    uint64_t
-        recalled; /* the newest grant that it was asked for: what is not newer is void */
+    uint64_t recalled; /* newest grant that was recalled; grants up to it are void */
 };
 
 struct call {
     bool out, looked_at;
     unsigned op;
-    bool locks[N_DIRS]; /* which its kernel holds until the answer */
-    uint64_t new_dir;   /* of a rename */
-    uint64_t ino;       /* whose attributes the answer tells */
-    uint64_t about;     /* this inode; 0: names */
-    uint64_t number;    /* of MD_TOKEN */
+    bool locks[N_DIRS]; /* directories locked by the kernel until the answer */
+    uint64_t new_dir;   /* target directory of a rename */
+    uint64_t ino;       /* inode with attributes in the answer */
+    uint64_t about;     /* inode that the call is about; 0: names */
+    uint64_t number;    /* number in MD_TOKEN */
     bool writes;
     struct answer_got got;
 };
@@ -1329,13 +1337,13 @@ struct client {
     struct answer_got events;
     bool asks, away;
     unsigned n_due, n_backs;
-    struct recall due[DUE_MAX];   /* asked for, and not answered */
-    struct recall backs[DUE_MAX]; /* given back, and on the way */
+    struct recall due[DUE_MAX];   /* recalls not answered yet */
+    struct recall backs[DUE_MAX]; /* give-backs under way */
 };
 
 static struct client clients[N_CLIENTS];
 static uint64_t random_state, dirs[N_DIRS], n_numbers;
-static unsigned n_used; /* of N_INODES */
+static unsigned n_used; /* used inodes, up to N_INODES */
 static bool gone[N_INODES];
 static uint64_t n_shared_by_ranges;
 
@@ -1347,7 +1355,7 @@ static unsigned below(unsigned n)
 
 static struct kept *kept_of(struct client *c, uint64_t ino)
 {
-    uint64_t at = ino % (1 << 20); /* each start of exportd begins so much further up */
+    uint64_t at = ino % (1 << 20); /* each start of exportd begins so much higher */
 
     assert_true(at < N_INODES);
     if (at >= n_used)
@@ -1375,7 +1383,8 @@ static void ranges_are_apart(unsigned i)
     }
 }
 
-/* I5, as the clients see it: what they give back is gone when they say so, what they get is there when they hear it. */
+/* Checks I5 as clients see it: a token ends when the client gives it back, and begins
+ * when the client gets the answer. */
 static void nobody_is_wrong(void)
 {
     for (unsigned i = 0; i < n_used; i++) {
@@ -1395,7 +1404,7 @@ static void nobody_is_wrong(void)
     }
 }
 
-/* An answer has just left exportd: is it true? */
+/* Checks that an answer that has just left exportd is true. */
 static void call_look_at(struct client *c, struct call *call)
 {
     Rozo__TokenMode harm = call->op == ROZO__OP__MD_SETATTR ? SHARED : RANGES;
@@ -1425,14 +1434,14 @@ static void look_around(void)
     nobody_is_wrong();
 }
 
-/* ---- what clients hear ---- */
+/* ---- messages to clients ---- */
 
 static bool is_void(const struct client *c, const struct kept *k, uint64_t grant)
 {
     return grant < c->void_below || grant <= k->recalled;
 }
 
-/* That it has RANGES is no news of which. */
+/* Notes a granted mode. RANGES alone do not say which. */
 static void taken(struct client *c, uint64_t ino, Rozo__TokenMode mode, uint64_t grant)
 {
     struct kept *k = kept_of(c, ino);
@@ -1446,7 +1455,7 @@ static void taken(struct client *c, uint64_t ino, Rozo__TokenMode mode, uint64_t
     k->grant = grant;
 }
 
-/* Besides those that it has, in whatever order it hears of them. */
+/* Adds a granted range to those that are held, in whatever order answers arrive. */
 static void range_taken(struct client *c, const struct call *call,
                         const Rozo__MdOpenResp *r)
 {
@@ -1566,7 +1575,7 @@ static bool events_hear(struct client *c)
     return true;
 }
 
-/* ---- what clients give ---- */
+/* ---- recalls answered by clients ---- */
 
 static bool is_locked(const struct client *c, uint64_t ino)
 {
@@ -1594,7 +1603,7 @@ static void give_back_soon(struct client *c, struct recall what)
     c->backs[c->n_backs++] = what;
 }
 
-/* A recall is answered, unless the kernel is not ready for that. */
+/* Answers a recall, unless the kernel is not ready for that. */
 static bool due_answer(struct client *c, unsigned i)
 {
     struct recall r = c->due[i];
@@ -1608,7 +1617,7 @@ static bool due_answer(struct client *c, unsigned i)
     if (k->recalled < r.grant)
         k->recalled = r.grant;
     if (k->mode == RANGES)
-        r.keep = NONE; /* there is no less of them */
+        r.keep = NONE; /* RANGES can only be given back completely */
     if (k->mode > r.keep)
         kept_set(k, r.keep);
     give_back_soon(c, r);
@@ -1631,7 +1640,7 @@ static void back_send(struct client *c, unsigned i)
                rozo__md_give_back_req__pack(&req, msg), NULL);
 }
 
-/* ---- what clients ask ---- */
+/* ---- requests of clients ---- */
 
 static void call_send(struct client *c, struct call *call, unsigned op,
                       const ProtobufCMessage *req)
@@ -1644,7 +1653,7 @@ static void call_send(struct client *c, struct call *call, unsigned op,
                protobuf_c_message_pack(req, msg), &call->got);
 }
 
-/* A file of which somebody has heard, or a directory. */
+/* Returns a file that some client knows, or a directory. */
 static uint64_t some_inode(bool only_files)
 {
     for (unsigned tries = 0;; tries++) {
@@ -1729,7 +1738,7 @@ static void ask_names(struct client *c, struct call *call)
     }
 }
 
-/* Most work where nobody else does. */
+/* Chooses bytes, mostly in the client's own part. */
 static void bytes_choose(const struct client *c, Rozo__MdTokenReq *req)
 {
     static const unsigned part = FILE_UNITS / N_CLIENTS;
@@ -1792,7 +1801,7 @@ static void ask_inode(struct client *c, struct call *call)
     case 3: {
         Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
 
-        req.no_reference = kept_of(c, ino)->mode == RANGES; /* it wants an epoch */
+        req.no_reference = kept_of(c, ino)->mode == RANGES; /* asks for an epoch */
         call->ino = req.no_reference ? 0 : ino;
         req.ino = ino;
         req.write = req.no_reference || below(2) == 0;
@@ -1806,7 +1815,7 @@ static void ask_inode(struct client *c, struct call *call)
 
 /* ---- ends and beginnings ---- */
 
-/* Neighbours of one access are one. */
+/* Joins adjacent ranges of one access. */
 static void ranges_claim(const struct kept *k, Rozo__MdOpenSessionReq *req)
 {
     static Rozo__TokenRange ranges[RANGES_MAX];
@@ -1864,7 +1873,7 @@ static void client_opens(struct client *c)
     rozo__md_open_session_resp__free_unpacked(resp, NULL);
 }
 
-/* Whoever is asked for something anew hears of it. */
+/* Drops all events; exportd sends new recalls again. */
 static void client_forgets_events(struct client *c)
 {
     c->n_due = c->n_backs = 0;
@@ -1938,10 +1947,11 @@ static void client_step(struct client *c)
         struct kept *k = &c->kept[below(n_used)];
 
         if (below(50) == 0) {
-            client_opens(c); /* its link broke */
+            client_opens(c); /* the link broke */
         } else if (below(200) == 0) {
             client_remounts(c);
-        } else if (k->mode != NONE && below(4) == 0) { /* it has no room for it */
+            /* as if there were no room for the token */
+        } else if (k->mode != NONE && below(4) == 0) {
             kept_set(k, k->mode == EXCLUSIVE && below(2) == 0 ? SHARED : NONE);
             if (k->mode == NONE && k->recalled < k->grant)
                 k->recalled = k->grant;
@@ -1954,7 +1964,7 @@ static void client_step(struct client *c)
         memset(call, 0, sizeof(*call));
 }
 
-/* Nobody asks for anything new: everything comes to an end. */
+/* Lets everything end, without new requests. */
 static void all_comes_to_rest(void)
 {
     bool moves = true;

@@ -1,6 +1,9 @@
 /*
- * Goal: what a writer left beyond the end of its file without telling does not show when the file grows: the next one
- * finds a truncate to finish. And it harms nobody who lives and may be about to tell.
+ * test_untold.c - unreported bytes beyond the end of a file.
+ *
+ * Goal:   bytes that a writer left beyond the end without a report never show when the
+ *         file grows: the next writer finds a truncate to finish. A writer that lives and
+ *         may be about to report is not harmed.
  */
 #include <sys/stat.h>
 
@@ -37,7 +40,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Somebody of this session is heard of for so long, and nobody else. */
+/* Lets time pass with calls of this session only. */
 static void pass(uint64_t session, unsigned ms)
 {
     become(session);
@@ -49,7 +52,7 @@ static void pass(uint64_t session, unsigned ms)
     }
 }
 
-/* A file of 1000 bytes that the session of this moment has open for writing. */
+/* Makes a file of 1000 bytes that the current session has open for writing. */
 static uint64_t writing(void)
 {
     struct seen s;
@@ -79,11 +82,11 @@ static void test_who_dies_is_cut_off(void **state)
 
     (void)state;
     become(bob);
-    OK(t_open(&w, f, true, &s)); /* the dead may live, for all we know */
+    OK(t_open(&w, f, true, &s)); /* the dead session may still live */
     assert_false(s.truncate_pending);
     OK(t_close(&w, f, 1));
     pass(bob, LEASE_MS + 2000);
-    OK(t_open(&w, f, false, &s)); /* a reader does not care */
+    OK(t_open(&w, f, false, &s)); /* a reader changes nothing */
     assert_false(s.truncate_pending);
     OK(t_open(&w, f, true, &s));
     assert_true(s.truncate_pending && s.truncate_size == 1000 && s.size == 1000);
@@ -91,12 +94,13 @@ static void test_who_dies_is_cut_off(void **state)
     epoch = s.epoch;
     OK(t_truncated(&w, f, s.truncate_version, NULL));
     OK(t_close(&w, f, 2));
-    OK(t_open(&w, f, true, &s)); /* once */
+    OK(t_open(&w, f, true, &s)); /* only once */
     assert_false(s.truncate_pending);
     assert_true(s.epoch > epoch);
 }
 
-/* He was only silent, and comes back to tell of what is cut off: that is lost, and nobody says it is not. */
+/* A client that was only cut off comes back and reports bytes that were cut off: its
+ * report says so. */
 static void test_who_comes_back_hears_of_it(void **state)
 {
     struct seen s, cut;
@@ -117,7 +121,7 @@ static void test_who_comes_back_hears_of_it(void **state)
 
         OK(t_wrote_in(&w, f, 5000, s.epoch, &late));
         assert_true(late.cut && late.size == 1000);
-        OK(t_wrote_in(&w, f, 800, s.epoch, &late)); /* it was so long anyway */
+        OK(t_wrote_in(&w, f, 800, s.epoch, &late)); /* the file was that long already */
         assert_true(!late.cut);
         OK(t_truncated(&w, f, cut.truncate_version, &late));
     }
@@ -134,8 +138,8 @@ static void test_who_lives_is_not(void **state)
     (void)state;
     become(bob);
     OK(t_open(&w, f, true, &s));
-    pass(bob, LEASE_MS + 2000);  /* the other one dies */
-    OK(t_open(&w, f, true, &s)); /* he has bytes to tell of himself */
+    pass(bob, LEASE_MS + 2000);  /* the other session dies */
+    OK(t_open(&w, f, true, &s)); /* bob may have bytes to report himself */
     assert_false(s.truncate_pending);
     OK(t_wrote(&w, f, 3000, &s));
     OK(t_close(&w, f, 2));
@@ -150,7 +154,7 @@ static void test_a_truncate_cuts_it_off_too(void **state)
 
     (void)state;
     pass(bob, LEASE_MS + 2000);
-    OK(t_truncate(&w, f, 5000, &s)); /* longer: what lies between is zeros */
+    OK(t_truncate(&w, f, 5000, &s)); /* longer: zeros in between */
     assert_true(s.truncate_pending && s.truncate_size == 1000 && s.size == 5000);
     OK(t_truncated(&w, f, s.truncate_version, &s));
     assert_int_equal(s.size, 5000);
@@ -176,14 +180,14 @@ static void test_a_restart_forgets_who_wrote(void **state)
     assert_true(s.truncate_pending && s.truncate_size == 1000);
     OK(t_open(&w, g, true, &s));
     assert_true(s.truncate_pending && s.truncate_size == 10);
-    OK(t_create_open(&w, 1, "h", true, &s)); /* of our time */
+    OK(t_create_open(&w, 1, "h", true, &s)); /* made after the start */
     OK(t_wrote(&w, s.ino, 10, &s));
     OK(t_close(&w, s.ino, 1));
     OK(t_open(&w, s.ino, true, &s));
     assert_false(s.truncate_pending);
 }
 
-/* A client that could not store, or could not tell, what it had says so when it closes. */
+/* A client that could not store or report its writes says so when it closes. */
 static void test_who_says_so_is_believed(void **state)
 {
     uint64_t f = writing();
@@ -242,14 +246,15 @@ static void test_only_a_loss_of_power_is_told(void **state)
     OK(t_lookup(&w, 1, "synced", &s));
     assert_true(losses() > n);
     n = losses();
-    assert_int_equal(world_stop(&w), 0); /* in order, then the machine is switched off */
+    /* orderly stop, then the machine is switched off */
+    assert_int_equal(world_stop(&w), 0);
     w.boot++;
     world_start(&w);
     world_reopen_session(&w);
     assert_int_equal(losses(), n);
 }
 
-/* That a file was opened may be lost with the power, and not what was written to it. */
+/* A loss of power can take the open of a file, but not the bytes written to it. */
 static void test_an_open_that_was_lost(void **state)
 {
     struct seen s;
@@ -260,7 +265,7 @@ static void test_an_open_that_was_lost(void **state)
         skip();
     OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
     f = s.ino;
-    losses(); /* synced */
+    losses(); /* makes everything so far stable */
     OK(t_open(&w, f, true, &s));
     OK(t_wrote(&w, f, 1000, &s));
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
@@ -272,7 +277,8 @@ static void test_an_open_that_was_lost(void **state)
     assert_true(s.truncate_pending && s.truncate_size == 0);
 }
 
-/* He opened it, and so made another truncate of what was pending; the power took that, and he finished it then. */
+/* A client finished a pending truncate after its open had made a newer one, which the
+ * power took. */
 static void test_who_makes_it_longer_has_finished_what_was_pending(void **state)
 {
     struct seen s;
@@ -286,8 +292,8 @@ static void test_who_makes_it_longer_has_finished_what_was_pending(void **state)
     OK(t_wrote_in(&w, f, 10000, s.epoch, NULL));
     OK(t_truncate(&w, f, 1000, &s));
     assert_true(s.truncate_pending);
-    OK(t_wrote_in(&w, f, 2000, s.epoch, NULL)); /* not before it is done */
-    losses();                                   /* synced */
+    OK(t_wrote_in(&w, f, 2000, s.epoch, NULL)); /* not before the truncate is done */
+    losses();                                   /* makes everything so far stable */
     OK(t_truncate(&w, f, 500, &s));
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
     both_come_back();

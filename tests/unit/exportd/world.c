@@ -19,15 +19,15 @@ enum { OBEY_AFTER_TURNS = 3 };
 /* ---- fake channels ---- */
 
 struct fake_channel {
-    struct rpc_channel ch; /* first */
+    struct rpc_channel ch; /* must stay first */
     struct list_node link;
-    struct fake_storage *s; /* NULL: nobody is there */
+    struct fake_storage *s; /* NULL: no storage at the address */
     struct world *w;
 };
 
-/* One request out; answered by a timer, so never inside rpc_send(). */
+/* Outstanding request; answered by a timer, so never inside rpc_send(). */
 struct fake_request {
-    struct env_timer timer; /* first */
+    struct env_timer timer; /* must stay first */
     struct fake_channel *ch;
     struct rpc_request *rq;
     uint8_t msg[65536];
@@ -86,7 +86,7 @@ static uint64_t ino_of(ProtobufCBinaryData bytes)
     return id.ino;
 }
 
-/* As a storage of n_loops loops does; a file belongs to one of them. */
+/* Answers like a storage of n_loops loops; a file belongs to one of them. */
 static uint16_t take_remove(struct fake_storage *s, const Rozo__StRemoveReq *req,
                             uint8_t *out, size_t *out_len)
 {
@@ -117,7 +117,7 @@ static uint16_t take_remove(struct fake_storage *s, const Rozo__StRemoveReq *req
     return ROZO__STATUS__OK;
 }
 
-/* Of a storage that knows ids_only: nothing but ids, a page of them. */
+/* Answers like a storage that knows ids_only: ids alone, one page. */
 static uint16_t take_list(struct fake_storage *s, const Rozo__StListReq *req,
                           uint8_t *out, size_t *out_len)
 {
@@ -196,7 +196,8 @@ static unsigned take_fence(struct fake_storage *s, const Rozo__StFenceReq *req)
     return ROZO__STATUS__OK;
 }
 
-/* An old storage changes its header only when nobody can write any more. */
+/* Answers ST_REDIST. An old storage changes its header only when no client can write any
+ * more. */
 static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req)
 {
     const Rozo__FileRef *ref = req->ref;
@@ -433,7 +434,7 @@ void world_open(struct world *w, uint64_t seed)
 
     memset(w, 0, sizeof(*w));
     w->run = run_virtual;
-    w->lease_ms = 20000; /* also where evict_ms is less */
+    w->lease_ms = 20000; /* even if evict_ms is less */
     env_virtual_init(&w->env, seed);
     list_init(&w->channels);
     assert_int_equal(kv_memory_open(&w->env.env, &w->mem), 0);
@@ -464,14 +465,15 @@ static int start(struct world *w, struct err *err)
         .session_tokens_max = w->session_tokens_max,
         .tokens_max = w->tokens_max,
         .strays_s = w->strays_s,
-        .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
+        /* bytes; small, so that entries are evicted and read again */
+        .cache_max = 1 << 20,
     };
     int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
 
     while (rc == 0 && exportd_is_ready(w->x) == 0)
         run_virtual(w);
     if (rc == 0)
-        env_virtual_advance_ms(&w->env, 10); /* the storages have been asked */
+        env_virtual_advance_ms(&w->env, 10); /* lets the storages be polled */
     return rc;
 }
 
@@ -506,7 +508,7 @@ void world_put(struct world *w, const struct kv_item *item)
     env_virtual_run_posted(&w->env);
 }
 
-/* exportd has gone, and with it what was asked. */
+/* Forgets the requests of clients when exportd is gone. */
 static void clients_stop(struct world *w)
 {
     for (unsigned i = 0; i < WORLD_CLIENTS_MAX; i++) {
@@ -577,7 +579,7 @@ void world_power_cut(struct world *w, uint64_t n_lost)
 /* ---- calls ---- */
 
 struct test_call {
-    struct rpc_call call; /* first */
+    struct rpc_call call; /* must stay first */
     struct world *w;
     struct answer_got *got;
     uint8_t msg[];
@@ -632,7 +634,7 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
     exportd_handle(w->x, &tc->call);
 }
 
-/* ---- who is asked gives back ---- */
+/* ---- answers to recalls ---- */
 
 static void client_gives_back(struct world *w, struct world_client *c)
 {
@@ -664,7 +666,7 @@ static void client_gives_back(struct world *w, struct world_client *c)
     rozo__md_events_resp__free_unpacked(resp, NULL);
 }
 
-/* This session is open: from now on it obeys. */
+/* Lets an open session answer recalls from now on. */
 static void client_note(struct world *w, uint64_t session)
 {
     struct world_client *to = NULL;
@@ -751,7 +753,7 @@ unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *r
     return call_as(w, RPC_ROLE_NODE, op, req, desc, out);
 }
 
-/* ---- the requests, short ---- */
+/* ---- short forms of requests ---- */
 
 static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
 {
@@ -1121,7 +1123,7 @@ uint64_t t_trash(struct world *w)
     return trash;
 }
 
-/* written: an inode that it holds EXCLUSIVE; 0: none. */
+/* Opens a session. written: inode that it holds EXCLUSIVE; 0: none. */
 static unsigned open_session(struct world *w, uint64_t written)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -1138,7 +1140,7 @@ static unsigned open_session(struct world *w, uint64_t written)
                         &rozo__md_open_session_resp__descriptor, &resp);
     if (resp != NULL) {
         w->lease_told_ms = resp->lease_ms;
-        w->session = resp->session; /* another one, when that was over */
+        w->session = resp->session; /* new id if the old session has ended */
         client_note(w, w->session);
     }
     rozo__md_open_session_resp__free_unpacked(resp, NULL);

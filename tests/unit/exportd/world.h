@@ -1,6 +1,7 @@
 /*
- * world.h - an exportd for tests: virtual clock, kv in memory (or one given), fake storages, and
- * requests that come back with their answers.
+ * world.h - an exportd for tests: virtual clock, kv, fake storages, requests and answers.
+ *
+ * The kv is in memory, or on LevelDB if ROZO_TEST_KV=leveldb.
  */
 #ifndef ROZO_TEST_EXPORTD_WORLD_H
 #define ROZO_TEST_EXPORTD_WORLD_H
@@ -25,61 +26,62 @@ enum {
     WORLD_MOVED_MAX = 16,
 };
 
-/* What a storage was told of one file. */
+/* Requests of a redistribution that a storage got for one file. */
 struct fake_moved {
     uint64_t ino;
     uint32_t fenced; /* epoch */
     uint32_t generation, n_storages;
     uint32_t storages[32];
-    uint32_t partial; /* bitmap: projections that were made */
+    uint32_t partial; /* bitmap: projections that were made partial */
 };
 
-/* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */
+/* Storage as exportd sees it. The one at index I has the address "sI:1". */
 struct fake_storage {
     struct world *w;
     char addr[32];
     uint8_t incarnation[16];
     uint8_t cluster_id[16];
     uint32_t id;          /* 0: not admitted */
-    bool down, hung;      /* refuses; says nothing */
-    unsigned starting;    /* answers still to be BUSY */
+    bool down, hung;      /* down: refuses connections; hung: does not answer */
+    unsigned starting;    /* number of answers that will still be BUSY */
     bool no_removes;      /* answers ST_REMOVE with IO_ERROR */
-    uint64_t removes_not; /* fails to remove this inode */
-    unsigned n_loops;     /* 0: one */
+    uint64_t removes_not; /* inode of which ST_REMOVE fails */
+    unsigned n_loops;     /* loops; 0: one */
     unsigned n_remove_requests;
     uint64_t total, free;
     uint64_t disk_id;
     char rack[32];
     char host[32];
-    bool old;        /* knows neither ST_MAP nor ST_CHECK */
-    bool says_map;   /* tells in ST_INFO which map it knows */
+    bool old;        /* older build: knows neither ST_MAP nor ST_CHECK */
+    bool says_map;   /* reports its map version in ST_INFO */
     bool no_checks;  /* answers ST_CHECK with BUSY */
-    unsigned n_maps; /* told so often */
+    unsigned n_maps; /* number of maps received */
     uint64_t map_version;
     unsigned n_map_storages, n_map_up;
-    unsigned n_fenced; /* sessions that are over */
+    unsigned n_fenced; /* ended sessions in the newest map */
     uint64_t fenced[SESSIONS_TOLD_MAX];
     bool no_maps; /* answers ST_MAP with IO_ERROR */
     unsigned n_checked;
     uint64_t checked[WORLD_CHECKED_MAX]; /* inode numbers, in order */
-    bool replaces;                       /* it was admitted in place of another */
+    bool replaces;                       /* was admitted in place of another one */
     uint64_t n_projections;
-    unsigned n_listed, n_list_requests, list_page; /* list_page: files of an answer */
-    struct file_id listed[WORLD_LISTED_MAX];       /* what it has, as ST_LIST tells it */
+    unsigned n_listed, n_list_requests, list_page; /* list_page: files in one answer */
+    struct file_id listed[WORLD_LISTED_MAX];       /* files that ST_LIST names */
     bool lists_nonsense;
     unsigned n_removed;
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
-    /* redistribution */
+    /* -- redistribution -- */
     struct fake_moved moved[WORLD_MOVED_MAX];
     unsigned n_repairs, n_fences, n_redists;
-    unsigned repairs_wait;      /* so many answers of ST_REPAIR are IN_PROGRESS */
-    bool unsound;               /* as ST_REPAIR tells */
-    bool no_repairs;            /* too old for it */
-    bool no_fences, no_redists; /* answers them with IO_ERROR */
-    bool hangs_redists;         /* BUSY to ST_REDIST of old storages */
+    unsigned repairs_wait; /* number of answers to ST_REPAIR that will be IN_PROGRESS */
+    bool unsound;          /* ST_REPAIR says that the file is not sound */
+    bool no_repairs;       /* older build: does not know ST_REPAIR */
+    bool no_fences, no_redists; /* answers IO_ERROR */
+    /* answers BUSY to ST_REDIST if it is an old storage of the file */
+    bool hangs_redists;
 };
 
-/* A request; the answer is freed with answer_free(). */
+/* Request; its answer is freed with answer_free(). */
 struct answer_got {
     bool came;
     uint16_t status;
@@ -87,78 +89,86 @@ struct answer_got {
     size_t len;
 };
 
-/* A session that gives back what it is asked for when somebody else has to wait. */
+/* Session that gives back recalled tokens while another session waits. */
 struct world_client {
     uint64_t session, seen;
-    bool asks; /* for events */
+    bool asks; /* an MD_EVENTS is under way */
     struct answer_got events;
 };
 
 struct world {
     struct env_virtual env;
     struct kv_memory *mem;
-    struct world_disk *disk; /* LevelDB instead of mem, when ROZO_TEST_KV=leveldb */
-    struct kv *kv;           /* of one of them */
+    struct world_disk *disk; /* LevelDB in place of mem, if ROZO_TEST_KV=leveldb */
+    struct kv *kv;           /* kv of `mem` or `disk` */
     struct capability_key *capabilities;
     struct exportd *x;
     struct fake_storage storages[WORLD_STORAGES_MAX];
     struct list_node channels;
     struct world_client clients[WORLD_CLIENTS_MAX];
-    bool disobeys; /* nothing is given back but by the test itself */
+    bool disobeys; /* tokens are given back only by the test itself */
     uint64_t session, boot;
-    uint32_t evict_ms, lease_ms;             /* as configured, from the next start on */
-    uint32_t strays_s;                       /* the same; 0: the default */
-    uint32_t session_tokens_max, tokens_max; /* the same */
-    uint32_t lease_told_ms;                  /* to the last session that opened */
-    uint64_t n_ids;                          /* each request has its own, ... */
-    uint64_t again_id;                       /* ... but for this one, when it is not 0 */
-    uint32_t inline_max;                     /* of exports that are made */
-    bool damaged; /* the kv on purpose: world_close() does not check it */
+    uint32_t evict_ms, lease_ms;             /* configured from the next start on */
+    uint32_t strays_s;                       /* configured likewise; 0: the default */
+    uint32_t session_tokens_max, tokens_max; /* configured likewise; 0: the default */
+    uint32_t lease_told_ms; /* lease in the newest answer to MD_OPEN_SESSION */
+    uint64_t n_ids;         /* newest id of a request */
+    uint64_t again_id;      /* if not 0, the id of the next requests */
+    uint32_t inline_max;    /* bytes, for exports made from now on */
+    bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
-    void (*run)(struct world *w); /* let things happen until an answer comes */
-    uint64_t moved[2];            /* of the last answer to a rename */
-    uint32_t epochs_given;        /* to clients, of the file that is redistributed */
-    unsigned n_first;             /* storages when the export was made */
+    void (*run)(struct world *w); /* lets time pass until an answer comes */
+    uint64_t moved[2];            /* from the newest answer to a rename */
+    uint32_t epochs_given; /* newest epoch given to a client, of the redistributed file */
+    unsigned n_first;      /* number of storages when the export was made */
 };
 
 void world_open(struct world *w, uint64_t seed);
-/** Keys in the kv, but for those of requests that were done. */
+/** Returns the number of keys in the kv, without records of executed requests. */
 size_t world_n_keys(struct world *w);
-/** n storages admitted, an export "main" of this layout, a session. */
+/** Admits n storages, makes an export "main" of this layout, and opens a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
 void world_start(struct world *w);
-/** False when exportd refuses what lies in the kv. */
+/** Starts exportd. Returns false if it refuses the kv. */
 bool world_try_start(struct world *w);
-/** Put one item into the kv behind the back of exportd, which is stopped. */
+/** Puts one item into the kv while exportd is stopped. */
 void world_put(struct world *w, const struct kv_item *item);
-/** A session if one can be had; w->session again, if that is not over. */
+/** Opens session w->session again, or a new one; does nothing if none can be opened. */
 void world_try_session(struct world *w);
-/** Clean stop; 0 or what exportd said. */
+/** Stops exportd cleanly. Returns 0 or its error. */
 int world_stop(struct world *w);
 void world_close(struct world *w);
-/** The process dies at this point: nothing more reaches the kv. Then started again. */
+/** Kills the process: nothing more reaches the kv. Then starts it again. */
 void world_kill(struct world *w);
-/** The same with the newest n_lost unsynced commits lost. */
+/**
+ * Kills the process and loses the newest n_lost unsynced commits. Then starts it again.
+ */
 void world_power_cut(struct world *w, uint64_t n_lost);
 void world_reopen_session(struct world *w);
-/** The same, of one that still holds this inode EXCLUSIVE. */
+/** Opens the session again; it still holds this inode EXCLUSIVE. */
 void world_reopen_writing(struct world *w, uint64_t ino);
-/** What sessions are asked for they give back; world_call() does so while it waits. To be repeated. */
+/**
+ * Lets sessions give back recalled tokens. To be repeated; world_call() does so while it
+ * waits.
+ */
 void world_obey(struct world *w);
-/** A session that is never heard of again: the grace of the next start lasts. */
+/** Opens a session that never comes back, so that the grace of the next start lasts. */
 void world_absent_session(struct world *w);
 
 void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t session,
                 const void *msg, size_t len, struct answer_got *got);
-/** Send and wait; the status. out (may be NULL): the answer unpacked as desc, NULL if none. */
+/**
+ * Sends a request and waits. Returns the status. out (may be NULL): the answer unpacked
+ * as desc, NULL if none.
+ */
 unsigned world_call(struct world *w, unsigned op, const ProtobufCMessage *req,
                     const ProtobufCMessageDescriptor *desc, void *out);
 unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *req,
                          const ProtobufCMessageDescriptor *desc, void *out);
 
-/* ---- the requests, short. Statuses; attributes through *attr where one is given. ---- */
+/* ---- short forms of requests; they return statuses and fill *out ---- */
 
-/* An inode as answers tell of it. */
+/* Inode as an answer describes it. */
 struct seen {
     uint64_t ino, size, change, blocks;
     uint32_t generation, mode, nlink, uid, gid, rdev;
@@ -168,14 +178,14 @@ struct seen {
     bool has_data;
     uint32_t xattrs; /* XattrBits */
     uint32_t file_flags;
-    /* of FileData, when there was one */
+    /* from FileData, if with_data */
     bool with_data;
     uint32_t epoch, n_storages, dist_generation;
     uint32_t storages[32];
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     bool existed;
-    bool cut; /* WROTE */
+    bool cut; /* from the answer to MD_WROTE */
 };
 unsigned t_lookup(struct world *w, uint64_t parent, const char *name, struct seen *out);
 unsigned t_getattr(struct world *w, uint64_t ino, struct seen *out);
@@ -183,7 +193,7 @@ unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t m
                   struct seen *out);
 unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool exclusive,
                        struct seen *out);
-/** As O_TMPFILE does; group 1001. */
+/** Makes a file as O_TMPFILE does; group 1001. */
 unsigned t_create_nameless(struct world *w, uint64_t parent, uint32_t mode,
                            struct seen *out);
 unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
@@ -197,18 +207,21 @@ unsigned t_rename(struct world *w, uint64_t parent, const char *name, uint64_t n
 unsigned t_setattr(struct world *w, Rozo__MdSetattrReq req, struct seen *out);
 unsigned t_truncate(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
 unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out);
-/** Of what it did not tell with t_wrote(), nothing has gone to storages; t_close_stored(): something may have. */
+/**
+ * Closes a file; storages have nothing of it except writes reported by t_wrote(). After
+ * t_close_stored() they may.
+ */
 unsigned t_close(struct world *w, uint64_t ino, unsigned n);
 unsigned t_close_stored(struct world *w, uint64_t ino, unsigned n);
 unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
 unsigned t_wrote_req(struct world *w, const Rozo__MdWroteReq *req, struct seen *out);
-/** Of a write of this epoch; t_wrote(): nobody says. */
+/** Reports a write of this epoch; t_wrote() reports no epoch. */
 unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,
                     struct seen *out);
 unsigned t_truncated(struct world *w, uint64_t ino, uint64_t version, struct seen *out);
 unsigned t_setxattr(struct world *w, uint64_t ino, const char *name, const void *val,
                     size_t len, uint32_t flags);
-/** val: room for 65536; *len is its length. */
+/** Reads an xattr. val: room for 65536 bytes; *len: its length. */
 unsigned t_getxattr(struct world *w, uint64_t ino, const char *name, void *val,
                     size_t *len);
 unsigned t_removexattr(struct world *w, uint64_t ino, const char *name);

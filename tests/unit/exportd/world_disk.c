@@ -11,15 +11,15 @@
 
 #include "common/kv/kv_leveldb.h"
 
-/* A kv that hands on to LevelDB until it is dead. */
+/* Kv that forwards to LevelDB until it is killed. */
 struct world_disk {
-    struct kv kv; /* first */
+    struct kv kv; /* must stay first */
     struct world *w;
     uv_loop_t loop;
     struct kv_leveldb *ldb;
     char dir[64];
     bool dead;
-    struct env_task task; /* ends what came after death */
+    struct env_task task; /* ends requests that came after the kill */
     struct kv_done *head, **tail;
 };
 

@@ -1,5 +1,5 @@
 /*
- * world_disk.h - the world's kv on LevelDB in a directory of its own, that dies with a switch.
+ * world_disk.h - the world's kv on LevelDB in a directory of its own; can be cut off.
  */
 #ifndef ROZO_TEST_EXPORTD_WORLD_DISK_H
 #define ROZO_TEST_EXPORTD_WORLD_DISK_H
@@ -7,13 +7,13 @@
 #include "tests/unit/exportd/world.h"
 
 struct kv *world_disk_open(struct world *w);
-/* The rest does nothing in a world without one. */
+/* All others do nothing in a world without LevelDB. */
 void world_disk_close(struct world *w);
-/** Let what workers have done be heard. */
+/** Handles the results of the kv's workers. */
 void world_disk_run(struct world *w);
-/** Commits and syncs fail from now on. */
+/** Makes commits and syncs fail from now on. */
 void world_disk_kill(struct world *w);
-/** Closed and opened again. */
+/** Closes LevelDB and opens it again. */
 void world_disk_revive(struct world *w);
 
 #endif
