@@ -3,8 +3,15 @@
  *
  * In:     md.c, from requests.
  * Out:    the store's pending batch.
- * Keeps:  an epoch is given out once, also when the power takes what was not synced; while a truncate is pending the size never grows over it:
- *         growth waits in wanted_size until the storages have forgotten the old bytes (I2).
+ * Keeps:  an epoch is given out once, even if a loss of power takes what was not synced.
+ *         While a truncate is pending the size never grows beyond it: growth waits in
+ *         wanted_size until the storages have dropped the old bytes (I2).
+ *
+ * A client that dies, or whose last report a loss of power took, may have left bytes on
+ * storages beyond the known size. They must not show when the file grows, so a truncate
+ * to the known size becomes pending, as if the file had shrunk. While another session may
+ * be writing, and about to report such bytes, INODE_UNTOLD only notes the need; the
+ * truncate is made when the file is next opened for writing alone.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +26,7 @@
 
 enum {
     EPOCHS_LOST_MAX = 1 << 14
-}; /* of one inode between two syncs; 2^32 are 262,144 starts */
+}; /* epochs of one inode, between two syncs; 2^32 last for 262,144 starts */
 
 static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
@@ -35,12 +42,10 @@ static bool wants(const struct namespace_setattr *req, uint32_t bit)
     return (req->valid & bit) != 0;
 }
 
-/*
- * Epochs are on stable storage only a second or so after they were given out: when the power fails, the
- * inode may come back with an older one while storages have records of the newer ones. What two
- * writes with one version leave behind is a mixture. So each start of exportd goes on far above
- * whatever the starts since the inode's last epoch may have given out and lost.
- */
+/* Returns in *out the next epoch. The newest epochs may be lost with the power while
+ * storages have records of them, and two writes with one version leave a mixture. So it
+ * lies above all that starts since the inode's last epoch may have given out. -EOVERFLOW:
+ * none is left. */
 static int epoch_next(const struct namespace *ns, const struct inode *in, uint32_t *out)
 {
     uint64_t next = (uint64_t)in->epoch + 1 +
@@ -57,27 +62,23 @@ static void epoch_give(const struct namespace *ns, struct inode *in)
 {
     int rc = epoch_next(ns, in, &in->epoch);
 
-    assert(rc == 0); /* whoever gives it has looked */
+    assert(rc == 0); /* the caller has checked it */
     in->epoch_start = ns->start;
 }
 
-/*
- * A client that dies, or whose last word a power cut took from us, may have left bytes on the storages beyond the
- * size that we know. They must not show when the file grows: a truncate to that size is pending
- * then, as if it had shrunk. Not while somebody may be writing, who may be about to tell of such bytes: then it is
- * noted, and done when the file is next opened for writing and nobody else has it open.
- */
+/* Returns true if a client may have left unreported bytes beyond the end: see the head of
+ * this file. */
 static bool is_untold(const struct namespace *ns, const struct inode *in)
 {
     if ((in->flags & INODE_UNTOLD) != 0)
         return true;
-    if (in->epoch_start == ns->start) /* all writers since are known to us */
+    if (in->epoch_start == ns->start) /* all writers since are known */
         return false;
-    return inode_may_have_data(in) ||
-           in->epoch_start < ns->last_loss; /* that it was opened may be lost, too */
+    /* the record of its opening may be lost, too */
+    return inode_may_have_data(in) || in->epoch_start < ns->last_loss;
 }
 
-/* A fresh epoch, and what is to be cut off with it. */
+/* Gives a fresh epoch, and makes the truncate of unreported bytes pending if alone. */
 static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
 {
     bool untold = is_untold(ns, in);
@@ -93,7 +94,7 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
     }
     in->flags &= ~(uint32_t)INODE_UNTOLD;
     if ((in->flags & INODE_INLINE) != 0)
-        in->truncate_size = 0; /* nothing that storages may have counts */
+        in->truncate_size = 0; /* data on storages do not count for an inline file */
     else if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
         in->truncate_size = in->size;
     in->flags |= INODE_TRUNCATE_PENDING;
@@ -114,7 +115,8 @@ void namespace_untold(struct namespace *ns, uint64_t ino)
     inode_put(ns, &in);
 }
 
-/* What chattr's flags forbid; as on local file systems they do not keep set-id bits. */
+/* Checks the flags of chattr. As on local file systems they do not protect set-id
+ * bits. */
 static int fixed_check(const struct namespace_setattr *req, const struct inode *in)
 {
     const uint32_t now =
@@ -178,7 +180,7 @@ static int setattr_check(const struct namespace *ns, const struct namespace_seta
     return epoch_next(ns, in, NULL);
 }
 
-/* As the kernel does: group execute makes set-gid mean set-gid. */
+/* Removes set-id bits as the kernel does: set-gid counts only with group execute. */
 static void kill_suidgid(struct inode *in)
 {
     if (inode_is_dir(in))
@@ -188,7 +190,8 @@ static void kill_suidgid(struct inode *in)
         in->mode &= ~(uint32_t)S_ISGID;
 }
 
-/* May storages have bytes that this cuts off? Of an inline file nothing they have counts, until it is none. */
+/* Returns true if storages may have bytes that this cuts off. While a file is inline,
+ * data on storages do not count; a cut to 0 ends that. */
 static bool cuts_storages(const struct inode *in, uint64_t size)
 {
     if ((in->flags & INODE_INLINE) != 0)
@@ -196,7 +199,7 @@ static bool cuts_storages(const struct inode *in, uint64_t size)
     return size < inode_final_size(in) && inode_may_have_data(in);
 }
 
-/* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
+/* Sets a size and a fresh epoch. If the file lost bytes, a truncate is pending. */
 static int set_size(struct namespace *ns, struct inode *in, uint64_t size, bool alone)
 {
     bool pending;
@@ -245,7 +248,7 @@ static void set_times(const struct namespace_setattr *req, struct inode *in,
         in->mtime_ns = now_ns;
 }
 
-/* The access ACL as chmod leaves it; NULL when there is none. */
+/* Computes the access ACL after chmod; *acl NULL: there is none. */
 static int acl_for_chmod(struct namespace *ns, const struct inode *in, uint32_t mode,
                          uint8_t **acl, size_t *len)
 {
@@ -358,8 +361,8 @@ int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
         rc = epoch_next(ns, &in, NULL);
     if (rc != 0)
         return rc;
-    if (is_untold(ns,
-                  &in)) /* the start that gave the last epoch will not be seen any more */
+    /* The start that gave the last epoch will not be known any more. */
+    if (is_untold(ns, &in))
         in.flags |= INODE_UNTOLD;
     epoch_give(ns, &in);
     inode_put(ns, &in);
@@ -369,7 +372,7 @@ int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
 
 void namespace_forget_may_have_data(struct namespace *ns, uint64_t ino)
 {
-    /* A write that failed, or a truncate that was not finished, has reached some storages. */
+    /* Failed writes and unfinished truncates have reached some storages. */
     const uint32_t has_some = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
     struct inode in;
 
@@ -380,7 +383,7 @@ void namespace_forget_may_have_data(struct namespace *ns, uint64_t ino)
     inode_put(ns, &in);
 }
 
-/* At least `size`; what lies beyond a pending truncate waits for it. */
+/* Raises the size; growth beyond a pending truncate waits for its end. */
 static bool grow(struct inode *in, uint64_t size)
 {
     if (size <= inode_final_size(in))
@@ -392,10 +395,9 @@ static bool grow(struct inode *in, uint64_t size)
     return true;
 }
 
-/*
- * Storages have files with marks of this inode now, which have to be removed with it. While the truncate was pending,
- * clients were told that storages have all of its data, and may have written some: the inode is never inline again.
- */
+/* Ends a truncate. Storages have files with marks now, to be removed with the inode.
+ * Clients had to take the file for one on storages, and may have written there, so the
+ * inode is never inline again. */
 static void truncate_end(struct inode *in)
 {
     in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
@@ -404,24 +406,23 @@ static void truncate_end(struct inode *in)
     in->wanted_size = in->truncate_size = 0;
 }
 
-/*
- * Who makes a file longer has finished what was pending when he got his epoch. He said so of another truncate, when that one
- * took the place of this and the power then took it from us.
- */
+/* Returns true if the report ends the pending truncate: a client that grows a file has
+ * finished the truncate pending at its epoch, or a later one whose record a loss of power
+ * took. */
 static bool is_behind_truncate(const struct inode *in, const struct namespace_wrote *req)
 {
     return (in->flags & INODE_TRUNCATE_PENDING) != 0 && req->size > in->truncate_size &&
            req->epoch > version_epoch(in->truncate_version);
 }
 
-/* Frees map. True: other blocks than before are allocated. */
+/* Takes the reported blocks. Frees map. Returns true if the set has changed. */
 static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
                         struct inode *in, struct spans *map)
 {
     uint64_t size = inode_final_size(in), n_before = in->n_blocks;
     bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
 
-    if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has seen to it */
+    if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has updated the set */
         spans_free(map);
         return false;
     }
@@ -434,7 +435,7 @@ static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
     }
     if (is_cut && map->n > 0 && map->list[map->n - 1].to * in->block_bytes > size)
         (void)spans_put(map, size / in->block_bytes + (size % in->block_bytes != 0),
-                        SPAN_END, 0); /* it only gets smaller: there is room */
+                        SPAN_END, 0); /* cannot fail, since the set gets smaller */
     if (req->blocks_counted)
         in->flags &= ~(uint32_t)INODE_UNCOUNTED;
     return blocks_put(ns, in, map) || req->blocks_counted;
@@ -478,7 +479,8 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
         changed = changed || req->mtime_ns != in.mtime_ns;
         in.mtime_ns = req->mtime_ns;
         if (req->mtime_ns < now_ns)
-            now_ns = req->mtime_ns; /* ctime when it was written, not when we heard */
+            /* ctime is the time of the write, not of its report */
+            now_ns = req->mtime_ns;
     }
     if (changed && in.ctime_ns < now_ns)
         in.ctime_ns = now_ns;
