@@ -2,7 +2,8 @@
  * md.c - the metadata requests of clients: MD_*.
  *
  * In:     decoded messages; the dispatcher has checked role, session and read-only.
- * Out:    calls of namespace.h and session.h; answers packed into the op. Errors are errnos.
+ * Out:    calls of namespace.h and session.h; answers packed into the op. Errors are
+ *         errnos.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 enum {
     READDIR_ENTRIES_MAX = 4096,
     STAT_BLOCK_BYTES = 512,
-    DIR_BYTES = 4096, /* the size we say a directory has */
+    DIR_BYTES = 4096, /* reported size of a directory */
     DEAD_SESSIONS_MAX = 256,
     CLOSES_MORE_MAX = 1024,
 };
@@ -34,7 +35,7 @@ static struct namespace_name name_of(ProtobufCBinaryData b)
     return (struct namespace_name){ b.data, b.len };
 }
 
-/* ---- what answers are made of ---- */
+/* ---- parts of answers ---- */
 
 static void attr_fill(const struct md_op *op, const struct inode *in, Rozo__Attr *a)
 {
@@ -63,7 +64,7 @@ static void attr_fill(const struct md_op *op, const struct inode *in, Rozo__Attr
     a->file_flags = namespace_file_flags(in);
 }
 
-/* A FileData and all it points at. */
+/* FileData and everything that it points at. */
 struct data_parts {
     Rozo__FileData msg;
     Rozo__FileRef ref;
@@ -72,7 +73,7 @@ struct data_parts {
     uint8_t blocks[SPAN_PACKED_MAX];
 };
 
-/* Where its data are with us, or may be. The bytes are the store's. */
+/* Adds inline data, or where the data may be. The bytes belong to the store. */
 static int inline_fill(struct md_op *op, const struct inode *in, Rozo__FileData *msg)
 {
     const uint8_t *bytes;
@@ -89,7 +90,8 @@ static int inline_fill(struct md_op *op, const struct inode *in, Rozo__FileData 
     return rc;
 }
 
-/* A file with a map has no inline data: the store lends one of them. */
+/* Adds the allocated blocks. They and inline data both borrow from the store, but no file
+ * has both. */
 static void blocks_fill(struct md_op *op, const struct inode *in, struct data_parts *d)
 {
     const uint8_t *bytes;
@@ -120,7 +122,7 @@ static int data_fill(struct md_op *op, struct inode *in, bool write, struct data
     return inline_fill(op, in, &d->msg);
 }
 
-/* The attributes, and that the client may keep them, if it may. */
+/* Fills the attributes, and grants a token if possible. */
 static void attr_give(struct md_op *op, const struct inode *in, enum token_mode mode,
                       Rozo__Attr *a)
 {
@@ -128,10 +130,8 @@ static void attr_give(struct md_op *op, const struct inode *in, enum token_mode 
     a->token = md_op_grant(op, in->ino, mode);
 }
 
-/*
- * The same of a directory whose names op has changed, as far as its token goes: the client's kernel wants to know its attributes at once.
- * NULL: it is to ask.
- */
+/* Fills the attributes of a directory whose names op has changed, since the client's
+ * kernel needs them at once. Returns NULL without a token: the client must ask. */
 static Rozo__Attr *dir_give(struct md_op *op, uint64_t dir, Rozo__TokenMode held,
                             Rozo__Attr *a)
 {
@@ -149,7 +149,7 @@ static bool has_others(const struct md_op *op)
     return op->export->n_sessions > 1;
 }
 
-/* resp has what the answer tells beside the inode. */
+/* Answers with an inode; resp holds the other fields. */
 static int answer_with(struct md_op *op, const struct inode *in, Rozo__MdEntryResp resp)
 {
     Rozo__Attr attr;
@@ -176,7 +176,7 @@ static int answer_entry(struct md_op *op, struct inode *in, bool with_data)
     return answer_with(op, in, resp);
 }
 
-/* Of a name: what was asked about the directory may be kept, too. made: it was not there before. */
+/* Answers with the inode of a name, and grants the directory. made: the name is new. */
 static int answer_named(struct md_op *op, const struct inode *in, uint64_t dir, bool made)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
@@ -188,7 +188,8 @@ static int answer_named(struct md_op *op, const struct inode *in, uint64_t dir, 
     return answer_with(op, in, resp);
 }
 
-/* The name is not there: that, too, may be kept. */
+/* Answers that a name does not exist, and grants the directory, so that the absence may
+ * be kept. */
 static int answer_no_name(struct md_op *op, uint64_t dir)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
@@ -201,7 +202,8 @@ static int answer_no_name(struct md_op *op, uint64_t dir)
     return rc == 0 ? -ENOENT : rc;
 }
 
-/* What a client believes to be there is, unless we have lost power since it believes so. */
+/* Answers a report. `losses` shows a client whether the power failed since its earlier
+ * reports. */
 static int answer_told(struct md_op *op, const struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
@@ -211,7 +213,7 @@ static int answer_told(struct md_op *op, const struct inode *in, bool cut)
     return answer_with(op, in, resp);
 }
 
-/* resp has the tokens of the directories. */
+/* Answers with the removed and moved inodes; resp holds the tokens of the directories. */
 static int answer_removed(struct md_op *op, const struct inode *in, uint64_t moved[2],
                           Rozo__MdRemovedResp resp)
 {
@@ -235,7 +237,7 @@ static int answer_removed(struct md_op *op, const struct inode *in, uint64_t mov
 
 /* ---- sessions ---- */
 
-/* What it still held of locks when we started. When its session is over, it has none. */
+/* Takes over the locks that a client held before this start. A new session gets none. */
 static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
                        Rozo__MdOpenSessionResp *resp)
 {
@@ -251,7 +253,7 @@ static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
     return 0;
 }
 
-/* Before it comes, so that there is room for it. */
+/* Ends sessions reported as dead, first, to make room for the new one. */
 static void end_dead_sessions(struct exportd *x, const Rozo__MdOpenSessionReq *req)
 {
     for (size_t i = 0; i < req->n_dead_sessions && i < DEAD_SESSIONS_MAX; i++) {
@@ -295,7 +297,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     }
     resp.tokens_lost = !session_claim_tokens(s, req, fresh, &resp.grant);
     session_came_back(x, s->id);
-    op->sync = store_error(x->store) == 0; /* the next of us knows it, too */
+    op->sync = store_error(x->store) == 0; /* the next start must know the session */
     resp.session = s->id;
     resp.export_id = e->id;
     resp.root_ino = NAMESPACE_ROOT_INO;
@@ -359,7 +361,8 @@ int md_close_session(struct md_op *op, const ProtobufCMessage *req)
 
 /* ---- inodes and names ---- */
 
-/* What we know of the inode is to be true: nobody else may be writing it. */
+/* Parks the call until no other session may be writing the inode, so that its attributes
+ * are true. */
 static int wants_see_when(struct md_op *op, const struct inode *in, enum when_asked when)
 {
     const struct token_want want = { in->ino, WANT_SEE, { 0 } };
@@ -372,7 +375,8 @@ static int wants_see(struct md_op *op, const struct inode *in)
     return wants_see_when(op, in, ASKED_WAITS);
 }
 
-/* Its attributes are to be changed. The kernel locks a directory meanwhile, and giving back its names needs that lock. */
+/* Parks the call until no other session keeps the inode, for a change of its attributes.
+ * The kernel locks a directory meanwhile, and giving back its names needs that lock. */
 static int wants_change(struct md_op *op, uint64_t ino)
 {
     const struct token_want want = { ino, WANT_CHANGE, { 0 } };
@@ -387,7 +391,8 @@ static int wants_change(struct md_op *op, uint64_t ino)
     return md_op_wants(op, &want, 1, inode_is_dir(&in) ? ASKED_FAILS : ASKED_WAITS);
 }
 
-/* A name is to be put into a directory, or removed; ino: what has it, had it or will have it. */
+/* Parks the call until a name may be put into a directory, or removed; ino: its inode
+ * before or after. */
 static int wants_name(struct md_op *op, uint64_t dir, uint64_t ino)
 {
     const struct token_want wants[] = { { dir, WANT_CHANGE, { 0 } },
@@ -450,13 +455,13 @@ int md_setattr(struct md_op *op, const ProtobufCMessage *msg)
     return answer_entry(op, &in, has_size);
 }
 
-/* -EPERM: the file's flags do not let a program open it to write. */
+/* Returns -EPERM if the file's flags do not allow an open for writing. */
 static int wants_writable(const struct inode *in, bool append)
 {
     return (in->flags & INODE_APPEND) != 0 && !append ? -EPERM : inode_may_grow(in);
 }
 
-/* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
+/* Takes a reference and, for writing, an epoch. *in is updated. */
 static int open_inode(struct md_op *op, struct inode *in, bool write, bool reference)
 {
     bool clean = !inode_may_have_data(in);
@@ -470,7 +475,7 @@ static int open_inode(struct md_op *op, struct inode *in, bool write, bool refer
         return -EISDIR;
     if (write && !inode_is_file(in))
         return -EINVAL;
-    if ((in->flags & INODE_INLINE) != 0) /* the answer will have them */
+    if ((in->flags & INODE_INLINE) != 0) /* the answer will hold the data */
         rc = namespace_inline_get(op->ns, in, &bytes, &len, &version);
     if (rc != 0)
         return rc;
@@ -486,7 +491,7 @@ static int open_inode(struct md_op *op, struct inode *in, bool write, bool refer
     return rc;
 }
 
-/* What a create needs of others: the directory, or to see the file that is there already. */
+/* Parks a create until it may change the directory, or see the existing file. */
 static int wants_create(struct md_op *op, const Rozo__MdCreateReq *req)
 {
     struct inode in;
@@ -522,7 +527,7 @@ int md_create(struct md_op *op, const ProtobufCMessage *msg)
     if ((req->open && !S_ISREG(req->mode)) || (req->nameless && !req->open))
         return -EINVAL;
     if (req->open && !session_may_ref(op->session))
-        return -ENOMEM; /* before anything is made */
+        return -ENOMEM; /* checked before anything is made */
     rc = wants_create(op, req);
     if (rc != 0)
         return rc;
@@ -559,7 +564,7 @@ int md_create(struct md_op *op, const ProtobufCMessage *msg)
     return md_op_pack_inode(op, &resp.base);
 }
 
-/* A name is to go; when it is not there, the removal will say so. */
+/* Parks a removal until it may go on; without such a name it fails later. */
 static int wants_removal(struct md_op *op, uint64_t parent, struct namespace_name name)
 {
     struct inode in;
@@ -612,7 +617,7 @@ int md_link(struct md_op *op, const ProtobufCMessage *msg)
     return rc == 0 ? answer_named(op, &in, req->parent, true) : rc;
 }
 
-/* Also what it may have to give, see grant_renamed(). */
+/* Parks a rename until it may go on, and makes sure that grant_renamed() can grant. */
 static int wants_rename(struct md_op *op, const Rozo__MdRenameReq *req)
 {
     struct token_want wants[TOKEN_WANTS_MAX] = {
@@ -629,7 +634,7 @@ static int wants_rename(struct md_op *op, const Rozo__MdRenameReq *req)
     if (md_op_is_alone(op))
         return 0;
     if (namespace_lookup(op->ns, req->parent, name_of(req->name), &in) != 0)
-        return 0; /* the rename will say so */
+        return 0; /* the rename will fail */
     wants[2] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
     if (namespace_lookup(op->ns, req->new_parent, name_of(req->new_name), &in) == 0)
         wants[3] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
@@ -640,10 +645,9 @@ static int wants_rename(struct md_op *op, const Rozo__MdRenameReq *req)
     return rc;
 }
 
-/*
- * The kernel believes the new name as long as it believed the old one, so who holds the directory of that gets this one. Who does
- * not has nothing to believe: it is given as with any answer, and where several change names that is nothing.
- */
+/* Grants the new directory to a holder of the old one, since the kernel trusts the new
+ * name as long as the old one. A client that holds nothing has nothing to trust: an
+ * ordinary grant is enough. */
 static Rozo__TokenMode grant_renamed(struct md_op *op, uint64_t dir, bool is_believed)
 {
     return is_believed ? md_op_grant_asked(op, dir, TOKEN_SHARED, 0)
@@ -674,7 +678,7 @@ int md_rename(struct md_op *op, const ProtobufCMessage *msg)
     int rc = 0;
 
     if ((req->flags & RENAME_WHITEOUT) != 0 && op->x->space_low)
-        return -ENOSPC; /* it makes an inode */
+        return -ENOSPC; /* a whiteout is an inode */
     rc = wants_rename(op, req);
     if (rc == 0)
         rc = namespace_rename(op->ns, &rename, &renamed);
@@ -710,7 +714,7 @@ struct md_listed {
     uint8_t name[NAMESPACE_NAME_MAX];
 };
 
-/* An answer being gathered. */
+/* Answer being filled. */
 struct md_listing {
     struct md_op *op;
     bool plus;
@@ -720,7 +724,7 @@ struct md_listing {
     int rc;
 };
 
-/* Does another session know its attributes better than we? */
+/* Returns true if another session knows newer attributes. */
 static bool may_be_written(const struct md_op *op, const struct inode *in)
 {
     const struct token_holder *holder = &op->session->tokens;
@@ -815,7 +819,8 @@ static int answer_open(struct md_op *op, struct inode *in, bool write, Rozo__Att
     return md_op_pack_inode(op, &resp.base);
 }
 
-/* What it writes there, and has to do for that, nobody needs to wait for: only who tells attributes has it stopped. */
+/* Returns true if the session holds RANGES. Its writes, and what they need, then wait for
+ * no other session; a request for attributes takes the RANGES back. */
 static bool has_ranges(const struct md_op *op, uint64_t ino)
 {
     return tokens_held(&op->export->tokens, &op->session->tokens, ino) == TOKEN_RANGES;
@@ -832,13 +837,13 @@ int md_open(struct md_op *op, const ProtobufCMessage *msg)
         rc = -EROFS;
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
-    /* What was written before a flag was set may still have to be stored once more. */
+    /* Data written before a flag was set may have to be stored once more. */
     if (rc == 0 && req->write && !req->no_reference)
         rc = wants_writable(&in, req->append);
     if (rc == 0 && !(req->no_reference && has_ranges(op, req->ino)))
-        rc =
-            wants_see_when(op, &in, /* a read is under way, which giving back waits for */
-                           req->no_reference && !req->write ? ASKED_PASSES : ASKED_WAITS);
+        /* giving back waits for the read that is under way */
+        rc = wants_see_when(
+            op, &in, req->no_reference && !req->write ? ASKED_PASSES : ASKED_WAITS);
     if (rc == 0)
         rc = open_inode(op, &in, req->write, !req->no_reference);
     if (rc != 0)
@@ -848,14 +853,16 @@ int md_open(struct md_op *op, const ProtobufCMessage *msg)
                        (Rozo__MdOpenResp)ROZO__MD_OPEN_RESP__INIT);
 }
 
-/* Nobody had an epoch since this one, and what was written with it is known to be. */
+/* Returns true if this is the newest epoch, given out by this start, and the inode says
+ * that storages may have data. */
 static bool epoch_is_good(const struct md_op *op, const struct inode *in, uint32_t epoch)
 {
     return in->epoch == epoch && in->epoch_start == op->ns->start &&
            inode_may_have_data(in);
 }
 
-/* A write takes those away, and nobody looks for them each time while he has a range. */
+/* Returns true if a write removes set-id bits or a capability: no write checks for those
+ * under RANGES. */
 static bool has_privileges(struct md_op *op, const struct inode *in)
 {
     const char name[] = "security.capability";
@@ -867,7 +874,8 @@ static bool has_privileges(struct md_op *op, const struct inode *in)
            namespace_getxattr(op->ns, in->ino, capability, &val, &len) != -ENODATA;
 }
 
-/* The blocks that are needed, when no more than these are: nothing but data, below a size that stays. */
+/* Returns the range of blocks that is needed, if no more is: only data, below a size that
+ * stays. */
 static struct token_range range_needed(struct md_op *op, const Rozo__MdTokenReq *req,
                                        const struct inode *in)
 {
@@ -995,8 +1003,8 @@ int md_truncated(struct md_op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = namespace_truncated(op->ns, req->ino, req->version, &in);
 
-    /* Were it forgotten in a power cut, what was written and synced since would not be seen until somebody
-     * had done it once more. */
+    /* If a loss of power took it, later writes would be hidden until the truncate was
+     * done again. */
     op->sync = true;
     if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
         session_has_cut(op->session, req->ino);
@@ -1005,7 +1013,8 @@ int md_truncated(struct md_op *op, const ProtobufCMessage *msg)
 
 /* ---- xattrs ---- */
 
-/* Nothing is given by answers without attributes: whoever has a token goes by the attributes that came with it. */
+/* Returns the newest grant: an answer without attributes grants nothing, since a token
+ * goes with the attributes that came with it. */
 static uint64_t held_grant(const struct md_op *op, uint64_t ino)
 {
     return tokens_held_grant(&op->export->tokens, &op->session->tokens, ino);
@@ -1024,7 +1033,7 @@ int md_getxattr(struct md_op *op, const ProtobufCMessage *msg)
         return rc;
     if (rc == 0)
         resp.value = (ProtobufCBinaryData){ len, (uint8_t *)val };
-    resp.grant = held_grant(op, req->ino); /* that it is not there may be kept, too */
+    resp.grant = held_grant(op, req->ino); /* the absence may be kept, too */
     packed = md_op_pack(op, &resp.base);
     return packed == 0 ? rc : packed;
 }
