@@ -2,7 +2,7 @@
  * datadir.c - exportd's data directory.
  *
  * In:     the path from the config.
- * Out:    DATA/format, DATA/lock; words when it is not ours to use.
+ * Out:    DATA/format, DATA/lock; an error text if the directory cannot be used.
  * Ask:    the text of DATA/format. Users' disks carry it.
  */
 #include "exportd/daemon/datadir.h"
@@ -36,7 +36,7 @@ static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
     return 0;
 }
 
-/* Nothing in it but what a start that was cut short leaves: then we may begin one here. */
+/* Returns 0 if the directory holds nothing except leftovers of an interrupted start. */
 static int empty_check(const char *path, struct err *err)
 {
     DIR *dir = opendir(path);
@@ -61,7 +61,7 @@ static int empty_check(const char *path, struct err *err)
     return rc;
 }
 
-/* Written whole or not at all. */
+/* Writes the file completely or not at all. */
 static int format_write(int dir_fd, const char *path, struct err *err)
 {
     char text[64];
@@ -78,7 +78,7 @@ static int format_write(int dir_fd, const char *path, struct err *err)
     return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, strerror(-rc));
 }
 
-/* *format 0: there is none yet. */
+/* Reads the format; *format 0: there is none yet. */
 static int format_check(int dir_fd, const char *path, unsigned *format, struct err *err)
 {
     char text[64] = "";
@@ -103,7 +103,7 @@ static int format_check(int dir_fd, const char *path, unsigned *format, struct e
     return 0;
 }
 
-/* The fd, or -errno. */
+/* Returns the descriptor or -errno. */
 static int dir_open(const char *path, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /*
- * datadir.h - exportd's data directory: whose it is, which format, and that we are alone in it.
+ * datadir.h - exportd's data directory: its format and its lock.
  *
- * DATA/format says "rozo exportd format 2"; DATA/lock is locked while a daemon runs; DATA/kv/ is
- * the metadata store. Shell code.
+ * DATA/format says "rozo exportd format 2"; DATA/lock is locked while a daemon runs;
+ * DATA/kv/ is the metadata store. Shell code.
  */
 #ifndef ROZO_EXPORTD_DAEMON_DATADIR_H
 #define ROZO_EXPORTD_DAEMON_DATADIR_H
@@ -11,18 +11,24 @@
 
 #include "common/base/err.h"
 
-/* 2: inodes have wider times and tell what is allocated. One of format 1 becomes one of 2 when it is opened. */
+/*
+ * Current format. In format 2 inodes have wider times and allocated blocks. Opening
+ * converts a directory of format 1.
+ */
 enum { DATADIR_FORMAT = 2 };
 
 /**
- * Make the directory if it is not there, check its format, lock it. A directory that holds
- * something else is refused. An older format becomes ours: older builds refuse it from then on.
- * @param lock_fd out: keep it open as long as the directory is used.
- * @param is_new  out: it has no format yet. Make the store, then datadir_begin(): so a directory
- *                with a format has a store, and one without it is never made there again.
+ * Opens the data directory: makes it if it is missing, checks its format, locks it. A
+ * directory with other contents is refused. An older format is replaced by the current
+ * one, which older builds refuse.
+ *
+ * @param lock_fd out: must stay open as long as the directory is used.
+ * @param is_new  out: there is no format yet. Make the store, then call datadir_begin(),
+ *                so that a directory with a format has a store, and no store is ever made
+ *                there again.
  */
 int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err);
-/** The store is there: write the format. */
+/** Writes the format, after the store was made. */
 int datadir_begin(const char *path, struct err *err);
 
 #endif

@@ -2,8 +2,10 @@
  * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
  *
  * In:     exportd --config FILE.
- * Out:    the core on LevelDB and TCP; exit status 0 stopped cleanly, 1 failed, 2 wrong usage.
- * Keeps:  SIGTERM loses nothing: what was acknowledged is on stable storage before we end.
+ * Out:    the core on LevelDB and TCP; exit status 0: stopped cleanly, 1: failed, 2:
+ *         wrong usage.
+ * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
+ *         the end.
  */
 #include <argp.h>
 #include <errno.h>
@@ -51,7 +53,7 @@ struct exportd_section {
     unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
     unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
     unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
-    unsigned session_tokens_max, tokens_max; /* 0: those of the core */
+    unsigned session_tokens_max, tokens_max; /* 0: defaults of the core */
 };
 struct exportd_settings {
     struct exportd_cluster_section cluster;
@@ -123,8 +125,8 @@ static int config_check(const struct exportd_settings *c, const char *path,
                        STRAYS_MAX_S);
     if (evict_s != 0 && evict_s < lease_s)
         log_warn(
-            "%s: exportd: evict_s is less than lease_s: what a mount that is ended after %u s held is given to others when its "
-            "lease of %u s is over, not before",
+            "%s: exportd: evict_s is less than lease_s: tokens and locks of a mount "
+            "that is evicted after %u s go to others only when its lease of %u s is over",
             path, evict_s, lease_s);
     return 0;
 }
@@ -309,7 +311,7 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
     if (rc == 0 && exportd_is_ready(d->core) < 0)
         rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
                      strerror(-exportd_is_ready(d->core)));
-    if (rc == 0) { /* who sees us listen may tell us to stop */
+    if (rc == 0) { /* a script that sees the port open may send SIGTERM at once */
         rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
         d->signals_open = true;
     }
@@ -328,11 +330,11 @@ static void daemon_serve(struct exportd_daemon *d)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
-/* Undo daemon_start(), however far it came. */
+/* Undoes daemon_start(), however far it came. */
 static void daemon_end(struct exportd_daemon *d)
 {
     if (d->core != NULL)
-        core_stop(d); /* of a start that failed */
+        core_stop(d); /* after a start that failed */
     while (d->core != NULL && !d->stopped)
         uv_run(&d->loop, UV_RUN_ONCE);
     if (d->server != NULL) {
@@ -425,8 +427,8 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse_option,
-        .doc =
-            "The metadata daemon of a rozo cluster. Runs in the foreground until SIGTERM.",
+        .doc = "The metadata daemon of a rozo cluster. Runs in the foreground until "
+               "SIGTERM.",
     };
     const char *config_path = NULL;
 
