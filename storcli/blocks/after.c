@@ -1,12 +1,13 @@
 /*
- * after.c - what is done for a file when its callers have their answers.
+ * after.c - background work of a file after its callers have their answers.
  *
- * In:     answers that say `pending`, writes that homes missed, what reads found, the ends of syncs,
- *         closing. Thread: the env's.
- * Out:    syncs in the background (sync.c); ST_COMMIT to storages that nothing else goes to; ST_MISSED
- *         to those who took what others missed; ST_CHECK.
- * Keeps:  a file that only had first writes costs nothing here; memory: at most LINGER_MAX closed
- *         files, each for LINGER_MS; what is given up the storages settle by themselves.
+ * In:     answers that say `pending`, writes that homes missed, faults that reads found,
+ *         the ends of syncs, closing. Thread: the env's.
+ * Out:    background syncs (sync.c); ST_COMMIT to storages that get no other request;
+ *         ST_MISSED to the holders of data that homes missed; ST_CHECK.
+ * Keeps:  a file that only had first writes costs nothing here; memory: at most
+ *         LINGER_MAX closed files, each for LINGER_MS; storages recover by themselves
+ *         what is abandoned.
  * Yours:  the times.
  */
 #include "storcli/blocks/after.h"
@@ -22,31 +23,31 @@
 enum {
     SYNC_MS = 2000,
     SYNC_RETRY_MAX_MS = 30000,
-    SYNC_BYTES = 32 << 20, /* pending so much: at once */
-    SYNCS_MAX = 16,        /* in the background at a time, of one engine */
+    SYNC_BYTES = 32 << 20, /* pending bytes: sync at once */
+    SYNCS_MAX = 16,        /* background syncs at a time, of one engine */
     SYNCS_MAX_WAIT_MS = 200,
-    COMMIT_MS = 250, /* nothing else went there for so long */
+    COMMIT_MS = 250, /* delay of a notice, if no other request carries it */
     COMMIT_DEADLINE_MS = 5000,
     COMMIT_RETRY_MAX_MS = 4000,
-    COMMIT_FAILED_MAX = 8, /* in a row: the storages settle it */
+    COMMIT_FAILED_MAX = 8, /* in a row: then the storages recover by themselves */
     TELL_MS = 700,
     TELL_DEADLINE_MS = 5000,
     TELL_RETRY_MAX_MS = 10000,
-    TELL_WAIT_MS = 1000, /* of a sync */
+    TELL_WAIT_MS = 1000, /* wait of a sync */
     CHECK_MS = 250,      /* between two hints of one file */
     CHECK_DEADLINE_MS = 5000,
-    MISSED_FIELDS_MAX = 64, /* bytes of a Missed without its ref, and what frames it */
+    MISSED_FIELDS_MAX = 64, /* bytes of a Missed without its ref, and its framing */
     LINGER_MAX = 4096,
     LINGER_MS = 30000,
 };
 
-/* One request that nobody waits for. */
+/* Request that no caller waits for. */
 struct after_call {
     struct rpc_request rq;
     struct after_call *next;
     struct storcli_file *file; /* borrowed */
     unsigned candidate;
-    uint32_t no; /* of the watermarks it carries */
+    uint32_t no; /* commit.no of the watermarks it carries */
 };
 
 static void after_step(struct storcli_file *file);
@@ -96,7 +97,8 @@ static struct after_call *call_new(struct storcli_file *file, unsigned candidate
 
 /* ---- commit notices ---- */
 
-/* A storage of before there were journals, or one that thinks nothing of us. */
+/* Returns true if the storage refuses for good: it has no journal (an old build), or
+ * rejects us. */
 static bool is_refusal(const struct rpc_request *rq)
 {
     return rq->status == ROZO__STATUS__UNKNOWN_OP ||
@@ -223,7 +225,7 @@ void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
     if ((pressure || a->pending_bytes >= SYNC_BYTES) && a->n_sync_failed == 0)
         a->sync_at_ns = engine_now_ns(file->cli);
     else if (env_timer_is_running(&a->timer))
-        return; /* it looks anyway */
+        return; /* the timer will run after_step() anyway */
     after_look(file);
 }
 
@@ -235,9 +237,9 @@ void after_sync_began(struct storcli_file *file)
 
 void after_sync_ended(struct storcli_file *file, int rc)
 {
-    if (rc == -ENOENT) /* it was removed */
+    if (rc == -ENOENT) /* the file was removed */
         file->after.give_up_ns = 0;
-    if (rc != -ECANCELED) /* somebody wants one of his own */
+    if (rc != -ECANCELED) /* a caller wants a sync of its own */
         file->after.n_sync_failed = rc == 0 ? 0 : file->after.n_sync_failed + 1;
     after_look(file);
 }
@@ -293,7 +295,7 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
         note_missed(file, &range);
 }
 
-/* All that could have answered have. */
+/* Ends the sending of notes: all answers that could come have. */
 static void tell_ended(struct storcli_file *file)
 {
     struct after *a = &file->after;
@@ -318,7 +320,8 @@ static void on_missed_answer(struct rpc_request *rq, int rc)
     engine_sync_look(file);
 }
 
-/* Field 1 of StMissedReq: a Missed, whose own field 1 is the packed ref that begins every message. */
+/* Packs field 1 of StMissedReq: a Missed, whose own field 1 is the packed ref that begins
+ * every message. */
 static size_t missed_pack(const struct storcli_file *file,
                           const struct missed_range *range, uint8_t *out)
 {
@@ -385,7 +388,8 @@ static void tell_all(struct storcli_file *file)
         tell_ended(file);
 }
 
-/* A closed file nobody looks at any more when this client dies: exportd counts on its having been told by then. */
+/* Returns true if notes must go now. No other client looks at a closed file when this one
+ * dies: exportd relies on its notes having been sent by then. */
 static bool tells_at_once(const struct after *a)
 {
     return (a->hurry || (a->closed && missed_is_urgent(&a->missed))) &&
@@ -441,7 +445,7 @@ void after_replaced(struct storcli_file *file, unsigned candidate)
         }
         rpc_cancel(&call->rq);
         call->rq.done(&call->rq, -ECANCELED);
-        call = file->after.calls; /* that one is gone */
+        call = file->after.calls; /* the call is gone */
     }
     missed_replaced(&file->after.missed, candidate);
     missed_replaced(&file->after.telling, candidate);
@@ -462,7 +466,7 @@ static void on_check_answer(struct rpc_request *rq, int rc)
 {
     struct after_call *call = container_of(rq, struct after_call, rq);
 
-    (void)rc; /* whoever is busy hears of it again */
+    (void)rc; /* a busy storage gets it again */
     call->file->after.checking = false;
     call_free(call);
 }

@@ -1,5 +1,5 @@
 /*
- * coder.c - turn one block into sealed records.
+ * coder.c - turns one block into sealed records.
  *
  * In:     a block in memory. Any thread.
  * Out:    coded bodies, packed heads with their crc, while the block is hot in the cache.
@@ -8,8 +8,8 @@
 
 #include <assert.h>
 
-/* All headers before the coding: the crcs that come after it read them in wider words than they
- * were written in, and would wait for each to leave the store buffer. */
+/* Writes all headers before the coding: the crc after it reads them in wider words than
+ * they were written in, and would wait for each to leave the store buffer. */
 static void heads_put(const struct coder_block *b, uint32_t want, uint8_t *const head[])
 {
     for (unsigned i = 0; i < codec_n(b->codec); i++) {

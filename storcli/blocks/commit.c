@@ -1,10 +1,11 @@
 /*
- * commit.c - how far what one file wrote is durable, and which storages wait to hear of it.
+ * commit.c - how far the writes of one file are durable, and which storages wait to be
+ * notified.
  *
  * In:     the beginnings and ends of writes, marks (write.c, mark.c) and syncs (sync.c).
  * Out:    watermarks for messages. Thread: the engine's.
- * Keeps:  a watermark never covers a version that is in flight, has failed, or was acknowledged and
- *         not synced since: a storage may throw away what was before it.
+ * Keeps:  a watermark never covers a version that is in flight, has failed, or was
+ *         acknowledged and not synced since: a storage may throw away what was before it.
  * Yours:  how many epochs are remembered.
  */
 #include "storcli/blocks/commit.h"
@@ -32,7 +33,7 @@ static struct commit_epoch *epoch_find(struct commit *c, uint32_t epoch)
     return NULL;
 }
 
-/* A free slot, or that of the oldest epoch. */
+/* Returns a free slot, or that of the oldest epoch. */
 static struct commit_epoch *epoch_slot(struct commit *c)
 {
     struct commit_epoch *oldest = &c->epochs[0];
@@ -46,7 +47,7 @@ static struct commit_epoch *epoch_slot(struct commit *c)
     return oldest;
 }
 
-/* NULL: of an epoch so old that what was written with it is not known any more. */
+/* Returns the state of an epoch. NULL: it is so old that its writes are forgotten. */
 static struct commit_epoch *epoch_get(struct commit *c, uint32_t epoch)
 {
     struct commit_epoch *e = epoch_find(c, epoch);
@@ -82,7 +83,7 @@ static void epoch_recount(struct commit *c, struct commit_epoch *e)
             low = min_u64(low, flight->version);
     }
     durable = low == 0 ? 0 : min_u64(e->newest, low - 1);
-    if (durable < e->oldest) /* nothing was acknowledged that it would be true of */
+    if (durable < e->oldest) /* no acknowledged version is covered */
         durable = 0;
     if (durable == e->durable)
         return;
@@ -104,7 +105,7 @@ void commit_begin(struct commit *c, struct commit_flight *flight, uint64_t versi
 
     flight->version = version;
     list_add_tail(&c->flights, &flight->link);
-    if (e != NULL && version <= e->durable) /* a mark that is made again */
+    if (e != NULL && version <= e->durable) /* a mark that is repeated */
         epoch_recount(c, e);
 }
 
@@ -152,7 +153,7 @@ void commit_sync_end(struct commit *c, enum commit_sync how)
     recount_all(c);
 }
 
-/* As far as the watermark has to come for this candidate, and ever may. */
+/* Returns how far the watermark has to rise for this candidate, and ever may. */
 static uint64_t awaited(const struct commit_epoch *e, unsigned candidate)
 {
     return min_u64(e->pending_to[candidate], e->failed - 1);

@@ -1,11 +1,11 @@
 /*
- * engine.c - the engine of one loop: files, operations under a memory bound, what is known of
- * storages, and the tick that wakes whoever waits.
+ * engine.c - the engine of one loop: files, operations under a memory bound, the state
+ * kept of storages, and the tick that wakes waiting operations.
  *
  * In:     storcli_new(), storcli_file_open() and every operation. Thread: the env's.
  * Out:    op->run (posted) and watch->wake.
- * Keeps:  I9, operations hold at most memory_max bytes together, the others wait in order; a
- *         callback never comes before the call that asked for it has returned.
+ * Keeps:  I9, operations hold at most memory_max bytes together, the others wait in
+ *         order; a callback never comes before the call that asked for it has returned.
  * Yours:  the tick, how long a slow storage is avoided.
  */
 #include "storcli/blocks/engine.h"
@@ -26,8 +26,8 @@ enum {
     AVOID_MAX_MS = 8000,
 };
 static const uint64_t memory_max_default = 256 << 20;
-static const uint64_t scratch_max =
-    24 << 20; /* lent and kept: while they are less, what comes back is kept */
+/* lent and kept bytes: below this all buffers given back are kept */
+static const uint64_t scratch_max = 24 << 20;
 
 /* ---- waking ---- */
 
@@ -107,7 +107,7 @@ void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done
     struct op *op = calloc(1, size_bytes);
 
     if (op == NULL)
-        abort(); /* nobody could be told */
+        abort(); /* there is no way to report it */
     op->file = file;
     op->session = file->target.session;
     op->done = done;
@@ -146,7 +146,7 @@ void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
     ops_admit(cli);
 }
 
-/* False: it has its memory, or had it. */
+/* Removes the op from the memory queue. False: it has its memory, or had it. */
 static bool waits_leave(struct storcli *cli, struct op *op)
 {
     for (struct op **link = &cli->waiting; *link != NULL; link = &(*link)->next) {
@@ -178,7 +178,7 @@ static void op_free(struct op *op)
 void op_drop(struct op *op)
 {
     if (waits_leave(op->file->cli, op))
-        op->need_bytes = 0; /* it was given none */
+        op->need_bytes = 0; /* still waiting: no memory was granted */
     op_free(op);
 }
 
@@ -285,7 +285,7 @@ static void file_free(struct storcli_file *file)
     free(file);
 }
 
-/* Give up what can be given up now. */
+/* Ends all closed files that can be ended now. */
 static void lingering_end(struct storcli *cli)
 {
     LIST_FOREACH_SAFE(node, &cli->lingering)
@@ -303,7 +303,7 @@ static void drain_look(struct storcli *cli)
     drained(cli->drained_arg, 0);
 }
 
-/* The deadline; from then on again and again until the last of them has ended. */
+/* Handles the deadline; from then on runs repeatedly until the last of them has ended. */
 static void on_drain_timer(struct env_timer *timer)
 {
     struct storcli *cli = container_of(timer, struct storcli, drain_timer);
@@ -331,7 +331,8 @@ bool engine_file_end(struct storcli_file *file)
     if (file->syncing != NULL && !engine_sync_abandon(file))
         return false;
     file_free(file);
-    if (cli->drained != NULL && cli->n_lingering == 0) /* not from inside what ended it */
+    /* not from inside the call that ended it */
+    if (cli->drained != NULL && cli->n_lingering == 0)
         env_timer_start(cli->env, &cli->drain_timer, 0);
     return true;
 }
@@ -387,7 +388,7 @@ void storcli_free(struct storcli *cli)
     free(cli);
 }
 
-/* Messages begin with the packed FileRef: protobuf fields may be put one behind another. */
+/* Messages begin with the packed FileRef: protobuf fields may simply be concatenated. */
 int engine_ref_pack(struct storcli_file *file)
 {
     const struct storcli_target *target = &file->target;
@@ -430,7 +431,8 @@ int engine_target_check(const struct storcli_target *target)
         return -EINVAL;
     if (target->n_storages < layout->n || target->n_storages > DIST_MAX)
         return -EINVAL;
-    /* n acknowledgements must be a quorum, else an acknowledged write could be overlooked */
+    /* n acknowledgements must be a quorum, else an acknowledged write could be
+     * overlooked */
     if (quorum_write(layout, target->n_storages) > layout->n)
         return -EINVAL;
     if (target->capability_len > sizeof(target->capability))
@@ -494,8 +496,7 @@ void storcli_file_close(struct storcli_file *file)
     if (file == NULL)
         return;
     assert(file->sync_waiting == NULL);
-    assert(file->n_ops == 0 ||
-           file->syncing != NULL); /* which reads what it makes again */
+    assert(file->n_ops == 0 || file->syncing != NULL); /* which reads for a rebuild */
     file->cli->n_files--;
     if (after_is_needed(file))
         after_linger(file);

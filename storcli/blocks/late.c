@@ -1,12 +1,12 @@
 /*
  * late.c - which storages answer later than others do.
  *
- * In:     what reads measured of those who were asked for the same at the same time, so that size and load make no
- *         difference; answers to probes. Thread: the env's.
- * Out:    peer->late; ST_READ of one head to who is late, while others read.
- * Keeps:  where all take as long nobody is late; who was late and is no more is noticed while others read or write, with the next
- *         few probes.
- * Yours:  what is late, how fast that is learned and forgotten.
+ * In:     times of storages that were asked for equal amounts at one time, so that size
+ *         and load make no difference; answers to probes. Thread: the env's.
+ * Out:    peer->late; ST_READ of one head to late storages, while others read.
+ * Keeps:  if all take equally long none is late; the end of lateness is noticed while
+ *         others read or write, within a few probes.
+ * Yours:  the limits, how fast lateness is learned and forgotten.
  */
 #include "storcli/blocks/late.h"
 
@@ -18,12 +18,12 @@
 
 enum {
     LONG_MS = 1000,      /* late for so long: no hiccup, see late_for_long() */
-    LATE_MS = 10,        /* so much later than the others, and more than twice as long */
-    EXCESS_MAX_MS = 400, /* more is a matter of those who hang */
+    LATE_MS = 10,        /* later than the others by this, and more than twice as long */
+    EXCESS_MAX_MS = 400, /* more is a matter of storages that hang */
     PAUSE_MIN_MS = 100,  /* between two probes */
     PAUSE_MAX_MS = 1600,
-    RELAPSE_MS =
-        3000, /* late again so soon: half as many probes, they do not show what makes it late */
+    /* late again so soon: probes do not show the cause, send half as many */
+    RELAPSE_MS = 3000,
     PROBE_DEADLINE_MS = 1000,
 };
 
@@ -61,7 +61,7 @@ static void become_late(struct storcli *cli, struct late *late)
     cli->n_late++;
 }
 
-/* What it takes longer than others has become this. */
+/* Takes a new value of the excess; starts or ends lateness. */
 static void late_is(struct storcli *cli, struct late *late, uint64_t excess_ns)
 {
     uint64_t limit_ns = ms_ns(LATE_MS) + cli->read_latency_ns;
@@ -86,7 +86,7 @@ void late_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns, bool 
         late_is(cli, late, late->excess_ns - late->excess_ns / 4 + excess_ns / 4);
     else if (excess_ns > late->excess_ns)
         late_is(cli, late,
-                excess_ns); /* who was not waited for is not to be waited for again */
+                excess_ns); /* a storage that was not waited for is avoided at once */
 }
 
 static void on_probe_answer(struct rpc_request *rq, int rc)

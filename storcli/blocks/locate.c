@@ -1,8 +1,9 @@
 /*
- * locate.c - ask every storage of a file what it holds of it, for people.
+ * locate.c - asks every storage of a file for its projections of it, for people.
  *
  * In:     storcli_locate(). Thread: the env's.
- * Out:    ST_STAT to all of the distribution; after LOCATE_MS those still silent are unreachable.
+ * Out:    ST_STAT to all of the distribution; a storage without an answer after LOCATE_MS
+ *         is unreachable.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ struct locate_ask {
 
 struct locate_op {
     struct op op;
-    struct storcli_place *places; /* the caller's, c of them */
+    struct storcli_place *places; /* the caller's, c entries */
     unsigned n_sent;
     bool moved; /* a storage knows of a newer distribution */
     struct locate_ask asks[DIST_MAX];

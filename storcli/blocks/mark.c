@@ -1,10 +1,10 @@
 /*
- * mark.c - make blocks holes: one small request to every storage of a file.
+ * mark.c - makes blocks holes: one small request to every storage of a file.
  *
  * In:     storcli_mark(), storcli_mark_below(). Thread: the env's.
  * Out:    ST_MARK through a spread; marks go into file->unsynced.
- * Keeps:  a mark is done when the quorum holds it, so that no read can overlook it; storages that
- *         hold a projection by chance are told too, but count for nothing.
+ * Keeps:  a mark is done when the quorum holds it, so that no read can overlook it;
+ *         storages that happen to hold a projection get it too, but do not count.
  */
 #include <assert.h>
 
@@ -16,12 +16,12 @@
 struct range_op {
     struct op op;
     struct spread spread;
-    uint64_t version; /* of a mark */
-    bool keep_newer;  /* the same */
+    uint64_t version; /* marks only */
+    bool keep_newer;  /* marks: newer records stay */
     uint64_t first_block, n_blocks;
-    struct commit_flight flight; /* of a mark */
+    struct commit_flight flight; /* marks only */
     bool pending, pressure;
-    uint32_t verified; /* candidates that told their verifier */
+    uint32_t verified; /* candidates that answered with their verifier */
     uint64_t verifier[DIST_MAX];
 };
 

@@ -1,9 +1,11 @@
 /*
- * missed.c - which homes missed which blocks of a file, until storages that took them know it.
+ * missed.c - which homes missed which blocks of a file, until storages that took them
+ * have the note.
  *
- * In:     writes and marks that ended without some home (write.c, mark.c). Thread: the engine's.
- * Out:    what ST_MISSED tells (after.c).
- * Keeps:  what was noted stays inside the union of the ranges, with its candidates.
+ * In:     writes and marks that ended without some home (write.c, mark.c). Thread: the
+ *         engine's.
+ * Out:    the content of ST_MISSED (after.c).
+ * Keeps:  a noted range stays inside the union of the ranges, with its candidates.
  * Yours:  how many ranges are kept apart.
  */
 #include "storcli/blocks/missed.h"
@@ -37,7 +39,7 @@ static void ranges_remove(struct missed *m, unsigned at)
     memmove(&m->ranges[at], &m->ranges[at + 1], (m->n - at) * sizeof(m->ranges[0]));
 }
 
-/* The two neighbours with the smallest gap become one. */
+/* Joins the two neighbours with the smallest gap. */
 static void ranges_coarsen(struct missed *m)
 {
     uint64_t least = UINT64_MAX;
@@ -68,7 +70,7 @@ bool missed_add(struct missed *m, const struct missed_range *range)
     while (at < m->n && m->ranges[at].end_block < range->first_block)
         at++;
     while (at < m->n && m->ranges[at].first_block <= joined.end_block) {
-        range_join(&joined, &m->ranges[at]); /* they overlap or touch */
+        range_join(&joined, &m->ranges[at]); /* the ranges overlap or touch */
         ranges_remove(m, at);
     }
     memmove(&m->ranges[at + 1], &m->ranges[at], (m->n - at) * sizeof(m->ranges[0]));

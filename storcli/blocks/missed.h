@@ -1,8 +1,9 @@
 /*
- * missed.h - which homes missed which blocks of a file, until storages that took them know it.
+ * missed.h - which homes missed which blocks of a file, until storages that took them
+ * have the note.
  *
- * Pure. A short sorted list of disjoint block ranges; coarser (never forgetful) when it would grow too
- * long: it then makes healing look at more than it has to.
+ * Pure. A short sorted list of disjoint block ranges; coarser (but never omitting a
+ * range) when it would grow too long: healing then looks at more than needed.
  */
 #ifndef ROZO_STORCLI_BLOCKS_MISSED_H
 #define ROZO_STORCLI_BLOCKS_MISSED_H
@@ -16,17 +17,16 @@ enum {
 
 struct missed_range {
     uint64_t first_block;
-    uint64_t end_block;  /* exclusive; UINT64_MAX: to the end of everything */
-    uint64_t version;    /* the newest of it that was missed */
-    uint32_t candidates; /* who missed some of it */
-    uint32_t holders;    /* who took some of it */
-    bool urgent;         /* a sync waits until one of those has the note */
+    uint64_t end_block;  /* exclusive; UINT64_MAX: to the end of the file */
+    uint64_t version;    /* newest version in it that was missed */
+    uint32_t candidates; /* homes that missed some of it */
+    uint32_t holders;    /* candidates that took some of it */
+    bool urgent;         /* a sync waits until a holder has the note */
 };
 
-/* Zero-initialise. Owned by one file. */
+/* Owned by one file. Zero-initialise. */
 struct missed {
-    struct missed_range
-        *ranges; /* owned, room for MISSED_RANGES_MAX; NULL: nothing yet */
+    struct missed_range *ranges; /* owned, MISSED_RANGES_MAX of them; or NULL */
     unsigned n;
 };
 
@@ -35,15 +35,18 @@ static inline bool missed_is_empty(const struct missed *m)
 {
     return m->n == 0;
 }
-/** Note a range. False: no memory for the list; nothing is noted. */
+/** Notes a range. False: no memory for the list; nothing is noted. */
 bool missed_add(struct missed *m, const struct missed_range *range);
-/** Put all of `from` into m; `from` is empty then. False: no memory, from stays as it is. */
+/** Moves all ranges of `from` into m. False: no memory, both stay as they are. */
 bool missed_move(struct missed *m, struct missed *from);
-/** Another storage is in this candidate's place: it neither missed nor took anything. */
+/**
+ * Forgets a candidate whose place another storage has taken: it neither missed nor took
+ * anything.
+ */
 void missed_replaced(struct missed *m, unsigned candidate);
-/** Everybody who took something of what is noted. */
+/** Returns all candidates that took some of the noted ranges. */
 uint32_t missed_holders(const struct missed *m);
-/** Is any of it? */
+/** Returns true if any range is urgent. */
 bool missed_is_urgent(const struct missed *m);
 
 #endif

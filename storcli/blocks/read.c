@@ -1,10 +1,11 @@
 /*
- * read.c - read blocks: ask the k best storages, believe only what k projections agree on.
+ * read.c - reads blocks: asks the k best storages, believes only what k projections agree
+ * on.
  *
  * In:     storcli_read(), engine_read(). Answers, and the tick. Thread: the env's.
  * Out:    ST_READ, ST_CHECK; the caller's memory.
  * Keeps:  see read_judge.c.
- * Yours:  how long what is unclear is waited for.
+ * Yours:  how long unclear blocks are waited for.
  * Ask:    read.h for the life of a piece.
  */
 #include "storcli/blocks/read.h"
@@ -15,7 +16,7 @@
 enum {
     BACKOFF_MIN_MS = 20,
     BACKOFF_MAX_MS = 5000,
-    SETTLED_MS = 3000, /* all storages answered and it stays unclear this long: damaged */
+    SETTLED_MS = 3000, /* ms of full rounds, block still unclear: damaged */
     SETTLED_ROUNDS = 5,
     STARVED_MS = 3000, /* longer than rpc pauses between two attempts to connect */
 };
@@ -45,7 +46,7 @@ static uint32_t candidates_up(const struct read_piece *piece)
     return up;
 }
 
-/* Everybody who is there, the k best first. */
+/* Asks all reachable candidates, the k best first. */
 static void ask_all(struct read_piece *piece)
 {
     int candidate;
@@ -61,7 +62,8 @@ static bool all_are_heard(const struct read_piece *piece)
     return (unsigned)__builtin_popcount(piece->heard) == piece->op->op.file->c;
 }
 
-/* Who is away, or only starts (BUSY), has said nothing: once all have, it is as if we had just begun to ask. */
+/* Counts the round. A storage that is unreachable or only starts (BUSY) has not answered:
+ * once all have, waiting starts as if the read had just begun. */
 static void round_count(struct read_piece *piece)
 {
     piece->n_rounds++;
@@ -73,7 +75,8 @@ static void round_count(struct read_piece *piece)
     }
 }
 
-/* Finish what is clear, forget the answers, ask again about the rest: everybody at once. */
+/* Finishes clear blocks, drops all answers, and asks all candidates at once about the
+ * rest. */
 static void round_begin(struct read_piece *piece)
 {
     unsigned end = piece->at + piece->n;
@@ -92,7 +95,7 @@ static void round_begin(struct read_piece *piece)
     ask_all(piece);
 }
 
-/* Nobody is left to ask and something is unclear. */
+/* Waits for the next round: no candidate is left to ask and some blocks are unclear. */
 static void round_wait(struct read_piece *piece, uint64_t now_ns)
 {
     if (piece->again_ns == 0) {
@@ -107,7 +110,8 @@ static void round_wait(struct read_piece *piece, uint64_t now_ns)
         round_begin(piece);
 }
 
-/* Everybody has spoken, again and again, and it is still unclear: waiting will not help. */
+/* Returns true if waiting cannot help: all candidates answered, again and again, and it
+ * is still unclear. */
 static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
 {
     return piece->n_full >= SETTLED_ROUNDS && all_are_heard(piece) &&
@@ -118,7 +122,8 @@ static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
            (unsigned)__builtin_popcount(candidates_up(piece)) == piece->op->op.file->c;
 }
 
-/* All who are there have spoken: it depends on those who are away. */
+/* Returns true if all reachable storages have answered: only unreachable ones can
+ * help. */
 static bool only_absent_ones_can_help(const struct read_piece *piece)
 {
     const struct storcli_file *file = piece->op->op.file;
@@ -131,8 +136,9 @@ static bool only_absent_ones_can_help(const struct read_piece *piece)
     return (unsigned)__builtin_popcount(up) < file->c;
 }
 
-/* The kernel asks for the pages of one read(2) several times over, each in vain: only the first of
- * these waits for as long as one may, while no storage comes that was not there then. */
+/* Returns true if the read should end early. The kernel asks for the pages of one read(2)
+ * several times, each without success: only the first of these waits until the deadline,
+ * unless a storage comes up that was down then. */
 static bool is_starved(const struct read_piece *piece, uint64_t now_ns)
 {
     const struct storcli_file *file = piece->op->op.file;
@@ -163,7 +169,7 @@ void read_piece_step(struct read_piece *piece)
 {
     uint64_t now_ns = engine_now_ns(piece->op->op.file->cli);
 
-    if (piece->moved) { /* answers by two distributions are not judged together */
+    if (piece->moved) { /* answers under two distributions are never judged together */
         piece_end(piece, -EREMOTE);
         return;
     }
@@ -191,7 +197,7 @@ void read_piece_step(struct read_piece *piece)
     if (read_is_awaited(piece) || read_ask_the_rest(piece))
         return; /* answers will come soon */
     if (read_n_in_state(piece, ASK_SENT, false) > 0)
-        return; /* it may depend on those who are late */
+        return; /* late storages may still decide it */
     if (!read_ask_below(piece))
         round_wait(piece, now_ns);
 }
@@ -225,7 +231,8 @@ static void piece_close(struct read_piece *piece)
     piece->ended = true;
 }
 
-/* Does this answer of a home, or that it has none, show that the block is not as it should be there? */
+/* Returns true if this answer of a home (or that it has no file) shows a fault of the
+ * block there. */
 static bool is_wrong_at_home(const struct read_piece *piece, const struct read_ask *ask,
                              unsigned block)
 {
@@ -238,7 +245,7 @@ static bool is_wrong_at_home(const struct read_piece *piece, const struct read_a
             read_head_version(read_ask_head(ask, block)) < piece->blocks[block].version);
 }
 
-/* The first home with something wrong is told to look at it. */
+/* Sends a hint to the first home whose answers show a fault. */
 static void piece_hint(const struct read_piece *piece)
 {
     struct storcli_file *file = piece->op->op.file;
@@ -269,14 +276,15 @@ static void piece_end(struct read_piece *piece, int rc)
     piece_stop_asking(piece);
     if (rc == 0) {
         read_assemble(piece);
-        /* more were asked than is usual; what we write ourselves at the moment is nothing wrong */
+        /* more than the usual k were asked, and no write of ours, which looks like a
+         * fault, is under way */
         if (piece->n_asks > op->op.file->k && list_is_empty(&op->op.file->commit.flights))
             piece_hint(piece);
         op->op.file->cli->stats.blocks_read += piece->n_blocks;
     }
     piece_close(piece);
     op->n_ended++;
-    if (rc != 0) { /* the rest would be in vain */
+    if (rc != 0) { /* the rest would be useless */
         for (unsigned i = 0; i < op->n_pieces; i++) {
             if (!op->pieces[i].ended)
                 piece_close(&op->pieces[i]);
@@ -311,7 +319,7 @@ bool engine_read_abandon(struct op *base)
     if (base->task.queued)
         return false;
     for (unsigned i = 0; i < op->n_pieces; i++) {
-        if (op->pieces[i].op != NULL && !op->pieces[i].ended) /* it has begun */
+        if (op->pieces[i].op != NULL && !op->pieces[i].ended) /* a piece that has begun */
             piece_close(&op->pieces[i]);
     }
     op_drop(base);

@@ -1,11 +1,11 @@
 /*
- * read_ask.c - one request of a read to one storage, and what its answer is worth.
+ * read_ask.c - one request of a read to one storage, and the checks of its answer.
  *
  * In:     read_ask_send(), answers. Thread: the env's.
- * Out:    ST_READ; read_piece_step() after each answer. Rows of full blocks are received in their places in the
- *         caller's memory.
- * Keeps:  nothing of an answer is believed without its crc, and nothing at all when its bytes are not
- *         those promised.
+ * Out:    ST_READ; read_piece_step() after each answer. Rows of full blocks are received
+ *         straight into their places in the caller's memory.
+ * Keeps:  no record is believed without its crc, and no answer at all when its length is
+ *         not the one promised.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +18,8 @@
 #include "storcli/blocks/read.h"
 
 enum {
-    ASKS_MAX = 256, /* of one piece and round; c storages hold few projections each */
+    /* requests of one piece and round; c storages hold few projections each */
+    ASKS_MAX = 256,
 };
 
 uint8_t *read_block_data(const struct read_piece *piece, unsigned block)
@@ -48,7 +49,7 @@ void read_forget_asks(struct read_piece *piece)
     piece->n_asks = 0;
 }
 
-/* What kind of record its head says it is; the crc of data is looked at later. */
+/* Classifies a record by its head; the crc of the data is checked later. */
 static enum judged judge_head(const struct read_ask *ask, unsigned block,
                               size_t *row_bytes)
 {
@@ -72,7 +73,7 @@ static enum judged judge_head(const struct read_ask *ask, unsigned block,
     }
 }
 
-/* Once, as soon as the heads are here. */
+/* Classifies all records, once, as soon as the heads are here. */
 static void judge_heads(struct read_ask *ask)
 {
     for (unsigned b = 0; !ask->heads_judged && b < ask->n; b++) {
@@ -88,7 +89,7 @@ uint8_t *read_ask_body(const struct read_ask *ask, unsigned block, size_t row_by
 {
     const struct storcli_file *file = ask->piece->op->op.file;
 
-    /* only full rows: rows of different lengths would lie on one another */
+    /* full rows only: rows of different lengths would overlap */
     if (ask->in_place && row_bytes == file->row_bytes)
         return read_block_data(ask->piece, ask->at + block) + ask->projection * row_bytes;
     return ask->bodies + block * file->row_bytes;
@@ -131,7 +132,8 @@ static int on_ask_place(struct rpc_request *rq, size_t rest_len, struct iovec *i
     return sum == rest_len ? n : -EBADMSG;
 }
 
-/* A storage that chose the projection itself: only now do we know how long its heads are. */
+/* Takes the payload of a storage that chose the projection itself: only now is the length
+ * of its heads known. */
 static int ask_take_payload(struct read_ask *ask)
 {
     struct storcli_file *file = ask->piece->op->op.file;
@@ -185,7 +187,8 @@ static int ask_parse_answer(struct read_ask *ask)
     return rc;
 }
 
-/* Believe nothing without its crc, and nothing at all when the bytes are not those promised. */
+/* Checks the crc of each record, and that the length of the answer is the one
+ * promised. */
 static int ask_judge(struct read_ask *ask)
 {
     struct storcli_file *file = ask->piece->op->op.file;
@@ -208,7 +211,7 @@ static int ask_judge(struct read_ask *ask)
                 ask->judged[b] = JUDGED_BAD;
         }
         if (ask->at_most != 0 && read_head_version(head) > ask->at_most)
-            ask->judged[b] = JUDGED_BAD; /* it does not know the question */
+            ask->judged[b] = JUDGED_BAD; /* an old storage that ignores at_most */
         else if (ask->judged[b] == JUDGED_BAD)
             file->cli->stats.damaged++;
         if (ask->judged[b] == JUDGED_BAD) {
@@ -289,7 +292,8 @@ static struct read_ask *ask_new(struct read_piece *piece, unsigned candidate,
     return ask;
 }
 
-/* In place only one ask per row: a second one for the same projection goes to scratch. */
+/* Returns true if a row is received in place already: a second request for it must use
+ * scratch memory. */
 static bool row_is_taken(const struct read_piece *piece, unsigned projection)
 {
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {

@@ -1,10 +1,12 @@
 /*
- * read_judge.c - what each block of a read is, by all that was answered; decoding it into the caller's memory.
+ * read_judge.c - judges each block of a read by all answers, and decodes it into the
+ * caller's memory.
  *
  * In:     read.c, after answers. Thread: the env's.
  * Out:    the piece's blocks; the caller's memory.
- * Keeps:  I2: a block is returned at the newest version that may have been acknowledged, or not at
- *         all. Nothing is decoded into the caller's memory while an answer may still write there.
+ * Keeps:  I2: a block is returned at the newest version that may have been acknowledged,
+ *         or not at all. Nothing is decoded into the caller's memory while an answer may
+ *         still write there.
  * Ask:    resolve.h for the rules.
  */
 #include <assert.h>
@@ -23,8 +25,8 @@ static void block_is(struct read_piece *piece, unsigned block, uint64_t version,
     piece->blocks[block].below = 0;
 }
 
-/* The usual case, cheaply: exactly k whole answers of distinct projections with nothing beside
- * them, all saying the same of every block. */
+/* Handles the usual case cheaply: exactly k whole answers of distinct projections and
+ * nothing else, with equal heads for every block. */
 static bool resolve_healthy(struct read_piece *piece)
 {
     const struct read_ask *asks[CODEC_K_MAX];
@@ -57,11 +59,10 @@ static bool resolve_healthy(struct read_piece *piece)
     return true;
 }
 
-/*
- * What rests on what lies below something newer. Had that been committed before they were asked, they
- * would have forgotten what it replaced and told of something older, or a hole. So all are asked once more:
- * when it still cannot have been acknowledged then, it was not committed before.
- */
+/* Returns true once a doubtful result is sure. It rests on a version below something
+ * newer; if that had been committed before the storages were asked, they would have
+ * dropped this version and answered an older one. So all are asked again: if the newer
+ * one still cannot have been acknowledged, it was not committed. */
 static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t version,
                           const struct resolve_answer *answers, unsigned n)
 {
@@ -79,11 +80,10 @@ static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t ver
     return false;
 }
 
-/*
- * Something newer is passed over: then those who were asked and are not slow are heard first. What a storage forgot in a
- * loss of power, after the fsync of another client that did not find it there, it shows as never written; with one
- * such answer the rule alone may lose sight of what k others still have. The same where all who have it are wanted.
- */
+/* Returns true if a result that passes over something newer must wait for requests under
+ * way. A storage that lost a version with its power, after another client's fsync, shows
+ * it as never written; with one such answer the rules alone could overlook what k others
+ * still have. Needed, too, if all holders are wanted. */
 static bool waits_for_others(const struct read_piece *piece, uint64_t version,
                              const struct resolve_answer *answers, unsigned n)
 {
@@ -94,7 +94,7 @@ static bool waits_for_others(const struct read_piece *piece, uint64_t version,
     return !is_newest && read_n_in_state(piece, ASK_SENT, false) > 0;
 }
 
-/* Judge one block by everything that was said of it. */
+/* Judges one block by all answers. */
 static void resolve_one(struct read_piece *piece, unsigned block)
 {
     const struct storcli_file *file = piece->op->op.file;
@@ -131,7 +131,8 @@ static void resolve_one(struct read_piece *piece, unsigned block)
             told = (present[i] & ~heard[i]) == 0 ? told | 1u << i : told & ~(1u << i);
     }
     piece->blocks[block].below = 0;
-    /* Of something newer than what he tells of, who is in doubt has said nothing. */
+    /* no storage with doubt set has said anything about versions newer than those it
+     * shows */
     result = resolve_block(file->k, file->q_read, all, told & ~doubt, answers, n,
                            &version, &user_bytes, &doubtful);
     if (result == RESOLVE_BELOW)
@@ -211,7 +212,8 @@ static bool block_is_to_decode(const struct read_piece *piece, unsigned block)
     return rb->clear && !rb->done && rb->user_bytes != 0;
 }
 
-/* Does this block lie behind those of a run, come from the same answers, and have rows as long? */
+/* Returns true if this block continues the run: same answers, and rows of equal
+ * length. */
 static bool block_joins_run(const struct read_piece *piece, unsigned block,
                             unsigned first, uint32_t have,
                             const struct read_ask *const source[CODEC_N_MAX])
@@ -224,8 +226,8 @@ static bool block_joins_run(const struct read_piece *piece, unsigned block,
            memcmp(source, other, sizeof(other)) == 0;
 }
 
-/* Decode a run of blocks by one plan; returns how many. Of a healthy one all rows are in their places, and
- * nothing is copied. */
+/* Decodes a run of blocks by one plan; returns its length. In a healthy run all rows are
+ * in place, and nothing is copied. */
 static unsigned run_decode(struct read_piece *piece, unsigned first)
 {
     struct storcli_file *file = piece->op->op.file;

@@ -1,5 +1,6 @@
 /*
- * read_whom.c - whom a read asks next: the k best, others for those that are slow, all for what is unclear.
+ * read_whom.c - chooses the storages that a read asks next: the k best, others for those
+ * that are slow, all for blocks that are unclear.
  *
  * In:     read.c, while a piece lives. Thread: the env's.
  * Out:    read_ask_send().
@@ -18,7 +19,8 @@ uint32_t read_asked_candidates(const struct read_piece *piece)
     return asked;
 }
 
-/* Among those of one rank: homes that are not late, homes, spares; of the late ones the least late. */
+/* Picks within one rank: homes that are not late, late homes, spares; of late ones the
+ * least late. */
 static int pick_of_rank(struct storcli_file *file, enum peer_rank rank, uint32_t asked)
 {
     int late = -1;
@@ -59,19 +61,20 @@ bool read_ask_candidate(struct read_piece *piece, unsigned candidate, unsigned a
                          candidate < file->n ? candidate : PROJECTION_ANY, at, n, 0);
 }
 
-/* Silent for so long, it is not waited for. */
+/* Returns the time after which an unanswered request is not waited for. */
 static uint64_t slow_ns(const struct storcli *cli, const struct read_ask *ask)
 {
     uint64_t least = ms_ns(cli->config.hedge_ms), most = ms_ns(SLOW_MAX_MS);
-    uint64_t wanted =
-        cli->read_latency_ns * 4; /* when all are slow, haste makes it worse */
+    /* when all are slow, haste makes it worse */
+    uint64_t wanted = cli->read_latency_ns * 4;
 
     if (most < least)
         most = least;
     return (wanted < least ? least : wanted > most ? most : wanted) + ask->grace_ns;
 }
 
-/* Silent for so long, it is not counted on: another is asked, too. What it may know counts all the same. */
+/* Returns the time after which an unanswered request is hedged; its answer still
+ * counts. */
 static uint64_t late_ns(const struct storcli *cli, const struct read_ask *ask)
 {
     uint64_t hedge_ns = ms_ns(cli->config.hedge_ms);
@@ -98,7 +101,7 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
     }
 }
 
-/* Candidates that answered for good, or will soon, for all we know. */
+/* Counts the candidates that answered without doubt, or are expected to answer soon. */
 static unsigned n_counted_on(const struct read_piece *piece)
 {
     uint32_t counted = 0;
@@ -120,14 +123,15 @@ bool read_is_awaited(const struct read_piece *piece)
     return false;
 }
 
-/* Was it asked for the same as the others, so that times can be compared? */
+/* Returns true if the request covers what the others cover, so that times can be
+ * compared. */
 static bool is_comparable(const struct read_piece *piece, const struct read_ask *ask)
 {
     return ask->at == piece->at && ask->n == piece->n && ask->at_most == 0 &&
            (ask->state == ASK_ANSWERED || (ask->state == ASK_SENT && !ask->slow));
 }
 
-/* The one in the middle of the times of those who answered; 0: too few did. */
+/* Returns the median time of the storages that answered; 0: too few did. */
 static uint64_t middle_time(const struct read_piece *piece)
 {
     struct late_times times = { .n = 0 };
@@ -200,7 +204,7 @@ bool read_ask_beside(struct read_piece *piece, unsigned at, unsigned n)
     bool any = false;
 
     for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        /* an optimal storage that missed its own may have been the home of another */
+        /* a home that lacks its own projection may hold another one */
         if (ask->state == ASK_FAILED && ask->not_here) {
             ask->not_here = false;
             any = read_ask_send(piece, ask->candidate, PROJECTION_ANY, at, n, 0) || any;
@@ -235,7 +239,7 @@ bool read_ask_the_rest(struct read_piece *piece)
     return any;
 }
 
-/* Was this asked for already, for all of these blocks? */
+/* Returns true if all of these blocks were asked for already. */
 static bool was_asked_below(const struct read_piece *piece, const struct read_ask *as,
                             unsigned at, unsigned n, uint64_t at_most)
 {
@@ -247,7 +251,8 @@ static bool was_asked_below(const struct read_piece *piece, const struct read_as
     return false;
 }
 
-/* Of blocks [first, end), those who said that they have `version`: what is below? */
+/* Asks the storages that have `version` of blocks [first, end) for the version below
+ * it. */
 static bool ask_below_run(struct read_piece *piece, unsigned first, unsigned end,
                           uint64_t version)
 {

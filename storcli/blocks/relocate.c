@@ -1,15 +1,17 @@
 /*
- * relocate.c - a file that lies on other storages from now on.
+ * relocate.c - moves an open file to a new distribution.
  *
  * In:     storcli_file_update() with a ref of a higher generation. Thread: the env's.
- * Out:    the file's target and what follows from it.
- * Keeps:  an operation sees one distribution from its beginning to its end. What began with the old one ends,
- *         most of it with -EREMOTE, before the new one is taken; what begins meanwhile waits.
- * Ask:    docs/internals/redistribution.md.
+ * Out:    the file's target and the fields that depend on it.
+ * Keeps:  an operation sees one distribution from its beginning to its end. Operations
+ *         that began with the old one end, most of them with -EREMOTE, before the new one
+ *         is taken; those that begin meanwhile wait.
+ * Ask:    docs/ARCHITECTURE.md, "A file with fewer candidates".
  *
- * exportd changes a distribution when every block is whole and stable at the storages that stay,
- * and no client may write. So what such a storage holds unsynced stays in the lists by its place;
- * a storage that was replaced goes out of them, and healing fills the one that took its place.
+ * exportd changes a distribution when every block is complete and stable at the storages
+ * that stay, and no client may write. So unsynced data of such a storage stay in the
+ * lists by place; a storage that was replaced leaves the lists, and healing fills the one
+ * in its place.
  */
 #include <assert.h>
 #include <errno.h>
@@ -33,7 +35,7 @@ static bool is_same_place(const struct storcli_target *a, const struct storcli_t
 
 /* ---- the change ---- */
 
-/* Another storage is in this candidate's place. */
+/* Forgets a candidate whose place another storage has taken. */
 static void candidate_is_replaced(struct storcli_file *file, unsigned candidate)
 {
     after_replaced(file, candidate);
@@ -71,10 +73,10 @@ static void relocate(struct storcli_file *file)
     engine_count_candidates(file);
     for (unsigned i = 0; i < file->c; i++) {
         file->peer[i] = engine_peer_get(file->cli, file->target.storages[i]);
-        assert(file->peer[i] != NULL); /* relocate_begin() saw to it */
+        assert(file->peer[i] != NULL); /* relocate_begin() got it */
     }
     rc = engine_ref_pack(file);
-    assert(rc == 0); /* the same */
+    assert(rc == 0); /* relocate_begin() checked it */
     (void)rc;
     file->starved = false;
     after_relocated(file);
@@ -88,9 +90,9 @@ void engine_relocate_look(struct storcli_file *file)
         relocate(file);
 }
 
-/* ---- what exportd said ---- */
+/* ---- a new target from exportd ---- */
 
-/* Whatever can fail fails here. */
+/* Prepares the change: every step that can fail is here. */
 static int relocate_begin(struct storcli_file *file, const struct storcli_target *target)
 {
     struct storcli_target *next = file->next;

@@ -1,12 +1,12 @@
 /*
- * reserve.c - reserve space for a range of blocks on the storages of a file, or nothing
+ * reserve.c - reserves space for a range of blocks on the storages of a file, or nothing
  * at all.
  *
  * In:     storcli_alloc(). Thread: the env's.
  * Out:    ST_ALLOC: at first to the homes, through a spread. If a home has no room, all
- *         candidates are asked what they have left, and the range is divided among
+ *         candidates are asked how much they have left, and the range is divided among
  *         them, spares too.
- * Keeps:  what was taken is given back when the operation fails.
+ * Keeps:  reserved space is given back when the operation fails.
  * Ask:    docs/POSIX.md, fallocate.
  */
 #include <assert.h>
@@ -22,15 +22,14 @@
 enum {
     GIVE_BACK_PAIRS = 16,    /* in one request */
     LEFT_SPARED = 128 << 10, /* for the metadata of a storage's file system */
-    PIECES =
-        16, /* a piece is that part of what is left to divide, so that they get smaller */
+    PIECES = 16,             /* a piece is this part of the rest, so pieces get smaller */
 };
 
 /* Ranges that one answer says it reserved, in bytes of the projection file. */
 struct taken {
     struct taken *next;
     uint8_t candidate, projection;
-    size_t n, n_given; /* of the pairs */
+    size_t n, n_given; /* pairs; pairs given back */
     uint64_t pairs[];
 };
 
@@ -52,7 +51,7 @@ struct reserve_ask {
 
 enum reserve_state {
     RESERVE_HOMES,
-    RESERVE_LOOK, /* what is left; what the homes took is given back */
+    RESERVE_LOOK, /* asks what is left; gives back what the homes took */
     RESERVE_PARTS,
     RESERVE_UNDO,
 };
@@ -62,7 +61,7 @@ struct reserve_op {
     struct spread spread;
     uint64_t first_block, n_blocks;
     enum reserve_state state;
-    int rc; /* what the operation ends with, after RESERVE_UNDO */
+    int rc; /* result of the operation, after RESERVE_UNDO */
     uint64_t deadline_ns;
     struct taken *taken; /* owned */
     uint64_t left[DIST_MAX];
@@ -90,7 +89,7 @@ static void reserve_end(struct reserve_op *op, int rc)
 
 /* ---- requests ---- */
 
-/* Keeps what the answer took; returns what it says is left. */
+/* Keeps the ranges that the answer reserved; returns the bytes left. */
 static uint64_t take_answer(struct reserve_op *op, unsigned candidate,
                             unsigned projection, const struct rpc_request *rq)
 {
@@ -167,7 +166,8 @@ static bool is_reachable(const struct reserve_op *op, unsigned candidate)
            engine_is_up(op->op.file, candidate);
 }
 
-/* The next pairs that this candidate took go back, or it is asked what it has left. */
+/* Gives back the next ranges that this candidate reserved, or asks how much it has
+ * left. */
 static void look_send(struct reserve_op *op, unsigned candidate)
 {
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
@@ -190,9 +190,9 @@ static void look_send(struct reserve_op *op, unsigned candidate)
     ask_send(op, candidate, &req);
 }
 
-/* ---- who reserves which part ---- */
+/* ---- dividing the range ---- */
 
-/* Bytes that a candidate needs for the blocks of so many extents. */
+/* Returns the bytes that a candidate needs for the blocks of n_extents extents. */
 static uint64_t part_bytes(const struct reserve_op *op, unsigned projection,
                            uint64_t n_extents)
 {
@@ -228,7 +228,7 @@ static bool part_add(struct reserve_op *op, unsigned candidate, unsigned project
     return true;
 }
 
-/* The n candidates with the most left; of equal ones homes. */
+/* Returns the n candidates with the most left; of equal ones homes. */
 static uint32_t choose_candidates(const struct reserve_op *op)
 {
     const struct storcli_file *file = op->op.file;
@@ -247,7 +247,8 @@ static uint32_t choose_candidates(const struct reserve_op *op)
     return chosen;
 }
 
-/* Homes that are chosen have their own projection, spares those of the other homes. */
+/* Returns the projection of a chosen candidate: a home its own, a spare that of a home
+ * not chosen. */
 static unsigned projection_of(const struct reserve_op *op, uint32_t chosen,
                               unsigned candidate)
 {
@@ -275,8 +276,8 @@ static bool all_have_room(const struct reserve_op *op, uint32_t chosen,
 }
 
 /* Divides the range: each piece of it goes to the n candidates with the most left, so
- * that all of them can be used up. Pieces end with extents, since what is written comes
- * in runs of these. */
+ * that all of them can be used up. Pieces end with extents, since writes come in runs of
+ * extents. */
 static int divide(struct reserve_op *op)
 {
     uint64_t at = op->first_block / EXTENT_BLOCKS;
@@ -365,7 +366,8 @@ static void reserve_step(struct reserve_op *op)
         if (op->n_out > 0)
             return;
     }
-    if (op->state == RESERVE_PARTS && !all_are_sent(op)) { /* one of them went away */
+    /* one of them became unreachable */
+    if (op->state == RESERVE_PARTS && !all_are_sent(op)) {
         op->rc = -ENOSPC;
         op->state = RESERVE_UNDO;
         send_more(op);

@@ -1,13 +1,15 @@
 /*
- * resolve.c - what is the value of a block, given what some storages say of it?
+ * resolve.c - decides the value of a block from the answers of some storages.
  *
  * In:     answers of any storages, in any order. Any thread.
  * Out:    a version that is never older than the newest acknowledged one, or "ask on".
- * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages with a projection each, and
- *         each of them still has it, or a newer one that replaced it. So a version may be returned when
- *         those that have a newer one, and have not told what lies below it, and those that are silent
- *         are, together, fewer than q; and when no newer one that was seen can have had q.
- * Ask:    docs/internals/read-and-quorum.md; every read of every user depends on these rules.
+ * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages with a
+ *         projection each, and each of them still has it, or a newer one that replaced
+ *         it. So a version may be returned when the storages that have a newer one
+ *         without having shown the version below it, and those that did not answer, are
+ *         together fewer than q; and when no newer version that was seen can have had q.
+ * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these
+ *         rules.
  */
 #include "storcli/blocks/resolve.h"
 
@@ -18,7 +20,8 @@ static unsigned count(uint32_t bits)
     return (unsigned)__builtin_popcount(bits);
 }
 
-/* The newest version below `limit` (or of all); false when there is none. */
+/* Finds the newest version below `limit` (or the newest of all); false when there is
+ * none. */
 static bool next_version(const struct resolve_answer *answers, unsigned n_answers,
                          bool limited, uint64_t limit, uint64_t *version)
 {
@@ -35,7 +38,7 @@ static bool next_version(const struct resolve_answer *answers, unsigned n_answer
     return found;
 }
 
-/* Storages that hold this version in whatever form. */
+/* Returns the storages that hold this version in any form. */
 static uint32_t holders_of(const struct resolve_answer *answers, unsigned n_answers,
                            uint64_t version)
 {
@@ -48,8 +51,9 @@ static uint32_t holders_of(const struct resolve_answer *answers, unsigned n_answ
     return holders;
 }
 
-/* Do k distinct projections agree that the block has user_bytes at this version? For a hole
- * (0 bytes) any storage's mark counts as one, k distinct storages are wanted. */
+/* Returns true if k distinct projections agree that the block has user_bytes at this
+ * version. For a hole (0 bytes) each storage's mark counts as one: k distinct storages
+ * are needed. */
 static bool enough_agree(const struct resolve_answer *answers, unsigned n_answers,
                          unsigned k, uint64_t version, uint16_t user_bytes)
 {
@@ -64,7 +68,7 @@ static bool enough_agree(const struct resolve_answer *answers, unsigned n_answer
     return count(agree) >= k;
 }
 
-/* Is there a length on which k agree at this version? */
+/* Finds a length on which k agree at this version. */
 static bool agreed_bytes(const struct resolve_answer *answers, unsigned n_answers,
                          unsigned k, uint64_t version, uint16_t *user_bytes)
 {
@@ -78,8 +82,8 @@ static bool agreed_bytes(const struct resolve_answer *answers, unsigned n_answer
     return false;
 }
 
-/* Storages that may have something at or above `version` that they do not show: the oldest they told of
- * one of their projections is newer. *newest: the newest of these. */
+/* Returns the storages that may hide something at or above `version`: the oldest version
+ * they showed of one of their projections is newer. *newest: the newest of these. */
 static uint32_t hiders_of(const struct resolve_answer *answers, unsigned n_answers,
                           uint64_t version, uint64_t *newest)
 {
@@ -103,8 +107,8 @@ static uint32_t hiders_of(const struct resolve_answer *answers, unsigned n_answe
     return hiders;
 }
 
-/* So many storages at most can have acknowledged this version, when those in `unknown` may: each with
- * a projection of its own (marks: each). */
+/* Returns how many storages at most can have acknowledged this version if those in
+ * `unknown` may have: each with a projection of its own (of a mark: each). */
 static unsigned acknowledged_most(const struct resolve_answer *answers,
                                   unsigned n_answers, uint64_t version, uint32_t unknown)
 {
@@ -122,7 +126,7 @@ static unsigned acknowledged_most(const struct resolve_answer *answers,
     return by_projection < by_storage ? by_projection : by_storage;
 }
 
-/* Taking every answer at its word. */
+/* Decides, taking every answer as true. */
 static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
                                       const struct resolve_answer *answers,
                                       unsigned n_answers, uint64_t *version,
@@ -131,21 +135,21 @@ static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
     uint64_t v = 0, hidden;
     bool limited = false;
 
-    if (count(silent) >= q) /* a version nobody mentioned may have been acknowledged */
+    if (count(silent) >= q) /* a version in no answer may have been acknowledged */
         return RESOLVE_UNCLEAR;
     while (next_version(answers, n_answers, limited, v, &v)) {
         uint32_t hiders = hiders_of(answers, n_answers, v, &hidden);
 
         if (agreed_bytes(answers, n_answers, k, v, user_bytes)) {
             if (count(hiders | silent) >= q)
-                break; /* one between may have been acknowledged */
+                break; /* a version between may have been acknowledged */
             *version = v;
             return *user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
         }
         if (acknowledged_most(answers, n_answers, v, silent) >= q)
-            return RESOLVE_UNCLEAR; /* this one, or one that it hides */
+            return RESOLVE_UNCLEAR; /* this version, or one that it hides */
         if (acknowledged_most(answers, n_answers, v, hiders | silent) >= q)
-            break; /* unless those who have something newer do not have it */
+            break; /* unless those that have something newer do not have it */
         limited = true;
     }
     hiders_of(answers, n_answers, 0, &hidden);

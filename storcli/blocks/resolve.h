@@ -1,12 +1,13 @@
 /*
- * resolve.h - what is the value of a block, given what some storages say of it?
+ * resolve.h - decides the value of a block from the answers of some storages.
  *
- * Pure: no I/O, no memory. The rules are those of docs/internals/read-and-quorum.md: the newest
- * version on which k distinct projections agree, unless a newer one might have been acknowledged.
- * An acknowledged version that was being replaced when it was asked for may show on few storages or
- * none: whoever has something newer may have had it. Asked for what lies below the newer one, a
- * storage tells; but what is committed forgets what it replaced, and shows what lay there before that, or a
- * hole: whatever rests on such an answer is doubtful.
+ * Pure: no I/O, no memory. The rules are those of docs/ARCHITECTURE.md, section 6: the
+ * newest version on which k distinct projections agree, unless a newer one might have
+ * been acknowledged. An acknowledged version that was being replaced when storages were
+ * asked may show on few of them or none: each storage that has something newer may have
+ * had it. Asked for the version below, a storage answers it; but a committed version has
+ * dropped what it replaced, and the storage shows an even older version, or a hole: a
+ * result that rests on such an answer is doubtful.
  */
 #ifndef ROZO_STORCLI_BLOCKS_RESOLVE_H
 #define ROZO_STORCLI_BLOCKS_RESOLVE_H
@@ -18,34 +19,37 @@ enum {
     RESOLVE_ANSWERS_MAX = 128, /* records of one block that are looked at */
 };
 
-/* One believable record (crc and identity were right) or hole of one block. */
+/* Believable record (crc and identity are right) or hole of one block. */
 struct resolve_answer {
     uint64_t version;
     uint16_t user_bytes; /* 0: a hole */
-    uint8_t storage;     /* its place in the distribution */
+    uint8_t storage;     /* place in the distribution */
     uint8_t projection;
-    bool below; /* it lies below something newer, which is there too */
+    bool below; /* lies below something newer on that storage */
 };
 
 enum resolve_result {
-    RESOLVE_UNCLEAR, /* ask on */
+    RESOLVE_UNCLEAR, /* ask more storages */
     RESOLVE_DATA,
     RESOLVE_HOLE,
-    RESOLVE_BELOW, /* ask those who have *version what lies below it */
+    RESOLVE_BELOW, /* ask those that have *version for the version below it */
 };
 
 /**
- * @param k          projections that give a block back.
+ * Decides one block.
+ * @param k          projections that are needed to decode a block.
  * @param q          acknowledgements without which no write ever succeeded; q + k > c.
- * @param candidates bitmap of the distribution's c storages.
- * @param told       those of them that told all they know of this block. One that is silent,
- *                   damaged, or holds projections not yet asked is not in it; one without a file is.
- * @param answers    n_answers of them, any order; those of one (storage, projection) without a gap
- *                   between them: each is the next older one.
- * @param version    out, with all but UNCLEAR: the version to return, or to look below.
+ * @param candidates bitmap of the distribution's c storages. The next parameter is a
+ *                   subset: those that answered all they have of this block. A storage
+ *                   that did not answer, is damaged, or has projections not asked for yet
+ *                   is not in it; one without a file is.
+ * @param answers    n_answers of them, any order; those of one (storage, projection) are
+ *                   adjacent, newest first.
+ * @param version    out, except with UNCLEAR: the version to return, or to look below.
  * @param user_bytes out, with DATA (holes: 0).
- * @param doubtful   out: DATA or HOLE is true if nothing newer had been committed when those who have it
- *                   were asked what lies below: ask all again, and see the same.
+ * @param doubtful   out: DATA or HOLE holds only if nothing newer had been committed when
+ *                   its holders were asked for the version below: ask all again, and see
+ *                   an equal result.
  */
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
                                   uint32_t told, const struct resolve_answer *answers,

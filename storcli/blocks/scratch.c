@@ -2,7 +2,8 @@
  * scratch.c - reused buffers by size class.
  *
  * In:     operations of the engine's thread.
- * Out:    malloc'ed pages; idle ones are kept up to SCRATCH_KEPT_MAX bytes, or as long as all are below all_max.
+ * Out:    malloc'ed pages; idle ones are kept up to SCRATCH_KEPT_MAX bytes, or while lent
+ *         and kept bytes together are below all_max.
  * Yours:  the classes and the bound.
  */
 #include "storcli/blocks/scratch.h"
@@ -15,12 +16,12 @@
 enum {
     TRIM_BYTES = 8 << 20,
     CLASS_MIN_BYTES = 4096,
-    PAGES_FROM_BYTES =
-        32 << 10, /* smaller ones on pages of their own would cost one more each */
+    /* smaller ones on pages of their own would cost one more each */
+    PAGES_FROM_BYTES = 32 << 10,
 };
 
 static_assert((size_t)CLASS_MIN_BYTES << (SCRATCH_CLASSES - 1) <= SCRATCH_KEPT_MAX,
-              "what comes back has room");
+              "a buffer that is given back has room");
 
 static unsigned class_of(size_t size_bytes)
 {
@@ -39,7 +40,7 @@ static void unlink_first(struct scratch *s, unsigned cls)
     s->kept_bytes -= (uint64_t)CLASS_MIN_BYTES << cls;
 }
 
-/* The class that nobody wanted for longest, of those that keep something. */
+/* Returns the class that was not wanted for longest, of those that keep something. */
 static unsigned coldest_class(const struct scratch *s)
 {
     unsigned coldest = SCRATCH_CLASSES;
@@ -61,7 +62,8 @@ static void free_first(struct scratch *s, unsigned cls)
     if (cls >= class_of(PAGES_FROM_BYTES))
         return;
     s->freed_bytes += (uint64_t)CLASS_MIN_BYTES << cls;
-    if (s->freed_bytes >= TRIM_BYTES) { /* holes in the C library's heap: pages, still */
+    /* holes in the C library's heap still cost pages */
+    if (s->freed_bytes >= TRIM_BYTES) {
         malloc_trim(0);
         s->freed_bytes = 0;
     }

@@ -1,10 +1,11 @@
 /*
- * seek.c - find the next data or the next hole.
+ * seek.c - finds the next data or the next hole.
  *
  * In:     storcli_seek(). Thread: the env's.
- * Out:    ST_NEXT to storages, to jump over what none of them has; then heads-only reads, judged
- *         like any read, since a storage alone does not know what a block is.
- * Keeps:  enough storages are heard that no acknowledged write can be jumped over.
+ * Out:    ST_NEXT to storages, to jump over blocks that none of them has; then reads of
+ *         heads, judged like any read, since one storage alone does not know the value of
+ *         a block.
+ * Keeps:  enough storages answer that no acknowledged write can be jumped over.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "storcli/blocks/engine.h"
 
 enum {
-    SILENT_MS = 100, /* then it goes without it, if the others are enough */
+    SILENT_MS = 100, /* ms; then others, if enough, decide without it */
     RETRY_MS = 100,
     NO_FILE_MS = 3000, /* as long as reads wait when all storages answer */
 };
@@ -25,10 +26,11 @@ struct next_ask {
     uint64_t sent_ns, retry_ns;
     uint64_t block;
     bool sent, answered;
-    bool no_file; /* the last answer: it has no projection file */
+    bool no_file; /* last answer: no projection file */
 };
 
-/* JUMP (to what may be data) -> LOOK (at the heads there) -> JUMP ...; holes only LOOK. */
+/* JUMP (to possible data) -> LOOK (at the heads there) -> JUMP ...; for holes only
+ * LOOK. */
 struct seek_op {
     struct op op;
     struct watch watch;
@@ -94,8 +96,8 @@ static void on_looked(void *arg, int rc)
 static void look_begin(struct seek_op *op)
 {
     const struct read_want want = { .user_bytes = op->user_bytes, .heads_only = true };
-    bool goes_on =
-        op->want_hole || op->n_looked > 0; /* the first look often finds data */
+    /* the first look often finds data */
+    bool goes_on = op->want_hole || op->n_looked > 0;
     uint64_t left = op->limit - op->at;
 
     op->n_looked =
@@ -103,7 +105,7 @@ static void look_begin(struct seek_op *op)
     engine_read(op->op.file, op->at, op->n_looked, &want, on_looked, op);
 }
 
-/* ---- jumping over what nobody has ---- */
+/* ---- jumping over blocks that no storage has ---- */
 
 static void on_next_answer(struct rpc_request *rq, int rc)
 {
@@ -152,7 +154,7 @@ static void next_send(struct seek_op *op, unsigned candidate, uint64_t now_ns)
     ask->rq.msg = NULL; /* copied */
 }
 
-/* The nearest block any of them has. */
+/* Returns the nearest block that any of them has. */
 static uint64_t jump_target(const struct seek_op *op, unsigned *n_answered)
 {
     uint64_t block = UINT64_MAX;
@@ -168,7 +170,7 @@ static uint64_t jump_target(const struct seek_op *op, unsigned *n_answered)
     return block;
 }
 
-/* All candidates have answered, those that are not counted with "no file". */
+/* Returns true if all candidates have answered, if only with "no file". */
 static bool jump_heard_all(const struct seek_op *op)
 {
     for (unsigned i = 0; i < op->op.file->c; i++) {
@@ -202,8 +204,8 @@ static void jump_step(struct seek_op *op)
     block = jump_target(op, &n_answered);
     if (jump_awaits(op, now_ns))
         return;
-    if (file->c - n_answered <
-        file->q_read) { /* nothing acknowledged is on the silent ones alone */
+    /* the rest alone cannot hold an acknowledged write */
+    if (file->c - n_answered < file->q_read) {
         jump_stop(op);
         op->at = block;
         if (block >= op->limit)
@@ -230,7 +232,7 @@ static void on_seek_wake(struct watch *watch)
 {
     struct seek_op *op = container_of(watch, struct seek_op, watch);
 
-    op->n_denied = 0; /* counted anew with each round of answers */
+    op->n_denied = 0; /* counted again with each round of answers */
     jump_step(op);
 }
 

@@ -1,10 +1,12 @@
 /*
  * spread.c - one request to n storages of a file, with spares.
  *
- * In:     write.c, mark.c, sync.c: what to send. Answers, and the tick. Thread: the env's.
- * Out:    rpc_send(); ops->ended once it is safe or hopeless.
- * Keeps:  success means n projections on n storages, or at least the quorum once nobody alive is
- *         left to ask; a storage that hangs costs one wait, then spares are asked at once.
+ * In:     write.c, mark.c, sync.c: the requests to send. Answers, and the tick. Thread:
+ *         the env's.
+ * Out:    rpc_send(); ops->ended once it is safe or impossible.
+ * Keeps:  success means n projections on n storages, or at least the quorum once no
+ *         reachable candidate is left to ask; a storage that hangs costs one wait, then
+ *         spares are asked at once.
  * Yours:  the order of candidates and the waiting times.
  */
 #include "storcli/blocks/spread.h"
@@ -19,10 +21,10 @@
 enum {
     BACKOFF_MIN_MS = 50,
     BACKOFF_MAX_MS = 1000,
-    GIVE_UP_PATIENCES = 3, /* silent this many times too long: as if it were not there */
+    /* times the patience without an answer: as if it were not there */
+    GIVE_UP_PATIENCES = 3,
     EXTRAS_MS = 100,
-    STRAGGLES_MS =
-        20, /* so much later than twice what others take: who does may be late */
+    STRAGGLES_MS = 20, /* ms later than twice the median: the storage may be late */
 };
 
 static uint32_t all_projections(const struct spread *s)
@@ -80,8 +82,7 @@ static void try_acked(struct spread_try *try)
     if (s->ops->tells)
         commit_told(&s->file->commit, try->candidate, try->commit_no);
     s->unheard &= ~(1u << try->candidate);
-    if (try->projection ==
-        PROJECTION_ANY) { /* it may have had nothing to mark: no holder */
+    if (try->projection == PROJECTION_ANY) { /* perhaps nothing to mark: no holder */
         if (s->ops->acked != NULL)
             s->ops->acked(s, try->candidate, &try->rq);
         return;
@@ -116,7 +117,7 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     uint64_t left_ns = s->deadline_ns > now_ns ? s->deadline_ns - now_ns : 0;
     uint8_t msg[MSG_BYTES_MAX];
 
-    if (try->state == TRY_SENT) { /* what it was to do somebody else has done */
+    if (try->state == TRY_SENT) { /* replaced: some candidate has done its part */
         rpc_cancel(&try->rq);
         s->unheard |= 1u << candidate;
     }
@@ -142,13 +143,14 @@ static uint32_t patience_ms(const struct spread *s, const struct spread_try *try
     return try->candidate < s->file->n ? s->patience_ms : s->patience_ms / 2;
 }
 
-/* Worth sending to and waiting for: a mount that is new does not go past homes that it has not met yet. */
+/* Returns true if it is worth sending to and waiting for. The first connection of a new
+ * mount counts. */
 static bool is_there(const struct spread *s, unsigned candidate)
 {
     return engine_is_up(s->file, candidate) || engine_is_arriving(s->file, candidate);
 }
 
-/* Who is silent too long, or is said to hang, is not waited for any more. */
+/* Stops waiting for candidates that are unanswered too long, or are said to hang. */
 static void note_slow_ones(struct spread *s, uint64_t now_ns)
 {
     for (unsigned i = 0; i < s->file->c; i++) {
@@ -157,7 +159,8 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
 
         if (try->state != TRY_SENT)
             continue;
-        if (try->away && engine_is_up(s->file, i)) { /* it is back, and has our request */
+        /* reachable again, and has our request */
+        if (try->away && engine_is_up(s->file, i)) {
             try->away = try->slow = false;
             try->sent_ns = now_ns;
         }
@@ -181,7 +184,8 @@ static bool is_free(const struct spread_try *try, uint64_t now_ns)
            (try->state == TRY_REFUSED && now_ns >= try->retry_ns);
 }
 
-/* Works on, or has, a projection that somebody else has as well: the slow one answered after all. */
+/* Returns true if another candidate has acknowledged its projection, too: a slow one
+ * answered after all. */
 static bool is_redundant(const struct spread *s, unsigned candidate)
 {
     const struct spread_try *try = &s->tries[candidate];
@@ -196,7 +200,8 @@ static bool is_redundant(const struct spread *s, unsigned candidate)
     return false;
 }
 
-/* The best candidate for a projection among those of at most this rank; -1 when there is none. */
+/* Returns the best candidate for a projection among those of at most this rank; -1:
+ * none. */
 static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank worst,
                           uint64_t now_ns)
 {
@@ -224,7 +229,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
     return -1;
 }
 
-/* Is an answer for this projection to be expected soon? */
+/* Returns true if an answer for this projection is expected soon. */
 static bool is_awaited(const struct spread *s, unsigned projection)
 {
     for (unsigned i = 0; i < s->file->c; i++) {
@@ -245,7 +250,7 @@ static bool is_any_awaited(const struct spread *s)
     return false;
 }
 
-/* Every projection nobody has or works on goes to somebody. */
+/* Sends every projection that is neither acknowledged nor expected to a candidate. */
 static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
@@ -264,17 +269,17 @@ static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
     }
 }
 
-/* Is its own projection on its way to this home, which has been late for long? */
+/* Returns true if its own projection is on its way to this home, which has been late for
+ * long. */
 static bool is_on_its_way_late(const struct spread *s, unsigned p)
 {
     return s->tries[p].state == TRY_SENT && s->tries[p].projection == p &&
            late_for_long(s->file->cli, s->file->peer[p]);
 }
 
-/*
- * What is on its way to a home that has been late for long goes to a spare as well, and nobody needs to wait: n storages have it
- * without that home. That it has it, too, as a rule, is found when it is healed, as with every home that was passed over.
- */
+/* Sends the projection of a home that has been late for long to a spare, too, so that n
+ * storages have it without waiting for the home. Usually the home has it as well; healing
+ * finds that out, as for every home that was passed over. */
 static void go_past_late_ones(struct spread *s, uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
@@ -294,7 +299,8 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
     }
 }
 
-/* Whose acknowledgement came much later than that of most may be late: it is asked for something small. */
+/* Probes storages whose acknowledgement came much later than the median: they may be
+ * late. */
 static void note_stragglers(struct spread *s)
 {
     struct late_times times = { .n = 0 };
@@ -313,7 +319,8 @@ static void note_stragglers(struct spread *s)
     }
 }
 
-/* Is anybody alive still worth waiting for, although the quorum is reached? */
+/* Returns true if a reachable candidate is worth waiting for, although the quorum is
+ * reached. */
 static bool worth_waiting(struct spread *s, uint64_t now_ns)
 {
     uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
@@ -346,7 +353,8 @@ static unsigned n_refused(const struct spread *s, int refusal)
     return n;
 }
 
-/* Why it cannot succeed: some said so, else it is a matter of storages being away. */
+/* Returns the error of a spread that cannot succeed: a refusal if there is one, else
+ * -EIO. */
 static int failure_of(const struct spread *s)
 {
     if (n_refused(s, -EACCES) > 0)
@@ -356,7 +364,7 @@ static int failure_of(const struct spread *s)
     return -EIO;
 }
 
-/* Nothing but another capability or more space would help. */
+/* Returns true if only another capability or more space would help. */
 static bool is_hopeless(const struct spread *s)
 {
     unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
@@ -387,7 +395,7 @@ static bool extras_under_way(const struct spread *s, uint64_t now_ns)
     return false;
 }
 
-/* Safe: done, but for those who are only told. */
+/* Ends with success; before that waits briefly for the extra requests. */
 static void spread_safe(struct spread *s, uint64_t now_ns)
 {
     if (!s->extras_sent)
@@ -416,14 +424,15 @@ static void spread_step(struct spread *s)
         spread_end(s, -EREMOTE);
         return;
     }
-    if (n_refused(s, -EKEYREVOKED) >
-        0) { /* others may not know it yet: the less they get, the better */
+    /* others may not know it yet: the less they get, the better */
+    if (n_refused(s, -EKEYREVOKED) > 0) {
         spread_end(s, -EIO);
         return;
     }
     note_slow_ones(s, now_ns);
     if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {
-        /* Reservations at other storages must be known, so that they can be given back. */
+        /* Reservations at other storages must be known, so that they can be given
+         * back. */
         if (!s->ops->stop_at_no_space || !is_any_awaited(s))
             spread_end(s, failure_of(s));
         return;
@@ -436,7 +445,7 @@ static void spread_step(struct spread *s)
         return;
     }
     if (n_acked(s) < s->file->q_write && !worth_waiting(s, now_ns))
-        fill_slots(s, PEER_SUSPECT, now_ns); /* it may only seem to hang */
+        fill_slots(s, PEER_SUSPECT, now_ns); /* perhaps none of them really hangs */
     if (now_ns >= s->deadline_ns)
         spread_end(s, n_acked(s) >= s->file->q_write ? 0 : failure_of(s));
 }

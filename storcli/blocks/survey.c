@@ -1,10 +1,11 @@
 /*
- * survey.c - what others wrote and nobody is known to have made stable: which storages have it?
+ * survey.c - which storages hold data that other clients wrote and that may not be
+ * stable.
  *
  * In:     sync.c, after the first sync of a file that others wrote. Thread: the env's.
- * Out:    heads are read (read.c); ranges and marks in the sync's list.
- * Keeps:  I1 for what others wrote: a range that too few hold is in the list with what it lacks, so that the sync makes it
- *         again elsewhere.
+ * Out:    reads of heads (read.c); ranges and marks in the sync's list.
+ * Keeps:  I1 for data of others: a range with too few holders is in the list with the
+ *         missing projections, so that the sync writes them to another storage.
  * Yours:  how many blocks are looked at at a time.
  */
 #include "storcli/blocks/survey.h"
@@ -26,7 +27,7 @@ void survey_free(struct survey *s)
     survey_init(s, s->file);
 }
 
-/* ---- what storages tell ---- */
+/* ---- lists of loose blocks from storages ---- */
 
 static bool told_room(struct survey *s)
 {
@@ -82,7 +83,7 @@ void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *
     s->incomplete |= resp->n_unstable > SURVEY_TOLD_MAX;
 }
 
-/* Do enough tell of this block, or mark, the same? */
+/* Returns true if enough storages list this block, or mark, or none does. */
 static bool is_told_by_enough(const struct survey *s, uint64_t block, uint64_t version)
 {
     uint32_t who = 0;
@@ -105,7 +106,7 @@ bool survey_is_due(const struct survey *s, uint32_t synced)
     for (unsigned i = 0; i < s->n_told; i++) {
         const struct survey_told *t = &s->told[i];
 
-        /* how many they are changes only where one begins or ends */
+        /* the number of storages changes only where a range begins or ends */
         if (!is_told_by_enough(s, t->first_block, t->version) ||
             !is_told_by_enough(s, t->end_block, t->version))
             return true;
@@ -126,7 +127,7 @@ static void note_lacks(const struct storcli_file *file, struct holders *held)
     held->lacks = ~there & ((1u << file->n) - 1);
 }
 
-/* Who has all of this mark? Some may have it in other pieces. */
+/* Returns the storages that have all of this mark, perhaps in other pieces. */
 static uint32_t mark_holders(const struct survey *s, const struct survey_told *mark)
 {
     uint32_t who = 0;
@@ -141,7 +142,8 @@ static uint32_t mark_holders(const struct survey *s, const struct survey_told *m
     return who;
 }
 
-/* Too few tell of it: others know of a commit, or it is with too few to have been acknowledged. */
+/* Adds the marks that k storages or more have. With fewer, others know of a commit, or it
+ * cannot have been acknowledged. */
 static void add_marks(struct survey *s)
 {
     const struct storcli_file *file = s->file;
@@ -219,7 +221,7 @@ static int by_first(const void *a, const void *b)
     return x->first_block < y->first_block ? -1 : x->first_block > y->first_block;
 }
 
-/* To the next block that somebody told of, each once, and that is not known. False: no more. */
+/* Moves to the next block that is listed and not known, each once. False: no more. */
 static bool survey_seek(struct survey *s)
 {
     for (; s->at < s->n_told; s->at++) {
@@ -237,7 +239,7 @@ static bool survey_seek(struct survey *s)
     return false;
 }
 
-/* The next blocks, or the end. */
+/* Reads the next blocks, or ends. */
 static void survey_next(struct survey *s)
 {
     const struct read_want want = { .versions = s->versions,

@@ -1,10 +1,13 @@
 /*
- * survey.h - what others wrote and nobody is known to have made stable: which storages have it?
+ * survey.h - which storages hold data that other clients wrote and that may not be
+ * stable.
  *
- * A mount that did not write a file knows nothing of who holds what. So storages tell it, with their sync, which
- * blocks are *loose* (StSyncResp). When all of them answered, and a quorum tells of the same, all who hold it have
- * synced it. Else the heads of those blocks are read, and what was found is a list of what is unsynced, with its holders, as if
- * we had written it ourselves.
+ * A mount that did not write a file does not know which storages hold its data. So
+ * storages list, with their answer to a sync, the blocks that are *loose* (StSyncResp):
+ * written by clients and not known to be stable on enough storages. When all storages
+ * answered and a quorum lists equal blocks, all that hold them have synced them. Else the
+ * heads of those blocks are read, and the result is a list of unsynced ranges with their
+ * holders, as if this client had written them.
  *
  * Private to storcli/blocks. Thread: the env's.
  */
@@ -16,46 +19,49 @@
 #include "storcli/blocks/engine.h"
 
 enum {
-    SURVEY_TOLD_MAX = 128, /* of one storage's ranges: more are not believed */
+    SURVEY_TOLD_MAX = 128, /* ranges of one storage; more are not believed */
 };
 
-/* Blocks or a mark that one storage told of. */
+/* Loose blocks, or a loose mark, that a storage listed. */
 struct survey_told {
-    uint64_t first_block, end_block; /* end UINT64_MAX: to the end of everything */
-    uint64_t version;                /* 0: blocks */
-    uint32_t who;                    /* candidates */
+    uint64_t first_block, end_block; /* end UINT64_MAX: to the end of the file */
+    uint64_t version;                /* version of the mark; 0: blocks */
+    uint32_t who;                    /* candidates that listed it */
 };
 
-/* survey_init() it. Owned by one sync. */
+/* Owned by one sync; initialise with survey_init(). */
 struct survey {
     struct storcli_file *file; /* borrowed */
     struct survey_told *told;  /* owned */
     unsigned n_told, told_max;
-    uint64_t from;   /* no block older than this version is loose; UINT64_MAX: none is */
-    bool incomplete; /* somebody told nonsense: like one who did not answer */
+    uint64_t from;   /* oldest version that may be loose; UINT64_MAX: none */
+    bool incomplete; /* an invalid list came: as if no answer had */
 
-    /* while it runs */
+    /* state while it runs */
     struct env_task task;
     struct unsynced *into; /* borrowed */
     storcli_done_cb *done;
     void *arg;
     bool found;  /* something was added */
-    unsigned at; /* in told, sorted by then */
+    unsigned at; /* index in the list above, sorted by then */
     uint64_t next_block;
     unsigned n_blocks;
-    uint64_t *versions; /* owned, as the next */
+    uint64_t *versions; /* owned, like the next one */
     struct holders *holders;
 };
 
 void survey_init(struct survey *s, struct storcli_file *file);
 void survey_free(struct survey *s);
-/** This candidate's answer to a sync that asked for it. */
+/** Takes this candidate's answer to a sync that asked for loose blocks. */
 void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *resp);
-/** Is there anything that may be at too few? synced: all who answered. */
+/**
+ * Returns true if something may be on too few storages. synced: candidates that answered.
+ */
 bool survey_is_due(const struct survey *s, uint32_t synced);
 /**
- * Add what is loose to `into`, unless that knows of it: ranges and marks with those who hold them, and what they lack
- * where they are fewer than n. done comes with 0, or -EIO when the value of a loose block cannot be found out, -EACCES, -ENOMEM.
+ * Adds the loose blocks and marks to `into`, unless it has them, with their holders, and
+ * with the projections that are missing where they are fewer than n. done comes with 0,
+ * -EIO when the value of a loose block cannot be found out, -EACCES or -ENOMEM.
  */
 void survey_start(struct survey *s, struct unsynced *into, storcli_done_cb *done,
                   void *arg);

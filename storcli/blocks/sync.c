@@ -1,12 +1,13 @@
 /*
- * sync.c - bring what was acknowledged to stable storage.
+ * sync.c - brings acknowledged data to stable storage.
  *
  * In:     storcli_sync(). Thread: the env's.
- * Out:    ST_SYNC to every storage that holds something unsynced; of what others wrote, see survey.h. Where one of them is gone, its
- *         projections are made again on another (read, code, ST_WRITE) and synced there.
- * Keeps:  I1. Done with 0 only when every range is synced by all its holders, those that went away
- *         replaced, or, with nobody left to replace them, by at least the quorum.
- * Yours:  waiting times, how much is made again at a time.
+ * Out:    ST_SYNC to every storage that holds something unsynced; for data of others see
+ *         survey.h. When a holder is lost, its projections are rebuilt on another storage
+ *         (read, code, ST_WRITE) and synced there.
+ * Keeps:  I1. Done with 0 only when every range is synced by all its holders, lost ones
+ *         replaced, or, with no candidate left to replace them, by at least the quorum.
+ * Yours:  waiting times, how much is rebuilt at a time.
  *
  * One sync of a file runs at a time; calls that come meanwhile share the next one.
  */
@@ -22,17 +23,18 @@
 #include "storcli/blocks/survey.h"
 
 enum {
-    SYNC_PATIENCE_MS =
-        5000, /* a disk may be busy; a storage that hangs is noticed by rpc */
+    /* a disk may be busy; a storage that hangs is noticed by rpc */
+    SYNC_PATIENCE_MS = 5000,
     PUT_PATIENCE_MS = 1000,
     RETRY_MS = 200,
-    STALE_MAX = 8, /* writes overtake us; so often in a row, the home is damaged there */
+    /* refusals in a row because newer writes came first; more: damaged at the target */
+    STALE_MAX = 8,
 };
 
-/* One storcli_sync() or storcli_settle(). */
+/* Call of storcli_sync() or storcli_settle(). */
 struct sync_call {
     struct op op;
-    bool tells;      /* what was lost is told with it */
+    bool tells;      /* storcli_sync(): its result reports losses */
     uint64_t n_told; /* file->n_told when it was made */
     struct sync_call *next;
 };
@@ -50,31 +52,31 @@ struct sync_peer {
     uint64_t sent_ns, retry_ns;
     uint8_t candidate;
     uint8_t state;      /* enum peer_sync */
-    uint32_t commit_no; /* of the watermarks it was told */
+    uint32_t commit_no; /* commit.no of the watermarks in the request */
     bool busy;          /* failed, but only for the moment */
 };
 
 enum sync_state {
-    SYNC_ASK,     /* storages are asked to sync; then: who is lost? */
-    SYNC_SURVEY,  /* who holds what others wrote? Then they are asked again */
-    SYNC_REMAKE,  /* what of a lost projection is next? */
+    SYNC_ASK,     /* storages are asked to sync; then lost holders are found */
+    SYNC_SURVEY,  /* holders of the data of others are looked for; then ASK again */
+    SYNC_REMAKE,  /* the next step of rebuilding a lost projection is chosen */
     SYNC_READING, /* blocks of the range are being read */
-    SYNC_PUTTING, /* a run of records, or a mark, is on its way to its new home */
+    SYNC_PUTTING, /* a run of records, or a mark, is on its way to the target */
 };
 
-/* One projection of one range that gets a new home. */
+/* Rebuilding of one projection of one range at a new place. */
 struct remake {
     struct rpc_request rq;
-    struct holders *held; /* of the range or mark, in op->set */
+    struct holders *held; /* holders of the range or mark, in op->set */
     bool is_mark;
-    uint32_t index; /* of the range or mark */
+    uint32_t index; /* index of the range or mark */
     uint8_t projection;
-    uint8_t target;      /* candidate */
-    uint64_t next_block; /* of the range: not looked at yet */
-    unsigned n_blocks;   /* read at the moment */
-    unsigned at;         /* of these, not put yet */
-    unsigned put_blocks; /* of these, under way */
-    unsigned n_stale;    /* refused as too old, one after the other */
+    uint8_t target;      /* candidate that gets it */
+    uint64_t next_block; /* first block of the range not looked at yet */
+    unsigned n_blocks;   /* blocks read at the moment */
+    unsigned at;         /* first of these not put yet */
+    unsigned put_blocks; /* blocks being put */
+    unsigned n_stale;    /* refusals as too old, in a row */
     uint64_t put_ns;
     uint8_t *data; /* scratch: n blocks; then heads and bodies to be sent */
     uint16_t user_bytes[EXTENT_BLOCKS];
@@ -87,22 +89,22 @@ struct sync_op {
     struct watch watch;
     struct sync_call *calls; /* owned until they end */
     enum sync_state state;
-    struct unsynced set; /* what is to be synced; ranges change as they get new homes */
+    struct unsynced set; /* ranges to sync; holders change as projections are rebuilt */
     uint64_t deadline_ns;
-    uint32_t
-        others; /* candidates asked for what others gave them; no file there is fine */
+    uint32_t others; /* candidates asked for data of others; no file there is fine */
     bool surveyed;
-    struct survey survey; /* of what they wrote */
-    uint32_t unfit;       /* candidates that could not take what another had lost */
+    struct survey survey; /* holders of the data of others */
+    uint32_t unfit;       /* candidates that could not take a lost projection */
     bool denied;
-    bool fenced; /* our session is over: nothing can be made again */
-    bool moved;  /* a storage knows of a newer distribution */
-    bool lost;   /* something acknowledged cannot be made stable any more: to be told */
-    bool lost_here; /* it is of this sync's own set */
-    bool
-        told_before; /* one that ended after its callers came told of a loss: they count on the same bytes */
-    bool background;    /* nobody waits for it */
-    bool interrupted;   /* and somebody wants another: it ends once it has read */
+    bool fenced;    /* our session is over: nothing can be rebuilt */
+    bool moved;     /* a storage knows of a newer distribution */
+    bool lost;      /* acknowledged data cannot become stable: to be reported */
+    bool lost_here; /* the lost data is of this sync's own set */
+    /* an earlier sync, ended after our callers came, reported a loss: their data is part
+     * of it */
+    bool told_before;
+    bool background;    /* no caller waits for it */
+    bool interrupted;   /* background, and a caller wants another: ends after its read */
     bool gone;          /* a storage that held something has no such file any more */
     struct op *reading; /* SYNC_READING: the read */
     struct remake remake;
@@ -134,7 +136,8 @@ static bool sync_tells(const struct sync_op *op)
     return false;
 }
 
-/* To who waits already; to who asks next, as long as nobody was told: -EREMOTE tells nobody. */
+/* Passes a loss on: to callers that wait already, else, as long as no caller has had it
+ * reported, to those that sync next. -EREMOTE reports nothing. */
 static void loss_goes_on(const struct sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
@@ -155,8 +158,8 @@ static void sync_end(struct sync_op *op, int rc)
     struct sync_call *calls = op->calls;
     bool background = op->background;
 
-    if (rc == -EREMOTE &&
-        op->told_before) /* who repeats it would not hear of that loss */
+    /* a caller that repeats would not learn of that loss */
+    if (rc == -EREMOTE && op->told_before)
         rc = -EIO;
     assert(op->state == SYNC_ASK && file->syncing == op);
     for (unsigned i = 0; i < file->c; i++) {
@@ -166,7 +169,7 @@ static void sync_end(struct sync_op *op, int rc)
     watch_stop(file->cli, &op->watch);
     remake_release(op);
     survey_free(&op->survey);
-    if (rc != 0) /* but not what is lost: nobody can sync that */
+    if (rc != 0) /* without lost ranges: no sync can save them */
         unsynced_merge_older(&file->unsynced, &op->set);
     if (rc != 0 && op->others != 0)
         file->others_wrote = true;
@@ -184,8 +187,8 @@ static void sync_end(struct sync_op *op, int rc)
         after_sync_ended(file, rc);
     else
         after_look(file);
-    engine_next_sync(
-        file); /* keeps the file busy, if there is one, before callers hear */
+    /* keeps the file busy, if there is one, before callers hear */
+    engine_next_sync(file);
     while (calls != NULL) {
         struct sync_call *call = calls;
 
@@ -206,8 +209,8 @@ static void peer_is_synced(struct sync_peer *peer, const struct rpc_request *rq)
 
     peer->state = PEER_SYNCED;
     commit_told(&op->file->commit, peer->candidate, peer->commit_no);
-    unsynced_verify(&op->set, peer->candidate,
-                    resp == NULL ? 0 : resp->verifier); /* or it lost all */
+    /* a new verifier: all is lost */
+    unsynced_verify(&op->set, peer->candidate, resp == NULL ? 0 : resp->verifier);
     if (resp != NULL && !op->surveyed)
         survey_heard(&op->survey, peer->candidate, resp);
     rozo__st_sync_resp__free_unpacked(resp, NULL);
@@ -262,7 +265,7 @@ static void peer_send(struct sync_op *op, unsigned candidate)
     peer->rq.msg = NULL; /* copied */
 }
 
-/* Ask everybody who holds something; returns those to be waited for. */
+/* Asks all holders to sync; returns those that are waited for. */
 static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t awaited = 0;
@@ -272,9 +275,10 @@ static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
 
         if ((any >> i & 1) == 0 || !engine_is_up(op->file, i))
             continue;
+        /* without the deadline, storages that fail in turn would never end */
         if (peer->state == PEER_NEEDED ||
             (peer->state == PEER_FAILED && now_ns >= peer->retry_ns &&
-             now_ns < op->deadline_ns)) /* or those that fail by turns never end */
+             now_ns < op->deadline_ns))
             peer_send(op, i);
         if (peer->state == PEER_SENT && now_ns - peer->sent_ns < ms_ns(SYNC_PATIENCE_MS))
             awaited |= 1u << i;
@@ -295,7 +299,7 @@ static uint32_t peers_synced(const struct sync_op *op)
     return synced;
 }
 
-/* ---- making lost projections again ---- */
+/* ---- rebuilding lost projections ---- */
 
 static uint32_t projections_of(const struct holders *held, uint32_t who)
 {
@@ -308,7 +312,7 @@ static uint32_t projections_of(const struct holders *held, uint32_t who)
     return projections;
 }
 
-/* Nobody else who is there has what it holds. */
+/* Returns true if no other reachable storage holds the candidate's projection. */
 static bool is_needed(const struct holders *held, uint32_t lost, unsigned candidate)
 {
     if ((held->all >> candidate & 1) == 0)
@@ -329,8 +333,8 @@ static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost
            engine_is_up(op->file, candidate);
 }
 
-/* A new home for projection p: its own, if that is fit again, a spare, or a storage whose own
- * projection is elsewhere. -1: none. */
+/* Chooses a place for projection p: its home, if that is fit again, a spare, or a home
+ * whose own projection is elsewhere. -1: none. */
 static int pick_target(struct sync_op *op, const struct holders *held, uint32_t lost,
                        uint32_t there, unsigned p)
 {
@@ -349,19 +353,19 @@ static int pick_target(struct sync_op *op, const struct holders *held, uint32_t 
 
 enum heal {
     HEAL_NOTHING, /* all holders are there, or enough of them */
-    HEAL_REMAKE,  /* op->remake says what */
-    HEAL_STUCK,   /* too few, and nobody to take it */
-    HEAL_LOST,    /* what was acknowledged is nowhere any more */
+    HEAL_REMAKE,  /* rebuild the projection in op->remake */
+    HEAL_STUCK,   /* too few holders, and no candidate to take more */
+    HEAL_LOST,    /* fewer than k projections exist: acknowledged data is lost */
 };
 
-/* What to do about the holders of one range that are lost. */
+/* Decides what to do about the lost holders of one range. */
 static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t lost)
 {
     uint32_t there = projections_of(held, ~lost);
 
     if (((held->any & lost) | held->gone | held->lacks) == 0)
         return HEAL_NOTHING;
-    /* What was found by reading it is there, whoever has it. */
+    /* a range found by reading it exists, even if its holders changed */
     if ((unsigned)__builtin_popcount(there) < op->file->k && held->lacks == 0)
         return (held->any & lost) != 0 ? HEAL_STUCK : HEAL_LOST;
     for (unsigned p = 0; p < op->file->n; p++) {
@@ -382,14 +386,14 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
     return HEAL_NOTHING;
 }
 
-/* Say so once: at the end of this sync. */
+/* Gives up a lost range: it is reported once, at the end of this sync. */
 static void holders_lose(struct sync_op *op, struct holders *held)
 {
     op->lost = op->lost_here = true;
     held->any = held->all = held->gone = held->lacks = 0;
 }
 
-/* Homes that held it and do not any more are to hear of it. */
+/* Notes the homes that have lost data they held, so that they can be healed. */
 static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t homes)
 {
     if (is_mark) {
@@ -406,7 +410,7 @@ static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t
     }
 }
 
-/* The first range or mark that a lost storage leaves with too little. */
+/* Finds the first range or mark with too few holders after the loss of some. */
 static enum heal find_remake(struct sync_op *op, uint32_t lost)
 {
     enum heal worst = HEAL_NOTHING;
@@ -436,7 +440,7 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
     return worst;
 }
 
-/* The target holds it now, and is to be synced like the others. */
+/* Adds the target as a holder that must sync like the others. */
 static void remake_done(struct sync_op *op)
 {
     struct remake *remake = &op->remake;
@@ -463,7 +467,7 @@ static void remake_restart(struct sync_op *op)
     op->remake.n_blocks = op->remake.at = 0;
 }
 
-/* The new home had something older there, and keeps that until it hears more. */
+/* Records that the target keeps what it replaced until the commit. */
 static void put_is_pending(struct sync_op *op)
 {
     struct remake *remake = &op->remake;
@@ -475,7 +479,8 @@ static void put_is_pending(struct sync_op *op)
         commit_pending(commit, remake->target, remake->versions[remake->at + b]);
 }
 
-/* Did the new home lose its memory since the last put? Then this projection starts again. */
+/* Returns true if the target lost its memory since the last put: this projection must
+ * start again. */
 static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
 {
     Rozo__StMarkResp *mark = NULL;
@@ -566,13 +571,13 @@ static void put_mark(struct sync_op *op, uint64_t first_block, uint64_t n_blocks
     req.n_blocks = n_blocks;
     req.version = version;
     req.to_storage = op->file->target.storages[op->remake.target];
-    req.keep_newer = true; /* the target may have taken writes of later */
+    req.keep_newer = true; /* the target may have taken later writes */
     len += rozo__st_mark_req__pack(&req, msg + len);
     put_send(op, ROZO__OP__ST_MARK, msg, len, 0);
 }
 
-/* Seal the records of blocks [at, at + n) of what was read, at their own versions. Returns the
- * bytes of their bodies. */
+/* Seals the records of blocks [at, at + n) that were read, at their own versions. Returns
+ * the bytes of their bodies. */
 static size_t put_seal(struct sync_op *op, unsigned n, uint8_t *heads, uint8_t *bodies)
 {
     struct remake *remake = &op->remake;
@@ -624,8 +629,9 @@ static void put_records(struct sync_op *op, unsigned n)
     put_send(op, ROZO__OP__ST_WRITE, msg, len, 2);
 }
 
-/* With too many holders away or forgetful, a read may honestly find what was before: that must not
- * pass for the bytes whose sync was asked for. */
+/* Returns true if the read found a version older than the unsynced one. With too many
+ * holders lost that is a correct read, but its data must not pass for the data to be
+ * synced. */
 static bool remake_is_older(const struct sync_op *op)
 {
     const struct unsynced_range *range = &op->set.ranges[op->remake.index];
@@ -675,7 +681,8 @@ static void remake_read(struct sync_op *op)
                               on_remake_read, op);
 }
 
-/* Blocks from remake->at on that are one run: records, or holes of one version. */
+/* Counts the blocks from remake->at on that form one run: records, or holes of one
+ * version. */
 static unsigned run_length(const struct remake *remake)
 {
     bool hole = remake->user_bytes[remake->at] == 0;
@@ -687,7 +694,7 @@ static unsigned run_length(const struct remake *remake)
     return b - remake->at;
 }
 
-/* Put the next run that was read, or read on, or be done with this projection. */
+/* Puts the next run that was read, reads on, or finishes this projection. */
 static void remake_step(struct sync_op *op)
 {
     struct remake *remake = &op->remake;
@@ -714,7 +721,7 @@ static void remake_step(struct sync_op *op)
     remake->put_blocks = n;
     if (remake->user_bytes[remake->at] != 0)
         put_records(op, n);
-    else /* somebody made it a hole since: a newer word than ours */
+    else /* became a hole since: newer than our record */
         put_mark(op, remake->next_block - remake->n_blocks + remake->at, n,
                  remake->versions[remake->at]);
 }
@@ -731,7 +738,7 @@ static bool remake_begin(struct sync_op *op)
     return true;
 }
 
-/* A new home that hangs is none. */
+/* Abandons a target that hangs. */
 static void put_check(struct sync_op *op, uint64_t now_ns)
 {
     if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
@@ -759,7 +766,7 @@ static void on_surveyed(void *arg, int rc)
         sync_end(op, rc);
         return;
     }
-    /* what they answered may have been of before they got it */
+    /* a holder may have answered before it got the data */
     for (unsigned i = 0; op->survey.found && i < op->file->c; i++) {
         if ((unsynced_any(&op->set) >> i & 1) != 0 && op->peers[i].state == PEER_SYNCED)
             op->peers[i].state = PEER_NEEDED;
@@ -769,7 +776,7 @@ static void on_surveyed(void *arg, int rc)
     sync_step(op);
 }
 
-/* Everybody who will answer has; go on with those who did not. */
+/* Continues after all answers that will come: treats holders without one as lost. */
 static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t lost = any & ~peers_synced(op);
@@ -783,7 +790,7 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
     } else {
         enum heal heal = find_remake(op, lost);
 
-        /* a file that is closed may be removed by now: nothing of it must be made again */
+        /* a closed file may be removed by now: nothing of it must be rebuilt */
         if (op->file->after.closed && (heal == HEAL_REMAKE || op->gone)) {
             sync_end(op, op->gone ? -ENOENT : -EIO);
             return STEP_ENDED;
@@ -795,7 +802,7 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             return STEP_ON;
         if (heal == HEAL_STUCK && !op->denied && !op->fenced &&
             now_ns < op->deadline_ns) {
-            op->unfit = 0; /* they may have recovered */
+            op->unfit = 0; /* candidates may have recovered */
             return STEP_WAIT;
         }
         rc = heal == HEAL_REMAKE                                 ? -ENOMEM
@@ -859,7 +866,7 @@ static void on_sync_wake(struct watch *watch)
     sync_step(container_of(watch, struct sync_op, watch));
 }
 
-/* Whoever asks for a sync is to be told. */
+/* Takes a loss to report: a caller waits for this sync. */
 static void take_over_loss(struct sync_op *op)
 {
     struct storcli_file *file = op->file;
@@ -870,7 +877,7 @@ static void take_over_loss(struct sync_op *op)
     file->lost = false;
 }
 
-/* What only somebody who asked for a sync is told, or needs. */
+/* Takes over what only a sync of a caller reports or needs. */
 static void take_over_debts(struct sync_op *op)
 {
     struct storcli_file *file = op->file;
@@ -909,7 +916,7 @@ static struct sync_op *sync_op_new(struct storcli_file *file)
         return NULL;
     op->file = file;
     survey_init(&op->survey, file);
-    for (unsigned i = 0; i < DIST_MAX; i++) { /* it may wait for another distribution */
+    for (unsigned i = 0; i < DIST_MAX; i++) { /* DIST_MAX: c may grow */
         op->peers[i].op = op;
         op->peers[i].candidate = (uint8_t)i;
     }
@@ -961,7 +968,7 @@ static bool was_told_before(const struct sync_call *call)
     return call->tells && call->n_told != call->op.file->n_told;
 }
 
-/* The sync under way is one of ours, and all there is to be synced is in it: take it. */
+/* Joins the background sync under way if it covers everything unsynced. */
 static bool join_background(struct storcli_file *file, struct sync_call *call)
 {
     struct sync_op *op = file->syncing;

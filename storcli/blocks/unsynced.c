@@ -1,10 +1,14 @@
 /*
- * unsynced.c - which storages acknowledged what of a file that is not on stable storage yet.
+ * unsynced.c - which storages acknowledged data of a file that is not on stable storage
+ * yet.
  *
- * In:     acknowledged writes and marks (write.c), failed syncs (sync.c). Thread: the engine's.
- * Out:    who is to be synced, and who else holds what a lost storage held.
- * Keeps:  whoever is in a list stays in it until its sync: merging widens ranges and narrows
- *         `all`, never the other way round, so it may only make a sync do more than needed.
+ * In:     acknowledged writes and marks (write.c), failed syncs (sync.c). Thread: the
+ *         engine's.
+ * Out:    the storages that must sync, and the other holders of the data of a lost
+ *         storage.
+ * Keeps:  a range in a list stays there until its sync: merging widens ranges and narrows
+ *         `all`, never the other way round, so it can only make a sync do more than
+ *         needed.
  * Yours:  the bounds.
  */
 #include "storcli/blocks/unsynced.h"
@@ -13,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A projection of its own for candidate i; who has it already takes another one, if he can. */
+/* Finds a projection of its own for candidate i; a candidate that has it already moves to
+ * another if it can. */
 static bool choose(const uint32_t *has, unsigned i, uint32_t *tried, int owner[32])
 {
     for (unsigned p = 0; p < 32; p++) {
@@ -66,7 +71,7 @@ static bool holders_equal(const struct holders *a, const struct holders *b)
     return true;
 }
 
-/* What is true of both. */
+/* Keeps only what holds for both. */
 static void holders_merge(struct holders *into, const struct holders *from)
 {
     uint32_t all = into->all & from->all;
@@ -109,12 +114,12 @@ static void ranges_grow(struct unsynced *u)
     struct unsynced_range *ranges = realloc(u->ranges, n_max * sizeof(*ranges));
 
     if (ranges == NULL)
-        abort(); /* forgetting what is unsynced would be a lie at the next fsync */
+        abort(); /* forgetting unsynced data would make the next fsync lie */
     u->ranges = ranges;
     u->ranges_max = n_max;
 }
 
-/* Two neighbours become one, as wide as both and the gap. */
+/* Joins two neighbours into one range, as wide as both and the gap. */
 static void range_widen(struct unsynced_range *range, const struct unsynced_range *next)
 {
     range->gaps = range->gaps || next->gaps || range->end_block != next->first_block;
@@ -124,7 +129,7 @@ static void range_widen(struct unsynced_range *range, const struct unsynced_rang
     holders_merge(&range->held, &next->held);
 }
 
-/* Make pairs of neighbours: of all, or of those that the same storages hold. */
+/* Joins neighbours in pairs: all of them, or those with equal holders. */
 static void ranges_pair(struct unsynced *u, bool all)
 {
     uint32_t n = 0;
@@ -140,9 +145,9 @@ static void ranges_pair(struct unsynced *u, bool all)
     u->n_ranges = n;
 }
 
-/* A quarter of the list is to be free. What different storages hold stays apart for as long as that
- * helps: of a mixture nobody knows who has all of it, and when one of them is lost, nobody can take
- * its place. */
+/* Frees a quarter of the list. Ranges with different holders stay apart as long as that
+ * helps: in a mixture it is unknown which storage has all of it, so a lost one cannot be
+ * replaced. */
 static void ranges_coarsen(struct unsynced *u)
 {
     uint32_t before;
@@ -172,7 +177,7 @@ static void ranges_remove(struct unsynced *u, uint32_t at)
             (u->n_ranges - at) * sizeof(u->ranges[0]));
 }
 
-/* The first range that ends behind `block`. */
+/* Returns the index of the first range that ends after `block`. */
 static uint32_t ranges_find(const struct unsynced *u, uint64_t block)
 {
     uint32_t low = 0, high = u->n_ranges;
@@ -188,7 +193,7 @@ static uint32_t ranges_find(const struct unsynced *u, uint64_t block)
     return low;
 }
 
-/* Cut [first, end) out of the list; returns where a range of it belongs. */
+/* Cuts [first, end) out of the list; returns the index where a range for it belongs. */
 static uint32_t ranges_cut(struct unsynced *u, uint64_t first, uint64_t end)
 {
     uint32_t at = ranges_find(u, first);
@@ -325,7 +330,8 @@ uint32_t unsynced_any(const struct unsynced *u)
     return any;
 }
 
-/* A coarse range says nothing of its gaps: what it overlaps must not be forgotten for it. */
+/* Adds a coarse range. It has gaps, so the ranges that it overlaps must be merged, not
+ * replaced. */
 static void ranges_absorb(struct unsynced *u, const struct unsynced_range *coarse)
 {
     struct unsynced_range range = *coarse;
@@ -363,7 +369,7 @@ static void mark_set(struct unsynced_mark *mark, uint64_t first, uint64_t end)
     mark->n_blocks = end == UINT64_MAX ? 0 : end - first;
 }
 
-/* Take away at either end what a newer mark covers; false: nothing is left. */
+/* Cuts off either end that a newer mark covers; false: nothing is left. */
 static bool mark_trim(struct unsynced_mark *mark, const struct unsynced_mark *newer)
 {
     uint64_t first = mark->first_block, end = mark_end(mark);
@@ -386,7 +392,8 @@ static void marks_remove(struct unsynced *u, uint32_t at)
     memmove(&u->marks[at], &u->marks[at + 1], (u->n_marks - at) * sizeof(u->marks[0]));
 }
 
-/* The smallest mark becomes a range: every block of it has its version or a newer one, too. */
+/* Turns the smallest mark into a range: each of its blocks has its version or a newer
+ * one. */
 static void marks_spill(struct unsynced *u)
 {
     uint32_t least = 0;
@@ -397,7 +404,8 @@ static void marks_spill(struct unsynced *u)
             mark_end(&u->marks[least]) - u->marks[least].first_block)
             least = i;
     }
-    /* only one goes to the end of everything: it covers the end of the others, or they its */
+    /* at most one reaches the end of the file: it covers the end of the others, or they
+     * its end */
     assert(u->marks[least].n_blocks != 0);
     range = (struct unsynced_range){
         .first_block = u->marks[least].first_block,
@@ -430,7 +438,7 @@ void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_bloc
     if (u->marks == NULL)
         u->marks = calloc(UNSYNCED_MARKS_MAX, sizeof(u->marks[0]));
     if (u->marks == NULL)
-        abort(); /* as in ranges_grow() */
+        abort(); /* see ranges_grow() */
     if (u->n_marks == UNSYNCED_MARKS_MAX)
         marks_spill(u);
     u->marks[u->n_marks++] = mark;

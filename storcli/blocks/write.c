@@ -1,9 +1,10 @@
 /*
- * write.c - write whole blocks: cut into pieces, code, seal, spread.
+ * write.c - writes whole blocks: cut into pieces, code, seal, spread.
  *
  * In:     storcli_write(). Thread: the env's.
- * Out:    ST_WRITE to n storages for each piece of at most 128 blocks of one extent; what was
- *         acknowledged but not synced goes into file->unsynced, what is stable takes what is older out of it.
+ * Out:    ST_WRITE to n storages for each piece of at most 128 blocks of one extent;
+ *         acknowledged, unsynced pieces go into file->unsynced; stable ones remove older
+ *         entries from it.
  * Keeps:  rows of a systematic code are sent from the caller's memory, nothing is copied.
  * Yours:  the size of pieces; bench with 1 MiB writes.
  */
@@ -17,7 +18,8 @@
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/spread.h"
 
-/* At most 128 blocks of one extent. Heads, coded bodies and iovecs lie in one scratch buffer. */
+/* At most 128 blocks of one extent. Heads, coded bodies and iovecs lie in one scratch
+ * buffer. */
 struct write_piece {
     struct spread spread;
     struct write_op *op;
@@ -28,12 +30,12 @@ struct write_piece {
     uint8_t *scratch;
     size_t scratch_bytes;
     size_t head_at[CODEC_N_MAX]; /* in scratch: n_blocks heads of each projection */
-    size_t
-        body_at[CODEC_N_MAX]; /* in scratch: n_blocks bodies of each coded projection */
+    /* in scratch: n_blocks bodies of each coded projection */
+    size_t body_at[CODEC_N_MAX];
     size_t iov_at[CODEC_N_MAX];
     unsigned n_iov[CODEC_N_MAX];
-    uint64_t verifier[DIST_MAX]; /* of those who have it */
-    bool pending, pressure;      /* somebody said so */
+    uint64_t verifier[DIST_MAX]; /* from the acknowledgements */
+    bool pending, pressure;      /* a storage said so */
 };
 
 /* One write: every turn codes and sends one piece more, until all are under way. */
@@ -46,7 +48,7 @@ struct write_op {
     uint16_t last_user_bytes;
     bool sync;
     struct commit_flight flight;
-    uint64_t pending_bytes; /* of the pieces that somebody said to be pending */
+    uint64_t pending_bytes; /* user bytes of the pieces that a storage has pending */
     bool pressure;
     int rc; /* the first failure */
     unsigned n_pieces, n_started, n_ended;
@@ -60,7 +62,7 @@ static bool is_row(const struct storcli_file *file, unsigned projection)
     return projection < file->k && codec_is_systematic(file->codec);
 }
 
-/* Where everything of a piece lies in its scratch buffer; returns its size. */
+/* Lays out everything of a piece in its scratch buffer; returns its size. */
 static size_t piece_lay_out(struct storcli_file *file, struct write_piece *piece)
 {
     size_t at = 0;
@@ -114,7 +116,8 @@ static void piece_encode(struct storcli_file *file, struct write_piece *piece)
     }
 }
 
-/* Heads, then bodies: rows one by one from the caller's blocks, coded ones in one go. */
+/* Gathers heads, then bodies: rows one by one from the caller's blocks, coded ones in one
+ * go. */
 static void piece_gather(struct storcli_file *file, struct write_piece *piece, unsigned i)
 {
     struct iovec *iov = (struct iovec *)(piece->scratch + piece->iov_at[i]);
@@ -182,7 +185,8 @@ static void write_acked(struct spread *s, unsigned candidate,
     rozo__st_write_resp__free_unpacked(resp, NULL);
 }
 
-/* Some of what the piece takes the place of was read to complete it: was it there? */
+/* Returns false if blocks of this piece were completed by read-modify-write and the data
+ * read may have been lost since. */
 static bool piece_was_complete(struct write_piece *piece)
 {
     struct storcli_file *file = piece->op->op.file;
@@ -223,7 +227,8 @@ static void piece_is_there(struct write_piece *piece)
                      piece->n_blocks, &piece->spread.held);
 }
 
-/* Who did not answer in time may keep it in its journal, too. */
+/* Records that candidates which did not answer in time may have it in their journals,
+ * too. */
 static void piece_is_pending(struct write_piece *piece)
 {
     struct storcli_file *file = piece->op->op.file;
@@ -278,8 +283,8 @@ static int piece_start(struct write_piece *piece)
                         piece->op->sync);
 }
 
-/* Code and send the next piece; the one after it in the next turn, so that this one is on its
- * way while that one is coded. */
+/* Codes and sends the next piece; the one after it in the next turn, so that this one is
+ * on its way meanwhile. */
 static void write_start_next(struct write_op *op)
 {
     struct write_piece *piece = &op->pieces[op->n_started];
@@ -316,7 +321,7 @@ static void write_end(struct write_op *op)
 
 static void write_step(struct write_op *op)
 {
-    if (op->rc != 0) { /* the rest would be in vain */
+    if (op->rc != 0) { /* the rest would be useless */
         for (unsigned i = 0; i < op->n_started; i++)
             piece_free(&op->pieces[i]);
         op->n_ended = op->n_pieces;
