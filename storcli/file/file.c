@@ -1,11 +1,13 @@
 /*
- * file.c - one open file in bytes: opening, closing, attributes, and the loop that steps its
- * operations.
+ * file.c - one open file in bytes: opening, closing, attributes, and the loop that steps
+ * its operations.
  *
- * In:     the calls of file.h; answers of the engine and of exportd wake operations. Core.
+ * In:     the calls of file.h; answers of the engine and of exportd wake operations.
+ *         Core.
  * Out:    callbacks, always from on_task(), never from inside the starting call.
- * Keeps:  writes, flushes and exclusive operations begin in order of arrival; an exclusive one
- *         runs alone; a read never waits for a write that has not been taken in.
+ * Keeps:  writes, flushes and exclusive operations begin in order of arrival; an
+ *         exclusive one runs alone; a read never waits for a write that has not been
+ *         taken in.
  */
 #include "storcli/file.h"
 
@@ -28,9 +30,9 @@ void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
 {
     struct fop *op = calloc(1, bytes);
 
-    assert(!f->closing ||
-           kind == FOP_EXCLUSIVE); /* closing may still finish a truncate */
-    if (op == NULL)                /* these are small; nobody could be told */
+    /* closing may still finish a truncate */
+    assert(!f->closing || kind == FOP_EXCLUSIVE);
+    if (op == NULL) /* ops are small, and this cannot be reported */
         abort();
     op->f = f;
     op->kind = kind;
@@ -128,7 +130,8 @@ static void start_op(struct fop *op)
     fop_ready(op);
 }
 
-/* Reads overtake writes that wait to be taken in; nothing overtakes an exclusive operation. */
+/* Starts queued operations. Reads overtake writes that wait to be taken in; nothing
+ * overtakes an exclusive operation. */
 static void start_queue(struct file *f)
 {
     bool blocked = f->accepting != NULL;
@@ -206,7 +209,8 @@ static bool is_quiet(const struct file *f)
            !f->blocks.seek_busy;
 }
 
-/* Stepped at the end of every turn: the others end, then all is written, then told. */
+/* Runs at the end of every turn: waits for all other operations, then for all writes,
+ * then for the report. */
 static void close_step(struct fop *op)
 {
     struct file *f = op->f;
@@ -327,11 +331,10 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     return 0;
 }
 
-/*
- * Somebody has cut the file since we made it so long: exportd knew how long it was then, or has said what it had forgotten.
- * What we have not told yet stays, until we tell it: then exportd says whether it comes too late. What it may have
- * forgotten may have been cut off without him: nobody can tell any more, and so our writers hear of a loss.
- */
+/* Handles a truncate by another client, newer than our growth of the file: exportd knew
+ * that size or has learned it again. Unreported bytes stay until exportd decides on their
+ * report. Bytes that it may have forgotten may have been cut off unseen, so our writers
+ * get a loss. */
 static void size_is_cut(struct file *f, uint64_t size)
 {
     bool untold = f->acked_end > f->meta_size;
@@ -351,22 +354,24 @@ static void size_is_cut(struct file *f, uint64_t size)
     file_forget_reserved(f, 0);
 }
 
-/* Is that shorter because of a truncate newer than what made it so long here? */
+/* Returns true if the smaller size comes from a truncate newer than the write that set
+ * our size. */
 static bool is_cut(const struct file *f, const struct file_attr *attr)
 {
     return attr->size < f->meta_size &&
            version_epoch(attr->truncate_version) > f->size_epoch;
 }
 
-/* Nothing of ours is on its way to exportd, or will be. */
+/* Returns true if no report of ours is on its way to exportd, or will be. */
 static bool file_is_silent(const struct file *f)
 {
     return f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
            f->exclusive == NULL && !f->report_busy && f->change == f->reported_change;
 }
 
-/* A smaller size may be an answer from before our own report: believe it only in silence, or with the truncate
- * that made it so. While something runs alone it may be a truncate, which knows better. */
+/* Adopts a size. A smaller one may be an answer from before our own report: it is
+ * believed only if no report is on its way, or with the truncate that caused it. An
+ * exclusive operation may be a truncate, which knows better. */
 static void adopt_size(struct file *f, const struct file_attr *attr)
 {
     uint64_t size = attr->size;
@@ -384,7 +389,7 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
             size_is_cut(f, size);
         return;
     }
-    clean_drop_all(f); /* somebody else was here */
+    clean_drop_all(f); /* changed by another client */
     file_forget_reserved(f, 0);
 }
 
@@ -402,7 +407,7 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         blocks_adopt(f, attr);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))
-        return; /* what exportd does not know of, it cannot call finished */
+        return; /* exportd cannot say "finished" of a truncate that it does not know */
     if (attr->truncate_pending && attr->truncate_version > f->truncate_version &&
         f->inl.place == PLACE_STORAGES)
         frun_forget_beyond(f, attr->truncate_size);
@@ -424,8 +429,8 @@ int file_take_ref(struct file *f, const struct storcli_target *target)
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    /* A capability only for reading, which comes without an epoch, does not replace one for writing, unless the file lies
-     * elsewhere: who writes needs a fresh epoch then. */
+    /* A read-only capability, which comes without an epoch, does not replace one for
+     * writing, unless the file lies elsewhere: a writer needs a fresh epoch then. */
     if (target != NULL && (attr->epoch >= f->epoch ||
                            target->dist_generation > storcli_file_dist_generation(f->sf)))
         if (file_take_ref(f, target) != 0)
@@ -457,7 +462,8 @@ void file_size_recount(struct file *f)
     for (unsigned i = 0; i < f->writing.n; i++)
         size = max_u64(size, f->writing.v[i]->hi);
     f->size = size;
-    /* A block completed from the write that failed has bytes of it beyond what is left. */
+    /* A block completed from the write that failed has bytes of it beyond what is
+     * left. */
     run = frunset_find(&f->dirty, block_of(f, size));
     if (run != NULL)
         memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
@@ -516,7 +522,7 @@ void file_forget_mtime(struct file *f)
 
 void file_drop_cache(struct file *f)
 {
-    storcli_file_others_wrote(f->sf); /* somebody else was here */
+    storcli_file_others_wrote(f->sf); /* changed by another client, perhaps */
     clean_forget_all(f, 0, UINT64_MAX);
     file_forget_reserved(f, 0);
     inline_forget(f);

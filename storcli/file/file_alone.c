@@ -3,7 +3,8 @@
  *
  * In:     file_truncate() and its begin and cancel, file_punch(), file_allocate(). Core.
  * Out:    trunc_step(), storcli_mark(), storcli_alloc(), zeros for the edges of a punch.
- * Keeps:  while one of them runs no write is taken in, and only what it needs itself is written.
+ * Keeps:  while one of them runs no write is taken in, and only the blocks that it needs
+ *         itself are written.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 struct alone_fop {
     struct fop op;
-    unsigned state; /* of the kind it is */
+    unsigned state; /* enum of its kind */
     bool busy, asked;
     int rc; /* the engine's answer */
     unsigned n_tries;
@@ -22,7 +23,7 @@ struct alone_fop {
     struct file_attr attr;
     struct storcli_target target;
     uint64_t offset, end, pos, version;
-    uint64_t n_ahead; /* blocks that are reserved behind what was asked for */
+    uint64_t n_ahead; /* blocks reserved beyond the requested range */
     bool keep_size, is_to_end, finishing, exactly;
 };
 
@@ -56,9 +57,9 @@ static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
     return fop_new(f, sizeof(struct alone_fop), FOP_EXCLUSIVE, step, done, arg);
 }
 
-/* ---- a truncate somebody left unfinished ---- */
+/* ---- a truncate left unfinished by another client ---- */
 
-/* The first wanted run that cannot be written before the truncate is finished. */
+/* Returns the first wanted run that cannot be written before the truncate is finished. */
 static struct frun *wanted_beyond(struct file *f)
 {
     LIST_FOREACH(node, &f->want) {
@@ -86,7 +87,7 @@ static void finish_step(struct fop *op)
 static void on_finished(void *arg, int rc)
 {
     (void)arg;
-    (void)rc; /* the runs that waited for it tell */
+    (void)rc; /* the runs that waited for it report */
 }
 
 void file_finish_truncate(struct file *f)
@@ -104,8 +105,9 @@ void file_finish_truncate(struct file *f)
     fop_ready(&a->op);
 }
 
-/* What runs alone cannot wait for another to finish it. 1: nothing of ours reaches beyond an
- * unfinished truncate (or need_it and there is none); 0: waits; -errno. */
+/* Finishes a truncate within an exclusive operation, which cannot wait for another one.
+ * 1: no run of ours reaches beyond an unfinished truncate (or need_it and there is none);
+ * 0: waits; -errno. */
 static int try_finish_first(struct alone_fop *a, bool need_it)
 {
     struct file *f = a->op.f;
@@ -122,11 +124,12 @@ static int try_finish_first(struct alone_fop *a, bool need_it)
         trunc_start(f, false);
     }
     rc = trunc_step(f, &a->op);
-    a->finishing = rc == 0; /* of another one we may hear later */
+    a->finishing = rc == 0; /* news of another one may come later */
     return rc;
 }
 
-/* True: go on. False: it waits, or has ended with an error. */
+/* Finishes a truncate first. True: go on. False: the op waits, or has ended with an
+ * error. */
 static bool finish_first(struct alone_fop *a, bool need_it)
 {
     int rc = try_finish_first(a, need_it);
@@ -136,7 +139,8 @@ static bool finish_first(struct alone_fop *a, bool need_it)
     return rc == 1;
 }
 
-/* The same of an exportd that has the data. */
+/* Moves the data from exportd to storages first. True: go on. False: the op waits, or has
+ * ended. */
 static bool leave_first(struct alone_fop *a)
 {
     int rc = inline_leave_first(&a->op);
@@ -158,7 +162,7 @@ static void truncate_apply(struct alone_fop *a)
         f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
 
     f->n_truncates++;
-    f->unsure = false; /* of the one before: this is what exportd made of both */
+    f->unsure = false; /* about the truncate before: this is exportd's result of both */
     if (a->attr.epoch > f->epoch) {
         f->epoch = a->attr.epoch;
         f->sequence = 0;
@@ -178,7 +182,7 @@ static void truncate_apply(struct alone_fop *a)
     f->truncate_size = a->attr.truncate_size;
     f->truncate_version = a->attr.truncate_version;
     if (!f->truncate_pending && storages_know_more) {
-        /* exportd had not been told how long the file was: a cut that it knows nothing of. */
+        /* The size was not reported to exportd: this cut is unknown there. */
         f->truncate_pending = true;
         f->truncate_size = size;
         f->truncate_version = 0;
@@ -225,7 +229,7 @@ void file_truncate(struct file *f, const struct storcli_target *target,
         fop_queue(&a->op);
         return;
     }
-    a->op.started = true; /* in the place of what held it for us */
+    a->op.started = true; /* takes the place of the op that held it for us */
     a->op.clock = f->clock;
     f->exclusive = &a->op;
     f->exclusive_held = false;
@@ -251,8 +255,8 @@ static void hold_step(struct fop *op)
         a->state = HOLD_WRITE;
         /* fall through */
     case HOLD_WRITE:
-        if (!finish_first(a,
-                          false)) /* with a fresh epoch may have come news of another */
+        /* news of another truncate may have come with an epoch */
+        if (!finish_first(a, false))
             return;
         f->exclusive_first = 0;
         f->exclusive_end = UINT64_MAX;
@@ -278,7 +282,7 @@ static void hold_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
-        f->exclusive_held = true; /* and stays f->exclusive, until truncate or cancel */
+        f->exclusive_held = true; /* stays f->exclusive, until truncate or cancel */
         a->state = HOLD_QUIET;
         op->done(op->arg, 0);
         return;
@@ -315,7 +319,8 @@ void file_truncate_unsure(struct file *f)
 
 enum { PUNCH_BEGIN, PUNCH_DRAIN, PUNCH_MARK, PUNCH_EDGES };
 
-/* Whole blocks of the range; behind the end of the file nobody looks. */
+/* Computes the whole blocks of the range; beyond the end of the file a part counts as
+ * whole. */
 static void punched_blocks(const struct alone_fop *a, uint64_t *first, uint64_t *end)
 {
     const struct file *f = a->op.f;
@@ -332,7 +337,7 @@ static void punch_free(struct alone_fop *a)
     blocks_freed(a->op.f, first, end);
 }
 
-/* 1: marked; 0: waits; -errno. */
+/* Marks the whole blocks. 1: marked; 0: waits; -errno. */
 static int punch_mark(struct alone_fop *a)
 {
     struct file *f = a->op.f;
@@ -376,7 +381,7 @@ static int punch_mark(struct alone_fop *a)
     return 0;
 }
 
-/* Zeros for what is not whole blocks: 1: taken in; 0: waits; -errno. */
+/* Writes zeros to the partial blocks. 1: taken in; 0: waits; -errno. */
 static int punch_edges(struct alone_fop *a)
 {
     struct file *f = a->op.f;
@@ -385,7 +390,7 @@ static int punch_edges(struct alone_fop *a)
 
     punched_blocks(a, &first, &end);
     f->exclusive_first = 0;
-    f->exclusive_end = UINT64_MAX; /* the marks are made: what follows is newer */
+    f->exclusive_end = UINT64_MAX; /* the marks are made: later writes are newer */
     while (a->pos < a->end && n > 0) {
         if (first < end && a->pos == block_start(f, first)) {
             a->pos = min_u64(a->end, block_start(f, end));
@@ -412,7 +417,7 @@ static void punch_end(struct alone_fop *a, int rc)
     alone_end(a, rc < 0 ? rc : 0);
 }
 
-/* What a truncate that is not finished will remove, needs no punching. */
+/* Clips the range: bytes that an unfinished truncate will remove need no punching. */
 static void punch_clip(struct alone_fop *a)
 {
     const struct file *f = a->op.f;
@@ -432,7 +437,8 @@ static void punch_step(struct fop *op)
     case PUNCH_BEGIN:
         if (!finish_first(a, false) || !leave_first(a))
             return;
-        if (!finish_first(a, false)) /* below what has left exportd just now */
+        /* blocks that have just left exportd may lie beyond it */
+        if (!finish_first(a, false))
             return;
         punch_clip(a);
         a->pos = a->offset;
@@ -444,7 +450,7 @@ static void punch_step(struct fop *op)
         a->state = PUNCH_DRAIN;
         /* fall through */
     case PUNCH_DRAIN:
-        if (!finish_first(a, false)) /* as above */
+        if (!finish_first(a, false)) /* a truncate may have appeared meanwhile */
             return;
         f->exclusive_first = block_of(f, a->offset);
         f->exclusive_end = block_past(f, a->end);
@@ -472,7 +478,7 @@ static void punch_step(struct fop *op)
     case PUNCH_EDGES:
         if (!finish_first(a, false))
             return;
-        a->end = min_u64(a->end, f->size); /* somebody may have cut the file meanwhile */
+        a->end = min_u64(a->end, f->size); /* cut by another client meanwhile, perhaps */
         rc = punch_edges(a);
         if (rc != 0)
             punch_end(a, rc);
@@ -493,7 +499,7 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
 
-/* The blocks of [first, end) that are not known to be reserved lie between these. */
+/* Narrows [first, end) to the blocks that are not known to be reserved. */
 static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
 {
     const struct span *span = spans_find(&f->reserved, *first);
@@ -517,8 +523,8 @@ void file_forget_reserved(struct file *f, uint64_t first)
         spans_free(&f->reserved);
 }
 
-/* Blocks behind `end` that are reserved as well, if the file is being reserved in small steps:
- * as many as there are before `first`. */
+/* Returns the number of blocks to reserve beyond `end` if the file is being reserved in
+ * small steps: as many as are reserved before `first`. */
 static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
 {
     const struct file *f = a->op.f;
@@ -531,8 +537,8 @@ static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t
     return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
 }
 
-/* Storages may have reserved space whatever they answer. exportd must know that they
- * have something, or nobody would remove it. */
+/* Asks the storages to reserve. They may have reserved space whatever they answer:
+ * exportd must know that they have something, or it would never be removed. */
 static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
 {
     struct file *f = a->op.f;
@@ -545,7 +551,7 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
     storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
 }
 
-/* 1: reserved; 0: waits; -errno. */
+/* Reserves the range. 1: reserved; 0: waits; -errno. */
 static int allocate_reserve(struct alone_fop *a)
 {
     struct file *f = a->op.f;
@@ -572,7 +578,7 @@ static int allocate_reserve(struct alone_fop *a)
     return a->rc != 0 ? plain_errno(a->rc) : 1;
 }
 
-/* The size is told as that of a write is. */
+/* Grows the file. The size is reported like that of a write. */
 static void allocate_grow(struct alone_fop *a)
 {
     struct file *f = a->op.f;

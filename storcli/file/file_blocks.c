@@ -1,9 +1,11 @@
 /*
- * file_blocks.c - which blocks of the file are allocated: what exportd is told for st_blocks, and what our own readers see meanwhile.
+ * file_blocks.c - allocated blocks of the file: reports to exportd for st_blocks, and the
+ * number for our own readers meanwhile.
  *
  * In:     acknowledged writes, punches, allocations, truncates; exportd's answers. Core.
  * Out:    ranges of blocks in reports.
- * Keeps:  a block that storages have is in `known`, and told before a flush ends; what is told may come twice.
+ * Keeps:  a block that storages have is in `known`, and reported before a flush ends; a
+ *         report may come twice.
  * Yours:  how many ranges are kept.
  */
 #include <errno.h>
@@ -15,7 +17,8 @@ enum blocks_change { BLOCKS_ALLOCATED = 1, BLOCKS_FREED = 2 };
 
 enum { KNOWN_MAX = 2 * FILE_RANGES_MAX, COUNT_CLOSING_NS = 1000000000 };
 
-/* As small as an operation, and nobody could be told. */
+/* Sets a range. Out of memory ends the process: it is as small as an operation, and
+ * cannot be reported. */
 static void put(struct spans *spans, uint64_t first, uint64_t end, unsigned value)
 {
     if (value == 0 && spans->n == 0)
@@ -24,7 +27,7 @@ static void put(struct spans *spans, uint64_t first, uint64_t end, unsigned valu
         abort();
 }
 
-/* On top of what is there. */
+/* Puts all ranges of `from` on top of those in `to`. */
 static void put_all(struct spans *to, const struct spans *from)
 {
     for (size_t i = 0; i < from->n; i++)
@@ -38,7 +41,7 @@ static void know_all(struct blocks *b, const struct spans *changes)
             changes->list[i].value == BLOCKS_ALLOCATED ? BLOCKS_ALLOCATED : 0);
 }
 
-/* ---- blocks that nobody told of ---- */
+/* ---- blocks that a dead client did not report ---- */
 
 static void count_next(struct file *f);
 
@@ -62,7 +65,7 @@ static void on_data(void *arg, int rc)
     struct blocks *b = &f->blocks;
 
     b->seek_busy = false;
-    b->counting = b->counting && rc == 0; /* else whoever opens it next tries again */
+    b->counting = b->counting && rc == 0; /* on failure the next opening tries again */
     if (!b->counting || b->found >= b->hole_end) {
         b->count_at = b->hole_end;
         count_next(f);
@@ -78,16 +81,17 @@ static void count_end(struct file *f)
     f->blocks.counting = false;
     f->blocks.counted = true;
     file_changed(f);
-    file_wake(f); /* who closes it waits for us */
+    file_wake(f); /* a close waits for it */
 }
 
-/* A close does not wait long for the count: the file may be opened again soon. */
+/* Returns true if a close has waited long enough for the count: the file may be opened
+ * again soon. */
 static bool is_too_late(const struct file *f)
 {
     return f->closing && env_now_ns(f->env) - f->blocks.count_ns > COUNT_CLOSING_NS;
 }
 
-/* From hole to hole. */
+/* Searches from hole to hole. */
 static void count_next(struct file *f)
 {
     struct blocks *b = &f->blocks;
@@ -127,7 +131,7 @@ static void count_start(struct file *f, const struct file_attr *attr)
     count_next(f);
 }
 
-/* ---- what exportd says, and what it is told ---- */
+/* ---- answers of exportd, reports to it ---- */
 
 void blocks_adopt(struct file *f, const struct file_attr *attr)
 {
@@ -155,7 +159,8 @@ void blocks_forget(struct file *f)
     spans_free(&f->blocks.known);
 }
 
-/* Past a number of holes, telling everything is cheaper than keeping the set. */
+/* Bounds the set: past a number of holes, reporting everything is cheaper than keeping
+ * it. */
 static void bound(struct file *f)
 {
     if (f->blocks.known.n > KNOWN_MAX)
@@ -235,7 +240,7 @@ bool blocks_send(struct file *f, struct file_meta_call *call)
 
     call->tells_blocks = true;
     call->blocks_counted = b->counted && is_all;
-    spans_free(&b->sent); /* what was in it has been told */
+    spans_free(&b->sent); /* the old content has been reported */
     if (is_all) {
         b->sent = b->tell;
         b->tell = (struct spans){ 0 };
@@ -263,7 +268,7 @@ void blocks_sent(struct file *f, bool ok, bool durable)
     } else if (ok) {
         put_all(&b->told, &b->sent);
     } else {
-        put_all(&b->sent, &b->tell); /* what came meanwhile is newer */
+        put_all(&b->sent, &b->tell); /* newer changes came meanwhile */
         spans_free(&b->tell);
         b->tell = b->sent;
         b->sent = (struct spans){ 0 };
@@ -289,7 +294,7 @@ void blocks_free(struct file *f)
     spans_free(&f->blocks.told);
 }
 
-/* ---- what our readers see ---- */
+/* ---- the number for our readers ---- */
 
 static void add_runs(struct spans *all, const struct frunset *set)
 {

@@ -1,5 +1,6 @@
 /*
- * file_flush.c - flush and sync: everything accepted is with the storages and told to exportd.
+ * file_flush.c - flush and sync: everything accepted is with the storages and reported to
+ * exportd.
  *
  * In:     file_flush(), file_sync(), file_give_up(). Core.
  * Out:    runs are wanted; storcli_sync(); reports.
@@ -19,7 +20,7 @@ struct flush_fop {
     struct fop op;
     enum flush_state state;
     bool sync, busy;
-    bool ahead; /* the time is told beside the writes */
+    bool ahead; /* the time is reported beside the writes */
     int rc;
     uint64_t before_id, end, change, report_no;
 };
@@ -33,7 +34,8 @@ static void on_synced(void *arg, int rc)
     fop_ready(&s->op);
 }
 
-/* To be written, and nothing of it is under way; UINT_MAX: something is, and will have to be synced. */
+/* Counts the blocks to write. UINT_MAX: some are under way without sync, and need one
+ * later. */
 static unsigned blocks_to_write(const struct file *f)
 {
     unsigned n = 0;
@@ -48,11 +50,10 @@ static unsigned blocks_to_write(const struct file *f)
     return n;
 }
 
-/*
- * A little that takes the place of something, and nothing else to be synced: each storage makes it stable as it takes it, in one
- * request instead of two, and the time becomes durable meanwhile. Where a size has to follow, that goes beside the sync; and of much,
- * one sync at the end costs less.
- */
+/* Writes little data as stable, if it only overwrites and nothing else must be synced:
+ * each storage makes it stable as it takes it, in one request instead of two, and the
+ * time becomes durable meanwhile. A new size must follow the data, so it goes beside a
+ * sync; and for much data one sync at the end costs less. */
 static void write_stable(struct flush_fop *s)
 {
     struct file *f = s->op.f;
@@ -87,7 +88,7 @@ static void flush_step(struct fop *op)
 
     switch (s->state) {
     case FLUSH_BEGIN:
-        rc = s->sync ? inline_know(op) : 1; /* whom to ask for a sync */
+        rc = s->sync ? inline_know(op) : 1; /* to know whether storages must be asked */
         if (rc == 0)
             return;
         if (rc < 0) {
@@ -155,19 +156,20 @@ void file_sync(struct file *f, file_done_cb *done, void *arg)
     start(f, true, done, arg);
 }
 
-/* ---- what cannot be written out is given up ---- */
+/* ---- giving up data that cannot be written ---- */
 
 enum give_up_state { GIVE_UP_BEGIN, GIVE_UP_WRITE, GIVE_UP_TELL, GIVE_UP_REST };
 
 struct give_up_fop {
     struct fop op;
     enum give_up_state state;
-    bool at_once; /* what is not on its way is not tried */
+    bool at_once; /* data not on its way is not tried */
     int rc;
     uint64_t change, report_no;
 };
 
-/* A truncate that exportd knows nothing of is ours alone to finish: when others have been at the file, not any more. */
+/* Forgets a truncate that exportd does not know: only we could finish it, but others have
+ * used the file since. */
 static void forget_cut(struct file *f)
 {
     if (!f->truncate_pending || f->truncate_version != 0)
@@ -176,7 +178,8 @@ static void forget_cut(struct file *f)
     f->is_untold = true;
 }
 
-/* What is under way by itself ends: whom to wait for, NULL when there is nobody. */
+/* Returns the list to wait on for requests that end by themselves; NULL: there are
+ * none. */
 static struct waitlist *rest_of(struct file *f)
 {
     if (f->report_busy)

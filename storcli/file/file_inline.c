@@ -1,11 +1,15 @@
 /*
  * file_inline.c - small files, whose data exportd keeps itself.
  *
- * In:     what exportd says of a file's place, runs that are wanted, fetches. Core.
- * Out:    meta.wrote() with all data of the file, meta.load(); runs that move the data to the storages.
- * Keeps:  what goes to exportd is what it had as of our epoch, and all that was acknowledged since: it takes nothing under an older one.
- *         When the file grows too large its data are made dirty, so that they go to the storages, and exportd is told, in one with
- *         the size, when they have them (for good, if what it has may be so). Who dies before that leaves the file as exportd has it.
+ * In:     exportd's answers on a file's place, runs that are wanted, fetches. Core.
+ * Out:    meta.wrote() with all data of the file, meta.load(); runs that move the data to
+ *         the storages.
+ * Keeps:  the data sent to exportd are those it had as of our epoch, and all that was
+ *         acknowledged since: it takes nothing under an older epoch. When the file grows
+ *         too large its data are made dirty, so that they go to the storages; exportd
+ *         gets the report, atomically with the size, when the storages have them (synced,
+ *         if exportd's copy may be durable). If the client dies before that, the file
+ *         stays as exportd has it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -28,7 +32,7 @@ static uint8_t *bytes_new(uint64_t len)
 {
     uint8_t *bytes = malloc(len + 1); /* never NULL, also when empty */
 
-    if (bytes == NULL) /* as small as an operation, and nobody could be told */
+    if (bytes == NULL) /* as small as an operation; this cannot be reported */
         abort();
     return bytes;
 }
@@ -44,9 +48,9 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
     if (inl->leaving || (attr->size_is_old && !overrules))
         return;
     if (inl->place == PLACE_STORAGES && !stays && !overrules)
-        return; /* the answer is of before it moved */
+        return; /* the answer is older than the move */
     if (stays) {
-        /* What we told of was forgotten, and it is not small any more. */
+        /* Our report was forgotten, and the file is not small any more. */
         if (inl->place == PLACE_EXPORTD && inl->resend && !inl->busy && leave(f) == 0)
             return;
         inl->place = PLACE_STORAGES;
@@ -57,7 +61,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
         (!overrules || inl->resend || attr->inline_version == inl->version))
         return; /* ours is as new */
     if (inl->resend && attr->inline_version != inl->version)
-        f->n_losses++; /* it was forgotten, and others have written since */
+        f->n_losses++; /* forgotten, and others have written since */
     assert(attr->inline_len == 0 || attr->inline_data != NULL);
     inl->resend = false;
     inl->place = PLACE_EXPORTD;
@@ -67,7 +71,8 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
     clean_forget_all(f, 0, UINT64_MAX);
 }
 
-/* Nothing came of leaving: what exportd has counts, and it is asked for it, not for what storages are known to have. */
+/* Ends a move that failed: exportd's data count, so it is asked for them, whatever
+ * storages are known to have. */
 static void leave_not(struct file *f)
 {
     if (f->inl.leaving)
@@ -84,7 +89,7 @@ void inline_forget(struct file *f)
         (inl->leaving && f->change != f->reported_change))
         return;
     leave_not(f);
-    if (inl->resend) /* nobody can tell any more what became of it */
+    if (inl->resend) /* the outcome can never be known */
         f->n_losses++;
     inl->resend = false;
     inl->place = PLACE_UNKNOWN;
@@ -104,7 +109,8 @@ static void settle(struct file *f)
     storcli_settle(f->sf, on_settled, f);
 }
 
-/* Who met a storage that knows of a later distribution asks storages again, whatever exportd said: they know. */
+/* Repeats requests that met a later distribution, even if exportd does not know it: the
+ * storages do. */
 static void moved_end(struct file *f)
 {
     LIST_FOREACH_SAFE(node, &f->fetches) {
@@ -142,7 +148,7 @@ static void on_loaded(struct file_meta_call *call, int rc)
     struct file *f = call->file;
 
     f->inl.load_busy = false;
-    call->target.session = 0; /* as of a renewal */
+    call->target.session = 0; /* as in on_renewed() */
     if (rc == 0 && call->target.dist_generation > storcli_file_dist_generation(f->sf))
         rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.load_no == f->inl.no) {
@@ -150,7 +156,7 @@ static void on_loaded(struct file_meta_call *call, int rc)
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     }
     if (rc == 0 && f->inl.place == PLACE_UNKNOWN)
-        load_start(f); /* it changed meanwhile */
+        load_start(f); /* the place changed meanwhile */
     else
         load_end(f, rc);
 }
@@ -239,14 +245,14 @@ void inline_serve(struct file *f)
 
 /* ---- from exportd to the storages ---- */
 
-/* Blocks that are not in memory become dirty; nothing is on its way to exportd. */
+/* Makes blocks that are not in memory dirty; no data may be on its way to exportd. */
 static int leave(struct file *f)
 {
     struct inl *inl = &f->inl;
 
     assert(inl->place == PLACE_EXPORTD && !inl->busy);
     for (unsigned i = 0; i < f->dirty.n; i++)
-        frun_complete(f->dirty.v[i]); /* from what exportd has, at once */
+        frun_complete(f->dirty.v[i]); /* from exportd's data, at once */
     for (uint64_t b = 0; b < block_past(f, inl->len); b++) {
         uint64_t from = block_start(f, b), to = min_u64(inl->len, from + f->bs);
         int64_t n;
@@ -265,7 +271,7 @@ static int leave(struct file *f)
     inl->settled = inl->resend = inl->stale = false;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
-    f->has_data = f->has_data_told = false; /* the storages' word on what they have */
+    f->has_data = f->has_data_told = false; /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -288,7 +294,7 @@ int inline_leave_first(struct fop *op)
 void inline_expect(struct file *f, uint64_t end)
 {
     if (f->inl.place == PLACE_EXPORTD && !f->inl.busy && end > f->inl.max)
-        (void)leave(f); /* else when it is to be written */
+        (void)leave(f); /* on failure again when it must be written */
 }
 
 static void on_settled(void *arg, int rc)
@@ -314,7 +320,7 @@ static void on_settled(void *arg, int rc)
     file_wake(f);
 }
 
-/* Are any runs older? They are to be written now, unless that has failed. */
+/* Returns true if the set has older runs; wants them, unless they failed. */
 static bool any_older(const struct frunset *set, uint64_t id)
 {
     bool found = false;
@@ -371,7 +377,7 @@ void inline_lose(struct file *f)
 
 /* ---- writing ---- */
 
-/* All that are wanted fail. */
+/* Fails all wanted runs. */
 static void wanted_fail(struct file *f, int rc)
 {
     while (!list_is_empty(&f->want))
@@ -386,7 +392,7 @@ void inline_renewed(struct file *f, int rc)
         f->inl.stale = false;
 }
 
-/* Is the run one of those that went with this version? */
+/* Returns true if the run was sent with this version. */
 static bool is_out(const struct frun *run, uint64_t version)
 {
     return run->state == FRUN_FLYING && run->version == version;
@@ -400,7 +406,7 @@ static struct frun *next_out(struct file *f)
     return NULL;
 }
 
-/* exportd has it, and the size and the time with it. */
+/* Handles success: exportd has the data, with size and time. */
 static void all_written(struct file *f)
 {
     struct inl *inl = &f->inl;
@@ -421,7 +427,7 @@ static void all_written(struct file *f)
     f->told_end = inl->out.sync && is_sure ? 0 : max_u64(f->told_end, inl->out.size);
     if (f->mtime_ns == inl->out.mtime_ns)
         f->mtime_ns = 0;
-    if (!is_sure) { /* nobody knows which exportd heard it */
+    if (!is_sure) { /* unknown whether exportd kept it */
         inl->resend = inl->place == PLACE_EXPORTD;
         return;
     }
@@ -479,7 +485,7 @@ static uint64_t set_end(const struct frunset *set)
     return set->n == 0 ? 0 : set->v[set->n - 1]->hi;
 }
 
-/* The run's bytes into what goes; it is on its way from now on. */
+/* Copies the run's bytes into the message; it is on its way from now on. */
 static void run_goes(struct frun *run)
 {
     struct file *f = run->f;
@@ -498,7 +504,8 @@ static void run_goes(struct frun *run)
     f->n_flying++;
 }
 
-/* What failed before goes first, alone: what lies above it may be newer. */
+/* Sends the data. Runs that failed before go first, alone: runs above them may be
+ * newer. */
 static void data_send(struct file *f, uint64_t version)
 {
     struct inl *inl = &f->inl;

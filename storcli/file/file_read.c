@@ -2,10 +2,11 @@
  * file_read.c - reads, and reading ahead of sequential readers.
  *
  * In:     file_read(). Core.
- * Out:    pieces of memory to the callback: dirty, writing and clean runs, and zeros where
- *         nothing was ever written. What is missing is fetched into clean runs first.
+ * Out:    pieces of memory to the callback: dirty, writing and clean runs, and zeros for
+ *         bytes that were never written. Missing blocks are fetched into clean runs
+ *         first.
  * Keeps:  a read sees every write accepted before it.
- * Yours:  who counts as sequential and how far ahead he is served.
+ * Yours:  which reader counts as sequential and how far ahead it is served.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,18 +20,18 @@ enum {
     READ_IOV_MAX = 1024, /* two pieces for each of 257 blocks at most, and some air */
     ZERO_BYTES = 64 << 10,
     AHEAD_BYTES_MIN = 256 << 10,
-    STREAM_SLACK_BYTES =
-        256 << 10, /* parallel requests of one reader come in any order */
+    /* parallel requests of one reader come in any order */
+    STREAM_SLACK_BYTES = 256 << 10,
     AHEAD_FETCHES_MAX = 32,
-    STEPS_SURE = 2, /* equal ones in a row, behind the first: no chance any more */
+    STEPS_SURE = 2, /* equal steps in a row, after the first: not by chance */
 };
 
-/* Storages that take so long are far away, or busy: more has to be on its way. */
+/* Storages that take so long are far away, or busy: more must be on its way. */
 static const uint64_t FAR_NS = 8000000;
 
 static const uint8_t zeros[ZERO_BYTES] __attribute__((aligned(4096)));
 
-/* The answer as it is put together. */
+/* Answer under construction. */
 struct pieces {
     struct iovec iov[READ_IOV_MAX];
     unsigned n;
@@ -75,7 +76,7 @@ static void read_end(struct read_fop *r, int rc, const struct iovec *iov, unsign
 
 /* ---- ahead ---- */
 
-/* Start fetches for what is not in memory of blocks [first, end). */
+/* Starts fetches for the missing blocks of [first, end). */
 static int fetch_missing(struct file *f, uint64_t first, uint64_t end, bool join,
                          struct fetch **first_out)
 {
@@ -169,7 +170,7 @@ static void follow_stepper(struct stepper *t, uint64_t offset, uint64_t len)
     t->len = len;
 }
 
-/* What lies between his reads stays where it is. */
+/* Fetches the next reads of a stepper, without the data between them. */
 static void step_ahead(struct file *f, uint64_t limit)
 {
     struct stepper *t = &f->stepper;
@@ -183,14 +184,15 @@ static void step_ahead(struct file *f, uint64_t limit)
         uint64_t end = min_u64(block_past(f, from + t->len), limit);
 
         if (from > FILE_DATA_END_MAX || block_of(f, from) >= end)
-            return; /* before the beginning, or behind the end */
+            return; /* before the beginning, or beyond the end */
         if (fetch_missing(f, block_of(f, from), end, true, NULL) != 0)
             return;
         t->n_ahead++;
     }
 }
 
-/* Keep window bytes ahead of the reader, but within that, in pieces that are worth a request. */
+/* Keeps window bytes ahead of the reader, but below `within`, in pieces that are worth a
+ * request. */
 static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t within)
 {
     struct stream *s = follow_stream(f, offset, end);
@@ -220,8 +222,9 @@ static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t w
 
 /* ---- through the cache ---- */
 
-/* A sequential reader does not come back: what he has read to its end may go first. Of a stream it goes
- * at once, so that what is read ahead comes into memory that is in the processor's caches. */
+/* Lets a run that was read to its end go first: a sequential reader does not come back.
+ * For a stream it goes at once, so that data read ahead comes into memory that is in the
+ * processor's caches. */
 static void used_up(const struct read_fop *r, struct frun *run, uint64_t end)
 {
     struct file *f = run->f;
@@ -238,8 +241,8 @@ static void used_up(const struct read_fop *r, struct frun *run, uint64_t end)
     list_add_after(&f->lru, &run->link);
 }
 
-/* Bytes from pos on that are right in memory, added to the answer; 0: they must be fetched
- * (*missing_end says how far), or a dirty block must be filled (*fill). */
+/* Adds valid bytes from pos on to the answer. 0: they must be fetched (up to
+ * *missing_end), or a dirty block must be filled (*fill). */
 static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
                            uint64_t end, uint64_t *missing_end, struct frun **fill)
 {
@@ -286,7 +289,7 @@ static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
     return 0;
 }
 
-/* Walk the range; fetch all that is missing. True: the answer is complete. */
+/* Walks the range; fetches all that is missing. True: the answer is complete. */
 static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
 {
     struct file *f = r->op.f;
@@ -301,7 +304,7 @@ static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
 
         if (n == 0 && run != NULL) {
             if (frun_complete(run))
-                continue; /* from memory: now it is there */
+                continue; /* completed from memory */
             if (run->failed_clock > r->op.clock)
                 *rc = run->rc;
             complete = false;
@@ -338,7 +341,7 @@ static void cached_step(struct read_fop *r)
         read_end(r, r->op.fetch_rc, NULL, 0);
         return;
     }
-    if (r->op.fetch_rc != 0) { /* perhaps only blocks we do not need are bad */
+    if (r->op.fetch_rc != 0) { /* perhaps only blocks outside this read are bad */
         r->op.fetch_rc = 0;
         r->exact = true;
     }
@@ -376,7 +379,8 @@ static void direct_answer(struct read_fop *r)
     read_end(r, 0, p.iov, p.n);
 }
 
-/* What was accepted before is written first, then the storages are asked. */
+/* Reads directly: bytes accepted before are written first, then the storages are
+ * asked. */
 static void direct_step(struct read_fop *r)
 {
     struct file *f = r->op.f;

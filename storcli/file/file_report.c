@@ -1,10 +1,11 @@
 /*
- * file_report.c - what exportd is told: size, that there is data, mtime.
+ * file_report.c - reports to exportd: size, that there is data, mtime.
  *
- * In:     file_changed() after each acknowledgement, file_report() from flush, sync, close. Core.
+ * In:     file_changed() after each acknowledgement, file_report() from flush, sync,
+ *         close. Core.
  * Out:    meta.wrote(), one at a time.
- * Keeps:  a size is told only when the storages have acknowledged every accepted byte below it; who flushes answers for
- *         those that were accepted before.
+ * Keeps:  a size is reported only when the storages have acknowledged every accepted byte
+ *         below it; a flush is answerable for the bytes that were accepted before it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,7 +22,7 @@ static uint64_t set_unacked(const struct file *f, const struct frunset *set,
     return size;
 }
 
-/* How long the file may be called. */
+/* Returns the largest size that may be reported. */
 static uint64_t reportable_size(const struct file *f)
 {
     uint64_t size = max_u64(f->meta_size, f->acked_end);
@@ -47,11 +48,12 @@ void file_is_through(struct file *f, uint64_t end)
     if (end <= f->through_end)
         return;
     f->through_end = end;
-    if (end > f->meta_size) /* what was told before may have been less */
+    if (end > f->meta_size) /* an earlier report may have had less */
         file_changed(f);
 }
 
-/* Not while exportd may have forgotten something, or has yet to hear where the data are. */
+/* False while exportd may have forgotten something, or does not know where the data
+ * are. */
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
@@ -99,7 +101,7 @@ static void reported(struct file *f)
     }
 }
 
-/* What exportd has is what it says now. */
+/* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
     if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->n_truncates)
@@ -112,10 +114,9 @@ static void doubt_ends(struct file *f, const struct file_meta_call *call)
     clean_drop_all(f);
 }
 
-/*
- * Somebody else, or exportd on his behalf, has cut off what we told of before we did: we were silent so long that others
- * were let at the file. What lay there is lost, and this is no size any more.
- */
+/* Handles a report that came too late: another client, or exportd for it, has cut off
+ * those bytes. We were unreachable so long that others were let at the file. The bytes
+ * are lost, and the size is invalid. */
 static void learn_of_cut(struct file *f, const struct file_meta_call *call)
 {
     uint64_t size = call->attr.size;
@@ -131,7 +132,8 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
     file_doubt(f);
 }
 
-/* Of what we told before, somebody else has since cut off what he wanted. */
+/* Handles a repeated report: the bytes had been reported in time, and were cut off
+ * since. */
 static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 {
     if (f->report.n_truncates == f->n_truncates) {
@@ -173,10 +175,11 @@ static void on_reported(struct file_meta_call *call, int rc)
     if (rc == 0 && f->report.doubt_no == f->doubt_no) {
         reported(f);
         doubt_ends(f, call);
-    } else if (rc == 0) { /* nobody knows which exportd heard it */
+    } else if (rc == 0) { /* unknown whether exportd kept it */
         start_report_timer(f);
     } else {
-        if (rc == -ESTALE && f->report.resent) { /* a fresh epoch tells how it is there */
+        /* a fresh epoch brings exportd's state */
+        if (rc == -ESTALE && f->report.resent) {
             f->inl.stale = true;
             file_renew(f);
         }
@@ -190,10 +193,9 @@ static void on_reported(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
-/*
- * How long the file is to be once a truncate is finished exportd knows from who asked for that. Told with a later epoch
- * than the truncate's it would be the word that it is finished.
- */
+/* Limits a size reported again with a later epoch than a pending truncate's: exportd
+ * would take a larger one as the end of that truncate. It knows the size after the
+ * truncate from the client that asked for it. */
 static uint64_t below_truncate(const struct file *f, uint64_t size)
 {
     bool is_later =
@@ -202,8 +204,9 @@ static uint64_t below_truncate(const struct file *f, uint64_t size)
     return is_later ? min_u64(size, f->truncate_size) : size;
 }
 
-/* A size that was told before, and is not known to be on stable storage, is told again with a sync: exportd's
- * power may have failed meanwhile. Unless somebody has cut the file since. */
+/* Returns the size for a report. With sync, one reported before and not known to be
+ * durable is reported again, as exportd's power may have failed meanwhile; unless another
+ * client has cut the file since. */
 static uint64_t size_to_tell(const struct file *f, bool sync)
 {
     uint64_t size = reportable_size(f);
@@ -215,7 +218,7 @@ static uint64_t size_to_tell(const struct file *f, bool sync)
     return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
 }
 
-/* What exportd may have forgotten of the data it has. Under an epoch that it remembers. */
+/* Adds the data that exportd may have forgotten, under an epoch that it remembers. */
 static void add_data(struct file *f)
 {
     struct inl *inl = &f->inl;
@@ -257,7 +260,7 @@ static void send_report(struct file *f, bool sync)
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
     add_data(f);
     if (!f->report.resent && !blocks_send(f, &f->report_call))
-        f->report.change = f->reported_change; /* once more, for the rest */
+        f->report.change = f->reported_change; /* a further report for the rest */
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
                   f->report.has_data, f->report.mtime_ns, 0, sync);
     free((void *)(uintptr_t)f->report_call.allocated);

@@ -1,11 +1,12 @@
 /*
- * file_run.c - runs of blocks in memory: dirty ones that take writes, clean ones that were read.
+ * file_run.c - runs of blocks in memory: dirty ones that take writes, clean ones that
+ * were read.
  *
  * In:     frun_place() from writes, clean_add() from fetches and finished writes. Core.
  * Out:    fills are started through fetch_start(), runs that are full are wanted.
- * Keeps:  the order of the three sets (file_int.h); bytes of a dirty run's memory that nobody
- *         wrote are zero until they are filled.
- * Yours:  sizes of buffers, what is kept clean and for how long.
+ * Keeps:  the order of the three sets (file_int.h); unwritten bytes of a dirty run's
+ *         memory are zero until they are filled.
+ * Yours:  sizes of buffers, which clean data is kept and for how long.
  */
 #include <assert.h>
 #include <errno.h>
@@ -150,7 +151,8 @@ void frunset_remove(struct frunset *set, struct frun *run)
     memmove(&set->v[i], &set->v[i + 1], (set->n - i) * sizeof(struct frun *));
 }
 
-/* Every set has room for every run, so that moving between them cannot fail. */
+/* Makes a run. Every set has room for every run, so that moving between them cannot
+ * fail. */
 struct frun *frun_new(struct file *f)
 {
     struct frun *run;
@@ -227,7 +229,8 @@ struct frun *clean_find(struct file *f, uint64_t block, uint64_t start_ns)
     if (run == NULL)
         return NULL;
     if (run->born_ns < start_ns && clean_is_old(run)) {
-        if (!is_being_read(f, run)) /* somebody who began earlier may still take it */
+        /* an operation that began earlier may still take it */
+        if (!is_being_read(f, run))
             clean_remove(run);
         return NULL;
     }
@@ -235,7 +238,8 @@ struct frun *clean_find(struct file *f, uint64_t block, uint64_t start_ns)
     return run;
 }
 
-/* Whoever is being read keeps its place until the reader has it: else readers could starve. */
+/* Drops clean runs down to max_bytes. A run being read stays until its reader has it:
+ * else readers could starve. */
 void clean_shrink(struct file *f, uint64_t max_bytes)
 {
     LIST_FOREACH_SAFE(node, &f->lru) {
@@ -248,7 +252,7 @@ void clean_shrink(struct file *f, uint64_t max_bytes)
     }
 }
 
-/* Used up ones come first in the list. */
+/* Marks the run. Used up runs come first in the list. */
 void clean_is_used_up(struct frun *run)
 {
     struct file *f = run->f;
@@ -303,8 +307,8 @@ void clean_start_timer(struct file *f)
     env_timer_start(f->env, &f->clean_timer, f->config.cache_ms + 1);
 }
 
-/* Take [first, end) out of a clean run. Of two remaining parts only the longer stays, and what
- * would hold much more memory than it is worth does not. */
+/* Takes [first, end) out of a clean run. Of two remaining parts only the longer stays,
+ * and a part that would hold much more memory than it is worth does not. */
 static void clean_trim(struct frun *run, uint64_t first, uint64_t end)
 {
     struct file *f = run->f;
@@ -371,7 +375,8 @@ static void clean_add_piece(struct file *f, struct fbuf *buf, uint8_t *data,
     struct frun *run;
 
     if ((end - first) * f->bs * 2 < buf->bytes) {
-        /* Little in a large buffer: the last block is what an appender needs again. */
+        /* Little in a large buffer: only the last block, which an appender needs again,
+         * is copied. */
         own = fbuf_new(f->pool, f->bs);
         if (own == NULL)
             return;
@@ -401,7 +406,8 @@ void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
 {
     uint64_t end = first + n, from = first;
 
-    clean_cut_out(f, first, end); /* a reader's own fetch may bring again what is here */
+    /* a reader's own fetch may bring blocks that are here */
+    clean_cut_out(f, first, end);
     while (from < end) {
         uint64_t to = from;
 
@@ -421,7 +427,8 @@ void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
 
 /* ---- dirty ---- */
 
-/* Bytes [from, to) of a block below a dirty run, if they can be had without asking storages. */
+/* Copies bytes [from, to) of a block from the data below a dirty run, if no storage must
+ * be asked. */
 static bool edge_from_memory(struct frun *run, uint64_t from, uint64_t to)
 {
     struct file *f = run->f;
@@ -438,8 +445,7 @@ static bool edge_from_memory(struct frun *run, uint64_t from, uint64_t to)
         storcli_file_completes(f->sf, block_of(f, from));
     if (below != NULL)
         memcpy(frun_byte(run, from), frun_byte(below, from), to - from);
-    return below != NULL ||
-           from >= storage_end(f); /* or zeros, which lie there already */
+    return below != NULL || from >= storage_end(f); /* zeros are there already */
 }
 
 static void edges_from_memory(struct frun *run)
@@ -490,8 +496,8 @@ bool frun_complete(struct frun *run)
     return run->head_ok && run->tail_ok;
 }
 
-/* How far a new dirty run at block should reach: what is being written now, and a full run once
- * this is known to be a sequence. */
+/* Chooses how far a new dirty run at block should reach: as far as the write, and a full
+ * run once the writes are known to be a sequence. */
 static uint64_t choose_cap_end(struct file *f, uint64_t block, uint64_t end)
 {
     uint64_t grid_end = block - block % f->run_blocks + f->run_blocks;
@@ -536,7 +542,7 @@ static int dirty_new(struct file *f, uint64_t pos, uint64_t end, struct frun **o
     return 0;
 }
 
-/* The dirty run that can take bytes from pos on, or NULL. */
+/* Returns the dirty run that can take bytes from pos on, or NULL. */
 static struct frun *dirty_at(struct file *f, uint64_t pos)
 {
     uint64_t block = block_of(f, pos);
@@ -548,7 +554,8 @@ static struct frun *dirty_at(struct file *f, uint64_t pos)
     return run != NULL && frun_to(run) == pos && run->cap_end > block ? run : NULL;
 }
 
-/* Blocks up to byte `limit` belong to the run from now on; what is behind it in them is zero. */
+/* Extends the run by the blocks up to byte `limit`; bytes beyond it in them become
+ * zero. */
 static void dirty_extend(struct frun *run, uint64_t limit)
 {
     struct file *f = run->f;
@@ -577,7 +584,7 @@ int64_t frun_place(struct file *f, uint64_t pos, uint64_t end, const uint8_t *sr
     limit = min_u64(end, block_start(f, min_u64(run->cap_end, next)));
     if (pos > frun_to(run) || limit < frun_from(run))
         frun_complete(run);
-    if (pos > frun_to(run) || limit < frun_from(run)) { /* a gap nobody knows yet */
+    if (pos > frun_to(run) || limit < frun_from(run)) { /* a gap of unknown bytes */
         if (run->failed_clock > op->clock)
             return run->rc;
         fop_wait(op, &f->run_waiters);

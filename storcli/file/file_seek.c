@@ -1,5 +1,5 @@
 /*
- * file_seek.c - SEEK_DATA and SEEK_HOLE over what is in memory and what the storages have.
+ * file_seek.c - SEEK_DATA and SEEK_HOLE over runs in memory and the storages' data.
  *
  * In:     file_seek(). Core.
  * Out:    storcli_seek().
@@ -36,7 +36,8 @@ static struct frun *run_in_memory(struct file *f, uint64_t block)
     return run != NULL ? run : frunset_find(&f->writing, block);
 }
 
-/* Ask what the storages know from pos on. 1: s->block is the answer; 0: waits; -errno. */
+/* Asks the storages for the next data or hole from pos on. 1: s->block is the answer; 0:
+ * waits; -errno. */
 static int ask(struct seek_fop *s)
 {
     struct file *f = s->op.f;
@@ -59,7 +60,7 @@ static int ask(struct seek_fop *s)
     return s->rc != 0 ? plain_errno(s->rc) : 1;
 }
 
-/* Offset of the answer, at or behind pos; UINT64_MAX: none. */
+/* Returns the offset of the answer, at or after pos; UINT64_MAX: none. */
 static uint64_t answer_at(const struct seek_fop *s)
 {
     const struct file *f = s->op.f;
@@ -116,8 +117,9 @@ static int seek_hole(struct seek_fop *s)
     return 1;
 }
 
-/* What was accepted before us goes to the storages first: else a run could land between their
- * answer and our look at memory, and be in neither. What cannot go stays in memory. */
+/* Writes the bytes accepted before this op to the storages first: else a run could land
+ * between their answer and our look at memory, and be in neither. Runs that cannot be
+ * written stay in memory. */
 static bool drain(struct seek_fop *s)
 {
     struct file *f = s->op.f;

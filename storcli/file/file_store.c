@@ -1,11 +1,11 @@
 /*
- * file_store.c - what goes to the storages and comes from them: runs on their way, fetches,
- * versions, epochs.
+ * file_store.c - exchange with the storages: runs on their way, fetches, versions,
+ * epochs.
  *
  * In:     runs that are wanted, fetch_start(). Core.
  * Out:    storcli_write(), storcli_read(), meta.renew().
- * Keeps:  no block is in two writes at a time; versions of one block grow in the order its bytes
- *         were accepted; what could not be written is parked, not lost.
+ * Keeps:  no block is in two writes at a time; versions of one block grow in the order
+ *         its bytes were accepted; a run that could not be written is parked, not lost.
  * Yours:  how many runs fly, when failed ones are tried again.
  */
 #include <assert.h>
@@ -27,7 +27,8 @@ bool file_next_version(struct file *f, uint64_t *version)
 
 static void relaunch(struct frun *run);
 
-/* Runs that waited for an epoch fly on, or fail. Each leaves its state, so the scan ends. */
+/* Continues runs that waited for an epoch, or fails them. Each leaves its state, so the
+ * scan ends. */
 static void renewed_runs(struct file *f)
 {
     for (unsigned i = 0; i < f->writing.n;) {
@@ -60,8 +61,8 @@ static void renewed_fetches(struct file *f)
     }
 }
 
-/* What became of a truncate that exportd had not answered. Nothing was given to the storages
- * since, so what is in memory came after it. */
+/* Takes the outcome of a truncate that exportd had not answered. No write went to the
+ * storages since, so everything in memory is newer. */
 static void learn_of_truncate(struct file *f, const struct file_attr *attr)
 {
     f->unsure = false;
@@ -86,7 +87,7 @@ int file_be_sure(struct fop *op, uint64_t *asked_no)
     if (*asked_no != 0 && f->renew_no >= *asked_no && (f->unsure || f->renew_rc != 0))
         return f->renew_rc != 0 ? f->renew_rc : -EIO;
     if (*asked_no != 0 && f->renew_no >= *asked_no)
-        *asked_no = 0; /* where the data are may have changed since it was asked */
+        *asked_no = 0; /* the place of the data may have changed since */
     if (*asked_no == 0)
         *asked_no = max_u64(f->sure_no, f->renew_no + 1);
     fop_wait(op, &f->renew_waiters);
@@ -102,7 +103,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
     f->renew_busy = false;
     if (rc == 0 && call->attr.epoch <= f->epoch) /* exportd owes us a new one */
         rc = -EIO;
-    call->target.session = 0; /* what waits for it began under the one we have */
+    call->target.session = 0; /* waiting requests began under our present session */
     if (rc == 0)
         rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.renew_no == f->inl.no)
@@ -113,7 +114,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
     f->renew_no++;
     f->renew_rc = rc;
     if (f->unsure && f->renew_no < f->sure_no)
-        file_renew(f); /* this one was asked before the truncate */
+        file_renew(f); /* asked before the truncate */
     else if (f->unsure && rc == 0)
         learn_of_truncate(f, &call->attr);
     if (rc != 0 || !f->unsure)
@@ -195,8 +196,9 @@ static void mark_failed(struct frun *run, int rc)
     run->was_told = true;
 }
 
-/* A dirty run that could not be completed, or a writing one that could not be written: keep it.
- * What lies above a failed writing run cannot be written before it, so it failed too. */
+/* Keeps a dirty run that could not be completed, or a writing one that could not be
+ * written. Runs above a failed writing run cannot be written before it, so they failed
+ * too. */
 void file_failed(struct frun *run, int rc)
 {
     struct file *f = run->f;
@@ -219,17 +221,17 @@ void file_failed(struct frun *run, int rc)
         start_retry(f);
         return;
     }
-    frunset_remove(&f->writing, run); /* its memory is the caller's, who hears of it */
+    frunset_remove(&f->writing, run); /* the memory is the caller's, who gets the error */
     f->dirty_bytes -= frun_bytes(run);
     f->is_untold |= run->hi > f->meta_size;
     frun_free(run);
     file_size_recount(f);
     if (f->acked_end > f->meta_size)
-        file_changed(f); /* it held back the size of what was written behind it */
+        file_changed(f); /* the run held back the size of data after it */
     write_on_direct(direct, rc);
 }
 
-/* What was dropped is lost. */
+/* Records that data was dropped. */
 static void note_lost(struct file *f, int rc)
 {
     clean_forget_all(f, 0, UINT64_MAX);
@@ -256,8 +258,8 @@ void file_lose_unsent(struct file *f, int rc)
     note_lost(f, rc);
 }
 
-/* Of a long sequence: who writes one does not come back, and his next runs get this memory while it
- * is in the processor's caches. */
+/* Returns true for a run of a long sequence: its writer does not come back, and its next
+ * runs get this memory while it is in the processor's caches. */
 static bool is_streamed(const struct frun *run)
 {
     return run->end - run->first == run->f->run_blocks;
@@ -294,7 +296,7 @@ static void on_written(void *arg, int rc)
 {
     struct frun *run = arg;
     struct file *f = run->f;
-    /* What was said to be lost does not take the place of what others wrote since. */
+    /* Data reported as lost must not replace what others wrote since. */
     bool given_up = (f->closing || f->n_giving_up != 0) && run->was_told;
     bool is_stale = rc == -ESTALE || rc == -EREMOTE;
     bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
@@ -316,7 +318,7 @@ static void on_written(void *arg, int rc)
     }
 }
 
-/* A run in the writing set goes to the storages, under a version of its own. */
+/* Sends a run of the writing set to the storages, under a version of its own. */
 static void launch(struct frun *run)
 {
     struct file *f = run->f;
@@ -335,7 +337,7 @@ static void launch(struct frun *run)
                   run->data, min_u64(f->bs, f->size - last), run->sync, on_written, run);
 }
 
-/* With the fresh epoch may have come the news of a truncate: that goes first then. */
+/* Sends a run again, unless a truncate came with the fresh epoch: that goes first. */
 static void relaunch(struct frun *run)
 {
     if (!frun_is_beyond(run)) {
@@ -345,11 +347,13 @@ static void relaunch(struct frun *run)
     } else {
         run->state = FRUN_PARKED;
         frun_want(run);
-        waitlist_wake(run->f, &run->f->run_waiters); /* who is alone has to finish it */
+        /* the exclusive operation must finish it */
+        waitlist_wake(run->f, &run->f->run_waiters);
     }
 }
 
-/* Runs of the writing set that a dirty run must wait for; parked ones are to go first. */
+/* Returns true if a dirty run must wait for runs of the writing set; parked ones are
+ * wanted first. */
 static bool is_above_writing(struct frun *run)
 {
     struct file *f = run->f;
@@ -487,7 +491,8 @@ static uint64_t set_due_ns(const struct frunset *set)
     return due;
 }
 
-/* A running timer is early enough for new dirty runs: it was started for older ones. */
+/* Starts the timer. A running one is early enough for new dirty runs: it was started for
+ * older ones. */
 void file_start_write_timer(struct file *f)
 {
     uint64_t now_ns = env_now_ns(f->env), due, after_ms;
@@ -516,7 +521,7 @@ void file_on_write_timer(struct env_timer *timer)
     want_due(&f->dirty, now_ns);
     want_due(&f->writing, now_ns);
     if (f->retry_at_ns != 0 && f->retry_at_ns <= now_ns)
-        f->retry_at_ns = 0; /* the next failure sets it anew */
+        f->retry_at_ns = 0; /* the next failure sets it again */
     file_start_write_timer(f);
 }
 
@@ -572,7 +577,7 @@ static void cache_done(struct fetch *fetch, int rc)
     waitlist_wake(f, &fetch->waiters);
 }
 
-/* What lies beyond the end that counts was never written, or cut off: zeros. */
+/* Clears the bytes beyond the valid end: never written, or cut off. */
 static void fetch_limit(struct fetch *fetch)
 {
     struct file *f = fetch->f;

@@ -1,9 +1,9 @@
 /*
- * file_trunc.c - to finish a truncate on the storages: ours, or one whose client died.
+ * file_trunc.c - finishes a truncate on the storages: our own, or one whose client died.
  *
- * In:     trunc_start(), then trunc_step() by the operation that is alone. Core.
+ * In:     trunc_start(), then trunc_step() by the exclusive operation. Core.
  * Out:    storcli_mark(), the last partial block written short, meta.truncated().
- * Keeps:  the truncate stays pending until exportd has heard that it is finished; until then
+ * Keeps:  the truncate stays pending until exportd knows that it is finished; until then
  *         nothing makes the file longer.
  */
 #include <assert.h>
@@ -63,8 +63,8 @@ static void finished(struct file *f)
     f->truncate_pending = false;
 }
 
-/* What exportd says with the fresh epoch: is the truncate still to be finished, and is it the
- * same one? 1: it is finished; 0: go on; -errno. */
+/* Looks at exportd's answer with a fresh epoch: is the truncate still pending, and
+ * unchanged? 1: it is finished; 0: go on; -errno. */
 static int look_at_renewal(struct file *f)
 {
     const struct file_attr *attr = &f->renew_call.attr;
@@ -87,7 +87,8 @@ static int look_at_renewal(struct file *f)
     return 0;
 }
 
-/* 1: epoch is good; 0: waits; 2: somebody else finished; -errno. */
+/* Waits for a usable epoch. 1: epoch is good; 0: waits; 2: another client has finished
+ * the truncate; -errno. */
 static int step_epoch(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;
@@ -104,7 +105,8 @@ static int step_epoch(struct file *f, struct fop *op)
     return 0;
 }
 
-/* Refused for its version, or for the first time for its capability. */
+/* Returns true if a refusal for its version, or the first one for its capability, may be
+ * retried. */
 static bool may_try_again(struct trunc *t)
 {
     if (t->rc == -EACCES && !t->denied)
@@ -112,7 +114,8 @@ static bool may_try_again(struct trunc *t)
     return (t->rc == -ESTALE || t->rc == -EREMOTE) && t->n_tries++ < STALE_TRIES_MAX;
 }
 
-/* What the storages said. 1: done; 0: not yet, or once more with a fresh epoch; -errno. */
+/* Handles the storages' answer. 1: done; 0: not yet, or once more with a fresh epoch;
+ * -errno. */
 static int answered(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;
@@ -127,7 +130,7 @@ static int answered(struct file *f, struct fop *op)
     return 0;
 }
 
-/* 1: marked; 0: waits; -errno. */
+/* Marks the blocks beyond the end. 1: marked; 0: waits; -errno. */
 static int step_mark(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;
@@ -135,13 +138,14 @@ static int step_mark(struct file *f, struct fop *op)
 
     if (ask_begin(t)) {
         if ((t->fresh || version == 0) && !file_next_version(f, &version))
-            return -EIO; /* step_epoch() saw to it */
+            return -EIO; /* checked by step_epoch() */
         (t->below ? storcli_mark_below : storcli_mark)(
             f->sf, version, block_past(f, f->truncate_size), 0, on_trunc_answer, f);
         return 0;
     }
-    /* Newer blocks beyond our own truncate are our own, from before it. Beyond another's, which
-     * exportd will say is finished, or its client marked them so, and did not get to tell. */
+    /* Newer blocks beyond our own truncate are ours, from before it. Beyond another
+     * client's: either exportd will say that it is finished, or that client marked them
+     * with a newer version and died before its report. */
     if (!t->busy && t->rc == -ESTALE) {
         t->fresh |= t->own;
         t->refused |= !t->own;
@@ -149,7 +153,8 @@ static int step_mark(struct file *f, struct fop *op)
     return answered(f, op);
 }
 
-/* A run that holds the last partial block and nothing behind it: writing it is the cut. */
+/* Returns true if a run holds the last partial block and nothing after it: writing it is
+ * the cut. */
 static bool is_cut_by_run(struct file *f)
 {
     uint64_t block = block_of(f, f->truncate_size);
@@ -166,7 +171,8 @@ static void forget_look(struct trunc *t)
     t->look = NULL;
 }
 
-/* 1: looked, and cut if that is needed; 0: waits; -errno. Also when exportd knows of no data: who died may not have told it. */
+/* Reads the last partial block if it must be cut. 1: done; 0: waits; -errno. Also when
+ * exportd knows of no data: a client that died may not have reported them. */
 static int step_look(struct file *f)
 {
     struct trunc *t = &f->trunc;
@@ -193,7 +199,7 @@ static int step_look(struct file *f)
     return t->rc != 0 ? t->rc : 1;
 }
 
-/* The block as the storages have it is written again, short; newer bytes come on top later. */
+/* Writes the storages' block again, short; newer bytes are written over it later. */
 static int cut_by_look(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;
@@ -224,7 +230,7 @@ static int step_cut(struct file *f, struct fop *op)
     if (!t->by_run)
         return 1;
     if (frunset_overlaps(&f->dirty, block, block + 1) && !is_cut_by_run(f)) {
-        next_state(t, TRUNC_LOOK); /* it has grown, and may not be written yet */
+        next_state(t, TRUNC_LOOK); /* the run has grown, and may not be written yet */
         fop_ready(op);
         return 0;
     }
@@ -236,8 +242,8 @@ static int step_cut(struct file *f, struct fop *op)
     return 0;
 }
 
-/* Were the marks lost in a power cut that exportd's word of them survives, old bytes would come
- * back when the file grows again. */
+/* Syncs the marks: if they were lost in a power cut that exportd's record of them
+ * survives, old bytes would come back when the file grows again. */
 static int step_sync(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;

@@ -2,7 +2,8 @@
  * file_write.c - taking in writes: into dirty memory, or straight from the caller's.
  *
  * In:     file_write(). Core.
- * Out:    frun_place(), frun_fly_direct(); an unfinished truncate is finished before growing.
+ * Out:    frun_place(), frun_fly_direct(); an unfinished truncate is finished before
+ *         growing.
  * Keeps:  one write is taken in at a time, in order of arrival; it waits for room there.
  */
 #include <assert.h>
@@ -14,10 +15,10 @@
 
 enum write_state {
     WRITE_BEGIN,
-    WRITE_FINISH, /* alone: an unfinished truncate first */
-    WRITE_TAKE, /* piece by piece; waits for room, fills, and older data below direct ones */
-    WRITE_WAIT, /* SYNC, THROUGH: until the storages have it */
-    WRITE_TELL, /* SYNC: until exportd knows, durably */
+    WRITE_FINISH, /* exclusive: an unfinished truncate first */
+    WRITE_TAKE,   /* piece by piece; waits for room, fills, older runs below */
+    WRITE_WAIT,   /* SYNC, THROUGH: until the storages have it */
+    WRITE_TELL,   /* SYNC: until exportd knows, durably */
 };
 
 struct write_fop {
@@ -28,13 +29,13 @@ struct write_fop {
     uint64_t direct_from, direct_to; /* bytes that go straight from the caller's memory */
     unsigned n_direct;               /* pieces of that still flying */
     int rc;                          /* the first failure */
-    bool ahead;                      /* the time is told beside the writes */
+    bool ahead;                      /* the time is reported beside the writes */
     uint64_t before_id, change, report_no, sure_no;
     unsigned n_iov;
     struct iovec iov[];
 };
 
-/* The caller's byte at pos, and how many follow it in one piece. */
+/* Returns the caller's byte at pos, and how many follow it in one piece. */
 static const uint8_t *source_at(const struct write_fop *w, uint64_t pos, uint64_t *len)
 {
     uint64_t skip = pos - w->offset;
@@ -46,15 +47,15 @@ static const uint8_t *source_at(const struct write_fop *w, uint64_t pos, uint64_
     return (const uint8_t *)w->iov[i].iov_base + skip;
 }
 
-/* Whole blocks that lie in one piece of the caller's memory need no copy when the caller waits
- * for the storages anyhow. */
+/* Chooses the whole blocks in one piece of the caller's memory: they need no copy if the
+ * caller waits for the storages anyway. */
 static void choose_direct(struct write_fop *w)
 {
     struct file *f = w->op.f;
     uint64_t from = block_start(f, block_past(f, w->offset));
     uint64_t to = block_start(f, block_of(f, w->end)), len;
 
-    if (!pool_make_room(f->pool, 1)) /* others have it all: no more here */
+    if (!pool_make_room(f->pool, 1)) /* other files have it all: add nothing */
         w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to ||
@@ -76,7 +77,8 @@ static void stop_accepting(struct write_fop *w)
     file_wake(f);
 }
 
-/* Below half of what may be dirty, runs may gather more; above, all but the last fly. */
+/* Wants runs when more than half of the dirty limit is used: all but the last; below,
+ * runs may gather more. */
 static void keep_flowing(struct file *f, uint64_t end)
 {
     if (f->dirty_bytes * 2 <= f->config.write_behind_max)
@@ -101,7 +103,8 @@ static void write_take_end(struct write_fop *w)
     stop_accepting(w);
 }
 
-/* 1: there is room for more dirty data; 0: waits for it; -errno: what is there does not go. */
+/* Checks the dirty limit. 1: there is room; 0: waits for it; -errno: the present data
+ * cannot be written. */
 static int wait_for_room(struct write_fop *w)
 {
     struct file *f = w->op.f;
@@ -117,7 +120,7 @@ static int wait_for_room(struct write_fop *w)
     return rc;
 }
 
-/* 1: something was taken in; 0: waits; -errno. */
+/* Takes in a piece by copy. 1: something was taken in; 0: waits; -errno. */
 static int take_copy(struct write_fop *w)
 {
     struct file *f = w->op.f;
@@ -154,7 +157,7 @@ static int take_direct(struct write_fop *w)
         return 0;
     }
     if (f->truncate_pending && end > block_past(f, f->truncate_size))
-        return -EIO; /* another client's, of this very moment: nobody can say who was first */
+        return -EIO; /* cut by another client at this moment: order unknown */
     if (file_is_pending(f, first, end, UINT64_MAX, w->op.clock, &rc) && rc == 0) {
         fop_wait(&w->op, &f->run_waiters);
         return 0;
@@ -200,7 +203,7 @@ static int write_begin(struct write_fop *w)
         w->state = WRITE_TAKE;
         return 0;
     }
-    f->exclusive = &w->op; /* nobody else is: we are being taken in */
+    f->exclusive = &w->op; /* free: this write is being taken in */
     trunc_start(f, false);
     w->state = WRITE_FINISH;
     return 0;
@@ -224,7 +227,8 @@ static void write_end(struct write_fop *w)
     fop_end(&w->op, w->rc);
 }
 
-/* Who is told that the file is so long expects what lies below, too. */
+/* Returns the start of the range to wait for: a size report promises all bytes below it,
+ * too. */
 static uint64_t write_waits_from(const struct write_fop *w)
 {
     const struct file *f = w->op.f;
@@ -234,7 +238,8 @@ static uint64_t write_waits_from(const struct write_fop *w)
     return w->offset;
 }
 
-/* True: all of it, and all older bytes in its blocks, is with the storages, or failed. */
+/* Returns true when all of it, and all older bytes in its blocks, is with the storages,
+ * or failed. */
 static bool write_is_through(struct write_fop *w)
 {
     struct file *f = w->op.f;
@@ -246,7 +251,7 @@ static bool write_is_through(struct write_fop *w)
         fop_wait(&w->op, &f->run_waiters);
         return false;
     }
-    return w->n_direct == 0; /* the last one wakes us */
+    return w->n_direct == 0; /* the last one wakes this op */
 }
 
 static void write_step(struct fop *op)
@@ -257,7 +262,7 @@ static void write_step(struct fop *op)
 
     switch (w->state) {
     case WRITE_BEGIN:
-        if (f->exclusive != NULL) { /* it began in the same turn */
+        if (f->exclusive != NULL) { /* began in the same turn */
             fop_wait(op, &f->exclusive_waiters);
             return;
         }
