@@ -65,8 +65,8 @@ struct read_block {
     bool done;            /* clear, and handed over to the caller */
     uint64_t below;       /* not clear: ask for versions below this one; 0: nothing */
     unsigned doubt_round; /* round of the first doubtful result, from 1; 0: none */
-    uint64_t doubt_version,
-        doubt_newest; /* version of that result, and the newest one above it */
+    /* version of that result, and the newest one above it */
+    uint64_t doubt_version, doubt_newest;
 };
 
 /* At most 128 blocks of one extent. */

@@ -83,11 +83,11 @@ struct frun {
     uint64_t end;             /* one past the last block */
     uint64_t cap_end;         /* dirty: end of the memory */
     uint64_t lo, hi;          /* written bytes of the file; in the first and last block */
-    bool head_ok,
-        tail_ok; /* bytes of the first block below lo, of the last above hi, are right */
-    bool sync;   /* stable before it is acknowledged (O_SYNC) */
-    bool wanted; /* dirty, parked: must be written as soon as possible */
-    bool needed; /* parked: a wanted run lies above it, and waits for it */
+    /* bytes of the first block below lo, of the last above hi, are right */
+    bool head_ok, tail_ok;
+    bool sync;       /* stable before it is acknowledged (O_SYNC) */
+    bool wanted;     /* dirty, parked: must be written as soon as possible */
+    bool needed;     /* parked: a wanted run lies above it, and waits for it */
     bool is_used_up; /* clean: a stream has read it to its end */
     bool was_read;   /* clean: read from storages, perhaps after they lost some of ours */
     enum frun_state state;
@@ -348,8 +348,8 @@ struct file {
     struct stream streams[STREAMS_MAX];
     struct stepper stepper;
     uint64_t fetch_ns; /* time of a fetch for readers, a moving average */
-    uint64_t write_next,
-        write_streak; /* end of the last write; bytes of the sequence so far */
+    /* end of the last write; bytes of the sequence so far */
+    uint64_t write_next, write_streak;
 
     /* Operations. */
     struct list_node queue; /* not started, in order of arrival */
@@ -358,8 +358,8 @@ struct file {
     unsigned n_active;
     struct fop *accepting; /* write being taken in */
     struct fop *exclusive; /* truncate, punch, allocate, or a write that finishes one */
-    uint64_t exclusive_first,
-        exclusive_end;   /* blocks that may be written out nevertheless */
+    /* blocks that may be written out nevertheless */
+    uint64_t exclusive_first, exclusive_end;
     bool exclusive_held; /* file_truncate_begin() was answered, its end has not come */
     struct waitlist run_waiters, exclusive_waiters, renew_waiters, report_waiters;
     struct trunc trunc;
