@@ -1,5 +1,5 @@
 /*
- * arena.c - bump, and a list of pieces.
+ * arena.c - a bump allocator over a list of pieces.
  */
 #include "common/base/arena.h"
 

@@ -1,7 +1,8 @@
 /*
- * arena.h - memory that is given back all at once: what one message is unpacked into.
+ * arena.h - memory for one unpacked message, given back all at once.
  *
- * Most messages fit the room that the caller has for them, on his stack; what does not comes from malloc() in ever larger pieces.
+ * Most messages fit the room that the caller provides on its stack; the rest comes from
+ * malloc() in ever larger pieces.
  */
 #ifndef ROZO_COMMON_BASE_ARENA_H
 #define ROZO_COMMON_BASE_ARENA_H
@@ -15,18 +16,21 @@ enum { ARENA_ALIGN = 16, ARENA_PIECE_BYTES = 4096 };
 
 struct arena_piece;
 
-/* Embedded; arena_init(). */
+/* Embedded in its user; initialise with arena_init(). */
 struct arena {
-    ProtobufCAllocator allocator; /* what is unpacked with it lives until arena_free() */
+    ProtobufCAllocator allocator; /* messages unpacked with it live until arena_free() */
     uint8_t *at;
     size_t n_left;              /* bytes from there on */
-    size_t next_bytes;          /* how large the next piece is to be */
+    size_t next_bytes;          /* size of the next piece */
     struct arena_piece *pieces; /* owned */
 };
 
-/** room: borrowed, aligned to ARENA_ALIGN; may be NULL. likely_bytes: beyond that; 0: nothing. */
+/**
+ * Initialises an arena. room: borrowed, aligned to ARENA_ALIGN; may be NULL.
+ * likely_bytes: expected need beyond the room; 0: none.
+ */
 void arena_init(struct arena *a, void *room, size_t room_bytes, size_t likely_bytes);
-/** Everything goes. Of a zeroed one, and twice: nothing. */
+/** Frees everything. Fine on a zeroed arena, and twice. */
 void arena_free(struct arena *a);
 
 #endif

@@ -20,7 +20,7 @@ uint64_t boot_number(void)
     if (fd >= 0)
         close(fd);
     if (n < 36 && getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes))
-        return get_le64(bytes); /* then every start counts as one */
+        return get_le64(bytes); /* then every start counts as a boot */
     put_le32(bytes, codec_crc32c(0, text, 18));
     put_le32(bytes + 4, codec_crc32c(0, text + 18, 18));
     return get_le64(bytes);

@@ -1,12 +1,15 @@
 /*
- * boot.h - has the machine been down since?
+ * boot.h - tells whether the machine has been down in between.
  */
 #ifndef ROZO_COMMON_BASE_BOOT_H
 #define ROZO_COMMON_BASE_BOOT_H
 
 #include <stdint.h>
 
-/** The same until the machine goes down, which is when unsynced bytes are lost. */
+/**
+ * Returns a number that stays until the machine goes down, which is when unsynced bytes
+ * are lost.
+ */
 uint64_t boot_number(void);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * bufpool.c - free lists of buffers by size.
  *
- * Keeps:  idle_bytes <= idle_max_bytes; a buffer goes back to the list of the size it was made for.
- * Note:   under AddressSanitizer nothing is kept, so that it sees late uses.
+ * Keeps:  idle_bytes <= idle_max_bytes; a buffer goes back to the list of the size it was
+ *         made for.
+ * Note:   under AddressSanitizer no buffer is kept, so that it finds uses after the end.
  */
 #include "common/base/bufpool.h"
 
@@ -19,7 +20,8 @@
 #    endif
 #endif
 
-/* The class of len, and how many bytes its buffers have: 4, 5, 6, 7, 8, 10, 12, 14, 16 ... KiB. */
+/* Returns the class of len, and the size of its buffers: 4, 5, 6, 7, 8, 10, 12, 14, 16
+ * ... KiB. */
 static unsigned class_of(size_t len, size_t *size)
 {
     size_t step = 1024, base = 4096;

@@ -1,5 +1,5 @@
 /*
- * bufpool.h - payload buffers that are used again: the first touch of fresh pages costs more than
+ * bufpool.h - reused payload buffers: the first touch of fresh pages costs more than
  * receiving into them. One thread; bounded.
  */
 #ifndef ROZO_COMMON_BASE_BUFPOOL_H
@@ -16,14 +16,14 @@ enum {
 struct bufpool {
     void *idle[BUFPOOL_CLASSES]; /* owned; linked through their first bytes */
     size_t idle_bytes;
-    size_t idle_max_bytes; /* more are given back to the system */
+    size_t idle_max_bytes; /* above it buffers go back to the system */
 };
 
-/** len bytes (1..2^24) at BUFPOOL_ALIGN, not cleared; NULL without memory. */
+/** Returns len bytes (1..2^24) at BUFPOOL_ALIGN, not cleared; NULL without memory. */
 void *bufpool_get(struct bufpool *pool, size_t len);
-/** Give back what bufpool_get(pool, len) gave. NULL is fine. */
+/** Gives back a buffer of bufpool_get(pool, len). NULL is fine. */
 void bufpool_put(struct bufpool *pool, void *buf, size_t len);
-/** Free what is idle. */
+/** Frees all idle buffers. */
 void bufpool_trim(struct bufpool *pool);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * bytes.h - byte buffers: are they zero, and little-endian numbers in them, the only order on our disks and wires.
+ * bytes.h - byte buffers: a test for zeros, and little-endian numbers, the only order on
+ * our disks and wires.
  *
- * Buffers need no alignment. Compilers turn each of these into one load or store.
+ * Buffers need no alignment. Compilers turn each number access into one load or store.
  */
 #ifndef ROZO_COMMON_BASE_BYTES_H
 #define ROZO_COMMON_BASE_BYTES_H

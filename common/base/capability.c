@@ -1,12 +1,14 @@
 /*
- * capability.c - sign and check capabilities.
+ * capability.c - signs and checks capabilities.
  *
  * In:     file ids and rights from exportd; file ids and 24 bytes from clients (I8).
- * Out:    24 bytes; 0 or -EACCES. Thread: whoever owns the struct capability_key.
- * Keeps:  compares signatures in constant time; a client that lacks the node key cannot make one.
- * Yours:  KNOWN_MAX, how many good ones are remembered: a request costs more than a look at them otherwise.
- * Ask:    the bytes: 0 format, 1 rights, 2 zero, 4 generation, 8 first 16 of HMAC-SHA256(key,
- *         file id | bytes 0..7).
+ * Out:    24 bytes; 0 or -EACCES. Thread: that of the owner of the struct capability_key.
+ * Keeps:  compares signatures in constant time; a client without the node key cannot make
+ *         one.
+ * Yours:  KNOWN_MAX, how many good ones are remembered: else each request would compute a
+ *         signature.
+ * Ask:    the bytes: 0 format, 1 rights, 2 zero, 4 generation, 8 first 16 of
+ *         HMAC-SHA256(key, file id | bytes 0..7).
  */
 #include "common/base/capability.h"
 
@@ -32,7 +34,7 @@ enum {
 };
 static_assert(HEAD_BYTES + MAC_BYTES == CAPABILITY_BYTES, "on the wire since protocol 1");
 
-/* One whose signature was found good; all zero: none, since its format would be 0. */
+/* Capability with a good signature; all zero: none, since its format would be 0. */
 struct known {
     uint8_t cap[CAPABILITY_BYTES];
     uint8_t id[FILE_ID_BYTES];
@@ -41,7 +43,7 @@ struct known {
 struct capability_key {
     EVP_MAC_CTX *mac; /* keyed once; EVP_MAC_init() without a key starts over */
     uint32_t generation;
-    struct known known[KNOWN_MAX]; /* by the file; the newer takes the place */
+    struct known known[KNOWN_MAX]; /* by file; a newer one replaces an older one */
 };
 
 void capability_key_free(struct capability_key *key)

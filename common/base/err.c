@@ -1,7 +1,8 @@
 /*
- * err.c - errors with words.
+ * err.c - errors with a text.
  *
- * In:     rc and printf arguments. Any thread: a struct err is plain memory of its caller.
+ * In:     rc and printf arguments. Any thread: a struct err is plain memory of its
+ *         caller.
  * Out:    struct err, cut at ERR_TEXT_MAX - 1 bytes, always terminated.
  */
 #include "common/base/err.h"
@@ -24,7 +25,7 @@ int err_set(struct err *err, int rc, const char *fmt, ...)
     return rc;
 }
 
-/* Copy as much of text as fits behind the len bytes that are there; returns the new length. */
+/* Appends as much of text as fits after the present len bytes; returns the new length. */
 static size_t text_append(char *dst, size_t len, const char *text)
 {
     size_t n = strnlen(text, ERR_TEXT_MAX);

@@ -2,7 +2,8 @@
  * fds.c - the limit of open files: raised, and checked before anything depends on it.
  *
  * In:     starts of daemons and mounts. Out: getrlimit(), setrlimit().
- * Keeps:  a process that would fail in the middle of its work for want of descriptors says so at its start.
+ * Keeps:  a process that would run out of descriptors in the middle of its work says so
+ *         at its start.
  */
 #include "common/base/fds.h"
 

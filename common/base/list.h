@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A head (an empty ring is a head that points at itself) or a node in somebody's struct. */
+/* Head (an empty ring is a head that points at itself) or node embedded in a struct. */
 struct list_node {
     struct list_node *next, *prev;
 };
@@ -17,7 +17,7 @@ struct list_node {
         ((type *)((char *)(ptr)-offsetof(type, member)))
 #endif
 
-/** Walk a list; the body must not remove anything but node itself, and that with the _SAFE one. */
+/** Walks a list. The body may remove only node itself, and only in the _SAFE variant. */
 #define LIST_FOREACH(node, head) \
     for (struct list_node *node = (head)->next; node != (head); node = node->next)
 #define LIST_FOREACH_SAFE(node, head)                                      \
@@ -43,7 +43,7 @@ static inline void list_add_tail(struct list_node *head, struct list_node *node)
 {
     list_add_after(head->prev, node);
 }
-/** The node then points at itself: removing it again does no harm. */
+/** Removes the node. It then points at itself: removing it again does no harm. */
 static inline void list_remove(struct list_node *node)
 {
     node->prev->next = node->next;

@@ -50,7 +50,7 @@ int log_level_parse(const char *text, enum log_level *out)
     return -EINVAL;
 }
 
-/* "2026-01-31T12:00:00.123456Z info  storaged: " */
+/* Writes the start of a line; returns its length. */
 static size_t log_head(char *line, size_t size, enum log_level level)
 {
     struct timespec now;
@@ -88,5 +88,5 @@ void log_write(enum log_level level, const char *fmt, ...)
     do {
         written = write(STDERR_FILENO, line, len);
     } while (written < 0 && errno == EINTR);
-    errno = saved_errno; /* nobody to tell when stderr is gone */
+    errno = saved_errno; /* no one to report to when stderr is gone */
 }

@@ -1,7 +1,7 @@
 /*
- * record.c - pack, unpack, seal and judge record headers and file ids.
+ * record.c - packs, unpacks, seals and inspects record headers and file ids.
  *
- * In:     bytes from disks and peers: nothing in them is believed (I8). Any thread.
+ * In:     bytes from disks and peers: none of them are believed (I8). Any thread.
  * Out:    struct record_header, struct file_id, crcs.
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
@@ -73,7 +73,7 @@ bool record_header_is_zero(const uint8_t p[RECORD_HEADER_BYTES])
     return (words[0] | words[1] | words[2] | words[3]) == 0;
 }
 
-/* The overhang lies right behind the header as a rule: one crc for both. */
+/* The overhang usually follows the header directly: then one crc covers both. */
 uint32_t record_crc(const uint8_t p[RECORD_HEADER_BYTES], const void *overhang,
                     size_t overhang_bytes, const void *body, size_t body_bytes)
 {
@@ -110,7 +110,7 @@ enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t 
             return RECORD_IS_DAMAGED;
         return RECORD_IS_HOLE;
     }
-    /* no data has version 0: that is half of a head above half of an older one */
+    /* no data has version 0: it means half of a head above half of an older one */
     if (h->flags != 0 || h->user_bytes == 0 || h->user_bytes > block_bytes ||
         h->version == 0)
         return RECORD_IS_DAMAGED;

@@ -2,7 +2,7 @@
  * sd.c - sd_notify and stop signals.
  *
  * In:     signals. Thread: main's loop.
- * Out:    a word to the service manager; stop(arg).
+ * Out:    notifications to the service manager; stop(arg).
  */
 #include "common/base/sd.h"
 
@@ -25,7 +25,7 @@ static void on_stop_signal(uv_signal_t *handle, int signum)
 {
     struct stop_signals *s = handle->data;
 
-    if (s->n_seen++ > 0) { /* whoever cannot wait has SIGKILL; half a stop loses data */
+    if (s->n_seen++ > 0) { /* SIGKILL stops at once; half a stop would lose data */
         log_warn("signal %d: already stopping", signum);
         return;
     }

@@ -1,8 +1,8 @@
 /*
- * spans.c - see spans.h. A sorted array: there are few of them.
+ * spans.c - see spans.h. A sorted array, as ranges are few.
  *
  * In:     its users; core, no clock, no I/O.
- * Keeps:  sorted, disjoint, no two neighbours alike.
+ * Keeps:  sorted, disjoint, no two neighbours with equal values.
  */
 #include "common/base/spans.h"
 
@@ -20,7 +20,7 @@ void spans_free(struct spans *spans)
     *spans = (struct spans){ 0 };
 }
 
-/* The first that ends behind `at`. */
+/* Returns the index of the first range that ends after `at`. */
 static size_t find(const struct spans *spans, uint64_t at)
 {
     size_t low = 0, high = spans->n;
@@ -62,7 +62,7 @@ static int make_room(struct spans *spans, size_t n)
 
 int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
 {
-    struct span with[3]; /* what takes the place of those that are touched */
+    struct span with[3]; /* replaces the ranges that are touched */
     size_t n_with = 0, first, last;
     int rc = make_room(spans, spans->n + 2);
 
@@ -72,7 +72,7 @@ int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
     first = last = find(spans, from);
     if (first > 0 && spans->list[first - 1].to == from &&
         spans->list[first - 1].value == value)
-        from = spans->list[--first].from; /* the neighbour before becomes part of it */
+        from = spans->list[--first].from; /* joins the neighbour before */
     while (last < spans->n && spans->list[last].from < to)
         last++;
     if (last < spans->n && spans->list[last].from == to &&
@@ -102,7 +102,7 @@ int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
     return 0;
 }
 
-/* Each part of [from, to) whose value is on the other side of `value` gets it. */
+/* Sets each part of [from, to) whose value is on the other side of `value`. */
 static int limit(struct spans *spans, uint64_t from, uint64_t to, unsigned value, bool up)
 {
     int rc = 0;
@@ -187,7 +187,7 @@ int spans_join(struct spans *spans, size_t n_max)
     for (size_t i = 0; i < n_gaps; i++)
         gaps[i] = spans->list[i + 1].from - spans->list[i].to;
     qsort(gaps, n_gaps, sizeof(*gaps), compare_u64);
-    widest = gaps[spans->n - n_max - 1]; /* of those that are filled */
+    widest = gaps[spans->n - n_max - 1]; /* widest gap that is filled */
     free(gaps);
     for (size_t i = 1; i < spans->n; i++) {
         assert(spans->list[i].value == spans->list[0].value);

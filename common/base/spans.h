@@ -1,8 +1,10 @@
 /*
- * spans.h - a map from ranges of numbers to small values: who holds which bytes, and how.
+ * spans.h - a map from ranges of numbers to small values, for example which bytes are
+ * held, and how.
  *
- * Ranges are [from, to), sorted, never empty and never overlapping; neighbours of one value are one. What is
- * not in the map has the value 0. A zeroed map is empty. Steps are O(log n) to find, O(n) to change.
+ * Ranges are [from, to), sorted, never empty and never overlapping; neighbours with one
+ * value are joined. A number that is not in the map has the value 0. A zeroed map is
+ * empty. Finding costs O(log n), changing O(n).
  */
 #ifndef ROZO_COMMON_BASE_SPANS_H
 #define ROZO_COMMON_BASE_SPANS_H
@@ -10,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPAN_END UINT64_MAX /* as `to`: to the end of everything */
+#define SPAN_END UINT64_MAX /* as `to`: all numbers from `from` on */
 
 struct span {
     uint64_t from, to;
@@ -23,19 +25,30 @@ struct spans {
 };
 
 void spans_free(struct spans *spans);
-/** [from, to) has this value now, 0: is taken out. from < to. -ENOMEM: nothing has changed. */
+/**
+ * Sets the value of [from, to); 0 removes it. from < to. -ENOMEM: the map is unchanged.
+ */
 int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value);
-/** No value in [from, to) is less than this now; larger ones stay. -ENOMEM: some have been raised, none lowered. */
+/**
+ * Raises smaller values in [from, to) to this one. -ENOMEM: some have been raised, none
+ * lowered.
+ */
 int spans_raise(struct spans *spans, uint64_t from, uint64_t to, unsigned value);
-/** No value in [from, to) is more than this now. As above. */
+/**
+ * Lowers larger values in [from, to) to this one. -ENOMEM: some have been lowered, none
+ * raised.
+ */
 int spans_lower(struct spans *spans, uint64_t from, uint64_t to, unsigned value);
-/** The first that ends behind `at`; NULL: there is none. Borrowed until the next change. */
+/**
+ * Returns the first range that ends after `at`; NULL: there is none. Borrowed until the
+ * next change.
+ */
 const struct span *spans_find(const struct spans *spans, uint64_t at);
-/** The smallest value in [from, to), and the largest. */
+/** Return the smallest, and the largest, value in [from, to). */
 unsigned spans_least(const struct spans *spans, uint64_t from, uint64_t to);
 unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to);
 
-/** How many numbers have this value. */
+/** Returns how many numbers have this value. */
 uint64_t spans_total(const struct spans *spans, unsigned value);
 /**
  * Fills the narrowest gaps of a map with one value until it has at most n_max ranges.
@@ -43,13 +56,18 @@ uint64_t spans_total(const struct spans *spans, unsigned value);
  */
 int spans_join(struct spans *spans, size_t n_max);
 
-/* On disks and wires: for each range two varints, the numbers between it and the one before, and its length. */
+/* Packed form, on disks and wires: two varints for each range, its distance from the one
+ * before and its length. */
 enum { SPAN_PACKED_MAX = 20 };
-/** The first n_max ranges of this value; out has room for SPAN_PACKED_MAX bytes each. Bytes written. */
+/**
+ * Packs the first n_max ranges of this value; out has room for SPAN_PACKED_MAX bytes
+ * each. Returns the bytes written.
+ */
 size_t spans_pack(const struct spans *spans, unsigned value, size_t n_max, uint8_t *out);
 /**
- * Any bytes: what they say is put with this value. -EINVAL: they make no sense, or there are more than n_max ranges, or one reaches
- * beyond `end`; -ENOMEM. What was put before the error stays.
+ * Unpacks any bytes, and puts the ranges with this value. -EINVAL: the bytes are invalid,
+ * or there are more than n_max ranges, or one reaches beyond `end`; -ENOMEM. Ranges put
+ * before the error stay.
  */
 int spans_unpack(struct spans *spans, const uint8_t *bytes, size_t len, uint64_t end,
                  size_t n_max, unsigned value);

@@ -2,7 +2,8 @@
  * status.c - the one table of statuses and errnos.
  *
  * Keeps:  every status but OK has an errno of its own, so that both ways lead back.
- * Ask:    nobody; but a new status of rozo.proto wants its line here (a test counts them).
+ * Ask:    no one; but a new status of rozo.proto needs its line here (a test counts
+ *         them).
  */
 #include "common/base/status.h"
 

@@ -8,11 +8,15 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-/** 0 for OK, else -errno. A number this build does not know gives -EIO. */
+/** Returns 0 for OK, else -errno. A number this build does not know gives -EIO. */
 int status_to_errno(unsigned status);
-/** 0 gives OK; an errno that is not in the table gives IO_ERROR. rc is 0 or -errno. */
+/**
+ * Returns OK for 0; an errno that is not in the table gives IO_ERROR. rc is 0 or -errno.
+ */
 uint16_t status_from_errno(int rc);
-/** "OK", "NO_SPACE"; "UNKNOWN" for a number this build does not know. Static. */
+/**
+ * Returns "OK", "NO_SPACE" ...; "UNKNOWN" for a number this build does not know. Static.
+ */
 const char *status_name(unsigned status);
 
 #endif

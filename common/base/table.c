@@ -1,5 +1,5 @@
 /*
- * table.c - chains, twice as many whenever there are more links than that.
+ * table.c - hash chains; their number doubles when there are more links than chains.
  */
 #include "common/base/table.h"
 
@@ -22,7 +22,7 @@ static void chain_add(struct table *t, struct table_link *link)
     *chain = link;
 }
 
-/* Without memory it stays as it is, when there is anything. */
+/* Doubles the chains. Without memory an existing table stays as it is. */
 static int table_grow(struct table *t)
 {
     const struct table old = *t;

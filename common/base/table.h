@@ -1,8 +1,10 @@
 /*
  * table.h - hash tables of embedded links.
  *
- * The hash is the caller's, and kept: what has the same one is in one chain, whatever its key. A zeroed table is empty. There are as many
- * chains as links, so that one is found by a look or two at memory, and the low bits choose: numbers that count up are their own best hash.
+ * The caller computes the hash, and it is kept: links with equal hashes share a chain,
+ * whatever their keys. A zeroed table is empty. There are as many chains as links, so
+ * that a find takes a look or two at memory, and the low bits choose the chain: numbers
+ * that count up are their own best hash.
  */
 #ifndef ROZO_COMMON_BASE_TABLE_H
 #define ROZO_COMMON_BASE_TABLE_H
@@ -10,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In what is kept there. */
+/* Link embedded in a member of a table. */
 struct table_link {
     struct table_link *next; /* in its chain */
     uint64_t hash;
@@ -22,16 +24,16 @@ struct table {
     size_t n;                   /* links */
 };
 
-/** -ENOMEM: it is not in. */
+/** Adds the link. -ENOMEM: it is not in. */
 int table_add(struct table *t, struct table_link *link, uint64_t hash);
-/** It is in. */
+/** Removes the link, which must be in. */
 void table_remove(struct table *t, struct table_link *link);
-/** Of the chains; the links are the caller's. It is empty then. */
+/** Frees the chains; the links are the caller's. The table is empty then. */
 void table_free(struct table *t);
-/** Of bytes, such as a name. */
+/** Returns the hash of some bytes, such as a name. */
 uint64_t table_hash(const void *bytes, size_t len);
 
-/** The first with this hash, and the next one; NULL: there is none. */
+/** Return the first link with this hash, and the next one; NULL: there is none. */
 static inline struct table_link *table_next(struct table_link *link, uint64_t hash)
 {
     while (link != NULL && link->hash != hash)

@@ -1,10 +1,11 @@
 /*
- * config.c - load a config file by its schema; say what is wrong where.
+ * config.c - loads a config file by its schema; says where it is wrong.
  *
- * In:     files written by people: anything may stand in them (I8).
+ * In:     files written by people: anything may be in them (I8).
  * Out:    the struct that the schema describes, or one sentence in struct err.
- * How:    libcyaml loads; our own walk over the tree of libyaml checks what libcyaml lets pass
- *         ("5x" for 5, any word for true) and knows lines and keys where libcyaml is vague.
+ * How:    libcyaml loads; our own walk over the tree of libyaml checks values that
+ *         libcyaml lets pass ("5x" for 5, any word for true) and knows lines and keys
+ *         where libcyaml is vague.
  */
 #include "common/config/config.h"
 
@@ -22,12 +23,12 @@
 /* ---- the walk ---- */
 
 struct walk {
-    const char *name; /* of the file */
+    const char *name; /* name of the file */
     yaml_document_t doc;
     struct err *err;
 };
 
-/* Where we are: the node, and the key it belongs to. */
+/* Current place: the node, and the key it belongs to. */
 struct place {
     const yaml_node_t *node;
     const char *key; /* "" at the top */
@@ -96,7 +97,7 @@ static bool is_bool(const char *text)
            strcmp(text, "yes") == 0 || strcmp(text, "no") == 0;
 }
 
-/* "a, b, c" for people who mistyped one of them. */
+/* Lists the allowed values "a, b, c", for people who mistyped one of them. */
 static void list_words(char *out, size_t size, const cyaml_strval_t *words, uint32_t n)
 {
     size_t len = 0;
@@ -150,7 +151,8 @@ static int check_scalar(struct walk *w, const cyaml_schema_value_t *schema,
                           strlen(text));
         break;
     default:
-        break; /* CYAML_FLAGS, CYAML_BITFIELD are not single values; libcyaml looks */
+        /* CYAML_FLAGS, CYAML_BITFIELD are not single values; libcyaml checks them */
+        break;
     }
     if (wanted != NULL)
         return refuse(w, at.node, at.key, "expected %s, found \"%.60s\"", wanted, text);
@@ -183,7 +185,7 @@ static int refuse_unknown_key(struct walk *w, const yaml_node_t *node,
     return refuse(w, node, scalar_text(node), "no such key here; known: %s", known);
 }
 
-/* Is the key there, in one of the pairs before `end`? */
+/* Returns true if the key is in one of the pairs before `end`. */
 static bool has_key(struct walk *w, const yaml_node_t *node, const char *key,
                     const yaml_node_pair_t *end)
 {
@@ -210,7 +212,7 @@ static int check_mapping(struct walk *w, const cyaml_schema_field_t *fields,
         if (field == NULL)
             return refuse_unknown_key(w, key, fields);
         if (has_key(w, node, below.key, p))
-            return refuse(w, key, below.key, "stands here twice");
+            return refuse(w, key, below.key, "this key is here twice");
         rc = check_value(w, &field->value, below);
         if (rc != 0)
             return rc;
@@ -301,7 +303,7 @@ static int check_text(const char *name, const void *text, size_t len,
 
 /* ---- libcyaml ---- */
 
-/* The first thing libcyaml complained of. */
+/* First complaint of libcyaml. */
 struct complaint {
     char text[256];
 };
@@ -327,7 +329,7 @@ int config_parse(const char *name, const void *text, size_t len,
         .log_ctx = &complaint,
         .mem_fn = cyaml_mem,
         .log_level = CYAML_LOG_ERROR,
-        .flags = CYAML_CFG_NO_ALIAS, /* they could blow up a small file */
+        .flags = CYAML_CFG_NO_ALIAS, /* aliases could blow up a small file */
     };
     cyaml_data_t *data = NULL;
     cyaml_err_t load;

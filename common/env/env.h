@@ -1,9 +1,10 @@
 /*
- * env.h - the world as a core sees it: time, timers, later, chance.
+ * env.h - the world as a core sees it: time, timers, posted tasks, random bytes.
  *
- * A core never includes uv.h and never calls time() or rand(): it has a struct env. The shell
- * makes one per libuv loop (env_uv.h), tests make one on a virtual clock (env_virtual.h).
- * An env belongs to one thread; only env_mailbox_post() (env_uv.h) may come from another.
+ * A core never includes uv.h and never calls time() or rand(): it has a struct env. The
+ * shell makes one per libuv loop (env_uv.h), tests make one on a virtual clock
+ * (env_virtual.h). An env belongs to one thread; only env_mailbox_post() (env_uv.h) may
+ * come from another.
  */
 #ifndef ROZO_COMMON_ENV_ENV_H
 #define ROZO_COMMON_ENV_ENV_H
@@ -14,17 +15,18 @@
 
 struct env;
 
-/* A moment in the future. Owned by its user, embedded; zero-initialise, then env_timer_init(). */
+/* One moment in the future. Owned by its user, embedded; zero-initialise, then
+ * env_timer_init(). */
 struct env_timer {
-    void (*fn)(struct env_timer
-                   *timer); /* on the env's thread, never inside env_timer_start() */
-    uint64_t expires_ns;    /* on env_now_ns()'s clock */
-    uint64_t order;         /* the env's: equal times fire in order of starting */
-    uint32_t heap_index;    /* the env's; ENV_TIMER_IDLE when not running */
+    /* on the env's thread, never inside env_timer_start() */
+    void (*fn)(struct env_timer *timer);
+    uint64_t expires_ns; /* on env_now_ns()'s clock */
+    uint64_t order;      /* the env's: equal times fire in order of starting */
+    uint32_t heap_index; /* the env's; ENV_TIMER_IDLE when not running */
 };
 enum { ENV_TIMER_IDLE = UINT32_MAX };
 
-/* Something to do later in this turn of the loop, in order of posting. Owned by its user. */
+/* Task to run later in this turn of the loop, in order of posting. Owned by its user. */
 struct env_task {
     void (*fn)(struct env_task *task);
     struct env_task *next; /* the env's */
@@ -43,12 +45,18 @@ struct env {
     const struct env_ops *ops;
 };
 
-/** Monotonic; starts anywhere, the same during one turn of the loop. */
+/**
+ * Returns monotonic nanoseconds; they start anywhere, and stay constant during one turn
+ * of the loop.
+ */
 static inline uint64_t env_now_ns(struct env *env)
 {
     return env->ops->now_ns(env);
 }
-/** Nanoseconds since 1970 by this machine's clock. For stamps people read; decides nothing (I11). */
+/**
+ * Returns nanoseconds since 1970 by this machine's clock. For stamps people read; decides
+ * nothing (I11).
+ */
 static inline int64_t env_wall_ns(struct env *env)
 {
     return env->ops->wall_ns(env);
@@ -62,13 +70,15 @@ static inline bool env_timer_is_running(const struct env_timer *timer)
 {
     return timer->heap_index != (uint32_t)ENV_TIMER_IDLE;
 }
-/** Fire once in after_ms (at the earliest in the next turn). A running timer is moved. */
+/**
+ * Fires once in after_ms (at the earliest in the next turn). A running timer is moved.
+ */
 static inline void env_timer_start(struct env *env, struct env_timer *timer,
                                    uint64_t after_ms)
 {
     env->ops->timer_start(env, timer, after_ms);
 }
-/** After this, fn does not come. Stopping an idle timer is fine. */
+/** Stops a timer: fn does not come any more. Stopping an idle timer is fine. */
 static inline void env_timer_stop(struct env *env, struct env_timer *timer)
 {
     env->ops->timer_stop(env, timer);
@@ -77,7 +87,7 @@ static inline void env_post(struct env *env, struct env_task *task)
 {
     env->ops->post(env, task);
 }
-/** Cryptographic in the shell, seeded in tests. */
+/** Fills buf with random bytes: cryptographic in the shell, seeded in tests. */
 static inline void env_random(struct env *env, void *buf, size_t len_bytes)
 {
     env->ops->random(env, buf, len_bytes);

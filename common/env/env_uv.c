@@ -3,8 +3,9 @@
  *
  * In:     env ops, from the loop's thread; env_mailbox_post(), from any.
  * Out:    timers, tasks and mail, all on the loop's thread.
- * Keeps:  one uv_timer for all env_timers; tasks posted by I/O run in the same turn; env_now_ns()
- *         is sampled once a turn, when first asked for after the loop waited.
+ * Keeps:  one uv_timer for all env_timers; tasks posted by I/O run in the same turn;
+ *         env_now_ns() is sampled once a turn, when first asked for after the loop
+ *         waited.
  * Yours:  TASKS_PER_DRAIN.
  */
 #include "common/env/env_uv.h"
@@ -24,23 +25,22 @@ enum {
     TASKS_PER_DRAIN = 4096, /* then sockets and timers get their turn */
 };
 
-/* Asked of the kernel at a time: who chooses storages needs 8 bytes, many times. */
+/* Bytes asked of the kernel at a time: choosing storages needs 8 bytes, many times. */
 enum { CHANCE_BYTES = 256 };
 
 struct env_uv_impl {
     struct timers timers;
-    struct tasks tasks, last; /* those of last wait until there is no other */
-    uint64_t now_ns;          /* 0: ask the clock */
-    uint64_t armed_ns;        /* what uv_timer waits for; UINT64_MAX: it is stopped */
+    struct tasks tasks, last;        /* tasks in `last` wait until `tasks` is empty */
+    uint64_t now_ns;                 /* 0: ask the clock */
+    uint64_t armed_ns;               /* expiry of uv_timer; UINT64_MAX: stopped */
     _Atomic(struct env_mail *) mail; /* newest first; any thread pushes */
     uv_timer_t timer;
-    uv_idle_t
-        idle; /* started while tasks are queued, so that the loop neither waits nor ends */
+    uv_idle_t idle; /* runs while tasks are queued: the loop neither waits nor ends */
     uv_prepare_t prepare;
     uv_check_t check;
     uv_async_t async;
     unsigned n_handles;           /* not closed yet */
-    uint8_t chance[CHANCE_BYTES]; /* random, from `chance_used` on not given out yet */
+    uint8_t chance[CHANCE_BYTES]; /* random; unused from `chance_used` on */
     size_t chance_used;
 };
 
@@ -69,7 +69,7 @@ static int64_t uv_env_wall_ns(struct env *env)
 
 static void on_uv_timer(uv_timer_t *handle);
 
-/* Make the uv_timer wait for the earliest env_timer. */
+/* Makes the uv_timer wait for the earliest env_timer. */
 static void timer_arm(struct env_uv_impl *impl)
 {
     uint64_t next_ns = timers_next_ns(&impl->timers);
@@ -82,7 +82,7 @@ static void timer_arm(struct env_uv_impl *impl)
         uv_timer_stop(&impl->timer);
         return;
     }
-    uv_update_time(impl->timer.loop); /* its clock may be a long turn old */
+    uv_update_time(impl->timer.loop); /* the loop's clock may be a long turn old */
     uv_timer_start(&impl->timer, on_uv_timer,
                    next_ns <= now_ns ? 0 : (next_ns - now_ns + 999999) / 1000000, 0);
 }
@@ -109,8 +109,9 @@ static void uv_env_timer_start(struct env *env, struct env_timer *timer,
     if (after_ms > UINT64_MAX / 4 / 1000000)
         after_ms = UINT64_MAX / 4 / 1000000;
     timers_start(&impl->timers, timer, now_ns + after_ms * 1000000);
-    /* Later than what we wait for: on_uv_timer() will arm again. Waking early costs less than
-     * moving the uv_timer for each of thousands of deadlines that never fire. */
+    /* If it is later than the armed time, on_uv_timer() will arm again. Waking early
+     * costs less than moving the uv_timer for each of thousands of deadlines that never
+     * fire. */
     if (timers_next_ns(&impl->timers) < impl->armed_ns)
         timer_arm(impl);
 }
@@ -161,7 +162,7 @@ static void random_bytes(uint8_t *p, size_t len_bytes)
         ssize_t n = getrandom(p, len_bytes < 256 ? len_bytes : 256, 0);
 
         if (n < 0 && errno != EINTR)
-            abort(); /* nothing secret could be made any more */
+            abort(); /* no secret can be made any more */
         if (n > 0) {
             p += n;
             len_bytes -= (size_t)n;
@@ -182,8 +183,8 @@ static void uv_env_random(struct env *env, void *buf, size_t len_bytes)
         impl->chance_used = 0;
     }
     memcpy(buf, impl->chance + impl->chance_used, len_bytes);
-    memset(impl->chance + impl->chance_used, 0,
-           len_bytes); /* nobody reads it here later */
+    /* used bytes are not left in memory */
+    memset(impl->chance + impl->chance_used, 0, len_bytes);
     impl->chance_used += len_bytes;
 }
 
@@ -212,7 +213,7 @@ static void tasks_drain(struct env_uv_impl *impl)
     }
 }
 
-/* Before the loop waits: what timers and closed handles posted. */
+/* Runs tasks posted by timers and closed handles, before the loop waits. */
 static void on_prepare(uv_prepare_t *handle)
 {
     struct env_uv_impl *impl = handle->data;
@@ -221,7 +222,7 @@ static void on_prepare(uv_prepare_t *handle)
     impl->now_ns = 0;
 }
 
-/* After the loop waited and served its sockets: what they posted. */
+/* Runs tasks posted by sockets, after the loop has waited and served them. */
 static void on_check(uv_check_t *handle)
 {
     tasks_drain(handle->data);
@@ -258,7 +259,7 @@ void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
         mail->next = head;
     } while (!atomic_compare_exchange_weak_explicit(
         &impl->mail, &head, mail, memory_order_release, memory_order_relaxed));
-    if (head == NULL) /* else somebody has woken it and it has not looked yet */
+    if (head == NULL) /* otherwise a wake-up is under way already */
         uv_async_send(&impl->async);
 }
 

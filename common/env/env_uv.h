@@ -8,29 +8,39 @@
 
 #include "common/env/env.h"
 
-/* Embedded in the thread's own struct; env first, so that &e->env is all a core needs. */
+/* Embedded in the thread's own struct; env comes first, so that &e->env is all a core
+ * needs. */
 struct env_uv {
     struct env env;
     uv_loop_t *loop; /* borrowed */
     void *impl;      /* timers, posted tasks, mailbox; owned */
 };
 
-/* A task for another thread's env. Owned by its sender until fn runs. */
+/* Task for another thread's env. Owned by its sender until fn runs. */
 struct env_mail {
     void (*fn)(struct env_mail *mail);
     struct env_mail *next;
 };
 
 /**
- * 0 or -errno. Until env_uv_close() the mailbox keeps uv_run() from returning, so that a thread
- * may wait for mail alone.
+ * Starts an env on a loop. Returns 0 or -errno. Until env_uv_close() the mailbox keeps
+ * uv_run() from returning, so that a thread may wait for mail alone.
  */
 int env_uv_init(struct env_uv *e, uv_loop_t *loop);
-/** Nothing may be running or posted any more. Run the loop once afterwards to let handles close. */
+/**
+ * Closes the env. No timer may be running and no task posted. Run the loop once
+ * afterwards to close handles.
+ */
 void env_uv_close(struct env_uv *e);
-/** As env_post(), but behind all that was posted, and what that posts: for what gathers their work. */
+/**
+ * Posts a task that runs after all posted tasks, and those that they post: for users that
+ * gather their work.
+ */
 void env_uv_post_last(struct env_uv *e, struct env_task *task);
-/** Run mail->fn on e's thread soon. From any thread; wake-ups are coalesced; order is kept. */
+/**
+ * Runs mail->fn on e's thread soon. From any thread; wake-ups are coalesced; order is
+ * kept.
+ */
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * kv.h - what daemons ask of a key-value store: get, ordered scan, atomic batch, sync.
+ * kv.h - a key-value store as daemons use it: get, ordered scan, atomic batch, sync.
  *
- * Keys are compared as unsigned bytes. A commit is seen by every get and iterator that starts
- * after kv_commit() has returned; its callback says that it survives the end of this process.
- * kv_sync()'s callback says that all commits made before the call are on stable storage.
- * Callbacks come exactly once, in order (commits among themselves), and never before the call
- * has returned. Everything belongs to one thread, that of the env the kv was opened with.
- * Twins: kv_memory.h (tests), kv_leveldb.h.
+ * Keys are compared as unsigned bytes. A commit is seen by every get and iterator that
+ * starts after kv_commit() has returned; its callback says that it survives the end of
+ * this process. kv_sync()'s callback says that all commits made before the call are on
+ * stable storage. Callbacks come exactly once, in order (commits among themselves), and
+ * never before the call has returned. Everything belongs to one thread, that of the env
+ * the kv was opened with. Implementations: kv_memory.h (tests), kv_leveldb.h.
  */
 #ifndef ROZO_COMMON_ENV_KV_H
 #define ROZO_COMMON_ENV_KV_H
@@ -21,18 +21,19 @@ struct kv;
 struct kv_item {
     const void *key;
     size_t key_len;  /* not 0 */
-    const void *val; /* NULL: delete the key; it need not be there */
+    const void *val; /* NULL: delete the key; the key may be absent */
     size_t val_len;
 };
 
-/* The end of a commit or sync. Embedded in its user's struct; free again when fn is called. */
+/* End of a commit or sync. Embedded in its user's struct; free again when fn is
+ * called. */
 struct kv_done {
     void (*fn)(struct kv_done *done, int rc); /* 0 or -errno */
     struct kv_done *next;                     /* the kv's */
     int rc;                                   /* the kv's */
 };
 
-/* A place in the ordered keys. Ends its usefulness with the next commit: scans are short. */
+/* Place in the ordered keys. Invalid after the next commit: scans are short. */
 struct kv_iter;
 struct kv_iter_ops {
     void (*seek)(struct kv_iter *it, const void *key, size_t key_len);
@@ -60,7 +61,10 @@ struct kv {
     const struct kv_ops *ops;
 };
 
-/** 0 and *val to free() (never NULL, also when empty), -ENOENT, or -EIO, -ENOMEM. */
+/**
+ * Gets a value. Returns 0 and *val to free() (never NULL, also when empty), -ENOENT, -EIO
+ * or -ENOMEM.
+ */
 static inline int kv_get(struct kv *kv, const void *key, size_t key_len, void **val,
                          size_t *val_len)
 {
@@ -70,32 +74,35 @@ static inline int kv_iter_open(struct kv *kv, struct kv_iter **out)
 {
     return kv->ops->iter_open(kv, out);
 }
-/** All items or none. A key may come once. After a failure nothing more can be committed. */
+/**
+ * Commits all items or none. A key may come once. After a failure nothing more can be
+ * committed.
+ */
 static inline void kv_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
                              struct kv_done *done)
 {
     kv->ops->commit(kv, items, n_items, done);
 }
-/** One sync at a time: the next only after done. */
+/** Syncs. One sync at a time: the next only after done. */
 static inline void kv_sync(struct kv *kv, struct kv_done *done)
 {
     kv->ops->sync(kv, done);
 }
 /**
- * Room for more: what the file system below has, without what the kv needs to tidy up behind itself.
- * UINT64_MAX: who knows.
+ * Returns the bytes free for more: those of the file system below, less the need of the
+ * kv for its own clean-up. UINT64_MAX: unknown.
  */
 static inline uint64_t kv_free_bytes(struct kv *kv)
 {
     return kv->ops->free_bytes(kv);
 }
 
-/** To the first key >= key. */
+/** Moves to the first key >= key. */
 static inline void kv_iter_seek(struct kv_iter *it, const void *key, size_t key_len)
 {
     it->ops->seek(it, key, key_len);
 }
-/** False past the last key, or after an error. */
+/** Returns false past the last key, or after an error. */
 static inline bool kv_iter_valid(struct kv_iter *it)
 {
     return it->ops->valid(it);
@@ -104,7 +111,7 @@ static inline void kv_iter_next(struct kv_iter *it)
 {
     it->ops->next(it);
 }
-/** Borrowed until the iterator moves. */
+/** Returns the key, borrowed until the iterator moves. */
 static inline const void *kv_iter_key(struct kv_iter *it, size_t *len_bytes)
 {
     return it->ops->key(it, len_bytes);
@@ -113,12 +120,12 @@ static inline const void *kv_iter_val(struct kv_iter *it, size_t *len_bytes)
 {
     return it->ops->val(it, len_bytes);
 }
-/** 0, or -EIO: what was scanned is not all there is. */
+/** Returns 0, or -EIO: the scan is incomplete. */
 static inline int kv_iter_error(struct kv_iter *it)
 {
     return it->ops->error(it);
 }
-/** NULL is fine. */
+/** Closes an iterator. NULL is fine. */
 static inline void kv_iter_close(struct kv_iter *it)
 {
     if (it != NULL)

@@ -1,31 +1,35 @@
 /*
- * timers.h - the heap of running env_timers and the queue of posted env_tasks, as every env has
- * them. For those who make an env; cores use env.h.
+ * timers.h - the heap of running env_timers and the queue of posted env_tasks, shared by
+ * all envs. For implementations of an env; cores use env.h.
  */
 #ifndef ROZO_COMMON_ENV_TIMERS_H
 #define ROZO_COMMON_ENV_TIMERS_H
 
 #include "common/env/env.h"
 
-/* Binary heap, earliest first, equal times in order of starting. Belongs to its env's thread. */
+/* Binary heap, earliest first, equal times in order of starting. Belongs to its env's
+ * thread. */
 struct timers {
     struct env_timer **heap; /* owned array of borrowed timers */
     uint32_t n, n_max;
-    uint64_t order; /* of the next timer started */
+    uint64_t order; /* order of the next timer started */
 };
 
-/* Zero-initialise a struct timers. Frees the array; no timer may be running. */
+/** Frees the array; no timer may be running. A struct timers starts zeroed. */
 void timers_free(struct timers *t);
-/** Start or move. O(log n). Out of memory ends the process: nobody could wait for anything. */
+/**
+ * Starts or moves a timer. O(log n). Out of memory ends the process, as no wait could
+ * ever end.
+ */
 void timers_start(struct timers *t, struct env_timer *timer, uint64_t expires_ns);
-/** Stopping an idle timer does nothing. O(log n). */
+/** Stops a timer; an idle one is fine. O(log n). */
 void timers_stop(struct timers *t, struct env_timer *timer);
-/** When the earliest timer expires; UINT64_MAX when none is running. */
+/** Returns when the earliest timer expires; UINT64_MAX when none is running. */
 uint64_t timers_next_ns(const struct timers *t);
 /**
- * Take the earliest timer that is due at now_ns and was started before `before_order` (take
- * t->order at the beginning of a turn: what is started during the turn waits for the next).
- * NULL when there is none. The caller calls fn.
+ * Takes the earliest timer that is due at now_ns and was started before `before_order`
+ * (take t->order at the beginning of a turn: timers started during the turn wait for the
+ * next). NULL: there is none. The caller calls fn.
  */
 struct env_timer *timers_pop_due(struct timers *t, uint64_t now_ns,
                                  uint64_t before_order);
@@ -47,7 +51,10 @@ static inline void tasks_push(struct tasks *q, struct env_task *task)
         q->tail->next = task;
     q->tail = task;
 }
-/** NULL when empty. The task may be posted again, or freed, from its own fn. */
+/**
+ * Takes the first task; NULL when empty. The task may be posted again, or freed, from its
+ * own fn.
+ */
 static inline struct env_task *tasks_pop(struct tasks *q)
 {
     struct env_task *task = q->head;

@@ -3,8 +3,9 @@
  *
  * In:     kv ops, on the loop's thread.
  * Out:    LevelDB in DIR; fdatasync of its logs in uv's worker threads.
- * Keeps:  a sync covers every commit made before it: what is not in a log that exists when the
- *         sync lists them is in a table that LevelDB has synced before it removed the log.
+ * Keeps:  a sync covers every commit made before it: a commit that is in no log when the
+ *         sync lists them is in a table that LevelDB has synced before it removed the
+ *         log.
  * Yours:  sizes of buffers and caches.
  */
 #include "common/kv/kv_leveldb.h"
@@ -56,7 +57,8 @@ struct leveldb_iter {
     leveldb_iterator_t *at;
 };
 
-/* Log LevelDB's words and free them; *error tells whether there were any. */
+/* Logs and frees an error text of LevelDB. Returns 0 if there is none, else -ENOSPC or
+ * -EIO. */
 static int words_to_errno(char *words, const char *what)
 {
     int rc = -EIO;
@@ -142,7 +144,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A log that has gone is in synced tables. */
+/* Syncs one log. A log that has gone is in synced tables. */
 static int log_sync(int dir_fd, unsigned long number)
 {
     char name[32];
@@ -158,10 +160,9 @@ static int log_sync(int dir_fd, unsigned long number)
     return rc;
 }
 
-/*
- * Sync what the directory lists, oldest log first: what is older becomes stable earlier. The directory itself only when there is a
- * log whose name it has not kept yet; numbers only grow.
- */
+/* Syncs the logs that the directory lists, oldest first, so that older data becomes
+ * stable earlier. Syncs the directory only if a log has a name that it has not kept yet;
+ * numbers only grow. */
 static int logs_sync(const char *path, unsigned long *named)
 {
     unsigned long numbers[64];
@@ -197,7 +198,7 @@ static void sync_work(uv_work_t *work)
     struct kv_leveldb *k = work->data;
 
     k->sync_rc = logs_sync(k->dir, &k->named_log);
-    if (k->sync_rc == -EMFILE || k->sync_rc == -ENFILE) /* that needs no descriptor */
+    if (k->sync_rc == -EMFILE || k->sync_rc == -ENFILE) /* syncfs() needs no descriptor */
         k->sync_rc = syncfs(k->dir_fd) == 0 ? 0 : -errno;
 }
 
@@ -222,7 +223,8 @@ static void ldb_sync(struct kv *kv, struct kv_done *done)
     uv_queue_work(k->loop, &k->work, sync_work, on_sync_work); /* fails on NULL only */
 }
 
-/* Merging tables, LevelDB has the old and the new ones for a while: what that may take. */
+/* Returns the space that LevelDB may need to merge tables: it has the old and the new
+ * ones for a while. */
 static uint64_t merge_bytes(struct kv_leveldb *k)
 {
     const char *from = "", *to = "\xff";
@@ -336,11 +338,11 @@ static void options_make(struct kv_leveldb *k, bool may_create)
     k->scan_options = leveldb_readoptions_create();
     leveldb_readoptions_set_verify_checksums(k->scan_options, 1);
     leveldb_readoptions_set_fill_cache(k->scan_options, 0);
-    k->write_options = leveldb_writeoptions_create(); /* sync is ours to do */
+    k->write_options = leveldb_writeoptions_create(); /* sync is done by us */
     k->batch = leveldb_writebatch_create();
 }
 
-/* LevelDB did not open: say what that means. */
+/* Explains why LevelDB did not open the store. */
 static int open_refusal(const char *dir, char *words, struct err *err)
 {
     char current[4096];

@@ -3,8 +3,9 @@
  *
  * A commit is one LevelDB write, made on the loop: it reaches the operating system before
  * kv_commit() returns, so it survives the end of this process. A sync is an fdatasync of
- * LevelDB's logs in a worker thread, shared by all who wait: unlike a synced write of LevelDB's own
- * it holds up no commit, and it covers logs that are no longer written to.
+ * LevelDB's logs in a worker thread, shared by all waiting callers: unlike a synced write
+ * of LevelDB itself it holds up no commit, and it covers logs that are no longer written
+ * to.
  */
 #ifndef ROZO_COMMON_KV_KV_LEVELDB_H
 #define ROZO_COMMON_KV_KV_LEVELDB_H
@@ -18,16 +19,18 @@
 struct kv_leveldb;
 
 /**
- * Open the store in a directory; with may_create make one there when there is none. Without it the
- * absence of a store is an error, for LevelDB would clear away what is left of a damaged one. A
- * log with damage in its middle is refused: what was acknowledged after it would come back without
- * what was acknowledged before. (A last record that is cut short was never acknowledged as
- * durable, and is left out.) One process at a time; another is refused.
- * @param env  for what is posted. @param loop of the same thread, for what workers do.
+ * Opens the store in a directory; with may_create makes one if there is none. Without it
+ * the absence of a store is an error, for LevelDB would remove the rest of a damaged one.
+ * A log with damage in its middle is refused: changes acknowledged after it would come
+ * back without those acknowledged before. (A last record that is cut short was never
+ * acknowledged as durable, and is left out.) One process at a time; another is refused.
+ *
+ * @param env  for posted tasks.
+ * @param loop of the same thread, for work of worker threads.
  */
 int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
                     struct kv_leveldb **out, struct err *err);
-/** No commit or sync may be under way. NULL is fine. */
+/** Closes the store. No commit or sync may be under way. NULL is fine. */
 void kv_leveldb_close(struct kv_leveldb *k);
 struct kv *kv_leveldb_kv(struct kv_leveldb *k);
 

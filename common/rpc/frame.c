@@ -1,5 +1,5 @@
 /*
- * frame.c - pack, unpack and judge frame headers.
+ * frame.c - packs, unpacks and checks frame headers.
  *
  * In:     48 bytes from a peer (I8), or a struct frame of ours.
  * Ask:    every position; processes of other versions read them.

@@ -1,12 +1,13 @@
 /*
  * hello.c - mutual proof of a key.
  *
- * In:     messages from somebody who may be anybody (I8).
- * Out:    messages to send; DONE with role, names and features, or FAILED with words.
- * Keeps:  nothing of the peer is believed before its proof was checked, in constant time.
- * Ask:    the bytes: 0 step, 1 role, 2 zero (6 bytes), 8 features, 16 cluster id, 32 nonce, 64 proof,
- *         96 name or words of a refusal, to the end of the message. CHALLENGE has no proof, and the
- *         server's incarnation in its place.
+ * In:     messages from a peer that may be anyone (I8).
+ * Out:    messages to send; DONE with role, names and features, or FAILED with a text.
+ * Keeps:  nothing that a peer says is believed before its proof was checked, in constant
+ *         time.
+ * Ask:    the bytes: 0 step, 1 role, 2 zero (6 bytes), 8 features, 16 cluster id, 32
+ *         nonce, 64 proof, 96 name or text of a refusal, to the end of the message.
+ *         CHALLENGE has no proof, but the server's incarnation in its place.
  */
 #include "common/rpc/hello.h"
 
@@ -28,11 +29,12 @@ enum hello_step {
     STEP_REFUSE = 5,
 };
 
-/* Features: the lower half may be missing on one side, the upper half must be understood. */
+/* Features: the lower half may be missing on one side, the upper half must be
+ * understood. */
 static const uint64_t our_features = 0;
 static const uint64_t must_understand = 0xffffffff00000000;
 
-/* A message, unpacked. */
+/* Unpacked message. */
 struct hello_msg {
     uint8_t step, role;
     uint64_t features;
@@ -75,7 +77,7 @@ static size_t msg_build(const struct hello_msg *m, uint8_t *p)
     return HELLO_FIXED_BYTES + m->text_len;
 }
 
-/* Text of a peer as a string of ours: printable ASCII, cut at size - 1. */
+/* Copies a peer's text as printable ASCII, cut at size - 1. */
 static void text_copy(char *dst, size_t size, const char *text, size_t len)
 {
     size_t n = len < size - 1 ? len : size - 1;
@@ -115,7 +117,7 @@ static void transcript_add(struct hello *h, const uint8_t *msg, size_t len)
     h->transcript_len += len;
 }
 
-/* A message with our identity. */
+/* Builds a message with our identity. */
 static size_t identity_build(struct hello *h, enum hello_step step, uint8_t *out)
 {
     struct hello_msg m = {
@@ -159,7 +161,7 @@ static void fail(struct hello *h, const char *text)
     snprintf(h->error, sizeof(h->error), "%s", text);
 }
 
-/* Fail and tell the client why. */
+/* Fails, and makes a refusal that says why. */
 static size_t refuse(struct hello *h, const char *text, uint8_t *out)
 {
     fail(h, text);
@@ -173,7 +175,8 @@ static void peer_take(struct hello *h, const struct hello_msg *m)
     h->features = m->features & our_features;
 }
 
-/* "we belong to cluster 0123..., the peer to 4567..."; "" when the two go together. */
+/* Compares the cluster ids: "different clusters: 0123... here, 4567... there"; "" when
+ * they go together. */
 static void cluster_compare(const struct hello *h, char *text, size_t size)
 {
     char ids[2][2 * RPC_CLUSTER_ID_BYTES + 1];
@@ -191,7 +194,8 @@ static void cluster_compare(const struct hello *h, char *text, size_t size)
              h->is_server ? ids[1] : ids[0], h->is_server ? ids[0] : ids[1]);
 }
 
-/* The disk behind the peer's address is another than the one we want; one that does not say is taken. */
+/* Returns true if the peer's data directory is not the wanted one; a peer that sends no
+ * incarnation is accepted. */
 static bool is_other_incarnation(const struct hello *h)
 {
     return !bytes_are_zero(h->incarnation, RPC_INCARNATION_BYTES) &&
@@ -204,12 +208,12 @@ static size_t server_on_hello(struct hello *h, const uint8_t *msg, size_t len,
 {
     if (m->step != STEP_HELLO || m->text_len > HELLO_NAME_MAX ||
         (m->role != RPC_ROLE_CLIENT && m->role != RPC_ROLE_NODE))
-        return refuse(h, "Hello makes no sense", out);
+        return refuse(h, "malformed Hello message", out);
     if ((m->features & must_understand & ~our_features) != 0)
         return refuse(h, "peer wants features this build does not know", out);
     h->role = (enum rpc_role)m->role;
     if (h->role == RPC_ROLE_NODE ? !h->keys->has_node : !h->keys->has_client)
-        return refuse(h, "no key for that role here", out);
+        return refuse(h, "no key for that role on the server", out);
     peer_take(h, m);
     transcript_add(h, msg, len);
     h->state = HELLO_WAIT_PROOF;
@@ -221,10 +225,11 @@ static size_t server_on_proof(struct hello *h, const struct hello_msg *m, uint8_
     char text[HELLO_TEXT_MAX];
 
     if (m->step != STEP_PROOF)
-        return refuse(h, "Hello makes no sense", out);
+        return refuse(h, "malformed Hello message", out);
     if (!proof_is_right(h, "client", m->proof)) {
         h->is_wrong_key = true;
-        return refuse(h, "peer refused our key", out); /* as the client will read it */
+        /* worded for the client, which reads it */
+        return refuse(h, "peer refused our key", out);
     }
     cluster_compare(h, text, sizeof(text));
     if (text[0] != '\0')
@@ -237,7 +242,7 @@ static size_t client_on_challenge(struct hello *h, const uint8_t *msg, size_t le
                                   const struct hello_msg *m, uint8_t *out)
 {
     if (m->text_len > HELLO_NAME_MAX || m->role != h->role) {
-        fail(h, "peer's Hello makes no sense");
+        fail(h, "the peer sent a malformed Hello message");
         return 0;
     }
     if ((m->features & must_understand & ~our_features) != 0) {
@@ -264,7 +269,7 @@ static void client_on_welcome(struct hello *h, const struct hello_msg *m)
     if (text[0] != '\0')
         fail(h, text);
     else if (is_other_incarnation(h))
-        fail(h, "another data directory answers there: not the one of the cluster's map");
+        fail(h, "another data directory answers there, not the one in the cluster map");
     else
         h->state = HELLO_DONE;
 }
@@ -283,7 +288,7 @@ static size_t client_step(struct hello *h, const uint8_t *msg, size_t len,
     if (h->state == HELLO_WAIT_WELCOME && m->step == STEP_WELCOME)
         client_on_welcome(h, m);
     else
-        fail(h, "peer's Hello makes no sense");
+        fail(h, "the peer sent a malformed Hello message");
     return 0;
 }
 
@@ -317,7 +322,7 @@ void hello_step(struct hello *h, const uint8_t *msg, size_t len, uint8_t *out,
         return;
     }
     if (!msg_parse(msg, len, &m)) {
-        fail(h, "Hello makes no sense");
+        fail(h, "malformed Hello message");
         return;
     }
     if (!h->is_server)

@@ -18,7 +18,7 @@
 
 #include "common/rpc/rpc_tcp.h"
 
-enum { KEY_TEXT_BYTES = 2 * RPC_KEY_BYTES }; /* and a newline */
+enum { KEY_TEXT_BYTES = 2 * RPC_KEY_BYTES }; /* a newline follows */
 
 static int hex_digit(char c)
 {
@@ -93,7 +93,7 @@ int rpc_keys_load(struct rpc_keys *keys, bool node, const char *path, struct err
     return 0;
 }
 
-/* 64 random hex digits and a newline. */
+/* Writes 64 random hex digits and a newline. */
 static int key_write(int fd)
 {
     static const char digits[] = "0123456789abcdef";

@@ -7,8 +7,8 @@
 #include "common/base/err.h"
 
 /**
- * Make a new random key file, mode 0600, on stable storage at return. Never replaces one:
- * -EEXIST when the file is there.
+ * Makes a new random key file, mode 0600, on stable storage at return. Never replaces
+ * one: -EEXIST when the file is there.
  */
 int rpc_key_generate(const char *path, struct err *err);
 

@@ -1,10 +1,10 @@
 /*
  * rpc.h - requests between processes, as cores see them: no sockets here.
  *
- * A request is (op, protobuf message, raw payload); its answer is (status, message, payload).
- * Bulk data is only ever payload. The client side is a struct rpc_channel (all links to one
- * peer), the server side a struct rpc_call (one request waiting for its answer). The socket
- * transport is rpc_tcp.h; tests bring transports of their own.
+ * A request is (op, protobuf message, raw payload); its answer is (status, message,
+ * payload). Bulk data is only ever payload. The client side is a struct rpc_channel (all
+ * links to one peer), the server side a struct rpc_call (one request waiting for its
+ * answer). The socket transport is rpc_tcp.h; tests bring transports of their own.
  *
  * Everything belongs to one thread, that of the env the channel or server was made with.
  */
@@ -27,24 +27,25 @@ struct rpc_channel;
 struct rpc_request;
 
 /**
- * The end of a request: exactly once, never inside rpc_send(). rc 0: the peer answered, look at
- * rq->status. Otherwise -ETIMEDOUT (the deadline passed), -ENOTCONN (no link worked until the
- * deadline, the channel closed, or the link broke in the middle of an answer after place() had been
- * asked), or what place() returned. After it, nothing of the caller's is pointed at any more.
+ * Called at the end of a request: exactly once, never inside rpc_send(). rc 0: the peer
+ * answered, look at rq->status. Otherwise -ETIMEDOUT (the deadline passed), -ENOTCONN (no
+ * link worked until the deadline, the channel closed, or the link broke in the middle of
+ * an answer after place() had been asked), or the return value of place(). After it, no
+ * memory of the caller is used any more.
  */
 typedef void rpc_done_cb(struct rpc_request *rq, int rc);
 
 /**
- * Where do the rest of the answer's payload bytes go? Called once, when the first
- * rq->recv_head_len bytes have arrived in rq->recv_head; not at all when the payload is no longer
- * than that. status, answer_msg and answer_payload_len of rq are valid inside.
+ * Asks for the places of the rest of the answer's payload. Called once, when the first
+ * rq->recv_head_len bytes have arrived in rq->recv_head; not at all when the payload is
+ * no longer than that. status, answer_msg and answer_payload_len of rq are valid inside.
  * @param rest_len bytes still to come, not 0.
  * @param iov      out: room for RPC_IOV_MAX; must add up to exactly rest_len.
- * @return number of iovecs; or -errno to throw the rest away, the request then ends with it.
+ * @return number of iovecs; or -errno to discard the rest, the request then ends with it.
  */
 typedef int rpc_place_cb(struct rpc_request *rq, size_t rest_len, struct iovec *iov);
 
-/* A request by us, from rpc_send() to its rpc_done_cb. Embedded in its user's operation. */
+/* Request by us, from rpc_send() to its rpc_done_cb. Embedded in its user's operation. */
 struct rpc_request {
     /* Set by the caller. */
     uint16_t op;
@@ -58,11 +59,13 @@ struct rpc_request {
     rpc_place_cb *place; /* NULL: rpc allocates, see answer_payload */
     rpc_done_cb *done;
     void *arg; /* the caller's */
-    /* In its frame, however often it is sent. 0: rpc_send() puts here what the channel has then. */
+    /* In every frame of the request. 0: rpc_send() sets the session that the channel has
+     * then. */
     uint64_t session;
-    /* Not 0: it was sent before and was answered, and is the same request still: with the `id` it had then. */
+    /* Not 0: repeats a request that was answered before, as the same request, with the
+     * `id` it had then. */
     uint64_t again;
-    uint64_t id; /* what it goes by with the peer: rpc_send() puts it here */
+    uint64_t id; /* identity at the peer: set by rpc_send() */
     /* Valid inside done when rc is 0. */
     uint16_t status;           /* enum Rozo__Status */
     const uint8_t *answer_msg; /* borrowed, gone when done returns */
@@ -74,11 +77,11 @@ struct rpc_request {
     void *impl;
 };
 
-/* How a peer is doing, by its channel's own probes, in this order. */
+/* Health of a peer, by its channel's own probes, in this order. */
 enum rpc_health {
     RPC_DOWN,       /* no link is up */
     RPC_CONNECTING, /* no link is up, but one is at its first attempt */
-    RPC_SUSPECT,    /* links are up but the peer has been silent too long: maybe hung */
+    RPC_SUSPECT, /* links are up but the peer did not answer for too long: maybe hung */
     RPC_UP,
 };
 
@@ -92,16 +95,20 @@ struct rpc_channel {
 };
 
 /**
- * Send on the link with the least outstanding bytes; when it breaks before the answer, send
- * again on another until the deadline, so requests must be idempotent or the peer must
- * recognise them. A channel without links queues (bounded) until one is up or the deadline passes.
+ * Sends on the link with the least outstanding bytes; if it breaks before the answer,
+ * sends again on another until the deadline, so requests must be idempotent or the peer
+ * must recognise them. A channel without links queues (bounded) until one is up or the
+ * deadline passes.
  */
 static inline void rpc_send(struct rpc_channel *ch, struct rpc_request *rq)
 {
     rq->channel = ch;
     ch->ops->send(ch, rq);
 }
-/** Forget a request that is not done: no done, no place, and its memory is free at return. */
+/**
+ * Cancels a request that is not done: no done, no place, and its memory is free at
+ * return.
+ */
 static inline void rpc_cancel(struct rpc_request *rq)
 {
     rq->channel->ops->cancel(rq->channel, rq);
@@ -113,13 +120,14 @@ static inline enum rpc_health rpc_channel_health(struct rpc_channel *ch)
 
 /* ---- server side ---- */
 
-/* Who is at the other end, as proved by the Hello exchange. */
+/* Role of the other end, as proved by the Hello exchange. */
 enum rpc_role {
     RPC_ROLE_CLIENT = 1, /* knows the client key: mounts */
     RPC_ROLE_NODE = 2,   /* knows the node key: daemons and administrators */
 };
 
-/* A piece of an answer's payload: memory, or bytes of a file sent without passing user space. */
+/* Piece of an answer's payload: memory, or bytes of a file sent without passing user
+ * space. */
 struct rpc_seg {
     const void *base; /* NULL: fd and offset count */
     int fd;
@@ -134,27 +142,30 @@ struct rpc_call_ops {
                   void *arg);
 };
 
-/* A request by a peer, from the handler to rpc_reply(). Owned by whoever holds it. */
+/* Request by a peer, from the handler to rpc_reply(). Owned by its holder. */
 struct rpc_call {
     const struct rpc_call_ops *ops;
     uint16_t op;
     enum rpc_role role;
     uint64_t session;   /* from the frame; 0 before a session is open */
-    uint64_t id;        /* from the frame; the same when its sender sends it again */
-    uint64_t conn_id;   /* unique in this process for the connection it came on */
+    uint64_t id;        /* from the frame; equal when its sender sends it again */
+    uint64_t conn_id;   /* connection that it came on, unique in this process */
     const uint8_t *msg; /* packed message, the call's */
     size_t msg_len;
     uint8_t *payload; /* the call's, 4096-aligned; gone at rpc_reply() */
     size_t payload_len;
 };
 
-/** A peer asked something. Takes the call: rpc_reply() must come once, now or later. */
+/**
+ * Handles a request of a peer. Takes the call: rpc_reply() must come once, now or later.
+ */
 typedef void rpc_handler_cb(void *arg, struct rpc_call *call);
 
 /**
- * Answer and free the call; may be called from inside the handler. The message is copied.
- * Segments are borrowed until sent(arg), which comes exactly once: all bytes are with the
- * kernel, or the connection is gone. sent may be NULL when there are no segments.
+ * Answers and frees the call; may be called from inside the handler. The message is
+ * copied. Segments are borrowed until sent(arg), which comes exactly once: all bytes are
+ * with the kernel, or the connection is gone. sent may be NULL when there are no
+ * segments.
  */
 static inline void rpc_reply(struct rpc_call *call, uint16_t status, const void *msg,
                              size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,

@@ -1,8 +1,9 @@
 /*
- * rpc_channel_in.h - one channel's links and requests, for rpc_channel.c, rpc_link.c, rpc_request.c.
+ * rpc_channel_in.h - one channel's links and requests, for rpc_channel.c, rpc_link.c,
+ * rpc_request.c.
  *
- * A request waits in the channel, goes to a link that is up, and back to the channel when that
- * breaks. Thread: the env's loop.
+ * A request waits in the channel, goes to a link that is up, and back to the channel when
+ * that link breaks. Thread: the env's loop.
  */
 #ifndef ROZO_COMMON_RPC_RPC_CHANNEL_IN_H
 #define ROZO_COMMON_RPC_RPC_CHANNEL_IN_H
@@ -28,19 +29,19 @@ enum sent_state {
     SENT_FAILED,  /* in channel->failed: done() is posted */
 };
 
-/* A request of ours, from rpc_send() to done or rpc_cancel(). rq->impl points at it. */
+/* Request of ours, from rpc_send() to done or rpc_cancel(). rq->impl points at it. */
 struct sent {
     struct rpc_request *rq; /* borrowed, the user's */
     struct channel *ch;
     struct link *link;     /* when SENT_ON_LINK */
-    struct list_node node; /* where state says */
+    struct list_node node; /* in the list that state names */
     struct sent *hash_next;
     enum sent_state state;
     bool is_out;     /* the request has left, out is not in link->conn.out */
     bool has_placed; /* place() was asked: no second answer can be taken */
-    int rc;          /* SENT_FAILED, or what place() said */
-    uint64_t id;     /* the same for every attempt, so that the peer recognises it */
-    uint64_t order;  /* of arrival */
+    int rc;          /* SENT_FAILED, or the result of place() */
+    uint64_t id;     /* equal for every attempt, so that the peer recognises it */
+    uint64_t order;  /* order of arrival */
     uint64_t bytes;  /* counted against queue_max */
     struct env_timer deadline;
     struct conn_out out;
@@ -54,10 +55,10 @@ struct link {
     struct conn conn;
     struct channel *ch;
     unsigned addr;                 /* index */
-    struct addrinfo *found;        /* owned: what the name of addr stands for */
-    const struct addrinfo *next;   /* of these: to be tried when the present one fails */
-    char where[RPC_ADDR_TEXT_MAX]; /* the one that is tried, as numbers */
-    char tried[ERROR_TEXT_MAX];    /* those that failed, and why */
+    struct addrinfo *found;        /* owned: addresses of the name of addr */
+    const struct addrinfo *next;   /* in found: next to try when the present one fails */
+    char where[RPC_ADDR_TEXT_MAX]; /* the one being tried, as numbers */
+    char tried[ERROR_TEXT_MAX];    /* addresses that failed, and why */
     enum link_state state;
     struct env_timer timer; /* IDLE: try again; HELLO: it took too long */
     uint32_t retry_ms;
@@ -72,10 +73,10 @@ struct link {
     bool ping_is_out; /* the pong has not come */
     uint64_t ping_id;
     struct list_node sent; /* requests on this link, oldest first */
-    uint64_t bytes;        /* of them */
-    uint64_t owed_ns;      /* since when the peer owes us something; 0: it does not */
-    uint64_t awake_ns;     /* its silence counts from here: we slept for a part of it */
-    struct sent *rx;       /* whose payload is being received */
+    uint64_t bytes;        /* bytes of those requests */
+    uint64_t owed_ns;      /* since then the peer owes us an answer; 0: it does not */
+    uint64_t awake_ns;     /* start of its silence: we slept for a part of it */
+    struct sent *rx;       /* request whose payload is being received */
     bool rx_in_head;       /* into rx->rq->recv_head, place() not asked yet */
     uint8_t *rx_msg;       /* copy of the answer's message; owned, grows */
     size_t rx_msg_max;
@@ -94,9 +95,9 @@ struct channel {
     unsigned n_addrs;
     struct link *links; /* owned array */
     unsigned n_links, n_up;
-    unsigned last_link; /* for turns among equals */
+    unsigned last_link; /* for taking turns among equals */
     uint32_t probe_ms;
-    uint64_t queue_max, bytes; /* with the links */
+    uint64_t queue_max, bytes; /* bytes: with the links, too */
     uint64_t session, next_order;
     uint64_t next_id; /* begins anywhere: channels of one session do not share ids */
     struct list_node waiting; /* by order */
@@ -129,36 +130,36 @@ static inline uint64_t now_of(struct channel *ch)
 
 /** Send, cancel and health of a channel. */
 extern const struct rpc_channel_ops channel_ops;
-/** Give waiting requests to links while there is room. */
+/** Gives waiting requests to links while there is room. */
 void channel_dispatch(struct channel *ch);
-/** Back to those that wait, at the place of its arrival. */
+/** Puts a request back among the waiting ones, at the place of its arrival. */
 void sent_again(struct sent *s);
-/** Take it from wherever it is; done(rc) is posted. */
+/** Takes a request from wherever it is; done(rc) is posted. */
 void sent_fail_later(struct sent *s, int rc);
-/** For good, frees s; done() may do anything, also close the channel. */
+/** Ends a request and frees s; done() may do anything, also close the channel. */
 void sent_done(struct sent *s, int rc);
-/** An answer's message is here; -errno: the link is of no more use. */
+/** Handles an answer's message; -errno: the link is unusable. */
 int answer_message(struct link *l, const uint8_t *msg);
-/** The head is full (or there is none): ask where the rest goes. */
+/** Asks for the places of the rest, once the head is full (or there is none). */
 void answer_place(struct link *l, struct sent *s);
-/** The answer is complete. */
+/** Ends a request whose answer is complete. */
 void answer_done(struct sent *s);
 
 /* ---- rpc_link.c ---- */
 
-/** Ready to connect to address `addr` of ch. */
+/** Prepares a link to address `addr` of ch. */
 void link_init(struct link *l, struct channel *ch, unsigned addr);
 void link_connect(struct link *l);
-/** The connection is of no more use: its requests go to others. */
+/** Closes an unusable connection: its requests go to other links. */
 void link_fail(struct link *l);
-/** Something is out, or all is answered: does the peer owe us anything? */
+/** Computes owed_ns again, after a request left or was answered. */
 void link_update_owed(struct link *l);
-/** Has the peer owed us a byte for too long? */
+/** Returns true if the peer has owed us a byte for too long. */
 bool link_is_suspect(const struct link *l, uint64_t now_ns);
-/** Was it us who slept? Then that is not the peers' silence. */
+/** Detects that this process slept: that time is not the peers' silence. */
 void channel_note_sleep(struct channel *ch, uint64_t now_ns);
 enum rpc_health channel_health(struct rpc_channel *base);
-/** Probes, while a link is up. */
+/** Probes links while one is up. */
 void on_channel_tick(struct env_timer *timer);
 
 #endif

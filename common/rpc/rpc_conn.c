@@ -3,8 +3,8 @@
  *
  * In:     bytes of a peer (I8); conn_send() from server and channel.
  * Out:    conn_ops callbacks; bytes to the socket. Thread: the env's loop. This is shell.
- * Keeps:  bounded work per turn, so that one busy connection does not starve the others; after
- *         conn_close() no callback but on_closed().
+ * Keeps:  bounded work per turn, so that one busy connection does not starve the others;
+ *         after conn_close() no callback but on_closed().
  * Yours:  READ_PER_TURN, WRITE_PER_TURN, CONN_IN_BYTES, SMALL_BYTES.
  */
 #include "common/rpc/rpc_conn.h"
@@ -26,7 +26,7 @@ enum {
     WRITE_PER_TURN = 4 << 20,
     WRITE_IOV_MAX = 256,
     READ_IOV_MAX = 256,
-    SMALL_BYTES = 32 << 10, /* frames up to that wait for others of their turn */
+    SMALL_BYTES = 32 << 10, /* frames up to this size wait for others of their turn */
 };
 
 static void on_poll(uv_poll_t *handle, int status, int events);
@@ -64,7 +64,7 @@ static size_t in_avail(const struct conn *c)
     return c->in_len - c->in_pos;
 }
 
-/* n bytes of payload came to c->dst (all of them fit there). */
+/* Consumes n bytes of c->dst (they all fit there). */
 static void dst_advance(struct conn *c, size_t n)
 {
     c->payload_left -= n;
@@ -106,7 +106,7 @@ void conn_discard(struct conn *c)
     c->n_dst = 0;
 }
 
-/* Payload bytes that came with others into c->in. */
+/* Takes payload bytes that came with others into c->in. */
 static void payload_from_in(struct conn *c)
 {
     while (c->payload_left > 0 && in_avail(c) > 0 && (c->discard || c->n_dst > 0)) {
@@ -132,7 +132,7 @@ static void frame_over(struct conn *c)
     c->big_msg = NULL;
 }
 
-/* The message is at msg. n_in of its bytes are in c->in, given back afterwards. */
+/* Handles a complete message. n_in of its bytes are in c->in, given back afterwards. */
 static int take_msg(struct conn *c, const uint8_t *msg, size_t n_in)
 {
     int rc = frame_check(&c->frame, msg);
@@ -150,7 +150,8 @@ static int take_msg(struct conn *c, const uint8_t *msg, size_t n_in)
     return 0;
 }
 
-/* Progress in receiving: 1 = look again, 0 = more bytes are needed, -errno. */
+/* Takes the next header. These rx functions return 1: look again, 0: more bytes are
+ * needed, or -errno. */
 static int rx_header(struct conn *c)
 {
     int rc;
@@ -226,16 +227,16 @@ static int rx_payload(struct conn *c)
 static const char *rx_error_text(const struct conn *c, int rc, char *text, size_t size)
 {
     if (rc == -EPROTONOSUPPORT)
-        snprintf(text, size, "peer speaks protocol version %u, we speak %d",
+        snprintf(text, size, "peer has protocol version %u, this build has %d",
                  c->frame.protocol, (int)FRAME_PROTOCOL);
     else if (rc == -EBADMSG)
-        snprintf(text, size, "peer sent what is no frame of ours");
+        snprintf(text, size, "peer sent invalid data (not a frame)");
     else
         snprintf(text, size, "%s", strerror(-rc));
     return text;
 }
 
-/* Make the most of what has been received. */
+/* Handles all bytes that have been received. */
 static void conn_parse(struct conn *c)
 {
     char text[96];
@@ -261,7 +262,7 @@ static void conn_parse(struct conn *c)
         conn_break(c, rc, rx_error_text(c, rc, text, sizeof(text)));
 }
 
-/* Receive into the places of the payload, and into c->in what comes behind it. */
+/* Receives into the places of the payload, and into c->in the bytes that follow it. */
 static ssize_t fill_payload(struct conn *c, size_t *wanted)
 {
     struct iovec iov[READ_IOV_MAX + 1];
@@ -288,7 +289,7 @@ static ssize_t fill_payload(struct conn *c, size_t *wanted)
     return got;
 }
 
-/* One system call's worth of bytes, to wherever they belong. */
+/* Receives the bytes of one system call, each to its place. */
 static ssize_t conn_fill(struct conn *c, size_t *wanted)
 {
     ssize_t got;
@@ -297,8 +298,8 @@ static ssize_t conn_fill(struct conn *c, size_t *wanted)
         return fill_payload(c, wanted);
     if (c->rx == CONN_RX_PAYLOAD) {
         *wanted = c->payload_left;
-        got = recv(c->fd, NULL, c->payload_left,
-                   MSG_TRUNC); /* TCP: drops them in the kernel */
+        /* TCP: drops them in the kernel */
+        got = recv(c->fd, NULL, c->payload_left, MSG_TRUNC);
         if (got > 0)
             c->payload_left -= (size_t)got;
         return got;
@@ -352,7 +353,7 @@ static unsigned out_pieces(const struct conn_out *out)
     return 1 + (out->n_segs != 0 ? out->n_segs : out->n_iov);
 }
 
-/* Piece i of a frame: 0 is the head. base NULL: in a file. */
+/* Returns piece i of a frame: 0 is the head. base NULL: in a file. */
 static struct rpc_seg out_piece(const struct conn_out *out, unsigned i)
 {
     if (i == 0)
@@ -378,7 +379,7 @@ static void out_advance(struct conn *c, struct conn_out *out, size_t n)
     }
 }
 
-/* Drop finished frames from the front. */
+/* Drops finished frames from the front. */
 static void out_finish(struct conn *c)
 {
     while (!list_is_empty(&c->out)) {
@@ -391,7 +392,8 @@ static void out_finish(struct conn *c)
     }
 }
 
-/* Memory pieces from the front of the queue up to the first file; *file: there is one behind. */
+/* Gathers memory pieces from the front of the queue up to the first file; *file: a file
+ * follows. */
 static unsigned out_gather(const struct conn *c, struct iovec *iov, size_t *total,
                            bool *file)
 {
@@ -421,7 +423,7 @@ static unsigned out_gather(const struct conn *c, struct iovec *iov, size_t *tota
     return n;
 }
 
-/* n bytes left, of the first frames in the queue. */
+/* Records that n bytes of the first frames in the queue have left. */
 static void out_sent(struct conn *c, size_t n)
 {
     while (n > 0) {
@@ -438,7 +440,7 @@ static void out_sent(struct conn *c, size_t n)
     }
 }
 
-/* 1 = all of it left, 0 = the socket is full, -errno. */
+/* Writes memory. 1: all of it left, 0: the socket is full, -errno. */
 static int write_memory(struct conn *c, struct iovec *iov, unsigned n, size_t total,
                         bool file)
 {
@@ -462,9 +464,9 @@ static int write_file(struct conn *c, size_t *total)
     if (sent < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     if (sent == 0)
-        return -ENODATA; /* the file is shorter than was promised */
+        return -ENODATA; /* the file is shorter than promised */
     out_sent(c, (size_t)sent);
-    return 1; /* sendfile stops early for its own reasons; EAGAIN tells */
+    return 1; /* sendfile may stop early; EAGAIN says when the socket is full */
 }
 
 static void conn_flush(struct conn *c)
@@ -569,7 +571,8 @@ int conn_unsend(struct conn *c, struct conn_out *out)
         .sent = on_rest_sent,
         .total = left + out->n_sent,
     };
-    /* It counts as begun: nothing may be put before it. n_sent of the total is behind us. */
+    /* The rest counts as begun: nothing may be put before it. n_sent of the total is sent
+     * already. */
     rest->out.n_sent = out->n_sent;
     list_add_after(&out->node, &rest->out.node);
     list_remove(&out->node);
@@ -621,7 +624,7 @@ static void on_handle_closed(uv_handle_t *handle)
     struct conn *c = handle->data;
 
     c->handle_closed = true;
-    if (!c->task.queued) /* else on_task() ends it */
+    if (!c->task.queued) /* otherwise on_task() ends it */
         conn_end(c);
 }
 

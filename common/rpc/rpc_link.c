@@ -1,5 +1,6 @@
 /*
- * rpc_link.c - one link of a channel: connect, prove, hear, probe, break, again.
+ * rpc_link.c - one link of a channel: connects, proves its key, receives, probes, breaks,
+ * tries again.
  *
  * In:     bytes of the peer (I8), timers. Thread: the env's loop. This is shell.
  * Out:    answers to rpc_request.c, whether the peer is up or suspect.
@@ -22,7 +23,7 @@
 enum {
     RETRY_MS_MAX = 2000,
     HELLO_MS = 5000,        /* from connect() to the end of Hello */
-    DEAD_PROBES = 20,       /* x probe_ms of silence close a link */
+    DEAD_PROBES = 20,       /* times probe_ms without a byte: the link is closed */
     DEAD_PROBES_BETTER = 4, /* when another link hears the peer */
 };
 
@@ -33,7 +34,7 @@ static uint64_t latest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Since when the peer owes us a byte and has not given one; 0: it owes nothing. */
+/* Returns since when the peer owes us a byte and has sent none; 0: it owes nothing. */
 static uint64_t link_silent_since(const struct link *l)
 {
     if (l->owed_ns == 0)
@@ -49,11 +50,9 @@ bool link_is_suspect(const struct link *l, uint64_t now_ns)
     return since != 0 && now_ns - since >= l->ch->probe_ms * 1000000ull;
 }
 
-/*
- * Was it us who slept? Then what peers sent meanwhile has not been read yet, and the time does not
- * count as their silence. What they were silent before does, unless we slept for long: on a machine
- * where we are always late, a hung peer is found later, but it is found.
- */
+/* Detects that this process slept. Bytes that peers sent meanwhile are not read yet, so
+ * that time does not count against them. The time before does, unless we slept for long:
+ * on a machine where we are always late, a hung peer is found later, but it is found. */
 void channel_note_sleep(struct channel *ch, uint64_t now_ns)
 {
     uint64_t slept_ns;
@@ -73,7 +72,7 @@ void channel_note_sleep(struct channel *ch, uint64_t now_ns)
     }
 }
 
-/* Is one at its first attempt? */
+/* Returns true if a link is at its first attempt. */
 static bool is_connecting(const struct channel *ch)
 {
     for (unsigned i = 0; i < ch->n_links; i++) {
@@ -103,7 +102,7 @@ enum rpc_health channel_health(struct rpc_channel *base)
     return RPC_SUSPECT;
 }
 
-/* Something is out, or all is answered: does the peer owe us anything? */
+/* Computes owed_ns again: the peer owes us a byte while a ping or request is out. */
 void link_update_owed(struct link *l)
 {
     bool owes = l->ping_is_out || !list_is_empty(&l->sent);
@@ -126,13 +125,13 @@ static void link_error(struct link *l, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (strcmp(text, l->error) != 0) /* trying again for hours is one line */
+    if (strcmp(text, l->error) != 0) /* repeated attempts for hours make one line */
         log_info("rpc: %s", text);
     memcpy(l->error, text, sizeof(text));
     memcpy(ch->last_error, text, sizeof(text));
 }
 
-/* Notes why the present address failed; tells it when no other one is left to be tried. */
+/* Notes why the present address failed; reports it when no other one is left to try. */
 static void link_connect_error(struct link *l, const char *why)
 {
     const char *addr = l->ch->addrs[l->addr];
@@ -210,7 +209,7 @@ static int link_on_hello(struct link *l, const uint8_t *msg)
     return 0;
 }
 
-/* ---- what the connection tells ---- */
+/* ---- events of the connection ---- */
 
 static int link_on_header(struct conn *c)
 {
@@ -228,7 +227,8 @@ static int link_on_frame(struct conn *c, const uint8_t *msg)
 
     if (c->frame.kind == FRAME_HELLO)
         return link_on_hello(l, msg);
-    l->retry_ms = RETRY_MS_MIN; /* it serves; Hello alone would not say so */
+    /* the peer serves requests; Hello alone does not show that */
+    l->retry_ms = RETRY_MS_MIN;
     if (c->frame.kind == FRAME_PONG) {
         if (c->frame.id == l->ping_id && !l->ping_busy) {
             l->ping_is_out = false;
@@ -284,14 +284,16 @@ static void link_retry_later(struct link *l)
     l->state = LINK_IDLE;
     if (l->ch->is_closing)
         return;
-    /* A quarter less at most: all clients of a server that was restarted do not come at once. */
+    /* A quarter less at most, so that all clients of a restarted server do not come at
+     * once. */
     env_random(&l->ch->e->env, &chance, sizeof(chance));
     env_timer_start(&l->ch->e->env, &l->timer,
                     l->retry_ms - chance % (l->retry_ms / 4 + 1));
     l->retry_ms = l->retry_ms * 2 < RETRY_MS_MAX ? l->retry_ms * 2 : RETRY_MS_MAX;
 }
 
-/* Its requests go to other links, or wait; but no answer can be placed twice. */
+/* Gives its requests to other links, or lets them wait; but no answer can be placed
+ * twice. */
 static void link_give_back(struct link *l)
 {
     LIST_FOREACH_SAFE(node, &l->sent) {
@@ -325,7 +327,7 @@ static void link_on_closed(struct conn *c)
 {
     struct link *l = container_of(c, struct link, conn);
 
-    /* Rests of cancelled requests are their own owners. Hello and ping are ours, requests have
+    /* Rests of cancelled requests own themselves. Hello and ping are ours, requests have
      * all been taken off. */
     LIST_FOREACH_SAFE(node, &c->out) {
         struct conn_out *out = container_of(node, struct conn_out, node);
@@ -333,8 +335,8 @@ static void link_on_closed(struct conn *c)
         list_remove(node);
         out->sent(c, out);
     }
-    link_give_back(
-        l); /* sent_unlink() without memory closes a link in the middle of things */
+    /* sent_unlink() without memory closes a link in the middle of an operation */
+    link_give_back(l);
     l->ch->n_busy--;
     link_connect_next(l);
     channel_dispatch(l->ch);
@@ -401,7 +403,7 @@ static void link_connect_next(struct link *l)
     link_retry_later(l);
 }
 
-/* Takes what the name of its address stands for now. */
+/* Takes the present addresses of its name. */
 static void link_found(struct link *l, struct addrinfo *ai)
 {
     if (l->found != NULL)
@@ -441,7 +443,7 @@ void link_connect(struct link *l)
     char host[RPC_ADDR_TEXT_MAX], port[8];
     int rc = addr_split(ch->addrs[l->addr], host, port, NULL);
 
-    assert(rc == 0);                                 /* rpc_tcp_channel_open() looked */
+    assert(rc == 0); /* checked by rpc_tcp_channel_open() */
     if (getaddrinfo(host, port, &hints, &ai) == 0) { /* numbers: no waiting */
         link_found(l, ai);
         return;
@@ -514,7 +516,7 @@ static void link_probe(struct link *l, uint64_t now_ns, bool others_hear)
     uint64_t dead_ns = probe_ns * (others_hear ? DEAD_PROBES_BETTER : DEAD_PROBES);
 
     if (since != 0 && now_ns - since >= dead_ns) {
-        link_error(l, "link to %s: silent for %u ms", ch->addrs[l->addr],
+        link_error(l, "link to %s: no data for %u ms", ch->addrs[l->addr],
                    (unsigned)((now_ns - since) / 1000000));
         link_fail(l);
         return;

@@ -1,10 +1,13 @@
 /*
- * rpc_request.c - a request of a channel: waits, is sent, perhaps again, its answer is placed.
+ * rpc_request.c - a request of a channel: waits, is sent, perhaps repeatedly; its answer
+ * is placed.
  *
- * In:     rpc_send(), rpc_cancel() from cores; answers, from rpc_link.c (I8: checked before placed).
+ * In:     rpc_send(), rpc_cancel() from cores; answers, from rpc_link.c (I8: checked
+ *         before placed).
  * Out:    rpc_done_cb, exactly once a request. Thread: the env's loop. This is shell.
- * Keeps:  every request ends by its deadline; memory of a request that ended is not touched
- *         again; at most queue_max bytes are with the links, the rest waits in order.
+ * Keeps:  every request ends by its deadline; memory of a request that ended is not
+ *         touched again; at most queue_max bytes are with the links, the rest waits in
+ *         order.
  * Yours:  how links are chosen (link_choose()).
  */
 #include <assert.h>
@@ -55,7 +58,8 @@ static void payload_free(struct sent *s)
     rq->answer_payload = NULL;
 }
 
-/* Take it off its link: nothing of the user's is pointed at by the connection afterwards. */
+/* Takes a request off its link: afterwards the connection does not use memory of the user
+ * any more. */
 static void sent_unlink(struct sent *s)
 {
     struct link *l = s->link;
@@ -69,7 +73,7 @@ static void sent_unlink(struct sent *s)
         conn_discard(&l->conn);
     }
     if (!s->is_out && !l->conn.is_closed && conn_unsend(&l->conn, &s->out) != 0) {
-        /* No memory for a copy of the rest: this connection cannot be used any more. */
+        /* No memory for a copy of the rest: this connection is unusable. */
         conn_close(&l->conn);
         l->state = LINK_CLOSING;
         l->ch->n_up--;
@@ -81,7 +85,7 @@ static void sent_unlink(struct sent *s)
     link_update_owed(l);
 }
 
-/* Take it from wherever it is. */
+/* Takes a request from wherever it is. */
 static void sent_remove(struct sent *s)
 {
     if (s->state == SENT_ON_LINK)
@@ -91,7 +95,7 @@ static void sent_remove(struct sent *s)
     env_timer_stop(&s->ch->e->env, &s->deadline);
 }
 
-/* For good; done() may do anything, also close the channel. */
+/* Ends a request; done() may do anything, also close the channel. */
 void sent_done(struct sent *s, int rc)
 {
     struct rpc_request *rq = s->rq;
@@ -125,7 +129,7 @@ static void channel_cancel(struct rpc_channel *base, struct rpc_request *rq)
 {
     struct sent *s = rq->impl;
 
-    assert(s != NULL && s->rq == rq); /* else it is done already */
+    assert(s != NULL && s->rq == rq); /* a request that is done has none */
     sent_remove(s);
     rq->impl = NULL;
     free(s);
@@ -140,7 +144,7 @@ static void on_request_sent(struct conn *c, struct conn_out *out)
     container_of(out, struct sent, out)->is_out = true;
 }
 
-/* The link for the next request; NULL: none is up. */
+/* Returns the link for the next request; NULL: none is up. */
 static struct link *link_choose(struct channel *ch)
 {
     uint64_t now_ns = now_of(ch);
@@ -199,7 +203,7 @@ static void sent_start(struct sent *s, struct link *l)
     link_update_owed(l);
 }
 
-/* Give waiting requests to links while there is room. */
+/* Gives waiting requests to links while there is room. */
 void channel_dispatch(struct channel *ch)
 {
     while (!ch->is_closing && !list_is_empty(&ch->waiting)) {
@@ -215,7 +219,7 @@ void channel_dispatch(struct channel *ch)
     }
 }
 
-/* Back to those that wait, at the place of its arrival. */
+/* Puts a request back among the waiting ones, at the place of its arrival. */
 void sent_again(struct sent *s)
 {
     struct channel *ch = s->ch;
@@ -276,7 +280,7 @@ const struct rpc_channel_ops channel_ops = {
 
 /* ---- answers ---- */
 
-/* The answer is complete. */
+/* Ends a request whose answer is complete. */
 void answer_done(struct sent *s)
 {
     struct channel *ch = s->ch;
@@ -291,12 +295,12 @@ void answer_done(struct sent *s)
     sent_remove(s);
     channel_dispatch(ch);
     rq->answer_payload = payload;
-    sent_done(
-        s, rc); /* rq may be gone or in use again afterwards, ch closed but not freed */
+    /* rq may be gone or in use again afterwards, ch closed but not freed */
+    sent_done(s, rc);
     bufpool_put(&ch->pool, payload, payload_len);
 }
 
-/* Keep the message until the payload is here. */
+/* Keeps the message until the payload is here. */
 static int msg_keep(struct link *l, struct rpc_request *rq, const uint8_t *msg,
                     size_t len)
 {
@@ -314,7 +318,7 @@ static int msg_keep(struct link *l, struct rpc_request *rq, const uint8_t *msg,
     return 0;
 }
 
-/* The head is full (or there is none): ask where the rest goes. */
+/* Asks for the places of the rest, once the head is full (or there is none). */
 void answer_place(struct link *l, struct sent *s)
 {
     size_t rest = l->conn.payload_left;
@@ -324,7 +328,7 @@ void answer_place(struct link *l, struct sent *s)
     s->has_placed = true;
     n = s->rq->place(s->rq, rest, l->rx_iov);
     if (l->rx != s)
-        return; /* it was cancelled in there; the rest is thrown away already */
+        return; /* cancelled by place(); the rest is discarded already */
     if (n < 0) {
         s->rc = n;
         conn_discard(&l->conn);
@@ -372,7 +376,7 @@ int answer_message(struct link *l, const uint8_t *msg)
     struct sent *s = hash_find(l->ch, f->id);
     struct rpc_request *rq;
 
-    if (s == NULL || s->link != l) { /* was cancelled, or has gone another way */
+    if (s == NULL || s->link != l) { /* cancelled, or sent on another link since */
         if (f->payload_len != 0)
             conn_discard(&l->conn);
         return 0;

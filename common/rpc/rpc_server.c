@@ -1,11 +1,12 @@
 /*
- * rpc_server.c - listen, let in who proves a key, turn frames into rpc_calls, send the answers.
+ * rpc_server.c - listens, admits peers that prove a key, turns frames into rpc_calls,
+ * sends the answers.
  *
  * In:     connections from anywhere (I8), rpc_reply() from handlers.
  * Out:    config.handler(), one call per request. Thread: the env's loop. This is shell.
- * Keeps:  memory of requests and unsent answers below memory_max plus one frame a connection
- *         (I9); strangers get HELLO_MS, little memory and HELLO_CONNS_MAX places, of
- *         which the oldest is given away when they are wanted.
+ * Keeps:  memory of requests and unsent answers below memory_max plus one frame a
+ *         connection (I9); strangers get HELLO_MS, little memory and HELLO_CONNS_MAX
+ *         places, of which the oldest is closed when a place is needed.
  * Yours:  the limits below.
  */
 #include <assert.h>
@@ -30,12 +31,12 @@
 enum {
     CONNS_MAX_DEFAULT = 4096,
     MEMORY_MAX_DEFAULT = 256 << 20,
-    HELLO_CONNS_MAX = 256, /* connections that have proved nothing */
+    HELLO_CONNS_MAX = 256, /* connections that have proved no key yet */
     HELLO_MS = 5000,
-    STALL_MS = 30000,     /* a peer in the middle of something that makes no progress */
-    STALL_FULL_MS = 5000, /* the same while its answers keep others waiting for memory */
-    SWEEP_MS = 1000,      /* how often that is looked at */
-    BUSY_PONG_MS = 100,   /* how often peers we do not read from hear that we live */
+    STALL_MS = 30000,     /* limit of a peer without progress in the middle of a frame */
+    STALL_FULL_MS = 5000, /* limit while its answers keep others waiting for memory */
+    SWEEP_MS = 1000,      /* period of these checks */
+    BUSY_PONG_MS = 100,   /* period of pongs to peers that we do not read from */
     ACCEPTS_PER_TURN = 64,
     PORT_TRIES_MAX = 16, /* to find a port that is free on all addresses of a name */
     CALL_OVERHEAD = 512, /* bytes charged for a request besides its own */
@@ -46,7 +47,7 @@ enum {
 
 struct listener {
     struct rpc_server *server;
-    unsigned addr; /* index of the address that it is for; a name may stand for several */
+    unsigned addr; /* index of the address that it is for; a name may have several */
     int fd;
     uint16_t port;
     bool is_open; /* poll is initialised */
@@ -61,7 +62,7 @@ struct rpc_server {
     struct listener *listeners; /* owned; in the order of the addresses */
     unsigned n_listeners;
     struct list_node conns; /* server_conns, until their sockets' handles are closed */
-    struct list_node strangers; /* those that have proved nothing, oldest first */
+    struct list_node strangers; /* connections that have proved no key, oldest first */
     unsigned n_conns, n_strangers;
     unsigned n_paused;
     unsigned n_handles; /* listeners whose handles are not closed yet */
@@ -87,18 +88,19 @@ struct server_conn {
     uint64_t id;
     uint64_t opened_ns;
     struct hello hello;
-    bool is_refused;        /* goes as soon as the words are out */
+    bool is_refused;        /* closes as soon as the refusal is sent */
     struct list_node calls; /* unanswered */
-    struct server_call *rx; /* its payload is being received; owned, not in calls */
+    /* request whose payload is being received; owned, not in calls */
+    struct server_call *rx;
     struct iovec rx_iov;
     struct conn_out hello_out, pong_out;
-    bool hello_busy, pong_busy; /* is in conn.out */
+    bool hello_busy, pong_busy; /* frame is in conn.out */
     uint8_t hello_bytes[FRAME_HEADER_BYTES + HELLO_MSG_MAX];
     uint8_t pong_bytes[FRAME_HEADER_BYTES];
-    uint64_t charged; /* answers in conn.out */
+    uint64_t charged; /* bytes of answers in conn.out */
 };
 
-/* A request with its handler. */
+/* Request with its handler. */
 struct server_call {
     struct rpc_call call;
     struct rpc_server *server;
@@ -109,7 +111,7 @@ struct server_call {
     uint8_t msg[];
 };
 
-/* An answer on its way. */
+/* Answer on its way. */
 struct answer {
     struct conn_out out;
     struct rpc_server *server;
@@ -123,12 +125,12 @@ struct answer {
 
 static void server_end_if_idle(struct rpc_server *server);
 
-/* ---- words ---- */
+/* ---- log lines ---- */
 
 static void server_warn(struct rpc_server *server, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A log line about a peer; strangers must not be able to fill the disk with them. */
+/* Logs a line about a peer; strangers must not be able to fill the disk with them. */
 static void server_warn(struct rpc_server *server, const char *fmt, ...)
 {
     uint64_t now_ns = env_now_ns(&server->e->env);
@@ -170,7 +172,7 @@ static void server_release(struct rpc_server *server, uint64_t bytes)
         env_post(&server->e->env, &server->task);
 }
 
-/* May this connection go on reading? */
+/* Returns true if this connection may go on reading. */
 static bool conn_may_read(const struct server_conn *sc)
 {
     return !server_is_full(sc->server) &&
@@ -331,7 +333,7 @@ static struct server_call *call_new(struct server_conn *sc, const uint8_t *msg)
     return call;
 }
 
-/* The request is complete: over to the handler. */
+/* Gives a complete request to the handler. */
 static void call_start(struct server_conn *sc, struct server_call *call)
 {
     struct rpc_server *server = sc->server;
@@ -380,7 +382,7 @@ static int on_hello_msg(struct server_conn *sc, const uint8_t *msg)
     size_t len;
 
     if (sc->hello_busy)
-        return -EBADMSG; /* speaks before it was answered */
+        return -EBADMSG; /* the peer spoke before it was answered */
     hello_step(h, msg, sc->conn.frame.msg_len, sc->hello_bytes + FRAME_HEADER_BYTES,
                &len);
     if (h->state == HELLO_DONE) {
@@ -411,7 +413,7 @@ static void pong_send(struct server_conn *sc, uint64_t id)
     struct frame frame = { .kind = FRAME_PONG, .id = id };
 
     if (sc->pong_busy)
-        return; /* it tells the peer all that another one would */
+        return; /* the pong under way shows the peer all that another one would */
     frame_build(sc->pong_bytes, &frame, NULL);
     sc->pong_out.head = sc->pong_bytes;
     sc->pong_out.head_len = FRAME_HEADER_BYTES;
@@ -420,7 +422,7 @@ static void pong_send(struct server_conn *sc, uint64_t id)
     conn_send(&sc->conn, &sc->pong_out, true);
 }
 
-/* While we do not read from somebody, he hears now and then that we live. */
+/* Shows peers that we do not read from that we are alive. */
 static void on_busy_timer(struct env_timer *timer)
 {
     struct rpc_server *server = container_of(timer, struct rpc_server, busy);
@@ -505,7 +507,7 @@ static void server_on_broken(struct conn *c, int rc, const char *why)
     struct server_conn *sc = container_of(c, struct server_conn, conn);
 
     if (rc == -EPROTONOSUPPORT || rc == -EBADMSG || rc == -ENODATA) {
-        if (!sc->is_refused) /* that was said already */
+        if (!sc->is_refused) /* the refusal was logged already */
             server_warn(sc->server, "closed %s: %s", c->peer, why);
     } else {
         log_debug("rpc: closed %s: %s", c->peer, why);
@@ -513,7 +515,7 @@ static void server_on_broken(struct conn *c, int rc, const char *why)
     conn_close(c);
 }
 
-/* The socket is gone: calls stay with their handlers, answers end. */
+/* Handles the end of a socket: calls stay with their handlers, answers end. */
 static void server_on_closed(struct conn *c)
 {
     struct server_conn *sc = container_of(c, struct server_conn, conn);
@@ -553,8 +555,8 @@ static const struct conn_ops server_conn_ops = {
     .on_closed = server_on_closed,
 };
 
-/* Strangers that hold all places must not keep friends out: the oldest goes. Who knows a key
- * needs his place for two round trips only. */
+/* Closes the oldest stranger when all their places are taken, so that strangers cannot
+ * keep friends out. A peer that knows a key needs its place for two round trips only. */
 static void stranger_make_room(struct rpc_server *server)
 {
     struct server_conn *sc;
@@ -635,7 +637,7 @@ static const char *conn_stall(const struct server_conn *sc, uint64_t now_ns)
     if (sc->hello.state != HELLO_DONE)
         return now_ns - sc->opened_ns > HELLO_MS * 1000000ull ? "no Hello in time" : NULL;
     if (c->out_bytes != 0 && now_ns - c->drained_ns > out_ms * 1000000)
-        return "it does not take its answers";
+        return "it does not receive its answers";
     if (in_frame && !c->is_paused && now_ns - c->heard_ns > STALL_MS * 1000000ull)
         return "it stopped in the middle of a request";
     return NULL;
@@ -668,7 +670,8 @@ static void sockaddr_set_port(struct sockaddr_storage *sa, uint16_t port)
         ((struct sockaddr_in *)sa)->sin_port = htons(port);
 }
 
-/* port: 0 for the one that ai has. v6_only: [::] leaves IPv4 to another listener. */
+/* Binds a listener. port: 0 for the one that ai has. v6_only: [::] leaves IPv4 to another
+ * listener. */
 static int listener_bind(struct listener *l, const struct addrinfo *ai, uint16_t port,
                          int v6_only)
 {
@@ -715,13 +718,14 @@ static void listener_drop_last(struct rpc_server *server)
         close(l->fd);
 }
 
-/* This machine does not have that address, though its name stands for it. */
+/* Returns true if this machine does not have that address, though its name does. */
 static bool is_elsewhere(int rc)
 {
     return rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT;
 }
 
-/* getaddrinfo() tells an address twice if /etc/hosts does. */
+/* Returns true for a repeated address: getaddrinfo() gives one twice if /etc/hosts
+ * does. */
 static bool is_repeated(const struct addrinfo *found, const struct addrinfo *ai)
 {
     for (const struct addrinfo *x = found; x != ai; x = x->ai_next) {
@@ -732,10 +736,8 @@ static bool is_repeated(const struct addrinfo *found, const struct addrinfo *ai)
     return false;
 }
 
-/*
- * Binds all addresses of a name that this machine has, with one port. On failure `at` is the
- * address that it is about.
- */
+/* Binds all addresses of a name that this machine has, with one port. On failure `at` is
+ * the address that the error is about. */
 static int listeners_bind(struct rpc_server *server, unsigned addr,
                           const struct addrinfo *found, char at[RPC_ADDR_TEXT_MAX])
 {
@@ -785,7 +787,8 @@ static int listeners_open(struct rpc_server *server, unsigned addr, const char *
     rc = getaddrinfo(strcmp(host, "*") == 0 ? NULL : host, port, &hints, &found);
     if (rc != 0)
         return err_set(err, -EINVAL, "listen on %s: %s", text, gai_strerror(rc));
-    for (unsigned i = 0; i < PORT_TRIES_MAX; i++) { /* another one may have that port */
+    /* tried again if some other process has that port */
+    for (unsigned i = 0; i < PORT_TRIES_MAX; i++) {
         rc = listeners_bind(server, addr, found, at);
         if (rc != -EADDRINUSE || atoi(port) != 0)
             break;
@@ -798,7 +801,8 @@ static int listeners_open(struct rpc_server *server, unsigned addr, const char *
                : err_set(err, rc, "listen on %s: %s: %s", text, at, strerror(-rc));
 }
 
-/* All sockets are bound: from here on nothing fails but for lack of memory. */
+/* Starts a listener. All sockets are bound: from here on only a lack of memory can
+ * fail. */
 static int listener_start(struct rpc_server *server, struct listener *l)
 {
     int rc = uv_poll_init(server->e->loop, &l->poll, l->fd);
@@ -821,7 +825,8 @@ static void server_free(struct rpc_server *server)
     free(server);
 }
 
-/* When closing: say so once sockets are gone, free once handlers have answered, too. */
+/* Posts the next step of closing: closed() once sockets are gone, free once handlers have
+ * answered, too. */
 static void server_end_if_idle(struct rpc_server *server)
 {
     if (server->is_closing &&
@@ -920,7 +925,7 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
         return err_set(err, -ENOMEM, "out of memory");
     for (unsigned i = 0; rc == 0 && i < n_addrs; i++)
         rc = listeners_open(server, i, addrs[i], err);
-    if (rc != 0) { /* nothing of it is with libuv yet */
+    if (rc != 0) { /* libuv has no handle of it yet */
         listeners_close(server);
         server_free(server);
         return rc;
