@@ -1,9 +1,10 @@
 /*
  * codec.c - the table of codecs, and the public calls that look things up in it.
  *
- * In:     everybody. Thread: any. A codec and its ways are made under one lock, once, and never
- *         written again.
- * Out:    the functions of one struct codec_ops, or a straight line from kernel.h where there is one.
+ * In:     all rooms. Thread: any. A codec and its ways are made under one lock, once, and
+ *         never written again.
+ * Out:    the functions of one struct codec_ops, or a straight line from kernel.h if
+ *         there is one.
  * Keeps:  numbers and names of kinds and layouts: inodes carry them.
  * Yours:  how the tables are built.
  * Ask:    codec.h.
@@ -21,8 +22,7 @@
 enum {
     N_LAYOUTS = 3,
     N_SIZES = 2,
-    HOT_BLOCKS =
-        3, /* that L1 holds with their projections; more are taken to lie in L2 */
+    HOT_BLOCKS = 3, /* fit into L1 with their projections; more are taken to be in L2 */
 };
 
 static const struct codec_layout layouts[N_LAYOUTS] = {
@@ -38,7 +38,7 @@ static const struct codec_ops *const kinds[] = { &mojette_ops, &mojette_nonsyste
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* Every codec there is, NULL until somebody asks for it. */
+/* Every codec, NULL until its first use. */
 static _Atomic(struct codec *) codecs[CODEC_ISA_COUNT][N_KINDS][CODEC_K_MAX][CODEC_M_MAX]
                                      [N_SIZES];
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
@@ -75,7 +75,7 @@ unsigned codec_kind_by_name(const char *name)
 
 /* ---- making a codec ---- */
 
-/* choose[n][k]: n over k. Filled under the lock, before the first codec is there. */
+/* choose[n][k]: n over k. Filled under the lock, before the first codec exists. */
 static uint32_t choose[CODEC_N_MAX + 1][CODEC_N_MAX + 1];
 
 static void choose_fill(void)
@@ -122,13 +122,13 @@ static struct codec *codec_new(const struct codec_ops *ops, unsigned k, unsigned
     c->coded = ((1u << n) - 1) & ~((1u << c->n_plain) - 1);
     c->way_bytes = (sizeof(struct codec_way) + ops->way_bytes + CODEC_ALIGN - 1) /
                    CODEC_ALIGN * CODEC_ALIGN;
-    c->ways = calloc(choose[n][k] + 1,
-                     c->way_bytes); /* pages are touched with the ways in them */
+    /* pages are touched with the ways in them */
+    c->ways = calloc(choose[n][k] + 1, c->way_bytes);
     if (c->ways == NULL) {
         free(c);
         return NULL;
     }
-    c->ways += -(uintptr_t)c->ways % CODEC_ALIGN; /* lives for ever: nobody frees it */
+    c->ways += -(uintptr_t)c->ways % CODEC_ALIGN; /* lives for ever: never freed */
     ops->geometry(c);
     c->full_row_bytes = (uint32_t)codec_row_bytes(c, block_bytes);
     straight_lines_find(c);
@@ -239,7 +239,8 @@ static uint32_t wanted_of(const struct codec *c, uint8_t *const body[])
     return wanted;
 }
 
-/* Is what one mostly wants: all projections but the rows, which are sent from where they are? */
+/* Returns true for the usual case: all projections but the rows, which are sent from
+ * their places. */
 static bool is_coded_wanted(const struct codec *c, uint8_t *const body[])
 {
     uint8_t *const *coded = body + c->n_plain, *const *end = body + c->n;
@@ -255,7 +256,8 @@ static bool is_coded_wanted(const struct codec *c, uint8_t *const body[])
     return true;
 }
 
-/* full: what encodes the coded projections of a full block, NULL: nothing special. */
+/* Encodes the wanted projections. full: encodes the coded projections of a full block;
+ * NULL: nothing special. */
 static void encode_wanted(const struct codec *c, kernel_encode_fn *full,
                           const uint8_t *data, size_t row_bytes, uint32_t wanted,
                           uint8_t *const body[], uint8_t *const overhang[])
@@ -277,7 +279,8 @@ static void encode_wanted(const struct codec *c, kernel_encode_fn *full,
     }
 }
 
-/* Apart, so that what follows is a few compares and a jump: full blocks take 100 cycles. */
+/* Handles all cases but the fast one. Separate, so that codec_encode() is a few compares
+ * and a jump: full blocks take 100 cycles. */
 static __attribute__((noinline)) void encode_any(const struct codec *c,
                                                  const uint8_t *data, size_t row_bytes,
                                                  uint8_t *const body[],
@@ -333,7 +336,7 @@ void codec_update(const struct codec *c, unsigned row, size_t from, size_t len,
 
 /* ---- plans ---- */
 
-/* The lowest `count` set bits of `bits`; all of them when there are fewer. */
+/* Returns the lowest `count` set bits of `bits`; all of them when there are fewer. */
 static uint32_t lowest_bits(uint32_t bits, unsigned count)
 {
     uint32_t lowest = 0;
@@ -345,7 +348,8 @@ static uint32_t lowest_bits(uint32_t bits, unsigned count)
     return lowest;
 }
 
-/* The place of a set among those of the same size: sum of (bit over its place in the set). */
+/* Returns the rank of a set among those of equal size: sum of (bit over its place in the
+ * set). */
 static size_t rank(uint32_t set)
 {
     size_t sum = 0;
@@ -355,7 +359,7 @@ static size_t rank(uint32_t set)
     return sum;
 }
 
-/* Bring the projections in order of slope: what Mojette codes want. Others have no slopes. */
+/* Sorts the projections by slope, as Mojette codes need. Other codes have no slopes. */
 static void via_sort(const struct codec *c, struct codec_way *way)
 {
     for (unsigned n = 1; n < way->n_lost; n++) {
@@ -445,7 +449,7 @@ static bool is_full_line(const struct codec_plan *plan, size_t row_bytes)
     return plan->way->full != NULL && row_bytes == plan->codec->full_row_bytes;
 }
 
-/* Do the kept rows lie where they belong in data? */
+/* Returns true if the kept rows are in place in data. */
 static bool is_in_place(const struct codec *c, uint32_t kept, const uint8_t *const body[],
                         size_t row_bytes, const uint8_t *data)
 {
@@ -457,7 +461,7 @@ static bool is_in_place(const struct codec *c, uint32_t kept, const uint8_t *con
     return true;
 }
 
-/* Rebuild the lost rows where they belong in data. */
+/* Rebuilds the lost rows in place in data. */
 static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const body[],
                            const uint8_t *const overhang[], size_t row_bytes,
                            uint8_t *data)
@@ -476,7 +480,7 @@ static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const b
     plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
 }
 
-/* Apart, as encode_any() is. */
+/* Handles all cases but the fast one. Separate, as encode_any() is. */
 static __attribute__((noinline)) void decode_any(const struct codec_plan *plan,
                                                  const uint8_t *const body[],
                                                  const uint8_t *const overhang[],
@@ -537,7 +541,8 @@ static void copy_wanted(const struct codec_plan *plan, const uint8_t *const body
     }
 }
 
-/* Write the wanted projections that are not rows, of k rows that lie anywhere; data has room for them. */
+/* Writes the wanted projections that are not rows, from k rows anywhere; data has room
+ * for these. */
 static void coded_make(const struct codec *c, uint32_t wanted,
                        const uint8_t *const rows[], size_t row_bytes, uint8_t *data,
                        uint8_t *const body[], uint8_t *const overhang[])

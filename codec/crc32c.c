@@ -1,12 +1,13 @@
 /*
  * crc32c.c - the checksum of records and frames.
  *
- * In:     everybody. Thread: any. Out: isa-l.
+ * In:     all rooms. Thread: any. Out: isa-l.
  * Keeps:  the standard CRC-32C: "123456789" gives 0xE3069283. It is on disk and on the
  *         wire.
  *
- * isa-l takes the fastest way the machine has: vectors of carry-less products (VPCLMULQDQ; 2 KB hot
- * in 82 cycles, where the multiplier allows 64), else three crc32 instructions at a time.
+ * isa-l takes the fastest way the machine has: vectors of carry-less products
+ * (VPCLMULQDQ; 2 KB hot in 82 cycles, where the multiplier allows 64), else three crc32
+ * instructions at a time.
  */
 #include "codec/codec.h"
 #include "codec/isal.h"

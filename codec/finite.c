@@ -1,24 +1,27 @@
 /*
- * finite.c - the Mojette code with bins modulo 17: projections are exactly as long as rows.
+ * finite.c - the Mojette code with bins modulo 17: projections are exactly as long as
+ * rows.
  *
  * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
  * Out:    kernel.h.
- * Keeps:  17 columns, the slopes and their order, which bin is folded: disks carry them. Frozen vectors
- *         in tests/unit/codec hold it.
+ * Keeps:  17 columns, the slopes and their order, which bin is folded: disks carry them.
+ *         Frozen vectors in tests/unit/codec check them.
  * Yours:  how they are computed.
  * Ask:    docs/CODEC.md, which has the definition and the proofs.
  *
- * Words. A row is 16 pixels and, in column 16, one that is always zero: a *ring* of 17 pixels. Read as
- * a polynomial in z, it is an element of GF(2)[z] / (1 + z + ... + z^16): a ring tells the same as
- * one with any pixel added to all of its pixels; it is *folded* when its pixel 16 is zero. To multiply by
- * z^-s is to turn: pixel x becomes the old pixel x + s, modulo 17. Projection p of rows f(l) is the sum of
- * y(l)^p f(l) with y(l) = z^-l, folded.
+ * Terms. A row is 16 pixels and, in column 16, one that is always zero: a *ring* of 17
+ * pixels. Read as a polynomial in z, it is an element of GF(2)[z] / (1 + z + ... + z^16):
+ * a ring is equivalent to one with any pixel added to all of its pixels; it is *folded*
+ * when its pixel 16 is zero. To multiply by z^-s is to turn: pixel x becomes the old
+ * pixel x + s, modulo 17. Projection p of rows f(l) is the sum of y(l)^p f(l) with y(l) =
+ * z^-l, folded.
  *
- * Of lost rows l[0..e-1] and projections of slopes p[0..e-1], less the known rows: b(j) = sum over i of
- * y(i)^p[j] f(i). If slopes go up in equal steps g, then with Y(i) = y(i)^g and h(i) = y(i)^p[0] f(i) we
- * have b(j) = sum of Y(i)^j h(i), j = 0 .. e-1: a Vandermonde system, solved by Newton's divided differences.
- * All that is ever divided by is Y(i) + Y(j): a walk around the ring. Only of three slopes of -1, 0, 1, 2 one in the
- * middle may be wanting; then b of that one is made first, see gap_fill().
+ * For lost rows l[0..e-1] and projections of slopes p[0..e-1], less the known rows: b(j)
+ * = sum over i of y(i)^p[j] f(i). If slopes go up in equal steps g, then with Y(i) =
+ * y(i)^g and h(i) = y(i)^p[0] f(i) we have b(j) = sum of Y(i)^j h(i), j = 0 .. e-1: a
+ * Vandermonde system, solved by Newton's divided differences. The only divisors are Y(i)
+ * + Y(j): a walk around the ring. Only if three slopes of -1, 0, 1, 2 are used can one in
+ * the middle be missing; then its b is made first, see gap_fill().
  */
 #include <assert.h>
 #include <string.h>
@@ -29,15 +32,14 @@
 enum {
     ROW_UNIT = 256, /* RING_PIXELS - 1 pixels of at least 16 bytes */
     N_PIXELS = RING_PIXELS - 1,
-    TERMS_MAX = 7, /* 3 + 3 + 1 */
-    FIELD_ORDER =
-        255, /* x to this power is one for every unit x there is: see inverse() */
-    FAR_BELOW = 8 * CODEC_K_MAX * RING_PIXELS, /* no sum of turns is as much */
+    TERMS_MAX = 7,     /* 3 + 3 + 1 */
+    FIELD_ORDER = 255, /* x to this power is one for every unit x: see inverse() */
+    FAR_BELOW = 8 * CODEC_K_MAX * RING_PIXELS, /* below any sum of turns */
     SCRATCH_BYTES = /* a ring for each lost row, and one more */
     (CODEC_DATA_MAX + CODEC_BLOCK_MAX / 2) / N_PIXELS * RING_PIXELS,
 };
 
-/* What a divided difference has of one before it. */
+/* Part of an earlier difference in a divided difference. */
 struct finite_term {
     uint8_t ring;
     uint8_t turn;
@@ -45,18 +47,17 @@ struct finite_term {
 
 /* In way->extra. */
 struct finite_way {
-    uint8_t step; /* the slopes at hand, ascending, go up by this */
-    uint8_t
-        gap; /* three lost rows: the slope that is wanting, less the least one; 0: none */
-    uint32_t gap_factor; /* bit x: z^x; what gap_fill() multiplies with */
-    /* By which the known rows, ascending, and then the bins themselves are turned for via[i]: not at all
-     * but by the rows' own slant, or, with one lost row, as if that were row 0. */
+    uint8_t step; /* step between the present slopes, ascending */
+    uint8_t gap;  /* three lost rows: the missing slope, less the least one; 0: none */
+    uint32_t gap_factor; /* bit x: z^x; factor used by gap_fill() */
+    /* Turns of the known rows, ascending, and then of the bins themselves, for via[i]:
+     * only by the rows' own slant, or, with one lost row, as if that were row 0. */
     uint8_t turns[CODEC_M_MAX][CODEC_K_MAX + 1];
     struct finite_term terms[CODEC_M_MAX][TERMS_MAX]; /* see difference() */
     uint8_t n_terms[CODEC_M_MAX];
 };
 
-/* Of numbers that are not far below zero. */
+/* Returns x modulo 17, for numbers that are not far below zero. */
 static unsigned modulo(int x)
 {
     return (unsigned)(x + FAR_BELOW) % RING_PIXELS;
@@ -73,7 +74,7 @@ static void geometry(struct codec *c)
 
 /* ---- encode ---- */
 
-/* A row, or a projection, whose pixels go `turn` to the left. */
+/* Returns a row, or a projection, with its pixels moved `turn` to the left. */
 static struct kernel_turn row_turned(const uint8_t *from, int turn)
 {
     return (struct kernel_turn){ from, (uint8_t)modulo(turn), false };
@@ -104,7 +105,8 @@ static void encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
 
 /* ---- update ---- */
 
-/* XOR len bytes of a pixel, from its byte `at` on, into bin t; bin 16 is part of all others. */
+/* XORs len bytes of a pixel, from its byte `at` on, into bin t; bin 16 is part of all
+ * others. */
 static void bin_update(const struct codec *c, uint8_t *body, unsigned t,
                        size_t pixel_bytes, size_t at, const uint8_t *delta, size_t len)
 {
@@ -136,7 +138,7 @@ static void update(const struct codec *c, unsigned row, size_t from, size_t len,
 
 /* ---- plans ---- */
 
-/* Products of ring elements whose pixels are single bits. */
+/* Multiplies ring elements whose pixels are single bits. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
     const uint32_t all = (1u << RING_PIXELS) - 1;
@@ -149,7 +151,8 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* 1 / a in at most 8 bits. The ring is two fields of 256 elements, so a^255 = 1. */
+/* Returns 1 / a in at most 8 bits. The ring is two fields of 256 elements, so a^255 =
+ * 1. */
 static uint32_t inverse(uint32_t a)
 {
     uint32_t power = a;
@@ -157,7 +160,7 @@ static uint32_t inverse(uint32_t a)
     for (unsigned i = 2; i < FIELD_ORDER; i++)
         power = multiply(power, a);
     if (__builtin_popcount(power) > N_PIXELS / 2)
-        power ^= (1u << RING_PIXELS) - 1; /* the same element */
+        power ^= (1u << RING_PIXELS) - 1; /* an equal element */
     return power;
 }
 
@@ -175,7 +178,8 @@ static void turns_fill(const struct codec *c, const struct codec_way *way,
     }
 }
 
-/* All products of n of Y(0) .. Y(last), of which `turn` is the one begun, times difference j go into difference i. */
+/* Adds to difference i all products of n of Y(0) .. Y(last) times difference j; `turn` is
+ * the product begun. */
 static void products(const struct codec_way *way, struct finite_way *how, unsigned i,
                      unsigned j, unsigned n, unsigned last, int turn)
 {
@@ -228,7 +232,7 @@ struct decoding {
     uint8_t *spare;             /* a ring for the next result */
 };
 
-/* The i-th ring is the one just made in the spare; its old place is spare now. */
+/* Makes the spare, with the new result, the i-th ring; its old place is the spare now. */
 static void ring_replace(struct decoding *d, unsigned i)
 {
     uint8_t *old = d->ring[i];
@@ -242,7 +246,8 @@ static struct kernel_turn ring_turned(const struct decoding *d, unsigned i, int 
     return (struct kernel_turn){ d->ring[i], (uint8_t)modulo(turn), true };
 }
 
-/* The sources of the i-th projection less the known rows. */
+/* Collects the sources of the i-th projection less the known rows; returns their
+ * number. */
 static unsigned residual(const struct decoding *d, unsigned i, struct kernel_turn turns[])
 {
     unsigned n = 0;
@@ -271,10 +276,9 @@ static void one_row(const struct decoding *d, uint8_t *row)
         d->codec->kernels->ring_sum(row, true, turns, n, d->pixel_bytes);
 }
 
-/*
- * Three lost rows, of slopes 0, 1, 2, 3 (less the least one) 2 or 1 is wanting. Each y(i) is a zero of
- * (y + y(0)) (y + y(1)) (y + y(2)) = y^3 + e1 y^2 + e2 y + e3, so b(3) + e1 b(2) + e2 b(1) + e3 b(0) = 0.
- */
+/* Fills the gap: of the slopes 0, 1, 2, 3 (less the least one) of three lost rows, 2 or 1
+ * is missing. Each y(i) is a zero of (y + y(0)) (y + y(1)) (y + y(2)) = y^3 + e1 y^2 + e2
+ * y + e3, so b(3) + e1 b(2) + e2 b(1) + e3 b(0) = 0. */
 static void gap_fill(struct decoding *d)
 {
     const uint8_t *l = d->way->lost;
@@ -299,10 +303,9 @@ static void gap_fill(struct decoding *d)
     d->ring[1] = d->how->gap == 2 ? d->ring[1] : made;
 }
 
-/*
- * b(i) becomes its i-th divided difference, up to the division: the first n_turns sources, which make b(i), plus
- * all products of i - j of Y(0) .. Y(j) times the difference j, for all j below i.
- */
+/* Turns b(i) into its i-th divided difference, up to the division: the first n_turns
+ * sources, which make b(i), plus all products of i - j of Y(0) .. Y(j) times the
+ * difference j, for all j below i. */
 static void difference(struct decoding *d, unsigned i, struct kernel_turn turns[],
                        unsigned n_turns)
 {
@@ -336,19 +339,21 @@ static void differences(struct decoding *d)
     }
 }
 
-/* From differences to b(j) = sum of Y(i)^j h(i), but for the last sums: h(i) = ring[i] + ring[i + 1]. */
+/* Solves from differences to b(j) = sum of Y(i)^j h(i), but for the last sums: h(i) =
+ * ring[i] + ring[i + 1]. */
 static void back(struct decoding *d)
 {
     unsigned n = d->way->n_lost;
-    int turn[CODEC_M_MAX]; /* of Y(i) */
+    int turn[CODEC_M_MAX]; /* turn of Y(i) */
 
     for (unsigned i = 0; i < n; i++)
         turn[i] = d->way->lost[i] * d->how->step;
     for (unsigned k = n - 1; k-- > 0;) {
-        for (unsigned i = k + 1; i < n;
-             i++) { /* by Y(i) + Y(j) = Y(i) (1 + Y(j) / Y(i)) */
+        /* division by Y(i) + Y(j) = Y(i) (1 + Y(j) / Y(i)) */
+        for (unsigned i = k + 1; i < n; i++) {
             unsigned j = i - k - 1;
-            bool is_sum = k + 2 < n && i + 1 < n; /* what the round before left to do */
+            /* a sum left to do by the round before */
+            bool is_sum = k + 2 < n && i + 1 < n;
 
             d->codec->kernels->ring_divide(
                 d->spare, d->ring[i], is_sum ? d->ring[i + 1] : NULL, modulo(-turn[i]),

@@ -1,9 +1,10 @@
 /*
- * isa.c - which instruction sets there are, and which one the codecs take.
+ * isa.c - the instruction sets, and the choice of one for the codecs.
  *
  * In:     codec.c, tests. Thread: any; found once.
  * Out:    CPUID and XGETBV by the compiler's own functions, ROZO_CODEC_ISA.
- * Yours:  what counts as an instruction set. A table goes with each: of kernel.c, compiled once for each, or kernel_ref.c.
+ * Yours:  the list of instruction sets. A table goes with each: that of kernel.c,
+ *         compiled once for each, or kernel_ref.c.
  */
 #include <assert.h>
 #include <pthread.h>

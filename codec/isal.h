@@ -1,9 +1,10 @@
 /*
- * isal.h - isa-l, and what its callers owe everybody else. Private to codec/.
+ * isal.h - isa-l, and the duty of its callers. Private to codec/.
  *
- * Its functions leave the upper halves of vector registers in use. The next SSE instruction, and
- * compilers write those everywhere, then waits for some 500 cycles: six times what the crc of a
- * row of 2 KB takes. Whoever has called isa-l says so by isal_leave() before returning.
+ * Functions of isa-l leave the upper halves of vector registers in use. The next SSE
+ * instruction, which compilers write everywhere, then waits for some 500 cycles: six
+ * times as long as the crc of a row of 2 KB takes. A function that has called isa-l must
+ * call isal_leave() before it returns.
  */
 #ifndef ROZO_CODEC_ISAL_H
 #define ROZO_CODEC_ISAL_H

@@ -1,7 +1,7 @@
 /*
  * kernel.c - XOR of rows, the sweep, and rings, for any geometry. Compiled once for each
- * instruction set, with its flags, KERNEL_TABLE (the name of its struct kernels) and KERNEL_GENERATED
- * (the header of its straight lines).
+ * instruction set, with its flags, KERNEL_TABLE (the name of its struct kernels) and
+ * KERNEL_GENERATED (the header of its straight lines).
  *
  * In:     mojette.c, finite.c, codec.c. Thread: any. Allocates nothing.
  * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
@@ -18,7 +18,8 @@
 
 #define INLINE VEC_INLINE
 
-/* The widest vector there is, and those that pixels of 16, 32 and 64 bytes are made of. */
+/* Widest vector of the machine, and the ones that make up pixels of 16, 32 and 64
+ * bytes. */
 #if defined __AVX512VL__
 #    define WIDEST 64
 #    define LANE16 16
@@ -43,16 +44,12 @@ typedef PASTE(vec, WIDEST) vec;
 #define STORE PASTE(st, WIDEST)
 #define XOR3  PASTE(xor3_, WIDEST)
 
-enum {
-    AT_ONCE = 4
-}; /* vectors that one turn of a loop makes, to be worth its pointers */
+enum { AT_ONCE = 4 }; /* vectors made by one turn of a loop, to be worth its pointers */
 
 /* ---- sums of rows ---- */
 
-/*
- * dst[x] = XOR of src[0..n-1][x], n_vecs vectors at a time, for as many as fit below `to`. Returns
- * where it stopped.
- */
+/* dst[x] = XOR of src[0..n-1][x], n_vecs vectors at a time, for as many as fit below
+ * `to`. Returns the place where it stopped. */
 INLINE ptrdiff_t xor_vecs(uint8_t *dst, const uint8_t *const src[], unsigned n,
                           unsigned n_vecs, ptrdiff_t x, ptrdiff_t to)
 {
@@ -77,8 +74,8 @@ INLINE ptrdiff_t xor_vecs(uint8_t *dst, const uint8_t *const src[], unsigned n,
     return x;
 }
 
-/* With n a constant wherever it is called: then the pointers stay in registers, and stores to dst
- * cannot change them. */
+/* XORs n sources, a constant at each call: then the pointers stay in registers, and
+ * stores to dst cannot change them. */
 INLINE ptrdiff_t xor_n(uint8_t *dst, const uint8_t *const sources[], unsigned n,
                        ptrdiff_t x, ptrdiff_t to)
 {
@@ -94,7 +91,8 @@ INLINE ptrdiff_t xor_n(uint8_t *dst, const uint8_t *const sources[], unsigned n,
     case n:         \
         return xor_n(dst, sources, n, x, to)
 
-/* dst[x] = XOR of all sources, for as many whole vectors as fit below `to`; returns where it stopped. */
+/* dst[x] = XOR of all sources, for as many whole vectors as fit below `to`; returns the
+ * place where it stopped. */
 static ptrdiff_t xor_whole_vecs(uint8_t *dst, const uint8_t *const sources[],
                                 unsigned n_sources, ptrdiff_t x, ptrdiff_t to)
 {
@@ -108,13 +106,13 @@ static ptrdiff_t xor_whole_vecs(uint8_t *dst, const uint8_t *const sources[],
         CASE_XOR(7);
         CASE_XOR(8);
         CASE_XOR(9);
-    default: /* too many to be kept in registers */
+    default: /* too many for registers */
         x = xor_vecs(dst, sources, n_sources, AT_ONCE, x, to);
         return xor_vecs(dst, sources, n_sources, 1, x, to);
     }
 }
 
-/* What is left, 16 bytes at a time. */
+/* XORs the rest, 16 bytes at a time. */
 static void xor_rest(uint8_t *dst, const uint8_t *const src[], unsigned n, ptrdiff_t x,
                      ptrdiff_t to)
 {
@@ -177,13 +175,14 @@ static void add(uint8_t *dst, const uint8_t *src, size_t len)
 
 /* ---- sums of shifted rows ---- */
 
-/* Loops over start[] are written with a pointer: the compiler would unroll what looks like at most 16
- * turns. The window [lo, hi) of rows that are under way moves on with x. */
+/* Loops over start[] use a pointer: the compiler would unroll a loop of at most 16 turns.
+ * The window [lo, hi) of rows that are under way moves on with x. */
 
 #if WIDEST > 16
 
-/* Vectors of words of which some are masked out; those are not looked at in memory. A row that begins or
- * ends within a vector is masked, as rows begin and end between pixels of 16 bytes. */
+/* Vectors of words of which some are masked out; those are not read from memory. A row
+ * that begins or ends within a vector is masked, as rows begin and end between pixels of
+ * 16 bytes. */
 #    if WIDEST == 64
 typedef __mmask8 mask;
 
@@ -193,7 +192,7 @@ INLINE __m512i places_from(ptrdiff_t x)
                             _mm512_set1_epi64(x));
 }
 
-/* Those of the words at the places that lie in the len bytes from `from` on. */
+/* Returns the words at the places that lie in the len bytes from `from` on. */
 INLINE mask places_within(__m512i places, ptrdiff_t from, ptrdiff_t len)
 {
     return _mm512_cmplt_epu64_mask(_mm512_sub_epi64(places, _mm512_set1_epi64(from)),
@@ -218,7 +217,7 @@ INLINE __m256i places_from(ptrdiff_t x)
     return _mm256_add_epi64(_mm256_set_epi64x(24, 16, 8, 0), _mm256_set1_epi64x(x));
 }
 
-/* An unsigned comparison by a signed one: both sides less 2^63. */
+/* Compares unsigned by a signed comparison: both sides less 2^63. */
 INLINE mask places_within(__m256i places, ptrdiff_t from, ptrdiff_t len)
 {
     __m256i least = _mm256_set1_epi64x(INT64_MIN);
@@ -240,8 +239,9 @@ INLINE void masked_store(mask m, uint8_t *to, vec v)
 #        define PLACES __m256i
 #    endif
 
-/* One vector from byte x on, of rows lo..hi-1 that may begin and end within. Four rows at a time, with
- * some that add nothing: a loop that ends elsewhere each time costs more. */
+/* Writes one vector from byte x on, of rows lo..hi-1 that may begin and end within. Four
+ * rows at a time, some of which add nothing: a loop that ends elsewhere each time costs
+ * more. */
 INLINE void masked_write(const struct kernel_sum *sum, size_t lo, size_t hi,
                          const uint8_t *base, ptrdiff_t x, ptrdiff_t to, uint8_t *dst)
 {
@@ -296,7 +296,7 @@ static void sum_masked(struct kernel_sum *sum, const struct kernel_part *parts,
 
 #endif
 
-/* Stretch by stretch between the bytes where a row begins or ends. */
+/* Writes stretch by stretch, between the bytes where a row begins or ends. */
 static void sum_stretches(struct kernel_sum *sum, const struct kernel_part *parts,
                           unsigned n_parts)
 {
@@ -323,8 +323,8 @@ static void sum_stretches(struct kernel_sum *sum, const struct kernel_part *part
             src = &sum->src[1 + lo];
             n_src = hi - lo;
             if (parts[p].base != NULL) {
-                *--src =
-                    parts[p].base - parts[p].from; /* in place of a row that has ended */
+                /* in place of a row that has ended */
+                *--src = parts[p].base - parts[p].from;
                 n_src++;
             }
             if (n_src == 0)
@@ -350,11 +350,8 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
 /* ---- skewed sums ---- */
 
 enum { SKEW_PASS = WIDEST == 64 ? 256 : 128 };
-enum skew_part {
-    SKEW_WHOLE,
-    SKEW_SOME,
-    SKEW_NONE
-}; /* how much of the rows a pass gets */
+/* Part of the rows that a pass gets. */
+enum skew_part { SKEW_WHOLE, SKEW_SOME, SKEW_NONE };
 
 _Static_assert((int)SKEW_PASS <= (int)KERNEL_SKEW_SPILL, "a pass is written as a whole");
 
@@ -382,7 +379,7 @@ static void skew(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, siz
 /* ---- the sweep ---- */
 
 enum {
-    FEW = 4,  /* rows of which all that is wanted where fits into registers */
+    FEW = 4,  /* rows whose inputs all fit into registers */
     HELD = 8, /* rows of which a pixel each fits into registers */
 };
 
@@ -398,7 +395,7 @@ enum {
 #define LANE LANE64
 #include "codec/kernel_sweep.h"
 
-/* The rows that want of the row above what was made `bytes` before. */
+/* Returns the rows that use of the row above the pixel made `bytes` before. */
 static uint32_t near_rows(const struct kernel_sweep *sweep, unsigned bytes)
 {
     uint32_t near = 0;
@@ -410,13 +407,13 @@ static uint32_t near_rows(const struct kernel_sweep *sweep, unsigned bytes)
     return near;
 }
 
-/* Steps [s, end), `bytes` bytes each. Of more rows than FEW only codes with small pixels know. */
+/* Makes steps [s, end), `bytes` bytes each. Only codes with small pixels have more rows
+ * than FEW. */
 INLINE void sweep_steps(const int32_t from[][KERNEL_SWEEP_MAX], unsigned n,
                         unsigned bytes, uint32_t active, uint32_t near, ptrdiff_t s,
                         ptrdiff_t end, uint8_t *rows)
 {
-    const uint32_t all =
-        (1u << n) - 1; /* mostly so, and as a constant the loop need not ask */
+    const uint32_t all = (1u << n) - 1; /* usual, and a constant saves the loop a test */
 
     if (n > FEW)
         sweep_n16(from, n, active, near, s, end, rows);
@@ -434,8 +431,8 @@ INLINE void sweep_steps(const int32_t from[][KERNEL_SWEEP_MAX], unsigned n,
         sweep_n64(from, n, active, near, s, end, rows);
 }
 
-/* A sweep over n rows, a constant. Cut the steps where a row begins or ends: in between the same rows are
- * under way. */
+/* Sweeps n rows, a constant. Cuts the steps where a row begins or ends: in between the
+ * rows under way do not change. */
 INLINE void sweep_rows(const struct kernel_sweep *sweep, unsigned n, uint8_t *rows)
 {
     unsigned pixel = n > FEW ? 16 : sweep->pixel_bytes;
@@ -506,10 +503,8 @@ static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
 
 /* ---- rings ---- */
 
-/*
- * Add a source to the 17 sums, which stay in registers where there are as many: hence a case for each
- * turn. In all of this pixel_bytes is a constant for pixels that are common.
- */
+/* Adds a source to the 17 sums, which stay in registers if there are enough: hence a case
+ * for each turn. pixel_bytes is a constant here for common pixels. */
 #define ADD_PIXEL(bytes, turn, c)                      \
     sum[((c) + RING_PIXELS - (turn)) % RING_PIXELS] ^= \
         PASTE(ld, bytes)(from + (c)*pixel_bytes)
@@ -536,7 +531,8 @@ static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
             ADD_PIXEL(bytes, turn, 16); \
         break
 
-/* X(0) .. X(15): the sums are only ever named by constants, otherwise they would live in memory. */
+/* X(0) .. X(15): the sums are only ever named by constants, otherwise they would be in
+ * memory. */
 #define EACH_PIXEL(X) \
     X(0);             \
     X(1);             \

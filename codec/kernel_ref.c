@@ -2,7 +2,8 @@
  * kernel_ref.c - the loops in plain C: slow, obvious, on every machine, kept for ever.
  *
  * In:     mojette.c, finite.c, codec.c. Thread: any. Allocates nothing.
- * Keeps:  what kernel.h says and no more: the other instruction sets are tested against it.
+ * Keeps:  exactly the contract of kernel.h: the other instruction sets are tested against
+ *         it.
  */
 #include <string.h>
 

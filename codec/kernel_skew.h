@@ -1,13 +1,15 @@
 /*
- * kernel_skew.h - sums of rows that are shifted by SHIFT bytes each, with vectors of LANE bytes. kernel.c
- * includes it once for each SHIFT; it defines skew_by16() or skew_by32().
+ * kernel_skew.h - sums of rows that are shifted by SHIFT bytes each, with vectors of LANE
+ * bytes. kernel.c includes it once for each SHIFT; it defines skew_by16() or skew_by32().
  *
- * As in Horner's rule: the sum so far moves on by SHIFT, then the next row is added, in the same place each
- * time. A pass does that to SKEW_PASS neighbouring bytes in registers; what moves out of them at each row
- * is what moves into those of the next pass.
+ * As in Horner's rule: the sum so far moves on by SHIFT, then the next row is added, in
+ * the same place each time. A pass does that to SKEW_PASS neighbouring bytes in
+ * registers; the bytes that move out of them at each row move into those of the next
+ * pass.
  *
  * In:     kernel.c. Thread: any.
- * Yours:  all of it. A LANE is 64, or divides SHIFT: then moving on is but another name for a register.
+ * Yours:  all of it. A LANE is 64, or divides SHIFT: then moving on is only another name
+ *         for a register.
  */
 
 #define NAME(word) PASTE(word, SHIFT)
@@ -21,7 +23,7 @@ enum {
 
 typedef PASTE(vec, LANE) NAME(lane_of);
 
-/* The end of a pass; of vectors longer than SHIFT, all of the last one. */
+/* The end of a pass; for vectors longer than SHIFT, all of the last one. */
 typedef struct {
     NAME(lane_of) lanes[NAME(n_moved)];
 } NAME(moved_by);
@@ -42,7 +44,8 @@ INLINE void NAME(move_by)(NAME(lane_of) sum[], NAME(moved_by) * moved)
     }
 }
 
-/* One pass, from byte x on. left is looked at where the pass gets some of the rows. */
+/* Makes one pass, from byte x on. left counts only where the pass gets some of the
+ * rows. */
 INLINE void NAME(skew_pass)(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows,
                             ptrdiff_t x, enum skew_part part, ptrdiff_t left,
                             NAME(moved_by) moved[])

@@ -1,9 +1,11 @@
 /*
- * kernel_sweep.h - the steps of a sweep, STEP bytes each, made of vectors of LANE bytes. kernel.c
- * includes it once for each STEP; it defines sweep_n16(), sweep_n32() or sweep_n64().
+ * kernel_sweep.h - the steps of a sweep, STEP bytes each, made of vectors of LANE bytes.
+ * kernel.c includes it once for each STEP; it defines sweep_n16(), sweep_n32() or
+ * sweep_n64().
  *
  * In:     kernel.c. Thread: any.
- * Yours:  all of it. The chain of one pixel waiting for another is what costs, look there first.
+ * Yours:  all of it. The chain of one pixel waiting for another is the cost, look there
+ *         first.
  */
 
 #define NAME(word) PASTE(word, STEP)
@@ -39,28 +41,27 @@ INLINE NAME(piece) NAME(piece_xor)(NAME(piece) a, NAME(piece) b)
     return a;
 }
 
-/*
- * Steps [s, end) while the rows in `active` and no others are under way, the others being zero
- * wherever this step or the one before touches them. from is sweep->from, or a copy that stores to
- * rows cannot change.
+/* Makes steps [s, end) while exactly the rows in `active` are under way, the others being
+ * zero wherever this step or the one before touches them. from is sweep->from, or a copy
+ * that stores to rows cannot change.
  *
- * Row i wants of row i + 1 what was made in this very step and, if i is in `near`, of row i - 1 what was
- * made in the step before. Where n is a constant and not too great, those pixels stay in registers.
- */
+ * Row i uses the pixel of row i + 1 made in this step and, if i is in `near`, the pixel
+ * of row i - 1 made in the step before. If n is a constant and not too great, those
+ * pixels stay in registers. */
 INLINE void NAME(sweep_n)(const int32_t from[][KERNEL_SWEEP_MAX], unsigned n,
                           uint32_t active, uint32_t near, ptrdiff_t s, ptrdiff_t end,
                           uint8_t *rows)
 {
     const NAME(piece) zero = { 0 };
     const bool is_held = n <= HELD;
-    NAME(piece) before[HELD] = { 0 }; /* of row i, in the step before */
+    NAME(piece) before[HELD] = { 0 }; /* row i, in the step before */
 
     for (unsigned i = 1; is_held && i < n; i++) {
         if ((near & active) >> i & 1)
             before[i - 1] = NAME(piece_load)(rows + from[i][i - 1] + s);
     }
     for (; s < end; s += STEP) {
-        NAME(piece) sum = zero; /* of row i + 1, in this step */
+        NAME(piece) sum = zero; /* row i + 1, in this step */
         uint8_t *at = rows + s;
 
 #pragma GCC unroll 16

@@ -4,11 +4,11 @@
  * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
  * Out:    kernel.h.
  * Keeps:  which bins a projection has, and which of them are body and which overhang:
- *         disks carry them. Frozen vectors in tests/unit/codec hold it.
+ *         disks carry them. Frozen vectors in tests/unit/codec check them.
  * Yours:  how they are computed.
  * Ask:    docs/CODEC.md, which has the pictures and the proofs.
  *
- * Words. A grid has k rows of P columns; its pixels are 16 or 64 bytes. Direction (p, 1)
+ * Terms. A grid has k rows of P columns; its pixels are 16 or 64 bytes. Direction (p, 1)
  * sums the pixels f(column, row) of equal
  *
  *     t = column - row * p     (t = -b in M(p, q) f(b) = sum of f(k, l) [b = -k q + l p])
@@ -17,10 +17,10 @@
  * constant of (codec, layout, projection). The first P are its body, the last w its
  * overhang.
  *
- * Let rows l[0] < l[1] < ... be unknown and p[0] < p[1] < ... be the projections at hand,
- * as many. Row l[i] is rebuilt from projection p[i] alone: its pixel in column c from bin
- * t = c - l[i] p[i], so that P bins of the projection are looked at. The other pixels of
- * that bin lie in the unknown rows l[j] at column c + (l[j] - l[i]) p[i]. Let row i run
+ * Let rows l[0] < l[1] < ... be unknown and p[0] < p[1] < ... be as many projections that
+ * are present. Row l[i] is rebuilt from projection p[i] alone: its pixel in column c from
+ * bin t = c - l[i] p[i], so that P bins of the projection are read. The other pixels of
+ * that bin are in the unknown rows l[j] at column c + (l[j] - l[i]) p[i]. Let row i run
  * behind the sweep by
  *
  *     delay[0] = 0,  delay[i + 1] = delay[i] - (l[i + 1] - l[i]) p[i]
@@ -28,7 +28,7 @@
  * (step s rebuilds column s - delay[i] of each row, rows in descending order). Then each
  * of those pixels is outside the grid or was rebuilt before, since the slopes ascend:
  *   j > i: delay[j] - delay[i] = -sum of (l[m+1] - l[m]) p[m] over m = i..j-1, which is
- *          <= -(l[j] - l[i]) p[i], and equal only for j = i + 1: earlier in the same step;
+ *          <= -(l[j] - l[i]) p[i], and equal only for j = i + 1: earlier in this step;
  *   j < i: delay[j] - delay[i] = sum of (l[m+1] - l[m]) p[m] over m = j..i-1, which is
  *          < (l[i] - l[j]) p[i].
  */
@@ -42,10 +42,9 @@
 
 enum {
     SKEW_ROW_MAX = 4096, /* bytes */
-    MARGIN_MAX =
-        2432, /* bytes; the sweep looks that far beyond a row's ends: 15 rows of slope 10 */
-    SCRATCH_BYTES =
-        CODEC_BLOCK_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX, /* 16 rows with margins */
+    MARGIN_MAX = 2432,   /* sweep reads so far beyond a row's ends: 15 rows of slope 10 */
+    /* 16 rows with margins */
+    SCRATCH_BYTES = CODEC_BLOCK_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX,
 };
 
 _Static_assert(SCRATCH_BYTES + CODEC_DATA_MAX <= 61 * 1024,
@@ -53,7 +52,7 @@ _Static_assert(SCRATCH_BYTES + CODEC_DATA_MAX <= 61 * 1024,
 
 /* ---- geometry ---- */
 
-/* Keep of projection i the bins that rebuild any of the rows first_row..last_row. */
+/* Keeps of projection i the bins that rebuild any of the rows first_row..last_row. */
 static void projection_init(struct codec *c, unsigned i, int p, int first_row,
                             int last_row)
 {
@@ -66,7 +65,7 @@ static void projection_init(struct codec *c, unsigned i, int p, int first_row,
     assert(n_overhang * (int)c->row_unit <= CODEC_OVERHANG_MAX);
 }
 
-/* The k rows, then n - k projections. Each of them may have to rebuild any row: all
+/* Sets the k rows, then n - k projections. Each of them may have to rebuild any row: all
  * bins stay. */
 static void systematic_geometry(struct codec *c)
 {
@@ -80,11 +79,9 @@ static void systematic_geometry(struct codec *c)
         projection_init(c, i, directions[i - k], 0, (int)k - 1);
 }
 
-/*
- * n projections in ascending slope. Of any k of them the one of rank r rebuilds row r,
- * and projection i, which has i before it and n - 1 - i behind it, can only be of some
- * ranks.
- */
+/* Sets n projections in ascending slope. Of any k of them the one of rank r rebuilds
+ * row r, so projection i, with i before it and n - 1 - i after it, can only have some
+ * ranks. */
 static void nonsystematic_geometry(struct codec *c)
 {
     int k = (int)c->k, n = (int)c->n;
@@ -100,7 +97,7 @@ static void nonsystematic_geometry(struct codec *c)
 
 /* ---- sums of shifted rows ---- */
 
-/* A sum of nothing as yet. */
+/* Starts an empty sum. */
 static void sum_init(struct kernel_sum *sum, const struct codec *c, size_t row_bytes)
 {
     sum->n_rows = 0;
@@ -108,8 +105,8 @@ static void sum_init(struct kernel_sum *sum, const struct codec *c, size_t row_b
     sum->row_bytes = (ptrdiff_t)row_bytes;
 }
 
-/* Rows of the grid go into a sum. Those of ascending start come first: the last row of the grid
- * where p is positive. */
+/* Adds a row of the grid to a sum. Rows come by ascending start: the last row of the grid
+ * first if p is positive. */
 static void sum_add(struct kernel_sum *sum, const uint8_t *row, ptrdiff_t start)
 {
     sum->start[sum->n_rows++] = start;
@@ -118,19 +115,20 @@ static void sum_add(struct kernel_sum *sum, const uint8_t *row, ptrdiff_t start)
 
 /* ---- encode ---- */
 
-/* One projection to be written. */
+/* Projection being written. */
 struct projecting {
     const struct codec *codec;
-    const uint8_t *const *row; /* the one that begins first */
-    ptrdiff_t next; /* from there to the next one: 1, or -1 where p is positive */
-    ptrdiff_t first,
-        step; /* bytes: where the first row begins in the kept bins, and the others */
+    const uint8_t *const *row; /* the row that begins first */
+    ptrdiff_t next;            /* from there to the next one: 1, or -1 if p is positive */
+    /* bytes: start of the first row in the kept bins; distance of the others */
+    ptrdiff_t first, step;
     ptrdiff_t row_bytes;
     struct kernel_part parts[2]; /* body, overhang */
     unsigned n_parts;
 };
 
-/* Short rows of small pixels are mostly ends. Adding them one after the other knows no ends. */
+/* Returns true if adding short rows of small pixels one after the other is faster: most
+ * of their pixels are near an end, which the skewed sum need not treat. */
 static bool skew_pays(const struct projecting *to)
 {
     const struct codec *c = to->codec;
@@ -216,7 +214,7 @@ static void mojette_encode(const struct codec *c, const uint8_t *data, size_t ro
 
 /* ---- update ---- */
 
-/* XOR the delta into one projection: bytes of row `row` from `from` on. */
+/* XORs the delta into one projection: bytes of row `row` from `from` on. */
 static void update_projection(const struct codec *c, unsigned i, unsigned row,
                               size_t from, size_t len, const uint8_t *delta,
                               size_t row_bytes, uint8_t *const body[],
@@ -224,11 +222,11 @@ static void update_projection(const struct codec *c, unsigned i, unsigned row,
 {
     const struct codec_projection *projection = &c->projections[i];
     ptrdiff_t bin = -(ptrdiff_t)row * projection->p - projection->first_bin;
-    ptrdiff_t at =
-        bin * (ptrdiff_t)c->row_unit + (ptrdiff_t)from; /* of delta[0] in the bins */
+    /* place of delta[0] in the bins */
+    ptrdiff_t at = bin * (ptrdiff_t)c->row_unit + (ptrdiff_t)from;
     ptrdiff_t end = at + (ptrdiff_t)len, in_body = (ptrdiff_t)row_bytes;
-    ptrdiff_t split =
-        end < in_body ? end : in_body; /* the body ends here, or the delta */
+    /* the body ends here, or the delta */
+    ptrdiff_t split = end < in_body ? end : in_body;
 
     delta -= at;
     if (at < 0)
@@ -257,12 +255,12 @@ static void mojette_update(const struct codec *c, unsigned row, size_t from, siz
 
 /* ---- decode ---- */
 
-/* How a way's lost rows are swept; in its extra bytes. */
+/* Sweep of a way's lost rows; in its extra bytes. */
 struct mojette_way {
-    int16_t delay[CODEC_K_MAX]; /* columns that row lost[i] runs behind the sweep */
-    uint16_t margin;            /* columns that the sweep may look beyond a row's ends */
+    int16_t delay[CODEC_K_MAX]; /* columns that row lost[i] is behind the sweep */
+    uint16_t margin;            /* columns that the sweep may read beyond a row's ends */
     uint16_t stride;            /* columns that the sweep makes at once */
-    uint8_t n_kept;             /* rows that are at hand: */
+    uint8_t n_kept;             /* rows that are present */
     uint8_t kept[CODEC_K_MAX];  /* ascending */
 };
 
@@ -271,7 +269,7 @@ static struct mojette_way *sweep_of(struct codec_way *way)
     return (struct mojette_way *)way->extra;
 }
 
-/* Steps since lost row j got the pixel that lost row i wants of it. */
+/* Returns the steps since lost row j got the pixel that lost row i needs of it. */
 static int steps_behind(const struct codec *c, const struct codec_way *way, unsigned i,
                         unsigned j)
 {
@@ -281,7 +279,8 @@ static int steps_behind(const struct codec *c, const struct codec_way *way, unsi
     return delay[i] - delay[j] - shift;
 }
 
-/* Between lost rows in the scratch, a multiple of what is fastest. */
+/* Returns the distance between lost rows in the scratch, a multiple of the fastest
+ * alignment. */
 static size_t margin_bytes(const struct codec *c, unsigned columns)
 {
     size_t bytes = (size_t)columns * c->row_unit;
@@ -289,7 +288,8 @@ static size_t margin_bytes(const struct codec *c, unsigned columns)
     return (bytes + CODEC_ALIGN - 1) / CODEC_ALIGN * CODEC_ALIGN;
 }
 
-/* What the scratch holds: the lost rows with margins before, between and behind them. */
+/* Returns the size of the scratch: the lost rows with margins before, between and after
+ * them. */
 static size_t scratch_bytes(const struct codec *c, const struct codec_way *way,
                             size_t row_bytes)
 {
@@ -323,8 +323,8 @@ static void mojette_plan(const struct codec *c, struct codec_way *way)
         }
     }
     sweep->margin = (uint16_t)margin;
-    /* Who makes many pixels at once must not want parts of what was made before: a machine forwards
-     * a store to a load only as a whole. So the stride divides all distances. */
+    /* Steps that make many pixels at once must not need parts of earlier ones: a machine
+     * forwards a store to a load only as a whole. So the stride divides all distances. */
     sweep->stride = (uint16_t)(distances & -distances);
     assert(margin_bytes(c, sweep->margin) <= MARGIN_MAX);
     assert(scratch_bytes(c, way, c->full_row_bytes) <= SCRATCH_BYTES);
@@ -339,7 +339,7 @@ struct decoding {
     ptrdiff_t row_bytes;
 };
 
-/* The first byte of the projection's bins that rebuilds row lost[i]. */
+/* Returns the first byte of the projection's bins that rebuilds row lost[i]. */
 static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way,
                               unsigned i)
 {
@@ -351,8 +351,8 @@ static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way
     return skip;
 }
 
-/* Write lost row i less the other lost rows: the bins that rebuild it plus the kept rows. The
- * first of those bins lie in the body, the last beyond. */
+/* Writes lost row i less the other lost rows: the bins that rebuild it plus the kept
+ * rows. The first of those bins are in the body, the last beyond. */
 static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
 {
     unsigned via = d->way->via[i];
@@ -383,7 +383,7 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
     d->codec->kernels->sum(&sum, parts, n_parts);
 }
 
-/* The way in bytes: lost row i stands in the scratch at first_row + i * spacing. */
+/* Converts the way to bytes: lost row i is in the scratch at first_row + i * spacing. */
 static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
                        ptrdiff_t first_row, ptrdiff_t spacing)
 {
@@ -409,8 +409,9 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
     }
 }
 
-/* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so
- * that the sweep may look beyond their ends, sweep there, and copy what came out. */
+/* Rebuilds two or more lost rows: writes residuals into a scratch with zeros between the
+ * rows, so that the sweep may read beyond their ends, sweeps there, and copies the
+ * result. */
 static void rows_sweep(const struct decoding *d, uint8_t *const rows[])
 {
     const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
@@ -445,7 +446,7 @@ static void mojette_decode(const struct codec *c, const struct codec_way *way,
         rows_sweep(&d, rows);
 }
 
-/* P bins of each projection, those of the row it rebuilds. */
+/* Returns the P bins of each projection that rebuild its row. */
 static void mojette_reads(const struct codec *c, const struct codec_way *way, unsigned i,
                           size_t row_bytes, struct codec_reads *reads)
 {

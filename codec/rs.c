@@ -3,15 +3,16 @@
  *
  * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
  * Out:    isa-l's matrices and loops.
- * Keeps:  the field, x^8 + x^4 + x^3 + x^2 + 1, and the matrix, 1 / (i ^ j) for projection i and
- *         row j: disks carry what comes of them. Frozen vectors in tests/unit/codec hold it.
+ * Keeps:  the field, x^8 + x^4 + x^3 + x^2 + 1, and the matrix, 1 / (i ^ j) for
+ *         projection i and row j: data on disks depend on them. Frozen vectors in
+ *         tests/unit/codec check them.
  * Yours:  whose loops compute it.
  * Ask:    docs/CODEC.md; the manual of isa-l for the tables.
  *
- * A projection i >= k is the sum over the rows j of 1 / (i ^ j) times row j, byte by byte. Any square
- * part of such a (Cauchy) matrix can be inverted, so any k projections give the rows back: those at hand
- * are k rows of the matrix (identity above, Cauchy below), and the lost rows of its inverse rebuild
- * the lost rows of the block.
+ * A projection i >= k is the sum over the rows j of 1 / (i ^ j) times row j, byte by
+ * byte. Any square part of such a (Cauchy) matrix can be inverted, so any k projections
+ * give the rows back: the present ones are k rows of the matrix (identity above, Cauchy
+ * below), and the lost rows of its inverse rebuild the lost rows of the block.
  */
 #include <assert.h>
 #include <string.h>
@@ -20,12 +21,13 @@
 #include "codec/isal.h"
 
 enum {
-    ROW_UNIT = 64,    /* so that isa-l's loops have no rest to care for */
-    TABLE_BYTES = 32, /* isa-l's, for one coefficient */
+    ROW_UNIT = 64,                         /* isa-l's loops then leave no rest */
+    TABLE_BYTES = 32,                      /* isa-l's, for one coefficient */
     SET_BYTES = TABLE_BYTES * CODEC_K_MAX, /* for the coefficients of one sum */
 };
 
-/* Who multiplies. The functions are shaped as isa-l's are; the tables are each engine's own. */
+/* Multiplication engine. The functions have isa-l's signatures; each engine has tables of
+ * its own. */
 struct rs_engine {
     void (*tables)(int k, int sums, unsigned char *coefficients, unsigned char *tables);
     void (*encode)(int len, int k, int sums, unsigned char *tables, unsigned char **from,
@@ -34,8 +36,8 @@ struct rs_engine {
                    unsigned char *from, unsigned char **to);
 };
 
-/* In codec->extra. Only isa-l knows how the tables of several sums lie behind one another, hence
- * those of each projection alone, too. */
+/* In codec->extra. Only isa-l knows the order of the tables of several sums, hence those
+ * of each projection alone, too. */
 struct rs_codec {
     const struct rs_engine *engine;
     _Alignas(64) unsigned char matrix[CODEC_N_MAX * CODEC_K_MAX]; /* n rows of k */
@@ -55,7 +57,8 @@ static const struct rs_codec *rs_of(const struct codec *c)
 
 /* ---- the engine in plain C: the tables are the coefficients ---- */
 
-/* Eight products at once: twice each byte of x is x << 1, less the polynomial if a bit falls out. */
+/* Multiplies eight bytes at once: twice each byte of x is x << 1, less the polynomial if
+ * a bit falls out. */
 static uint64_t ref_multiply(uint64_t x, unsigned by)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -104,13 +107,13 @@ static const struct rs_engine engine_ref = { ref_tables, ref_encode, ref_update 
 
 /* ---- isa-l's engines ---- */
 
-/* What it thinks best for this machine. */
+/* isa-l's choice for this machine */
 static const struct rs_engine engine_isal = { ec_init_tables, ec_encode_data,
                                               ec_encode_data_update };
 
 #ifdef __x86_64__
-/* The tables that go with its functions for one instruction set: ec_init_tables() of newer
- * versions makes others, for GFNI. */
+/* Makes the tables for isa-l's functions of one instruction set: ec_init_tables() of
+ * newer versions makes different ones, for GFNI. */
 static void nibble_tables(int k, int sums, unsigned char *coefficients,
                           unsigned char *tables)
 {
@@ -124,7 +127,8 @@ static const struct rs_engine engine_avx2 = { nibble_tables, ec_encode_data_avx2
                                               ec_encode_data_update_avx2 };
 #endif
 
-/* The best instruction set of this machine leaves it to isa-l, those below are asked for by name. */
+/* Chooses the engine. For the best instruction set of this machine isa-l decides; lower
+ * ones are called by name. */
 static const struct rs_engine *engine_of(const struct kernels *kernels)
 {
     if (kernels == kernels_of(CODEC_ISA_REF))
@@ -154,7 +158,7 @@ static void rs_geometry(struct codec *c)
         rs->engine->tables(k, 1, coefficients + i * k, rs->each[i]);
 }
 
-/* isa-l takes pointers to what it only reads as if it wrote there. */
+/* Casts away const for isa-l, which takes pointers to its inputs as if it wrote there. */
 static unsigned char *unconst(const uint8_t *bytes)
 {
     return (unsigned char *)(uintptr_t)bytes;
@@ -182,7 +186,7 @@ static void rs_encode(const struct codec *c, const uint8_t *data, size_t row_byt
     isal_leave();
 }
 
-/* One projection, its rows anywhere. */
+/* Makes one projection, its rows anywhere. */
 static void rs_project(const struct codec *c, unsigned i, const uint8_t *const rows[],
                        size_t row_bytes, uint8_t *body, uint8_t *const overhang[])
 {
@@ -234,7 +238,7 @@ static void rs_plan(const struct codec *c, struct codec_way *way)
                c->k);
     assert(n == c->k);
     rc = gf_invert_matrix(used, inverse, (int)c->k);
-    assert(rc == 0); /* it is a Cauchy matrix */
+    assert(rc == 0); /* a Cauchy matrix can be inverted */
     for (unsigned i = 0; i < way->n_lost; i++)
         memcpy(coefficients + i * c->k, inverse + way->lost[i] * c->k, c->k);
     rs->engine->tables((int)c->k, way->n_lost, coefficients, sums->tables);

@@ -1,10 +1,10 @@
 /*
- * vec.h - vectors of 16, 32 and 64 bytes for kernel.c and what codec/gen writes. Private to
- * codec/. Which of them exist follows from the flags of the compilation.
+ * vec.h - vectors of 16, 32 and 64 bytes for kernel.c and for the code that codec/gen
+ * writes. Private to codec/. The flags of the compilation say which of them exist.
  *
- * ldN, stN: any address. ldN_part, stN_part: only the first n_pixels of 16 bytes, the rest is zero or
- * left alone. xor3_N: of three, one instruction where there is one. joinN: the N bytes that start
- * with pixel `by` of low, and go on in high. keepN: v.
+ * ldN, stN: any address. ldN_part, stN_part: only the first n_pixels of 16 bytes, the
+ * rest is zero or left alone. xor3_N: XOR of three, one instruction where possible.
+ * joinN: the N bytes that start with pixel `by` of low, and go on in high. keepN: v.
  */
 #ifndef ROZO_CODEC_VEC_H
 #define ROZO_CODEC_VEC_H
@@ -17,14 +17,14 @@
 
 #define VEC_INLINE static inline __attribute__((always_inline, unused))
 
-/* One copy for all who call it with different constants. */
+/* One copy for all callers with different constants. */
 #ifdef __clang__
 #    define VEC_APART __attribute__((noinline))
 #else
 #    define VEC_APART __attribute__((noinline, noclone))
 #endif
 
-/* v stays in its register: who uses it twice does not load it twice. */
+/* Keeps v in its register: a second use does not load it again. */
 #if defined(__AVX512VL__)
 #    define VEC_KEEP(v) __asm__("" : "+v"(v))
 #elif defined(__x86_64__)
@@ -65,14 +65,15 @@
         return expression;                                                       \
     }
 
-/* x, but the compiler does not know it. */
+/* Returns x, unknown to the compiler. */
 VEC_INLINE size_t vec_unknown(size_t x)
 {
     __asm__("" : "+r"(x));
     return x;
 }
 
-/* What was stored before is loaded again after: not kept in a register, which are all in use. */
+/* Makes later code load stored values again: they are not kept in registers, which are
+ * all in use. */
 VEC_INLINE void vec_stay(void)
 {
     __asm__ volatile("" : : : "memory");
