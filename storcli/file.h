@@ -227,7 +227,7 @@ void file_sync(struct file *f, file_done_cb *done, void *arg);
  */
 void file_give_up(struct file *f, file_done_cb *done, void *arg);
 /**
- * Gives up like file_give_up(), for a client that has lost the right to write: only
+ * Drops data like file_give_up(), for a client that has lost the right to write: only
  * requests already on their way to storages or exportd are waited for, the rest is lost.
  */
 void file_lose_all(struct file *f, file_done_cb *done, void *arg);

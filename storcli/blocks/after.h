@@ -45,7 +45,7 @@ struct after {
     struct list_node lingering; /* closed: in cli->lingering */
 };
 
-/** Prepares the after of a file. Sends nothing. */
+/** Initialises the background work of a file. */
 void after_init(struct storcli_file *file);
 /**
  * Records that an answer said `pending` for n_bytes of user data; pressure: sync at once.

@@ -83,7 +83,7 @@ unsigned commit_durable(const struct commit *c, uint64_t durable[COMMIT_EPOCHS_M
  * Records that this candidate answered a message with the watermarks of commit.no `no`.
  */
 void commit_told(struct commit *c, unsigned candidate, uint32_t no);
-/** Forgets what is pending at a candidate that refuses notices. */
+/** Forgets what is pending at a candidate that refuses notices or never answers. */
 void commit_forget(struct commit *c, unsigned candidate);
 
 /**

@@ -235,7 +235,7 @@ struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t
 /** Ends the read without calling done. False: it begins in this turn, and goes on. */
 bool engine_read_abandon(struct op *read);
 
-/** Ends the sync under way; begins the one that waits. */
+/** Begins the sync that waits, unless another one is under way. */
 void engine_next_sync(struct storcli_file *file);
 /**
  * Starts a background sync of what is unsynced; a sync of a caller has precedence over

@@ -78,8 +78,8 @@ struct read_piece {
     uint64_t first_block;
     unsigned n_blocks;
     unsigned at, n; /* the blocks of this round: from the first to the last unclear one */
-    uint64_t started_ns, deadline_ns,
-        again_ns; /* again_ns: start of the next round, or 0 */
+    /* again_ns: start of the next round, or 0 */
+    uint64_t started_ns, deadline_ns, again_ns;
     uint32_t backoff_ms;
     uint32_t denied; /* candidates that refused the capability */
     uint32_t none;   /* candidates that answered in this round that they have no file */

@@ -27,7 +27,7 @@ void survey_free(struct survey *s)
     survey_init(s, s->file);
 }
 
-/* ---- lists of loose blocks from storages ---- */
+/* ---- lists of unstable blocks from storages ---- */
 
 static bool told_room(struct survey *s)
 {

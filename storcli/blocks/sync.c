@@ -386,7 +386,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
     return HEAL_NOTHING;
 }
 
-/* Gives up a lost range: it is reported once, at the end of this sync. */
+/* Abandons a lost range: it is reported once, at the end of this sync. */
 static void holders_lose(struct sync_op *op, struct holders *held)
 {
     op->lost = op->lost_here = true;

@@ -4,13 +4,15 @@
  *
  * Private to storcli/file. Thread: the env's.
  *
- * Memory holds three sets of runs, and a block is looked for in this order: dirty
- * accepted, not on its way; takes further writes. Its first and last block may be
- * incomplete until they were filled from below. writing complete and unchangeable: on its
- * way to the storages, or parked after a failure. clean equal to the storages' data (read
- * ahead, or just written). Within a set no block appears twice; a block is never both
- * dirty and clean, nor both writing and clean. A dirty block above a writing one has been
- * completed from it at once.
+ * Memory holds three sets of runs, and a block is looked for in this order:
+ *   dirty    accepted, not on its way; takes further writes. Its first and last block may
+ *            be incomplete until they were filled from below.
+ *   writing  complete and unchangeable: on its way to the storages, or parked after a
+ *            failure.
+ *   clean    equal to the storages' data (read ahead, or just written).
+ * Within a set no block appears twice; a block is never both dirty and clean, nor both
+ * writing and clean. A dirty block above a writing one has been completed from it at
+ * once.
  */
 #ifndef ROZO_STORCLI_FILE_FILE_INT_H
 #define ROZO_STORCLI_FILE_FILE_INT_H
@@ -40,7 +42,7 @@ enum {
 /* Memory for the data of many files of one loop. */
 struct file_pool {
     struct scratch scratch;
-    uint64_t max_bytes;      /* bound of what it lends, whole buffers */
+    uint64_t max_bytes;      /* most bytes lent, in whole buffers */
     unsigned n_bufs;         /* lent at the moment */
     struct list_node cached; /* files with clean data, least recently used first */
 };
@@ -325,7 +327,7 @@ struct file {
     uint64_t truncate_size, truncate_version;
     uint64_t n_truncates; /* own truncates; a report across one gives no size */
     bool unsure;          /* outcome of a truncate unknown: no version may be used */
-    uint64_t sure_no;     /* renew_no that will tell */
+    uint64_t sure_no;     /* renew_no of the answer that will show it */
 
     /* Memory. */
     struct frunset dirty, writing, clean;
@@ -340,7 +342,7 @@ struct file {
     uint64_t clock;       /* counts failures */
     uint64_t lost_clock;  /* f->clock when data was dropped last; 0: never */
     int lost_rc;          /* why data, or a report, was dropped */
-    unsigned n_giving_up; /* operations that give up failed runs: no retries */
+    unsigned n_giving_up; /* operations that abandon failed runs: no retries */
     uint64_t retry_ms;
     uint64_t retry_at_ns; /* parked runs are wanted again; 0: none is parked */
     struct list_node fetches;
@@ -567,10 +569,11 @@ void clean_start_timer(struct file *f);
 /** Cuts the runs in memory for a truncate to size. No run may be flying. */
 void frun_cut(struct file *f, uint64_t size);
 /**
- * Clears what blocks were completed with beyond size: another client cut the file there.
+ * Clears the bytes beyond size that blocks were completed with: another client cut the
+ * file there.
  */
 void frun_forget_beyond(struct file *f, uint64_t size);
-/** Clears it in a run that was on its way then, before it goes once more. */
+/** Clears these bytes in a run that was on its way then, before it goes once more. */
 void frun_apply_cut(struct frun *run);
 /** Drops dirty and parked runs; no run may be flying. */
 void frun_drop_dirty(struct file *f);
@@ -617,9 +620,9 @@ void file_renew(struct file *f);
 /** Forbids all versions until exportd has answered with the state of the file. */
 void file_doubt(struct file *f);
 /**
- * Tells an operation about to change the file whether to wait for exportd first. 1: go
- * on; 0: op waits; -errno: exportd does not answer. *asked_no: 0 before the first call,
- * then its own.
+ * Decides whether an operation about to change the file must wait for exportd. 1: go on;
+ * 0: op waits; -errno: exportd does not answer. *asked_no: 0 before the first call, then
+ * its own.
  */
 int file_be_sure(struct fop *op, uint64_t *asked_no);
 /**
@@ -675,7 +678,7 @@ void inline_lose(struct file *f);
 void inline_renewed(struct file *f, int rc);
 void inline_free(struct file *f);
 
-/* ---- file_blocks.c: what is allocated ---- */
+/* ---- file_blocks.c: allocated blocks ---- */
 
 /** Adopts exportd's set of allocated blocks. */
 void blocks_adopt(struct file *f, const struct file_attr *attr);
@@ -739,8 +742,8 @@ void file_is_through(struct file *f, uint64_t end);
  */
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since);
 /**
- * Drops what could not be reported: the file is as exportd knows it. No report may be
- * under way.
+ * Drops all unreported changes: the file is as exportd knows it. No report may be under
+ * way.
  */
 void file_forget_report(struct file *f, int rc);
 /** Sends the reports that waited while they were held. */
