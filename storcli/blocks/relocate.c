@@ -6,7 +6,7 @@
  * Keeps:  an operation sees one distribution from its beginning to its end. Operations
  *         that began with the old one end, most of them with -EREMOTE, before the new one
  *         is taken; those that begin meanwhile wait.
- * Ask:    docs/ARCHITECTURE.md, "A file with fewer candidates".
+ * Ask:    docs/internals/redistribution.md.
  *
  * exportd changes a distribution when every block is complete and stable at the storages
  * that stay, and no client may write. So unsynced data of such a storage stay in the

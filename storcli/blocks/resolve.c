@@ -8,7 +8,7 @@
  *         it. So a version may be returned when the storages that have a newer one
  *         without having shown the version below it, and those that did not answer, are
  *         together fewer than q; and when no newer version that was seen can have had q.
- * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these
+ * Ask:    docs/internals/read-and-quorum.md; every read of every user depends on these
  *         rules.
  */
 #include "storcli/blocks/resolve.h"

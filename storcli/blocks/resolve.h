@@ -1,7 +1,7 @@
 /*
  * resolve.h - decides the value of a block from the answers of some storages.
  *
- * Pure: no I/O, no memory. The rules are those of docs/ARCHITECTURE.md, section 6: the
+ * Pure: no I/O, no memory. The rules are those of docs/internals/read-and-quorum.md: the
  * newest version on which k distinct projections agree, unless a newer one might have
  * been acknowledged. An acknowledged version that was being replaced when storages were
  * asked may show on few of them or none: each storage that has something newer may have
