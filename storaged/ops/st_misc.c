@@ -63,7 +63,7 @@ static void start_or_fail(struct st_op *op, int rc)
 
 enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = UNSTABLE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
 
-struct sync_op {
+struct st_sync_op {
     struct st_op op; /* must be first */
     bool others;     /* the answer lists unstable blocks */
 };
@@ -162,7 +162,7 @@ static void sync_op_step(struct st_op *op)
     if (run_parts(op, parts, 2) != OP_GO)
         return;
     resp.verifier = storage_verifier(op->st);
-    if (((struct sync_op *)op)->others)
+    if (((struct st_sync_op *)op)->others)
         sync_report_unstable(op, &told, &resp);
     st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
@@ -170,7 +170,7 @@ static void sync_op_step(struct st_op *op)
 void storage_handle_sync(struct storage *st, struct rpc_call *call)
 {
     Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_op *op = st_op_new(st, call, sizeof(struct sync_op), sync_op_step, NULL);
+    struct st_op *op = st_op_new(st, call, sizeof(struct st_sync_op), sync_op_step, NULL);
     int rc = -EBADMSG;
 
     if (op == NULL) {
@@ -181,7 +181,7 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
                                  &op->ref);
         if (rc == 0) {
             op->want = all_projections(&op->ref);
-            ((struct sync_op *)op)->others = req->others;
+            ((struct st_sync_op *)op)->others = req->others;
         }
         if (rc == 0 && req->n_durable > 0 &&
             st_op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_WRITE,

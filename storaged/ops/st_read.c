@@ -20,7 +20,7 @@
 
 #include "storaged/ops/st_op.h"
 
-struct read_block {
+struct st_read_block {
     uint16_t body_len; /* bytes; 0: no body in the answer */
     uint64_t body_at;  /* bytes, in the projection file or in the file of `entry` */
     struct journal_frame *entry; /* referenced; NULL: the body lies in place */
@@ -32,11 +32,11 @@ struct read_heads {
     unsigned n_records; /* records with data */
     uint64_t newest;
     size_t head_bytes;
-    struct read_block *blocks; /* owned, with heads; NULL: none */
+    struct st_read_block *blocks; /* owned, with heads; NULL: none */
     uint8_t *heads;
 };
 
-struct read_op {
+struct st_read_op {
     struct st_op op;     /* must be first */
     unsigned projection; /* projection, or PROJECTION_ANY */
     uint64_t first;
@@ -59,7 +59,7 @@ struct read_op {
 
 /* ---- heads ---- */
 
-static void heads_let_go(struct read_op *r, struct read_heads *rh)
+static void heads_let_go(struct st_read_op *r, struct read_heads *rh)
 {
     for (unsigned i = 0; rh->blocks != NULL && i < r->n; i++) {
         if (rh->blocks[i].entry != NULL)
@@ -71,7 +71,7 @@ static void heads_let_go(struct read_op *r, struct read_heads *rh)
 }
 
 /* The answer for one block. */
-struct answer {
+struct st_read_answer {
     enum record_state state;
     uint64_t version;
     size_t body_len; /* bytes; 0: no data */
@@ -88,8 +88,8 @@ static bool is_lost_unsynced(const struct proj *proj, uint64_t block, const uint
 }
 
 /* Judges a block in place: a record, a hole made by a mark, or damage. */
-static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
-                        struct answer *a)
+static void judge_place(struct st_read_op *r, struct read_heads *rh, unsigned i,
+                        struct st_read_answer *a)
 {
     struct proj *proj = object_ready(r->op.obj, rh->projection);
     uint64_t block = r->first + i, mark = marks_find(proj_marks(proj), block);
@@ -143,8 +143,8 @@ static bool is_under(const struct proj *proj, uint64_t block, const uint8_t *hea
 }
 
 /* Takes a pending mark if it is newer than the block in place. */
-static void judge_mark(struct read_op *r, struct read_heads *rh,
-                       const struct pending_file *f, unsigned i, struct answer *a)
+static void judge_mark(struct st_read_op *r, struct read_heads *rh,
+                       const struct pending_file *f, unsigned i, struct st_read_answer *a)
 {
     struct proj *proj = object_ready(r->op.obj, rh->projection);
     const struct pending_mark *m = pending_file_mark_at(f, r->first + i, r->at_most);
@@ -154,12 +154,13 @@ static void judge_mark(struct read_op *r, struct read_heads *rh,
              ? !is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)
              : a->version >= m->version))
         return;
-    *a = (struct answer){ .state = RECORD_IS_HOLE, .version = m->version };
+    *a = (struct st_read_answer){ .state = RECORD_IS_HOLE, .version = m->version };
 }
 
 /* Takes a pending record, which is newer than what it replaces. */
-static bool judge_record(struct read_op *r, struct read_heads *rh,
-                         const struct pending_file *f, unsigned i, struct answer *a)
+static bool judge_record(struct st_read_op *r, struct read_heads *rh,
+                         const struct pending_file *f, unsigned i,
+                         struct st_read_answer *a)
 {
     struct pending_record *p =
         journal_index_at_most(journal_get_index(r->op.st->journal), f, rh->projection,
@@ -169,14 +170,15 @@ static bool judge_record(struct read_op *r, struct read_heads *rh,
         p->version < pending_file_mark_over(f, r->first + i, r->at_most))
         return false;
     if (p->damaged) {
-        *a = (struct answer){ .state = RECORD_IS_DAMAGED, .version = p->version };
+        *a = (struct st_read_answer){ .state = RECORD_IS_DAMAGED, .version = p->version };
         return true;
     }
     memcpy(rh->heads + i * rh->head_bytes, p->head, rh->head_bytes);
-    *a = (struct answer){ .state = p->body_len > 0 ? RECORD_IS_DATA : RECORD_IS_HOLE,
-                          .version = p->version,
-                          .body_len = p->body_len,
-                          .body_at = p->entry->place.offset + p->body_at };
+    *a = (struct st_read_answer){ .state =
+                                      p->body_len > 0 ? RECORD_IS_DATA : RECORD_IS_HOLE,
+                                  .version = p->version,
+                                  .body_len = p->body_len,
+                                  .body_at = p->entry->place.offset + p->body_at };
     if (p->body_len > 0) {
         rh->blocks[i].entry = p->entry;
         p->entry->n_refs++;
@@ -185,13 +187,13 @@ static bool judge_record(struct read_op *r, struct read_heads *rh,
 }
 
 /* Turns the head of block i on disk into the head of the answer. */
-static void head_judge(struct read_op *r, struct read_heads *rh,
+static void head_judge(struct st_read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i)
 {
     uint8_t *p = rh->heads + i * rh->head_bytes;
     uint64_t block = r->first + i;
     uint32_t hash = r->op.obj->hash;
-    struct answer a = { .version = 0 };
+    struct st_read_answer a = { .version = 0 };
 
     judge_place(r, rh, i, &a);
     if (f != NULL) {
@@ -213,7 +215,7 @@ static void head_judge(struct read_op *r, struct read_heads *rh,
         rh->newest = a.version;
 }
 
-static int heads_begin(struct read_op *r, unsigned projection)
+static int heads_begin(struct st_read_op *r, unsigned projection)
 {
     struct read_heads *rh = &r->next;
     size_t head_bytes = object_ready(r->op.obj, projection)->geo.head_bytes;
@@ -232,7 +234,7 @@ static int heads_begin(struct read_op *r, unsigned projection)
 }
 
 /* Judges all heads of r->next and keeps it if it is better than r->best. */
-static void heads_end(struct read_op *r)
+static void heads_end(struct st_read_op *r)
 {
     struct read_heads *best = &r->best, *next = &r->next;
     const struct pending_file *f = st_op_pending_file(&r->op);
@@ -251,13 +253,13 @@ static void heads_end(struct read_op *r)
 
 /* ---- life: each step is called until it returns OP_GO, in this order ---- */
 
-static bool is_wanted(const struct read_op *r, unsigned p)
+static bool is_wanted(const struct st_read_op *r, unsigned p)
 {
     return object_ready(r->op.obj, p) != NULL &&
            (r->projection == PROJECTION_ANY || r->projection == p);
 }
 
-static enum st_op_next read_enter(struct read_op *r)
+static enum st_op_next read_enter(struct st_read_op *r)
 {
     enum st_op_next next = st_op_enter(&r->op);
     uint32_t present, wanted;
@@ -275,7 +277,7 @@ static enum st_op_next read_enter(struct read_op *r)
     return st_op_bad(&r->op, -EUCLEAN);
 }
 
-static enum st_op_next read_heads(struct read_op *r)
+static enum st_op_next read_heads(struct st_read_op *r)
 {
     for (; r->candidate < CODEC_N_MAX; r->candidate++) {
         struct proj *proj = object_ready(r->op.obj, r->candidate);
@@ -310,9 +312,9 @@ static enum st_op_next read_heads(struct read_op *r)
 
 /* Finds the next bodies without a gap: [from, to) of the run, len bytes. Returns false
  * if there are none. */
-static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *len)
+static bool next_run(struct st_read_op *r, unsigned *from, unsigned *to, size_t *len)
 {
-    const struct read_block *b = r->best.blocks;
+    const struct st_read_block *b = r->best.blocks;
     unsigned i = r->at;
 
     while (i < r->n && b[i].body_len == 0)
@@ -330,7 +332,7 @@ static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *le
 }
 
 /* Returns the file that has the body of block i. */
-static struct disk_file *body_file(const struct read_op *r, unsigned i)
+static struct disk_file *body_file(const struct st_read_op *r, unsigned i)
 {
     const struct journal_frame *entry = r->best.blocks[i].entry;
 
@@ -339,13 +341,13 @@ static struct disk_file *body_file(const struct read_op *r, unsigned i)
 }
 
 /* True if an answer to a node may be copied. */
-static bool may_copy(const struct read_op *r)
+static bool may_copy(const struct st_read_op *r)
 {
     return r->op.call->role == RPC_ROLE_NODE &&
            r->op.st->copies_bytes + r->bodies_len <= COPIES_MAX;
 }
 
-static bool copy_alloc(struct read_op *r)
+static bool copy_alloc(struct st_read_op *r)
 {
     struct storage *st = r->op.st;
 
@@ -356,7 +358,7 @@ static bool copy_alloc(struct read_op *r)
 }
 
 /* Reads the bodies of a short answer into memory. */
-static enum st_op_next read_copy(struct read_op *r)
+static enum st_op_next read_copy(struct st_read_op *r)
 {
     unsigned from, to;
 
@@ -389,10 +391,10 @@ static enum st_op_next read_copy(struct read_op *r)
 
 /* Loads a long answer into the page cache before the loop sends it, extent by extent,
  * and checks that all of it is there, whatever happened to the file. */
-static enum st_op_next read_warm(struct read_op *r)
+static enum st_op_next read_warm(struct st_read_op *r)
 {
     struct proj *proj = object_ready(r->op.obj, r->best.projection);
-    const struct read_block *b = r->best.blocks;
+    const struct st_read_block *b = r->best.blocks;
     unsigned from, to;
 
     if (r->copying && r->copied < r->bodies_len)
@@ -440,13 +442,13 @@ static enum st_op_next read_warm(struct read_op *r)
 
 static void on_read_sent(void *arg)
 {
-    struct read_op *r = arg;
+    struct st_read_op *r = arg;
 
     r->op.obj->n_sends--;
     st_op_free(&r->op);
 }
 
-static void read_segs(struct read_op *r)
+static void read_segs(struct st_read_op *r)
 {
     unsigned from, to;
     size_t len;
@@ -469,7 +471,7 @@ static void read_segs(struct read_op *r)
     }
 }
 
-static void read_reply(struct read_op *r)
+static void read_reply(struct st_read_op *r)
 {
     Rozo__StReadResp resp = ROZO__ST_READ_RESP__INIT;
     struct rpc_call *call = r->op.call;
@@ -500,9 +502,9 @@ static void unsynced_reply(struct st_op *op)
 
 static void read_step(struct st_op *op)
 {
-    static enum st_op_next (*const steps[])(struct read_op *) = { read_enter, read_heads,
-                                                                  read_copy, read_warm };
-    struct read_op *r = (struct read_op *)op;
+    static enum st_op_next (*const steps[])(
+        struct st_read_op *) = { read_enter, read_heads, read_copy, read_warm };
+    struct st_read_op *r = (struct st_read_op *)op;
     enum st_op_next next = OP_GO;
 
     while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
@@ -520,7 +522,7 @@ static void read_step(struct st_op *op)
 
 static void read_free(struct st_op *op)
 {
-    struct read_op *r = (struct read_op *)op;
+    struct st_read_op *r = (struct st_read_op *)op;
 
     heads_let_go(r, &r->best);
     heads_let_go(r, &r->next);
@@ -530,7 +532,7 @@ static void read_free(struct st_op *op)
     free(r->segs);
 }
 
-static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
+static int read_parse(struct st_read_op *r, const Rozo__StReadReq *req)
 {
     unsigned n;
     int rc = st_op_ref_check(r->op.st, r->op.call, req->ref, req->to_storage,
@@ -559,8 +561,8 @@ static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
 void storage_handle_read(struct storage *st, struct rpc_call *call)
 {
     Rozo__StReadReq *req = rozo__st_read_req__unpack(NULL, call->msg_len, call->msg);
-    struct read_op *r =
-        (struct read_op *)st_op_new(st, call, sizeof(*r), read_step, read_free);
+    struct st_read_op *r =
+        (struct st_read_op *)st_op_new(st, call, sizeof(*r), read_step, read_free);
     int rc = req == NULL ? -EBADMSG : 0;
 
     if (r == NULL) {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Allocates what this run needs, since most writes are small. */
-int write_alloc(struct write_op *w)
+int write_alloc(struct st_write_op *w)
 {
     w->iov_max = 2 * w->n + 1;
     w->iov = calloc(1, w->iov_max * sizeof(w->iov[0]) + w->n * sizeof(w->blocks[0]) +
@@ -32,7 +32,7 @@ int write_alloc(struct write_op *w)
 
 /* Checks that every header fits the request and every body is as long as its header
  * says. */
-static int write_check_payload(struct write_op *w, const struct rpc_call *call)
+static int write_check_payload(struct st_write_op *w, const struct rpc_call *call)
 {
     uint32_t hash = file_id_hash(&w->op.ref.id);
     size_t at = w->n * w->head_bytes;
@@ -62,7 +62,7 @@ static int write_check_payload(struct write_op *w, const struct rpc_call *call)
     return at == call->payload_len ? 0 : -EBADMSG;
 }
 
-static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
+static int write_parse(struct st_write_op *w, const Rozo__StWriteReq *req)
 {
     const struct rpc_call *call = w->op.call;
     int rc = st_op_ref_check(w->op.st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
@@ -91,18 +91,18 @@ static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
 
 /* ---- life: each step is called until it returns OP_GO, in this order ---- */
 
-static enum st_op_next write_marks_first(struct write_op *w)
+static enum st_op_next write_marks_first(struct st_write_op *w)
 {
     return st_op_marks_first(&w->op);
 }
 
-static enum st_op_next write_enter(struct write_op *w)
+static enum st_op_next write_enter(struct st_write_op *w)
 {
     return st_op_enter(&w->op);
 }
 
 /* True if records are pending for all blocks: what lies in place is older. */
-static bool heads_are_pending(const struct write_op *w)
+static bool heads_are_pending(const struct st_write_op *w)
 {
     const struct pending_file *f = st_op_pending_file(&w->op);
 
@@ -114,7 +114,7 @@ static bool heads_are_pending(const struct write_op *w)
     return f != NULL && !f->unresolved;
 }
 
-enum st_op_next write_read_old(struct write_op *w)
+enum st_op_next write_read_old(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
 
@@ -138,7 +138,7 @@ enum st_op_next write_read_old(struct write_op *w)
     return OP_GO;
 }
 
-static enum st_op_next write_read_heads(struct write_op *w)
+static enum st_op_next write_read_heads(struct st_write_op *w)
 {
     bool none = write_proj(w) == NULL; /* read again: this may be the second time */
 
@@ -148,7 +148,7 @@ static enum st_op_next write_read_heads(struct write_op *w)
     return OP_GO;
 }
 
-static enum st_op_next write_judge_all(struct write_op *w)
+static enum st_op_next write_judge_all(struct st_write_op *w)
 {
     w->stale = write_find_stale(w);
     if (w->stale == 0)
@@ -163,13 +163,13 @@ static enum st_op_next write_judge_all(struct write_op *w)
 /* Checks versions, unless the file is damaged and a healer writes: a damaged file
  * cannot show what is pending over it, so what all storages decided may well look
  * older. The check comes after the quarantine then. */
-static enum st_op_next write_versions(struct write_op *w)
+static enum st_op_next write_versions(struct st_write_op *w)
 {
     return write_proj(w) == NULL && st_op_is_decided(&w->op) ? OP_GO : write_judge_all(w);
 }
 
 /* Quarantines a damaged file that is in the way. */
-static enum st_op_next write_put_aside(struct write_op *w)
+static enum st_op_next write_put_aside(struct st_write_op *w)
 {
     enum st_op_next next = st_op_put_aside(&w->op, w->projection, w->newest);
 
@@ -180,7 +180,7 @@ static enum st_op_next write_put_aside(struct write_op *w)
     return write_judge_all(w); /* pending records may be dropped */
 }
 
-static enum st_op_next write_space(struct write_op *w)
+static enum st_op_next write_space(struct st_write_op *w)
 {
     enum st_op_next next = OP_GO;
 
@@ -203,7 +203,7 @@ static enum st_op_next write_space(struct write_op *w)
 }
 
 /* Waits for room in the journal without the lock, then starts again. */
-static enum st_op_next write_room(struct write_op *w)
+static enum st_op_next write_room(struct st_write_op *w)
 {
     enum st_op_next next;
 
@@ -224,7 +224,7 @@ static enum st_op_next write_room(struct write_op *w)
 
 /* Takes the verifier before the first change: a new file, and heads that say "never
  * written", matter as much as records. */
-static enum st_op_next write_begin(struct write_op *w)
+static enum st_op_next write_begin(struct st_write_op *w)
 {
     w->verifier = storage_verifier(w->op.st);
     return OP_GO;
@@ -232,13 +232,13 @@ static enum st_op_next write_begin(struct write_op *w)
 
 /* ---- the journal ---- */
 
-static bool to_journal(const struct write_op *w, unsigned i)
+static bool to_journal(const struct st_write_op *w, unsigned i)
 {
     return w->blocks[i].way == WAY_JOURNAL && !(w->no_space && w->blocks[i].needs_space);
 }
 
 /* Builds the frame from pieces where they lie: header, heads, bodies. */
-static size_t append_iov(struct write_op *w)
+static size_t append_iov(struct st_write_op *w)
 {
     struct journal_record e = { .kind = JOURNAL_RECORDS,
                                 .file = st_op_file(&w->op),
@@ -267,7 +267,7 @@ static size_t append_iov(struct write_op *w)
 }
 
 /* Adds the records to the index; readers see them from here on. */
-static int append_index(struct write_op *w)
+static int append_index(struct st_write_op *w)
 {
     struct journal_index *p = journal_get_index(w->op.st->journal);
     struct storage_file file = st_op_file(&w->op);
@@ -295,7 +295,7 @@ static int append_index(struct write_op *w)
     return rc;
 }
 
-static enum st_op_next write_append(struct write_op *w)
+static enum st_op_next write_append(struct st_write_op *w)
 {
     enum st_op_next next;
     size_t len = 0;
@@ -323,7 +323,7 @@ static enum st_op_next write_append(struct write_op *w)
 
 /* True if files must be synced, which may be so even if all went to the journal: its
  * entries are dropped when their file is missing. */
-static bool needs_file_sync(const struct write_op *w)
+static bool needs_file_sync(const struct st_write_op *w)
 {
     const struct proj *proj = write_proj(w);
 
@@ -333,7 +333,7 @@ static bool needs_file_sync(const struct write_op *w)
 
 /* Notes the blocks written in place as unstable. Those in the journal are unstable
  * until their commit anyway. */
-static void note_loose(struct write_op *w)
+static void note_loose(struct st_write_op *w)
 {
     unsigned from = 0, to = w->n;
 
@@ -346,7 +346,7 @@ static void note_loose(struct write_op *w)
                             w->newest);
 }
 
-static enum st_op_next write_sync(struct write_op *w)
+static enum st_op_next write_sync(struct st_write_op *w)
 {
     enum st_op_next next;
 
@@ -367,7 +367,7 @@ static enum st_op_next write_sync(struct write_op *w)
     return next;
 }
 
-static void tell_handoff(struct write_op *w)
+static void tell_handoff(struct st_write_op *w)
 {
     const struct storage_config *config = &w->op.st->config;
     struct storage_handoff what = { .projection = w->projection,
@@ -382,7 +382,7 @@ static void tell_handoff(struct write_op *w)
     config->handoff(config->handoff_arg, &what);
 }
 
-static void write_reply(struct write_op *w)
+static void write_reply(struct st_write_op *w)
 {
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
@@ -393,7 +393,7 @@ static void write_reply(struct write_op *w)
     st_op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
 }
 
-static void write_refuse(struct write_op *w)
+static void write_refuse(struct st_write_op *w)
 {
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
@@ -405,8 +405,8 @@ static void write_refuse(struct write_op *w)
     st_op_finish_message(&w->op, ROZO__STATUS__STALE_VERSION, &resp.base);
 }
 
-enum st_op_next write_run(struct write_op *w,
-                          enum st_op_next (*const *steps)(struct write_op *), int n)
+enum st_op_next write_run(struct st_write_op *w,
+                          enum st_op_next (*const *steps)(struct st_write_op *), int n)
 {
     enum st_op_next next = OP_GO;
 
@@ -420,13 +420,13 @@ enum st_op_next write_run(struct write_op *w,
 
 static void write_step(struct st_op *op)
 {
-    static enum st_op_next (*const steps[])(struct write_op *) = {
+    static enum st_op_next (*const steps[])(struct st_write_op *) = {
         write_marks_first, write_enter,      write_read_heads, write_versions,
         write_put_aside,   write_space,      write_room,       write_begin,
         write_create,      write_find_fresh, write_page,       write_fill,
         write_pieces,      write_note,       write_append,     write_sync,
     };
-    struct write_op *w = (struct write_op *)op;
+    struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
 
     if (next == OP_GO)
@@ -437,7 +437,7 @@ static void write_step(struct st_op *op)
 
 void write_free(struct st_op *op)
 {
-    struct write_op *w = (struct write_op *)op;
+    struct st_write_op *w = (struct st_write_op *)op;
 
     if (w->load != NULL)
         journal_index_put_frame(journal_get_index(op->st->journal), w->load);
@@ -451,8 +451,8 @@ void write_free(struct st_op *op)
 void storage_handle_write(struct storage *st, struct rpc_call *call)
 {
     Rozo__StWriteReq *req = rozo__st_write_req__unpack(NULL, call->msg_len, call->msg);
-    struct write_op *w =
-        (struct write_op *)st_op_new(st, call, sizeof(*w), write_step, write_free);
+    struct st_write_op *w =
+        (struct st_write_op *)st_op_new(st, call, sizeof(*w), write_step, write_free);
     int rc = req == NULL ? -EBADMSG : 0;
 
     if (w == NULL) {

@@ -43,7 +43,7 @@ struct write_block {
     bool replaces;    /* the old block is anything but a hole of version 0 */
 };
 
-struct write_op {
+struct st_write_op {
     struct st_op op; /* must be first */
     unsigned projection;
     uint64_t first;
@@ -83,18 +83,18 @@ struct write_op {
     struct write_block *blocks; /* n entries */
 };
 
-static inline struct proj *write_proj(const struct write_op *w)
+static inline struct proj *write_proj(const struct st_write_op *w)
 {
     return object_ready(w->op.obj, w->projection);
 }
 
-static inline const uint8_t *write_new_head(const struct write_op *w, unsigned i)
+static inline const uint8_t *write_new_head(const struct st_write_op *w, unsigned i)
 {
     return w->payload + i * w->head_bytes;
 }
 
 /** Returns the end of the part (the blocks of one extent) that has block i of the run. */
-static inline unsigned write_part_end(const struct write_op *w, unsigned i)
+static inline unsigned write_part_end(const struct st_write_op *w, unsigned i)
 {
     return i + extent_part(w->first + i, w->first + w->n);
 }
@@ -103,29 +103,29 @@ static inline unsigned write_part_end(const struct write_op *w, unsigned i)
  * Allocates room for w->n blocks with heads of w->head_bytes. Returns 0 or -ENOMEM;
  * write_free() frees it in both cases.
  */
-int write_alloc(struct write_op *w);
+int write_alloc(struct st_write_op *w);
 void write_free(struct st_op *op);
 /** Calls the steps from op->state on, each until it returns OP_GO. */
-enum st_op_next write_run(struct write_op *w,
-                          enum st_op_next (*const *steps)(struct write_op *), int n);
+enum st_op_next write_run(struct st_write_op *w,
+                          enum st_op_next (*const *steps)(struct st_write_op *), int n);
 
 /**
  * Adds len bytes to the next write or frame; joins them to the last piece if they follow
  * it in memory.
  */
-void write_iov_add(struct write_op *w, const void *base, size_t len);
+void write_iov_add(struct st_write_op *w, const void *base, size_t len);
 
 /**
  * Returns the version of block i of the run that lies in place.
  * @param h        out: its head; version 0 if nothing of it counts.
  * @param body_len out: bytes of its body, 0 if there is none.
  */
-uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header *h,
+uint64_t write_old_version(struct st_write_op *w, unsigned i, struct record_header *h,
                            size_t *body_len);
 /**
  * Chooses the way of all blocks. Returns the newest version that refuses the write, or 0.
  */
-uint64_t write_find_stale(struct write_op *w);
+uint64_t write_find_stale(struct st_write_op *w);
 
 /* Steps that the applier shares, in this order. */
 
@@ -133,21 +133,21 @@ uint64_t write_find_stale(struct write_op *w);
  * Checks whether all blocks that need space have it reserved (ST_ALLOC), from w->at 0 on.
  * OP_BAD: no, or unknown. w->at is 0 again at OP_GO and OP_BAD.
  */
-enum st_op_next write_is_reserved(struct write_op *w);
+enum st_op_next write_is_reserved(struct st_write_op *w);
 /** Reads the heads in place, part by part. */
-enum st_op_next write_read_old(struct write_op *w);
+enum st_op_next write_read_old(struct st_write_op *w);
 /** Finds the fresh units. */
-enum st_op_next write_find_fresh(struct write_op *w);
+enum st_op_next write_find_fresh(struct st_write_op *w);
 /** Writes a mark page if one must precede the records. */
-enum st_op_next write_page(struct write_op *w);
+enum st_op_next write_page(struct st_write_op *w);
 /** Writes heads for the blocks beside the written ones in fresh units. */
-enum st_op_next write_fill(struct write_op *w);
+enum st_op_next write_fill(struct st_write_op *w);
 /** Writes bodies and heads. */
-enum st_op_next write_pieces(struct write_op *w);
+enum st_op_next write_pieces(struct st_write_op *w);
 /** Notes that all blocks of the fresh units have heads. */
-enum st_op_next write_note(struct write_op *w);
+enum st_op_next write_note(struct st_write_op *w);
 
 /** Creates the file if it is absent. Not for the applier. */
-enum st_op_next write_create(struct write_op *w);
+enum st_op_next write_create(struct st_write_op *w);
 
 #endif

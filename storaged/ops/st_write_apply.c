@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "storaged/ops/st_write.h"
 
-static enum st_op_next apply_enter(struct write_op *w)
+static enum st_op_next apply_enter(struct st_write_op *w)
 {
     enum st_op_next next = st_op_enter(&w->op);
 
@@ -27,7 +27,7 @@ static enum st_op_next apply_enter(struct write_op *w)
     return OP_GO;
 }
 
-static struct pending_record *apply_record(const struct write_op *w, unsigned i)
+static struct pending_record *apply_record(const struct st_write_op *w, unsigned i)
 {
     struct pending_record *r =
         journal_index_newest(journal_get_index(w->op.st->journal),
@@ -39,7 +39,7 @@ static struct pending_record *apply_record(const struct write_op *w, unsigned i)
 }
 
 /* Collects, with the lock held, the records that are pending now, and their heads. */
-static enum st_op_next apply_collect(struct write_op *w)
+static enum st_op_next apply_collect(struct st_write_op *w)
 {
     size_t at = w->n * w->head_bytes;
 
@@ -66,7 +66,7 @@ static enum st_op_next apply_collect(struct write_op *w)
 
 /* Puts off an unreadable record: its page may be readable later, or healing may write
  * the block again. */
-static void apply_later(struct write_op *w, unsigned i)
+static void apply_later(struct st_write_op *w, unsigned i)
 {
     struct write_block *b = &w->blocks[i];
     struct pending_record *r = apply_record(w, i);
@@ -90,7 +90,7 @@ static void apply_later(struct write_op *w, unsigned i)
 /* Replaces committed records that the journal lost by damaged heads, so that no reader
  * takes the version below for the newest. A record that only cannot be read now stays
  * pending while there is room. */
-static void apply_check(struct write_op *w)
+static void apply_check(struct st_write_op *w)
 {
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
@@ -121,7 +121,7 @@ static void apply_check(struct write_op *w)
 }
 
 /* Reads bodies, as many at a time as lie without a gap in one frame. */
-static enum st_op_next apply_load(struct write_op *w)
+static enum st_op_next apply_load(struct st_write_op *w)
 {
     struct journal_index *p = journal_get_index(w->op.st->journal);
 
@@ -178,7 +178,7 @@ static enum st_op_next apply_load(struct write_op *w)
 }
 
 /* True if all blocks have heads: those in place are older, and need not be read. */
-static bool heads_are_older(const struct write_op *w)
+static bool heads_are_older(const struct st_write_op *w)
 {
     const struct pending_file *f = st_op_pending_file(&w->op);
 
@@ -186,7 +186,7 @@ static bool heads_are_older(const struct write_op *w)
            marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
 }
 
-static enum st_op_next apply_read_old(struct write_op *w)
+static enum st_op_next apply_read_old(struct st_write_op *w)
 {
     if (w->at > 0 || w->reading || !heads_are_older(w))
         return write_read_old(w);
@@ -195,7 +195,7 @@ static enum st_op_next apply_read_old(struct write_op *w)
 }
 
 /* Selects the blocks that are newer than those in place. */
-static enum st_op_next apply_judge(struct write_op *w)
+static enum st_op_next apply_judge(struct st_write_op *w)
 {
     bool blind = heads_are_older(w);
 
@@ -225,7 +225,7 @@ static enum st_op_next apply_judge(struct write_op *w)
 }
 
 /* Marks the written records as applied; the journal syncs and then removes them. */
-static void apply_done(struct write_op *w)
+static void apply_done(struct st_write_op *w)
 {
     struct pending_file *f = st_op_pending_file(&w->op);
 
@@ -240,7 +240,7 @@ static void apply_done(struct write_op *w)
 }
 
 /* Removes pending records whose file is gone: its removal removed what they replace. */
-static void apply_forget(struct write_op *w, unsigned n)
+static void apply_forget(struct st_write_op *w, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         for (struct pending_record *r = apply_record(w, i); r != NULL;
@@ -251,11 +251,11 @@ static void apply_forget(struct write_op *w, unsigned n)
 
 static void apply_step(struct st_op *op)
 {
-    static enum st_op_next (*const steps[])(struct write_op *) = {
+    static enum st_op_next (*const steps[])(struct st_write_op *) = {
         apply_enter,      apply_collect, apply_load, apply_read_old, apply_judge,
         write_find_fresh, write_page,    write_fill, write_pieces,   write_note,
     };
-    struct write_op *w = (struct write_op *)op;
+    struct st_write_op *w = (struct st_write_op *)op;
     unsigned n = w->n;
     enum st_op_next next = OP_GO;
 
@@ -282,7 +282,7 @@ int storage_apply_records(void *storage, struct pending_file *f, unsigned projec
                           uint64_t first, unsigned n, void (*done)(void *arg, int rc),
                           void *arg)
 {
-    struct write_op *w = (struct write_op *)st_op_new_internal(
+    struct st_write_op *w = (struct st_write_op *)st_op_new_internal(
         storage, f, sizeof(*w), apply_step, write_free, done, arg);
 
     if (w == NULL)

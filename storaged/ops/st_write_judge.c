@@ -3,7 +3,7 @@
  * block.
  *
  * In:     steps of st_write.c and st_write_apply.c. Thread: the storio loop.
- * Out:    the blocks of struct write_op; writes nothing.
+ * Out:    the blocks of struct st_write_op; writes nothing.
  * Keeps:  nothing is written if any block of the run is stale; a record that may be lost
  *         here counts as newer than it can have been; old records stay: only certain
  *         holes are filled in place.
@@ -13,7 +13,7 @@
 
 #include "storaged/ops/st_write.h"
 
-uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header *h,
+uint64_t write_old_version(struct st_write_op *w, unsigned i, struct record_header *h,
                            size_t *body_len)
 {
     struct proj *proj = write_proj(w);
@@ -44,7 +44,7 @@ uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header 
 
 /* Compares versions. An equal record may be written again, which heals a torn one; so
  * may a hole that a mark has made. */
-static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
+static bool is_stale(struct st_write_op *w, unsigned i, uint64_t old,
                      const struct record_header *h, const uint8_t *old_head)
 {
     struct record_header new;
@@ -60,7 +60,7 @@ static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
 
 /* True if the block was never written for certain: no power loss or fault can have
  * taken a record. In a partial file that is unknown. */
-static bool is_certain_hole(const struct write_op *w, unsigned i)
+static bool is_certain_hole(const struct st_write_op *w, unsigned i)
 {
     const struct proj *proj = write_proj(w);
     const uint8_t *head = w->old + i * w->head_bytes;
@@ -76,7 +76,7 @@ static bool is_certain_hole(const struct write_op *w, unsigned i)
 }
 
 /* Judges block i by what lies in place and by a mark that is pending over it. */
-static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool *stale)
+static uint64_t judge_place(struct st_write_op *w, unsigned i, uint64_t mark, bool *stale)
 {
     struct write_block *b = &w->blocks[i];
     struct record_header h;
@@ -97,7 +97,7 @@ static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool 
 }
 
 /* Judges block i by its pending record, as if that lay in place. */
-static uint64_t judge_pending(struct write_op *w, unsigned i,
+static uint64_t judge_pending(struct st_write_op *w, unsigned i,
                               const struct pending_record *r, uint64_t mark, bool *stale)
 {
     struct write_block *b = &w->blocks[i];
@@ -123,7 +123,7 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
 
 /* True if the block in place counts rather than r, which happens only if it could not
  * be read at the start. */
-static bool is_below_place(const struct write_op *w, unsigned i,
+static bool is_below_place(const struct st_write_op *w, unsigned i,
                            const struct pending_record *r)
 {
     const struct proj *proj = write_proj(w);
@@ -140,8 +140,8 @@ static bool is_below_place(const struct write_op *w, unsigned i,
 
 /* Chooses the way of block i and sets what it needs. Returns the version that it
  * replaces. */
-static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending_file *f,
-                            bool *stale)
+static uint64_t write_judge(struct st_write_op *w, unsigned i,
+                            const struct pending_file *f, bool *stale)
 {
     struct write_block *b = &w->blocks[i];
     uint64_t block = w->first + i;
@@ -160,13 +160,13 @@ static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending
 }
 
 /* True if a fence refuses this block: a fenced writer may only repeat what is here. */
-static bool is_fenced(const struct write_op *w, unsigned i, uint32_t fence,
+static bool is_fenced(const struct st_write_op *w, unsigned i, uint32_t fence,
                       uint64_t newest)
 {
     return version_epoch(w->blocks[i].version) <= fence && newest != w->blocks[i].version;
 }
 
-uint64_t write_find_stale(struct write_op *w)
+uint64_t write_find_stale(struct st_write_op *w)
 {
     const struct pending_file *f = st_op_pending_file(&w->op);
     uint32_t fence =

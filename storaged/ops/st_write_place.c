@@ -16,13 +16,13 @@
 
 static const uint8_t zeros[CODEC_BLOCK_MAX];
 
-static bool in_place(const struct write_op *w, unsigned i)
+static bool in_place(const struct st_write_op *w, unsigned i)
 {
     return w->blocks[i].way == WAY_PLACE && !(w->no_space && w->blocks[i].needs_space);
 }
 
 /* True if this part replaces no record. */
-static bool part_is_new(const struct write_op *w, unsigned from, unsigned to)
+static bool part_is_new(const struct st_write_op *w, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++) {
         if (w->blocks[i].body_len > 0 && !w->blocks[i].needs_space)
@@ -33,7 +33,7 @@ static bool part_is_new(const struct write_op *w, unsigned from, unsigned to)
     return true;
 }
 
-void write_iov_add(struct write_op *w, const void *base, size_t len)
+void write_iov_add(struct st_write_op *w, const void *base, size_t len)
 {
     struct iovec *last = w->n_iov > 0 ? &w->iov[w->n_iov - 1] : NULL;
 
@@ -46,14 +46,14 @@ void write_iov_add(struct write_op *w, const void *base, size_t len)
         (struct iovec){ .iov_base = (void *)(uintptr_t)base, .iov_len = len };
 }
 
-static bool in_phase(const struct write_op *w, unsigned i)
+static bool in_phase(const struct st_write_op *w, unsigned i)
 {
     return w->blocks[i].body_len > 0 && in_place(w, i) &&
            w->blocks[i].needs_space == (w->phase == PHASE_NEW_BODIES);
 }
 
 /* Writes bodies of adjacent blocks together, padded to their slots. */
-static bool submit_bodies(struct write_op *w)
+static bool submit_bodies(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
     unsigned from, to, end;
@@ -83,7 +83,7 @@ static bool submit_bodies(struct write_op *w)
 }
 
 /* Writes the heads of the next part of the right kind: all new, or not. */
-static bool submit_heads(struct write_op *w)
+static bool submit_heads(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
 
@@ -116,7 +116,7 @@ static bool submit_heads(struct write_op *w)
 }
 
 /* Submits the next positioned write. Returns false if all are done. */
-static bool submit_piece(struct write_op *w)
+static bool submit_piece(struct st_write_op *w)
 {
     while (w->phase != PHASE_END) {
         bool bodies = w->phase == PHASE_NEW_BODIES || w->phase == PHASE_OLD_BODIES;
@@ -129,7 +129,7 @@ static bool submit_piece(struct write_op *w)
     return false;
 }
 
-enum st_op_next write_pieces(struct write_op *w)
+enum st_op_next write_pieces(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
 

@@ -13,7 +13,7 @@
 
 /* Returns the smallest range with all blocks of [from, to) that need space; perhaps
  * empty. */
-static struct mark_range needy_blocks(const struct write_op *w, unsigned from,
+static struct mark_range needy_blocks(const struct st_write_op *w, unsigned from,
                                       unsigned to)
 {
     while (from < to && !w->blocks[from].needs_space)
@@ -25,7 +25,7 @@ static struct mark_range needy_blocks(const struct write_op *w, unsigned from,
 
 /* Returns the bytes of these blocks' bodies, or of the heads that are written with
  * them. */
-static struct disk_range needy_bytes(const struct write_op *w, struct mark_range r)
+static struct disk_range needy_bytes(const struct st_write_op *w, struct mark_range r)
 {
     const struct geometry *g = &write_proj(w)->geo;
     uint64_t unit = g->unit_blocks;
@@ -38,7 +38,7 @@ static struct disk_range needy_bytes(const struct write_op *w, struct mark_range
                                     unit * g->head_bytes };
 }
 
-static enum st_op_next ends(struct write_op *w, enum st_op_next next)
+static enum st_op_next ends(struct st_write_op *w, enum st_op_next next)
 {
     w->at = 0;
     w->measured = 0;
@@ -47,7 +47,7 @@ static enum st_op_next ends(struct write_op *w, enum st_op_next next)
 }
 
 /* Checks one range of bytes. OP_GO: all of it has space. */
-static enum st_op_next measure(struct write_op *w, struct disk_range bytes)
+static enum st_op_next measure(struct st_write_op *w, struct disk_range bytes)
 {
     if (w->measured != 0) { /* the answer to DISK_MAPPED */
         if (w->op.rc != 0 || !w->op.dr.mapped || w->op.dr.next <= w->measured)
@@ -64,7 +64,7 @@ static enum st_op_next measure(struct write_op *w, struct disk_range bytes)
     return OP_WAIT;
 }
 
-enum st_op_next write_is_reserved(struct write_op *w)
+enum st_op_next write_is_reserved(struct st_write_op *w)
 {
     while (w->at < w->n) {
         unsigned to = write_part_end(w, w->at);

@@ -17,7 +17,7 @@ enum { UNITS_MAX = 16 /* upper bound in one run */ };
 
 enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
 
-static unsigned unit_blocks(const struct write_op *w)
+static unsigned unit_blocks(const struct st_write_op *w)
 {
     struct geometry g;
 
@@ -26,7 +26,7 @@ static unsigned unit_blocks(const struct write_op *w)
 }
 
 /* Returns the blocks of all units of the run. */
-static struct mark_range write_units(const struct write_op *w)
+static struct mark_range write_units(const struct st_write_op *w)
 {
     unsigned unit = unit_blocks(w);
 
@@ -37,7 +37,7 @@ static struct mark_range write_units(const struct write_op *w)
     };
 }
 
-enum st_op_next write_create(struct write_op *w)
+enum st_op_next write_create(struct st_write_op *w)
 {
     struct mark_range units;
 
@@ -51,14 +51,14 @@ enum st_op_next write_create(struct write_op *w)
 
 /* ---- the rest of a unit: blocks that were never written get a head that says so ---- */
 
-static uint64_t unit_first(const struct write_op *w, unsigned unit)
+static uint64_t unit_first(const struct st_write_op *w, unsigned unit)
 {
     unsigned blocks = write_proj(w)->geo.unit_blocks;
 
     return (w->first / blocks + unit) * blocks;
 }
 
-static bool unit_has_place(const struct write_op *w, uint64_t first)
+static bool unit_has_place(const struct st_write_op *w, uint64_t first)
 {
     unsigned blocks = write_proj(w)->geo.unit_blocks;
 
@@ -72,7 +72,7 @@ static bool unit_has_place(const struct write_op *w, uint64_t first)
 
 /* Finds the units that become complete by this write. In a partial file there are
  * none: its other blocks stay unknown. */
-enum st_op_next write_find_fresh(struct write_op *w)
+enum st_op_next write_find_fresh(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
     unsigned blocks = proj->geo.unit_blocks;
@@ -91,7 +91,7 @@ enum st_op_next write_find_fresh(struct write_op *w)
 
 /* Makes hole heads for the blocks without one, and returns how many. Lost heads stay
  * lost. */
-static unsigned fill_holes(struct write_op *w, uint64_t first)
+static unsigned fill_holes(struct st_write_op *w, uint64_t first)
 {
     struct proj *proj = write_proj(w);
     unsigned n = 0;
@@ -110,7 +110,7 @@ static unsigned fill_holes(struct write_op *w, uint64_t first)
 /* Writes a mark page first if the epoch is newer, or if the file becomes longer than
  * its header announces: without a page that would look like a file that lost its
  * pages. */
-enum st_op_next write_page(struct write_op *w)
+enum st_op_next write_page(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
     bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
@@ -124,7 +124,7 @@ enum st_op_next write_page(struct write_op *w)
 }
 
 /* Completes one unit: read, fill, write. */
-static enum st_op_next fill_unit(struct write_op *w, uint64_t first)
+static enum st_op_next fill_unit(struct st_write_op *w, uint64_t first)
 {
     struct proj *proj = write_proj(w);
     size_t len = proj->geo.unit_blocks * proj->geo.head_bytes;
@@ -158,7 +158,7 @@ static enum st_op_next fill_unit(struct write_op *w, uint64_t first)
 
 /* True if a unit has blocks to fill. A new file fills all units that its header
  * announces, even those that the run covers. */
-static bool unit_needs_fill(const struct write_op *w, unsigned unit)
+static bool unit_needs_fill(const struct st_write_op *w, unsigned unit)
 {
     uint64_t first = unit_first(w, unit);
     uint64_t end = first + write_proj(w)->geo.unit_blocks;
@@ -167,7 +167,7 @@ static bool unit_needs_fill(const struct write_op *w, unsigned unit)
     return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole || w->n_place < w->n);
 }
 
-enum st_op_next write_fill(struct write_op *w)
+enum st_op_next write_fill(struct st_write_op *w)
 {
     if (w->undoing)
         return st_op_create_undo(&w->op, w->projection);
@@ -187,7 +187,7 @@ enum st_op_next write_fill(struct write_op *w)
 }
 
 /* Returns the written blocks with the fresh units added, or NULL without memory. */
-static struct marks *write_note_make(struct write_op *w)
+static struct marks *write_note_make(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
     uint64_t generation = generation_of_note(w->op.st->config.generations);
@@ -214,7 +214,7 @@ static struct marks *write_note_make(struct write_op *w)
 
 /* Notes the fresh units in a mark page, unless the header of a new file announces
  * them. During a sync the page is left to the next write. */
-enum st_op_next write_note(struct write_op *w)
+enum st_op_next write_note(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
     enum st_op_next next;

@@ -80,7 +80,7 @@ void watch_stop(struct storcli *cli, struct watch *watch)
 
 static void on_op_task(struct env_task *task)
 {
-    struct op *op = container_of(task, struct op, task);
+    struct blk_op *op = container_of(task, struct blk_op, task);
 
     op->run(op);
 }
@@ -88,7 +88,7 @@ static void on_op_task(struct env_task *task)
 static void ops_admit(struct storcli *cli)
 {
     while (cli->waiting != NULL) {
-        struct op *op = cli->waiting;
+        struct blk_op *op = cli->waiting;
 
         if (cli->memory_used != 0 &&
             cli->memory_used + op->need_bytes > cli->config.memory_max)
@@ -101,10 +101,10 @@ static void ops_admit(struct storcli *cli)
     }
 }
 
-void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
-             void *arg)
+void *blk_op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
+                 void *arg)
 {
-    struct op *op = calloc(1, size_bytes);
+    struct blk_op *op = calloc(1, size_bytes);
 
     if (op == NULL)
         abort(); /* there is no way to report it */
@@ -118,12 +118,13 @@ void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done
     return op;
 }
 
-void engine_op_begin(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
+void engine_op_begin(struct blk_op *op, uint64_t need_bytes,
+                     void (*run)(struct blk_op *op))
 {
     struct storcli_file *file = op->file;
 
     if (!engine_is_relocating(file)) {
-        op_start(op, need_bytes, run);
+        blk_op_start(op, need_bytes, run);
         return;
     }
     op->run = run;
@@ -134,7 +135,7 @@ void engine_op_begin(struct op *op, uint64_t need_bytes, void (*run)(struct op *
     file->n_held++;
 }
 
-void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
+void blk_op_start(struct blk_op *op, uint64_t need_bytes, void (*run)(struct blk_op *op))
 {
     struct storcli *cli = op->file->cli;
 
@@ -147,9 +148,9 @@ void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
 }
 
 /* Removes the op from the memory queue. False: it has its memory, or had it. */
-static bool waits_leave(struct storcli *cli, struct op *op)
+static bool waits_leave(struct storcli *cli, struct blk_op *op)
 {
-    for (struct op **link = &cli->waiting; *link != NULL; link = &(*link)->next) {
+    for (struct blk_op **link = &cli->waiting; *link != NULL; link = &(*link)->next) {
         if (*link != op)
             continue;
         *link = op->next;
@@ -160,7 +161,7 @@ static bool waits_leave(struct storcli *cli, struct op *op)
     return false;
 }
 
-static void op_free(struct op *op)
+static void op_free(struct blk_op *op)
 {
     struct storcli_file *file = op->file;
     struct storcli *cli = file->cli;
@@ -175,14 +176,14 @@ static void op_free(struct op *op)
     engine_relocate_look(file);
 }
 
-void op_drop(struct op *op)
+void blk_op_drop(struct blk_op *op)
 {
     if (waits_leave(op->file->cli, op))
         op->need_bytes = 0; /* still waiting: no memory was granted */
     op_free(op);
 }
 
-void op_end(struct op *op, int rc)
+void blk_op_end(struct blk_op *op, int rc)
 {
     storcli_done_cb *done = op->done;
     void *arg = op->arg;
@@ -242,13 +243,13 @@ enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
     return PEER_GOOD;
 }
 
-bool engine_is_arriving(struct storcli_file *file, unsigned candidate)
+bool engine_is_connecting(struct storcli_file *file, unsigned candidate)
 {
     return health_of(file, candidate) == RPC_CONNECTING &&
            !file->peer[candidate]->is_unmet;
 }
 
-void engine_peer_unmet(struct storcli_file *file, unsigned candidate)
+void engine_peer_never_connected(struct storcli_file *file, unsigned candidate)
 {
     file->peer[candidate]->is_unmet = true;
 }
@@ -279,7 +280,7 @@ void engine_peer_fine(struct storcli_file *file, unsigned candidate)
 
 static void file_free(struct storcli_file *file)
 {
-    after_stop(file);
+    background_stop(file);
     unsynced_free(&file->unsynced);
     free(file->next);
     free(file);
@@ -289,7 +290,7 @@ static void file_free(struct storcli_file *file)
 static void lingering_end(struct storcli *cli)
 {
     LIST_FOREACH_SAFE(node, &cli->lingering)
-        engine_file_end(container_of(node, struct storcli_file, after.lingering));
+        engine_file_end(container_of(node, struct storcli_file, background.lingering));
 }
 
 static void drain_look(struct storcli *cli)
@@ -321,7 +322,7 @@ void storcli_drain(struct storcli *cli, uint32_t deadline_ms, storcli_done_cb *d
     cli->drained_arg = arg;
     env_timer_start(cli->env, &cli->drain_timer, cli->n_lingering == 0 ? 0 : deadline_ms);
     LIST_FOREACH(node, &cli->lingering)
-        after_hurry(container_of(node, struct storcli_file, after.lingering));
+        background_flush(container_of(node, struct storcli_file, background.lingering));
 }
 
 bool engine_file_end(struct storcli_file *file)
@@ -381,7 +382,7 @@ void storcli_free(struct storcli *cli)
         struct peer *peer = cli->peers;
 
         cli->peers = peer->next;
-        late_stop(peer);
+        straggler_stop(peer);
         free(peer);
     }
     scratch_free(&cli->scratch);
@@ -475,7 +476,7 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     file->file_hash = file_id_hash(&target->id);
     file->row_bytes = codec_row_bytes(file->codec, target->block_bytes);
     commit_init(&file->commit);
-    after_init(file);
+    background_init(file);
     rc = engine_ref_pack(file);
     for (unsigned i = 0; rc == 0 && i < file->c; i++) {
         file->peer[i] = engine_peer_get(cli, target->storages[i]);
@@ -498,8 +499,8 @@ void storcli_file_close(struct storcli_file *file)
     assert(file->sync_waiting == NULL);
     assert(file->n_ops == 0 || file->syncing != NULL); /* which reads for a rebuild */
     file->cli->n_files--;
-    if (after_is_needed(file))
-        after_linger(file);
+    if (background_is_needed(file))
+        background_delay(file);
     else
         file_free(file);
 }
@@ -537,7 +538,7 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote || file->lost || after_has_untold(file);
+           file->others_wrote || file->lost || background_has_untold(file);
 }
 
 uint64_t storcli_file_losses(const struct storcli_file *file)

@@ -8,10 +8,10 @@
 #define ROZO_STORCLI_BLOCKS_ENGINE_H
 
 #include "storcli/blocks.h"
-#include "storcli/blocks/after.h"
-#include "storcli/blocks/commit.h"
-#include "storcli/blocks/late.h"
+#include "storcli/blocks/background.h"
+#include "storcli/blocks/blk_commit.h"
 #include "storcli/blocks/scratch.h"
+#include "storcli/blocks/straggler.h"
 #include "storcli/blocks/unsynced.h"
 
 enum {
@@ -39,7 +39,7 @@ struct peer {
     uint64_t avoid_until_ns; /* ns, monotonic: until then others are preferred */
     /* a write timed out waiting for its first connection; any answer resets this */
     bool is_unmet;
-    struct late late;
+    struct straggler straggler;
 };
 
 struct storcli {
@@ -52,14 +52,14 @@ struct storcli {
     struct watch watches;    /* head of a ring */
     struct watch *tick_next; /* next watch of the tick under way */
     struct env_timer tick;
-    struct op *waiting; /* operations that wait for memory, oldest first */
-    struct op **waiting_tail;
+    struct blk_op *waiting; /* operations that wait for memory, oldest first */
+    struct blk_op **waiting_tail;
     uint64_t memory_used;     /* bytes granted to operations */
     uint64_t read_latency_ns; /* usual time of a read, a moving average */
     unsigned n_late;          /* peers that are late */
     unsigned n_files, n_ops;
     unsigned n_background;      /* background syncs under way */
-    struct list_node lingering; /* closed files with work left: struct after */
+    struct list_node lingering; /* closed files with work left: struct background */
     unsigned n_lingering;
     storcli_done_cb *drained; /* callback of the storcli_drain() under way; NULL: none */
     void *drained_arg;
@@ -75,7 +75,7 @@ enum peer_rank {
     PEER_DOWN,
 };
 
-struct sync_op;
+struct blk_sync_op;
 
 struct storcli_file {
     struct storcli *cli; /* borrowed */
@@ -88,21 +88,21 @@ struct storcli_file {
     struct peer *peer[DIST_MAX]; /* borrowed, by place in the distribution */
     uint8_t ref[REF_BYTES_MAX];  /* packed field 1 of every ST_* request */
     size_t ref_len;
-    struct unsynced unsynced;     /* acknowledged since the last sync began */
-    struct sync_op *syncing;      /* sync under way, at most one; NULL: none */
-    struct sync_op *sync_waiting; /* next sync; callers join it until it begins */
+    struct unsynced unsynced;         /* acknowledged since the last sync began */
+    struct blk_sync_op *syncing;      /* sync under way, at most one; NULL: none */
+    struct blk_sync_op *sync_waiting; /* next sync; callers join it until it begins */
     bool lost; /* a background sync found a loss: the next sync of a caller reports it */
     uint64_t n_losses;
     uint64_t n_told;                   /* syncs that reported a loss to a caller */
     unsigned n_completed;              /* length of completed; more: all blocks */
     uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;
-    struct after after;
+    struct background background;
     bool others_wrote;           /* see storcli_file_others_wrote() */
     bool has_stored;             /* see storcli_file_has_stored() */
     struct storcli_target *next; /* owned; new target, see relocate.c; or NULL */
-    struct op *held;             /* operations begun since `next` was set, oldest first */
-    struct op **held_tail;
+    struct blk_op *held;         /* operations begun since `next` was set, oldest first */
+    struct blk_op **held_tail;
     unsigned n_held;     /* length of `held`, counted in n_ops too */
     bool starved;        /* a read timed out at its deadline */
     uint32_t starved_up; /* candidates up then: reads wait less until another is */
@@ -110,13 +110,13 @@ struct storcli_file {
 };
 
 /* Common part of every operation: first member of its struct, which is malloc'ed. */
-struct op {
-    struct storcli_file *file;  /* borrowed; it outlives its operations */
-    storcli_done_cb *done;      /* called once, by op_end() */
-    void *arg;                  /* the caller's */
-    void (*run)(struct op *op); /* first step, posted once there is memory */
+struct blk_op {
+    struct storcli_file *file;      /* borrowed; it outlives its operations */
+    storcli_done_cb *done;          /* called once, by blk_op_end() */
+    void *arg;                      /* the caller's */
+    void (*run)(struct blk_op *op); /* first step, posted once there is memory */
     struct env_task task;
-    struct op *next; /* in cli->waiting */
+    struct blk_op *next; /* in cli->waiting */
     uint64_t need_bytes;
     uint64_t session; /* session of its requests; stays if the file gets another one */
 };
@@ -125,25 +125,26 @@ struct op {
  * Returns size_bytes zeroed bytes that begin with an op. Out of memory ends the process:
  * ops are small.
  */
-void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
-             void *arg);
+void *blk_op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
+                 void *arg);
 /**
  * Starts an operation for a caller of the engine. If the file is about to get another
  * distribution, the operation starts after that.
  */
-void engine_op_begin(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
+void engine_op_begin(struct blk_op *op, uint64_t need_bytes,
+                     void (*run)(struct blk_op *op));
 /** Posts op->run once need_bytes fit below memory_max (a single op always fits). */
-void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
+void blk_op_start(struct blk_op *op, uint64_t need_bytes, void (*run)(struct blk_op *op));
 /**
  * Gives back the memory, frees the op (its own resources must be freed already), then
  * calls done.
  */
-void op_end(struct op *op, int rc);
+void blk_op_end(struct blk_op *op, int rc);
 /**
  * Ends an op that waits for memory or is under way, without calling done. Its task must
  * not be queued.
  */
-void op_drop(struct op *op);
+void blk_op_drop(struct blk_op *op);
 
 /**
  * Adds the watch: wake is called at the first tick after watch->wake_ns, again and again.
@@ -178,9 +179,9 @@ bool engine_is_up(struct storcli_file *file, unsigned candidate);
  * Returns true while the first connection to this candidate is being made and no write
  * has timed out waiting for it: writes then wait for it as for an answer.
  */
-bool engine_is_arriving(struct storcli_file *file, unsigned candidate);
+bool engine_is_connecting(struct storcli_file *file, unsigned candidate);
 /** Records that a write timed out waiting for the first connection to this candidate. */
-void engine_peer_unmet(struct storcli_file *file, unsigned candidate);
+void engine_peer_never_connected(struct storcli_file *file, unsigned candidate);
 
 /** Returns the length of the next piece of a run: pieces are cut at extents. */
 static inline unsigned piece_blocks(uint64_t first_block, uint64_t n_left)
@@ -230,10 +231,11 @@ struct read_want {
  * Starts a read; returns the operation, for engine_read_abandon(). It is gone when done
  * is called.
  */
-struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
-                       const struct read_want *want, storcli_done_cb *done, void *arg);
+struct blk_op *engine_read(struct storcli_file *file, uint64_t first_block,
+                           uint32_t n_blocks, const struct read_want *want,
+                           storcli_done_cb *done, void *arg);
 /** Ends the read without calling done. False: it begins in this turn, and goes on. */
-bool engine_read_abandon(struct op *read);
+bool engine_read_abandon(struct blk_op *read);
 
 /** Begins the sync that waits, unless another one is under way. */
 void engine_next_sync(struct storcli_file *file);

@@ -38,23 +38,23 @@ static bool is_same_place(const struct storcli_target *a, const struct storcli_t
 /* Forgets a candidate whose place another storage has taken. */
 static void candidate_is_replaced(struct storcli_file *file, unsigned candidate)
 {
-    after_replaced(file, candidate);
+    background_replaced(file, candidate);
     commit_replaced(&file->commit, candidate);
     unsynced_replaced(&file->unsynced, candidate);
 }
 
 static void held_start(struct storcli_file *file)
 {
-    struct op *held = file->held;
+    struct blk_op *held = file->held;
 
     file->held = NULL;
     file->held_tail = &file->held;
     file->n_held = 0;
     while (held != NULL) {
-        struct op *op = held;
+        struct blk_op *op = held;
 
         held = op->next;
-        op_start(op, op->need_bytes, op->run);
+        blk_op_start(op, op->need_bytes, op->run);
     }
 }
 
@@ -79,7 +79,7 @@ static void relocate(struct storcli_file *file)
     assert(rc == 0); /* relocate_begin() checked it */
     (void)rc;
     file->starved = false;
-    after_relocated(file);
+    background_relocated(file);
     held_start(file);
 }
 

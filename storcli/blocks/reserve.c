@@ -17,7 +17,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "storcli/blocks/engine.h"
-#include "storcli/blocks/spread.h"
+#include "storcli/blocks/fanout.h"
 
 enum {
     GIVE_BACK_PAIRS = 16,    /* in one request */
@@ -57,8 +57,8 @@ enum reserve_state {
 };
 
 struct reserve_op {
-    struct op op; /* first */
-    struct spread spread;
+    struct blk_op op; /* first */
+    struct fanout fanout;
     uint64_t first_block, n_blocks;
     enum reserve_state state;
     int rc; /* result of the operation, after RESERVE_UNDO */
@@ -84,7 +84,7 @@ static void reserve_end(struct reserve_op *op, int rc)
         free(t);
     }
     free(op->parts);
-    op_end(&op->op, rc);
+    blk_op_end(&op->op, rc);
 }
 
 /* ---- requests ---- */
@@ -377,10 +377,10 @@ static void reserve_step(struct reserve_op *op)
     reserve_end(op, op->state == RESERVE_PARTS ? 0 : op->rc);
 }
 
-static size_t homes_fill(struct spread *s, unsigned candidate, unsigned projection,
+static size_t homes_fill(struct fanout *s, unsigned candidate, unsigned projection,
                          struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
 {
-    struct reserve_op *op = container_of(s, struct reserve_op, spread);
+    struct reserve_op *op = container_of(s, struct reserve_op, fanout);
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
     size_t len = engine_msg_begin(s->file, msg);
 
@@ -392,16 +392,16 @@ static size_t homes_fill(struct spread *s, unsigned candidate, unsigned projecti
     return len + rozo__st_alloc_req__pack(&req, msg + len);
 }
 
-static void homes_acked(struct spread *s, unsigned candidate,
+static void homes_acked(struct fanout *s, unsigned candidate,
                         const struct rpc_request *rq)
 {
-    take_answer(container_of(s, struct reserve_op, spread), candidate,
+    take_answer(container_of(s, struct reserve_op, fanout), candidate,
                 s->tries[candidate].projection, rq);
 }
 
-static void on_homes(struct spread *s, int rc)
+static void on_homes(struct fanout *s, int rc)
 {
-    struct reserve_op *op = container_of(s, struct reserve_op, spread);
+    struct reserve_op *op = container_of(s, struct reserve_op, fanout);
 
     if (rc == 0) {
         reserve_end(op, 0);
@@ -414,17 +414,17 @@ static void on_homes(struct spread *s, int rc)
     reserve_step(op);
 }
 
-static const struct spread_ops homes_spread_ops = {
+static const struct fanout_ops homes_spread_ops = {
     .fill = homes_fill,
     .acked = homes_acked,
     .ended = on_homes,
     .stop_at_no_space = true,
 };
 
-static void reserve_run(struct op *base)
+static void reserve_run(struct blk_op *base)
 {
     struct reserve_op *op = container_of(base, struct reserve_op, op);
-    int rc = spread_start(&op->spread, base, &homes_spread_ops, false);
+    int rc = fanout_start(&op->fanout, base, &homes_spread_ops, false);
 
     if (rc != 0)
         reserve_end(op, rc);
@@ -433,7 +433,7 @@ static void reserve_run(struct op *base)
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
                    storcli_done_cb *done, void *arg)
 {
-    struct reserve_op *op = op_new(file, sizeof(*op), done, arg);
+    struct reserve_op *op = blk_op_new(file, sizeof(*op), done, arg);
 
     assert(n_blocks != 0 && first_block + n_blocks > first_block);
     file->has_stored = true;

@@ -2,8 +2,9 @@
  * survey.c - which storages hold data that other clients wrote and that may not be
  * stable.
  *
- * In:     sync.c, after the first sync of a file that others wrote. Thread: the env's.
- * Out:    reads of heads (read.c); ranges and marks in the sync's list.
+ * In:     blk_sync.c, after the first sync of a file that others wrote. Thread: the
+ *         env's.
+ * Out:    reads of heads (blk_read.c); ranges and marks in the sync's list.
  * Keeps:  I1 for data of others: a range with too few holders is in the list with the
  *         missing projections, so that the sync writes them to another storage.
  * Yours:  how many blocks are looked at at a time.

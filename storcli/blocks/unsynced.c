@@ -2,8 +2,8 @@
  * unsynced.c - which storages acknowledged data of a file that is not on stable storage
  * yet.
  *
- * In:     acknowledged writes and marks (write.c), failed syncs (sync.c). Thread: the
- *         engine's.
+ * In:     acknowledged writes and marks (blk_write.c), failed syncs (blk_sync.c).
+ *         Thread: the engine's.
  * Out:    the storages that must sync, and the other holders of the data of a lost
  *         storage.
  * Keeps:  a range in a list stays there until its sync: merging widens ranges and narrows

@@ -580,7 +580,7 @@ void frun_drop_dirty(struct file *f);
 /** Drops dirty runs. */
 void frun_drop_unsent(struct file *f);
 
-/* ---- file_store.c: to and from the storages ---- */
+/* ---- file_writeback.c: to and from the storages ---- */
 
 void frun_want(struct frun *run);
 void frun_unwant(struct frun *run);
@@ -707,7 +707,7 @@ void blocks_sent(struct file *f, bool ok, bool durable);
 void blocks_tell_again(struct file *f);
 void blocks_free(struct file *f);
 
-/* ---- file_report.c: reports to exportd ---- */
+/* ---- file_meta_report.c: reports to exportd ---- */
 
 /** Records a report that failed before it was sent; it will be tried again. */
 void file_report_failed(struct file *f, int rc);
@@ -762,7 +762,7 @@ void trunc_start(struct file *f, bool own);
  */
 int trunc_step(struct file *f, struct fop *op);
 
-/* ---- file_alone.c ---- */
+/* ---- file_exclusive.c ---- */
 
 /**
  * Finishes a truncate left unfinished, alone, as a wanted run reaches beyond it; even

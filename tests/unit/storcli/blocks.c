@@ -1047,7 +1047,7 @@ enum { LATE_MS = 100 };
 
 static bool is_late(const struct fix *f, unsigned storage)
 {
-    return f->file->peer[storage]->late.is_late;
+    return f->file->peer[storage]->straggler.is_late;
 }
 
 /* The first read asks another after a while, the next ones at once. The storage is not avoided for anything else. */

@@ -132,7 +132,7 @@ static void first_writes_cost_nothing(void **state)
     assert_int_equal(write_some(f, 0, 100, false), 0);
     env_virtual_advance_ms(&f->v, 60000);
     assert_int_equal(n_syncs(f) + n_commits(f), 0);
-    assert_false(env_timer_is_running(&f->file->after.timer));
+    assert_false(env_timer_is_running(&f->file->background.timer));
     fix_free(f);
 }
 
@@ -153,7 +153,7 @@ static void an_overwrite_is_synced_and_committed(void **state)
     assert_false(storcli_file_is_unsynced(f->file));
     env_virtual_advance_ms(&f->v, 60000); /* and that is all */
     assert_int_equal(n_syncs(f) + n_commits(f), 2 * N);
-    assert_false(env_timer_is_running(&f->file->after.timer));
+    assert_false(env_timer_is_running(&f->file->background.timer));
     fix_free(f);
 }
 

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "storcli/blocks/commit.h"
+#include "storcli/blocks/blk_commit.h"
 #include "tests/unit/unit.h"
 
 static uint64_t v(uint32_t epoch, uint32_t sequence)

@@ -1,5 +1,5 @@
 /*
- * file_store.c - exchange with the storages: runs on their way, fetches, versions,
+ * file_writeback.c - exchange with the storages: runs on their way, fetches, versions,
  * epochs.
  *
  * In:     runs that are wanted, fetch_start(). Core.

@@ -1,14 +1,14 @@
 /*
- * read.c - reads blocks: asks the k best storages, believes only what k projections agree
- * on.
+ * blk_read.c - reads blocks: asks the k best storages, believes only what k projections
+ * agree on.
  *
  * In:     storcli_read(), engine_read(). Answers, and the tick. Thread: the env's.
  * Out:    ST_READ, ST_CHECK; the caller's memory.
- * Keeps:  see read_judge.c.
+ * Keeps:  see read_decide.c.
  * Yours:  how long unclear blocks are waited for.
- * Ask:    read.h for the life of a piece.
+ * Ask:    blk_read.h for the life of a piece.
  */
-#include "storcli/blocks/read.h"
+#include "storcli/blocks/blk_read.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -221,7 +221,7 @@ static void piece_start(struct read_piece *piece)
     else
         read_ask_until_k(piece);
     if (cli->n_late != 0)
-        late_probe(piece->op->op.file, piece->first_block);
+        straggler_probe(piece->op->op.file, piece->first_block);
 }
 
 static void piece_close(struct read_piece *piece)
@@ -262,14 +262,14 @@ static void piece_hint(const struct read_piece *piece)
             end--;
         if (first == end)
             continue;
-        after_check(file, ask->candidate, piece->first_block + first, end - first);
+        background_check(file, ask->candidate, piece->first_block + first, end - first);
         return;
     }
 }
 
 static void piece_end(struct read_piece *piece, int rc)
 {
-    struct read_op *op = piece->op;
+    struct blk_read_op *op = piece->op;
 
     if (rc == 0)
         read_note_times(piece, engine_now_ns(op->op.file->cli));
@@ -292,12 +292,12 @@ static void piece_end(struct read_piece *piece, int rc)
         op->n_ended = op->n_pieces;
     }
     if (op->n_ended == op->n_pieces)
-        op_end(&op->op, rc);
+        blk_op_end(&op->op, rc);
 }
 
-static void read_run(struct op *base)
+static void read_run(struct blk_op *base)
 {
-    struct read_op *op = container_of(base, struct read_op, op);
+    struct blk_read_op *op = container_of(base, struct blk_read_op, op);
     uint64_t first = op->first_block, left = op->n_blocks;
 
     for (unsigned i = 0; i < op->n_pieces; i++) {
@@ -312,9 +312,9 @@ static void read_run(struct op *base)
     }
 }
 
-bool engine_read_abandon(struct op *base)
+bool engine_read_abandon(struct blk_op *base)
 {
-    struct read_op *op = container_of(base, struct read_op, op);
+    struct blk_read_op *op = container_of(base, struct blk_read_op, op);
 
     if (base->task.queued)
         return false;
@@ -322,20 +322,20 @@ bool engine_read_abandon(struct op *base)
         if (op->pieces[i].op != NULL && !op->pieces[i].ended) /* a piece that has begun */
             piece_close(&op->pieces[i]);
     }
-    op_drop(base);
+    blk_op_drop(base);
     return true;
 }
 
-static struct op *read_new(struct storcli_file *file, uint64_t first_block,
-                           uint32_t n_blocks, const struct read_want *want,
-                           storcli_done_cb *done, void *arg)
+static struct blk_op *read_new(struct storcli_file *file, uint64_t first_block,
+                               uint32_t n_blocks, const struct read_want *want,
+                               storcli_done_cb *done, void *arg)
 {
     unsigned n_pieces = piece_count(first_block, n_blocks);
-    struct read_op *op;
+    struct blk_read_op *op;
 
     assert(n_blocks >= 1 && n_blocks <= STORCLI_RUN_MAX);
     assert(first_block + n_blocks > first_block);
-    op = op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
+    op = blk_op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
     op->want = *want;
     op->first_block = first_block;
     op->n_blocks = n_blocks;
@@ -343,12 +343,13 @@ static struct op *read_new(struct storcli_file *file, uint64_t first_block,
     return &op->op;
 }
 
-struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
-                       const struct read_want *want, storcli_done_cb *done, void *arg)
+struct blk_op *engine_read(struct storcli_file *file, uint64_t first_block,
+                           uint32_t n_blocks, const struct read_want *want,
+                           storcli_done_cb *done, void *arg)
 {
-    struct op *op = read_new(file, first_block, n_blocks, want, done, arg);
+    struct blk_op *op = read_new(file, first_block, n_blocks, want, done, arg);
 
-    op_start(op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
+    blk_op_start(op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
     return op;
 }
 

@@ -1,5 +1,5 @@
 /*
- * locate.c - asks every storage of a file for its projections of it, for people.
+ * blk_locate.c - asks every storage of a file for its projections of it, for people.
  *
  * In:     storcli_locate(). Thread: the env's.
  * Out:    ST_STAT to all of the distribution; a storage without an answer after LOCATE_MS
@@ -22,7 +22,7 @@ struct locate_ask {
 };
 
 struct locate_op {
-    struct op op;
+    struct blk_op op;
     struct storcli_place *places; /* the caller's, c entries */
     unsigned n_sent;
     bool moved; /* a storage knows of a newer distribution */
@@ -48,7 +48,7 @@ static void place_fill(struct storcli_place *place, const Rozo__StStatResp *resp
 static void locate_end_when_done(struct locate_op *op)
 {
     if (op->n_sent == 0)
-        op_end(&op->op, op->moved ? -EREMOTE : 0);
+        blk_op_end(&op->op, op->moved ? -EREMOTE : 0);
 }
 
 static void on_stat_answer(struct rpc_request *rq, int rc)
@@ -92,7 +92,7 @@ static void stat_send(struct locate_op *op, unsigned candidate, struct rpc_chann
     ask->rq.msg = NULL; /* copied */
 }
 
-static void locate_run(struct op *base)
+static void locate_run(struct blk_op *base)
 {
     struct locate_op *op = container_of(base, struct locate_op, op);
 
@@ -111,7 +111,7 @@ static void locate_run(struct op *base)
 void storcli_locate(struct storcli_file *file, struct storcli_place places[DIST_MAX],
                     storcli_done_cb *done, void *arg)
 {
-    struct locate_op *op = op_new(file, sizeof(*op), done, arg);
+    struct locate_op *op = blk_op_new(file, sizeof(*op), done, arg);
 
     op->places = places;
     engine_op_begin(&op->op, sizeof(*op), locate_run);

@@ -1,16 +1,16 @@
 /*
- * after.c - background work of a file after its callers have their answers.
+ * background.c - background work of a file after its callers have their answers.
  *
  * In:     answers that say `pending`, writes that homes missed, faults that reads found,
  *         the ends of syncs, closing. Thread: the env's.
- * Out:    background syncs (sync.c); ST_COMMIT to storages that get no other request;
+ * Out:    background syncs (blk_sync.c); ST_COMMIT to storages that get no other request;
  *         ST_MISSED to the holders of data that homes missed; ST_CHECK.
  * Keeps:  a file that only had first writes costs nothing here; memory: at most
  *         LINGER_MAX closed files, each for LINGER_MS; storages recover by themselves
  *         what is abandoned.
  * Yours:  the times.
  */
-#include "storcli/blocks/after.h"
+#include "storcli/blocks/background.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,13 +54,13 @@ static void after_step(struct storcli_file *file);
 
 static void on_after_timer(struct env_timer *timer)
 {
-    after_step(container_of(timer, struct storcli_file, after.timer));
+    after_step(container_of(timer, struct storcli_file, background.timer));
 }
 
-void after_init(struct storcli_file *file)
+void background_init(struct storcli_file *file)
 {
-    env_timer_init(&file->after.timer, on_after_timer);
-    list_init(&file->after.lingering);
+    env_timer_init(&file->background.timer, on_after_timer);
+    list_init(&file->background.lingering);
 }
 
 static uint64_t backoff_ms(uint64_t first_ms, unsigned n_failed, uint64_t most_ms)
@@ -74,7 +74,7 @@ static uint64_t backoff_ms(uint64_t first_ms, unsigned n_failed, uint64_t most_m
 
 static void call_free(struct after_call *call)
 {
-    struct after_call **link = &call->file->after.calls;
+    struct after_call **link = &call->file->background.calls;
 
     while (*link != call)
         link = &(*link)->next;
@@ -90,8 +90,8 @@ static struct after_call *call_new(struct storcli_file *file, unsigned candidate
         return NULL;
     call->file = file;
     call->candidate = candidate;
-    call->next = file->after.calls;
-    file->after.calls = call;
+    call->next = file->background.calls;
+    file->background.calls = call;
     return call;
 }
 
@@ -112,7 +112,7 @@ static void on_commit_answer(struct rpc_request *rq, int rc)
 {
     struct after_call *call = container_of(rq, struct after_call, rq);
     struct storcli_file *file = call->file;
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     a->committing &= ~(1u << call->candidate);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
@@ -124,7 +124,7 @@ static void on_commit_answer(struct rpc_request *rq, int rc)
         commit_forget(&file->commit, call->candidate);
     }
     call_free(call);
-    after_look(file);
+    background_kick(file);
 }
 
 static void commit_send(struct storcli_file *file, unsigned candidate)
@@ -152,12 +152,12 @@ static void commit_send(struct storcli_file *file, unsigned candidate)
         .done = on_commit_answer,
     };
     file->cli->stats.commits++;
-    file->after.committing |= 1u << candidate;
+    file->background.committing |= 1u << candidate;
     rpc_send(engine_channel(file, candidate), &call->rq);
     call->rq.msg = NULL; /* copied */
 }
 
-static uint64_t commit_pause_ns(const struct after *a)
+static uint64_t commit_pause_ns(const struct background *a)
 {
     bool at_once = (a->hurry || a->pressed) && a->n_commit_failed == 0;
     uint64_t first_ms = at_once ? 0 : COMMIT_MS;
@@ -167,7 +167,7 @@ static uint64_t commit_pause_ns(const struct after *a)
 
 static void step_commit(struct storcli_file *file, uint64_t now_ns)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint32_t due = commit_due(&file->commit) & ~a->committing;
 
     if (due == 0) {
@@ -196,7 +196,7 @@ static void step_commit(struct storcli_file *file, uint64_t now_ns)
 
 static void step_sync(struct storcli_file *file, uint64_t now_ns)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     if (!commit_wants_sync(&file->commit) || file->syncing != NULL) {
         a->sync_at_ns = 0;
@@ -216,9 +216,9 @@ static void step_sync(struct storcli_file *file, uint64_t now_ns)
     engine_sync_background(file);
 }
 
-void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
+void background_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     a->pending_bytes += n_bytes;
     a->pressed |= pressure;
@@ -226,29 +226,29 @@ void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
         a->sync_at_ns = engine_now_ns(file->cli);
     else if (env_timer_is_running(&a->timer))
         return; /* the timer will run after_step() anyway */
-    after_look(file);
+    background_kick(file);
 }
 
-void after_sync_began(struct storcli_file *file)
+void background_sync_began(struct storcli_file *file)
 {
-    file->after.pending_bytes = 0;
-    file->after.sync_at_ns = 0;
+    file->background.pending_bytes = 0;
+    file->background.sync_at_ns = 0;
 }
 
-void after_sync_ended(struct storcli_file *file, int rc)
+void background_sync_ended(struct storcli_file *file, int rc)
 {
     if (rc == -ENOENT) /* the file was removed */
-        file->after.give_up_ns = 0;
+        file->background.give_up_ns = 0;
     if (rc != -ECANCELED) /* a caller wants a sync of its own */
-        file->after.n_sync_failed = rc == 0 ? 0 : file->after.n_sync_failed + 1;
-    after_look(file);
+        file->background.n_sync_failed = rc == 0 ? 0 : file->background.n_sync_failed + 1;
+    background_kick(file);
 }
 
 /* ---- notes of what was missed ---- */
 
 static void note_missed(struct storcli_file *file, const struct missed_range *range)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     bool was_urgent = missed_is_urgent(&a->missed);
 
     if (!missed_add(&a->missed, range))
@@ -256,11 +256,11 @@ static void note_missed(struct storcli_file *file, const struct missed_range *ra
     if (range->urgent && !was_urgent)
         a->tell_at_ns = 0; /* perhaps at once */
     if (a->tell_at_ns == 0)
-        after_look(file);
+        background_kick(file);
 }
 
-void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                  uint64_t n_blocks, const struct holders *held, uint32_t coming)
+void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                       uint64_t n_blocks, const struct holders *held, uint32_t coming)
 {
     struct missed_range range = {
         .first_block = first_block,
@@ -278,8 +278,8 @@ void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_bl
         note_missed(file, &range);
 }
 
-void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
-                uint64_t end_block, uint64_t version, const struct holders *held)
+void background_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
+                     uint64_t end_block, uint64_t version, const struct holders *held)
 {
     uint64_t newest = commit_newest(&file->commit); /* 0: others wrote it */
     const struct missed_range range = {
@@ -298,19 +298,19 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
 /* Ends the sending of notes: all answers that could come have. */
 static void tell_ended(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     if (a->told || a->refused || !missed_move(&a->missed, &a->telling))
         missed_free(&a->telling);
     a->n_tell_failed = a->told ? 0 : a->n_tell_failed + 1;
-    after_look(file);
+    background_kick(file);
 }
 
 static void on_missed_answer(struct rpc_request *rq, int rc)
 {
     struct after_call *call = container_of(rq, struct after_call, rq);
     struct storcli_file *file = call->file;
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     a->told |= rc == 0 && rq->status == ROZO__STATUS__OK;
     a->refused |= rc == 0 && is_refusal(rq);
@@ -361,14 +361,14 @@ static void tell_send(struct storcli_file *file, unsigned candidate, uint8_t *ms
         .session = file->target.session,
         .done = on_missed_answer,
     };
-    file->after.n_telling++;
+    file->background.n_telling++;
     rpc_send(engine_channel(file, candidate), &call->rq);
     call->rq.msg = NULL; /* copied */
 }
 
 static void tell_all(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint32_t holders = missed_holders(&a->missed);
     uint8_t *msg = malloc((a->missed.n + 1) * (file->ref_len + MISSED_FIELDS_MAX + 8));
     size_t len = 0;
@@ -390,7 +390,7 @@ static void tell_all(struct storcli_file *file)
 
 /* Returns true if notes must go now. No other client looks at a closed file when this one
  * dies: exportd relies on its notes having been sent by then. */
-static bool tells_at_once(const struct after *a)
+static bool tells_at_once(const struct background *a)
 {
     return (a->hurry || (a->closed && missed_is_urgent(&a->missed))) &&
            a->n_tell_failed == 0;
@@ -398,7 +398,7 @@ static bool tells_at_once(const struct after *a)
 
 static void step_tell(struct storcli_file *file, uint64_t now_ns)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     if (a->n_telling != 0 || missed_is_empty(&a->missed)) {
         a->tell_at_ns = 0;
@@ -413,17 +413,17 @@ static void step_tell(struct storcli_file *file, uint64_t now_ns)
     tell_all(file);
 }
 
-bool after_has_untold(const struct storcli_file *file)
+bool background_has_untold(const struct storcli_file *file)
 {
-    const struct after *a = &file->after;
+    const struct background *a = &file->background;
 
     return (missed_is_urgent(&a->missed) && a->n_tell_failed == 0) ||
            (a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told);
 }
 
-bool after_must_wait(struct storcli_file *file)
+bool background_must_wait(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli);
 
     if (a->n_telling == 0 && missed_is_urgent(&a->missed) && a->n_tell_failed == 0)
@@ -434,9 +434,9 @@ bool after_must_wait(struct storcli_file *file)
 
 /* ---- another distribution ---- */
 
-void after_replaced(struct storcli_file *file, unsigned candidate)
+void background_replaced(struct storcli_file *file, unsigned candidate)
 {
-    struct after_call *call = file->after.calls;
+    struct after_call *call = file->background.calls;
 
     while (call != NULL) {
         if (call->candidate != candidate) {
@@ -445,19 +445,19 @@ void after_replaced(struct storcli_file *file, unsigned candidate)
         }
         rpc_cancel(&call->rq);
         call->rq.done(&call->rq, -ECANCELED);
-        call = file->after.calls; /* the call is gone */
+        call = file->background.calls; /* the call is gone */
     }
-    missed_replaced(&file->after.missed, candidate);
-    missed_replaced(&file->after.telling, candidate);
+    missed_replaced(&file->background.missed, candidate);
+    missed_replaced(&file->background.telling, candidate);
 }
 
-void after_relocated(struct storcli_file *file)
+void background_relocated(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     a->n_sync_failed = a->n_commit_failed = a->n_tell_failed = 0;
     a->sync_at_ns = a->commit_at_ns = a->tell_at_ns = 0;
-    after_look(file);
+    background_kick(file);
 }
 
 /* ---- hints ---- */
@@ -467,14 +467,14 @@ static void on_check_answer(struct rpc_request *rq, int rc)
     struct after_call *call = container_of(rq, struct after_call, rq);
 
     (void)rc; /* a busy storage gets it again */
-    call->file->after.checking = false;
+    call->file->background.checking = false;
     call_free(call);
 }
 
-void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
-                 uint64_t n_blocks)
+void background_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
+                      uint64_t n_blocks)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli);
     Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
     uint8_t msg[MSG_BYTES_MAX];
@@ -512,19 +512,19 @@ static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
     return a_ns == 0 || (b_ns != 0 && b_ns < a_ns) ? b_ns : a_ns;
 }
 
-bool after_is_needed(struct storcli_file *file)
+bool background_is_needed(struct storcli_file *file)
 {
     return file->syncing != NULL || commit_due(&file->commit) != 0 ||
-           commit_wants_sync(&file->commit) || file->after.n_telling != 0 ||
-           !missed_is_empty(&file->after.missed);
+           commit_wants_sync(&file->commit) || file->background.n_telling != 0 ||
+           !missed_is_empty(&file->background.missed);
 }
 
 static void after_step(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli), wake_ns;
 
-    if (a->closed && (!after_is_needed(file) || now_ns >= a->give_up_ns) &&
+    if (a->closed && (!background_is_needed(file) || now_ns >= a->give_up_ns) &&
         engine_file_end(file))
         return;
     step_commit(file, now_ns);
@@ -541,20 +541,20 @@ static void after_step(struct storcli_file *file)
                         wake_ns > now_ns ? (wake_ns - now_ns + 999999) / 1000000 : 0);
 }
 
-void after_look(struct storcli_file *file)
+void background_kick(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli);
 
-    if (!a->closed && !after_is_needed(file))
+    if (!a->closed && !background_is_needed(file))
         return;
     if (!env_timer_is_running(&a->timer) || a->timer.expires_ns > now_ns)
         env_timer_start(file->cli->env, &a->timer, 0);
 }
 
-void after_linger(struct storcli_file *file)
+void background_delay(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     a->closed = true;
     a->give_up_ns = engine_now_ns(file->cli) + ms_ns(LINGER_MS);
@@ -564,24 +564,24 @@ void after_linger(struct storcli_file *file)
         a->tell_at_ns = engine_now_ns(file->cli);
     list_add_tail(&file->cli->lingering, &a->lingering);
     file->cli->n_lingering++;
-    after_look(file);
+    background_kick(file);
 }
 
-void after_hurry(struct storcli_file *file)
+void background_flush(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli);
 
     a->hurry = true;
     a->sync_at_ns = a->sync_at_ns != 0 ? now_ns : 0;
     a->commit_at_ns = a->commit_at_ns != 0 ? now_ns : 0;
     a->tell_at_ns = a->tell_at_ns != 0 ? now_ns : 0;
-    after_look(file);
+    background_kick(file);
 }
 
-void after_stop(struct storcli_file *file)
+void background_stop(struct storcli_file *file)
 {
-    struct after *a = &file->after;
+    struct background *a = &file->background;
 
     while (a->calls != NULL) {
         struct after_call *call = a->calls;

@@ -1,5 +1,5 @@
 /*
- * file_alone.c - operations that run alone: truncate, punch, allocate.
+ * file_exclusive.c - operations that run alone: truncate, punch, allocate.
  *
  * In:     file_truncate() and its begin and cancel, file_punch(), file_allocate(). Core.
  * Out:    trunc_step(), storcli_mark(), storcli_alloc(), zeros for the edges of a punch.

@@ -1,5 +1,5 @@
 /*
- * sync.c - brings acknowledged data to stable storage.
+ * blk_sync.c - brings acknowledged data to stable storage.
  *
  * In:     storcli_sync(). Thread: the env's.
  * Out:    ST_SYNC to every storage that holds something unsynced; for data of others see
@@ -18,7 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/blocks/coder.h"
+#include "storcli/blocks/encode.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/survey.h"
 
@@ -33,7 +33,7 @@ enum {
 
 /* Call of storcli_sync() or storcli_settle(). */
 struct sync_call {
-    struct op op;
+    struct blk_op op;
     bool tells;      /* storcli_sync(): its result reports losses */
     uint64_t n_told; /* file->n_told when it was made */
     struct sync_call *next;
@@ -48,7 +48,7 @@ enum peer_sync {
 
 struct sync_peer {
     struct rpc_request rq;
-    struct sync_op *op;
+    struct blk_sync_op *op;
     uint64_t sent_ns, retry_ns;
     uint8_t candidate;
     uint8_t state;      /* enum peer_sync */
@@ -84,7 +84,7 @@ struct remake {
     struct iovec iov[2];
 };
 
-struct sync_op {
+struct blk_sync_op {
     struct storcli_file *file; /* borrowed */
     struct watch watch;
     struct sync_call *calls; /* owned until they end */
@@ -103,15 +103,15 @@ struct sync_op {
     /* an earlier sync, ended after our callers came, reported a loss: their data is part
      * of it */
     bool told_before;
-    bool background;    /* no caller waits for it */
-    bool interrupted;   /* background, and a caller wants another: ends after its read */
-    bool gone;          /* a storage that held something has no such file any more */
-    struct op *reading; /* SYNC_READING: the read */
+    bool background;  /* no caller waits for it */
+    bool interrupted; /* background, and a caller wants another: ends after its read */
+    bool gone;        /* a storage that held something has no such file any more */
+    struct blk_op *reading; /* SYNC_READING: the read */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
 };
 
-static void sync_step(struct sync_op *op);
+static void sync_step(struct blk_sync_op *op);
 
 /* ---- ending ---- */
 
@@ -121,13 +121,13 @@ static size_t remake_bytes(const struct storcli_file *file)
                             RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX);
 }
 
-static void remake_release(struct sync_op *op)
+static void remake_release(struct blk_sync_op *op)
 {
     scratch_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
     op->remake.data = NULL;
 }
 
-static bool sync_tells(const struct sync_op *op)
+static bool sync_tells(const struct blk_sync_op *op)
 {
     for (const struct sync_call *call = op->calls; call != NULL; call = call->next) {
         if (call->tells)
@@ -138,7 +138,7 @@ static bool sync_tells(const struct sync_op *op)
 
 /* Passes a loss on: to callers that wait already, else, as long as no caller has had it
  * reported, to those that sync next. -EREMOTE reports nothing. */
-static void loss_goes_on(const struct sync_op *op, int rc)
+static void loss_goes_on(const struct blk_sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
     bool told = sync_tells(op) && rc != -EREMOTE;
@@ -152,7 +152,7 @@ static void loss_goes_on(const struct sync_op *op, int rc)
         file->sync_waiting->lost = true;
 }
 
-static void sync_end(struct sync_op *op, int rc)
+static void sync_end(struct blk_sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
     struct sync_call *calls = op->calls;
@@ -184,16 +184,16 @@ static void sync_end(struct sync_op *op, int rc)
     file->cli->n_background -= background;
     free(op);
     if (background)
-        after_sync_ended(file, rc);
+        background_sync_ended(file, rc);
     else
-        after_look(file);
+        background_kick(file);
     /* keeps the file busy, if there is one, before callers hear */
     engine_next_sync(file);
     while (calls != NULL) {
         struct sync_call *call = calls;
 
         calls = call->next;
-        op_end(&call->op, rc);
+        blk_op_end(&call->op, rc);
     }
     if (background)
         engine_relocate_look(file);
@@ -203,7 +203,7 @@ static void sync_end(struct sync_op *op, int rc)
 
 static void peer_is_synced(struct sync_peer *peer, const struct rpc_request *rq)
 {
-    struct sync_op *op = peer->op;
+    struct blk_sync_op *op = peer->op;
     Rozo__StSyncResp *resp =
         rozo__st_sync_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
@@ -219,7 +219,7 @@ static void peer_is_synced(struct sync_peer *peer, const struct rpc_request *rq)
 static void on_sync_answer(struct rpc_request *rq, int rc)
 {
     struct sync_peer *peer = container_of(rq, struct sync_peer, rq);
-    struct sync_op *op = peer->op;
+    struct blk_sync_op *op = peer->op;
 
     assert(peer->state == PEER_SENT);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
@@ -238,7 +238,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
     sync_step(op);
 }
 
-static void peer_send(struct sync_op *op, unsigned candidate)
+static void peer_send(struct blk_sync_op *op, unsigned candidate)
 {
     struct sync_peer *peer = &op->peers[candidate];
     Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
@@ -266,7 +266,7 @@ static void peer_send(struct sync_op *op, unsigned candidate)
 }
 
 /* Asks all holders to sync; returns those that are waited for. */
-static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
+static uint32_t ask_peers(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t awaited = 0;
 
@@ -288,7 +288,7 @@ static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
     return awaited;
 }
 
-static uint32_t peers_synced(const struct sync_op *op)
+static uint32_t peers_synced(const struct blk_sync_op *op)
 {
     uint32_t synced = 0;
 
@@ -325,7 +325,7 @@ static bool is_needed(const struct holders *held, uint32_t lost, unsigned candid
     return true;
 }
 
-static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost,
+static bool is_fit(struct blk_sync_op *op, const struct holders *held, uint32_t lost,
                    unsigned candidate)
 {
     return ((lost | op->unfit) >> candidate & 1) == 0 &&
@@ -335,7 +335,7 @@ static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost
 
 /* Chooses a place for projection p: its home, if that is fit again, a spare, or a home
  * whose own projection is elsewhere. -1: none. */
-static int pick_target(struct sync_op *op, const struct holders *held, uint32_t lost,
+static int pick_target(struct blk_sync_op *op, const struct holders *held, uint32_t lost,
                        uint32_t there, unsigned p)
 {
     if (is_fit(op, held, lost, p))
@@ -359,7 +359,7 @@ enum heal {
 };
 
 /* Decides what to do about the lost holders of one range. */
-static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t lost)
+static enum heal holders_heal(struct blk_sync_op *op, struct holders *held, uint32_t lost)
 {
     uint32_t there = projections_of(held, ~lost);
 
@@ -387,31 +387,33 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
 }
 
 /* Abandons a lost range: it is reported once, at the end of this sync. */
-static void holders_lose(struct sync_op *op, struct holders *held)
+static void holders_lose(struct blk_sync_op *op, struct holders *held)
 {
     op->lost = op->lost_here = true;
     held->any = held->all = held->gone = held->lacks = 0;
 }
 
 /* Notes the homes that have lost data they held, so that they can be healed. */
-static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t homes)
+static void note_lost(struct blk_sync_op *op, bool is_mark, uint32_t index,
+                      uint32_t homes)
 {
     if (is_mark) {
         const struct unsynced_mark *mark = &op->set.marks[index];
 
-        after_lost(op->file, homes, mark->first_block,
-                   mark->n_blocks == 0 ? UINT64_MAX : mark->first_block + mark->n_blocks,
-                   mark->version, &mark->held);
+        background_lost(op->file, homes, mark->first_block,
+                        mark->n_blocks == 0 ? UINT64_MAX
+                                            : mark->first_block + mark->n_blocks,
+                        mark->version, &mark->held);
     } else {
         const struct unsynced_range *range = &op->set.ranges[index];
 
-        after_lost(op->file, homes, range->first_block, range->end_block, range->version,
-                   &range->held);
+        background_lost(op->file, homes, range->first_block, range->end_block,
+                        range->version, &range->held);
     }
 }
 
 /* Finds the first range or mark with too few holders after the loss of some. */
-static enum heal find_remake(struct sync_op *op, uint32_t lost)
+static enum heal find_remake(struct blk_sync_op *op, uint32_t lost)
 {
     enum heal worst = HEAL_NOTHING;
 
@@ -441,7 +443,7 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
 }
 
 /* Adds the target as a holder that must sync like the others. */
-static void remake_done(struct sync_op *op)
+static void remake_done(struct blk_sync_op *op)
 {
     struct remake *remake = &op->remake;
     uint32_t bit = 1u << remake->target;
@@ -455,20 +457,20 @@ static void remake_done(struct sync_op *op)
     op->state = SYNC_ASK;
 }
 
-static void remake_failed(struct sync_op *op)
+static void remake_failed(struct blk_sync_op *op)
 {
     op->unfit |= 1u << op->remake.target;
     op->state = SYNC_ASK;
 }
 
-static void remake_restart(struct sync_op *op)
+static void remake_restart(struct blk_sync_op *op)
 {
     op->remake.next_block = op->set.ranges[op->remake.index].first_block;
     op->remake.n_blocks = op->remake.at = 0;
 }
 
 /* Records that the target keeps what it replaced until the commit. */
-static void put_is_pending(struct sync_op *op)
+static void put_is_pending(struct blk_sync_op *op)
 {
     struct remake *remake = &op->remake;
     struct commit *commit = &op->file->commit;
@@ -481,7 +483,7 @@ static void put_is_pending(struct sync_op *op)
 
 /* Returns true if the target lost its memory since the last put: this projection must
  * start again. */
-static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
+static bool put_verify(struct blk_sync_op *op, const struct rpc_request *rq)
 {
     Rozo__StMarkResp *mark = NULL;
     Rozo__StWriteResp *write = NULL;
@@ -505,7 +507,7 @@ static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
 static void on_put_answer(struct rpc_request *rq, int rc)
 {
     struct remake *remake = container_of(rq, struct remake, rq);
-    struct sync_op *op = container_of(remake, struct sync_op, remake);
+    struct blk_sync_op *op = container_of(remake, struct blk_sync_op, remake);
     bool in_time = engine_now_ns(op->file->cli) < op->deadline_ns;
 
     assert(op->state == SYNC_PUTTING);
@@ -533,8 +535,8 @@ static void on_put_answer(struct rpc_request *rq, int rc)
     sync_step(op);
 }
 
-static void put_send(struct sync_op *op, uint16_t what, const void *msg, size_t msg_len,
-                     unsigned n_iov)
+static void put_send(struct blk_sync_op *op, uint16_t what, const void *msg,
+                     size_t msg_len, unsigned n_iov)
 {
     struct remake *remake = &op->remake;
     struct rpc_channel *ch = engine_channel(op->file, remake->target);
@@ -559,7 +561,7 @@ static void put_send(struct sync_op *op, uint16_t what, const void *msg, size_t 
     remake->rq.msg = NULL; /* copied */
 }
 
-static void put_mark(struct sync_op *op, uint64_t first_block, uint64_t n_blocks,
+static void put_mark(struct blk_sync_op *op, uint64_t first_block, uint64_t n_blocks,
                      uint64_t version)
 {
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
@@ -578,17 +580,19 @@ static void put_mark(struct sync_op *op, uint64_t first_block, uint64_t n_blocks
 
 /* Seals the records of blocks [at, at + n) that were read, at their own versions. Returns
  * the bytes of their bodies. */
-static size_t put_seal(struct sync_op *op, unsigned n, uint8_t *heads, uint8_t *bodies)
+static size_t put_seal(struct blk_sync_op *op, unsigned n, uint8_t *heads,
+                       uint8_t *bodies)
 {
     struct remake *remake = &op->remake;
     struct storcli_file *file = op->file;
-    size_t head_bytes = coder_head_bytes(file->codec, remake->projection), body_bytes = 0;
+    size_t head_bytes = encode_head_bytes(file->codec, remake->projection),
+           body_bytes = 0;
     uint8_t *head[CODEC_N_MAX] = { NULL }, *body[CODEC_N_MAX] = { NULL };
 
     for (unsigned i = 0; i < n; i++) {
         unsigned b = remake->at + i;
         const uint8_t *data = remake->data + (size_t)b * file->target.block_bytes;
-        const struct coder_block block = {
+        const struct encode_block block = {
             .codec = file->codec,
             .file_hash = file->file_hash,
             .user_bytes = remake->user_bytes[b],
@@ -599,7 +603,7 @@ static size_t put_seal(struct sync_op *op, unsigned n, uint8_t *heads, uint8_t *
 
         head[remake->projection] = heads + i * head_bytes;
         body[remake->projection] = bodies + body_bytes;
-        coder_seal(&block, data, 1u << remake->projection, head, body);
+        encode_seal(&block, data, 1u << remake->projection, head, body);
         if (remake->projection < file->k && codec_is_systematic(file->codec))
             memcpy(bodies + body_bytes, data + remake->projection * row_bytes, row_bytes);
         body_bytes += row_bytes;
@@ -607,11 +611,11 @@ static size_t put_seal(struct sync_op *op, unsigned n, uint8_t *heads, uint8_t *
     return body_bytes;
 }
 
-static void put_records(struct sync_op *op, unsigned n)
+static void put_records(struct blk_sync_op *op, unsigned n)
 {
     struct remake *remake = &op->remake;
     struct storcli_file *file = op->file;
-    size_t head_bytes = coder_head_bytes(file->codec, remake->projection);
+    size_t head_bytes = encode_head_bytes(file->codec, remake->projection);
     uint8_t *bodies = remake->data + (size_t)EXTENT_BLOCKS * file->target.block_bytes;
     uint8_t *heads = bodies + EXTENT_BLOCKS * file->row_bytes;
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
@@ -632,7 +636,7 @@ static void put_records(struct sync_op *op, unsigned n)
 /* Returns true if the read found a version older than the unsynced one. With too many
  * holders lost that is a correct read, but its data must not pass for the data to be
  * synced. */
-static bool remake_is_older(const struct sync_op *op)
+static bool remake_is_older(const struct blk_sync_op *op)
 {
     const struct unsynced_range *range = &op->set.ranges[op->remake.index];
 
@@ -645,7 +649,7 @@ static bool remake_is_older(const struct sync_op *op)
 
 static void on_remake_read(void *arg, int rc)
 {
-    struct sync_op *op = arg;
+    struct blk_sync_op *op = arg;
 
     assert(op->state == SYNC_READING);
     op->state = SYNC_REMAKE;
@@ -663,7 +667,7 @@ static void on_remake_read(void *arg, int rc)
     sync_step(op);
 }
 
-static void remake_read(struct sync_op *op)
+static void remake_read(struct blk_sync_op *op)
 {
     struct remake *remake = &op->remake;
     const struct unsynced_range *range = &op->set.ranges[remake->index];
@@ -695,7 +699,7 @@ static unsigned run_length(const struct remake *remake)
 }
 
 /* Puts the next run that was read, reads on, or finishes this projection. */
-static void remake_step(struct sync_op *op)
+static void remake_step(struct blk_sync_op *op)
 {
     struct remake *remake = &op->remake;
     uint64_t wanted;
@@ -726,7 +730,7 @@ static void remake_step(struct sync_op *op)
                  remake->versions[remake->at]);
 }
 
-static bool remake_begin(struct sync_op *op)
+static bool remake_begin(struct blk_sync_op *op)
 {
     struct remake *remake = &op->remake;
 
@@ -739,7 +743,7 @@ static bool remake_begin(struct sync_op *op)
 }
 
 /* Abandons a target that hangs. */
-static void put_check(struct sync_op *op, uint64_t now_ns)
+static void put_check(struct blk_sync_op *op, uint64_t now_ns)
 {
     if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
         now_ns - op->remake.put_ns < ms_ns(PUT_PATIENCE_MS))
@@ -758,7 +762,7 @@ enum step_result {
 
 static void on_surveyed(void *arg, int rc)
 {
-    struct sync_op *op = arg;
+    struct blk_sync_op *op = arg;
 
     assert(op->state == SYNC_SURVEY);
     op->state = SYNC_ASK;
@@ -777,7 +781,7 @@ static void on_surveyed(void *arg, int rc)
 }
 
 /* Continues after all answers that will come: treats holders without one as lost. */
-static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t now_ns)
+static enum step_result sync_settle(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t lost = any & ~peers_synced(op);
     int rc = 0;
@@ -791,7 +795,7 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
         enum heal heal = find_remake(op, lost);
 
         /* a closed file may be removed by now: nothing of it must be rebuilt */
-        if (op->file->after.closed && (heal == HEAL_REMAKE || op->gone)) {
+        if (op->file->background.closed && (heal == HEAL_REMAKE || op->gone)) {
             sync_end(op, op->gone ? -ENOENT : -EIO);
             return STEP_ENDED;
         }
@@ -816,14 +820,14 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             survey_start(&op->survey, &op->set, on_surveyed, op);
             return STEP_ON;
         }
-        if (rc == 0 && after_must_wait(op->file))
+        if (rc == 0 && background_must_wait(op->file))
             return STEP_WAIT;
     }
     sync_end(op, rc);
     return STEP_ENDED;
 }
 
-static enum step_result sync_ask(struct sync_op *op, uint64_t now_ns)
+static enum step_result sync_ask(struct blk_sync_op *op, uint64_t now_ns)
 {
     uint32_t any = unsynced_any(&op->set);
 
@@ -836,7 +840,7 @@ static enum step_result sync_ask(struct sync_op *op, uint64_t now_ns)
     return sync_settle(op, any, now_ns);
 }
 
-static void sync_step(struct sync_op *op)
+static void sync_step(struct blk_sync_op *op)
 {
     uint64_t now_ns = engine_now_ns(op->file->cli);
 
@@ -863,11 +867,11 @@ static void sync_step(struct sync_op *op)
 
 static void on_sync_wake(struct watch *watch)
 {
-    sync_step(container_of(watch, struct sync_op, watch));
+    sync_step(container_of(watch, struct blk_sync_op, watch));
 }
 
 /* Takes a loss to report: a caller waits for this sync. */
-static void take_over_loss(struct sync_op *op)
+static void take_over_loss(struct blk_sync_op *op)
 {
     struct storcli_file *file = op->file;
 
@@ -878,7 +882,7 @@ static void take_over_loss(struct sync_op *op)
 }
 
 /* Takes over what only a sync of a caller reports or needs. */
-static void take_over_debts(struct sync_op *op)
+static void take_over_debts(struct blk_sync_op *op)
 {
     struct storcli_file *file = op->file;
 
@@ -890,7 +894,7 @@ static void take_over_debts(struct sync_op *op)
 
 void engine_next_sync(struct storcli_file *file)
 {
-    struct sync_op *op = file->sync_waiting;
+    struct blk_sync_op *op = file->sync_waiting;
 
     if (op == NULL || file->syncing != NULL)
         return;
@@ -899,7 +903,7 @@ void engine_next_sync(struct storcli_file *file)
     op->set = file->unsynced;
     file->unsynced = (struct unsynced){ 0 };
     commit_sync_begin(&file->commit);
-    after_sync_began(file);
+    background_sync_began(file);
     if (!op->background)
         take_over_debts(op);
     op->deadline_ns =
@@ -908,9 +912,9 @@ void engine_next_sync(struct storcli_file *file)
     sync_step(op);
 }
 
-static struct sync_op *sync_op_new(struct storcli_file *file)
+static struct blk_sync_op *sync_op_new(struct storcli_file *file)
 {
-    struct sync_op *op = calloc(1, sizeof(*op));
+    struct blk_sync_op *op = calloc(1, sizeof(*op));
 
     if (op == NULL)
         return NULL;
@@ -949,7 +953,7 @@ void engine_sync_relocates(struct storcli_file *file)
 
 bool engine_sync_abandon(struct storcli_file *file)
 {
-    struct sync_op *op = file->syncing;
+    struct blk_sync_op *op = file->syncing;
 
     assert(op->background);
     if (op->state == SYNC_READING && !engine_read_abandon(op->reading)) {
@@ -971,7 +975,7 @@ static bool was_told_before(const struct sync_call *call)
 /* Joins the background sync under way if it covers everything unsynced. */
 static bool join_background(struct storcli_file *file, struct sync_call *call)
 {
-    struct sync_op *op = file->syncing;
+    struct blk_sync_op *op = file->syncing;
 
     if (op->interrupted || !unsynced_is_empty(&file->unsynced) || file->others_wrote)
         return false;
@@ -985,7 +989,7 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
     return true;
 }
 
-static void sync_call_run(struct op *base)
+static void sync_call_run(struct blk_op *base)
 {
     struct sync_call *call = container_of(base, struct sync_call, op);
     struct storcli_file *file = base->file;
@@ -998,7 +1002,7 @@ static void sync_call_run(struct op *base)
     if (file->sync_waiting == NULL)
         file->sync_waiting = sync_op_new(file);
     if (file->sync_waiting == NULL) {
-        op_end(base, -ENOMEM);
+        blk_op_end(base, -ENOMEM);
         return;
     }
     call->next = file->sync_waiting->calls;
@@ -1010,7 +1014,7 @@ static void sync_call_run(struct op *base)
 static void sync_start(struct storcli_file *file, bool tells, storcli_done_cb *done,
                        void *arg)
 {
-    struct sync_call *call = op_new(file, sizeof(*call), done, arg);
+    struct sync_call *call = blk_op_new(file, sizeof(*call), done, arg);
 
     call->tells = tells;
     call->n_told = file->n_told;

@@ -1,17 +1,17 @@
 /*
- * after.h - background work of a file after its callers have their answers: syncs, commit
- * notices that let storages apply their journals, missed-write notes, and hints
+ * background.h - background work of a file after its callers have their answers: syncs,
+ * commit notices that let storages apply their journals, missed-write notes, and hints
  * (ST_CHECK) about faults that reads found. Continues after the file was closed.
  */
-#ifndef ROZO_STORCLI_BLOCKS_AFTER_H
-#define ROZO_STORCLI_BLOCKS_AFTER_H
+#ifndef ROZO_STORCLI_BLOCKS_BACKGROUND_H
+#define ROZO_STORCLI_BLOCKS_BACKGROUND_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/list.h"
 #include "common/env/env.h"
-#include "storcli/blocks/missed.h"
+#include "storcli/blocks/missed_writes.h"
 
 struct storcli;
 struct storcli_file;
@@ -19,7 +19,7 @@ struct after_call;
 struct holders;
 
 /* Embedded in a file. */
-struct after {
+struct background {
     struct env_timer timer;
     struct after_call *calls; /* owned: requests under way */
     uint32_t committing;      /* candidates that a commit notice is under way to */
@@ -46,30 +46,30 @@ struct after {
 };
 
 /** Initialises the background work of a file. */
-void after_init(struct storcli_file *file);
+void background_init(struct storcli_file *file);
 /**
  * Records that an answer said `pending` for n_bytes of user data; pressure: sync at once.
  */
-void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure);
+void background_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure);
 /**
  * Schedules the work that is due now, after a write, mark or sync ended or a storage was
  * notified.
  */
-void after_look(struct storcli_file *file);
+void background_kick(struct storcli_file *file);
 /**
  * Notes the homes that lack a write (n_blocks 0: a mark to the end) which the storages in
  * held acknowledged.
  * @param coming homes that the data is on its way to and that are only late: no sync
  *               waits for notes of these.
  */
-void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                  uint64_t n_blocks, const struct holders *held, uint32_t coming);
+void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                       uint64_t n_blocks, const struct holders *held, uint32_t coming);
 /**
  * Notes that these homes, as far as known, have lost data of the range that they had
  * taken.
  */
-void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
-                uint64_t end_block, uint64_t version, const struct holders *held);
+void background_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
+                     uint64_t end_block, uint64_t version, const struct holders *held);
 /**
  * Returns true while a sync that would succeed should wait for missed-write notes on
  * their way to storages. The wait is short (1 s). If no storage takes the note the sync
@@ -77,33 +77,33 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
  * from being believed; only healing must find the gap by itself (reads, the scrub) if
  * this client ends before it could send the note. Homes that are only late need no wait.
  */
-bool after_must_wait(struct storcli_file *file);
+bool background_must_wait(struct storcli_file *file);
 /** Returns true if there is a note that a sync would wait for. */
-bool after_has_untold(const struct storcli_file *file);
+bool background_has_untold(const struct storcli_file *file);
 /**
  * Sends a hint that a read found these blocks damaged, stale or missing at a home that is
  * up.
  */
-void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
-                 uint64_t n_blocks);
+void background_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
+                      uint64_t n_blocks);
 /**
  * Forgets a candidate whose place another storage has taken: requests to it end, notes do
  * not name it.
  */
-void after_replaced(struct storcli_file *file, unsigned candidate);
+void background_replaced(struct storcli_file *file, unsigned candidate);
 /** Retries soon what failed with the old distribution: the file has another one. */
-void after_relocated(struct storcli_file *file);
+void background_relocated(struct storcli_file *file);
 /** Resets the background sync timer: a sync began. */
-void after_sync_began(struct storcli_file *file);
+void background_sync_began(struct storcli_file *file);
 /** Records the end of a background sync, and schedules the next if it failed. */
-void after_sync_ended(struct storcli_file *file, int rc);
+void background_sync_ended(struct storcli_file *file, int rc);
 /** Returns true if work is left for after the close. */
-bool after_is_needed(struct storcli_file *file);
+bool background_is_needed(struct storcli_file *file);
 /** Takes over a closed file: it is freed when its work is done or abandoned. */
-void after_linger(struct storcli_file *file);
+void background_delay(struct storcli_file *file);
 /** Does the remaining work of a closed file without delays. */
-void after_hurry(struct storcli_file *file);
+void background_flush(struct storcli_file *file);
 /** Cancels all requests and timers. */
-void after_stop(struct storcli_file *file);
+void background_stop(struct storcli_file *file);
 
 #endif

@@ -1,14 +1,15 @@
 /*
- * commit.c - how far the writes of one file are durable, and which storages wait to be
- * notified.
+ * blk_commit.c - how far the writes of one file are durable, and which storages wait to
+ * be notified.
  *
- * In:     the beginnings and ends of writes, marks (write.c, mark.c) and syncs (sync.c).
+ * In:     the beginnings and ends of writes, marks (blk_write.c, blk_mark.c) and syncs
+ *         (blk_sync.c).
  * Out:    watermarks for messages. Thread: the engine's.
  * Keeps:  a watermark never covers a version that is in flight, has failed, or was
  *         acknowledged and not synced since: a storage may throw away what was before it.
  * Yours:  how many epochs are remembered.
  */
-#include "storcli/blocks/commit.h"
+#include "storcli/blocks/blk_commit.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /*
- * read_whom.c - chooses the storages that a read asks next: the k best, others for those
- * that are slow, all for blocks that are unclear.
+ * read_select.c - chooses the storages that a read asks next: the k best, others for
+ * those that are slow, all for blocks that are unclear.
  *
- * In:     read.c, while a piece lives. Thread: the env's.
+ * In:     blk_read.c, while a piece lives. Thread: the env's.
  * Out:    read_ask_send().
  * Yours:  hedging, the order of candidates, how unclear blocks are asked for again.
  */
-#include "storcli/blocks/read.h"
+#include "storcli/blocks/blk_read.h"
 
 enum { SLOW_MAX_MS = 400 };
 
@@ -30,9 +30,10 @@ static int pick_of_rank(struct storcli_file *file, enum peer_rank rank, uint32_t
             return late;
         if ((asked >> i & 1) != 0 || engine_rank(file, i) != rank)
             continue;
-        if (!file->peer[i]->late.is_late)
+        if (!file->peer[i]->straggler.is_late)
             return (int)i;
-        if (late < 0 || file->peer[i]->late.excess_ns < file->peer[late]->late.excess_ns)
+        if (late < 0 ||
+            file->peer[i]->straggler.excess_ns < file->peer[late]->straggler.excess_ns)
             late = (int)i;
     }
     return late;
@@ -89,14 +90,14 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
 
     for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         uint64_t waited_ns = now_ns - ask->sent_ns;
-        bool was_late = ask->late;
+        bool was_late = ask->straggler;
 
         if (ask->state != ASK_SENT || ask->slow)
             continue;
         ask->slow =
             !engine_is_up(file, ask->candidate) || waited_ns >= slow_ns(file->cli, ask);
-        ask->late |= ask->slow || waited_ns >= late_ns(file->cli, ask);
-        if (ask->late && !was_late)
+        ask->straggler |= ask->slow || waited_ns >= late_ns(file->cli, ask);
+        if (ask->straggler && !was_late)
             file->cli->stats.hedges++;
     }
 }
@@ -108,7 +109,7 @@ static unsigned n_counted_on(const struct read_piece *piece)
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if ((ask->state == ASK_ANSWERED && !ask->doubt) ||
-            (ask->state == ASK_SENT && !ask->late))
+            (ask->state == ASK_SENT && !ask->straggler))
             counted |= 1u << ask->candidate;
     }
     return (unsigned)__builtin_popcount(counted);
@@ -117,7 +118,7 @@ static unsigned n_counted_on(const struct read_piece *piece)
 bool read_is_awaited(const struct read_piece *piece)
 {
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        if (ask->state == ASK_SENT && !ask->late)
+        if (ask->state == ASK_SENT && !ask->straggler)
             return true;
     }
     return false;
@@ -134,13 +135,13 @@ static bool is_comparable(const struct read_piece *piece, const struct read_ask 
 /* Returns the median time of the storages that answered; 0: too few did. */
 static uint64_t middle_time(const struct read_piece *piece)
 {
-    struct late_times times = { .n = 0 };
+    struct straggler_times times = { .n = 0 };
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if (ask->state == ASK_ANSWERED && is_comparable(piece, ask) && times.n < DIST_MAX)
-            late_times_add(&times, ask->took_ns);
+            straggler_times_add(&times, ask->took_ns);
     }
-    return times.n < piece->op->op.file->k ? 0 : late_times_middle(&times);
+    return times.n < piece->op->op.file->k ? 0 : straggler_times_middle(&times);
 }
 
 void read_note_times(struct read_piece *piece, uint64_t now_ns)
@@ -150,14 +151,14 @@ void read_note_times(struct read_piece *piece, uint64_t now_ns)
 
     if (middle_ns == 0)
         return;
-    late_note_typical(file->cli, middle_ns);
+    straggler_note_typical(file->cli, middle_ns);
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         bool answered = ask->state == ASK_ANSWERED;
         uint64_t took_ns = answered ? ask->took_ns : now_ns - ask->sent_ns;
 
         if (is_comparable(piece, ask))
-            late_note(file->cli, file->peer[ask->candidate],
-                      took_ns > middle_ns ? took_ns - middle_ns : 0, !answered);
+            straggler_note(file->cli, file->peer[ask->candidate],
+                           took_ns > middle_ns ? took_ns - middle_ns : 0, !answered);
     }
 }
 

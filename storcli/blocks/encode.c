@@ -1,16 +1,16 @@
 /*
- * coder.c - turns one block into sealed records.
+ * encode.c - turns one block into sealed records.
  *
  * In:     a block in memory. Any thread.
  * Out:    coded bodies, packed heads with their crc, while the block is hot in the cache.
  */
-#include "storcli/blocks/coder.h"
+#include "storcli/blocks/encode.h"
 
 #include <assert.h>
 
 /* Writes all headers before the coding: the crc after it reads them in wider words than
  * they were written in, and would wait for each to leave the store buffer. */
-static void heads_put(const struct coder_block *b, uint32_t want, uint8_t *const head[])
+static void heads_put(const struct encode_block *b, uint32_t want, uint8_t *const head[])
 {
     for (unsigned i = 0; i < codec_n(b->codec); i++) {
         const struct record_header h = {
@@ -27,8 +27,8 @@ static void heads_put(const struct coder_block *b, uint32_t want, uint8_t *const
     }
 }
 
-void coder_seal(const struct coder_block *b, const uint8_t *data, uint32_t want,
-                uint8_t *const head[], uint8_t *const body[])
+void encode_seal(const struct encode_block *b, const uint8_t *data, uint32_t want,
+                 uint8_t *const head[], uint8_t *const body[])
 {
     const struct codec *c = b->codec;
     unsigned n = codec_n(c), k = codec_k(c);

@@ -1,7 +1,7 @@
 /*
- * read.h - shared by the files of one read: read.c (pieces, rounds, end), read_ask.c (one
- * request to one storage), read_whom.c (choice of the next storage), read_judge.c (value
- * of each block, assembly).
+ * blk_read.h - shared by the files of one read: blk_read.c (pieces, rounds, end),
+ * read_request.c (one request to one storage), read_select.c (choice of the next
+ * storage), read_decide.c (value of each block, assembly).
  *
  * A run is cut into pieces of one extent. A piece lives in rounds: ask, judge every
  * block, ask more about those that are unclear, and, when all was asked and some are
@@ -10,8 +10,8 @@
  *
  * Private to these files. Thread: the env's.
  */
-#ifndef ROZO_STORCLI_BLOCKS_READ_H
-#define ROZO_STORCLI_BLOCKS_READ_H
+#ifndef ROZO_STORCLI_BLOCKS_BLK_READ_H
+#define ROZO_STORCLI_BLOCKS_BLK_READ_H
 
 #include "common/base/bytes.h"
 #include "storcli/blocks/engine.h"
@@ -40,15 +40,16 @@ struct read_ask {
     uint8_t candidate;
     uint8_t projection; /* asked for, then the one that was answered */
     uint8_t state;      /* enum ask_state */
-    bool late;          /* hedged: another one was asked too; its answer still counts */
-    bool slow;          /* unanswered too long or channel suspect: not waited for */
-    bool in_place;      /* full rows go to the caller's memory */
-    bool whole;         /* covers the whole piece, and nothing in it is damaged */
-    uint16_t at, n;     /* blocks, within the piece */
-    uint32_t present;   /* answered: bitmap of the projections on that storage */
-    size_t head_bytes;  /* bytes of one record head */
-    uint8_t *heads;     /* scratch, n * head_bytes */
-    uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
+    /* hedged: another storage was asked too; its answer still counts */
+    bool straggler;
+    bool slow;         /* unanswered too long or channel suspect: not waited for */
+    bool in_place;     /* full rows go to the caller's memory */
+    bool whole;        /* covers the whole piece, and nothing in it is damaged */
+    uint16_t at, n;    /* blocks, within the piece */
+    uint32_t present;  /* answered: bitmap of the projections on that storage */
+    size_t head_bytes; /* bytes of one record head */
+    uint8_t *heads;    /* scratch, n * head_bytes */
+    uint8_t *bodies;   /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
     bool doubt;    /* answered: the storage may have had something newer */
     bool not_here; /* projection asked for is missing, others may be there */
@@ -58,7 +59,7 @@ struct read_ask {
 };
 
 /* Result for one block. */
-struct read_block {
+struct blk_read_block {
     uint64_t version;
     uint16_t user_bytes;  /* 0: hole */
     bool clear;           /* version and user_bytes are the result */
@@ -72,7 +73,7 @@ struct read_block {
 /* At most 128 blocks of one extent. */
 struct read_piece {
     struct watch watch;
-    struct read_op *op;
+    struct blk_read_op *op;
     struct read_ask *asks; /* owned; requests of this round */
     unsigned n_asks;
     uint64_t first_block;
@@ -90,11 +91,11 @@ struct read_piece {
     uint64_t full_ns;   /* end of the first of these */
     bool moved;         /* a storage knows of a newer distribution */
     bool ended;
-    struct read_block blocks[EXTENT_BLOCKS];
+    struct blk_read_block blocks[EXTENT_BLOCKS];
 };
 
-struct read_op {
-    struct op op;
+struct blk_read_op {
+    struct blk_op op;
     struct read_want want;
     uint64_t first_block;
     uint32_t n_blocks;
@@ -106,7 +107,7 @@ struct read_op {
 /** Decides what to do next for the piece; it may have ended afterwards. */
 void read_piece_step(struct read_piece *piece);
 
-/* read_ask.c */
+/* read_request.c */
 
 /** Returns the place of a block of the piece in the caller's memory. */
 uint8_t *read_block_data(const struct read_piece *piece, unsigned block);
@@ -144,7 +145,7 @@ static inline bool read_ask_covers(const struct read_ask *ask, unsigned block)
            block < ask->at + (unsigned)ask->n;
 }
 
-/* read_whom.c */
+/* read_select.c */
 
 /** Returns the candidates that were asked in this round. */
 uint32_t read_asked_candidates(const struct read_piece *piece);
@@ -191,7 +192,7 @@ bool read_ask_the_rest(struct read_piece *piece);
  */
 bool read_ask_below(struct read_piece *piece);
 
-/* read_judge.c */
+/* read_decide.c */
 
 /**
  * Judges the blocks of this round. Returns true if all are clear; a clear block stays so.

@@ -1,5 +1,5 @@
 /*
- * seek.c - finds the next data or the next hole.
+ * blk_seek.c - finds the next data or the next hole.
  *
  * In:     storcli_seek(). Thread: the env's.
  * Out:    ST_NEXT to storages, to jump over blocks that none of them has; then reads of
@@ -32,7 +32,7 @@ struct next_ask {
 /* JUMP (to possible data) -> LOOK (at the heads there) -> JUMP ...; for holes only
  * LOOK. */
 struct seek_op {
-    struct op op;
+    struct blk_op op;
     struct watch watch;
     uint64_t at, limit;
     bool want_hole;
@@ -62,7 +62,7 @@ static void seek_end(struct seek_op *op, int rc, uint64_t block)
     jump_stop(op);
     if (rc == 0)
         *op->found = block;
-    op_end(&op->op, rc);
+    blk_op_end(&op->op, rc);
 }
 
 /* ---- looking at heads ---- */
@@ -249,7 +249,7 @@ static void jump_begin(struct seek_op *op)
     jump_step(op);
 }
 
-static void seek_run(struct op *base)
+static void seek_run(struct blk_op *base)
 {
     struct seek_op *op = container_of(base, struct seek_op, op);
 
@@ -264,7 +264,7 @@ static void seek_run(struct op *base)
 void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit_block,
                   bool want_hole, uint64_t *found_block, storcli_done_cb *done, void *arg)
 {
-    struct seek_op *op = op_new(file, sizeof(*op), done, arg);
+    struct seek_op *op = blk_op_new(file, sizeof(*op), done, arg);
 
     op->at = from_block;
     op->limit = limit_block;

@@ -1,8 +1,8 @@
 /*
- * read_judge.c - judges each block of a read by all answers, and decodes it into the
+ * read_decide.c - judges each block of a read by all answers, and decodes it into the
  * caller's memory.
  *
- * In:     read.c, after answers. Thread: the env's.
+ * In:     blk_read.c, after answers. Thread: the env's.
  * Out:    the piece's blocks; the caller's memory.
  * Keeps:  I2: a block is returned at the newest version that may have been acknowledged,
  *         or not at all. Nothing is decoded into the caller's memory while an answer may
@@ -12,8 +12,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "storcli/blocks/coder.h"
-#include "storcli/blocks/read.h"
+#include "storcli/blocks/blk_read.h"
+#include "storcli/blocks/encode.h"
 #include "storcli/blocks/resolve.h"
 
 static void block_is(struct read_piece *piece, unsigned block, uint64_t version,
@@ -66,7 +66,7 @@ static bool resolve_healthy(struct read_piece *piece)
 static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t version,
                           const struct resolve_answer *answers, unsigned n)
 {
-    struct read_block *rb = &piece->blocks[block];
+    struct blk_read_block *rb = &piece->blocks[block];
     uint64_t newest = 0;
 
     for (unsigned i = 0; i < n; i++)
@@ -170,7 +170,7 @@ bool read_resolve_all(struct read_piece *piece)
 static struct holders block_holders(const struct read_piece *piece, unsigned block)
 {
     const struct storcli_file *file = piece->op->op.file;
-    const struct read_block *rb = &piece->blocks[block];
+    const struct blk_read_block *rb = &piece->blocks[block];
     uint32_t has[DIST_MAX] = { 0 };
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
@@ -188,7 +188,7 @@ static struct holders block_holders(const struct read_piece *piece, unsigned blo
 static uint32_t block_sources(const struct read_piece *piece, unsigned block,
                               const struct read_ask *source[CODEC_N_MAX])
 {
-    const struct read_block *rb = &piece->blocks[block];
+    const struct blk_read_block *rb = &piece->blocks[block];
     uint32_t have = 0;
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
@@ -207,7 +207,7 @@ static uint32_t block_sources(const struct read_piece *piece, unsigned block,
 
 static bool block_is_to_decode(const struct read_piece *piece, unsigned block)
 {
-    const struct read_block *rb = &piece->blocks[block];
+    const struct blk_read_block *rb = &piece->blocks[block];
 
     return rb->clear && !rb->done && rb->user_bytes != 0;
 }
@@ -275,7 +275,7 @@ void read_assemble(struct read_piece *piece)
     if (want->data != NULL)
         piece_decode(piece);
     for (unsigned b = piece->at; b < piece->at + piece->n; b++) {
-        struct read_block *rb = &piece->blocks[b];
+        struct blk_read_block *rb = &piece->blocks[b];
 
         if (!rb->clear || rb->done)
             continue;

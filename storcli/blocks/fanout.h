@@ -1,40 +1,40 @@
 /*
- * spread.h - one request to n storages of a file: each projection to its home, or to a
+ * fanout.h - one request to n storages of a file: each projection to its home, or to a
  * spare when the home is down, hung, slow or refuses.
  *
  * Shared by writing, marking and reserving: decides which candidate is asked next, when
  * the data is safe, and when success is impossible. The owner fills the requests.
  */
-#ifndef ROZO_STORCLI_BLOCKS_SPREAD_H
-#define ROZO_STORCLI_BLOCKS_SPREAD_H
+#ifndef ROZO_STORCLI_BLOCKS_FANOUT_H
+#define ROZO_STORCLI_BLOCKS_FANOUT_H
 
 #include "storcli/blocks/engine.h"
 
-struct spread;
+struct fanout;
 
-struct spread_ops {
+struct fanout_ops {
     /**
      * Fills op and payload of rq; packs the message into msg, returns its length.
      * projection may be PROJECTION_ANY when `extras` is set.
      */
-    size_t (*fill)(struct spread *s, unsigned candidate, unsigned projection,
+    size_t (*fill)(struct fanout *s, unsigned candidate, unsigned projection,
                    struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX]);
     /**
      * Called when a candidate acknowledged (PROJECTION_ANY: it had the request, and may
      * hold nothing); its answer is in rq. May be NULL.
      */
-    void (*acked)(struct spread *s, unsigned candidate, const struct rpc_request *rq);
+    void (*acked)(struct fanout *s, unsigned candidate, const struct rpc_request *rq);
     /**
      * Called at the end: nothing is under way, the spread may be freed. Never inside
-     * spread_start().
+     * fanout_start().
      */
-    void (*ended)(struct spread *s, int rc);
-    bool tells;  /* messages carry watermarks (commit.h) */
+    void (*ended)(struct fanout *s, int rc);
+    bool tells;  /* messages carry watermarks (blk_commit.h) */
     bool extras; /* afterwards the other candidates are asked too, best effort */
     bool stop_at_no_space; /* reserving: the first NO_SPACE ends it */
 };
 
-enum spread_try_state {
+enum fanout_try_state {
     TRY_IDLE,
     TRY_SENT,
     TRY_ACKED,
@@ -42,9 +42,9 @@ enum spread_try_state {
 };
 
 /* Request to one candidate. */
-struct spread_try {
+struct fanout_try {
     struct rpc_request rq;
-    struct spread *spread;
+    struct fanout *fanout;
     uint64_t sent_ns;
     uint64_t took_ns; /* ns until the acknowledgement */
     uint64_t retry_ns;
@@ -52,20 +52,20 @@ struct spread_try {
     int refusal; /* -errno of the last refusal */
     uint8_t candidate;
     uint8_t projection;
-    uint8_t state;      /* enum spread_try_state */
+    uint8_t state;      /* enum fanout_try_state */
     uint32_t commit_no; /* commit.no of the watermarks in the request */
     bool slow;          /* not waited for any more, though its answer will count */
     bool away;          /* slow because its channel is not up */
 };
 
-/* Embedded in its owner; tries are owned from spread_start() to ended or
- * spread_cancel(). */
-struct spread {
+/* Embedded in its owner; tries are owned from fanout_start() to ended or
+ * fanout_cancel(). */
+struct fanout {
     struct watch watch;
     struct storcli_file *file;
     uint64_t session; /* session of the operation */
-    const struct spread_ops *ops;
-    struct spread_try *tries; /* owned, c entries */
+    const struct fanout_ops *ops;
+    struct fanout_try *tries; /* owned, c entries */
     uint64_t started_ns, deadline_ns;
     uint32_t patience_ms; /* after this long without an answer a spare is asked */
     uint32_t acked;       /* bitmap of projections */
@@ -79,12 +79,12 @@ struct spread {
  * Starts sending at once. s must be zero-initialised; may be called from inside op->run.
  * Returns 0 or -ENOMEM.
  */
-int spread_start(struct spread *s, const struct op *op, const struct spread_ops *ops,
+int fanout_start(struct fanout *s, const struct blk_op *op, const struct fanout_ops *ops,
                  bool sync);
 /**
  * Cancels everything: no callback comes, memory that requests point to is free. An idle
  * spread is fine.
  */
-void spread_cancel(struct spread *s);
+void fanout_cancel(struct fanout *s);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * missed.h - which homes missed which blocks of a file, until storages that took them
- * have the note.
+ * missed_writes.h - which homes missed which blocks of a file, until storages that took
+ * them have the note.
  *
  * Pure. A short sorted list of disjoint block ranges; coarser (but never omitting a
  * range) when it would grow too long: healing then looks at more than needed.
  */
-#ifndef ROZO_STORCLI_BLOCKS_MISSED_H
-#define ROZO_STORCLI_BLOCKS_MISSED_H
+#ifndef ROZO_STORCLI_BLOCKS_MISSED_WRITES_H
+#define ROZO_STORCLI_BLOCKS_MISSED_WRITES_H
 
 #include <stdbool.h>
 #include <stdint.h>

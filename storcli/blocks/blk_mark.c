@@ -1,5 +1,5 @@
 /*
- * mark.c - makes blocks holes: one small request to every storage of a file.
+ * blk_mark.c - makes blocks holes: one small request to every storage of a file.
  *
  * In:     storcli_mark(), storcli_mark_below(). Thread: the env's.
  * Out:    ST_MARK through a spread; marks go into file->unsynced.
@@ -11,11 +11,11 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "storcli/blocks/engine.h"
-#include "storcli/blocks/spread.h"
+#include "storcli/blocks/fanout.h"
 
 struct range_op {
-    struct op op;
-    struct spread spread;
+    struct blk_op op;
+    struct fanout fanout;
     uint64_t version; /* marks only */
     bool keep_newer;  /* marks: newer records stay */
     uint64_t first_block, n_blocks;
@@ -25,10 +25,10 @@ struct range_op {
     uint64_t verifier[DIST_MAX];
 };
 
-static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projection,
+static size_t mark_fill(struct fanout *s, unsigned candidate, unsigned projection,
                         struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
 {
-    struct range_op *op = container_of(s, struct range_op, spread);
+    struct range_op *op = container_of(s, struct range_op, fanout);
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
     uint64_t durable[COMMIT_EPOCHS_MAX];
     size_t len = engine_msg_begin(s->file, msg);
@@ -45,9 +45,9 @@ static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projectio
     return len + rozo__st_mark_req__pack(&req, msg + len);
 }
 
-static void mark_acked(struct spread *s, unsigned candidate, const struct rpc_request *rq)
+static void mark_acked(struct fanout *s, unsigned candidate, const struct rpc_request *rq)
 {
-    struct range_op *op = container_of(s, struct range_op, spread);
+    struct range_op *op = container_of(s, struct range_op, fanout);
     Rozo__StMarkResp *resp = NULL;
 
     if (rq->answer_msg_len != 0)
@@ -75,18 +75,18 @@ static void mark_is_unsynced(struct range_op *op)
             unsynced_verify(&file->unsynced, i, op->verifier[i]);
     }
     unsynced_add_mark(&file->unsynced, op->version, op->first_block, op->n_blocks,
-                      &op->spread.held);
+                      &op->fanout.held);
 }
 
-static void on_mark_spread(struct spread *s, int rc)
+static void on_mark_spread(struct fanout *s, int rc)
 {
-    struct range_op *op = container_of(s, struct range_op, spread);
+    struct range_op *op = container_of(s, struct range_op, fanout);
     struct storcli_file *file = op->op.file;
 
     if (rc == 0) {
         mark_is_unsynced(op);
-        after_missed(file, op->version, op->first_block, op->n_blocks, &s->held,
-                     s->coming);
+        background_missed(file, op->version, op->first_block, op->n_blocks, &s->held,
+                          s->coming);
     }
     for (unsigned i = 0; op->pending && i < file->c; i++) {
         if ((s->unheard >> i & 1) != 0)
@@ -94,11 +94,11 @@ static void on_mark_spread(struct spread *s, int rc)
     }
     commit_end(&file->commit, &op->flight, rc == 0, false);
     if (op->pending)
-        after_pending(file, 0, op->pressure);
-    op_end(&op->op, rc);
+        background_pending(file, 0, op->pressure);
+    blk_op_end(&op->op, rc);
 }
 
-static const struct spread_ops mark_spread_ops = {
+static const struct fanout_ops mark_spread_ops = {
     .fill = mark_fill,
     .acked = mark_acked,
     .ended = on_mark_spread,
@@ -106,19 +106,19 @@ static const struct spread_ops mark_spread_ops = {
     .extras = true,
 };
 
-static void mark_run(struct op *base)
+static void mark_run(struct blk_op *base)
 {
     struct range_op *op = container_of(base, struct range_op, op);
-    int rc = spread_start(&op->spread, base, &mark_spread_ops, false);
+    int rc = fanout_start(&op->fanout, base, &mark_spread_ops, false);
 
     if (rc != 0)
-        on_mark_spread(&op->spread, rc);
+        on_mark_spread(&op->fanout, rc);
 }
 
 static struct range_op *range_op_new(struct storcli_file *file, uint64_t first_block,
                                      uint64_t n_blocks, storcli_done_cb *done, void *arg)
 {
-    struct range_op *op = op_new(file, sizeof(*op), done, arg);
+    struct range_op *op = blk_op_new(file, sizeof(*op), done, arg);
 
     assert(first_block + n_blocks >= first_block);
     op->first_block = first_block;

@@ -1,6 +1,6 @@
 /*
- * commit.h - how far the writes of one file are durable, and which storages wait to be
- * notified.
+ * blk_commit.h - how far the writes of one file are durable, and which storages wait to
+ * be notified.
  *
  * Pure. An overwrite waits in the journals of the storages until its writer says that it
  * is on stable storage on enough of them (docs/ARCHITECTURE.md, "The life of a write").
@@ -8,8 +8,8 @@
  * epoch up to it is stable on as many storages as a write needs, or was followed by a
  * later version of its blocks that is.
  */
-#ifndef ROZO_STORCLI_BLOCKS_COMMIT_H
-#define ROZO_STORCLI_BLOCKS_COMMIT_H
+#ifndef ROZO_STORCLI_BLOCKS_BLK_COMMIT_H
+#define ROZO_STORCLI_BLOCKS_BLK_COMMIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

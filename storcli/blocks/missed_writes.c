@@ -1,14 +1,14 @@
 /*
- * missed.c - which homes missed which blocks of a file, until storages that took them
- * have the note.
+ * missed_writes.c - which homes missed which blocks of a file, until storages that took
+ * them have the note.
  *
- * In:     writes and marks that ended without some home (write.c, mark.c). Thread: the
- *         engine's.
- * Out:    the content of ST_MISSED (after.c).
+ * In:     writes and marks that ended without some home (blk_write.c, blk_mark.c).
+ *         Thread: the engine's.
+ * Out:    the content of ST_MISSED (background.c).
  * Keeps:  a noted range stays inside the union of the ranges, with its candidates.
  * Yours:  how many ranges are kept apart.
  */
-#include "storcli/blocks/missed.h"
+#include "storcli/blocks/missed_writes.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * late.c - which storages answer later than others do.
+ * straggler.c - which storages answer later than others do.
  *
  * In:     times of storages that were asked for equal amounts at one time, so that size
  *         and load make no difference; answers to probes. Thread: the env's.
@@ -8,7 +8,7 @@
  *         others read or write, within a few probes.
  * Yours:  the limits, how fast lateness is learned and forgotten.
  */
-#include "storcli/blocks/late.h"
+#include "storcli/blocks/straggler.h"
 
 #include <assert.h>
 
@@ -17,7 +17,7 @@
 #include "storcli/blocks/engine.h"
 
 enum {
-    LONG_MS = 1000,      /* late for so long: no hiccup, see late_for_long() */
+    LONG_MS = 1000,      /* late for so long: no hiccup, see straggler_for_long() */
     LATE_MS = 10,        /* later than the others by this, and more than twice as long */
     EXCESS_MAX_MS = 400, /* more is a matter of storages that hang */
     PAUSE_MIN_MS = 100,  /* between two probes */
@@ -27,7 +27,7 @@ enum {
     PROBE_DEADLINE_MS = 1000,
 };
 
-void late_times_add(struct late_times *t, uint64_t took_ns)
+void straggler_times_add(struct straggler_times *t, uint64_t took_ns)
 {
     unsigned at = t->n++;
 
@@ -37,7 +37,7 @@ void late_times_add(struct late_times *t, uint64_t took_ns)
     t->took_ns[at] = took_ns;
 }
 
-void late_note_typical(struct storcli *cli, uint64_t took_ns)
+void straggler_note_typical(struct storcli *cli, uint64_t took_ns)
 {
     if (cli->read_latency_ns == 0)
         cli->read_latency_ns = took_ns;
@@ -46,7 +46,7 @@ void late_note_typical(struct storcli *cli, uint64_t took_ns)
             cli->read_latency_ns - cli->read_latency_ns / 4 + took_ns / 4;
 }
 
-static void become_late(struct storcli *cli, struct late *late)
+static void become_late(struct storcli *cli, struct straggler *late)
 {
     uint64_t now_ns = engine_now_ns(cli);
     bool relapse =
@@ -62,7 +62,7 @@ static void become_late(struct storcli *cli, struct late *late)
 }
 
 /* Takes a new value of the excess; starts or ends lateness. */
-static void late_is(struct storcli *cli, struct late *late, uint64_t excess_ns)
+static void late_is(struct storcli *cli, struct straggler *late, uint64_t excess_ns)
 {
     uint64_t limit_ns = ms_ns(LATE_MS) + cli->read_latency_ns;
 
@@ -76,9 +76,10 @@ static void late_is(struct storcli *cli, struct late *late, uint64_t excess_ns)
     }
 }
 
-void late_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns, bool at_least)
+void straggler_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns,
+                    bool at_least)
 {
-    struct late *late = &peer->late;
+    struct straggler *late = &peer->straggler;
 
     if (excess_ns > ms_ns(EXCESS_MAX_MS))
         excess_ns = ms_ns(EXCESS_MAX_MS);
@@ -91,8 +92,8 @@ void late_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns, bool 
 
 static void on_probe_answer(struct rpc_request *rq, int rc)
 {
-    struct peer *peer = container_of(rq, struct peer, late.probe);
-    struct late *late = &peer->late;
+    struct peer *peer = container_of(rq, struct peer, straggler.probe);
+    struct straggler *late = &peer->straggler;
     struct storcli *cli = rq->arg;
     uint64_t now_ns = engine_now_ns(cli), took_ns = now_ns - late->sent_ns;
     uint64_t excess_ns =
@@ -118,9 +119,9 @@ static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t b
     req.to_storage = file->target.storages[candidate];
     req.heads_only = true;
     len += rozo__st_read_req__pack(&req, msg + len);
-    peer->late.sent_ns = engine_now_ns(file->cli);
-    peer->late.probing = true;
-    peer->late.probe = (struct rpc_request){
+    peer->straggler.sent_ns = engine_now_ns(file->cli);
+    peer->straggler.probing = true;
+    peer->straggler.probe = (struct rpc_request){
         .op = ROZO__OP__ST_READ,
         .deadline_ms = PROBE_DEADLINE_MS,
         .msg = msg,
@@ -128,41 +129,41 @@ static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t b
         .done = on_probe_answer,
         .arg = file->cli,
     };
-    rpc_send(engine_channel(file, candidate), &peer->late.probe);
-    peer->late.probe.msg = NULL; /* copied */
+    rpc_send(engine_channel(file, candidate), &peer->straggler.probe);
+    peer->straggler.probe.msg = NULL; /* copied */
 }
 
 static bool probe_is_due(struct storcli_file *file, unsigned candidate)
 {
-    const struct late *late = &file->peer[candidate]->late;
+    const struct straggler *late = &file->peer[candidate]->straggler;
 
     return !late->probing && engine_now_ns(file->cli) >= late->probe_ns &&
            engine_rank(file, candidate) <= PEER_SLOW;
 }
 
-void late_probe(struct storcli_file *file, uint64_t block)
+void straggler_probe(struct storcli_file *file, uint64_t block)
 {
     for (unsigned i = 0; i < file->c; i++) {
-        if (file->peer[i]->late.is_late && probe_is_due(file, i))
+        if (file->peer[i]->straggler.is_late && probe_is_due(file, i))
             probe_send(file, i, block);
     }
 }
 
-void late_suspect(struct storcli_file *file, unsigned candidate, uint64_t block)
+void straggler_suspect(struct storcli_file *file, unsigned candidate, uint64_t block)
 {
-    if (!file->peer[candidate]->late.is_late && probe_is_due(file, candidate))
+    if (!file->peer[candidate]->straggler.is_late && probe_is_due(file, candidate))
         probe_send(file, candidate, block);
 }
 
-bool late_for_long(const struct storcli *cli, const struct peer *peer)
+bool straggler_for_long(const struct storcli *cli, const struct peer *peer)
 {
-    return peer->late.is_late &&
-           env_now_ns(cli->env) - peer->late.since_ns >= ms_ns(LONG_MS);
+    return peer->straggler.is_late &&
+           env_now_ns(cli->env) - peer->straggler.since_ns >= ms_ns(LONG_MS);
 }
 
-void late_stop(struct peer *peer)
+void straggler_stop(struct peer *peer)
 {
-    if (peer->late.probing)
-        rpc_cancel(&peer->late.probe);
-    peer->late.probing = false;
+    if (peer->straggler.probing)
+        rpc_cancel(&peer->straggler.probe);
+    peer->straggler.probing = false;
 }

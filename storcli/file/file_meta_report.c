@@ -1,5 +1,5 @@
 /*
- * file_report.c - reports to exportd: size, that there is data, mtime.
+ * file_meta_report.c - reports to exportd: size, that there is data, mtime.
  *
  * In:     file_changed() after each acknowledgement, file_report() from flush, sync,
  *         close. Core.

@@ -1,15 +1,15 @@
 /*
- * spread.c - one request to n storages of a file, with spares.
+ * fanout.c - one request to n storages of a file, with spares.
  *
- * In:     write.c, mark.c, sync.c: the requests to send. Answers, and the tick. Thread:
- *         the env's.
+ * In:     blk_write.c, blk_mark.c, blk_sync.c: the requests to send. Answers, and the
+ *         tick. Thread: the env's.
  * Out:    rpc_send(); ops->ended once it is safe or impossible.
  * Keeps:  success means n projections on n storages, or at least the quorum once no
  *         reachable candidate is left to ask; a storage that hangs costs one wait, then
  *         spares are asked at once.
  * Yours:  the order of candidates and the waiting times.
  */
-#include "storcli/blocks/spread.h"
+#include "storcli/blocks/fanout.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -27,18 +27,18 @@ enum {
     STRAGGLES_MS = 20, /* ms later than twice the median: the storage may be late */
 };
 
-static uint32_t all_projections(const struct spread *s)
+static uint32_t all_projections(const struct fanout *s)
 {
     return (1u << s->file->n) - 1;
 }
 
-static unsigned n_acked(const struct spread *s)
+static unsigned n_acked(const struct fanout *s)
 {
     return (unsigned)__builtin_popcount(s->acked);
 }
 
-static void spread_step(struct spread *s);
-static void spread_end(struct spread *s, int rc);
+static void fanout_step(struct fanout *s);
+static void fanout_end(struct fanout *s, int rc);
 
 static int refusal_of(uint16_t status)
 {
@@ -61,19 +61,19 @@ static int refusal_of(uint16_t status)
     }
 }
 
-static void try_refused(struct spread_try *try, int refusal)
+static void try_refused(struct fanout_try *try, int refusal)
 {
     try->state = TRY_REFUSED;
     try->refusal = refusal;
     try->backoff_ms = try->backoff_ms == 0 ? BACKOFF_MIN_MS : try->backoff_ms * 2;
     if (try->backoff_ms > BACKOFF_MAX_MS)
         try->backoff_ms = BACKOFF_MAX_MS;
-    try->retry_ns = engine_now_ns(try->spread->file->cli) + ms_ns(try->backoff_ms);
+    try->retry_ns = engine_now_ns(try->fanout->file->cli) + ms_ns(try->backoff_ms);
 }
 
-static void try_acked(struct spread_try *try)
+static void try_acked(struct fanout_try *try)
 {
-    struct spread *s = try->spread;
+    struct fanout *s = try->fanout;
 
     try->state = TRY_ACKED;
     try->took_ns = engine_now_ns(s->file->cli) - try->sent_ns;
@@ -97,8 +97,8 @@ static void try_acked(struct spread_try *try)
 
 static void on_try_answer(struct rpc_request *rq, int rc)
 {
-    struct spread_try *try = container_of(rq, struct spread_try, rq);
-    struct spread *s = try->spread;
+    struct fanout_try *try = container_of(rq, struct fanout_try, rq);
+    struct fanout *s = try->fanout;
 
     assert(s->running && try->state == TRY_SENT);
     if (rc != 0 || rq->status == ROZO__STATUS__NO_SPACE)
@@ -107,12 +107,12 @@ static void on_try_answer(struct rpc_request *rq, int rc)
         try_acked(try);
     else
         try_refused(try, rc == 0 ? refusal_of(rq->status) : -EIO);
-    spread_step(s);
+    fanout_step(s);
 }
 
-static void try_send(struct spread *s, unsigned candidate, unsigned projection)
+static void try_send(struct fanout *s, unsigned candidate, unsigned projection)
 {
-    struct spread_try *try = &s->tries[candidate];
+    struct fanout_try *try = &s->tries[candidate];
     uint64_t now_ns = engine_now_ns(s->file->cli);
     uint64_t left_ns = s->deadline_ns > now_ns ? s->deadline_ns - now_ns : 0;
     uint8_t msg[MSG_BYTES_MAX];
@@ -138,23 +138,23 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     try->rq.msg = NULL; /* copied */
 }
 
-static uint32_t patience_ms(const struct spread *s, const struct spread_try *try)
+static uint32_t patience_ms(const struct fanout *s, const struct fanout_try *try)
 {
     return try->candidate < s->file->n ? s->patience_ms : s->patience_ms / 2;
 }
 
 /* Returns true if it is worth sending to and waiting for. The first connection of a new
  * mount counts. */
-static bool is_there(const struct spread *s, unsigned candidate)
+static bool is_there(const struct fanout *s, unsigned candidate)
 {
-    return engine_is_up(s->file, candidate) || engine_is_arriving(s->file, candidate);
+    return engine_is_up(s->file, candidate) || engine_is_connecting(s->file, candidate);
 }
 
 /* Stops waiting for candidates that are unanswered too long, or are said to hang. */
-static void note_slow_ones(struct spread *s, uint64_t now_ns)
+static void note_slow_ones(struct fanout *s, uint64_t now_ns)
 {
     for (unsigned i = 0; i < s->file->c; i++) {
-        struct spread_try *try = &s->tries[i];
+        struct fanout_try *try = &s->tries[i];
         bool waited;
 
         if (try->state != TRY_SENT)
@@ -167,8 +167,8 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
         if (try->slow)
             continue;
         waited = now_ns - try->sent_ns >= ms_ns(patience_ms(s, try));
-        if (waited && engine_is_arriving(s->file, i))
-            engine_peer_unmet(s->file, i);
+        if (waited && engine_is_connecting(s->file, i))
+            engine_peer_never_connected(s->file, i);
         if (!is_there(s, i)) {
             try->away = try->slow = true;
         } else if (waited) {
@@ -178,7 +178,7 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
     }
 }
 
-static bool is_free(const struct spread_try *try, uint64_t now_ns)
+static bool is_free(const struct fanout_try *try, uint64_t now_ns)
 {
     return try->state == TRY_IDLE ||
            (try->state == TRY_REFUSED && now_ns >= try->retry_ns);
@@ -186,9 +186,9 @@ static bool is_free(const struct spread_try *try, uint64_t now_ns)
 
 /* Returns true if another candidate has acknowledged its projection, too: a slow one
  * answered after all. */
-static bool is_redundant(const struct spread *s, unsigned candidate)
+static bool is_redundant(const struct fanout *s, unsigned candidate)
 {
-    const struct spread_try *try = &s->tries[candidate];
+    const struct fanout_try *try = &s->tries[candidate];
 
     if (try->state != TRY_ACKED && try->state != TRY_SENT)
         return false;
@@ -202,7 +202,7 @@ static bool is_redundant(const struct spread *s, unsigned candidate)
 
 /* Returns the best candidate for a projection among those of at most this rank; -1:
  * none. */
-static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank worst,
+static int pick_candidate(struct fanout *s, unsigned projection, enum peer_rank worst,
                           uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
@@ -210,7 +210,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
     for (unsigned rank = PEER_GOOD; rank <= worst; rank++) {
         if (is_free(&s->tries[projection], now_ns) &&
             (engine_rank(file, projection) == rank ||
-             engine_is_arriving(file, projection)))
+             engine_is_connecting(file, projection)))
             return (int)projection;
         for (unsigned i = file->n; i < file->c; i++) {
             if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)
@@ -230,10 +230,10 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
 }
 
 /* Returns true if an answer for this projection is expected soon. */
-static bool is_awaited(const struct spread *s, unsigned projection)
+static bool is_awaited(const struct fanout *s, unsigned projection)
 {
     for (unsigned i = 0; i < s->file->c; i++) {
-        const struct spread_try *try = &s->tries[i];
+        const struct fanout_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && !try->slow && try->projection == projection)
             return true;
@@ -241,7 +241,7 @@ static bool is_awaited(const struct spread *s, unsigned projection)
     return false;
 }
 
-static bool is_any_awaited(const struct spread *s)
+static bool is_any_awaited(const struct fanout *s)
 {
     for (unsigned p = 0; p < s->file->n; p++) {
         if (is_awaited(s, p))
@@ -251,7 +251,7 @@ static bool is_any_awaited(const struct spread *s)
 }
 
 /* Sends every projection that is neither acknowledged nor expected to a candidate. */
-static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
+static void fill_slots(struct fanout *s, enum peer_rank worst, uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
 
@@ -271,16 +271,16 @@ static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
 
 /* Returns true if its own projection is on its way to this home, which has been late for
  * long. */
-static bool is_on_its_way_late(const struct spread *s, unsigned p)
+static bool is_on_its_way_late(const struct fanout *s, unsigned p)
 {
     return s->tries[p].state == TRY_SENT && s->tries[p].projection == p &&
-           late_for_long(s->file->cli, s->file->peer[p]);
+           straggler_for_long(s->file->cli, s->file->peer[p]);
 }
 
 /* Sends the projection of a home that has been late for long to a spare, too, so that n
  * storages have it without waiting for the home. Usually the home has it as well; healing
  * finds that out, as for every home that was passed over. */
-static void go_past_late_ones(struct spread *s, uint64_t now_ns)
+static void go_past_late_ones(struct fanout *s, uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
     unsigned spare = file->n;
@@ -288,9 +288,9 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
     for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
         if (!is_on_its_way_late(s, p))
             continue;
-        while (spare < file->c &&
-               (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
-                engine_rank(file, spare) != PEER_GOOD))
+        while (spare < file->c && (!is_free(&s->tries[spare], now_ns) ||
+                                   file->peer[spare]->straggler.is_late ||
+                                   engine_rank(file, spare) != PEER_GOOD))
             spare++;
         if (spare == file->c)
             return;
@@ -301,32 +301,32 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
 
 /* Probes storages whose acknowledgement came much later than the median: they may be
  * late. */
-static void note_stragglers(struct spread *s)
+static void note_stragglers(struct fanout *s)
 {
-    struct late_times times = { .n = 0 };
+    struct straggler_times times = { .n = 0 };
     uint64_t limit_ns;
 
     for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].projection != PROJECTION_ANY)
-            late_times_add(&times, s->tries[i].took_ns);
+            straggler_times_add(&times, s->tries[i].took_ns);
     }
     if (times.n == 0)
         return;
-    limit_ns = late_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
+    limit_ns = straggler_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
     for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
-            late_suspect(s->file, i, 0);
+            straggler_suspect(s->file, i, 0);
     }
 }
 
 /* Returns true if a reachable candidate is worth waiting for, although the quorum is
  * reached. */
-static bool worth_waiting(struct spread *s, uint64_t now_ns)
+static bool worth_waiting(struct fanout *s, uint64_t now_ns)
 {
     uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
 
     for (unsigned i = 0; i < s->file->c; i++) {
-        const struct spread_try *try = &s->tries[i];
+        const struct fanout_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT) {
             if (!try->slow)
@@ -342,7 +342,7 @@ static bool worth_waiting(struct spread *s, uint64_t now_ns)
     return false;
 }
 
-static unsigned n_refused(const struct spread *s, int refusal)
+static unsigned n_refused(const struct fanout *s, int refusal)
 {
     unsigned n = 0;
 
@@ -355,7 +355,7 @@ static unsigned n_refused(const struct spread *s, int refusal)
 
 /* Returns the error of a spread that cannot succeed: a refusal if there is one, else
  * -EIO. */
-static int failure_of(const struct spread *s)
+static int failure_of(const struct fanout *s)
 {
     if (n_refused(s, -EACCES) > 0)
         return -EACCES;
@@ -365,14 +365,14 @@ static int failure_of(const struct spread *s)
 }
 
 /* Returns true if only another capability or more space would help. */
-static bool is_hopeless(const struct spread *s)
+static bool is_hopeless(const struct fanout *s)
 {
     unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
 
     return s->file->c - n_never < s->file->q_write;
 }
 
-static void send_extras(struct spread *s)
+static void send_extras(struct fanout *s)
 {
     s->extras_sent = true;
     s->deadline_ns = engine_now_ns(s->file->cli) + ms_ns(EXTRAS_MS);
@@ -382,12 +382,12 @@ static void send_extras(struct spread *s)
     }
 }
 
-static bool extras_under_way(const struct spread *s, uint64_t now_ns)
+static bool extras_under_way(const struct fanout *s, uint64_t now_ns)
 {
     if (now_ns >= s->deadline_ns)
         return false;
     for (unsigned i = 0; i < s->file->c; i++) {
-        const struct spread_try *try = &s->tries[i];
+        const struct fanout_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && try->projection == PROJECTION_ANY)
             return true;
@@ -396,37 +396,37 @@ static bool extras_under_way(const struct spread *s, uint64_t now_ns)
 }
 
 /* Ends with success; before that waits briefly for the extra requests. */
-static void spread_safe(struct spread *s, uint64_t now_ns)
+static void fanout_safe(struct fanout *s, uint64_t now_ns)
 {
     if (!s->extras_sent)
         note_stragglers(s);
     if (s->ops->extras && !s->extras_sent)
         send_extras(s);
     if (!s->ops->extras || !extras_under_way(s, now_ns))
-        spread_end(s, 0);
+        fanout_end(s, 0);
 }
 
-static void spread_step(struct spread *s)
+static void fanout_step(struct fanout *s)
 {
     uint64_t now_ns = engine_now_ns(s->file->cli);
 
     s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
     if (s->extras_sent) {
-        spread_safe(s, now_ns);
+        fanout_safe(s, now_ns);
         return;
     }
     if (n_refused(s, -ESTALE) > 0) {
-        spread_end(s, -ESTALE);
+        fanout_end(s, -ESTALE);
         return;
     }
     if (n_refused(s, -EREMOTE) > 0 ||
         (engine_is_relocating(s->file) && s->acked != all_projections(s))) {
-        spread_end(s, -EREMOTE);
+        fanout_end(s, -EREMOTE);
         return;
     }
     /* others may not know it yet: the less they get, the better */
     if (n_refused(s, -EKEYREVOKED) > 0) {
-        spread_end(s, -EIO);
+        fanout_end(s, -EIO);
         return;
     }
     note_slow_ones(s, now_ns);
@@ -434,28 +434,28 @@ static void spread_step(struct spread *s)
         /* Reservations at other storages must be known, so that they can be given
          * back. */
         if (!s->ops->stop_at_no_space || !is_any_awaited(s))
-            spread_end(s, failure_of(s));
+            fanout_end(s, failure_of(s));
         return;
     }
     if (s->acked != all_projections(s))
         fill_slots(s, PEER_SLOW, now_ns);
     if (s->acked == all_projections(s) ||
         (n_acked(s) >= s->file->q_write && !worth_waiting(s, now_ns))) {
-        spread_safe(s, now_ns);
+        fanout_safe(s, now_ns);
         return;
     }
     if (n_acked(s) < s->file->q_write && !worth_waiting(s, now_ns))
         fill_slots(s, PEER_SUSPECT, now_ns); /* perhaps none of them really hangs */
     if (now_ns >= s->deadline_ns)
-        spread_end(s, n_acked(s) >= s->file->q_write ? 0 : failure_of(s));
+        fanout_end(s, n_acked(s) >= s->file->q_write ? 0 : failure_of(s));
 }
 
 static void on_spread_wake(struct watch *watch)
 {
-    spread_step(container_of(watch, struct spread, watch));
+    fanout_step(container_of(watch, struct fanout, watch));
 }
 
-void spread_cancel(struct spread *s)
+void fanout_cancel(struct fanout *s)
 {
     if (!s->running)
         return;
@@ -473,13 +473,13 @@ void spread_cancel(struct spread *s)
     s->running = false;
 }
 
-static void spread_end(struct spread *s, int rc)
+static void fanout_end(struct fanout *s, int rc)
 {
-    spread_cancel(s);
+    fanout_cancel(s);
     s->ops->ended(s, rc);
 }
 
-int spread_start(struct spread *s, const struct op *op, const struct spread_ops *ops,
+int fanout_start(struct fanout *s, const struct blk_op *op, const struct fanout_ops *ops,
                  bool sync)
 {
     struct storcli_file *file = op->file;
@@ -490,7 +490,7 @@ int spread_start(struct spread *s, const struct op *op, const struct spread_ops 
     if (s->tries == NULL)
         return -ENOMEM;
     for (unsigned i = 0; i < file->c; i++) {
-        s->tries[i].spread = s;
+        s->tries[i].fanout = s;
         s->tries[i].candidate = (uint8_t)i;
     }
     s->file = file;
@@ -505,7 +505,7 @@ int spread_start(struct spread *s, const struct op *op, const struct spread_ops 
     s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
     fill_slots(s, PEER_SLOW, now_ns);
     if (cli->n_late != 0) {
-        late_probe(file, 0);
+        straggler_probe(file, 0);
         go_past_late_ones(s, now_ns);
     }
     return 0;

@@ -1,5 +1,5 @@
 /*
- * write.c - writes whole blocks: cut into pieces, code, seal, spread.
+ * blk_write.c - writes whole blocks: cut into pieces, code, seal, spread.
  *
  * In:     storcli_write(). Thread: the env's.
  * Out:    ST_WRITE to n storages for each piece of at most 128 blocks of one extent;
@@ -14,15 +14,15 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/blocks/coder.h"
+#include "storcli/blocks/encode.h"
 #include "storcli/blocks/engine.h"
-#include "storcli/blocks/spread.h"
+#include "storcli/blocks/fanout.h"
 
 /* At most 128 blocks of one extent. Heads, coded bodies and iovecs lie in one scratch
  * buffer. */
 struct write_piece {
-    struct spread spread;
-    struct write_op *op;
+    struct fanout fanout;
+    struct blk_write_op *op;
     uint64_t first_block;
     unsigned n_blocks;
     const uint8_t *data;
@@ -39,8 +39,8 @@ struct write_piece {
 };
 
 /* One write: every turn codes and sends one piece more, until all are under way. */
-struct write_op {
-    struct op op;
+struct blk_write_op {
+    struct blk_op op;
     uint64_t version;
     uint64_t first_block;
     uint32_t n_blocks;
@@ -55,7 +55,7 @@ struct write_op {
     struct write_piece pieces[];
 };
 
-static void write_step(struct write_op *op);
+static void write_step(struct blk_write_op *op);
 
 static bool is_row(const struct storcli_file *file, unsigned projection)
 {
@@ -80,7 +80,7 @@ static size_t piece_lay_out(struct storcli_file *file, struct write_piece *piece
     }
     for (unsigned i = 0; i < file->n; i++) {
         piece->head_at[i] = at;
-        at += piece->n_blocks * coder_head_bytes(file->codec, i);
+        at += piece->n_blocks * encode_head_bytes(file->codec, i);
     }
     return at;
 }
@@ -97,7 +97,7 @@ static void piece_encode(struct storcli_file *file, struct write_piece *piece)
     uint8_t *head[CODEC_N_MAX], *body[CODEC_N_MAX] = { NULL };
 
     for (unsigned b = 0; b < piece->n_blocks; b++) {
-        const struct coder_block block = {
+        const struct encode_block block = {
             .codec = file->codec,
             .file_hash = file->file_hash,
             .user_bytes = piece_user_bytes(file, piece, b),
@@ -106,13 +106,13 @@ static void piece_encode(struct storcli_file *file, struct write_piece *piece)
         };
 
         for (unsigned i = 0; i < file->n; i++) {
-            head[i] =
-                piece->scratch + piece->head_at[i] + b * coder_head_bytes(file->codec, i);
+            head[i] = piece->scratch + piece->head_at[i] +
+                      b * encode_head_bytes(file->codec, i);
             if (!is_row(file, i))
                 body[i] = piece->scratch + piece->body_at[i] + b * file->row_bytes;
         }
-        coder_seal(&block, piece->data + (size_t)b * file->target.block_bytes,
-                   (1u << file->n) - 1, head, body);
+        encode_seal(&block, piece->data + (size_t)b * file->target.block_bytes,
+                    (1u << file->n) - 1, head, body);
     }
 }
 
@@ -124,7 +124,7 @@ static void piece_gather(struct storcli_file *file, struct write_piece *piece, u
     size_t last_row = codec_row_bytes(file->codec, piece->last_user_bytes);
 
     iov[0].iov_base = piece->scratch + piece->head_at[i];
-    iov[0].iov_len = piece->n_blocks * coder_head_bytes(file->codec, i);
+    iov[0].iov_len = piece->n_blocks * encode_head_bytes(file->codec, i);
     if (!is_row(file, i)) {
         iov[1].iov_base = piece->scratch + piece->body_at[i];
         iov[1].iov_len = (piece->n_blocks - 1) * file->row_bytes + last_row;
@@ -139,10 +139,10 @@ static void piece_gather(struct storcli_file *file, struct write_piece *piece, u
     }
 }
 
-static size_t write_fill(struct spread *s, unsigned candidate, unsigned projection,
+static size_t write_fill(struct fanout *s, unsigned candidate, unsigned projection,
                          struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
 {
-    struct write_piece *piece = container_of(s, struct write_piece, spread);
+    struct write_piece *piece = container_of(s, struct write_piece, fanout);
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
     uint64_t durable[COMMIT_EPOCHS_MAX];
     size_t len = engine_msg_begin(s->file, msg);
@@ -164,15 +164,15 @@ static void piece_free(struct write_piece *piece)
 {
     struct storcli *cli = piece->op->op.file->cli;
 
-    spread_cancel(&piece->spread);
+    fanout_cancel(&piece->fanout);
     scratch_put(&cli->scratch, piece->scratch, piece->scratch_bytes);
     piece->scratch = NULL;
 }
 
-static void write_acked(struct spread *s, unsigned candidate,
+static void write_acked(struct fanout *s, unsigned candidate,
                         const struct rpc_request *rq)
 {
-    struct write_piece *piece = container_of(s, struct write_piece, spread);
+    struct write_piece *piece = container_of(s, struct write_piece, fanout);
     Rozo__StWriteResp *resp =
         rozo__st_write_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
@@ -213,7 +213,7 @@ static void piece_is_there(struct write_piece *piece)
     struct storcli_file *file = piece->op->op.file;
 
     for (unsigned i = 0; i < file->c; i++) {
-        if ((piece->spread.held.any >> i & 1) != 0)
+        if ((piece->fanout.held.any >> i & 1) != 0)
             unsynced_verify(&file->unsynced, i, piece->verifier[i]);
     }
     if (!piece_was_complete(piece)) {
@@ -224,7 +224,7 @@ static void piece_is_there(struct write_piece *piece)
         unsynced_remove(&file->unsynced, piece->first_block, piece->n_blocks);
     else
         unsynced_add(&file->unsynced, piece->op->version, piece->first_block,
-                     piece->n_blocks, &piece->spread.held);
+                     piece->n_blocks, &piece->fanout.held);
 }
 
 /* Records that candidates which did not answer in time may have it in their journals,
@@ -234,24 +234,24 @@ static void piece_is_pending(struct write_piece *piece)
     struct storcli_file *file = piece->op->op.file;
 
     for (unsigned i = 0; i < file->c; i++) {
-        if ((piece->spread.unheard >> i & 1) != 0)
+        if ((piece->fanout.unheard >> i & 1) != 0)
             commit_pending(&file->commit, i, piece->op->version);
     }
     piece->op->pressure |= piece->pressure;
     piece->op->pending_bytes += (uint64_t)piece->n_blocks * file->target.block_bytes;
 }
 
-static void on_piece_spread(struct spread *s, int rc)
+static void on_piece_spread(struct fanout *s, int rc)
 {
-    struct write_piece *piece = container_of(s, struct write_piece, spread);
-    struct write_op *op = piece->op;
+    struct write_piece *piece = container_of(s, struct write_piece, fanout);
+    struct blk_write_op *op = piece->op;
 
     if (piece->pending)
         piece_is_pending(piece);
     if (rc == 0) {
         piece_is_there(piece);
-        after_missed(s->file, op->version, piece->first_block, piece->n_blocks, &s->held,
-                     s->coming);
+        background_missed(s->file, op->version, piece->first_block, piece->n_blocks,
+                          &s->held, s->coming);
         s->file->cli->stats.blocks_written += piece->n_blocks;
     }
     if (rc != 0 && op->rc == 0)
@@ -261,7 +261,7 @@ static void on_piece_spread(struct spread *s, int rc)
     write_step(op);
 }
 
-static const struct spread_ops write_spread_ops = {
+static const struct fanout_ops write_spread_ops = {
     .fill = write_fill,
     .acked = write_acked,
     .ended = on_piece_spread,
@@ -279,13 +279,13 @@ static int piece_start(struct write_piece *piece)
     piece_encode(file, piece);
     for (unsigned i = 0; i < file->n; i++)
         piece_gather(file, piece, i);
-    return spread_start(&piece->spread, &piece->op->op, &write_spread_ops,
+    return fanout_start(&piece->fanout, &piece->op->op, &write_spread_ops,
                         piece->op->sync);
 }
 
 /* Codes and sends the next piece; the one after it in the next turn, so that this one is
  * on its way meanwhile. */
-static void write_start_next(struct write_op *op)
+static void write_start_next(struct blk_write_op *op)
 {
     struct write_piece *piece = &op->pieces[op->n_started];
     uint64_t n_gone = 0;
@@ -309,17 +309,17 @@ static void write_start_next(struct write_op *op)
     }
 }
 
-static void write_end(struct write_op *op)
+static void write_end(struct blk_write_op *op)
 {
     struct storcli_file *file = op->op.file;
 
     commit_end(&file->commit, &op->flight, op->rc == 0, op->sync);
     if (op->pending_bytes != 0)
-        after_pending(file, op->pending_bytes, op->pressure);
-    op_end(&op->op, op->rc);
+        background_pending(file, op->pending_bytes, op->pressure);
+    blk_op_end(&op->op, op->rc);
 }
 
-static void write_step(struct write_op *op)
+static void write_step(struct blk_write_op *op)
 {
     if (op->rc != 0) { /* the rest would be useless */
         for (unsigned i = 0; i < op->n_started; i++)
@@ -330,9 +330,9 @@ static void write_step(struct write_op *op)
         write_end(op);
 }
 
-static void write_run(struct op *base)
+static void write_run(struct blk_op *base)
 {
-    struct write_op *op = container_of(base, struct write_op, op);
+    struct blk_write_op *op = container_of(base, struct blk_write_op, op);
 
     if (op->rc == 0 && op->n_started < op->n_pieces) {
         write_start_next(op);
@@ -350,13 +350,13 @@ void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_b
                    bool sync, storcli_done_cb *done, void *arg)
 {
     unsigned n_pieces = piece_count(first_block, n_blocks);
-    struct write_op *op;
+    struct blk_write_op *op;
 
     assert(n_blocks >= 1 && n_blocks <= STORCLI_RUN_MAX);
     assert(last_user_bytes >= 1 && last_user_bytes <= file->target.block_bytes);
     assert(version != 0 && first_block + n_blocks > first_block);
     file->has_stored = true;
-    op = op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
+    op = blk_op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
     op->version = version;
     op->first_block = first_block;
     op->n_blocks = n_blocks;

@@ -1,5 +1,5 @@
 /*
- * read_ask.c - one request of a read to one storage, and the checks of its answer.
+ * read_request.c - one request of a read to one storage, and the checks of its answer.
  *
  * In:     read_ask_send(), answers. Thread: the env's.
  * Out:    ST_READ; read_piece_step() after each answer. Rows of full blocks are received
@@ -14,8 +14,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/blocks/coder.h"
-#include "storcli/blocks/read.h"
+#include "storcli/blocks/blk_read.h"
+#include "storcli/blocks/encode.h"
 
 enum {
     /* requests of one piece and round; c storages hold few projections each */
@@ -181,7 +181,7 @@ static int ask_parse_answer(struct read_ask *ask)
     }
     rozo__st_read_resp__free_unpacked(resp, NULL);
     if (rc == 0 && ask->heads == NULL) {
-        ask->head_bytes = coder_head_bytes(file->codec, ask->projection);
+        ask->head_bytes = encode_head_bytes(file->codec, ask->projection);
         rc = ask_take_payload(ask);
     }
     return rc;
@@ -283,7 +283,7 @@ static struct read_ask *ask_new(struct read_piece *piece, unsigned candidate,
                     !piece->op->want.heads_only;
     if (projection == PROJECTION_ANY)
         return ask;
-    ask->head_bytes = coder_head_bytes(file->codec, projection);
+    ask->head_bytes = encode_head_bytes(file->codec, projection);
     ask->heads = scratch_get(&file->cli->scratch, n * ask->head_bytes);
     if (ask->heads == NULL) {
         free(ask);
@@ -325,8 +325,8 @@ bool read_ask_send(struct read_piece *piece, unsigned candidate, unsigned projec
     piece->asks = ask;
     piece->n_asks++;
     ask->sent_ns = now_ns;
-    if (file->peer[candidate]->late.is_late)
-        ask->grace_ns = file->peer[candidate]->late.excess_ns;
+    if (file->peer[candidate]->straggler.is_late)
+        ask->grace_ns = file->peer[candidate]->straggler.excess_ns;
     len = engine_msg_begin(file, msg);
     req.projection = projection;
     req.first_block = piece->first_block + at;
