@@ -1,7 +1,7 @@
 """
-finite.py - straight lines of the Mojette code with bins modulo 17.
+finite.py - writes the straight-line functions of the Mojette code with bins modulo 17.
 
-docs/CODEC.md has the definition, codec/finite.c the words: t = column - row * p modulo 17.
+docs/CODEC.md defines the code and codec/finite.c the terms: t = column - row * p modulo 17.
 """
 from itertools import combinations
 
@@ -10,7 +10,7 @@ from lines import BLOCKS, LAYOUTS, REGISTERS, WIDTH, At, Helper, Shape
 
 RING = 17
 PIXELS = 16
-AHEAD = 4  # bins that a store's line is fetched ahead of it, where blocks are not in L1
+AHEAD = 4  # bins between the prefetch of a cache line and the store to it (kernels with far)
 
 
 class Finite(Shape):
@@ -21,35 +21,39 @@ class Finite(Shape):
         self.pixel_bytes = self.row_bytes // PIXELS
 
     def ray(self, p, t, rows):
-        """The pixels of those rows that bin t of slope p sums."""
+        """Return the pixels in `rows` whose sum is bin t of slope p."""
         pixels = [(row, (t + row * p) % RING) for row in rows]
         return [At(f"row{row}", column) for row, column in pixels if column < PIXELS]
 
 
 def in_pairs(isa, shape, items):
-    """What is summed up in one walk: two projections where registers hold their sums, else one."""
+    """Split items into the groups that one walk sums.
+
+    A group has two projections if the registers can hold the sums of both, otherwise one.
+    """
     vectors = shape.pixel_bytes // WIDTH[isa]
     apart = REGISTERS[isa] == 16 and shape.k > 4 and vectors != 2
     return [items[i:i + 2 - apart] for i in range(0, len(items), 2 - apart)]
 
 
 class Gather:
-    """Sums that grow while their pixels pass by.
+    """A set of sums to which pixels are added in the order in which the pixels are loaded.
 
-    Of each sum, the pixels that came and have not been added yet wait; as soon as there are
-    three to be added, they are. When too many wait, the oldest one is added to what it is part of,
-    but for those in `steady`, which wait as long as they like.
+    A loaded pixel waits in a register until every sum that has it as a term has added it. A
+    sum adds its waiting terms as soon as there are three, with one instruction. If more than
+    `room` registers are in use, the oldest waiting pixel is added to its sums at once. Pixels
+    in `steady` are exempt from that.
     """
 
     def __init__(self, flow, sums, room, steady=()):
         self.flow, self.room, self.steady = flow, room, steady
         self.left = {key: len(sources) for key, sources in sums.items()}
-        self.parts = {key: [] for key in sums}  # the first may be a partial sum
+        self.parts = {key: [] for key in sums}  # terms to add; the first may be a partial sum
         self.users = {}
         for key, sources in sums.items():
             for source in sources:
                 self.users.setdefault(source, []).append(key)
-        self.waiting = {}  # source -> keys, oldest first
+        self.waiting = {}  # source -> sums that have not added it, oldest first
 
     def add(self, key, parts):
         for part in parts:
@@ -60,7 +64,7 @@ class Gather:
         self.parts[key] = [self.flow.xor(*parts)] + [p for p in self.parts[key] if p not in parts]
 
     def come(self, source):
-        """The source is there; returns the sums that are complete with it: key -> sum."""
+        """Add a loaded source; return the sums that this completes: key -> sum."""
         complete = {}
         users = self.users.get(source, [])
         self.waiting[source] = set(users)
@@ -86,7 +90,7 @@ class Gather:
             for key in sorted(self.waiting[oldest], key=str):
                 if len(self.parts[key]) > 1:
                     self.add(key, self.parts[key])
-            # where it is alone it is the partial sum itself
+            # In a sum that has no other term yet, it is the partial sum from now on.
             self.waiting.pop(oldest, None)
 
     def n_partial(self):
@@ -115,7 +119,8 @@ def encode(isa, shape, copies=False, far=False):
                 flow.fetch(At(f"body{slopes[p]}", ahead))
             for pixel in pixels:
                 complete |= gather.come(pixel)
-            # Loads come before stores, whose addresses may look alike to the machine (4 KB apart).
+            # Loads stand before stores: a load that follows a store to an address 4 KB away may
+            # have to wait for it (4K aliasing).
             for (p, t), total in complete.items():
                 flow.put(At(f"body{slopes[p]}", t), total)
             for pixel in pixels if copies and pair is pairs[0] else ():
@@ -126,10 +131,10 @@ def encode(isa, shape, copies=False, far=False):
 
 
 class Solve:
-    """The lost rows from rings of projections: Newton's scheme of codec/finite.c.
+    """Computes the lost rows from the rings of projections: Newton's scheme of codec/finite.c.
 
-    A ring is a list of 17 sums not yet made: sets of what is to be added. `lost` may count from the
-    first lost row if all rings are turned as if that were row 0.
+    A ring is a list of 17 sums that are not computed yet; each is the set of its terms.
+    `lost` may count from the first lost row if all rings are turned as if that were row 0.
     """
 
     def __init__(self, flow, lost, least, step):
@@ -137,13 +142,13 @@ class Solve:
         self.turns = [row * step for row in lost]
 
     def made(self, ring, t):
-        """Make one sum of a ring, if it is not a sum yet."""
+        """Compute sum t of a ring, unless it has only one term already."""
         if len(ring[t]) > 1:
             ring[t] = frozenset([self.flow.xor_all(sorted(ring[t], key=str))])
         return ring[t]
 
     def divide(self, ring, turn, step, start):
-        """x(t) + x(t + step) = ring(t + turn) + K, x(start) = 0"""
+        """Return x with x(t) + x(t + step) = ring(t + turn) + K, x(start) = 0, for some pixel K."""
         quotient = [frozenset()] * RING
         at = start
         for _ in range(PIXELS):
@@ -183,7 +188,7 @@ class Solve:
 
 
 class Decode:
-    """Rebuild rows `lost`, ascending, from the projections `via` and the other rows."""
+    """Rebuilds rows `lost` (ascending) from the projections `via` and the other rows."""
 
     def __init__(self, isa, shape, lost, via):
         self.isa = isa
@@ -194,7 +199,7 @@ class Decode:
         self.slopes = [shape.slope[i] for i in self.via]
 
     def bin(self, which, t):
-        """What is known of a bin of a projection: itself, and the pixels of kept rows."""
+        """Return the known terms of a bin: the stored bin and the pixels of kept rows."""
         stored = [At(f"body{self.via[which]}", t)] if t < PIXELS else []
         return stored + self.shape.ray(self.slopes[which], t, self.kept)
 
@@ -206,9 +211,9 @@ class Decode:
             self.flow.put(At(f"row{row}", column), total)
 
     def walk(self, pair, made):
-        """Sum up bins of one or two of `via` less the kept rows, in one walk around the ring.
+        """Subtract the kept rows from one or two projections, in one walk around the ring.
 
-        made(i, t, sum) is told of each bin of via[i] as soon as there is one.
+        Calls made(i, t, sum) for each bin t of via[i] as soon as its sum is complete.
         """
         slopes = [self.slopes[i] for i in pair]
         gather = Gather(self.flow, {(i, t): self.bin(i, t) for i in pair for t in range(RING)},
@@ -217,7 +222,7 @@ class Decode:
         for u in range(RING):
             pixels = self.shape.ray(slopes[0], u * step % RING, self.kept)
             for i, p in zip(pair, slopes):
-                # the bin that the first lost row would be in
+                # the bin of slope p with the same pixel of the first lost row
                 t = (u * step + self.lost[0] * (slopes[0] - p)) % RING
                 pixels += [At(f"body{self.via[i]}", t)] if t < PIXELS else []
             for pixel in pixels:
@@ -242,7 +247,7 @@ class Decode:
         solve.rows(b, [f"row{row}" for row in self.lost])
 
     def solver(self):
-        """Name and parameters of who does the rest, for all patterns of rows at these distances."""
+        """Return (name, parameters) of the helper that solves lost rows at these distances."""
         name = f"finite_{self.isa}_{self.shape.row_bytes}_solve"
         for row in self.lost[1:]:
             name += f"_{row - self.lost[0]}"
@@ -250,7 +255,10 @@ class Decode:
                                [f"uint8_t *lost{i}" for i in range(len(self.lost))])
 
     def many_rows(self):
-        """Slopes go up by one. The rings are left to the solver, turned as if the first lost row were row 0."""
+        """Store the rings for the solver, turned as if the first lost row were row 0.
+
+        The slopes must increase by one each.
+        """
         def made(i, t, total):
             turned = (t + self.lost[0] * self.slopes[i]) % RING
             self.flow.put(At("rings", i * RING + turned), total)
@@ -291,7 +299,7 @@ class Decode:
 
 
 def patterns(isa, shape):
-    """(lost rows, projections) that are worth a function of their own."""
+    """Yield the (lost rows, projections) that get a function of their own."""
     everything = shape.n <= 6
     if not everything and (isa != "avx512" or shape.row_bytes != 1024):
         return

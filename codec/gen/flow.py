@@ -1,10 +1,10 @@
 """
-flow.py - straight lines whose sums need more than one place to wait in: registers are given by
-looking ahead.
+flow.py - straight-line code whose sums are used again later: assigns registers by looking ahead.
 
-A Flow is a list of sums and stores in the order they are to be done, of pixels in memory and of sums
-made before. When all are known, each gets a register for as long as it is worth one: who is
-wanted last goes first (Belady), pixels to be loaded again, sums to a scratch on the stack.
+A Flow is a list of sums and stores in the order in which they run. The terms of a sum are
+pixels in memory and earlier sums. Registers are assigned when the list is complete. If no
+register is free, the value whose next use is furthest away loses its own (Belady): a pixel is
+loaded again later, a sum is stored to scratch memory on the stack.
 """
 from bisect import bisect_right
 
@@ -14,23 +14,24 @@ NEVER = 1 << 30
 
 
 class Flow(Lines):
-    """As Lines, in two passes: sums are numbers until function() writes them down."""
+    """Like Lines, but in two passes: a sum is only a number until function() writes the C."""
 
     def __init__(self, isa, pixel_bytes, spare=3):
         super().__init__(isa, pixel_bytes, spare)
-        self.steps = []  # (sum, its sources), (place, (what goes there,)) or (None, (what to fetch,))
+        # (sum, its sources), (place, (what to store,)) or (None, (what to prefetch,))
+        self.steps = []
         self.n_sums = 0
         self.n_slots = 0
 
     def xor(self, *sources):
-        """One sum of two or three, whatever they are: At or the result of xor()."""
+        """Add a sum of two or three sources, each an At or a result of xor(); return its number."""
         assert 2 <= len(sources) <= 3
         self.n_sums += 1
         self.steps.append((self.n_sums, sources))
         return self.n_sums
 
     def xor_all(self, sources):
-        """The sum of any number of them, the last ones last."""
+        """Add a sum of any number of sources, which are added in order; return its number."""
         left = list(sources)
         while len(left) > 3:
             left[:3] = [self.xor(*left[:3])]
@@ -48,13 +49,13 @@ class Flow(Lines):
         return super().address(at)
 
     def write_down(self):
-        uses = {}  # what -> the steps that want it
+        uses = {}  # value -> the steps that use it
         for number, (result, sources) in enumerate(self.steps):
             for source in sources if result else ():
                 uses.setdefault(source, []).append(number)
-        homes = {}  # sum -> where it is in memory
-        inside = {}  # what -> the variable that has it
-        slots = []  # of the scratch, free
+        homes = {}  # sum -> its place in memory
+        inside = {}  # value -> the variable that holds it
+        slots = []  # free places in the scratch memory
 
         def next_use(what, number):
             after = uses.get(what, ())
@@ -115,5 +116,5 @@ class Flow(Lines):
         if self.n_slots:
             self.text[:0] = [f"_Alignas(64) uint8_t memory[{self.n_slots * self.width}];",
                              "uint8_t *scratch = memory;",
-                             '__asm__("" : "+r"(scratch)); /* it is known to others: see vec_stay() */']
+                             '__asm__("" : "+r"(scratch)); /* others might write it: see vec_stay() */']
         return super().function(name, args, pointers, first, last)

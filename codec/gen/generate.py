@@ -1,10 +1,11 @@
 """
-generate.py - write the straight lines of one instruction set, and the tables to find them.
+generate.py - write the generated kernels of one instruction set, and the tables that list them.
 
     generate.py --isa 128|avx2|avx512 --out FOLDER
 
-Makes FOLDER/kernels_ISA.h (the tables, for kernel.c) and N_FILES sources kernels_ISA_N.c. Each of the
-modules has kernels(isa), which yields lines.Kernel and lines.Helper; to add a form, write one and name it in MODULES.
+Writes FOLDER/kernels_ISA.h (the tables, for kernel.c) and N_FILES sources kernels_ISA_N.c.
+Each module in MODULES has kernels(isa), which yields lines.Kernel and lines.Helper. To add a
+form of code, write such a module and add it to MODULES.
 """
 import argparse
 from pathlib import Path
@@ -15,7 +16,7 @@ import packed
 from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, Kernel
 
 MODULES = (mojette, packed, finite)
-N_FILES = 2  # so that two compilers can work on them; CMakeLists.txt knows the number
+N_FILES = 2  # so that two compilers run in parallel; codec/CMakeLists.txt repeats the number
 
 
 def table(kernels):

@@ -1,9 +1,9 @@
 """
-lines.py - straight lines of C: loads, XORs and stores of vectors, nothing else.
+lines.py - straight-line C: only loads, XORs and stores of vectors.
 
-A module such as mojette.py says, in order, which sums go where. Lines turns that into C and keeps
-count of what a machine has in its registers: a vector that was loaded or computed lately is
-taken from there, an older one is loaded again. So the compiler has nothing to spill.
+A module such as mojette.py lists, in order, the sums and where each is stored. Lines turns
+that into C and tracks which vectors are in registers: one that was loaded or computed recently
+is used from its register, an older one is loaded again. So the compiler has nothing to spill.
 """
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ DECODE_ARGS = "const uint8_t *const body[], const uint8_t *const overhang[], uin
 
 @dataclass
 class Kernel:
-    """One function, and the row of the table by which it is found."""
+    """One function, and its row in the table of kernels."""
 
     kind: str  # as in enum codec_kind
     k: int
@@ -28,21 +28,21 @@ class Kernel:
     row_bytes: int
     name: str
     code: str
-    copies: bool = False  # encode: the rows too
-    far: bool = False  # encode: fetches ahead what it writes, for blocks that are not in L1
+    copies: bool = False  # encode: also copies the rows
+    far: bool = False  # encode: prefetches what it writes, for blocks not in L1
     uses: int = None  # decode: the projections that are read; None for encode
 
 
 @dataclass
 class Helper:
-    """A function that kernels call; no table has it."""
+    """A function that kernels call; it is in no table."""
 
     name: str
     code: str
 
 
 class Shape:
-    """One systematic code on blocks of one size; `form` begins the names of its functions."""
+    """A systematic code on blocks of one size; `form` is the prefix of its function names."""
 
     form = kind = None
 
@@ -68,7 +68,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class At:
-    """A vector in memory: pixel `index` of what local pointer `base` points to."""
+    """A vector in memory: pixel `index` after the local pointer `base`."""
 
     base: str
     index: int
@@ -80,8 +80,8 @@ class Lines:
     def __init__(self, isa, pixel_bytes, spare=6):
         self.width = min(WIDTH[isa], pixel_bytes)
         self.pixel_bytes = pixel_bytes
-        self.held_max = REGISTERS[isa] - spare  # the rest is for sums on their way
-        self.held = OrderedDict()  # At -> the variable that has it, longest unused first
+        self.held_max = REGISTERS[isa] - spare  # the rest is for sums in progress
+        self.held = OrderedDict()  # At -> the variable that holds it, least recently used first
         self.bases = set()
         self.n_vars = 0
         self.text = []
@@ -107,32 +107,33 @@ class Lines:
         return var
 
     def sum(self, sources):
-        """The XOR of vectors in memory; those that were computed last belong to the end."""
+        """Return the XOR of vectors in memory. Pass those that were computed last at the end."""
         left = [self.load(at) for at in sources]
         while len(left) > 2:
             left[:3] = [self.define(f"xor3_{self.width}({', '.join(left[:3])})")]
         return left[0] if len(left) == 1 else self.define(f"{left[0]} ^ {left[1]}")
 
     def store(self, at, var):
-        """at is then as good as loaded."""
+        """Store var at `at`, which then counts as loaded."""
         self.text.append(f"st{self.width}({self.address(at)}, {var});")
         self.hold(at, var)
 
     def fetch(self, at):
-        """at will be written soon: its line may come nearer already."""
+        """Prefetch the cache line of `at`, which is written soon."""
         self.text.append(f"__builtin_prefetch({self.address(at)}, 1);")
 
     def function(self, name, args, pointers, first=(), last=()):
-        """pointers: local name -> (is it const, C expression); those not used are left out.
+        """Return the C of the whole function.
 
-        first, last: more lines, which are done once, however wide a pixel is.
+        pointers: local name -> (is it const, C expression); unused ones are left out.
+        first, last: further lines, which run once, however wide a pixel is.
         """
         text = [f"void {name}({args});", f"void {name}({args})", "{"]
         text += [f"    {'const ' if is_const else ''}uint8_t *{local} = {expression};"
                  for local, (is_const, expression) in pointers.items() if local in self.bases]
         text += [f"    {line}" for line in first]
         lanes = self.pixel_bytes // self.width
-        if lanes > 1:  # all pointers go on: sums of pointers and x would fill the registers
+        if lanes > 1:  # moves the pointers: pointer + x would need more registers
             text.append(f"    for (unsigned lane = 0; lane < {lanes}; lane++) {{")
         text += [f"    {line}" for line in self.text]
         if lanes > 1:

@@ -1,14 +1,15 @@
 """
-mojette.py - straight lines of the systematic Mojette code with pixels at least as wide as vectors.
+mojette.py - writes the straight-line functions of the systematic Mojette code, for pixels that
+are at least as wide as vectors.
 
-Geometry and sweep are those of docs/CODEC.md and codec/mojette.c, names too: t = column - row * p.
+Geometry, sweep and names are those of docs/CODEC.md and codec/mojette.c: t = column - row * p.
 """
 from itertools import combinations
 
 from lines import BLOCKS, LAYOUTS, WIDTH, At, Lines, Shape
 
 PIXEL_BYTES = 64
-AHEAD = 4  # columns that a store's line is fetched ahead of it, where blocks are not in L1
+AHEAD = 4  # columns between the prefetch of a cache line and the store to it (kernels with far)
 
 
 class Mojette(Shape):
@@ -20,7 +21,7 @@ class Mojette(Shape):
         self.overhang = {i: abs(p) * (k - 1) for i, p in self.slope.items()}
 
     def bin(self, i, t):
-        """Where bin t of projection i lies."""
+        """Return the place of bin t of projection i."""
         p = self.slope[i]
         index = t + (p * (self.k - 1) if p > 0 else 0)
         if index < self.columns:
@@ -28,7 +29,7 @@ class Mojette(Shape):
         return At(f"overhang{i}", index - self.columns)
 
     def on_ray(self, p, t, rows):
-        """The pixels (row, column) of those rows that bin t of slope p sums."""
+        """Return the pixels (row, column) in `rows` whose sum is bin t of slope p."""
         return [(row, t + row * p) for row in rows if 0 <= t + row * p < self.columns]
 
 
@@ -40,13 +41,13 @@ def encode(isa, shape, copies=False, far=False):
             for i in shape.slope:
                 lines.fetch(At(f"body{i}", step + AHEAD))
         for i, p in shape.slope.items():
-            # The rightmost pixel of the ray is in column `step`, where nobody has been yet.
+            # The rightmost pixel of the ray is in column `step`, which no earlier step loaded.
             t = step - max(p, 0) * (k - 1)
             ray = shape.on_ray(p, t, range(k))
             if ray:
                 pixels = [At(f"row{row}", column) for row, column in ray]
                 lines.store(shape.bin(i, t), lines.sum(pixels))
-        if copies and step < shape.columns:  # later than the sums: 8 % less than before them
+        if copies and step < shape.columns:  # after the sums: takes 8 % less time than before them
             for row in range(k):
                 pixel = At(f"row{row}", step)
                 lines.store(At(f"body{row}", step), lines.load(pixel))
@@ -59,7 +60,7 @@ def encode(isa, shape, copies=False, far=False):
 
 
 def decode(isa, shape, lost, via):
-    """Rebuild rows `lost`, ascending, from projections `via` and the other rows."""
+    """Rebuild rows `lost` (ascending) from projections `via` and the other rows."""
     lines = Lines(isa, PIXEL_BYTES)
     via = sorted(via, key=lambda i: shape.slope[i])
     slopes = [shape.slope[i] for i in via]
@@ -88,12 +89,12 @@ def decode(isa, shape, lost, via):
 
 
 def kernels(isa):
-    for k, n in LAYOUTS[:2]:  # pixels of the third are narrower: packed.py
+    for k, n in LAYOUTS[:2]:  # the pixels of the third are narrower: see packed.py
         for block_bytes in BLOCKS:
             shape = Mojette(k, n, block_bytes)
             yield encode(isa, shape)
             yield encode(isa, shape, copies=True)
-            if WIDTH[isa] == PIXEL_BYTES:  # else each line would be fetched for each vector in it
+            if WIDTH[isa] == PIXEL_BYTES:  # else each cache line would be prefetched several times
                 yield encode(isa, shape, far=True)
             for n_lost in range(1, n - k + 1):
                 for lost in combinations(range(k), n_lost):

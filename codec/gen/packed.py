@@ -1,10 +1,10 @@
 """
-packed.py - straight lines and loops of the Mojette codes whose pixels are narrower than vectors.
+packed.py - writes the functions of the Mojette codes whose pixels are narrower than vectors.
 
-Geometry is that of docs/CODEC.md and codec/mojette.c, names too: t = column - row * p. The lost rows
-come back by division instead of by a sweep: with z a shift by one column, a projection is a
-sum of z^(row * -p) times row, and eliminating rows leaves quotients by 1 + z^a, which are
-recurrences that vectors can do (series.Quotient).
+Geometry and names are those of docs/CODEC.md and codec/mojette.c: t = column - row * p. Lost
+rows are rebuilt by division instead of by a sweep: with z a shift by one column, a projection
+is the sum over all rows of z^(row * -p) times the row. Eliminating rows leaves quotients by
+1 + z^a, which are recurrences that vectors can compute (series.Quotient).
 """
 from itertools import combinations
 
@@ -14,7 +14,7 @@ from series import Cut, Program, Quotient, Row, Sum, Writer
 
 
 class Shape:
-    """One code: projections (p, 1) with their first bin and the bins beyond a row's length."""
+    """One code: its slopes p, and for each the first bin and the number of bins beyond a row."""
 
     def __init__(self, kind, k, n):
         self.kind, self.k, self.n = kind, k, n
@@ -40,9 +40,10 @@ class Shape:
 
 
 def functions(isa, name, args, pointers, program_of, sizes, form):
-    """
-    Yield (row_bytes, name, code) of one function for each row length of `sizes`. Forms: "straight"
-    lines, a "loop" for each, or one "shared" loop (straight lines where steps differ too much).
+    """Yield (row_bytes, name, code) of one function for each row length in `sizes`.
+
+    form is "straight" (straight-line code), "loop" (a loop in each function) or "shared" (one
+    loop that all of them call; straight-line code if the steps differ too much).
     """
     vectors = [size // WIDTH[isa] for size in sizes]
     writer = Writer(program_of(vectors[0]), pointers)
@@ -103,7 +104,7 @@ def encode(isa, shape, copies):
 
 
 class Equations:
-    """The projections `via` less the rows that are known: sums of the lost rows."""
+    """The projections `via` minus the known rows: sums of the lost rows."""
 
     def __init__(self, program, shape, lost, via):
         self.program, self.shape = program, shape
@@ -113,7 +114,10 @@ class Equations:
                      for i in via}
 
     def terms(self, p, row, shift=0):
-        """Those whose sum is, at 0, what row `row` has at column `shift`, and lost ones beside it."""
+        """Return the terms of a sum that has, at 0, row `row` at column `shift`.
+
+        The other lost rows are in that sum too.
+        """
         bins, first_bin = self.bins[p]
         return [(bins, shift - row * p - first_bin),
                 *[(known, shift + (at - row) * p) for at, known in self.known]]
@@ -122,11 +126,11 @@ class Equations:
         return Sum(self.program, terms)
 
     def row(self, series):
-        """One that ends where rows do."""
+        """Return the series cut at the length of a row."""
         return Cut(self.program, series, self.program.n_vectors * self.program.pixels)
 
     def quotient(self, terms, *lags):
-        """terms / (1 + z^lag) for all lags."""
+        """Return the sum of terms, divided by (1 + z^lag) for each lag."""
         lags = sorted(lags)
         if lags[:2] == [1, 2]:  # 1 / (1 + z)(1 + z^2) is (1 + z) / (1 + z^4)
             whole = self.sum(terms)
@@ -143,13 +147,14 @@ def solve_1(eq, rows, slopes):
 
 
 def solve_2(eq, rows, slopes):
-    """
-    Slopes -s and t, a gap e between the rows A and B. In columns of A and of B:
+    """Solve two lost rows A and B, e rows apart, with slopes -s and t.
+
+    In columns of A and of B, respectively:
         A + z^(e s) B = M        z^(e t) A + B = Q
-    gives (1 + z^(e (s + t))) A = M + z^(e s) Q.
+    Hence (1 + z^(e (s + t))) A = M + z^(e s) Q.
     """
     (s, t), e = (-slopes[0], slopes[1]), rows[1] - rows[0]
-    if (s, t) == (0, 1):  # Q is wanted once only
+    if (s, t) == (0, 1):  # Q is used only once
         m = eq.sum(eq.terms(0, rows[0]))
         a = eq.quotient([(m, 0), *eq.terms(1, rows[1])], e)
         return [a, eq.sum([(m, 0), (a, 0)])]
@@ -159,10 +164,12 @@ def solve_2(eq, rows, slopes):
 
 
 def solve_3(eq, rows, _slopes):
-    """
-    Slopes -1, 0, 1 and gaps e, f between the rows A, B, C. In columns of A, any, and C:
+    """Solve three lost rows A, B, C, with gaps e and f between them, and slopes -1, 0, 1.
+
+    In columns of A, of any row, and of C, respectively:
         A + z^e B + z^(e+f) C = M        A + B + C = R        z^(e+f) A + z^f B + C = Q
-    gives (1 + z^e)(1 + z^f) B = X + M + z^(e+f) R with X = Q + R, and (1 + z^(e+f)) A = X + (1 + z^f) B.
+    Hence, with X = Q + R:
+        (1 + z^e)(1 + z^f) B = X + M + z^(e+f) R        (1 + z^(e+f)) A = X + (1 + z^f) B
     """
     r = eq.sum(eq.terms(0, rows[1]))
     return solve_abc(eq, rows, r, eq.terms(1, rows[2]), eq.terms(-1, rows[0]))
@@ -183,12 +190,15 @@ def solve_abc(eq, rows, r, q_terms, m_terms):
 
 
 def solve_4(eq, rows, _slopes):
-    """
-    Slopes -1, 0, 1, 2, gaps e, f, g between the rows A, B, C, D, h = e + f + g. In columns of D,
-        y_A^p A + y_B^p B + y_C^p C + D = R_p,  y_A = z^h, y_B = z^(f+g), y_C = z^g.
-    With L(y) = (y + y_A)(y + y_B)(y + y_C), the sum of L(y) / y times row over all rows has nothing of A, B
-    and C: L(1) D = R_2 + s_1 R_1 + s_2 R_0 + s_3 R_-1, s being the coefficients of L. The others are then as in
-    solve_3. R_1 belongs to C, so its first g pixels, with nothing but D in them, are taken from R_2.
+    """Solve four lost rows A, B, C, D, with gaps e, f, g between them, and slopes -1, 0, 1, 2.
+
+    Let h = e + f + g. In columns of D:
+        y_A^p A + y_B^p B + y_C^p C + D = R_p,  y_A = z^h, y_B = z^(f+g), y_C = z^g
+    With L(y) = (y + y_A)(y + y_B)(y + y_C), the sum of L(y) / y times row, over all rows, does
+    not depend on A, B and C. Let s be the coefficients of L. Then
+        L(1) D = R_2 + s_1 R_1 + s_2 R_0 + s_3 R_-1
+    A, B and C follow as in solve_3. R_1 is computed in columns of C; its first g pixels in
+    columns of D, which depend on D only, are taken from R_2.
     """
     e, f, g = (below - above for above, below in zip(rows, rows[1:]))
     h = e + f + g
@@ -210,7 +220,7 @@ SOLVE = {1: solve_1, 2: solve_2, 3: solve_3, 4: solve_4}
 
 
 def decode(isa, shape, lost, via):
-    """Rebuild rows `lost`, ascending, from projections `via` and the other rows."""
+    """Rebuild rows `lost` (ascending) from projections `via` and the other rows."""
     slopes = sorted(shape.slope[i] for i in via)
 
     def program_of(n_vectors):
@@ -219,7 +229,7 @@ def decode(isa, shape, lost, via):
         made = SOLVE[len(lost)](Equations(program, shape, lost, via), lost, slopes)
         outs = [(Row(program, f"row{row}"), series, 0) for row, series in zip(lost, made)]
         ahead = 0
-        if len(lost) == 4:  # the last row is wanted by the others, so many vectors before
+        if len(lost) == 4:  # the others need the last row, which is therefore `ahead` of them
             ahead = -(-(lost[3] - lost[2]) // program.pixels)
             outs = [outs[3], *[(out, series, ahead) for out, series, _ in outs[:3]]]
         for step in range(n_vectors + ahead):
@@ -243,7 +253,7 @@ def decode(isa, shape, lost, via):
 
 
 def encode_singly(isa, shape):
-    """One projection after another, each with a loop: for slopes so many that steps differ a lot."""
+    """Encode one projection after another, each in a loop: for codes with many slopes."""
     for size in (shape.row_bytes(block_bytes) for block_bytes in BLOCKS):
         text = [f"const uint8_t *const row{row} = data + {row * size};" for row in range(shape.k)]
         for i, p in shape.slope.items():

@@ -1,14 +1,15 @@
 """
-series.py - sums of rows that are shifted by whole pixels, in vectors that hold several of them.
+series.py - sums of rows shifted by whole pixels, in vectors that hold several pixels.
 
-A Series is an endless row of 16-byte pixels, zero before its first one. vector(j) writes the C that
-makes its pixels j * V .. j * V + V - 1 and returns where they are (None: they are zero), V being
-the pixels of a vector. What was made once is taken from there, so a module only says which series
-it wants stored, step by step. A shift by whole vectors costs nothing, one by a part of a
-vector one `join` of two neighbours; Sum adds all that share this part before they are shifted.
+A series is an endless row of 16-byte pixels; all pixels before the first one are zero. Let V be
+the number of pixels in a vector. vector(j) of a series writes the C that computes its pixels
+j * V .. j * V + V - 1 and returns the Value that holds them (None: they are zero). A vector
+that exists already is used again, so a module only lists, step by step, which vectors of which
+series are stored. A shift by whole vectors costs nothing, any other costs one `join` of two
+neighbours. Sum first adds all terms whose shifts have the same remainder, then shifts.
 
-Program keeps what each step wrote. Most steps are the same but for their place: they become a
-loop, the steps at both edges stay straight lines, and the same code serves all lengths.
+Program records the lines of each step. Most steps differ only in their place: they become a
+loop. The steps at both ends stay straight-line code, and the same code works for all lengths.
 """
 from collections import Counter
 from dataclasses import dataclass
@@ -20,25 +21,25 @@ PIXEL_BYTES = 16
 
 @dataclass(frozen=True)
 class Value:
-    """A vector in a C variable: the j-th of a series."""
+    """A vector in a C variable: vector j of a series."""
 
-    series: object  # hashable; the same in all steps
+    series: object  # hashable; does not change from step to step
     j: int
 
 
 @dataclass
 class Line:
-    """dest = text, with {0}, {1}.. for sources and {at} for the place in memory."""
+    """The C line dest = text; {0}, {1}.. in text are the sources, {at} is a place in memory."""
 
     text: str
     sources: tuple = ()
     dest: Value = None
     base: str = None
-    index: int = 0  # vectors from base
-    moves: bool = True  # the place goes on with the steps
+    index: int = 0  # in vectors, from base
+    moves: bool = True  # the place advances with each step
 
     def at_step(self, step):
-        """The same for all steps that do the same."""
+        """Return a key that is equal for lines that differ only in their step."""
         dest = self.dest and (self.dest.series, self.dest.j - step)
         sources = tuple((value.series, value.j - step) for value in self.sources)
         index = self.index - (step if self.base and self.moves else 0)
@@ -46,16 +47,16 @@ class Line:
 
 
 class Program:
-    """What one function does, step by step, for rows of n_vectors vectors."""
+    """The lines of one function, step by step, for rows of n_vectors vectors."""
 
     def __init__(self, isa, n_vectors, hold):
         self.width = WIDTH[isa]
         self.pixels = self.width // PIXEL_BYTES
         self.n_vectors = n_vectors
         self.hold = hold  # steps after which a vector from memory is loaded again
-        self.steps = []  # of lines each
-        self.defined = {}  # Value -> (step, line) that defined it
-        self.uses = Counter()  # of a Value
+        self.steps = []  # each is a list of lines
+        self.defined = {}  # Value -> (step, line) that defines it
+        self.uses = Counter()  # Value -> number of lines that use it
         self.n_series = 0
 
     def name_series(self):
@@ -77,7 +78,7 @@ class Program:
         return value
 
     def xor(self, series, j, values):
-        """The XOR of values, the latest ones at the end; None of none."""
+        """Return the XOR of values, in the order of their definition; None if there are none."""
         left = sorted(values, key=self.defined.get)
         part = 0
         while len(left) > 1:
@@ -88,7 +89,7 @@ class Program:
         return left[0] if left else None
 
     def join(self, series, j, low, high, by):
-        """Pixels by .. by + V - 1 of two neighbours."""
+        """Return pixels by .. by + V - 1 of the two neighbouring vectors low and high."""
         sources = [value for value in (low, high) if value is not None]
         if not sources:
             return None
@@ -121,7 +122,7 @@ class Row:
         return (self.base, j, True) if j < n else (self.beyond, j - n, False)
 
     def present(self, j):
-        """Pixels of vector j that exist."""
+        """Return the number of pixels of vector j that exist."""
         n_last = self.n_beyond % self.program.pixels
         return n_last if n_last and j == self.n_vectors - 1 else self.program.pixels
 
@@ -156,7 +157,7 @@ class Sum:
         self.made = {}
         pixels = program.pixels
         self.by = min(shift % pixels for _, shift in terms)
-        if self.by:  # the whole sum is shifted at last
+        if self.by:  # this part of the shift is common to all: it is applied to the sum
             self.inner = Sum(program, [(series, shift - self.by) for series, shift in terms])
             return
         self.added = [(series, shift // pixels) for series, shift in terms if shift % pixels == 0]
@@ -165,7 +166,7 @@ class Sum:
             self.added.append((Sum(program, others), 0))
 
     def values(self, j):
-        """Those whose XOR is vector j."""
+        """Return the values whose XOR is vector j."""
         if self.by:
             value = self.vector(j)
             return [] if value is None else [value]
@@ -207,13 +208,13 @@ class Cut:
 
 
 class Quotient:
-    """terms / (1 + z^lag): pixel x is theirs plus the pixel x - lag of itself."""
+    """terms / (1 + z^lag): pixel x is the sum of the terms there and of its own pixel x - lag."""
 
     def __init__(self, program, terms, lag):
         self.program = program
         self.name = program.name_series()
         self.made = {}
-        # 1 / (1 + z^a) is (1 + z^a) / (1 + z^2a): so the lag becomes as wide as a vector.
+        # 1 / (1 + z^a) is (1 + z^a) / (1 + z^2a): doubles the lag until a vector fits into it.
         while lag < program.pixels:
             whole = Sum(program, terms)
             terms = [(whole, 0), (whole, -lag)]
@@ -232,17 +233,17 @@ class Quotient:
 
 
 class Writer:
-    """The C of a program: straight, or for several lengths with a loop of its equal steps."""
+    """Writes the C of a program: straight-line code, or a loop of its equal steps."""
 
     def __init__(self, program, pointers):
-        """pointers: base -> the C that declares it."""
+        """Arguments: pointers maps each base to the C that declares it."""
         self.program = program
         self.pointers = dict(pointers)
-        self.series = {}  # -> its number in names of variables
+        self.series = {}  # series -> its number in the names of variables
         self.text = []
 
     def longest_run(self):
-        """(first, length) of the steps that are the same but for their place."""
+        """Return (first, length) of the longest run of steps that differ only in their place."""
         same = [[line.at_step(step) for line in lines]
                 for step, lines in enumerate(self.program.steps)]
         best = (0, 0)
@@ -262,7 +263,10 @@ class Writer:
             self.text.append(self.pointers.pop(base))
 
     def write(self, lines, name_of, origin, x):
-        """origin: what is taken off places that move, in vectors; x: what is added to them."""
+        """Write lines, with the C variables named by name_of.
+
+        Places that move: origin (in vectors) is subtracted, and x (C text) is added.
+        """
         for line in lines:
             at = ""
             if line.base:
@@ -281,7 +285,10 @@ class Writer:
             self.write(lines, lambda value: self.name("v", value.series, value.j), 0, "")
 
     def carried(self, first, end):
-        """(series, place before the step) of what steps of the loop hand to those behind them."""
+        """Return the vectors that a step of the loop passes on to later steps, and its own ones.
+
+        The first is a list of (series, j relative to the step), the second a map series -> j.
+        """
         defined = self.program.defined
         own = {value.series: value.j - first for value, (step, _) in defined.items()
                if step == first}
@@ -294,7 +301,7 @@ class Writer:
         return sorted(wanted, key=str), own
 
     def looped(self, first, length):
-        """Rows of any length: the caller says in n_loops how often the steps of the run go."""
+        """Write code for rows of any length: its argument n_loops is the number of loop steps."""
         end = first + length
         carried, own = self.carried(first, end)
         width = self.program.width
@@ -328,6 +335,7 @@ class Writer:
             latest = self.name("n" if own[series] == at + 1 else "c", series, at + 1)
             self.text.append(f"{self.name('c', series, at)} = {latest};")
         self.text.append("}")
-        self.text.append("x = vec_unknown(x);")  # or the loop would keep addresses for what follows
+        # Else the compiler would keep addresses for the lines below in registers of the loop.
+        self.text.append("x = vec_unknown(x);")
         for lines in self.program.steps[end:]:
             self.write(lines, end_name, length, " + x")
