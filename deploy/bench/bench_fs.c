@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/cli/progress.h"
 
 enum { TICK_MS = 100 };

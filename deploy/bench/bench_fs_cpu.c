@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "deploy/bench/bench_fs.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/cli/process.h"
 
 const char *fsb_kind_name(enum fsb_kind kind)

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "deploy/bench/bench_fs.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum { SECTOR = 512, BASE_BYTES = 128 << 10, SIZE_MIN = 1 << 20 };
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "deploy/bench/bench_fs.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum { SMALL_SHARE = 4 }; /* divisor of the number of files, for small files */
 

@@ -8,7 +8,7 @@
 
 #include "deploy/bench/bench_fs.h"
 #include "deploy/cli/cli.h"
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 
 enum { BAR_WIDTH = 12, RATIO_WIDTH = 10, RATIO_ONE = 5 };
 
@@ -108,31 +108,31 @@ static const char *row_name(const struct fsb_row *row, char out[FSB_NAME_MAX])
     return out;
 }
 
-static void figure_cell(struct table *t, const struct fsb_row *row, unsigned side,
+static void figure_cell(struct text_table *t, const struct fsb_row *row, unsigned side,
                         double figure)
 {
     if (row->n_samples[side] == 0)
-        table_cell(t, "-");
+        text_table_cell(t, "-");
     else
-        table_cell(t, figure < 99.5 ? "%.1f %s" : "%.0f %s", figure,
-                   row->load->unit == FSB_MIB ? "MiB/s" : "/s");
+        text_table_cell(t, figure < 99.5 ? "%.1f %s" : "%.0f %s", figure,
+                        row->load->unit == FSB_MIB ? "MiB/s" : "/s");
 }
 
-static void time_cell(struct table *t, double us)
+static void time_cell(struct text_table *t, double us)
 {
     char text[FSB_TIME_TEXT];
 
-    table_cell(t, "%s", us > 0 ? fsb_time_text(text, us) : "-");
+    text_table_cell(t, "%s", us > 0 ? fsb_time_text(text, us) : "-");
 }
 
-static void cpu_cell(struct table *t, const struct fsb_row *row, double cpu)
+static void cpu_cell(struct text_table *t, const struct fsb_row *row, double cpu)
 {
     if (cpu <= 0)
-        table_cell(t, "-");
+        text_table_cell(t, "-");
     else if (row->load->unit == FSB_MIB)
-        table_cell(t, "%.2f s", cpu);
+        text_table_cell(t, "%.2f s", cpu);
     else
-        table_cell(t, "%.0f us", cpu);
+        text_table_cell(t, "%.0f us", cpu);
 }
 
 /* Returns the largest median of rows that are drawn to one scale. */
@@ -155,9 +155,9 @@ static void print_alone(const struct fsb_results *results, bool cpu, FILE *to)
 {
     static const char *const heads[] = { "LOAD", ">RATE", "",    ">P50",
                                          ">P99", ">MAX",  ">CPU" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, cpu ? 7 : 6);
+    text_table_init(&t, heads, cpu ? 7 : 6);
     for (unsigned i = 0; i < results->n_rows; i++) {
         const struct fsb_row *row = &results->rows[i];
         struct fsb_summary s = { 0 };
@@ -167,27 +167,27 @@ static void print_alone(const struct fsb_results *results, bool cpu, FILE *to)
             fsb_summary(row, FSB_HERE, &s);
         else if (!row->impossible[FSB_HERE])
             continue;
-        table_cell(&t, "%s", row_name(row, name));
+        text_table_cell(&t, "%s", row_name(row, name));
         figure_cell(&t, row, FSB_HERE, s.median);
-        table_cell(&t, "%-*s", BAR_WIDTH,
-                   fsb_bar(bar, BAR_WIDTH, s.median, most_of(results, row)));
+        text_table_cell(&t, "%-*s", BAR_WIDTH,
+                        fsb_bar(bar, BAR_WIDTH, s.median, most_of(results, row)));
         time_cell(&t, s.p50_us);
         time_cell(&t, s.p99_us);
         time_cell(&t, s.max_us);
         if (cpu)
             cpu_cell(&t, row, s.cpu_daemons);
     }
-    table_print(&t, to);
-    table_free(&t);
+    text_table_print(&t, to);
+    text_table_free(&t);
 }
 
 static void print_vs(const struct fsb_results *results, bool cpu, FILE *to)
 {
     static const char *const heads[] = { "LOAD",    ">HERE", ">THERE", ">RATIO",
                                          ">SPREAD", "",      ">CPU" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, cpu ? 7 : 6);
+    text_table_init(&t, heads, cpu ? 7 : 6);
     for (unsigned i = 0; i < results->n_rows; i++) {
         const struct fsb_row *row = &results->rows[i];
         struct fsb_summary here = { 0 }, there = { 0 };
@@ -200,32 +200,32 @@ static void print_vs(const struct fsb_results *results, bool cpu, FILE *to)
             fsb_summary(row, FSB_THERE, &there);
         if (row->n_samples[FSB_HERE] + row->n_samples[FSB_THERE] == 0)
             continue;
-        table_cell(&t, "%s", row_name(row, name));
+        text_table_cell(&t, "%s", row_name(row, name));
         figure_cell(&t, row, FSB_HERE, here.median);
         figure_cell(&t, row, FSB_THERE, there.median);
-        table_cell(&t, ratio > 0 ? "%.2f" : "-", ratio);
-        table_cell(&t, here.spread + there.spread > 0 ? "%.0f %%" : "-",
-                   100 * (here.spread > there.spread ? here.spread : there.spread));
+        text_table_cell(&t, ratio > 0 ? "%.2f" : "-", ratio);
+        text_table_cell(&t, here.spread + there.spread > 0 ? "%.0f %%" : "-",
+                        100 * (here.spread > there.spread ? here.spread : there.spread));
         fsb_bar(bar, RATIO_WIDTH, ratio, (double)RATIO_WIDTH / RATIO_ONE);
         if (strlen(bar) >= RATIO_ONE)
             bar[RATIO_ONE - 1] = '|';
-        table_cell(&t, "%-*s", RATIO_WIDTH, bar);
+        text_table_cell(&t, "%-*s", RATIO_WIDTH, bar);
         if (cpu)
             cpu_cell(&t, row, here.cpu_daemons);
     }
-    table_print(&t, to);
-    table_free(&t);
+    text_table_print(&t, to);
+    text_table_free(&t);
 }
 
-static void cpu_pair_cell(struct table *t, const struct fsb_row *row, double user,
+static void cpu_pair_cell(struct text_table *t, const struct fsb_row *row, double user,
                           double sys)
 {
     if (row->load->unit == FSB_MIB)
-        table_cell(t, "%.2f+%.2f s", user, sys);
+        text_table_cell(t, "%.2f+%.2f s", user, sys);
     else if (user < 9999.5 && sys < 9999.5)
-        table_cell(t, "%.0f+%.0f us", user, sys);
+        text_table_cell(t, "%.0f+%.0f us", user, sys);
     else
-        table_cell(t, "%.0f+%.0f ms", user / 1000, sys / 1000);
+        text_table_cell(t, "%.0f+%.0f ms", user / 1000, sys / 1000);
 }
 
 /* Prints user and system time of each kind. */
@@ -233,9 +233,9 @@ static void print_cpu(const struct fsb_results *results, FILE *to)
 {
     static const char *const heads[] = { "CPU, user+system", ">exportd", ">storaged",
                                          ">mount", ">this program" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, 5);
+    text_table_init(&t, heads, 5);
     for (unsigned i = 0; i < results->n_rows; i++) {
         const struct fsb_row *row = &results->rows[i];
         struct fsb_summary s;
@@ -244,12 +244,12 @@ static void print_cpu(const struct fsb_results *results, FILE *to)
         if (row->n_samples[FSB_HERE] == 0)
             continue;
         fsb_summary(row, FSB_HERE, &s);
-        table_cell(&t, "%s", row_name(row, name));
+        text_table_cell(&t, "%s", row_name(row, name));
         for (unsigned k = 0; k < FSB_KINDS; k++)
             cpu_pair_cell(&t, row, s.cpu.user_s[k], s.cpu.sys_s[k]);
     }
-    table_print(&t, to);
-    table_free(&t);
+    text_table_print(&t, to);
+    text_table_free(&t);
 }
 
 static void print_peaks(const struct fsb_results *results, FILE *to)

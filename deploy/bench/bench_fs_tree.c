@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "deploy/bench/bench_fs.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum { FDS_MAX = 16, PIECE = FSB_RECORD_MAX / 2 };
 

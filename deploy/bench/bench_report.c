@@ -2,7 +2,7 @@
  * bench_report.c - tables and JSON of the results of bench_codec.c.
  */
 #include "deploy/bench/bench_codec.h"
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 
 const char *bench_case_text(const struct bench_case *what, char text[BENCH_TEXT_MAX])
 {
@@ -19,17 +19,17 @@ const char *bench_case_text(const struct bench_case *what, char text[BENCH_TEXT_
     return text;
 }
 
-static void figure_cell(struct table *t, const struct bench_figure *f,
+static void figure_cell(struct text_table *t, const struct bench_figure *f,
                         enum bench_unit unit)
 {
     if (f->n_patterns == 0)
-        table_cell(t, "-");
+        text_table_cell(t, "-");
     else if (unit == BENCH_GBS && f->gbs > 0)
-        table_cell(t, f->gbs < 9.95 ? "%.1f" : "%.0f", f->gbs);
+        text_table_cell(t, f->gbs < 9.95 ? "%.1f" : "%.0f", f->gbs);
     else if (unit == BENCH_GBS)
-        table_cell(t, "-"); /* nothing was done */
+        text_table_cell(t, "-"); /* nothing was done */
     else
-        table_cell(t, "%.0f", f->cycles);
+        text_table_cell(t, "%.0f", f->cycles);
 }
 
 void bench_print(const struct bench_codes *codes, const struct bench_case *what,
@@ -41,20 +41,20 @@ void bench_print(const struct bench_codes *codes, const struct bench_case *what,
     unsigned n_heads = what->decode ? 4 + m + 1 : 3;
     const char *head[9];
     char text[BENCH_TEXT_MAX];
-    struct table t;
+    struct text_table t;
 
     for (unsigned i = 0; i < n_heads; i++)
         head[i] = i + 1 == n_heads && what->decode ? heads[8] : heads[i];
     fprintf(to, "%s: %s at %.2f GHz\n", bench_case_text(what, text),
             unit == BENCH_CYCLES ? "core cycles a block" : "GB/s", results->ghz);
-    table_init(&t, head, n_heads);
+    text_table_init(&t, head, n_heads);
     for (unsigned c = 0; c < codes->n_codes; c++) {
         const struct bench_figure *figure = results->figure[c];
         struct bench_figure worst = { 0 };
 
         if (figure[BENCH_ENCODE].n_patterns == 0)
             continue;
-        table_cell(&t, "%s", codes->code[c].name);
+        text_table_cell(&t, "%s", codes->code[c].name);
         figure_cell(&t, &figure[BENCH_ENCODE], unit);
         figure_cell(&t, &figure[bench_op(BENCH_ENCODE, true)], unit);
         if (!what->decode)
@@ -74,8 +74,8 @@ void bench_print(const struct bench_codes *codes, const struct bench_case *what,
                         : 0;
         figure_cell(&t, &worst, unit);
     }
-    table_print(&t, to);
-    table_free(&t);
+    text_table_print(&t, to);
+    text_table_free(&t);
 }
 
 static json_t *figure_json(const char *code, unsigned op, const struct bench_figure *f)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "deploy/cli/patience.h"
+#include "deploy/cli/deadline.h"
 #include "deploy/cli/progress.h"
 
 /**
@@ -29,7 +29,7 @@ int mount_find(const char *path, char *type, size_t type_size, struct err *err);
  * @param lazy detaches now, even if it is in use.
  * @return 0, -EBUSY (open files there), -ETIMEDOUT, other -errno.
  */
-int mount_remove(const char *path, bool lazy, struct patience *patience,
+int mount_remove(const char *path, bool lazy, struct deadline *patience,
                  struct progress *progress, struct err *err);
 
 #endif

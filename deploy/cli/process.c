@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum {
     TICK_MS = 100,
@@ -455,7 +455,7 @@ int launch_wait(struct launch *l, uint32_t timeout_ms, const volatile sig_atomic
 /* ---- ending ---- */
 
 /* Waits for the end of a pidfd's process. Returns whether it came. */
-static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
+static bool pid_fd_wait(int fd, pid_t pid, struct deadline *patience,
                         struct progress *progress)
 {
     struct pollfd pfd = { .fd = fd, .events = POLLIN };
@@ -466,7 +466,7 @@ static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
             return true;
         }
         progress_tick(progress);
-    } while (!patience_is_over(patience));
+    } while (!deadline_is_over(patience));
     return false;
 }
 
@@ -494,7 +494,7 @@ static int process_open(const char *run_dir, const char *name, struct process *p
 int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
                 struct progress *progress, struct err *err)
 {
-    struct patience patience = { .end_ms = clock_ms() + timeout_ms };
+    struct deadline patience = { .end_ms = clock_ms() + timeout_ms };
     struct process p;
     int fd = process_open(run_dir, name, &p);
     int rc = 0;
@@ -534,7 +534,7 @@ int process_signal(const char *run_dir, const char *name, int sig)
     return rc;
 }
 
-int process_wait_end(const char *run_dir, const char *name, struct patience *patience,
+int process_wait_end(const char *run_dir, const char *name, struct deadline *patience,
                      struct progress *progress)
 {
     struct process p;

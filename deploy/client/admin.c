@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "common/base/status.h"
-#include "deploy/client/fleet.h"
-#include "deploy/client/wire.h"
+#include "deploy/client/rpc_loop.h"
+#include "deploy/client/storage_clients.h"
 
 enum {
     CALL_MAX_MS = 10000,
@@ -29,7 +29,7 @@ enum {
 struct admin {
     char exportd[512];
     char key_path[PATH_MAX];
-    struct wire *wire;           /* owned */
+    struct rpc_loop *loop;       /* owned */
     struct rpc_channel *channel; /* owned; NULL while there is none */
     uint32_t call_max_ms;
     /* Current call. */
@@ -58,7 +58,7 @@ static void on_tick(void *arg)
         progress_tick(a->progress);
     if (a->finished)
         return;
-    if (fleet_is_interrupted())
+    if (storage_clients_is_interrupted())
         call_give_up(a, -EINTR);
     else if (clock_ms() - a->start_ms > REFUSED_MS &&
              rpc_channel_health(a->channel) == RPC_DOWN &&
@@ -77,9 +77,9 @@ int admin_open(const char *exportd, const char *node_key, struct admin **out,
     snprintf(a->exportd, sizeof(a->exportd), "%s", exportd);
     snprintf(a->key_path, sizeof(a->key_path), "%s", node_key);
     a->call_max_ms = CALL_MAX_MS;
-    rc = wire_open(node_key, &a->wire, err);
+    rc = rpc_loop_open(node_key, &a->loop, err);
     if (rc == 0) {
-        rc = wire_connect(a->wire, &exportd, 1, &a->channel, err);
+        rc = rpc_loop_connect(a->loop, &exportd, 1, &a->channel, err);
         if (rc != 0)
             err_wrap(err, rc, "exportd at %s", exportd);
     }
@@ -95,8 +95,8 @@ void admin_close(struct admin *a)
 {
     if (a == NULL)
         return;
-    wire_disconnect(a->wire, a->channel);
-    wire_close(a->wire);
+    rpc_loop_disconnect(a->loop, a->channel);
+    rpc_loop_close(a->loop);
     free(a->answer);
     free(a);
 }
@@ -171,7 +171,7 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
     a->answer = NULL;
     rpc_send(a->channel, &a->rq);
     free(packed);
-    wire_run(a->wire, &a->finished, on_tick, a);
+    rpc_loop_run(a->loop, &a->finished, on_tick, a);
     if (a->rc != 0)
         return call_tell(a, err);
     *status = a->status;
@@ -343,10 +343,10 @@ int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
         if (rc != 0)
             return rc;
         if (status != ROZO__STATUS__BUSY || clock_ms() >= end_ms ||
-            fleet_is_interrupted())
+            storage_clients_is_interrupted())
             break;
         protobuf_c_message_free_unpacked(answer, NULL);
-        fleet_pause_ms(BUSY_PAUSE_MS);
+        storage_clients_pause_ms(BUSY_PAUSE_MS);
     }
     *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "deploy/cli/cli.h"
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 
 enum { HEALTH_DEADLINE_MS = 2000, BAR_WIDTH = 10 };
 
@@ -183,24 +183,24 @@ json_t *health_json(const Rozo__StHealthResp *h)
         work_json(&rebuild), "scrub", scrub_json);
 }
 
-int health_ask(struct fleet *f, uint32_t id, struct progress *progress)
+int health_ask(struct storage_clients *f, uint32_t id, struct progress *progress)
 {
     Rozo__StHealthReq *questions = calloc(f->n + 1, sizeof(*questions));
     int rc;
 
-    fleet_clear(f);
+    storage_clients_clear(f);
     for (size_t i = 0; questions != NULL && i < f->n; i++) {
-        struct fleet_member *m = &f->members[i];
+        struct storage_clients_member *m = &f->members[i];
 
         rozo__st_health_req__init(&questions[i]);
         questions[i].to_storage = m->st->id;
         if (m->st->up && (id == 0 || id == m->st->id))
             m->question = &questions[i].base;
     }
-    rc = questions == NULL
-             ? -ENOMEM
-             : fleet_ask(f, ROZO__OP__ST_HEALTH, &rozo__st_health_resp__descriptor,
-                         HEALTH_DEADLINE_MS, progress);
+    rc = questions == NULL ? -ENOMEM
+                           : storage_clients_ask(f, ROZO__OP__ST_HEALTH,
+                                                 &rozo__st_health_resp__descriptor,
+                                                 HEALTH_DEADLINE_MS, progress);
     for (size_t i = 0; i < f->n; i++)
         f->members[i].question = NULL;
     free(questions);

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "deploy/client/fleet.h"
+#include "deploy/client/storage_clients.h"
 
 /* A long task of a storage: a rebuild or a scrub. */
 struct health_work {
@@ -39,6 +39,6 @@ json_t *health_json(const Rozo__StHealthResp *h);
  * Asks the storages that are up (id 0) or only this one. Then m->answer is a
  * Rozo__StHealthResp.
  */
-int health_ask(struct fleet *f, uint32_t id, struct progress *progress);
+int health_ask(struct storage_clients *f, uint32_t id, struct progress *progress);
 
 #endif

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "codec/codec.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/cli/mounts.h"
 #include "deploy/cli/ports.h"
 #include "deploy/client/admin.h"
@@ -423,9 +423,9 @@ static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct 
 
 /* Time for an unmount: data that was unwritten at its start fails after io_timeout, and
  * is tried once more. */
-static struct patience mount_patience(const struct dev_mount *m)
+static struct deadline mount_patience(const struct dev_mount *m)
 {
-    return (struct patience){
+    return (struct deadline){
         .end_ms = clock_ms() + 2 * dev_mount_io_timeout_ms(m) + MOUNT_STOP_MS,
         .hurry_ms = HURRY_MS,
         .stop = &stop_asked,
@@ -435,9 +435,9 @@ static struct patience mount_patience(const struct dev_mount *m)
 /* Unmounts. Once all is written out the process ends by itself, unless the mount is in
  * use. */
 static void mount_let_go(struct dev *dev, const char *name, const char *path,
-                         struct patience *patience)
+                         struct deadline *patience)
 {
-    struct patience soon = { .end_ms = clock_ms() + BUSY_END_MS };
+    struct deadline soon = { .end_ms = clock_ms() + BUSY_END_MS };
     int rc = mount_remove(path, false, patience, &dev->progress, NULL);
 
     if (rc == 0)
@@ -457,7 +457,7 @@ static void mount_let_go(struct dev *dev, const char *name, const char *path,
 static int mount_stop(struct dev *dev, unsigned member, struct err *err)
 {
     const struct dev_mount *m = dev_plan_mount(&dev->plan, member);
-    struct patience patience = mount_patience(m);
+    struct deadline patience = mount_patience(m);
     char name[DEV_NAME_MAX], type[64];
     struct process p;
     int rc, mounted;
@@ -935,7 +935,7 @@ static int member_find(const struct dev *dev, const char *name, unsigned *out)
 
 int dev_restart(struct dev *dev, const char *name, bool kill, struct err *err)
 {
-    struct patience patience = { .end_ms = clock_ms() + STOP_MAX_MS };
+    struct deadline patience = { .end_ms = clock_ms() + STOP_MAX_MS };
     unsigned member;
     bool is_mount;
     int rc = member_find(dev, name, &member);

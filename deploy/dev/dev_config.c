@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/rpc/keys.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum { CONFIG_TEXT_MAX = 3 * 4 * PATH_MAX };
 

@@ -15,7 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/config/defaults.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 enum {
     PLAN_FILE_MAX = 1 << 20,

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "deploy/bench/bench_fs.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/verbs/verbs.h"
 
 enum {

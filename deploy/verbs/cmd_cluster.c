@@ -10,15 +10,15 @@
 
 #include "codec/codec.h"
 #include "common/base/record.h"
-#include "deploy/cli/table.h"
-#include "deploy/client/ask.h"
+#include "deploy/cli/text_table.h"
+#include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
 #include "deploy/verbs/verbs.h"
 
 enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC, OPT_INLINE };
 
 struct cluster_args {
-    struct conn conn;
+    struct target_options conn;
     bool json;
     const char *name;               /* name of the volume or export to create */
     struct cli_addresses addresses; /* storage to add */
@@ -89,26 +89,27 @@ static void storages_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { ">ID",  "STATE",  ">SIZE",    ">FREE",
                                          "HOST", "VOLUME", "ADDRESSES" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, 7);
+    text_table_init(&t, heads, 7);
     for (size_t i = 0; i < s->n_storages; i++) {
         const Rozo__Storage *st = s->storages[i];
         char total[HUMAN_BYTES_TEXT], free_text[HUMAN_BYTES_TEXT], addresses[512];
 
         addresses_text(st, addresses, sizeof(addresses));
-        table_cell(&t, "%u", st->id);
-        table_cell(&t, "%s", st->up ? "up" : st->lost ? "LOST" : "DOWN");
-        table_cell(&t, "%s",
-                   st->total_bytes == 0 ? "-" : human_bytes(total, st->total_bytes));
-        table_cell(&t, "%s",
-                   st->total_bytes == 0 ? "-" : human_bytes(free_text, st->free_bytes));
-        table_cell(&t, "%.24s", st->host[0] == '\0' ? "-" : st->host);
-        table_cell(&t, "%.16s", volume_name(s, st->volume));
-        table_cell(&t, "%s", addresses);
+        text_table_cell(&t, "%u", st->id);
+        text_table_cell(&t, "%s", st->up ? "up" : st->lost ? "LOST" : "DOWN");
+        text_table_cell(&t, "%s",
+                        st->total_bytes == 0 ? "-" : human_bytes(total, st->total_bytes));
+        text_table_cell(&t, "%s",
+                        st->total_bytes == 0 ? "-"
+                                             : human_bytes(free_text, st->free_bytes));
+        text_table_cell(&t, "%.24s", st->host[0] == '\0' ? "-" : st->host);
+        text_table_cell(&t, "%.16s", volume_name(s, st->volume));
+        text_table_cell(&t, "%s", addresses);
     }
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
     for (size_t i = 0; i < s->n_storages; i++) {
         if (!s->storages[i]->up && s->storages[i]->error[0] != '\0')
             printf("storage %u: %.400s\n", s->storages[i]->id, s->storages[i]->error);
@@ -144,23 +145,23 @@ static void exports_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
                                          ">BLOCK", ">FILES", ">CLIENTS" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, 7);
+    text_table_init(&t, heads, 7);
     for (size_t i = 0; i < s->n_exports; i++) {
         const Rozo__Export *e = s->exports[i];
         char block[HUMAN_BYTES_TEXT];
 
-        table_cell(&t, "%.24s", e->name);
-        table_cell(&t, "%.16s", volume_name(s, e->volume));
-        table_cell(&t, "%u", e->layout);
-        table_cell(&t, "%s", codec_name(e->codec));
-        table_cell(&t, "%s", human_bytes(block, e->block_bytes));
-        table_cell(&t, "%llu", (unsigned long long)e->files);
-        table_cell(&t, "%u", e->sessions);
+        text_table_cell(&t, "%.24s", e->name);
+        text_table_cell(&t, "%.16s", volume_name(s, e->volume));
+        text_table_cell(&t, "%u", e->layout);
+        text_table_cell(&t, "%s", codec_name(e->codec));
+        text_table_cell(&t, "%s", human_bytes(block, e->block_bytes));
+        text_table_cell(&t, "%llu", (unsigned long long)e->files);
+        text_table_cell(&t, "%u", e->sessions);
     }
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
     for (size_t i = 0; i < s->n_exports; i++) {
         export_print_missing(s->exports[i]);
         export_print_few(s->exports[i]);
@@ -192,21 +193,21 @@ static char *ids_text(const Rozo__Volume *v)
 static void volumes_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { ">ID", "VOLUME", ">STORAGES", "THEIR IDS" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, 4);
+    text_table_init(&t, heads, 4);
     for (size_t i = 0; i < s->n_volumes; i++) {
         const Rozo__Volume *v = s->volumes[i];
         char *ids = ids_text(v);
 
-        table_cell(&t, "%u", v->id);
-        table_cell(&t, "%.32s", v->name);
-        table_cell(&t, "%zu", v->n_storages);
-        table_cell(&t, "%s", ids);
+        text_table_cell(&t, "%u", v->id);
+        text_table_cell(&t, "%.32s", v->name);
+        text_table_cell(&t, "%zu", v->n_storages);
+        text_table_cell(&t, "%s", ids);
         free(ids);
     }
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
 }
 
 static void cluster_id_text(const ProtobufCBinaryData *id, char out[33])
@@ -295,15 +296,15 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
 {
     static const struct argp_option options[] = { OPTION_JSON, { 0 } };
     const struct argp argp = {
-        .options = options, .parser = parse_list, .doc = doc, .children = conn_children
+        .options = options, .parser = parse_list, .doc = doc, .children = target_children
     };
     struct cluster_args args = { 0 };
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    if (ask_status(&args.conn, &asked, &err) != 0)
+    if (exportd_client_status(&args.conn, &asked, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
         rc = cli_print_json(cli, json(asked.status));
@@ -311,7 +312,7 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
         print(asked.status);
         rc = cli_finish(cli);
     }
-    ask_close(&asked);
+    exportd_client_close(&asked);
     return rc;
 }
 
@@ -393,13 +394,13 @@ static void status_print(const Rozo__AdStatusResp *s)
 }
 
 /* Prints what storages have to heal, a line each; skips storages that did not answer. */
-static void healing_print(const struct fleet *f)
+static void healing_print(const struct storage_clients *f)
 {
     char text[400];
     bool any = false;
 
     for (size_t i = 0; i < f->n; i++) {
-        const struct fleet_member *m = &f->members[i];
+        const struct storage_clients_member *m = &f->members[i];
 
         if (m->answer == NULL ||
             !health_line((const Rozo__StHealthResp *)m->answer, text, sizeof(text)))
@@ -412,14 +413,14 @@ static void healing_print(const struct fleet *f)
 }
 
 /* Adds the same to the JSON of the storages. */
-static void healing_add(json_t *json, struct fleet *f)
+static void healing_add(json_t *json, struct storage_clients *f)
 {
     json_t *storages = json_object_get(json, "storages");
 
     for (size_t i = 0; i < f->n; i++) {
         json_t *st = json_array_get(storages, i);
-        const struct fleet_member *m =
-            fleet_find(f, (uint32_t)json_integer_value(json_object_get(st, "id")));
+        const struct storage_clients_member *m = storage_clients_find(
+            f, (uint32_t)json_integer_value(json_object_get(st, "id")));
         const ProtobufCMessage *answer = m == NULL ? NULL : m->answer;
 
         json_object_set_new(st, "health",
@@ -439,18 +440,18 @@ int cmd_status(struct cli *cli, int argc, char **argv)
             "Show the cluster: its storages and whether they are up, their space, what "
             "they "
             "have to heal, the exports and how many clients have them mounted.",
-        .children = conn_children
+        .children = target_children
     };
     struct cluster_args args = { 0 };
-    struct fleet *fleet = NULL;
-    struct asked asked;
+    struct storage_clients *fleet = NULL;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    if (ask_status(&args.conn, &asked, &err) != 0)
+    if (exportd_client_status(&args.conn, &asked, &err) != 0)
         return cli_fail(cli, "%s", err.text);
-    if (fleet_open(asked.status, args.conn.key, &fleet, &err) == 0)
+    if (storage_clients_open(asked.status, args.conn.key, &fleet, &err) == 0)
         health_ask(fleet, 0, &asked.progress);
     progress_end(&asked.progress);
     if (args.json) {
@@ -465,8 +466,8 @@ int cmd_status(struct cli *cli, int argc, char **argv)
             healing_print(fleet);
         rc = cli_finish(cli);
     }
-    fleet_close(fleet);
-    ask_close(&asked);
+    storage_clients_close(fleet);
+    exportd_client_close(&asked);
     return rc;
 }
 
@@ -566,21 +567,21 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
             "number and adds it to the volume. The storage must run, with the keys of "
             "this "
             "cluster. Name all the addresses it listens on; adding it again is harmless.",
-        .children = conn_children
+        .children = target_children
     };
     struct cluster_args args = { 0 };
     Rozo__AdStorageAddResp *answer = NULL;
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    rc = ask_open(&args.conn, &asked, &err);
+    rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_storage_add(asked.admin, args.addresses.all, args.addresses.n,
                                args.volume == NULL ? "" : args.volume, &asked.progress,
                                &answer, &err);
-    ask_close(&asked);
+    exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
@@ -603,19 +604,19 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
         .doc = "Make a volume: an empty set of storages. Fill it by `rozo storage add "
                "--volume "
                "NAME`.",
-        .children = conn_children
+        .children = target_children
     };
     struct cluster_args args = { 0 };
     Rozo__AdVolumeCreateResp *answer = NULL;
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    rc = ask_open(&args.conn, &asked, &err);
+    rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_volume_create(asked.admin, args.name, &asked.progress, &answer, &err);
-    ask_close(&asked);
+    exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
@@ -655,12 +656,12 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         .args_doc = "NAME",
         .doc = "Make an export: an empty file system. All options stay for "
                "good; the volume must have enough storages for the layout.",
-        .children = conn_children
+        .children = target_children
     };
     struct cluster_args args = { 0 };
     Rozo__AdExportCreateReq question = ROZO__AD_EXPORT_CREATE_REQ__INIT;
     Rozo__AdExportCreateResp *answer = NULL;
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
@@ -674,10 +675,10 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         question.volume = (char *)args.volume;
     if (args.codec != NULL)
         question.codec = (char *)args.codec;
-    rc = ask_open(&args.conn, &asked, &err);
+    rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
-    ask_close(&asked);
+    exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {

@@ -8,7 +8,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 #include "deploy/dev/dev.h"
 #include "deploy/verbs/verbs.h"
 
@@ -202,9 +202,9 @@ static void status_print(const struct dev *dev)
     static const char *const heads[] = { "NAME", ">PID", "STATE", "ADDRESSES" };
     const struct dev_plan *plan = &dev->plan;
     unsigned n_all = dev_plan_members(plan), n_running = 0;
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, heads, 4);
+    text_table_init(&t, heads, 4);
     for (unsigned i = 0; i < n_all; i++) {
         const struct dev_mount *m = dev_plan_mount(plan, i);
         unsigned n_ports;
@@ -221,15 +221,15 @@ static void status_print(const struct dev *dev)
         for (unsigned l = 0; l < n_ports; l++)
             len += (size_t)snprintf(text + len, sizeof(text) - len, "%s127.0.0.1:%u",
                                     l == 0 ? "" : ", ", ports[l]);
-        table_cell(&t, "%s", name);
-        table_cell(&t, "%s", pid);
-        table_cell(&t, "%s", process_state_name(p.state));
-        table_cell(&t, "%s", m != NULL ? m->path : text);
+        text_table_cell(&t, "%s", name);
+        text_table_cell(&t, "%s", pid);
+        text_table_cell(&t, "%s", process_state_name(p.state));
+        text_table_cell(&t, "%s", m != NULL ? m->path : text);
     }
     printf("%s: %s; layout %u, codec %s, %u storages\n\n", plan->dir,
            state_of(n_running, n_all), plan->layout, plan->codec, plan->n_storages);
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
 }
 
 int cmd_dev_up(struct cli *cli, int argc, char **argv)

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deploy/cli/table.h"
-#include "deploy/client/ask.h"
-#include "deploy/client/fleet.h"
+#include "deploy/cli/text_table.h"
+#include "deploy/client/exportd_client.h"
+#include "deploy/client/storage_clients.h"
 #include "deploy/verbs/fsck_join.h"
 #include "deploy/verbs/verbs.h"
 
@@ -33,7 +33,7 @@ enum {
 };
 
 struct fsck_args {
-    struct conn conn;
+    struct target_options conn;
     bool json, repair, repair_unknown;
 };
 
@@ -60,8 +60,8 @@ struct fsck_finding {
 /* One run. */
 struct fsck_run {
     const struct fsck_args *args;
-    struct asked asked;
-    struct fleet *fleet;
+    struct exportd_client asked;
+    struct storage_clients *fleet;
     struct fsck_storage *storages; /* owned; in the order of fleet->members */
     struct fsck join;
     struct fsck_finding *findings; /* owned */
@@ -95,7 +95,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int interrupted(struct err *err)
 {
-    return fleet_is_interrupted() ? err_set(err, -EINTR, "interrupted") : 0;
+    return storage_clients_is_interrupted() ? err_set(err, -EINTR, "interrupted") : 0;
 }
 
 static void at(struct fsck_run *r, unsigned n_done, const char *what, uint64_t n)
@@ -150,7 +150,8 @@ static void storage_fail(struct fsck_storage *s, const char *why)
 }
 
 /* Takes one page of a storage's list. */
-static int page_take(struct fsck_run *r, struct fleet_member *m, struct fsck_storage *s)
+static int page_take(struct fsck_run *r, struct storage_clients_member *m,
+                     struct fsck_storage *s)
 {
     const Rozo__StListResp *list = (const Rozo__StListResp *)m->answer;
 
@@ -186,7 +187,7 @@ static int storages_collect(struct fsck_run *r, unsigned n_done, struct err *err
     int rc = 0;
 
     for (size_t i = 0; i < r->fleet->n; i++) {
-        struct fleet_member *m = &r->fleet->members[i];
+        struct storage_clients_member *m = &r->fleet->members[i];
         struct fsck_storage *s = &r->storages[i];
 
         rozo__st_list_req__init(&s->question);
@@ -205,17 +206,17 @@ static int storages_collect(struct fsck_run *r, unsigned n_done, struct err *err
             n_asked += more;
         }
         at(r, n_done, "projection files", r->join.n_projections);
-        fleet_ask(r->fleet, ROZO__OP__ST_LIST, &rozo__st_list_resp__descriptor,
-                  LIST_DEADLINE_MS, &r->progress);
+        storage_clients_ask(r->fleet, ROZO__OP__ST_LIST, &rozo__st_list_resp__descriptor,
+                            LIST_DEADLINE_MS, &r->progress);
         rc = interrupted(err);
         for (size_t i = 0; rc == 0 && i < r->fleet->n; i++) {
-            struct fleet_member *m = &r->fleet->members[i];
+            struct storage_clients_member *m = &r->fleet->members[i];
 
             if (m->asked && page_take(r, m, &r->storages[i]) != 0)
                 rc = err_set(err, -ENOMEM, "out of memory");
         }
     }
-    fleet_clear(r->fleet);
+    storage_clients_clear(r->fleet);
     return rc;
 }
 
@@ -224,7 +225,7 @@ static int storages_collect(struct fsck_run *r, unsigned n_done, struct err *err
 static enum fsck_heard storage_heard(void *arg, uint32_t id)
 {
     struct fsck_run *r = arg;
-    const struct fleet_member *m = fleet_find(r->fleet, id);
+    const struct storage_clients_member *m = storage_clients_find(r->fleet, id);
 
     if (m != NULL && r->storages[m - r->fleet->members].listed)
         return FSCK_LISTED;
@@ -473,7 +474,8 @@ struct order {
     struct ref_parts ref;
 };
 
-static const ProtobufCMessage *order_next(struct fsck_run *r, struct fleet_member *m,
+static const ProtobufCMessage *order_next(struct fsck_run *r,
+                                          struct storage_clients_member *m,
                                           struct fsck_storage *s, bool remove,
                                           struct order *o)
 {
@@ -511,16 +513,16 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
     while (rc == 0 && n > 0) {
         n = 0;
         for (size_t i = 0; i < r->fleet->n; i++) {
-            struct fleet_member *m = &r->fleet->members[i];
+            struct storage_clients_member *m = &r->fleet->members[i];
 
             m->question = order_next(r, m, &r->storages[i], remove, &orders[i]);
             n += m->question != NULL;
         }
         at(r, 0, remove ? "removing" : "healing", n_done);
-        fleet_ask(r->fleet, remove ? ROZO__OP__ST_REMOVE : ROZO__OP__ST_CHECK, NULL,
-                  ORDER_DEADLINE_MS, &r->progress);
+        storage_clients_ask(r->fleet, remove ? ROZO__OP__ST_REMOVE : ROZO__OP__ST_CHECK,
+                            NULL, ORDER_DEADLINE_MS, &r->progress);
         for (size_t i = 0; i < r->fleet->n; i++) {
-            const struct fleet_member *m = &r->fleet->members[i];
+            const struct storage_clients_member *m = &r->fleet->members[i];
 
             if (!m->asked)
                 continue;
@@ -529,7 +531,7 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
         }
         rc = interrupted(err);
     }
-    fleet_clear(r->fleet);
+    storage_clients_clear(r->fleet);
     free(orders);
     *(remove ? &r->n_removed : &r->n_ordered) = n_done;
     return rc;
@@ -621,7 +623,7 @@ static unsigned candidates_of(const struct fsck_run *r, const struct fsck_file *
     unsigned n = 0;
 
     for (unsigned i = 0; i < file->n_storages; i++) {
-        const struct fleet_member *m = fleet_find(r->fleet, ids[i]);
+        const struct storage_clients_member *m = storage_clients_find(r->fleet, ids[i]);
 
         n += m != NULL && !m->st->lost;
     }
@@ -864,9 +866,9 @@ static int run_open(struct fsck_run *r, struct fsck_args *args, struct err *err)
     memset(r, 0, sizeof(*r));
     r->args = args;
     fsck_init(&r->join);
-    rc = ask_status(&args->conn, &r->asked, err);
+    rc = exportd_client_status(&args->conn, &r->asked, err);
     if (rc == 0)
-        rc = fleet_open(r->asked.status, args->conn.key, &r->fleet, err);
+        rc = storage_clients_open(r->asked.status, args->conn.key, &r->fleet, err);
     if (rc != 0)
         return rc;
     r->storages = calloc(r->fleet->n + 1, sizeof(*r->storages));
@@ -880,8 +882,8 @@ static void run_close(struct fsck_run *r)
     free(r->findings);
     fsck_free(&r->join);
     free(r->storages);
-    fleet_close(r->fleet);
-    ask_close(&r->asked);
+    storage_clients_close(r->fleet);
+    exportd_client_close(&r->asked);
 }
 
 static int run(struct fsck_run *r, struct err *err)
@@ -930,7 +932,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
                "Exit status: 0 clean, 1 something could not be looked at (and nothing "
                "wrong was "
                "found elsewhere), 2 wrong usage, 4 something is wrong, or was until now.",
-        .children = conn_children
+        .children = target_children
     };
     struct fsck_args args = { 0 };
     struct fsck_counts counts;
@@ -939,7 +941,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    fleet_catch_signals();
+    storage_clients_catch_signals();
     rc = run_open(&r, &args, &err);
     if (rc == 0)
         rc = run(&r, &err);

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "deploy/cli/table.h"
-#include "deploy/client/ask.h"
+#include "deploy/cli/text_table.h"
+#include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
 #include "deploy/verbs/verbs.h"
 
@@ -20,7 +20,7 @@ enum { OPT_STORAGE = 256, OPT_WATCH };
 enum { WATCH_MS = 1000, WATCH_QUIET = 3, HEAL_DEADLINE_MS = 5000, RATE_MAX_MB = 1 << 20 };
 
 struct heal_args {
-    struct conn conn;
+    struct target_options conn;
     bool json, watch;
     uint32_t storage; /* 0: all */
     const char *what; /* the verb's own argument */
@@ -29,8 +29,8 @@ struct heal_args {
 
 /* State between two requests. */
 struct heal {
-    struct asked asked;
-    struct fleet *fleet;
+    struct exportd_client asked;
+    struct storage_clients *fleet;
     Rozo__StHealReq order;
 };
 
@@ -72,8 +72,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static void heal_close(struct heal *h)
 {
-    fleet_close(h->fleet);
-    ask_close(&h->asked);
+    storage_clients_close(h->fleet);
+    exportd_client_close(&h->asked);
 }
 
 /* Opens channels to the storages. */
@@ -82,17 +82,18 @@ static int heal_open(struct heal_args *args, struct heal *h, struct err *err)
     int rc;
 
     memset(h, 0, sizeof(*h));
-    rc = ask_status(&args->conn, &h->asked, err);
+    rc = exportd_client_status(&args->conn, &h->asked, err);
     if (rc == 0)
-        rc = fleet_open(h->asked.status, args->conn.key, &h->fleet, err);
-    if (rc == 0 && args->storage != 0 && fleet_find(h->fleet, args->storage) == NULL)
+        rc = storage_clients_open(h->asked.status, args->conn.key, &h->fleet, err);
+    if (rc == 0 && args->storage != 0 &&
+        storage_clients_find(h->fleet, args->storage) == NULL)
         rc = err_set(err, -ENOENT, "there is no storage %u", args->storage);
     if (rc != 0)
         heal_close(h);
     return rc;
 }
 
-static bool is_meant(const struct heal_args *args, const struct fleet_member *m)
+static bool is_meant(const struct heal_args *args, const struct storage_clients_member *m)
 {
     return args->storage == 0 || args->storage == m->st->id;
 }
@@ -118,71 +119,71 @@ static void share_text(char *out, size_t size, const char *done, const char *all
         snprintf(out, size, "%s/%s", done, all);
 }
 
-static void work_cells(struct table *t, const struct health_work *w)
+static void work_cells(struct text_table *t, const struct health_work *w)
 {
     char text[64], a[HUMAN_BYTES_TEXT + 8], b[HUMAN_BYTES_TEXT + 8];
 
     health_work_text(w, isatty(STDOUT_FILENO), text, sizeof(text));
-    table_cell(t, "%s", text);
+    text_table_cell(t, "%s", text);
     snprintf(a, sizeof(a), "%llu", (unsigned long long)w->files_done);
     snprintf(b, sizeof(b), "%llu", (unsigned long long)w->files);
     share_text(text, sizeof(text), a, w->files == 0 ? NULL : b);
-    table_cell(t, "%s", text);
+    text_table_cell(t, "%s", text);
     human_bytes(a, w->bytes_done);
     human_bytes(b, w->bytes);
     share_text(text, sizeof(text), a, w->bytes == 0 ? NULL : b);
-    table_cell(t, "%s", text);
+    text_table_cell(t, "%s", text);
 }
 
-static void empty_cells(struct table *t, unsigned n)
+static void empty_cells(struct text_table *t, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        table_cell(t, "-");
+        text_table_cell(t, "-");
 }
 
-static void rebuild_row(struct table *t, const struct fleet_member *m)
+static void rebuild_row(struct text_table *t, const struct storage_clients_member *m)
 {
     const Rozo__StHealthResp *h = (const Rozo__StHealthResp *)m->answer;
     char left[32], rate[HUMAN_BYTES_TEXT];
     struct health_work w;
 
-    table_cell(t, "%u", m->st->id);
+    text_table_cell(t, "%u", m->st->id);
     if (h == NULL) {
-        table_cell(t, "%s", m->st->up ? "?" : "DOWN");
+        text_table_cell(t, "%s", m->st->up ? "?" : "DOWN");
         empty_cells(t, 4);
     } else {
         w = health_rebuild(h);
         work_cells(t, &w);
         left_text(&w, left, sizeof(left));
-        table_cell(t, "%s/s", human_bytes(rate, health_rate(&w)));
-        table_cell(t, "%s", left);
+        text_table_cell(t, "%s/s", human_bytes(rate, health_rate(&w)));
+        text_table_cell(t, "%s", left);
     }
-    table_cell(t, "%.24s", m->st->host[0] == '\0' ? "-" : m->st->host);
+    text_table_cell(t, "%.24s", m->st->host[0] == '\0' ? "-" : m->st->host);
 }
 
-static void scrub_row(struct table *t, const struct fleet_member *m)
+static void scrub_row(struct text_table *t, const struct storage_clients_member *m)
 {
     const Rozo__StHealthResp *h = (const Rozo__StHealthResp *)m->answer;
     char left[32];
     struct health_work w;
 
-    table_cell(t, "%u", m->st->id);
+    text_table_cell(t, "%u", m->st->id);
     if (h == NULL) {
-        table_cell(t, "%s", m->st->up ? "?" : "DOWN");
+        text_table_cell(t, "%s", m->st->up ? "?" : "DOWN");
         empty_cells(t, 5);
     } else {
         w = health_scrub(h);
         work_cells(t, &w);
-        table_cell(t, "%llu", (unsigned long long)h->scrub_found);
-        table_cell(t, "%llu", (unsigned long long)h->scrub_healed);
+        text_table_cell(t, "%llu", (unsigned long long)h->scrub_found);
+        text_table_cell(t, "%llu", (unsigned long long)h->scrub_healed);
         left_text(&w, left, sizeof(left));
-        table_cell(t, "%s", left);
+        text_table_cell(t, "%s", left);
     }
-    table_cell(t, "%.24s", m->st->host[0] == '\0' ? "-" : m->st->host);
+    text_table_cell(t, "%.24s", m->st->host[0] == '\0' ? "-" : m->st->host);
 }
 
 /* Prints further notes about a storage, a line each. */
-static void notes_print(const struct fleet_member *m, bool scrub)
+static void notes_print(const struct storage_clients_member *m, bool scrub)
 {
     const Rozo__StHealthResp *h = (const Rozo__StHealthResp *)m->answer;
     char text[400], rate[HUMAN_BYTES_TEXT];
@@ -211,9 +212,9 @@ static void work_print(const struct heal_args *args, const struct heal *h, bool 
                                                  ">RATE", ">LEFT",   "HOST" };
     static const char *const scrub_heads[] = { ">ID",    "SCRUB",   ">FILES", ">BYTES",
                                                ">FOUND", ">HEALED", ">LEFT",  "HOST" };
-    struct table t;
+    struct text_table t;
 
-    table_init(&t, scrub ? scrub_heads : rebuild_heads, scrub ? 8 : 7);
+    text_table_init(&t, scrub ? scrub_heads : rebuild_heads, scrub ? 8 : 7);
     for (size_t i = 0; i < h->fleet->n; i++) {
         if (!is_meant(args, &h->fleet->members[i]))
             continue;
@@ -222,8 +223,8 @@ static void work_print(const struct heal_args *args, const struct heal *h, bool 
         else
             rebuild_row(&t, &h->fleet->members[i]);
     }
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
     for (size_t i = 0; i < h->fleet->n; i++) {
         if (is_meant(args, &h->fleet->members[i]))
             notes_print(&h->fleet->members[i], scrub);
@@ -235,7 +236,7 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
     json_t *all = json_array();
 
     for (size_t i = 0; i < h->fleet->n; i++) {
-        const struct fleet_member *m = &h->fleet->members[i];
+        const struct storage_clients_member *m = &h->fleet->members[i];
 
         if (!is_meant(args, m))
             continue;
@@ -261,7 +262,7 @@ static void work_look(const struct heal_args *args, const struct heal *h, bool s
 {
     *running = *silent = false;
     for (size_t i = 0; i < h->fleet->n; i++) {
-        const struct fleet_member *m = &h->fleet->members[i];
+        const struct storage_clients_member *m = &h->fleet->members[i];
         const Rozo__StHealthResp *health = (const Rozo__StHealthResp *)m->answer;
 
         if (!is_meant(args, m))
@@ -319,7 +320,7 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
         if (!args->watch)
             break;
         if (n_quiet < WATCH_QUIET) {
-            fleet_pause_ms(WATCH_MS);
+            storage_clients_pause_ms(WATCH_MS);
             heal_refresh(args, h);
         }
     }
@@ -336,7 +337,7 @@ static int look(struct cli *cli, int argc, char **argv, const char *doc, bool sc
         { 0 },
     };
     const struct argp argp = {
-        .options = options, .parser = parse, .doc = doc, .children = conn_children
+        .options = options, .parser = parse, .doc = doc, .children = target_children
     };
     struct heal_args args = { 0 };
     struct heal h;
@@ -347,7 +348,7 @@ static int look(struct cli *cli, int argc, char **argv, const char *doc, bool sc
     if (heal_open(&args, &h, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.watch)
-        fleet_catch_signals();
+        storage_clients_catch_signals();
     rc = work_show(cli, &args, &h, scrub);
     heal_close(&h);
     return rc;
@@ -383,16 +384,17 @@ static int order_give(struct cli *cli, const struct heal_args *args, struct heal
     if (orders == NULL)
         return cli_fail(cli, "out of memory");
     for (size_t i = 0; i < h->fleet->n; i++) {
-        struct fleet_member *m = &h->fleet->members[i];
+        struct storage_clients_member *m = &h->fleet->members[i];
 
         orders[i] = h->order;
         orders[i].to_storage = m->st->id;
         m->question = is_meant(args, m) ? &orders[i].base : NULL;
     }
-    fleet_ask(h->fleet, ROZO__OP__ST_HEAL, NULL, HEAL_DEADLINE_MS, &h->asked.progress);
+    storage_clients_ask(h->fleet, ROZO__OP__ST_HEAL, NULL, HEAL_DEADLINE_MS,
+                        &h->asked.progress);
     progress_end(&h->asked.progress);
     for (size_t i = 0; i < h->fleet->n; i++) {
-        struct fleet_member *m = &h->fleet->members[i];
+        struct storage_clients_member *m = &h->fleet->members[i];
 
         if (!m->asked)
             continue;
@@ -428,7 +430,7 @@ static int order_scrub(struct cli *cli, int argc, char **argv, const char *doc,
 {
     static const struct argp_option options[] = { OPTION_STORAGE, { 0 } };
     const struct argp argp = {
-        .options = options, .parser = parse, .doc = doc, .children = conn_children
+        .options = options, .parser = parse, .doc = doc, .children = target_children
     };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;
     struct heal_args args = { 0 };
@@ -463,7 +465,7 @@ int cmd_rebuild_start(struct cli *cli, int argc, char **argv)
             "the "
             "start: for one whose data directory lost files. What it has stays. After "
             "`rozo storage replace` this happens by itself.",
-        .children = conn_children
+        .children = target_children
     };
     struct heal_args args = { .what_doc = "ID" };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;
@@ -488,7 +490,7 @@ int cmd_rebuild_rate(struct cli *cli, int argc, char **argv)
             "Limit what each storage reads and writes to heal (rebuild, return, scrub) "
             "to so "
             "many MiB a second; off: no limit. It holds until the storage is restarted.",
-        .children = conn_children
+        .children = target_children
     };
     struct heal_args args = { .what_doc = "MIB|off" };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;

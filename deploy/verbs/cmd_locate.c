@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 #include "deploy/verbs/verbs.h"
 
 enum { LOCATE_MAX = 1 << 16 };
@@ -112,7 +112,7 @@ static void locate_print(const char *file, const json_t *json)
                                          ">SIZE", ">ON DISK", "REACHABLE", "ADDRESSES" };
     char size[HUMAN_BYTES_TEXT], block[HUMAN_BYTES_TEXT], list[256];
     const json_t *storages = json_object_get(json, "storages");
-    struct table t;
+    struct text_table t;
     size_t i;
     json_t *st;
 
@@ -125,23 +125,24 @@ static void locate_print(const char *file, const json_t *json)
            (long long)integer_of(json, "ino"), text_of(json, "file_id"));
     if (json_is_true(json_object_get(json, "inline")))
         printf("exportd keeps its data; what follows is where they go when it grows\n\n");
-    table_init(&t, heads, 8);
+    text_table_init(&t, heads, 8);
     json_array_foreach((json_t *)storages, i, st)
     {
-        table_cell(&t, "%lld", (long long)integer_of(st, "slot"));
-        table_cell(&t, "%lld", (long long)integer_of(st, "id"));
-        table_cell(&t, "%.8s", text_of(st, "role"));
+        text_table_cell(&t, "%lld", (long long)integer_of(st, "slot"));
+        text_table_cell(&t, "%lld", (long long)integer_of(st, "id"));
+        text_table_cell(&t, "%.8s", text_of(st, "role"));
         list_text(json_object_get(st, "projections"), list, sizeof(list));
-        table_cell(&t, "%s", list);
-        table_cell(&t, "%s", human_bytes(size, (uint64_t)integer_of(st, "size")));
-        table_cell(&t, "%s", human_bytes(size, (uint64_t)integer_of(st, "allocated")));
-        table_cell(&t, "%s",
-                   json_is_true(json_object_get(st, "reachable")) ? "yes" : "NO");
+        text_table_cell(&t, "%s", list);
+        text_table_cell(&t, "%s", human_bytes(size, (uint64_t)integer_of(st, "size")));
+        text_table_cell(&t, "%s",
+                        human_bytes(size, (uint64_t)integer_of(st, "allocated")));
+        text_table_cell(&t, "%s",
+                        json_is_true(json_object_get(st, "reachable")) ? "yes" : "NO");
         list_text(json_object_get(st, "addresses"), list, sizeof(list));
-        table_cell(&t, "%s", list);
+        text_table_cell(&t, "%s", list);
     }
-    table_print(&t, stdout);
-    table_free(&t);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
 }
 
 static int locate_all(struct cli *cli, const struct locate_args *args)

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deploy/client/conn.h"
+#include "deploy/client/target_options.h"
 #include "deploy/verbs/verbs.h"
 
 struct mount_args {
-    struct conn conn;
+    struct target_options conn;
     const char *export_name;
     const char *mount_point;
     const char *options;
@@ -60,7 +60,7 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
         { "foreground", 'f', NULL, 0, "stay in the foreground", 0 },
         { 0 },
     };
-    static const struct argp_child children[] = { { &conn_mount_argp, 0, NULL, 0 },
+    static const struct argp_child children[] = { { &target_mount_argp, 0, NULL, 0 },
                                                   { 0 } };
     static const struct argp argp = {
         .options = options,
@@ -80,7 +80,7 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
     int n;
 
     cli_parse(&argp, argc, argv, &args);
-    if (conn_resolve(&args.conn, true, &err) != 0)
+    if (target_resolve(&args.conn, true, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     n = snprintf(source, sizeof(source), "%s/%s", args.conn.exportd, args.export_name);
     if (n < 0 || (size_t)n >= sizeof(source))

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "deploy/client/ask.h"
+#include "deploy/client/exportd_client.h"
 #include "deploy/verbs/verbs.h"
 
 enum { OPT_NO = 256 };
 
 struct replace_args {
-    struct conn conn;
+    struct target_options conn;
     bool json, no;
     uint32_t id;
     struct cli_addresses addresses;
@@ -83,12 +83,12 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
             "addresses it is looked for where the old one was. A storage that is up is "
             "not "
             "replaced: stop it first. Again is harmless.",
-        .children = conn_children
+        .children = target_children
     };
     struct replace_args args = { 0 };
     Rozo__AdStorageReplaceReq question = ROZO__AD_STORAGE_REPLACE_REQ__INIT;
     Rozo__AdStorageReplaceResp *answer = NULL;
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
@@ -96,11 +96,11 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
     question.id = args.id;
     question.addresses = args.addresses.all;
     question.n_addresses = args.addresses.n;
-    rc = ask_open(&args.conn, &asked, &err);
+    rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc =
             admin_storage_replace(asked.admin, &question, &asked.progress, &answer, &err);
-    ask_close(&asked);
+    exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     rc = print(cli, &args,
@@ -130,20 +130,20 @@ int cmd_storage_lost(struct cli *cli, int argc, char **argv)
             "files are "
             "not put there, its space does not count. It is no longer marked once it is "
             "replaced, or answers again.",
-        .children = conn_children
+        .children = target_children
     };
     struct replace_args args = { 0 };
     Rozo__AdStorageLostResp *answer = NULL;
-    struct asked asked;
+    struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    rc = ask_open(&args.conn, &asked, &err);
+    rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_storage_lost(asked.admin, args.id, !args.no, &asked.progress, &answer,
                                 &err);
-    ask_close(&asked);
+    exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     rozo__ad_storage_lost_resp__free_unpacked(answer, NULL);

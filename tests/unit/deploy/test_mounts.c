@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/cli/mounts.h"
 #include "tests/unit/unit.h"
 

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "deploy/cli/ports.h"
 #include "deploy/cli/process.h"
 #include "tests/unit/unit.h"

@@ -1,8 +1,8 @@
 /*
- * table.h - tables on a terminal, 80 columns wide, and numbers for people.
+ * text_table.h - tables on a terminal, 80 columns wide, and numbers for people.
  */
-#ifndef ROZO_DEPLOY_CLI_TABLE_H
-#define ROZO_DEPLOY_CLI_TABLE_H
+#ifndef ROZO_DEPLOY_CLI_TEXT_TABLE_H
+#define ROZO_DEPLOY_CLI_TEXT_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,8 +14,9 @@ enum {
     TABLE_WIDTH_MAX = 80,
 };
 
-/* Zero-initialise, then table_init(). Cells are copied. Any thread, one at a time. */
-struct table {
+/* Zero-initialise, then text_table_init(). Cells are copied. Any thread, one at a
+ * time. */
+struct text_table {
     unsigned n_columns;
     bool right[TABLE_COLUMNS_MAX]; /* right-aligned columns, for numbers */
     char **cells;                  /* owned; n_cells of them, row by row, heads first */
@@ -26,19 +27,19 @@ struct table {
  * Starts a table.
  * @param heads n_columns titles; one beginning with '>' aligns its column to the right.
  */
-void table_init(struct table *t, const char *const *heads, unsigned n_columns);
+void text_table_init(struct text_table *t, const char *const *heads, unsigned n_columns);
 /**
  * Adds the next cell, left to right, top to bottom. Ends the program if out of memory.
  */
-void table_cell(struct table *t, const char *fmt, ...)
+void text_table_cell(struct text_table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /**
  * Prints the table. Columns are as wide as their widest cell. If that exceeds 80 columns,
  * the last column wraps at commas onto further lines, below its row when little room is
  * left beside it; longer words stay whole. Control characters in cells print as '?'.
  */
-void table_print(const struct table *t, FILE *to);
-void table_free(struct table *t);
+void text_table_print(const struct text_table *t, FILE *to);
+void text_table_free(struct text_table *t);
 
 enum { HUMAN_BYTES_TEXT = 16 };
 /**

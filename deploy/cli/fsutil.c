@@ -1,7 +1,7 @@
 /*
- * files.c - small files and folders, with error messages.
+ * fsutil.c - small files and folders, with error messages.
  */
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 #include <dirent.h>
 #include <errno.h>

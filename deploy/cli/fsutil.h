@@ -1,8 +1,8 @@
 /*
- * files.h - small files and folders, with error messages.
+ * fsutil.h - small files and folders, with error messages.
  */
-#ifndef ROZO_DEPLOY_CLI_FILES_H
-#define ROZO_DEPLOY_CLI_FILES_H
+#ifndef ROZO_DEPLOY_CLI_FSUTIL_H
+#define ROZO_DEPLOY_CLI_FSUTIL_H
 
 #include <stdbool.h>
 #include <stddef.h>

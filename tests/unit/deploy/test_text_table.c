@@ -1,20 +1,20 @@
 /*
- * test_table.c - tables fit 80 columns; numbers read well.
+ * test_text_table.c - tables fit 80 columns; numbers read well.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 #include "tests/unit/unit.h"
 
-static char *printed(const struct table *t)
+static char *printed(const struct text_table *t)
 {
     char *text = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&text, &len);
 
     assert_non_null(to);
-    table_print(t, to);
+    text_table_print(t, to);
     fclose(to);
     return text;
 }
@@ -22,38 +22,39 @@ static char *printed(const struct table *t)
 static void columns_are_aligned(void **state)
 {
     static const char *const heads[] = { "NAME", ">PID", "WHERE" };
-    struct table t;
+    struct text_table t;
     char *text;
 
     (void)state;
-    table_init(&t, heads, 3);
-    table_cell(&t, "exportd");
-    table_cell(&t, "%d", 7);
-    table_cell(&t, "here");
-    table_cell(&t, "x");
-    table_cell(&t, "%d", 12345);
-    table_cell(&t, "a\nb");
+    text_table_init(&t, heads, 3);
+    text_table_cell(&t, "exportd");
+    text_table_cell(&t, "%d", 7);
+    text_table_cell(&t, "here");
+    text_table_cell(&t, "x");
+    text_table_cell(&t, "%d", 12345);
+    text_table_cell(&t, "a\nb");
     text = printed(&t);
     assert_string_equal(text, "NAME       PID  WHERE\n"
                               "exportd      7  here\n"
                               "x        12345  a?b\n");
     free(text);
-    table_free(&t);
+    text_table_free(&t);
 }
 
 static void last_column_wraps_at_commas(void **state)
 {
     static const char *const heads[] = { "NAME", "ADDRESSES" };
-    struct table t;
+    struct text_table t;
     char *text;
 
     (void)state;
-    table_init(&t, heads, 2);
-    table_cell(&t, "storaged-1");
-    table_cell(&t, "127.0.0.1:20001, 127.0.0.1:20002, 127.0.0.1:20003, 127.0.0.1:20004, "
-                   "127.0.0.1:20005");
-    table_cell(&t, "storaged-2");
-    table_cell(
+    text_table_init(&t, heads, 2);
+    text_table_cell(&t, "storaged-1");
+    text_table_cell(&t,
+                    "127.0.0.1:20001, 127.0.0.1:20002, 127.0.0.1:20003, 127.0.0.1:20004, "
+                    "127.0.0.1:20005");
+    text_table_cell(&t, "storaged-2");
+    text_table_cell(
         &t, "one-word-that-is-much-longer-than-a-line-of-a-terminal-has-columns-left-for-"
             "it-so-it-stands");
     text = printed(&t);
@@ -65,7 +66,7 @@ static void last_column_wraps_at_commas(void **state)
     text = printed(&t);
     assert_non_null(strstr(text, "\n            127.0.0.1:20005\n"));
     free(text);
-    table_free(&t);
+    text_table_free(&t);
 }
 
 /* However long: nothing is cut, and no line is wider than a terminal. */
@@ -73,24 +74,24 @@ static void a_wide_row_has_its_last_column_below(void **state)
 {
     static const char *const heads[] = { ">ID", "HOST", "VOLUME", "ADDRESSES" };
     char many[2000] = "";
-    struct table t;
+    struct text_table t;
     char *text;
 
     (void)state;
     for (unsigned i = 0; i < 80; i++)
         sprintf(many + strlen(many), "%s10.0.0.%u:20001", i == 0 ? "" : ", ", 100 + i);
-    table_init(&t, heads, 4);
-    table_cell(&t, "%d", 1);
-    table_cell(&t, "a-host-with-a-name-of-forty-characters--");
-    table_cell(&t, "a-volume-with-a-long-name");
-    table_cell(&t, "%s", many);
+    text_table_init(&t, heads, 4);
+    text_table_cell(&t, "%d", 1);
+    text_table_cell(&t, "a-host-with-a-name-of-forty-characters--");
+    text_table_cell(&t, "a-volume-with-a-long-name");
+    text_table_cell(&t, "%s", many);
     text = printed(&t);
     assert_non_null(strstr(text, "10.0.0.179:20001\n"));
     assert_non_null(strstr(text, "long-name\n    10.0.0.100:20001, 10"));
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
         assert_true(strlen(line) <= TABLE_WIDTH_MAX);
     free(text);
-    table_free(&t);
+    text_table_free(&t);
 }
 
 static void bytes_for_people(void **state)

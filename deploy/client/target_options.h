@@ -1,8 +1,9 @@
 /*
- * conn.h - address and keys of exportd: from options, environment, /etc/rozo/rozo.yaml.
+ * target_options.h - address and keys of exportd: from options, environment,
+ * /etc/rozo/rozo.yaml.
  */
-#ifndef ROZO_DEPLOY_CLIENT_CONN_H
-#define ROZO_DEPLOY_CLIENT_CONN_H
+#ifndef ROZO_DEPLOY_CLIENT_TARGET_OPTIONS_H
+#define ROZO_DEPLOY_CLIENT_TARGET_OPTIONS_H
 
 #include <argp.h>
 #include <limits.h>
@@ -10,9 +11,9 @@
 
 #include "common/base/err.h"
 
-/* Zero-initialise; filled in by a struct argp_child {&conn_argp} that has this as its
+/* Zero-initialise; filled in by a struct argp_child {&target_argp} that has this as its
  * input. */
-struct conn {
+struct target_options {
     char exportd[512];         /* "HOST:PORT" */
     char key[PATH_MAX];        /* node key file */
     char client_key[PATH_MAX]; /* client key file, for mounts */
@@ -20,10 +21,10 @@ struct conn {
 };
 
 /* Parse --exportd, --key and --config; the verb `mount` reads --key as the client key. */
-extern const struct argp conn_argp;
-extern const struct argp conn_mount_argp;
-/* Has conn_argp alone, for verbs without other children. */
-extern const struct argp_child conn_children[];
+extern const struct argp target_argp;
+extern const struct argp target_mount_argp;
+/* Has target_argp alone, for verbs without other children. */
+extern const struct argp_child target_children[];
 
 /**
  * Fills in what the options left open: from ROZO_EXPORTD, ROZO_KEY (ROZO_CLIENT_KEY),
@@ -31,6 +32,6 @@ extern const struct argp_child conn_children[];
  * give it.
  * @param client true: a client key is needed, false: a node key.
  */
-int conn_resolve(struct conn *conn, bool client, struct err *err);
+int target_resolve(struct target_options *conn, bool client, struct err *err);
 
 #endif

@@ -1,23 +1,23 @@
 /*
- * wire.c - a private loop, the node key, and channels.
+ * rpc_loop.c - a private loop, the node key, and channels.
  *
- * In:     admin.c, fleet.c.
+ * In:     admin.c, storage_clients.c.
  * Out:    rpc channels on a libuv loop that runs only while a verb waits.
  */
-#include "deploy/client/wire.h"
+#include "deploy/client/rpc_loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct wire *w = timer->data;
+    struct rpc_loop *w = timer->data;
 
     if (w->tick != NULL)
         w->tick(w->tick_arg);
 }
 
-static int loop_open(struct wire *w)
+static int loop_open(struct rpc_loop *w)
 {
     int rc = uv_loop_init(&w->loop);
 
@@ -29,9 +29,9 @@ static int loop_open(struct wire *w)
     return rc;
 }
 
-int wire_open(const char *node_key, struct wire **out, struct err *err)
+int rpc_loop_open(const char *node_key, struct rpc_loop **out, struct err *err)
 {
-    struct wire *w = calloc(1, sizeof(*w));
+    struct rpc_loop *w = calloc(1, sizeof(*w));
     int rc;
 
     if (w == NULL)
@@ -52,7 +52,7 @@ int wire_open(const char *node_key, struct wire **out, struct err *err)
     return 0;
 }
 
-void wire_close(struct wire *w)
+void rpc_loop_close(struct rpc_loop *w)
 {
     if (w == NULL)
         return;
@@ -64,8 +64,8 @@ void wire_close(struct wire *w)
     free(w);
 }
 
-int wire_connect(struct wire *w, const char *const *addrs, unsigned n_addrs,
-                 struct rpc_channel **out, struct err *err)
+int rpc_loop_connect(struct rpc_loop *w, const char *const *addrs, unsigned n_addrs,
+                     struct rpc_channel **out, struct err *err)
 {
     struct rpc_channel_config config = {
         .keys = &w->keys,
@@ -80,12 +80,12 @@ int wire_connect(struct wire *w, const char *const *addrs, unsigned n_addrs,
 
 static void on_closed(void *arg)
 {
-    struct wire *w = arg;
+    struct rpc_loop *w = arg;
 
     w->closed = true;
 }
 
-void wire_disconnect(struct wire *w, struct rpc_channel *ch)
+void rpc_loop_disconnect(struct rpc_loop *w, struct rpc_channel *ch)
 {
     if (ch == NULL)
         return;
@@ -95,11 +95,12 @@ void wire_disconnect(struct wire *w, struct rpc_channel *ch)
         uv_run(&w->loop, UV_RUN_ONCE);
 }
 
-void wire_run(struct wire *w, const bool *done, void (*tick)(void *arg), void *arg)
+void rpc_loop_run(struct rpc_loop *w, const bool *done, void (*tick)(void *arg),
+                  void *arg)
 {
     w->tick = tick;
     w->tick_arg = arg;
-    uv_timer_start(&w->timer, on_timer, WIRE_TICK_MS, WIRE_TICK_MS);
+    uv_timer_start(&w->timer, on_timer, RPC_LOOP_TICK_MS, RPC_LOOP_TICK_MS);
     while (!*done)
         uv_run(&w->loop, UV_RUN_ONCE);
     uv_timer_stop(&w->timer);

@@ -1,13 +1,14 @@
 /*
- * ask.c - a verb's connection to exportd.
+ * exportd_client.c - a verb's connection to exportd.
  */
-#include "deploy/client/ask.h"
+#include "deploy/client/exportd_client.h"
 
 #include <string.h>
 
-int ask_open(struct conn *conn, struct asked *asked, struct err *err)
+int exportd_client_open(struct target_options *conn, struct exportd_client *asked,
+                        struct err *err)
 {
-    int rc = conn_resolve(conn, false, err);
+    int rc = target_resolve(conn, false, err);
 
     memset(asked, 0, sizeof(*asked));
     progress_start(&asked->progress, 1);
@@ -17,7 +18,7 @@ int ask_open(struct conn *conn, struct asked *asked, struct err *err)
     return rc;
 }
 
-void ask_close(struct asked *asked)
+void exportd_client_close(struct exportd_client *asked)
 {
     progress_end(&asked->progress);
     if (asked->status != NULL)
@@ -26,14 +27,15 @@ void ask_close(struct asked *asked)
     memset(asked, 0, sizeof(*asked));
 }
 
-int ask_status(struct conn *conn, struct asked *asked, struct err *err)
+int exportd_client_status(struct target_options *conn, struct exportd_client *asked,
+                          struct err *err)
 {
-    int rc = ask_open(conn, asked, err);
+    int rc = exportd_client_open(conn, asked, err);
 
     if (rc == 0)
         rc = admin_status(asked->admin, &asked->progress, &asked->status, err);
     progress_end(&asked->progress);
     if (rc != 0)
-        ask_close(asked);
+        exportd_client_close(asked);
     return rc;
 }

@@ -1,5 +1,5 @@
 /*
- * test_files.c - files that verbs write where they were told to.
+ * test_fsutil.c - files that verbs write where they were told to.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 #include "tests/unit/unit.h"
 
 static char dir[] = "/tmp/rozo-test-files-XXXXXX";

@@ -1,7 +1,7 @@
 /*
- * table.c - tables on a terminal, and numbers for people.
+ * text_table.c - tables on a terminal, and numbers for people.
  */
-#include "deploy/cli/table.h"
+#include "deploy/cli/text_table.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ enum {
     INDENT = 4,
 };
 
-static void cell_add(struct table *t, const char *text)
+static void cell_add(struct text_table *t, const char *text)
 {
     char *copy = strdup(text);
     char **grown = realloc(t->cells, (t->n_cells + 1) * sizeof(*grown));
@@ -32,7 +32,7 @@ static void cell_add(struct table *t, const char *text)
     t->cells[t->n_cells++] = copy;
 }
 
-void table_init(struct table *t, const char *const *heads, unsigned n_columns)
+void text_table_init(struct text_table *t, const char *const *heads, unsigned n_columns)
 {
     assert(n_columns > 0 && n_columns <= TABLE_COLUMNS_MAX);
     memset(t, 0, sizeof(*t));
@@ -43,7 +43,7 @@ void table_init(struct table *t, const char *const *heads, unsigned n_columns)
     }
 }
 
-void table_cell(struct table *t, const char *fmt, ...)
+void text_table_cell(struct text_table *t, const char *fmt, ...)
 {
     char *text;
     va_list ap;
@@ -78,7 +78,7 @@ static void cell_print_wrapped(FILE *to, const char *text, size_t indent, size_t
     fprintf(to, "%s\n", text);
 }
 
-void table_print(const struct table *t, FILE *to)
+void text_table_print(const struct text_table *t, FILE *to)
 {
     size_t width[TABLE_COLUMNS_MAX] = { 0 };
     size_t before_last = 0, room;
@@ -118,7 +118,7 @@ void table_print(const struct table *t, FILE *to)
     }
 }
 
-void table_free(struct table *t)
+void text_table_free(struct text_table *t)
 {
     for (size_t i = 0; i < t->n_cells; i++)
         free(t->cells[i]);

@@ -1,12 +1,12 @@
 /*
- * fleet.c - requests to all storages at once.
+ * storage_clients.c - requests to all storages at once.
  *
  * In:     verbs that heal, scrub and check.
  * Out:    one request per storage at a time, all of them together.
  * Keeps:  answers are checked like anything from the network (I8); a storage without an
  *         answer costs no more than the deadline, and gets an error message.
  */
-#include "deploy/client/fleet.h"
+#include "deploy/client/storage_clients.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "common/base/status.h"
-#include "deploy/client/wire.h"
+#include "deploy/client/rpc_loop.h"
 
 enum { REFUSED_MS = 1500 };
 
@@ -28,7 +28,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-void fleet_catch_signals(void)
+void storage_clients_catch_signals(void)
 {
     struct sigaction act = { .sa_handler = on_signal };
 
@@ -36,12 +36,12 @@ void fleet_catch_signals(void)
     sigaction(SIGTERM, &act, NULL);
 }
 
-bool fleet_is_interrupted(void)
+bool storage_clients_is_interrupted(void)
 {
     return interrupted != 0;
 }
 
-void fleet_pause_ms(uint32_t ms)
+void storage_clients_pause_ms(uint32_t ms)
 {
     for (uint64_t end_ms = clock_ms() + ms; !interrupted && clock_ms() < end_ms;) {
         struct timespec slice = { .tv_nsec = 20000000 };
@@ -52,25 +52,25 @@ void fleet_pause_ms(uint32_t ms)
 
 static int by_id(const void *a, const void *b)
 {
-    uint32_t x = ((const struct fleet_member *)a)->id,
-             y = ((const struct fleet_member *)b)->id;
+    uint32_t x = ((const struct storage_clients_member *)a)->id,
+             y = ((const struct storage_clients_member *)b)->id;
 
     return x < y ? -1 : x > y;
 }
 
-int fleet_open(const Rozo__AdStatusResp *status, const char *node_key, struct fleet **out,
-               struct err *err)
+int storage_clients_open(const Rozo__AdStatusResp *status, const char *node_key,
+                         struct storage_clients **out, struct err *err)
 {
-    struct fleet *f = calloc(1, sizeof(*f));
+    struct storage_clients *f = calloc(1, sizeof(*f));
     int rc;
 
     if (f == NULL)
         return err_wrap(err, -ENOMEM, "connect to storages");
     f->members = calloc(status->n_storages + 1, sizeof(*f->members));
     rc = f->members == NULL ? err_wrap(err, -ENOMEM, "connect to storages")
-                            : wire_open(node_key, &f->wire, err);
+                            : rpc_loop_open(node_key, &f->loop, err);
     for (size_t i = 0; rc == 0 && i < status->n_storages; i++) {
-        struct fleet_member *m = &f->members[f->n++];
+        struct storage_clients_member *m = &f->members[f->n++];
 
         m->st = status->storages[i];
         m->id = m->st->id;
@@ -78,25 +78,25 @@ int fleet_open(const Rozo__AdStatusResp *status, const char *node_key, struct fl
     }
     qsort(f->members, f->n, sizeof(f->members[0]), by_id);
     for (size_t i = 0; rc == 0 && i < f->n; i++) {
-        struct fleet_member *m = &f->members[i];
+        struct storage_clients_member *m = &f->members[i];
         struct err why = { 0 };
 
-        if (wire_connect(f->wire, (const char *const *)m->st->addresses,
-                         (unsigned)m->st->n_addresses, &m->channel, &why) != 0)
+        if (rpc_loop_connect(f->loop, (const char *const *)m->st->addresses,
+                             (unsigned)m->st->n_addresses, &m->channel, &why) != 0)
             m->channel = NULL;
     }
     if (rc != 0) {
-        fleet_close(f);
+        storage_clients_close(f);
         return rc;
     }
     *out = f;
     return 0;
 }
 
-void fleet_clear(struct fleet *f)
+void storage_clients_clear(struct storage_clients *f)
 {
     for (size_t i = 0; i < f->n; i++) {
-        struct fleet_member *m = &f->members[i];
+        struct storage_clients_member *m = &f->members[i];
 
         if (m->answer != NULL)
             protobuf_c_message_free_unpacked(m->answer, NULL);
@@ -107,32 +107,33 @@ void fleet_clear(struct fleet *f)
     }
 }
 
-void fleet_close(struct fleet *f)
+void storage_clients_close(struct storage_clients *f)
 {
     if (f == NULL)
         return;
-    fleet_clear(f);
+    storage_clients_clear(f);
     for (size_t i = 0; i < f->n; i++)
-        wire_disconnect(f->wire, f->members[i].channel);
-    wire_close(f->wire);
+        rpc_loop_disconnect(f->loop, f->members[i].channel);
+    rpc_loop_close(f->loop);
     free(f->members);
     free(f);
 }
 
-struct fleet_member *fleet_find(struct fleet *f, uint32_t id)
+struct storage_clients_member *storage_clients_find(struct storage_clients *f,
+                                                    uint32_t id)
 {
-    struct fleet_member key = { .id = id };
+    struct storage_clients_member key = { .id = id };
 
     return bsearch(&key, f->members, f->n, sizeof(key), by_id);
 }
 
-static void member_fail(struct fleet_member *m, int rc, const char *why)
+static void member_fail(struct storage_clients_member *m, int rc, const char *why)
 {
     m->rc = rc;
     snprintf(m->words, sizeof(m->words), "%s", why);
 }
 
-static void member_done(struct fleet_member *m)
+static void member_done(struct storage_clients_member *m)
 {
     m->out = false;
     if (--m->fleet->n_out == 0)
@@ -141,7 +142,7 @@ static void member_done(struct fleet_member *m)
 
 static void on_answer(struct rpc_request *rq, int rc)
 {
-    struct fleet_member *m = rq->arg;
+    struct storage_clients_member *m = rq->arg;
     const char *why;
 
     m->rc = rc;
@@ -166,7 +167,8 @@ static void on_answer(struct rpc_request *rq, int rc)
     member_done(m);
 }
 
-static void member_send(struct fleet_member *m, uint16_t op, uint32_t deadline_ms)
+static void member_send(struct storage_clients_member *m, uint16_t op,
+                        uint32_t deadline_ms)
 {
     size_t len = protobuf_c_message_get_packed_size(m->question);
     uint8_t *packed = malloc(len + 1);
@@ -196,7 +198,7 @@ static void member_send(struct fleet_member *m, uint16_t op, uint32_t deadline_m
     free(packed);
 }
 
-static void member_cancel(struct fleet_member *m, int rc, const char *why)
+static void member_cancel(struct storage_clients_member *m, int rc, const char *why)
 {
     rpc_cancel(&m->rq);
     member_fail(m, rc, why);
@@ -207,12 +209,12 @@ static void member_cancel(struct fleet_member *m, int rc, const char *why)
  * that do not answer. */
 static void on_tick(void *arg)
 {
-    struct fleet *f = arg;
+    struct storage_clients *f = arg;
 
     if (f->progress != NULL)
         progress_tick(f->progress);
     for (size_t i = 0; i < f->n; i++) {
-        struct fleet_member *m = &f->members[i];
+        struct storage_clients_member *m = &f->members[i];
         const char *why = m->out ? rpc_tcp_channel_last_error(m->channel) : "";
 
         if (!m->out)
@@ -225,14 +227,15 @@ static void on_tick(void *arg)
     }
 }
 
-int fleet_ask(struct fleet *f, uint16_t op, const ProtobufCMessageDescriptor *answer_type,
-              uint32_t deadline_ms, struct progress *progress)
+int storage_clients_ask(struct storage_clients *f, uint16_t op,
+                        const ProtobufCMessageDescriptor *answer_type,
+                        uint32_t deadline_ms, struct progress *progress)
 {
     f->progress = progress;
     f->done = false;
     f->refused_ms = clock_ms() + REFUSED_MS;
     for (size_t i = 0; i < f->n; i++) {
-        struct fleet_member *m = &f->members[i];
+        struct storage_clients_member *m = &f->members[i];
 
         if (m->answer != NULL)
             protobuf_c_message_free_unpacked(m->answer, NULL);
@@ -243,6 +246,6 @@ int fleet_ask(struct fleet *f, uint16_t op, const ProtobufCMessageDescriptor *an
             member_send(m, op, deadline_ms);
     }
     if (f->n_out > 0)
-        wire_run(f->wire, &f->done, on_tick, f);
+        rpc_loop_run(f->loop, &f->done, on_tick, f);
     return interrupted ? -EINTR : 0;
 }

@@ -1,9 +1,9 @@
 /*
- * conn.c - address and keys of exportd.
+ * target_options.c - address and keys of exportd.
  *
  * Keeps:  an option has priority over the environment, and that over the config file.
  */
-#include "deploy/client/conn.h"
+#include "deploy/client/target_options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,28 +12,28 @@
 #include <unistd.h>
 
 #include "common/config/config.h"
-#include "deploy/cli/files.h"
+#include "deploy/cli/fsutil.h"
 
 static const char CONFIG_PATH[] = "/etc/rozo/rozo.yaml";
 
 /* Content of rozo.yaml. Owned strings, NULL where the key is absent. */
-struct conn_file {
+struct target_file {
     char *exportd;
     char *key;
     char *client_key;
 };
 
-static const cyaml_schema_field_t conn_file_fields[] = {
+static const cyaml_schema_field_t target_file_fields[] = {
     CYAML_FIELD_STRING_PTR("exportd", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                           struct conn_file, exportd, 1, 511),
+                           struct target_file, exportd, 1, 511),
     CYAML_FIELD_STRING_PTR("key", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                           struct conn_file, key, 1, PATH_MAX - 1),
+                           struct target_file, key, 1, PATH_MAX - 1),
     CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                           struct conn_file, client_key, 1, PATH_MAX - 1),
+                           struct target_file, client_key, 1, PATH_MAX - 1),
     CYAML_FIELD_END,
 };
-static const cyaml_schema_value_t conn_file_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct conn_file, conn_file_fields),
+static const cyaml_schema_value_t target_file_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct target_file, target_file_fields),
 };
 
 static int take(char *out, size_t size, const char *text, struct argp_state *state,
@@ -49,7 +49,7 @@ static int take(char *out, size_t size, const char *text, struct argp_state *sta
 
 static error_t parse(int key, char *arg, struct argp_state *state, bool client)
 {
-    struct conn *conn = state->input;
+    struct target_options *conn = state->input;
 
     switch (key) {
     case 'e':
@@ -93,9 +93,10 @@ static const struct argp_option client_options[] = {
       10 },
     { 0 },
 };
-const struct argp conn_argp = { .options = node_options, .parser = parse_node };
-const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
-const struct argp conn_mount_argp = { .options = client_options, .parser = parse_client };
+const struct argp target_argp = { .options = node_options, .parser = parse_node };
+const struct argp_child target_children[] = { { &target_argp, 0, NULL, 0 }, { 0 } };
+const struct argp target_mount_argp = { .options = client_options,
+                                        .parser = parse_client };
 
 static void fill(char *out, size_t size, const char *text)
 {
@@ -104,9 +105,9 @@ static void fill(char *out, size_t size, const char *text)
 }
 
 /* Fills in from the config file. One that was not named explicitly may be absent. */
-static int fill_from_file(struct conn *conn, struct err *err)
+static int fill_from_file(struct target_options *conn, struct err *err)
 {
-    struct conn_file *file;
+    struct target_file *file;
     bool named = conn->config[0] != '\0' || getenv("ROZO_CONFIG") != NULL;
     int rc;
 
@@ -114,17 +115,17 @@ static int fill_from_file(struct conn *conn, struct err *err)
     fill(conn->config, sizeof(conn->config), CONFIG_PATH);
     if (!named && access(conn->config, F_OK) != 0)
         return 0;
-    rc = config_load(conn->config, &conn_file_schema, (void **)&file, err);
+    rc = config_load(conn->config, &target_file_schema, (void **)&file, err);
     if (rc != 0)
         return rc;
     fill(conn->exportd, sizeof(conn->exportd), file->exportd);
     fill(conn->key, sizeof(conn->key), file->key);
     fill(conn->client_key, sizeof(conn->client_key), file->client_key);
-    config_free(&conn_file_schema, file);
+    config_free(&target_file_schema, file);
     return 0;
 }
 
-int conn_resolve(struct conn *conn, bool client, struct err *err)
+int target_resolve(struct target_options *conn, bool client, struct err *err)
 {
     const char *key = client ? conn->client_key : conn->key;
     int rc = 0;

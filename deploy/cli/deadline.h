@@ -1,14 +1,14 @@
 /*
- * patience.h - a deadline that becomes shorter once the user presses ^C.
+ * deadline.h - a deadline that becomes shorter once the user presses ^C.
  */
-#ifndef ROZO_DEPLOY_CLI_PATIENCE_H
-#define ROZO_DEPLOY_CLI_PATIENCE_H
+#ifndef ROZO_DEPLOY_CLI_DEADLINE_H
+#define ROZO_DEPLOY_CLI_DEADLINE_H
 
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct patience {
+struct deadline {
     uint64_t end_ms;   /* clock_ms() */
     uint32_t hurry_ms; /* once *stop is not 0: it ends within this time, or sooner */
     const volatile sig_atomic_t *stop; /* NULL: cannot be shortened */
@@ -18,6 +18,6 @@ struct patience {
 /**
  * Returns whether the deadline is over. Call it often (every 100 ms or so) while waiting.
  */
-bool patience_is_over(struct patience *p);
+bool deadline_is_over(struct deadline *p);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * patience.c - a deadline that becomes shorter once the user presses ^C.
+ * deadline.c - a deadline that becomes shorter once the user presses ^C.
  */
-#include "deploy/cli/patience.h"
+#include "deploy/cli/deadline.h"
 
 #include "deploy/cli/progress.h"
 
-bool patience_is_over(struct patience *p)
+bool deadline_is_over(struct deadline *p)
 {
     uint64_t now_ms = clock_ms();
 
