@@ -21,7 +21,7 @@
 
 #include <leveldb/c.h>
 
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "common/base/log.h"
 
 enum {

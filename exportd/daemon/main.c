@@ -17,10 +17,10 @@
 
 #include <uv.h>
 
-#include "common/base/boot.h"
-#include "common/base/fds.h"
+#include "common/system/boot_id.h"
+#include "common/system/fds.h"
 #include "common/base/log.h"
-#include "common/base/sd.h"
+#include "common/system/systemd.h"
 #include "common/config/config.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"

@@ -15,9 +15,9 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "common/base/log.h"
-#include "common/base/sd.h"
+#include "common/system/systemd.h"
 #include "rozomount/daemon/mount_run.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/boot.h"
+#include "common/system/boot_id.h"
 #include "common/base/log.h"
 #include "rozomount/options/xalloc.h"
 

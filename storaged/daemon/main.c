@@ -18,10 +18,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/base/boot.h"
-#include "common/base/fds.h"
+#include "common/system/boot_id.h"
+#include "common/system/fds.h"
 #include "common/base/log.h"
-#include "common/base/sd.h"
+#include "common/system/systemd.h"
 #include "common/config/config.h"
 #include "storaged/daemon/data_dir.h"
 #include "storaged/daemon/storio.h"

@@ -11,7 +11,7 @@
 
 #include "common/base/list.h"
 #include "common/env/env.h"
-#include "storcli/blocks/missed_writes.h"
+#include "storcli/rules/missed_writes.h"
 
 struct storcli;
 struct storcli_file;

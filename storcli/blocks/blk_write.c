@@ -14,7 +14,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/blocks/encode.h"
+#include "storcli/rules/encode.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/fanout.h"
 

@@ -10,9 +10,9 @@
 #include "storcli/blocks.h"
 #include "storcli/blocks/background.h"
 #include "storcli/blocks/blk_commit.h"
-#include "storcli/blocks/scratch.h"
+#include "storcli/rules/scratch.h"
 #include "storcli/blocks/straggler.h"
-#include "storcli/blocks/unsynced.h"
+#include "storcli/rules/unsynced.h"
 
 enum {
     PROJECTION_ANY = 255,

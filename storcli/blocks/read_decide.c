@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "storcli/blocks/blk_read.h"
-#include "storcli/blocks/encode.h"
-#include "storcli/blocks/resolve.h"
+#include "storcli/rules/encode.h"
+#include "storcli/rules/resolve.h"
 
 static void block_is(struct read_piece *piece, unsigned block, uint64_t version,
                      uint16_t user_bytes)

@@ -15,7 +15,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "storcli/blocks/blk_read.h"
-#include "storcli/blocks/encode.h"
+#include "storcli/rules/encode.h"
 
 enum {
     /* requests of one piece and round; c storages hold few projections each */

@@ -21,7 +21,7 @@
 
 #include "common/base/list.h"
 #include "common/base/spans.h"
-#include "storcli/blocks/scratch.h"
+#include "storcli/rules/scratch.h"
 #include "storcli/file.h"
 
 enum {

@@ -10,7 +10,7 @@
  *         there only if a newer one was committed, and that has k holders. A candidate
  *         with a torn record never had it stable, so it does not count as a possible
  *         acknowledger of a synced write.
- * Ask:    docs/internals/healing.md; storcli/blocks/resolve.c has the readers' side
+ * Ask:    docs/internals/healing.md; storcli/rules/resolve.c has the readers' side
  *         of the rules.
  */
 #include "storaged/heal/repair/repair_decide.h"
@@ -192,7 +192,7 @@ static uint32_t damaged_below(const struct view *w, uint64_t version)
 
 /* Returns how many storages can have acknowledged this version at most, if those in
  * `unknown` may have. For data, each with a distinct projection, as readers count
- * (storcli/blocks/resolve.c). */
+ * (storcli/rules/resolve.c). */
 static unsigned acknowledged_most(const struct view *w, uint64_t version,
                                   uint32_t unknown)
 {

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/boot.h"
+#include "common/system/boot_id.h"
 #include "rozomount/session/liveness.h"
 #include "tests/unit/unit.h"
 

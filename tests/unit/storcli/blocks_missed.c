@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "storcli/blocks/missed_writes.h"
+#include "storcli/rules/missed_writes.h"
 #include "tests/unit/unit.h"
 
 enum { BLOCKS = 5000 };

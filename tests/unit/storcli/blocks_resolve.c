@@ -2,7 +2,7 @@
  * Goal: the rules by which a version of a block may be believed. Method: answers by hand, for
  * layout 1 unless said otherwise: k = 4, n = 6, c = 8, q = 5.
  */
-#include "storcli/blocks/resolve.h"
+#include "storcli/rules/resolve.h"
 #include "tests/unit/unit.h"
 
 enum { K = 4, Q = 5, ALL = 0xff };

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "storcli/blocks/unsynced.h"
+#include "storcli/rules/unsynced.h"
 #include "tests/unit/unit.h"
 
 enum { BLOCKS = 20000 };

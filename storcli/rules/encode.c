@@ -4,7 +4,7 @@
  * In:     a block in memory. Any thread.
  * Out:    coded bodies, packed heads with their crc, while the block is hot in the cache.
  */
-#include "storcli/blocks/encode.h"
+#include "storcli/rules/encode.h"
 
 #include <assert.h>
 

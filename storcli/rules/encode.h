@@ -2,8 +2,8 @@
  * encode.h - turns one block into sealed records: header, overhang, crc, and the coded
  * bodies.
  */
-#ifndef ROZO_STORCLI_BLOCKS_ENCODE_H
-#define ROZO_STORCLI_BLOCKS_ENCODE_H
+#ifndef ROZO_STORCLI_RULES_ENCODE_H
+#define ROZO_STORCLI_RULES_ENCODE_H
 
 #include "codec/codec.h"
 #include "common/base/record.h"

@@ -11,7 +11,7 @@
  * Ask:    docs/internals/read-and-quorum.md; every read of every user depends on these
  *         rules.
  */
-#include "storcli/blocks/resolve.h"
+#include "storcli/rules/resolve.h"
 
 #include <assert.h>
 

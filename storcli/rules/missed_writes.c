@@ -8,7 +8,7 @@
  * Keeps:  a noted range stays inside the union of the ranges, with its candidates.
  * Yours:  how many ranges are kept apart.
  */
-#include "storcli/blocks/missed_writes.h"
+#include "storcli/rules/missed_writes.h"
 
 #include <assert.h>
 #include <stdlib.h>

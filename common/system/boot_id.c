@@ -1,7 +1,7 @@
 /*
- * boot.c - the kernel's id of this boot, as a number.
+ * boot_id.c - the kernel's id of this boot, as a number.
  */
-#include "common/base/boot.h"
+#include "common/system/boot_id.h"
 
 #include <fcntl.h>
 #include <sys/random.h>

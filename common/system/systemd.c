@@ -1,10 +1,10 @@
 /*
- * sd.c - sd_notify and stop signals.
+ * systemd.c - sd_notify and stop signals.
  *
  * In:     signals. Thread: main's loop.
  * Out:    notifications to the service manager; stop(arg).
  */
-#include "common/base/sd.h"
+#include "common/system/systemd.h"
 
 #include <signal.h>
 #include <systemd/sd-daemon.h>

@@ -1,8 +1,8 @@
 /*
- * sd.h - notifications to a service manager, and the signals it sends. Shell code.
+ * systemd.h - notifications to a service manager, and the signals it sends. Shell code.
  */
-#ifndef ROZO_COMMON_BASE_SD_H
-#define ROZO_COMMON_BASE_SD_H
+#ifndef ROZO_COMMON_SYSTEM_SYSTEMD_H
+#define ROZO_COMMON_SYSTEM_SYSTEMD_H
 
 #include <uv.h>
 

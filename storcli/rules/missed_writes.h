@@ -5,8 +5,8 @@
  * Pure. A short sorted list of disjoint block ranges; coarser (but never omitting a
  * range) when it would grow too long: healing then looks at more than needed.
  */
-#ifndef ROZO_STORCLI_BLOCKS_MISSED_WRITES_H
-#define ROZO_STORCLI_BLOCKS_MISSED_WRITES_H
+#ifndef ROZO_STORCLI_RULES_MISSED_WRITES_H
+#define ROZO_STORCLI_RULES_MISSED_WRITES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * Keeps:  a process that would run out of descriptors in the middle of its work says so
  *         at its start.
  */
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 
 #include <errno.h>
 #include <string.h>

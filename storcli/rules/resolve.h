@@ -9,8 +9,8 @@
  * dropped what it replaced, and the storage shows an even older version, or a hole: a
  * result that rests on such an answer is doubtful.
  */
-#ifndef ROZO_STORCLI_BLOCKS_RESOLVE_H
-#define ROZO_STORCLI_BLOCKS_RESOLVE_H
+#ifndef ROZO_STORCLI_RULES_RESOLVE_H
+#define ROZO_STORCLI_RULES_RESOLVE_H
 
 #include <stdbool.h>
 #include <stdint.h>

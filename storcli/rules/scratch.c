@@ -6,7 +6,7 @@
  *         and kept bytes together are below all_max.
  * Yours:  the classes and the bound.
  */
-#include "storcli/blocks/scratch.h"
+#include "storcli/rules/scratch.h"
 
 #include <assert.h>
 #include <malloc.h>

@@ -3,8 +3,8 @@
  *
  * Any thread; system calls.
  */
-#ifndef ROZO_COMMON_BASE_FDS_H
-#define ROZO_COMMON_BASE_FDS_H
+#ifndef ROZO_COMMON_SYSTEM_FDS_H
+#define ROZO_COMMON_SYSTEM_FDS_H
 
 #include "common/base/err.h"
 

@@ -6,8 +6,8 @@
  * exact while it is short, coarser (but never omitting a range) when it would grow too
  * long.
  */
-#ifndef ROZO_STORCLI_BLOCKS_UNSYNCED_H
-#define ROZO_STORCLI_BLOCKS_UNSYNCED_H
+#ifndef ROZO_STORCLI_RULES_UNSYNCED_H
+#define ROZO_STORCLI_RULES_UNSYNCED_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
  *         needed.
  * Yours:  the bounds.
  */
-#include "storcli/blocks/unsynced.h"
+#include "storcli/rules/unsynced.h"
 
 #include <assert.h>
 #include <stdlib.h>

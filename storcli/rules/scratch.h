@@ -5,8 +5,8 @@
  * reused: power-of-two classes, the last one given back first, a bounded number of bytes
  * kept.
  */
-#ifndef ROZO_STORCLI_BLOCKS_SCRATCH_H
-#define ROZO_STORCLI_BLOCKS_SCRATCH_H
+#ifndef ROZO_STORCLI_RULES_SCRATCH_H
+#define ROZO_STORCLI_RULES_SCRATCH_H
 
 #include <stddef.h>
 #include <stdint.h>

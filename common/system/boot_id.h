@@ -1,8 +1,8 @@
 /*
- * boot.h - tells whether the machine has been down in between.
+ * boot_id.h - tells whether the machine has been down in between.
  */
-#ifndef ROZO_COMMON_BASE_BOOT_H
-#define ROZO_COMMON_BASE_BOOT_H
+#ifndef ROZO_COMMON_SYSTEM_BOOT_ID_H
+#define ROZO_COMMON_SYSTEM_BOOT_ID_H
 
 #include <stdint.h>
 
