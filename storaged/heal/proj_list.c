@@ -478,6 +478,10 @@ static void list_step(struct list_op *op)
             read_pages(op);
             return;
         }
+        if (op->rc == -EMFILE || op->rc == -ENOMEM) { /* nobody looked: no damage */
+            op_end(op, op->rc);
+            return;
+        }
         if (op->rc != -ENOENT) { /* it went meanwhile, or cannot be read */
             op->files[op->n_files].projections |= UINT32_C(1) << op->p;
             op->files[op->n_files].damaged |= UINT32_C(1) << op->p;
