@@ -270,6 +270,12 @@ static void on_handle_closed(uv_handle_t *handle)
         free(impl);
 }
 
+bool env_uv_frees_fds(struct env_uv *e, int error)
+{
+    return (error == EMFILE || error == ENFILE) && e->close_idle != NULL &&
+           e->close_idle(e->close_idle_arg);
+}
+
 int env_uv_init(struct env_uv *e, uv_loop_t *loop)
 {
     struct env_uv_impl *impl = calloc(1, sizeof(*impl));
@@ -298,6 +304,7 @@ int env_uv_init(struct env_uv *e, uv_loop_t *loop)
     e->env.ops = &uv_env_ops;
     e->loop = loop;
     e->impl = impl;
+    e->close_idle = NULL;
     return 0;
 }
 

@@ -13,6 +13,9 @@ struct env_uv {
     struct env env;
     uv_loop_t *loop; /* borrowed */
     void *impl;      /* timers, posted tasks, mailbox; owned */
+    /* Set after env_uv_init(), or NULL: closes files that can be opened again. True: some were closed. */
+    bool (*close_idle)(void *arg);
+    void *close_idle_arg;
 };
 
 /* A task for another thread's env. Owned by its sender until fn runs. */
@@ -30,6 +33,11 @@ int env_uv_init(struct env_uv *e, uv_loop_t *loop);
 void env_uv_close(struct env_uv *e);
 /** As env_post(), but behind all that was posted, and what that posts: for what gathers their work. */
 void env_uv_post_last(struct env_uv *e, struct env_task *task);
+/**
+ * Says whether a call that failed with `error` can be tried once more: it lacked a descriptor (EMFILE, ENFILE), and idle
+ * files were closed. On e's thread.
+ */
+bool env_uv_frees_fds(struct env_uv *e, int error);
 /** Run mail->fn on e's thread soon. From any thread; wake-ups are coalesced; order is kept. */
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail);
 

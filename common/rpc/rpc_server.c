@@ -603,6 +603,15 @@ static void server_accept(struct rpc_server *server, int fd)
 
 /* ---- listening ---- */
 
+static int listener_accept(struct listener *l)
+{
+    int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd < 0 && env_uv_frees_fds(l->server->e, errno))
+        fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    return fd;
+}
+
 static void on_listener(uv_poll_t *handle, int status, int events)
 {
     struct listener *l = handle->data;
@@ -611,7 +620,7 @@ static void on_listener(uv_poll_t *handle, int status, int events)
     if (status < 0)
         return;
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = listener_accept(l);
 
         if (fd >= 0) {
             server_accept(l->server, fd);

@@ -281,6 +281,14 @@ static int healer_make(struct healio *io, const struct healer_config *config,
     return healer_open(&mine, &io->healer, err);
 }
 
+static bool on_close_idle(void *arg)
+{
+    struct healio *io = arg;
+
+    daemon_close_idle(io->daemon);
+    return false; /* not yet */
+}
+
 int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
                 const struct healer_config *config, struct err *err)
 {
@@ -295,6 +303,8 @@ int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
         rc = capability_key_new(d->keys.node, 0, &io->key);
     if (rc != 0)
         return err_wrap(err, rc, "start the loop of healing");
+    io->env.close_idle = on_close_idle;
+    io->env.close_idle_arg = io;
     disk_uv_init(&io->disk, &io->env, d->dir_fd);
     rc = kv_open(io, data_dir, err);
     return rc == 0 ? healer_make(io, config, err) : rc;

@@ -169,6 +169,41 @@ static void on_admitted(void *arg)
     }
 }
 
+/* ---- a process without descriptors ---- */
+
+static void on_idle_mail(struct env_mail *mail)
+{
+    struct storio *io =
+        (struct storio *)((char *)mail - offsetof(struct storio, idle_mail));
+
+    atomic_store(&io->idle_mailed, false);
+    if (io->storage != NULL)
+        storage_close_idle(io->storage);
+}
+
+void daemon_close_idle(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        struct storio *io = &d->storios[i];
+
+        if (io->env.impl == NULL || atomic_exchange(&io->idle_mailed, true))
+            continue;
+        io->idle_mail.fn = on_idle_mail;
+        env_mailbox_post(&io->env, &io->idle_mail);
+    }
+}
+
+/* The files of this loop go at once. If there are none, those of the others go a moment later. */
+static bool on_close_idle(void *arg)
+{
+    struct storio *io = arg;
+
+    if (io->storage != NULL && storage_close_idle(io->storage))
+        return true;
+    daemon_close_idle(io->daemon);
+    return false;
+}
+
 /* ---- stopping ---- */
 
 static void on_phase(struct env_mail *mail);
@@ -313,6 +348,8 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
         rc = capability_key_new(d->keys.node, 0, &io->key);
     if (rc != 0)
         return err_wrap(err, rc, "start a loop");
+    io->env.close_idle = on_close_idle;
+    io->env.close_idle_arg = io;
     disk_uv_init(&io->disk, &io->env, d->dir_fd);
     return rpc_server_open(&io->env, &config, &address, 1, &io->server, err);
 }

@@ -17,7 +17,10 @@
 
 #include "common/base/log.h"
 
-enum { FAILED_LOG_MS = 10000 };
+enum {
+    FAILED_LOG_MS = 10000,
+    CLOSED_AT_ONCE = 16, /* when descriptors are short: others want some, too */
+};
 
 static void lru_push(struct object *obj)
 {
@@ -322,6 +325,16 @@ uint32_t object_present(const struct object *obj)
 uint32_t object_damaged(const struct object *obj)
 {
     return in_state(obj, PROJ_DAMAGED);
+}
+
+bool objects_close_idle(struct objects *all)
+{
+    unsigned before = all->n_files;
+    unsigned enough = before > CLOSED_AT_ONCE ? before - CLOSED_AT_ONCE : 0;
+
+    while (all->n_files > enough && evict_one(all))
+        ;
+    return all->n_files < before;
 }
 
 int objects_room_for_file(struct objects *all)

@@ -42,7 +42,12 @@ struct memdisk {
     unsigned n_of[MEM_OPS];
     unsigned fail_at; /* request number (from 1) that fails; 0: none */
     int fail_rc;
-    int fail_op;           /* only requests of this kind count for fail_at; -1: all */
+    int fail_op; /* only requests of this kind count for fail_at; -1: all */
+    unsigned
+        fds_max; /* so many files are open at a time, then opens are -EMFILE; 0: no limit */
+    unsigned n_fds;
+    bool (*close_idle)(void *arg); /* asked then, once; may be NULL */
+    void *close_idle_arg;
     const char *fail_path; /* only those on files whose path begins so; NULL: all */
     unsigned cut_at;       /* the power goes at this request; all from then on fail */
     bool is_cut;
