@@ -10,7 +10,8 @@
 
 enum {
     FDS_PROCESS = 32, /* standard streams, event loops, keys, locks, signals */
-    FDS_KV_MIN = 80,  /* LevelDB has 64 tables open, and some files of its own */
+    FDS_KV_MIN =
+        96, /* LevelDB has 64 tables open, and some files of its own; a reserve of 8 */
     FDS_KV_MAX = 512,
     FDS_MAX = 1 << 20, /* more are not counted */
 };

@@ -28,6 +28,10 @@ enum {
     MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
+    RESERVE_FDS = 8,   /* what LevelDB opens at a time to go on after EMFILE */
+    RESERVE_MS = 1000, /* between two tries to have them again */
+    REOPEN_MS = 200,   /* the same, to open a store that did not open */
+    FAILED_LOG_MS = 10000,
 };
 
 struct kv_leveldb {
@@ -47,37 +51,146 @@ struct kv_leveldb {
     struct kv_done *done_head, *done_tail;
     uv_work_t work; /* the sync under way */
     struct kv_done *sync_done;
-    int sync_rc;             /* the worker's */
-    unsigned long named_log; /* the worker's: names of logs up to this one are stable */
+    int sync_rc;              /* the worker's */
+    unsigned long named_log;  /* the worker's: names of logs up to this one are stable */
+    int reserve[RESERVE_FDS]; /* owned, open for nothing but to be closed; or -1 */
+    uint64_t reserve_ns;      /* when they were given up, or could not be had */
+    unsigned n_iters;
+    uint64_t opened_ns; /* the last try */
+    uint64_t failed_ns; /* when a failure was last logged; 0: never */
+    unsigned n_failed;  /* since then */
 };
 
 struct leveldb_iter {
     struct kv_iter it; /* first */
+    struct kv_leveldb *k;
     leveldb_iterator_t *at;
 };
 
-/* Log LevelDB's words and free them; *error tells whether there were any. */
-static int words_to_errno(char *words, const char *what)
+/* A line for each failure would fill the disk of the log. */
+static void failure_log(struct kv_leveldb *k, const char *what, const char *words)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+
+    if (k->failed_ns != 0 && now_ns - k->failed_ns < FAILED_LOG_MS * UINT64_C(1000000)) {
+        k->n_failed++;
+        return;
+    }
+    log_error("metadata store: %s: %s; %u failures since the last such line", what, words,
+              k->n_failed);
+    k->failed_ns = now_ns;
+    k->n_failed = 0;
+}
+
+/* Log LevelDB's words and free them. 0: there are none. */
+static int words_to_errno(struct kv_leveldb *k, char *words, const char *what)
 {
     int rc = -EIO;
 
     if (words == NULL)
         return 0;
-    log_error("metadata store: %s: %s", what, words);
+    failure_log(k, what, words);
     if (strstr(words, strerror(ENOSPC)) != NULL)
         rc = -ENOSPC;
+    else if (strstr(words, strerror(EMFILE)) != NULL ||
+             strstr(words, strerror(ENFILE)) != NULL)
+        rc = -EMFILE;
     leveldb_free(words);
     return rc;
+}
+
+/* ---- without descriptors ---- */
+
+/* LevelDB opens a file in the middle of a write now and then, and writes nothing more once that has failed. */
+static void reserve_release(struct kv_leveldb *k)
+{
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (k->reserve[i] >= 0)
+            close(k->reserve[i]);
+        k->reserve[i] = -1;
+    }
+    k->reserve_ns = env_now_ns(k->env);
+}
+
+/* All or none: unless twice as many are free, others need them more. */
+static void reserve_fill(struct kv_leveldb *k)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+    int spare[RESERVE_FDS];
+    bool all = true;
+
+    if (k->reserve[0] >= 0 || now_ns - k->reserve_ns < RESERVE_MS * UINT64_C(1000000))
+        return;
+    k->reserve_ns = now_ns;
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        k->reserve[i] = fcntl(k->dir_fd, F_DUPFD_CLOEXEC, 0);
+        spare[i] = fcntl(k->dir_fd, F_DUPFD_CLOEXEC, 0);
+        all &= k->reserve[i] >= 0 && spare[i] >= 0;
+    }
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (spare[i] >= 0)
+            close(spare[i]);
+        if (!all && k->reserve[i] >= 0)
+            close(k->reserve[i]);
+        k->reserve[i] = all ? k->reserve[i] : -1;
+    }
+}
+
+/* Is the store open? If not, tries to open it, unless that has just failed. */
+static bool is_open(struct kv_leveldb *k)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+    char *words = NULL;
+
+    if (k->db != NULL)
+        return true;
+    if (now_ns - k->opened_ns < REOPEN_MS * UINT64_C(1000000))
+        return false;
+    k->opened_ns = now_ns;
+    k->db = leveldb_open(k->options, k->dir, &words);
+    words_to_errno(k, words, "open");
+    return k->db != NULL;
+}
+
+/*
+ * LevelDB remembers that it could not write a table, and refuses all writes from then on. Opened again it has what was
+ * committed from its logs. False: somebody iterates.
+ */
+static bool reopen(struct kv_leveldb *k)
+{
+    if (k->n_iters > 0)
+        return false;
+    if (k->db != NULL)
+        leveldb_close(k->db);
+    k->db = NULL;
+    k->opened_ns = 0;
+    return is_open(k);
+}
+
+/* ---- the calls ---- */
+
+static int get_once(struct kv_leveldb *k, const void *key, size_t key_len, char **val,
+                    size_t *val_len)
+{
+    char *words = NULL;
+
+    if (!is_open(k))
+        return -EMFILE;
+    *val = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
+    return words_to_errno(k, words, "read");
 }
 
 static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
                    size_t *val_len)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    char *words = NULL;
-    char *found = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
-    int rc = words_to_errno(words, "read");
+    char *found = NULL;
+    int rc = get_once(k, key, key_len, &found, val_len);
 
+    if (rc == -EMFILE) {
+        reserve_release(k);
+        rc = get_once(k, key, key_len, &found, val_len);
+    }
     if (rc != 0)
         return rc;
     if (found == NULL)
@@ -101,11 +214,34 @@ static void on_done_task(struct env_task *task)
     }
 }
 
+static int write_once(struct kv_leveldb *k)
+{
+    char *words = NULL;
+
+    if (!is_open(k))
+        return -EMFILE;
+    leveldb_write(k->db, k->write_options, k->batch, &words);
+    return words_to_errno(k, words, "write");
+}
+
+/* A batch that failed is not in the log, and would do the same twice. */
+static int batch_write(struct kv_leveldb *k)
+{
+    int rc = write_once(k);
+
+    if (rc == -EMFILE) {
+        reserve_release(k);
+        rc = write_once(k);
+    }
+    if (rc == -EMFILE && reopen(k))
+        rc = write_once(k);
+    return rc;
+}
+
 static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
                        struct kv_done *done)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    char *words = NULL;
 
     leveldb_writebatch_clear(k->batch);
     for (size_t i = 0; i < n_items; i++) {
@@ -115,8 +251,8 @@ static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_item
             leveldb_writebatch_put(k->batch, items[i].key, items[i].key_len, items[i].val,
                                    items[i].val_len);
     }
-    leveldb_write(k->db, k->write_options, k->batch, &words);
-    done->rc = words_to_errno(words, "write");
+    reserve_fill(k);
+    done->rc = batch_write(k);
     done->next = NULL;
     if (k->done_tail == NULL)
         k->done_head = done;
@@ -229,6 +365,8 @@ static uint64_t merge_bytes(struct kv_leveldb *k)
     size_t from_len = 0, to_len = 1;
     uint64_t tables = 0;
 
+    if (k->db == NULL)
+        return 0;
     leveldb_approximate_sizes(k->db, 1, &from, &from_len, &to, &to_len, &tables);
     return tables < MERGE_BYTES_MAX ? tables : MERGE_BYTES_MAX;
 }
@@ -279,13 +417,20 @@ static int iter_error(struct kv_iter *it)
 {
     char *words = NULL;
 
+    struct kv_leveldb *k = ((struct leveldb_iter *)it)->k;
+    int rc;
+
     leveldb_iter_get_error(iter_at(it), &words);
-    return words_to_errno(words, "scan");
+    rc = words_to_errno(k, words, "scan");
+    if (rc == -EMFILE) /* for the next one */
+        reserve_release(k);
+    return rc;
 }
 
 static void iter_close(struct kv_iter *it)
 {
     leveldb_iter_destroy(iter_at(it));
+    ((struct leveldb_iter *)it)->k->n_iters--;
     free(it);
 }
 
@@ -302,11 +447,16 @@ static const struct kv_iter_ops iter_ops = {
 static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    struct leveldb_iter *li = calloc(1, sizeof(*li));
+    struct leveldb_iter *li;
 
+    if (!is_open(k))
+        return -EMFILE;
+    li = calloc(1, sizeof(*li));
     if (li == NULL)
         return -ENOMEM;
     li->it.ops = &iter_ops;
+    li->k = k;
+    k->n_iters++;
     li->at = leveldb_create_iterator(k->db, k->scan_options);
     *out = &li->it;
     return 0;
@@ -330,7 +480,8 @@ static void options_make(struct kv_leveldb *k, bool may_create)
     leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
     leveldb_options_set_cache(k->options, k->cache);
     leveldb_options_set_filter_policy(k->options, k->bloom);
-    leveldb_options_set_max_open_files(k->options, (int)fds_of_kv(fds_limit()));
+    leveldb_options_set_max_open_files(k->options,
+                                       (int)fds_of_kv(fds_limit()) - RESERVE_FDS);
     k->get_options = leveldb_readoptions_create();
     leveldb_readoptions_set_verify_checksums(k->get_options, 1);
     k->scan_options = leveldb_readoptions_create();
@@ -379,6 +530,7 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
     k->loop = loop;
     k->task.fn = on_done_task;
     k->dir_fd = -1;
+    memset(k->reserve, 0xff, sizeof(k->reserve)); /* -1 */
     k->dir = strdup(dir);
     if (k->dir == NULL) {
         kv_leveldb_close(k);
@@ -397,6 +549,8 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
         kv_leveldb_close(k);
         return rc;
     }
+    k->reserve_ns = env_now_ns(env) - RESERVE_MS * UINT64_C(1000000);
+    reserve_fill(k);
     *out = k;
     return 0;
 }
@@ -415,6 +569,10 @@ void kv_leveldb_close(struct kv_leveldb *k)
         leveldb_options_destroy(k->options);
         leveldb_filterpolicy_destroy(k->bloom);
         leveldb_cache_destroy(k->cache);
+    }
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (k->reserve[i] >= 0)
+            close(k->reserve[i]);
     }
     if (k->dir_fd >= 0)
         close(k->dir_fd);

@@ -101,6 +101,64 @@ static void test_a_sync_without_descriptors(void **state)
     kv_leveldb_close(k);
 }
 
+/* Big values under numbers from `first` on: so that LevelDB begins logs, and writes and merges tables. */
+static void many_commit(struct kv_leveldb *k, unsigned first, unsigned n)
+{
+    static char val[200 << 10];
+
+    for (unsigned i = first; i < first + n; i++) {
+        struct kv_done done = { .fn = on_done };
+        char key[16];
+        struct kv_item item = { key, 6, val, sizeof(val) };
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        memset(val, (int)i, sizeof(val));
+        kv_commit(kv_leveldb_kv(k), &item, 1, &done);
+        env_virtual_run_posted(&env);
+        assert_null(done.fn);
+    }
+}
+
+/* What is committed when no descriptor is left is stored, and nothing is refused later. */
+static void test_commits_without_descriptors(void **state)
+{
+    enum { N = 200, FDS = 128 };
+    int fds[FDS];
+    unsigned n_fds;
+    struct rlimit old, none;
+    struct kv_leveldb *k;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        many_commit(k, round * 2 * N, 1); /* it has its reserve again */
+        none = (struct rlimit){ FDS, old.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        for (n_fds = 0; n_fds < FDS && (fds[n_fds] = dup(0)) >= 0; n_fds++)
+            ;
+        many_commit(k, round * 2 * N, N);
+        while (n_fds > 0)
+            close(fds[--n_fds]);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        env_virtual_advance_ms(&env, 2000);
+        many_commit(k, round * 2 * N + N, N);
+    }
+    for (unsigned i = 0; i < 4 * N; i++) {
+        char key[16];
+        void *val;
+        size_t len;
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        assert_int_equal(kv_get(kv_leveldb_kv(k), key, 6, &val, &len), 0);
+        assert_int_equal(len, 200 << 10);
+        assert_int_equal(((char *)val)[len - 1], (char)i);
+        free(val);
+    }
+    kv_leveldb_close(k);
+}
+
 /* How many keys there are; they must be the first ones, without a gap. -1: it does not open. */
 static int store_count(struct err *err)
 {
@@ -307,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_a_sync_without_descriptors),
+        T(test_commits_without_descriptors),
         T(test_a_log_cut_short),
         T(test_a_log_damaged_in_its_middle),
         T(test_a_store_without_its_head),
