@@ -9,6 +9,7 @@
  */
 #include "common/kv/kv_leveldb.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,7 @@ enum {
     MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
+    OWN_FDS = 4,       /* of ours: the directory; those of a sync */
     RESERVE_FDS = 8,   /* what LevelDB opens at a time to go on after EMFILE */
     RESERVE_MS = 1000, /* between two tries to have them again */
     REOPEN_MS = 200,   /* the same, to open a store that did not open */
@@ -470,7 +472,7 @@ static const struct kv_ops ldb_ops = {
     .free_bytes = ldb_free_bytes,
 };
 
-static void options_make(struct kv_leveldb *k, bool may_create)
+static void options_make(struct kv_leveldb *k, bool may_create, unsigned n_fds)
 {
     k->options = leveldb_options_create();
     k->cache = leveldb_cache_create_lru(CACHE_BYTES);
@@ -480,8 +482,7 @@ static void options_make(struct kv_leveldb *k, bool may_create)
     leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
     leveldb_options_set_cache(k->options, k->cache);
     leveldb_options_set_filter_policy(k->options, k->bloom);
-    leveldb_options_set_max_open_files(k->options,
-                                       (int)fds_of_kv(fds_limit()) - RESERVE_FDS);
+    leveldb_options_set_max_open_files(k->options, (int)(n_fds - RESERVE_FDS - OWN_FDS));
     k->get_options = leveldb_readoptions_create();
     leveldb_readoptions_set_verify_checksums(k->get_options, 1);
     k->scan_options = leveldb_readoptions_create();
@@ -517,12 +518,13 @@ static int open_refusal(const char *dir, char *words, struct err *err)
 }
 
 int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
-                    struct kv_leveldb **out, struct err *err)
+                    unsigned n_fds, struct kv_leveldb **out, struct err *err)
 {
     struct kv_leveldb *k = calloc(1, sizeof(*k));
     char *words = NULL;
     int rc;
 
+    assert(n_fds >= FDS_KV_MIN);
     if (k == NULL)
         return err_set(err, -ENOMEM, "out of memory");
     k->kv.ops = &ldb_ops;
@@ -536,7 +538,7 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
         kv_leveldb_close(k);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    options_make(k, may_create);
+    options_make(k, may_create, n_fds);
     k->db = leveldb_open(k->options, dir, &words);
     if (k->db == NULL) {
         rc = open_refusal(dir, words, err);

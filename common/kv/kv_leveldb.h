@@ -24,9 +24,10 @@ struct kv_leveldb;
  * what was acknowledged before. (A last record that is cut short was never acknowledged as
  * durable, and is left out.) One process at a time; another is refused.
  * @param env  for what is posted. @param loop of the same thread, for what workers do.
+ * @param n_fds it has so many descriptors at most; FDS_KV_MIN or more
  */
 int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
-                    struct kv_leveldb **out, struct err *err);
+                    unsigned n_fds, struct kv_leveldb **out, struct err *err);
 /** No commit or sync may be under way. NULL is fine. */
 void kv_leveldb_close(struct kv_leveldb *k);
 struct kv *kv_leveldb_kv(struct kv_leveldb *k);

@@ -960,6 +960,11 @@ void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster
         memcpy(server->cluster_id, cluster_id, sizeof(server->cluster_id));
 }
 
+void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max)
+{
+    server->config.conns_max = conns_max;
+}
+
 void rpc_server_close(struct rpc_server *server, void (*closed)(void *arg), void *arg)
 {
     assert(!server->is_closing);

@@ -66,6 +66,8 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
 uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index);
 /** The cluster id for Hellos from now on (a storage learns it when it is admitted). */
 void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id);
+/** At most so many connections from now on; those that are open stay. */
+void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max);
 /** Stop listening, close connections, then closed(arg). Unanswered calls may still be replied to. */
 void rpc_server_close(struct rpc_server *server, void (*closed)(void *arg), void *arg);
 

@@ -253,7 +253,8 @@ static int kv_open(struct healio *io, const char *data_dir, struct err *err)
 
     if (asprintf(&dir, "%s/heal", data_dir) < 0)
         return err_set(err, -ENOMEM, "out of memory");
-    rc = kv_leveldb_open(&io->env.env, &io->loop, dir, true, &io->kv, err);
+    rc = kv_leveldb_open(&io->env.env, &io->loop, dir, true, io->daemon->kv_fds, &io->kv,
+                         err);
     if (rc != 0)
         rc = err_wrap(err, rc,
                       "what healing keeps (if the disk is sound, move %s away and scrub "

@@ -62,6 +62,7 @@ struct daemon {
     struct sync_generation sync_generation; /* the first one's */
     int dir_fd;
     unsigned files_max, conns_max; /* of each loop */
+    unsigned kv_fds;               /* descriptors of the healer's LevelDB */
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
     struct healio healio;

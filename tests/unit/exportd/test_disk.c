@@ -16,6 +16,7 @@
 
 #include <uv.h>
 
+#include "common/base/fds.h"
 #include "common/kv/kv_leveldb.h"
 #include "exportd/datadir.h"
 #include "tests/lib/env_virtual.h"
@@ -62,7 +63,8 @@ static void store_make(void)
     struct kv_leveldb *k;
     struct err err = { 0 };
 
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
     for (unsigned i = 0; i < N_KEYS; i++) {
         struct kv_done done = { .fn = on_done };
         char key[16], val[100];
@@ -87,7 +89,8 @@ static void test_a_sync_without_descriptors(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
     kv_commit(kv_leveldb_kv(k), &item, 1, &done);
     env_virtual_run_posted(&env);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -130,7 +133,8 @@ static void test_commits_without_descriptors(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     for (unsigned round = 0; round < 2; round++) {
         many_commit(k, round * 2 * N, 1); /* it has its reserve again */
@@ -165,7 +169,7 @@ static int store_count(struct err *err)
     struct kv_leveldb *k;
     int n = 0;
 
-    if (kv_leveldb_open(&env.env, &loop, dir, false, &k, err) != 0)
+    if (kv_leveldb_open(&env.env, &loop, dir, false, FDS_KV_MIN, &k, err) != 0)
         return -1;
     for (unsigned i = 0; i < N_KEYS; i++) {
         char key[16];
