@@ -51,6 +51,7 @@ struct listener {
     uint16_t port;
     bool is_open; /* poll is initialised */
     uv_poll_t poll;
+    bool is_short; /* of descriptors or memory, when it last accepted */
 };
 
 struct rpc_server {
@@ -623,11 +624,14 @@ static void on_listener(uv_poll_t *handle, int status, int events)
         int fd = listener_accept(l);
 
         if (fd >= 0) {
+            l->is_short = false;
             server_accept(l->server, fd);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            server_warn(l->server, "accept: %s", strerror(errno));
+            if (!l->is_short) /* once, until it works again */
+                server_warn(l->server, "accept: %s", strerror(errno));
+            l->is_short = true;
             uv_poll_stop(handle); /* the sweep starts it again */
         }
         return;
