@@ -11,10 +11,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "common/env/timers.h"
@@ -272,8 +274,14 @@ static void on_handle_closed(uv_handle_t *handle)
 
 bool env_uv_frees_fds(struct env_uv *e, int error)
 {
-    return (error == EMFILE || error == ENFILE) && e->close_idle != NULL &&
-           e->close_idle(e->close_idle_arg);
+    struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+    if ((error != EMFILE && error != ENFILE) || e->close_idle == NULL)
+        return false;
+    if (error == EMFILE) /* the limit may have been lowered since */
+        getrlimit(RLIMIT_NOFILE, &limit);
+    return e->close_idle(e->close_idle_arg,
+                         limit.rlim_cur < UINT_MAX ? (unsigned)limit.rlim_cur : UINT_MAX);
 }
 
 int env_uv_init(struct env_uv *e, uv_loop_t *loop)

@@ -13,8 +13,11 @@ struct env_uv {
     struct env env;
     uv_loop_t *loop; /* borrowed */
     void *impl;      /* timers, posted tasks, mailbox; owned */
-    /* Set after env_uv_init(), or NULL: closes files that can be opened again. True: some were closed. */
-    bool (*close_idle)(void *arg);
+    /*
+     * Set after env_uv_init(), or NULL: closes files that can be opened again and whose descriptors are smaller than
+     * `below`; others would not help. True: some were closed.
+     */
+    bool (*close_idle)(void *arg, unsigned below);
     void *close_idle_arg;
 };
 

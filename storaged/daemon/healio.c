@@ -282,11 +282,11 @@ static int healer_make(struct healio *io, const struct healer_config *config,
     return healer_open(&mine, &io->healer, err);
 }
 
-static bool on_close_idle(void *arg)
+static bool on_close_idle(void *arg, unsigned below)
 {
     struct healio *io = arg;
 
-    daemon_close_idle(io->daemon);
+    daemon_close_idle(io->daemon, below);
     return false; /* not yet */
 }
 

@@ -176,17 +176,18 @@ static void on_idle_mail(struct env_mail *mail)
     struct storio *io =
         (struct storio *)((char *)mail - offsetof(struct storio, idle_mail));
 
-    atomic_store(&io->idle_mailed, false);
+    unsigned below = atomic_exchange(&io->idle_below, 0);
+
     if (io->storage != NULL)
-        storage_close_idle(io->storage);
+        storage_close_idle(io->storage, below);
 }
 
-void daemon_close_idle(struct daemon *d)
+void daemon_close_idle(struct daemon *d, unsigned below)
 {
     for (unsigned i = 0; i < d->n_storios; i++) {
         struct storio *io = &d->storios[i];
 
-        if (io->env.impl == NULL || atomic_exchange(&io->idle_mailed, true))
+        if (io->env.impl == NULL || atomic_exchange(&io->idle_below, below) != 0)
             continue;
         io->idle_mail.fn = on_idle_mail;
         env_mailbox_post(&io->env, &io->idle_mail);
@@ -194,13 +195,13 @@ void daemon_close_idle(struct daemon *d)
 }
 
 /* The files of this loop go at once. If there are none, those of the others go a moment later. */
-static bool on_close_idle(void *arg)
+static bool on_close_idle(void *arg, unsigned below)
 {
     struct storio *io = arg;
 
-    if (io->storage != NULL && storage_close_idle(io->storage))
+    if (io->storage != NULL && storage_close_idle(io->storage, below))
         return true;
-    daemon_close_idle(io->daemon);
+    daemon_close_idle(io->daemon, below);
     return false;
 }
 

@@ -49,8 +49,8 @@ struct storio {
         to_us; /* from the first: the next phase of stopping, a new identity */
     struct env_mail to_first; /* from us: the phase is done */
     struct env_mail identity_mail;
-    struct env_mail idle_mail; /* to us: another loop lacks descriptors */
-    _Atomic bool idle_mailed;
+    struct env_mail idle_mail;   /* to us: another loop lacks descriptors */
+    _Atomic unsigned idle_below; /* with it, see env_uv.h; 0: it is not under way */
 };
 
 /* What all loops share. Written before they run; `phase` and `n_done` by the first only. */
@@ -73,7 +73,7 @@ struct daemon {
 };
 
 /** The process has no descriptor left: every storio is mailed to close some idle files. Any thread, before PHASE_END. */
-void daemon_close_idle(struct daemon *d);
+void daemon_close_idle(struct daemon *d, unsigned below);
 
 /** Loop, env, disk, listening socket; not serving yet. Main's thread. */
 int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,

@@ -168,8 +168,8 @@ static inline struct proj *object_ready(const struct object *obj, unsigned p)
     return obj->state[p] == PROJ_READY ? obj->proj[p] : NULL;
 }
 
-/** Close some files of objects that nobody uses. False: there are none. */
-bool objects_close_idle(struct objects *all);
+/** Close some files of objects that nobody uses, with descriptors smaller than `below`. False: there are none. */
+bool objects_close_idle(struct objects *all, unsigned below);
 /** May one more file be opened? Closes idle ones for it; -EBUSY. */
 int objects_room_for_file(struct objects *all);
 /** A file was opened: make its proj, state UNKNOWN still. Takes file; -ENOMEM closes it. */

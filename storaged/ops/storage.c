@@ -339,9 +339,9 @@ void storage_serve(struct storage *st)
     journal_serve(st->journal, on_serving, st);
 }
 
-bool storage_close_idle(struct storage *st)
+bool storage_close_idle(struct storage *st, unsigned below)
 {
-    return objects_close_idle(&st->objects);
+    return objects_close_idle(&st->objects, below);
 }
 
 void storage_health(const struct storage *st, Rozo__StHealthResp *out)

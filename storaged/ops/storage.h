@@ -106,8 +106,11 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg);
 /** When nothing is under way and every answer is sent. NULL is fine. */
 void storage_close(struct storage *st);
 
-/** The process has no descriptor left: close some files that nobody uses now. False: there are none. */
-bool storage_close_idle(struct storage *st);
+/**
+ * The process has no descriptor left: close some files that nobody uses now, with descriptors smaller than `below`.
+ * False: there are none.
+ */
+bool storage_close_idle(struct storage *st, unsigned below);
 
 /** Add what this loop knows of its journal to *out: journal_bytes to uncommitted. */
 void storage_health(const struct storage *st, Rozo__StHealthResp *out);
