@@ -69,6 +69,8 @@ int status_to_errno(unsigned status)
 
 uint16_t status_from_errno(int rc)
 {
+    if (rc == -EMFILE) /* passes by itself: the disk is not at fault */
+        return ROZO__STATUS__BUSY;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].error == -rc)
             return table[i].status;

@@ -12,10 +12,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "common/env/timers.h"
@@ -271,6 +273,18 @@ static void on_handle_closed(uv_handle_t *handle)
         free(impl);
 }
 
+bool env_uv_frees_fds(struct env_uv *e, int error)
+{
+    struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+    if ((error != EMFILE && error != ENFILE) || e->close_idle == NULL)
+        return false;
+    if (error == EMFILE) /* the limit may have been lowered meanwhile */
+        getrlimit(RLIMIT_NOFILE, &limit);
+    return e->close_idle(e->close_idle_arg,
+                         limit.rlim_cur < UINT_MAX ? (unsigned)limit.rlim_cur : UINT_MAX);
+}
+
 int env_uv_init(struct env_uv *e, uv_loop_t *loop)
 {
     struct env_uv_impl *impl = calloc(1, sizeof(*impl));
@@ -299,6 +313,7 @@ int env_uv_init(struct env_uv *e, uv_loop_t *loop)
     e->env.ops = &uv_env_ops;
     e->loop = loop;
     e->impl = impl;
+    e->close_idle = NULL;
     return 0;
 }
 

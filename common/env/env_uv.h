@@ -14,6 +14,11 @@ struct env_uv {
     struct env env;
     uv_loop_t *loop; /* borrowed */
     void *impl;      /* timers, posted tasks, mailbox; owned */
+    /* Closes idle files that can be opened again. Only descriptors smaller than `below`:
+     * others do not help. Returns true if some were closed. Set after env_uv_init(), or
+     * NULL. */
+    bool (*close_idle)(void *arg, unsigned below);
+    void *close_idle_arg;
 };
 
 /* Task for another thread's env. Owned by its sender until fn runs. */
@@ -37,6 +42,11 @@ void env_uv_close(struct env_uv *e);
  * gather their work.
  */
 void env_uv_post_last(struct env_uv *e, struct env_task *task);
+/**
+ * Returns true if a call that failed with `error` may be tried once more: the error was
+ * EMFILE or ENFILE, and idle files were closed. Called on e's thread.
+ */
+bool env_uv_frees_fds(struct env_uv *e, int error);
 /**
  * Runs mail->fn on e's thread soon. From any thread; wake-ups are coalesced; order is
  * kept.

@@ -10,6 +10,7 @@
  */
 #include "common/kv/kv_leveldb.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +30,11 @@ enum {
     MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
+    OWN_FDS = 4,           /* for this file: the directory, and a sync */
+    RESERVE_FDS = 8,       /* LevelDB opens as many at a time to continue after EMFILE */
+    RESERVE_MS = 1000,     /* pause between two tries to refill the reserve */
+    REOPEN_MS = 200,       /* pause between two tries to open the store again */
+    FAILED_LOG_MS = 10000, /* pause between two log lines about failures */
 };
 
 struct kv_leveldb {
@@ -48,38 +54,149 @@ struct kv_leveldb {
     struct kv_done *done_head, *done_tail;
     uv_work_t work; /* the sync under way */
     struct kv_done *sync_done;
-    int sync_rc;             /* the worker's */
-    unsigned long named_log; /* the worker's: names of logs up to this one are stable */
+    int sync_rc;              /* the worker's */
+    unsigned long named_log;  /* the worker's: names of logs up to this one are stable */
+    int reserve[RESERVE_FDS]; /* owned; closed when LevelDB lacks descriptors; or -1 */
+    uint64_t reserve_ns;      /* last release, or last try to refill; monotonic */
+    unsigned n_iters;         /* open iterators */
+    uint64_t opened_ns;       /* last try to open again; monotonic */
+    uint64_t failed_ns;       /* last logged failure; monotonic; 0: never */
+    unsigned n_failed;        /* failures since then */
 };
 
 struct leveldb_iter {
     struct kv_iter it; /* first */
+    struct kv_leveldb *k;
     leveldb_iterator_t *at;
 };
 
-/* Logs and frees an error text of LevelDB. Returns 0 if there is none, else -ENOSPC or
- * -EIO. */
-static int words_to_errno(char *words, const char *what)
+/* Logs a failure, but at most one line in 10 s: more would fill the disk of the log. */
+static void failure_log(struct kv_leveldb *k, const char *what, const char *words)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+
+    if (k->failed_ns != 0 && now_ns - k->failed_ns < FAILED_LOG_MS * UINT64_C(1000000)) {
+        k->n_failed++;
+        return;
+    }
+    log_error("metadata store: %s: %s; %u failures since the last such line", what, words,
+              k->n_failed);
+    k->failed_ns = now_ns;
+    k->n_failed = 0;
+}
+
+/* Logs and frees an error text of LevelDB. Returns 0 if there is none, else -ENOSPC,
+ * -EMFILE or -EIO. */
+static int words_to_errno(struct kv_leveldb *k, char *words, const char *what)
 {
     int rc = -EIO;
 
     if (words == NULL)
         return 0;
-    log_error("metadata store: %s: %s", what, words);
+    failure_log(k, what, words);
     if (strstr(words, strerror(ENOSPC)) != NULL)
         rc = -ENOSPC;
+    else if (strstr(words, strerror(EMFILE)) != NULL ||
+             strstr(words, strerror(ENFILE)) != NULL)
+        rc = -EMFILE;
     leveldb_free(words);
     return rc;
+}
+
+/* ---- when descriptors run out ---- */
+
+/* Closes the reserve, so that LevelDB can open files. It sometimes opens one in the
+ * middle of a write, and refuses all later writes if that fails. */
+static void reserve_release(struct kv_leveldb *k)
+{
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (k->reserve[i] >= 0)
+            close(k->reserve[i]);
+        k->reserve[i] = -1;
+    }
+    k->reserve_ns = env_now_ns(k->env);
+}
+
+/* Refills the reserve completely or not at all: unless twice as many descriptors are
+ * free, other parts of the process need them more. */
+static void reserve_fill(struct kv_leveldb *k)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+    int spare[RESERVE_FDS];
+    bool all = true;
+
+    if (k->reserve[0] >= 0 || now_ns - k->reserve_ns < RESERVE_MS * UINT64_C(1000000))
+        return;
+    k->reserve_ns = now_ns;
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        k->reserve[i] = fcntl(k->dir_fd, F_DUPFD_CLOEXEC, 0);
+        spare[i] = fcntl(k->dir_fd, F_DUPFD_CLOEXEC, 0);
+        all &= k->reserve[i] >= 0 && spare[i] >= 0;
+    }
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (spare[i] >= 0)
+            close(spare[i]);
+        if (!all && k->reserve[i] >= 0)
+            close(k->reserve[i]);
+        k->reserve[i] = all ? k->reserve[i] : -1;
+    }
+}
+
+/* Returns true if the store is open. Tries to open it if not, unless that has just
+ * failed. */
+static bool is_open(struct kv_leveldb *k)
+{
+    uint64_t now_ns = env_now_ns(k->env);
+    char *words = NULL;
+
+    if (k->db != NULL)
+        return true;
+    if (now_ns - k->opened_ns < REOPEN_MS * UINT64_C(1000000))
+        return false;
+    k->opened_ns = now_ns;
+    k->db = leveldb_open(k->options, k->dir, &words);
+    words_to_errno(k, words, "open");
+    return k->db != NULL;
+}
+
+/* Opens the store again: after LevelDB failed to write a table it refuses all writes.
+ * Commits are replayed from its logs. Returns false if an iterator is open, or if the
+ * store did not open. */
+static bool reopen(struct kv_leveldb *k)
+{
+    if (k->n_iters > 0)
+        return false;
+    if (k->db != NULL)
+        leveldb_close(k->db);
+    k->db = NULL;
+    k->opened_ns = 0;
+    return is_open(k);
+}
+
+/* ---- kv calls ---- */
+
+static int get_once(struct kv_leveldb *k, const void *key, size_t key_len, char **val,
+                    size_t *val_len)
+{
+    char *words = NULL;
+
+    if (!is_open(k))
+        return -EMFILE;
+    *val = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
+    return words_to_errno(k, words, "read");
 }
 
 static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
                    size_t *val_len)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    char *words = NULL;
-    char *found = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
-    int rc = words_to_errno(words, "read");
+    char *found = NULL;
+    int rc = get_once(k, key, key_len, &found, val_len);
 
+    if (rc == -EMFILE) {
+        reserve_release(k);
+        rc = get_once(k, key, key_len, &found, val_len);
+    }
     if (rc != 0)
         return rc;
     if (found == NULL)
@@ -103,11 +220,35 @@ static void on_done_task(struct env_task *task)
     }
 }
 
+static int write_once(struct kv_leveldb *k)
+{
+    char *words = NULL;
+
+    if (!is_open(k))
+        return -EMFILE;
+    leveldb_write(k->db, k->write_options, k->batch, &words);
+    return words_to_errno(k, words, "write");
+}
+
+/* Writes the batch, and again after a lack of descriptors. That is safe: a batch that
+ * failed is not in the log, and a second write of it changes nothing. */
+static int batch_write(struct kv_leveldb *k)
+{
+    int rc = write_once(k);
+
+    if (rc == -EMFILE) {
+        reserve_release(k);
+        rc = write_once(k);
+    }
+    if (rc == -EMFILE && reopen(k))
+        rc = write_once(k);
+    return rc;
+}
+
 static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
                        struct kv_done *done)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    char *words = NULL;
 
     leveldb_writebatch_clear(k->batch);
     for (size_t i = 0; i < n_items; i++) {
@@ -117,8 +258,8 @@ static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_item
             leveldb_writebatch_put(k->batch, items[i].key, items[i].key_len, items[i].val,
                                    items[i].val_len);
     }
-    leveldb_write(k->db, k->write_options, k->batch, &words);
-    done->rc = words_to_errno(words, "write");
+    reserve_fill(k);
+    done->rc = batch_write(k);
     done->next = NULL;
     if (k->done_tail == NULL)
         k->done_head = done;
@@ -231,6 +372,8 @@ static uint64_t merge_bytes(struct kv_leveldb *k)
     size_t from_len = 0, to_len = 1;
     uint64_t tables = 0;
 
+    if (k->db == NULL)
+        return 0;
     leveldb_approximate_sizes(k->db, 1, &from, &from_len, &to, &to_len, &tables);
     return tables < MERGE_BYTES_MAX ? tables : MERGE_BYTES_MAX;
 }
@@ -281,13 +424,20 @@ static int iter_error(struct kv_iter *it)
 {
     char *words = NULL;
 
+    struct kv_leveldb *k = ((struct leveldb_iter *)it)->k;
+    int rc;
+
     leveldb_iter_get_error(iter_at(it), &words);
-    return words_to_errno(words, "scan");
+    rc = words_to_errno(k, words, "scan");
+    if (rc == -EMFILE) /* helps the next iterator */
+        reserve_release(k);
+    return rc;
 }
 
 static void iter_close(struct kv_iter *it)
 {
     leveldb_iter_destroy(iter_at(it));
+    ((struct leveldb_iter *)it)->k->n_iters--;
     free(it);
 }
 
@@ -304,11 +454,16 @@ static const struct kv_iter_ops iter_ops = {
 static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
-    struct leveldb_iter *li = calloc(1, sizeof(*li));
+    struct leveldb_iter *li;
 
+    if (!is_open(k))
+        return -EMFILE;
+    li = calloc(1, sizeof(*li));
     if (li == NULL)
         return -ENOMEM;
     li->it.ops = &iter_ops;
+    li->k = k;
+    k->n_iters++;
     li->at = leveldb_create_iterator(k->db, k->scan_options);
     *out = &li->it;
     return 0;
@@ -322,7 +477,7 @@ static const struct kv_ops ldb_ops = {
     .free_bytes = ldb_free_bytes,
 };
 
-static void options_make(struct kv_leveldb *k, bool may_create)
+static void options_make(struct kv_leveldb *k, bool may_create, unsigned n_fds)
 {
     k->options = leveldb_options_create();
     k->cache = leveldb_cache_create_lru(CACHE_BYTES);
@@ -332,7 +487,7 @@ static void options_make(struct kv_leveldb *k, bool may_create)
     leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
     leveldb_options_set_cache(k->options, k->cache);
     leveldb_options_set_filter_policy(k->options, k->bloom);
-    leveldb_options_set_max_open_files(k->options, (int)fds_of_kv(fds_limit()));
+    leveldb_options_set_max_open_files(k->options, (int)(n_fds - RESERVE_FDS - OWN_FDS));
     k->get_options = leveldb_readoptions_create();
     leveldb_readoptions_set_verify_checksums(k->get_options, 1);
     k->scan_options = leveldb_readoptions_create();
@@ -368,12 +523,13 @@ static int open_refusal(const char *dir, char *words, struct err *err)
 }
 
 int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
-                    struct kv_leveldb **out, struct err *err)
+                    unsigned n_fds, struct kv_leveldb **out, struct err *err)
 {
     struct kv_leveldb *k = calloc(1, sizeof(*k));
     char *words = NULL;
     int rc;
 
+    assert(n_fds >= FDS_KV_MIN);
     if (k == NULL)
         return err_set(err, -ENOMEM, "out of memory");
     k->kv.ops = &ldb_ops;
@@ -381,12 +537,13 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
     k->loop = loop;
     k->task.fn = on_done_task;
     k->dir_fd = -1;
+    memset(k->reserve, 0xff, sizeof(k->reserve)); /* -1 */
     k->dir = strdup(dir);
     if (k->dir == NULL) {
         kv_leveldb_close(k);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    options_make(k, may_create);
+    options_make(k, may_create, n_fds);
     k->db = leveldb_open(k->options, dir, &words);
     if (k->db == NULL) {
         rc = open_refusal(dir, words, err);
@@ -399,6 +556,8 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
         kv_leveldb_close(k);
         return rc;
     }
+    k->reserve_ns = env_now_ns(env) - RESERVE_MS * UINT64_C(1000000);
+    reserve_fill(k);
     *out = k;
     return 0;
 }
@@ -417,6 +576,10 @@ void kv_leveldb_close(struct kv_leveldb *k)
         leveldb_options_destroy(k->options);
         leveldb_filterpolicy_destroy(k->bloom);
         leveldb_cache_destroy(k->cache);
+    }
+    for (unsigned i = 0; i < RESERVE_FDS; i++) {
+        if (k->reserve[i] >= 0)
+            close(k->reserve[i]);
     }
     if (k->dir_fd >= 0)
         close(k->dir_fd);

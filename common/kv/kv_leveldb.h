@@ -25,11 +25,12 @@ struct kv_leveldb;
  * back without those acknowledged before. (A last record that is cut short was never
  * acknowledged as durable, and is left out.) One process at a time; another is refused.
  *
- * @param env  for posted tasks.
- * @param loop of the same thread, for work of worker threads.
+ * @param env   for posted tasks.
+ * @param loop  of the same thread, for work of worker threads.
+ * @param n_fds descriptors the store may have; at least FDS_KV_MIN.
  */
 int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
-                    struct kv_leveldb **out, struct err *err);
+                    unsigned n_fds, struct kv_leveldb **out, struct err *err);
 /** Closes the store. No commit or sync may be under way. NULL is fine. */
 void kv_leveldb_close(struct kv_leveldb *k);
 struct kv *kv_leveldb_kv(struct kv_leveldb *k);

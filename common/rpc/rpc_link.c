@@ -352,13 +352,22 @@ static const struct conn_ops link_conn_ops = {
     .on_closed = link_on_closed,
 };
 
+static int link_socket(struct link *l, int family)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 && env_uv_frees_fds(l->ch->e, errno))
+        fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return fd;
+}
+
 static int link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t sa_len)
 {
     struct channel *ch = l->ch;
     uint8_t nonce[HELLO_NONCE_BYTES];
     size_t len;
     int rc = 0;
-    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = link_socket(l, sa->sa_family);
 
     if (fd >= 0) {
         socket_tune(fd);

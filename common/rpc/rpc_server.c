@@ -52,6 +52,7 @@ struct listener {
     uint16_t port;
     bool is_open; /* poll is initialised */
     uv_poll_t poll;
+    bool is_short; /* the last accept lacked descriptors or memory */
 };
 
 struct rpc_server {
@@ -605,6 +606,15 @@ static void server_accept(struct rpc_server *server, int fd)
 
 /* ---- listening ---- */
 
+static int listener_accept(struct listener *l)
+{
+    int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd < 0 && env_uv_frees_fds(l->server->e, errno))
+        fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    return fd;
+}
+
 static void on_listener(uv_poll_t *handle, int status, int events)
 {
     struct listener *l = handle->data;
@@ -613,14 +623,17 @@ static void on_listener(uv_poll_t *handle, int status, int events)
     if (status < 0)
         return;
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = listener_accept(l);
 
         if (fd >= 0) {
+            l->is_short = false;
             server_accept(l->server, fd);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            server_warn(l->server, "accept: %s", strerror(errno));
+            if (!l->is_short) /* one line until an accept succeeds */
+                server_warn(l->server, "accept: %s", strerror(errno));
+            l->is_short = true;
             uv_poll_stop(handle); /* the sweep starts it again */
         }
         return;
@@ -954,6 +967,11 @@ void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster
 {
     if (cluster_id != NULL)
         memcpy(server->cluster_id, cluster_id, sizeof(server->cluster_id));
+}
+
+void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max)
+{
+    server->config.conns_max = conns_max;
 }
 
 void rpc_server_close(struct rpc_server *server, void (*closed)(void *arg), void *arg)

@@ -71,6 +71,8 @@ uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index);
  * Sets the cluster id for Hellos from now on (a storage learns it when it is admitted).
  */
 void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id);
+/** Sets the largest number of connections from now on; open ones stay. */
+void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max);
 /**
  * Stops listening, closes connections, then calls closed(arg). Unanswered calls may still
  * be replied to.

@@ -134,8 +134,9 @@ static int config_check(const struct exportd_settings *c, const char *path,
 /* ---- the daemon ---- */
 
 struct exportd_daemon {
-    struct exportd_settings *config; /* owned */
-    unsigned conns_max;
+    struct exportd_settings *config;       /* owned */
+    unsigned kv_fds, conns_max, peers_max; /* shares of the descriptors */
+    unsigned n_peer_links;                 /* to storages, on all open channels */
     struct rpc_keys keys;
     struct capability_key *capabilities;
     uv_loop_t loop;
@@ -147,9 +148,25 @@ struct exportd_daemon {
     struct stop_signals signals;
     bool env_open, signals_open;
     unsigned n_closing; /* channels */
-    bool stopping, stopped, server_closed;
+    bool stopping, stopped;
     int rc;
 };
+
+/* Returns how many connections clients may have. Each address of a storage needs a link:
+ * links beyond peers_max are taken from the share of connections. */
+static unsigned conns_that_fit(const struct exportd_daemon *d)
+{
+    unsigned beyond = d->n_peer_links > d->peers_max ? d->n_peer_links - d->peers_max : 0;
+
+    return d->conns_max > CONNS_MIN + beyond ? d->conns_max - beyond : CONNS_MIN;
+}
+
+static void peers_count(struct exportd_daemon *d, int n)
+{
+    d->n_peer_links += (unsigned)n;
+    if (d->server != NULL)
+        rpc_server_set_conns_max(d->server, conns_that_fit(d));
+}
 
 static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
                                      unsigned n_addrs)
@@ -165,8 +182,10 @@ static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
     struct rpc_channel *ch;
     struct err err = { 0 };
 
-    if (rpc_tcp_channel_open(&d->env, &config, &ch, &err) == 0)
+    if (rpc_tcp_channel_open(&d->env, &config, &ch, &err) == 0) {
+        peers_count(d, (int)n_addrs);
         return ch;
+    }
     log_warn("channel to %s: %s", n_addrs > 0 ? addrs[0] : "nowhere", err.text);
     return NULL;
 }
@@ -179,7 +198,10 @@ static void on_channel_closed(void *arg)
 static void peer_close(void *arg, struct rpc_channel *ch)
 {
     struct exportd_daemon *d = arg;
+    unsigned n_up, n_all;
 
+    rpc_tcp_channel_links(ch, &n_up, &n_all);
+    peers_count(d, -(int)n_all);
     d->n_closing++;
     rpc_tcp_channel_close(ch, on_channel_closed, d);
 }
@@ -200,7 +222,7 @@ static void on_stopped(void *arg, int rc)
 
 static void on_server_closed(void *arg)
 {
-    ((struct exportd_daemon *)arg)->server_closed = true;
+    ((struct exportd_daemon *)arg)->server = NULL;
 }
 
 static void core_stop(struct exportd_daemon *d)
@@ -245,7 +267,7 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
     if (rc == 0)
-        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, &d->kv, err);
+        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, d->kv_fds, &d->kv, err);
     if (rc == 0 && is_new)
         rc = datadir_begin(data, err);
     free(dir);
@@ -258,7 +280,7 @@ static int server_open(struct exportd_daemon *d, struct err *err)
     struct rpc_server_config config = {
         .keys = &d->keys,
         .name = "exportd",
-        .conns_max = d->conns_max,
+        .conns_max = conns_that_fit(d),
         .handler = exportd_handle,
         .arg = d->core,
         .cluster_id = exportd_cluster_id(d->core),
@@ -268,17 +290,21 @@ static int server_open(struct exportd_daemon *d, struct err *err)
                            section->listen_count, &d->server, err);
 }
 
-/* Half of the descriptors that nothing needs at all times are for connections, the others for channels to storages. */
 static int fds_share(struct exportd_daemon *d, struct err *err)
 {
-    unsigned n_fds, left;
-    int rc = fds_claim("exportd", FDS_PROCESS + FDS_KV_MIN + CONNS_MIN + PEERS_MIN,
-                       &n_fds, err);
+    enum { KV, CONNS, PEERS, N };
+    struct fds_part parts[N] = {
+        [KV] = FDS_KV_PART,
+        [CONNS] = { .least = CONNS_MIN, .eighths = 4, .most = CONNS_MAX },
+        [PEERS] = { .least = PEERS_MIN, .eighths = 3 },
+    };
+    int rc = fds_claim("exportd", FDS_PROCESS, parts, N, err);
 
     if (rc != 0)
         return rc;
-    left = n_fds - FDS_PROCESS - fds_of_kv(n_fds);
-    d->conns_max = left / 2 < CONNS_MAX ? left / 2 : CONNS_MAX;
+    d->kv_fds = parts[KV].share;
+    d->conns_max = parts[CONNS].share;
+    d->peers_max = parts[PEERS].share;
     return 0;
 }
 
@@ -337,11 +363,10 @@ static void daemon_end(struct exportd_daemon *d)
         core_stop(d); /* after a start that failed */
     while (d->core != NULL && !d->stopped)
         uv_run(&d->loop, UV_RUN_ONCE);
-    if (d->server != NULL) {
+    if (d->server != NULL)
         rpc_server_close(d->server, on_server_closed, d);
-        while (!d->server_closed)
-            uv_run(&d->loop, UV_RUN_ONCE);
-    }
+    while (d->server != NULL)
+        uv_run(&d->loop, UV_RUN_ONCE);
     exportd_close(d->core);
     while (d->n_closing > 0)
         uv_run(&d->loop, UV_RUN_ONCE);

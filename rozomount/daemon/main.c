@@ -211,11 +211,10 @@ static int mount_as_told(struct options *opt)
 {
     struct err err = { 0 };
     int report = -1;
-    unsigned n_fds;
     int rc = options_check_mountpoint(opt, &err);
 
     if (rc == 0)
-        rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, &n_fds, &err);
+        rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, NULL, 0, &err);
     if (rc == 0 && !opt->foreground)
         rc = daemon_fork(&report, &err);
     if (rc == 0)

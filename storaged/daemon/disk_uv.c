@@ -65,7 +65,8 @@ struct disk_work {
     uv_work_t work;
     struct disk_uv *d;
     struct disk_req *req;
-    bool chain; /* for DISK_SYNC_NAME: also syncs the directories above the lowest */
+    bool chain;    /* for DISK_SYNC_NAME: also syncs the directories above the lowest */
+    bool is_again; /* the second try, after it lacked a descriptor */
 };
 
 /* A request to the kernel to begin writing out, which no request waits for. */
@@ -134,6 +135,8 @@ static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
     int flags = open_flags(req) | (is_new ? O_EXCL : 0);
     int fd = openat(d->dir_fd, req->path, flags, 0600);
 
+    if (fd < 0 && env_uv_frees_fds(d->env, errno))
+        fd = openat(d->dir_fd, req->path, flags, 0600);
     if (fd < 0 && errno == ENOENT && req->create) {
         make_parents(d->dir_fd, req->path);
         fd = openat(d->dir_fd, req->path, flags, 0600);
@@ -294,6 +297,7 @@ static int write_direct(struct disk_req *req)
     uint64_t len = iov_len(req->iov, req->n_iov);
     char path[32];
     ssize_t n = -1;
+    bool is_short;
 
     if (file->direct_fd < 0) {
         snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
@@ -305,7 +309,8 @@ static int write_direct(struct disk_req *req)
         return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
     if (file->direct_fd >= 0 && errno != EINVAL && errno != EINTR)
         return disk_rc(errno);
-    atomic_store(&file->no_direct, errno != EINTR);
+    is_short = file->direct_fd < 0 && disk_rc(errno) == -EMFILE; /* temporary */
+    atomic_store(&file->no_direct, errno != EINTR && !is_short);
     return -EAGAIN;
 }
 
@@ -973,6 +978,11 @@ static void on_work_done(uv_work_t *work, int status)
     struct disk_req *req = w->req;
     int rc = status == 0 ? req->rc : -EIO;
 
+    if (rc == -EMFILE && !w->is_again && env_uv_frees_fds(d->env, EMFILE)) {
+        w->is_again = true;
+        uv_queue_work(d->env->loop, &w->work, on_work, on_work_done);
+        return;
+    }
     free(w);
     if (may_size(req))
         req->file->ahead.n_sizing--;

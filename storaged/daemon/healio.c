@@ -258,7 +258,8 @@ static int kv_open(struct healio *io, const char *data_dir, struct err *err)
 
     if (asprintf(&dir, "%s/heal", data_dir) < 0)
         return err_set(err, -ENOMEM, "out of memory");
-    rc = kv_leveldb_open(&io->env.env, &io->loop, dir, true, &io->kv, err);
+    rc = kv_leveldb_open(&io->env.env, &io->loop, dir, true, io->daemon->kv_fds, &io->kv,
+                         err);
     if (rc != 0)
         rc = err_wrap(err, rc,
                       "the healer's state (if the disk is sound, move %s away and scrub "
@@ -286,6 +287,14 @@ static int healer_make(struct healio *io, const struct healer_config *config,
     return healer_open(&mine, &io->healer, err);
 }
 
+static bool on_close_idle(void *arg, unsigned below)
+{
+    struct healio *io = arg;
+
+    daemon_close_idle(io->daemon, below);
+    return false; /* the other loops close them later */
+}
+
 int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
                 const struct healer_config *config, struct err *err)
 {
@@ -300,6 +309,8 @@ int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
         rc = capability_key_new(d->keys.node, 0, &io->key);
     if (rc != 0)
         return err_wrap(err, rc, "start the loop of healing");
+    io->env.close_idle = on_close_idle;
+    io->env.close_idle_arg = io;
     disk_uv_init(&io->disk, &io->env, d->dir_fd);
     rc = kv_open(io, data_dir, err);
     return rc == 0 ? healer_make(io, config, err) : rc;

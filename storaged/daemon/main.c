@@ -181,24 +181,31 @@ static unsigned n_workers(const struct config *c)
     return c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers;
 }
 
-/* Distributes the file descriptors: the fixed needs first, then half of the rest to
- * projection files and a quarter to connections. The last quarter is for channels to
- * other storages and short-lived descriptors. */
+/* Divides the file descriptors among their uses. The share of peers also serves
+ * short-lived descriptors. */
 static int fds_share(struct daemon *d, const struct config *c, struct err *err)
 {
-    unsigned n_loops = c->storaged.listen_count, n_fds, fixed, left;
+    enum { KV, FILES, CONNS, PEERS, N };
+    unsigned n_loops = c->storaged.listen_count;
     unsigned per_file = c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1;
-    unsigned least = n_loops * (FILES_MIN * per_file + CONNS_MIN) + PEERS_MIN;
-    int rc;
+    struct fds_part parts[N] = {
+        [KV] = FDS_KV_PART,
+        [FILES] = { .least = n_loops * FILES_MIN * per_file,
+                    .eighths = 4,
+                    .most = FILES_MAX * per_file },
+        [CONNS] = { .least = n_loops * CONNS_MIN,
+                    .eighths = 2,
+                    .most = n_loops * CONNS_MAX },
+        [PEERS] = { .least = PEERS_MIN, .eighths = 1 },
+    };
+    int rc = fds_claim("storaged", FDS_PROCESS + n_workers(c) + n_loops * FDS_LOOP, parts,
+                       N, err);
 
-    fixed = FDS_PROCESS + n_workers(c) + n_loops * FDS_LOOP;
-    rc = fds_claim("storaged", fixed + FDS_KV_MIN + least, &n_fds, err);
     if (rc != 0)
         return rc;
-    left = n_fds - fixed - fds_of_kv(n_fds);
-    d->files_max = left / 2 / per_file < FILES_MAX ? left / 2 / per_file : FILES_MAX;
-    d->files_max /= n_loops;
-    d->conns_max = left / 4 / n_loops < CONNS_MAX ? left / 4 / n_loops : CONNS_MAX;
+    d->kv_fds = parts[KV].share;
+    d->files_max = parts[FILES].share / per_file / n_loops;
+    d->conns_max = parts[CONNS].share / n_loops;
     return 0;
 }
 

@@ -172,6 +172,42 @@ static void on_admitted(void *arg)
     }
 }
 
+/* ---- when descriptors run out ---- */
+
+static void on_idle_mail(struct env_mail *mail)
+{
+    struct storio *io =
+        (struct storio *)((char *)mail - offsetof(struct storio, idle_mail));
+    unsigned below = atomic_exchange(&io->idle_below, 0);
+
+    if (io->storage != NULL)
+        storage_close_idle(io->storage, below);
+}
+
+void daemon_close_idle(struct daemon *d, unsigned below)
+{
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        struct storio *io = &d->storios[i];
+
+        if (io->env.impl == NULL || atomic_exchange(&io->idle_below, below) != 0)
+            continue;
+        io->idle_mail.fn = on_idle_mail;
+        env_mailbox_post(&io->env, &io->idle_mail);
+    }
+}
+
+/* Closes idle files of this loop now. If it has none, asks the other loops to close some
+ * of theirs a moment later. */
+static bool on_close_idle(void *arg, unsigned below)
+{
+    struct storio *io = arg;
+
+    if (io->storage != NULL && storage_close_idle(io->storage, below))
+        return true;
+    daemon_close_idle(io->daemon, below);
+    return false;
+}
+
 /* ---- start and stop in phases ---- */
 
 static void on_phase(struct env_mail *mail);
@@ -318,6 +354,8 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
         rc = capability_key_new(d->keys.node, 0, &io->key);
     if (rc != 0)
         return err_wrap(err, rc, "start a loop");
+    io->env.close_idle = on_close_idle;
+    io->env.close_idle_arg = io;
     disk_uv_init(&io->disk, &io->env, d->dir_fd);
     return rpc_server_open(&io->env, &config, &address, 1, &io->server, err);
 }

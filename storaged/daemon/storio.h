@@ -52,6 +52,8 @@ struct storio {
     struct env_mail to_us;
     struct env_mail to_first; /* to the first: the phase is done */
     struct env_mail identity_mail;
+    struct env_mail idle_mail;   /* to us: another loop lacks descriptors */
+    _Atomic unsigned idle_below; /* argument of idle_mail; 0: it is not in flight */
 };
 
 /* State shared by all loops. Written before they run; `phase` and `n_done` by the first
@@ -64,6 +66,7 @@ struct daemon {
     struct sync_generation sync_generation; /* used by the first loop */
     int dir_fd;
     unsigned files_max, conns_max; /* for each loop */
+    unsigned kv_fds;               /* descriptors for the healer's LevelDB */
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
     struct healio healio;
@@ -73,6 +76,13 @@ struct daemon {
     const char *addresses[RPC_ADDR_MAX]; /* owned; as configured, with the real ports */
 };
 
+/**
+ * Asks every storio by mail to close some idle files, because the process has no
+ * descriptor left. Any thread, before PHASE_END.
+ *
+ * @param below see close_idle in env_uv.h
+ */
+void daemon_close_idle(struct daemon *d, unsigned below);
 /**
  * Opens loop, env, disk and listening socket; does not serve yet. Called on main's
  * thread.

@@ -484,6 +484,10 @@ static void list_step(struct list_op *op)
             read_pages(op);
             return;
         }
+        if (op->rc == -EMFILE || op->rc == -ENOMEM) { /* not read, so not damaged */
+            op_end(op, op->rc);
+            return;
+        }
         if (op->rc != -ENOENT) { /* any error other than "removed meanwhile" */
             op->files[op->n_files].projections |= UINT32_C(1) << op->p;
             op->files[op->n_files].damaged |= UINT32_C(1) << op->p;

@@ -17,7 +17,11 @@
 
 #include "common/base/log.h"
 
-enum { FAILED_LOG_MS = 10000 };
+enum {
+    FAILED_LOG_MS = 10000,
+    CLOSED_AT_ONCE = 16,  /* objects; other callers need descriptors, too */
+    LOOKED_AT_MAX = 4096, /* idle objects examined to find them */
+};
 
 static void lru_push(struct object *obj)
 {
@@ -98,6 +102,13 @@ static void object_free(struct object *obj)
     free(obj);
 }
 
+static void evict(struct object *obj)
+{
+    lru_remove(obj);
+    table_remove(obj);
+    object_free(obj);
+}
+
 /* Evicts the least recently used idle object. Returns false if none is idle. */
 static bool evict_one(struct objects *all)
 {
@@ -105,9 +116,7 @@ static bool evict_one(struct objects *all)
 
     if (obj == &all->lru)
         return false;
-    lru_remove(obj);
-    table_remove(obj);
-    object_free(obj);
+    evict(obj);
     return true;
 }
 
@@ -322,6 +331,37 @@ uint32_t object_present(const struct object *obj)
 uint32_t object_damaged(const struct object *obj)
 {
     return in_state(obj, PROJ_DAMAGED);
+}
+
+static bool has_fd_below(const struct object *obj, unsigned below)
+{
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        const struct proj *proj = obj->proj[p];
+
+        if (proj != NULL && proj->file != NULL &&
+            (unsigned)disk_fd(obj->all->disk, proj->file) < below)
+            return true;
+    }
+    return false;
+}
+
+bool objects_close_idle(struct objects *all, unsigned below)
+{
+    struct object *obj = all->lru.lru_prev;
+    unsigned n_closed = 0;
+
+    for (unsigned n = 0; n < LOOKED_AT_MAX && n_closed < CLOSED_AT_ONCE; n++) {
+        struct object *newer = obj->lru_prev;
+
+        if (obj == &all->lru)
+            break;
+        if (has_fd_below(obj, below)) {
+            evict(obj);
+            n_closed++;
+        }
+        obj = newer;
+    }
+    return n_closed > 0;
 }
 
 int objects_room_for_file(struct objects *all)

@@ -192,6 +192,11 @@ static inline struct proj *object_ready(const struct object *obj, unsigned p)
     return obj->state[p] == PROJ_READY ? obj->proj[p] : NULL;
 }
 
+/**
+ * Closes some files of idle objects, if their descriptors are smaller than `below`.
+ * Returns false if there are none.
+ */
+bool objects_close_idle(struct objects *all, unsigned below);
 /** Makes room for one more open file; closes idle ones. Returns 0 or -EBUSY. */
 int objects_room_for_file(struct objects *all);
 /**

@@ -304,7 +304,7 @@ void st_op_fail(struct st_op *op, int rc)
         st_op_end_internal(op, rc);
         return;
     }
-    st_op_finish(op, status_from_errno(rc == -EMFILE ? -EBUSY : rc));
+    st_op_finish(op, status_from_errno(rc));
 }
 
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg)

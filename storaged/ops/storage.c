@@ -339,6 +339,11 @@ void storage_serve(struct storage *st)
     journal_serve(st->journal, on_serving, st);
 }
 
+bool storage_close_idle(struct storage *st, unsigned below)
+{
+    return objects_close_idle(&st->objects, below);
+}
+
 void storage_health(const struct storage *st, Rozo__StHealthResp *out)
 {
     static char sick[] = "its disk fails: many errors in a short time";

@@ -113,6 +113,11 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg);
 /** Frees the storage when nothing is under way and every answer is sent. NULL is fine. */
 void storage_close(struct storage *st);
 
+/**
+ * Closes some idle files, because the process has no descriptor left. Only descriptors
+ * smaller than `below`: others do not help. Returns false if there are none.
+ */
+bool storage_close_idle(struct storage *st, unsigned below);
 /** Adds this loop's part to *out: the journal and the disk's health. */
 void storage_health(const struct storage *st, Rozo__StHealthResp *out);
 

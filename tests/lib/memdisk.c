@@ -180,10 +180,19 @@ struct disk_file *memdisk_by_fd(struct memdisk *d, int fd)
 
 /* ---- requests ---- */
 
+static bool is_out_of_fds(const struct memdisk *d)
+{
+    return d->fds_max != 0 && d->n_fds >= d->fds_max;
+}
+
 static int do_open(struct memdisk *d, struct disk_req *req)
 {
     struct disk_file *f = memdisk_find(d, req->path);
 
+    if (is_out_of_fds(d) && d->close_idle != NULL)
+        d->close_idle(d->close_idle_arg);
+    if (is_out_of_fds(d)) /* before the name is looked up, as in Linux */
+        return -EMFILE;
     if (f == NULL && !req->create) {
         req->aside = req->to != NULL && memdisk_find(d, req->to) != NULL;
         return -ENOENT;
@@ -197,6 +206,7 @@ static int do_open(struct memdisk *d, struct disk_req *req)
         d->files[d->n_files++] = f;
     }
     f->n_open++;
+    d->n_fds++;
     req->file = f;
     req->size = f->size;
     return 0;
@@ -591,9 +601,9 @@ void memdisk_release(struct memdisk *d)
 
 static void mem_close(struct disk *disk, struct disk_file *file)
 {
-    (void)disk;
     assert(file->n_open > 0);
     file->n_open--;
+    mem_of(disk)->n_fds--;
 }
 
 /* Index in d->files, kept in the path's unused tail: fds are what peers' sendfile sees. */

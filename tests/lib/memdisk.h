@@ -44,7 +44,11 @@ struct memdisk {
     int fail_rc;
     int fail_op;           /* only requests of this kind count for fail_at; -1: all */
     const char *fail_path; /* only those on files whose path begins so; NULL: all */
-    unsigned cut_at;       /* the power goes at this request; all from then on fail */
+    unsigned fds_max;      /* open files, else an open is -EMFILE; 0: no limit */
+    unsigned n_fds;        /* open files now */
+    bool (*close_idle)(void *arg); /* called once before -EMFILE; may be NULL */
+    void *close_idle_arg;
+    unsigned cut_at; /* the power goes at this request; all from then on fail */
     bool is_cut;
     bool fails; /* every read and write */
     bool hold_syncs, hold_writes,

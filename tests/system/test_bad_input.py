@@ -155,6 +155,16 @@ def test_too_few_descriptors(scratch, kind):
 
 
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_just_enough_descriptors(scratch, kind):
+    d = Daemon(scratch, kind)
+    need = int(re.search(r"needs (\d+) file descriptors", d.run(d.config(), most_files=80)[1]).group(1))
+    status, said = d.run(d.config(), most_files=need - 1)
+    assert status == 1 and "needs %d file" % need in said, said
+    with d.running(most_files=(need, need)) as p:
+        assert len(os.listdir("/proc/%d/fd" % p.pid)) < need / 2  # the rest is for clients and files
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
 def test_a_low_soft_limit_is_raised(scratch, kind):
     d = Daemon(scratch, kind)
     with d.running(most_files=(64, 1024)) as p:

@@ -1291,6 +1291,51 @@ static void running_out_of_descriptors_passes(void **state)
     teardown(&f);
 }
 
+static bool close_spare(void *arg, unsigned below)
+{
+    int *spare = arg;
+    bool had_one = *spare >= 0 && (unsigned)*spare < below;
+
+    if (had_one)
+        close(*spare);
+    *spare = -1;
+    return had_one;
+}
+
+/* Idle files are closed at once for a connection that is accepted, and for one that is
+ * made. */
+static void idle_files_make_room_for_connections(void **state)
+{
+    struct fixture f;
+    struct rlimit old, none;
+    int spare, waits;
+
+    (void)state;
+    setup_loop(&f);
+    server_open(&f, 0, 0);
+    f.e.close_idle = close_spare;
+    f.e.close_idle_arg = &spare;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    spare = dup(0);
+    waits = raw_connect(&f);
+    none = (struct rlimit){ (rlim_t)waits + 1, old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    raw_shake(&f, waits);
+    assert_int_equal(spare, -1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    spare = dup(0);
+    while ((none.rlim_cur = (rlim_t)dup(0)) < (rlim_t)spare + 2)
+        ; /* until all below it are in use, except one for the accept */
+    close((int)none.rlim_cur - 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_echo(&f, 100);
+    assert_int_equal(spare, -1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    close(waits);
+    teardown(&f);
+}
+
 static void strangers_do_not_lock_friends_out(void **state)
 {
     enum { N = 300 }; /* more than there are places */
@@ -1528,6 +1573,7 @@ int main(void)
         cmocka_unit_test(who_stops_half_way_is_closed),
         cmocka_unit_test(who_stops_reading_keeps_nobody_waiting_for_long),
         cmocka_unit_test(running_out_of_descriptors_passes),
+        cmocka_unit_test(idle_files_make_room_for_connections),
         cmocka_unit_test(strangers_do_not_lock_friends_out),
         cmocka_unit_test(another_cluster_is_refused_with_words),
         cmocka_unit_test(a_peer_of_another_incarnation_is_not_used),

@@ -16,6 +16,7 @@
 
 #include <uv.h>
 
+#include "common/base/fds.h"
 #include "common/kv/kv_leveldb.h"
 #include "exportd/daemon/datadir.h"
 #include "tests/lib/env_virtual.h"
@@ -62,7 +63,8 @@ static void store_make(void)
     struct kv_leveldb *k;
     struct err err = { 0 };
 
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
     for (unsigned i = 0; i < N_KEYS; i++) {
         struct kv_done done = { .fn = on_done };
         char key[16], val[100];
@@ -87,7 +89,8 @@ static void test_a_sync_without_descriptors(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
     kv_commit(kv_leveldb_kv(k), &item, 1, &done);
     env_virtual_run_posted(&env);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -101,6 +104,66 @@ static void test_a_sync_without_descriptors(void **state)
     kv_leveldb_close(k);
 }
 
+/* Commits large values under numbers from `first` on, so that LevelDB begins logs, and
+ * writes and merges tables. */
+static void many_commit(struct kv_leveldb *k, unsigned first, unsigned n)
+{
+    static char val[200 << 10];
+
+    for (unsigned i = first; i < first + n; i++) {
+        struct kv_done done = { .fn = on_done };
+        char key[16];
+        struct kv_item item = { key, 6, val, sizeof(val) };
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        memset(val, (int)i, sizeof(val));
+        kv_commit(kv_leveldb_kv(k), &item, 1, &done);
+        env_virtual_run_posted(&env);
+        assert_null(done.fn);
+    }
+}
+
+/* Commits made without a free descriptor are stored, and later ones are not refused. */
+static void test_commits_without_descriptors(void **state)
+{
+    enum { N = 200, FDS = 128 };
+    int fds[FDS];
+    unsigned n_fds;
+    struct rlimit old, none;
+    struct kv_leveldb *k;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &k, &err),
+                     0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        many_commit(k, round * 2 * N, 1); /* refills the reserve */
+        none = (struct rlimit){ FDS, old.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        for (n_fds = 0; n_fds < FDS && (fds[n_fds] = dup(0)) >= 0; n_fds++)
+            ;
+        many_commit(k, round * 2 * N, N);
+        while (n_fds > 0)
+            close(fds[--n_fds]);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        env_virtual_advance_ms(&env, 2000);
+        many_commit(k, round * 2 * N + N, N);
+    }
+    for (unsigned i = 0; i < 4 * N; i++) {
+        char key[16];
+        void *val;
+        size_t len;
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        assert_int_equal(kv_get(kv_leveldb_kv(k), key, 6, &val, &len), 0);
+        assert_int_equal(len, 200 << 10);
+        assert_int_equal(((char *)val)[len - 1], (char)i);
+        free(val);
+    }
+    kv_leveldb_close(k);
+}
+
 /* Counts the keys, which must be the first ones, without a gap. -1: the store does not
  * open. */
 static int store_count(struct err *err)
@@ -108,7 +171,7 @@ static int store_count(struct err *err)
     struct kv_leveldb *k;
     int n = 0;
 
-    if (kv_leveldb_open(&env.env, &loop, dir, false, &k, err) != 0)
+    if (kv_leveldb_open(&env.env, &loop, dir, false, FDS_KV_MIN, &k, err) != 0)
         return -1;
     for (unsigned i = 0; i < N_KEYS; i++) {
         char key[16];
@@ -309,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_a_sync_without_descriptors),
+        T(test_commits_without_descriptors),
         T(test_a_log_cut_short),
         T(test_a_log_damaged_in_its_middle),
         T(test_a_store_without_its_head),

@@ -11,6 +11,7 @@
 
 #include <uv.h>
 
+#include "common/base/fds.h"
 #include "common/kv/kv_leveldb.h"
 #include "exportd/store/store.h"
 #include "tests/unit/exportd/world.h"
@@ -40,7 +41,8 @@ static int setup(void **state)
     assert_int_equal(uv_loop_init(&loop), 0);
     snprintf(dir, sizeof(dir), "/tmp/rozo-test-kv.XXXXXX");
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &ldb, &err), 0);
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &ldb, &err),
+                     0);
     n_done = 0;
     return 0;
 }
@@ -172,7 +174,8 @@ static void test_twins(void **state)
             struct err err = { 0 };
 
             kv_leveldb_close(ldb);
-            assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &ldb, &err), 0);
+            assert_int_equal(
+                kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &ldb, &err), 0);
             l = kv_leveldb_kv(ldb);
             compare_scan(l, "", 0);
         }
@@ -185,7 +188,8 @@ static void test_a_second_process_is_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &other, &err), -EIO);
+    assert_int_equal(
+        kv_leveldb_open(&env.env, &loop, dir, true, FDS_KV_MIN, &other, &err), -EIO);
     assert_non_null(strstr(err.text, dir));
 }
 

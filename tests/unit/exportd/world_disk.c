@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "common/base/fds.h"
 #include "common/kv/kv_leveldb.h"
 
 /* Kv that forwards to LevelDB until it is killed. */
@@ -95,7 +96,8 @@ static void ldb_open(struct world_disk *d)
 {
     struct err err = { 0 };
 
-    if (kv_leveldb_open(&d->w->env.env, &d->loop, d->dir, true, &d->ldb, &err) != 0)
+    if (kv_leveldb_open(&d->w->env.env, &d->loop, d->dir, true, FDS_KV_MIN, &d->ldb,
+                        &err) != 0)
         fail_msg("%s", err.text);
 }
 

@@ -2,6 +2,7 @@
  * Goal: lists name every projection file once, in order, page by page, and believe nothing that lies.
  * Method: files in a disk in memory, as a storage writes them and as a bad disk leaves them.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
@@ -242,6 +243,26 @@ static void test_what_pages_say(void **state)
     free(s);
 }
 
+/* A list that lacks a descriptor ends with an error, and reports no file as damaged. */
+static void test_a_file_that_was_not_opened_is_not_damaged(void **state)
+{
+    struct seen s = { .n = 0 };
+    struct proj_list_request request = { .max_files = 10 };
+    struct list_op *op;
+
+    (void)state;
+    projection_make(&(struct file_id){ 1, 1, 300 }, 0, false, 1000);
+    projection_make(&(struct file_id){ 1, 2, 300 }, 0, false, 1000);
+    disk.fail_op = DISK_OPEN;
+    disk.fail_at = 2;
+    disk.fail_rc = -EMFILE;
+    assert_int_equal(proj_list_start(&v.env, &disk.disk, &request, on_listed, &s, &op),
+                     0);
+    env_virtual_run_posted(&v);
+    assert_int_equal(s.pages, 1);
+    assert_int_equal(s.rc, -EMFILE);
+}
+
 static void test_foreign_names_are_passed_over(void **state)
 {
     struct seen *s = malloc(sizeof(*s));
@@ -329,6 +350,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ids_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_large_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_pages_say, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_file_that_was_not_opened_is_not_damaged,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_file_alone, setup, teardown),

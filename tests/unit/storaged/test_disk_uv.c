@@ -225,6 +225,46 @@ static void test_a_name_is_synced_without_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
+static bool close_one(void *arg, unsigned below)
+{
+    int *idle = arg;
+
+    if (*idle < 0 || (unsigned)*idle >= below)
+        return false;
+    close(*idle);
+    *idle = -1;
+    return true;
+}
+
+/* Opens and lists get the descriptor of an idle file. If there is none they fail with
+ * EMFILE, and succeed later. */
+static void test_idle_files_make_room(void **state)
+{
+    struct place *p = *state;
+    char names[256];
+    struct iovec iov = { names, sizeof(names) };
+    struct disk_req open = { .op = DISK_OPEN, .path = DIR_PATH "1.0" };
+    struct disk_req list = { .op = DISK_LIST, .iov = &iov, .n_iov = 1 };
+    struct rlimit old, none;
+    int idle = dup(0), fd;
+
+    make(p, open.path);
+    p->env.close_idle = close_one;
+    p->env.close_idle_arg = &idle;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){ (rlim_t)idle + 1, old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(ask(p, &open), 0);
+    assert_int_equal(idle, -1);
+    assert_int_equal(ask(p, &list), -EMFILE);
+    idle = fd = disk_fd(&p->disk.disk, open.file); /* unused from here on */
+    assert_int_equal(ask(p, &list), 0);
+    assert_int_equal(list.n_read, sizeof("1.0"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(dup2(0, fd), fd);
+    disk_close(&p->disk.disk, open.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +274,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_name_is_synced_without_descriptors, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_idle_files_make_room, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * a client that can make every record again to compare what it reads.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -971,6 +972,67 @@ static void test_small_caches_serve_many_files(void **state)
             assert_int_equal(seen.kind, SEEN_DATA);
         }
     }
+    world_free(&w);
+}
+
+static bool close_idle(void *arg)
+{
+    return storage_close_idle(((struct world *)arg)->storage, UINT_MAX);
+}
+
+/* A storage with fewer descriptors than files_max closes idle files, and loses nothing. */
+static void test_idle_files_make_room_for_others(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    w.disk.fds_max = w.disk.n_fds + 3;
+    w.disk.close_idle = close_idle;
+    w.disk.close_idle_arg = &w;
+    for (unsigned round = 0; round < 3; round++) {
+        for (w.id.ino = 1; w.id.ino <= 60; w.id.ino++)
+            assert_int_equal(world_write(&w, 0, round, 1, v1, 500, round == 1, NULL), OK);
+    }
+    assert_false(storage_close_idle(w.storage, 0)); /* no descriptor is below 0 */
+    for (w.id.ino = 1; w.id.ino <= 60; w.id.ino++) {
+        assert_int_equal(world_sync(&w), OK);
+        for (unsigned round = 0; round < 3; round++) {
+            assert_int_equal(world_read(&w, 0, round, 1, &seen, NULL), OK);
+            assert_int_equal(seen.kind, SEEN_DATA);
+        }
+    }
+    world_free(&w);
+}
+
+/* Without a descriptor and an idle file every request is BUSY: no file counts as damaged or
+ * absent. Later all requests succeed. */
+static void test_no_descriptor_is_a_matter_of_the_moment(void **state)
+{
+    struct world w;
+    struct seen seen[2];
+    uint64_t block;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 2, v1, 8192, true, NULL), OK);
+    world_restart(&w, false);
+    w.disk.fds_max = w.disk.n_fds;
+    w.disk.close_idle = close_idle;
+    w.disk.close_idle_arg = &w;
+    assert_int_equal(world_read(&w, 0, 0, 2, seen, NULL), ROZO__STATUS__BUSY);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, true, NULL), ROZO__STATUS__BUSY);
+    assert_int_equal(world_write(&w, 1, 0, 1, v2, 8192, true, NULL), ROZO__STATUS__BUSY);
+    assert_int_equal(world_mark(&w, 0, 0, 1, v2), ROZO__STATUS__BUSY);
+    assert_int_equal(world_sync(&w), ROZO__STATUS__BUSY);
+    assert_int_equal(world_next(&w, 0, &block), ROZO__STATUS__BUSY);
+    w.disk.fds_max = 0;
+    assert_int_equal(world_read(&w, 0, 0, 2, seen, NULL), OK);
+    assert_int_equal(seen[1].kind, SEEN_DATA);
+    assert_int_equal(seen[1].version, v1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, true, NULL), OK);
+    world_expect(&w, 0, 0, SEEN_DATA, v2);
     world_free(&w);
 }
 
@@ -2129,6 +2191,8 @@ int main(void)
         cmocka_unit_test(test_a_mark_answers_with_the_verifier_of_its_beginning),
         cmocka_unit_test(test_a_mark_removes_nothing_when_its_sync_failed),
         cmocka_unit_test(test_small_caches_serve_many_files),
+        cmocka_unit_test(test_idle_files_make_room_for_others),
+        cmocka_unit_test(test_no_descriptor_is_a_matter_of_the_moment),
         cmocka_unit_test(test_requests_on_one_file_go_in_turn),
         cmocka_unit_test(test_too_many_requests_are_told_to_come_back),
         cmocka_unit_test(test_a_full_disk_refuses_first_writes_and_harms_nothing),
