@@ -2,7 +2,7 @@
  * Goal: shares of descriptors stay within the limit and cover the least of each part.
  * Method: many limits, with the parts of storages that have 1 to 16 loops.
  */
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "tests/unit/unit.h"
 
 enum { N_PARTS = 4 };

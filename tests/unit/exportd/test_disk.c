@@ -16,7 +16,7 @@
 
 #include <uv.h>
 
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
 #include "exportd/daemon/datadir.h"
 #include "tests/lib/env_virtual.h"

@@ -11,7 +11,7 @@
 
 #include <uv.h>
 
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
 #include "exportd/store/store.h"
 #include "tests/unit/exportd/world.h"

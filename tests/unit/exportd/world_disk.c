@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "common/base/fds.h"
+#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
 
 /* Kv that forwards to LevelDB until it is killed. */
