@@ -1,5 +1,5 @@
-/* test_alloc.c - ST_ALLOC: what it granted can be written on a full disk, what it did
- * not grant it does not keep, and what is given back is free. */
+/* test_alloc.c - ST_ALLOC: granted space can be written on a full disk, space that was
+ * refused is not kept, and released space is free. */
 #include <stdlib.h>
 
 #include "common/base/record.h"
@@ -8,7 +8,7 @@
 enum {
     OK = ROZO__STATUS__OK,
     GRANTED = 300,
-    SLACK = 40 /* pages of heads, marks, header */
+    SLACK = 40 /* pages for heads, marks and the header */
 };
 static const uint64_t v1 = UINT64_C(1) << 32 | 1, v2 = UINT64_C(2) << 32 | 1,
                       v3 = UINT64_C(3) << 32 | 1;
@@ -32,7 +32,7 @@ static int teardown(void **state)
 
 static Rozo__StAllocResp *got;
 
-/* NULL: not wanted. The answer is in `got`. */
+/* Asks for space. The answer is in `got`; answer may be NULL if it is not wanted. */
 static uint16_t alloc(uint64_t first, uint64_t n, const Rozo__StAllocResp *give_back)
 {
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
@@ -69,7 +69,8 @@ static void granted(uint64_t first, uint64_t n)
     free_got();
 }
 
-/* From now on no first write finds room: there are a few pages left, for marks. */
+/* Fills the disk: no first write finds room from now on, though a few pages are left for
+ * marks. */
 static void fill(void)
 {
     w.disk.free_reported = 0;
@@ -94,11 +95,13 @@ static void test_what_was_granted_can_be_written_on_a_full_disk(void **state)
     assert_in_range(pages(), GRANTED, GRANTED + SLACK);
     fill();
     assert_int_equal(write_some(0, 128, v1), OK);
-    assert_int_equal(write_some(131, 1, v1), OK); /* whose unit was granted, too */
-    assert_int_equal(write_some(290, 20, v1), ROZO__STATUS__NO_SPACE); /* half outside */
+    /* the unit of this block was granted, too */
+    assert_int_equal(write_some(131, 1, v1), OK);
+    /* half of it lies outside the grant */
+    assert_int_equal(write_some(290, 20, v1), ROZO__STATUS__NO_SPACE);
     world_expect(&w, 0, 290, SEEN_HOLE, 0);
     assert_int_equal(write_some(400, 1, v1), ROZO__STATUS__NO_SPACE);
-    world_restart(&w, false); /* the file system remembers */
+    world_restart(&w, false); /* the file system keeps the reservation */
     assert_int_equal(write_some(128, 128, v2), OK);
     assert_int_equal(write_some(256, GRANTED - 256, v1), OK);
     world_expect(&w, 0, 0, SEEN_DATA, v1);
@@ -106,8 +109,8 @@ static void test_what_was_granted_can_be_written_on_a_full_disk(void **state)
     world_expect(&w, 0, GRANTED - 1, SEEN_DATA, v1);
 }
 
-/* A truncate that waits in the journal is older than the grant: it must not take it
- * away. */
+/* A truncate that waits in the journal is older than the grant: it must not release the
+ * grant. */
 static void test_a_mark_that_waits_leaves_a_later_grant_alone(void **state)
 {
     (void)state;
@@ -117,7 +120,7 @@ static void test_a_mark_that_waits_leaves_a_later_grant_alone(void **state)
     granted(10, 300);
     assert_int_equal(world_commit(&w, v2), OK);
     world_apply(&w);
-    assert_in_range(pages(), 300, 300 + SLACK); /* what lies outside is free */
+    assert_in_range(pages(), 300, 300 + SLACK); /* space outside the mark is free */
     world_expect(&w, 0, 20, SEEN_HOLE, v2);
     fill();
     assert_int_equal(write_some(10, 118, v3), OK);
@@ -151,7 +154,8 @@ static void test_what_fails_leaves_nothing_reserved(void **state)
     granted(0, 10);
     assert_int_equal(write_some(20, 5, v1), OK);
     before = pages();
-    for (unsigned room = 0; room < 110; room += 7) { /* the disk's own ENOSPC, anywhere */
+    /* the disk's own ENOSPC, at any page */
+    for (unsigned room = 0; room < 110; room += 7) {
         w.disk.pages_max = w.disk.n_pages + room;
         assert_int_equal(alloc(0, 128, NULL), ROZO__STATUS__NO_SPACE);
         assert_int_equal(pages(), before);
@@ -160,13 +164,14 @@ static void test_what_fails_leaves_nothing_reserved(void **state)
     w.disk.free_reported = 1 << 20;
     env_virtual_advance_ms(&w.v, 1000);
     assert_int_equal(alloc(0, 128, NULL), ROZO__STATUS__NO_SPACE);
-    assert_int_equal(alloc(0, 10, NULL), OK); /* which is reserved already */
+    assert_int_equal(alloc(0, 10, NULL), OK); /* already reserved */
     assert_int_equal(got->n_taken, 0);
     free_got();
     assert_int_equal(pages(), before);
 }
 
-/* What one request took is given back, but nothing that was granted or written otherwise. */
+/* One request gives back what it took, and nothing that was granted or written by
+ * others. */
 static void test_giving_back_takes_only_what_was_taken(void **state)
 {
     Rozo__StAllocResp *first;
@@ -180,7 +185,7 @@ static void test_giving_back_takes_only_what_was_taken(void **state)
     first = got;
     assert_true(first->n_taken >= 4 && first->n_taken % 2 == 0);
     assert_true(pages() >= before + 200);
-    assert_int_equal(write_some(100, 1, v1), OK); /* meanwhile */
+    assert_int_equal(write_some(100, 1, v1), OK); /* written in between */
     assert_int_equal(alloc(0, 0, first), OK);
     assert_true(got->left_bytes > 0);
     free_got();
@@ -193,14 +198,15 @@ static void test_giving_back_takes_only_what_was_taken(void **state)
 
         world_expect(&w, 0, b, was ? SEEN_DATA : SEEN_HOLE, was ? v1 : 0);
     }
-    first->taken[1] = first->taken[0]; /* nonsense */
+    first->taken[1] = first->taken[0]; /* invalid: not sorted */
     assert_int_equal(alloc(0, 0, first), ROZO__STATUS__BAD_REQUEST);
     first->n_taken--;
     assert_int_equal(alloc(0, 0, first), ROZO__STATUS__BAD_REQUEST);
     rozo__st_alloc_resp__free_unpacked(first, NULL);
 }
 
-/* A record that waits in the journal will need its place. */
+/* A record that waits in the journal will need its place, so that space is not given
+ * back. */
 static void test_what_the_journal_awaits_is_not_given_back(void **state)
 {
     Rozo__StAllocResp *first;
@@ -210,7 +216,8 @@ static void test_what_the_journal_awaits_is_not_given_back(void **state)
     assert_int_equal(world_mark(&w, 0, 0, 0, v2), OK);
     assert_int_equal(alloc(0, 100, NULL), OK);
     first = got;
-    assert_int_equal(write_some(50, 4, v3), OK); /* over the mark: into the journal */
+    /* over the mark: goes into the journal */
+    assert_int_equal(write_some(50, 4, v3), OK);
     assert_int_equal(alloc(0, 0, first), OK);
     free_got();
     fill();
@@ -222,7 +229,8 @@ static void test_what_the_journal_awaits_is_not_given_back(void **state)
     rozo__st_alloc_resp__free_unpacked(first, NULL);
 }
 
-/* Who asks for nothing hears what is left, of a file that is not here, too. */
+/* A request for no space returns the free space that is left, also for a file that is not
+ * here. */
 static void test_asking_for_nothing_tells_what_is_left(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * Goal: pages that cannot be read cost no more than themselves. Method: a file with a bad page, read and written in every
- * way, above a disk that counts what it is asked for.
+ * Goal: pages that cannot be read cost no more than themselves. Method: a file with a bad
+ * page is read and written in every way, above a disk that counts its requests.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static int read_at(struct bench *b, uint64_t offset, uint64_t len)
                .op = DISK_READ, .offset = offset, .len = len, .iov = &iov, .n_iov = 1 });
 }
 
-/* In two pieces. */
+/* Writes in two pieces. */
 static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool anew)
 {
     struct iovec iov[2] = { { .iov_base = b->bytes + offset, .iov_len = len / 3 },
@@ -99,7 +99,8 @@ static void bench_free(struct bench *b)
     free(b);
 }
 
-/* What was read from `offset` on is what was written, but for pages in `lost` (a bitmap). */
+/* Checks that the bytes read from `offset` on are those written, but for pages in `lost`
+ * (a bitmap). */
 static void check_got(const struct bench *b, uint64_t offset, uint64_t len, unsigned lost)
 {
     for (uint64_t i = offset; i < offset + len; i++) {
@@ -121,7 +122,7 @@ static void test_a_bad_page_costs_itself(void **state)
     assert_int_equal(b->dr.n_read, SIZE - 100);
     assert_int_equal(b->dr.n_lost, 1);
     check_got(b, 100, SIZE - 100, 1u << BAD);
-    /* It is known now: nobody tries it again, nor tells of it. */
+    /* The page is known as bad now: it is neither read nor reported again. */
     n_reads = b->mem.n_of[DISK_READ];
     assert_int_equal(read_at(b, BAD * BAD_PAGE_PAGE + 5, 50), 0);
     assert_int_equal(b->dr.n_lost, 0);
@@ -130,7 +131,7 @@ static void test_a_bad_page_costs_itself(void **state)
     assert_int_equal(ask(b, (struct disk_req){ .op = DISK_WARM, .len = SIZE }), -EIO);
     assert_int_equal(
         ask(b, (struct disk_req){ .op = DISK_WARM, .len = 2 * BAD_PAGE_PAGE }), 0);
-    /* After a while it is tried again: perhaps it was the cable. */
+    /* The page is tried again after a while, since the cable may have been the cause. */
     env_virtual_advance_ms(&b->v, BAD_PAGE_KNOWN_S * 1000 + 1);
     assert_int_equal(read_at(b, BAD * BAD_PAGE_PAGE, 10), 0);
     assert_true(b->mem.n_of[DISK_READ] > n_reads);
@@ -170,12 +171,13 @@ static void test_one_error_is_tried_again(void **state)
     assert_int_equal(write_at(b, 50, 9000, true), 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
     check_got(b, 0, SIZE, 0);
-    b->mem.fail_at = 1; /* who may not give up anything is told of it */
+    b->mem.fail_at = 1; /* a write that may lose no bytes gets the error */
     assert_int_equal(write_at(b, 50, 9000, false), -EIO);
     bench_free(b);
 }
 
-/* Written in part: what was around it is gone, and can be read again as that. */
+/* A bad page that is written in part loses its other bytes, and can be read again without
+ * them. */
 static void test_written_anew(void **state)
 {
     struct bench *b;
@@ -198,7 +200,7 @@ static void test_written_anew(void **state)
     bench_free(b);
 }
 
-/* Over three pages, the last one bad: only behind the write something is given up. */
+/* A write over three pages, the last one bad, loses only the bytes behind its end. */
 static void test_only_what_is_bad_is_given_up(void **state)
 {
     struct bench *b;
@@ -207,7 +209,7 @@ static void test_only_what_is_bad_is_given_up(void **state)
     (void)state;
     bench_init(&b);
     memdisk_spoil(b->file, at + len);
-    memdisk_spoil(b->file, at + BAD_PAGE_PAGE); /* covered */
+    memdisk_spoil(b->file, at + BAD_PAGE_PAGE); /* covered by the write */
     assert_int_equal(write_at(b, at, len, true), 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
     for (unsigned i = 0; i < SIZE; i++) {
@@ -219,7 +221,7 @@ static void test_only_what_is_bad_is_given_up(void **state)
     bench_free(b);
 }
 
-/* A write that may not fail for the page's sake heals it when it covers all of it. */
+/* A write that may lose no bytes heals a bad page when it covers all of it. */
 static void test_a_whole_page_heals(void **state)
 {
     struct bench *b;
@@ -236,7 +238,7 @@ static void test_a_whole_page_heals(void **state)
     bench_free(b);
 }
 
-/* A device that fails as a whole says nothing of its pages. */
+/* Errors of a device that fails as a whole say nothing about single pages. */
 static void test_a_failing_device(void **state)
 {
     struct bench *b;
@@ -258,7 +260,8 @@ static void test_a_failing_device(void **state)
     bench_free(b);
 }
 
-/* Of a file that is closed nothing is remembered: another may have its place in memory. */
+/* Bad pages of a closed file are forgotten: another file may take its address in
+ * memory. */
 static void test_a_closed_file_is_forgotten(void **state)
 {
     struct bench *b;

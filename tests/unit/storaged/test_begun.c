@@ -1,8 +1,10 @@
 /*
- * Goal: a projection file whose header the power took is known to have had nothing that was ever stable; it is made
- * anew, or goes, when those who know of all storages say so, and nothing else of a file does; nor a ruin before they have
- * said that nobody else ever had any of it.
- * Method: a storage on a disk in memory whose header page is zeroed or changed, with the power lost or not.
+ * Goal: a projection file whose header was lost in a power failure is known to have had
+ * nothing stable. It is created again or removed when a node that knows all storages says
+ * so, and no other file is. A corrupt file is removed only after the node has said that
+ * no other storage ever had any of it.
+ * Method: a storage on a disk in memory whose header page is zeroed or changed, with and
+ * without a power cut.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,7 +22,7 @@ enum {
 
 static const uint64_t v1 = UINT64_C(1) << 32 | 1, v2 = UINT64_C(2) << 32 | 1;
 
-/* What a storage says of block 0 of projection 0. */
+/* Returns the status of a read of block 0 of projection 0. */
 static uint16_t ask(struct world *w, bool *unsynced)
 {
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
@@ -80,7 +82,7 @@ static uint16_t remove_ruin(struct world *w)
 
 enum how { ZEROED, EMPTIED, CHANGED };
 
-/* A file with a record, whose header is gone or wrong. */
+/* Makes a file with a record, then removes or changes its header. */
 static void begin(struct world *w, enum how how, bool power)
 {
     static const uint8_t zeros[PROJFILE_PAGE_BYTES];
@@ -88,7 +90,7 @@ static void begin(struct world *w, enum how how, bool power)
 
     world_init(w, 1);
     assert_int_equal(world_write(w, 0, 0, 3, v1, 8192, false, NULL), OK);
-    if (power) { /* which loses what this file's notes say, but not the file */
+    if (power) { /* loses what the notes say of this file, but not the file */
         assert_int_equal(world_sync(w), OK);
         world_restart(w, true);
     }
@@ -121,13 +123,14 @@ static void test_only_what_was_begun_is_removed(void **state)
         expect(&w, DAMAGED, unsynced);
         assert_int_equal(remove_begun(&w), OK);
         expect(&w, cases[i].goes ? NO_FILE : DAMAGED, unsynced && !cases[i].goes);
-        if (cases[i].goes) /* it may be written again */
+        if (cases[i].goes) /* writable again */
             assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, false, NULL), OK);
         world_free(&w);
     }
 }
 
-/* Whole, in use, pending, put aside: there is more of it than a beginning. */
+/* A file that is complete, in use, pending or quarantined is more than a beginning, and
+ * stays. */
 static void test_nothing_that_counts_is_removed(void **state)
 {
     struct world w;
@@ -146,7 +149,7 @@ static void test_nothing_that_counts_is_removed(void **state)
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
                      ROZO__STATUS__STALE_VERSION);
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
-                     OK); /* it goes aside */
+                     OK); /* quarantined */
     memdisk_cut_file(world_file(&w, 0), 0);
     world_restart(&w, false);
     assert_int_equal(remove_begun(&w), OK);
@@ -154,7 +157,8 @@ static void test_nothing_that_counts_is_removed(void **state)
     world_free(&w);
 }
 
-/* Its header cannot be believed, and nobody else has, or had, any of it: what was only here nobody can make anything of. */
+/* A file whose header is invalid is removed when no other storage has, or had, any of it:
+ * its bytes alone are useless. */
 static void test_a_ruin_goes(void **state)
 {
     (void)state;
@@ -166,7 +170,8 @@ static void test_a_ruin_goes(void **state)
             begin(&w, how, power);
             failures = generations_failures(&w.generations);
             assert_int_equal(remove_ruin(&w), OK);
-            if (how == CHANGED) /* who wrote there and has not synced writes again */
+            /* a client that wrote there and has not synced writes again */
+            if (how == CHANGED)
                 assert_true(generations_failures(&w.generations) > failures);
             expect(&w, NO_FILE, false);
             world_restart(&w, false);
@@ -178,7 +183,7 @@ static void test_a_ruin_goes(void **state)
     }
 }
 
-/* What was put aside has a header that can be believed: as if only its marks had rotted. */
+/* Gives the quarantined file a valid header, as if only its marks had rotted. */
 static void make_aside_sound(struct world *w)
 {
     uint8_t page[PROJFILE_PAGE_BYTES];
@@ -189,7 +194,8 @@ static void make_aside_sound(struct world *w)
     memdisk_poke(&w->disk, memdisk_find(&w->disk, path), 0, page, sizeof(page));
 }
 
-/* What was put aside before goes with it: else it would be known for ever that something is unknown. */
+/* Files that were quarantined earlier are removed, too. Otherwise some blocks would stay
+ * unknown for ever. */
 static void test_a_ruin_goes_with_what_was_put_aside(void **state)
 {
     (void)state;
@@ -203,7 +209,7 @@ static void test_a_ruin_goes_with_what_was_put_aside(void **state)
         if (sound)
             make_aside_sound(&w);
         world_restart(&w, false);
-        assert_int_equal(remove_ruin(&w), DAMAGED); /* there is one in its place */
+        assert_int_equal(remove_ruin(&w), DAMAGED); /* a new file is in its place */
         expect(&w, OK, false);
         memdisk_poke(&w.disk, world_file(&w, 0), 40, "junk", 4);
         world_restart(&w, false);
@@ -215,7 +221,7 @@ static void test_a_ruin_goes_with_what_was_put_aside(void **state)
     }
 }
 
-/* The format is a later one, and the page is whole. */
+/* Gives the file a later format in a page that is otherwise valid. */
 static void make_foreign(struct world *w)
 {
     uint8_t page[PROJFILE_PAGE_BYTES];
@@ -227,7 +233,8 @@ static void make_foreign(struct world *w)
     memdisk_poke(&w->disk, world_file(w, 0), 0, page, sizeof(page));
 }
 
-/* Good, of a later build, of another place, in use, pending, not to be read just now: no ruin. */
+/* A file that may be of use is not corrupt: valid, of a later build, of another place, in
+ * use, pending, or unreadable for now. */
 static void test_what_may_be_of_use_is_no_ruin(void **state)
 {
     enum { GOOD, FOREIGN, MOVED, IN_USE, PENDING, UNREAD, N };
@@ -272,7 +279,8 @@ static void test_only_what_is_unfinished_can_be_a_ruin(void **state)
     world_free(&w);
 }
 
-/* Nobody has anything that only this file may have had: it begins anew, and that lasts. */
+/* A file begins again, and stays so, when no storage has anything that only this file may
+ * have had. */
 static void test_a_file_that_is_called_whole_begins_anew(void **state)
 {
     (void)state;
@@ -293,7 +301,8 @@ static void test_a_file_that_is_called_whole_begins_anew(void **state)
     }
 }
 
-/* One that takes its place knows that what it does not have was never synced, over restarts. */
+/* A file that replaces a lost one knows, over restarts, that the blocks it lacks were
+ * never synced. */
 static void test_what_is_unknown_was_never_synced(void **state)
 {
     struct world w;
@@ -332,7 +341,8 @@ static void fail_next(struct world *w, enum disk_op op, unsigned at)
     w->disk.fail_path = "objects/";
 }
 
-/* The first page of a file that a mark, or room for blocks, begins could not be written: no file then. */
+/* No file is left when a mark or an allocation creates one and its first page cannot be
+ * written. */
 static void test_a_header_does_not_stay_without_its_page(void **state)
 {
     (void)state;
@@ -342,7 +352,7 @@ static void test_a_header_does_not_stay_without_its_page(void **state)
         struct world w;
 
         world_init(&w, 1);
-        fail_next(&w, DISK_WRITE, 2); /* the header is the first */
+        fail_next(&w, DISK_WRITE, 2); /* the header is the first write */
         ref_init(&w, &ref);
         alloc.ref = &ref.ref;
         alloc.n_blocks = 8;
@@ -359,7 +369,8 @@ static void test_a_header_does_not_stay_without_its_page(void **state)
     }
 }
 
-/* One was put aside, and nothing takes its place yet: it is not as if there had never been any. */
+/* A quarantined file that nothing replaces yet is not treated as if it had never
+ * existed. */
 static void test_what_was_put_aside_is_not_forgotten(void **state)
 {
     struct world w;
@@ -367,24 +378,24 @@ static void test_what_was_put_aside_is_not_forgotten(void **state)
     (void)state;
     begin(&w, CHANGED, false);
     w.role = RPC_ROLE_NODE;
-    fail_next(&w, DISK_SYNC_NAME, 1); /* right behind the rename */
+    fail_next(&w, DISK_SYNC_NAME, 1); /* fails right after the rename */
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
     expect(&w, DAMAGED, false);
     world_restart(&w, false);
-    fail_next(&w, DISK_WRITE, 2); /* made, but its page finds no room */
+    fail_next(&w, DISK_WRITE, 2); /* created, but its page finds no room */
     assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__NO_SPACE);
     assert_null(world_file(&w, 0));
     expect(&w, DAMAGED, false);
     world_free(&w);
 }
 
-/* A file was put aside; the storage was killed before there was another in its place. */
+/* Quarantines a file, and kills the storage before another one is in its place. */
 static void put_aside_and_kill(struct world *w)
 {
     begin(w, CHANGED, false);
     w->role = RPC_ROLE_NODE;
-    fail_next(w, DISK_SYNC_NAME, 1); /* right behind the rename */
+    fail_next(w, DISK_SYNC_NAME, 1); /* fails right after the rename */
     assert_int_equal(world_write(w, 0, 0, 1, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
     w->role = RPC_ROLE_CLIENT;
@@ -392,7 +403,7 @@ static void put_aside_and_kill(struct world *w)
     world_restart(w, false);
 }
 
-/* Whatever it is asked first, nobody who asks is told that there was never any of it. */
+/* No request, whichever comes first, is answered as if the file had never existed. */
 static void test_what_was_put_aside_is_not_denied_after_a_restart(void **state)
 {
     struct seen seen[3];
@@ -405,7 +416,7 @@ static void test_what_was_put_aside_is_not_denied_after_a_restart(void **state)
     world_restart(&w, false);
     assert_int_equal(world_next(&w, 0, &block), DAMAGED);
     world_restart(&w, false);
-    assert_int_equal(world_sync(&w), DAMAGED); /* else an fsync passes over it */
+    assert_int_equal(world_sync(&w), DAMAGED); /* otherwise an fsync would pass over it */
     world_restart(&w, true);
     assert_int_equal(world_read(&w, 255, 0, 3, seen, NULL), DAMAGED);
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
@@ -420,7 +431,8 @@ static void test_what_was_put_aside_is_not_denied_after_a_restart(void **state)
     world_free(&w);
 }
 
-/* Whether one was put aside cannot be told: nor is that a "no". */
+/* Unless the disk can tell whether a file was quarantined, the answer is an error, not
+ * "no". */
 static void test_a_disk_that_does_not_tell_is_no_answer(void **state)
 {
     struct world w;
@@ -450,7 +462,8 @@ static void rot_header(struct world *w, unsigned projection)
     memdisk_poke(&w->disk, world_file(w, projection), HEADER_ROT, &byte, 1);
 }
 
-/* A mark of all of it was applied, and block 2 written where it made a hole: in place, without the journal. */
+/* Applies a mark over the whole file, and writes block 2 into the hole: in place, without
+ * the journal. */
 static void mark_and_write(struct world *w)
 {
     world_init(w, 1);
@@ -464,7 +477,8 @@ static void mark_and_write(struct world *w)
     world_expect(w, 0, 2, SEEN_DATA, v(1, 3));
 }
 
-/* The first request sends for an epoch, the next one puts the file aside. */
+/* Quarantines the file: the first request asks for a new epoch, the second one
+ * quarantines. */
 static void put_aside(struct world *w, uint64_t block)
 {
     assert_int_equal(world_write(w, 0, block, 1, v(2, 1), 8192, true, NULL),
@@ -472,10 +486,9 @@ static void put_aside(struct world *w, uint64_t block)
     assert_int_equal(world_write(w, 0, block, 1, v(3, 1), 8192, true, NULL), OK);
 }
 
-/*
- * What the journal had of a file that was put aside does not count for the one in its place: a mark that was applied is
- * found as long as its segment is not erased, and what the lost file had above it would be a hole.
- */
+/* Frames of a quarantined file do not count for its replacement. An applied mark is found
+ * until its segment is erased, and would turn blocks that the lost file had above it into
+ * holes. */
 static void test_what_the_journal_had_goes_with_the_file(void **state)
 {
     (void)state;
@@ -490,7 +503,7 @@ static void test_what_the_journal_had_goes_with_the_file(void **state)
             world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
             world_expect(&w, 0, 6, SEEN_DATA, v(3, 1));
             world_expect(&w, 0, 7, SEEN_DAMAGED, 0);
-            if (how == 1) { /* were it pending, it would go in place now */
+            if (how == 1) { /* in place now if it were pending */
                 assert_int_equal(world_commit(&w, v(1, 3)), OK);
                 world_apply(&w);
             }
@@ -501,7 +514,8 @@ static void test_what_the_journal_had_goes_with_the_file(void **state)
     }
 }
 
-/* The same, though nothing is pending when the file goes: only the log has the mark still. */
+/* Nothing is pending when the file is quarantined; only the log still has the frame of
+ * the mark. */
 static void test_what_was_released_is_not_found_later(void **state)
 {
     struct world w;
@@ -510,7 +524,7 @@ static void test_what_was_released_is_not_found_later(void **state)
     mark_and_write(&w);
     rot_header(&w, 0);
     world_restart(&w, false);
-    /* to all of what is here, that is to nothing: the file cannot be read */
+    /* The commit goes to all that is here, which is nothing: the file cannot be read. */
     assert_int_equal(world_commit(&w, v(1, 2)), OK);
     world_apply(&w);
     assert_int_equal(world_health(&w).pending_records, 0);
@@ -523,7 +537,8 @@ static void test_what_was_released_is_not_found_later(void **state)
     world_free(&w);
 }
 
-/* Synced records that were pending: what was here is unknown then, never what lay below; what came since stays. */
+/* Synced records that were pending become unknown, never the version below; later records
+ * stay. */
 static void test_pending_records_of_a_file_put_aside_are_unknown(void **state)
 {
     (void)state;
@@ -551,7 +566,8 @@ static void test_pending_records_of_a_file_put_aside_are_unknown(void **state)
     }
 }
 
-/* Whoever knows of all storages sends the very record that was pending: it is kept, not taken for here. */
+/* A node that knows all storages sends the record that was pending: the storage keeps it,
+ * and does not take it for one that is already here. */
 static void test_a_record_that_was_pending_comes_again(void **state)
 {
     struct world w;
@@ -573,8 +589,9 @@ static void test_a_record_that_was_pending_comes_again(void **state)
     world_free(&w);
 }
 
-/* A mark that is pending is for all projections here: while another one waits for it the file stays, and a client is
- * told that it is damaged; when it lies in place there, the file goes. */
+/* A pending mark is for all projections of a storage. While another projection waits for
+ * it, the damaged file stays and clients get DAMAGED; once it is applied there, the file
+ * is quarantined. */
 static void test_a_mark_that_another_projection_waits_for_stays(void **state)
 {
     struct world w;
@@ -604,7 +621,8 @@ static void test_a_mark_that_another_projection_waits_for_stays(void **state)
     world_free(&w);
 }
 
-/* The storage ends, or its journal fails, somewhere between the old file and the new one: unknown all the same. */
+/* A stop, or a failed journal, at any moment between the old file and the new one leaves
+ * the blocks unknown. */
 static void test_a_crash_while_a_file_is_put_aside(void **state)
 {
     static const enum disk_op ops[] = { DISK_RENAME, DISK_SYNC_NAME, DISK_WRITE,

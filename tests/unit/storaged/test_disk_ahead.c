@@ -1,6 +1,7 @@
 /*
- * Goal: space is reserved ahead of streams only, is bounded, and is given back, but never what a user has reserved. Method: real
- * files; what they have in blocks, and how long they are, is asked of the file system.
+ * Goal: space is reserved ahead of streams only, within bounds, and is given back, but
+ * never space that a user has reserved. Method: real files; the file system is asked for
+ * their blocks and lengths.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include "storaged/daemon/disk_ahead.h"
 #include "tests/unit/unit.h"
 
-enum { PIECE = 256 << 10, SLACK = 64 << 10 /* of the file system, for itself */ };
+enum { PIECE = 256 << 10, SLACK = 64 << 10 /* pages that the file system uses itself */ };
 
 struct stream {
     int fd;
@@ -57,7 +58,8 @@ static void stream_write(struct disk_ahead *a, struct stream *s, unsigned n_piec
     }
 }
 
-/* Not every file system does it: those that do not are left alone. */
+/* Returns whether this file system reserves space ahead: some do not, and are left
+ * alone. */
 static bool is_done_here(void)
 {
     struct disk_ahead a;
@@ -153,7 +155,7 @@ static void there_is_a_bound(void **state)
         more += blocks_of(s[i].fd) - size_of(s[i].fd);
     assert_true(more <= AHEAD_FILES_MAX * AHEAD_MAX + STREAMS * SLACK);
 
-    stream_write(&a, &s[STREAMS - 1], 200); /* the others are idle now */
+    stream_write(&a, &s[STREAMS - 1], 200); /* the other streams are idle now */
     assert_true(s[STREAMS - 1].ahead.end != 0);
     ahead_give_back_all(&a);
     for (unsigned i = 0; i < STREAMS; i++) {
@@ -163,7 +165,8 @@ static void there_is_a_bound(void **state)
     }
 }
 
-/* A worker may be making it longer: cutting it to the length of a moment ago would lose that. */
+/* A worker may be extending the file: cutting it to an earlier length would lose
+ * bytes. */
 static void nothing_is_cut_while_others_make_it_longer(void **state)
 {
     struct disk_ahead a;

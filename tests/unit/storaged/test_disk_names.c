@@ -1,6 +1,6 @@
 /*
- * Goal: a name that is there is never called absent, and most that are not there are. Method: a directory of files,
- * some there before it is read, some made later.
+ * Goal: a name that exists is never called absent, and most absent names are known as
+ * absent. Method: a directory of files, some made before it is read and some later.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static void learn(struct place *p, const char *name)
     disk_names_learn(&p->names, p->fd, name);
 }
 
-/* Of the names that are not there most are known not to be; of those that are, none. */
+/* Checks that most absent names are known to be absent, and that no existing one is. */
 static void check(const struct place *p, unsigned n)
 {
     unsigned n_absent = 0;
@@ -111,7 +111,8 @@ static void test_nothing_is_said_of_what_was_not_learned(void **state)
 
     name_of(name, 1, 1);
     assert_false(disk_names_lack(&p->names, name));
-    disk_names_learn(&p->names, p->fd, name); /* once: perhaps nobody comes again */
+    /* learned once: perhaps it is never asked for again */
+    disk_names_learn(&p->names, p->fd, name);
     assert_false(disk_names_lack(&p->names, name));
     disk_names_learn(&p->names, p->fd, name);
     assert_true(disk_names_lack(&p->names, name));
@@ -122,12 +123,13 @@ static void test_nothing_is_said_of_what_was_not_learned(void **state)
     assert_false(disk_names_lack(&p->names, "objects/0a/f1"));
     assert_false(disk_names_lack(&p->names, "journal/0a/f1/00.1"));
     assert_false(disk_names_lack(&p->names, "storage.id"));
-    learn(p, "objects/1a/f1/00.1"); /* takes the place; that directory is not there */
+    learn(p, "objects/1a/f1/00.1"); /* takes the slot; that directory does not exist */
     assert_false(disk_names_lack(&p->names, "objects/1a/f1/00.1"));
     assert_false(disk_names_lack(&p->names, name));
 }
 
-/* Else each question would read them all again. */
+/* A directory of too many names is not read: otherwise each question would read all of
+ * them again. */
 static void test_a_directory_of_too_many_names_is_left_alone(void **state)
 {
     struct place *p = *state;

@@ -1,6 +1,6 @@
 /*
- * Goal: who looks for a file that is not there is told whether another one lies aside. Method: a real directory, with
- * the names in it known and not known to the filter.
+ * Goal: a lookup of an absent file tells whether a quarantined one exists. Method: a real
+ * directory whose names are known, or not known, to the filter.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +82,8 @@ static void make(struct place *p, const char *path)
     disk_close(&p->disk.disk, req.file);
 }
 
-/* What `path`, which is not there, brings to light. */
+/* Opens `path`, which does not exist, and returns whether a quarantined file was
+ * found. */
 static bool is_aside(struct place *p, const char *path, const char *to)
 {
     struct disk_req req = { .op = DISK_OPEN, .path = path, .to = to };
@@ -98,7 +99,7 @@ static void test_what_lies_aside_is_told(void **state)
                                .path = DIR_PATH "1.0",
                                .to = DIR_PATH "1.damaged" };
 
-    assert_false(is_aside(p, DIR_PATH "1.0", rename.to)); /* not even the directory */
+    assert_false(is_aside(p, DIR_PATH "1.0", rename.to)); /* no directory either */
     make(p, rename.path);
     assert_false(is_aside(p, DIR_PATH "1.1", rename.to));
     assert_int_equal(ask(p, &rename), 0);
@@ -106,7 +107,7 @@ static void test_what_lies_aside_is_told(void **state)
         assert_true(is_aside(p, DIR_PATH "1.0", rename.to));
         assert_true(is_aside(p, DIR_PATH "1.1", rename.to));
         assert_false(is_aside(p, DIR_PATH "2.1", DIR_PATH "2.damaged"));
-        make(p, DIR_PATH "3.0"); /* the second one has the names read */
+        make(p, DIR_PATH "3.0"); /* the second file makes the disk read the names */
     }
     rename.path = DIR_PATH "3.0";
     rename.to = DIR_PATH "3.damaged";
@@ -115,7 +116,7 @@ static void test_what_lies_aside_is_told(void **state)
     assert_false(is_aside(p, DIR_PATH "3.1", NULL));
 }
 
-/* That cannot be told: then neither is it "not there". */
+/* A lookup that fails is not answered with "does not exist". */
 static void test_who_cannot_look_says_so(void **state)
 {
     struct place *p = *state;
@@ -125,7 +126,7 @@ static void test_who_cannot_look_says_so(void **state)
     assert_int_equal(ask(p, &req), -EIO);
 }
 
-/* What is at offset, and where that ends. */
+/* Returns whether bytes are mapped at offset, and in *next where that ends. */
 static bool is_mapped(struct place *p, struct disk_file *file, uint64_t offset,
                       uint64_t len, uint64_t *next)
 {
@@ -155,7 +156,7 @@ static int allocate(struct place *p, struct disk_file *file, uint64_t offset,
     return rc;
 }
 
-/* Space is told apart from data, and only what was taken goes back. */
+/* Reserved space is distinguished from data, and only reserved space is given back. */
 static void test_space_is_reserved_and_given_back(void **state)
 {
     struct place *p = *state;
@@ -173,7 +174,8 @@ static void test_space_is_reserved_and_given_back(void **state)
     memset(bytes, 7, sizeof(bytes));
     assert_int_equal(ask(p, &open), 0);
     write.file = stat.file = back.file = open.file;
-    assert_int_equal(ask(p, &write), 0); /* not on the disk yet, but it has its space */
+    /* nothing is written yet, but the space is reserved */
+    assert_int_equal(ask(p, &write), 0);
     write = (struct disk_req){ .op = DISK_MAPPED, .file = open.file, .len = 4096 };
     if (ask(p, &write) != 0) {
         print_message("[  INFO  ] the file system here has no FIEMAP: not tested\n");
@@ -210,7 +212,7 @@ static void test_space_is_reserved_and_given_back(void **state)
     disk_close(&p->disk.disk, open.file);
 }
 
-/* A name that is made can be made stable when no descriptor is left to open its directories with. */
+/* A new name can be made stable when no descriptor is left to open its directories. */
 static void test_a_name_is_synced_without_descriptors(void **state)
 {
     struct place *p = *state;

@@ -1,6 +1,8 @@
 /*
- * Goal: a note that a power loss may have made untrue is never believed again, every other is.
- * Method: daemons that start, end generations and die, against a list of what was stable.
+ * Goal: a note that a power loss may have made untrue is never believed again; every
+ * other one is.
+ * Method: daemons that start, end generations and die are checked against a list of what
+ * was stable.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,22 +11,24 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
+#define START "rozo-generations\nformat: 1\nboot: 0\n"
+
 static void test_the_text_is_read_back(void **state)
 {
     static const char *const bad[] = {
         "",
         "rozo-generations\n",
         "rozo-generations\nformat: 1\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 4\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3 2\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3 6\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 1 3\nlost: 3 4\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\n",
+        START "failures: 1\nstable: 5\nlast: 4\n",
+        START "failures: 1\nstable: 5\nlast: 9",
+        START "failures: 1\nstable: 5\nlast: 9\nlost: 3\n",
+        START "failures: 1\nstable: 5\nlast: 9\nlost: 3 2\n",
+        START "failures: 1\nstable: 5\nlast: 9\nlost: 3 6\n",
+        START "failures: 1\nstable: 5\nlast: 9\nlost: 1 3\nlost: 3 4\n",
+        START "stable: 5\nlast: 9\n",
         "rozo-generations\nformat: 1\nboot: g\nfailures: 1\nstable: 5\nlast: 9\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 18446744073709551616\n",
-        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: -5\nlast: 9\n",
+        START "failures: 1\nstable: 5\nlast: 18446744073709551616\n",
+        START "failures: 1\nstable: -5\nlast: 9\n",
     };
     struct generations_file f = {
         .boot = 0xabc, .failures = 17, .stable = 300, .last = 303, .n_lost = 64
@@ -54,7 +58,7 @@ static void test_the_text_is_read_back(void **state)
                      -EPROTONOSUPPORT);
 }
 
-/* 300 starts; each note remembers whether it was stable when the power went. */
+/* Makes 300 starts; each note remembers whether it was stable when the power was cut. */
 static void test_what_may_be_lost_is_not_believed(void **state)
 {
     struct generations_file file = { .n_lost = 0 };

@@ -1,7 +1,7 @@
 /*
- * Goal: I8, nothing a peer sends makes the storage crash, hang or believe it. Method: requests
- * whose every field goes to its extremes, capabilities of others, payloads of every wrong
- * length, heads that lie, and bytes by chance.
+ * Goal: I8, no message of a peer makes the storage crash, hang or believe wrong data.
+ * Method: requests with each field at its extremes, capabilities of other files, payloads
+ * of every wrong length, heads that lie, and random bytes.
  */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 
 static const uint64_t v1 = UINT64_C(1) << 32 | 1;
 
-/* Everything a data request may carry, and a good one to begin with. */
+/* All that a data request may carry, valid at the start. */
 struct hostile {
     struct test_ref ref;
     Rozo__StWriteReq write;
@@ -62,7 +62,7 @@ static uint16_t do_write(struct world *w, struct hostile *h)
                     NULL);
 }
 
-/* All of them; each must answer `want`. */
+/* Sends each kind of request; each must answer `want`. */
 static void all_answer(struct world *w, struct hostile *h, uint16_t want)
 {
     assert_int_equal(do_write(w, h), want);
@@ -108,14 +108,14 @@ static void test_files_that_make_no_sense(void **state)
     WRONG(block_bytes, UINT32_MAX);
     WRONG(stripe, 1);
     WRONG(n_storages, 0);
-    WRONG(n_storages, 2); /* fewer than n, and without us */
+    WRONG(n_storages, 2); /* fewer than n, and this storage is not among them */
 #undef WRONG
     hostile_init(&w, &h);
     h.ref.ref.file_id.data = long_id;
     h.ref.ref.file_id.len = sizeof(long_id);
     all_answer(&w, &h, ROZO__STATUS__BAD_REQUEST);
     hostile_init(&w, &h);
-    h.ref.storages[US - 1] = 77; /* a distribution that we are not of */
+    h.ref.storages[US - 1] = 77; /* a distribution that lacks this storage */
     all_answer(&w, &h, ROZO__STATUS__BAD_REQUEST);
     hostile_init(&w, &h);
     h.write.ref = h.read.ref = h.mark.ref = h.alloc.ref = NULL;
@@ -161,7 +161,7 @@ static void test_rights_are_asked_for(void **state)
     assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &h.read.base, NULL, 0, NULL),
                      ROZO__STATUS__DENIED);
     h.ref.ref.capability.len = 0;
-    w.role = RPC_ROLE_NODE; /* daemons need none */
+    w.role = RPC_ROLE_NODE; /* daemons need no capability */
     assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &h.read.base, NULL, 0, NULL), OK);
     h.write.to_storage = h.read.to_storage = h.mark.to_storage = US + 1;
     h.alloc.to_storage = h.sync.to_storage = h.stat.to_storage = h.next.to_storage = 0;
@@ -249,7 +249,8 @@ static void test_payloads_that_do_not_fit(void **state)
     h.write.n_records = 4;
     assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &h.read.base, h.payload, 10, NULL),
                      ROZO__STATUS__BAD_REQUEST);
-    for (unsigned at = 4; at < RECORD_HEADER_BYTES; at++) { /* every byte but the crc's */
+    /* every byte but those of the crc */
+    for (unsigned at = 4; at < RECORD_HEADER_BYTES; at++) {
         if (at >= 16 && at < 24)
             continue; /* the version: any but 0 will do */
         hostile_init(&w, &h);
@@ -265,7 +266,8 @@ static void test_payloads_that_do_not_fit(void **state)
     world_free(&w);
 }
 
-/* The messages of the good requests with some bytes changed, and no messages at all. */
+/* Sends the messages of valid requests with some bytes changed, and bytes that are no
+ * message. */
 static void test_bytes_by_chance(void **state)
 {
     struct world w;

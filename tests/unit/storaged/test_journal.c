@@ -1,7 +1,9 @@
 /*
- * Goal: what replaces something waits in the journal, is read as if it lay in place, and goes there only when it
- * was committed; crashes, drops, fences, a full journal and a full disk change nothing of that.
- * Method: a storage on a disk in memory; its projection file is looked into where it matters.
+ * Goal: an overwrite waits in the journal, is read as if it were in place, and is applied
+ * only after its commit. Crashes, drops, fences, a full journal and a full disk change
+ * nothing of that.
+ * Method: a storage on a disk in memory, whose projection file is inspected where it
+ * matters.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ static void expect_at_most(struct world *w, uint64_t block, uint64_t at_most, in
         assert_int_equal(seen.version, version);
 }
 
-/* The version in the head that lies in place. */
+/* Returns the version in the head that is in place. */
 static uint64_t in_place(struct world *w, uint64_t block)
 {
     uint8_t head[RECORD_HEADER_BYTES];
@@ -72,7 +74,7 @@ static void test_an_overwrite_waits_for_its_commit(void **state)
     expect(&w, 5, SEEN_DATA, V(1, 1));
     expect_at_most(&w, 2, V(1, 1), SEEN_DATA, V(1, 1));
     world_apply(&w);
-    assert_int_equal(in_place(&w, 2), V(1, 1)); /* nobody said that it may */
+    assert_int_equal(in_place(&w, 2), V(1, 1)); /* no commit allowed it yet */
     assert_int_equal(world_durable(&w, V(1, 2)), OK);
     assert_int_equal(world_health(&w).uncommitted, 0);
     assert_int_equal(in_place(&w, 2), V(1, 1));
@@ -80,17 +82,19 @@ static void test_an_overwrite_waits_for_its_commit(void **state)
     assert_int_equal(in_place(&w, 2), V(1, 2));
     assert_int_equal(world_health(&w).pending_records, 0);
     expect(&w, 2, SEEN_DATA, V(1, 2));
-    /* In place lies something newer, and nobody can want what was there. */
+    /* A newer record is in place, and no client can want the replaced one. */
     expect_at_most(&w, 2, V(1, 1), SEEN_HOLE, 0);
     world_restart(&w, false);
     expect(&w, 2, SEEN_DATA, V(1, 2));
-    assert_int_equal(world_health(&w).uncommitted, 0); /* what lies in place was */
+    /* the record in place was committed */
+    assert_int_equal(world_health(&w).uncommitted, 0);
     world_apply(&w);
     assert_int_equal(world_health(&w).pending_records, 0);
     world_free(&w);
 }
 
-/* A truncate that is finished late: who asks what lies below what was written since sees it, after a restart, too. */
+/* A truncate that is finished late is seen by reads below the later writes, also after a
+ * restart. */
 static void test_a_mark_below_lies_below(void **state)
 {
     struct world w;
@@ -112,7 +116,8 @@ static void test_a_mark_below_lies_below(void **state)
     world_free(&w);
 }
 
-/* Overwritten again and again: none of that is applied, until it ends or half a minute is over. */
+/* A block that is overwritten again and again is applied when that ends, or after half a
+ * minute. */
 static void test_what_keeps_coming_is_not_applied(void **state)
 {
     struct world w;
@@ -167,7 +172,7 @@ static void test_pending_versions_count_as_if_they_lay_in_place(void **state)
     write_ok(&w, 1, 1, V(1, 7));
     expect(&w, 1, SEEN_DATA, V(1, 7));
     expect_at_most(&w, 1, V(1, 6), SEEN_HOLE, V(1, 6));
-    for (unsigned i = 0; i < 2; i++) { /* all of it survives, and comes in place */
+    for (unsigned i = 0; i < 2; i++) { /* all of it survives, and is applied */
         world_restart(&w, false);
         expect(&w, 0, SEEN_DATA, V(1, 5));
         expect(&w, 1, SEEN_DATA, V(1, 7));
@@ -185,7 +190,7 @@ static void test_pending_versions_count_as_if_they_lay_in_place(void **state)
     world_free(&w);
 }
 
-/* Of several committed versions only the newest is written in place. */
+/* The applier writes only the newest of several committed versions. */
 static void test_what_was_overwritten_is_not_applied(void **state)
 {
     struct world w;
@@ -213,7 +218,7 @@ static void test_a_torn_overwrite_can_be_settled_back(void **state)
     world_init(&w, 1);
     write_ok(&w, 0, 4, V(1, 1));
     assert_int_equal(world_sync(&w), OK);
-    write_ok(&w, 2, 4, V(2, 1)); /* 4 and 5 were holes: in place */
+    write_ok(&w, 2, 4, V(2, 1)); /* blocks 4 and 5 were holes: in place */
     assert_int_equal(in_place(&w, 4), V(2, 1));
     expect_at_most(&w, 4, V(1, 9), SEEN_HOLE, 0);
     assert_int_equal(world_mark(&w, 0, 10, 0, V(2, 2)), OK);
@@ -231,16 +236,17 @@ static void test_a_torn_overwrite_can_be_settled_back(void **state)
         assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), OK); /* again */
         world_restart(&w, i == 1);
     }
-    w.role = RPC_ROLE_NODE; /* what was decided forward is not fenced */
+    w.role = RPC_ROLE_NODE; /* versions that were rolled forward are not fenced */
     write_ok(&w, 3, 1, V(2, 1));
     w.role = RPC_ROLE_CLIENT;
-    write_ok(&w, 3, 1, V(2, 1)); /* it lies here already */
+    write_ok(&w, 3, 1, V(2, 1)); /* already here */
     write_ok(&w, 2, 1, V(3, 1));
     expect(&w, 2, SEEN_DATA, V(3, 1));
     world_free(&w);
 }
 
-/* A fence holds where there is no file, too, and tells a version that leads to a later epoch. */
+/* A fence holds also where no file exists, and returns a version that leads to a later
+ * epoch. */
 static void test_fences(void **state)
 {
     struct world w;
@@ -249,7 +255,7 @@ static void test_fences(void **state)
     (void)state;
     world_init(&w, 1);
     assert_int_equal(world_fence(&w, 5), OK);
-    assert_int_equal(world_fence(&w, 3), OK); /* the later one counts */
+    assert_int_equal(world_fence(&w, 3), OK); /* the later fence counts */
     world_restart(&w, true);
     assert_int_equal(world_write(&w, 0, 0, 1, V(5, 7), 8192, false, &newest), STALE);
     assert_int_equal(newest, V(5, UINT32_MAX));
@@ -284,7 +290,8 @@ static void test_power_cuts_keep_what_was_synced(void **state)
     }
 }
 
-/* Wherever the power goes while records are applied: the old or the new one, and none torn. */
+/* A power cut at any request while records are applied leaves the old or the new one,
+ * never a torn one. */
 static void test_power_cuts_while_applying(void **state)
 {
     (void)state;
@@ -318,7 +325,7 @@ static void test_power_cuts_while_applying(void **state)
     }
 }
 
-/* The smallest journal there is. */
+/* Makes a world with the smallest possible journal. */
 static void small_init(struct world *w, uint64_t seed)
 {
     world_init(w, seed);
@@ -340,7 +347,7 @@ static void test_a_full_journal_pushes_back_and_loses_nothing(void **state)
     while (n < 1000 && status == OK) {
         c = world_write_start(&w, 0, 0, 128, V(1, n), 8192, false);
         env_virtual_advance_ms(&w.v, 1);
-        if (!c->done) { /* it waits for room, then it is told to come again */
+        if (!c->done) { /* waits for room, then gets BUSY */
             env_virtual_advance_ms(&w.v, 10000);
             assert_true(c->done);
         }
@@ -351,12 +358,12 @@ static void test_a_full_journal_pushes_back_and_loses_nothing(void **state)
     assert_true(world_health(&w).journal_bytes <= world_health(&w).journal_max_bytes);
     assert_int_equal(world_read(&w, 0, 0, 128, seen, NULL), OK);
     assert_int_equal(seen[77].version, V(1, n - 1));
-    write_ok(&w, 500, 1, V(1, n)); /* what replaces nothing needs no journal */
+    write_ok(&w, 500, 1, V(1, n)); /* a first write needs no journal */
     assert_int_equal(world_sync(&w), OK);
     world_restart(&w, true);
     assert_int_equal(world_read(&w, 0, 0, 128, seen, NULL), OK);
     assert_int_equal(seen[77].version, V(1, n - 1));
-    /* One that waits goes on when a commit makes room. */
+    /* A write that waits for room goes on when a commit makes room. */
     c = world_write_start(&w, 0, 0, 128, V(1, 2000), 8192, false);
     env_virtual_run_posted(&w.v);
     assert_false(c->done);
@@ -374,7 +381,7 @@ static void test_a_full_journal_pushes_back_and_loses_nothing(void **state)
     world_free(&w);
 }
 
-/* One record that nobody commits does not hold up the rest. */
+/* A record that is never committed does not hold up the others: it is copied forward. */
 static void test_a_stuck_record_is_copied_forward(void **state)
 {
     struct world w;
@@ -384,7 +391,7 @@ static void test_a_stuck_record_is_copied_forward(void **state)
     write_ok(&w, 0, 128, V(1, 1));
     assert_int_equal(world_fence(&w, 0x7000), OK);
     w.role = RPC_ROLE_NODE;
-    write_ok(&w, 5, 1, V(9, 1)); /* another epoch */
+    write_ok(&w, 5, 1, V(9, 1)); /* a later epoch */
     assert_int_equal(world_mark(&w, 0, 300, 500, V(9, 2)), OK);
     assert_int_equal(world_sync(&w), OK);
     for (unsigned i = 0; i < 200; i++) {
@@ -404,10 +411,9 @@ static void test_a_stuck_record_is_copied_forward(void **state)
     world_free(&w);
 }
 
-/*
- * A frame of block 0 stays in the log behind a stuck one, though what followed it was applied and is gone. The file
- * cannot be read at the start, so nobody sees that the frame is older than what lies in place: its commit must not bring it there.
- */
+/* A frame of block 0 stays in the log behind a stuck one, though a newer version was
+ * applied. The file cannot be read at the start, so the frame is not known to be older:
+ * its commit must not apply it. */
 static void test_what_could_not_be_looked_at_replaces_nothing_newer(void **state)
 {
     struct world w;
@@ -418,7 +424,7 @@ static void test_what_could_not_be_looked_at_replaces_nothing_newer(void **state
     world_restart(&w, false);
     write_ok(&w, 0, 128, V(1, 1));
     write_ok(&w, 130, 1, V(1, 1));
-    write_ok(&w, 130, 1, V(9, 1)); /* stuck, in the first segment */
+    write_ok(&w, 130, 1, V(9, 1)); /* stuck in the first segment */
     write_ok(&w, 0, 1, V(1, 2));
     for (unsigned i = 0; i < 40; i++)
         write_ok(&w, i == 24 ? 0 : 1, 127, V(1, 3 + i));
@@ -442,7 +448,7 @@ static void test_what_could_not_be_looked_at_replaces_nothing_newer(void **state
     world_free(&w);
 }
 
-/* I12: what replaces something needs no space. */
+/* I12: an overwrite needs no space. */
 static void test_overwrites_go_on_when_the_disk_is_full(void **state)
 {
     struct world w;
@@ -489,7 +495,7 @@ static void on_started(void *arg, int rc)
     ++*(unsigned *)arg;
 }
 
-/* A daemon of n loops on the disk of w: all take over, then all serve. */
+/* Opens a daemon of n loops on the disk of w: all take over, then all serve. */
 static void loops_open(struct world *w, struct storage **loops, unsigned n)
 {
     unsigned n_started = 0;
@@ -507,7 +513,7 @@ static void loops_open(struct world *w, struct storage **loops, unsigned n)
     env_virtual_run_posted(&w->v);
 }
 
-/* Each loop takes over what is its own, whoever wrote it before. */
+/* Each loop takes over the files it owns now, whichever loop wrote their frames. */
 static void test_the_number_of_loops_changes(void **state)
 {
     static const unsigned counts[] = { 3, 2, 5, 1 };
@@ -543,7 +549,8 @@ static void test_the_number_of_loops_changes(void **state)
     world_free(&w);
 }
 
-/* What a loop dropped of a file that it took over does not come back from the log of the one that had it. */
+/* Frames that a loop dropped of a file it took over do not come back from the log of the
+ * former owner. */
 static void test_drops_after_the_number_of_loops_changed(void **state)
 {
     struct storage *loops[5];
@@ -611,7 +618,8 @@ static void test_who_asks_learns_what_is_not_settled(void **state)
     world_free(&w);
 }
 
-/* In place of a lost storage what was never written is unknown, until all is here again. */
+/* A partial file, which replaces a lost storage's, reads as unknown until it is complete
+ * again. */
 static void test_a_partial_file_becomes_whole(void **state)
 {
     struct world w;
@@ -622,12 +630,12 @@ static void test_a_partial_file_becomes_whole(void **state)
     write_ok(&w, 3, 2, V(1, 1));
     expect(&w, 3, SEEN_DATA, V(1, 1));
     expect(&w, 5, SEEN_DAMAGED, 0);
-    assert_int_equal(world_health(&w).pending_records,
-                     0); /* nothing was there to be replaced */
+    assert_int_equal(world_health(&w).pending_records, 0); /* a first write */
     assert_int_equal(world_fence(&w, 1), OK);
     assert_int_equal(world_drop(&w, 4, 1, 0, 1), OK);
-    expect(&w, 4, SEEN_DAMAGED, 0);                /* unknown again, no hole */
-    assert_int_equal(world_whole(&w, 1 << 1), OK); /* of another, that is not here */
+    expect(&w, 4, SEEN_DAMAGED, 0); /* unknown again, not a hole */
+    /* names another projection, which is not here */
+    assert_int_equal(world_whole(&w, 1 << 1), OK);
     expect(&w, 5, SEEN_DAMAGED, 0);
     assert_int_equal(world_whole(&w, 1), OK);
     for (unsigned i = 0; i < 3; i++) {
@@ -639,7 +647,8 @@ static void test_a_partial_file_becomes_whole(void **state)
     world_free(&w);
 }
 
-/* What a spare held for another, and what is damaged where nothing was ever written. */
+/* A node removes what a spare held for another storage, and damage where nothing was ever
+ * written. */
 static void test_a_node_cleans_up(void **state)
 {
     struct world w;
@@ -663,7 +672,7 @@ static void test_a_node_cleans_up(void **state)
         expect(&w, 20, SEEN_HOLE, 0);
         expect(&w, 2, SEEN_HOLE, 0);
         expect(&w, 3, SEEN_DATA, V(1, 5)); /* newer */
-        expect(&w, 7, SEEN_DAMAGED, 0);    /* nobody asked */
+        expect(&w, 7, SEEN_DAMAGED, 0);    /* outside the requested range */
         expect(&w, 8, SEEN_DATA, V(1, 1));
         assert_int_equal(world_read(&w, 1, 2, 1, &seen, NULL), OK);
         assert_int_equal(seen.kind, SEEN_DATA);
@@ -675,7 +684,7 @@ static void test_a_node_cleans_up(void **state)
     world_free(&w);
 }
 
-/* One file's sync does not wait for what others have in the journal. */
+/* A sync of one file does not wait for journal frames of other files. */
 static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
 {
     struct world w;
@@ -690,13 +699,14 @@ static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
     write_ok(&w, 0, 2, V(1, 2));
     n = w.disk.n_of[DISK_SYNC];
     assert_int_equal(world_sync(&w), OK);
-    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2); /* the file's, the journal's */
+    /* one of the file, one of the journal */
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2);
     assert_int_equal(world_sync(&w), OK);
     assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2);
     w.id.ino--;
     assert_int_equal(world_sync(&w), OK);
     assert_int_equal(w.disk.n_of[DISK_SYNC],
-                     n + 3); /* of the journal that sync was for all */
+                     n + 3); /* the last journal sync was for all */
     write_ok(&w, 0, 1, V(1, 3));
     w.id.ino++;
     assert_int_equal(world_sync(&w), OK);
@@ -704,7 +714,7 @@ static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
     w.id.ino--;
     assert_int_equal(world_sync(&w), OK);
     assert_int_equal(w.disk.n_of[DISK_SYNC], n + 4);
-    /* Nor for the applier: what it has not synced is in the journal. */
+    /* The applier needs no sync either: what it has not synced is in the journal. */
     assert_int_equal(world_commit(&w, V(1, 3)), OK);
     w.disk.hold_syncs = true;
     world_apply(&w);
@@ -714,7 +724,7 @@ static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
     w.disk.hold_syncs = false;
     memdisk_release(&w.disk);
     env_virtual_run_posted(&w.v);
-    assert_int_equal(world_health(&w).pending_records, 2); /* of the other file */
+    assert_int_equal(world_health(&w).pending_records, 2); /* records of the other file */
     world_free(&w);
 }
 
@@ -737,7 +747,7 @@ static void test_a_clean_stop_applies_what_is_committed(void **state)
     storage_stop(w.storage, on_stopped, &stopped);
     env_virtual_run_posted(&w.v);
     assert_true(stopped);
-    assert_false(env_virtual_run_next_timer(&w.v)); /* nothing runs any more */
+    assert_false(env_virtual_run_next_timer(&w.v)); /* no timer is left */
     assert_int_equal(in_place(&w, 0), V(1, 2));
     assert_int_equal(in_place(&w, 2), V(1, 1));
     world_restart(&w, true);
@@ -746,7 +756,8 @@ static void test_a_clean_stop_applies_what_is_committed(void **state)
     world_free(&w);
 }
 
-/* A process that was killed left its frames in the page cache: a sync by the next one answers for them, too. */
+/* A killed process leaves its frames in the page cache: a sync by the next process covers
+ * them, too. */
 static void test_a_sync_after_a_kill_covers_the_journal(void **state)
 {
     (void)state;
@@ -766,7 +777,8 @@ static void test_a_sync_after_a_kill_covers_the_journal(void **state)
     }
 }
 
-/* What is synced in the journal is nothing without the file that it is for. */
+/* A record that is synced in the journal needs its projection file: the sync makes both
+ * stable. */
 static void test_a_synced_overwrite_has_its_file(void **state)
 {
     (void)state;
@@ -774,7 +786,7 @@ static void test_a_synced_overwrite_has_its_file(void **state)
         struct world w;
 
         world_init(&w, seed);
-        write_ok(&w, 0, 2, V(1, 1)); /* makes the file, not synced */
+        write_ok(&w, 0, 2, V(1, 1)); /* creates the file, not synced */
         assert_int_equal(world_write(&w, 0, 0, 2, V(1, 2), 8192, true, NULL), OK);
         world_restart(&w, true);
         expect(&w, 0, SEEN_DATA, V(1, 2));
@@ -783,7 +795,8 @@ static void test_a_synced_overwrite_has_its_file(void **state)
     }
 }
 
-/* Nobody is told of it, as there is no file to be read, and so nobody would ever commit or drop it. */
+/* An overwrite of a file that was never synced goes with that file: readers would not see
+ * it, so no client would ever commit or drop it. */
 static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **state)
 {
     unsigned n_lost = 0;
@@ -797,9 +810,9 @@ static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **stat
 
         world_init(&w, seed);
         assert_int_equal(world_write(&w, 1, 0, 2, V(1, 1), 8192, true, NULL), OK);
-        write_ok(&w, 0, 2, V(1, 1)); /* makes another file */
+        write_ok(&w, 0, 2, V(1, 1)); /* creates another file */
         write_ok(&w, 0, 2, V(1, 2));
-        w.id.ino++; /* the journal is everybody's */
+        w.id.ino++; /* the journal is shared by all files */
         write_ok(&w, 0, 1, V(1, 1));
         assert_int_equal(world_write(&w, 0, 0, 1, V(1, 2), 8192, true, NULL), OK);
         assert_int_equal(world_commit(&w, UINT64_MAX), OK);
@@ -816,7 +829,8 @@ static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **stat
     assert_true(n_lost > 0);
 }
 
-/* Marks that nobody commits are bounded, small ones too: they push back, and ST_NEXT can tell them all. */
+/* Marks that are never committed are bounded, small ones too: more get BUSY, and ST_NEXT
+ * can list all. */
 static void test_many_small_marks_push_back(void **state)
 {
     Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
@@ -847,7 +861,7 @@ static void test_many_small_marks_push_back(void **state)
     world_free(&w);
 }
 
-/* After a sync of the journal failed, a fence and a drop that are asked for again are written again. */
+/* A fence and a drop that are repeated after a failed journal sync are written again. */
 static void test_fences_and_drops_after_a_failed_sync(void **state)
 {
     (void)state;
@@ -875,7 +889,8 @@ static void test_fences_and_drops_after_a_failed_sync(void **state)
     }
 }
 
-/* The sync of the file fails while that of the journal is still under way, which answers to the same request. */
+/* The sync of a file fails while the journal sync for the same request is still in
+ * progress. */
 static void test_a_file_that_fails_waits_for_the_journal(void **state)
 {
     (void)state;
@@ -892,7 +907,7 @@ static void test_a_file_that_fails_waits_for_the_journal(void **state)
         w.disk.fail_at = 2;
         if (!is_write)
             write_ok(&w, 0, 1, V(1, 2));
-        /* Block 0 goes to the journal, block 1 in place. */
+        /* Block 0 goes to the journal, block 1 goes in place. */
         call = is_write ? world_write_start(&w, 0, 0, 2, V(1, 2), 8192, true)
                         : world_sync_start(&w);
         env_virtual_run_posted(&w.v);
@@ -911,7 +926,7 @@ static void test_a_file_that_fails_waits_for_the_journal(void **state)
     }
 }
 
-/* Who marks a file that is not here yet may have named another code. */
+/* A mark for a file that does not exist here yet may have named another code. */
 static void test_a_mark_before_the_file_in_another_code(void **state)
 {
     struct world w;
@@ -935,8 +950,9 @@ static void test_a_mark_before_the_file_in_another_code(void **state)
     world_free(&w);
 }
 
-/* A record is dropped while it is being copied forward: the copy does not bring it back. */
-/* The first place in the journal where these bytes lie. */
+/* A record is dropped while it is being copied forward: the copy does not bring it
+ * back. */
+/* Returns the first place in the journal that has these bytes. */
 static uint64_t journal_find(struct world *w, const void *bytes, size_t len,
                              struct disk_file **out)
 {
@@ -962,7 +978,7 @@ static uint64_t journal_find(struct world *w, const void *bytes, size_t len,
     return 0;
 }
 
-/* Flip a bit of it, `back` before these bytes and then `at` on. */
+/* Flips a bit of the frame: `back` bytes before these bytes, then `at` bytes on. */
 static void rot_before(struct world *w, const void *bytes, size_t len, int back,
                        unsigned at)
 {
@@ -980,7 +996,8 @@ static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
     rot_before(w, bytes, len, 0, at);
 }
 
-/* What is committed is nowhere else the newest: what it replaces may not come back for it. */
+/* A committed version may be the newest nowhere else: when it rots, the replaced one does
+ * not come back. */
 static void test_rot_below_a_commit_is_damage_in_place(void **state)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1001,13 +1018,14 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     expect(&w, 4, SEEN_DATA, V(1, 2));
     world_restart(&w, false);
     expect(&w, 3, SEEN_DAMAGED, 0);
-    w.role = RPC_ROLE_NODE; /* healing */
+    w.role = RPC_ROLE_NODE; /* a healer */
     write_ok(&w, 3, 1, V(1, 2));
     expect(&w, 3, SEEN_DATA, V(1, 2));
     world_free(&w);
 }
 
-/* Blocks 2 to 4 wait in the journal for their commit, and a page of block 3 there cannot be read: its place in the file. */
+/* Commits blocks 2 to 4 while block 3's page in the journal cannot be read. Returns its
+ * place in the file. */
 static uint64_t unreadable_make(struct world *w, struct disk_file **f)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1022,10 +1040,11 @@ static uint64_t unreadable_make(struct world *w, struct disk_file **f)
     return where;
 }
 
-/* How what the journal has of block 3 cannot be read ends. */
+/* How the state of an unreadable journal record ends. */
 enum unread_end { PAGE_COMES_BACK, SOMEBODY_HEALS, ENDS_MAX };
 
-/* A page that cannot be read may be there later: what is committed in it is not given up for that. */
+/* A page that cannot be read may be readable later: a committed record in it is not
+ * abandoned for that. */
 static void what_cannot_be_read_ends(enum unread_end end)
 {
     struct disk_file *f;
@@ -1057,7 +1076,8 @@ static void what_cannot_be_read_ends(enum unread_end end)
     world_free(&w);
 }
 
-/* Goal: what is committed while the page is still being tried takes the record away, and is not taken for what cannot be read. */
+/* Removes a committed record while its page is being tried again: it must not be reported
+ * as unreadable. */
 static void what_cannot_be_read_goes(unsigned n_reads)
 {
     struct disk_file *f;
@@ -1088,7 +1108,8 @@ static void test_what_cannot_be_read_goes_meanwhile(void **state)
         what_cannot_be_read_goes(n);
 }
 
-/* A stop does not wait for it. The start finds it damaged, until it is healed. */
+/* A stop does not wait for an unreadable record. The next start finds it damaged until it
+ * is healed. */
 static void test_a_stop_passes_over_what_cannot_be_read(void **state)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1124,7 +1145,7 @@ static void test_what_cannot_be_read_of_the_journal_stays(void **state)
         what_cannot_be_read_ends((enum unread_end)i);
 }
 
-/* Zero-filled, as no head ever is while the file says that there is one. */
+/* Zeroes a head, as no head ever is while the file says that it has one. */
 static void rot_in_place(struct world *w, uint64_t block)
 {
     uint8_t head[RECORD_HEADER_BYTES] = { 0 };
@@ -1135,7 +1156,8 @@ static void rot_in_place(struct world *w, uint64_t block)
                  sizeof(head));
 }
 
-/* Nor may a mark that it replaced, and that nobody has committed yet: not while it waits, not when it is applied. */
+/* A mark below a rotten record does not show through: neither while it waits nor once it
+ * is applied. */
 static void test_rot_above_a_mark_is_damage(void **state)
 {
     (void)state;
@@ -1154,11 +1176,11 @@ static void test_rot_above_a_mark_is_damage(void **state)
         world_apply(&w);
         if (i == 1)
             rot_in_place(&w, 3);
-        assert_int_equal(world_health(&w).pending_records, 1); /* the mark */
+        assert_int_equal(world_health(&w).pending_records, 1); /* only the mark */
         for (unsigned n = 0; n < 2; n++) {
             expect(&w, 2, SEEN_HOLE, V(1, 2));
             expect(&w, 3, SEEN_DAMAGED, 0);
-            if (i == 0) /* else its frame is found, and heals it */
+            if (i == 0) /* otherwise its frame is found and heals the block */
                 world_restart(&w, false);
         }
         assert_int_equal(world_durable(&w, V(1, 2)), OK);
@@ -1172,12 +1194,15 @@ static void test_rot_above_a_mark_is_damage(void **state)
     }
 }
 
-/* A bit of the frame of an overwrite, wherever it is: after a restart the block is damaged, and no other is; what lies
- * below is still there for who asks for it; healing makes it whole. */
+/* A flipped bit anywhere in the frame of an overwrite damages its blocks alone after a
+ * restart. The version below stays readable with at_most, and healing makes the block
+ * complete. */
 static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
 {
     static const struct {
-        int back; /* before the first head: 216 the entry, then the frame's header */
+        /* distance before the first head: 216 bytes of entry, then the header of the
+         * frame */
+        int back;
         unsigned at;
     } cases[] = { { 0, 1 },    { 0, 20 },       { 216, 3 },
                   { 216, 26 }, { 216 + 56, 0 }, { 216 + 56, 13 } };
@@ -1194,13 +1219,14 @@ static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
         record_fill(&w, head, body, 0, 2, V(1, 2), 8192);
         if (i < 2) {
             rot(&w, body, 512, 300 * i);
-            write_ok(&w, 5, 1, V(1, 3)); /* whose frame says that it was synced */
+            /* this frame says that the one before was synced */
+            write_ok(&w, 5, 1, V(1, 3));
         } else {
             rot_before(&w, head, RECORD_HEADER_BYTES, cases[i - 2].back, cases[i - 2].at);
-            env_virtual_advance_ms(&w.v, 1000); /* the log says it itself */
+            env_virtual_advance_ms(&w.v, 1000); /* the log records it by itself */
         }
         for (unsigned n = 0; n < 3;
-             n++) { /* found damaged; then a note of that is found */
+             n++) { /* first finds damage, then the note about it */
             world_restart(&w, false);
             expect(&w, 1, SEEN_DATA, V(1, 1));
             expect(&w, 2, SEEN_DAMAGED, 0);
@@ -1226,7 +1252,7 @@ static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
     }
 }
 
-/* Zero a page of the journal, with all the small frames in it. */
+/* Zeroes a page of the journal, with all small frames in it. */
 static void lose_page(struct world *w, uint64_t at)
 {
     static const uint8_t zeros[MEM_PAGE];
@@ -1253,7 +1279,8 @@ static bool is_in_doubt(struct world *w)
     return w->doubt;
 }
 
-/* Nobody can tell what was in them: whatever is read here may have had something newer, until a scrub was through. */
+/* Frames of unknown blocks were lost: any block may have had something newer until a
+ * scrub is complete. */
 static void test_lost_frames_are_a_doubt_of_all(void **state)
 {
     struct world w;
@@ -1264,17 +1291,17 @@ static void test_lost_frames_are_a_doubt_of_all(void **state)
     for (unsigned i = 0; i < 30; i++)
         assert_int_equal(world_write(&w, 0, i, 1, V(1, 2 + i), 64, false, NULL), OK);
     assert_int_equal(world_sync(&w), OK);
-    write_ok(&w, 35, 1, V(1, 40)); /* whose frame says that those before are stable */
+    write_ok(&w, 35, 1, V(1, 40)); /* this frame says that the ones before are stable */
     assert_int_equal(world_sync(&w), OK);
     assert_false(is_in_doubt(&w));
     lose_page(&w, 2 * MEM_PAGE);
-    for (unsigned i = 0; i < 4; i++) { /* found lost; then a note of that is found */
+    for (unsigned i = 0; i < 4; i++) { /* first finds the loss, then the note about it */
         world_restart(&w, i == 3);
         assert_true(is_in_doubt(&w));
         if (i < 2)
             assert_int_equal(world_sync(&w), OK);
     }
-    w.config.n_loops = 2; /* every loop knows it */
+    w.config.n_loops = 2; /* every loop has the doubt */
     w.config.loop = 1 - file_id_hash(&w.id) % 2;
     world_restart(&w, false);
     w.config.loop = file_id_hash(&w.id) % 2;
@@ -1284,7 +1311,7 @@ static void test_lost_frames_are_a_doubt_of_all(void **state)
     w.config.loop = 0;
     world_restart(&w, false);
     assert_true(is_in_doubt(&w));
-    /* An empty journal has it still, however often it is copied forward. */
+    /* The doubt stays in an empty journal, however often it is copied forward. */
     assert_int_equal(world_commit(&w, V(1, 40)), OK);
     for (unsigned i = 0; i < 60; i++) {
         assert_int_equal(world_write(&w, 0, 0, 40, V(2, i), 8192, false, NULL), OK);
@@ -1305,7 +1332,8 @@ static void test_lost_frames_are_a_doubt_of_all(void **state)
     world_free(&w);
 }
 
-/* Of a mark the head is all there is: its copy is as good. Without crcs another range would be gone. */
+/* A mark is complete in its head, and the copy of it is as good. Without crcs another
+ * range would become holes. */
 static void test_rot_of_a_mark_changes_nothing(void **state)
 {
     (void)state;
@@ -1316,7 +1344,7 @@ static void test_rot_of_a_mark_changes_nothing(void **state)
         write_ok(&w, 0, 8, V(1, 1));
         assert_int_equal(world_mark(&w, 0, 2, 1, V(1, 2)), OK);
         assert_int_equal(world_sync(&w), OK);
-        rot_before(&w, "RzJf", 4, 0, 56 + 32); /* its end: 7 instead of 3 */
+        rot_before(&w, "RzJf", 4, 0, 56 + 32); /* end of the mark: 7 instead of 3 */
         w.config.mutant = mutant == 0 ? 0 : MUTANT_NO_CRC_CHECK;
         for (unsigned n = 0; n < 2; n++) {
             world_restart(&w, false);
@@ -1330,8 +1358,9 @@ static void test_rot_of_a_mark_changes_nothing(void **state)
     }
 }
 
-/* What the last sync made stable is known to be so, wherever the power goes, once the log was quiet for a moment: nobody takes damage
- * to it for a torn end, not even when all of its page is lost. */
+/* Frames of the last sync are known as stable, wherever the power is cut, once the log
+ * was quiet for a moment: damage to them is not taken for a torn end, even when their
+ * whole page is lost. */
 static void test_rot_of_what_was_synced_last(void **state)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1376,7 +1405,7 @@ static void test_rot_of_what_was_synced_last(void **state)
     }
 }
 
-/* What a loss of power tore and nobody had synced was never here. */
+/* A frame that a power cut tore, and that was never synced, is not damage. */
 static void test_a_torn_frame_is_no_damage(void **state)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1399,7 +1428,8 @@ static void test_a_torn_frame_is_no_damage(void **state)
     world_free(&w);
 }
 
-/* Looked up anew between two writes of the applier, and not opened again: what was written and not synced stays in the journal. */
+/* A file is closed and opened again between two writes of the applier: unsynced data
+ * stays in the journal. */
 static void test_what_is_closed_unsynced_stays(void **state)
 {
     (void)state;
@@ -1419,7 +1449,7 @@ static void test_what_is_closed_unsynced_stays(void **state)
         env_virtual_advance_ms(&w.v, 2 * WAL_QUIET_MS);
         w.disk.hold_writes = true;
         world_apply(&w);
-        assert_int_equal(w.disk.n_held, 1); /* of the first of them */
+        assert_int_equal(w.disk.n_held, 1); /* the sync of the first file */
         ref_init(&w, &ref);
         req.ref = &ref.ref;
         req.to_storage = US;
@@ -1479,9 +1509,9 @@ static void test_a_drop_while_its_record_is_copied(void **state)
     w.disk.hold_writes = true;
     c = call_start(&w, ROZO__OP__ST_DROP, &req.base, NULL, 0);
     env_virtual_run_posted(&w.v);
-    assert_int_equal(w.disk.n_held, 1); /* its frame */
+    assert_int_equal(w.disk.n_held, 1); /* the frame of the drop */
     world_durable(&w, V(10, i));
-    env_virtual_advance_ms(&w.v, 600); /* the copy comes behind it */
+    env_virtual_advance_ms(&w.v, 600); /* the copy is appended after it */
     w.disk.hold_writes = false;
     memdisk_release(&w.disk);
     env_virtual_run_posted(&w.v);
@@ -1493,7 +1523,8 @@ static void test_a_drop_while_its_record_is_copied(void **state)
     world_free(&w);
 }
 
-/* What a spare had applied and then gave up does not come back from frames that were not erased yet. */
+/* Records that a spare applied and then removed do not come back from frames that are not
+ * erased yet. */
 static void test_what_was_cleaned_up_stays_away(void **state)
 {
     struct world w;
@@ -1515,7 +1546,8 @@ static void test_what_was_cleaned_up_stays_away(void **state)
     world_free(&w);
 }
 
-/* A mark for whatever is here, and nothing is: nobody would ever commit it. */
+/* A mark for all projections of a storage that has none does not wait: no client would
+ * ever commit it. */
 static void test_a_mark_of_nothing_does_not_wait(void **state)
 {
     struct world w;
@@ -1529,7 +1561,8 @@ static void test_a_mark_of_nothing_does_not_wait(void **state)
     world_free(&w);
 }
 
-/* A mark was applied to what was here; the same comes for a projection that is made just now. */
+/* A mark that was applied to existing projections arrives again for a projection that is
+ * being created. */
 static void test_a_mark_that_was_applied_is_none_of_a_new_projection(void **state)
 {
     struct test_call *c;
@@ -1543,7 +1576,7 @@ static void test_a_mark_that_was_applied_is_none_of_a_new_projection(void **stat
     assert_int_equal(world_sync(&w), OK);
     w.disk.hold_syncs = true;
     assert_int_equal(world_durable(&w, V(2, 0)), OK);
-    world_apply(&w); /* but for the sync */
+    world_apply(&w); /* all but the sync */
     assert_int_not_equal(world_health(&w).pending_records, 0);
     w.role = RPC_ROLE_NODE;
     c = world_mark_start(&w, 0, 128, 128, V(2, 0), false);
@@ -1560,7 +1593,8 @@ static void test_a_mark_that_was_applied_is_none_of_a_new_projection(void **stat
     world_free(&w);
 }
 
-/* Rot that leaves the version of a head as it was: what all storages decided takes its place. */
+/* A head that rotted but kept its version is replaced by the record that all storages
+ * decided on. */
 static void test_a_rotten_head_of_the_same_version_is_healed(void **state)
 {
     struct geometry geo;
@@ -1573,7 +1607,7 @@ static void test_a_rotten_head_of_the_same_version_is_healed(void **state)
     world_settle(&w);
     geometry_init(&geo, world_codec(&w), 0);
     memdisk_peek(world_file(&w, 0), geometry_head_at(&geo, 2), &byte, 1);
-    byte ^= 4; /* of the crc */
+    byte ^= 4; /* a byte of the crc */
     memdisk_poke(&w.disk, world_file(&w, 0), geometry_head_at(&geo, 2), &byte, 1);
     expect(&w, 2, SEEN_DAMAGED, 0);
     assert_int_equal(world_write(&w, 0, 2, 1, V(1, 1), 8192, false, NULL), STALE);

@@ -1,7 +1,8 @@
 /*
- * Goal: the index of what is pending tells of every block the newest, forgets what a commit or a drop makes
- * unwanted, and lets each frame go exactly when nothing of it is wanted. Method: by hand, then thousands
- * of random steps against a plain table.
+ * Goal: the index of pending records knows the newest of every block, forgets records
+ * that a commit or a drop makes unwanted, and releases each frame exactly when nothing in
+ * it is wanted. Method: cases by hand, then thousands of random steps against a plain
+ * table.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static struct pending_file *file(struct journal_index *p, uint64_t ino)
     return journal_index_get(p, &ref, codec_get(CODEC_MOJETTE, 0, 8192));
 }
 
-/* A record in a frame of its own. */
+/* Adds a record in a frame of its own. */
 static void add(struct journal_index *p, struct pending_file *f, uint64_t block,
                 uint64_t version)
 {
@@ -92,16 +93,16 @@ static void test_the_newest_is_found_and_a_commit_takes_the_older(void **state)
     assert_true(journal_index_commit(&p, f, V(1, 7), 1));
     assert_false(journal_index_commit(&p, f, V(1, 6), 1));
     assert_int_equal(newest(&p, f, 7, UINT64_MAX), V(1, 9));
-    assert_int_equal(newest(&p, f, 7, V(1, 6)), 0); /* 5 went */
+    assert_int_equal(newest(&p, f, 7, V(1, 6)), 0); /* 5 was removed */
     assert_int_equal(n_unwanted, 1);
     assert_int_equal(f->n_committed, 2);
     assert_int_equal(p.n_uncommitted, 1);
-    add(&p, f, 9, V(1, 3)); /* comes late: committed at once */
+    add(&p, f, 9, V(1, 3)); /* arrives late: committed at once */
     assert_int_equal(p.n_uncommitted, 1);
-    add(&p, f, 7, V(1, 9)); /* again: takes the place of the old one */
+    add(&p, f, 7, V(1, 9)); /* again: replaces the old one */
     assert_int_equal(n_unwanted, 2);
     assert_int_equal(f->n_records, 4);
-    assert_false(journal_index_commit(&p, f, V(2, 100), 1)); /* another epoch */
+    assert_false(journal_index_commit(&p, f, V(2, 100), 1)); /* a later epoch */
     assert_int_equal(p.n_uncommitted, 1);
     journal_index_remove_all(&p, f);
     assert_int_equal(p.n_files, 0);
@@ -144,7 +145,7 @@ static void test_marks_cover_commit_and_split(void **state)
     journal_index_close(&p);
 }
 
-/* What a plain table says: is the version pending, committed? */
+/* The plain table: whether a version is pending, and committed. */
 struct model {
     bool here[BLOCKS][VERSIONS], committed[BLOCKS][VERSIONS];
 };

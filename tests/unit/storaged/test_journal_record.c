@@ -1,6 +1,7 @@
 /*
- * Goal: entries of the journal come back as they were put, and nothing else is taken for one.
- * Method: every kind once; then each byte of the header changed in turn, and every shorter length.
+ * Goal: journal records are decoded as they were encoded, and no other bytes are
+ * accepted. Method: every kind once; then each byte of the header is changed in turn, and
+ * every shorter length is tried.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static void test_headers_come_back(void **state)
 
         journal_record_put(p, &e);
         assert_true(journal_record_head_widen(p, journal_record_head_bytes(p), again));
-        assert_memory_equal(again, p, sizeof(p)); /* the rest is zero */
+        assert_memory_equal(again, p, sizeof(p)); /* all other bytes are zero */
         assert_int_equal(journal_record_get(kind, p, sizeof(p), &got), 0);
         assert_int_equal(got.first, e.first);
         assert_int_equal(got.end, e.end);
@@ -70,7 +71,8 @@ static void test_headers_come_back(void **state)
         assert_ptr_equal(got.codec, e.codec);
         for (size_t len = 0; len < sizeof(p); len++)
             assert_int_equal(journal_record_get(kind, p, len, &got), -EUCLEAN);
-        for (size_t i = 0; i < sizeof(p); i++) { /* what is taken can be put again */
+        /* an accepted header can be encoded again */
+        for (size_t i = 0; i < sizeof(p); i++) {
             uint8_t was = p[i];
 
             for (unsigned bit = 0; bit < 8; bit++) {

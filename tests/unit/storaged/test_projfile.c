@@ -1,6 +1,7 @@
 /*
- * Goal: the bytes of projection files and of the identity file. Method: write and read back,
- * change every byte, and hold the ranges of marks against one version per block.
+ * Goal: the bytes of projection files and of the identity file. Method: bytes are written
+ * and read back, every byte is changed, and the ranges of marks are compared with one
+ * version per block.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void test_header_pages(void **state)
     }
 }
 
-/* Whole, but of another format or with impossible fields. */
+/* Header pages that are valid, but have another format or impossible fields. */
 static void test_header_pages_of_others(void **state)
 {
     static const struct {
@@ -82,7 +83,8 @@ static void test_header_pages_of_others(void **state)
     }
 }
 
-/* A header page for each letter: of this generation, of another file, of a later format, torn, zeros. */
+/* Makes a header page by letter: this generation, another file, a later format, torn, or
+ * zeros. */
 static void front_page_make(uint8_t *page, char what)
 {
     struct projfile_header h = some_header();
@@ -102,12 +104,13 @@ static void front_page_make(uint8_t *page, char what)
     put_le32(page + 12, codec_crc32c(0, page, PROJFILE_PAGE_BYTES));
 }
 
-/* Of page and copy the whole one counts, of two the later one; whatever is torn. */
+/* The complete one of page and copy counts; if both are, the later one does; a torn one
+ * never. */
 static void test_a_header_and_its_copy(void **state)
 {
     static const struct {
         char page, copy;
-        int rc; /* the generation, or why not */
+        int rc; /* generation, or the error */
         bool broken, empty;
     } cases[] = {
         { '0', '-', 0, 0, 0 },
@@ -175,7 +178,7 @@ static void test_mark_pages(void **state)
         assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
         page[i] ^= 0x80;
     }
-    m.ranges[3].end = m.ranges[4].first + 1; /* overlapping, and correctly sealed */
+    m.ranges[3].end = m.ranges[4].first + 1; /* overlapping, with a valid crc */
     projfile_marks_put(page, &h, &m, &written);
     assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
     memset(page, 0, sizeof(page));

@@ -1,7 +1,7 @@
 /*
- * Goal: marks, records, restarts and power cuts leave what the rules allow, and nothing else.
- * Method: random operations against a model of one version per block; the power goes at every
- * disk request of a run in turn.
+ * Goal: marks, records, restarts and power cuts leave only states that the rules allow.
+ * Method: random operations against a model of one version per block; the power is cut at
+ * every disk request of a run in turn.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,23 +12,24 @@
 
 enum { BLOCKS = 1400, STATES_MAX = 64 };
 
-/* What a block may be: version, and is it a record (or a hole)? */
+/* One possible state of a block: a version, and whether it is a record or a hole. */
 struct value {
     uint64_t version;
     size_t user_bytes; /* 0: a hole */
 };
 
-/* Every value the block had or was asked to have since the last sync, oldest first. */
+/* Every value that a block had, or was asked to have, since the last sync, oldest
+ * first. */
 struct block {
     struct value values[STATES_MAX];
-    unsigned n; /* the last one is what a storage that was not stopped has */
+    unsigned n; /* the last value is the state unless the storage was stopped */
 };
 
 struct model {
     struct block blocks[BLOCKS];
     uint64_t version;
     bool made;   /* the projection file */
-    bool synced; /* and will survive */
+    bool synced; /* will survive a power cut */
 };
 
 static void model_init(struct model *m)
@@ -44,14 +45,15 @@ static struct value model_now(const struct model *m, uint64_t b)
     return m->blocks[b].values[m->blocks[b].n - 1];
 }
 
-/* The storage was asked for it; whether it answers, we will see. */
+/* Adds the values of a request that was sent; its answer may be success or not. */
 static void model_try(struct model *m, uint64_t first, uint64_t end, uint64_t version,
                       size_t user_bytes)
 {
     for (uint64_t b = first; b < end && b < BLOCKS; b++) {
         struct block *x = &m->blocks[b];
 
-        if (x->n == STATES_MAX) { /* forget one in the middle: allows less, never more */
+        /* forgets a middle one, which allows less, never more */
+        if (x->n == STATES_MAX) {
             memmove(&x->values[1], &x->values[2],
                     (STATES_MAX - 2) * sizeof(x->values[0]));
             x->n--;
@@ -96,7 +98,8 @@ static void check_all_now(struct world *w, struct model *m)
     }
 }
 
-/* After a power cut: any value since the last sync, or damaged where there is more than one. */
+/* Checks that each block, after a power cut, has a value since the last sync, or is
+ * damaged if there were several. */
 static void check_all_allowed(struct world *w, struct model *m)
 {
     struct seen seen[100];
@@ -107,7 +110,7 @@ static void check_all_allowed(struct world *w, struct model *m)
         if (status != OK) {
             assert_true(status == ROZO__STATUS__NO_FILE ||
                         status == ROZO__STATUS__DAMAGED);
-            assert_false(m->synced); /* what was synced is never refused ... */
+            assert_false(m->synced); /* a synced value is never refused */
             m->made = false;
             break;
         }
@@ -145,7 +148,7 @@ static void random_range(struct world *w, uint64_t max, uint64_t *first, uint64_
         *end = BLOCKS;
 }
 
-/* false: the power is gone. */
+/* Writes at random. Returns false when the power was cut. */
 static bool random_write(struct world *w, struct model *m)
 {
     static const size_t sizes[] = { 8192, 8192, 5000, 64, 0 };
@@ -182,7 +185,7 @@ static bool random_mark(struct world *w, struct model *m)
     return true;
 }
 
-/* Something older than what lies there: refused, and nothing changes. */
+/* Writes an older version than the one in place: it is refused, and nothing changes. */
 static bool random_stale(struct world *w, struct model *m)
 {
     uint64_t first, end, newest = 0;
@@ -204,7 +207,7 @@ static bool random_stale(struct world *w, struct model *m)
     return true;
 }
 
-/* A mark that comes late: what is newer stays, what is older between becomes holes. */
+/* Sends a late mark: newer records stay, older ones between them become holes. */
 static bool random_mark_below(struct world *w, struct model *m)
 {
     uint64_t first, end, version = m->version - env_virtual_below(&w->v, 20);
@@ -214,7 +217,7 @@ static bool random_mark_below(struct world *w, struct model *m)
     random_range(w, env_virtual_below(&w->v, 2) == 0 ? 1000 : 10, &first, &end);
     for (uint64_t b = first; b < (to_the_end ? BLOCKS : end); b++) {
         if (model_now(m, b).version == version)
-            return true; /* versions are made once, for a record or a mark */
+            return true; /* each version is used once, for a record or a mark */
     }
     for (uint64_t b = first; b < (to_the_end ? BLOCKS : end); b++) {
         if (model_now(m, b).version < version)
@@ -277,7 +280,8 @@ static bool random_step(struct world *w, struct model *m, bool with_next)
     }
 }
 
-/* Thousands of steps, with restarts: after every few of them every block is what it must be. */
+/* Takes thousands of steps with restarts, and checks every block after every few of
+ * them. */
 static void test_random_steps_against_the_model(void **state)
 {
     static struct model m;
@@ -301,7 +305,7 @@ static void test_random_steps_against_the_model(void **state)
     }
 }
 
-/* Mark i of a row of ranges that do not touch; more of them than a page holds. */
+/* Writes mark i of a row of ranges that do not touch; a page cannot hold all of them. */
 static uint16_t mark_in_row(struct world *w, unsigned i)
 {
     return world_mark(w, 0, 1000 + 260 * (uint64_t)i, 257 + i % 2,
@@ -323,7 +327,7 @@ static void check_marks_in_row(struct world *w, unsigned n)
     }
 }
 
-/* When the page of marks is full the smallest go into heads, and survive that too. */
+/* The smallest marks go into heads when the mark page is full, and survive there, too. */
 static void test_marks_overflow_into_heads(void **state)
 {
     struct world w;
@@ -356,7 +360,8 @@ static void test_marks_overflow_into_heads(void **state)
     }
 }
 
-/* The file still takes new records, everywhere; unless it is damaged as a whole. */
+/* Checks that the file accepts new records everywhere, unless it is damaged as a
+ * whole. */
 static void check_still_serves(struct world *w, struct model *m)
 {
     uint64_t version = UINT64_C(1000) << 32;
@@ -365,7 +370,7 @@ static void check_still_serves(struct world *w, struct model *m)
         uint16_t status = world_write(w, 0, b, 100, version, 8192, true, NULL);
 
         if (status ==
-            ROZO__STATUS__STALE_VERSION) { /* something is damaged: a fresh epoch */
+            ROZO__STATUS__STALE_VERSION) { /* some block is damaged: take a new epoch */
             version += UINT64_C(1) << 32;
             status = world_write(w, 0, b, 100, version, 8192, true, NULL);
         }
@@ -376,7 +381,7 @@ static void check_still_serves(struct world *w, struct model *m)
     check_all_now(w, m);
 }
 
-/* One run up to its cut; what is left is allowed, and goes on. */
+/* Makes one run up to its power cut; the remaining state is allowed, and writes go on. */
 static void run_with_cut(uint64_t seed, unsigned cut_at)
 {
     static struct model m;

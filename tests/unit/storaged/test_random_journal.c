@@ -1,7 +1,8 @@
 /*
- * Goal: whatever is overwritten, marked, committed, dropped, applied, killed and cut off in whatever order, every block
- * reads as the rules of the overwrite journal say, at any version. Method: random operations against
- * a model that keeps every version of every block; the power goes at every disk request of a run in turn.
+ * Goal: after overwrites, marks, commits, drops, applies, kills and power cuts in any
+ * order, every block reads as the rules of the overwrite journal say, at any version.
+ * Method: random operations against a model that keeps every version of every block; the
+ * power is cut at every disk request of a run in turn.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,12 @@ struct value {
     size_t user_bytes; /* 0: a hole */
 };
 
-/* What the block was, oldest first. The first one is committed: what was before nobody asks for. */
+/* Versions of a block, oldest first. The first one is committed: older versions are never
+ * asked for. */
 struct block {
     struct value values[VALUES_MAX];
     unsigned n;
-    unsigned stable; /* index of what the last sync, or drop, made stable */
+    unsigned stable; /* index of the version that the last sync, or drop, made stable */
 };
 
 struct model {
@@ -66,7 +68,7 @@ static void model_synced(struct model *m)
         m->blocks[b].stable = m->blocks[b].n - 1;
 }
 
-/* Up to `version` nobody asks for what was before. */
+/* Commits up to `version`: older versions are not asked for any more. */
 static void model_commit(struct model *m, uint64_t version)
 {
     m->committed = version > m->committed ? version : m->committed;
@@ -113,7 +115,8 @@ static void check_now(struct world *w, struct model *m)
     }
 }
 
-/* Not newer than a version at which everything older is committed: exactly that one. */
+/* Reads with at_most, at a version below which everything older is committed: it must
+ * return that version. */
 static void check_at_most(struct world *w, struct model *m)
 {
     uint64_t at_most = m->committed + env_virtual_below(&w->v, 40);
@@ -135,7 +138,8 @@ static void check_at_most(struct world *w, struct model *m)
     }
 }
 
-/* After a power cut: nothing older than what was stable; damaged only where nothing was before. */
+/* Checks that no block, after a power cut, is older than its stable version, or is
+ * damaged unless it had none before. */
 static bool check_cut(struct world *w, struct model *m)
 {
     struct seen seen[100];
@@ -188,7 +192,7 @@ static bool is_full(struct model *m)
     return false;
 }
 
-/* Run a call until it is answered; it may wait for room. */
+/* Runs a call until it is answered; it may wait for room. */
 static uint16_t finish(struct world *w, struct test_call *c)
 {
     uint16_t status = UINT16_MAX;
@@ -216,7 +220,7 @@ static bool random_write(struct world *w, struct model *m)
         w, world_write_start(w, 0, first, (unsigned)(end - first), version, size, sync));
     if (w->disk.is_cut)
         return false;
-    if (status == ROZO__STATUS__BUSY) { /* nothing of it is here */
+    if (status == ROZO__STATUS__BUSY) { /* nothing of it was stored */
         for (uint64_t b = first; b < end; b++)
             m->blocks[b].n--;
         assert_true(m->is_small);
@@ -224,7 +228,7 @@ static bool random_write(struct world *w, struct model *m)
     }
     assert_int_equal(status, OK);
     m->made = true;
-    if (sync) { /* it makes stable what it wrote, and what it found pending below */
+    if (sync) { /* makes stable what it wrote, and what was pending below it */
         m->stable = true;
         for (uint64_t b = first; b < end; b++)
             m->blocks[b].stable = m->blocks[b].n - 1;
@@ -276,7 +280,7 @@ static bool random_commit(struct world *w, struct model *m)
     return true;
 }
 
-/* What is newer than some version goes, in some range, under a fence. */
+/* Drops versions newer than a random one, in a random range, under a fence. */
 static bool random_drop(struct world *w, struct model *m)
 {
     uint64_t keep = m->committed + env_virtual_below(&w->v, 10), first, end;
@@ -287,7 +291,7 @@ static bool random_drop(struct world *w, struct model *m)
     if (world_fence(w, epoch) != OK || w->disk.is_cut)
         return false;
     status = world_drop(w, first, end - first, keep, epoch);
-    if (w->disk.is_cut) { /* dropped or not: both */
+    if (w->disk.is_cut) { /* dropped or not: both are possible */
         m->version = UINT64_MAX;
         return false;
     }
@@ -312,7 +316,7 @@ static bool random_step(struct world *w, struct model *m)
     if (is_full(m)) {
         if (!random_sync(w, m) || !random_commit(w, m))
             return false;
-        m->made = m->made; /* all older values went */
+        m->made = m->made; /* all older values were dropped */
     }
     if (env_virtual_below(&w->v, 20) == 0)
         world_settle(w);
@@ -373,7 +377,7 @@ static void test_random_steps(void **state)
     }
 }
 
-/* One run up to its cut; what is left is allowed, and goes on. */
+/* Makes one run up to its power cut; the remaining state is allowed, and writes go on. */
 static void run_with_cut(uint64_t seed, unsigned cut_at)
 {
     static struct model m;
@@ -386,20 +390,20 @@ static void run_with_cut(uint64_t seed, unsigned cut_at)
     w.disk.cut_at = w.disk.n_requests + cut_at;
     for (i = 0; i < 200 && random_step(&w, &m); i++)
         ;
-    env_virtual_advance_ms(&w.v, 10000); /* whoever waits gives up */
+    env_virtual_advance_ms(&w.v, 10000); /* calls that wait get BUSY */
     world_restart(&w, true);
     if (m.version != UINT64_MAX && check_cut(&w, &m)) {
         struct seen seen[100];
         uint64_t fresh = UINT64_C(1000) << 32;
 
-        /* It goes on. */
+        /* Writes go on. */
         assert_int_equal(world_commit(&w, UINT64_MAX), OK);
         env_virtual_advance_ms(&w.v, 60000);
         assert_int_equal(world_health(&w).pending_records, 0);
         for (unsigned b = 0; b < BLOCKS; b += 100) {
             uint16_t status = world_write(&w, 0, b, 100, fresh, 8192, true, NULL);
 
-            if (status == ROZO__STATUS__STALE_VERSION) { /* something is damaged */
+            if (status == ROZO__STATUS__STALE_VERSION) { /* some block is damaged */
                 fresh += UINT64_C(1) << 32;
                 status = world_write(&w, 0, b, 100, fresh, 8192, true, NULL);
             }

@@ -1,9 +1,10 @@
 /*
  * test_redist.c
- * Goal: a file's distribution changes on its storage as a whole, whatever the power takes, and whoever
- *       goes by an earlier one is sent away.
- * Method: a storage on a disk in memory; the power goes at every disk request of an ST_REDIST.
- * Trust: this file; world.c; memdisk.c.
+ * Goal:   a file's distribution changes on its storage as a whole, wherever the power is
+ *         cut, and a client with an earlier one is refused.
+ * Method: a storage on a disk in memory; the power is cut at every disk request of an
+ *         ST_REDIST.
+ * Trust:  this file; world.c; memdisk.c.
  */
 #include <string.h>
 
@@ -34,7 +35,8 @@ static void new_ref(struct world *w)
     lies_at(w, after, 4, 1);
 }
 
-/* Projection 2 is ours, and 0 is here for somebody who was away. */
+/* Makes projection 2, which belongs here, and projection 0, held for a storage that was
+ * down. */
 static void begin(struct world *w, uint64_t seed)
 {
     world_init(w, seed);
@@ -69,7 +71,7 @@ static uint32_t page_format(struct world *w, unsigned projection, uint64_t at)
     return page[8];
 }
 
-/* Every request on the file, each with its ref. */
+/* Sends each kind of request on the file, with its ref. */
 static uint16_t ask(struct world *w, unsigned what)
 {
     Rozo__StStatReq stat = ROZO__ST_STAT_REQ__INIT;
@@ -136,7 +138,8 @@ static void whoever_goes_by_an_earlier_one_is_sent_away(void **state)
     world_free(&w);
 }
 
-/* Only ST_REDIST changes a header: a file of another storage may well have been told before ours. */
+/* Only ST_REDIST changes a header: another storage's file may have received the change
+ * before ours. */
 static void a_later_one_is_served_and_not_taken_over(void **state)
 {
     struct world w;
@@ -152,7 +155,8 @@ static void a_later_one_is_served_and_not_taken_over(void **state)
     world_free(&w);
 }
 
-/* What is made by a ref has its distribution, also when the storage has older ones of the file. */
+/* A file that is created by a request has the distribution of its ref, also when the
+ * storage has older ones. */
 static void what_is_made_later_has_the_later_one(void **state)
 {
     struct world w;
@@ -178,7 +182,8 @@ static void repeats_and_nonsense(void **state)
 
     (void)state;
     begin(&w, 4);
-    assert_int_equal(world_redist(&w, 0), ROZO__STATUS__BAD_REQUEST); /* generation 0 */
+    /* generation 0 is invalid */
+    assert_int_equal(world_redist(&w, 0), ROZO__STATUS__BAD_REQUEST);
     new_ref(&w);
     w.dist_generation = 3;
     assert_int_equal(world_redist(&w, 0), OK);
@@ -186,16 +191,17 @@ static void repeats_and_nonsense(void **state)
     lies_at(&w, others, 4, 3);
     assert_int_equal(world_redist(&w, 0), ROZO__STATUS__BAD_REQUEST);
     lies_at(&w, others, 4, 2);
-    assert_int_equal(world_redist(&w, 1u << 1), OK); /* a late one changes nothing */
+    assert_int_equal(world_redist(&w, 1u << 1), OK); /* a late request changes nothing */
     assert_null(world_file(&w, 1));
     assert_int_equal(header(&w, 2).dist_generation, 3);
     assert_int_equal(header(&w, 2).storages[1], 9);
     lies_at(&w, before, 3, 4);
-    assert_int_equal(world_redist(&w, 0), ROZO__STATUS__BAD_REQUEST); /* fewer */
+    /* fewer candidates */
+    assert_int_equal(world_redist(&w, 0), ROZO__STATUS__BAD_REQUEST);
     new_ref(&w);
     w.dist_generation = 4;
     assert_int_equal(world_redist(&w, 1u << 3), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(world_remove(&w), OK); /* by whatever generation */
+    assert_int_equal(world_remove(&w), OK); /* accepted with any generation */
     assert_int_equal(world_redist(&w, 1u << 1), ROZO__STATUS__NO_FILE);
     world_free(&w);
 }
@@ -218,7 +224,7 @@ static void clients_may_not(void **state)
     world_free(&w);
 }
 
-/* A header that cannot be read cannot be changed: it may be readable again tomorrow. */
+/* A header that cannot be read cannot be changed: it may be readable again later. */
 static void a_damaged_file_refuses(void **state)
 {
     uint8_t byte = 0x55;
@@ -233,7 +239,8 @@ static void a_damaged_file_refuses(void **state)
     world_free(&w);
 }
 
-/* The power goes at the disk request number `cut`. False: there were fewer. */
+/* Cuts the power at disk request number `cut`. Returns false if there were fewer
+ * requests. */
 static bool redist_is_cut(unsigned cut, uint32_t make_partial)
 {
     struct world w;
@@ -247,7 +254,7 @@ static bool redist_is_cut(unsigned cut, uint32_t make_partial)
     is_cut = w.disk.is_cut;
     assert_int_equal(status == OK, !is_cut);
     world_restart(&w, true);
-    expect_data(&w); /* whatever the headers say by now: a later one is served */
+    expect_data(&w); /* a later distribution is served, whichever one the headers have */
     if (!is_cut) {
         assert_int_equal(header(&w, 2).dist_generation, 1);
         assert_int_equal(header(&w, 0).dist_generation, 1);
@@ -280,7 +287,7 @@ static void the_power_goes_at_every_disk_request(void **state)
     assert_in_range(n, 12, 50);
 }
 
-/* The page, or its copy, rots afterwards. */
+/* The header page, or its copy, rots after the change. */
 static void each_page_alone_is_enough(void **state)
 {
     (void)state;
@@ -301,7 +308,8 @@ static void each_page_alone_is_enough(void **state)
     }
 }
 
-/* In the place of a lost home: what was never written there may have been. */
+/* A file in the place of a lost home is partial: blocks it lacks may have been
+ * written. */
 static void a_partial_file_is_made(void **state)
 {
     struct seen seen[2];
@@ -332,7 +340,8 @@ static void a_partial_file_is_made(void **state)
     world_free(&w);
 }
 
-/* Overwrites that wait in the journal, and marks, are applied by what it noted before. */
+/* Overwrites and marks that wait in the journal are applied with the distribution noted
+ * before. */
 static void what_waits_in_the_journal_stays(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /*
  * test_revoked_sessions.c - sessions that are over.
  *
- * Goal: a client of a session that is over changes nothing any more (I5), whatever it had under way when that
- * became known; all others go on, and so do reads. Method: the table against a plain list; a whole storage,
- * of which the sessions are told as the healer tells them.
+ * Goal: a client of a session that is over changes nothing any more (I5), whatever it had
+ * in flight when the storage learned of it; all other sessions, and all reads, go on.
+ * Method: the table against a plain list; then a whole storage that gets the sessions as
+ * from the healer.
  */
 #include <stdlib.h>
 
@@ -18,7 +19,8 @@ static uint64_t number(unsigned i)
     return (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Sessions from..from + n - 1 and no other of the first few thousands. */
+/* Checks that sessions from..from + n - 1 are revoked, and no other of the first few
+ * thousands. */
 static void expect_fenced(const struct revoked_sessions *f, unsigned from, unsigned n)
 {
     for (unsigned i = 0; i < 4 * LONG; i++)
@@ -38,7 +40,7 @@ static void test_table(void **state)
     assert_int_equal(revoked_sessions_set(&f, list, 1), 0);
     expect_fenced(&f, 0, 1);
     for (unsigned from = 0; from <= 3 * LONG;
-         from += 97) { /* as it moves on: full, always */
+         from += 97) { /* the range moves: the table stays full */
         assert_int_equal(revoked_sessions_set(&f, list + from, LONG), 0);
         if (from % (97 * 20) == 0)
             expect_fenced(&f, from, LONG);
@@ -48,7 +50,7 @@ static void test_table(void **state)
     for (unsigned i = 0; i < REVOKED_SLOTS; i++)
         n_used += f.slots[i] != 0;
     assert_true(n_used <
-                REVOKED_SLOTS / 2); /* a search for what is not there ends soon */
+                REVOKED_SLOTS / 2); /* a search for an absent session ends soon */
     assert_false(revoked_sessions_have(&f, 0) || revoked_sessions_have(&f, UINT64_MAX));
     assert_false(revoked_sessions_may_have(0) || revoked_sessions_may_have(UINT64_MAX));
 }
@@ -88,9 +90,10 @@ static void test_who_is_over_changes_nothing(void **state)
     assert_int_equal(alloc(&w), FENCED);
     assert_int_equal(world_durable(&w, V(1, 2)), FENCED);
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
-    assert_int_equal(seen.version, V(1, 2)); /* what was here before */
+    assert_int_equal(seen.version, V(1, 2)); /* the former version */
     assert_int_equal(world_sync(&w), OK);
-    w.role = RPC_ROLE_NODE; /* what others decided does not ask who wrote it */
+    /* writes that other nodes decided are accepted whoever wrote them */
+    w.role = RPC_ROLE_NODE;
     assert_int_equal(world_write(&w, 0, 1, 1, V(1, 4), 8192, false, NULL), OK);
     w.role = RPC_ROLE_CLIENT;
     w.session = 6;
@@ -101,7 +104,8 @@ static void test_who_is_over_changes_nothing(void **state)
     world_free(&w);
 }
 
-/* It waits for the file when it becomes known: refused then, not written behind what is read after. */
+/* A write that waits for the file when its session is revoked is refused: it must not be
+ * stored after a read saw the file without it. */
 static void test_who_waits_is_refused_too(void **state)
 {
     struct test_call *first, *second;

@@ -1,6 +1,8 @@
 /*
- * Goal: `rozo salvage` gives back what was stored, from any k directories, and says what it cannot give. Method:
- * data directories are written byte by byte as docs/FORMATS.md has them, from a model of a file; then read.
+ * Goal: `rozo salvage` restores what was stored, from any k directories, and reports what
+ * it cannot restore.
+ * Method: data directories are written byte by byte as docs/FORMATS.md has them, from a
+ * model of a file; then they are read.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -35,17 +37,19 @@ struct bench {
     struct file_id id;
     unsigned kind, layout, n_storages;
     const struct codec *codec;
-    uint8_t *bytes; /* what is expected */
+    uint8_t *bytes; /* expected contents, owned */
     uint64_t size;
     struct salvage s;
     char paths[STORAGES_MAX][80];
     uint8_t *got;
     uint64_t got_end;
-    uint64_t journal_at[STORAGES_MAX]; /* where the next frame goes */
+    uint64_t journal_at[STORAGES_MAX]; /* offset of the next frame */
     uint32_t n_frames[STORAGES_MAX];
     struct salvage_report report;
     uint32_t
-        redist; /* headers here have the last storage, added later; 0: nothing changed */
+        /* headers of this many storages have the last storage, added later; 0: no
+         * change */
+        redist;
 };
 
 static uint64_t version(unsigned epoch)
@@ -67,7 +71,7 @@ static void path_of(const struct bench *b, unsigned storage, const char *name,
     snprintf(out, 256, "%s/%s", b->paths[storage], name);
 }
 
-/* Everything on the way to path. */
+/* Opens a file, and creates all directories on the way to path. */
 static int file_open(const char *path)
 {
     char part[256];
@@ -108,7 +112,8 @@ static void storage_make(struct bench *b, unsigned i)
 static void bench_init(struct bench *b, unsigned kind, unsigned layout)
 {
     memset(b, 0, sizeof(*b));
-    /* Where the test runs, by one name: what one left that failed or was killed goes with the next. */
+    /* The test always runs in one directory, so that the next run removes what a failed
+     * or killed one left. */
     snprintf(b->dir, sizeof(b->dir), "./salvage.tmp");
     nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     assert_int_equal(mkdir(b->dir, 0700), 0);
@@ -171,7 +176,7 @@ static int projfile_open(const struct bench *b, unsigned storage, unsigned proje
     return fd;
 }
 
-/* All projections of one block of the model: heads with overhang, and bodies. */
+/* All projections of one block of the model: heads with overhangs, and bodies. */
 struct coded {
     size_t row;
     uint8_t heads[CODEC_N_MAX][RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX];
@@ -206,14 +211,15 @@ static void block_code(const struct bench *b, const uint8_t *bytes, uint64_t blo
     }
 }
 
-/* User bytes of a block that follow from (block, epoch). */
+/* Fills the user bytes of a block; they follow from (block, epoch). */
 static void block_fill(uint8_t *bytes, uint64_t block, unsigned epoch, unsigned len)
 {
     for (unsigned i = 0; i < len; i++)
         bytes[i] = (uint8_t)(block * 31 + epoch * 101 + i * 7 + i / 251);
 }
 
-/* Store a block in place on the storages whose bits are set; projection p on storage p. */
+/* Stores a block in place on the storages whose bits are set; projection p on storage
+ * p. */
 static void block_store(const struct bench *b, uint64_t block, unsigned epoch,
                         unsigned user_bytes, uint32_t storages)
 {
@@ -248,7 +254,7 @@ static void expect(struct bench *b, uint64_t block, unsigned epoch, unsigned use
         b->size = block * BLOCK + user_bytes;
 }
 
-/* A frame behind the others in the journal of a storage. */
+/* Appends a frame to the journal of a storage. */
 static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
                            const uint8_t *bytes, size_t len)
 {
@@ -294,7 +300,7 @@ static struct journal_record some_entry(const struct bench *b, uint8_t kind)
     return e;
 }
 
-/* The block waits in the journals of these storages. */
+/* Adds the block to the journals of these storages. */
 static void block_wait(struct bench *b, uint64_t block, unsigned epoch,
                        unsigned user_bytes, uint32_t storages)
 {
@@ -337,7 +343,7 @@ static void mark_wait(struct bench *b, uint64_t first, uint64_t end, unsigned ep
     }
 }
 
-/* A mark in place. */
+/* Stores a mark in place. */
 static void mark_store(struct bench *b, uint64_t first, uint64_t end, unsigned epoch,
                        uint32_t storages)
 {
@@ -360,7 +366,7 @@ static void mark_store(struct bench *b, uint64_t first, uint64_t end, unsigned e
     }
 }
 
-/* Change a byte of a projection file. */
+/* Changes a byte of a projection file. */
 static void damage(struct bench *b, unsigned storage, uint64_t at)
 {
     int fd = projfile_open(b, storage, storage);
@@ -391,7 +397,7 @@ static int on_bytes(void *arg, uint64_t offset, const uint8_t *bytes, size_t len
     return 0;
 }
 
-/* Read the one file from these storages. */
+/* Reads the file from these storages. */
 static void bench_run(struct bench *b, uint32_t storages)
 {
     struct salvage_file file;
@@ -447,7 +453,7 @@ static void test_any_k_directories_will_do(void **state)
         bench_check(&b, ALL);
         assert_true(salvage_is_whole(&b.report));
         assert_int_equal(b.report.n_data, 12);
-        for (unsigned first = 0; first < n; first++) { /* k in a row, around */
+        for (unsigned first = 0; first < n; first++) { /* k in a row, modulo n */
             uint32_t some = 0;
 
             for (unsigned x = 0; x < k; x++)
@@ -455,7 +461,7 @@ static void test_any_k_directories_will_do(void **state)
             bench_check(&b, some);
             assert_true(salvage_is_whole(&b.report));
             assert_int_equal(b.report.n_damaged + b.report.n_older, 0);
-            bench_run(&b, some & (some - 1)); /* one fewer */
+            bench_run(&b, some & (some - 1)); /* one storage fewer */
             assert_false(salvage_is_whole(&b.report));
             assert_int_equal(b.report.n_unreadable, 12);
             assert_int_equal(b.report.ranges[0].first, 0);
@@ -482,7 +488,7 @@ static void test_damaged_records_are_left_out(void **state)
     assert_true(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_data, 300);
     assert_int_equal(b.report.n_damaged, 1);
-    bench_run(&b, 0x1f); /* five, two of them damaged there */
+    bench_run(&b, 0x1f); /* five storages, two of them damaged at this block */
     assert_false(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_unreadable, 1);
     assert_int_equal(b.report.n_ranges, 1);
@@ -523,14 +529,15 @@ static void test_a_mark_that_too_few_have_does_not_count(void **state)
         block_store(&b, block, V1, BLOCK, ALL);
         expect(&b, block, V1, BLOCK);
     }
-    mark_wait(&b, 2, UINT64_MAX, V2, 0x83); /* on three: one of them has no projection */
+    /* on three storages, one of which has no projection */
+    mark_wait(&b, 2, UINT64_MAX, V2, 0x83);
     bench_check(&b, ALL);
     assert_true(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_older, 2);
-    bench_check(&b, 0x3f | 0x80); /* the storage that is not given may have it, too */
+    bench_check(&b, 0x3f | 0x80); /* the storage that is missing may have it, too */
     assert_int_equal(b.report.n_outdated, 2);
     assert_false(salvage_is_whole(&b.report));
-    mark_wait(&b, 2, UINT64_MAX, V2, 0x40); /* four */
+    mark_wait(&b, 2, UINT64_MAX, V2, 0x40); /* on four storages */
     b.size = 2 * BLOCK;
     expect(&b, 2, V2, 0);
     expect(&b, 3, V2, 0);
@@ -552,10 +559,10 @@ static void test_what_waits_in_journals_counts(void **state)
     }
     block_wait(&b, 5, V2, BLOCK, ALL);
     expect(&b, 5, V2, BLOCK);
-    block_wait(&b, 199, V2, BLOCK, 0x3c); /* k of them */
+    block_wait(&b, 199, V2, BLOCK, 0x3c); /* on k storages */
     expect(&b, 199, V2, BLOCK);
     block_wait(&b, 199, V3, BLOCK, 0x07); /* torn */
-    block_wait(&b, 130, V2, BLOCK, 0x0f); /* one of them was applied meanwhile */
+    block_wait(&b, 130, V2, BLOCK, 0x0f); /* one storage applied it in between */
     block_store(&b, 130, V2, BLOCK, 0x01);
     expect(&b, 130, V2, BLOCK);
     bench_check(&b, ALL);
@@ -576,15 +583,15 @@ static void test_a_torn_first_write_is_a_hole(void **state)
     block_store(&b, 0, V1, BLOCK, ALL);
     expect(&b, 0, V1, BLOCK);
     block_store(&b, 1, V1, BLOCK, 0x07);
-    bench_check(&b, ALL); /* three have a record, five storages say "never written" */
+    bench_check(&b, ALL); /* three storages have a record, five say "never written" */
     assert_true(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_older, 1);
-    bench_run(&b, 0x1f); /* two say so: too few, and too few records */
+    bench_run(&b, 0x1f); /* two storages say so: too few, and so are the records */
     assert_int_equal(b.report.n_unreadable, 1);
     bench_free(&b);
 }
 
-/* Journals copy what waits for long; and who is told so often is heard once. */
+/* Journals copy records that wait for long: several copies on one storage count once. */
 static void test_entries_may_be_there_many_times(void **state)
 {
     struct bench b;
@@ -600,7 +607,7 @@ static void test_entries_may_be_there_many_times(void **state)
     bench_check(&b, ALL);
     assert_true(salvage_is_whole(&b.report));
     for (unsigned epoch = V3 + 1; epoch < V3 + 400; epoch++)
-        mark_wait(&b, 0, 1, epoch, 0x1); /* one storage alone */
+        mark_wait(&b, 0, 1, epoch, 0x1); /* on one storage alone */
     bench_check(&b, ALL);
     assert_true(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_older, 1);
@@ -622,7 +629,7 @@ static void test_files_without_a_header_give_their_records(void **state)
     damage(&b, 3, PROJFILE_MARKS_AT + 40);
     projfile_path(name, &b.id, 2);
     path_of(&b, 2, name, from);
-    projfile_path_aside(name, &b.id); /* this name does not tell the projection */
+    projfile_path_aside(name, &b.id); /* this name does not show the projection */
     path_of(&b, 2, name, to);
     assert_int_equal(rename(from, to), 0);
     damage(&b, 4, 41);
@@ -645,7 +652,7 @@ static void test_nothing_tells_how_a_file_is_coded(void **state)
     bench_run(&b, ALL);
     assert_null(b.report.codec);
     assert_false(salvage_is_whole(&b.report));
-    block_wait(&b, 0, V2, BLOCK, ALL); /* a journal does */
+    block_wait(&b, 0, V2, BLOCK, ALL); /* the journal shows it */
     expect(&b, 0, V2, BLOCK);
     bench_check(&b, ALL);
     assert_true(salvage_is_whole(&b.report));
@@ -704,7 +711,7 @@ static void test_a_storage_is_not_taken_twice(void **state)
     bench_free(&b);
 }
 
-/* Any bytes of a projection file, or all of its front. */
+/* Zeroes some bytes of a projection file, or all of its front. */
 static void wipe(struct bench *b, unsigned storage, uint64_t at, size_t len)
 {
     int fd = projfile_open(b, storage, storage);
@@ -724,8 +731,8 @@ static uint64_t head_at(const struct bench *b, unsigned p, uint64_t block)
     return geometry_head_at(&g, block);
 }
 
-/* What journals still hold of a version that was replaced is not taken for the newest because the heads of that
- * cannot be read. */
+/* A version that was replaced but is still in journals is not taken for the newest when
+ * the heads of the newest cannot be read. */
 static void test_old_bytes_are_not_called_whole(void **state)
 {
     struct bench b;
@@ -733,20 +740,20 @@ static void test_old_bytes_are_not_called_whole(void **state)
     (void)state;
     bench_init(&b, CODEC_MOJETTE, 0); /* k = 2, n = 3, 4 storages */
     block_store(&b, 0, V2, BLOCK, ALL);
-    block_wait(&b, 0, V1, BLOCK, ALL);     /* applied and replaced since */
-    damage(&b, 1, head_at(&b, 1, 0) + 12); /* no record any more, by its looks */
+    block_wait(&b, 0, V1, BLOCK, ALL);     /* applied and replaced since then */
+    damage(&b, 1, head_at(&b, 1, 0) + 12); /* not recognisable as a record any more */
     damage(&b, 2, head_at(&b, 2, 0) + 12);
     bench_run(&b, ALL);
     assert_false(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_outdated, 1);
-    damage(&b, 0, head_at(&b, 0, 0) + 12); /* nobody tells of a newer one */
+    damage(&b, 0, head_at(&b, 0, 0) + 12); /* no storage shows a newer version */
     bench_run(&b, ALL);
     assert_false(salvage_is_whole(&b.report));
     assert_int_equal(b.report.n_outdated, 1);
     bench_free(&b);
 }
 
-/* What was lost of a journal may have been newer than what lies in place. */
+/* A lost part of a journal may have been newer than what is in place. */
 static void test_damaged_journals_are_not_overlooked(void **state)
 {
     struct bench b;
@@ -776,7 +783,7 @@ static void test_damaged_journals_are_not_overlooked(void **state)
     bench_free(&b);
 }
 
-/* A version in a head whose record is damaged may be any other. */
+/* The version in the head of a damaged record may be any other. */
 static void test_a_damaged_record_does_not_tell_its_version(void **state)
 {
     struct bench b;
@@ -795,7 +802,7 @@ static void test_a_damaged_record_does_not_tell_its_version(void **state)
     bench_free(&b);
 }
 
-/* One storage alone was away while all was written. */
+/* Only one storage was down while everything was written. */
 static void test_too_few_directories_do_not_make_holes(void **state)
 {
     struct bench b;
@@ -803,7 +810,7 @@ static void test_too_few_directories_do_not_make_holes(void **state)
     (void)state;
     bench_init(&b, CODEC_MOJETTE, 0);
     block_store(&b, 0, V1, BLOCK, 0x3);
-    close(projfile_open(&b, 2, 2)); /* nothing in it */
+    close(projfile_open(&b, 2, 2)); /* empty file */
     bench_run(&b, 0x4);
     assert_int_equal(b.report.size, 0);
     assert_true(b.report.is_unsure);
@@ -815,8 +822,8 @@ static void test_too_few_directories_do_not_make_holes(void **state)
 }
 
 /*
- * Headers of two generations: the later one tells where the file lies, but what was acknowledged
- * before may be on as few storages as the earlier one asked for.
+ * Headers of two generations: the later one tells where the file is, but earlier
+ * acknowledged writes may be on as few storages as the earlier one required.
  */
 static void test_headers_of_two_generations(void **state)
 {
@@ -833,7 +840,7 @@ static void test_headers_of_two_generations(void **state)
         assert_int_equal(b.report.ref.dist_generation, 1);
         assert_int_equal(b.report.n_silent, 2);
         assert_int_equal(b.report.is_unsure, redist != 3);
-        bench_check(&b, 0xb); /* the one that was added has nothing */
+        bench_check(&b, 0xb); /* the added storage has nothing */
         assert_int_equal(b.report.n_silent, 1);
         assert_true(salvage_is_whole(&b.report));
         bench_free(&b);
@@ -846,11 +853,11 @@ static void dir_hide(const struct bench *b, unsigned storage, bool hide)
 
     path_of(b, storage, "objects", path);
     assert_int_equal(unlink(path) == 0 || rmdir(path) == 0 || errno == ENOENT ? 0 : 1, 0);
-    if (hide) /* a loop: it cannot be opened */
+    if (hide) /* a symlink loop: it cannot be opened */
         assert_int_equal(symlink("objects", path), 0);
 }
 
-/* Where a directory of objects cannot be read, a storage does not say "never written". */
+/* A storage whose object directory cannot be read does not count as "never written". */
 static void test_directories_that_cannot_be_read_are_no_holes(void **state)
 {
     struct bench b;
@@ -858,7 +865,7 @@ static void test_directories_that_cannot_be_read_are_no_holes(void **state)
     (void)state;
     bench_init(&b, CODEC_MOJETTE, 0);
     block_store(&b, 0, V1, BLOCK, 0x1);
-    bench_run(&b, ALL); /* of a torn first write: a hole */
+    bench_run(&b, ALL); /* left by a torn first write: a hole */
     assert_true(salvage_is_whole(&b.report));
     dir_hide(&b, 1, true);
     bench_run(&b, ALL);
@@ -888,7 +895,7 @@ static void test_records_behind_a_wiped_front_are_used(void **state)
     bench_free(&b);
 }
 
-/* Names are any. */
+/* The directory may hold names of any kind. */
 static void test_more_files_than_there_can_be(void **state)
 {
     char name[PROJFILE_PATH_MAX], path[256];
@@ -915,7 +922,7 @@ static void test_more_files_than_there_can_be(void **state)
     bench_free(&b);
 }
 
-/* A block that a database writes all day has a frame in the journal for each time. */
+/* A block that a database writes all day has one frame in the journal for each write. */
 static void test_a_block_with_very_many_entries(void **state)
 {
     enum { N = 60000, DIRS = 4 };
@@ -935,7 +942,7 @@ static void test_a_block_with_very_many_entries(void **state)
     assert_non_null(b.s.waiting);
     b.s.n_waiting = b.s.room_waiting = DIRS * N;
     for (unsigned i = 0; i < DIRS * N;
-         i++) { /* newest first, as salvage_index() has them */
+         i++) { /* newest first, in the order of salvage_index() */
         b.s.waiting[i] =
             (struct salvage_waiting){ .id = b.id,
                                       .end = 1,

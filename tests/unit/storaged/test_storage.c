@@ -1,6 +1,6 @@
 /*
- * Goal: every ST_* request does what rozo.proto says. Method: a storage on a disk in memory, and
- * a client that can make every record again to compare what it reads.
+ * Goal: every ST_* request does what rozo.proto says. Method: a storage on a disk in
+ * memory, and a client that can make each record again to compare it with what it reads.
  */
 #include <errno.h>
 #include <limits.h>
@@ -72,12 +72,13 @@ static void test_versions_decide(void **state)
     world_init(&w, 1);
     assert_int_equal(world_write(&w, 0, 10, 4, v2, 8192, false, NULL), OK);
     assert_int_equal(world_write(&w, 0, 10, 4, v2, 8192, false, NULL), OK); /* again */
+    /* a record of another length is not the one of that version */
     assert_int_equal(world_write(&w, 0, 10, 4, v2, 100, false, &newest),
-                     ROZO__STATUS__STALE_VERSION); /* another record of that version */
+                     ROZO__STATUS__STALE_VERSION);
     assert_int_equal(newest, v2);
     assert_int_equal(
         world_write(&w, 0, 8, 3, v1, 8192, false, &newest),
-        ROZO__STATUS__STALE_VERSION); /* 10 is newer, so not 8 and 9 either */
+        ROZO__STATUS__STALE_VERSION); /* 10 is newer, so 8 and 9 are refused, too */
     assert_int_equal(newest, v2);
     world_expect(&w, 0, 8, SEEN_HOLE, 0);
     world_expect(&w, 0, 9, SEEN_HOLE, 0);
@@ -199,7 +200,8 @@ static void test_a_mark_hides_what_could_not_be_removed(void **state)
     }
 }
 
-/* What tells a mark that it need not look for newer records must be kept up to date. */
+/* The storage remembers that a mark need not look for newer records; later records must
+ * change that. */
 static void test_a_late_mark_spares_newer_records(void **state)
 {
     struct world w;
@@ -217,7 +219,7 @@ static void test_a_late_mark_spares_newer_records(void **state)
     world_free(&w);
 }
 
-/* Made again on a storage that has taken later writes: those stay, with their bytes. */
+/* A mark repeated on a storage that has newer records leaves those with their bytes. */
 static void test_a_mark_goes_below_newer_records(void **state)
 {
     static const uint64_t lengths[] = { 0, 20, 300 };
@@ -232,7 +234,7 @@ static void test_a_mark_goes_below_newer_records(void **state)
         assert_int_equal(world_write(&w, 1, 9, 1, v3 + 1, 8192, false, NULL), OK);
         assert_int_equal(world_mark(&w, 0, 5, lengths[i], v2),
                          ROZO__STATUS__STALE_VERSION);
-        for (unsigned j = 0; j < 2; j++) { /* and again */
+        for (unsigned j = 0; j < 2; j++) { /* repeated */
             assert_int_equal(world_mark_below(&w, 2, 5, lengths[i], v2), OK);
             if (j == 1)
                 world_restart(&w, false);
@@ -252,7 +254,7 @@ static void test_a_mark_goes_below_newer_records(void **state)
     world_free(&w);
 }
 
-/* What is damaged may have been newer: it does not become an older hole. */
+/* A damaged record may have been newer: it does not become an older hole. */
 static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
 {
     static const uint64_t lengths[] = { 0, 20, 300 };
@@ -276,8 +278,8 @@ static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
     world_free(&w);
 }
 
-/* Where a file was lost the same version is refused for ever: never as one that is too old, for the
- * client would only come again with it. */
+/* A mark over a lost file is refused with the same status each time, never as too old:
+ * the client would only repeat it. */
 static void test_a_mark_that_goes_below_leaves_what_was_lost(void **state)
 {
     const uint64_t fresh = UINT64_C(9) << 32;
@@ -312,15 +314,17 @@ static void test_any_projection_and_what_is_present(void **state)
     assert_int_equal(world_write(&w, 2, 0, 1, v3, 8192, false, NULL), OK);
     assert_int_equal(world_write(&w, 5, 0, 2, v1, 8192, false, NULL), OK);
     assert_int_equal(world_write(&w, 4, 3, 1, v2, 8192, false, NULL), OK);
-    assert_int_equal(world_read(&w, 255, 0, 4, seen, &present), OK); /* 5 has more */
+    /* projection 5 has more records */
+    assert_int_equal(world_read(&w, 255, 0, 4, seen, &present), OK);
     assert_int_equal(present, 1 << 2 | 1 << 5 | 1 << 4);
     assert_int_equal(seen[0].version, v1);
     assert_int_equal(seen[1].kind, SEEN_DATA);
-    assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), OK); /* 2 has a newer one */
+    /* projection 2 has a newer record */
+    assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), OK);
     assert_int_equal(seen[0].version, v3);
     assert_int_equal(world_read(&w, 1, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
     assert_int_equal(world_mark(&w, 0, 0, 0, v3 + 1),
-                     OK); /* all of them, and 0 is made */
+                     OK); /* all are removed, and projection 0 is made */
     for (unsigned p = 0; p < 6; p++) {
         uint16_t status = world_read(&w, p, 0, 1, seen, &present);
 
@@ -332,7 +336,7 @@ static void test_any_projection_and_what_is_present(void **state)
     world_free(&w);
 }
 
-/* What an answer to this role says. */
+/* Returns whether an answer to a request of this role says that clients are served. */
 static bool says_that_it_serves_clients(struct world *w, enum rpc_role role)
 {
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
@@ -364,7 +368,7 @@ static void test_nodes_hear_of_clients(void **state)
     (void)state;
     world_init(&w, 1);
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
-    for (unsigned i = 0; i < 50; i++) /* nodes are no clients */
+    for (unsigned i = 0; i < 50; i++) /* nodes do not count as clients */
         assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
@@ -372,7 +376,7 @@ static void test_nodes_hear_of_clients(void **state)
     assert_false(says_that_it_serves_clients(&w, RPC_ROLE_CLIENT));
     env_virtual_advance_ms(&w.v, 700);
     assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
-    for (unsigned i = 0; i < 20; i++) { /* now and then is nothing to wait for */
+    for (unsigned i = 0; i < 20; i++) { /* occasional requests are no reason to wait */
         assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
         env_virtual_advance_ms(&w.v, 100);
         assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
@@ -408,7 +412,7 @@ static void test_next_finds_records_and_marks(void **state)
     world_free(&w);
 }
 
-/* Rot in a header that was read long ago. */
+/* A header rots that was read long ago. */
 static void test_who_is_told_to_look_again_does(void **state)
 {
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
@@ -427,7 +431,7 @@ static void test_who_is_told_to_look_again_does(void **state)
     world_expect(&w, 0, 0, SEEN_DATA, v1);
     poke_byte(&w, 0, 40);
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
-    w.role = RPC_ROLE_CLIENT; /* its word is nothing */
+    w.role = RPC_ROLE_CLIENT; /* a client's word does not count */
     assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0, NULL), OK);
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
     w.role = RPC_ROLE_NODE;
@@ -436,7 +440,8 @@ static void test_who_is_told_to_look_again_does(void **state)
     world_free(&w);
 }
 
-/* Several files in one request: those of another loop are told, and stay. */
+/* One request removes several files: those of another loop are named in the answer, and
+ * stay. */
 static void test_remove_takes_many(void **state)
 {
     enum { FILES = 9 };
@@ -456,7 +461,7 @@ static void test_remove_takes_many(void **state)
         ids[i] = w.id;
         file_id_put(bytes[i], &w.id);
         more[i] = (ProtobufCBinaryData){ FILE_ID_BYTES, bytes[i] };
-        if (i != 4) /* that one is not there, which is as good as removed */
+        if (i != 4) /* an absent file counts as removed */
             assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
     }
     req.file_id = more[0];
@@ -483,7 +488,7 @@ static void test_remove_takes_many(void **state)
     assert_int_equal(resp->n_elsewhere, n_elsewhere);
     assert_true(n_elsewhere > 0 && n_elsewhere < FILES - 1);
     rozo__st_remove_resp__free_unpacked(resp, NULL);
-    more[3].len--; /* as a whole or not at all */
+    more[3].len--; /* all of the request is valid, or nothing is done */
     w.id = ids[0];
     assert_int_equal(call_run(&w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, NULL),
                      ROZO__STATUS__BAD_REQUEST);
@@ -494,7 +499,8 @@ static void test_remove_takes_many(void **state)
     world_free(&w);
 }
 
-/* A write that is late makes nothing again, however many other files were removed since (as long as they are not thousands). */
+/* A late write does not create a removed file again, though many other files were removed
+ * since (up to some thousands). */
 static void test_removals_are_remembered(void **state)
 {
     enum { FILES = 800 };
@@ -527,7 +533,7 @@ static void test_remove_leaves_nothing(void **state)
     world_restart(&w, false);
     for (unsigned p = 0; p < 3; p++)
         assert_int_equal(world_write(&w, p, 0, 100, v1, 8192, false, NULL), OK);
-    w.hold_sent = true; /* somebody is still being sent the old bytes */
+    w.hold_sent = true; /* the old bytes are still being sent to a client */
     ref_init(&w, &ref);
     req.ref = &ref.ref;
     req.n_blocks = 100;
@@ -539,7 +545,7 @@ static void test_remove_leaves_nothing(void **state)
     for (unsigned p = 0; p < 3; p++)
         assert_null(world_file(&w, p));
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
-    /* what was under way when it was removed does not bring it back */
+    /* A write in flight at the removal does not bring the file back. */
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
                      ROZO__STATUS__NO_FILE);
     assert_int_equal(world_mark(&w, 1, 0, 1, v2), ROZO__STATUS__NO_FILE);
@@ -552,7 +558,8 @@ static void test_remove_leaves_nothing(void **state)
     world_free(&w);
 }
 
-/* A client that has the wrong one would spread its records where nobody looks for them. */
+/* A client with the wrong distribution would store records where no reader looks for
+ * them. */
 static void test_another_distribution_than_the_files_is_refused(void **state)
 {
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
@@ -590,7 +597,7 @@ static void test_another_distribution_than_the_files_is_refused(void **state)
         ref.storages[0] = was;
         ref.ref.n_storages += i % 2;
         if (i == 1)
-            world_restart(&w, false); /* from its header, now */
+            world_restart(&w, false); /* read from its header now */
     }
     world_expect(&w, 0, 1, SEEN_HOLE, 0);
     assert_int_equal(
@@ -642,14 +649,15 @@ static void test_syncs_are_shared_and_cover_what_was_acknowledged(void **state)
     for (unsigned i = 0; i < 4; i++)
         a[i] = world_write_start(&w, 0, i, 1, v1, 8192, true);
     env_virtual_run_posted(&w.v);
-    assert_int_equal(w.disk.n_held, 1); /* for the first; the others came while it ran */
+    /* for the first write; the others arrived while it ran */
+    assert_int_equal(w.disk.n_held, 1);
     late = world_write_start(&w, 0, 9, 1, v1, 8192, true);
     env_virtual_run_posted(&w.v);
     memdisk_release(&w.disk);
     env_virtual_run_posted(&w.v);
     assert_true(a[0]->done);
     assert_false(late->done);
-    assert_int_equal(w.disk.n_held, 1); /* one for all the rest */
+    assert_int_equal(w.disk.n_held, 1); /* one sync for all other writes */
     memdisk_release(&w.disk);
     env_virtual_run_posted(&w.v);
     for (unsigned i = 0; i < 4; i++) {
@@ -663,7 +671,8 @@ static void test_syncs_are_shared_and_cover_what_was_acknowledged(void **state)
     assert_int_equal(w.disk.n_of[DISK_SYNC_NAME] - n_names, 1);
     assert_int_equal(world_sync(&w), OK); /* nothing is left to do */
     assert_int_equal(w.disk.n_of[DISK_SYNC] - n_syncs, 2);
-    world_restart(&w, false); /* what the process before us left, nobody knows */
+    /* unknown now: data that the former process left unsynced */
+    world_restart(&w, false);
     n_syncs = w.disk.n_of[DISK_SYNC];
     n_names = w.disk.n_of[DISK_SYNC_NAME];
     assert_int_equal(world_sync(&w), OK);
@@ -695,8 +704,8 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     assert_int_equal(resp->verifier, w.config.boot + 1);
     rozo__st_sync_resp__free_unpacked(resp, NULL);
     call_free(c);
-    world_restart(&w,
-                  false); /* who wrote before that and syncs only now must see it, too */
+    /* a client that wrote before that and syncs only now must see the change, too */
+    world_restart(&w, false);
     assert_int_equal(call_run(&w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, &c), OK);
     resp = rozo__st_sync_resp__unpack(NULL, c->msg_len, c->msg);
     assert_int_equal(resp->verifier, w.config.boot + 1);
@@ -705,7 +714,8 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     world_free(&w);
 }
 
-/* What a sync tells: ranges of records as "first+n", marks as "first+n@version", in the order told. */
+/* Syncs, and returns the unstable ranges of the answer in its order: records as
+ * "first+n", marks as "first+n@version". */
 static const char *loose_of(struct world *w, uint64_t *from)
 {
     static char text[512];
@@ -749,7 +759,8 @@ static void test_a_sync_tells_what_is_loose(void **state)
     assert_int_equal(world_write(&w, 0, 40, 1, v2, 8192, true, NULL), OK); /* O_SYNC */
     assert_string_equal(loose_of(&w, &from), "10+6 ");
     assert_true(from == v1);
-    assert_string_equal(loose_of(&w, &from), "10+6 "); /* who asked may have died */
+    /* the client that asked may have died */
+    assert_string_equal(loose_of(&w, &from), "10+6 ");
     env_virtual_advance_ms(&w.v, 2 * UNSTABLE_MS + 1);
     assert_string_equal(loose_of(&w, &from), "");
     assert_true(from == UINT64_MAX);
@@ -788,7 +799,7 @@ static uint64_t mark_verifier(const struct test_call *c)
     return verifier;
 }
 
-/* A sync of somebody else's that will fail, under way. */
+/* Starts a sync of another client that will fail. */
 static struct test_call *bad_sync_start(struct world *w)
 {
     struct test_call *sync = world_sync_start(w);
@@ -802,7 +813,7 @@ static struct test_call *bad_sync_start(struct world *w)
     return sync;
 }
 
-/* It fails, and c goes on, which waits for its first write, or its sync. */
+/* Lets that sync fail; c, which waits for its first write or its sync, goes on. */
 static void bad_sync_end(struct world *w, struct test_call *sync, struct test_call *c)
 {
     env_virtual_run_posted(&w->v);
@@ -813,13 +824,13 @@ static void bad_sync_end(struct world *w, struct test_call *sync, struct test_ca
     assert_true(c->done);
 }
 
-/*
- * A sync that fails may lose what was on its way meanwhile. The client hears of that by the verifier:
- * an answer with the one of after the failure would pass for safe at the next sync.
- */
+/* A failed sync may lose bytes that were in flight. The answer carries the verifier of
+ * the write's beginning, so the client notices; the one after the failure would pass for
+ * safe at the next sync. */
 static void test_a_write_answers_with_the_verifier_of_its_beginning(void **state)
 {
-    /* One more record; the first of a unit, with heads for the rest of it; of another projection. */
+    /* Writes that wait: one more record; the first of a unit, with heads for all of it;
+     * another projection. */
     static const struct {
         unsigned projection;
         uint64_t first;
@@ -847,7 +858,7 @@ static void test_a_write_answers_with_the_verifier_of_its_beginning(void **state
     }
 }
 
-/* Its own sync is the next one and goes well; the bytes may be gone nevertheless. */
+/* The write's own sync succeeds, but the failed one before may have lost its bytes. */
 static void test_a_synced_write_is_refused_when_a_sync_failed_meanwhile(void **state)
 {
     struct world w;
@@ -887,14 +898,14 @@ static void test_a_mark_answers_with_the_verifier_of_its_beginning(void **state)
     env_virtual_run_posted(&w.v);
     assert_int_equal(c->status, OK);
     assert_int_equal(mark_verifier(c), w.config.boot + 1);
-    assert_int_equal(w.disk.n_of[DISK_WRITE], n_writes); /* it is in the journal */
+    assert_int_equal(w.disk.n_of[DISK_WRITE], n_writes); /* goes into the journal */
     call_free(c);
     world_free(&w);
 }
 
 /*
- * What a sync promised goes only when the mark is stable. Of two syncs at a time one is told that
- * the bytes of the mark are lost; the other hears that all is well.
+ * A mark removes what an earlier sync made stable only when the mark is stable. Of two
+ * syncs in flight one reports that the mark's bytes are lost, the other succeeds.
  */
 static void test_a_mark_removes_nothing_when_its_sync_failed(void **state)
 {
@@ -920,7 +931,7 @@ static void test_a_mark_removes_nothing_when_its_sync_failed(void **state)
     world_free(&w);
 }
 
-/* A record that grows within its page needs no space. */
+/* A record that grows within its page needs no new space. */
 static void test_a_short_record_grows_on_a_full_disk(void **state)
 {
     struct world w;
@@ -933,7 +944,8 @@ static void test_a_short_record_grows_on_a_full_disk(void **state)
     env_virtual_advance_ms(&w.v, 10000);
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 5000, false, NULL), OK);
     world_expect(&w, 0, 0, SEEN_DATA, v2);
-    /* a run that replaces records and adds some: the former are taken, the answer is no */
+    /* A run replaces some records and adds others: the storage takes the former, and the
+     * answer is NO_SPACE. */
     w.disk.free_reported = UINT64_C(1) << 40;
     assert_int_equal(world_write(&w, 0, 126, 1, v1, 8192, false, NULL), OK);
     assert_int_equal(world_write(&w, 0, 130, 2, v1, 8192, true, NULL), OK);
@@ -947,7 +959,7 @@ static void test_a_short_record_grows_on_a_full_disk(void **state)
         world_expect(&w, 0, b, was ? SEEN_DATA : SEEN_HOLE, was ? v2 : 0);
     }
     assert_int_equal(world_write(&w, 1, 0, 3, v2, 8192, false, NULL),
-                     ROZO__STATUS__NO_SPACE); /* no file yet: none is made */
+                     ROZO__STATUS__NO_SPACE); /* no file was created */
     world_free(&w);
 }
 
@@ -1096,16 +1108,16 @@ static void test_a_full_disk_refuses_first_writes_and_harms_nothing(void **state
     assert_int_equal(world_write(&w, 0, 5, 10, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
     world_expect(&w, 0, 5, SEEN_DATA,
-                 v2); /* but what it replaces is taken: see write_space() */
+                 v2); /* replacing records is accepted: see write_space() */
     world_expect(&w, 0, 10, SEEN_HOLE, 0);
     assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL),
-                     OK); /* needs none */
+                     OK); /* replacing needs no space */
     assert_int_equal(world_mark(&w, 0, 3, 1, v3), OK);
     world_expect(&w, 0, 5, SEEN_DATA, v2);
     world_free(&w);
 }
 
-/* The file system's own ENOSPC, at every page that could be missing. */
+/* The file system's own ENOSPC, at every page that may be missing. */
 static void test_running_out_of_space_leaves_old_records_whole(void **state)
 {
     (void)state;
@@ -1135,7 +1147,8 @@ static void test_running_out_of_space_leaves_old_records_whole(void **state)
     }
 }
 
-/* Every request of a few operations fails once, in every way a disk may. */
+/* Every disk request of a few operations fails once, in every way that a disk may
+ * fail. */
 static void test_disk_errors_become_answers(void **state)
 {
     static const int errors[] = { -EIO, -ENOSPC, -ENOMEM, -EMFILE };
@@ -1179,7 +1192,7 @@ static void break_mark_pages(struct world *w)
     }
 }
 
-/* Healing asks for heads only, and is told the large marks by themselves. */
+/* A healer asks for heads only, and gets the large marks in a list of their own. */
 static void test_next_tells_marks_to_those_who_heal(void **state)
 {
     struct world w;
@@ -1213,7 +1226,8 @@ static void test_next_tells_marks_to_those_who_heal(void **state)
     world_free(&w);
 }
 
-/* What all storages together have decided goes over damage, though it is no newer. */
+/* A record that all storages decided on replaces a damaged one, though it is not
+ * newer. */
 static void test_a_node_replaces_what_is_damaged(void **state)
 {
     struct world w;
@@ -1241,7 +1255,8 @@ static void test_a_node_replaces_what_is_damaged(void **state)
     world_free(&w);
 }
 
-/* Nobody hears of what is pending over a damaged file, so what all others decided may be older. */
+/* Pending records over a damaged file are not reported, so a record that all others
+ * decided on may be older. */
 static void test_a_node_replaces_what_is_damaged_below_what_is_pending(void **state)
 {
     struct world w;
@@ -1288,7 +1303,7 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(seen[7].kind, SEEN_DAMAGED);
     assert_int_equal(seen[8].kind, SEEN_DATA);
     assert_int_equal(world_write(&w, 0, 7, 1, v2, 8192, true, &block),
-                     ROZO__STATUS__STALE_VERSION); /* who knows what was there */
+                     ROZO__STATUS__STALE_VERSION); /* unknown what was there before */
     assert_int_equal(block >> 32, 1);
     assert_int_equal(world_write(&w, 0, 7, 1, v3, 8192, true, NULL), OK); /* healed */
     world_expect(&w, 0, 7, SEEN_DATA, v3);
@@ -1311,7 +1326,7 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(world_sync(&w), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_next(&w, 0, &block), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
-    break_mark_pages(&w); /* whole again */
+    break_mark_pages(&w); /* all healed again */
     world_restart(&w, false);
     world_expect(&w, 0, 1000, SEEN_HOLE, v1 + 1);
 
@@ -1330,7 +1345,8 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     world_free(&w);
 }
 
-/* What was refused once for what may have been lost says nothing of what was written since, and rots then. */
+/* The refusal of one write is about what was lost before; a later record that rots needs
+ * a refusal again. */
 static void test_what_rots_later_may_be_newer(void **state)
 {
     static const unsigned blocks[] = { 7, 9 };
@@ -1355,7 +1371,7 @@ static void test_what_rots_later_may_be_newer(void **state)
                          OK);
         poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * block + 8);
         world_expect(&w, 0, block, SEEN_DAMAGED, 0);
-        for (unsigned j = 0; j < 2; j++) { /* however often */
+        for (unsigned j = 0; j < 2; j++) { /* any number of times */
             assert_int_equal(world_write(&w, 0, block, 1, late, 8192, true, &newest),
                              ROZO__STATUS__STALE_VERSION);
             assert_int_equal(newest >> 32, epoch);
@@ -1368,7 +1384,7 @@ static void test_what_rots_later_may_be_newer(void **state)
     world_free(&w);
 }
 
-/* Several that are damaged are each refused once, whatever gets through in between. */
+/* Each of several damaged blocks is refused once, whatever is accepted in between. */
 static void test_each_damaged_block_is_refused_once(void **state)
 {
     struct world w;
@@ -1383,13 +1399,13 @@ static void test_each_damaged_block_is_refused_once(void **state)
         assert_int_equal(world_write(&w, 0, block, 1, v2, 8192, true, NULL),
                          ROZO__STATUS__STALE_VERSION);
     }
-    for (unsigned block = 20; block-- > 10;) /* the newest first */
+    for (unsigned block = 20; block-- > 10;) /* newest first */
         assert_int_equal(world_write(&w, 0, block, 1, v3 + block, 8192, true, NULL), OK);
     world_free(&w);
 }
 
-/* The first writer is sent for a fresh epoch; then a new file begins, and knows nothing of what it
- * was not given. */
+/* Checks that the first writer must take a new epoch; then a new file begins, in which
+ * all blocks that were not written are unknown. */
 static void check_is_replaced(struct world *w)
 {
     const uint64_t late = UINT64_C(5) << 32 | 1, fresh = UINT64_C(6) << 32 | 1,
@@ -1417,7 +1433,8 @@ static void check_is_replaced(struct world *w)
         world_restart(w, i == 0);
     }
     assert_int_equal(world_mark(w, 0, 100, 0, fresh + 1), ROZO__STATUS__STALE_VERSION);
-    assert_int_equal(world_mark(w, 0, 100, 0, fresher), OK); /* that much is known then */
+    /* the mark's range is known then */
+    assert_int_equal(world_mark(w, 0, 100, 0, fresher), OK);
     assert_int_equal(world_mark(w, 0, 50, 10, fresher + 1), OK);
     world_restart(w, false);
     world_expect(w, 0, 49, SEEN_DAMAGED, 0);
@@ -1456,12 +1473,13 @@ static void test_a_damaged_file_makes_way_for_new_records(void **state)
         assert_true(how == 3 ? f == world_file(&w, 0)
                              : f->linked && f != world_file(&w, 0));
         assert_int_equal(world_remove(&w), OK);
-        assert_false(f->linked); /* the one put aside, too */
+        assert_false(f->linked); /* the quarantined file, too */
         world_free(&w);
     }
 }
 
-/* Put aside, but then there was no room for the new file, and the daemon ended: nobody forgets. */
+/* The file is quarantined, there is no room for the new one, and the daemon ends: the
+ * loss is not forgotten. */
 static void test_a_file_put_aside_is_not_forgotten(void **state)
 {
     const uint64_t v5 = UINT64_C(5) << 32, v6 = UINT64_C(6) << 32;
@@ -1493,7 +1511,8 @@ static void test_a_file_put_aside_is_not_forgotten(void **state)
     world_free(&w);
 }
 
-/* Whatever a first write fails of, what was never written is a hole, or there is no file. */
+/* A first write may fail at any point: blocks never written are holes, or there is no
+ * file. */
 static void test_a_failed_first_write_leaves_holes(void **state)
 {
     static const int errors[] = { -EIO, -ENOSPC, -ENOMEM, -EMFILE };
@@ -1524,7 +1543,7 @@ static void test_a_failed_first_write_leaves_holes(void **state)
     }
 }
 
-/* Of a format that we do not know: not ours to replace. */
+/* A file of an unknown format is not replaced. */
 static void test_a_foreign_file_is_left_alone(void **state)
 {
     struct world w;
@@ -1550,7 +1569,7 @@ static void test_a_foreign_file_is_left_alone(void **state)
     world_free(&w);
 }
 
-/* What a file lost is damaged, never a hole: cut short, or zeroed anywhere. */
+/* Lost bytes of a file, cut off or zeroed anywhere, are damage, never a hole. */
 static void test_lost_bytes_are_not_holes(void **state)
 {
     static const uint8_t zeros[8192];
@@ -1595,7 +1614,8 @@ static void test_lost_bytes_are_not_holes(void **state)
     }
 }
 
-/* A file with two mark pages, and blocks 0 to 9, 300 and 600; then its end is gone from `size` on. */
+/* Makes a file with two mark pages, and blocks 0 to 9, 300 and 600; then cuts it at
+ * `size`. */
 static void begin_cut_file(struct world *w, unsigned seed, uint64_t size)
 {
     world_init(w, seed);
@@ -1603,7 +1623,7 @@ static void begin_cut_file(struct world *w, unsigned seed, uint64_t size)
     assert_int_equal(world_write(w, 0, 0, 10, v1, 8192, true, NULL), OK);
     assert_int_equal(world_write(w, 0, 300, 1, v1, 8192, true, NULL), OK);
     assert_int_equal(world_write(w, 0, 600, 1, v1, 8192, true, NULL), OK);
-    for (unsigned i = 0; i < 3; i++) /* no loss of power may have taken it */
+    for (unsigned i = 0; i < 3; i++) /* a loss of power cannot have cut it */
         world_settle(w);
     memdisk_cut_file(world_file(w, 0), size);
     memdisk_settle(&w->disk); /* nor does one bring it back */
@@ -1618,7 +1638,8 @@ static void expect_nothing_forgotten(struct world *w)
         world_expect(w, 0, lost[i], SEEN_DAMAGED, 0);
 }
 
-/* A file that was cut in front of its extents knows that it lost something, and not less once it is longer again. */
+/* A file that was cut before its extents knows that it lost something, also after it has
+ * grown again. */
 static void test_a_cut_file_knows_it_after_it_grew(void **state)
 {
     static const uint64_t cuts[] = { 4096, 5000, 8192, 9000, 12288, 16384, 17000 };
@@ -1631,7 +1652,7 @@ static void test_a_cut_file_knows_it_after_it_grew(void **state)
         struct world w;
 
         begin_cut_file(&w, i, cuts[i % 7]);
-        if (how == 3) /* nobody looked before */
+        if (how == 3) /* not opened in between */
             w.role = RPC_ROLE_NODE;
         else
             expect_nothing_forgotten(&w);
@@ -1650,7 +1671,7 @@ static void test_a_cut_file_knows_it_after_it_grew(void **state)
     }
 }
 
-/* Where the mark page with the higher sequence lies, or the other one. */
+/* Returns the offset of the mark page with the higher sequence, or of the other one. */
 static uint64_t mark_page_at(struct world *w, bool newer)
 {
     uint64_t sequences[2];
@@ -1665,7 +1686,8 @@ static uint64_t mark_page_at(struct world *w, bool newer)
     return PROJFILE_MARKS_AT + 4096 * ((sequences[1] > sequences[0]) == newer);
 }
 
-/* Block 5 is written, and a large mark lies over blocks 100 to 1099; then one of the next version over all, synced. */
+/* Writes block 5, a large mark over blocks 100 to 1099, then a mark of the next version
+ * over all, synced. */
 static void begin_two_marks(struct world *w, unsigned seed, bool power_failed)
 {
     world_init(w, seed);
@@ -1690,7 +1712,8 @@ static void break_mark_page(struct world *w, bool newer, uint64_t byte)
     world_restart(w, false);
 }
 
-/* What it said may have been synced, and what the other one says is older. */
+/* A rotten mark page may have been synced, and the other one is older: the blocks are
+ * unknown. */
 static void test_a_rotten_mark_page_does_not_pass_for_the_one_before(void **state)
 {
     static const uint64_t bytes[] = { 12, 33, 50, 4095 };
@@ -1724,7 +1747,7 @@ static void test_an_older_mark_page_may_rot(void **state)
     }
 }
 
-/* The power may have torn it, before any sync promised what it said. */
+/* A torn mark page was never promised by a sync, so the one before it counts. */
 static void test_a_torn_mark_page_gives_way_to_the_one_before(void **state)
 {
     struct seen seen;
@@ -1738,7 +1761,7 @@ static void test_a_torn_mark_page_gives_way_to_the_one_before(void **state)
     world_free(&w);
 }
 
-/* As long as that cannot be made stable nothing is written to it. */
+/* Nothing is written to a cut file until the note of the loss is stable. */
 static void test_a_cut_file_that_cannot_say_so_gets_no_longer(void **state)
 {
     static const enum disk_op ops[] = { DISK_WRITE, DISK_SYNC };
@@ -1765,7 +1788,7 @@ static void test_a_cut_file_that_cannot_say_so_gets_no_longer(void **state)
     }
 }
 
-/* The power may fail anywhere in the write that makes it longer. */
+/* The power is cut anywhere in the write that extends a cut file. */
 static void test_a_cut_file_knows_it_after_a_loss_of_power(void **state)
 {
     (void)state;
@@ -1781,7 +1804,8 @@ static void test_a_cut_file_knows_it_after_a_loss_of_power(void **state)
     }
 }
 
-/* A write to new blocks goes on while a sync is under way; what it has to note is noted later. */
+/* A write to new blocks goes on during a sync; the note that they exist is written
+ * later. */
 static void test_new_blocks_wait_for_no_sync(void **state)
 {
     struct world w;
@@ -1816,7 +1840,8 @@ static void test_new_blocks_wait_for_no_sync(void **state)
     world_free(&w);
 }
 
-/* Ranges too many for the page and too large for heads: the next one is refused, and that is all. */
+/* Too many ranges for the page, each too large for heads: the next mark is refused, and
+ * the file is intact. */
 static void test_huge_marks_have_an_end(void **state)
 {
     const uint64_t step = UINT64_C(1) << 30;
@@ -1836,13 +1861,12 @@ static void test_huge_marks_have_an_end(void **state)
         world_expect(&w, 0, i * step + step / 2, SEEN_HOLE, 0);
     }
     assert_int_equal(world_write(&w, 0, 5, 1, v3, 8192, false, NULL), OK);
-    assert_int_equal(world_mark(&w, 0, 1000, 0, v3 + 1),
-                     OK); /* takes the place of many */
+    assert_int_equal(world_mark(&w, 0, 1000, 0, v3 + 1), OK); /* replaces many marks */
     world_expect(&w, 0, 5 * step, SEEN_HOLE, v3 + 1);
     world_free(&w);
 }
 
-/* Cut short behind the back of a daemon that has it open. */
+/* A file is cut while a daemon has it open. */
 static void test_a_file_cut_while_it_is_open(void **state)
 {
     struct world w;
@@ -1867,7 +1891,7 @@ static void test_a_file_cut_while_it_is_open(void **state)
     world_free(&w);
 }
 
-/* What was never written stays a hole, whatever restarts, and power losses, come. */
+/* A block that was never written stays a hole over restarts and power cuts. */
 static void test_holes_stay_holes(void **state)
 {
     (void)state;
@@ -1893,7 +1917,7 @@ static void test_holes_stay_holes(void **state)
             for (unsigned b = 0; b < 600; b += 100) {
                 uint16_t status = world_read(&w, 0, b, 100, seen, NULL);
 
-                if (status != OK) { /* only what was never synced */
+                if (status != OK) { /* only data that was never synced */
                     assert_int_equal(status, ROZO__STATUS__NO_FILE);
                     continue;
                 }
@@ -1924,7 +1948,7 @@ static void test_a_file_of_another_is_damaged(void **state)
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__DAMAGED);
     w.id.ino--;
-    w.block_bytes = 4096; /* a request that knows the file wrongly */
+    w.block_bytes = 4096; /* a request with a wrong block size */
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__BAD_REQUEST);
     world_free(&w);
 }
@@ -1951,7 +1975,7 @@ static void test_stat_and_alloc(void **state)
                      ROZO__STATUS__NO_FILE);
     alloc.n_blocks = UINT64_C(1) << 48;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL),
-                     ROZO__STATUS__BAD_REQUEST); /* behind the last block */
+                     ROZO__STATUS__BAD_REQUEST); /* behind the last possible block */
     alloc.n_blocks = 1000;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL), OK);
     assert_int_equal(w.disk.n_of[DISK_ALLOCATE] - n, 1);
@@ -1972,7 +1996,8 @@ static void test_stat_and_alloc(void **state)
     world_free(&w);
 }
 
-/* In place of a lost storage: what this one does not have it may have had. */
+/* A storage is admitted in place of a lost one: blocks it does not have, the lost one may
+ * have had. */
 static void test_admission_in_place_of_a_lost_one(void **state)
 {
     struct world w;
@@ -1992,7 +2017,7 @@ static void test_admission_in_place_of_a_lost_one(void **state)
     assert_non_null(strstr((char *)w.disk.identity, "rebuild: yes\n"));
     assert_true(identity_is_rebuilt(&w.identity));
     assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__DAMAGED);
-    w.role = RPC_ROLE_CLIENT; /* to whom that would mean that there never was anything */
+    w.role = RPC_ROLE_CLIENT; /* a client would take the answer for "never written" */
     assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__DAMAGED);
     w.role = RPC_ROLE_NODE;
     assert_int_equal(world_write(&w, 0, 5, 1, v1, 8192, true, NULL), OK);
@@ -2093,7 +2118,7 @@ static void test_stop_answers_and_syncs(void **state)
     world_free(&w);
 }
 
-/* Two loops never work on one file, however its requests are packed. */
+/* One file is never worked on by two loops, however its requests are packed. */
 static void test_a_file_of_another_loop_is_refused(void **state)
 {
     struct world w;
@@ -2116,7 +2141,8 @@ static void test_a_file_of_another_loop_is_refused(void **state)
     world_free(&w);
 }
 
-/* A mark that may be older than what a file lost behind its end does not hide that. */
+/* A mark does not hide a loss behind the end of a file if it may be older than what was
+ * lost. */
 static void test_a_mark_does_not_cover_up_a_loss(void **state)
 {
     struct world w;

@@ -1,13 +1,13 @@
 /*
- * Goal: what is loose is never forgotten before its time, and little memory holds it.
- * Method: ranges all over, and syncs between.
+ * Goal: an unstable range is never forgotten too early, and few bytes of memory hold all
+ * of them. Method: ranges everywhere, with syncs between them.
  */
 #include <stdbool.h>
 
 #include "storaged/object/unstable_ranges.h"
 #include "tests/unit/unit.h"
 
-/* Few and coarse, but all of it. */
+/* Many ranges are kept as few and coarse ones that cover all of them. */
 static void test_what_is_loose_is_bounded(void **state)
 {
     struct unstable_ranges l = { 0 };
@@ -54,18 +54,18 @@ static void test_what_was_synced_goes_after_a_while(void **state)
 
     (void)state;
     unstable_ranges_add(&l, 5, 6, 1);
-    unstable_ranges_sync(&l, 100 * span); /* syncs begin to be counted here */
+    unstable_ranges_sync(&l, 100 * span); /* the count of syncs starts here */
     unstable_ranges_add(&l, 10, 11, 1);
     unstable_ranges_sync(&l, 101 * span - 1);
     assert_true(holds(&l, 5) && holds(&l, 10));
     unstable_ranges_sync(&l, 101 * span);
-    assert_true(holds(&l, 5) && holds(&l, 10)); /* the latter is a moment old */
+    assert_true(holds(&l, 5) && holds(&l, 10)); /* the latter was added a moment ago */
     unstable_ranges_add(&l, 20, 21, 1);
     unstable_ranges_sync(&l, 102 * span);
     assert_false(holds(&l, 5) || holds(&l, 10));
     assert_true(holds(&l, 20));
     unstable_ranges_add(&l, 30, 31, 1);
-    assert_true(holds(&l, 30)); /* without any sync for ever */
+    assert_true(holds(&l, 30)); /* no sync happens any more */
     unstable_ranges_sync(&l, 200 * span);
     assert_true(!holds(&l, 20) && holds(&l, 30));
 }

@@ -1,7 +1,8 @@
 /*
- * Goal: the log under the journal. Method: a model of what was appended, synced and released; after
- * restarts, full disks, damage and a power cut at every request a scan finds all that was synced and is
- * wanted, in order and byte for byte, and nothing that nobody appended.
+ * Goal: the write-ahead log. Method: a model of what was appended, synced and released.
+ * After restarts, full disks, damage and a power cut at every request a scan finds all
+ * entries that were synced and are wanted, in order and byte for byte, and none that was
+ * not appended.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ enum {
     ENTRIES_MAX = 256,
     BIG = 900 << 10, /* two fit into a segment */
     SLOTS = 4,
-    HEAD = 8, /* bytes of an entry that are in its frame twice, where there are so many */
+    /* leading bytes of an entry that its frame has twice if the entry is longer */
+    HEAD = 8,
 };
 
 enum entry_state { NOT_DONE, FAILED, APPENDED, SYNCED, LOST, RELEASED };
@@ -27,7 +29,7 @@ struct journal_record {
     struct wal_append a;
     struct bench *b;
     enum entry_state state;
-    unsigned n_found, n_heads; /* whole; only its head */
+    unsigned n_found, n_heads; /* times found complete; times found with its head only */
     unsigned loop;
     uint8_t *bytes;
     struct iovec iov[2];
@@ -40,12 +42,13 @@ struct bench {
     struct wal_config config;
     struct journal_record entries[ENTRIES_MAX];
     unsigned n;
-    unsigned last_done;          /* appends end in order */
-    unsigned last_found[8];      /* a scan gives them in order, loop by loop */
-    struct wal_scan_result seen; /* of the last scan */
+    unsigned last_done; /* id of the last append that ended: they end in order */
+    /* id of the last entry found for each loop: a scan gives them in order */
+    unsigned last_found[8];
+    struct wal_scan_result seen; /* result of the last scan */
     int scan_rc;
     bool is_scanned, keep;
-    struct wal_place places[ENTRIES_MAX]; /* of the last scan */
+    struct wal_place places[ENTRIES_MAX]; /* places from the last scan */
 };
 
 struct waiter {
@@ -115,7 +118,7 @@ static void bench_close(struct bench *b)
     b->wal = NULL;
 }
 
-/* Without a word: that it was synced nobody says. */
+/* Kills the log without a note that its frames were synced. */
 static void bench_kill(struct bench *b)
 {
     wal_close(b->wal);
@@ -153,7 +156,8 @@ static void on_appended(struct wal_append *a, int rc)
     e->state = rc == 0 ? APPENDED : FAILED;
 }
 
-/* In two pieces. Returns its index, which is in its first four bytes. */
+/* Appends an entry in two pieces. Returns its index, which is also in its first four
+ * bytes. */
 static unsigned bench_append(struct bench *b, size_t len)
 {
     struct journal_record *e = &b->entries[b->n];
@@ -207,7 +211,7 @@ static int bench_sync(struct bench *b)
         assert_true(x.is_done);
     }
     for (unsigned i = 0; i < n;
-         i++) { /* after a failure the next sync says nothing of it */
+         i++) { /* nothing is known of these after a failure until the next sync */
         if (b->entries[i].state == APPENDED)
             b->entries[i].state = x.rc == 0 ? SYNCED : LOST;
     }
@@ -232,7 +236,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
 
     assert_true(len >= 8);
     id = get_le32(data);
-    assert_true(id < b->n); /* nobody appended it */
+    assert_true(id < b->n); /* ids that were never appended are an error */
     e = &b->entries[id];
     assert_int_equal(loop, e->loop);
     assert_int_equal(kind, e->a.kind);
@@ -277,7 +281,7 @@ static int bench_scan(struct bench *b)
     return b->scan_rc;
 }
 
-/* What was synced and not released is found, once. */
+/* Checks that a scan finds each entry that was synced and not released, once. */
 static void bench_check(struct bench *b)
 {
     assert_int_equal(bench_scan(b), 0);
@@ -358,7 +362,7 @@ static void test_syncs_are_shared(void **state)
     bench_init(&b, 1);
     assert_int_equal(bench_open(&b), 0);
     memset(x, 0, sizeof(x));
-    assert_true(wal_sync(b.wal, &x[0].w)); /* nothing was appended */
+    assert_true(wal_sync(b.wal, &x[0].w)); /* nothing to sync: nothing was appended */
     append_now(&b, 100);
     n = b.disk.n_of[DISK_SYNC];
     b.disk.hold_syncs = true;
@@ -366,7 +370,7 @@ static void test_syncs_are_shared(void **state)
         x[i].w.done = on_wait_done;
     assert_false(wal_sync(b.wal, &x[0].w));
     assert_false(wal_sync(b.wal, &x[1].w));
-    append_now(&b, 100); /* the sync under way began before */
+    append_now(&b, 100); /* the sync in progress began before this append */
     for (unsigned i = 2; i < 6; i++)
         assert_false(wal_sync(b.wal, &x[i].w));
     env_virtual_run_posted(&b.v);
@@ -406,7 +410,7 @@ static void test_a_sync_waits_for_appends_under_way(void **state)
     bench_free(&b);
 }
 
-/* Nor does it wait for ever for one that fails before it is written. */
+/* A sync does not wait for ever for an append that fails before it is written. */
 static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
 {
     struct waiter x = { .w.done = on_wait_done };
@@ -415,7 +419,7 @@ static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
     (void)state;
     bench_init(&b, 1);
     assert_int_equal(bench_open(&b), 0);
-    b.disk.fail_op = DISK_WRITE; /* of the first segment's header */
+    b.disk.fail_op = DISK_WRITE; /* the write of the first segment's header fails */
     b.disk.fail_at = 1;
     b.disk.fail_rc = -EIO;
     bench_append(&b, 100);
@@ -426,7 +430,7 @@ static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
     bench_free(&b);
 }
 
-/* Who sends of an entry may let go of it after the end. */
+/* An entry may be released after the log has stopped. */
 static void test_a_release_after_the_stop(void **state)
 {
     bool stopped = false;
@@ -441,7 +445,7 @@ static void test_a_release_after_the_stop(void **state)
     wal_stop(b.wal, on_stopped, &stopped);
     env_virtual_run_posted(&b.v);
     assert_true(stopped);
-    bench_release(&b, 1); /* the last one of its segment */
+    bench_release(&b, 1); /* the last entry of its segment */
     wal_close(b.wal);
     b.wal = NULL;
     env_virtual_run_posted(&b.v);
@@ -464,7 +468,7 @@ static void test_a_failed_sync_is_told_and_left_behind(void **state)
     b.disk.fail_rc = -EIO;
     assert_int_equal(bench_sync(&b), -EIO);
     assert_int_equal(wal_failures(b.wal), 1);
-    append_now(&b, 100); /* not into pages that may never be written */
+    append_now(&b, 100); /* never into pages that may not get written */
     assert_true(wal_newest(b.wal) > segment);
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
@@ -481,7 +485,7 @@ static void test_released_segments_are_used_again(void **state)
     b.config.slots = 2;
     assert_int_equal(bench_open(&b), 0);
     pages = b.disk.n_pages;
-    b.disk.pages_max = pages; /* the disk is full: not one page more */
+    b.disk.pages_max = pages; /* the disk is full: no page more */
     for (unsigned i = 0; i < 60; i++) {
         assert_int_equal(append_now(&b, BIG), 0);
         assert_int_equal(bench_sync(&b), 0);
@@ -498,7 +502,8 @@ static void test_released_segments_are_used_again(void **state)
     bench_free(&b);
 }
 
-/* What an earlier use left need not be read: whole pages are written, so nothing is lost when it cannot be. */
+/* Segments of an earlier life are not read before they are written: whole pages are
+ * written, so bytes that cannot be read there lose nothing. */
 static void test_what_an_earlier_use_left_is_not_read(void **state)
 {
     struct bench b;
@@ -509,7 +514,7 @@ static void test_what_an_earlier_use_left_is_not_read(void **state)
     assert_int_equal(bench_open(&b), 0);
     for (unsigned i = 0; i < 60; i++) {
         for (unsigned slot = 0; slot < 2;
-             slot++) { /* all but the headers, those are zero */
+             slot++) { /* all but the headers, which are zero */
             struct disk_file *f = segment_file(&b, slot);
             bool is_current = i > 0 && f == b.entries[i - 1].a.place.file;
 
@@ -550,7 +555,7 @@ static void test_a_full_log_says_so(void **state)
     bench_free(&b);
 }
 
-/* Also when all that is left is the segment being written, of which nothing is wanted. */
+/* The segment being written is used again when none of its entries is wanted. */
 static void test_a_released_current_segment_is_used_again(void **state)
 {
     struct bench b;
@@ -584,7 +589,7 @@ static void test_a_full_disk_gives_two_segments_or_an_error(void **state)
     assert_int_not_equal(append_now(&b, BIG), 0);
     assert_int_equal(wal_max_bytes(b.wal), 2 * WAL_SEGMENT_MIN);
     assert_int_equal(bench_sync(&b), 0);
-    b.disk.pages_max = 0; /* somebody made room */
+    b.disk.pages_max = 0; /* room was made */
     env_virtual_advance_ms(&b.v, 2000);
     assert_int_equal(append_now(&b, BIG), 0);
     assert_int_equal(wal_max_bytes(b.wal), SLOTS * WAL_SEGMENT_MIN);
@@ -592,7 +597,8 @@ static void test_a_full_disk_gives_two_segments_or_an_error(void **state)
     bench_free(&b);
 }
 
-/* A try that gets only a part of a segment takes, for a moment, what is left to others: it is not made in vain again. */
+/* A try that can allocate only a part of a segment takes space from other users for a
+ * moment: it is not repeated before the disk says that there is room. */
 static void test_a_full_disk_is_asked_before_the_next_try(void **state)
 {
     struct bench b;
@@ -606,7 +612,7 @@ static void test_a_full_disk_is_asked_before_the_next_try(void **state)
     b.disk.pages_max = 2 * WAL_SEGMENT_MIN / MEM_PAGE + 5;
     assert_int_equal(bench_open(&b), 0);
     assert_int_equal(b.disk.n_of[DISK_ALLOCATE], 3);
-    b.disk.pages_max = 0; /* there is room, but it is others' */
+    b.disk.pages_max = 0; /* there is room, but other users need it */
     n = b.disk.n_of[DISK_SPACE];
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(append_now(&b, BIG), 0);
@@ -692,7 +698,7 @@ static void test_adopted_entries_need_no_space(void **state)
     assert_int_equal(bench_forget(&b), 0);
     assert_int_equal(wal_adopt(b.wal, &b.places[1]), -ENOENT);
     b.entries[1].a.place = b.places[1];
-    assert_int_equal(append_now(&b, BIG), 0); /* where the second segment was */
+    assert_int_equal(append_now(&b, BIG), 0); /* where the second segment was before */
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
     assert_int_equal(found(&b), 3);
@@ -735,7 +741,8 @@ static void test_another_number_of_loops(void **state)
     bench_free(&b);
 }
 
-/* Each write and each sync fails in turn: what other loops left goes all the same. */
+/* Each write and each sync fails in turn: segments of other loops are removed all the
+ * same. */
 static void test_what_other_loops_left_goes_though_it_cannot_be_written(void **state)
 {
     static const enum disk_op ops[] = { DISK_WRITE, DISK_SYNC };
@@ -785,7 +792,7 @@ static void test_another_size_of_segments(void **state)
         append_now(&b, BIG);
     assert_int_equal(bench_sync(&b), 0);
     for (unsigned size = 3; size >= 2;
-         size--) { /* larger, then smaller, of fewer slots */
+         size--) { /* larger, then smaller, with fewer slots */
         bench_close(&b);
         b.config.segment_bytes = size << 20;
         b.config.slots = 2;
@@ -835,7 +842,7 @@ static void test_damage_costs_what_it_hits(void **state)
 {
     static const struct {
         unsigned entry;
-        int at; /* of the entry */
+        int at; /* offset in the entry */
         unsigned n_found, n_torn, n_damaged;
     } cases[] = {
         { 4, 4999, 4, 1, 0 },
@@ -847,7 +854,7 @@ static void test_damage_costs_what_it_hits(void **state)
         { 2, -20, 4, 0, 1 },
         { 0, -56, 4, 0, 1 },
         { 0, -16, 4, 0, 1 },
-        { 0, 5000, 5, 0, 0 }, /* the tail alone */
+        { 0, 5000, 5, 0, 0 }, /* only the tail */
         { 0, -SEGMENT_PAGE_BYTES - 56 + 100, 5, 0,
           0 }, /* a segment's header has a copy */
     };
@@ -868,8 +875,8 @@ static void test_damage_costs_what_it_hits(void **state)
     }
 }
 
-/* Damage is told from a torn end: a later frame says how far all was on stable storage, or one of the log's own
- * that comes when it was quiet for a moment, and when it stops. */
+/* Damage is distinguished from a torn end: a later frame says how far all was stable.
+ * When the log is quiet for a moment, or stops, it writes such a frame by itself. */
 static void test_what_was_synced_is_known(void **state)
 {
     (void)state;
@@ -889,9 +896,11 @@ static void test_what_was_synced_is_known(void **state)
 
             env_virtual_advance_ms(&b.v, 2 * WAL_QUIET_MS);
             assert_int_equal(b.disk.n_of[DISK_SYNC], n_syncs + 1);
-            env_virtual_advance_ms(&b.v, 2 * WAL_QUIET_MS); /* it is said */
+            /* the log wrote the statement */
+            env_virtual_advance_ms(&b.v, 2 * WAL_QUIET_MS);
             assert_int_equal(b.disk.n_of[DISK_SYNC], n_syncs + 1);
-            assert_true(wal_sync(b.wal, &x.w)); /* for what it says nobody needs a sync */
+            /* the statement's own frame needs no sync */
+            assert_true(wal_sync(b.wal, &x.w));
         }
         if (say == 3)
             bench_close(&b);
@@ -904,7 +913,7 @@ static void test_what_was_synced_is_known(void **state)
         assert_int_equal(wal_was_synced(&b.seen, 0, &b.places[1]), say != 0);
         assert_int_equal(b.seen.n_lost, 0);
         poke_byte(&b, b.places[1].offset -
-                          3); /* header and tail: nobody can tell what it was */
+                          3); /* header and tail: the entry cannot be identified */
         poke_byte(&b, b.places[1].offset + 5000);
         assert_int_equal(bench_scan(&b), 0);
         assert_int_equal(b.entries[1].n_heads, 0);
@@ -913,7 +922,8 @@ static void test_what_was_synced_is_known(void **state)
     }
 }
 
-/* A torn end of a former life stays one when it is said that all that was found is on stable storage now. */
+/* A torn end of an earlier life is still one after a later frame says that all frames
+ * found are stable now. */
 static void test_a_torn_end_stays_one(void **state)
 {
     uint8_t bytes[WAL_SYNCED_MAX];
@@ -949,7 +959,7 @@ static void test_a_torn_end_stays_one(void **state)
     bench_free(&b);
 }
 
-/* What the format before this one left. */
+/* The log of the former format. */
 static void test_the_former_format_is_read(void **state)
 {
     struct bench b;
@@ -1016,7 +1026,7 @@ static void test_a_page_that_cannot_be_read_costs_its_entries(void **state)
 
     (void)state;
     bench_five(&b);
-    for (unsigned nth = 5; nth < 40; nth++) { /* behind the opens and headers */
+    for (unsigned nth = 5; nth < 40; nth++) { /* behind the opens and the headers */
         b.disk.fail_op = DISK_READ;
         b.disk.fail_at = nth;
         b.disk.fail_rc = -EIO;
@@ -1049,7 +1059,8 @@ static void test_another_format_is_refused(void **state)
     bench_free(&b);
 }
 
-/* An entry holds a copy of the segment it lies in; then the frame around it is damaged. */
+/* An entry contains a copy of the segment in which it lies; then the frame around it is
+ * damaged. */
 static void test_frames_inside_an_entry_are_not_believed(void **state)
 {
     struct bench b;
@@ -1068,10 +1079,11 @@ static void test_frames_inside_an_entry_are_not_believed(void **state)
     memcpy(e->bytes + 8, copy, 16384);
     wal_frame_put(copy, tail, &(struct segment_header){ .number = 1 },
                   &(struct frame_says){ .sequence = 9, .kind = 1 }, NULL, 0, 0, 0);
-    memcpy(e->bytes + 16, copy, WAL_FRAME_HEADER_BYTES); /* nobody knows the salt */
+    memcpy(e->bytes + 16, copy, WAL_FRAME_HEADER_BYTES); /* no entry can guess the salt */
     env_virtual_run_posted(&b.v);
     append_now(&b, 100);
-    poke_byte(&b, e->a.place.offset - 12); /* its header, then also its bytes */
+    /* a byte of the header first, then bytes of the entry, too */
+    poke_byte(&b, e->a.place.offset - 12);
     assert_int_equal(bench_scan(&b), 0);
     assert_int_equal(found(&b), 3);
     assert_int_equal(b.entries[2].n_found, 0);
@@ -1081,7 +1093,8 @@ static void test_frames_inside_an_entry_are_not_believed(void **state)
 
 /* ---- failures ---- */
 
-/* A life of a log: two turns of the ring, some released, one kept for long, then a restart. */
+/* A life of a log: two turns of the ring, some entries released, one kept for long, then
+ * a restart. */
 static bool life(struct bench *b, bool is_second)
 {
     static const uint32_t sizes[] = { 40, BIG, 8, 70000, BIG, 4096 };
@@ -1137,7 +1150,7 @@ static void test_power_cut_at_every_request(void **state)
         is_cut = b.disk.is_cut;
         memdisk_power_cut(&b.disk);
         bench_check(&b);
-        assert_int_equal(bench_open(&b), 0); /* and it goes on */
+        assert_int_equal(bench_open(&b), 0); /* the log goes on */
         assert_int_equal(append_now(&b, 500), 0);
         assert_int_equal(bench_sync(&b), 0);
         bench_check(&b);
@@ -1147,7 +1160,8 @@ static void test_power_cut_at_every_request(void **state)
     }
 }
 
-/* The entries of before are appended again by a log that begins, which may be cut off at any time. */
+/* A starting log appends the entries of the earlier life again; the power may be cut at
+ * any time. */
 static void test_power_cut_while_old_ones_are_forgotten(void **state)
 {
     (void)state;
@@ -1163,7 +1177,7 @@ static void test_power_cut_while_old_ones_are_forgotten(void **state)
         first = b.n;
         if (bench_open(&b) == 0) {
             append_now(&b, 3000);
-            if (bench_sync(&b) == 0) { /* counts for all of before */
+            if (bench_sync(&b) == 0) { /* covers all earlier entries */
                 for (unsigned i = 0; i < first; i++)
                     b.entries[i].state = RELEASED;
                 bench_forget(&b);
@@ -1176,7 +1190,8 @@ static void test_power_cut_while_old_ones_are_forgotten(void **state)
         memdisk_power_cut(&b.disk);
         bench_check(&b);
         if (b.entries[first].n_found == 1 && found(&b) > 1) {
-            /* Oldest first: what is left of before has no gap at its end. */
+            /* Entries left of the earlier life, oldest first, have no gap at their
+             * end. */
             uint64_t oldest = UINT64_MAX;
 
             for (unsigned i = 0; i < first; i++) {
@@ -1194,7 +1209,8 @@ static void test_power_cut_while_old_ones_are_forgotten(void **state)
     }
 }
 
-/* Any one request fails: callbacks come, what was said to be safe is, and it goes on. */
+/* Any one request fails: all callbacks are called, all that was reported as safe is safe,
+ * and the log goes on. */
 static void test_every_request_fails_once(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * world.c - a storage with a disk in memory and a client that knows what it wrote.
+ * world.c - a storage with a disk in memory, and a client that knows the bytes it wrote.
  */
 #include "tests/unit/storaged/world.h"
 
@@ -79,7 +79,7 @@ void world_settle(struct world *w)
     uint64_t ended;
 
     while (!generations_may_advance(&w->generations))
-        ; /* "saved" */
+        ; /* counts as saved */
     ended = generations_advance(&w->generations);
     memdisk_settle(&w->disk);
     generations_mark_stable(&w->generations, ended);
@@ -89,14 +89,14 @@ void world_restart(struct world *w, bool power_cut)
 {
     struct generations_file file;
 
-    generations_prepare(&w->generations); /* "saved" */
+    generations_prepare(&w->generations); /* counts as saved */
     file = w->generations.file;
     assert(w->v.tasks.head == NULL);
     storage_close(w->storage);
     if (power_cut)
         memdisk_power_cut(&w->disk);
     w->config.boot += power_cut;
-    w->identity.losses = w->identity.losses_healed = 0; /* it is not in the file */
+    w->identity.losses = w->identity.losses_healed = 0; /* the file does not have it */
     generations_begin(&w->generations, &file, w->config.boot);
     storage_make(w);
 }
@@ -147,7 +147,7 @@ static void call_reply(struct rpc_call *call, uint16_t status, const void *msg,
         memcpy(c->msg, msg, msg_len);
     c->msg_len = msg_len;
     call_take_segs(c, segs, n_segs);
-    free(c->req_msg); /* nobody may look at the request any more */
+    free(c->req_msg); /* the storage must not use the request any more */
     free(c->req_payload);
     c->req_msg = c->req_payload = NULL;
     if (sent != NULL && !c->w->hold_sent)
@@ -211,7 +211,7 @@ void call_free(struct test_call *c)
     free(c);
 }
 
-/* Run until it is answered; the status. */
+/* Runs until the call is answered, and returns the status. */
 static uint16_t call_wait(struct test_call *c)
 {
     env_virtual_run_posted(&c->w->v);
@@ -351,7 +351,7 @@ uint16_t world_write(struct world *w, unsigned projection, uint64_t first, unsig
     return status;
 }
 
-/* One block of a read answer; returns the bytes of body it took. */
+/* Checks one block of a read answer; returns the bytes of body that it used. */
 static size_t seen_check(struct world *w, unsigned projection, uint64_t block,
                          const uint8_t *head, const uint8_t *body, size_t body_left,
                          struct seen *seen)
