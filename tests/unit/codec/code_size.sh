@@ -1,8 +1,10 @@
 #!/bin/bash
 #
-# code_size.sh - what codec/gen writes, for all instruction sets together, stays within its bound.
+# code_size.sh - checks that the code which codec/gen generates, for all instruction sets
+# together, stays within a bound.
 #
-# In:     the bound in bytes, then object files. Out: what they take; exit status 1 beyond the bound.
+# In:     the bound in bytes, then object files.
+# Out:    their size; exit status 1 if it is above the bound.
 #
 set -euo pipefail
 

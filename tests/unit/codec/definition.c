@@ -1,12 +1,13 @@
 /*
- * definition.c - the codes from their definitions. Stays slow and obvious for ever.
+ * definition.c - the codes from their definitions. This file must stay slow and obvious.
  */
 #include "definition.h"
 
 #include "mojette_ref.h"
 #include "rs_ref.h"
 
-/* ref_projection() goes through all sets there are: once is enough. */
+/* Returns the cached projection: ref_projection() goes through all sets, which is
+ * slow. */
 static const struct ref_projection *projection_of(const struct which *which, unsigned i)
 {
     static struct ref_projection known[CODEC_MOJETTE_NONSYSTEMATIC + 1][N_LAYOUTS]
@@ -18,7 +19,7 @@ static const struct ref_projection *projection_of(const struct which *which, uns
     return r;
 }
 
-/* Bin t = column - row * p, if it is one of those that are kept. */
+/* Lists bin t = column - row * p if it is one of the kept bins. */
 static unsigned mojette_terms(const struct ref_projection *r, size_t row_bytes,
                               unsigned row, size_t x, uint8_t value, struct term *term)
 {
@@ -34,7 +35,8 @@ static unsigned mojette_terms(const struct ref_projection *r, size_t row_bytes,
     return 1;
 }
 
-/* Pixel (column, row) is in bin column - row * p modulo 17; bin 16 is added to all others and not kept. */
+/* Lists the terms of a pixel of the finite code: (column, row) is in bin column - row * p
+ * modulo 17; bin 16 is added to all others and not kept. */
 static unsigned finite_terms(unsigned k, unsigned i, size_t row_bytes, unsigned row,
                              size_t x, uint8_t value, struct term terms[TERMS_MAX])
 {
@@ -59,7 +61,7 @@ static unsigned rs_terms(unsigned k, unsigned i, unsigned row, size_t x, uint8_t
                          struct term *term)
 {
     static uint8_t products[CODEC_K_MAX + 1][CODEC_N_MAX][CODEC_K_MAX][256];
-    uint8_t *product = products[k][i][row]; /* zeros: not yet known */
+    uint8_t *product = products[k][i][row]; /* zeros: not computed yet */
 
     if (i < k && i != row)
         return 0;

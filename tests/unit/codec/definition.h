@@ -1,8 +1,9 @@
 /*
- * definition.h - what docs/CODEC.md says each code is, byte by byte, to hold codec/ against.
+ * definition.h - each code byte by byte, as docs/CODEC.md defines it, for comparison with
+ * codec/.
  *
- * The codes are linear: a projection is the sum (XOR) of what each byte of the block adds to it. So what
- * single bytes add says all.
+ * The codes are linear: a projection is the sum (XOR) of the contributions of the block's
+ * bytes. So the contributions of single bytes describe a code completely.
  */
 #ifndef ROZO_CODEC_DEFINITION_H
 #define ROZO_CODEC_DEFINITION_H
@@ -11,18 +12,21 @@
 
 enum { TERMS_MAX = 16 }; /* bytes of one projection that one byte of a block changes */
 
-/* Byte `at` of body and then overhang of a projection has `value` in it. */
+/* A contribution: `value` is added to byte `at` of a projection, which is its body and
+ * then its overhang. */
 struct term {
     size_t at;
     uint8_t value;
 };
 
-/** What byte x of row `row`, being `value`, adds to projection i; returns the number of terms. */
+/** Lists the terms that byte x of row `row`, being `value`, adds to projection i; returns
+ * their number. */
 unsigned definition_terms(const struct codec *c, const struct which *which, unsigned i,
                           size_t row_bytes, unsigned row, size_t x, uint8_t value,
                           struct term terms[TERMS_MAX]);
 
-/** Projection i of a block, body and then overhang: row_bytes + codec_overhang_bytes() bytes. */
+/** Makes projection i of a block, body and then overhang: row_bytes +
+ * codec_overhang_bytes() bytes. */
 void definition_encode(const struct codec *c, const struct which *which, unsigned i,
                        const uint8_t *data, size_t row_bytes, uint8_t *bins);
 

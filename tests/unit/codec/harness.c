@@ -1,5 +1,6 @@
 /*
- * harness.c - see harness.h. The buffers of a block are mapped once and used again; they only grow.
+ * harness.c - see harness.h. The buffers of a block are mapped once and used again; they
+ * only grow.
  */
 #include "harness.h"
 
@@ -14,7 +15,7 @@ enum {
 
 static const size_t sizes[] = { 8192, 4096 };
 
-/* The codec at work and its row length, for words. */
+/* The codec under test and its row length, for failure messages. */
 static const struct codec *now_codec;
 static struct which now;
 static size_t now_row_bytes;
@@ -86,7 +87,7 @@ void for_some_k_and_n(codec_test *fn)
 
 /* ---- numbers ---- */
 
-/* splitmix64 by Sebastiano Vigna. */
+/* The generator is splitmix64 by Sebastiano Vigna. */
 void fill_random(uint8_t *buf, size_t len, uint64_t seed)
 {
     for (size_t i = 0; i < len; i++) {
@@ -134,7 +135,7 @@ uint32_t pattern_next(const struct codec *c, uint32_t pattern)
 
 /* ---- buffers between unreadable pages ---- */
 
-/* Make room for len bytes. */
+/* Makes room for len bytes. */
 static void guarded_map(struct guarded *g, size_t len)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -149,7 +150,7 @@ static void guarded_map(struct guarded *g, size_t len)
     assert_int_equal(mprotect(g->map, g->inner, PROT_READ | PROT_WRITE), 0);
 }
 
-/* A buffer of len bytes at that side, junk in it. */
+/* Returns a buffer of len bytes that touches the page at that side, filled with junk. */
 static uint8_t *guarded_place(struct guarded *g, size_t len, enum side side)
 {
     if (len + CANARY_BYTES > g->inner)

@@ -1,6 +1,6 @@
 /*
- * mojette_ref.c - the Mojette codecs from their definition. Stays slow and obvious for
- * ever.
+ * mojette_ref.c - the Mojette codecs from their definition. This file must stay slow and
+ * obvious.
  */
 #include "mojette_ref.h"
 
@@ -16,9 +16,9 @@ static const unsigned layout_n[N_LAYOUTS] = { 3, 6, 12 };
 
 static const int systematic_p[] = { 0, 1, -1, 2 };
 
-/* A bit for each row that projection i may have to rebuild: the i-th in ascending slope of k rebuilds
- * row i. All sets of k projections are gone through. In a systematic code any row may be the only one
- * that is lost. */
+/* Returns a bit for each row that projection i may have to rebuild: of k projections in
+ * ascending slope the i-th rebuilds row i. All sets of k projections are tried. In a
+ * systematic code any row may be the only lost one. */
 static unsigned rows_rebuilt(bool systematic, unsigned k, unsigned n, unsigned i)
 {
     unsigned rows = 0;

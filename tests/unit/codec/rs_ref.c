@@ -1,5 +1,6 @@
 /*
- * rs_ref.c - the Reed-Solomon code from its definition. Stays slow and obvious for ever.
+ * rs_ref.c - the Reed-Solomon code from its definition. This file must stay slow and
+ * obvious.
  */
 #include "rs_ref.h"
 

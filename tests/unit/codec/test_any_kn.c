@@ -1,13 +1,16 @@
 /*
- * test_any_kn.c - every code for any k, n, block size and row length, with every instruction set.
+ * test_any_kn.c - every code for any k, n, block size and row length, with every
+ * instruction set.
  *
- * Goal:   what codec.h says of encode, decode, update, repair, runs and codec_plan_reads() holds also
- *         where no layout and no straight line is.
- * Method: for each k and n some row lengths (one unit, full, at random) and random sets of projections; the
- *         generator starts from the same seed each time. Projections are held against mojette_ref.c; those of
- *         the other kinds, which have references of their own, against plain C. Every buffer touches an
- *         unreadable page with one end and canaries with the other. What a plan does not read cannot be read.
- *         Stack is counted in a thread whose stack was painted.
+ * Goal:   all that codec.h says of encode, decode, update, repair, runs and
+ *         codec_plan_reads() is also true for k and n that are no layout, and for row
+ *         lengths without a straight-line loop.
+ * Method: for each k and n some row lengths (one unit, full, random) and random sets of
+ *         projections; the generator starts from the same seed each time. Projections are
+ *         compared with mojette_ref.c; kinds that have references of their own are
+ *         compared with plain C. Every buffer touches an unreadable page with one end and
+ *         canaries with the other. Bytes that a plan does not read cannot be read. Stack
+ *         is measured in a thread whose stack was painted.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -26,16 +29,16 @@ enum {
     JUNK = 0xA7,
     N_LENGTHS = 3,
     N_PATTERNS = 2,
-    N_BLOCKS = 3, /* in a run */
+    N_BLOCKS = 3, /* blocks in a run */
 };
 
 _Static_assert(PLACE_BYTES % PAGE == 0, "places are whole pages");
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 static uint64_t chance_state;
 
-/* splitmix64 by Sebastiano Vigna. */
+/* Returns the next number of splitmix64 by Sebastiano Vigna. */
 static uint64_t chance(void)
 {
     uint64_t z = (chance_state += 0x9E3779B97F4A7C15);
@@ -45,7 +48,7 @@ static uint64_t chance(void)
     return z ^ z >> 31;
 }
 
-/* 0 .. below - 1. */
+/* Returns a random number from 0 to below - 1. */
 static size_t chance_below(size_t below)
 {
     return chance() % below;
@@ -57,7 +60,7 @@ static void chance_fill(uint8_t *buf, size_t len)
         buf[i] = (uint8_t)(chance() >> 11);
 }
 
-/* `count` bits of the lowest n. */
+/* Returns `count` random bits of the lowest n. */
 static uint32_t chance_bits(unsigned n, unsigned count)
 {
     uint32_t bits = 0;
@@ -74,12 +77,12 @@ struct place {
     uint8_t *canary;
 };
 
-/* Where things lie; made once, used for every codec. */
+/* Buffers for all codecs, mapped once. */
 struct memory {
     struct place data, out, delta;
-    struct place body[CODEC_N_MAX], overhang[CODEC_N_MAX]; /* encoded */
+    struct place body[CODEC_N_MAX], overhang[CODEC_N_MAX]; /* encoded projections */
     struct place in_body[CODEC_N_MAX],
-        in_overhang[CODEC_N_MAX]; /* what a plan may read */
+        in_overhang[CODEC_N_MAX]; /* bytes that a plan may read */
     struct place out_body[CODEC_N_MAX], out_overhang[CODEC_N_MAX];
     uint8_t *unreadable;
 };
@@ -97,7 +100,8 @@ static void place_new(struct place *p)
     p->canary = NULL;
 }
 
-/* len bytes of junk at the one or the other end of the place; none: an address that cannot be read. */
+/* Returns len bytes of junk at one end of the place or the other; if len is 0, an address
+ * that cannot be read. */
 static uint8_t *place_take(struct place *p, size_t len)
 {
     bool at_end = chance_below(2) != 0;
@@ -179,7 +183,8 @@ static void projection_check(const struct block *b, unsigned i, const uint8_t *b
         assert_memory_equal(overhang, b->overhang[i], codec_overhang_bytes(b->c, i));
 }
 
-/* The projections of a code, found once for both block sizes and all instruction sets. */
+/* Returns the projections of a code, computed once for both block sizes and all
+ * instruction sets. */
 static const struct ref_projection *ref_of(const struct codec *c, unsigned kind)
 {
     static struct ref_projection r[CODEC_N_MAX];
@@ -221,7 +226,8 @@ static void encode_check(const struct block *b, unsigned kind)
 
 /* ---- decode and repair ---- */
 
-/* len bytes to read of which [from, to) are there and the others are not, or are junk. */
+/* Returns len bytes of which only [from, to) have the data; the others cannot be read, or
+ * are junk. */
 static const uint8_t *partly(struct place *p, const uint8_t *whole, size_t from,
                              size_t to)
 {
@@ -233,7 +239,7 @@ static const uint8_t *partly(struct place *p, const uint8_t *whole, size_t from,
     return bytes - from;
 }
 
-/* Projections of which there is what the plan reads, and no more. */
+/* Gives the plan exactly the bytes that it reads, and no more. */
 static void inputs_take(const struct block *b, const struct codec_plan *plan,
                         const uint8_t *body[], const uint8_t *overhang[])
 {
@@ -302,7 +308,7 @@ static void repair_check(const struct block *b, uint32_t present, uint32_t wante
     }
 }
 
-/* A control that must fail: a bit that is read is flipped. */
+/* Checks that the test can fail: a bit that the plan reads is flipped. */
 static void flip_check(const struct block *b, uint32_t present)
 {
     const uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
@@ -328,7 +334,8 @@ static void flip_check(const struct block *b, uint32_t present)
 
 /* ---- update ---- */
 
-/* Change some bytes of a row; the projections that follow, some of them, are those of the new block. */
+/* Changes some bytes of a row and updates some projections: they must be those of the new
+ * block. */
 static void update_check(const struct block *b)
 {
     size_t from = chance_below(b->row_bytes), len = chance_below(b->row_bytes - from + 1);
@@ -366,7 +373,7 @@ static void update_check(const struct block *b)
 
 /* ---- runs ---- */
 
-/* A run is what its blocks are, one by one. */
+/* Checks that a run has the same projections as its blocks one by one. */
 static void run_check(const struct codec *c, size_t row_bytes)
 {
     static uint8_t data[N_BLOCKS * CODEC_DATA_MAX], out[N_BLOCKS * CODEC_DATA_MAX];
@@ -409,7 +416,7 @@ static void run_check(const struct codec *c, size_t row_bytes)
                             k * row_bytes);
 }
 
-/* ---- all of them ---- */
+/* ---- all checks of a codec ---- */
 
 static void codec_check(const struct codec *c, unsigned kind)
 {
@@ -492,12 +499,12 @@ static void test_vectors_of_64_bytes(void **state)
 
 enum { STACK_BYTES = 512 * 1024, STACK_MAX = 72 * 1024 };
 
-/* A call whose stack is measured. */
+/* A call that runs in a thread with a painted stack. */
 struct measured {
     const struct codec_plan *plan;
     const uint8_t *const *body, *const *overhang;
     uint8_t *const *out_body, *const *out_overhang;
-    uint8_t *data; /* NULL: repair */
+    uint8_t *data; /* where to decode to; NULL: repair */
     size_t row_bytes;
 };
 
@@ -506,7 +513,7 @@ static void *thread_call(void *arg)
     struct measured *m = arg;
 
     if (m->plan == NULL)
-        return NULL; /* what a thread takes by itself */
+        return NULL; /* stack that a thread takes by itself */
     if (m->data != NULL)
         codec_decode(m->plan, m->body, m->overhang, m->row_bytes, m->data);
     else
@@ -515,7 +522,7 @@ static void *thread_call(void *arg)
     return NULL;
 }
 
-/* Bytes of stack that a thread has written to. */
+/* Returns how many bytes of its stack a thread has written to. */
 static size_t stack_taken(struct measured *m)
 {
     static _Alignas(PAGE) uint8_t stack[STACK_BYTES];
@@ -534,7 +541,7 @@ static size_t stack_taken(struct measured *m)
     return sizeof(stack) - clean;
 }
 
-/* Decode and repair of the code that takes most. */
+/* Measures decode and repair of the code that needs the most stack. */
 static void check_stack(enum codec_isa isa)
 {
     const struct codec *c =

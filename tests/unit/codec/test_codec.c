@@ -1,5 +1,6 @@
 /*
- * test_codec.c - the table of codecs: kinds, layouts, sizes, instruction sets, and the geometry of each.
+ * test_codec.c - the table of codecs: kinds, layouts, sizes, instruction sets, and the
+ * geometry of each.
  */
 #include <errno.h>
 
@@ -112,7 +113,7 @@ static void test_open_refuses_what_it_does_not_know(void **state)
 
 /* ---- geometry ---- */
 
-/* Bins beyond the row length, as docs/CODEC.md has them; other kinds have none. */
+/* Bins beyond the row length, as listed in docs/CODEC.md; other kinds have none. */
 static const uint8_t overhang_bins[3][N_LAYOUTS][12] = {
     [CODEC_MOJETTE] = { { 0, 0, 0 },
                         { 0, 0, 0, 0, 0, 3 },
@@ -186,7 +187,7 @@ static void test_row_bytes_are_just_enough(void **state)
     for_some_k_and_n(check_row_bytes);
 }
 
-/* ---- the tests' own tools ---- */
+/* ---- tools of the tests ---- */
 
 static unsigned n_patterns(const struct codec *c)
 {

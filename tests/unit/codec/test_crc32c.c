@@ -1,10 +1,8 @@
-/*
- * test_crc32c.c - codec_crc32c() is the CRC-32C of the books, whole or in pieces.
- */
+/* test_crc32c.c - codec_crc32c() is the standard CRC-32C, in one call or in pieces. */
 #include "codec/codec.h"
 #include "tests/unit/unit.h"
 
-/* Bit by bit, as the polynomial is written (reflected 0x1EDC6F41). */
+/* Computes the crc bit by bit, from the reflected polynomial 0x1EDC6F41. */
 static uint32_t crc32c_ref(uint32_t crc, const uint8_t *buf, size_t len)
 {
     crc = ~crc;
@@ -16,7 +14,7 @@ static uint32_t crc32c_ref(uint32_t crc, const uint8_t *buf, size_t len)
     return ~crc;
 }
 
-/* The check value of the catalogue of CRCs, and the examples of RFC 3720, B.4. */
+/* The check value of the CRC catalogue, and the examples of RFC 3720, B.4. */
 static void test_known_values(void **state)
 {
     uint8_t buf[32];
@@ -33,7 +31,7 @@ static void test_known_values(void **state)
     assert_int_equal(codec_crc32c(0, buf, sizeof(buf)), 0x46DD794E);
 }
 
-/* All lengths and alignments around the vector loops of isa-l. */
+/* Tries all lengths and alignments around the vector loops of isa-l. */
 static void test_equals_the_slow_one(void **state)
 {
     static uint8_t buf[2200];

@@ -1,10 +1,13 @@
 /*
- * test_decode.c - any k of n projections give the block back, from exactly their declared bytes.
+ * test_decode.c - any k of n projections give the block back, from exactly their declared
+ * bytes.
  *
- * Goal:   every pattern, kind, layout, block size and instruction set, full and short blocks; what is lost is
- *         never looked at, and nothing outside the buffers.
- * Method: exhaustion; junk for what is lost; unreadable pages hard before the buffers, then hard behind them.
- *         Decoding is linear, so a wrong map shows in random bytes. Controls that must fail.
+ * Goal:   every pattern, kind, layout, block size and instruction set, full and short
+ *         blocks; lost projections are never read, and neither is memory outside the
+ *         buffers.
+ * Method: exhaustion; junk for lost projections; unreadable pages directly before the
+ *         buffers, then directly behind them. Decoding is linear, so random bytes show a
+ *         wrong map. Some controls must fail.
  */
 #include "harness.h"
 
@@ -21,7 +24,7 @@ static void check_patterns(const struct codec *c, size_t row_bytes, enum side si
         check(block_decodes(b, p));
         check(block_decodes_in_place(b, p));
     }
-    for (unsigned i = 0; i < codec_n(c); i++) { /* what was read is as it was */
+    for (unsigned i = 0; i < codec_n(c); i++) { /* the input is unchanged */
         check(memcmp(b->bodies[i], before->bodies[i], row_bytes) == 0);
         check(memcmp(b->overhang[i].bytes, before->overhang[i].bytes,
                      b->overhang[i].len) == 0);
@@ -32,7 +35,7 @@ static void check_patterns(const struct codec *c, size_t row_bytes, enum side si
 
 static void check_round_trip(const struct codec *c, const struct which *which)
 {
-    /* plain C is slow: some lengths will do there */
+    /* plain C is slow: some lengths are enough */
     bool all = !HARNESS_IS_SLOW && which->isa != CODEC_ISA_REF;
     size_t row_bytes;
 
@@ -49,10 +52,10 @@ static void test_any_k_projections_give_the_block_back(void **state)
     for_each_codec(check_round_trip);
 }
 
-/* ---- bins that nobody encoded ---- */
+/* ---- random bins ---- */
 
-/* Any bins are those of some block: k projections have as many bytes as rows. So decoding of random ones
- * has one answer, whatever computes it. */
+/* Any bins are those of some block, since k projections have as many bytes as the rows.
+ * So random bins decode to one answer, in every implementation. */
 static void check_random_bins(const struct codec *c, const struct which *which)
 {
     const struct codec *ref = codec_open_isa(which->kind, codec_k(c), codec_n(c),
@@ -88,10 +91,10 @@ static void test_instruction_sets_agree_on_any_bins(void **state)
 
 /* ---- controls that must fail ---- */
 
-/* In shorter blocks some bins have no pixel in them. */
+/* Some bins of shorter blocks have no pixel. */
 enum { FIVE_UNITS = 4 };
 
-/* Does some pattern read that byte, so that a flip of it shows? */
+/* Returns whether some pattern reads that byte, so that a flipped bit shows. */
 static bool matters(struct block *b, unsigned i, uint8_t *byte)
 {
     bool shows = false;
@@ -123,7 +126,7 @@ static void check_no_bin_is_idle(const struct codec *c, const struct which *whic
     }
 }
 
-/* It is also the proof that nothing more can be trimmed. */
+/* This also proves that no more bytes can be trimmed. */
 static void test_a_flipped_bit_of_any_bin_spoils_some_read(void **state)
 {
     (void)state;
@@ -157,7 +160,7 @@ static void check_swapped(const struct codec *c, const struct which *which)
     block_free(b);
 }
 
-/* Projections taken for one another, that is slopes (or coefficients) swapped. */
+/* Two projections are swapped, that is, their slopes or coefficients are. */
 static void test_swapped_projections_give_another_block(void **state)
 {
     (void)state;
@@ -202,10 +205,10 @@ static void test_any_alignment_will_do(void **state)
 
 enum { RUN_BLOCKS = 5, RUN_BYTES = RUN_BLOCKS * (CODEC_DATA_MAX + 256) };
 
-/* Five blocks with gaps between everything. */
+/* A run of five blocks with gaps between all buffers. */
 struct run {
     struct codec_run shape;
-    uint8_t data[RUN_BYTES]; /* what comes back, gaps of junk between */
+    uint8_t data[RUN_BYTES]; /* decoded data, with gaps of junk */
     uint8_t out[RUN_BYTES];
     uint8_t bodies[CODEC_N_MAX][RUN_BYTES], overhangs[CODEC_N_MAX][RUN_BYTES];
 };
@@ -230,7 +233,7 @@ static void run_fill(const struct codec *c, size_t row_bytes, struct run *r)
     codec_encode_run(c, &r->shape, r->data, body, overhang);
 }
 
-/* Rows in place: all of them that the pattern has, every other one, or none. */
+/* Decodes with rows in place: all rows of the pattern, every other one, or none. */
 static void check_run_pattern(const struct codec *c, struct run *r, uint32_t pattern,
                               uint32_t in_place)
 {
@@ -277,7 +280,7 @@ static void test_a_run_equals_single_calls(void **state)
     for_each_codec(check_runs);
 }
 
-/* ---- other codes than the layouts' ---- */
+/* ---- codes that are no layout ---- */
 
 static void check_some_k_and_n(const struct codec *c, const struct which *which)
 {

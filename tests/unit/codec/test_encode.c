@@ -1,10 +1,11 @@
 /*
- * test_encode.c - codec_encode(), codec_encode_run() and codec_update() make exactly the projections that
- * docs/CODEC.md defines, in exactly the declared bytes.
+ * test_encode.c - codec_encode(), codec_encode_run() and codec_update() make exactly the
+ * projections that docs/CODEC.md defines, in exactly the declared bytes.
  *
- * Goal:   for every kind, layout, block size and instruction set: the linear map is the defined one.
- * Method: blocks with one bit set show the map whole; random blocks of all lengths show that it is
- *         applied as one; buffers stand between unreadable pages.
+ * Goal:   for every kind, layout, block size and instruction set, the linear map is the
+ *         defined one.
+ * Method: blocks with one bit set show the complete map; random blocks of all lengths
+ *         show that it is applied linearly; buffers stand between unreadable pages.
  */
 #include "definition.h"
 #include "harness.h"
@@ -12,9 +13,9 @@
 enum {
     RANDOM_UPDATES = HARNESS_IS_SLOW ? 12 : 40,
     RUN_BLOCKS = 5
-}; /* more than what codec.c takes to lie in L1 */
+}; /* more than fits into L1 by the estimate of codec.c */
 
-/* What can have functions of its own. */
+/* Calls that may have functions of their own. */
 enum form { WHOLE, CODED_ONLY, RUN_OF_CODED, N_FORMS };
 
 static uint32_t wanted_of(const struct codec *c, enum form form)
@@ -24,7 +25,7 @@ static uint32_t wanted_of(const struct codec *c, enum form form)
     return ((1u << codec_n(c)) - 1) & ~(form == WHOLE ? 0 : rows);
 }
 
-/* Encode what the form wants; of one block, or of all of a run. */
+/* Encodes in this form: one block, or all of a run. */
 static void encode_in_form(const struct block *b, enum form form)
 {
     uint32_t wanted = wanted_of(b->c, form);
@@ -88,7 +89,8 @@ static void test_encode_equals_the_definition(void **state)
 
 /* ---- single bits ---- */
 
-/* Are these the projections of a block that is zero but for one byte? They are zero afterwards. */
+/* Checks that the projections are those of a block that is zero but for one byte, and
+ * zeroes them. */
 static void check_terms(const struct block *b, unsigned block, uint32_t wanted,
                         const struct which *which, size_t at, uint8_t value)
 {
@@ -103,7 +105,7 @@ static void check_terms(const struct block *b, unsigned block, uint32_t wanted,
         uint8_t *body = b->bodies[i] + block * b->row_bytes;
         uint8_t *overhang = b->overhang[i].bytes + block * overhang_bytes;
 
-        for (unsigned t = 0; t < n; t++) { /* take them away: nothing is left */
+        for (unsigned t = 0; t < n; t++) { /* subtract the terms: zeros must be left */
             if (terms[t].at < b->row_bytes)
                 body[terms[t].at] ^= terms[t].value;
             else
@@ -114,7 +116,7 @@ static void check_terms(const struct block *b, unsigned block, uint32_t wanted,
     }
 }
 
-/* One bit of each byte, every so many bytes; step 0: all bits of all bytes. */
+/* Tries one bit of each byte, every `step` bytes; step 0: all bits of all bytes. */
 static void check_bits(const struct codec *c, const struct which *which, size_t row_bytes,
                        enum form form, size_t step)
 {
@@ -127,7 +129,7 @@ static void check_bits(const struct codec *c, const struct which *which, size_t 
     memset(b->data.bytes, 0, b->n_blocks * b->data_bytes);
     for (size_t first = 0; first < n; first += b->n_blocks) {
         for (size_t block = 0; block < b->n_blocks; block++) {
-            size_t x = (first + block) % n; /* the last ones may come again */
+            size_t x = (first + block) % n; /* the last bytes may be tried twice */
 
             at[block] = step == 0 ? x / 8 : x * step;
             value[block] = (uint8_t)(1u << (step == 0 ? x : at[block] * 5 + x / 64) % 8);
@@ -153,14 +155,15 @@ static void check_single_bits(const struct codec *c, const struct which *which)
     check_bits(c, which, row_bytes_at(c, 0, false), RUN_OF_CODED, step);
 }
 
-/* The basis of all blocks: with linearity this is the encoding of every block there is. */
+/* Single bits are the basis of all blocks: with linearity this checks the encoding of
+ * every block. */
 static void test_single_bits_go_where_the_definition_says(void **state)
 {
     (void)state;
     for_each_codec(check_single_bits);
 }
 
-/* The control: with two projections taken for one another the above fails. */
+/* The control: the test above fails if two projections are swapped. */
 static void check_other_code(const struct codec *c, const struct which *which)
 {
     static uint8_t bins[CODEC_BLOCK_MAX + CODEC_OVERHANG_MAX];
@@ -182,9 +185,9 @@ static void test_no_two_projections_are_alike(void **state)
     for_each_code(check_other_code);
 }
 
-/* ---- what is written, and where ---- */
+/* ---- bytes that are written ---- */
 
-/* Any set of projections: those are written, and nothing else. */
+/* Checks that a set of projections is written, and nothing else. */
 static void check_wanted(const struct codec *c, const struct which *which)
 {
     struct block *b = block_new(c, row_bytes_at(c, 0, false), AT_END);
@@ -265,7 +268,8 @@ static void test_any_alignment_will_do(void **state)
 
 enum { RUN_BYTES = RUN_BLOCKS * (CODEC_DATA_MAX + 256) };
 
-/* Five blocks with gaps between everything: as single calls, and the gaps stay. */
+/* Checks a run of five blocks with gaps: the same bytes as from single calls, and
+ * untouched gaps. */
 static void check_run(const struct codec *c, size_t row_bytes, uint32_t wanted)
 {
     static uint8_t data[RUN_BYTES], bodies[CODEC_N_MAX][RUN_BYTES],
@@ -328,11 +332,13 @@ static void test_a_run_equals_single_calls(void **state)
 
 /* ---- update ---- */
 
-/* Change a range of a row, and the projections in `wanted` with it: they are those of the new block. */
+/* Changes a range of a row, and with it the projections in `wanted`: they must be those
+ * of the new block. */
 static void check_update(struct block *b, struct block *again, unsigned row, size_t from,
                          size_t len, uint32_t wanted, uint64_t seed)
 {
-    uint8_t *delta = b->out.bytes + b->data_bytes - len; /* ends at the unreadable page */
+    /* the delta ends at the unreadable page */
+    uint8_t *delta = b->out.bytes + b->data_bytes - len;
     uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
 
     block_encode(b);
@@ -389,7 +395,7 @@ static void test_update_equals_encoding_again(void **state)
     for_some_k_and_n(check_updates);
 }
 
-/* Each byte alone, into projections of zeros: the map again. */
+/* Updates projections of zeros with each byte alone: this shows the map again. */
 static void check_update_bytes(const struct codec *c, const struct which *which)
 {
     for (unsigned l = 1; l < 4 && row_bytes_at(c, l, false) != 0; l++) {

@@ -1,10 +1,13 @@
 /*
- * test_finite.c - the code with bins modulo 17 is the one of docs/CODEC.md, for every k and n there are.
+ * test_finite.c - the code with bins modulo 17 is the one of docs/CODEC.md, for all k and
+ * n.
  *
- * Goal:   projections are what the definition says; any k of them give the block back; the proof of that in
- *         docs/CODEC.md has no hole; updates are what encoding anew would give.
- * Method: against the definition, pixel by pixel, with every instruction set of this machine; all patterns of
- *         the layouts and of small k, one in seven of others; all minors, as polynomials.
+ * Goal:   projections follow the definition; any k of them give the block back; the proof
+ *         of that in docs/CODEC.md has no gap; an update gives the projections that
+ *         encoding the new block would give.
+ * Method: comparison with the definition, pixel by pixel, with every instruction set of
+ *         this machine; all patterns of the layouts and of small k, one in seven of the
+ *         others; all minors, as polynomials.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +27,8 @@ static const int slopes[CODEC_M_MAX] = { 0, 1, -1, 2 };
 
 /* ---- the definition ---- */
 
-/* Projection i of k rows: bin t is the sum of the pixels f(column, row) with column - row * p = t modulo 17;
- * bin 16 is added to all others, which are kept. */
+/* Makes projection i of k rows: bin t is the sum of the pixels f(column, row) with column
+ * - row * p = t modulo 17; bin 16 is added to all others, which are kept. */
 static void ref_encode(unsigned k, unsigned i, const uint8_t *data, size_t row_bytes,
                        uint8_t *body)
 {
@@ -64,7 +67,7 @@ static void fill_random(uint8_t *buf, size_t len, uint64_t seed)
     }
 }
 
-/* Run fn for every instruction set, k, n and block size there is. */
+/* Runs fn for every instruction set, k, n and block size. */
 static void for_each_codec(void (*fn)(const struct codec *c))
 {
     for (unsigned isa = 0; isa < CODEC_ISA_COUNT; isa++) {
@@ -95,7 +98,7 @@ struct block {
     uint8_t *body[CODEC_N_MAX];
 };
 
-/* A random block and what the reference makes of it. */
+/* Returns a random block, encoded by the reference. */
 static const struct block *block_of(const struct codec *c, size_t row_bytes)
 {
     static struct block b;
@@ -129,7 +132,7 @@ static void test_projections_are_as_long_as_rows(void **state)
 
 static void check_encode(const struct codec *c)
 {
-    static uint8_t made[CODEC_N_MAX][ROW_MAX + 1]; /* and a canary */
+    static uint8_t made[CODEC_N_MAX][ROW_MAX + 1]; /* projections, each with a canary */
     uint8_t *body[CODEC_N_MAX];
 
     for (size_t row_bytes = full_row(c); row_bytes != 0;
@@ -142,7 +145,7 @@ static void check_encode(const struct codec *c)
         codec_encode(c, b->data, row_bytes, body, NULL);
         for (unsigned i = 0; i < codec_n(c); i++)
             assert_memory_equal(made[i], b->body[i], row_bytes);
-        memset(made, JUNK, sizeof(made)); /* each alone */
+        memset(made, JUNK, sizeof(made)); /* each projection alone */
         for (unsigned i = 0; i < codec_n(c); i++) {
             memset(body, 0, sizeof(body));
             body[i] = made[i];
@@ -238,7 +241,8 @@ static void test_update_equals_encoding_anew(void **state)
 
 /* ---- the proof ---- */
 
-/* Elements of GF(2)[z] / (1 + z + ... + z^16): bit x is z^x, two complements are the same. */
+/* Elements of GF(2)[z] / (1 + z + ... + z^16): bit x is z^x; an element and its
+ * complement are equal. */
 static const uint32_t all = (1u << N_COLUMNS) - 1;
 
 static uint32_t times(uint32_t a, uint32_t b)
@@ -250,7 +254,8 @@ static uint32_t times(uint32_t a, uint32_t b)
     return product;
 }
 
-/* Has it no factor in common with 1 + z + ... + z^16? Euclid's algorithm. */
+/* Returns whether a has no factor in common with 1 + z + ... + z^16 (Euclid's
+ * algorithm). */
 static bool is_unit(uint32_t a)
 {
     uint32_t b = all;
@@ -265,7 +270,8 @@ static bool is_unit(uint32_t a)
     return b == 1;
 }
 
-/* The determinant of z^(-row * slope) over those rows and slopes, by the first row. */
+/* Returns the determinant of z^(-row * slope) over these rows and slopes, expanded by the
+ * first row. */
 static uint32_t minor(const int p[CODEC_M_MAX], uint32_t rows, uint32_t of_slopes)
 {
     uint32_t sum = 0;
@@ -304,7 +310,8 @@ static void test_every_minor_is_a_unit(void **state)
     assert_int_equal(n_minors, 16 * 4 + 120 * 6 + 560 * 4 + 1820);
 }
 
-/* The check above can fail: with these slopes 208 sets of four of 16 rows would be lost. */
+/* The check above can fail: with these slopes 208 sets of four of 16 rows would be
+ * lost. */
 static void test_not_any_slopes_would_do(void **state)
 {
     static const int others[CODEC_M_MAX] = { -2, -1, 1, 2 };

@@ -1,14 +1,17 @@
 /*
- * test_frozen.c - what lies on disks today means the same tomorrow.
+ * test_frozen.c - bytes that are on disks today have the same meaning in all later
+ * builds.
  *
- * Method: checksums of projections, written down when the code was made. Every instruction set, and decoding back.
- *         `unit.codec.frozen --print-frozen` prints the table as this build would have it.
+ * Method: checksums of projections, recorded when the code was made, are compared for
+ * every instruction set, and the projections are decoded. `unit.codec.frozen
+ * --print-frozen` prints the table as this build makes it.
  */
 #include <stdio.h>
 
 #include "harness.h"
 
-/* crc32c of body, then overhang, of each projection of a random block with rows of n_units units. */
+/* The crc32c of body, then overhang, of each projection of a random block with rows of
+ * n_units units. */
 struct frozen {
     uint8_t kind;
     uint8_t layout;
@@ -17,7 +20,8 @@ struct frozen {
     uint32_t crcs[12];
 };
 
-/* Never change a line of it: users' disks carry those bytes. New kinds add lines. */
+/* Lines of this table must never change: users' disks have those bytes. New kinds add
+ * lines. */
 /* clang-format off */
 static const struct frozen frozen[] = {
     { 1, 0, 8192, 64,
@@ -149,7 +153,8 @@ static void crcs_of(const struct codec *c, size_t n_units, uint32_t *crcs)
     block_free(b);
 }
 
-/* Four lines each: a full block and two short ones, a full one of the small size. */
+/* Each codec has four lines: a full block and two short ones, and a full one of the small
+ * size. */
 static void check_frozen(const struct codec *c, const struct which *which)
 {
     uint32_t crcs[CODEC_N_MAX];

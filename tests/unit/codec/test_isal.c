@@ -1,7 +1,9 @@
 /*
- * Goal: who calls isa-l leaves the processor fit for SSE code: upper halves of vector registers are
- * given back, or the caller's next instruction waits for hundreds of cycles. Method: ask the
- * processor which parts of its state are in use, after every call that may end in isa-l.
+ * Goal: after a call into isa-l the processor is ready for SSE code: the upper halves of
+ * the vector registers are cleared. Otherwise the caller's next instruction would wait
+ * for hundreds of cycles.
+ * Method: after every call that may end in isa-l the processor is asked which parts of
+ * its state are in use.
  */
 #ifdef __x86_64__
 #    include <cpuid.h>
@@ -12,14 +14,16 @@
 #include "tests/unit/unit.h"
 
 #ifdef __x86_64__
-enum { UPPER_HALVES = 1 << 2 }; /* of ymm registers, in XCR0 and XINUSE */
+/* bit of the upper halves of ymm registers in XCR0 and XINUSE */
+enum { UPPER_HALVES = 1 << 2 };
 
 __attribute__((target("avx"))) static void upper_halves_clear(void)
 {
     _mm256_zeroupper();
 }
 
-/* Not a function for avx: the compiler would clean up behind us. */
+/* This function is not compiled for avx: the compiler would clear the upper halves at its
+ * end. */
 static void upper_halves_spoil(void)
 {
     __asm__ volatile("vpcmpeqd %%xmm0, %%xmm0, %%xmm0\n\t"
@@ -27,13 +31,14 @@ static void upper_halves_spoil(void)
                          : "xmm0");
 }
 
-/* XGETBV with 1: which parts of the state are not as after a reset. */
+/* XGETBV with 1 returns the parts of the state that differ from their reset values. */
 __attribute__((target("xsave"))) static bool upper_halves_in_use(void)
 {
     return (_xgetbv(1) & UPPER_HALVES) != 0;
 }
 
-/* CPUID 0xd, 1: does XGETBV tell what is in use? And does it tell the truth? */
+/* CPUID 0xd, 1 says whether XGETBV reports the parts in use; a trial shows whether the
+ * report is right. */
 static bool can_be_told(void)
 {
     unsigned a, b, c, d;
@@ -93,7 +98,7 @@ static void one_codec(const struct codec *c, size_t user_bytes)
     codec_decode(&plan, (const uint8_t *const *)body, (const uint8_t *const *)overhang,
                  row_bytes, data);
     assert_false(upper_halves_in_use());
-    body[1] = NULL; /* one of the coded ones alone */
+    body[1] = NULL; /* a coded projection alone */
     body[codec_n(c) - 1] = NULL;
     codec_encode(c, data, row_bytes, body, overhang);
     assert_false(upper_halves_in_use());

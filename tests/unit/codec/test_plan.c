@@ -1,9 +1,10 @@
 /*
- * test_plan.c - codec_plan() finds a way or refuses, codec_plan_reads() tells exactly what is looked at, and
- * codec_repair() makes the projections that codec_encode() makes.
+ * test_plan.c - codec_plan() finds a way or refuses, codec_plan_reads() lists exactly the
+ * bytes that are read, and codec_repair() makes the projections that codec_encode()
+ * makes.
  *
- * Method: every set of projections; what the plan does not read is junk, of what it reads every bin
- *         must show in the result.
+ * Method: every set of projections; bytes that the plan does not read are junk, and every
+ * bin that it reads must show in the result.
  */
 #include <errno.h>
 
@@ -43,7 +44,8 @@ static void test_a_plan_uses_the_first_k_or_is_refused(void **state)
     for_each_codec(check_plans);
 }
 
-/* May `wanted` be had from `have`? Then the plan says from which. */
+/* Checks whether `wanted` can be made from `have`, and if so which projections the plan
+ * reads. */
 static void check_repair_plan(const struct codec *c, uint32_t have, uint32_t wanted)
 {
     struct codec_plan plan, untouched;
@@ -61,8 +63,7 @@ static void check_repair_plan(const struct codec *c, uint32_t have, uint32_t wan
     }
     check(plan.codec == c && plan.wanted == wanted);
     check((plan.reads & ~(have & all)) == 0);
-    check(plan.reads ==
-          (is_there ? wanted : plan.reads)); /* a copy reads what it copies */
+    check(plan.reads == (is_there ? wanted : plan.reads)); /* a copy reads its source */
     check((unsigned)__builtin_popcount(plan.reads) <= codec_k(c) || is_there);
 }
 
@@ -76,7 +77,7 @@ static void check_repair_plans(const struct codec *c, const struct which *which)
         uint32_t have = (uint32_t)random_below(&seed, 1u << codec_n(c));
         uint32_t wanted = (uint32_t)random_below(&seed, 1u << codec_n(c));
 
-        if (try % 3 == 0) /* few */
+        if (try % 3 == 0) /* only a few */
             wanted &= (uint32_t)random_below(&seed, 1u << codec_n(c)) & 0x249249;
         check_repair_plan(c, have | beyond, wanted);
         if (try % 50 == 0)
@@ -91,9 +92,9 @@ static void test_a_repair_plan_is_made_or_refused(void **state)
     for_some_k_and_n(check_repair_plans);
 }
 
-/* ---- what plans read ---- */
+/* ---- bytes that plans read ---- */
 
-/* Copies of all projections, junk where the plan does not look. */
+/* Copies all projections, with junk where the plan does not read. */
 static void keep_what_is_read(const struct codec_plan *plan, const struct block *from,
                               struct block *to)
 {
@@ -117,7 +118,7 @@ static void keep_what_is_read(const struct codec_plan *plan, const struct block 
     }
 }
 
-/* A flip of that byte must show. */
+/* Checks that a flipped bit of this byte shows. */
 static void check_matters(struct block *b, uint32_t pattern, uint8_t *byte)
 {
     *byte ^= 0x08;
@@ -133,7 +134,7 @@ static void check_reads_of(struct block *whole, struct block *cut, uint32_t patt
 
     check(codec_plan(whole->c, pattern, 0, &plan) == 0);
     keep_what_is_read(&plan, whole, cut);
-    check(block_decodes(cut, pattern)); /* nothing else is looked at */
+    check(block_decodes(cut, pattern)); /* nothing else is read */
     for (unsigned i = 0; i < codec_n(whole->c) && every_bin; i++) {
         struct codec_reads reads;
 
@@ -178,7 +179,8 @@ static bool is_as_encoded(const struct block *made, const struct block *encoded,
                   made->overhang[i].len) == 0;
 }
 
-/* Make `wanted` from `have`, the others being junk, and nothing but them. */
+/* Makes `wanted` from `have`, with junk for the others, and checks that nothing else is
+ * written. */
 static void check_repair_of(const struct block *encoded, struct block *cut,
                             struct block *made, uint32_t have, uint32_t wanted)
 {
@@ -205,7 +207,7 @@ static void check_repair_of(const struct block *encoded, struct block *cut,
     }
 }
 
-/* Each one that is lost from each set of k; and random sets from random ones. */
+/* Repairs each lost projection from each set of k, and random sets from random ones. */
 static void check_repairs_of_length(const struct codec *c, size_t row_bytes,
                                     enum side side, bool every_one)
 {
@@ -228,7 +230,7 @@ static void check_repairs_of_length(const struct codec *c, size_t row_bytes,
             have |= 1u << random_below(&seed, codec_n(c));
         while (wanted == 0)
             wanted = (uint32_t)random_below(&seed, 1u << codec_n(c));
-        if (try % 4 == 0) /* copies: fewer than k will do */
+        if (try % 4 == 0) /* copies: fewer than k are enough */
             wanted = have = have & wanted ? have & wanted : have;
         check_repair_of(encoded, cut, made, have, wanted);
     }
@@ -267,7 +269,7 @@ static void test_repair_of_other_k_and_n(void **state)
     for_some_k_and_n(check_some_repairs);
 }
 
-/* The control: a bad bin is not repaired away. */
+/* The control: a bad bin in a source shows in the repaired projection. */
 static void check_bad_source(const struct codec *c, const struct which *which)
 {
     struct block *b = block_new(c, row_bytes_at(c, 0, false), AT_END);

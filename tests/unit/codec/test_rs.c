@@ -1,8 +1,8 @@
 /*
- * test_rs.c - the Reed-Solomon codec is the one of docs/CODEC.md, for every k and n there are.
+ * test_rs.c - the Reed-Solomon codec is the one of docs/CODEC.md, for all k and n.
  *
- * Method: against rs_ref.c, which multiplies polynomials bit by bit; with every loop that isa-l has got for
- *         this machine and with the one in plain C.
+ * Method: comparison with rs_ref.c, which multiplies polynomials bit by bit, with every
+ * loop that isa-l has for this machine and with the one in plain C.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 
 enum { ROW_BYTES = 192 };
 
-/* Every byte with every coefficient that is used stands somewhere in it. */
+/* Fills data so that every byte value meets every coefficient in use. */
 static void fill(uint8_t *data, size_t len)
 {
     for (size_t x = 0; x < len; x++)
@@ -40,7 +40,7 @@ static void check(const struct codec *c)
         if ((unsigned)__builtin_popcount(lost) != n - k)
             continue;
         if (codec_k(c) > 8 && lost % 7 != 0)
-            continue; /* those of large k: one in seven */
+            continue; /* one in seven patterns of large k */
         assert_int_equal(codec_plan(c, ~lost, 0, &plan), 0);
         memset(out, 0xA7, sizeof(out));
         codec_decode(&plan, (const uint8_t *const *)body, NULL, ROW_BYTES, out);
@@ -66,7 +66,7 @@ static void test_every_k_and_n_equals_the_definition(void **state)
     }
 }
 
-/* Some products that anybody can check by hand, and that 1 / x is. */
+/* Some products that can be checked by hand, and the meaning of 1 / x. */
 static void test_the_field_is_the_one_of_0x11d(void **state)
 {
     (void)state;

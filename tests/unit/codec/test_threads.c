@@ -1,8 +1,9 @@
 /*
- * test_threads.c - codecs and plans are made once, whoever comes first.
+ * test_threads.c - codecs and plans are made once, whichever thread comes first.
  *
- * Method: threads start together in a process that has no codec yet, open all of them, plan all patterns from
- *         different ends and decode by what they got. Built with -fsanitize=thread it shows races.
+ * Method: threads start together in a process that has no codec yet, open all codecs,
+ * plan all patterns from different starting points, and decode with their plans. A build
+ * with -fsanitize=thread shows races.
  */
 #include <pthread.h>
 
@@ -14,15 +15,15 @@ struct thread {
     pthread_t id;
     unsigned number;
     unsigned n_codecs;
-    unsigned n_wrong; /* blocks that did not come back */
+    unsigned n_wrong; /* blocks that were not restored */
     const struct codec *codecs[CODECS_MAX];
-    const struct codec_way *ways[CODECS_MAX]; /* of one pattern */
+    const struct codec_way *ways[CODECS_MAX]; /* ways of one pattern */
 };
 
 static struct thread threads[N_THREADS];
 static pthread_barrier_t start;
 
-/* One short block there and back. */
+/* Encodes and decodes a short block. */
 static bool decodes(const struct codec *c, const struct codec_plan *plan, unsigned seed)
 {
     uint8_t data[CODEC_K_MAX * 256], out[CODEC_K_MAX * 256];
@@ -42,7 +43,7 @@ static bool decodes(const struct codec *c, const struct codec_plan *plan, unsign
     return memcmp(out, data, data_bytes) == 0;
 }
 
-/* All patterns, each thread from another one on. */
+/* Plans all patterns; each thread starts at another one. */
 static void plan_all(struct thread *thread, const struct codec *c)
 {
     uint32_t patterns[PATTERNS_MAX];
@@ -94,7 +95,7 @@ static void test_codecs_and_plans_are_made_once(void **state)
     for (unsigned i = 0; i < N_THREADS; i++)
         assert_int_equal(pthread_join(threads[i].id, NULL), 0);
     pthread_barrier_destroy(&start);
-    assert_true(threads[0].n_codecs >= 4 * 6 * 2); /* of the plain loops alone */
+    assert_true(threads[0].n_codecs >= 4 * 6 * 2); /* codecs of the plain loops alone */
     for (unsigned i = 0; i < N_THREADS; i++) {
         assert_int_equal(threads[i].n_wrong, 0);
         assert_int_equal(threads[i].n_codecs, threads[0].n_codecs);
@@ -104,7 +105,7 @@ static void test_codecs_and_plans_are_made_once(void **state)
     }
     for (unsigned i = 0; i < threads[0].n_codecs; i++) {
         assert_non_null(threads[0].ways[i]);
-        for (unsigned other = 0; other < i; other++) /* and no two are one */
+        for (unsigned other = 0; other < i; other++) /* all ways are different */
             assert_ptr_not_equal(threads[0].codecs[i], threads[0].codecs[other]);
     }
 }

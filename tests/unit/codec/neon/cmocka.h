@@ -1,6 +1,7 @@
 /*
- * cmocka.h - what test_any_kn.c wants of cmocka, for a machine that has none. The first assertion that fails
- * ends the program. Included in place of the library's header by run.sh only.
+ * cmocka.h - the part of cmocka that test_any_kn.c uses, for a machine without the
+ * library. The first assertion that fails ends the program. Only run.sh includes this
+ * header.
  */
 #ifndef ROZO_NEON_CMOCKA_H
 #define ROZO_NEON_CMOCKA_H
