@@ -1,5 +1,6 @@
 /*
- * config_sample.h - a schema like those of the daemons, for the config test and its fuzz target.
+ * config_sample.h - a schema like those of the daemons, for the config test and its fuzz
+ * target.
  */
 #ifndef ROZO_CONFIG_SAMPLE_H
 #define ROZO_CONFIG_SAMPLE_H

@@ -1,5 +1,6 @@
 /*
- * Goal: what an arena gives is aligned, apart from all else it gave, and goes with it.
+ * Goal: a piece that an arena returns is aligned, overlaps no other piece, and is freed
+ * with the arena.
  */
 #include <stdalign.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static void *get(struct arena *a, size_t size)
     return a->allocator.alloc(a->allocator.allocator_data, size);
 }
 
-/* Pieces of all sizes, each filled with a byte of its own. */
+/* Takes pieces of all sizes, each filled with a byte of its own. */
 static void fill(struct arena *a)
 {
     uint8_t *at[N];

@@ -1,5 +1,6 @@
 /*
- * test_config.c - config files: what is right is loaded, what is wrong is named with its line.
+ * test_config.c - config files: valid ones are loaded; for invalid ones the error names
+ * the line.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -52,8 +53,8 @@ static void wrong_files_are_named_with_line_and_key(void **state)
         const char *text, *expected;
     } cases[] = {
         { "name: a\nport: 1\nlisen: [a]\n",
-          "x:3: lisen: no such key here; known: name, port, offset, sync, mode, ratio, listen, "
-          "devices, log" },
+          "x:3: lisen: no such key here; known: name, port, offset, sync, mode, ratio, "
+          "listen, devices, log" },
         { "name: a\nport: 1\nlisten: [a]\nlog:\n  level: loud\n",
           "x:5: level: expected one of error, warn, info, debug, found \"loud\"" },
         { "name: a\nport: 1\nlisten: [a]\nlog: {level: }\n",
@@ -107,8 +108,9 @@ static void what_libcyaml_says_is_passed_on(void **state)
     static const struct {
         const char *text, *part;
     } cases[] = {
-        { "name: a\nport: 70000\nlisten: [a]\n", "70000" }, /* does not fit 16 bits */
-        { "name: &n a\nport: 1\nlisten: [*n]\n", "x: " },   /* aliases */
+        /* does not fit into 16 bits */
+        { "name: a\nport: 70000\nlisten: [a]\n", "70000" },
+        { "name: &n a\nport: 1\nlisten: [*n]\n", "x: " }, /* aliases are refused */
         { "name: a\n\tport: 1\n", "x:2: not YAML" },
     };
     struct err err = { 0 };

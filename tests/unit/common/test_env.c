@@ -1,7 +1,8 @@
 /*
- * test_env.c - timers, tasks and mail of env_uv and env_virtual.
+ * test_env.c - timers, tasks and messages between threads, of env_uv and env_virtual.
  *
- * Method: what env.h promises is run on both envs; the heap is held against a slow twin.
+ * Method: the promises of env.h are tested on both envs; the heap of timers is compared
+ * with a slow twin.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
-/* What happened, in order: tasks and timers write their letter. */
+/* Letters of tasks and timers, in the order in which they ran. */
 static char trail[64];
 static struct env *trail_env;
 
@@ -27,7 +28,7 @@ struct letter {
     struct env_timer timer;
     struct env_task task, other;
     char c;
-    int again; /* how often it starts itself again, with 0 ms */
+    int again; /* times to start again, with 0 ms */
 };
 
 static void on_letter_timer(struct env_timer *timer)
@@ -59,7 +60,7 @@ static void letters_init(struct letter *l, unsigned n)
     }
 }
 
-/* Promises that hold on every env; run() lets a few milliseconds pass. */
+/* Checks promises that hold on every env; run() lets a few milliseconds pass. */
 static void check_promises(struct env *env, void (*run)(void *), void *arg)
 {
     struct letter l[4];
@@ -69,10 +70,10 @@ static void check_promises(struct env *env, void (*run)(void *), void *arg)
     letters_init(l, 4);
     env_timer_start(env, &l[0].timer, 5);
     env_timer_start(env, &l[1].timer, 1);
-    env_timer_start(env, &l[2].timer, 1); /* as early, but started later */
+    env_timer_start(env, &l[2].timer, 1); /* same deadline, but started later */
     env_post(env, &l[3].task);
-    env_post(env, &l[3].task);      /* once is enough */
-    assert_string_equal(trail, ""); /* nothing runs inside the starting call */
+    env_post(env, &l[3].task);      /* posted twice, runs once */
+    assert_string_equal(trail, ""); /* nothing runs inside the call that starts it */
     run(arg);
     assert_string_equal(trail, "dbca");
     assert_true(env_now_ns(env) >= now + 5000000);
@@ -89,7 +90,7 @@ static void check_promises(struct env *env, void (*run)(void *), void *arg)
     run(arg);
     assert_string_equal(trail, "ba");
 
-    letters_init(l, 4); /* started and posted from within */
+    letters_init(l, 4); /* started and posted from inside a callback */
     l[0].again = 2;
     l[1].again = 2;
     env_timer_start(env, &l[0].timer, 0);
@@ -158,7 +159,8 @@ static void same_seed_same_chance(void **state)
         assert_true(env_virtual_below(&a, 10) < 10);
 }
 
-/* Random starts, moves and stops; the heap must give the same order as looking at all of them. */
+/* Starts, moves and stops timers at random: the heap must give the same order as a search
+ * of all timers. */
 static void heap_matches_slow_twin(void **state)
 {
     enum { N = 200 };
@@ -251,7 +253,8 @@ static void uv_keeps_the_promises(void **state)
     uv_teardown(&f);
 }
 
-/* Whatever others post, also from within, comes before what was posted last; and each once. */
+/* Tasks that others post, also from inside a task, run before those posted to run last;
+ * each runs once. */
 static void uv_runs_last_what_is_to_be_last(void **state)
 {
     struct uv_fixture f;
@@ -269,8 +272,8 @@ static void uv_runs_last_what_is_to_be_last(void **state)
     env_post(&f.e.env, &l[3].task);
     run_uv(&f);
     assert_string_equal(trail, "cdccab");
-    l[1].again =
-        1; /* last posts one that is not: that comes before the next of the last */
+    /* a task that runs last posts a normal one, which runs before the next last one */
+    l[1].again = 1;
     trail[0] = '\0';
     env_uv_post_last(&f.e, &l[1].task);
     env_uv_post_last(&f.e, &l[0].task);
@@ -279,7 +282,7 @@ static void uv_runs_last_what_is_to_be_last(void **state)
     uv_teardown(&f);
 }
 
-/* Four threads post numbered letters; all arrive, those of one thread in order. */
+/* Four threads post numbered letters; all arrive, and those of one thread in order. */
 enum { POSTERS = 4, LETTERS = 5000 };
 struct post {
     struct env_mail mail;
@@ -290,7 +293,7 @@ struct poster {
     struct env_uv *e;
     pthread_t thread;
     struct post posts[LETTERS];
-    unsigned next; /* expected; receiving thread */
+    unsigned next; /* next number expected; used by the receiving thread only */
     unsigned *n_all;
 };
 

@@ -1,6 +1,4 @@
-/*
- * test_err.c - err_set, err_wrap and log_level_parse.
- */
+/* test_err.c - err_set, err_wrap and log_level_parse. */
 #include <errno.h>
 
 #include "common/base/err.h"

@@ -1,6 +1,4 @@
-/*
- * test_hello.c - frames and Hello as pure functions: both sides, and everything that lies.
- */
+/* test_hello.c - frames and Hello as pure functions: both sides, and peers that lie. */
 #include <errno.h>
 
 #include "common/base/bytes.h"
@@ -14,7 +12,7 @@ static const struct rpc_keys client_only = { .has_client = true, .client = { 4, 
 static const uint8_t cluster_a[RPC_CLUSTER_ID_BYTES] = { 0xaa, 1 };
 static const uint8_t cluster_b[RPC_CLUSTER_ID_BYTES] = { 0xbb, 2 };
 
-/* Two sides and the four messages between them. */
+/* Two sides, and the four messages between them. */
 struct pair {
     struct hello client, server;
     uint8_t msgs[4][HELLO_MSG_MAX];
@@ -35,7 +33,7 @@ static void pair_init(struct pair *p, const struct rpc_keys *client_keys,
     hello_init(&p->server, true, &keys, 0, "storaged", server_cluster, NULL, nonce);
 }
 
-/* Run the handshake up to and including message n; flip one bit of message `bad` on the way. */
+/* Runs the handshake up to message n, and flips one bit of message `bad` on the way. */
 static void pair_run(struct pair *p, int bad, size_t bad_byte)
 {
     const uint8_t *in = NULL;
@@ -94,7 +92,7 @@ static void wrong_keys_and_roles_are_refused(void **state)
     assert_string_equal(p.client.error, "peer refused our key");
     assert_true(p.client.is_wrong_key);
 
-    /* A client that claims to be a node, with the client key in the node key's place. */
+    /* A client that claims to be a node, with the client key in place of the node key. */
     {
         struct rpc_keys liar = { .has_node = true };
 
@@ -111,7 +109,8 @@ static void wrong_keys_and_roles_are_refused(void **state)
     assert_int_equal(p.client.state, HELLO_FAILED);
 }
 
-/* A client that wants one incarnation takes no other; one that is not told, on either side, is taken. */
+/* A client that wants one incarnation refuses another; if either side gives none, the
+ * peer is accepted. */
 static void another_incarnation_is_refused(void **state)
 {
     static const uint8_t ours[RPC_INCARNATION_BYTES] = { 1, 2 };
@@ -138,7 +137,7 @@ static void another_incarnation_is_refused(void **state)
         if (!cases[i].ok)
             assert_non_null(strstr(p.client.error, "another data directory"));
     }
-    /* It is proved: not by who changes it on the way. */
+    /* The incarnation is covered by the proof: it cannot be changed on the way. */
     for (size_t byte = 64; byte < 64 + RPC_INCARNATION_BYTES; byte++) {
         struct pair p;
 
@@ -167,7 +166,7 @@ static void clusters_do_not_mix(void **state)
     assert_int_equal(p.client.state, HELLO_DONE);
 }
 
-/* Any changed bit: never do both sides end well with a message that was tampered with. */
+/* A handshake with any changed bit never succeeds on both sides. */
 static void no_byte_can_be_changed(void **state)
 {
     struct pair p;
@@ -180,7 +179,7 @@ static void no_byte_can_be_changed(void **state)
             if (bad == 3 && i < HELLO_FIXED_BYTES &&
                 (i < 1 || i >= 64)) /* step or proof */
                 assert_int_not_equal(p.client.state, HELLO_DONE);
-            if (bad < 2) /* what is under the proofs */
+            if (bad < 2) /* bytes that the proofs cover */
                 assert_false(p.client.state == HELLO_DONE ||
                              p.server.state == HELLO_DONE);
             if (bad == 2 && (i < 1 || (i >= 64 && i < HELLO_FIXED_BYTES)))
@@ -206,7 +205,7 @@ static void old_proofs_are_worth_nothing(void **state)
     assert_int_equal(now.server.state, HELLO_FAILED);
 }
 
-/* A false server without the key sends the client's own proof back. */
+/* A false server without the key sends the client's own proof back to it. */
 static void reflected_proofs_are_worth_nothing(void **state)
 {
     struct pair p;
@@ -216,11 +215,11 @@ static void reflected_proofs_are_worth_nothing(void **state)
     (void)state;
     pair_init(&p, &keys, RPC_ROLE_CLIENT, NULL, NULL);
     hello_step(&p.client, NULL, 0, p.msgs[0], &p.lens[0]);
-    memcpy(challenge, p.msgs[0], p.lens[0]); /* its own Hello, with its own nonce */
+    memcpy(challenge, p.msgs[0], p.lens[0]); /* the client's own Hello, with its nonce */
     challenge[0] = 2;
     hello_step(&p.client, challenge, p.lens[0], proof, &proof_len);
     assert_int_equal(p.client.state, HELLO_WAIT_WELCOME);
-    proof[0] = 4; /* a welcome */
+    proof[0] = 4; /* 3000 is even, so ino % 3000 determines ino % 2 */
     hello_step(&p.client, proof, proof_len, none, &len);
     assert_int_equal(p.client.state, HELLO_FAILED);
     assert_string_equal(p.client.error, "peer does not know our key");
@@ -241,11 +240,11 @@ static void odd_messages_fail(void **state)
                          n >= HELLO_FIXED_BYTES &&
                              n <= HELLO_FIXED_BYTES + HELLO_NAME_MAX);
     }
-    put_le64(msg + 8, 1ull << 63); /* a feature that must be understood */
+    put_le64(msg + 8, 1ull << 63); /* a feature that the peer must understand */
     pair_init(&p, &keys, RPC_ROLE_CLIENT, NULL, NULL);
     hello_step(&p.server, msg, HELLO_FIXED_BYTES, out, &len);
     assert_int_equal(p.server.state, HELLO_FAILED);
-    put_le64(msg + 8, 1); /* one that need not */
+    put_le64(msg + 8, 1); /* a feature that the peer may ignore */
     pair_init(&p, &keys, RPC_ROLE_CLIENT, NULL, NULL);
     hello_step(&p.server, msg, HELLO_FIXED_BYTES, out, &len);
     assert_int_equal(p.server.state, HELLO_WAIT_PROOF);

@@ -1,5 +1,6 @@
 /*
- * test_record.c - the bytes of record headers and file ids, and how strangers' bytes are judged.
+ * test_record.c - the bytes of record headers and file ids, and the check of bytes from a
+ * peer.
  */
 #include "codec/codec.h"
 #include "common/base/record.h"
@@ -140,10 +141,9 @@ static void quorums_of_the_layouts(void **state)
     assert_int_equal(quorum_read(8, 12), 8);
 }
 
-/*
- * Goal: a write needs the same whatever candidates a file has, k + 1 or more; n acknowledgements
- * are enough, and no reader passes over what so many have: k others always include one of them.
- */
+/* Goal: the write quorum is the same for any number of candidates from k + 1 on; n
+ * acknowledgements are enough. No reader overlooks such a write: any k other storages
+ * include one that has it. */
 static void a_write_needs_the_same_with_fewer_candidates(void **state)
 {
     static const unsigned want[] = { 3, 5, 9 };
@@ -159,7 +159,8 @@ static void a_write_needs_the_same_with_fewer_candidates(void **state)
             assert_true(quorum_read(l->k, c) + l->k > c);
         }
     }
-    /* More candidates than a layout has, as many as n acknowledgements allow. */
+    /* A file may have more candidates than its layout, as many as n acknowledgements
+     * allow. */
     assert_int_equal(quorum_write(codec_layout(1), 9), 6);
 }
 

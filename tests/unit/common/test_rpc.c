@@ -1,7 +1,7 @@
 /*
  * test_rpc.c - server and channel over real loopback sockets, and peers that misbehave.
  *
- * Method: one loop drives both sides; every wait is for a condition, with a bound on the time.
+ * Method: one loop drives both sides; every wait is for a condition, with a time limit.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,15 +23,16 @@
 
 enum {
     WAIT_MS = 20000,
-    /* What the server does with an op. */
+    /* Requests that the test server knows. */
     OP_ECHO = 1, /* message and payload come back, status 7 */
     OP_HOLD = 2, /* kept in fixture.held */
     OP_FILE =
         3, /* payload: 100 bytes of memory, then the file from 5000 on, then 10 bytes */
-    OP_SHORT_FILE = 4, /* promises more than the file has */
+    OP_SHORT_FILE = 4, /* announces more bytes than the file has */
     OP_SUM = 5,        /* message: sum of the payload bytes */
     OP_BIG = 6,        /* payload of `session` bytes, pattern */
-    OP_POSTED = 7,     /* answered by a task, so after what came with it was looked at */
+    /* answered by a task, so after the bytes received with it were parsed */
+    OP_POSTED = 7,
 };
 
 static const struct rpc_keys keys = { true, true, { 1, 2, 3 }, { 4, 5, 6 } };
@@ -47,21 +48,24 @@ struct fixture {
     char addr[2][RPC_ADDR_TEXT_MAX];
     struct rpc_call *held[HELD_MAX];
     unsigned n_held, n_handled, n_conn_closed;
-    unsigned n_sent; /* rpc_reply()'s sent() */
-    int fd;          /* FILE_BYTES of pattern */
+    unsigned n_sent; /* calls of rpc_reply()'s sent() */
+    int fd;          /* file with FILE_BYTES of pattern */
     uint8_t *big;
     bool server_closed, channel_closed;
     uint64_t last_conn;
     enum rpc_role last_role;
-    struct rpc_call *posted; /* waits for posted_task */
+    struct rpc_call *posted; /* call that waits for posted_task */
     struct env_task posted_task;
-    const char *cluster_id;     /* of servers and channels from now on; NULL: not known */
-    const uint8_t *incarnation; /* the same */
+    /* id for servers and channels opened from now on; NULL: unknown */
+    const char *cluster_id;
+    /* incarnation for servers and channels opened from now on; NULL: unknown */
+    const uint8_t *incarnation;
 };
 
-/* The clock of the env may be put forward: timers do not notice, what compares times does. */
+/* The clock of the env may be moved forward: timers do not see it, comparisons of times
+ * do. */
 static const struct env_ops *real_ops;
-static struct env_ops ahead_ops; /* the same but for now_ns */
+static struct env_ops ahead_ops; /* real_ops with another now_ns */
 static uint64_t ahead_ns;
 
 static uint64_t ahead_now_ns(struct env *env)
@@ -113,7 +117,7 @@ static void on_call(void *arg, struct rpc_call *call)
     case OP_ECHO: {
         struct rpc_seg seg = { .base = f->big, .len = call->payload_len };
 
-        if (call->payload_len != 0) /* the pattern, so big has the same bytes */
+        if (call->payload_len != 0) /* a pattern, so `big` has the same bytes */
             assert_memory_equal(call->payload, f->big, call->payload_len);
         rpc_reply(call, 7, call->msg, call->msg_len, &seg, call->payload_len != 0,
                   on_reply_sent, &f->n_sent);
@@ -166,7 +170,7 @@ static void on_guard(uv_timer_t *t)
     (void)t;
 }
 
-/* One turn of the loop, 5 ms at most. */
+/* Runs the loop for one turn, at most 5 ms. */
 static void turn(struct fixture *f)
 {
     uv_timer_t guard;
@@ -312,18 +316,18 @@ static void teardown(struct fixture *f)
     free(f->big);
 }
 
-/* A request of the tests. */
+/* A request that a test sends. */
 struct ask {
     struct rpc_request rq;
     struct fixture *f;
     struct iovec iov[4];
     unsigned n_done;
     int rc;
-    uint8_t *got; /* copy of answer_payload */
+    uint8_t *got; /* copy of answer_payload, owned */
     size_t got_len;
     char msg[64];
     size_t msg_len;
-    /* place */
+    /* memory for place() */
     uint8_t head[64];
     uint8_t *room;
     unsigned n_split, n_placed;
@@ -349,7 +353,7 @@ static void on_done(struct rpc_request *rq, int rc)
     }
 }
 
-/* Split into n_split pieces of uneven sizes, with an empty one at the beginning. */
+/* Gives the payload n_split pieces of uneven sizes, the first one empty. */
 static int on_place(struct rpc_request *rq, size_t rest, struct iovec *iov)
 {
     struct ask *a = rq->arg;
@@ -391,7 +395,7 @@ static void ask_send(struct fixture *f, struct ask *a, uint16_t op, const char *
     a->rq.done = on_done;
     a->rq.arg = a;
     rpc_send(f->ch, &a->rq);
-    assert_int_equal(a->n_done, 0); /* never inside */
+    assert_int_equal(a->n_done, 0); /* never called inside the call */
 }
 
 static void ask_wait(struct fixture *f, struct ask *a)
@@ -444,7 +448,7 @@ static void big_messages_pass(void **state)
     memset(msg, 'x', RPC_MSG_MAX);
     msg[RPC_MSG_MAX] = '\0';
     ask_send(&f, &a, OP_ECHO, msg, 0);
-    free(msg); /* it was copied */
+    free(msg); /* the library has copied it */
     ask_wait(&f, &a);
     assert_int_equal(a.rc, 0);
     assert_int_equal(a.msg_len, RPC_MSG_MAX);
@@ -500,8 +504,7 @@ static void a_short_file_breaks_the_link_not_the_server(void **state)
     setup(&f);
     ask_send(&f, &a, OP_SHORT_FILE, NULL, 0);
     ask_wait(&f, &a);
-    assert_int_not_equal(a.rc,
-                         0); /* it was never answered in full, however often it asked */
+    assert_int_not_equal(a.rc, 0); /* never answered in full, however often it was sent */
     WAIT_FOR(&f, f.n_sent == f.n_handled);
     ask_echo(&f, 100);
     teardown(&f);
@@ -553,13 +556,13 @@ static void place_may_refuse(void **state)
     ask_send(&f, &a, OP_ECHO, NULL, 3 << 20);
     ask_wait(&f, &a);
     assert_int_equal(a.rc, -EFBIG);
-    ask_echo(&f, 1000); /* on the same link, behind the thrown away bytes */
+    ask_echo(&f, 1000); /* on the same link, behind the discarded bytes */
     assert_int_equal(f.n_conn_closed, 0);
     teardown(&f);
 }
 
-/* Cancel after ever more turns of the loop, so at every stage; memory is filled at once after it,
- * and freed, which the sanitizers watch. */
+/* Cancels after ever more turns of the loop, so at every stage. The memory is overwritten
+ * and freed at once, which the sanitizers watch. */
 static void cancel_at_every_stage(void **state)
 {
     struct fixture f;
@@ -587,14 +590,14 @@ static void cancel_at_every_stage(void **state)
             uv_run(&f.loop, UV_RUN_NOWAIT);
         if (a->n_done == 0)
             rpc_cancel(&a->rq);
-        memset(payload, 0xee, 6 << 20); /* must not reach the server: it compares */
+        memset(payload, 0xee, 6 << 20); /* must not reach the server, which compares */
         free(payload);
         free(a->room);
         free(a->got);
         free(a);
     }
     ask_echo(&f, 1000);
-    assert_int_equal(f.n_conn_closed, 0); /* all that on one link */
+    assert_int_equal(f.n_conn_closed, 0); /* all of it on one link */
     teardown(&f);
 }
 
@@ -607,7 +610,7 @@ static void cancel_in_place_and_held(void **state)
     setup(&f);
     a.rq.place = on_place;
     a.room = malloc(1 << 20);
-    a.cancel_in_place = &a; /* itself */
+    a.cancel_in_place = &a; /* cancels itself */
     ask_send(&f, &a, OP_ECHO, NULL, 1 << 20);
     WAIT_FOR(&f, a.n_placed == 1);
     ask_echo(&f, 5);
@@ -637,7 +640,7 @@ static void deadlines_are_kept(void **state)
     ask_wait(&f, &a);
     assert_int_equal(a.rc, -ETIMEDOUT);
     assert_true(uv_hrtime() - start >= 29 * 1000000ull);
-    rpc_reply_status(f.held[0], 0); /* late: thrown away */
+    rpc_reply_status(f.held[0], 0); /* the answer is late: discarded */
     ask_echo(&f, 0);
     server_close(&f);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_DOWN);
@@ -667,11 +670,11 @@ static void requests_survive_a_restart_of_the_server(void **state)
     id = f.held[0]->id;
     assert_true(f.held[0]->session == 7);
     rpc_tcp_channel_set_session(f.ch, 9);
-    server_close(&f); /* the call is still held */
+    server_close(&f); /* the server still holds the call */
     ask_send(&f, &b, OP_ECHO, "b", 5000);
     pass_ms(&f, 20);
     assert_int_equal(a.n_done + b.n_done, 0);
-    rpc_reply_status(f.held[0], 0); /* into nowhere, and the server is freed */
+    rpc_reply_status(f.held[0], 0); /* the answer goes nowhere, and the server is freed */
     assert_int_equal(rpc_channel_health(f.ch), RPC_DOWN);
     assert_string_not_equal(rpc_tcp_channel_last_error(f.ch), "");
     server_open(&f, 0, port);
@@ -715,7 +718,7 @@ static void links_share_the_load(void **state)
         conns[i] = f.held[i]->conn_id;
         for (unsigned j = 0; j < 8; j++)
             n_same += f.held[j]->conn_id == conns[i];
-        assert_int_equal(n_same, 2); /* two on each of four */
+        assert_int_equal(n_same, 2); /* two on each of four links */
     }
     for (unsigned i = 0; i < 8; i++)
         rpc_reply_status(f.held[i], 0);
@@ -733,7 +736,7 @@ static void more_than_the_queue_waits_its_turn(void **state)
     (void)state;
     setup(&f);
     memset(asks, 0, sizeof(asks));
-    for (unsigned i = 0; i < N; i++) /* 48 MiB through a queue of 16 */
+    for (unsigned i = 0; i < N; i++) /* 48 MiB through a queue of 16 MiB */
         ask_send(&f, &asks[i], OP_SUM, NULL, 4 << 20);
     rpc_cancel(&asks[N - 1].rq);
     for (unsigned i = 0; i < N - 1; i++) {
@@ -757,10 +760,11 @@ static void a_full_server_stops_reading_and_goes_on(void **state)
     memset(asks, 0, sizeof(asks));
     for (unsigned i = 0; i < N; i++)
         ask_send(&f, &asks[i], OP_HOLD, NULL, 600 * 1024);
-    WAIT_FOR(&f, f.n_held == 2); /* the second went beyond 1 MiB */
-    pass_ms(&f, 900);            /* more than two probes */
+    WAIT_FOR(&f, f.n_held == 2); /* the second one exceeds 1 MiB */
+    pass_ms(&f, 900);            /* longer than two probes */
     assert_int_equal(f.n_held, 2);
-    assert_int_equal(rpc_channel_health(f.ch), RPC_UP); /* it says that it lives */
+    /* the answered probes show that it lives */
+    assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
     for (unsigned i = 0; i < N; i++) {
         WAIT_FOR(&f, f.n_held > i);
         rpc_reply_status(f.held[i], 0);
@@ -783,8 +787,8 @@ static void open_requests_end_when_the_channel_closes(void **state)
     ask_send(&f, &b, OP_ECHO, NULL, 8 << 20);
     uv_run(&f.loop, UV_RUN_NOWAIT);
     rpc_tcp_channel_close(f.ch, set_flag, &f.channel_closed);
-    assert_int_equal(a.n_done + b.n_done, 0); /* never inside */
-    ask_send(&f, &c, OP_ECHO, NULL, 0);       /* too late */
+    assert_int_equal(a.n_done + b.n_done, 0); /* never called inside the call */
+    ask_send(&f, &c, OP_ECHO, NULL, 0);       /* sent after the close */
     WAIT_FOR(&f, f.channel_closed);
     f.ch = NULL;
     assert_int_equal(a.n_done, 1);
@@ -854,7 +858,7 @@ static void raw_read(struct fixture *f, int fd, void *buf, size_t len)
     }
 }
 
-/* Prove our key on fd, by hand. */
+/* Proves our key on fd, by hand. */
 static void raw_shake(struct fixture *f, int fd)
 {
     struct hello h;
@@ -881,7 +885,7 @@ static void raw_shake(struct fixture *f, int fd)
     }
 }
 
-/* A client that has proved its key. */
+/* Connects a client that has proved its key. */
 static int raw_hello(struct fixture *f)
 {
     int fd = raw_connect(f);
@@ -899,7 +903,7 @@ static void garbage_closes_only_its_connection(void **state)
     (void)state;
     setup(&f);
     ask_echo(&f, 100);
-    for (unsigned i = 0; i < 40; i++) { /* before Hello */
+    for (unsigned i = 0; i < 40; i++) { /* random bytes before Hello */
         int fd = raw_connect(&f);
 
         env_random(&f.e.env, bytes, sizeof(bytes));
@@ -923,12 +927,12 @@ static void garbage_closes_only_its_connection(void **state)
         frame_build(header, &frame, header + FRAME_HEADER_BYTES);
         header[i] ^= 0x20;
         assert_int_equal(write(fd, header, sizeof(header)), sizeof(header));
-        if (i >= 32 && i < 35) /* a longer frame is awaited: that is no error yet */
+        if (i >= 32 && i < 35) /* the server waits for a longer frame: no error yet */
             close(fd);
         else
             raw_wait_closed(&f, fd);
     }
-    { /* half a frame, then gone */
+    { /* half a frame, then the end */
         int fd = raw_hello(&f);
 
         frame.payload_len = 100000;
@@ -938,7 +942,7 @@ static void garbage_closes_only_its_connection(void **state)
         close(fd);
     }
     pass_ms(&f, 5);
-    assert_int_equal(f.n_handled, 1); /* only the honest one */
+    assert_int_equal(f.n_handled, 1); /* only the valid request */
     ask_echo(&f, 100);
     teardown(&f);
 }
@@ -956,7 +960,7 @@ static void a_peer_that_does_not_read_holds_up_nobody(void **state)
     server_open(&f, 64 << 20, 0);
     f.ch = channel_open(&f, &keys, 1, 1, 0);
     fd = raw_hello(&f);
-    for (unsigned i = 0; i < 100; i++) { /* 400 MiB of answers, none of them read */
+    for (unsigned i = 0; i < 100; i++) { /* 400 MiB of answers, none of which is read */
         frame.id = i;
         frame_build(header, &frame, NULL);
         assert_int_equal(write(fd, header, sizeof(header)), sizeof(header));
@@ -964,7 +968,7 @@ static void a_peer_that_does_not_read_holds_up_nobody(void **state)
     WAIT_FOR(&f, f.n_handled >= 4);
     pass_ms(&f, 50);
     assert_true(f.n_handled <
-                12); /* a quarter of memory_max, and what the socket takes */
+                12); /* a quarter of memory_max, and the buffer of the socket */
     n_before = f.n_handled;
     for (unsigned i = 0; i < 10; i++)
         ask_echo(&f, 1 << 20);
@@ -974,7 +978,7 @@ static void a_peer_that_does_not_read_holds_up_nobody(void **state)
     teardown(&f);
 }
 
-/* A listening socket of a server made by hand; f->addr[0] says where. */
+/* Opens the listening socket of a server made by hand; f->addr[0] is its address. */
 static int raw_listen(struct fixture *f)
 {
     struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -990,7 +994,7 @@ static int raw_listen(struct fixture *f)
     return fd;
 }
 
-/* The next connection of the channel, after Hello. */
+/* Accepts the next connection of the channel, and answers its Hello. */
 static int raw_accept(struct fixture *f, int listener)
 {
     uint8_t buf[FRAME_HEADER_BYTES + HELLO_MSG_MAX], in[HELLO_MSG_MAX];
@@ -1015,7 +1019,7 @@ static int raw_accept(struct fixture *f, int listener)
     return fd;
 }
 
-/* Take one request and send the header of its answer and so many bytes of its payload. */
+/* Takes a request, and sends the header of its answer and some bytes of the payload. */
 static void raw_answer(struct fixture *f, int fd, uint32_t payload_len, size_t n_bytes)
 {
     uint8_t buf[FRAME_HEADER_BYTES];
@@ -1034,8 +1038,8 @@ static void raw_answer(struct fixture *f, int fd, uint32_t payload_len, size_t n
     assert_int_equal(write(fd, f->big, n_bytes), n_bytes);
 }
 
-/* A link breaks in the middle of an answer's payload: before place() was asked the request goes out
- * again, afterwards it ends. */
+/* A link breaks in the middle of an answer's payload: the request is sent again if
+ * place() was not called yet, otherwise it ends with an error. */
 static void broken_answers_are_never_placed_twice(void **state)
 {
     struct fixture f;
@@ -1052,7 +1056,7 @@ static void broken_answers_are_never_placed_twice(void **state)
     a.room = calloc(1, 1000);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
     fd = raw_accept(&f, listener);
-    raw_answer(&f, fd, 100, 5); /* half of the head */
+    raw_answer(&f, fd, 100, 5); /* half of `head` */
     pass_ms(&f, 10);
     close(fd);
     fd = raw_accept(&f, listener);
@@ -1076,7 +1080,7 @@ static void broken_answers_are_never_placed_twice(void **state)
     teardown(&f);
 }
 
-/* An answer to something never asked is thrown away; one with another op ends the link. */
+/* An answer to an unknown request is discarded; one with a wrong op ends the link. */
 static void wrong_answers_are_not_taken(void **state)
 {
     struct fixture f;
@@ -1100,7 +1104,7 @@ static void wrong_answers_are_not_taken(void **state)
     assert_int_equal(a.rc, -ETIMEDOUT);
     assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
     memset(&a, 0, sizeof(a));
-    raw_read(&f, fd, buf, sizeof(buf)); /* the request that timed out */
+    raw_read(&f, fd, buf, sizeof(buf)); /* the request that has timed out */
     ask_send(&f, &a, OP_ECHO, NULL, 0);
     raw_read(&f, fd, buf, sizeof(buf));
     assert_int_equal(frame_parse(buf, &frame), 0);
@@ -1110,7 +1114,7 @@ static void wrong_answers_are_not_taken(void **state)
     assert_int_equal(write(fd, buf, sizeof(buf)), sizeof(buf));
     raw_wait_closed(&f, fd);
     assert_int_equal(a.n_done, 0);
-    fd = raw_accept(&f, listener); /* it asks again */
+    fd = raw_accept(&f, listener); /* sent again */
     raw_answer(&f, fd, 0, 0);
     ask_wait(&f, &a);
     assert_int_equal(a.rc, 0);
@@ -1134,11 +1138,13 @@ static void a_silent_peer_turns_suspect_and_comes_back(void **state)
     fd = raw_accept(&f, listener);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
-    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_SUSPECT); /* probes go unanswered */
+    /* the probes stay unanswered */
+    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_SUSPECT);
     ask_wait(&f, &a);
     assert_int_equal(a.rc, -ETIMEDOUT);
     assert_int_equal(rpc_channel_health(f.ch), RPC_SUSPECT);
-    frame = (struct frame){ .kind = FRAME_PONG }; /* any byte of it is a sign of life */
+    /* any byte of the peer is a sign of life */
+    frame = (struct frame){ .kind = FRAME_PONG };
     frame_build(buf, &frame, NULL);
     assert_int_equal(write(fd, buf, FRAME_HEADER_BYTES), FRAME_HEADER_BYTES);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
@@ -1150,7 +1156,7 @@ static void a_silent_peer_turns_suspect_and_comes_back(void **state)
     teardown(&f);
 }
 
-/* A handler may answer after the connection was closed and before its socket is gone. */
+/* A handler may answer after its connection was closed and before the socket is freed. */
 static void a_call_whose_connection_was_just_closed_may_be_answered(void **state)
 {
     struct fixture f;
@@ -1162,7 +1168,8 @@ static void a_call_whose_connection_was_just_closed_may_be_answered(void **state
     setup(&f);
     fd = raw_hello(&f);
     frame_build(bytes, &frame, NULL);
-    memset(bytes + FRAME_HEADER_BYTES, 'x', FRAME_HEADER_BYTES); /* closes it */
+    /* closes the connection */
+    memset(bytes + FRAME_HEADER_BYTES, 'x', FRAME_HEADER_BYTES);
     assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
     raw_wait_closed(&f, fd);
     assert_int_equal(f.n_handled, 1);
@@ -1183,15 +1190,15 @@ static void who_does_not_finish_hello_is_closed(void **state)
     ask_echo(&f, 0);
     fd = raw_connect(&f);
     honest = raw_hello(&f);
-    pass_ms(&f, 1100); /* a sweep */
+    pass_ms(&f, 1100); /* time for a sweep */
     assert_int_equal(read(fd, &byte, 1), -1);
     assert_int_equal(errno, EAGAIN);
     ahead_ns = 5001 * 1000000ull;
     raw_wait_closed(&f, fd);
-    assert_int_equal(read(honest, &byte, 1), -1); /* silent, but known */
+    assert_int_equal(read(honest, &byte, 1), -1); /* idle, but its key was proved */
     assert_int_equal(errno, EAGAIN);
     close(honest);
-    assert_int_equal(f.n_conn_closed, 0); /* it had never been one */
+    assert_int_equal(f.n_conn_closed, 0); /* fd never counted as a connection */
     ask_echo(&f, 0);
     teardown(&f);
 }
@@ -1222,7 +1229,7 @@ static void who_stops_half_way_is_closed(void **state)
     assert_int_equal(f.n_handled, 1);
     ahead_ns = 30001 * 1000000ull;
     WAIT_FOR(&f, f.n_conn_closed == 3);
-    WAIT_FOR(&f, f.n_sent == 1); /* thrown away, but its owner was told */
+    WAIT_FOR(&f, f.n_sent == 1); /* discarded, but its owner was notified */
     raw_wait_closed(&f, in_header);
     raw_wait_closed(&f, in_payload);
     close(not_reading);
@@ -1232,7 +1239,7 @@ static void who_stops_half_way_is_closed(void **state)
     teardown(&f);
 }
 
-/* Answers that nobody takes and that fill the server's memory go sooner. */
+/* Unread answers that fill the server's memory are discarded sooner. */
 static void who_stops_reading_keeps_nobody_waiting_for_long(void **state)
 {
     enum { N = 2 };
@@ -1250,7 +1257,7 @@ static void who_stops_reading_keeps_nobody_waiting_for_long(void **state)
         fds[i] = raw_hello(&f);
         assert_int_equal(write(fds[i], header, sizeof(header)), sizeof(header));
     }
-    WAIT_FOR(&f, f.n_handled == 2); /* full */
+    WAIT_FOR(&f, f.n_handled == 2); /* the memory is full */
     f.ch = channel_open(&f, &keys, 1, 1, 0);
     ask_send(&f, &a, OP_ECHO, "x", 0);
     pass_ms(&f, 1100);
@@ -1263,7 +1270,7 @@ static void who_stops_reading_keeps_nobody_waiting_for_long(void **state)
     teardown(&f);
 }
 
-/* A process out of descriptors goes on when there are some again. */
+/* A process without free descriptors goes on when some are free again. */
 static void running_out_of_descriptors_passes(void **state)
 {
     struct fixture f;
@@ -1280,11 +1287,11 @@ static void running_out_of_descriptors_passes(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     fd = dup(0);
     close(fd);
-    waits = raw_connect(&f); /* gets fd; the server would need fd + 1 */
+    waits = raw_connect(&f); /* takes fd; the server would need fd + 1 */
     none = (struct rlimit){ (rlim_t)waits + 1, old.rlim_max };
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    pass_ms(&f, 1200); /* tried, paused, tried again */
-    ask_echo(&f, 100); /* who is in is served meanwhile */
+    pass_ms(&f, 1200); /* tried, paused, and tried again */
+    ask_echo(&f, 100); /* connected clients are served in between */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     raw_shake(&f, waits);
     close(waits);
@@ -1338,7 +1345,7 @@ static void idle_files_make_room_for_connections(void **state)
 
 static void strangers_do_not_lock_friends_out(void **state)
 {
-    enum { N = 300 }; /* more than there are places */
+    enum { N = 300 }; /* more clients than places */
     struct fixture f;
     int fds[N], friend;
 
@@ -1379,7 +1386,7 @@ static void another_cluster_is_refused_with_words(void **state)
                            "different clusters: 636c7573746572206e756d6265722032 here, "
                            "636c7573746572206e756d6265722031 there"));
     channel_close(&f);
-    f.cluster_id = NULL; /* who does not know yet is let in */
+    f.cluster_id = NULL; /* a peer that does not know the id yet is accepted */
     f.ch = channel_open(&f, &keys, 1, 1, 0);
     ask_echo(&f, 10);
     channel_close(&f);
@@ -1390,7 +1397,8 @@ static void another_cluster_is_refused_with_words(void **state)
     teardown(&f);
 }
 
-/* The disk behind the address was replaced, or is the one that was: no request gets there. */
+/* The disk behind an address was replaced, or the former one is back: no request reaches
+ * it. */
 static void a_peer_of_another_incarnation_is_not_used(void **state)
 {
     static const uint8_t ours[RPC_INCARNATION_BYTES] = { 1 };
@@ -1418,7 +1426,7 @@ static void a_peer_of_another_incarnation_is_not_used(void **state)
     teardown(&f);
 }
 
-/* A server that shows its key and then hangs up is not asked twenty times a second. */
+/* A server that shows its key and then hangs up is not retried twenty times a second. */
 static void a_peer_that_never_serves_is_tried_less_and_less(void **state)
 {
     struct fixture f;
@@ -1431,7 +1439,7 @@ static void a_peer_that_never_serves_is_tried_less_and_less(void **state)
     listener = raw_listen(&f);
     f.ch = channel_open(&f, &keys, 1, 1, 0);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
-    while (a.n_done == 0) { /* 50, 100, 200, 400 ms: the fifth would be after 750 */
+    while (a.n_done == 0) { /* after 50, 100, 200, 400 ms; the fifth would be after 750 */
         struct pollfd p = { .fd = listener, .events = POLLIN };
 
         if (poll(&p, 1, 0) == 1) {
@@ -1446,7 +1454,7 @@ static void a_peer_that_never_serves_is_tried_less_and_less(void **state)
     teardown(&f);
 }
 
-/* Time in which we did not run says nothing of the peer. */
+/* Time in which this process did not run counts as no sign against the peer. */
 static void our_own_sleep_is_not_the_peers_silence(void **state)
 {
     struct fixture f;
@@ -1460,7 +1468,7 @@ static void our_own_sleep_is_not_the_peers_silence(void **state)
     for (unsigned i = 0; i < 3; i++) {
         ahead_ns += 60 * 1000000000ull;
         assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
-        pass_ms(&f, 300); /* more than one tick */
+        pass_ms(&f, 300); /* longer than a tick */
         assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
     }
     assert_int_equal(f.n_conn_closed, 0);
@@ -1484,7 +1492,7 @@ static void a_hung_peer_is_found_also_when_we_are_always_late(void **state)
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
     for (unsigned i = 0; i < 2000 && rpc_channel_health(f.ch) != RPC_SUSPECT; i++) {
-        ahead_ns += 30 * 1000000ull; /* each time, more than half a probe */
+        ahead_ns += 30 * 1000000ull; /* more than half a probe each time */
         turn(&f);
     }
     assert_int_equal(rpc_channel_health(f.ch), RPC_SUSPECT);

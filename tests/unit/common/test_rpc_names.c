@@ -1,8 +1,8 @@
 /*
  * test_rpc_names.c - host names with several addresses, on both sides of a connection.
  *
- * Method: real loopback sockets on one loop; getaddrinfo() knows names of the tests, since no
- * machine is sure to have a name with two addresses.
+ * Method: real loopback sockets on one loop; getaddrinfo() is replaced and knows the
+ * names of the tests, since no machine is sure to have a name with two addresses.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,13 +16,14 @@
 
 enum { WAIT_MS = 20000 };
 
-/* Names of the tests, and what they stand for, in this order. */
+/* Names of the tests, with their addresses in this order. */
 static const struct {
     const char *name, *addrs[2];
 } names[] = {
     { "two.test", { "127.0.0.2", "127.0.0.1" } },
     { "elsewhere.test",
-      { "240.0.0.1", "127.0.0.1" } }, /* reserved: no machine has the first */
+      /* the first address is reserved: no machine has it */
+      { "240.0.0.1", "127.0.0.1" } },
     { "twice.test", { "127.0.0.1", "127.0.0.1" } },
     { "nowhere.test", { "240.0.0.1", "240.0.0.2" } },
 };
@@ -30,7 +31,7 @@ static const struct {
 typedef int getaddrinfo_fn(const char *host, const char *service,
                            const struct addrinfo *hints, struct addrinfo **found);
 
-/* In the place of libc's, also for libuv. */
+/* Replaces the function of libc, also for libuv. */
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                 struct addrinfo **found)
 {
@@ -76,7 +77,7 @@ static void on_guard(uv_timer_t *t)
     (void)t;
 }
 
-/* One turn of the loop, 5 ms at most. */
+/* Runs the loop for one turn, at most 5 ms. */
 static void turn(void)
 {
     uv_timer_t guard;
@@ -177,7 +178,7 @@ static void channel_close(void)
     WAIT_FOR(f.closed);
 }
 
-/* Waits for the connection, which is never called down before it is there. */
+/* Waits for the connection, and checks that it is never reported as down before that. */
 static void assert_connects(const char *host, unsigned port)
 {
     channel_open(host, port);
@@ -187,7 +188,7 @@ static void assert_connects(const char *host, unsigned port)
     channel_close();
 }
 
-/* A port that nobody listens on, as far as one can know. */
+/* Returns a port on which, most likely, no process listens. */
 static unsigned free_port(void)
 {
     struct rpc_server *server = server_open("two.test", 0, NULL);
@@ -247,7 +248,7 @@ static void a_client_comes_back_to_a_name(void **state)
     (void)state;
     channel_open("two.test", port);
     WAIT_FOR(rpc_channel_health(f.ch) == RPC_DOWN);
-    for (unsigned i = 0; i < 2; i++) { /* on one address, then on the other */
+    for (unsigned i = 0; i < 2; i++) { /* on one address, then on the other one */
         server = server_open(i == 0 ? "127.0.0.1" : "127.0.0.2", port, first_disk);
         WAIT_FOR(rpc_channel_health(f.ch) == RPC_UP);
         server_close(server);

@@ -1,6 +1,4 @@
-/*
- * test_secrets.c - key files, capabilities, and the table of statuses.
- */
+/* test_secrets.c - key files, capabilities, and the table of statuses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -95,7 +93,7 @@ static void capabilities_fit_one_file_and_right(void **state)
     assert_int_equal(capability_key_new(other_key, 0, &stranger), 0);
     assert_int_equal(capability_key_new(node_key, 1, &renewed), 0);
     capability_sign(key, &id, CAPABILITY_READ | CAPABILITY_WRITE, rw);
-    capability_sign(key, &id, CAPABILITY_READ, cap); /* the context starts over */
+    capability_sign(key, &id, CAPABILITY_READ, cap); /* the context starts again */
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(capability_verify(key, &id, CAPABILITY_READ, cap, sizeof(cap)),
                          0);

@@ -1,6 +1,4 @@
-/*
- * test_spans.c - maps from ranges to values, against an array.
- */
+/* test_spans.c - maps from ranges to values, compared with an array. */
 #include <errno.h>
 
 #include "common/base/spans.h"
@@ -81,7 +79,8 @@ static void test_the_end_of_everything(void **state)
     spans_free(&s);
 }
 
-/* What is packed comes back, in pieces and whole; of any bytes only such are taken. */
+/* A packed map is unpacked as it was, in pieces and as a whole; bytes that are no packed
+ * map are refused. */
 static void test_packed(void **state)
 {
     struct env_virtual env;
@@ -113,7 +112,7 @@ static void test_packed(void **state)
             assert_true(a.list[i].from == b.list[i].from &&
                         a.list[i].to == b.list[i].to &&
                         a.list[i].value == b.list[i].value);
-        if (len > 0) { /* of value 2 */
+        if (len > 0) { /* packed bytes of the ranges with value 2 */
             size_t n = 0;
 
             for (size_t i = 0; i < a.n; i++)
@@ -148,7 +147,7 @@ static void test_joined(void **state)
     assert_int_equal(spans_join(&s, 100), 0);
     assert_int_equal(s.n, 100);
     assert_int_equal(spans_join(&s, 90), 0);
-    assert_int_equal(s.n, 81); /* nine gaps of 90, and all of the ten of 91 */
+    assert_int_equal(s.n, 81); /* nine gaps of 90, and all ten gaps of 91 */
     assert_int_equal(spans_total(&s, 1), 550 + 9 * 90 + 10 * 91);
     assert_int_equal(spans_join(&s, 3), 0);
     assert_true(s.n >= 1 && s.n <= 3);

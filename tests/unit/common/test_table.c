@@ -1,6 +1,7 @@
 /*
- * Goal: a table finds what was put in, and nothing else, however hashes collide.
- * Method: random changes against an array; few hashes, and as many as keys.
+ * Goal: a table finds the keys that were put in, and no others, however hashes collide.
+ * Method: random changes compared with an array; with few different hashes, and with as
+ * many as keys.
  */
 #include "common/base/list.h"
 #include "common/base/table.h"
@@ -63,7 +64,7 @@ static void test_against_an_array(void **state)
     run(KEYS);
 }
 
-/* Names that differ in one byte anywhere are told apart. */
+/* Names that differ in a single byte, anywhere, have different hashes. */
 static void test_hashes_of_bytes(void **state)
 {
     char name[20] = "file-000000000000000";

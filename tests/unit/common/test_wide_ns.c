@@ -1,5 +1,5 @@
 /*
- * test_wide_ns.c - times of inodes: seconds and nanoseconds, and as they go on the wire.
+ * test_wide_ns.c - times of inodes: seconds and nanoseconds, and their form on the wire.
  */
 #include "common/base/wide_ns.h"
 #include "tests/unit/unit.h"
@@ -46,7 +46,8 @@ static void test_there_and_back(void **state)
     }
 }
 
-/* What goes as 64-bit nanoseconds alone is the nearest of those, to the second: it does not wrap. */
+/* A time sent only as 64-bit nanoseconds becomes the nearest possible one, to the second:
+ * it does not wrap. */
 static void test_a_peer_that_knows_only_nanoseconds(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * test_bench.c - the benchmark of the codec measures what it says, and finds codes that are wrong.
+ * test_bench.c - the benchmark of the codec measures what it reports, and detects wrong
+ * codes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static void a_figure_for_every_operation(void **state)
     bench_codes_free(&codes);
 }
 
-/* A code that encodes as ours does and forgets what was lost. */
+/* Decodes like a code that encodes correctly and does not restore lost projections. */
 static void forget(const void *state, const struct bench_call *call)
 {
     (void)state;

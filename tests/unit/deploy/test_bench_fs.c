@@ -1,5 +1,6 @@
 /*
- * test_bench_fs.c - the statistics, contents and reports of the benchmark of file systems.
+ * test_bench_fs.c - the statistics, contents and reports of the benchmark of file
+ * systems.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static void percentiles_are_3_percent_right(void **state)
     assert_in_range(fsb_hist_share(h, 0.5), 500000, 516000);
     assert_in_range(fsb_hist_share(h, 0.99), 990000, 1000000);
     assert_int_equal(fsb_hist_share(h, 1), 1000000);
-    fsb_hist_add(h, UINT64_MAX); /* longer than any bucket */
+    fsb_hist_add(h, UINT64_MAX); /* longer than any bucket covers */
     assert_true(fsb_hist_share(h, 1) > 1000000);
     memset(more, 0, sizeof(*more));
     fsb_hist_add(more, 0);
@@ -63,7 +64,8 @@ static void times_and_bars_read_well(void **state)
     assert_string_equal(fsb_bar(bar, 10, 1, 0), "");
 }
 
-/* Whatever differs from what was written last is found: a bit, another place, another version. */
+/* Any difference from the bytes written last is found: a bit, another place, another
+ * version. */
 static void other_bytes_are_found(void **state)
 {
     uint8_t *buf = aligned_alloc(FSB_PAGE, FSB_RECORD_MAX), *old = malloc(8192);
@@ -85,7 +87,7 @@ static void other_bytes_are_found(void **state)
 
     fsb_file_fill(file, buf, 16384, 8192);
     memcpy(old, buf, 8192);
-    fsb_file_fill(file, buf, 20480, 4096); /* the second page again */
+    fsb_file_fill(file, buf, 20480, 4096); /* the second page is written again */
     assert_int_equal(fsb_file_compare(file, old, 16384, 8192), 4096);
     memcpy(old + 4096, buf, 4096);
     assert_int_equal(fsb_file_compare(file, old, 16384, 8192), 8192);
@@ -94,7 +96,7 @@ static void other_bytes_are_found(void **state)
         assert_int_equal(fsb_file_compare(file, old, 16384, 8192), bit / 8 / 512 * 512);
         old[bit / 8] ^= 1 << bit % 8;
     }
-    for (unsigned i = 0; i < 600; i++) /* versions come around, and are never 0 */
+    for (unsigned i = 0; i < 600; i++) /* versions wrap around, and are never 0 */
         fsb_file_fill(file, buf, 0, 4096);
     assert_int_equal(fsb_file_compare(file, buf, 0, 4096), 4096);
     assert_int_not_equal(file->versions[0], 0);
@@ -128,7 +130,7 @@ static void words_select_loads(void **state)
     free(loads);
 }
 
-/* Rounds of made-up figures, large ones too, for all loads. */
+/* Makes results up for all loads, with some large figures. */
 static struct fsb_results *made_up(bool vs)
 {
     struct fsb_results *results = calloc(1, sizeof(*results));
@@ -194,7 +196,7 @@ static void summaries_and_ratios_are_medians_of_rounds(void **state)
     assert_true(s.cpu.user_s[FSB_STORAGED] == 2.5 && s.cpu.sys_s[FSB_STORAGED] == 1.5);
     assert_true(s.cpu_daemons == 4);
     assert_true(fsb_ratio(row) == 3);
-    row->samples[FSB_THERE][0].figure = 1; /* one bad round does not move it */
+    row->samples[FSB_THERE][0].figure = 1; /* one bad round does not change it */
     assert_true(fsb_ratio(row) == 3);
     row->n_samples[FSB_THERE] = 0;
     assert_true(fsb_ratio(row) == 0);
@@ -209,7 +211,7 @@ static void json_tells_every_round(void **state)
     json_t *json, *test, *cpu;
 
     (void)state;
-    place[0].mount[0] = "/mnt/\xff"; /* a name may be any bytes */
+    place[0].mount[0] = "/mnt/\xff"; /* a name may have any bytes */
     place[1].mount[0] = "/tmp";
     json = fsb_json(results, &wish, place);
     assert_non_null(json);
@@ -253,7 +255,8 @@ static void plot_has_a_bar_for_each_row_and_lines_for_clients(void **state)
     text = fsb_plot(results, place);
     assert_non_null(text);
     assert_non_null(strstr(text, ">/a&#60;b&#62;&#38;?<"));
-    assert_int_equal(count(text, "<rect"), 1 + 2 + 2 * n_bars); /* ground, legend */
+    /* background, legend, bars */
+    assert_int_equal(count(text, "<rect"), 1 + 2 + 2 * n_bars);
     assert_int_equal(count(text, "<polyline"), 4);
     assert_int_equal(count(text, "<circle"), 4 * FSB_MOUNTS_MAX);
     assert_int_equal(count(text, "nan") + count(text, "inf"), 0);

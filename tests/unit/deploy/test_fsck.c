@@ -1,5 +1,5 @@
 /*
- * test_fsck.c - what exportd says of files held against what storages hold.
+ * test_fsck.c - the files that exportd lists are compared with those that storages list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "tests/unit/unit.h"
 
 static struct fsck f;
-static uint32_t silent; /* bitmap of storages that did not tell */
-static uint32_t gone;   /* that are given up */
+static uint32_t silent; /* bitmap of storages that did not answer */
+static uint32_t gone;   /* bitmap of storages that are declared lost */
 
 static enum fsck_heard heard(void *arg, uint32_t storage)
 {
@@ -34,7 +34,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A file of layout 0 on these storages. */
+/* Adds a file of layout 0 on these storages. */
 static int inode(uint64_t ino, const uint32_t storages[4], bool has_data)
 {
     Rozo__AdInodesResp__Inode in = ROZO__AD_INODES_RESP__INODE__INIT;
@@ -99,21 +99,21 @@ static void homes_that_lack_theirs(void **state)
 
     (void)state;
     assert_int_equal(inode(5, abcd, true), 0);
-    assert_int_equal(inode(6, abcd, false), 0); /* only could have data */
+    assert_int_equal(inode(6, abcd, false), 0); /* d alone could have data */
     assert_int_equal(listed(1, 5, 1, 0), 0);
-    assert_int_equal(listed(4, 5, 2, 0), 0); /* a spare has the second one */
+    assert_int_equal(listed(4, 5, 2, 0), 0); /* a spare has the second projection */
     assert_true(lacks(5, &lack));
     assert_int_equal(lack.missing, 6);
     assert_int_equal(lack.n_there, 2);
     assert_false(lack.unreadable);
     assert_false(lacks(6, &lack));
-    silent = 1 << 3; /* storage 3 did not tell: it may have its own */
+    silent = 1 << 3; /* storage 3 did not answer: it may have its own projection */
     assert_true(lacks(5, &lack));
     assert_int_equal(lack.missing, 2);
     assert_int_equal(lack.silent, 4);
 }
 
-/* What was on a storage that is given up is lost, unless a spare has it. */
+/* Projections on a lost storage are missing, unless a spare has them. */
 static void a_storage_that_is_given_up(void **state)
 {
     struct fsck_lack lack;
@@ -126,7 +126,8 @@ static void a_storage_that_is_given_up(void **state)
     assert_int_equal(lack.silent, 0);
     assert_int_equal(lack.missing, 5);
     assert_true(lack.unreadable);
-    assert_int_equal(listed(4, 5, 1, 0), 0); /* the spare stands in for the first */
+    /* the spare has the projection of the first home */
+    assert_int_equal(listed(4, 5, 1, 0), 0);
     assert_true(lacks(5, &lack));
     assert_int_equal(lack.missing, 4);
     assert_false(lack.unreadable);
@@ -202,11 +203,11 @@ static void nonsense_is_refused(void **state)
     ref.n_storages = 4;
     bytes[1] = 9;
     assert_int_equal(fsck_add_inode(&f, &in), -EBADMSG);
-    file.projections = file.damaged = UINT32_MAX; /* any bits are fine */
+    file.projections = file.damaged = UINT32_MAX; /* any bits are accepted */
     assert_int_equal(fsck_add_listed(&f, 1, &file), 0);
 }
 
-/* Goal: tables that grow lose nothing, and distributions are shared. */
+/* Goal: tables that grow lose no entry, and distributions are shared. */
 static void many_files(void **state)
 {
     struct fsck_lack lack;
@@ -217,10 +218,11 @@ static void many_files(void **state)
                            10 + (uint32_t)(ino % 3000) };
 
         assert_int_equal(inode(ino, on, true), 0);
-        assert_int_equal(inode(ino, on, true), 0); /* twice is once */
+        assert_int_equal(inode(ino, on, true), 0); /* adding it twice has no effect */
     }
     assert_int_equal(f.n_files, 20000);
-    assert_int_equal(f.n_dists, 3000); /* 3000 is even: ino % 2 goes with it */
+    /* 3000 is even, so ino % 3000 determines ino % 2 */
+    assert_int_equal(f.n_dists, 3000);
     for (uint64_t ino = 1; ino <= 20000; ino++) {
         assert_int_equal(listed(1, ino, 1, 0), 0);
         assert_int_equal(listed(2 + (uint32_t)(ino % 2), ino, 2, 0), 0);

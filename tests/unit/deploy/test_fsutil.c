@@ -1,6 +1,4 @@
-/*
- * test_fsutil.c - files that verbs write where they were told to.
- */
+/* test_fsutil.c - output files of verbs. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +24,7 @@ static void test_a_file_takes_the_place_of_another(void **state)
     unlink(path);
 }
 
-/* `--json /dev/null`, asked by root, must not leave a file in the place of the device. */
+/* `--json /dev/null`, run by root, must not replace the device with a file. */
 static void test_what_is_no_file_is_written_to_and_stays(void **state)
 {
     struct stat st;

@@ -1,6 +1,4 @@
-/*
- * test_mounts.c - reading mountinfo; paths that need not answer.
- */
+/* test_mounts.c - parsing of mountinfo, and paths that may not answer. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +39,7 @@ static void finds_the_topmost_mount(void **state)
     assert_false(mountinfo_find(MOUNTINFO, "/mnt", type, sizeof(type)));
     assert_false(mountinfo_find(MOUNTINFO, "/mnt/short", type, sizeof(type)));
     assert_false(mountinfo_find("", "/", type, sizeof(type)));
-    /* a changed root need not be a mount point */
+    /* A changed root need not be a mount point. */
     assert_int_equal(mount_find("/proc", type, sizeof(type), NULL), 1);
     assert_int_equal(mount_find("/nowhere at all", type, sizeof(type), NULL), 0);
 }

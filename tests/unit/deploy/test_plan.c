@@ -1,5 +1,6 @@
 /*
- * test_plan.c - cluster.json: what is printed parses back; what is wrong is refused with words.
+ * test_plan.c - cluster.json: a printed plan parses back; an invalid one is refused with
+ * an explanation.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static void members_are_numbered_exportd_storages_mounts(void **state)
     free(plan);
 }
 
-/* A good plan with one text replaced by another. */
+/* Returns a valid plan in which one text is replaced by another. */
 static char *spoilt(const char *from, const char *to)
 {
     struct dev_plan *plan = plan_new();
@@ -152,7 +153,7 @@ static void what_is_wrong_is_refused(void **state)
     }
 }
 
-/* Goal: I8. Method: every prefix of a good plan, and every byte of it changed. */
+/* Goal: I8. Method: every prefix of a valid plan, and every byte of it changed. */
 static void damaged_text_never_gives_a_plan_out_of_bounds(void **state)
 {
     struct dev_plan *plan = plan_new(), *back = calloc(1, sizeof(*back));

@@ -1,6 +1,6 @@
 /*
- * test_process.c - starting, finding and ending processes. The daemon is this very program, told
- * by its first argument how to behave.
+ * test_process.c - starting, finding and ending processes. The daemon is this program
+ * itself; its first argument selects how it behaves.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static void tell_ready(void)
     close(fd);
 }
 
-/* How many file descriptors beyond 0, 1, 2 we were born with. */
+/* Counts the inherited file descriptors beyond 0, 1, 2. */
 static int n_inherited(void)
 {
     int n = 0;
@@ -151,7 +151,7 @@ static void a_daemon_starts_and_ends(void **state)
     assert_non_null(strstr(text, "hello from --serves, leader 1, inherited 0"));
     snprintf(path, sizeof(path), "%s/d.pid", folder);
     assert_int_not_equal(access(path, F_OK), 0);
-    assert_int_equal(end(1000), 0); /* ending what is not there is fine */
+    assert_int_equal(end(1000), 0); /* ending a process that does not run succeeds */
 }
 
 static void one_that_fails_leaves_its_words(void **state)
@@ -162,8 +162,8 @@ static void one_that_fails_leaves_its_words(void **state)
     assert_int_equal(start_and_wait("--fails", 10000, &err), -ECHILD);
     assert_non_null(strstr(err.text, "status 3"));
     assert_non_null(strstr(err.text, "hello from --fails"));
-    assert_null(
-        strstr(err.text, "hello from --serves")); /* not those of an earlier run */
+    /* output of an earlier run is not shown */
+    assert_null(strstr(err.text, "hello from --serves"));
     assert_int_equal(end(1000), 0);
 }
 
@@ -242,8 +242,9 @@ static void a_crash_is_seen(void **state)
     assert_int_equal(look(), PROCESS_DOWN);
 }
 
-/* Goal: nothing of a process is left that ends while we look. Its first thread goes first, and stays
- * a zombie until the last one is gone. Method: one that stays so. */
+/* Goal: a process that ends during the search is reported as gone only when nothing of it
+ * is left. Its first thread ends first, and stays a zombie until the last one has ended.
+ * Method: a process that stays so. */
 static void one_whose_first_thread_has_ended_is_there(void **state)
 {
     char path[64], text[1024] = "";
@@ -264,8 +265,8 @@ static void one_whose_first_thread_has_ended_is_there(void **state)
     assert_int_equal(kill(p.pid, 0), -1);
 }
 
-/* Goal: a stranger that got the pid of a dead daemon is never signalled. Method: write the files
- * of a process that lives (ours) with one thing wrong at a time. */
+/* Goal: another process that got the pid of a dead daemon is never signalled. Method: the
+ * files of a live process (this one), with one value wrong at a time. */
 static void a_recycled_pid_is_not_ours(void **state)
 {
     char boot[64], path[PATH_MAX], text[PATH_MAX + 512];

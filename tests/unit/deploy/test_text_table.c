@@ -1,6 +1,4 @@
-/*
- * test_text_table.c - tables fit 80 columns; numbers read well.
- */
+/* test_text_table.c - tables fit 80 columns; numbers are easy to read. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,7 +67,7 @@ static void last_column_wraps_at_commas(void **state)
     text_table_free(&t);
 }
 
-/* However long: nothing is cut, and no line is wider than a terminal. */
+/* A row of any length is printed in full, and no line is wider than a terminal. */
 static void a_wide_row_has_its_last_column_below(void **state)
 {
     static const char *const heads[] = { ">ID", "HOST", "VOLUME", "ADDRESSES" };

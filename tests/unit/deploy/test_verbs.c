@@ -1,6 +1,6 @@
 /*
- * test_verbs.c - rozo fsck, rebuild, scrub, storage replace and lost, against daemons that a thread plays:
- * real connections, made-up answers.
+ * test_verbs.c - rozo fsck, rebuild, scrub, storage replace and lost, with daemons that a
+ * thread plays: real connections, made-up answers.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ struct fake_file {
     uint32_t generation;
     uint32_t storages[4];
     bool has_data;
-    const char *path; /* NULL: it has no name */
-    bool late;        /* created after the listing: only asked for by number */
+    const char *path; /* NULL: the inode has no name */
+    bool late;        /* created after the listing: found only by its number */
     bool gone;        /* removed after the listing */
 };
 
@@ -37,7 +37,7 @@ struct fake_daemon {
     struct rpc_server *server;
     char addr[32];
     bool up, lost;
-    bool silent; /* takes requests and says nothing */
+    bool silent; /* takes requests and never answers */
     bool old;    /* knows no requests of healing */
     struct fake_listed listed[LISTED_MAX];
     unsigned n_listed, n_removed, n_checked;
@@ -50,7 +50,7 @@ struct fake_daemon {
 static struct fake_daemon daemons[STORAGES + 1];
 static struct fake_file files[FILES_MAX];
 static unsigned n_files;
-static unsigned n_busy; /* so many listings are told that others list */
+static unsigned n_busy; /* listings to answer with "another one is running" */
 static uint64_t next_ino;
 static uint32_t replaced_id;
 static char refusal[64];
@@ -265,8 +265,8 @@ static void handle(void *arg, struct rpc_call *call)
 
     if (d->silent) {
         if (n_held == HELD_MAX)
-            abort();           /* no test of cmocka's runs in this thread */
-        held[n_held++] = call; /* answered in the end, when nobody waits any more */
+            abort();           /* cmocka's tests do not run in this thread */
+        held[n_held++] = call; /* answered at the end, when no caller waits any more */
         return;
     }
     if (d->old)
@@ -369,7 +369,7 @@ static int daemons_stop(void **state)
 
 static char out[1 << 16];
 
-/* Run a verb; what it prints is in out. Returns its exit status. */
+/* Runs a verb; its output is in `out`. Returns its exit status. */
 static int verb(int (*run)(struct cli *cli, int argc, char **argv), const char *name, ...)
 {
     struct cli cli = { 0 };
@@ -416,7 +416,7 @@ static json_t *out_json(void)
             fail_msg("'%s' is not in: %s", text, out); \
     } while (0)
 
-/* Five storages, three whole files on storages 1..4. */
+/* Starts five storages, with three complete files on storages 1..4. */
 static int setup(void **state)
 {
     static const uint32_t abcd[4] = { 1, 2, 3, 4 };
@@ -481,15 +481,18 @@ static void test_fsck_finds_and_repairs(void **state)
     json_t *json, *found;
 
     (void)state;
-    daemons[2].n_listed = 2;                     /* c d, e, f are not there */
+    daemons[2].n_listed = 2;                     /* c; d, e, f are not there */
     daemons[3].listed[0].damaged = 4;            /* a */
     daemons[3].listed[3] = daemons[3].listed[4]; /* e: one of two it needs */
     daemons[3].n_listed = 4;
-    daemons[1].listed[5] = (struct fake_listed){ 50, 9, 1, 0 };  /* nobody's */
-    daemons[1].listed[6] = (struct fake_listed){ 500, 9, 3, 0 }; /* never known */
-    daemons[1].listed[7] = (struct fake_listed){ 14, 8, 1, 0 };  /* another generation */
+    /* a file that no inode has */
+    daemons[1].listed[5] = (struct fake_listed){ 50, 9, 1, 0 };
+    /* a number that was never used */
+    daemons[1].listed[6] = (struct fake_listed){ 500, 9, 3, 0 };
+    daemons[1].listed[7] = (struct fake_listed){ 14, 8, 1, 0 }; /* wrong generation */
     daemons[1].n_listed = 8;
-    daemons[5].listed[0] = (struct fake_listed){ 11, 7, 1, 0 }; /* not its place */
+    /* not the place of that projection */
+    daemons[5].listed[0] = (struct fake_listed){ 11, 7, 1, 0 };
     daemons[5].n_listed = 1;
     assert_int_equal(verb(cmd_fsck, "fsck", NULL), 4);
     PRINTED("main: a: damaged on storage 3; 2 of 3 there\n");
@@ -501,7 +504,8 @@ static void test_fsck_finds_and_repairs(void **state)
     PRINTED("storage 1: 3 projection files (2.0 KiB) of files that exportd never knew");
     PRINTED("storage 5: 1 projection file (1000 B) of files that should lie elsewhere\n");
     PRINTED("4 files lack projections, 1 of them are unreadable");
-    assert_int_equal(daemons[1].n_removed + daemons[2].n_checked, 0); /* only read */
+    /* fsck only reads */
+    assert_int_equal(daemons[1].n_removed + daemons[2].n_checked, 0);
     assert_int_equal(verb(cmd_fsck, "fsck", "--json", NULL), 4);
     json = out_json();
     assert_false(json_is_true(json_object_get(json, "clean")));
@@ -512,7 +516,7 @@ static void test_fsck_finds_and_repairs(void **state)
     assert_int_equal(json_array_size(json_object_get(json, "strays")), 4);
     json_decref(json);
     assert_int_equal(verb(cmd_fsck, "fsck", "--repair", NULL), 4);
-    assert_int_equal(daemons[1].n_removed, 1); /* what was never known stays */
+    assert_int_equal(daemons[1].n_removed, 1); /* the file of an unused number stays */
     assert_int_equal(daemons[1].removed[0], 50);
     assert_int_equal(daemons[2].n_checked, 3);
     assert_int_equal(daemons[2].checked[0], 12);
@@ -523,12 +527,12 @@ static void test_fsck_finds_and_repairs(void **state)
     assert_int_equal(daemons[1].n_removed, 4);
 }
 
-/* Goal: what comes and goes while it looks is no finding. */
+/* Goal: files that are created or removed during fsck are not reported. */
 static void test_fsck_while_files_come_and_go(void **state)
 {
     (void)state;
-    files[0].gone = true; /* its projections with it */
-    daemons[1].listed[0] = (struct fake_listed){ 60, 3, 1, 0 }; /* and a new one */
+    files[0].gone = true; /* the projections are removed, too */
+    daemons[1].listed[0] = (struct fake_listed){ 60, 3, 1, 0 }; /* a file is created */
     for (unsigned i = 2; i <= 3; i++) {
         daemons[i].listed[0] = daemons[i].listed[4];
         daemons[i].n_listed = 4;
@@ -550,10 +554,10 @@ static void test_fsck_with_storages_that_do_not_tell(void **state)
     PRINTED("storage 2: not looked at: Host is down\n");
     PRINTED("storage 4: not looked at: its version does not know this request\n");
     PRINTED("on 3 of 5 storages: nothing wrong was found there\n");
-    daemons[2].lost = true; /* one that was given up is not waited for */
+    daemons[2].lost = true; /* fsck does not wait for a lost storage */
     daemons[4].old = false;
     assert_int_equal(verb(cmd_fsck, "fsck", NULL),
-                     4); /* what it had is missing until it is made again */
+                     4); /* missing until they are rebuilt */
     PRINTED("lack projections");
 }
 
@@ -579,10 +583,11 @@ static void test_rebuild_and_scrub_status(void **state)
     h->n_scrub_findings = 1;
     h->scrub_findings = &finding;
     daemons[3].up = false;
-    assert_int_equal(verb(cmd_rebuild_status, "rebuild status", NULL), 1); /* 3 is down */
+    /* storage 3 is down */
+    assert_int_equal(verb(cmd_rebuild_status, "rebuild status", NULL), 1);
     PRINTED("running  25%  10/40  1.0 GiB/4.0 GiB  102 MiB/s  30 s");
-    PRINTED(
-        "storage 2: rebuilding, 25%, 3 blocks not healed yet (too few storages are up)\n");
+    PRINTED("storage 2: rebuilding, 25%, 3 blocks not healed yet "
+            "(too few storages are up)\n");
     PRINTED("storage 2: healing is limited to 100 MiB a second\n");
     PRINTED("storage 3: Host is down\n");
     assert_int_equal(
@@ -599,7 +604,7 @@ static void test_rebuild_and_scrub_status(void **state)
     PRINTED("done");
     PRINTED("storage 2: main: dir/b: block 5 was damaged, healed\n");
     for (unsigned i = 1; i <= STORAGES; i++)
-        daemons[i].health.rebuild_state = UINT32_MAX; /* nonsense does no harm */
+        daemons[i].health.rebuild_state = UINT32_MAX; /* invalid values do no harm */
     assert_int_equal(verb(cmd_rebuild_status, "rebuild status", NULL), 0);
     assert_int_equal(verb(cmd_rebuild_status, "rebuild status", "--storage", "77", NULL),
                      1);
@@ -633,7 +638,7 @@ static void test_orders(void **state)
     assert_int_equal(verb(cmd_rebuild_start, "rebuild start", "3", NULL), 0);
     assert_true(daemons[3].order.rebuild == 1 && daemons[4].order.rebuild == 0);
     assert_int_equal(verb(cmd_rebuild_start, "rebuild start", "x", NULL), 2);
-    daemons[2].old = true; /* those that can do it, do it */
+    daemons[2].old = true; /* the storages that can scrub do so */
     assert_int_equal(verb(cmd_scrub_start, "scrub start", NULL), 1);
     PRINTED("4 of 5 storages: scrub started\n");
 }

@@ -1,8 +1,9 @@
 /*
- * test_kernel.c - the model of Linux in front of a mount keeps, asks, drops and locks as Linux does.
+ * test_kernel.c - the model of Linux above a mount caches, asks, drops and locks as Linux
+ * does.
  *
- * Method: a mount of paper below it, whose answers come when the test says so; each behaviour is one that
- * coherence between mounts rests on.
+ * Method: a fake mount below it answers when the test says so; each behaviour is one on
+ * which coherence between mounts depends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 
 enum { ASKED_MAX = 64, PAGE = 4096, DIR = 1, FILE_INO = 7 };
 
-/* What the mount was asked and has not answered. */
+/* A request to the mount that is not answered yet. */
 struct asked {
     struct fuse_req *req;
     struct request r;
@@ -24,11 +25,11 @@ struct asked {
 static struct {
     struct kernel *k;
     struct asked asked[ASKED_MAX];
-    unsigned n_asked; /* ever */
+    unsigned n_asked; /* requests since the start */
     unsigned n_answered;
 } t;
 
-/* A process. */
+/* A process that makes system calls. */
 struct caller {
     struct fuse_req req;
     bool done;
@@ -73,7 +74,7 @@ static void ask(struct caller *c, const struct request *r)
     settle();
 }
 
-/* The oldest that is not answered; it must be of this kind. */
+/* Returns the oldest unanswered request, which must be of this kind. */
 static struct asked *next(enum request_kind kind)
 {
     struct asked *a = &t.asked[t.n_answered % ASKED_MAX];
@@ -120,7 +121,7 @@ static void answer_attr(struct asked *a, uint64_t size, double attr_s)
     answer(a, 0);
 }
 
-/* A file full of this byte. */
+/* Answers a read of a file that is full of this byte. */
 static void answer_read(struct asked *a, uint64_t size, uint8_t byte)
 {
     uint64_t n = a->r.off >= size             ? 0
@@ -212,8 +213,8 @@ static void test_names_are_believed_for_their_time(void **state)
     later(1100);
     ask(&c, &look);
     answer_entry(next(REQUEST_LOOKUP), &(struct fuse_entry_param){ .entry_timeout = 1 });
-    answer_entry(next(REQUEST_LOOKUP), /* under the lock, once more */
-                 &(struct fuse_entry_param){ .entry_timeout = 1 });
+    /* asked once more, under the lock of the directory */
+    answer_entry(next(REQUEST_LOOKUP), &(struct fuse_entry_param){ .entry_timeout = 1 });
     assert_int_equal(c.req.rc, -ENOENT);
     ask(&c, &look);
     assert_true(c.done && c.req.rc == -ENOENT);
@@ -232,7 +233,7 @@ static void test_an_invalidated_name_is_asked_for(void **state)
     ask(&c, &look);
     assert_false(c.done);
     next(REQUEST_LOOKUP);
-    inval_entry(&w, DIR, "other"); /* it waits for the lookup */
+    inval_entry(&w, DIR, "other"); /* waits for the lookup */
     assert_false(w.done);
 }
 
@@ -265,7 +266,7 @@ static void test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped(voi
     ask(&c, &look);
     a = next(REQUEST_LOOKUP);
     inval_entry(&w, DIR, "f");
-    assert_true(w.done); /* nobody holds the directory */
+    assert_true(w.done); /* no caller holds the directory */
     answer_entry(a, &e);
     assert_true(c.done && c.req.rc == 0);
     ask(&c, &look);
@@ -282,7 +283,7 @@ static void test_an_expired_name_is_asked_about_without_a_lock(void **state)
     (void)state;
     look_up(&c, FILE_INO, 0, 1000, 0);
     ask(&d, &mkdir);
-    expire_entry(&w, DIR, "f"); /* it has to wait itself */
+    expire_entry(&w, DIR, "f"); /* has to wait, too */
     assert_false(w.done);
     ask(&c, &look);
     assert_true(c.done && c.req.rc == 0);
@@ -298,7 +299,8 @@ static void test_an_expired_name_is_asked_about_without_a_lock(void **state)
     nothing_asked();
 }
 
-/* Linux: who asked about an expired name sets its time, whatever came since the mount answered. */
+/* Linux takes the time of an expired name from the answer of its lookup, even if the name
+ * was expired again since the mount answered. */
 static void
 test_an_answer_about_an_expired_name_is_kept_when_it_expires_again(void **state)
 {
@@ -372,8 +374,8 @@ static void test_a_failed_change_forgets_the_name_it_was_wrong_about(void **stat
     ask(&c, &unlink);
     answer(next(REQUEST_UNLINK), -EIO);
     ask(&c, &look);
-    assert_true(c.done &&
-                c.req.rc == 0); /* believed: whoever answers EIO must see to it */
+    /* still believed: a mount that answers EIO must handle that */
+    assert_true(c.done && c.req.rc == 0);
     ask(&c, &unlink);
     answer(next(REQUEST_UNLINK), -ENOENT);
     ask(&c, &look);
@@ -420,7 +422,8 @@ static void test_attributes_under_way_at_an_invalidation_are_not_kept(void **sta
     next(REQUEST_GETATTR);
 }
 
-/* Linux believes the answers of a setattr, and the first of an inode, whatever came meanwhile. */
+/* Linux believes the answers of a setattr, and the first attributes of an inode, whatever
+ * arrived in between. */
 static void test_answers_that_are_kept_all_the_same(void **state)
 {
     const struct request cut = { .kind = REQUEST_TRUNCATE, .ino = FILE_INO, .off = 5 };
@@ -466,7 +469,7 @@ static struct request list_of(uint64_t fh, uint64_t off)
     return (struct request){ .kind = REQUEST_READDIR, .ino = DIR, .fh = fh, .off = off };
 }
 
-/* One name at offset 0, whose inode is this; none at offset 1. */
+/* Answers a listing: one name with this inode at offset 0, none at offset 1. */
 static void answer_list(struct asked *a, uint64_t ino)
 {
     const struct sim_dirent d = { .ino = ino, .next = 1, .name = "f" };
@@ -512,7 +515,7 @@ static void test_a_listing_is_kept_for_those_who_may_use_it(void **state)
     open_dir(&c, 3, false, true);
     list_all(&c, 3, 8);
     lists_from_memory(&c, 2, 7);
-    open_dir(&c, 4, true, false); /* it drops what is there */
+    open_dir(&c, 4, true, false); /* drops the cached listing */
     list_all(&c, 4, 9);
     lists_from_memory(&c, 2, 9);
 }
@@ -527,7 +530,7 @@ static void test_what_drops_a_listing(void **state)
     (void)state;
     open_dir(&c, 1, true, true);
     list_all(&c, 1, 7);
-    inval_inode(&w, DIR, -1, 0); /* only attributes */
+    inval_inode(&w, DIR, -1, 0); /* only attributes are dropped */
     lists_from_memory(&c, 1, 7);
     inval_inode(&w, DIR, 0, 0);
     list_all(&c, 1, 8);
@@ -625,7 +628,7 @@ static void test_pages_are_kept_until_they_are_dropped(void **state)
     assert_true(c.done && c.req.data_len == 200 && c.data[0] == 'a');
     nothing_asked();
     inval_inode(&w, FILE_INO, PAGE, 1);
-    ask(&c, &r); /* of the first page */
+    ask(&c, &r); /* bytes of the first page */
     assert_true(c.done);
     ask(&c, &all);
     assert_false(c.done);
@@ -672,7 +675,7 @@ static void test_an_invalidation_waits_for_the_read_of_its_page(void **state)
     assert_true(other.done);
     answer_read(a, 2 * PAGE, 'a');
     assert_true(w.done);
-    while (!c.done) /* it was woken too late for the page, and reads again */
+    while (!c.done) /* woken too late for the page: the read is sent again */
         answer_read(next(REQUEST_READ), 2 * PAGE, 'b');
     ask(&c, &r);
     assert_true(c.done ? c.data[0] == 'b' : next(REQUEST_READ) != NULL);
@@ -689,14 +692,15 @@ static void test_reads_end_where_the_kernel_thinks_that_the_file_ends(void **sta
     ask(&c, &beyond);
     answer_read(next(REQUEST_READ), 10, 'a');
     assert_int_equal(c.req.data_len, 10);
-    ask(&c, &beyond); /* believed: nobody is asked */
+    ask(&c, &beyond); /* believed without a request */
     assert_true(c.done && c.req.data_len == 10);
     inval_inode(&w, FILE_INO, -1, 0);
     ask(&c, &inside);
     assert_true(c.done);
     ask(&c, &beyond);
     answer_attr(next(REQUEST_GETATTR), PAGE, 1000);
-    answer_read(next(REQUEST_READ), PAGE, 'b'); /* another size: all pages went */
+    answer_read(next(REQUEST_READ), PAGE,
+                'b'); /* the size differs: all pages were dropped */
     assert_true(c.done && c.req.data_len == PAGE && c.data[0] == 'b');
 }
 
@@ -726,7 +730,7 @@ static void test_a_write_is_in_the_pages_before_the_mount_has_it(void **state)
     ask(&c, &w);
     ask(&d, &r);
     assert_true(d.done && d.data[99] == 'a' && d.data[100] == 'w');
-    answer(next(REQUEST_WRITE), -EIO); /* and not any more */
+    answer(next(REQUEST_WRITE), -EIO); /* dirty no more */
     assert_int_equal(c.req.rc, -EIO);
     ask(&d, &r);
     answer_read(next(REQUEST_READ), PAGE, 'a');
@@ -749,7 +753,7 @@ static void test_a_piece_of_a_page_that_is_not_there_is_locked(void **state)
     assert_false(d.done);
     nothing_asked();
     answer(a, 0);
-    a = next(REQUEST_WRITE); /* or the reader's: whoever woke first */
+    a = next(REQUEST_WRITE); /* comes before or after the read of d */
     assert_int_equal(a->r.off, PAGE);
     assert_int_equal(a->r.len, PAGE + 100);
     answer_read(next(REQUEST_READ), 4 * PAGE, 'x');
@@ -771,7 +775,7 @@ static void test_an_append_goes_where_the_kernel_thinks_that_the_file_ends(void 
     a = next(REQUEST_WRITE);
     assert_int_equal(a->r.off, 30);
     answer(a, 0);
-    ask(&c, &stat_it); /* size and mtime are the mount's to say */
+    ask(&c, &stat_it); /* the mount decides size and mtime */
     answer_attr(next(REQUEST_GETATTR), 40, 1000);
 }
 

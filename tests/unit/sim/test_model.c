@@ -1,5 +1,6 @@
 /*
- * test_model.c - the checker of the simulator allows what POSIX allows, and nothing else; with --strict over all mounts.
+ * test_model.c - the checker of the simulator allows exactly what POSIX allows; with
+ * --strict also across mounts.
  */
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/proc.h"
@@ -34,7 +35,7 @@ static uint32_t write_now(int client, uint64_t off, uint64_t end)
     return no;
 }
 
-/* Who asks now, with the file open since the start. */
+/* Returns the view of a client that asks now, with the file open since the start. */
 static struct model_view view_of(int client)
 {
     tick();
@@ -44,7 +45,8 @@ static struct model_view view_of(int client)
                                 .started_ns = world_clock.now_ns };
 }
 
-/* May client read what write `no` left in the first unit? 0: zeros. */
+/* Returns whether client may read the bytes that write `no` left in the first unit; 0:
+ * zeros. */
 static bool may_read(int client, uint32_t no)
 {
     const struct model_view view = view_of(client);
