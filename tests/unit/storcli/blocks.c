@@ -1,6 +1,7 @@
 /*
- * Goal: each promise of storcli/blocks.h by itself, with every kind of code. Method: the engine on
- * simulated storages and a virtual clock; faults by hand, time is what the test lets pass.
+ * Goal: each promise of storcli/blocks.h by itself, with every kind of code. Method: the
+ * engine on simulated storages and a virtual clock; the test injects each fault, and time
+ * passes only when the test says so.
  */
 #include "storcli/blocks.h"
 
@@ -15,7 +16,7 @@
 
 enum { BS = 8192, NOT_DONE = 1 };
 
-static unsigned kind; /* enum codec_kind; all tests run with each in turn */
+static unsigned kind; /* enum codec_kind; all tests run once with each kind */
 
 struct fix {
     struct env_virtual v;
@@ -51,7 +52,7 @@ static struct fix *fix_new(unsigned layout)
 static void fix_free(struct fix *f)
 {
     storcli_file_close(f->file);
-    storcli_free(f->cli); /* asserts that no buffer is lent */
+    storcli_free(f->cli); /* asserts that no buffer is still lent */
     sim_net_close(&f->net);
     env_virtual_close(&f->v);
     free(f);
@@ -61,11 +62,11 @@ static void on_done(void *arg, int rc)
 {
     int *result = arg;
 
-    assert_int_equal(*result, NOT_DONE); /* exactly once */
+    assert_int_equal(*result, NOT_DONE); /* called exactly once */
     *result = rc;
 }
 
-/* Let time pass until the call is done; how many ms that took. */
+/* Lets time pass until the call is done. Returns how many ms that took. */
 static unsigned wait_done(struct fix *f, const int *result)
 {
     unsigned ms = 0;
@@ -97,7 +98,7 @@ static int write_ms(struct fix *f, uint64_t version, uint64_t first, unsigned n,
     storcli_write(f->file, version, first, n, data, last, sync, on_done, &rc);
     assert_int_equal(rc, NOT_DONE);
     *ms = wait_done(f, &rc);
-    free(data); /* nothing may look at it any more: asan watches */
+    free(data); /* the engine must not use it any more; asan checks that */
     return rc;
 }
 
@@ -109,7 +110,8 @@ static int write_blocks(struct fix *f, uint64_t version, uint64_t first, unsigne
     return write_ms(f, version, first, n, last, false, &ms);
 }
 
-/* Read and compare with what version `version` wrote to [first, first + n). */
+/* Reads, and compares with the data that version `version` wrote to [first, first +
+ * n). */
 static int read_ms(struct fix *f, uint64_t version, uint64_t first, unsigned n,
                    size_t last, unsigned *ms)
 {
@@ -263,7 +265,7 @@ static void marks_make_holes(void **state)
     wait_done(f, &rc);
     assert_int_equal(rc, 0);
     assert_int_equal(user_bytes[0], 0);
-    assert_int_equal(user_bytes[1], BS); /* what is newer stayed */
+    assert_int_equal(user_bytes[1], BS); /* newer records are unchanged */
     assert_int_equal(user_bytes[2], 0);
     assert_int_equal(mark_blocks(f, 5, 0, 0), 0);
     rc = NOT_DONE;
@@ -300,7 +302,7 @@ static void no_projection_anywhere_is_an_error_not_zeros(void **state)
     (void)state;
     storcli_read(f->file, 0, 1, data, NULL, on_done, &rc);
     assert_true(wait_done(f, &rc) <
-                6000); /* all answered: no need for the whole deadline */
+                6000); /* all storages answered: it does not wait for the deadline */
     assert_int_equal(rc, -EIO);
     fix_free(f);
 }
@@ -324,7 +326,7 @@ static void targets_that_make_no_sense_are_refused(void **state)
     t.n_storages = 5;
     assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
     t = f->net.target;
-    t.n_storages = 10; /* n = 6 acknowledgements would be no quorum */
+    t.n_storages = 10; /* n = 6 acknowledgements would not be a quorum */
     t.storages[8] = 9, t.storages[9] = 10;
     assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
     t = f->net.target;
@@ -395,7 +397,7 @@ static void a_hung_storage_costs_one_short_wait(void **state)
         assert_int_equal(read_ms(f, 1, 0, 20, BS, &ms), 0);
         assert_true(ms < 250);
         assert_int_equal(read_ms(f, 1, 0, 20, BS, &ms), 0);
-        assert_true(ms < 30); /* we know by now */
+        assert_true(ms < 30); /* known as unreachable by now */
         assert_int_equal(write_ms(f, 2, 0, 20, BS, false, &ms), 0);
         assert_true(ms < 700);
         assert_int_equal(sim_net_count(&f->net, 3, 2, false, 0), f->n);
@@ -406,7 +408,8 @@ static void a_hung_storage_costs_one_short_wait(void **state)
             assert_int_equal(read_ms(f, 3 + i, 0, 20, BS, &ms), 0);
             assert_true(ms < 100);
         }
-        /* They wake up and do what was asked of them long ago: nothing stale is ever seen. */
+        /* The hung storages wake up and do what they were asked long ago: old data is
+         * never returned. */
         for (unsigned i = 0; i < f->n - f->k; i++)
             sim_storage_set(&f->net, i, SIM_UP);
         for (unsigned i = 0; i < 5; i++) {
@@ -448,8 +451,8 @@ static void without_spares_the_quorum_is_enough(void **state)
 }
 
 /*
- * Goal: a file with fewer candidates than its layout has needs as many acknowledgements as
- * any other: never is a write, a mark or a sync done with k of them.
+ * Goal: a file with fewer candidates than its layout needs as many acknowledgements as
+ * any other. No write, mark or sync succeeds with k of them.
  */
 static void fewer_candidates_make_no_quorum_smaller(void **state)
 {
@@ -477,7 +480,7 @@ static void fewer_candidates_make_no_quorum_smaller(void **state)
             rc = NOT_DONE;
             storcli_sync(f->file, on_done, &rc);
             wait_done(f, &rc);
-            assert_int_equal(rc, -EIO); /* of the first write too few are left */
+            assert_int_equal(rc, -EIO); /* too few storages have the first write */
             sim_storage_set(&f->net, away, SIM_UP);
             assert_int_equal(write_ms(f, 4, 10, 5, BS, false, &ms), 0);
             assert_int_equal(sync_file(f), 0);
@@ -514,7 +517,8 @@ static void too_few_storages_wait_and_go_on_when_they_return(void **state)
     fix_free(f);
 }
 
-/* After a loss of power they are there again before they know what they have. */
+/* After a loss of power storages answer BUSY until they know what they have: that answer
+ * counts for nothing. */
 static void who_is_only_starting_has_said_nothing(void **state)
 {
     struct fix *f = fix_new(1);
@@ -527,7 +531,8 @@ static void who_is_only_starting_has_said_nothing(void **state)
     for (unsigned i = 0; i < f->net.n_storages; i++)
         f->net.storages[i].refuse_all = ROZO__STATUS__BUSY;
     storcli_read(f->file, 0, 5, got, NULL, on_done, &rc);
-    env_virtual_advance_ms(&f->v, 4500); /* longer than what is unclear is waited for */
+    /* longer than a read waits for storages when the answer is unclear */
+    env_virtual_advance_ms(&f->v, 4500);
     assert_int_equal(rc, NOT_DONE);
     for (unsigned i = 0; i < f->net.n_storages; i++)
         f->net.storages[i].refuse_all = 0;
@@ -536,7 +541,7 @@ static void who_is_only_starting_has_said_nothing(void **state)
     assert_memory_equal(got, expected, 5 * BS);
     fix_free(f);
 
-    /* What none of them has then is an error, with time to spare. */
+    /* A version that none of them has then is an error, well before the deadline. */
     f = fix_new(1);
     for (unsigned i = 0; i < f->net.n_storages; i++)
         f->net.storages[i].refuse_all = ROZO__STATUS__BUSY;
@@ -553,7 +558,8 @@ static void who_is_only_starting_has_said_nothing(void **state)
     fix_free(f);
 }
 
-/* One read(2) makes the kernel ask several times: not each of them waits for as long as one may. */
+/* The kernel sends several requests for one read(2): only the first of them waits for the
+ * full time. */
 static void a_file_that_is_out_of_reach_is_so_soon_the_second_time(void **state)
 {
     struct fix *f = fix_new(1);
@@ -572,7 +578,7 @@ static void a_file_that_is_out_of_reach_is_so_soon_the_second_time(void **state)
         assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EIO);
         assert_in_range(ms, 2500, 3500);
     }
-    /* One comes, which is too few: there is hope again. */
+    /* One storage is reachable again. That is too few, but requests wait again. */
     storcli_read(f->file, 0, 5, got, NULL, on_done, &rc);
     env_virtual_advance_ms(&f->v, 2000);
     sim_storage_set(&f->net, 0, SIM_UP);
@@ -616,7 +622,7 @@ static void a_storage_unknown_to_the_shell_is_as_if_down(void **state)
     struct storcli_file *file = f->file;
 
     (void)state;
-    target.storages[1] = 4000; /* the map does not have it yet */
+    target.storages[1] = 4000; /* the cluster map does not have that storage yet */
     assert_int_equal(storcli_file_open(f->cli, &target, &f->file), 0);
     assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
     assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0);
@@ -635,13 +641,14 @@ static void full_storages(void **state)
     (void)state;
     f->net.storages[0].refuse_writes = ROZO__STATUS__NO_SPACE;
     f->net.storages[3].refuse_writes = ROZO__STATUS__NO_SPACE;
-    assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0); /* spares take it */
+    assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0); /* the spares take it */
     assert_int_equal(sim_net_count(&f->net, 3, 1, false, 0), f->n);
     for (unsigned i = 0; i < 8; i++)
         f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
     assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), -ENOSPC);
     assert_true(ms < 100);
-    assert_int_equal(read_blocks(f, 2, 0, 5, BS), 0); /* what needs no space is taken */
+    /* a write that needs no space is accepted */
+    assert_int_equal(read_blocks(f, 2, 0, 5, BS), 0);
     fix_free(f);
 }
 
@@ -665,7 +672,8 @@ static void a_refused_capability(void **state)
     fix_free(f);
 }
 
-/* Nothing helps, and what was written before stays: reads and syncs go on, but nothing is made again. */
+/* Writes of a session that is over fail. Earlier data stays: reads and syncs go on, but
+ * projections that were lost are not rebuilt. */
 static void a_session_that_is_over(void **state)
 {
     struct fix *f = fix_new(1);
@@ -674,7 +682,8 @@ static void a_session_that_is_over(void **state)
 
     (void)state;
     assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
-    f->net.storages[2].refuse_writes = ROZO__STATUS__FENCED; /* the first that knows it */
+    /* the first storage that learns of it */
+    f->net.storages[2].refuse_writes = ROZO__STATUS__FENCED;
     assert_int_equal(write_ms(f, 2, 5, 5, BS, false, &ms), -EIO);
     assert_true(ms < 100);
     for (unsigned i = 0; i < 8; i++)
@@ -695,17 +704,18 @@ static void a_session_that_is_over(void **state)
     assert_int_equal(rc, -EIO);
     for (unsigned i = 0; i < 8; i++)
         f->net.storages[i].refuse_writes = 0;
-    assert_int_equal(sync_file(f), 0); /* another session */
+    assert_int_equal(sync_file(f), 0); /* a new session */
     fix_free(f);
 }
 
 static void assert_sessions(const struct fix *f, uint64_t session)
 {
-    for (unsigned i = 1; i < f->n; i++) /* 0 hangs */
+    for (unsigned i = 1; i < f->n; i++) /* storage 0 hangs */
         assert_int_equal(f->net.storages[i].session, session);
 }
 
-/* A write goes on under the session it began with, also to spares and in later pieces; what begins then has the new one. */
+/* A write goes on under the session in which it began, also to spares and in later
+ * pieces. Later writes have the new session. */
 static void a_write_keeps_its_session(void **state)
 {
     struct fix *f = fix_new(1);
@@ -727,7 +737,7 @@ static void a_write_keeps_its_session(void **state)
     assert_int_equal(rc, 0);
     assert_int_equal(f->net.storages[f->n].session, 7); /* a spare */
     assert_sessions(f, 7);
-    target.session = 0; /* another capability, nothing else */
+    target.session = 0; /* only another capability */
     assert_int_equal(storcli_file_update(f->file, &target), 0);
     assert_int_equal(mark_blocks(f, 3, 0, 5), 0);
     assert_sessions(f, 9);
@@ -765,7 +775,7 @@ static void damaged_records_are_passed_by(void **state)
     assert_int_equal(stats_of(f).damaged, 3);
     assert_int_equal(stats_of(f).blocks_decoded,
                      codec_is_systematic(f->net.codec) ? 2 : 128);
-    /* the others were asked only about what was unclear */
+    /* the other storages were asked only about blocks that were unclear */
     assert_true(f->net.storages[4].n_read_blocks <= 90 - 17 + 1);
     fix_free(f);
 }
@@ -799,7 +809,7 @@ static void an_interrupted_overwrite_leaves_the_old_or_the_new(void **state)
 
         assert_int_equal(write_blocks(f, 1, 0, 4, BS), 0);
         for (unsigned i = n_new; i < 8;
-             i++) /* nobody else takes it, until the writer is gone */
+             i++) /* no other storage takes it while the writer lives */
             f->net.storages[i].refuse_writes = ROZO__STATUS__IO_ERROR;
         storcli_write(f->file, 2, 0, 4, data, BS, false, on_done, &write_rc);
         wait_done(f, &write_rc);
@@ -815,7 +825,7 @@ static void an_interrupted_overwrite_leaves_the_old_or_the_new(void **state)
     }
 }
 
-/* As a writer that dies: nobody but the first n_new storages takes it. */
+/* Writes as a writer that dies: only the first n_new storages take it. */
 static void write_torn(struct fix *f, uint64_t version, uint64_t first, unsigned n,
                        unsigned n_new)
 {
@@ -832,7 +842,7 @@ static void write_torn(struct fix *f, uint64_t version, uint64_t first, unsigned
     free(data);
 }
 
-/* Several torn overwrites of the same and of neighbouring blocks, one over the other. */
+/* Several torn overwrites of one block and its neighbours, one above the other. */
 static void below_what_is_torn_lies_what_was(void **state)
 {
     (void)state;
@@ -848,7 +858,8 @@ static void below_what_is_torn_lies_what_was(void **state)
         assert_int_equal(read_ms(f, 1, 0, 300, BS, &ms), 0);
         assert_true(ms < 200);
         assert_true(layout == 0 || stats_of(f).below > 100);
-        f->net.no_at_most = true; /* as it was before: too few of any version */
+        /* without at_most reads there are too few projections of any version */
+        f->net.no_at_most = true;
         if (layout > 0)
             assert_int_equal(read_blocks(f, 1, 0, 300, BS), -EIO);
         f->net.no_at_most = false;
@@ -858,7 +869,7 @@ static void below_what_is_torn_lies_what_was(void **state)
     }
 }
 
-/* Marks below what is torn count for those who read what lies below it. */
+/* A later mark below a torn version counts for readers of what is below. */
 static void below_what_is_torn_lies_a_later_mark(void **state)
 {
     (void)state;
@@ -884,8 +895,8 @@ static void below_what_is_torn_lies_a_later_mark(void **state)
     }
 }
 
-/* What was torn when it was first written is the hole that it was, once it is sure that nobody has
- * made it whole and committed it meanwhile. */
+/* A torn first write reads as the hole that was there before, once it is certain that the
+ * write was not completed and committed in between. */
 static void a_torn_first_write_is_a_hole(void **state)
 {
     (void)state;
@@ -906,8 +917,9 @@ static void a_torn_first_write_is_a_hole(void **state)
     }
 }
 
-/* Between the two questions of a reader a write becomes whole, stable and committed: those who have it
- * know nothing any more of what it replaced, which must not pass for a hole. */
+/* Between the two requests of a reader a write is completed, synced and committed. Its
+ * holders know nothing of the version it replaced any more, which must not pass for a
+ * hole. */
 static void a_commit_meanwhile_makes_no_hole(void **state)
 {
     struct fix *f = fix_new(1);
@@ -920,10 +932,10 @@ static void a_commit_meanwhile_makes_no_hole(void **state)
     assert_int_equal(sync_file(f), 0);
     assert_int_equal(write_blocks(f, 12, 0, 1, BS), 0);
     assert_int_equal(sync_file(f), 0);
-    for (unsigned i = 3; i < 6; i++) /* as if they had not got it yet */
+    for (unsigned i = 3; i < 6; i++) /* as if the write had not reached them yet */
         sim_storage_swap(&f->net, i, 0);
     storcli_read(f->file, 0, 1, got, NULL, on_done, &rc);
-    for (unsigned i = 0; n_before < 6; i++) { /* each home was asked once */
+    for (unsigned i = 0; n_before < 6; i++) { /* until each home was asked once */
         assert_true(i < 100);
         env_virtual_advance_ms(&f->v, 1);
         n_before = 0;
@@ -961,7 +973,8 @@ static void a_storage_that_missed_writes_is_not_believed(void **state)
     fix_free(f);
 }
 
-/* The third home was down for the overwrite, the first lost it and says that it lost something. */
+/* The third home was down during the overwrite; the first one lost it, and reports a
+ * doubt. */
 static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
 {
     (void)state;
@@ -978,14 +991,15 @@ static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
             sim_storage_set(&f->net, i, SIM_UP);
         sim_storage_power_cut(&f->net, 0);
         f->net.storages[0].doubt = true;
-        for (unsigned i = 1; i < f->k; i++) /* so that those that are wrong are asked */
+        /* only storages with the old version, or with the doubt, answer */
+        for (unsigned i = 1; i < f->k; i++)
             sim_storage_set(&f->net, i, SIM_HUNG);
         assert_int_equal(read_blocks(f, version_make(1, 2), 0, 8, BS), -EIO);
         for (unsigned i = 1; i < f->k; i++)
             sim_storage_set(&f->net, i, SIM_UP);
         env_virtual_advance_ms(&f->v, 1000);
         assert_int_equal(read_blocks(f, version_make(1, 2), 0, 8, BS), 0);
-        /* where nothing newer was, one more is asked and no others */
+        /* blocks without a newer version need one more request, and no others */
         assert_int_equal(write_blocks(f, version_make(1, 3), 100, 1, BS), 0);
         for (unsigned i = 0; i < f->net.n_storages; i++)
             n_reads -= f->net.storages[i].n_reads;
@@ -997,10 +1011,9 @@ static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
     }
 }
 
-/*
- * What a home forgot in a loss of power is never written there, as at a spare that has other blocks of the file: with both of
- * them heard first, what k homes still have looks like something that nobody acknowledged.
- */
+/* A home that lost a record in a power failure answers "never written", like a spare that
+ * has other blocks of the file. If both answer first, the records on the k other homes
+ * look like a version that was never acknowledged. */
 static void what_one_home_forgot_is_read_from_the_others(void **state)
 {
     (void)state;
@@ -1019,7 +1032,8 @@ static void what_one_home_forgot_is_read_from_the_others(void **state)
     }
 }
 
-/* Another projection is asked for beside the one that does not come; the storage is not among the first the next time. */
+/* The engine requests another projection in place of one that does not arrive; its
+ * storage is not among the first ones next time. */
 static void a_slow_storage_is_not_waited_for(void **state)
 {
     (void)state;
@@ -1041,7 +1055,7 @@ static void a_slow_storage_is_not_waited_for(void **state)
     }
 }
 
-/* ---- late storages ---- */
+/* ---- stragglers ---- */
 
 enum { LATE_MS = 100 };
 
@@ -1050,7 +1064,8 @@ static bool is_late(const struct fix *f, unsigned storage)
     return f->file->peer[storage]->straggler.is_late;
 }
 
-/* The first read asks another after a while, the next ones at once. The storage is not avoided for anything else. */
+/* The first read asks another storage after a while, later reads at once. The straggler
+ * is still used for everything else. */
 static void a_late_storage_is_read_around(void **state)
 {
     (void)state;
@@ -1074,11 +1089,11 @@ static void a_late_storage_is_read_around(void **state)
             assert_true(ms < 10);
             env_virtual_advance_ms(&f->v, 10);
         }
-        /* asked five times a second whether it still is */
+        /* probed five times a second */
         assert_in_range(f->net.storages[0].n_reads, n_reads + 4, n_reads + 12);
         for (unsigned i = f->n; i < f->net.n_storages; i++)
             n_others -= f->net.storages[i].n_reads;
-        assert_int_equal(n_others, 0); /* spares know nothing */
+        assert_int_equal(n_others, 0); /* spares are not asked: they have nothing */
         assert_int_equal(f->cli->n_late, 1);
         fix_free(f);
     }
@@ -1117,7 +1132,8 @@ static void a_late_storage_that_is_fast_again_is_read_again(void **state)
     }
 }
 
-/* As far away as these are all of them: asking more would only cost. */
+/* When all storages are equally far away, none is a straggler: more requests would only
+ * cost time. */
 static void where_all_are_equally_late_none_is(void **state)
 {
     static const unsigned far_ms[] = { 30, 100 };
@@ -1133,7 +1149,7 @@ static void where_all_are_equally_late_none_is(void **state)
         for (unsigned i = 0; i < 50; i++) {
             assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
             assert_int_equal(f->cli->n_late, 0);
-            if (i == 0) /* from then on it is known */
+            if (i == 0) /* the distance is known from now on */
                 stats = stats_of(f);
         }
         assert_int_equal(stats_of(f).hedges, stats.hedges);
@@ -1143,10 +1159,9 @@ static void where_all_are_equally_late_none_is(void **state)
     }
 }
 
-/*
- * Four have the newest version, which is acknowledged, and one of them is late: it is waited for, in the first read and when it
- * is known to be late. The older one, which more have by now, is never believed meanwhile.
- */
+/* Four storages have the newest, acknowledged version, and one of them is a straggler.
+ * Reads wait for it, before and after it is known to be slow; the older version, which
+ * more storages have, is never believed. */
 static void a_late_witness_is_heard(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1156,7 +1171,7 @@ static void a_late_witness_is_heard(void **state)
     assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
     for (unsigned i = 5; i < 8; i++)
         sim_storage_set(&f->net, i, SIM_DOWN);
-    assert_int_equal(write_blocks(f, 2, 0, 20, BS), 0); /* by 0 to 4 */
+    assert_int_equal(write_blocks(f, 2, 0, 20, BS), 0); /* acknowledged by 0 to 4 */
     assert_int_equal(sim_net_count(&f->net, 3, 2, false, 0), f->q);
     for (unsigned i = 5; i < 8; i++)
         sim_storage_set(&f->net, i, SIM_UP);
@@ -1171,7 +1186,8 @@ static void a_late_witness_is_heard(void **state)
     fix_free(f);
 }
 
-/* Writes wait for it until it has been late for a while. Then n others have all, a sync needs nobody else, and what it took is committed there. */
+/* Writes wait for a straggler until it was slow for a while. Then n others get every
+ * write, a sync needs no more storages, and the copies on the straggler are committed. */
 static void a_late_home_is_written_around(void **state)
 {
     (void)state;
@@ -1198,17 +1214,17 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(read_blocks(f, version, 0, 3, BS), 0);
         }
         ns = env_now_ns(&f->v.env);
-        assert_int_equal(sync_file(f),
-                         0); /* of the first ones the late one has something, too */
+        assert_int_equal(sync_file(f), 0); /* the straggler has some of the first */
         assert_true(env_now_ns(&f->v.env) - ns < ms_ns(3 * LATE_MS));
         assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
-        env_virtual_advance_ms(&f->v, 1000); /* so far all has been told */
+        env_virtual_advance_ms(&f->v, 1000); /* all hints are sent by then */
         n_missed = f->net.storages[1].n_missed;
         assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
         ns = env_now_ns(&f->v.env);
         assert_int_equal(sync_file(f), 0);
         assert_true(env_now_ns(&f->v.env) - ns < ms_ns(40));
-        assert_int_equal(f->net.storages[1].n_missed, n_missed); /* it has it soon */
+        /* no hint: it gets the block soon */
+        assert_int_equal(f->net.storages[1].n_missed, n_missed);
         assert_false(storcli_file_is_unsynced(f->file));
         env_virtual_advance_ms(&f->v, 1000);
         for (unsigned b = 0; b < 3; b++) {
@@ -1216,7 +1232,7 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(f->net.storages[0].projections[0].older[b].n, 0);
         }
         assert_int_equal(f->net.storages[1].n_missed,
-                         n_missed + 1); /* it is to be looked at there */
+                         n_missed + 1); /* a hint: the block must be checked there */
         f->net.storages[0].late_ms = 0;
         for (unsigned i = 0; i < 100; i++) {
             assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
@@ -1230,7 +1246,8 @@ static void a_late_home_is_written_around(void **state)
     }
 }
 
-/* What a late home has yet to get is told with what comes within a second, after the close, too; what one that is down misses, at once. */
+/* Hints of what a straggler has not answered yet are sent together within a second, also
+ * after the close. Hints of what a home that is down missed are sent at once. */
 static void what_a_late_home_has_yet_to_get_is_told_soon(void **state)
 {
     (void)state;
@@ -1260,14 +1277,15 @@ static void what_a_late_home_has_yet_to_get_is_told_soon(void **state)
     }
 }
 
-/* Who waits 20 ms for a disk, or writes to storages that are all as far away, sends nothing twice. */
+/* Writes do not go to spares because of a wait of 20 ms for a disk, or because all
+ * storages are equally far away. */
 static void writes_go_to_spares_for_no_hiccup(void **state)
 {
     struct fix *f = fix_new(1);
     uint64_t version = 0;
 
     (void)state;
-    for (unsigned i = 0; i < 13; i++) { /* late for 200 ms, then no more */
+    for (unsigned i = 0; i < 13; i++) { /* slow for 200 ms each */
         f->net.storages[i % 6].late_ms = LATE_MS;
         for (unsigned j = 0; j < 2; j++)
             assert_int_equal(write_blocks(f, ++version, 0, 1, BS), 0);
@@ -1286,10 +1304,9 @@ static void writes_go_to_spares_for_no_hiccup(void **state)
     fix_free(f);
 }
 
-/*
- * A mount that is new has not met its storages yet: what it writes waits for the homes for a while, and goes to no spare. One that
- * cannot be reached is waited for as one that does not answer, and only once.
- */
+/* The first writes of a new mount wait for connections to the homes, and do not go to
+ * spares. A home that cannot be reached is waited for once, as long as for one that does
+ * not answer. */
 static void writes_wait_for_homes_that_are_being_connected_to(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1320,7 +1337,8 @@ static void writes_wait_for_homes_that_are_being_connected_to(void **state)
     fix_free(f);
 }
 
-/* And one that was waited for in vain is waited for again when it is there: nobody is left out who is alive. */
+/* A home that was waited for without success is used again once it is connected: no
+ * reachable storage is left out. */
 static void writes_wait_for_homes_that_were_long_connected_to(void **state)
 {
     struct storcli_config config = { 0 };
@@ -1345,7 +1363,8 @@ static void writes_wait_for_homes_that_were_long_connected_to(void **state)
     fix_free(f);
 }
 
-/* A spare may hold several projections of a file, even of one block, at different versions. */
+/* A spare may hold several projections of a file, even of one block, at different
+ * versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1353,13 +1372,13 @@ static void a_spare_is_asked_for_all_it_holds(void **state)
     (void)state;
     sim_storage_set(&f->net, 3, SIM_DOWN);
     sim_storage_set(&f->net, 7, SIM_DOWN);
-    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 6 has projection 3 */
+    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 6 gets projection 3 */
     sim_storage_set(&f->net, 3, SIM_UP);
     sim_storage_set(&f->net, 7, SIM_UP);
     sim_storage_set(&f->net, 0, SIM_DOWN);
     sim_storage_set(&f->net, 1, SIM_DOWN);
     assert_int_equal(write_blocks(f, 2, 0, 1, BS),
-                     0); /* 6 and 7 have 0 and 1 of block 0 */
+                     0); /* 6, 7: projections 0, 1 of block 0 */
     sim_storage_set(&f->net, 0, SIM_UP);
     sim_storage_set(&f->net, 1, SIM_UP);
     sim_storage_set(&f->net, 4, SIM_DOWN);
@@ -1429,7 +1448,7 @@ static void what_a_lost_storage_held_is_made_again(void **state)
             assert_int_equal(sim_net_count(&f->net, 16, 1, true, 0), f->n);
             assert_int_equal(sim_net_count(&f->net, 18, 2, true, 0), f->n);
             assert_int_equal(sim_net_count(&f->net, 299, 1, true, 0), f->n);
-            /* and as many more may go now */
+            /* readable with the same storages still down */
             assert_int_equal(read_blocks(f, 2, 17, 5, BS), 0);
             assert_int_equal(read_blocks(f, 1, 0, 17, BS), 0);
             fix_free(f);
@@ -1437,8 +1456,8 @@ static void what_a_lost_storage_held_is_made_again(void **state)
     }
 }
 
-/* A truncate, then a write in whose middle storages die: the spares hold newer records in the range
- * of the mark that is to be made again there. */
+/* A truncate, then a write during which storages fail: the spares have newer records in
+ * the range of the mark that must be repeated there. */
 static void a_mark_is_made_again_below_newer_records(void **state)
 {
     (void)state;
@@ -1470,7 +1489,7 @@ static void a_mark_is_made_again_below_newer_records(void **state)
                 assert_int_equal(sim_net_count(&f->net, b, version, true, 0) >= f->n,
                                  true);
             }
-            /* and as many more may go now */
+            /* readable with the same storages still down */
             assert_int_equal(read_blocks(f, 3, 0, 100, BS), 0);
             assert_int_equal(read_blocks(f, 4, 100, 50, BS), 0);
             fix_free(f);
@@ -1478,7 +1497,7 @@ static void a_mark_is_made_again_below_newer_records(void **state)
     }
 }
 
-/* More of them than one remembers one by one. */
+/* There are more changes than the list can keep separately. */
 static void many_small_changes_are_made_again(void **state)
 {
     (void)state;
@@ -1529,7 +1548,7 @@ static void what_all_forgot_is_an_error_once(void **state)
         sim_storage_power_cut(&f->net, i);
     storcli_sync(f->file, on_done, &rc);
     env_virtual_run_posted(&f->v);
-    storcli_sync(f->file, on_done, &rc2); /* counts on the same bytes */
+    storcli_sync(f->file, on_done, &rc2); /* waits for the same blocks */
     wait_done(f, &rc);
     wait_done(f, &rc2);
     assert_int_equal(rc, -EIO);
@@ -1559,7 +1578,8 @@ static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
     fix_free(f);
 }
 
-/* As a storage does whose own record there is damaged. */
+/* A spare that refuses everything as too old, since its own record there is damaged, does
+ * not count as a place for the projection. */
 static void a_home_that_finds_all_too_old_is_none(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1574,32 +1594,33 @@ static void a_home_that_finds_all_too_old_is_none(void **state)
     ms = wait_done(f, &rc);
     assert_int_equal(rc, 0);
     assert_true(ms < 1000);
-    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 1 << 0), f->n); /* 7 has it */
+    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 1 << 0), f->n); /* 7 gets it */
     fix_free(f);
 }
 
-/* A projection that found its home on another optimal storage. */
+/* A projection is found on a storage that is the home of another one. */
 static void a_projection_on_anothers_optimal_storage_is_found(void **state)
 {
     struct fix *f = fix_new(0);
 
     (void)state;
     sim_storage_set(&f->net, 0, SIM_DOWN);
-    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 3 has 0, 1 has 1, 2 has 2 */
+    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 3 gets 0, 1 gets 1, 2 gets 2 */
     sim_storage_set(&f->net, 0, SIM_UP);
     sim_storage_set(&f->net, 1, SIM_DOWN);
     assert_int_equal(sync_file(f), 0); /* 0 gets 1 */
-    sim_storage_power_cut(&f->net, 1); /* it had not been synced: it has nothing */
+    sim_storage_power_cut(&f->net, 1); /* loses all: its data was not synced */
     sim_storage_set(&f->net, 1, SIM_UP);
     assert_int_equal(sim_net_count(&f->net, 3, 1, true, 0), 3);
     assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
-    sim_storage_set(&f->net, 3, SIM_DOWN); /* n - k = 1 of {0, 2, 3} */
+    sim_storage_set(&f->net, 3, SIM_DOWN); /* n - k = 1 of {0, 2, 3} fails */
     assert_int_equal(sim_net_count(&f->net, 3, 1, true, 1 << 3), 2);
     assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
     fix_free(f);
 }
 
-/* The power takes a block, the application writes a part of it: the rest was read as a hole. Were it all written anew, nothing would be lost. */
+/* A power failure takes a block, and then the program writes a part of it: the rest was
+ * read as a hole. A write of the whole block would lose nothing. */
 static void a_loss_is_told_of_a_block_that_was_completed_without_it(void **state)
 {
     (void)state;
@@ -1622,7 +1643,7 @@ static void a_loss_is_told_of_a_block_that_was_completed_without_it(void **state
     }
 }
 
-/* Write, close, open again, fsync (cp a b; sync b), then the power fails everywhere. */
+/* Write, close, open again, fsync (cp a b; sync b); then all storages lose power. */
 static void a_sync_after_reopening_makes_it_stable(void **state)
 {
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1632,7 +1653,7 @@ static void a_sync_after_reopening_makes_it_stable(void **state)
         assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
         storcli_file_close(f->file);
         assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
-        storcli_file_others_wrote(f->file); /* as file_open() says */
+        storcli_file_others_wrote(f->file); /* file_open() makes this call, too */
         assert_true(storcli_file_is_unsynced(f->file));
         assert_int_equal(sync_file(f), 0);
         assert_false(storcli_file_is_unsynced(f->file));
@@ -1643,7 +1664,7 @@ static void a_sync_after_reopening_makes_it_stable(void **state)
     }
 }
 
-/* Somebody else opens the file, as file_open() does. */
+/* Opens the file as another client does with file_open(). */
 static void open_again(struct fix *f)
 {
     storcli_file_close(f->file);
@@ -1651,7 +1672,8 @@ static void open_again(struct fix *f)
     storcli_file_others_wrote(f->file);
 }
 
-/* Homes [first, first + n) lose what they have not synced while nobody reaches them. */
+/* Homes [first, first + n) lose their unsynced data while they are unreachable, and come
+ * back. */
 static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
 {
     for (unsigned i = first; i < first + n; i++)
@@ -1659,7 +1681,8 @@ static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
     set_homes(f, first, n, SIM_UP);
 }
 
-/* As many as a file may lose, away during the fsync of another, then lose their power; as many others fall silent. */
+/* As many homes as a file may lose are down during another client's fsync, and then lose
+ * power; after that as many others become unreachable. */
 static void what_others_wrote_is_synced_at_as_many_as_a_write_needs(void **state)
 {
     (void)state;
@@ -1703,7 +1726,8 @@ static void what_others_punched_is_synced_at_as_many_as_a_write_needs(void **sta
     }
 }
 
-/* Homes hung when it was written and had it late: the spares have the same, and are wanted for what others lost. */
+/* Some homes hung during the write and got it later: the spares have the same
+ * projections, and are needed to replace what other homes lost. */
 static void what_two_have_leaves_one_for_what_is_lost(void **state)
 {
     (void)state;
@@ -1726,7 +1750,7 @@ static void what_two_have_leaves_one_for_what_is_lost(void **state)
     }
 }
 
-/* A home came back from a loss of power before the fsync: all answer, and it has nothing. */
+/* A home came back from a power failure before the fsync: it answers, but has nothing. */
 static void what_a_home_lost_of_others_is_made_again(void **state)
 {
     (void)state;
@@ -1743,7 +1767,8 @@ static void what_a_home_lost_of_others_is_made_again(void **state)
     }
 }
 
-/* With everybody there, or nothing to be found, it is one request to each. */
+/* The sync sends one request to each storage when all answer, or when nothing is
+ * unsynced. */
 static void a_sync_of_what_others_wrote_asks_once(void **state)
 {
     (void)state;
@@ -1754,7 +1779,7 @@ static void a_sync_of_what_others_wrote_asks_once(void **state)
         if (away)
             assert_int_equal(sync_file(f), 0);
         for (unsigned i = 0; away && i < f->n; i++)
-            f->net.storages[i].n_unstable = 0; /* it was long ago */
+            f->net.storages[i].n_unstable = 0; /* as if it was written long ago */
         open_again(f);
         for (unsigned i = 0; i < f->net.n_storages; i++)
             f->net.storages[i].n_syncs = f->net.storages[i].n_reads = 0;
@@ -1768,8 +1793,8 @@ static void a_sync_of_what_others_wrote_asks_once(void **state)
     }
 }
 
-/* The last block, short and synced, is made longer; most storages are full. What was stored
- * must stay readable. */
+/* The last block, short and synced, is extended while most storages are full. What was
+ * stored must stay readable. */
 static void a_full_cluster_does_not_harm_the_last_block(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1781,7 +1806,7 @@ static void a_full_cluster_does_not_harm_the_last_block(void **state)
         f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
     assert_int_equal(write_blocks(f, 2, 0, 1, 5000), -ENOSPC);
     assert_int_equal(read_blocks(f, 2, 0, 1, 5000),
-                     0); /* or as it was: but not an error */
+                     0); /* the old data would be right, too */
     fix_free(f);
 }
 
@@ -1805,7 +1830,7 @@ static void seek_finds_data_and_holes(void **state)
     assert_int_equal(write_blocks(f, 1, 150, 10, BS), 0);
     assert_int_equal(write_blocks(f, 2, 500, 2, 5), 0);
     assert_int_equal(mark_blocks(f, 3, 156, 4), 0);
-    assert_int_equal(mark_blocks(f, 4, 520, 0), 0); /* from there on, without end */
+    assert_int_equal(mark_blocks(f, 4, 520, 0), 0); /* from there without an end */
     for (unsigned away = 0; away < 3; away++) {
         for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             uint64_t found = 12345;
@@ -1849,7 +1874,8 @@ static void alloc_and_locate(void **state)
     assert_int_equal(places[7].projections, 0);
     sim_storage_set(&f->net, 1, SIM_UP);
     sim_storage_set(&f->net, 2, SIM_UP);
-    for (unsigned full = 0; full < 3; full++) { /* spares have room for two */
+    /* the spares have room for two projections */
+    for (unsigned full = 0; full < 3; full++) {
         f->net.storages[4 - full].refuse_writes = ROZO__STATUS__NO_SPACE;
         rc = NOT_DONE;
         storcli_alloc(f->file, 0, 100, on_done, &rc);
@@ -1859,8 +1885,8 @@ static void alloc_and_locate(void **state)
     fix_free(f);
 }
 
-/* Every block has each projection reserved on a storage of its own, and no storage has
- * it twice. */
+/* Checks that every projection of each block has space on exactly one storage, and no
+ * storage has two of one block. */
 static void expect_reserved(const struct fix *f, uint64_t first, uint64_t n)
 {
     for (uint64_t b = first; b < first + n; b++) {
@@ -1899,7 +1925,8 @@ static int alloc_blocks(struct fix *f, uint64_t first, uint64_t n)
     return rc;
 }
 
-/* Layout 1: 6 of 8. If all homes are full at once there is still room on the spares. */
+/* Layout 1: 6 of 8 storages. If all homes become full at once, the spares still have
+ * room. */
 static void all_candidates_can_be_reserved_to_the_end(void **state)
 {
     enum { EXTENTS = 60 };
@@ -1912,22 +1939,23 @@ static void all_candidates_can_be_reserved_to_the_end(void **state)
         assert_true(record_extent_bytes(f->net.codec, i < 6 ? i : 0) < row + 8192);
         f->net.storages[i].alloc_room = room;
     }
-    /* 8 storages have 60 rows each: 80 extents of 6 rows, less what differs between
-     * projections. */
+    /* 8 storages have 60 rows each: 80 extents of 6 rows, less the differences in size
+     * between projections. */
     assert_int_equal(alloc_blocks(f, 5, 76 * EXTENT_BLOCKS), 0);
     expect_reserved(f, 5, 76 * EXTENT_BLOCKS);
     for (unsigned i = 0; i < 8; i++)
         f->net.storages[i].n_allocs = 0;
     assert_int_equal(alloc_blocks(f, 0, 92 * EXTENT_BLOCKS), -ENOSPC);
     expect_nothing_reserved(f);
-    for (unsigned i = 0; i < 8; i++) /* of different sizes */
+    for (unsigned i = 0; i < 8; i++) /* different amounts of space */
         f->net.storages[i].alloc_room = (i < 4 ? 20 : 50) * row + (128 << 10);
     assert_int_equal(alloc_blocks(f, 0, 35 * EXTENT_BLOCKS), 0);
     expect_reserved(f, 0, 35 * EXTENT_BLOCKS);
     fix_free(f);
 }
 
-/* Whatever goes wrong on the way: full, an error, a storage that leaves. */
+/* Space is given back after any failure: a full storage, an error, a storage that goes
+ * down. */
 static void what_cannot_be_reserved_is_given_back(void **state)
 {
     struct fix *f = fix_new(1);

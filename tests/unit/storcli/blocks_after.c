@@ -1,8 +1,9 @@
 /*
- * Goal: what overwrote something becomes stable and is committed by itself, also after the file was
- * closed, at no cost for files that were only written once, nor for a caller's own sync; storages hear
- * what homes missed, and what reads found wrong. Method: the
- * engine on simulated storages, which check every watermark, and a virtual clock.
+ * Goal: overwrites become stable and are committed in the background, also after the file
+ * was closed, at no cost for files that are written once or for a caller's own sync;
+ * storages get hints of what homes missed, and of damage that reads found.
+ * Method: the engine on simulated storages, which check every watermark, and a virtual
+ * clock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct fix {
     struct env_virtual v;
     struct sim_net net;
     struct storcli *cli;
-    struct storcli_file *file; /* NULL: closed */
+    struct storcli_file *file; /* NULL while it is closed */
     uint32_t sequence;
 };
 
@@ -96,7 +97,7 @@ static int sync_file(struct fix *f)
     return rc;
 }
 
-/* Projections of blocks of the file that still wait for a commit. */
+/* Counts the projections of the file's blocks that still wait for a commit. */
 static unsigned n_waiting(const struct fix *f)
 {
     unsigned n = 0;
@@ -151,7 +152,7 @@ static void an_overwrite_is_synced_and_committed(void **state)
     assert_int_equal(n_commits(f), N);
     assert_int_equal(n_waiting(f), 0);
     assert_false(storcli_file_is_unsynced(f->file));
-    env_virtual_advance_ms(&f->v, 60000); /* and that is all */
+    env_virtual_advance_ms(&f->v, 60000); /* nothing more is sent */
     assert_int_equal(n_syncs(f) + n_commits(f), 2 * N);
     assert_false(env_timer_is_running(&f->file->background.timer));
     fix_free(f);
@@ -192,7 +193,7 @@ static void the_next_write_tells_it(void **state)
     assert_int_equal(write_some(f, 0, 10, false), 0);
     assert_int_equal(write_some(f, 3, 2, false), 0);
     assert_int_equal(sync_file(f), 0);
-    assert_int_equal(write_some(f, 300, 2, false), 0); /* a first one */
+    assert_int_equal(write_some(f, 300, 2, false), 0); /* a first write */
     assert_int_equal(n_waiting(f), 0);
     env_virtual_advance_ms(&f->v, 10000);
     assert_int_equal(n_commits(f), 0);
@@ -208,12 +209,13 @@ static void pressure_hurries(void **state)
     assert_int_equal(write_some(f, 0, 10, false), 0);
     f->net.storages[2].pressure = true;
     assert_int_equal(write_some(f, 3, 2, false), 0);
-    env_virtual_advance_ms(&f->v, 100); /* nothing waits for the usual 250 ms */
+    env_virtual_advance_ms(&f->v, 100); /* no wait for the usual 250 ms */
     assert_int_equal(n_waiting(f), 0);
     fix_free(f);
 }
 
-/* The word that failed at one is said to it again later, and later still; the others need it now. */
+/* A commit that failed at one storage is repeated there later and later; other storages
+ * that need one get it at once. */
 static void one_that_is_down_does_not_hold_up_those_in_a_hurry(void **state)
 {
     struct fix *f = fix_new();
@@ -234,7 +236,8 @@ static void one_that_is_down_does_not_hold_up_those_in_a_hurry(void **state)
     fix_free(f);
 }
 
-/* What is under way at one storage may wait for the room that this makes at another. */
+/* A write in flight at one storage may be waiting for the room that the commit of an
+ * earlier write makes at another. */
 static void what_is_under_way_does_not_hold_up_the_word_of_what_was_before(void **state)
 {
     struct fix *f = fix_new();
@@ -248,7 +251,8 @@ static void what_is_under_way_does_not_hold_up_the_word_of_what_was_before(void 
         f->net.storages[i].late_ms = 5000;
     storcli_write(f->file, version_make(1, ++f->sequence), 6, 2, data, BS, false, on_done,
                   &rc);
-    env_virtual_advance_ms(&f->v, 10); /* 0 has it, and waits for a word as far as that */
+    /* 0 stored it, and waits for a commit up to that version */
+    env_virtual_advance_ms(&f->v, 10);
     for (unsigned i = 1; i < C; i++)
         f->net.storages[i].late_ms = 0;
     assert_int_equal(sync_file(f), 0);
@@ -336,13 +340,14 @@ static void what_lingers_is_given_up_in_the_end(void **state)
     storcli_file_close(f->file);
     env_virtual_advance_ms(&f->v, 29000);
     assert_int_equal(f->cli->n_lingering, 1);
-    env_virtual_advance_ms(&f->v, 30000); /* what it reads in vain takes its time */
+    env_virtual_advance_ms(&f->v, 30000); /* reads that fail take their time */
     assert_int_equal(f->cli->n_lingering, 0);
     assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
     fix_free(f);
 }
 
-/* A sync of the caller's own takes the place of ours, or joins it, and takes no longer. */
+/* A caller's sync replaces the background sync, or joins it, and takes no longer than it
+ * would alone. */
 static void a_sync_that_is_asked_for_does_not_wait(void **state)
 {
     for (unsigned more = 0; more < 2; more++) {
@@ -356,12 +361,12 @@ static void a_sync_that_is_asked_for_does_not_wait(void **state)
         env_virtual_advance_ms(&f->v, 1990);
         while (f->file->syncing == NULL)
             env_virtual_advance_ms(&f->v, 1);
-        sim_storage_set(&f->net, 1, SIM_HUNG); /* ours would wait for it */
+        sim_storage_set(&f->net, 1, SIM_HUNG); /* the background sync would wait for it */
         if (more == 1)
             assert_int_equal(write_some(f, 7, 2, false), 0);
         n_before = n_syncs(f);
         storcli_sync(f->file, on_done, &rc);
-        assert_true(wait_done(f, &rc) < 700); /* rpc says soon that it hangs */
+        assert_true(wait_done(f, &rc) < 700); /* rpc detects the hang by then */
         assert_int_equal(rc, 0);
         assert_true(more == 0 || n_syncs(f) > n_before);
         for (unsigned b = 0; b < 10; b++)
@@ -373,7 +378,8 @@ static void a_sync_that_is_asked_for_does_not_wait(void **state)
     }
 }
 
-/* Nor does it wait until ours has read in vain what it wants to make again: it has its own time. */
+/* A caller's sync does not wait while the background sync tries to read lost projections:
+ * it has its own deadline. */
 static void a_sync_that_is_asked_for_does_not_wait_for_a_read(void **state)
 {
     struct fix *f = fix_new();
@@ -384,13 +390,13 @@ static void a_sync_that_is_asked_for_does_not_wait_for_a_read(void **state)
     assert_int_equal(write_some(f, 3, 2, false), 0);
     sim_storage_set(&f->net, 0, SIM_DOWN);
     f->net.delay_ms = 20;
-    while (f->file->n_ops == 0) /* ours reads what storage 0 had */
+    while (f->file->n_ops == 0) /* the background sync reads what 0 had */
         env_virtual_advance_ms(&f->v, 1);
     assert_non_null(f->file->syncing);
     for (unsigned i = 1; i < 5; i++)
         sim_storage_set(&f->net, i, SIM_HUNG);
     env_virtual_advance_ms(&f->v, 10000);
-    storcli_file_others_wrote(f->file); /* or it would join ours */
+    storcli_file_others_wrote(f->file); /* otherwise it would join the background sync */
     storcli_sync(f->file, on_done, &rc);
     assert_true(wait_done(f, &rc) < 21000);
     assert_int_equal(rc, -EIO);
@@ -401,7 +407,8 @@ static void a_sync_that_is_asked_for_does_not_wait_for_a_read(void **state)
     fix_free(f);
 }
 
-/* Closed and given up while it reads: there is nothing left to wait for. */
+/* The file is closed and the engine freed while the background sync reads: nothing is
+ * waited for. */
 static void a_closed_file_is_given_up_while_it_reads(void **state)
 {
     struct fix *f = fix_new();
@@ -422,7 +429,7 @@ static void a_closed_file_is_given_up_while_it_reads(void **state)
     free(f);
 }
 
-/* What a sync nobody asked for finds lost, the next one that is asked for says, once. */
+/* A loss that a background sync finds is reported by the caller's next sync, once. */
 static void a_loss_is_told_to_who_asks(void **state)
 {
     struct fix *f = fix_new();
@@ -451,7 +458,8 @@ static int settle_file(struct fix *f)
     return rc;
 }
 
-/* Nor is it told by a truncate that had to sync, which fails. */
+/* A truncate that had to sync reports the loss by failing; the caller's next sync still
+ * reports it, too. */
 static void a_loss_that_a_truncate_found_is_told_too(void **state)
 {
     struct fix *f = fix_new();
@@ -462,14 +470,15 @@ static void a_loss_that_a_truncate_found_is_told_too(void **state)
         sim_storage_power_cut(&f->net, i);
     assert_int_equal(settle_file(f), -EIO);
     assert_int_equal(storcli_file_losses(f->file), 1);
-    assert_int_equal(settle_file(f), 0); /* the next one has nothing to do with it */
+    assert_int_equal(settle_file(f), 0); /* a later one is not affected */
     assert_int_equal(sync_file(f), -EIO);
     assert_int_equal(sync_file(f), 0);
     assert_int_equal(storcli_file_losses(f->file), 1);
     fix_free(f);
 }
 
-/* Who asked before it was told is told, too, however far his call had come. */
+/* Every sync that was requested before the loss was reported reports it, however far it
+ * has come. */
 static void a_loss_is_told_to_all_who_asked_before(void **state)
 {
     struct fix *f = fix_new();
@@ -489,7 +498,8 @@ static void a_loss_is_told_to_all_who_asked_before(void **state)
     fix_free(f);
 }
 
-/* But who asks later is not, though there was always one who waited. */
+/* A sync that is requested after that does not report it, even if another one was always
+ * waiting. */
 static void a_loss_is_not_told_for_ever(void **state)
 {
     struct fix *f = fix_new();
@@ -521,7 +531,7 @@ static void a_loss_is_not_told_for_ever(void **state)
     fix_free(f);
 }
 
-/* What failed is never committed, nor what came after it in its epoch. */
+/* A failed write is never committed, and neither are later ones of its epoch. */
 static void a_failed_write_is_not_committed(void **state)
 {
     struct fix *f = fix_new();
@@ -562,7 +572,8 @@ static void a_storage_that_comes_back_is_told(void **state)
     fix_free(f);
 }
 
-/* A file is removed while it lingers: on some storages already, on others not yet. */
+/* A file is removed during its background sync after the close: on some storages already,
+ * on others not yet. */
 static void nothing_is_made_again_of_a_closed_file(void **state)
 {
     for (unsigned n_removed = 1; n_removed <= N; n_removed++) {
@@ -588,7 +599,7 @@ static void nothing_is_made_again_of_a_closed_file(void **state)
     }
 }
 
-/* ---- what was missed ---- */
+/* ---- missed writes ---- */
 
 #define n_missed(f) n_of(f, offsetof(struct sim_storage, n_missed))
 #define n_checks(f) n_of(f, offsetof(struct sim_storage, n_checks))
@@ -601,7 +612,7 @@ static void who_took_it_hears_who_missed_it(void **state)
     assert_int_equal(write_some(f, 0, 10, true), 0);
     assert_int_equal(n_missed(f), 0);
     sim_storage_set(&f->net, 1, SIM_DOWN);
-    assert_int_equal(write_some(f, 20, 10, false), 0); /* 6 has projection 1 */
+    assert_int_equal(write_some(f, 20, 10, false), 0); /* 6 gets projection 1 */
     assert_int_equal(write_some(f, 30, 10, false), 0);
     assert_int_equal(mark_some(f, 5, 2), 0);
     env_virtual_advance_ms(&f->v, 1000);
@@ -613,7 +624,7 @@ static void who_took_it_hears_who_missed_it(void **state)
         assert_int_equal(s->missed_blocks[1], took ? 22 : 0);
         assert_int_equal(s->missed_blocks[0], 0);
     }
-    env_virtual_advance_ms(&f->v, 30000); /* once */
+    env_virtual_advance_ms(&f->v, 30000); /* sent once */
     assert_int_equal(n_missed(f), N);
     sim_storage_set(&f->net, 1, SIM_UP);
     assert_int_equal(write_some(f, 40, 10, false), 0);
@@ -631,7 +642,7 @@ static void a_sync_sees_to_it_that_they_hear(void **state)
     assert_int_equal(write_some(f, 20, 10, false), 0);
     assert_int_equal(sync_file(f), 0);
     assert_true(n_missed(f) >= 1);
-    /* a home that goes after it took it: it may not have it when it returns */
+    /* a home that fails after it took a write may not have it when it is back */
     assert_int_equal(write_some(f, 100, 5, false), 0);
     sim_storage_set(&f->net, 2, SIM_DOWN);
     assert_int_equal(sync_file(f), 0);
@@ -641,7 +652,7 @@ static void a_sync_sees_to_it_that_they_hear(void **state)
     fix_free(f);
 }
 
-/* Who wants a sync waits for a note, and no longer than until one storage has it. */
+/* A sync waits for a hint, but only until one storage has it. */
 static void a_sync_goes_on_when_one_has_heard(void **state)
 {
     for (unsigned i = 0; i < 2; i++) {
@@ -651,7 +662,8 @@ static void a_sync_goes_on_when_one_has_heard(void **state)
         (void)state;
         sim_storage_set(&f->net, 1, SIM_DOWN);
         assert_int_equal(write_some(f, 20, 10, i == 0), 0);
-        assert_true(storcli_file_is_unsynced(f->file)); /* also when it is stable */
+        assert_true(
+            storcli_file_is_unsynced(f->file)); /* true after a stable write, too */
         before_ns = f->v.now_ns;
         assert_int_equal(sync_file(f), 0);
         assert_true(f->v.now_ns - before_ns < WATCH_TICK_MS * UINT64_C(1000000));
@@ -661,7 +673,7 @@ static void a_sync_goes_on_when_one_has_heard(void **state)
     }
 }
 
-/* Nobody takes notes: that holds up a sync for a moment only. */
+/* When no storage takes hints, a sync is delayed for a moment only. */
 static void who_cannot_be_told_holds_up_no_sync(void **state)
 {
     struct fix *f = fix_new();
@@ -676,10 +688,9 @@ static void who_cannot_be_told_holds_up_no_sync(void **state)
     assert_true(f->v.now_ns - before_ns < UINT64_C(1200) * 1000000);
     env_virtual_advance_ms(&f->v, 5000);
     f->net.refuse_missed = 0;
-    env_virtual_advance_ms(&f->v, 20000); /* it is tried again */
+    env_virtual_advance_ms(&f->v, 20000); /* the hint is sent again */
     assert_int_equal(f->net.storages[3].missed_blocks[1], 10);
-    f->net.refuse_missed =
-        ROZO__STATUS__UNKNOWN_OP; /* and not where it is not understood */
+    f->net.refuse_missed = ROZO__STATUS__UNKNOWN_OP; /* unknown request: not sent again */
     assert_int_equal(write_some(f, 30, 10, false), 0);
     env_virtual_advance_ms(&f->v, 2000);
     f->net.refuse_missed = 0;
@@ -704,7 +715,8 @@ static void what_was_missed_is_told_after_the_close(void **state)
     fix_free(f);
 }
 
-/* exportd has nobody look at a closed file when its writer dies: the note does not wait for more to go with it. */
+/* Hints are sent at the close, without waiting for more to go with them: when the writer
+ * of a closed file dies, exportd asks no storage to check it. */
 static void what_was_missed_is_told_as_soon_as_it_is_closed(void **state)
 {
     struct fix *f = fix_new();
@@ -713,7 +725,7 @@ static void what_was_missed_is_told_as_soon_as_it_is_closed(void **state)
     sim_storage_set(&f->net, 1, SIM_DOWN);
     assert_int_equal(write_some(f, 20, 10, true), 0);
     env_virtual_advance_ms(&f->v, 50);
-    assert_int_equal(n_missed(f), 0); /* more may come */
+    assert_int_equal(n_missed(f), 0); /* waits for more hints */
     storcli_file_close(f->file);
     env_virtual_advance_ms(&f->v, 10);
     assert_int_equal(n_missed(f), N);
@@ -749,11 +761,11 @@ static void a_home_hears_what_reads_find_wrong(void **state)
     env_virtual_advance_ms(&f->v, 20);
     assert_int_equal(f->net.storages[2].n_checks, 1);
     assert_int_equal(n_checks(f), 1);
-    for (unsigned i = 0; i < 50; i++) /* at most four a second */
+    for (unsigned i = 0; i < 50; i++) /* at most four hints a second */
         assert_int_equal(read_some(f, 0, 100), 0);
     assert_true(n_checks(f) <= 1 + f->v.now_ns / 250000000);
     sim_storage_set(&f->net, 0, SIM_DOWN);
-    assert_int_equal(write_some(f, 200, 10, false), 0); /* missing, and stale */
+    assert_int_equal(write_some(f, 200, 10, false), 0); /* missing, and an old version */
     assert_int_equal(write_some(f, 50, 1, false), 0);
     sim_storage_set(&f->net, 0, SIM_UP);
     env_virtual_advance_ms(&f->v, 1000);

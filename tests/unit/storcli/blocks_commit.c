@@ -1,6 +1,7 @@
 /*
- * Goal: a watermark never covers what is not durable, and gets everywhere once it is. Method: by hand,
- * and at random against a model that knows each version's fate.
+ * Goal: a watermark never covers what is not durable, and reaches every storage once it
+ * is. Method: cases by hand, then random steps against a model that knows the fate of
+ * each version.
  */
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ static uint64_t v(uint32_t epoch, uint32_t sequence)
     return version_make(epoch, sequence);
 }
 
-/* The watermark of this epoch, as a message would carry it; 0: none. */
+/* Returns the watermark of this epoch as a message would carry it; 0: none. */
 static uint64_t mark_of(const struct commit *c, uint32_t epoch)
 {
     uint64_t durable[COMMIT_EPOCHS_MAX];
@@ -25,7 +26,7 @@ static uint64_t mark_of(const struct commit *c, uint32_t epoch)
     return 0;
 }
 
-/* A write that candidate 1 has pending. */
+/* Makes a write that is pending at candidate 1. */
 static void write_one(struct commit *c, uint64_t version, bool ok, bool stable)
 {
     struct commit_flight flight;
@@ -46,13 +47,11 @@ static void a_sync_raises_it(void **state)
     assert_int_equal(mark_of(&c, 5), 0);
     assert_true(commit_wants_sync(&c));
     commit_sync_begin(&c);
-    write_one(&c, v(5, 3), true, false); /* too late for this one */
+    write_one(&c, v(5, 3), true, false); /* too late for the sync in progress */
     commit_sync_end(&c, COMMIT_SYNC_DONE);
     assert_int_equal(mark_of(&c, 5), v(5, 2));
     assert_true(commit_wants_sync(&c));
-    assert_int_equal(
-        commit_due(&c),
-        1 << 1); /* it waits for 3, but may have no room for more before it hears this */
+    assert_int_equal(commit_due(&c), 1 << 1); /* 1 waits for 3, but may need this first */
     commit_told(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0); /* nothing new */
     commit_sync_begin(&c);
@@ -63,11 +62,11 @@ static void a_sync_raises_it(void **state)
     assert_int_equal(mark_of(&c, 5), v(5, 3));
     assert_int_equal(commit_due(&c), 1 << 1);
     assert_false(commit_wants_sync(&c));
-    commit_told(&c, 1, c.no - 1); /* an older word */
+    commit_told(&c, 1, c.no - 1); /* about an earlier watermark */
     assert_int_equal(commit_due(&c), 1 << 1);
     commit_told(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0);
-    assert_int_equal(mark_of(&c, 5), 0); /* nobody waits: nothing is carried */
+    assert_int_equal(mark_of(&c, 5), 0); /* no storage waits: none is sent */
 }
 
 static void what_is_in_flight_holds_it_down(void **state)
@@ -105,7 +104,7 @@ static void what_failed_holds_it_down_for_good(void **state)
     assert_int_equal(mark_of(&c, 5), v(5, 1));
     assert_int_equal(mark_of(&c, 6), v(6, 1));
     assert_false(commit_wants_sync(&c));
-    assert_int_equal(commit_due(&c), 1 << 1); /* it is as good as it gets */
+    assert_int_equal(commit_due(&c), 1 << 1); /* the final value of this epoch */
     commit_told(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0);
 }
@@ -168,7 +167,7 @@ static void only_so_many_epochs_are_kept(void **state)
     for (uint32_t epoch = 2; epoch <= 9; epoch++)
         write_one(&c, v(epoch, 1), true, true);
     assert_int_equal(commit_durable(&c, durable), 8);
-    write_one(&c, v(1, 2), true, true); /* of 1 nobody knows any more what failed */
+    write_one(&c, v(1, 2), true, true); /* failures of epoch 1 are forgotten */
     assert_int_equal(mark_of(&c, 1), 0);
     assert_int_equal(mark_of(&c, 2), v(2, 1));
     write_one(&c, v(10, 1), true, true);

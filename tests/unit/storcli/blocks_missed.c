@@ -1,6 +1,7 @@
 /*
- * Goal: what was noted stays noted, however much it is; what was not is noted only when the list had to
- * become coarse. Method: random ranges against a model of single blocks.
+ * Goal: a missed write that was recorded stays recorded, however many there are; others
+ * are recorded only when the list had to become coarse. Method: random ranges against a
+ * model of single blocks.
  */
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static void check_model(const struct missed *m, const struct missed_range *model
     unsigned r = 0;
 
     assert_true(m->n <= MISSED_RANGES_MAX);
-    for (unsigned i = 0; i < m->n; i++) { /* sorted, and apart */
+    for (unsigned i = 0; i < m->n; i++) { /* sorted, without overlap */
         assert_true(m->ranges[i].first_block < m->ranges[i].end_block);
         assert_true(i == 0 || m->ranges[i].first_block > end);
         end = m->ranges[i].end_block;
@@ -98,7 +99,7 @@ static void to_the_end_of_everything(void **state)
     assert_int_equal(m.ranges[1].version, 9);
     assert_int_equal(m.ranges[1].candidates, 5);
     assert_int_equal(missed_holders(&m), 10);
-    assert_true(missed_is_urgent(&m)); /* a part of what was joined is */
+    assert_true(missed_is_urgent(&m)); /* urgent because a joined part is */
     missed_free(&m);
 }
 

@@ -1,7 +1,8 @@
 /*
- * Goal: a file that gets another distribution is read and written where it lies by now, nothing that was
- * acknowledged or lost before is forgotten, and no answer is made of two distributions. Method: the engine on
- * simulated storages whose headers have a generation, and a virtual clock.
+ * Goal: a file that gets another distribution is read and written at its new storages, no
+ * earlier acknowledgement or loss is forgotten, and no answer is made of two
+ * distributions. Method: the engine on simulated storages whose headers have a
+ * generation, and a virtual clock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #include "tests/sim/sim_net.h"
 #include "tests/unit/unit.h"
 
-/* Layout 0: k 2, n 3; a write needs 3. It begins at storages 1..3; NEW is a fourth. */
+/* Layout 0: k 2, n 3; a write needs 3. The file begins at storages 1..3; NEW is a fourth
+ * one. */
 enum { BS = 8192, NOT_DONE = 1, K = 2, N = 3, NEW = 3, SIMS = 5, SOON_MS = 200 };
 
 struct fix {
@@ -20,7 +22,7 @@ struct fix {
     struct sim_net net;
     struct storcli *cli;
     struct storcli_file *file;
-    struct storcli_target target; /* the last that the file was given */
+    struct storcli_target target; /* the file's latest target */
 };
 
 static struct fix *fix_new(void)
@@ -53,7 +55,7 @@ static void on_done(void *arg, int rc)
 {
     int *result = arg;
 
-    assert_int_equal(*result, NOT_DONE); /* exactly once */
+    assert_int_equal(*result, NOT_DONE); /* called exactly once */
     *result = rc;
 }
 
@@ -89,7 +91,7 @@ static int write_blocks(struct fix *f, uint64_t version, uint64_t first, unsigne
     return rc;
 }
 
-/* Read, and compare with what this version wrote. */
+/* Reads, and compares with the data that this version wrote. */
 static int read_blocks(struct fix *f, uint64_t version, uint64_t first, unsigned n)
 {
     uint8_t *expected = pattern(version, first, n), *data = malloc((size_t)n * BS);
@@ -114,7 +116,7 @@ static int sync_file(struct fix *f)
     return rc;
 }
 
-/* The next distribution: storages by id. */
+/* Returns a target of the next distribution generation, with these storages by id. */
 static struct storcli_target next_target(struct fix *f, unsigned n, const uint32_t *ids)
 {
     struct storcli_target t = f->target;
@@ -125,7 +127,7 @@ static struct storcli_target next_target(struct fix *f, unsigned n, const uint32
     return t;
 }
 
-/* What exportd's part does: these storages have the new header. */
+/* Gives these storages the new header, as exportd does. */
 static void redistribute(struct fix *f, uint32_t at, uint32_t generation)
 {
     for (unsigned i = 0; i < SIMS; i++) {
@@ -137,7 +139,7 @@ static void redistribute(struct fix *f, uint32_t at, uint32_t generation)
 static const uint32_t grown_ids[] = { 1, 2, 3, 4 };
 static const uint32_t replaced_ids[] = { 1, 5, 3, 4 };
 
-/* All of it: headers, and the ref that the mount was given. */
+/* Does the complete change: the headers, and the ref of the mount. */
 static void grow(struct fix *f)
 {
     f->target = f->net.target = next_target(f, 4, grown_ids);
@@ -182,7 +184,7 @@ static void storages_of_a_lower_generation_serve_the_new_ref(void **state)
     fix_free(f);
 }
 
-/* Each kind of call, with a ref that the storages know to be old. */
+/* Makes each kind of call with a ref that the storages know to be old. */
 static void an_old_ref_ends_with_its_errno(void **state)
 {
     struct fix *f = fix_new();
@@ -236,7 +238,8 @@ static void an_old_ref_ends_with_its_errno(void **state)
     fix_free(f);
 }
 
-/* The two others could answer it, as they did before somebody may have written with the new ref. */
+/* The two other storages could answer the read, but another client may have written with
+ * the new ref already. */
 static void no_read_is_made_of_two_distributions(void **state)
 {
     struct fix *f = fix_new();
@@ -267,12 +270,12 @@ static void a_late_answer_does_not_bring_the_old_ref_back(void **state)
     sim_storage_set(&f->net, 1, SIM_DOWN);
     assert_int_equal(write_blocks(f, 2, 0, 5), 0);
     other = f->target;
-    other.storages[3] = 5; /* another list of the same generation */
+    other.storages[3] = 5; /* other candidates with the same generation */
     assert_int_equal(storcli_file_update(f->file, &other), -EINVAL);
-    other = next_target(f, N, grown_ids); /* a list never gets shorter */
+    other = next_target(f, N, grown_ids); /* a list never becomes shorter */
     assert_int_equal(storcli_file_update(f->file, &other), -EINVAL);
     other = next_target(f, 4, grown_ids);
-    other.layout = 1; /* nor is it another file */
+    other.layout = 1; /* a file never changes its layout */
     assert_int_equal(storcli_file_update(f->file, &other), -EINVAL);
     fix_free(f);
 }
@@ -302,7 +305,8 @@ static void call_start(struct fix *f, enum call what, uint8_t *data, int *rc)
     }
 }
 
-/* All storages hang: nothing would come of it for long. What begins then waits for the new ref. */
+/* All storages hang, so a call in flight would take long to end. A call that begins then
+ * waits for the new ref. */
 static void what_is_under_way_ends_and_what_begins_waits(void **state)
 {
     (void)state;
@@ -324,7 +328,7 @@ static void what_is_under_way_ends_and_what_begins_waits(void **state)
         assert_true(wait_done(f, &rc) < SOON_MS);
         assert_int_equal(rc, -EREMOTE);
         assert_int_equal(f->file->c, 4);
-        for (unsigned i = 1; i < N; i++) /* the new one is the spare of 0 */
+        for (unsigned i = 1; i < N; i++) /* NEW is the spare of 0 */
             sim_storage_set(&f->net, i, SIM_UP);
         wait_done(f, &next_rc);
         assert_int_equal(next_rc, 0);
@@ -338,7 +342,8 @@ static void what_is_under_way_ends_and_what_begins_waits(void **state)
     }
 }
 
-/* One that nobody waits for is under way: it makes a lost projection again, or waits for a storage. */
+/* A background sync is in progress: it repairs a lost projection, or waits for a storage.
+ * It does not delay the new ref. */
 static void a_background_sync_is_no_obstacle(void **state)
 {
     struct fix *f = fix_new();
@@ -346,7 +351,8 @@ static void a_background_sync_is_no_obstacle(void **state)
     (void)state;
     assert_int_equal(write_blocks(f, 1, 0, 300), 0);
     assert_int_equal(sync_file(f), 0);
-    assert_int_equal(write_blocks(f, 2, 0, 300), 0); /* pending: a sync follows */
+    /* pending: a background sync follows */
+    assert_int_equal(write_blocks(f, 2, 0, 300), 0);
     sim_storage_set(&f->net, 0, SIM_HUNG);
     for (unsigned ms = 0; f->file->syncing == NULL; ms++) {
         assert_true(ms < 10000);
@@ -362,7 +368,8 @@ static void a_background_sync_is_no_obstacle(void **state)
     fix_free(f);
 }
 
-/* exportd has made sure that the others have it for good: nothing waits for the one that is lost. */
+/* exportd has made sure that the data is stable at the other homes: no call waits for the
+ * lost one. */
 static void a_lost_home_is_replaced(void **state)
 {
     struct fix *f = fix_new();
@@ -371,7 +378,7 @@ static void a_lost_home_is_replaced(void **state)
     (void)state;
     assert_int_equal(write_blocks(f, 1, 0, 50), 0);
     sim_storage_set(&f->net, 1, SIM_DOWN);
-    f->net.storages[4].verifier = 99; /* not that of the storage in whose place it is */
+    f->net.storages[4].verifier = 99; /* differs from that of the replaced storage */
     f->target = f->net.target = next_target(f, 4, replaced_ids);
     redistribute(f, 1 << 0 | 1 << 2, 1);
     assert_int_equal(storcli_file_update(f->file, &f->target), 0);
@@ -381,13 +388,14 @@ static void a_lost_home_is_replaced(void **state)
     assert_int_equal(f->net.storages[4].n_writes + f->net.storages[NEW].n_writes, 0);
     assert_int_equal(read_blocks(f, 1, 0, 50), 0);
     assert_int_equal(write_blocks(f, 2, 0, 50), 0);
-    assert_true(f->net.storages[4].n_writes > 0); /* id 5, the home by now */
+    /* the storage with id 5 is the home now */
+    assert_true(f->net.storages[4].n_writes > 0);
     assert_int_equal(sync_file(f), 0);
     assert_int_equal(sim_net_count(&f->net, 7, 2, true, 0), N);
     fix_free(f);
 }
 
-/* Notes that a home missed something name nobody who is not there any more. */
+/* Hints of missed writes do not name a storage that was replaced. */
 static void notes_do_not_name_who_was_replaced(void **state)
 {
     struct missed m = { 0 };
@@ -413,7 +421,8 @@ static void notes_do_not_name_who_was_replaced(void **state)
     missed_free(&m);
 }
 
-/* A loss from before the change is told once, whatever ended in between: also one that nobody was told yet. */
+/* A loss from before the change is reported once, whatever ended in between, even if it
+ * was found and not reported yet. */
 static void loss_and_change(bool is_found_before)
 {
     struct fix *f = fix_new();
@@ -422,7 +431,7 @@ static void loss_and_change(bool is_found_before)
     assert_int_equal(write_blocks(f, 1, 0, 5), 0);
     for (unsigned i = 0; i < N; i++)
         sim_storage_power_cut(&f->net, i);
-    assert_int_equal(write_blocks(f, 2, 10, 5), 0); /* hears of the other verifiers */
+    assert_int_equal(write_blocks(f, 2, 10, 5), 0); /* gets the new verifiers */
     if (is_found_before) {
         storcli_settle(f->file, on_done, &settled);
         wait_done(f, &settled);
@@ -452,7 +461,7 @@ static void a_loss_is_told_after_the_change(void **state)
     loss_and_change(true);
 }
 
-/* What is pending at storages that stay is made stable, and they are told, with the new ref. */
+/* Pending versions at storages that stay are synced and committed with the new ref. */
 static void watermarks_go_on(void **state)
 {
     struct fix *f = fix_new();
@@ -471,7 +480,8 @@ static void watermarks_go_on(void **state)
     fix_free(f);
 }
 
-/* It is closed while what it overwrote is not stable yet: it lingers, and ends. */
+/* The file is closed while its overwrites are not stable yet: the background sync goes
+ * on, and ends. */
 static void a_closed_file_ends(void **state)
 {
     struct fix *f = fix_new();
@@ -482,7 +492,7 @@ static void a_closed_file_ends(void **state)
     assert_int_equal(sync_file(f), 0);
     assert_int_equal(write_blocks(f, version_make(1, 2), 0, 5), 0);
     redistribute(f, 7, 1);
-    storcli_file_close(f->file); /* nobody gets the new ref for it */
+    storcli_file_close(f->file); /* no new ref arrives for it */
     storcli_drain(f->cli, 2000, on_done, &rc);
     assert_true(wait_done(f, &rc) < 3000);
     assert_int_equal(storcli_file_open(f->cli, &f->target, &f->file), 0);

@@ -1,6 +1,7 @@
 /*
- * Goal: the rules by which a version of a block may be believed. Method: answers by hand, for
- * layout 1 unless said otherwise: k = 4, n = 6, c = 8, q = 5.
+ * Goal: the rules by which a version of a block may be believed. Method: answers made by
+ * hand, for layout 1 unless stated
+ * otherwise: k = 4, n = 6, c = 8, q = 5.
  */
 #include "storcli/rules/resolve.h"
 #include "tests/unit/unit.h"
@@ -33,7 +34,7 @@ static void check(const struct resolve_answer *answers, unsigned n, uint32_t tol
     assert_int_equal(doubtful, want.doubtful);
 }
 
-/* {version, user_bytes, storage, projection} */
+/* Members of an answer: {version, user_bytes, storage, projection, below} */
 static void k_agree(void **state)
 {
     const struct resolve_answer a[] = {
@@ -82,9 +83,10 @@ static void newer_is_passed_over_only_when_never_acknowledged(void **state)
     };
 
     (void)state;
-    /* 4 has the newer one, 5 6 7 are silent: 4 < q, nobody can have been promised 9 */
+    /* 4 has the newer one, 5 6 7 have not answered: 4 < q, so 9 cannot have been
+     * acknowledged */
     check(a, 5, 0x1f, (struct want){ RESOLVE_DATA, 7, 100, false });
-    /* 3 is damaged: 7 has 3 projections only */
+    /* 3 is damaged: only 3 projections of 7 */
     check(a + 1, 4, 0x1e, (struct want){ RESOLVE_UNCLEAR, 0, 0, false });
 }
 
@@ -96,16 +98,17 @@ static void newer_that_may_have_been_acknowledged_is_waited_for(void **state)
     };
 
     (void)state;
-    check(a, 6, 0xff,
-          (struct want){ RESOLVE_DATA, 7, 100, false }); /* 2 holders, nobody silent */
+    /* 2 holders, all have answered */
+    check(a, 6, 0xff, (struct want){ RESOLVE_DATA, 7, 100, false });
     check(a, 6, 0x7f, (struct want){ RESOLVE_DATA, 7, 100, false });
     check(a, 6, 0x3f, (struct want){ RESOLVE_DATA, 7, 100, false }); /* 2 + 2 < 5 */
     check(a, 6, 0x3e,
           (struct want){ RESOLVE_UNCLEAR, 0, 0, false }); /* 0 has more to tell: 2 + 3 */
 }
 
-/* Found by the simulation: 8 was acknowledged by 0 and 4..7, then 9 began to replace it on 4..6.
- * What is left of 8 shows on 0 and 7 only, and both are silent: 7 must not be returned. */
+/* Found by the simulation: 8 was acknowledged by 0 and 4..7, then 9 began to replace
+ * it on 4..6. Only 0 and 7 still show 8, and neither has answered: 7 must not be
+ * returned. */
 static void a_version_under_replacement_hides_behind_its_successor(void **state)
 {
     const struct resolve_answer a[] = {
@@ -118,7 +121,8 @@ static void a_version_under_replacement_hides_behind_its_successor(void **state)
     check(a, 8, 0xfe, (struct want){ RESOLVE_BELOW, 9, 0, false });
 }
 
-/* A torn overwrite: 9 is on 0..2, the spares have no file. Asked, they show 7 below. */
+/* A torn overwrite: 9 is on 0..2, and the spares have no file. A request for the version
+ * below shows 7. */
 static void below_a_torn_version_lies_the_one_before(void **state)
 {
     const struct resolve_answer a[] = {
@@ -132,12 +136,13 @@ static void below_a_torn_version_lies_the_one_before(void **state)
     check(a, 7, 0xff, (struct want){ RESOLVE_DATA, 7, 100, true });
     check(a, 9, 0xff, (struct want){ RESOLVE_DATA, 7, 100, true });
     check(a, 9, 0xdf, (struct want){ RESOLVE_DATA, 7, 100, true });
-    /* two silent: 3 + 2 may have acknowledged 9, and asking does not help */
+    /* two have not answered: 3 + 2 may have acknowledged 9, and more requests do not
+     * help */
     check(a, 9, 0x9f, (struct want){ RESOLVE_UNCLEAR, 0, 0, false });
     check(a, 6, 0x9f, (struct want){ RESOLVE_UNCLEAR, 0, 0, false });
 }
 
-/* Of three torn versions each hides some of the one that is whole. */
+/* Three torn versions each hide some projections of the complete one. */
 static void one_below_the_other(void **state)
 {
     const struct resolve_answer a[] = {
@@ -153,7 +158,8 @@ static void one_below_the_other(void **state)
     check(a, 10, 0xff, (struct want){ RESOLVE_DATA, 7, 100, true });
 }
 
-/* The same projections on five storages, which is not what five acknowledgements are. */
+/* Five storages have copies of three projections, which is not the same as five
+ * acknowledgements. */
 static void copies_of_a_projection_were_no_acknowledgements(void **state)
 {
     const struct resolve_answer a[] = {
@@ -166,8 +172,8 @@ static void copies_of_a_projection_were_no_acknowledgements(void **state)
     (void)state;
     check(a, 11, 0xff, (struct want){ RESOLVE_DATA, 7, 100, true });
     check(a, 11, 0xdf, (struct want){ RESOLVE_DATA, 7, 100, true });
-    check(a, 11, 0x9f,
-          (struct want){ RESOLVE_UNCLEAR, 0, 0, false }); /* 5 and 6: 4 and 5 of 9 */
+    /* 5 and 6 have not answered: they may be the 4th and 5th that acknowledged 9 */
+    check(a, 11, 0x9f, (struct want){ RESOLVE_UNCLEAR, 0, 0, false });
 }
 
 static void an_old_hole_is_looked_at_twice(void **state)
@@ -184,9 +190,9 @@ static void an_old_hole_is_looked_at_twice(void **state)
     check(a, 7, 0xff, (struct want){ RESOLVE_HOLE, 0, 0, true });
 }
 
-/* Found by the simulation: projections that lie about beside others keep an old mark, here 6. 8 was
- * acknowledged, then 9; 0..2 had it when they were asked first, and it was committed before they were
- * asked what lies below. */
+/* Found by the simulation: misplaced projections keep an old mark, here 6. 8 was
+ * acknowledged, then 9. 0..2 had 9 at the first request, and it was committed before the
+ * request for the version below. */
 static void what_is_committed_meanwhile_is_not_passed_over(void **state)
 {
     const struct resolve_answer a[] = {
@@ -197,13 +203,15 @@ static void what_is_committed_meanwhile_is_not_passed_over(void **state)
     };
 
     (void)state;
-    check(a, 8, 0xff, (struct want){ RESOLVE_HOLE, 6, 0, false }); /* 4 < 5 hide */
+    /* 4 < 5 hide the older version */
+    check(a, 8, 0xff, (struct want){ RESOLVE_HOLE, 6, 0, false });
     check(a, 8, 0xef, (struct want){ RESOLVE_BELOW, 9, 0, false });
     check(a, 12, 0xef, (struct want){ RESOLVE_HOLE, 6, 0, true });
 }
 
-/* Found by the simulation: 0 and 5 were asked before 9 came, 1 and 2 after it was committed, which made them
- * forget 8: below it lies 7, still in place. 8 was acknowledged long ago. */
+/* Found by the simulation: 0 and 5 answered before 9 arrived, 1 and 2 after its commit,
+ * by which they forgot 8: below it they show 7, which is still in place. 8 was
+ * acknowledged long ago. */
 static void what_a_commit_forgot_is_not_skipped(void **state)
 {
     const struct resolve_answer a[] = {
@@ -256,7 +264,7 @@ static void a_storage_that_missed_the_write_does_not_make_a_hole(void **state)
         { 7, 100, 3, 3, false }, { 7, 100, 4, 4, false },
     };
     const struct resolve_answer lost[] = {
-        /* four hole answers, three records, one silent */
+        /* four "hole" answers, three records, one storage did not answer */
         { 0, 0, 0, 0, false },   { 0, 0, 5, 5, false },   { 0, 0, 6, 6, false },
         { 0, 0, 7, 7, false },   { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false },
         { 7, 100, 3, 3, false },
@@ -265,7 +273,7 @@ static void a_storage_that_missed_the_write_does_not_make_a_hole(void **state)
     (void)state;
     check(a, 4, 0x0f, (struct want){ RESOLVE_UNCLEAR, 0, 0, false });
     check(a, 5, 0x1f, (struct want){ RESOLVE_DATA, 7, 100, false });
-    /* 3 + 1 < 5: never acknowledged, so never written */
+    /* 3 + 1 < 5: never acknowledged, so it counts as never written */
     check(lost, 7, 0xef, (struct want){ RESOLVE_HOLE, 0, 0, false });
 }
 

@@ -1,6 +1,7 @@
 /*
- * Goal: nobody who holds something unsynced is forgotten, however much is written; what is said of
- * a range is true of each of its blocks. Method: random adds against a model of single blocks.
+ * Goal: no storage with unsynced data is forgotten, however much is written; a statement
+ * about a range is true for each of its blocks. Method: random adds against a model of
+ * single blocks.
  */
 #include <stdlib.h>
 
@@ -45,7 +46,7 @@ static void check_model(const struct unsynced *u, const struct holders *model, b
             uint32_t all = range->held.all;
 
             if (model[block].any == 0) {
-                assert_false(exact); /* only a coarse range has a gap */
+                assert_false(exact); /* only a coarse range may have gaps */
                 continue;
             }
             assert_int_equal(model[block].any & ~range->held.any, 0);
@@ -112,7 +113,8 @@ static void pieces_of_one_write_are_one_range(void **state)
     unsynced_free(&u);
 }
 
-/* Is the block in the list, at this version or below (which makes a sync do more, not less)? */
+/* Returns whether the block is listed at this version or a lower one (which makes a sync
+ * do more, not less). */
 static bool is_listed(const struct unsynced *u, uint64_t block, uint64_t version)
 {
     for (uint32_t i = 0; i < u->n_ranges; i++) {
@@ -140,7 +142,7 @@ static void marks_are_bounded(void **state)
         unsynced_add_mark(&u, 100 + i, 10 * i, i == 0 ? 0 : 1 + i % 7, &held);
     }
     assert_int_equal(u.n_marks, UNSYNCED_MARKS_MAX);
-    assert_int_equal(u.marks[0].n_blocks, 0); /* there is no end that it could become */
+    assert_int_equal(u.marks[0].n_blocks, 0); /* a mark without an end stays one */
     for (unsigned i = 1; i < 100; i++) {
         assert_true(is_listed(&u, 10 * i, 100 + i));
         assert_true(is_listed(&u, 10 * i + i % 7, 100 + i));
@@ -152,7 +154,8 @@ static void marks_are_bounded(void **state)
     unsynced_free(&u);
 }
 
-/* Truncates and appends for ever: of each mark only what the later ones left of it. */
+/* Truncates and appends go on for ever: of each mark only the part that no later one
+ * covers is kept. */
 static void newer_marks_take_the_place_of_older_ones(void **state)
 {
     struct unsynced u = { 0 };
@@ -162,23 +165,25 @@ static void newer_marks_take_the_place_of_older_ones(void **state)
     for (unsigned i = 0; i < 10; i++)
         unsynced_add_mark(&u, 10 + i, 1000, 0, &held);
     assert_int_equal(u.n_marks, 1);
-    unsynced_add_mark(&u, 20, 1200, 0, &held); /* [1000, 1200) of the one before */
+    /* left of the previous mark: [1000, 1200) */
+    unsynced_add_mark(&u, 20, 1200, 0, &held);
     assert_int_equal(u.n_marks, 2);
     assert_int_equal(u.marks[0].n_blocks, 200);
     assert_int_equal(u.marks[0].version, 19);
     unsynced_add_mark(&u, 21, 900, 150, &held);
     assert_int_equal(u.marks[0].first_block, 1050);
     assert_int_equal(u.marks[0].n_blocks, 150);
-    unsynced_add_mark(&u, 22, 1100, 10, &held); /* in the middle: both stay */
+    unsynced_add_mark(&u, 22, 1100, 10, &held); /* in the middle: both marks stay */
     assert_int_equal(u.n_marks, 4);
-    unsynced_add_mark(&u, 5, 1205, 20, &held); /* older than what covers it */
+    unsynced_add_mark(&u, 5, 1205, 20, &held); /* older than the mark that covers it */
     assert_int_equal(u.n_marks, 4);
     unsynced_add_mark(&u, 5, 1190, 0, &held);
     assert_int_equal(u.n_marks, 4);
     unsynced_add_mark(&u, 23, 0, 0, &held);
     assert_int_equal(u.n_marks, 1);
     assert_int_equal(u.marks[0].n_blocks, 0);
-    for (unsigned i = 0; i < 200; i++) /* growing: one end of everything, ever */
+    /* the file grows: only the newest mark has no end */
+    for (unsigned i = 0; i < 200; i++)
         unsynced_add_mark(&u, 24 + i, i * 10, 0, &held);
     assert_true(u.n_marks <= UNSYNCED_MARKS_MAX);
     for (unsigned i = 0; i < 199; i++)
@@ -187,7 +192,8 @@ static void newer_marks_take_the_place_of_older_ones(void **state)
     unsynced_free(&u);
 }
 
-/* A storage was away for some of many small writes: what it has is not mixed with what it lacks. */
+/* A storage was down for some of many small writes: blocks that it has are not mixed with
+ * blocks that it lacks. */
 static void what_others_hold_stays_apart(void **state)
 {
     struct unsynced u = { 0 };
@@ -229,7 +235,8 @@ static void another_verifier_means_lost(void **state)
     unsynced_free(&u);
 }
 
-/* Random storages that hold random projections, against all ways to choose one of each. */
+/* Counts the most projections that can be chosen from storages that hold random ones, one
+ * of each storage, by trying all ways. */
 static unsigned most_projections(const uint32_t *has, unsigned i, unsigned c,
                                  uint32_t had)
 {
@@ -309,7 +316,7 @@ static void a_failed_sync_comes_back_below_the_newer(void **state)
     unsynced_add_mark(&older, 5, 200, 10, &a);
     unsynced_verify(&older, 0, 1);
     unsynced_add(&newer, 6, 50, 10, &b);
-    unsynced_verify(&newer, 0, 2); /* 0 lost what was older */
+    unsynced_verify(&newer, 0, 2); /* 0 lost all that was older */
     unsynced_merge_older(&newer, &older);
     assert_true(unsynced_is_empty(&older));
     assert_int_equal(newer.n_ranges, 3);
@@ -322,7 +329,7 @@ static void a_failed_sync_comes_back_below_the_newer(void **state)
     unsynced_free(&newer);
 }
 
-/* The gaps of a coarse newer range are not its business. */
+/* The gaps of a coarse newer range do not count as covered by it. */
 static void a_coarse_newer_list_forgets_nothing_older(void **state)
 {
     struct unsynced newer = { 0 }, older = { 0 };
@@ -330,7 +337,7 @@ static void a_coarse_newer_list_forgets_nothing_older(void **state)
 
     (void)state;
     for (unsigned i = 0; i < UNSYNCED_RANGES_MAX;
-         i++) /* every other block: made coarse */
+         i++) /* every other block: becomes coarse */
         unsynced_add(&newer, 9, 2 * i, 1, &b);
     assert_true(newer.ranges[0].gaps);
     unsynced_add(&older, 5, 0, 4 * UNSYNCED_RANGES_MAX, &a);
