@@ -1,5 +1,5 @@
 /*
- * fake_blocks.c - a block engine and an exportd in memory, for tests of the byte layer.
+ * fake_blocks.c - a block engine and an exportd in memory, for tests of the file layer.
  */
 #include "fake_blocks.h"
 
@@ -16,7 +16,7 @@ struct storcli_file {
     bool has_stored;
 };
 
-/* One request, from the call to its answer. */
+/* A request, from the call to its answer. */
 struct request {
     struct list_node link;
     struct env_timer timer;
@@ -27,7 +27,7 @@ struct request {
     struct file_meta_call *call;
     uint64_t version, first, n_blocks; /* n_blocks UINT64_MAX: to the end */
     const uint8_t *data;
-    uint8_t *copy; /* of lent data, or of what a read will return */
+    uint8_t *copy; /* copy of lent data, or the data that a read will return */
     uint8_t *out;
     uint16_t *user_bytes, *user_copy;
     uint32_t last_user_bytes;
@@ -35,10 +35,11 @@ struct request {
     int64_t mtime_ns;
     uint32_t epoch, generation;
     bool has_data, sync, want_hole, early, below, counted;
-    struct spans allocated, freed; /* WROTE; owned */
+    struct spans allocated, freed; /* for FAKE_WROTE; owned */
 };
 
-static struct fake *the_fake; /* storcli_file_open() is told nothing of it */
+/* a global, since storcli_file_open() has no argument for it */
+static struct fake *the_fake;
 
 unsigned fake_below(struct fake *k, unsigned bound)
 {
@@ -90,7 +91,7 @@ static uint64_t request_end(const struct request *rq)
     return rq->n_blocks > FAKE_BLOCKS ? FAKE_BLOCKS : rq->first + rq->n_blocks;
 }
 
-/* Newer blocks in the range refuse the whole request, as storages do. */
+/* Returns whether newer blocks in the range refuse the whole request, as storages do. */
 static bool is_stale(const struct request *rq)
 {
     const struct fake *k = rq->k;
@@ -103,7 +104,7 @@ static bool is_stale(const struct request *rq)
     return false;
 }
 
-/* some: what a failed request left behind. */
+/* Applies a write or mark. some: only to random blocks, as a failed request may. */
 static void apply(struct request *rq, bool some)
 {
     struct fake *k = rq->k;
@@ -158,7 +159,8 @@ static uint64_t seek_blocks(const struct request *rq)
     return rq->want_hole ? limit : UINT64_MAX;
 }
 
-/* The size may be told up to there: a file may remember for long what it reserved. */
+/* Returns the highest size that may be reported: a file may remember for long what it
+ * reserved. */
 static uint64_t max_end(const struct fake *k)
 {
     return k->acked_end > k->reserved_end ? k->acked_end : k->reserved_end;
@@ -181,7 +183,7 @@ void fake_move(struct fake *k)
     k->min_epoch = k->s.epoch + 1;
 }
 
-/* Borrowed until the next call. */
+/* Returns the allocated blocks, borrowed until the next call. */
 static struct spans *allocated_now(const struct fake *k)
 {
     static struct spans map;
@@ -250,11 +252,11 @@ static void meta_apply(struct request *rq)
         fake_attr(k, &rq->call->attr);
         rq->call->attr.epoch = k->s.epoch;
         fake_target(&rq->call->target);
-        rq->call->target.session = UINT64_MAX; /* does not count */
+        rq->call->target.session = UINT64_MAX; /* must be ignored by the file layer */
     } else if (rq->kind == FAKE_LOAD) {
         fake_attr(k, &rq->call->attr);
         fake_target(&rq->call->target);
-        rq->call->target.session = UINT64_MAX; /* the same */
+        rq->call->target.session = UINT64_MAX; /* must be ignored, too */
     } else if (rq->kind == FAKE_WROTE) {
         assert(rq->size <= max_end(k) || rq->size <= k->s.size);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
@@ -262,7 +264,8 @@ static void meta_apply(struct request *rq)
         rq->call->is_cut = rq->size > k->s.size && rq->epoch < k->cut_epoch;
         if (rq->size > k->s.truncate_size &&
             rq->epoch > version_epoch(k->s.truncate_version))
-            k->s.truncate_pending = false; /* who makes it longer has finished it */
+            /* a client that extends the file has finished the truncate */
+            k->s.truncate_pending = false;
         k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
         told_of_blocks(k, &rq->freed, 0);
@@ -298,14 +301,14 @@ static int choose_failure(struct request *rq)
     }
     if (rc == 0 && has_version && !rq->below && fake_chance(k, k->stale_ppm)) {
         if (rq->kind == FAKE_WRITE)
-            k->min_epoch = k->s.epoch + 1; /* another client has been here */
+            k->min_epoch = k->s.epoch + 1; /* as if another client had the file since */
         else
             rc = -ESTALE;
     }
     k->n_since_denied++;
     if (rc == 0 && to_storages && k->n_since_denied > 100 &&
         fake_chance(k, k->denied_ppm)) {
-        k->denied = true; /* seldom enough for one renewal to help */
+        k->denied = true; /* rarely enough for one renewal to help */
         k->n_since_denied = 0;
     }
     if (rc == 0 && has_version && !rq->below && is_stale(rq))
@@ -427,12 +430,12 @@ void fake_revive(struct fake *k)
     assert(list_is_empty(&k->requests));
     k->dead = k->denied = false;
     k->acked_end = k->s.size;
-    k->reserved_end = 0; /* who reserved it is gone */
+    k->reserved_end = 0; /* the client that reserved it is gone */
     k->s.uncounted = true;
     k->last_version = 0;
 }
 
-/* Only one of them at a time may touch a block. */
+/* Checks that no other request in flight touches the same blocks. */
 static void check_alone(const struct request *rq)
 {
     LIST_FOREACH(node, &rq->k->requests) {
@@ -546,7 +549,7 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
     rq->copy = malloc((size_t)n_blocks * FAKE_BS);
     rq->user_copy = malloc(n_blocks * sizeof(uint16_t));
     rq->early =
-        fake_chance(k, 500000); /* it sees the storages as they are now, or then */
+        fake_chance(k, 500000); /* reads the storages now; otherwise when it ends */
     if (rq->early)
         read_blocks(rq);
     memset(data, 0xee, (size_t)n_blocks * FAKE_BS);
@@ -667,7 +670,8 @@ static void fake_truncated(void *arg, struct file_meta_call *call, uint64_t vers
     struct fake *k = arg;
     struct request *rq = request_new(k, FAKE_TRUNCATED, NULL, NULL);
 
-    /* exportd forgets it: a power cut of the storages must not bring the old bytes back */
+    /* exportd will forget the truncate: a power cut of the storages must not bring old
+     * bytes back */
     assert(!k->unsynced || k->dead);
     rq->call = call;
     rq->version = version;

@@ -1,7 +1,7 @@
 /*
- * test_file.c - the rules of the byte layer, one by one.
+ * test_file.c - the rules of the file layer, one by one.
  *
- * Method: a file over the fake engine and exportd of fake_blocks.h, on a virtual clock.
+ * Method: a file above the fake engine and exportd of fake_blocks.h, on a virtual clock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@ struct fx {
     struct fake k;
     struct file *f;
     struct file_config config;
-    uint8_t *data; /* DATA_MAX random bytes */
-    uint8_t *buf;  /* what was read */
+    uint8_t *data; /* DATA_MAX random bytes, owned */
+    uint8_t *buf;  /* bytes that were read, owned */
 };
 
-/* One call under way. */
+/* A call in flight. */
 struct call {
     bool done;
     int rc;
@@ -102,7 +102,7 @@ static int read_at(struct fx *x, uint64_t offset, size_t len, bool direct, size_
     return rc;
 }
 
-/* The range reads as write_at() wrote it. */
+/* Checks that the range has the bytes of write_at(). */
 static void assert_written(struct fx *x, uint64_t offset, size_t len, bool direct)
 {
     size_t got;
@@ -250,7 +250,7 @@ static void dirty_data_does_not_wait_longer_than_its_delay(void **state)
     env_virtual_advance_ms(&x->k.v, 1100);
     assert_int_equal(x->k.s.size, 150);
     assert_true(x->k.s.has_data);
-    assert_int_equal(file_mtime_ns(x->f), 0); /* told */
+    assert_int_equal(file_mtime_ns(x->f), 0); /* reported */
     assert_int_not_equal(x->k.s.mtime_ns, 0);
 }
 
@@ -274,7 +274,7 @@ static void bytes_beyond_the_size_are_not_read_for_completion(void **state)
 
     assert_int_equal(write_at(x, 0, BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    assert_int_equal(write_at(x, BS + 100, 10, 0), 0); /* behind the end */
+    assert_int_equal(write_at(x, BS + 100, 10, 0), 0); /* behind the end of the file */
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(x->k.n[FAKE_READ], 0);
     assert_zeros(x, BS, 100);
@@ -303,7 +303,7 @@ static void a_sparse_file_reads_zeros(void **state)
     assert_int_equal(write_at(x, 100 * BS + 7, 10, 0), 0);
     assert_int_equal(file_size(x->f), 100 * BS + 17);
     assert_zeros(x, 0, 1 << 18);
-    assert_int_equal(x->k.n[FAKE_READ], 0); /* nothing was ever there */
+    assert_int_equal(x->k.n[FAKE_READ], 0); /* no storage has had any data */
     assert_int_equal(do_call(x, file_flush), 0);
     assert_zeros(x, 50 * BS, 50 * BS + 7);
 }
@@ -326,7 +326,8 @@ static void a_block_in_flight_is_not_written_again(void **state)
     }
     fake_release(&x->k, FAKE_WRITE);
     assert_int_equal(do_call(x, file_flush), 0);
-    assert_int_equal(x->k.n[FAKE_WRITE], 2); /* the two later ones met in memory */
+    /* the two later writes were merged in memory */
+    assert_int_equal(x->k.n[FAKE_WRITE], 2);
     assert_int_equal(x->k.s.blocks[0].data[0], 3);
 }
 
@@ -341,7 +342,8 @@ static void a_direct_write_is_not_copied(void **state)
     assert_int_equal(wait_call(x, &c), 0);
     assert_int_equal(x->k.n[FAKE_WRITE], 1);
     assert_ptr_equal(x->k.last_write_data, data);
-    assert_int_equal(x->k.s.blocks[255].user_bytes, BS); /* when done, they have it */
+    /* the storages have it when the call ends */
+    assert_int_equal(x->k.s.blocks[255].user_bytes, BS);
     free(data);
     assert_written(x, 0, 1 << 20, true);
 }
@@ -386,7 +388,7 @@ static void a_synchronous_write_is_stable_when_done(void **state)
     assert_false(x->k.unsynced);
 }
 
-/* Nothing of the file is under way, and nothing will be. */
+/* Checks that the file has nothing in flight, and no timer that would start something. */
 static void assert_at_rest(struct fx *x)
 {
     unsigned n = 0, n_later = 0;
@@ -402,7 +404,7 @@ static void assert_at_rest(struct fx *x)
     assert_int_equal(n, n_later);
 }
 
-/* So many blocks lie there, and all is stable. */
+/* Writes n blocks and makes them stable. */
 static void make_stable(struct fx *x, unsigned n)
 {
     assert_int_equal(write_at(x, 0, n * BS, 0), 0);
@@ -430,7 +432,7 @@ static void an_overwrite_is_stable_as_it_is_written(void **state)
     assert_true(x->k.s.mtime_ns > before_ns);
     assert_false(x->k.unsynced);
     assert_int_equal(do_call(x, file_sync), 0);
-    assert_int_equal(x->k.n[FAKE_WROTE], 2); /* nothing is left to be told */
+    assert_int_equal(x->k.n[FAKE_WROTE], 2); /* nothing is left to report */
     assert_at_rest(x);
     assert_int_equal(x->k.n[FAKE_WROTE], 2);
 }
@@ -499,7 +501,7 @@ static void a_time_that_was_not_told_ahead_is_told_later(void **state)
     x->k.fail_next[FAKE_WROTE] = -EIO;
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.n[FAKE_WROTE], 3);
-    assert_int_equal(x->k.n_wrote_sync, 2); /* one was not heard */
+    assert_int_equal(x->k.n_wrote_sync, 2); /* one report failed */
     assert_int_equal(write_at(x, BS, BS, 0), 0);
     x->k.fail_all[FAKE_WROTE] = -EIO;
     assert_int_equal(do_call(x, file_sync), -EIO);
@@ -606,7 +608,7 @@ static void what_cannot_be_written_is_kept_and_told_until_it_is(void **state)
     assert_int_equal(do_call(x, file_flush), -EIO);
     assert_int_equal(do_call(x, file_sync), -EIO);
     assert_written(x, 0, 3 * BS, false);
-    assert_int_equal(write_at(x, BS, 100, 0), 0); /* later writes go on */
+    assert_int_equal(write_at(x, BS, 100, 0), 0); /* later writes are accepted */
     assert_int_equal(x->k.s.size, 0);
     x->k.fail_all[FAKE_WRITE] = 0;
     assert_int_equal(do_call(x, file_flush), 0);
@@ -650,7 +652,8 @@ static void close_tells_what_is_lost(void **state)
     assert_int_equal(x->k.s.size, BS);
 }
 
-/* Its close says that it is lost: what another client wrote there since stays. */
+/* The close reports the data as lost and does not write it: another client's later data
+ * stays. */
 static void what_was_told_lost_takes_nobodys_place(void **state)
 {
     struct fx *x = *state;
@@ -659,12 +662,13 @@ static void what_was_told_lost_takes_nobodys_place(void **state)
     assert_int_equal(write_at(x, 0, BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), -EIO);
     x->k.fail_all[FAKE_WRITE] = 0;
-    x->k.min_epoch = x->k.s.epoch + 1; /* it was overwritten */
+    x->k.min_epoch = x->k.s.epoch + 1; /* as if another client has overwritten it */
     assert_int_equal(close_file(x), -EIO);
     assert_int_equal(x->k.n[FAKE_RENEW], 0);
 }
 
-/* We were silent for so long that exportd let another client at the file, who cut off what we had not told of. */
+/* exportd did not hear from this client for so long that it gave the file to another one,
+ * which cut off the bytes that were not reported. */
 static void what_exportd_cut_off_is_told_to_be_lost(void **state)
 {
     struct fx *x = *state;
@@ -675,11 +679,11 @@ static void what_exportd_cut_off_is_told_to_be_lost(void **state)
     assert_int_equal(write_at(x, BS, 3 * BS, 0), 0);
     x->k.cut_epoch = ++x->k.s.epoch;
     assert_int_equal(do_call(x, file_sync), -EIO);
-    assert_int_equal(file_losses(x->f), losses + 1); /* for the other handles */
+    assert_int_equal(file_losses(x->f), losses + 1); /* other handles see the loss */
     assert_int_equal(x->k.s.size, BS);
     assert_int_equal(file_size(x->f), BS);
     assert_int_equal(write_at(x, BS, 2 * BS, 0),
-                     0); /* with a fresh epoch all is as ever */
+                     0); /* a new epoch makes writes possible again */
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.n[FAKE_RENEW], 1);
     assert_int_equal(x->k.s.size, 3 * BS);
@@ -727,7 +731,8 @@ static void a_refused_capability_is_renewed_once(void **state)
     assert_int_equal(do_call(x, file_sync), 0);
 }
 
-/* Each kind of call after the file has moved, as often as it likes, ends well and on the new storages. */
+/* Each kind of call on a file that has moved, any number of times, succeeds on the new
+ * storages. */
 static void a_file_that_moved_is_asked_for_again(void **state)
 {
     struct fx *x = *state;
@@ -768,7 +773,8 @@ static void a_file_that_moved_is_asked_for_again(void **state)
     assert_int_equal(x->k.n_moved, 9);
 }
 
-/* Who only reads asks for no epoch: that would cost others theirs, and he may not be allowed to write. */
+/* A client that only reads asks for no epoch: an epoch would take away the one of others,
+ * and the client may not be allowed to write. */
 static void a_reader_of_a_moved_file_takes_no_epoch(void **state)
 {
     struct fx *x = *state;
@@ -788,7 +794,8 @@ static void a_reader_of_a_moved_file_takes_no_epoch(void **state)
     assert_int_equal(x->k.n[FAKE_LOAD], 2);
 }
 
-/* While exportd holds the file closed it parks the question: storages are not asked meanwhile. */
+/* While exportd holds the file closed it parks the client's question: storages get no
+ * requests in that time. */
 static void a_file_held_closed_is_waited_for(void **state)
 {
     struct fx *x = *state;
@@ -814,7 +821,8 @@ static void a_file_held_closed_is_waited_for(void **state)
     assert_memory_equal(x->buf, x->data + BS, BS);
 }
 
-/* exportd and the storages contradict each other: an error that programs know, after so many questions. */
+/* exportd and the storages contradict each other: after some questions each call ends
+ * with a normal error. */
 static void a_file_that_is_nowhere_is_an_error(void **state)
 {
     struct fx *x = *state;
@@ -843,7 +851,8 @@ static void a_file_that_is_nowhere_is_an_error(void **state)
     assert_written(x, BS, 3 * BS, true);
 }
 
-/* An answer of before the move, which comes late: the file stays where it is, and so does what is reserved there. */
+/* A late answer from before the move leaves the file at its new storages, and keeps what
+ * is reserved there. */
 static void a_late_answer_does_not_move_it_back(void **state)
 {
     struct fx *x = *state;
@@ -862,14 +871,14 @@ static void a_late_answer_does_not_move_it_back(void **state)
     attr.size = BS, attr.has_data = true;
     fake_move(&x->k);
     target.dist_generation = x->k.told_generation;
-    attr.epoch = 0; /* of a reader's open */
+    attr.epoch = 0; /* as in the open of a reader */
     file_refresh(x->f, &target, &attr);
     assert_int_equal(x->k.file_generation, 1);
     c = (struct call){ 0 };
     file_allocate(x->f, 0, 20 * BS, true, on_done, &c);
     assert_int_equal(wait_call(x, &c), 0);
     assert_int_equal(x->k.n_allocs,
-                     n_allocs + 1); /* the new storages have nothing reserved */
+                     n_allocs + 1); /* nothing was reserved at the new storages */
     target.dist_generation = 0;
     attr.epoch = x->k.s.epoch + 1;
     file_refresh(x->f, &target, &attr);
@@ -903,13 +912,13 @@ static void an_unreadable_base_fails_the_write_out(void **state)
     x->k.fail_all[FAKE_READ] = -EIO;
     assert_int_equal(write_at(x, 10, 10, 0), 0);
     assert_int_equal(do_call(x, file_flush), -EIO);
-    assert_int_equal(write_at(x, 100, 10, 0), -EIO); /* a gap that cannot be closed */
+    assert_int_equal(write_at(x, 100, 10, 0), -EIO); /* the gap cannot be filled */
     x->k.fail_all[FAKE_READ] = 0;
     assert_int_equal(do_call(x, file_flush), 0);
     assert_written(x, 0, 2 * BS, true);
 }
 
-/* ---- given up, for others to come ---- */
+/* ---- given back to exportd, for other clients ---- */
 
 static void giving_up_writes_what_can_be_written(void **state)
 {
@@ -926,13 +935,13 @@ static void giving_up_writes_what_can_be_written(void **state)
     assert_int_equal(write_at(x, 10, 10, 0), 0);
     x->k.fail_next[FAKE_WROTE] = -EIO;
     assert_int_equal(do_call(x, file_flush), -EIO);
-    assert_false(file_is_clean(x->f)); /* it will be told later */
+    assert_false(file_is_clean(x->f)); /* to be reported later */
     assert_int_equal(do_call(x, file_give_up), 0);
     assert_int_equal(x->k.s.size, 20);
     assert_at_rest(x);
     x->k.fail_next[FAKE_WRITE] = -EIO;
     assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), -EIO);
-    assert_int_equal(do_call(x, file_give_up), 0); /* that was told to its writer */
+    assert_int_equal(do_call(x, file_give_up), 0); /* the writer got that error */
     assert_at_rest(x);
 }
 
@@ -981,7 +990,8 @@ static void who_may_not_write_any_more_tries_nothing(void **state)
     assert_int_equal(x->k.s.size, 2 * BS);
 }
 
-/* What was begun under a session that is over does not become another's by a fresh epoch. */
+/* A new epoch does not bring another session: what began under a session that is over
+ * must not be written under the next one. */
 static void only_who_opens_brings_another_session(void **state)
 {
     struct fx *x = *state;
@@ -1020,7 +1030,8 @@ static void what_lies_behind_a_loss_is_told(void **state)
     assert_at_rest(x);
 }
 
-/* Others wait for us: what has failed once more is not tried again while the rest is under way. */
+/* Other clients wait for the file: a write that failed again is not retried while the
+ * rest is in flight. */
 static void what_fails_while_giving_up_is_not_tried_again(void **state)
 {
     struct fx *x = *state;
@@ -1031,7 +1042,7 @@ static void what_fails_while_giving_up_is_not_tried_again(void **state)
     x->k.n[FAKE_WRITE] = 0;
     assert_int_equal(write_at(x, 0, BS, 0), 0);
     assert_int_equal(write_at(x, 8 * BS + 5, 5, 0), 0);
-    x->k.held[FAKE_READ] = true; /* the second waits for the rest of its block */
+    x->k.held[FAKE_READ] = true; /* the second write waits for the rest of its block */
     x->k.fail_next[FAKE_WRITE] = -EIO;
     file_give_up(x->f, on_done, &c);
     env_virtual_advance_ms(&x->k.v, 60 * 1000);
@@ -1044,7 +1055,8 @@ static void what_fails_while_giving_up_is_not_tried_again(void **state)
     assert_written(x, 8 * BS, BS, false);
 }
 
-/* As when the file is closed: it was said to be lost, and others may have written there since. */
+/* Data that was reported as lost is not written with a new epoch when the file is given
+ * back, as at a close: another client may have written there since. */
 static void what_was_told_lost_is_not_given_a_fresh_epoch(void **state)
 {
     struct fx *x = *state;
@@ -1108,7 +1120,8 @@ static void what_exportd_cannot_be_told_is_given_up(void **state)
     assert_written(x, 100, 100, true);
 }
 
-/* exportd takes no size of ours any more, and we ask why: the answer is waited for, too. */
+/* exportd ignores this client's sizes, and the client asks for the reason: file_give_up()
+ * waits for the answer, too. */
 static void who_gives_up_waits_for_what_is_asked(void **state)
 {
     struct fx *x = *state;
@@ -1129,7 +1142,8 @@ static void who_gives_up_waits_for_what_is_asked(void **state)
     assert_at_rest(x);
 }
 
-/* What was asked of the storages to complete a block is nothing for a later write to it. */
+/* A block that was abandoned while it was being completed is read again for a later
+ * write. */
 static void a_block_given_up_is_completed_anew(void **state)
 {
     struct fx *x = *state;
@@ -1149,7 +1163,8 @@ static void a_block_given_up_is_completed_anew(void **state)
     assert_written(x, 0, BS, true);
 }
 
-/* exportd knows nothing of it, so nobody else will: it must not cut off what others write. */
+/* exportd does not know of the truncate, so no other client will finish it: this client
+ * must not do so later, over the data of others. */
 static void a_cut_that_only_we_know_of_is_given_up(void **state)
 {
     struct fx *x = *state;
@@ -1161,7 +1176,7 @@ static void a_cut_that_only_we_know_of_is_given_up(void **state)
     assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), -EIO);
     fake_target(&target);
-    fake_setattr_size(&x->k, BS, &attr); /* for exportd it grows */
+    fake_setattr_size(&x->k, BS, &attr); /* exportd sees a larger size */
     x->k.fail_all[FAKE_MARK] = -EIO;
     file_truncate(x->f, &target, &attr, on_done, &c);
     assert_int_equal(wait_call(x, &c), -EIO);
@@ -1176,9 +1191,10 @@ static void a_cut_that_only_we_know_of_is_given_up(void **state)
     assert_int_equal(x->k.n[FAKE_MARK], 0);
 }
 
-/* ---- with a token others have had meanwhile ---- */
+/* ---- another client had the token in between ---- */
 
-/* Another client makes the file `size` long, writes nothing, and has finished it. */
+/* Truncates the file to `size` as another client that writes nothing and has finished
+ * it. */
 static void another_cuts(struct fx *x, uint64_t size)
 {
     struct fake_state *s = &x->k.s;
@@ -1198,7 +1214,7 @@ static void another_cuts(struct fx *x, uint64_t size)
     }
 }
 
-/* ... and then as long again, with one byte in its last block. */
+/* Extends the file to `size` as another client, with one byte in its last block. */
 static void another_grows(struct fx *x, uint64_t size)
 {
     struct fake_block *block = &x->k.s.blocks[(size - 1) / BS];
@@ -1211,7 +1227,8 @@ static void another_grows(struct fx *x, uint64_t size)
     block->version = version_make(++x->k.s.epoch, 1);
 }
 
-/* We get a token, and with it what exportd knows; a fresh epoch, too, when another has one. */
+/* Takes a token, and with it exportd's attributes; also a new epoch to write, if another
+ * client has a later one. */
 static void take_token(struct fx *x, bool to_write)
 {
     struct storcli_target target;
@@ -1250,7 +1267,7 @@ static void bytes_that_another_cut_off_stay_away(void **state)
     assert_int_equal(read_at(x, size - 1, BS, false, &got), 0);
     assert_int_equal(got, 1);
     assert_int_equal(x->buf[0], 1);
-    assert_int_equal(write_at(x, 4 * BS, BS, 0), 0); /* beyond what it left */
+    assert_int_equal(write_at(x, 4 * BS, BS, 0), 0); /* behind the size that it left */
     assert_zeros(x, size, BS - 7);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.n[FAKE_RENEW], 0);
@@ -1276,16 +1293,17 @@ static void who_appends_with_a_token_appends_at_the_new_end(void **state)
     assert_int_equal(do_call(x, file_give_up), 0);
     assert_int_equal(x->k.s.size, 30);
     assert_written(x, 0, 30, false);
-    take_token(x, true); /* with a new capability, and the same epoch */
+    take_token(x, true); /* a new capability with the same epoch */
     assert_int_equal(write_at(x, 0, 10, 0), 0);
     assert_int_equal(do_call(x, file_give_up), 0);
     another_grows(x, 2 * BS);
-    take_token(x, false); /* only to read: what we write with stays as it is */
+    take_token(x, false); /* to read: the epoch stays */
     assert_written(x, 0, 30, false);
     assert_zeros(x, 30, 2 * BS - 31);
 }
 
-/* The size we told of before is none that exportd may have forgotten: others have cut it since. */
+/* A size that this client reported before is not reported again after others have cut it:
+ * exportd has not forgotten it. */
 static void a_size_that_another_cut_is_not_told_again(void **state)
 {
     struct fx *x = *state;
@@ -1305,7 +1323,8 @@ static void a_size_that_another_cut_is_not_told_again(void **state)
     assert_int_equal(file_losses(x->f), 0);
 }
 
-/* Without a token: nobody has said yet that it was cut. */
+/* Some other client has cut the file, and this client does not know it since it takes no
+ * token. */
 static void a_sync_after_another_has_cut_loses_nothing(void **state)
 {
     struct fx *x = *state;
@@ -1313,7 +1332,7 @@ static void a_sync_after_another_has_cut_loses_nothing(void **state)
     assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
     assert_int_equal(do_call(x, file_give_up), 0);
     another_cuts(x, 10);
-    x->k.acked_end = 5 * BS; /* which it was, and we told of it */
+    x->k.acked_end = 5 * BS; /* acknowledged and reported before */
     x->k.cut_epoch = x->k.s.epoch;
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 10);
@@ -1322,16 +1341,16 @@ static void a_sync_after_another_has_cut_loses_nothing(void **state)
     assert_true(file_is_clean(x->f));
 }
 
-/* ---- what exportd is told ---- */
+/* ---- reports to exportd ---- */
 
 static void a_size_is_told_only_when_all_below_it_is_acknowledged(void **state)
 {
     struct fx *x = *state;
 
     x->k.held[FAKE_WRITE] = true;
-    assert_int_equal(write_at(x, 0, 1 << 20, 0), 0); /* held */
+    assert_int_equal(write_at(x, 0, 1 << 20, 0), 0); /* held back */
     env_virtual_advance_ms(&x->k.v, 100);
-    x->k.held[FAKE_WRITE] = false; /* but not for later ones */
+    x->k.held[FAKE_WRITE] = false; /* later writes are not held */
     assert_int_equal(write_at(x, 1 << 20, 1 << 20, 0), 0);
     env_virtual_advance_ms(&x->k.v, 5000);
     assert_int_equal(x->k.s.size, 0);
@@ -1341,7 +1360,7 @@ static void a_size_is_told_only_when_all_below_it_is_acknowledged(void **state)
     assert_int_equal(x->k.s.size, 2 << 20);
 }
 
-/* exportd's power failed after it was told the size, and before that was stable. */
+/* exportd received the size, and its power failed before that was stable. */
 static void sync_tells_a_size_again_that_was_not_told_durably(void **state)
 {
     struct fx *x = *state;
@@ -1353,16 +1372,17 @@ static void sync_tells_a_size_again_that_was_not_told_durably(void **state)
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 100);
     assert_int_equal(write_at(x, 0, 10, 0), 0);
-    assert_int_equal(do_call(x, file_sync), 0); /* now exportd has it for good */
+    assert_int_equal(do_call(x, file_sync), 0); /* exportd has it on stable storage now */
     assert_int_equal(x->k.last_wrote_size, 0);
 }
 
-/* The same, but it was others who told it; and what was stable is not told again. */
+/* exportd may have forgotten a size that another client reported; a size that was stable
+ * is not reported again. */
 static void what_exportd_may_have_forgotten_is_told_again(void **state)
 {
     struct fx *x = *state;
 
-    x->k.s.size = 300; /* somebody else's, and this client has heard of it */
+    x->k.s.size = 300; /* from another client, and known to this one */
     assert_int_equal(write_at(x, 0, 300, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(write_at(x, 0, 200, 0), 0);
@@ -1371,14 +1391,15 @@ static void what_exportd_may_have_forgotten_is_told_again(void **state)
     file_tell_again(x->f);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 200);
-    assert_int_equal(file_size(x->f), 300); /* those bytes were acknowledged here */
+    assert_int_equal(file_size(x->f), 300); /* acknowledged by this client */
     x->k.s.size = 50;
-    file_tell_again(x->f); /* what it has now is what it said to be stable */
+    file_tell_again(x->f); /* exportd's size is final now */
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 50);
 }
 
-/* Which of the two exportds heard a report that was under way nobody knows: it does not count. */
+/* A report in flight may have reached the exportd before its restart or the one after it:
+ * it does not count. */
 static void a_report_under_way_is_told_again(void **state)
 {
     struct fx *x = *state;
@@ -1407,7 +1428,7 @@ static void sync_syncs_storages_and_exportd_when_there_is_need(void **state)
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(x->k.n[FAKE_SYNC], 0);
     assert_int_equal(x->k.n_wrote_sync, 0);
-    assert_int_equal(do_call(x, file_sync), 0); /* told already, but not durably */
+    assert_int_equal(do_call(x, file_sync), 0); /* reported, but not on stable storage */
     assert_int_equal(x->k.n[FAKE_SYNC], 1);
     assert_int_equal(x->k.n_wrote_sync, 1);
     assert_int_equal(do_call(x, file_sync), 0);
@@ -1423,7 +1444,7 @@ static void a_sync_that_fails_says_so_and_can_be_repeated(void **state)
     x->k.fail_next[FAKE_SYNC] = -EIO;
     assert_int_equal(do_call(x, file_sync), -EIO);
     x->k.fail_next[FAKE_WROTE] = -EIO;
-    assert_int_equal(do_call(x, file_flush), 0); /* that was told */
+    assert_int_equal(do_call(x, file_flush), 0); /* already reported */
     assert_int_equal(write_at(x, 10, 10, 0), 0);
     assert_int_equal(do_call(x, file_sync), -EIO);
     assert_int_equal(do_call(x, file_sync), 0);
@@ -1449,7 +1470,7 @@ static void other_clients_sizes_are_adopted(void **state)
 
     assert_int_equal(write_at(x, 0, 10, 0), 0);
     fake_attr(&x->k, &attr);
-    file_refresh(x->f, NULL, &attr); /* size 0: from before our write */
+    file_refresh(x->f, NULL, &attr); /* size 0: from before the write */
     assert_int_equal(file_size(x->f), 10);
     assert_int_equal(do_call(x, file_flush), 0);
     attr.size = 5000;
@@ -1462,7 +1483,7 @@ static void other_clients_sizes_are_adopted(void **state)
     assert_written(x, 0, 3, false);
 }
 
-/* Another client truncates the file to nothing, and has finished that. */
+/* Truncates the file to nothing as another client that has finished it. */
 static void another_cuts_all(struct fx *x, struct file_attr *attr)
 {
     fake_setattr_size(&x->k, 0, attr);
@@ -1472,8 +1493,8 @@ static void another_cuts_all(struct fx *x, struct file_attr *attr)
     memset(x->k.s.blocks, 0, sizeof(x->k.s.blocks));
 }
 
-/* Another has cut the file while we had something to tell of it: an opening of ours after that sees it so short. What we write
- * then makes it as long as it reaches, and no longer. */
+/* Some other client has cut the file before this one reported its changes; the next open
+ * sees the new size. A later write extends the file to its own end, and no further. */
 static void a_newer_truncate_is_believed_at_once(void **state)
 {
     struct fx *x = *state;
@@ -1483,7 +1504,7 @@ static void a_newer_truncate_is_believed_at_once(void **state)
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH),
-                     0); /* its mtime is to be told */
+                     0); /* the mtime must be reported */
     another_cuts_all(x, &attr);
     fake_target(&target);
     attr.epoch = ++x->k.s.epoch;
@@ -1498,7 +1519,8 @@ static void a_newer_truncate_is_believed_at_once(void **state)
     assert_written(x, 100, 100, true);
 }
 
-/* The same news comes with the fresh epoch that a write, or a punch, needed because of the truncate. */
+/* The news of a truncate arrives with the new epoch that a write, or a punch, needed
+ * because of it. */
 static void check_news_of_a_cut(struct fx *x, bool alone)
 {
     struct call c = { 0 };
@@ -1518,7 +1540,8 @@ static void check_news_of_a_cut(struct fx *x, bool alone)
     assert_int_equal(write_at(x, 2 * BS, 100, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.n[FAKE_RENEW], 1);
-    assert_int_equal(x->k.s.size, 2 * BS + 100); /* what was synced is there for others */
+    /* other clients can see what was synced */
+    assert_int_equal(x->k.s.size, 2 * BS + 100);
     assert_int_equal(file_size(x->f), 2 * BS + 100);
     assert_zeros(x, 0, 2 * BS);
 }
@@ -1533,7 +1556,8 @@ static void a_cut_that_a_punch_hears_of(void **state)
     check_news_of_a_cut(*state, true);
 }
 
-/* exportd lost its power, and what it forgot may have been cut off as nobody's: our writers hear of it. */
+/* exportd lost its power and forgot a size; others may have cut off the bytes behind it.
+ * The writers here get an error. */
 static void a_cut_below_a_size_in_doubt_is_a_loss(void **state)
 {
     struct fx *x = *state;
@@ -1574,7 +1598,7 @@ static void truncate_marks_cuts_and_tells(void **state)
     assert_false(x->k.s.truncate_pending);
     assert_int_equal(file_size(x->f), 3 * BS + 100);
     assert_written(x, 0, 3 * BS + 100, false);
-    assert_int_equal(truncate_to(x, 8 * BS), 0); /* longer again: zeros */
+    assert_int_equal(truncate_to(x, 8 * BS), 0); /* longer again, with zeros */
     assert_zeros(x, 3 * BS + 100, 5 * BS - 100);
     assert_int_equal(write_at(x, 7 * BS, 10, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
@@ -1590,7 +1614,7 @@ static void truncate_of_dirty_data_needs_no_look_at_storages(void **state)
 
     assert_int_equal(write_at(x, 0, BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0); /* dirty */
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0); /* unwritten */
     fake_target(&target);
     fake_setattr_size(&x->k, 100, &attr);
     file_truncate(x->f, &target, &attr, on_done, &c);
@@ -1612,7 +1636,7 @@ static void a_truncate_that_failed_is_finished_before_the_file_grows(void **stat
     x->k.fail_all[FAKE_MARK] = -EIO;
     assert_int_equal(truncate_to(x, 100), -EIO);
     assert_int_equal(file_size(x->f), 100);
-    assert_int_equal(write_at(x, 50, 50, 0), 0); /* within the size: goes on */
+    assert_int_equal(write_at(x, 50, 50, 0), 0); /* within the size: accepted */
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(write_at(x, 100, 10, 0), -EIO);
     assert_int_equal(file_size(x->f), 100);
@@ -1626,7 +1650,8 @@ static void a_truncate_that_failed_is_finished_before_the_file_grows(void **stat
     assert_zeros(x, 100, 5 * BS - 100);
 }
 
-/* Who is told of a size of a later epoch believes that it is finished: it is not, and the old bytes would come back. */
+/* A client that sees a size of a later epoch believes that the truncate is finished. It
+ * is not, so the file must not grow, or the old bytes would come back. */
 static void a_file_made_longer_over_a_truncate_that_failed_has_no_old_bytes(void **state)
 {
     struct fx *x = *state;
@@ -1648,7 +1673,8 @@ static void a_file_made_longer_over_a_truncate_that_failed_has_no_old_bytes(void
     assert_zeros(x, 100, 7 * BS - 100);
 }
 
-/* The marks and the cut block; exportd would forget a truncate that a power cut can undo. */
+/* The marks and the cut block must be stable first: exportd forgets a truncate that it
+ * received, and a power cut must not undo it. */
 static void exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages(void **state)
 {
     struct fx *x = *state;
@@ -1678,7 +1704,8 @@ static void exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages(void *
     assert_false(x->k.s.truncate_pending);
 }
 
-/* Its writer died before it told of anything: exportd cuts off what may lie beyond the size that it knows. */
+/* A writer died before it reported its data: the next writer cuts off what may lie behind
+ * exportd's size. */
 static void what_a_dead_client_never_told_of_is_cut_off(void **state)
 {
     struct fx *x = *state;
@@ -1704,7 +1731,7 @@ static void a_dead_clients_truncate_is_finished(void **state)
 
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(close_file(x), 0);
-    fake_setattr_size(&x->k, BS + 10, &attr); /* and then it died */
+    fake_setattr_size(&x->k, BS + 10, &attr); /* as a client that died then */
     x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
     assert_int_equal(x->k.n[FAKE_MARK], 0);
     assert_written(x, 0, BS + 10, false);
@@ -1718,8 +1745,8 @@ static void a_dead_clients_truncate_is_finished(void **state)
     assert_written(x, 4 * BS, 10, false);
 }
 
-/* It had to mark under a newer version than exportd knows, and then it died: nobody else could
- * finish it, and the file not grow any more. */
+/* A truncate needed a mark with a newer version than exportd knew, and its client died.
+ * Another client must be able to finish it, or the file could not grow any more. */
 static void a_dead_clients_truncate_with_newer_marks_is_finished(void **state)
 {
     struct fx *x = *state;
@@ -1733,16 +1760,17 @@ static void a_dead_clients_truncate_with_newer_marks_is_finished(void **state)
     memset(x->k.s.blocks[5].data, 0, BS);
     x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
     assert_int_equal(write_at(x, 8 * BS, 10, 0), 0);
-    assert_int_equal(x->k.n[FAKE_MARK], 2); /* refused, and below what is newer */
+    assert_int_equal(x->k.n[FAKE_MARK], 2); /* one refused, one below newer records */
     assert_false(x->k.s.truncate_pending);
     reopen(x);
     assert_zeros(x, BS + 10, 7 * BS - 10);
     assert_written(x, 8 * BS, 10, false);
 }
 
-/* A block is completed with what the storages have, is refused, and with the fresh epoch comes the news
- * that another client has cut all that off meanwhile. Those bytes must not come back, neither now nor, below
- * a mark that is made late, when somebody else finishes the truncate. alone: a punch waits for the block. */
+/* A dirty block is completed from storages and its write is refused; the new epoch brings
+ * the news that another client has cut off those bytes. They must not come back, neither
+ * now nor below a late mark when another client finishes the truncate. alone: a punch
+ * waits for the block. */
 static void check_foreign_truncate_meanwhile(struct fx *x, bool alone)
 {
     struct call flush = { 0 }, punch = { 0 };
@@ -1756,7 +1784,7 @@ static void check_foreign_truncate_meanwhile(struct fx *x, bool alone)
     if (alone)
         file_punch(x->f, 4 * BS + 50, 10, on_done, &punch);
     file_flush(x->f, on_done, &flush);
-    env_virtual_advance_ms(&x->k.v, 200); /* complete, and on its way */
+    env_virtual_advance_ms(&x->k.v, 200); /* completed, and in flight */
     fake_setattr_size(&x->k, BS + 10, &attr);
     x->k.min_epoch = x->k.s.epoch + 1;
     fake_release(&x->k, FAKE_WRITE);
@@ -1786,7 +1814,8 @@ static void nor_below_a_punch(void **state)
     check_foreign_truncate_meanwhile(*state, true);
 }
 
-/* Asked for before we told a size, and answered after that. */
+/* The attributes were read before this client reported a size, and the answer arrives
+ * after that. */
 static void an_answer_that_was_overtaken_does_not_make_the_file_shorter(void **state)
 {
     struct fx *x = *state;
@@ -1799,12 +1828,13 @@ static void an_answer_that_was_overtaken_does_not_make_the_file_shorter(void **s
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 10 * BS);
     assert_written(x, 0, 10 * BS, false);
-    attr.size_may_be_old = false; /* somebody has cut it */
+    attr.size_may_be_old = false; /* cut by another client */
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 0);
 }
 
-/* The same when somebody has cut the file since: an opening whose answer was lost, and came again. */
+/* The answer of an open was lost, and the repeated one is from before this client's
+ * truncate. */
 static void nor_longer(void **state)
 {
     struct fx *x = *state;
@@ -1818,12 +1848,13 @@ static void nor_longer(void **state)
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), BS);
     attr.size_is_old = false;
-    attr.size_may_be_old = true; /* somebody has written */
+    attr.size_may_be_old = true; /* written by another client */
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 10 * BS);
 }
 
-/* The size that a truncate gave is told again by an fsync: exportd's power may have failed. */
+/* An fsync reports the size of a truncate again, since exportd's power may have
+ * failed. */
 static void an_fsync_tells_the_size_of_a_truncate(void **state)
 {
     struct fx *x = *state;
@@ -1831,7 +1862,7 @@ static void an_fsync_tells_the_size_of_a_truncate(void **state)
     assert_int_equal(write_at(x, 0, 10, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(truncate_to(x, 5 * BS), 0);
-    x->k.s.size = 10; /* it has */
+    x->k.s.size = 10; /* exportd lost the truncate */
     x->k.acked_end = 5 * BS;
     assert_int_equal(write_at(x, BS, 10, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
@@ -1847,7 +1878,7 @@ static void a_pending_truncate_that_somebody_finished_is_let_go(void **state)
     assert_int_equal(close_file(x), 0);
     fake_setattr_size(&x->k, BS, &attr);
     x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
-    x->k.s.truncate_pending = false; /* another client was quicker, and wrote since */
+    x->k.s.truncate_pending = false; /* finished by another client, which wrote then */
     x->k.s.blocks[2].version = version_make(50, 1);
     assert_int_equal(write_at(x, 3 * BS, 10, 0), 0);
     assert_int_equal(x->k.n[FAKE_MARK], 1);
@@ -1880,8 +1911,8 @@ static void writes_wait_while_a_truncate_is_held(void **state)
     assert_zeros(x, BS, BS);
 }
 
-/* The answer to a truncate was lost: exportd may have given it an epoch above ours, and who
- * finishes it cuts off what has an older one. */
+/* The answer to a truncate was lost. exportd may have given it an epoch above this
+ * client's, and a client that finishes it would cut off writes of older epochs. */
 static void nothing_is_written_under_a_truncate_that_may_have_happened(void **state)
 {
     struct fx *x = *state;
@@ -1909,7 +1940,7 @@ static void a_truncate_that_turns_out_not_to_have_happened(void **state)
 
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_truncate_begin), 0);
-    x->k.fail_next[FAKE_RENEW] = -EIO; /* exportd is still away */
+    x->k.fail_next[FAKE_RENEW] = -EIO; /* exportd is still down */
     file_truncate_unsure(x->f);
     env_virtual_advance_ms(&x->k.v, 1000);
     assert_written(x, 0, 10 * BS, false);
@@ -1926,7 +1957,7 @@ static void a_truncate_that_turns_out_not_to_have_happened(void **state)
     assert_written(x, 12 * BS, 10, false);
 }
 
-/* What was asked before the truncate says nothing about it. */
+/* An answer to a question from before the truncate says nothing about it. */
 static void an_older_question_does_not_answer_for_a_truncate(void **state)
 {
     struct fx *x = *state;
@@ -1935,7 +1966,7 @@ static void an_older_question_does_not_answer_for_a_truncate(void **state)
 
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    x->k.min_epoch = x->k.s.epoch + 5; /* so that a write has to ask */
+    x->k.min_epoch = x->k.s.epoch + 5; /* makes the write ask for an epoch */
     x->k.held[FAKE_RENEW] = true;
     n = x->k.n[FAKE_RENEW];
     assert_int_equal(write_at(x, 20 * BS, 10, 0), 0);
@@ -1977,7 +2008,8 @@ static void punch_marks_whole_blocks_and_zeros_the_rest(void **state)
     assert_int_equal(file_size(x->f), 10 * BS);
 }
 
-/* What lies over the range may have to wait for a run that does not. */
+/* A dirty run over the range may wait for another run that does not touch the range, and
+ * that would wait for the punch. */
 static void punch_waits_for_no_run_that_waits_for_the_punch(void **state)
 {
     struct fx *x = *state;
@@ -2018,11 +2050,12 @@ static void allocate_reserves_and_grows(void **state)
 
     assert_false(file_has_stored(x->f));
     assert_int_equal(range_call(x, 0, 10 * BS, false, true), 0);
-    assert_true(file_has_stored(x->f) && file_has_data(x->f)); /* punches must reach it */
+    /* makes later punches reach the storages */
+    assert_true(file_has_stored(x->f) && file_has_data(x->f));
     assert_int_equal(file_size(x->f), 0);
     assert_int_equal(range_call(x, 0, 10 * BS + 1, false, false), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    assert_int_equal(x->k.s.size, 10 * BS + 1); /* told as the size of a write is */
+    assert_int_equal(x->k.s.size, 10 * BS + 1); /* reported like the size of a write */
     assert_zeros(x, 0, 10 * BS + 1);
     start_write(x, &c, 5 * BS, x->data, 10, 0);
     assert_int_equal(wait_call(x, &c), 0);
@@ -2032,8 +2065,8 @@ static void allocate_reserves_and_grows(void **state)
     assert_int_equal(file_size(x->f), 10 * BS + 1);
 }
 
-/* Block by block, as posix_fallocate() is used; what may have been freed is asked for
- * again. */
+/* Allocation block by block, as posix_fallocate() does it; only blocks that may have been
+ * freed are requested again. */
 static void what_is_reserved_is_not_asked_for_again(void **state)
 {
     struct fx *x = *state;
@@ -2060,14 +2093,15 @@ static void what_is_reserved_is_not_asked_for_again(void **state)
     file_drop_cache(x->f); /* others may have freed all of it */
     assert_int_equal(range_call(x, 0, BS, false, false), 0);
     assert_int_equal(x->k.n_allocs, 9);
-    x->k.fail_next[FAKE_ALLOC] = -ENOSPC; /* then not more than was asked for */
+    /* the second try requests no more than needed */
+    x->k.fail_next[FAKE_ALLOC] = -ENOSPC;
     assert_int_equal(range_call(x, 0, 2 * BS, false, false), 0);
     assert_int_equal(x->k.n_allocs, 11);
     assert_int_equal(x->k.last_alloc_blocks, 1);
 }
 
-/* Storages may have files for it now, whatever becomes of it: exportd is told, so that
- * they are removed. */
+/* Storages may have created files, whether the allocation succeeds or not: exportd is
+ * informed that there is data, so that they will be removed. */
 static void exportd_hears_of_what_was_reserved(void **state)
 {
     struct fx *x = *state;
@@ -2086,7 +2120,7 @@ static void seek_sees_storages_and_memory(void **state)
 
     assert_int_equal(seek(x, 0, false, &at), -ENXIO);
     assert_int_equal(write_at(x, 4 * BS, 2 * BS, 0), 0);
-    assert_int_equal(seek(x, 0, false, &at), 0); /* dirty */
+    assert_int_equal(seek(x, 0, false, &at), 0); /* found in memory */
     assert_int_equal(at, 4 * BS);
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(write_at(x, 6 * BS, 10, 0), 0);
@@ -2095,7 +2129,8 @@ static void seek_sees_storages_and_memory(void **state)
     assert_int_equal(at, 4 * BS);
     assert_int_equal(seek(x, 5 * BS + 1, false, &at), 0);
     assert_int_equal(at, 5 * BS + 1);
-    assert_int_equal(seek(x, 4 * BS, true, &at), 0); /* storages, then memory */
+    /* from the storages, then from memory */
+    assert_int_equal(seek(x, 4 * BS, true, &at), 0);
     assert_int_equal(at, 7 * BS);
     assert_int_equal(seek(x, 7 * BS, false, &at), 0);
     assert_int_equal(at, 20 * BS);
@@ -2125,9 +2160,9 @@ static void a_sequential_reader_is_served_from_ahead(void **state)
     n = x->k.n[FAKE_READ];
     assert_written(x, (2 << 20) - 100, 100, false);
     assert_int_equal(x->k.n[FAKE_READ], n);
-    assert_int_equal(read_at(x, 2 << 20, 100, false, &got), 0); /* the end */
+    assert_int_equal(read_at(x, 2 << 20, 100, false, &got), 0); /* behind the end */
     assert_int_equal(got, 0);
-    env_virtual_advance_ms(&x->k.v, 1500); /* what is old is not believed */
+    env_virtual_advance_ms(&x->k.v, 1500); /* data that is too old is not used */
     assert_written(x, (2 << 20) - 100, 100, false);
     assert_int_equal(x->k.n[FAKE_READ], n + 1);
 }
@@ -2138,7 +2173,8 @@ static void write_much(struct fx *x, uint64_t len)
         assert_int_equal(write_at(x, at, 1 << 20, 0), 0);
 }
 
-/* Two readers take turns in one file, as two tracks of a film: each is followed. */
+/* Two readers take turns in one file, as for two tracks of a film: read-ahead follows
+ * each. */
 static void two_streams_in_one_file_are_both_served_from_ahead(void **state)
 {
     struct fx *x = *state;
@@ -2153,10 +2189,11 @@ static void two_streams_in_one_file_are_both_served_from_ahead(void **state)
         assert_written(x, half + i * (128 << 10), 128 << 10, false);
     }
     assert_true(x->k.n[FAKE_READ] <= 16);
-    assert_true(x->k.blocks_read <= 1024 + 8); /* hardly any block twice */
+    assert_true(x->k.blocks_read <= 1024 + 8); /* hardly any block is read twice */
 }
 
-/* How many blocks have been asked for when he comes for the nth time. */
+/* Reads n pieces at equal distances, and checks that read-ahead fetches each block once,
+ * before it is needed. */
 static void read_steps(struct fx *x, uint64_t from, int64_t step, unsigned n)
 {
     enum { LEN = 64 << 10 };
@@ -2165,10 +2202,10 @@ static void read_steps(struct fx *x, uint64_t from, int64_t step, unsigned n)
     x->k.blocks_read = 0;
     for (unsigned i = 0; i < n; i++) {
         assert_written(x, from + (uint64_t)(step * i), LEN, false);
-        if (i == n / 2) /* and before he comes for them */
+        if (i == n / 2) /* fetched before they are requested */
             assert_true(x->k.blocks_read >= (i + 4) * (LEN / BS));
     }
-    /* Each block of his once, and none of those between. */
+    /* Each requested block was read once, and no block between them. */
     assert_int_equal(x->k.blocks_read, n * (LEN / BS));
 }
 
@@ -2197,7 +2234,7 @@ static void who_jumps_about_is_given_what_he_asks_for(void **state)
     assert_int_equal(x->k.blocks_read, n);
 }
 
-/* More is on its way while answers take long. */
+/* Read-ahead requests more while answers take long. */
 static void far_storages_are_asked_further_ahead(void **state)
 {
     struct fx *x = *state;
@@ -2219,7 +2256,8 @@ static void far_storages_are_asked_further_ahead(void **state)
     assert_true(most < 5 << 20);
 }
 
-/* Who knows when others write says so: nothing is old before. */
+/* With FILE_CACHE_UNTIL_DROPPED the owner says when others have written: cached data does
+ * not expire before that. */
 static void clean_data_are_kept_until_they_are_dropped(void **state)
 {
     struct fx *x = *state;
@@ -2239,7 +2277,7 @@ static void clean_data_are_kept_until_they_are_dropped(void **state)
     assert_int_equal(x->k.n[FAKE_READ], n + 1);
 }
 
-/* A read that is under way when the cache is dropped may be older than what others wrote. */
+/* A read in flight when the cache is dropped may be older than what others wrote. */
 static void what_is_being_fetched_is_dropped_too(void **state)
 {
     struct fx *x = *state;
@@ -2251,7 +2289,7 @@ static void what_is_being_fetched_is_dropped_too(void **state)
     x->k.held[FAKE_READ] = true;
     start_read(x, &r, 0, 4 * BS, false);
     env_virtual_advance_ms(&x->k.v, 100);
-    assert_true(x->k.blocks_read > 4); /* and reads ahead */
+    assert_true(x->k.blocks_read > 4); /* some of it is read-ahead */
     file_drop_cache(x->f);
     fake_release(&x->k, FAKE_READ);
     assert_int_equal(wait_call(x, &r), 0);
@@ -2261,7 +2299,7 @@ static void what_is_being_fetched_is_dropped_too(void **state)
     assert_int_not_equal(x->k.n[FAKE_READ], 0);
 }
 
-/* Nor does it complete a block that is dirty. */
+/* A read in flight when the cache is dropped does not complete a dirty block either. */
 static void what_completes_a_block_is_dropped_too(void **state)
 {
     struct fx *x = *state;
@@ -2281,7 +2319,8 @@ static void what_completes_a_block_is_dropped_too(void **state)
     assert_written(x, 0, BS, true);
 }
 
-/* The engine is told of all that is not ours in a block that is written: the power may have taken what was before it. */
+/* The engine learns which bytes of a written block come from storages: a power failure
+ * may have taken what was there before. */
 static void what_was_read_and_completes_a_block_is_told_of(void **state)
 {
     struct fx *x = *state;
@@ -2291,17 +2330,17 @@ static void what_was_read_and_completes_a_block_is_told_of(void **state)
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(write_at(x, 20, 10, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    assert_int_equal(x->k.n_completes, 0); /* ours */
+    assert_int_equal(x->k.n_completes, 0); /* all bytes are this client's own */
     reopen(x);
     assert_written(x, 0, 4 * BS, false);
     x->k.n[FAKE_READ] = 0;
-    assert_int_equal(write_at(x, 2 * BS + 10, 10, 0), 0); /* read before */
+    assert_int_equal(write_at(x, 2 * BS + 10, 10, 0), 0); /* completed from the cache */
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(x->k.n[FAKE_READ], 0);
     assert_int_not_equal(x->k.n_completes, 0);
     assert_int_equal(x->k.last_completed, 2);
     file_drop_cache(x->f);
-    assert_int_equal(write_at(x, BS + 10, 10, 0), 0); /* read for it */
+    assert_int_equal(write_at(x, BS + 10, 10, 0), 0); /* completed by a read */
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(x->k.last_completed, 1);
     assert_int_equal(truncate_to(x, 3 * BS + 10), 0);
@@ -2364,7 +2403,7 @@ static void a_write_during_a_fetch_is_not_forgotten(void **state)
     start_write(x, &w, BS, fresh, BS, 0);
     assert_int_equal(wait_call(x, &w), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    env_virtual_advance_ms(&x->k.v, 5000); /* no longer clean in memory */
+    env_virtual_advance_ms(&x->k.v, 5000); /* not in the cache any more */
     fake_release(&x->k, FAKE_READ);
     assert_int_equal(wait_call(x, &r), 0);
     assert_int_equal(x->buf[0], x->data[0]);
@@ -2392,7 +2431,7 @@ static void files_share_a_pool(void **state)
     x->f = first;
 }
 
-/* What a file keeps that nobody uses takes no room from the others. */
+/* Cached data of an idle file gives room to other files. */
 static void clean_data_of_idle_files_make_room(void **state)
 {
     struct fx *x = *state;
@@ -2410,7 +2449,7 @@ static void clean_data_of_idle_files_make_room(void **state)
     start_write(x, &one, 128 * BS, x->data, 32 * BS, 0);
     start_write(x, &two, 300 * BS, x->data, 8 * BS, 0);
     env_virtual_run_posted(&x->k.v);
-    assert_true(one.done && two.done); /* copied */
+    assert_true(one.done && two.done); /* copied into the pool */
     x->k.held[FAKE_WRITE] = false;
     fake_release(&x->k, FAKE_WRITE);
     assert_int_equal(close_file(x), 0);
@@ -2436,7 +2475,8 @@ static bool told_of(const struct fx *x, uint64_t first, uint64_t end)
     return true;
 }
 
-/* Whoever opens a file for writing that a dead client wrote asks the storages what he did not tell of, in the holes only. */
+/* A client that opens a file for writing after another writer died asks the storages for
+ * unreported data, in the holes only. */
 static void blocks_that_nobody_told_of_are_found(void **state)
 {
     struct fx *x = *state;
@@ -2446,12 +2486,13 @@ static void blocks_that_nobody_told_of_are_found(void **state)
     assert_int_equal(do_call(x, file_punch_last), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_true(told_of(x, 50, 60));
-    memset(x->k.s.allocated + 52, 0, 3); /* as if they had not been told of */
+    memset(x->k.s.allocated + 52, 0, 3); /* as if they were never reported */
     x->k.s.uncounted = true;
     x->k.fail_next[FAKE_SEEK] = -EIO;
     reopen(x);
     env_virtual_advance_ms(&x->k.v, 3000);
-    assert_true(x->k.s.uncounted && !told_of(x, 50, 60)); /* and writing goes on */
+    /* the failed count does not stop writes */
+    assert_true(x->k.s.uncounted && !told_of(x, 50, 60));
     assert_int_equal(write_at(x, 52 * BS, BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
     x->k.n[FAKE_SEEK] = 0;
@@ -2465,11 +2506,11 @@ static void blocks_that_nobody_told_of_are_found(void **state)
     x->k.s.allocated[55] = 0;
     x->k.s.uncounted = true;
     reopen(x);
-    reopen(x); /* also by who closes it at once */
+    reopen(x); /* counted although the file is closed at once */
     assert_true(!x->k.s.uncounted && told_of(x, 50, 60));
 }
 
-/* What is punched while the storages are asked is not taken for theirs. */
+/* A range that is punched while the storages are asked is not counted as their data. */
 static void a_punch_beside_the_count_counts(void **state)
 {
     struct fx *x = *state;
@@ -2487,7 +2528,7 @@ static void a_punch_beside_the_count_counts(void **state)
     assert_true(!x->k.s.uncounted && told_of(x, 0, 0));
 }
 
-/* Many files that cannot be written out must not take memory without end (I9). */
+/* Files that cannot be written out must not take memory without a bound (I9). */
 static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
 {
     struct fx *x = *state;
@@ -2503,8 +2544,9 @@ static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
     start_write(x, &two, 128 * BS, x->data, 64 * BS, 0);
     env_virtual_advance_ms(&x->k.v, 1000);
     assert_false(two.done);
-    assert_ptr_equal(x->k.last_write_data, x->data);    /* not a copy of it */
-    start_write(x, &one, 300 * BS + 1, x->data, 10, 0); /* a little is always taken */
+    assert_ptr_equal(x->k.last_write_data, x->data); /* not a copy */
+    /* a small write is always copied */
+    start_write(x, &one, 300 * BS + 1, x->data, 10, 0);
     x->k.held[FAKE_WRITE] = false;
     fake_release(&x->k, FAKE_WRITE);
     assert_int_equal(wait_call(x, &two), 0);

@@ -1,11 +1,13 @@
 /*
  * test_file_fsx.c - random operations on one file, several at a time, against a model.
  *
- * Goal: a read returns what the history allows (I2), nothing flushed is lost when the client
- * dies (I1 as far as this layer goes), and the promises that fake_blocks.c asserts.
- * Method: writes of all kinds, reads, truncates, punches, allocations, flushes, closes and deaths
- * at random offsets, over an engine that answers late, in any order, with failures and refusals.
- * The model knows the newest value of every byte, and all that a dead client may have left.
+ * Goal: a read returns what the history allows (I2), nothing flushed is lost when the
+ * client dies (I1 as far as this layer goes), and the promises that fake_blocks.c asserts
+ * are kept.
+ * Method: writes of all kinds, reads, truncates, punches, allocations, flushes, closes
+ * and deaths at random offsets, above an engine that answers late, in any order, with
+ * failures and refusals. The model knows the newest value of every byte, and all values
+ * that a dead client may have left.
  *
  *     test_file_fsx [--seed N] [--steps N]     replays one seed
  */
@@ -25,13 +27,13 @@ enum {
     WAIT_MS = 3600 * 1000,
 };
 
-/* One byte of the file. */
+/* A byte of the file. */
 struct cell {
-    uint64_t allowed[4]; /* values a read after a death may return */
+    uint64_t allowed[4]; /* values that a read after a death may return */
     uint64_t touched;    /* step of the last call that changed it */
     uint8_t value;
-    uint8_t n_busy; /* calls under way that change it */
-    bool unknown;   /* any allowed value: something failed here */
+    uint8_t n_busy; /* calls in flight that change it */
+    bool unknown;   /* any allowed value is right: a change failed */
 };
 
 enum kind { READ, WRITE, TRUNCATE, PUNCH, ALLOCATE, FLUSH, SEEK };
@@ -44,7 +46,8 @@ struct call {
     int rc;
     uint64_t step, offset, end, found;
     uint8_t data[LEN_MAX];
-    bool skip[LEN_MAX]; /* reads: bytes that were being changed when it began */
+    /* for reads: bytes that a call was changing when the read began */
+    bool skip[LEN_MAX];
     bool hole, alone;
     unsigned flags;
 };
@@ -56,9 +59,9 @@ struct fsx {
     struct cell cells[FILE_MAX];
     uint64_t size, step, n_compared, n_deaths, n_failed;
     bool failing;        /* failures are being injected */
-    bool has_failed;     /* they were, at some time */
-    uint64_t least_left; /* the size that a death left; what lies behind it may show */
-    bool size_unknown;   /* something that changes it failed, or is under way */
+    bool has_failed;     /* failures were injected before */
+    uint64_t least_left; /* size after a death; bytes behind it may show */
+    bool size_unknown;   /* a call that changes the size failed, or is in flight */
     struct call calls[CALLS_MAX];
     unsigned n_active;
     bool closed;
@@ -116,8 +119,8 @@ static void cells_end(struct call *c)
         struct cell *cell = &c->x->cells[i];
 
         cell->n_busy--;
-        /* A write that was to make the file so long may have failed before it was
-         * punched. */
+        /* A write that should have extended the file this far may have failed before the
+         * punch. */
         if (c->rc != 0 || (c->kind == PUNCH && i >= file_size(c->x->f)))
             cell->unknown = true;
     }
@@ -290,7 +293,7 @@ static void op_punch(struct fsx *x)
     c = call_new(x, PUNCH);
     choose_range(c, FILE_MAX);
     len = c->end - c->offset;
-    c->end = c->end > x->size ? x->size : c->end; /* it stays within the size */
+    c->end = c->end > x->size ? x->size : c->end; /* stays within the size */
     c->end = c->end < c->offset ? c->offset : c->end;
     cells_begin(c);
     file_punch(x->f, c->offset, len, on_changed, c);
@@ -333,7 +336,7 @@ static void on_held(void *arg, int rc)
         c->found = 0;
         return;
     }
-    if (fake_below(&c->x->k, 8) == 0) { /* the question was lost */
+    if (fake_below(&c->x->k, 8) == 0) { /* the request was lost */
         file_truncate_unsure(c->x->f);
         c->found = 0;
         call_end(c, 0);
@@ -351,7 +354,8 @@ static void on_held(void *arg, int rc)
     file_truncate(c->x->f, &target, &attr, on_other, c);
 }
 
-/* Alone in the model; what waits behind it in the file is tested by test_file.c. */
+/* Truncates with no other call in flight in the model; test_file.c tests calls that wait
+ * behind a truncate. */
 static void op_truncate(struct fsx *x)
 {
     struct call *c;
@@ -365,7 +369,7 @@ static void op_truncate(struct fsx *x)
     run_until_idle(x);
     if (c->found == 0)
         return;
-    for (unsigned i = 0; c->found == 2 && i < 100; i++) { /* until it is told */
+    for (unsigned i = 0; c->found == 2 && i < 100; i++) { /* until the outcome is known */
         env_virtual_advance_ms(&x->k.v, FAKE_DELAY_MS + 1);
         if (file_size(x->f) == c->offset)
             break;
@@ -404,8 +408,8 @@ static void op_seek(struct fsx *x)
 }
 
 /*
- * exportd was told of all data that the storages have, and of nothing that they do not have; unless some that nobody answers for may
- * be there, too. Beyond the end a cut may have to be finished.
+ * Checks that exportd knows of all data at the storages and of no other, unless the file
+ * is uncounted and may have more. Behind the end a truncate may be unfinished.
  */
 static void check_blocks(struct fsx *x)
 {
@@ -419,14 +423,14 @@ static void check_blocks(struct fsx *x)
 
         if (b * FAKE_BS < x->k.s.size && b * FAKE_BS < x->least_left)
             CHECK(x, x->k.s.allocated[b] >= (x->k.s.blocks[b].user_bytes != 0));
-        if (is_exact) /* more than was asked for may be reserved, ahead */
+        if (is_exact) /* more than requested may be reserved */
             CHECK(x, x->k.s.allocated[b] <= is_there);
         n += x->k.s.allocated[b];
     }
     CHECK(x, file_allocated(x->f, n * FAKE_BS) == n * FAKE_BS);
 }
 
-/* What is flushed stays: a death may only bring back what was written since. */
+/* Flushes: after that, a death may only bring back what was written later. */
 static void op_flush(struct fsx *x)
 {
     struct call *c;
@@ -481,8 +485,9 @@ static void open_file(struct fsx *x)
     x->size_unknown = false;
 }
 
-/* The storages and exportd are what is left; each byte must be one that may be there. What lies
- * behind the size was never promised and may show up when the file grows over it. */
+/* Takes over what the storages and exportd have after a death; each byte must be one that
+ * is allowed. Bytes behind the size were never promised, and may show up when the file
+ * grows over them. */
 static void adopt_remains(struct fsx *x)
 {
     static uint8_t remains[FILE_MAX];
@@ -534,7 +539,8 @@ static void op_reopen(struct fsx *x)
     open_file(x);
 }
 
-/* What is flushed stays, and the rest is gone: what storages and exportd have is the file, and stays so. */
+/* Gives the file back: flushed data stays and the rest is dropped. From then on the file
+ * is what the storages and exportd have. */
 static void op_give_up(struct fsx *x)
 {
     unsigned n_writes, n_told;
@@ -558,7 +564,7 @@ static void op_give_up(struct fsx *x)
     x->size_unknown = false;
 }
 
-/* No failures any more: everything must get there, and be right. */
+/* Stops all failures: everything must reach the storages, and be right. */
 static void op_heal(struct fsx *x)
 {
     static uint8_t stored[FILE_MAX];
