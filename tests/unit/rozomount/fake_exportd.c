@@ -1,6 +1,4 @@
-/*
- * fake_exportd.c - see fake_exportd.h.
- */
+/* fake_exportd.c - see fake_exportd.h. */
 #include "fake_exportd.h"
 
 #include <assert.h>
@@ -89,7 +87,7 @@ void fake_exportd_answer(struct fake_exportd *f, unsigned i, uint16_t status,
     if (msg != NULL)
         protobuf_c_message_pack(msg, packed);
     fake_exportd_answer_raw(f, i, status, packed, len);
-    free(packed); /* gone when done has returned, as with the real one */
+    free(packed); /* freed when done has returned, as by the real channel */
 }
 
 void fake_exportd_fail(struct fake_exportd *f, unsigned i, int rc)

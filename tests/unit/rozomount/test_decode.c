@@ -1,6 +1,6 @@
 /*
- * Goal: what exportd says is believed only when every field makes sense (I8).
- * Method: a good answer, then the same with one thing wrong at a time.
+ * Goal: an answer of exportd is believed only if every field is valid (I8). Method: a
+ * valid answer, then the same answer with one field wrong at a time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "rozomount/session/md_decode.h"
 #include "tests/unit/unit.h"
 
-/* A good answer to MD_OPEN, whose parts a test may spoil. */
+/* A valid answer to MD_OPEN; a test may spoil parts of it. */
 struct answer {
     Rozo__Attr attr;
     Rozo__FileRef ref;
@@ -162,7 +162,7 @@ static void spoil(struct answer *a, int what)
         break;
     case 15:
         a->attr.ino = 51;
-        break; /* data of another file */
+        break; /* data for another inode */
     case 16:
         a->attr.mode = S_IFDIR | 0755;
         break;
@@ -225,7 +225,8 @@ static void test_renamed(void **state)
     uint8_t packed[64];
 
     (void)state;
-    assert_int_equal(md_decode_removed(&call, &r), 0); /* two names of one inode */
+    /* no inode: both were names of one inode */
+    assert_int_equal(md_decode_removed(&call, &r), 0);
     assert_true(r.moved[0] == 0 && r.moved[1] == 0);
     msg.moved = ino;
     call.answer = packed;
@@ -236,7 +237,7 @@ static void test_renamed(void **state)
     assert_true(r.moved[0] == 7 && r.moved[1] == 8);
 }
 
-/* ---- grants: the same fields in each of the answers ---- */
+/* ---- grants: the same fields in each answer ---- */
 
 static int decode_entry(unsigned token, unsigned dir, struct md_entry *out,
                         struct md_grant *nothing)
@@ -333,7 +334,7 @@ static void grant_is(const struct md_grant *g, enum token_mode dir,
     assert_int_equal(g->others, others);
 }
 
-/* Goal: of a file anything may be granted, of a directory no more than SHARED. */
+/* Goal: for a file any mode may be granted, for a directory at most SHARED. */
 static void test_grants(void **state)
 {
     struct md_entry e;
@@ -415,7 +416,7 @@ static void test_directory_pages(void **state)
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 10, true, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, MD_COOKIE_MAX + 1, true, 5, true));
     assert_true(readdir_is_fine("a", 1, 5, S_IFREG, 11, false, 5,
-                                true)); /* another mount writes it */
+                                true)); /* written by another mount */
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 11, true, 6, true));
 }
 

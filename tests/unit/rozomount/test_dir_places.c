@@ -1,6 +1,7 @@
 /*
- * Goal: a lookup that finds a directory in another place is told from one that does not, and from the kernel's retry; what is
- *       known below a directory comes out the deepest first.
+ * Goal: a lookup that finds a directory in another place is distinguished from one that
+ * does not, and from a retry of the kernel; directories below a given one are listed
+ * deepest first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void test_where_it_was(void **state)
     dirplaces_note(p, &(struct dirplace){ DIR, 3, "e" });
     assert_int_equal(found(p, 3, "e", PID, ms), DIRPLACE_SAME);
     dirplaces_renamed(p, &(struct dirplace){ DIR, 4, "f" });
-    dirplaces_renamed(p, &(struct dirplace){ DIR + 1, 4, "g" }); /* maybe a file */
+    dirplaces_renamed(p, &(struct dirplace){ DIR + 1, 4, "g" }); /* may be a file */
     assert_int_equal(found(p, 4, "f", PID, ms), DIRPLACE_SAME);
     assert_int_equal(dirplaces_found(p, &(struct dirplace){ DIR + 1, 4, "g" }, PID, ms),
                      DIRPLACE_UNKNOWN);
@@ -46,17 +47,18 @@ static void test_a_retry(void **state)
     (void)state;
     found(p, ROOT, "c", PID, ms);
     found(p, 2, "c", PID, ms);
-    dirplaces_stuck(p, DIR + 1, PID, ms); /* not in the table: nothing */
+    dirplaces_stuck(p, DIR + 1, PID, ms); /* not in the table: no effect */
     assert_int_equal(found(p, 2, "c", PID, ms), DIRPLACE_SAME);
     dirplaces_stuck(p, DIR, PID, ms);
     assert_int_equal(found(p, 2, "c", PID, 2 * ms), DIRPLACE_RETRY);
-    assert_int_equal(found(p, 2, "c", PID, 2 * ms), DIRPLACE_SAME); /* once */
+    assert_int_equal(found(p, 2, "c", PID, 2 * ms), DIRPLACE_SAME); /* only once */
     dirplaces_stuck(p, DIR, PID, ms);
     assert_int_equal(found(p, 2, "c", OTHER_PID, 2 * ms), DIRPLACE_SAME);
     dirplaces_stuck(p, DIR, PID, ms);
     assert_int_equal(found(p, 2, "c", PID, (DIRPLACES_RETRY_MS + 1) * ms), DIRPLACE_SAME);
     dirplaces_stuck(p, DIR, PID, ms);
-    assert_int_equal(found(p, 3, "c", PID, 2 * ms), DIRPLACE_MOVED); /* and again */
+    /* a move is not a retry */
+    assert_int_equal(found(p, 3, "c", PID, 2 * ms), DIRPLACE_MOVED);
     dirplaces_free(p);
 }
 
@@ -67,7 +69,7 @@ static void test_what_is_below(void **state)
     size_t n;
 
     (void)state;
-    list = dirplaces_below(p, DIR, &n); /* not in the table itself */
+    list = dirplaces_below(p, DIR, &n); /* DIR itself is not in the table */
     assert_true(n == 1 && list[0] == DIR);
     free(list);
     dirplaces_note(p, &(struct dirplace){ 13, 12, "z" });
@@ -75,7 +77,8 @@ static void test_what_is_below(void **state)
     dirplaces_note(p, &(struct dirplace){ 11, DIR, "x" });
     dirplaces_note(p, &(struct dirplace){ DIR, ROOT, "c" });
     dirplaces_note(p, &(struct dirplace){ 20, ROOT, "beside" });
-    dirplaces_note(p, &(struct dirplace){ 30, 31, "a" }); /* a ring: of two times */
+    /* a ring, made of places from two times */
+    dirplaces_note(p, &(struct dirplace){ 30, 31, "a" });
     dirplaces_note(p, &(struct dirplace){ 31, 30, "b" });
     list = dirplaces_below(p, DIR, &n);
     assert_int_equal(n, 4);
@@ -95,14 +98,14 @@ static void test_loose_names(void **state)
     (void)state;
     assert_null(dirplaces_take_loose(p, DIR));
     dirplaces_loose_name(p, DIR, "a", false);
-    dirplaces_loose_name(p, DIR, "a", true); /* removed and made again */
+    dirplaces_loose_name(p, DIR, "a", true); /* removed and created again */
     dirplaces_loose_name(p, ROOT, "b", false);
     list = dirplaces_take_loose(p, DIR);
     assert_string_equal(list->name, "a");
     assert_true(list->is_dir && list->next == NULL);
     told_names_free(list);
     assert_null(dirplaces_take_loose(p, DIR));
-    dirplaces_free(p); /* the other one, too */
+    dirplaces_free(p); /* frees the name in ROOT, too */
 }
 
 int main(void)

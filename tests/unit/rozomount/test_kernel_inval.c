@@ -1,7 +1,8 @@
 /*
- * test_kernel_inval.c - the kernel is told what to drop in the order in which it was said, and who waits hears when it is done.
+ * test_kernel_inval.c - invalidations reach the kernel in the order in which they were
+ * added, and a waiting caller is called when its own are done.
  *
- * Method: a kernel of paper whose answer to a notice can be held back; mail goes to a list.
+ * Method: a fake kernel whose answer to a notice can be held back; mail goes to a list.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -16,13 +17,13 @@ enum { NOTICES_MAX = 16, MAIL_MAX = 16 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    char notices[NOTICES_MAX][64]; /* those begun */
-    unsigned n_notices, n_allowed; /* to end */
+    char notices[NOTICES_MAX][64]; /* notices that have begun */
+    unsigned n_notices, n_allowed; /* notices allowed to end */
     struct env_mail *mail[MAIL_MAX];
     unsigned n_mail;
 } t = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-/* ---- the kernel, and the mailbox ---- */
+/* ---- the fake kernel and the mailbox ---- */
 
 int notice(fuse_ino_t ino, const char *text)
 {
@@ -92,9 +93,9 @@ static void test_one_after_the_other_as_they_were_added(void **state)
     (void)state;
     invalidator_add(inv, 7);
     invalidator_add_name(inv, 1, name);
-    name[0] = 'x'; /* copied */
+    name[0] = 'x'; /* the name was copied */
     invalidator_add(inv, 8);
-    wait_for(&t.n_notices, 1); /* and no more, while it is not answered */
+    wait_for(&t.n_notices, 1); /* no second one before the first is answered */
     allow(3);
     wait_for(&t.n_notices, 3);
     invalidator_stop(inv);

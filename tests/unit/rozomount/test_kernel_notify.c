@@ -1,7 +1,9 @@
 /*
- * test_kernel_notify.c - the kernel drops what it is told to, side by side when it has to wait, and whoever asked hears when it has.
+ * test_kernel_notify.c - the kernel is asked to drop names, attributes and pages, by
+ * several threads when it has to wait, and the caller is informed at the end.
  *
- * Method: a kernel of paper that holds back its answers to notices of one inode; mail goes to a list.
+ * Method: a fake kernel that holds back its answers to notices of some inodes; mail goes
+ * to a list.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,28 +13,28 @@
 #include <unistd.h>
 
 #include "common/base/spans.h"
-#include "rozomount/options/xalloc.h"
-#include "rozomount/options/mountpoint.h"
 #include "rozomount/kcache/kernel_notify.h"
+#include "rozomount/options/mountpoint.h"
+#include "rozomount/options/xalloc.h"
 #include "tests/unit/rozomount/fake_notices.h"
 #include "tests/unit/unit.h"
 
 enum {
     NOTICES_MAX = 128,
     MAIL_MAX = 2048,
-    HELD = 1000 /* and above: inodes whose notices are not answered */
+    HELD = 1000 /* the first inode whose notices are not answered */
 };
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    char notices[NOTICES_MAX][64]; /* those begun */
+    char notices[NOTICES_MAX][64]; /* notices that have begun */
     unsigned n_notices, n_held, n_mail;
     struct env_mail *mail[MAIL_MAX];
     bool hold;
 } t = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-/* ---- the kernel, and the mailbox ---- */
+/* ---- the fake kernel and the mailbox ---- */
 
 int notice(fuse_ino_t ino, const char *text)
 {
@@ -103,7 +105,7 @@ int fuse_session_fd(struct fuse_session *se)
 
 /* ---- jobs ---- */
 
-/* The recaller takes them. */
+/* Appends a name to others; the recaller takes ownership of the list. */
 static struct told_name *a_name(struct told_name *others, const char *name, bool is_dir)
 {
     size_t len = strlen(name);
@@ -152,7 +154,8 @@ static void test_pages_and_attributes_are_dropped(void **state)
     assert_ptr_equal(t.mail[3], &none.mail);
 }
 
-/* Goal: a directory's name stays where somebody is below it, and is asked for again. */
+/* Goal: a directory's name is expired, not dropped, since a process may be below it: the
+ * next use looks it up again. */
 static void test_names_of_directories_expire_and_others_are_dropped(void **state)
 {
     struct recaller *r = recaller_start(NULL, NULL, true);
@@ -182,7 +185,7 @@ static void test_a_kernel_that_cannot_expire_drops(void **state)
     assert_string_equal(t.notices[0], "drop 5 dir");
 }
 
-/* Goal: nobody waits for what others of the kernel wait for. */
+/* Goal: a job does not wait for calls in which other jobs wait for the kernel. */
 static void test_there_are_threads_for_all_that_wait(void **state)
 {
     enum { HELD_JOBS = 40 };
@@ -209,10 +212,11 @@ static void *stop_it(void *arg)
     return NULL;
 }
 
-/* Goal: the end waits for what is under way, and posts what has not begun. */
+/* Goal: recaller_stop() waits for calls in progress, and posts jobs that have not
+ * begun. */
 static void test_the_end_waits_for_calls_under_way(void **state)
 {
-    enum { AT_A_TIME = 1024, MORE = 6 }; /* THREADS_MAX */
+    enum { AT_A_TIME = 1024, MORE = 6 }; /* AT_A_TIME is THREADS_MAX */
     struct recaller *r = recaller_start(NULL, NULL, true);
     static struct recaller_job jobs[AT_A_TIME + MORE];
     pthread_t thread;
@@ -229,23 +233,25 @@ static void test_the_end_waits_for_calls_under_way(void **state)
     assert_int_equal(now(&t.n_notices), AT_A_TIME);
 }
 
-/* Goal: a call that the kernel never answers does not hold up the end, nor is its mail sent where nobody is any more. */
+/* Goal: a call that the kernel never answers does not hold up the end, and its mail is
+ * not sent after the end. */
 static void test_a_call_that_is_never_answered_is_left(void **state)
 {
     static struct recaller *r;
-    static struct recaller_job job; /* outlives the test, as r does */
+    static struct recaller_job job; /* outlives the test, and so does r */
 
     (void)state;
     r = recaller_start(NULL, NULL, true);
     submit(r, &job, HELD);
     wait_for(&t.n_held, 1);
-    recaller_stop(r); /* 2 s */
+    recaller_stop(r); /* gives up after 2 s */
     answer_all();
     wait_for(&t.n_held, 0);
     assert_int_equal(now(&t.n_mail), 0);
 }
 
-/* It is found out at the start, and not done where something is mounted, or where we are is not known. */
+/* The support for aging names is detected at the start; it is off if another file system
+ * is mounted below, or if the mount point is unknown. */
 static void test_who_can_make_names_old(void **state)
 {
     const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
@@ -255,13 +261,13 @@ static void test_who_can_make_names_old(void **state)
 
     (void)state;
     r = recaller_start(NULL, &nowhere, true);
-    assert_false(recaller_can_age(r)); /* the kernel says no */
+    assert_false(recaller_can_age(r)); /* the kernel refuses */
     recaller_stop(r);
-    assert_int_equal(pipe2(fds, O_DIRECT), 0); /* it keeps messages apart */
+    assert_int_equal(pipe2(fds, O_DIRECT), 0); /* O_DIRECT keeps messages apart */
     kernel_fd = fds[1];
     r = recaller_start(NULL, NULL, true);
     assert_false(recaller_can_age(r));
-    assert_int_equal(read(fds[0], head, sizeof(head)), 32); /* see below */
+    assert_int_equal(read(fds[0], head, sizeof(head)), 32); /* prune, tested below */
     recaller_stop(r);
     r = recaller_start(NULL, &nowhere, true);
     assert_true(recaller_can_age(r));
@@ -277,7 +283,7 @@ static void test_who_can_make_names_old(void **state)
     kernel_fd = -1;
 }
 
-/* Attributes of many go with one job. */
+/* One job drops the attributes of many inodes. */
 static void test_many_inodes_are_dropped_by_one_job(void **state)
 {
     const uint64_t inos[] = { 5, 6, 7 };
@@ -301,14 +307,13 @@ static void test_who_can_prune(void **state)
 
     (void)state;
     r = recaller_start(NULL, NULL, true);
-    assert_false(recaller_can_prune(r)); /* the kernel says no */
+    assert_false(recaller_can_prune(r)); /* the kernel refuses */
     recaller_stop(r);
     assert_int_equal(pipe2(fds, O_DIRECT), 0);
     kernel_fd = fds[1];
     r = recaller_start(NULL, NULL, true);
     assert_true(recaller_can_prune(r));
-    assert_int_equal(read(fds[0], words, sizeof(words)),
-                     32); /* of no inode: a question */
+    assert_int_equal(read(fds[0], words, sizeof(words)), 32); /* a trial with no inode */
     assert_true(words[0] == 32 && words[1] == 9 && words[4] == 0);
     recaller_prune(r, 5 | 7ull << 32);
     assert_int_equal(read(fds[0], words, sizeof(words)), 40);

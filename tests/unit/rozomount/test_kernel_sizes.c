@@ -1,5 +1,6 @@
 /*
- * Goal: a file whose size another mount has changed is known as such until the kernel forgets it, and no other is.
+ * Goal: a file whose size another mount has changed is stale until the kernel forgets it,
+ * and no other file is.
  */
 #include "rozomount/kcache/kernel_sizes.h"
 #include "tests/unit/unit.h"
@@ -34,15 +35,15 @@ static void test_a_size_that_others_changed_is_stale_until_forgotten(void **stat
     struct kernel_sizes *sizes = *state;
 
     assert_false(
-        kernel_sizes_is_stale(sizes, said(100, 2))); /* they changed something else */
+        kernel_sizes_is_stale(sizes, said(100, 2))); /* others changed something else */
     assert_true(kernel_sizes_is_stale(sizes, said(101, 3)));
-    kernel_sizes_told(sizes, said(101, 3)); /* the kernel does not listen */
+    kernel_sizes_told(sizes, said(101, 3)); /* the kernel ignores it */
     assert_true(kernel_sizes_is_stale(sizes, said(101, 3)));
     kernel_sizes_own(sizes, said(5, 4));
     assert_true(kernel_sizes_is_stale(sizes, said(5, 4)));
     kernel_sizes_forget(sizes, INO);
-    assert_false(kernel_sizes_is_stale(
-        sizes, said(9, 9))); /* nobody knows what the kernel believes */
+    assert_false(
+        kernel_sizes_is_stale(sizes, said(9, 9))); /* the kernel's size is unknown */
     kernel_sizes_told(sizes, said(9, 9));
     assert_false(kernel_sizes_is_stale(sizes, said(9, 9)));
     assert_true(kernel_sizes_is_stale(sizes, said(8, 10)));
@@ -54,9 +55,9 @@ static void test_changes_of_ours_are_no_others(void **state)
 
     assert_false(kernel_sizes_wrote(sizes, said(200, 2), 200));
     assert_false(kernel_sizes_wrote(sizes, said(300, 5),
-                                    400)); /* several, and a rename, at once */
+                                    400)); /* several changes and a rename at once */
     kernel_sizes_own(sizes, said(10, 7));
-    assert_false(kernel_sizes_wrote(sizes, said(400, 6), 400)); /* overtaken */
+    assert_false(kernel_sizes_wrote(sizes, said(400, 6), 400)); /* a late answer */
     assert_false(kernel_sizes_wrote(sizes, said(10, 8), 10));
     assert_false(kernel_sizes_is_stale(sizes, said(10, 8)));
     assert_false(kernel_sizes_is_stale(sizes, said(300, 5))); /* an old answer */
@@ -66,10 +67,10 @@ static void test_others_between_two_changes_of_ours(void **state)
 {
     struct kernel_sizes *sizes = *state;
 
-    assert_true(kernel_sizes_wrote(sizes, said(500, 3), 200)); /* they made it longer */
+    assert_true(kernel_sizes_wrote(sizes, said(500, 3), 200)); /* others extended it */
     kernel_sizes_forget(sizes, INO);
     kernel_sizes_told(sizes, said(100, 1));
-    assert_true(kernel_sizes_wrote(sizes, said(50, 3), 100)); /* or shorter */
+    assert_true(kernel_sizes_wrote(sizes, said(50, 3), 100)); /* others cut it */
 }
 
 static void test_after_an_answer_that_was_lost(void **state)

@@ -1,5 +1,6 @@
 /*
- * Goal: who is told to be dead is, whatever lies in the directory. Method: a directory, processes that note a session there and are killed.
+ * Goal: every dead session is reported, whatever else is in the directory. Method: a
+ * directory, and processes that record a session there and are killed.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -40,7 +41,7 @@ static int teardown(void **state)
     return system(command);
 }
 
-/* A process that lives, with this session. */
+/* Starts a process that records this session and lives. */
 static pid_t process_start(const uint8_t *cluster, uint64_t session)
 {
     int fds[2];
@@ -69,7 +70,7 @@ static void process_kill(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-/* The sum of those that are found dead; n: how many. */
+/* Returns the sum of the sessions that are found dead; n: their number. */
 static uint64_t look(void)
 {
     const uint64_t *ids;
@@ -99,7 +100,7 @@ static void test_who_lives_is_not_dead(void **state)
     look();
     assert_int_equal(n, 0);
     pulse_note(p, ours, 8);
-    kill(pid, SIGSTOP); /* one that hangs lives */
+    kill(pid, SIGSTOP); /* a process that hangs is alive */
     look();
     assert_int_equal(n, 0);
     process_kill(pid);
@@ -128,7 +129,7 @@ static void test_a_session_after_another(void **state)
     pulse_note(p, ours, 7);
     pulse_note(p, ours, 7);
     pulse_note(p, ours, 30);
-    pulse_free(p, false); /* exportd was not there to be told */
+    pulse_free(p, false); /* exportd was not there to receive the report */
     p = NULL;
     assert_int_equal(look(), 30);
     pulse_note(p, ours, 31);
@@ -144,7 +145,7 @@ static void test_what_else_lies_there(void **state)
     (void)state;
     file_make("junk", S_IFREG | 0600);
     file_make("01ab0000000000000000000000000000-0000000000000007-0000000000000007",
-              S_IFREG | 0600); /* another boot */
+              S_IFREG | 0600); /* from another boot */
     snprintf(name, sizeof(name),
              "01ab0000000000000000000000000000-0000000000000008-%016llx",
              (unsigned long long)boot_number());

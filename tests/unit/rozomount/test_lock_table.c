@@ -1,5 +1,6 @@
 /*
- * Goal: what is held is listed, what is lost is not, and its owner hears of it once it lets go. Method: calls, in order.
+ * Goal: held locks are listed, lost ones are not, and an owner gets an error when it
+ * releases a lost one. Method: calls in a fixed order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -64,8 +65,8 @@ static void test_lost_and_let_go(void **state)
     assert_true(lose(1, 0, 10));
     assert_true(held_is_lost(held, 5));
     assert_false(held_is_lost(held, 6));
-    assert_false(lose(1, 0, 10)); /* it is */
-    assert_false(lose(3, 0, 10)); /* nothing was there */
+    assert_false(lose(1, 0, 10)); /* already lost */
+    assert_false(lose(3, 0, 10)); /* no lock was there */
     assert_int_equal(n_listed(), 1);
     assert_int_equal(held_look(held, 5, 1), HELD_LOST);
     assert_int_equal(held_look(held, 5, 2), HELD_SOME);
@@ -75,7 +76,7 @@ static void test_lost_and_let_go(void **state)
     free(inos);
     assert_int_equal(held_look(held, 6, 1), 0);
     assert_int_equal(set(1, 50, 60, 0), 0);
-    assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* that was something else */
+    assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* not the lost range */
     assert_true(held_is_lost(held, 5));
     assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
     assert_false(held_is_lost(held, 5));
@@ -101,7 +102,8 @@ static void test_a_part_is_lost(void **state)
     assert_int_equal(n_listed(), 0);
 }
 
-/* An inode has lost something until the last of its owners has let go, however he does. */
+/* An inode counts as lost until the last owner that lost a lock has released, in whatever
+ * way. */
 static void test_several_have_lost(void **state)
 {
     (void)state;
@@ -120,10 +122,11 @@ static void test_several_have_lost(void **state)
     assert_int_equal(set(3, 35, 40, 0), -EIO);
     assert_false(held_is_lost(held, 5));
     assert_true(lose(3, 0, 100));
-    assert_true(held_is_lost(held, 5)); /* and is left to held_free() */
+    assert_true(held_is_lost(held, 5)); /* held_free() frees it */
 }
 
-/* What exportd did before the list was made may be unknown to who got the list. */
+/* A lock that exportd granted before the list was made may be missing in it, so its era
+ * is refused. */
 static void test_another_era(void **state)
 {
     struct held_lock lock = { .ino = 5, .owner = 1, .to = 10, .mode = 2 };

@@ -1,6 +1,6 @@
 /*
- * Goal: calls to exportd end once, in time, and are repeated exactly where md.h says.
- * Method: a channel whose other end is the test, on a virtual clock.
+ * Goal: calls to exportd end once, in time, and are repeated exactly when md_client.h
+ * says so. Method: a channel whose other end is the test, on a virtual clock.
  */
 #include <errno.h>
 
@@ -131,7 +131,7 @@ static void test_busy_is_asked_again_until_the_deadline(void **state)
     id = f.exportd.sent[0]->id;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__BUSY, NULL);
     env_virtual_advance_ms(&f.env, MD_BUSY_PAUSE_MS);
-    assert_true(f.exportd.sent[0]->id != id); /* that one was answered */
+    assert_true(f.exportd.sent[0]->id != id); /* the former id was answered */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f.rc, 0);
     send_getattr(&f);
@@ -157,16 +157,18 @@ static void test_a_lost_session_makes_calls_wait_and_go_again(void **state)
     assert_true(f.exportd.sent[0]->deadline_ms <= 500);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f.rc, 0);
-    assert_false(f.maybe_repeated); /* exportd refused the first one unseen */
+    /* exportd refused the first one before it did anything */
+    assert_false(f.maybe_repeated);
     teardown(&f);
 }
 
 static bool no_more(const struct md_call *call)
 {
-    return call->answered; /* never here: it is asked before that */
+    return call->answered; /* false here: the question comes before the answer */
 }
 
-/* Goal: what must not be done under another session than the one it began with is not sent under the next one. */
+/* Goal: a call that must not run under another session than the one in which it began is
+ * not sent under the next one. */
 static void test_what_may_not_go_again_ends(void **state)
 {
     struct fixture f;
@@ -182,7 +184,7 @@ static void test_what_may_not_go_again_ends(void **state)
     assert_int_equal(f.n_done, 1);
     assert_int_equal(f.rc, -EIO);
     assert_false(f.call.answered);
-    send_getattr(&f); /* the next one is asked nothing */
+    send_getattr(&f); /* the next call is sent without a question */
     assert_int_equal(f.exportd.n_sent, 1);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f.rc, 0);
@@ -229,7 +231,7 @@ static void test_a_link_that_came_back_may_mean_a_second_execution(void **state)
     setup(&f, true);
     md_channel_is_up(&f.md);
     send_getattr(&f);
-    md_channel_is_up(&f.md); /* it broke, and the channel sent again */
+    md_channel_is_up(&f.md); /* the link broke, and the channel sent again */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__EXISTS, NULL);
     assert_int_equal(f.rc, -EEXIST);
     assert_true(f.maybe_repeated);
@@ -239,8 +241,8 @@ static void test_a_link_that_came_back_may_mean_a_second_execution(void **state)
     teardown(&f);
 }
 
-/* exportd died between our request and its answer: what the old process did, the new one refuses
- * (NO_SESSION) and then, asked again, recognises by its id. */
+/* exportd died between a request and its answer. The new process refuses the repeated
+ * request (NO_SESSION), and later recognises it by its id if the old process did it. */
 static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
 {
     struct fixture f;
@@ -255,7 +257,8 @@ static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
     assert_int_equal(f.n_lost, 1);
     md_session_is_open(&f.md);
-    assert_true(id != 0 && f.exportd.sent[0]->id == id); /* the new one may know it */
+    /* the new process may know the id */
+    assert_true(id != 0 && f.exportd.sent[0]->id == id);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__DONE_BEFORE, NULL);
     assert_int_equal(f.rc, -EALREADY);
     assert_int_equal(f.status, ROZO__STATUS__DONE_BEFORE);
@@ -289,7 +292,7 @@ static void test_cancel_at_every_stage(void **state)
     assert_false(md_cancel(&f.call, true)); /* exportd may have it */
     assert_true(md_cancel(&f.call, false));
     assert_int_equal(f.exportd.n_cancelled, 1);
-    assert_false(md_cancel(&f.call, false)); /* it is idle */
+    assert_false(md_cancel(&f.call, false)); /* the call is idle */
 
     send_getattr(&f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__BUSY, NULL);
@@ -321,7 +324,7 @@ static void test_long_messages(void **state)
     assert_int_equal(f.rc, 0);
     msg.value.len = sizeof(value);
     md_send(&f.md, &f.call, ROZO__OP__MD_SETXATTR, &msg.base, 0, on_done, &f);
-    assert_int_equal(f.n_done, 1); /* never inside md_send() */
+    assert_int_equal(f.n_done, 1); /* never called inside md_send() */
     assert_false(md_cancel(&f.call, false));
     env_virtual_run_posted(&f.env);
     assert_int_equal(f.n_done, 2);
@@ -378,19 +381,20 @@ static void test_what_is_sent_back_has_its_time(void **state)
     env_virtual_advance_ms(&f.env, 100);
     assert_int_equal(f.exportd.n_sent, 0);
     assert_int_equal(f.n_done, 1);
-    send_unlink(&f); /* it was over */
+    send_unlink(&f); /* the deadline has passed */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
-    assert_true(md_cancel(&f.call, false)); /* nor is it sent then */
+    assert_true(md_cancel(&f.call, false)); /* cancelled before it is sent again */
     send_unlink(&f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
     assert_true(md_send_again(&f.call, 10));
-    assert_true(md_cancel(&f.call, true)); /* nothing is done */
+    assert_true(md_cancel(&f.call, true)); /* exportd has done nothing */
     env_virtual_advance_ms(&f.env, 100);
     assert_int_equal(f.exportd.n_sent, 0);
     teardown(&f);
 }
 
-/* A link broke: perhaps before it was sent back, or only while it waited to be sent again. */
+/* A link broke before the request was refused, or only while it waited to be sent
+ * again. */
 static void test_what_is_sent_back_may_have_been_repeated(void **state)
 {
     struct fixture f;

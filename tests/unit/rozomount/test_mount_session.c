@@ -1,6 +1,6 @@
 /*
- * Goal: the session opens, stays alive, comes back, and ends; exportd's answers are checked.
- * Method: a channel whose other end is the test, on a virtual clock.
+ * Goal: the session opens, stays alive, comes back, and ends; exportd's answers are
+ * checked. Method: a channel whose other end is the test, on a virtual clock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct fixture {
     struct cluster_map *map;
     int64_t ahead_ns;
     unsigned n_lost, n_unsure, n_tokens_lost, n_tokens_max;
-    unsigned n_opened_when_lost; /* times that it had been open when the tokens were */
+    unsigned n_opened_when_lost; /* value of n_opened when the tokens were lost */
     struct tokens *tokens;
     struct token_recall_seen {
         uint64_t ino, grant, call;
@@ -176,7 +176,7 @@ static void close_it(struct fixture *f)
     assert_int_equal(f->n_closed, 1);
     assert_int_equal(f->exportd.n_sent, 0);
     env_virtual_advance_ms(&f->env, 60000);
-    assert_int_equal(f->exportd.n_sent, 0); /* no keep-alive any more */
+    assert_int_equal(f->exportd.n_sent, 0); /* no more keep-alive */
 }
 
 static void test_open_keep_alive_close(void **state)
@@ -313,7 +313,7 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     refs_add(f.refs, 42);
     env_virtual_advance_ms(&f.env, 1000);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    session_lost(f.session); /* others notice as well */
+    session_lost(f.session); /* noticed by another part of the mount, too */
     assert_int_equal(f.exportd.n_sent, 1);
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     while (f.exportd.n_sent == 0) {
@@ -335,7 +335,8 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     teardown(&f);
 }
 
-/* Goal: what a session that is over held is lost, and what somebody else has got. */
+/* Goal: locks of a session that is over are lost, and so are locks that another client
+ * got. */
 static void test_another_session_has_no_locks(void **state)
 {
     struct fixture f;
@@ -348,7 +349,7 @@ static void test_another_session_has_no_locks(void **state)
     assert_int_equal(held_set(f.held, &lock), 0);
     session_lost(f.session);
     answer_open(&f, 77, 3000, 0, NULL);
-    assert_int_equal(held_look(f.held, 42, 7), HELD_SOME); /* it came back */
+    assert_int_equal(held_look(f.held, 42, 7), HELD_SOME); /* the session came back */
     session_lost(f.session);
     answer_open(&f, 78, 3000, 0, NULL);
     assert_int_equal(f.info.id, 78);
@@ -357,14 +358,14 @@ static void test_another_session_has_no_locks(void **state)
     assert_int_equal(f.lost_ino, 42);
     session_lost(f.session);
     answer_open(&f, 79, 3000, 0, NULL);
-    assert_int_equal(f.n_lost, 1); /* once is enough */
+    assert_int_equal(f.n_lost, 1); /* reported only once */
     close_it(&f);
     teardown(&f);
 }
 
 /* ---- tokens ---- */
 
-/* The oldest request of this kind that waits. */
+/* Returns the index of the oldest waiting request of this kind. */
 static unsigned find_sent(struct fixture *f, uint16_t op)
 {
     unsigned i = 0;
@@ -418,7 +419,7 @@ static uint64_t seen_sent(struct fixture *f)
     return seen;
 }
 
-/* What is asked for in MD_OPEN_SESSION: one of a kind, or 0. */
+/* Checks the tokens claimed in MD_OPEN_SESSION: one of each kind, or none if 0. */
 static void claims_sent_are(struct fixture *f, uint64_t shared, uint64_t exclusive)
 {
     unsigned i = find_sent(f, ROZO__OP__MD_OPEN_SESSION);
@@ -433,7 +434,8 @@ static void claims_sent_are(struct fixture *f, uint64_t shared, uint64_t exclusi
     rozo__md_open_session_req__free_unpacked(req, NULL);
 }
 
-/* Goal: exportd that gives tokens is asked for events from the beginning, another one is not. */
+/* Goal: events are requested from the first one on if exportd gives tokens, and not at
+ * all otherwise. */
 static void test_events_are_asked_for_where_tokens_are_given(void **state)
 {
     struct fixture f;
@@ -455,7 +457,8 @@ static void test_events_are_asked_for_where_tokens_are_given(void **state)
     teardown(&f);
 }
 
-/* Goal: a recall is told once, however often exportd repeats it; one that makes no sense is not. */
+/* Goal: a recall is passed on once, however often exportd repeats it; an invalid one is
+ * not. */
 static void test_recalls_are_told_once_each(void **state)
 {
     struct fixture f;
@@ -496,9 +499,9 @@ static void test_recalls_are_told_once_each(void **state)
     assert_int_equal(f.recall.n, 2);
     fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS), -ETIMEDOUT);
     env_virtual_advance_ms(&f.env, 300);
-    assert_int_equal(seen_sent(&f), 4); /* asked again */
+    assert_int_equal(seen_sent(&f), 4); /* requested again */
     session_lost(f.session);
-    answer_open_with(&f, 77, 1000, false, 0); /* another exportd counts from the start */
+    answer_open_with(&f, 77, 1000, false, 0); /* a new exportd counts from the start */
     e[0].number = 1;
     e[0].ino = 50;
     assert_int_equal(seen_sent(&f), 0);
@@ -509,7 +512,8 @@ static void test_recalls_are_told_once_each(void **state)
     teardown(&f);
 }
 
-/* Goal: a session that comes back claims what it holds, and has it for as long as exportd says so. */
+/* Goal: a session that comes back claims the tokens that it holds, and keeps them if
+ * exportd agrees. */
 static void test_tokens_are_claimed(void **state)
 {
     struct fixture f;
@@ -525,7 +529,7 @@ static void test_tokens_are_claimed(void **state)
     tokens_gave_back(f.tokens, 6, TOKEN_SHARED, 0);
     tokens_gave_back(f.tokens, 5, TOKEN_NONE, 0);
     env_virtual_advance_ms(&f.env, 300);
-    claims_sent_are(&f, 6, 0); /* what it holds by now */
+    claims_sent_are(&f, 6, 0); /* the tokens held now */
     answer_open_with(&f, 77, 1000, false, 0);
     assert_int_equal(f.n_tokens_lost, 0);
     assert_int_equal(tokens_mode(f.tokens, 6), TOKEN_SHARED);
@@ -533,7 +537,7 @@ static void test_tokens_are_claimed(void **state)
     teardown(&f);
 }
 
-/* Goal: they are lost before anybody asks exportd by the session that is open then. */
+/* Goal: tokens are lost before any request of the new session reaches exportd. */
 static void test_tokens_are_lost_before_the_session_is_open(void **state)
 {
     static const struct {
@@ -565,7 +569,8 @@ static bool is_sure(struct fixture *f)
     return session_is_sure(f->session, env_now_ns(&f->env.env));
 }
 
-/* Goal: by our own clock we know how long exportd cannot have ended our session, from when we sent what it answered. */
+/* Goal: the mount knows by its own clock how long exportd cannot have ended the session:
+ * the time counts from the sending of the last answered request. */
 static void test_how_long_we_can_be_sure(void **state)
 {
     struct fixture f;
@@ -574,7 +579,7 @@ static void test_how_long_we_can_be_sure(void **state)
     (void)state;
     setup(&f);
     assert_false(is_sure(&f));
-    env_virtual_advance_ms(&f.env, 500); /* the answer takes its time */
+    env_virtual_advance_ms(&f.env, 500); /* the answer takes time */
     answer_open(&f, 77, 3000, 0, NULL);
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 2100);
@@ -583,27 +588,25 @@ static void test_how_long_we_can_be_sure(void **state)
     env_virtual_advance_ms(&f.env, 100);
     assert_false(is_sure(&f));
     assert_int_equal(f.n_unsure, 1);
-    alive.now_ns = env_wall_ns(&f.env.env); /* sent at 1500 */
+    alive.now_ns = env_wall_ns(&f.env.env); /* sent at 1500 ms */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
     env_virtual_advance_ms(&f.env, 1400);
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 100);
     assert_false(is_sure(&f));
     session_heard(f.session, env_now_ns(&f.env.env) - 1000000000);
-    session_heard(f.session,
-                  env_now_ns(&f.env.env) - 3000000000); /* this one comes late */
+    session_heard(f.session, env_now_ns(&f.env.env) - 3000000000); /* arrives late */
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 1700);
     assert_false(is_sure(&f));
-    assert_int_equal(
-        f.n_unsure,
-        2); /* this was heard by another loop, and is found at the next look */
+    assert_int_equal(f.n_unsure,
+                     2); /* found at the next check, since another loop got the answer */
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     assert_false(is_sure(&f));
-    session_link_is_up(f.session); /* asked at once */
+    session_link_is_up(f.session); /* a request is sent at once */
     assert_int_equal(f.exportd.n_sent, 1);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    session_link_is_up(f.session); /* it is being opened */
+    session_link_is_up(f.session); /* the session is being opened */
     assert_int_equal(f.exportd.n_sent, 1);
     answer_open(&f, 77, 3000, 0, NULL);
     assert_true(is_sure(&f));

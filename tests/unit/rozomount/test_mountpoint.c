@@ -1,5 +1,6 @@
 /*
- * Goal: we know our own mount from others, whatever the path looks like and whoever mounted over it.
+ * Goal: a mount recognises itself among others, whatever its path looks like, and
+ * whatever is mounted over it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -55,11 +56,13 @@ static void test_what_is_mounted_below(void **state)
         { "41 40 0:53 / /mnt/sub rw - tmpfs tmpfs rw\n"
           "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n",
           true },
-        /* also below a directory of it that is mounted elsewhere */
-        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
+        /* a directory of the mount is mounted elsewhere, with a mount below it */
+        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n"
+          "42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
           "43 42 0:53 / /d/sub rw - tmpfs tmpfs rw\n",
           true },
-        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
+        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n"
+          "42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
           "43 22 0:53 / /e rw - tmpfs tmpfs rw\n",
           false },
     };
@@ -112,7 +115,7 @@ static void test_flags(void **state)
     assert_false(mountpoint_flag("", &flags));
 }
 
-/* None of the mounts of the machine that runs this is a dead one of ours at /proc or /. */
+/* No mount of this machine counts as a dead mount of ours at /proc or /. */
 static void test_what_lives_is_not_taken_away(void **state)
 {
     (void)state;

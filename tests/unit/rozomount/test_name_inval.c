@@ -1,5 +1,6 @@
 /*
- * Goal: no name is taken for old that the kernel may still believe, and a drop that is not needed any more holds nobody up.
+ * Goal: no name counts as old while the kernel may still believe it, and a drop that is
+ * not needed any more delays no caller.
  */
 #include <string.h>
 
@@ -77,7 +78,7 @@ static void test_old_names_need_no_lock(void **state)
     assert_true(dropping_is_old(f.dropping, &f.other));
     assert_false(dropping_needs_lock(f.dropping, has_dir, 9000 * (uint64_t)MS));
     assert_false(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
-    tell(&f, DIR, "name"); /* and from now on */
+    tell(&f, DIR, "name"); /* later names are recorded */
     assert_true(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
     teardown(&f);
 }
@@ -97,7 +98,8 @@ static void test_what_begins_later_is_not_old(void **state)
     teardown(&f);
 }
 
-/* The kernel takes the answer when it likes, and believes it from then on. */
+/* The kernel may use the answer of a listing at any time, and believes it from then
+ * on. */
 static void test_a_listing_on_its_way_is_not_old(void **state)
 {
     struct fixture f;
@@ -116,7 +118,8 @@ static void test_a_listing_on_its_way_is_not_old(void **state)
     teardown(&f);
 }
 
-/* Who has the lock of a directory alone knows that nobody reads it. */
+/* A caller that has locked a directory exclusively knows that no listing of it is in
+ * progress. */
 static void test_a_locked_directory_is_not_listed(void **state)
 {
     struct fixture f;

@@ -1,12 +1,14 @@
 /*
- * Goal: who opens files in the order of the listing has those that follow read, each once, and nobody else has any.
+ * Goal: a reader that opens files in the order of the listing has the next ones
+ * prefetched, each once, and no other reader causes a prefetch.
  */
 #include "rozomount/prefetch/next_files.h"
 #include "tests/unit/unit.h"
 
 enum { DIR = 1, OTHER = 2, MANY = 100 };
 
-/* Files first .. first + n - 1, of 4 KB, as the part of the listing behind the cookie `after`. */
+/* Lists files first .. first + n - 1, of `size` bytes, as the part of the listing behind
+ * the cookie `after`. */
 static void list(struct nextfiles *all, uint64_t dir, uint64_t first, size_t n,
                  uint64_t after, uint64_t size)
 {
@@ -18,7 +20,8 @@ static void list(struct nextfiles *all, uint64_t dir, uint64_t first, size_t n,
     nextfiles_listed(all, dir, after, after + n, files, n);
 }
 
-/* All are opened in order; from the run on each is ahead of its reader, but for the first few. */
+/* All files are opened in order; after the first few the prefetch stays ahead of the
+ * reader. */
 static void test_in_order(void **state)
 {
     struct nextfiles *all = nextfiles_new(2);
@@ -27,7 +30,7 @@ static void test_in_order(void **state)
 
     (void)state;
     list(all, DIR, 100, 50, 0, 4096);
-    list(all, DIR, 150, 50, 50, 4096); /* goes on where the first part ended */
+    list(all, DIR, 150, 50, 50, 4096); /* follows the first part */
     for (uint64_t ino = 100; ino < 200; ino++) {
         unsigned n = nextfiles_opened(all, ino, inos);
 
@@ -51,7 +54,7 @@ static void test_out_of_order(void **state)
     (void)state;
     list(all, DIR, 100, 50, 0, 4096);
     list(all, OTHER, 300, 2, 0, 4096);
-    list(all, DIR, 200, 2, 50, 4096); /* another directory came between: not joined */
+    list(all, DIR, 200, 2, 50, 4096); /* not joined: another directory came between */
     for (uint64_t ino = 149; ino >= 100; ino--)
         assert_int_equal(nextfiles_opened(all, ino, inos), 0);
     for (uint64_t ino = 101; ino < 150; ino += 2)
@@ -71,7 +74,7 @@ static void test_bounds(void **state)
     (void)state;
     for (uint64_t i = 0; i < NEXT_FILES_NOTED_MAX / MANY + 2; i++)
         list(all, DIR, 1000 + i * MANY, MANY, i * MANY, NEXT_FILE_BYTES_MAX);
-    assert_int_equal(nextfiles_opened(all, 1000, inos), 0); /* forgotten */
+    assert_int_equal(nextfiles_opened(all, 1000, inos), 0); /* forgotten by now */
     for (uint64_t ino = 5000; ino < 5060; ino++) {
         n = nextfiles_opened(all, ino, inos);
         if (n > 0)

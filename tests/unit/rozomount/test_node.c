@@ -1,7 +1,8 @@
 /*
- * Goal: an inode's file is opened, shared, written out and its references given back in that
- * order; others' changes are noticed, our own are not taken for theirs.
- * Method: the file layer and exportd are the test's.
+ * Goal: a file is opened, shared and written out, and then its references are given back,
+ * in that order. Changes of other mounts are noticed, and this mount's own are not taken
+ * for theirs.
+ * Method: the test plays the file layer and exportd.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "rozomount/inode/node.h"
 #include "tests/unit/unit.h"
 
-/* ---- a file layer that does nothing but what it is told ---- */
+/* ---- a fake file layer ---- */
 
 struct file {
     const struct file_meta *meta;
@@ -21,7 +22,7 @@ struct file {
     void *closed_arg;
     bool has_stored;
 };
-static struct file *the_file; /* the last one opened */
+static struct file *the_file; /* the file opened last */
 static unsigned n_opened, n_refreshed, n_dropped, n_told_again;
 
 int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
@@ -237,7 +238,7 @@ static void test_references_go_back_after_the_last_close(void **state)
     node_put(node);
     assert_null(the_file->closed);
     node_put(node);
-    assert_int_equal(fx.exportd.n_sent, 0); /* first the data */
+    assert_int_equal(fx.exportd.n_sent, 0); /* the data must be written first */
     finish_close(the_file);
     env_virtual_advance_ms(&fx.env, 100);
     assert_int_equal(fx.exportd.n_sent, 1);
@@ -245,16 +246,17 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_int_equal(req->ino, 5);
     assert_int_equal(req->n_references, 2);
     rozo__md_close_req__free_unpacked(req, NULL);
-    list = refs_list(fx.refs, &n); /* still ours, should the session be lost now */
+    list = refs_list(fx.refs, &n); /* still held if the session is lost now */
     assert_int_equal(n, 1);
     free(list);
     fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
-    assert_int_equal(fx.exportd.n_sent, 1); /* again, until exportd knows */
+    assert_int_equal(fx.exportd.n_sent, 1); /* sent again until exportd answers */
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(fx.exportd.n_sent, 0);
 }
 
-/* exportd does not tell storages of the removal of what never reached them; a reservation is enough for that. */
+/* A close says whether storages may have anything of the file, even a reservation:
+ * exportd asks storages to remove only such files. */
 static void test_a_close_says_whether_storages_have_any(void **state)
 {
     Rozo__MdCloseReq *req;
@@ -274,7 +276,7 @@ static void test_a_close_says_whether_storages_have_any(void **state)
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
 }
 
-/* The request tells of n inodes, ascending from `first`, one reference each. */
+/* Checks that request i closes n inodes, ascending from `first`, one reference each. */
 static void check_closes(unsigned i, uint64_t first, size_t n)
 {
     Rozo__MdCloseReq *req =
@@ -299,7 +301,8 @@ static void close_many(uint64_t first, unsigned n)
     }
 }
 
-/* What lies beyond the size must not show when others make the file longer: exportd is to know it before they open it. */
+/* A close with unreported data is sent at once: exportd must know of it before others
+ * open the file, or bytes behind the size could show when they extend it. */
 static void test_a_close_with_bytes_untold_does_not_wait(void **state)
 {
     Rozo__MdCloseReq *req;
@@ -340,7 +343,7 @@ static void test_closes_are_told_together(void **state)
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     close_many(30, 2);
-    nodes_when_idle(&fx.nodes, on_idle, NULL); /* the end waits for no others */
+    nodes_when_idle(&fx.nodes, on_idle, NULL); /* the end does not wait for more closes */
     assert_int_equal(fx.exportd.n_sent, 1);
     check_closes(0, 30, 2);
     env_virtual_run_posted(&fx.env);
@@ -361,7 +364,8 @@ static uint64_t session_after(struct node *node, uint64_t session, uint64_t gran
     return node->file->session;
 }
 
-/* What is under way when a token is lost must not come under the next session. */
+/* Requests in flight when a token is lost must not run under the next session, so the
+ * session changes with the token. */
 static void test_a_session_changes_with_the_token(void **state)
 {
     struct tokens *t = fx.nodes.config.tokens = tokens_new();
@@ -376,18 +380,19 @@ static void test_a_session_changes_with_the_token(void **state)
     free(claim.shared);
     free(claim.exclusive);
     tokens_opened(t, 20, true);
-    assert_int_equal(session_after(node, 9, 21), 7); /* lost, and not given up yet */
+    assert_int_equal(session_after(node, 9, 21), 7); /* lost, and not given back yet */
     tokens_gave_back(t, 5, TOKEN_NONE, 0);
-    assert_int_equal(session_after(node, 9, 0), 7); /* nothing is granted by it */
+    assert_int_equal(session_after(node, 9, 0), 7); /* this answer grants nothing */
     assert_int_equal(session_after(node, 7, 12), 7);
     assert_int_equal(session_after(node, 9, 22), 9);
-    assert_int_equal(session_after(node, 7, 12), 9); /* late */
+    assert_int_equal(session_after(node, 7, 12), 9); /* a late answer */
     node_put(node);
     finish_close(the_file);
     tokens_free(t);
 }
 
-/* A file that was removed while it is open keeps its token until it is closed, and no longer. */
+/* A file that was removed while it is open keeps its token until the last close, and no
+ * longer. */
 static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
 {
     struct tokens *t = fx.nodes.config.tokens = tokens_new();
@@ -451,7 +456,7 @@ static void test_our_own_changes_are_not_taken_for_others(void **state)
 
     (void)state;
     node_change_sent(node);
-    node_note_attr(node, &e.attr); /* a getattr that overtook the answer */
+    node_note_attr(node, &e.attr); /* a getattr whose answer came first */
     assert_int_equal(fx.n_invalidated, 0);
     node_change_answered(node, &e.attr);
     assert_int_equal(fx.n_invalidated, 0);
@@ -475,7 +480,8 @@ static void test_others_changes_drop_the_pages(void **state)
     node_note_attr(node, &e.attr);
     assert_int_equal(fx.n_invalidated, 2);
     assert_int_equal(node->file->size, 300);
-    /* somebody's change hides between our sending and the answer */
+    /* A change of another mount, between the request and its answer, shows in the change
+     * counter. */
     node_change_sent(node);
     e = entry_of(5, 300, 11);
     node_change_answered(node, &e.attr);
@@ -504,18 +510,19 @@ static void test_any_change_elsewhere_makes_pages_worthless(void **state)
     struct md_entry e = entry_of(5, 100, 8);
 
     (void)state;
-    e.attr.mtime_ns = 7; /* nobody can say that the bytes are the same */
+    e.attr.mtime_ns = 7; /* unknown whether the bytes are the same */
     node_note_attr(node, &e.attr);
     assert_int_equal(fx.n_invalidated, 1);
     close_node(node);
 }
 
-/* Another mount made the file longer before our own report was answered: the size must be
- * heard of, at the latest with the next getattr. */
+/* Some other mount extended the file before the answer to this mount's report: the next
+ * getattr, at the latest, must show the size. */
 static void test_a_size_hidden_behind_our_own_change_is_heard_of(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
-    struct md_entry e = entry_of(5, 300, 9); /* 8 was the other's, 9 is ours */
+    /* 8 was the other mount's change, 9 is this one's */
+    struct md_entry e = entry_of(5, 300, 9);
 
     (void)state;
     node_change_sent(node);
@@ -525,7 +532,7 @@ static void test_a_size_hidden_behind_our_own_change_is_heard_of(void **state)
     close_node(node);
 }
 
-/* A report of ours got no answer: others' changes must still be noticed. */
+/* A report got no answer: changes of other mounts must still be noticed. */
 static void test_others_are_heard_of_after_an_unanswered_change(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
@@ -540,7 +547,8 @@ static void test_others_are_heard_of_after_an_unanswered_change(void **state)
     close_node(node);
 }
 
-/* exportd answers a repeated request as it did the first time: what was done since, after a report that it refused, is newer. */
+/* exportd answers a repeated request as it did the first time. A refused report and later
+ * changes are newer than that answer of an open. */
 static void test_an_opening_that_is_answered_late_does_not_make_it_shorter(void **state)
 {
     struct node *node = open_node(5, 0, 7, NULL);
@@ -548,7 +556,8 @@ static void test_an_opening_that_is_answered_late_does_not_make_it_shorter(void 
 
     (void)state;
     node_change_sent(node);
-    node_change_answered(node, NULL); /* of an older epoch than the opening's */
+    /* refused: its epoch is older than that of the open */
+    node_change_answered(node, NULL);
     node_change_sent(node);
     node_change_answered(node, &e.attr);
     node->file->size = 300;
@@ -557,14 +566,14 @@ static void test_an_opening_that_is_answered_late_does_not_make_it_shorter(void 
     assert_int_equal(node->file->size, 300);
     node_note_attr(node, &late.attr);
     assert_int_equal(node->file->size, 300);
-    nodes_learn_losses(&fx.nodes,
-                       1); /* exportd has forgotten that, and begins behind it */
+    /* exportd lost these changes, and counts from an earlier value again */
+    nodes_learn_losses(&fx.nodes, 1);
     node_note_attr(node, &late.attr);
     assert_int_equal(node->file->size, 0);
     close_node(node);
 }
 
-/* cp -p, rsync -t, touch -r: other data, same size, same mtime. */
+/* cp -p, rsync -t and touch -r leave other data with the same size and mtime. */
 static void test_other_data_of_the_same_mtime_is_noticed(void **state)
 {
     struct md_entry e = entry_of(5, 100, 9);
@@ -609,7 +618,7 @@ static void test_what_the_file_layer_asks(void **state)
     assert_int_equal(n_meta_done, 1);
     assert_int_equal(meta_rc, -ESTALE);
     assert_int_equal(node->synced_no, 0);
-    /* A durable report says nothing of an fsync that began after it was sent. */
+    /* A durable report says nothing about an fsync that began after it was sent. */
     node->n_syncs = 1;
     the_file->meta->wrote(the_file->meta->arg, &call, 0, 7, true, 0, 0, true);
     node->n_syncs = 2;
@@ -633,7 +642,7 @@ static void test_what_the_file_layer_asks(void **state)
     close_node(node);
 }
 
-/* A durable WROTE is sent; it is answered when `is_answered`. */
+/* Sends a durable MD_WROTE; is_answered: exportd accepts it. */
 static void tell_durably(struct file_meta_call *call, bool is_answered)
 {
     Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
@@ -659,9 +668,9 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     (void)state;
     tokens_opened(t, 10, false);
     tell_durably(&call, true);
-    assert_false(node_is_settled(node)); /* others may have changed it */
+    assert_false(node_is_settled(node)); /* others may have changed the file */
     tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    assert_false(node_is_settled(node)); /* before that */
+    assert_false(node_is_settled(node)); /* the report was sent before the grant */
     tell_durably(&call, false);
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
@@ -670,7 +679,7 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
     assert_true(node_is_settled(node));
-    node->lowered++; /* it went, and came again */
+    node->lowered++; /* the token was given back, and granted again */
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
     assert_true(node_is_settled(node));
@@ -681,7 +690,7 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     fx.nodes.config.tokens = NULL;
 }
 
-/* What a write is stamped with, next. */
+/* Returns the time that the next write gets. */
 static int64_t stamp(void)
 {
     return the_file->meta->clock_ns(the_file->meta->arg);
@@ -695,8 +704,8 @@ static void test_a_write_is_later_than_what_is_known_of_its_file(void **state)
     int64_t now_ns = stamp();
 
     (void)state;
-    assert_int_equal(stamp(), now_ns + 1); /* nor is it at the same time as another one */
-    e.attr.ctime_ns = now_ns + second_ns;  /* our estimate of exportd's clock lags */
+    assert_int_equal(stamp(), now_ns + 1); /* later than any other write */
+    e.attr.ctime_ns = now_ns + second_ns;  /* the estimate of exportd's clock lags */
     node_note_attr(node, &e.attr);
     assert_int_equal(stamp(), now_ns + second_ns + 1);
     fx.env.now_ns += 2 * (uint64_t)second_ns;
@@ -706,7 +715,7 @@ static void test_a_write_is_later_than_what_is_known_of_its_file(void **state)
     e.attr.ctime_ns = now_ns + 3 * second_ns;
     node_change_answered(node, &e.attr);
     assert_int_equal(stamp(), now_ns + 3 * second_ns + 1);
-    e.attr.ctime_ns = now_ns + 3600 * second_ns; /* its clock was set back since */
+    e.attr.ctime_ns = now_ns + 3600 * second_ns; /* exportd's clock was set back */
     node_note_attr(node, &e.attr);
     assert_int_equal(stamp(), now_ns + 2 * second_ns);
     close_node(node);

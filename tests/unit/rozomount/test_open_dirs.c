@@ -1,10 +1,11 @@
 /*
- * Goal: of a directory that is gone the last that was known is told, as long as somebody has it open.
+ * Goal: the last known attributes of a removed directory are returned while a process has
+ * it open.
  */
 #include <sys/stat.h>
 
-#include "rozomount/session/md_decode.h"
 #include "rozomount/inode/open_dirs.h"
+#include "rozomount/session/md_decode.h"
 #include "tests/unit/unit.h"
 
 enum { DIR = 5, OTHER = 6 };
@@ -25,7 +26,7 @@ static void test_as_long_as_it_is_open(void **state)
     assert_false(opendirs_last(dirs, DIR, &attr));
     opendirs_note(dirs, &first);
     opendirs_add(dirs, DIR, NULL);
-    assert_false(opendirs_last(dirs, DIR, &attr)); /* it was not open then */
+    assert_false(opendirs_last(dirs, DIR, &attr)); /* the directory was not open then */
     opendirs_add(dirs, DIR, &first);
     assert_true(opendirs_last(dirs, DIR, &attr));
     assert_true(attr.ino == DIR && attr.uid == 1 && attr.mode == (S_IFDIR | 0755));
@@ -40,7 +41,7 @@ static void test_as_long_as_it_is_open(void **state)
     assert_true(opendirs_last(dirs, DIR, &attr));
     opendirs_remove(dirs, DIR);
     assert_false(opendirs_last(dirs, DIR, &attr));
-    opendirs_add(dirs, OTHER, NULL); /* left open: the end frees it */
+    opendirs_add(dirs, OTHER, NULL); /* left open: freed at the end */
     opendirs_free(dirs);
 }
 

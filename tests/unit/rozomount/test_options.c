@@ -1,6 +1,4 @@
-/*
- * Goal: the command line is understood as mount(8), fstab and people write it.
- */
+/* Goal: the command line is understood as mount(8), fstab and administrators write it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +8,7 @@
 #include "rozomount/options/options.h"
 #include "tests/unit/unit.h"
 
-/* Parse "rozomount" + words separated by single blanks. */
+/* Parses "rozomount" and words separated by single blanks. */
 static int parse(struct options *opt, const char *line, struct err *err)
 {
     char copy[512];
@@ -47,7 +45,7 @@ static void test_what_fstab_gives(void **state)
     assert_string_equal(opt.mountpoint, "/mnt");
     assert_string_equal(opt.key_file, "/k");
     assert_string_equal(opt.kernel_opts,
-                        "rw,nosuid,noatime"); /* nodiratime libfuse does not know */
+                        "rw,nosuid,noatime"); /* libfuse does not know nodiratime */
     assert_int_equal(opt.loops, 3);
     assert_false(opt.foreground);
     options_free(&opt);
@@ -60,11 +58,11 @@ static void test_values(void **state)
 
     (void)state;
     assert_int_equal(
-        parse(
-            &opt,
-            "-f -oattr_timeout=0.5,hedge_ms=30 h/e m -o ro,write_behind=2M "
-            "--pid-file /run/p -o meta_timeout=2,log_level=debug,nonempty,writeback_cache,cache=direct",
-            &err),
+        parse(&opt,
+              "-f -oattr_timeout=0.5,hedge_ms=30 h/e m -o ro,write_behind=2M "
+              "--pid-file /run/p -o meta_timeout=2,log_level=debug,nonempty,"
+              "writeback_cache,cache=direct",
+              &err),
         0);
     assert_true(opt.foreground && opt.nonempty && opt.writeback_cache && !opt.remount);
     assert_int_equal(opt.cache, OPTIONS_CACHE_DIRECT);
@@ -78,7 +76,7 @@ static void test_values(void **state)
     options_free(&opt);
 }
 
-/* mount(8) hands back what the kernel lists. */
+/* mount(8) repeats the options that the kernel lists. */
 static void test_remount(void **state)
 {
     struct options opt;

@@ -1,6 +1,4 @@
-/*
- * Goal: a recall waits for every rename in its directory, and for no other.
- */
+/* Goal: a recall waits for every rename in its directory, and for no other one. */
 #include "rozomount/tokens/rename_barrier.h"
 #include "tests/unit/unit.h"
 
@@ -33,11 +31,11 @@ static void test_who_waits(void **state)
     assert_true(renames_wait(r, &in_a));
     assert_true(renames_wait(r, &in_b));
     assert_false(renames_wait(r, &in_c));
-    assert_int_equal(n_ready(r, &first), 1); /* in_a */
-    assert_int_equal(n_ready(r, &first), 0); /* it is over already */
+    assert_int_equal(n_ready(r, &first), 1); /* in_a is ready */
+    assert_int_equal(n_ready(r, &first), 0); /* the first rename is over */
     assert_false(renames_wait(r, &in_a));
     assert_int_equal(n_ready(r, &second), 1);
-    renames_begin(r, &first, C, A); /* once more */
+    renames_begin(r, &first, C, A); /* started again */
     assert_true(renames_wait(r, &in_c));
     assert_int_equal(n_ready(r, &first), 1);
     renames_free(r);

@@ -1,6 +1,7 @@
 /*
- * Goal: what the mount keeps is what exportd lets it keep: whatever is on its way while a token is given back, and over a session's
- * end. Method: calls, in order; then a random exportd whose answers come late and in any order.
+ * Goal: the mount caches only what exportd lets it cache, whatever is in flight while a
+ * token is given back, and when a session ends. Method: calls in a fixed order; then a
+ * random exportd whose answers arrive late and in any order.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- what the kernel is told ---- */
+/* ---- answers to the kernel ---- */
 
 static bool tell_attr(uint64_t ino, uint64_t grant)
 {
@@ -69,7 +70,7 @@ static void keep_attr(uint64_t ino, uint64_t size, uint64_t grant)
     tokens_unlock(t);
 }
 
-/* The size that was kept; 0: none was. */
+/* Takes the cached attributes and returns their size; 0 if there were none. */
 static uint64_t take_attr(uint64_t ino)
 {
     struct md_attr attr = { 0 };
@@ -78,7 +79,8 @@ static uint64_t take_attr(uint64_t ino)
     return tokens_take_attr(t, ino, &attr, &grant) && grant != 0 ? attr.size : 0;
 }
 
-/* So many names were told, and this is one. They are taken. */
+/* Takes the names that the kernel got, and checks that there are n and this is one of
+ * them. */
 static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
 {
     struct told_name *names = tokens_take_names(t, dir);
@@ -116,7 +118,7 @@ static void test_what_is_granted_is_held(void **state)
     tokens_grant(t, 5, TOKEN_SHARED, 13); /* an older answer, late */
     assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
     tokens_grant(t, 7, TOKEN_SHARED, 0);
-    tokens_grant(t, 7, TOKEN_SHARED, 9); /* of before the session was opened */
+    tokens_grant(t, 7, TOKEN_SHARED, 9); /* from before the session was opened */
     assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
     tokens_note_others(t, true);
     assert_true(tokens_has_others(t));
@@ -134,25 +136,26 @@ static void test_an_exportd_that_gives_no_tokens(void **state)
     assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
 }
 
-/* Goal: an answer made before its token was given back grants nothing, when it comes after. */
+/* Goal: an answer that exportd made before it got the token back grants nothing when it
+ * arrives later. */
 static void test_grants_that_come_after_they_were_given_back_are_void(void **state)
 {
     (void)state;
     tokens_grant(t, 5, TOKEN_SHARED, 11);
-    assert_int_equal(give_back(5, TOKEN_NONE, 13), 13); /* 12 and 13 are on their way */
+    assert_int_equal(give_back(5, TOKEN_NONE, 13), 13); /* 12 and 13 are in flight */
     assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
     tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
     tokens_grant(t, 5, TOKEN_SHARED, 13);
     assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
     assert_false(tell_attr(5, 13));
-    tokens_grant(t, 6, TOKEN_SHARED, 12); /* of another inode */
+    tokens_grant(t, 6, TOKEN_SHARED, 12); /* for another inode */
     assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
     tokens_grant(t, 5, TOKEN_SHARED, 14);
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    assert_false(tell_attr(5, 13)); /* what that answer says may be old */
+    assert_false(tell_attr(5, 13)); /* attributes of that answer may be old */
     assert_true(tell_attr(5, 14));
-    assert_int_equal(give_back(5, TOKEN_NONE, 0), 14);  /* by ourselves */
-    assert_int_equal(give_back(8, TOKEN_NONE, 20), 20); /* never came */
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 14);  /* given back without a recall */
+    assert_int_equal(give_back(8, TOKEN_NONE, 20), 20); /* a grant that never arrived */
     tokens_grant(t, 8, TOKEN_SHARED, 20);
     assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
     assert_int_equal(give_back(9, TOKEN_SHARED, 21), 21);
@@ -166,9 +169,9 @@ static void test_exclusive_is_lowered(void **state)
     tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
     assert_int_equal(give_back(5, TOKEN_SHARED, 12), 12);
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* late */
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* a late answer */
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    assert_true(tell_attr(5, 12)); /* nobody has changed it since */
+    assert_true(tell_attr(5, 12)); /* not changed by others since */
     tokens_grant(t, 5, TOKEN_EXCLUSIVE, 13);
     assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
     tokens_grant(t, 6, TOKEN_SHARED, 14);
@@ -177,11 +180,12 @@ static void test_exclusive_is_lowered(void **state)
     tokens_grant(t, 7, TOKEN_EXCLUSIVE, 15);
     assert_int_equal(give_back(7, TOKEN_SHARED, 16), 16);
     assert_int_equal(give_back(7, TOKEN_NONE, 0), 16);
-    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* late */
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* a late answer */
     assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
 }
 
-/* Goal: from the beginning of a recall nothing is told that it would have to take back; the token is there until its end. */
+/* Goal: during a recall nothing new goes to the kernel that would have to be taken back;
+ * the token is held until its end. */
 static void test_nothing_more_is_told_during_a_recall(void **state)
 {
     bool kept;
@@ -191,7 +195,7 @@ static void test_nothing_more_is_told_during_a_recall(void **state)
     tokens_recall(t, 5, TOKEN_SHARED);
     assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
     assert_true(tell_attr(5, 11));
-    tokens_recall(t, 5, TOKEN_NONE); /* asked for more meanwhile */
+    tokens_recall(t, 5, TOKEN_NONE); /* a second recall asks for more */
     tokens_recall(t, 5, TOKEN_SHARED);
     assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
     tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
@@ -231,7 +235,7 @@ static void test_names_are_noted_until_they_are_taken(void **state)
     assert_true(names_are(5, 0, NULL, false));
 }
 
-/* ---- which names there are ---- */
+/* ---- the names of a directory ---- */
 
 static bool lacks(uint64_t dir, const char *name)
 {
@@ -252,7 +256,8 @@ static void dir_is_new(uint64_t dir, uint64_t grant)
     tokens_unlock(t);
 }
 
-/* One name comes with the part (after, to] of a listing that was asked for now. */
+/* Adds a part (after, to] of a listing, with one name; changes: tokens_changes() when it
+ * was requested. */
 static void listed(uint64_t after, uint64_t to, bool end, const char *name,
                    uint64_t changes)
 {
@@ -287,7 +292,8 @@ static void test_of_a_new_directory_all_names_are_known(void **state)
     assert_true(tell_name(5, "b", false, 11));
     assert_false(lacks(5, "b"));
     assert_true(tokens_name_gone(t, 5, "b", tokens_changes(t)));
-    assert_false(tokens_name_gone(t, 5, "a", tokens_changes(t))); /* nobody was told */
+    /* the kernel did not get it */
+    assert_false(tokens_name_gone(t, 5, "a", tokens_changes(t)));
     assert_true(lacks(5, "a"));
     assert_true(lacks(5, "b"));
     tokens_recall(t, 5, TOKEN_NONE);
@@ -295,7 +301,7 @@ static void test_of_a_new_directory_all_names_are_known(void **state)
     give_back(5, TOKEN_NONE, 11);
     tokens_grant(t, 5, TOKEN_SHARED, 12);
     assert_false(lacks(5, "a"));
-    dir_is_new(5, 11); /* that answer was late: others may have been there */
+    dir_is_new(5, 11); /* a late answer: others may have made names since */
     assert_false(lacks(5, "a"));
 }
 
@@ -313,7 +319,7 @@ static void test_a_name_that_moved_may_still_be_there(void **state)
     assert_false(lacks(5, "a"));
     assert_true(lacks(5, "x"));
     assert_true(tell_name(5, "b", true, 11));
-    assert_true(names_are(5, 1, "b", true)); /* only what the kernel was told */
+    assert_true(names_are(5, 1, "b", true)); /* only names that the kernel got */
     assert_false(lacks(5, "x"));
 }
 
@@ -328,13 +334,15 @@ static void test_a_restart_of_exportd_may_bring_names(void **state)
     assert_false(lacks(5, "a"));
 }
 
-/* What was listed before it does not stand for what lies there now: only its beginning was listed anew. */
+/* After a restart of exportd, parts listed before do not count any more: all of the
+ * directory must be listed again. */
 static void test_after_a_restart_all_is_listed_anew(void **state)
 {
     (void)state;
     tokens_grant(t, 5, TOKEN_SHARED, 11);
     listed(0, 8, false, "a", tokens_changes(t));
-    tokens_name_gone(t, 5, "back", tokens_changes(t)); /* and the power takes that */
+    /* removed, but a power cut undoes it */
+    tokens_name_gone(t, 5, "back", tokens_changes(t));
     tokens_opened(t, 11, false);
     listed(0, 2, false, "a", tokens_changes(t));
     listed(8, 9, true, "z", tokens_changes(t));
@@ -354,7 +362,7 @@ static void test_a_listing_to_its_end_tells_all_names(void **state)
     listed(0, 4, false, "a", tokens_changes(t));
     tokens_name_comes(t, 5, "made");
     assert_false(lacks(5, "x"));
-    listed(6, 9, true, "c", tokens_changes(t)); /* so is something between */
+    listed(6, 9, true, "c", tokens_changes(t)); /* a part between is missing */
     assert_false(lacks(5, "x"));
     listed(3, 6, false, "b", tokens_changes(t));
     listed(6, 9, true, "c", tokens_changes(t));
@@ -362,7 +370,8 @@ static void test_a_listing_to_its_end_tells_all_names(void **state)
     assert_false(lacks(5, "a") || lacks(5, "b") || lacks(5, "c") || lacks(5, "made"));
 }
 
-/* What was made while the beginning was on its way may not be in it. */
+/* A name that was made while the beginning of the listing was in flight may be missing in
+ * it. */
 static void test_a_listing_from_before_our_change_is_not_begun_with(void **state)
 {
     uint64_t changes = tokens_changes(t);
@@ -377,14 +386,15 @@ static void test_a_listing_from_before_our_change_is_not_begun_with(void **state
     assert_true(lacks(5, "x"));
 }
 
-/* Nor may what was made before that beginning was asked for be in a part that was asked for earlier. */
+/* A name that was made before the beginning was requested may be missing in a part that
+ * was requested earlier. */
 static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **state)
 {
     uint64_t changes = tokens_changes(t);
 
     (void)state;
     tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_name_comes(t, 5, "made"); /* its cookie is 6 */
+    tokens_name_comes(t, 5, "made"); /* listed at cookie 6 later */
     tokens_forget_attr(t, 5, changes);
     listed(0, 4, false, "a", tokens_changes(t));
     listed(0, 8, false, "a", changes);
@@ -395,7 +405,8 @@ static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **
     assert_true(lacks(5, "x"));
 }
 
-/* The answer to a removal was long on its way: others have made that name since, and it was listed. */
+/* The answer to a removal arrives late: others have made the name again since, and it was
+ * listed. */
 static void test_a_removal_from_before_the_listing_takes_nothing_from_it(void **state)
 {
     uint64_t changes = tokens_changes(t);
@@ -406,13 +417,13 @@ static void test_a_removal_from_before_the_listing_takes_nothing_from_it(void **
     assert_true(tell_name(5, "a", false, 11));
     assert_true(tokens_name_gone(t, 5, "a", changes));
     assert_false(lacks(5, "a"));
-    assert_true(names_are(5, 0, "", false)); /* the kernel believes it no more */
+    assert_true(names_are(5, 0, "", false)); /* the kernel does not believe it any more */
     listed(0, 4, true, "a", tokens_changes(t));
     tokens_name_gone(t, 5, "a", tokens_changes(t));
     assert_true(lacks(5, "a"));
 }
 
-/* ---- looking ahead ---- */
+/* ---- lookup prefetch ---- */
 
 static bool go_ahead(uint64_t dir, struct ahead *out)
 {
@@ -424,7 +435,7 @@ static bool go_ahead(uint64_t dir, struct ahead *out)
     return goes;
 }
 
-/* The inode has its token by the same grant. */
+/* Adds a prefetched name; the same grant gives a token for its inode. */
 static void keep_ahead(const char *name, uint64_t ino, uint64_t size, uint64_t grant,
                        uint64_t changes)
 {
@@ -458,7 +469,7 @@ static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
     keep_ahead("b", 7, 200, 11, tokens_changes(t));
     assert_int_equal(take_ahead("a"), 100);
     assert_int_equal(take_ahead("a"), 0);
-    assert_true(names_are(5, 0, "", false)); /* the kernel was told nothing */
+    assert_true(names_are(5, 0, "", false)); /* the kernel got no name */
     assert_int_equal(take_ahead("b"), 0);
 }
 
@@ -471,7 +482,7 @@ static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
     tokens_recall(t, 6, TOKEN_NONE);
     assert_int_equal(take_ahead("a"), 0);
     give_back(6, TOKEN_NONE, 12);
-    keep_ahead("a", 6, 100, 11, tokens_changes(t)); /* late */
+    keep_ahead("a", 6, 100, 11, tokens_changes(t)); /* a late answer */
     assert_int_equal(take_ahead("a"), 0);
     tokens_recall(t, 5, TOKEN_NONE);
     assert_int_equal(take_ahead("b"), 0);
@@ -480,7 +491,8 @@ static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
     assert_int_equal(take_ahead("b"), 0);
 }
 
-/* A restart may have taken it: that inode has another name then, whatever is heard of it later. */
+/* A restart of exportd may have undone a name: its inode may have another one now,
+ * whatever arrives later. */
 static void test_no_name_is_known_of_before_a_restart(void **state)
 {
     (void)state;
@@ -501,22 +513,22 @@ static void test_our_changes_end_what_was_looked_at_ahead(void **state)
     keep_ahead("b", 7, 200, 11, changes);
     keep_ahead("c", 8, 300, 11, changes);
     keep_ahead("d", 9, 400, 11, changes);
-    tokens_forget_attr(t, 6, changes); /* it was written */
+    tokens_forget_attr(t, 6, changes); /* the file was written */
     assert_int_equal(take_ahead("a"), 0);
-    tokens_name_comes(t, 5, "b"); /* another inode was renamed over it */
+    tokens_name_comes(t, 5, "b"); /* replaced by a rename */
     assert_int_equal(take_ahead("b"), 0);
     tokens_name_gone(t, 5, "c", tokens_changes(t));
     assert_int_equal(take_ahead("c"), 0);
     tokens_name_moved(t, 5, "d");
     assert_int_equal(take_ahead("d"), 0);
     tokens_forget_attr(t, 5, changes);
-    keep_ahead("e", 10, 500, 11, changes); /* it was listed before that */
+    keep_ahead("e", 10, 500, 11, changes); /* listed before the last change */
     assert_int_equal(take_ahead("e"), 0);
     keep_ahead("e", 10, 500, 11, tokens_changes(t));
     assert_int_equal(take_ahead("e"), 500);
 }
 
-/* Lookups in vain until more is asked for; part is how much. */
+/* Counts failed lookups until a prefetch starts; part describes it. */
 static unsigned misses_until(struct ahead *part)
 {
     unsigned n = 1;
@@ -533,13 +545,13 @@ static void test_more_is_looked_at_the_more_is_wanted(void **state)
     char name[16];
 
     (void)state;
-    assert_false(go_ahead(5, &part)); /* without a token nothing can be kept */
+    assert_false(go_ahead(5, &part)); /* without a token nothing can be cached */
     tokens_grant(t, 5, TOKEN_SHARED, 11);
     misses = misses_until(&part);
     assert_true(misses > 1 && misses < 100);
     assert_true(part.dir == 5 && part.after == 0 && part.n > 1);
     for (unsigned i = 0; i < 10000; i++)
-        assert_false(go_ahead(5, &(struct ahead){ 0 })); /* one at a time */
+        assert_false(go_ahead(5, &(struct ahead){ 0 })); /* only one prefetch at a time */
     n = part.n;
     for (unsigned i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%u", i);
@@ -555,7 +567,7 @@ static void test_more_is_looked_at_the_more_is_wanted(void **state)
     assert_int_equal(misses_until(&part), misses);
     assert_int_equal(part.after, 77);
     assert_true(part.n > n);
-    for (unsigned i = 0; i < 2; i++) { /* nothing of it was wanted */
+    for (unsigned i = 0; i < 2; i++) { /* none of the names was used */
         tokens_lock(t);
         tokens_ahead_came(t, &part, 0);
         tokens_unlock(t);
@@ -649,7 +661,8 @@ static void keep_attr_asked(uint64_t ino, uint64_t size, uint64_t changes)
     tokens_unlock(t);
 }
 
-/* Goal: attributes that exportd told before a change of ours, and that come after it, are not kept, also when it had granted nothing. */
+/* Goal: attributes from before a change of this mount that arrive after it are not
+ * cached, also if there was no grant at that time. */
 static void test_attributes_older_than_our_last_change_are_not_kept(void **state)
 {
     uint64_t before, since;
@@ -663,17 +676,18 @@ static void test_attributes_older_than_our_last_change_are_not_kept(void **state
     keep_attr_asked(5, 200, tokens_changes(t));
     assert_int_equal(take_attr(5), 200);
     before = tokens_changes(t);
-    tokens_forget_attr(t, 7, before); /* of a token that comes only then */
+    tokens_forget_attr(t, 7, before); /* before there is a token */
     tokens_grant(t, 7, TOKEN_SHARED, 11);
     keep_attr_asked(7, 100, before);
     assert_int_equal(take_attr(7), 0);
-    keep_attr_asked(5, 300, before); /* another inode */
+    keep_attr_asked(5, 300, before); /* not the changed inode */
     assert_int_equal(take_attr(5), 300);
     since = tokens_changes(t);
     assert_true(since > before);
 }
 
-/* Goal: those that come with a change of ours are kept, unless another one, that may have been later, was answered first. */
+/* Goal: attributes in the answer to a change are cached, unless another change that may
+ * be later was answered first. */
 static void test_attributes_that_come_with_our_own_change(void **state)
 {
     uint64_t first, second, with_first, with_second;
@@ -684,7 +698,7 @@ static void test_attributes_that_come_with_our_own_change(void **state)
     with_first = tokens_forget_attr(t, 5, first);
     keep_attr_asked(5, 100, with_first);
     assert_int_equal(take_attr(5), 100);
-    first = second = tokens_changes(t); /* two at a time: who was the first? */
+    first = second = tokens_changes(t); /* two changes at once: their order is unknown */
     with_second = tokens_forget_attr(t, 5, second);
     keep_attr_asked(5, 300, with_second);
     with_first = tokens_forget_attr(t, 5, first);
@@ -692,13 +706,15 @@ static void test_attributes_that_come_with_our_own_change(void **state)
     assert_int_equal(take_attr(5), 0);
     first = second = tokens_changes(t);
     with_second = tokens_forget_attr(t, 5, second);
-    with_first = tokens_forget_attr(t, 5, first); /* before the other one kept its own */
+    /* before the attributes of the other one are cached */
+    with_first = tokens_forget_attr(t, 5, first);
     keep_attr_asked(5, 300, with_second);
     keep_attr_asked(5, 200, with_first);
     assert_int_equal(take_attr(5), 0);
 }
 
-/* Goal: what was kept is not told any more when exportd has been away: it may have lost its power, and that change with it. */
+/* Goal: cached attributes are not used after a restart of exportd: a power failure may
+ * have undone their change. */
 static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
 {
     const struct md_attr dir = { .ino = 6, .size = 4096, .mode = S_IFDIR | 0755 };
@@ -748,8 +764,7 @@ static void test_what_is_held_is_claimed(void **state)
     assert_int_equal(list[0] + list[1], 11);
     free(list);
     claim_is(5, 6);
-    tokens_grant(t, 7, TOKEN_SHARED,
-                 13); /* an answer of before: not claimed, so not held */
+    tokens_grant(t, 7, TOKEN_SHARED, 13); /* older answer: not claimed, so not held */
     tokens_opened(t, 1000, false);
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
     assert_int_equal(tokens_mode(t, 6), TOKEN_EXCLUSIVE);
@@ -757,8 +772,7 @@ static void test_what_is_held_is_claimed(void **state)
     assert_int_equal(tokens_lost_one(t), 0);
     tokens_grant(t, 8, TOKEN_SHARED, 999);
     assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
-    assert_false(
-        tell_attr(5, 11)); /* that answer may be old: it was claimed again since */
+    assert_false(tell_attr(5, 11)); /* may be old: the token was claimed since */
     assert_int_equal(give_back(5, TOKEN_NONE, 0), 1000);
 }
 
@@ -776,8 +790,8 @@ static void test_lost_ones_are_given_up_one_by_one(void **state)
     assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
     assert_int_equal(tokens_lost_one(t), 0);
     assert_true(tokens_is_lost(t, 5) && tokens_is_lost(t, 6) && !tokens_is_lost(t, 7));
-    tokens_grant(t, 5, TOKEN_SHARED,
-                 1001); /* the new session has it, but what is here is of the old one */
+    /* granted by the new session, but cached data is from the old one */
+    tokens_grant(t, 5, TOKEN_SHARED, 1001);
     assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
     assert_false(tell_attr(5, 1001));
     assert_int_equal(take_attr(5), 0);
@@ -787,16 +801,16 @@ static void test_lost_ones_are_given_up_one_by_one(void **state)
     tokens_grant(t, 5, TOKEN_SHARED, 1002);
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
     claim_is(5, 0);
-    tokens_opened(t, 2000, true); /* before 6 was given up */
+    tokens_opened(t, 2000, true); /* before 6 was given back */
     assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
     assert_int_equal(tokens_lost_one(t), 0);
 }
 
 /* ---- room ---- */
 
-enum { LIMIT = 64, HIGH = 48, LOW = 40 }; /* three quarters, five eighths */
+enum { LIMIT = 64, HIGH = 48, LOW = 40 }; /* HIGH: three quarters; LOW: five eighths */
 
-/* One at a time; 0: none is to go. */
+/* Returns one token that should be given back; 0: none. */
 static uint64_t surplus(void)
 {
     struct token_surplus s;
@@ -818,13 +832,13 @@ static void test_the_longest_unused_go_early(void **state)
     tokens_set_max(t, LIMIT);
     hold(1, HIGH);
     assert_int_equal(surplus(), 0);
-    assert_true(tell_attr(1, 11)); /* used */
+    assert_true(tell_attr(1, 11)); /* used now */
     hold(HIGH + 1, HIGH + 1);
     assert_int_equal(surplus(), 2);
-    assert_int_equal(surplus(), 3); /* 2 is on its way */
+    assert_int_equal(surplus(), 3); /* 2 is being given back */
     assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH + 1 - LOW - 2);
     assert_true(list[0].ino == 4 && list[0].is_plain);
-    assert_int_equal(surplus(), 0); /* so many are on their way */
+    assert_int_equal(surplus(), 0); /* enough are being given back */
     for (uint64_t ino = 2; ino < 2 + HIGH + 1 - LOW; ino++)
         give_back(ino, TOKEN_NONE, 0);
     assert_int_equal(surplus(), 0);
@@ -834,21 +848,22 @@ static void test_the_longest_unused_go_early(void **state)
     assert_true(surplus() != 0);
 }
 
-/* exportd says how many it gives; less when all sessions together hold too many. */
+/* exportd sets the limit; it is lower when all sessions together hold too many. */
 static void test_the_limit_is_told(void **state)
 {
     struct token_surplus list[LIMIT];
 
     (void)state;
     hold(1, HIGH);
-    assert_int_equal(surplus(), 0); /* it is far below what is so without a word */
+    assert_int_equal(surplus(), 0); /* far below the default limit */
     tokens_set_max(t, LIMIT / 2);
     assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH - LOW / 2);
     tokens_set_max(t, 0);
     assert_int_equal(surplus(), 0);
 }
 
-/* A token that stays, lowered, has come back; so has one that is forgotten. */
+/* A token that is lowered instead of given back is held again; a forgotten one does not
+ * count as being given back. */
 static void test_what_does_not_leave_counts_again(void **state)
 {
     (void)state;
@@ -860,7 +875,7 @@ static void test_what_does_not_leave_counts_again(void **state)
     for (uint64_t ino = 2; ino <= HIGH + 2 - LOW; ino++)
         assert_int_equal(surplus(), ino);
     assert_int_equal(surplus(), 0);
-    tokens_inode_gone(t, 2); /* we are alone */
+    tokens_inode_gone(t, 2); /* no other client has it open */
     assert_int_equal(surplus(), 0);
 }
 
@@ -869,11 +884,12 @@ static bool is_plain(uint64_t ino)
     bool plain = tokens_recall_plain(t, ino);
 
     if (plain)
-        assert_false(tell_attr(ino, 11)); /* it is on its way */
+        assert_false(tell_attr(ino, 11)); /* being given back */
     return plain;
 }
 
-/* The kernel keeps names or pages by the others: they take longer. */
+/* Tokens by which the kernel caches names or pages are not plain: giving them back takes
+ * longer. */
 static void test_which_are_plain(void **state)
 {
     const struct token_need read = { .mode = TOKEN_SHARED };
@@ -886,14 +902,14 @@ static void test_which_are_plain(void **state)
     assert_true(tell_listing(4, &kept));
     tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
     tokens_grant(t, 7, TOKEN_EXCLUSIVE, 11);
-    give_back(7, TOKEN_SHARED, 0); /* pages stay */
+    give_back(7, TOKEN_SHARED, 0); /* the pages stay */
     assert_true(is_plain(1));
     assert_false(is_plain(1) || is_plain(2) || is_plain(3) || is_plain(4));
     assert_true(is_plain(5));
     assert_false(is_plain(6) || is_plain(7) || is_plain(8));
 }
 
-/* Of those that take longer only some go at a time. */
+/* Only some of the tokens that are not plain are given back at a time. */
 static void test_some_heavy_ones_at_a_time(void **state)
 {
     struct token_surplus list[2 * TOKENS_LEAVING_HEAVY_MAX];
@@ -912,7 +928,7 @@ static void test_some_heavy_ones_at_a_time(void **state)
     assert_int_equal(surplus(), 0);
 }
 
-/* Files come and go: tokens of those that are gone do not fill the table, or go before any that is of use. */
+/* Tokens of removed files neither fill the table nor push out tokens that are useful. */
 static void test_inodes_without_names_make_room(void **state)
 {
     (void)state;
@@ -920,13 +936,13 @@ static void test_inodes_without_names_make_room(void **state)
     tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
     assert_true(tell_attr(6, 11));
     tokens_inode_gone(t, 6);
-    tokens_inode_gone(t, 7); /* never had one */
+    tokens_inode_gone(t, 7); /* had no token */
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
     assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
     tokens_set_max(t, LIMIT);
     hold(6, HIGH + 5);
     assert_int_equal(surplus(), 5);
-    tokens_note_others(t, true); /* one of them may have it open, and change it */
+    tokens_note_others(t, true); /* other mounts may have 9 open, and change it */
     assert_true(tell_attr(9, 11));
     tokens_inode_gone(t, 9);
     assert_int_equal(tokens_mode(t, 9), TOKEN_SHARED);
@@ -937,7 +953,8 @@ static void test_inodes_without_names_make_room(void **state)
     assert_int_equal(surplus(), 0);
 }
 
-/* Goal: whichever goes, the others stay, and what comes then is noted, too. */
+/* Goal: whichever name is removed, the others stay, and names that come later are
+ * recorded, too. */
 static void test_names_go_one_by_one(void **state)
 {
     static const char *const orders[] = { "abc", "acb", "bac", "bca", "cab", "cba" };
@@ -964,7 +981,7 @@ static void test_names_go_one_by_one(void **state)
     give_back(5, TOKEN_NONE, 0);
 }
 
-/* Directories go for that, however many tokens without names are older. */
+/* Too many names make directories go, however many tokens without names are older. */
 static void test_too_many_names(void **state)
 {
     struct token_surplus one;
@@ -992,22 +1009,23 @@ static void test_too_many_names(void **state)
 
 enum { INODES = 3, ANSWERS_MAX = 6, STEPS = 200000 };
 
-/* Exportd, and the kernel. */
+/* State of exportd and of the kernel. */
 struct world {
     struct env_virtual env;
     uint64_t counter;
     struct holder {
         enum token_mode mode;
         uint64_t grant;
-        enum token_mode asked; /* a recall to this is out; no less than mode: none is */
-        bool begun;            /* the mount has heard of it */
-        bool told;             /* the kernel believes something */
+        /* mode of the recall in flight; not below `mode`: no recall */
+        enum token_mode asked;
+        bool begun; /* the mount has received the recall */
+        bool told;  /* the kernel believes attributes */
     } of[INODES];
     struct answer {
         unsigned i;
         enum token_mode mode;
         uint64_t grant;
-    } answers[ANSWERS_MAX]; /* on their way */
+    } answers[ANSWERS_MAX]; /* in flight */
     unsigned n_answers;
 };
 
@@ -1058,7 +1076,7 @@ static void exportd_recalls(struct world *w)
         h->asked = pick(w, (unsigned)h->asked);
 }
 
-/* In two steps, so that answers come between them. */
+/* Answers a recall in two steps, so that other answers can arrive between them. */
 static void the_mount_answers_a_recall(struct world *w)
 {
     unsigned i = pick(w, INODES);
@@ -1112,7 +1130,7 @@ static void give_up_lost(struct world *w)
     }
 }
 
-/* Answers of the old exportd still arrive. */
+/* Restarts exportd; answers of the old one still arrive. */
 static void exportd_restarts(struct world *w)
 {
     bool lost = pick(w, 3) == 0;

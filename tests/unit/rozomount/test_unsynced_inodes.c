@@ -1,5 +1,6 @@
 /*
- * Goal: an fsync says that all is well only when no change it covers may have gone with exportd's power.
+ * Goal: an fsync succeeds only if no change that it covers may have been lost with
+ * exportd's power.
  */
 #include "rozomount/session/unsynced_inodes.h"
 #include "tests/unit/unit.h"
@@ -14,7 +15,7 @@ static void test_what_was_synced_is_safe(void **state)
     unstable_note(u, 2, 0);
     unstable_note(u, 1, 0);
     no = unstable_begin(u);
-    unstable_note(u, 2, 0); /* while the sync is on its way */
+    unstable_note(u, 2, 0); /* while the sync is in flight */
     unstable_note(u, 3, 0);
     unstable_settled(u, no);
     assert_false(unstable_is_empty(u));
@@ -22,7 +23,7 @@ static void test_what_was_synced_is_safe(void **state)
     assert_true(unstable_is_empty(u));
     assert_false(unstable_take_lost(u, 1));
     assert_true(unstable_take_lost(u, 2));
-    assert_false(unstable_take_lost(u, 2)); /* told once */
+    assert_false(unstable_take_lost(u, 2)); /* reported once */
     assert_true(unstable_take_lost(u, 3));
     assert_false(unstable_take_lost(u, 4));
     unstable_free(u);
@@ -37,7 +38,7 @@ static void test_a_sync_does_not_bring_back_what_is_lost(void **state)
     unstable_note(u, 1, 0);
     unstable_lost(u, 5);
     unstable_note(u, 2, 5);
-    unstable_note(u, 3, 0); /* another loop, that has not heard of it */
+    unstable_note(u, 3, 0); /* by a loop that does not know of the loss yet */
     no = unstable_begin(u);
     unstable_settled(u, no);
     unstable_lost(u, 5);
@@ -54,12 +55,12 @@ static void test_too_many_to_remember(void **state)
     (void)state;
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
         unstable_note(u, 100 + i, 0);
-    unstable_settled(u, UNSTABLE_MAX); /* all but that of which nobody knows */
+    unstable_settled(u, UNSTABLE_MAX); /* all but changes to unknown inodes */
     assert_false(unstable_is_empty(u));
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
         unstable_note(u, 100 + i, 0);
     unstable_lost(u, 1);
-    assert_true(unstable_take_lost(u, 7)); /* who knows */
+    assert_true(unstable_take_lost(u, 7)); /* any inode may be among the unknown ones */
     assert_false(unstable_take_lost(u, 7));
     assert_true(unstable_take_lost(u, 100));
     unstable_free(u);

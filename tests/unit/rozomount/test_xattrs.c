@@ -1,6 +1,7 @@
 /*
- * Goal: what a mount knows of xattrs is true as long as it is told, whatever is given back, changed or on its way meanwhile, and takes
- * bounded memory. Method: calls of tokens.h, in order; answers as bytes.
+ * Goal: xattrs that a mount has cached are right as long as they are used, whatever is
+ * given back, changed or in flight in between, and take bounded memory. Method: calls of
+ * token_cache.h in a fixed order; answers as bytes.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void note(uint64_t ino, uint32_t classes, uint64_t grant)
     note_since(ino, classes, grant, tokens_changes(t));
 }
 
-/* value NULL: there is none. */
+/* Caches an xattr; value NULL: it does not exist. */
 static void keep(uint64_t ino, const char *name, const char *value, uint64_t grant)
 {
     const struct cached_xattr x = { value != NULL, value == NULL ? 0 : strlen(value),
@@ -79,7 +80,7 @@ static void give_back(uint64_t ino, enum token_mode keep_mode, uint64_t grant)
 {
     tokens_recall(t, ino, keep_mode);
     if (keep_mode == TOKEN_NONE)
-        assert_false(knows(ino, "user.a")); /* nothing is told on the way */
+        assert_false(knows(ino, "user.a")); /* none is used during the recall */
     tokens_gave_back(t, ino, keep_mode, grant);
 }
 
@@ -102,7 +103,7 @@ static void test_a_class_that_is_not_there_has_no_name(void **state)
 
         tokens_grant(t, ino, TOKEN_SHARED, 11);
         assert_false(knows(ino, "user.a"));
-        note(ino, 0, 11); /* of an exportd that does not tell */
+        note(ino, 0, 11); /* from an exportd that does not say which there are */
         assert_false(knows(ino, "user.a") || knows(ino, ""));
         note(ino, TOLD | classes[has].bit, 11);
         for (size_t i = 0; i < 5; i++) {
@@ -112,7 +113,7 @@ static void test_a_class_that_is_not_there_has_no_name(void **state)
         assert_false(knows(ino, "") || knows(ino, "system.other"));
     }
     note(5, TOLD, 11);
-    assert_true(is(5, "", "")); /* no name at all */
+    assert_true(is(5, "", "")); /* there are no names */
     assert_false(knows(99, "user.a"));
 }
 
@@ -132,7 +133,8 @@ static void test_what_was_read_is_known_until_it_changes(void **state)
     assert_false(knows(5, "user.c") || knows(5, "user."));
     keep(5, "user.a", "other", 11);
     assert_true(is(5, "user.a", "other"));
-    /* Our own change: nothing until it is answered, nor what was asked for before it. */
+    /* A change of this mount: neither cached xattrs nor answers from before it are used
+     * until it is answered. */
     before = tokens_changes(t);
     tokens_xattrs_change(t, 5, true);
     assert_false(knows(5, "user.a") || knows(5, "trusted.a"));
@@ -155,18 +157,19 @@ static void test_it_goes_with_the_token(void **state)
     note(5, TOLD | USER, 11);
     keep(5, "user.a", "one", 11);
     give_back(5, TOKEN_SHARED, 12);
-    assert_true(is(5, "user.a", "one")); /* nobody else has changed it */
+    assert_true(is(5, "user.a", "one")); /* not changed by others since */
     give_back(5, TOKEN_NONE, 13);
     assert_false(knows(5, "user.a"));
     tokens_grant(t, 5, TOKEN_SHARED, 15);
     assert_false(knows(5, "user.a"));
-    note(5, TOLD, 12); /* answers of before, which come late */
+    note(5, TOLD, 12); /* late answers from before */
     keep(5, "user.a", "one", 13);
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 15);
     assert_true(is_absent(5, "user.a"));
-    assert_true(tokens_recall_plain(t, 5)); /* one of many that go back unasked ... */
-    tokens_grant(t, 5, TOKEN_SHARED, 16);   /* ... while an answer brings it once more */
+    /* given back among many, without a recall ... */
+    assert_true(tokens_recall_plain(t, 5));
+    tokens_grant(t, 5, TOKEN_SHARED, 16); /* ... while an answer grants it again */
     tokens_gave_back(t, 5, TOKEN_NONE, 15);
     assert_false(knows(5, "user.a"));
     tokens_grant(t, 5, TOKEN_SHARED, 17);
@@ -179,7 +182,7 @@ static void test_it_goes_with_the_token(void **state)
     assert_true(is_absent(5, "user.a"));
     tokens_opened(t, 30, true);
     assert_false(knows(5, "user.a"));
-    note(5, TOLD, 31); /* nothing is believed until it is given back */
+    note(5, TOLD, 31); /* not believed before the token is given back */
     assert_false(knows(5, "user.a"));
 }
 
@@ -235,7 +238,7 @@ static void test_the_cache_is_bounded(void **state)
         assert_true(c.bytes <= XATTR_CACHE_BYTES_MAX);
         assert_true(xattr_cache_find(sets[i], "user.a", &found));
     }
-    assert_null(sets[0]); /* put first */
+    assert_null(sets[0]); /* the oldest one */
     for (unsigned i = 0; i < INODES; i++) {
         n += sets[i] != NULL;
         xattr_cache_drop(&c, &sets[i]);
@@ -262,7 +265,7 @@ static int decode(const ProtobufCMessage *msg,
     call.answer = packed;
     call.answer_len = len;
     rc = how(&call, out);
-    for (size_t cut = 0; rc == 0 && cut < len; cut++) { /* whatever comes of it */
+    for (size_t cut = 0; rc == 0 && cut < len; cut++) { /* only must not crash */
         struct md_xattr x = { 0 };
 
         call.answer_len = cut;
@@ -293,7 +296,7 @@ static void test_answers_are_checked(void **state)
     assert_int_equal(decode(&get.base, md_decode_xattr, &x), -EBADMSG);
     list.names = (ProtobufCBinaryData){ 6, bytes };
     assert_int_equal(decode(&list.base, md_decode_xattr_names, &x), -EBADMSG);
-    list.names.len = 7; /* with its zero byte */
+    list.names.len = 7; /* with the zero byte at its end */
     assert_int_equal(decode(&list.base, md_decode_xattr_names, &x), 0);
     assert_int_equal(x.len, 7);
     md_xattr_drop(&x);
