@@ -1,7 +1,8 @@
 /*
  * fake.c - storages in memory that keep versions below versions.
  *
- * In:     requests of repairers, writes by hand. Out: answers after a while by chance.
+ * In:  requests of repairers, and writes by hand.
+ * Out: answers after random delays.
  */
 #include "tests/unit/heal/fake.h"
 
@@ -15,7 +16,7 @@
 #include "common/base/bytes.h"
 #include "common/base/list.h"
 
-/* A request on its way there and back. */
+/* A request in flight, and its answer. */
 struct fake_call {
     struct fake_call *next;
     struct fake_channel *channel;
@@ -61,7 +62,7 @@ static void place_push(struct fake_place *place, struct fake_layer layer)
     place->layers[place->n++] = layer;
 }
 
-/* Only what fulfils `keep` stays. */
+/* Removes layer i. */
 static void place_remove(struct fake_place *place, unsigned i)
 {
     memmove(&place->layers[i], &place->layers[i + 1],
@@ -69,7 +70,8 @@ static void place_remove(struct fake_place *place, unsigned i)
     place->n--;
 }
 
-/* Of all that is committed only the newest stays, and large marks below it. */
+/* Commits up to version: of the committed layers only the newest stays, and large marks
+ * below it. */
 static void place_commit(struct fake_place *place, uint64_t version)
 {
     uint64_t newest = 0;
@@ -95,7 +97,7 @@ static void projection_create(struct fake_storage *s, unsigned projection)
     p->here = true;
 }
 
-/* Is this version refused? A node's goes over what is damaged. */
+/* Returns whether this version is refused. A node's version replaces a damaged one. */
 static bool is_stale(const struct fake_place *place, uint64_t version)
 {
     const struct fake_layer *top = top_of(place);
@@ -251,7 +253,7 @@ static uint32_t present(const struct fake *f, const struct fake_storage *s)
     return bits;
 }
 
-/* The newest layer not newer than at_most. */
+/* Returns the newest layer that is not newer than at_most. */
 static const struct fake_layer *visible(const struct fake_projection *p, uint64_t block,
                                         uint64_t at_most)
 {
@@ -337,7 +339,7 @@ static uint16_t do_read(struct fake *f, struct fake_storage *s, struct fake_call
     return ROZO__STATUS__OK;
 }
 
-/* To the byte what a client would have sent? */
+/* Checks that the payload is, to the byte, what a client would send. */
 static void check_payload(struct fake *f, const Rozo__StWriteReq *req,
                           const struct fake_call *call)
 {
@@ -429,7 +431,8 @@ static uint16_t do_sync(struct fake *f, struct fake_storage *s, struct fake_call
     return ROZO__STATUS__OK;
 }
 
-/* Every version that is committed must not be needed any more: k others have it, stable. */
+/* Commits, and checks that no replaced version is needed any more: k others have the new
+ * one, stable. */
 static uint16_t do_commit(struct fake *f, struct fake_storage *s, struct fake_call *call)
 {
     Rozo__StCommitReq *req = rozo__st_commit_req__unpack(NULL, call->msg_len, call->msg);
@@ -678,7 +681,7 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
     env_timer_start(&f->v.env, &call->deadline, rq->deadline_ms);
 }
 
-/* Whether it was sent or not, it may still be carried out. */
+/* Cancels a request, which may still be carried out. */
 static void fake_cancel(struct rpc_channel *ch, struct rpc_request *rq)
 {
     struct fake_call *call = rq->impl;

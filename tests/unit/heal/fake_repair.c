@@ -1,6 +1,4 @@
-/*
- * fake_repair.c - see fake_repair.h.
- */
+/* fake_repair.c - see fake_repair.h. */
 #include "tests/unit/heal/fake_repair.h"
 
 #include <assert.h>

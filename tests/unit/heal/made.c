@@ -1,6 +1,4 @@
-/*
- * made.c - records as a client makes them.
- */
+/* made.c - records as a client makes them. */
 #include "tests/unit/heal/made.h"
 
 #include <assert.h>
@@ -64,6 +62,6 @@ int made_receive(struct rpc_request *rq, uint8_t *payload, size_t len)
         memcpy(iov[i].iov_base, payload + at, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    assert(n < 0 || at == len); /* the contract of place() */
+    assert(n < 0 || at == len); /* as place() promises */
     return n < 0 ? n : 0;
 }

@@ -1,6 +1,4 @@
-/*
- * nodes.c - see nodes.h.
- */
+/* nodes.c - see nodes.h. */
 #include "tests/unit/heal/nodes.h"
 
 #include <assert.h>
@@ -24,8 +22,8 @@ static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
 /* ---- requests between nodes ---- */
 
 struct delivery {
-    struct rpc_call call;   /* first */
-    struct rpc_request *rq; /* NULL: cancelled, or asked by the test */
+    struct rpc_call call;   /* must be the first member */
+    struct rpc_request *rq; /* NULL: cancelled, or sent by the test */
     struct node *to;
     struct env_timer timer;
     struct env_task task;
@@ -125,7 +123,8 @@ static void storage_stat(struct node *n, struct rpc_call *call)
     rozo__st_stat_req__free_unpacked(req, NULL);
 }
 
-/* Of ruins; and of what was merely begun nothing is here that a healer sees. */
+/* Removes a corrupt file; a file whose creation was not finished does not exist here for
+ * a healer. */
 static void storage_remove(struct node *n, struct rpc_call *call)
 {
     Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
@@ -172,7 +171,7 @@ static void on_arrival(struct env_timer *timer)
     struct delivery *d = container_of(timer, struct delivery, timer);
 
     if (d->rq == NULL || !d->to->up || !d->to->running) {
-        d->task.fn = on_answer; /* not answered */
+        d->task.fn = on_answer; /* no answer */
         env_post(&nodes_env.env, &d->task);
         return;
     }
@@ -251,7 +250,7 @@ static void peer_close(void *arg, struct rpc_channel *ch)
     ((struct node *)arg)->n_open--;
 }
 
-/* ---- questions ---- */
+/* ---- requests of the healers ---- */
 
 struct answer {
     struct env_timer timer;
@@ -364,7 +363,7 @@ void node_stop(unsigned i)
 
 void node_crash(unsigned i)
 {
-    kv_memory_kill(nodes[i].mem); /* nothing it does from here on is kept */
+    kv_memory_kill(nodes[i].mem); /* later changes are not kept */
     node_stop(i);
     kv_memory_revive(nodes[i].mem);
 }
@@ -385,10 +384,10 @@ void nodes_free(void)
     env_virtual_close(&nodes_env);
 }
 
-/* ---- what tests ask and make ---- */
+/* ---- tools for tests ---- */
 
 struct asked {
-    struct rpc_request rq; /* first */
+    struct rpc_request rq; /* must be the first member */
     bool done;
     uint16_t status;
     uint8_t *answer;
@@ -498,7 +497,7 @@ struct storcli_target target_make(uint64_t ino, unsigned first)
     return t;
 }
 
-/* By hand, so as not to let the clock run here. */
+/* Makes the file directly, so that the clock does not run. */
 static struct disk_file *file_make(unsigned i, const char *path)
 {
     struct disk_file *f = memdisk_find(&nodes[i].disk, path);

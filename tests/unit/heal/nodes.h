@@ -1,6 +1,6 @@
 /*
- * nodes.h - some storages of which only the healers are real: a network without delay, disks in memory, and
- * a storage behind each healer that knows just enough to be healed.
+ * nodes.h - some storages of which only the healers are real: a network without delay,
+ * disks in memory, and behind each healer a storage that does just enough to be healed.
  */
 #ifndef ROZO_TEST_HEAL_NODES_H
 #define ROZO_TEST_HEAL_NODES_H
@@ -17,14 +17,14 @@ enum { NODES = 5 }; /* storages 1..NODES */
 struct node;
 
 struct link {
-    struct rpc_channel ch; /* first */
+    struct rpc_channel ch; /* must be the first member */
     struct node *from, *to;
 };
 
 struct node {
     uint32_t id;
     bool up;
-    bool running; /* its healer is there */
+    bool running; /* the healer runs */
     struct memdisk disk;
     struct kv_memory *mem;
     struct identity identity;
@@ -32,13 +32,13 @@ struct node {
     struct capability_key *key;
     struct healer_config config;
     struct healer *healer;
-    struct link links[NODES + 1];  /* to storage i */
-    uint8_t wanted[NODES + 1][16]; /* of what incarnation it is to be */
-    unsigned n_open;               /* channels */
-    unsigned n_served[256];        /* requests by op */
+    struct link links[NODES + 1];  /* [i]: to storage i */
+    uint8_t wanted[NODES + 1][16]; /* incarnation that the channel requires */
+    unsigned n_open;               /* open channels */
+    unsigned n_served[256];        /* requests served, by op */
     unsigned n_whole;
-    uint32_t lacks_ino; /* ST_STAT says NO_FILE of it */
-    bool keeps;         /* a ruin that it is to remove: DAMAGED */
+    uint32_t lacks_ino; /* ST_STAT answers NO_FILE for this inode */
+    bool keeps;         /* answers a removal of a corrupt file with DAMAGED */
     struct heal_unsettled unsettled;
     bool has_unsettled;
 };
@@ -48,33 +48,40 @@ extern struct node nodes[NODES + 1]; /* [0] is not used */
 
 void nodes_init(uint64_t seed);
 void nodes_free(void);
-/** The healer's process begins, as the config says; ends cleanly; ends at once, with what it had in memory. */
+/** Starts the healer's process as the config says; stops it cleanly; kills it, with all
+ * that it had in memory. */
 void node_start(unsigned i);
 void node_stop(unsigned i);
 void node_crash(unsigned i);
-/** All healers, with the map. */
+/** Starts all healers, and sends them the map. */
 void nodes_start_all(void);
 void node_map(unsigned i, uint64_t version, unsigned n_storages);
-extern unsigned nodes_lost;                       /* bitmap of ids that maps call lost */
-extern uint8_t nodes_incarnations[NODES + 1][16]; /* in maps; zeros: not known */
+/* bitmap of ids that maps declare lost */
+extern unsigned nodes_lost;
+/* incarnations in maps; zeros: unknown */
+extern uint8_t nodes_incarnations[NODES + 1][16];
 
-/** Ask a healer something. The status; *answer to free() when not NULL and OK. */
+/** Sends a request to a healer. Returns the status; *answer is owned by the caller if it
+ * is OK and answer is not NULL. */
 uint16_t node_ask(unsigned i, enum rpc_role role, uint16_t op,
                   const ProtobufCMessage *msg, uint8_t **answer, size_t *answer_len);
 Rozo__StHealthResp *node_health(unsigned i);
 
-/** A file of layout 0 at storages first, first + 1, ... of the nodes, going round, c of them. */
+/** Returns the target of a file of layout 0, at storages first, first + 1, ... modulo
+ * NODES. */
 struct storcli_target target_make(uint64_t ino, unsigned first);
-/** Its projection p on node i; false partial: whole. */
+/** Makes projection p of the file on node i; partial false: complete. */
 void projection_make(unsigned i, const struct storcli_target *t, unsigned p, bool partial,
                      uint64_t blocks);
-/** Another of its files on node i, all zeros: a projection by its number, or what was put aside: "damaged". */
+/** Makes another file of the target on node i, all zeros: a projection named by its
+ * number, or a quarantined file: "damaged". */
 void leftover_make(unsigned i, const struct storcli_target *t, const char *name,
                    uint64_t size);
-/** Is it there, and not partial? */
+/** Returns whether the projection exists and is not partial. */
 bool projection_is_whole(unsigned i, const struct storcli_target *t, unsigned p);
 
-/** ST_CHECK; ST_HEAL with a scrub (1 begins one, 2 stops it) and, unless 0, a rate: answered OK. */
+/** Sends ST_CHECK; then ST_HEAL with a scrub (1 starts one, 2 stops it) and, unless it is
+ * 0, a rate, which must be answered OK. */
 uint16_t node_check(unsigned i, const struct storcli_target *t, uint64_t first,
                     uint64_t n, bool abandoned);
 void node_heal(unsigned i, unsigned scrub, uint64_t rate);

@@ -1,6 +1,4 @@
-/*
- * real.c - real storages on disks in memory.
- */
+/* real.c - real storages on disks in memory. */
 #include "tests/unit/heal/real.h"
 
 #include <assert.h>
@@ -11,12 +9,12 @@
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
 
-/* A request at a storage, from a channel or from the client by hand. */
+/* A request at a storage, from a channel or from the client. */
 struct real_call {
-    struct rpc_call call; /* first */
+    struct rpc_call call; /* must be the first member */
     struct real_call *next;
     struct real_storage *storage;
-    struct rpc_request *rq; /* NULL: cancelled, or by hand */
+    struct rpc_request *rq; /* NULL: cancelled, or from the client */
     bool by_hand, arrived, answered;
     struct env_timer timer, deadline;
     uint16_t status;
@@ -102,7 +100,7 @@ static void call_end(struct real_call *c, int rc)
     rq->done(rq, rc);
 }
 
-/* ---- on the way ---- */
+/* ---- requests in flight ---- */
 
 static void call_arrives(struct real_call *c)
 {
@@ -281,7 +279,7 @@ void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout)
         storage_init(r, i);
 }
 
-/* Nothing is asked of it any more, and what was is answered. */
+/* Waits until the storage has answered all requests, and gets no more. */
 static void storage_quiet(struct real_storage *s)
 {
     for (unsigned i = 0; s->n_calls > 0; i++) {
@@ -340,7 +338,7 @@ void real_run_ms(struct real *r, uint64_t ms)
     env_virtual_advance_ms(&r->v, ms);
 }
 
-/* For people who hunt a bug. */
+/* Prints pending records, for debugging. */
 static void print_unsettled(struct real *r)
 {
     for (unsigned i = 0; i < r->c; i++) {
@@ -365,7 +363,7 @@ uint64_t real_uncommitted(struct real *r)
     return health.uncommitted;
 }
 
-/* ---- a client by hand ---- */
+/* ---- the client ---- */
 
 struct by_hand {
     Rozo__FileRef ref;
@@ -391,7 +389,7 @@ static void ref_init(struct real *r, struct by_hand *h)
     h->ref.capability.len = sizeof(h->capability);
 }
 
-/* Send and wait; the answered call, to be freed. */
+/* Sends a request and waits. Returns the answered call, owned by the caller. */
 static struct real_call *ask(struct real *r, unsigned storage, enum rpc_role role,
                              uint16_t op, const ProtobufCMessage *msg,
                              const void *payload, size_t payload_len)
@@ -522,7 +520,7 @@ uint16_t real_whole(struct real *r, unsigned storage, uint32_t projections)
     return ask_status(r, storage, RPC_ROLE_NODE, ROZO__OP__ST_COMMIT, &req.base, NULL, 0);
 }
 
-/* One block of an answer; returns the bytes of body it took. */
+/* Checks one block of an answer; returns the bytes of body that it used. */
 static size_t read_check(struct real *r, unsigned p, uint64_t block, const uint8_t *head,
                          const uint8_t *body, uint64_t *version)
 {

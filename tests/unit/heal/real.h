@@ -1,6 +1,6 @@
 /*
- * real.h - real storages (storaged/ops with their journal) on disks in memory, one env, channels of nodes to
- * them, and a client by hand. One file.
+ * real.h - real storages (storaged/ops with their journal) on disks in memory, one env,
+ * channels of nodes to them, and a client driven by hand. There is one file.
  */
 #ifndef ROZO_TEST_HEAL_REAL_H
 #define ROZO_TEST_HEAL_REAL_H
@@ -18,7 +18,7 @@ enum { REAL_STORAGES = 16 };
 struct real;
 
 struct real_storage {
-    struct rpc_channel ch; /* first; for all drivers */
+    struct rpc_channel ch; /* must be the first member; the channel serves all drivers */
     struct real *real;
     unsigned index;
     bool up;
@@ -28,7 +28,7 @@ struct real_storage {
     struct generations generations;
     struct storage_config config;
     struct storage *storage;
-    unsigned n_calls; /* under way inside */
+    unsigned n_calls; /* calls in progress inside the storage */
 };
 
 struct real {
@@ -45,30 +45,32 @@ struct real {
 void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout);
 void real_close(struct real *r);
 struct storcli_peers real_peers(struct real *r);
-/** Let time pass. */
+/** Lets time pass. */
 void real_run_ms(struct real *r, uint64_t ms);
-/** Nothing of it may be under way: let time pass before. */
+/** Restarts a storage, with or without a power cut. No call may be in progress: let time
+ * pass before. */
 void real_restart(struct real *r, unsigned storage, bool power_cut);
-/** Its disk is lost, an empty one takes its place. */
+/** Replaces the lost disk of a storage by an empty one. */
 void real_replace(struct real *r, unsigned storage);
 
-/** A client's request to one storage, waited for; its status. */
+/** Sends a client's write to one storage and waits. Returns the status. */
 uint16_t real_write(struct real *r, unsigned storage, unsigned projection, uint64_t block,
                     unsigned n, uint64_t version, bool sync);
-/** n 0: to the end. */
+/** Sends a client's mark; n 0: to the end. */
 uint16_t real_mark(struct real *r, unsigned storage, unsigned projection, uint64_t first,
                    uint64_t n, uint64_t version);
 uint16_t real_sync(struct real *r, unsigned storage);
 uint16_t real_commit(struct real *r, unsigned storage, uint64_t first, uint64_t n,
                      uint64_t version);
 uint16_t real_whole(struct real *r, unsigned storage, uint32_t projections);
-/** The target's distribution is another one by now; so it is told. */
+/** Sends the target's current distribution to a storage (ST_REDIST). */
 uint16_t real_redist(struct real *r, unsigned storage, uint32_t make_partial);
-/** Versions of blocks [first, first + n), n 1..128, of one extent; every byte is checked. A hole of
- * version 0 is 0, what is damaged UINT64_MAX. The status. */
+/** Reads the versions of blocks [first, first + n), n 1..128, of one extent, and checks
+ * every byte. A block never written gives 0, a damaged one UINT64_MAX. Returns the
+ * status. */
 uint16_t real_read(struct real *r, unsigned storage, unsigned projection, uint64_t first,
                    unsigned n, uint64_t *versions);
-/** What waits for a commit in all journals. */
+/** Counts the records in all journals that wait for a commit. */
 uint64_t real_uncommitted(struct real *r);
 
 #endif

@@ -1,7 +1,9 @@
 /*
- * Goal: what was missed comes back, and only that; a rebuild ends whatever crashes; a scrub sees everything;
- * checks and settling happen; nothing grows without bound.
- * Method: five healers on a virtual clock with a network and disks in memory; repairs are watched, not made.
+ * Goal: missed writes are repaired, and nothing else; a rebuild ends whatever crashes; a
+ * scrub checks everything; checks and recoveries take place; nothing grows without a
+ * bound.
+ * Method: five healers on a virtual clock, with a network and disks in memory; repairs
+ * are recorded, not made.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,13 +13,13 @@
 #include "storaged/heal/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
-/* Every repair that ended, and what they are to say. */
+/* Repairs that ended, in order, and the results that they return. */
 static struct repair_seen {
     uint32_t own;
     struct repair_request request;
 } seen[4096];
 static unsigned n_seen;
-static int fail_ino_rc; /* for fail_ino */
+static int fail_ino_rc; /* result for fail_ino */
 static uint64_t fail_ino;
 static struct repair_result next_result;
 
@@ -70,7 +72,7 @@ static uint64_t n_unhealed(unsigned i)
     return n;
 }
 
-/* ---- return ---- */
+/* ---- resync ---- */
 
 static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
 {
@@ -84,12 +86,13 @@ static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
     }
     assert_int_equal(node_missed(3, &a, 300, 1, 1, 7), ROZO__STATUS__OK);
     run_ms(15000);
-    assert_int_equal(n_seen, 3); /* though three told of it */
+    assert_int_equal(n_seen, 3); /* three peers had hints of them */
     for (unsigned i = 0; i < n_seen; i++) {
         assert_int_equal(seen[i].own, 1);
         assert_int_equal(seen[i].request.flags, 0);
     }
-    /* whole extents: we may have died in the middle of what we missed */
+    /* Whole extents are repaired, since the storage may have died in the middle of a
+     * write. */
     assert_int_equal(seen[0].request.first_block, 0);
     assert_int_equal(seen[0].request.n_blocks, 128);
     assert_int_equal(seen[1].request.first_block, 256);
@@ -122,13 +125,14 @@ static void test_what_cannot_be_mended_stays(void **state)
     assert_true(n_seen >= 4);
     assert_int_equal(node_n_missed(2), 1);
     assert_int_equal(n_unhealed(1), 1);
-    fail_ino_rc = -ENOENT; /* it was removed */
+    fail_ino_rc = -ENOENT; /* the file was removed */
     run_ms(30000);
     assert_int_equal(node_n_missed(2), 0);
     assert_int_equal(n_unhealed(1), 0);
 }
 
-/* A note that comes while its blocks are repaired is not taken away with the one that was told. */
+/* A hint that arrives while its blocks are repaired stays when the earlier hint is
+ * forgotten. */
 static void test_what_comes_while_it_is_mended_stays(void **state)
 {
     struct storcli_target a = target_make(10, 1);
@@ -181,7 +185,7 @@ static void test_many_notes_go_in_pages(void **state)
     }
     nodes[1].up = true;
     fake_repairs.takes_ms = 0;
-    node_start(1); /* it knows its peers without being told */
+    node_start(1); /* knows its peers from the stored map */
     run_ms(10000);
     assert_int_equal(n_seen, 3000 + 30);
     for (unsigned i = 2; i <= 4; i++)
@@ -204,7 +208,7 @@ static void test_too_much_becomes_everything(void **state)
     }
     assert_int_equal(node_n_missed(2), 1);
     run_ms(30000);
-    assert_int_equal(n_seen, 8); /* all that is listed, whole or not */
+    assert_int_equal(n_seen, 8); /* all listed files, complete or not */
     assert_int_equal(node_n_missed(2), 0);
     run_ms(60000);
     assert_int_equal(n_seen, 8);
@@ -246,7 +250,7 @@ static void test_clients_want_a_capability(void **state)
     req.to_storage = 3;
     assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__WRONG_STORAGE);
     req.to_storage = 2;
-    foreign.storages[1] = 5; /* we have no place in it */
+    foreign.storages[1] = 5; /* storage 1 is not in this distribution */
     heal_ref_put(&foreign, &ref);
     assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__BAD_REQUEST);
 #undef ASK
@@ -257,7 +261,7 @@ static void test_clients_want_a_capability(void **state)
 
 enum { FILES = 60 };
 
-/* FILES files over all nodes; node 1 has lost its disk. */
+/* Makes FILES files over all nodes, then empties the disk of node 1. */
 static void cluster_make(struct storcli_target *files)
 {
     for (unsigned i = 0; i < FILES; i++) {
@@ -295,7 +299,7 @@ static void test_a_rebuild(void **state)
         n_homes += heal_place(&files[i], 1) < 3;
     fake_repairs.takes_ms = 20;
     nodes_start_all();
-    run_ms(100); /* all peers are up: it does not wait for anybody */
+    run_ms(100); /* all peers are up: no wait */
     health = node_health(1);
     assert_int_equal(health->rebuild_state, 1);
     assert_int_equal(health->rebuild_files, n_homes);
@@ -330,7 +334,7 @@ static void test_a_rebuild_goes_on_after_a_crash_at_any_time(void **state)
             run_ms(crashes < 6 ? at_ms + crashes * 3 : 30000);
             if (crashes < 6) {
                 node_crash(1);
-                if (nodes[1].disk.identity_len == 0) /* as storage.id says */
+                if (nodes[1].disk.identity_len == 0) /* as storage.id would say */
                     atomic_store(&nodes[1].identity.rebuild, true);
                 node_start(1);
             }
@@ -341,7 +345,8 @@ static void test_a_rebuild_goes_on_after_a_crash_at_any_time(void **state)
     }
 }
 
-/* A file that somebody creates behind the walk is not partial for ever. */
+/* A file that is created behind the position of the rebuild does not stay partial for
+ * ever. */
 static void test_files_made_during_a_rebuild_become_whole(void **state)
 {
     struct storcli_target files[FILES], late = target_make(1, 1);
@@ -389,7 +394,8 @@ static void test_a_rebuild_tries_again_what_failed(void **state)
     cluster_check(files);
 }
 
-/* Spares fill up with what it should hold: once, each its own files, also over a restart. */
+/* Spares take the projections of a lost storage: each file once, by its own spare, also
+ * over a restart. */
 static void test_a_storage_is_given_up(void **state)
 {
     struct storcli_target files[FILES];
@@ -413,7 +419,7 @@ static void test_a_storage_is_given_up(void **state)
     node_crash(4);
     node_start(4);
     run_ms(5000);
-    assert_in_range(n_seen, n_stand_in, n_stand_in + 12); /* some of node 4's twice */
+    assert_in_range(n_seen, n_stand_in, n_stand_in + 12); /* some files of node 4 twice */
     for (unsigned i = 0; i < n_seen; i++) {
         assert_int_equal(heal_place(&seen[i].request.target, seen[i].own), 3);
         assert_true(heal_place(&seen[i].request.target, 3) < 3);
@@ -427,7 +433,7 @@ static void test_a_storage_is_given_up(void **state)
     node_start(4);
     run_ms(5000);
     assert_int_equal(n_seen, 0);
-    nodes_lost = 0; /* it is back, and lost once more */
+    nodes_lost = 0; /* the storage is back, and lost again */
     for (unsigned i = 1; i <= NODES; i += 1 + (i == 2))
         node_map(i, 4, NODES);
     run_ms(5000);
@@ -464,7 +470,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
         if (seen[i].own == 1) {
             assert_int_equal(seen[i].request.flags,
                              REPAIR_VERIFY_OWN | REPAIR_CLEAN_SPARES);
-        } else { /* the one that was told */
+        } else { /* the peer that was asked to check */
             assert_int_equal(seen[i].own, 2);
             assert_int_equal(seen[i].request.target.id.ino, files[0].id.ino);
         }
@@ -495,7 +501,8 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     rozo__st_health_resp__free_unpacked(health, NULL);
 }
 
-/* On one home and a spare: the next home is asked in any case, the other one was found without it. */
+/* A file is on one home and a spare: the next home is asked in any case, and the repair
+ * shows that the other one lacks it. */
 static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -515,7 +522,7 @@ static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
     assert_non_null(strstr(health->scrub_findings[0], "storage 2 lacks the file"));
     assert_non_null(strstr(health->scrub_findings[1], "storage 3 lacks the file"));
     rozo__st_health_resp__free_unpacked(health, NULL);
-    assert_int_equal(n_seen, 3); /* those who were told looked */
+    assert_int_equal(n_seen, 3); /* all three storages checked the file */
 }
 
 static void test_a_scrub_has_damaged_files_made_again(void **state)
@@ -531,16 +538,15 @@ static void test_a_scrub_has_damaged_files_made_again(void **state)
     nodes_start_all();
     node_heal(1, 1, 0);
     run_ms(5000);
-    assert_int_equal(
-        n_seen,
-        2); /* once more as a whole one: what is damaged in it was unknown before */
+    /* a second repair of the complete file: its damage was unknown before */
+    assert_int_equal(n_seen, 2);
     assert_int_equal(seen[0].own, 1);
     assert_true((seen[0].request.flags & REPAIR_PARTIAL) != 0);
     assert_true((seen[1].request.flags & REPAIR_PARTIAL) == 0);
     assert_true(projection_is_whole(1, &t, 0));
 }
 
-/* What a scrub of node 1 says; and how often it is told to remove something. */
+/* Checks what the last scrub of node 1 reports, and how many removals it requested. */
 static void scrub_expect(const char *words, unsigned found, unsigned unseen,
                          unsigned n_removals)
 {
@@ -548,7 +554,7 @@ static void scrub_expect(const char *words, unsigned found, unsigned unseen,
     Rozo__StHealthResp *health;
 
     node_heal(1, 1, 0);
-    run_ms(90000); /* also for one that does not answer */
+    run_ms(90000); /* enough for a storage that does not answer, too */
     health = node_health(1);
     assert_int_equal(health->scrub_state, 2);
     assert_int_equal(health->scrub_found, found);
@@ -559,17 +565,16 @@ static void scrub_expect(const char *words, unsigned found, unsigned unseen,
     assert_int_equal(nodes[1].n_served[ROZO__OP__ST_REMOVE] - before, n_removals);
 }
 
-/*
- * A projection file that does not tell where it lies goes when all others say that they have nothing of it, and never had: else
- * it would be found damaged for ever.
- */
+/* A projection file that does not show its distribution is removed when all other
+ * storages say that they have, and had, nothing of it. Otherwise every scrub would find
+ * it damaged. */
 static void test_a_ruin_that_nobody_knows_goes(void **state)
 {
     enum {
         ALONE,
-        BEGUN_THERE, /* by a power loss there, or as an empty file */
+        BEGUN_THERE, /* left by a power failure there, or empty */
         EMPTY_THERE,
-        GOES, /* these go */
+        GOES, /* in the states before this one the file is removed */
         HEADLESS_THERE = GOES,
         ASIDE_THERE,
         DAMAGED_THERE,
@@ -614,7 +619,7 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
                      1, is_asked && i != KEPT ? 0 : 1, is_asked ? 1 : 0);
         if (i < GOES)
             scrub_expect(NULL, 0, 0, 0);
-        assert_int_equal(n_seen, 0); /* there is nothing to repair */
+        assert_int_equal(n_seen, 0); /* nothing is repaired */
         nodes[3].up = true;
         atomic_store(&nodes[3].identity.rebuild, false);
         teardown(state);
@@ -622,7 +627,8 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
     }
 }
 
-/* A storage may be told of itself: it took a mark, but not the write before it. */
+/* A storage may be named in a hint it holds itself: it took a mark, but not the write
+ * before. */
 static void test_what_we_missed_and_know_ourselves(void **state)
 {
     struct storcli_target a = target_make(10, 1);
@@ -653,7 +659,7 @@ static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state
     node_start(1);
     n_seen = 0;
     run_ms(60000);
-    assert_int_equal(n_seen, 144); /* from the second page on */
+    assert_int_equal(n_seen, 144); /* resumes at the second page */
     health = node_health(1);
     assert_int_equal(health->scrub_state, 2);
     assert_int_equal(health->scrub_files_done, 400);
@@ -668,7 +674,7 @@ static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state
     rozo__st_health_resp__free_unpacked(health, NULL);
 }
 
-/* What the journal lost without a trace is forgotten only by a scrub that saw everything. */
+/* A doubt about lost journal frames ends only with a scrub that checked everything. */
 static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -687,7 +693,7 @@ static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
     rozo__st_health_resp__free_unpacked(health, NULL);
     next_result = (struct repair_result){ .has_content = true };
     run_ms(300000);
-    assert_true(identity_is_in_doubt(&nodes[1].identity)); /* not again and again */
+    assert_true(identity_is_in_doubt(&nodes[1].identity)); /* no new scrub at once */
     run_ms(600000);
     assert_false(identity_is_in_doubt(&nodes[1].identity));
     health = node_health(1);
@@ -709,7 +715,7 @@ static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
     for (unsigned h = 0; h < 48; h++)
         run_ms(3600 * 1000);
     assert_int_equal(n_seen, 1);
-    node_crash(1); /* only the process */
+    node_crash(1); /* a crash of the process only */
     node_start(1);
     run_ms(1000);
     assert_int_equal(n_seen, 1);
@@ -717,18 +723,18 @@ static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
     nodes[1].config.boot = 2;
     node_start(1);
     run_ms(500);
-    assert_int_equal(n_seen, 1); /* others may be about to come */
+    assert_int_equal(n_seen, 1); /* other storages may still be starting */
     run_ms(1500);
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[1].request.flags, REPAIR_CLEAN_SPARES);
     node_stop(1);
-    nodes[1].config.boot = 3; /* after a clean stop */
+    nodes[1].config.boot = 3; /* a clean stop before a new boot */
     node_start(1);
     run_ms(1000);
     assert_int_equal(n_seen, 2);
 }
 
-/* ---- checks, settling ---- */
+/* ---- checks and recovery ---- */
 
 static void test_checks(void **state)
 {
@@ -746,7 +752,7 @@ static void test_checks(void **state)
     run_ms(100);
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[1].request.flags, REPAIR_FENCE | REPAIR_ALL_HOMES);
-    /* One that is running and one behind it; what comes more joins that. */
+    /* A check runs and another one waits; later requests join the one that waits. */
     fake_repairs.takes_ms = 1000;
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(node_check(1, &t, 5 + i, 2, false), ROZO__STATUS__OK);
@@ -755,7 +761,8 @@ static void test_checks(void **state)
     assert_int_equal(seen[3].request.n_blocks, 11);
 }
 
-/* With a right to read, a client must not have a file settled among storages that have nothing of it. */
+/* A client with the right to read must not cause a recovery among storages that have
+ * nothing of the file. */
 static void test_where_a_file_lies_is_not_the_clients_word(void **state)
 {
     struct storcli_target t = target_make(10, 1), wrong = t;
@@ -775,12 +782,13 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     (heal_ref_put(target, &ref), ref.ref.capability.len = 24, \
      ref.ref.capability.data = capability,                    \
      node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_CHECK, &req.base, NULL, NULL))
-    assert_int_equal(ASK(&wrong), ROZO__STATUS__OK); /* nothing here to tell by */
+    assert_int_equal(ASK(&wrong), ROZO__STATUS__OK); /* unknown here */
     run_ms(300000);
     assert_true(n_seen > 4);
     for (unsigned i = 0; i < n_seen; i++)
         assert_int_equal(seen[i].request.flags & REPAIR_FENCE, 0);
-    /* Then another storage has some of it: what that says counts. */
+    /* A second storage has a part of the file now: the distribution in its header
+     * counts. */
     projection_make(2, &t, 1, false, 1);
     run_ms(400000);
     assert_true((seen[n_seen - 1].request.flags & REPAIR_FENCE) != 0);
@@ -792,7 +800,7 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     projection_make(1, &t, 0, false, 1);
     assert_int_equal(ASK(&wrong), ROZO__STATUS__BAD_REQUEST);
     assert_int_equal(node_check(1, &t, 0, 1, true),
-                     ROZO__STATUS__OK); /* who knows says so */
+                     ROZO__STATUS__OK); /* the right distribution is accepted */
     run_ms(1000);
     assert_true(n_seen > 0);
     assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
@@ -807,7 +815,8 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     next_result.undecided = 0;
 }
 
-/* A home that is away while a dead client's file is settled hears of it when it is back. */
+/* A home that is down during the recovery of a dead client's file gets a hint for its
+ * return. */
 static void test_homes_that_were_silent_are_noted(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -829,7 +838,8 @@ static void test_homes_that_were_silent_are_noted(void **state)
     assert_int_equal(node_n_missed(1), 0);
 }
 
-/* Torn by a client that gave up: without a fence nobody may decide. With all storages there, one is put up. */
+/* A client abandoned a torn write: no decision is allowed without a fence. When all
+ * storages answer, the healer sets one up. */
 static void test_what_stays_undecided_is_settled(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -843,7 +853,7 @@ static void test_what_stays_undecided_is_settled(void **state)
     run_ms(60000);
     for (unsigned i = 0; i < n_seen; i++)
         assert_true(seen[i].own == 3 || (seen[i].request.flags & REPAIR_FENCE) == 0);
-    next_result.silent = 0; /* it is certain, then */
+    next_result.silent = 0; /* all storages answer now */
     n_seen = 0;
     run_ms(200000);
     for (unsigned i = 0; i < n_seen; i++) {
@@ -859,7 +869,8 @@ static void test_what_stays_undecided_is_settled(void **state)
     assert_int_equal(n_unhealed(3), 0);
 }
 
-/* A client died before it said who missed its writes. When it says so itself, its word counts. */
+/* A client died before it sent hints of its writes, so the spare that took them records
+ * them. A hint of the client itself counts instead. */
 static void test_a_spare_notes_for_whom_it_stands_in(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -871,15 +882,15 @@ static void test_a_spare_notes_for_whom_it_stands_in(void **state)
         healer_handoff(nodes[4].healer, &t, 1, 10 + i, 12 + i, 5);
     assert_int_equal(node_missed(4, &t, 10, 30, 1, 6), ROZO__STATUS__OK);
     run_ms(6000);
-    assert_int_equal(node_n_missed(4), 1); /* no second one */
+    assert_int_equal(node_n_missed(4), 1); /* no second hint */
     healer_handoff(nodes[4].healer, &t, 1, 100, 101, 7);
     assert_int_equal(node_n_missed(4), 1);
     run_ms(6000);
     assert_int_equal(node_n_missed(4), 2);
-    for (unsigned i = 0; i < 6000; i++) /* bounded: the oldest do not wait */
+    for (unsigned i = 0; i < 6000; i++) /* bounded: the oldest are recorded at once */
         healer_handoff(nodes[4].healer, &t, 1, 1000 + i * 2, 1001 + i * 2, 8);
     assert_true(node_n_missed(4) > 2);
-    node_stop(4); /* the others neither, then */
+    node_stop(4); /* a stop records the others, too */
     node_start(4);
     node_start(1);
     run_ms(15000);
@@ -932,7 +943,7 @@ static void test_settling_waits_its_turn(void **state)
     assert_true(n_seen >= 1);
     for (unsigned i = 0; i < n_seen; i++) {
         assert_int_equal(seen[i].own,
-                         1); /* the second in its distribution waits longer */
+                         1); /* the second storage of the distribution waits longer */
         assert_int_equal(seen[i].request.flags, REPAIR_FENCE | REPAIR_ALL_HOMES);
         assert_int_equal(seen[i].request.first_block, 3);
         assert_int_equal(seen[i].request.n_blocks, 2);
@@ -953,7 +964,7 @@ static void test_limits(void **state)
     nodes_start_all();
     fake_repairs.takes_ms = 100;
     fake_repairs.bytes = 1000000;
-    node_heal(1, 0, 10000000); /* ten a second */
+    node_heal(1, 0, 10000000); /* 10 MB: ten repairs a second */
     for (unsigned i = 0; i < 100; i++) {
         struct storcli_target t = target_make(1000 + i, 1);
 
@@ -999,8 +1010,7 @@ static void test_lists_are_served(void **state)
     rozo__st_list_resp__free_unpacked(resp, NULL);
     req.only = true;
     req.after = (ProtobufCBinaryData){ sizeof(id), id };
-    for (unsigned i = 0; i < 3;
-         i++) { /* one that is here; one that is not; nor while all is made again */
+    for (unsigned i = 0; i < 3; i++) { /* present; absent; absent during a rebuild */
         file_id_put(
             id, &(struct file_id){ t.id.export_id, t.id.generation, t.id.ino + (i > 0) });
         atomic_store(&nodes[1].identity.rebuild, i == 2);
@@ -1016,7 +1026,8 @@ static void test_lists_are_served(void **state)
                      ROZO__STATUS__BAD_REQUEST);
 }
 
-/* The disk of storage 2 was replaced: its channel is to the new one, and what that missed is not for the old one. */
+/* The disk of storage 2 was replaced: its channel goes to the new one, and hints of what
+ * the new one missed are not given to the old one. */
 static void test_replaced_disks(void **state)
 {
     static const uint8_t old[16] = { 7 }, now[16] = { 8 };
@@ -1034,7 +1045,7 @@ static void test_replaced_disks(void **state)
     memcpy(nodes_incarnations[2], now, sizeof(now));
     node_map(1, 6, 4);
     assert_memory_equal(nodes[1].wanted[2], now, sizeof(now));
-    assert_int_equal(nodes[1].wanted[3][0], 0xff); /* the others are as they were */
+    assert_int_equal(nodes[1].wanted[3][0], 0xff); /* other channels are unchanged */
     assert_int_equal(nodes[1].n_open, 4);
     list.storage = done.storage = 2;
     list.to_storage = done.to_storage = 1;
@@ -1048,7 +1059,7 @@ static void test_replaced_disks(void **state)
     done.incarnation = list.incarnation;
     assert_int_equal(ASK(ROZO__OP__ST_MISSED_LIST, list), ROZO__STATUS__OK);
     assert_int_equal(ASK(ROZO__OP__ST_MISSED_DONE, done), ROZO__STATUS__OK);
-    list.incarnation.len = 0; /* an older one does not tell */
+    list.incarnation.len = 0; /* an older storage sends none */
     assert_int_equal(ASK(ROZO__OP__ST_MISSED_LIST, list), ROZO__STATUS__OK);
 #undef ASK
 }
@@ -1060,10 +1071,10 @@ static void test_maps(void **state)
     node_map(1, 5, 3);
     assert_int_equal(nodes[1].n_open, 3);
     assert_int_equal(nodes[1].identity.map_version, 5);
-    node_map(1, 4, 5); /* older */
+    node_map(1, 4, 5); /* an older map */
     assert_int_equal(nodes[1].n_open, 3);
     node_stop(1);
-    node_start(1); /* what was kept serves until a new one comes */
+    node_start(1); /* the stored map serves until a new one arrives */
     assert_int_equal(nodes[1].n_open, 3);
     assert_int_equal(nodes[1].identity.map_version, 5);
     node_map(1, 6, 2);
@@ -1095,7 +1106,8 @@ static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *session
     return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_MAP, &req.base, NULL, NULL);
 }
 
-/* In force, and said to be known, when it is on stable storage; an older map takes nothing of it back. */
+/* A map is in force, and acknowledged, once it is on stable storage; an older map revokes
+ * nothing. */
 static void test_fenced_sessions(void **state)
 {
     static uint64_t many[REVOKED_MAX + 1];
@@ -1118,7 +1130,7 @@ static void test_fenced_sessions(void **state)
         assert_int_equal(id->map_version, 5);
         assert_true(revoked_sessions_have(revoked, 7) &&
                     revoked_sessions_have(revoked, 8));
-        assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__OK); /* it came late */
+        assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__OK); /* a late map */
         assert_true(revoked_sessions_have(revoked, 7) && id->map_version == 5);
     }
     assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 0 }, 1), ROZO__STATUS__BAD_REQUEST);
@@ -1130,7 +1142,7 @@ static void test_fenced_sessions(void **state)
     assert_int_equal(id->map_version, 6);
 }
 
-/* Not said to be known before that. */
+/* A map that cannot be stored is not acknowledged. */
 static void test_a_map_that_is_not_stable(void **state)
 {
     (void)state;

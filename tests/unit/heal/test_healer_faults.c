@@ -1,6 +1,8 @@
 /*
- * Goal: what fails, or comes, while a part of the healer is at work is neither forgotten nor taken for done.
- * Method: healers on a virtual clock; a disk that holds requests of one kind back, or fails them; repairs are watched.
+ * Goal: failures and requests during the work of the healer are neither forgotten nor
+ * taken for success.
+ * Method: healers on a virtual clock; a disk that holds back, or fails, requests of one
+ * kind; repairs are recorded, not made.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 #include "storaged/heal/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
-/* Every repair that ended. */
+/* Repairs that ended. */
 static struct repair_seen {
     uint32_t own;
     struct repair_request request;
@@ -30,7 +32,7 @@ static void on_repair(void *arg, uint32_t own, const struct repair_request *requ
         env_post(&nodes_env.env, at_repair);
 }
 
-/* Was the block of this file looked at, with all these flags? */
+/* Returns whether a repair with all these flags covered this block of this file. */
 static bool is_seen(const struct storcli_target *t, uint64_t block, uint32_t flags)
 {
     for (unsigned i = 0; i < n_seen; i++) {
@@ -47,9 +49,9 @@ static bool is_seen(const struct storcli_target *t, uint64_t block, uint32_t fla
 /* ---- a disk that waits ---- */
 
 static struct slow_disk {
-    struct disk disk; /* first */
+    struct disk disk; /* must be the first member */
     struct disk *below;
-    int op; /* held back; -1: none */
+    int op; /* kind that is held back; -1: none */
     struct disk_req *held[16];
     unsigned n_held;
 } slow;
@@ -87,7 +89,7 @@ static void slow_begin(unsigned node)
     nodes[node].config.disk = &slow.disk;
 }
 
-/* n of them go to the disk, from the oldest but `from` on. */
+/* Passes n held requests on to the disk, starting at index `from`, oldest first. */
 static void slow_release(unsigned from, unsigned n)
 {
     for (; n > 0 && slow.n_held > from; n--) {
@@ -127,7 +129,8 @@ static void run_ms(uint64_t ms)
 
 /* ---- the scrub ---- */
 
-/* It saw nothing of what lies behind a directory that cannot be read: no doubt ends with that. */
+/* A scrub that cannot read a directory has not checked the files behind it: the doubt
+ * stays. */
 static void test_a_scrub_that_cannot_list_has_not_seen_everything(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -153,7 +156,8 @@ static void test_a_scrub_that_cannot_list_has_not_seen_everything(void **state)
     assert_false(identity_is_in_doubt(&nodes[1].identity));
 }
 
-/* The list that counts files is still under way when the scrub ends, and when the next begins. */
+/* The listing that counts files is still in progress when the scrub ends, and when the
+ * next one starts. */
 static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -165,11 +169,11 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
     nodes_start_all();
     slow.op = DISK_LIST;
     node_heal(1, 1, 0);
-    run_ms(1100); /* not all peers are up */
+    run_ms(1100); /* some peers are still unreachable */
     assert_int_equal(slow.n_held, 2);
     slow_release(0, 1);
     run_ms(10);
-    slow_release(slow.n_held - 1, 1); /* all but the list that counts */
+    slow_release(slow.n_held - 1, 1); /* all but the counting one */
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(slow.n_held, 1);
@@ -187,7 +191,7 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
 
 /* ---- the rebuild ---- */
 
-/* While storage.id is written: a storage is given up. */
+/* A storage is declared lost while storage.id is written at the end of a rebuild. */
 static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
 {
     struct storcli_target t = target_make(50, 1); /* 4 is its spare */
@@ -213,7 +217,8 @@ static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
     assert_int_equal(seen[0].request.lost, 1 << 2);
 }
 
-/* A second one is given up while a spare goes through all files for the first, and the spare dies just then. */
+/* A second storage is declared lost while a spare walks through all files for the first
+ * one; then the spare crashes. */
 static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **state)
 {
     static bool done[400];
@@ -251,7 +256,7 @@ static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **sta
 
 /* ---- checks ---- */
 
-/* Asked for twice while it waits for its turn. */
+/* A block is requested twice while the check waits for its turn. */
 static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -274,7 +279,7 @@ static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
     assert_true(is_seen(&t, 9, REPAIR_VERIFY_OWN));
 }
 
-/* Somebody reads a torn block over and over, and says so each time. */
+/* A client reads a torn block again and again, and requests a check each time. */
 static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -291,7 +296,8 @@ static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
     next_result.undecided = 0;
 }
 
-/* A block of it that cannot be healed must not keep others from being settled. */
+/* One block of a file cannot be healed: a recovery of other blocks takes place all the
+ * same. */
 static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -307,11 +313,12 @@ static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
     nodes[1].has_unsettled = true;
     run_ms(20000);
     assert_true(is_seen(&t, 3, REPAIR_FENCE | REPAIR_ALL_HOMES));
-    assert_true(n_seen < 20); /* but not over and over */
+    assert_true(n_seen < 20); /* not again and again */
     next_result = (struct repair_result){ 0 };
 }
 
-/* What makes no sense is refused: it could never be healed, and would be tried for ever. */
+/* Invalid requests are refused: they could never be healed, and would be tried for
+ * ever. */
 static void test_what_could_never_be_healed_is_refused(void **state)
 {
     struct storcli_target t = target_make(10, 1), twice = target_make(11, 1);
@@ -331,7 +338,7 @@ static void test_what_could_never_be_healed_is_refused(void **state)
     assert_int_equal(n_seen, 0);
 }
 
-/* Thousands of checks that come to no end: what others missed of ours, or a rebuild, goes on beside them. */
+/* Many checks that never end do not delay the repair of missed writes, or a rebuild. */
 static void test_checks_do_not_keep_all_else_waiting(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -352,7 +359,8 @@ static void test_checks_do_not_keep_all_else_waiting(void **state)
     assert_true(is_seen(&t, 5, 0));
 }
 
-/* It was set far too low: what waits for that does not hold up what comes after it was raised. */
+/* A rate that was far too low is raised: a wait at the old rate does not delay later
+ * work. */
 static void test_a_rate_that_is_raised_counts_at_once(void **state)
 {
     Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
@@ -393,7 +401,8 @@ static void stop_now(struct env_task *task)
     healer_stop(nodes[1].healer, on_stopped, NULL);
 }
 
-/* A home that the map does not name is asked for, which ends at once, but later; the healer stops in between. */
+/* A home that the map does not name is asked, and the request fails in a later turn; the
+ * healer stops in between. */
 static void test_a_stop_before_a_question_that_nobody_hears_has_ended(void **state)
 {
     struct storcli_target t = target_make(50, 1);

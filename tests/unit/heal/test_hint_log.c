@@ -1,6 +1,8 @@
 /*
- * Goal: a note is kept until the very note was told and is done with; bounds hold; restarts keep all.
- * Method: the ledger against a map of blocks that remembers everything, at random; then its edges.
+ * Goal: a hint is kept until exactly that hint was listed and is done; bounds hold;
+ * restarts keep all hints.
+ * Method: random steps against a map of blocks that remembers everything; then the
+ * limits.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -62,7 +64,7 @@ static void note(uint32_t storage, uint64_t ino, uint64_t first, uint64_t end,
     assert_int_equal(hint_log_note(l, storage, &t, first, end, version), 0);
 }
 
-/* What a scan tells. */
+/* Hints that a scan has listed. */
 struct told {
     unsigned n_files, n, stop_at;
     struct storcli_target targets[64];
@@ -117,7 +119,7 @@ static void test_notes_are_merged(void **state)
     assert_int_equal(hint_log_n_ranges(l), 2);
 }
 
-/* Where the file lies is what the latest generation says, whoever notes something later. */
+/* The distribution of the latest generation is kept, whichever hint arrives later. */
 static void test_the_later_distribution_is_kept(void **state)
 {
     struct storcli_target t = target_of(1);
@@ -149,7 +151,7 @@ static void test_what_changed_since_it_was_told_stays(void **state)
     scan(9);
     first = told.ranges[0].r.note;
     note(9, 1, 12, 13,
-         4); /* an older version, inside: it came after the telling all the same */
+         4); /* an older version within the range, but recorded after the scan */
     assert_int_equal(hint_log_forget(l, 9, &id, first), 0);
     scan(9);
     assert_int_equal(told.n, 1);
@@ -172,7 +174,7 @@ static void on_stable(struct hint_log_wait *w, int rc)
 {
     (void)w;
     assert_int_equal(rc, 0);
-    w->want = UINT64_MAX; /* told */
+    w->want = UINT64_MAX; /* called */
 }
 
 static void test_what_was_confirmed_survives_a_power_cut(void **state)
@@ -278,7 +280,8 @@ static void test_pages(void **state)
         assert_int_equal(told.targets[i].id.ino, i + 1);
 }
 
-/* Every block that was noted and not forgotten since is told; forgetting takes what was told. */
+/* Every hint that was recorded and not forgotten since is listed; forgetting removes what
+ * was listed. */
 static void test_at_random(void **state)
 {
     static bool missed[3][BLOCKS];

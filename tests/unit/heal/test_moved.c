@@ -1,7 +1,7 @@
 /*
- * Goal: exportd hears of a file what a look at all of it found, of the look it asked for and no other; and what
- * heals a file goes on where that lies by now. Method: five healers on a virtual clock (nodes.h); repairs are
- * watched, not made.
+ * Goal: exportd gets the result of the check of a file that it asked for, and of no
+ * other; healing goes on with the file's current distribution. Method: five healers on a
+ * virtual clock (nodes.h); repairs are recorded, not made.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { OK = ROZO__STATUS__OK, IN_PROGRESS = ROZO__STATUS__IN_PROGRESS };
 
 static struct repair_request seen[256];
 static unsigned n_seen;
-static uint32_t newest; /* generation: whoever goes by an earlier one is sent away */
+static uint32_t newest; /* generation: repairs of an earlier one end with -EREMOTE */
 static struct repair_result next_result;
 
 static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
@@ -102,9 +102,8 @@ static void a_look_is_told_of(void **state)
     assert_int_equal(seen[0].flags,
                      REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES);
     assert_true(seen[0].first_block == 0 && seen[0].n_blocks == 0);
-    assert_int_equal(repair(&t, 8, &sound),
-                     OK); /* another look, not what was found before */
-    assert_int_equal(repair(&t, 8, &sound), OK); /* whose result was told */
+    assert_int_equal(repair(&t, 8, &sound), OK); /* a new check, not the last result */
+    assert_int_equal(repair(&t, 8, &sound), OK); /* the last result was delivered */
     assert_int_equal(n_seen, 3);
 }
 
@@ -122,7 +121,7 @@ static void it_takes_some_runs(void **state)
     assert_int_equal(n_seen, 5);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal((seen[i].flags & REPAIR_FENCE) != 0, i >= 2);
-    next_result.silent = 2; /* who is away does not come back for that */
+    next_result.silent = 2; /* no retry: a storage is down */
     assert_int_equal(repair(&t, 2, &sound), OK);
     assert_int_equal(n_seen, 6);
 }
@@ -143,11 +142,12 @@ static void who_asks_again_waits_for_its_end(void **state)
     assert_int_equal(repair(&t, 2, &sound), IN_PROGRESS);
     run_ms(20000);
     assert_int_equal(n_seen, 2);
-    assert_int_equal(repair(&t, 3, &sound), IN_PROGRESS); /* not that one */
-    assert_int_equal(repair(&t, 2, &sound), OK);          /* kept for this one */
+    /* a different check is in progress */
+    assert_int_equal(repair(&t, 3, &sound), IN_PROGRESS);
+    assert_int_equal(repair(&t, 2, &sound), OK); /* kept for its number */
     run_ms(20000);
     assert_int_equal(n_seen, 3);
-    assert_int_equal(repair(&t, 2, &sound), IN_PROGRESS); /* once */
+    assert_int_equal(repair(&t, 2, &sound), IN_PROGRESS); /* only once */
 }
 
 static void too_many_are_refused(void **state)
@@ -161,7 +161,7 @@ static void too_many_are_refused(void **state)
         assert_int_equal(repair(&t, i, &sound), IN_PROGRESS);
     assert_int_equal(repair(&t, 64, &sound), ROZO__STATUS__BUSY);
     assert_int_equal(repair(&t, 5, &sound), IN_PROGRESS);
-    node_stop(1); /* answers nobody twice, and leaves nothing */
+    node_stop(1); /* no call is answered twice, or left */
 }
 
 static void nonsense_is_refused(void **state)
@@ -177,7 +177,8 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(n_seen, 0);
 }
 
-/* It was asked for one distribution; of which it is by now, exportd knows. */
+/* A check for one distribution does not change to another one: exportd knows the current
+ * one. */
 static void a_look_does_not_go_over_to_another_distribution(void **state)
 {
     struct storcli_target t = target_make(10, 1), later = t;
@@ -194,9 +195,10 @@ static void a_look_does_not_go_over_to_another_distribution(void **state)
     assert_true(sound);
 }
 
-/* ---- healing goes on where the file lies by now ---- */
+/* ---- healing with the current distribution ---- */
 
-/* The note is of before, and who has missed it has it in its header, or asks the others. */
+/* The hint has an earlier distribution; the storage finds the current one in its own
+ * header, or asks its peers. */
 static void what_was_missed_before_is_mended_as_it_lies_now(void **state)
 {
     (void)state;
@@ -218,7 +220,8 @@ static void what_was_missed_before_is_mended_as_it_lies_now(void **state)
     }
 }
 
-/* Nobody here knows of a later one, so it cannot be healed yet. */
+/* A file whose later distribution no storage knows yet cannot be healed, and its hint
+ * stays. */
 static void what_nobody_can_place_stays(void **state)
 {
     struct storcli_target t = target_make(10, 1), later = t;
@@ -236,7 +239,8 @@ static void what_nobody_can_place_stays(void **state)
     assert_int_equal(seen[n_seen - 1].target.dist_generation, 1);
 }
 
-/* A storage that was lost, and came back when the file had another in its place. */
+/* A storage that was lost comes back when another one has its place in the file: there is
+ * nothing to heal. */
 static void who_is_not_in_it_any_more_has_nothing_to_heal(void **state)
 {
     struct storcli_target t = target_make(10, 1), later = t;
@@ -272,7 +276,8 @@ static void a_stop_at_any_time(void **state)
     assert_int_equal(node_n_missed(2), 0);
 }
 
-/* Later words of a file count for a check that waits; earlier ones are not refused for that. */
+/* A check that waits takes the later distribution of a request; a request with an earlier
+ * one is not refused. */
 static void checks_go_by_the_later_one(void **state)
 {
     struct storcli_target t = target_make(10, 1), later = t;
@@ -312,7 +317,7 @@ static void a_client_is_told_that_its_distribution_is_an_earlier_one(void **stat
     assert_int_equal(
         node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_CHECK, &req.base, NULL, NULL),
         ROZO__STATUS__STALE_DISTRIBUTION);
-    ref.ref.dist_generation = 2; /* a later one is looked into as our header says */
+    ref.ref.dist_generation = 2; /* a later one is checked as our header says */
     assert_int_equal(
         node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_CHECK, &req.base, NULL, NULL), OK);
     run_ms(1000);
@@ -320,7 +325,7 @@ static void a_client_is_told_that_its_distribution_is_an_earlier_one(void **stat
     assert_int_equal(seen[0].target.dist_generation, 1);
 }
 
-/* Peers list a file as their headers have it: the later one is rebuilt. */
+/* The rebuild takes the latest of the distributions in the headers of peers. */
 static void a_rebuild_goes_by_the_later_one(void **state)
 {
     struct storcli_target t = target_make(10, 1), later = t;

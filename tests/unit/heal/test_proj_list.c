@@ -1,6 +1,8 @@
 /*
- * Goal: lists name every projection file once, in order, page by page, and believe nothing that lies.
- * Method: files in a disk in memory, as a storage writes them and as a bad disk leaves them.
+ * Goal: lists name every projection file once, in order, page by page, and believe no
+ * invalid data.
+ * Method: files on a disk in memory, as a storage writes them and as a bad disk leaves
+ * them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +54,8 @@ static struct disk_file *file_make(const char *path)
     return f;
 }
 
-/* A projection file of layout 0 at storages 1..4, with so many bytes behind its pages. */
+/* Makes a projection file of layout 0 at storages 1..4, with so many bytes behind its
+ * pages. */
 static struct disk_file *projection_make(const struct file_id *id, unsigned p,
                                          bool partial, uint64_t more)
 {
@@ -77,7 +80,7 @@ static struct disk_file *projection_make(const struct file_id *id, unsigned p,
     return f;
 }
 
-/* What all pages together said. */
+/* All pages of a list together. */
 struct seen {
     struct proj_list_file files[600];
     unsigned n, pages;
@@ -146,14 +149,15 @@ static void test_every_file_once_in_order(void **state)
             assert_int_equal(s->files[i].target.n_storages, 4);
         }
     }
-    list_all(s, 100, 5); /* those with an odd generation */
+    list_all(s, 100, 5); /* only ids with an odd generation */
     assert_int_equal(s->n, 60);
     for (unsigned i = 0; i < s->n; i++)
         assert_int_equal(s->files[i].target.id.generation % 2, 1);
     free(s);
 }
 
-/* Whether a file is owned by anybody its name tells: no page is read, so what has none is listed as well. */
+/* A list of ids alone needs only the names: no page is read, so files without a valid
+ * page are listed, too. */
 static void test_ids_alone(void **state)
 {
     struct seen *s = calloc(1, sizeof(*s));
@@ -186,7 +190,7 @@ static void test_ids_alone(void **state)
     free(s);
 }
 
-/* More names in one directory than one request of the disk gives. */
+/* One directory has more names than one disk request returns. */
 static void test_a_large_directory(void **state)
 {
     struct seen *s = malloc(sizeof(*s));
@@ -222,7 +226,7 @@ static void test_what_pages_say(void **state)
     assert_int_equal(s->files[0].damaged, 0);
     assert_int_equal(s->files[0].blocks, EXTENT_BLOCKS);
     assert_int_equal(s->files[0].size, 2 * PROJFILE_EXTENTS_AT + 6000);
-    projfile_marks_put(bytes, &page, &none, &none); /* it is whole by now */
+    projfile_marks_put(bytes, &page, &none, &none); /* complete now */
     memdisk_poke(&disk, f, PROJFILE_MARKS_AT, bytes, sizeof(bytes));
     list_all(s, 10, 0);
     assert_int_equal(s->files[0].partial, 0);
@@ -230,13 +234,13 @@ static void test_what_pages_say(void **state)
     list_all(s, 10, 0);
     assert_int_equal(s->files[0].projections, 3);
     assert_int_equal(s->files[0].damaged, 2);
-    other.id = (struct file_id){ 9, 9, 9 }; /* a sound page of another file */
+    other.id = (struct file_id){ 9, 9, 9 }; /* a valid page of another file */
     other.n_storages = 4;
     projfile_header_put(bytes, &other);
     memdisk_poke(&disk, f, 0, bytes, sizeof(bytes));
     list_all(s, 10, 0);
     assert_int_equal(s->files[0].damaged, 2);
-    memset(bytes, 0, sizeof(bytes)); /* a creation that did not get to its end */
+    memset(bytes, 0, sizeof(bytes)); /* a creation that was not finished */
     memdisk_poke(&disk, f, 0, bytes, sizeof(bytes));
     list_all(s, 10, 0);
     assert_int_equal(s->files[0].projections, 1);
@@ -274,7 +278,8 @@ static void test_foreign_names_are_passed_over(void **state)
     file_make("objects/12/34/00000000000000010000000000123456.99");
     file_make("objects/12/34/00000000000000010000000000123456.02");
     file_make("objects/12/34/junk");
-    file_make("objects/77/34/00000000000000010000000000123456.1"); /* not its place */
+    /* in the wrong directory */
+    file_make("objects/77/34/00000000000000010000000000123456.1");
     file_make("storage.id");
     list_all(s, 10, 0);
     assert_int_equal(s->n, 1);
@@ -311,7 +316,8 @@ static void test_one_file_alone(void **state)
     free(s);
 }
 
-/* Whether it was put aside is told of the one that is asked for, with or without anything in its place. */
+/* A request for one file says whether a quarantined one exists, with or without a file in
+ * its place. */
 static void test_one_file_that_was_put_aside(void **state)
 {
     static const struct {

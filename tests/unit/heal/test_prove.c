@@ -1,8 +1,10 @@
 /*
- * Goal: a file is called sound only when every home that is not lost has the newest version of all of it,
- * stable and committed, and nobody can have anything else; a file's distribution grows only from there, and what
- * was acknowledged before stays what readers and repairers find. Method: real storages on disks in memory (real.h);
- * whatever is called sound survives a loss of power at all of them.
+ * Goal: a file is called sound only when every home that is not lost has the newest
+ * version of all of it, stable and committed, and no other storage can have anything
+ * else. A distribution grows only from that state, and readers and repairers still find
+ * all that was acknowledged before.
+ * Method: real storages on disks in memory (real.h); a sound file survives a power cut of
+ * all of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -69,7 +71,8 @@ static struct repair_result prove(struct real *r, unsigned own, uint32_t more,
     return run_end(r, &run);
 }
 
-/* As ST_REPAIR does; how many repairs it took, 0: it is not sound after all. */
+/* Repairs as ST_REPAIR does. Returns the number of repairs until the file was sound; 0:
+ * it is not. */
 static unsigned prove_long(struct real *r, unsigned own, uint32_t lost)
 {
     for (unsigned i = 1; i <= 5; i++) {
@@ -123,7 +126,8 @@ static void power_cut_all(struct real *r)
         real_restart(r, i, true);
 }
 
-/* Neither written with a sync, nor committed by whoever wrote it. */
+/* A write without a sync and without a commit of its writer is made stable and
+ * committed. */
 static void what_is_sound_is_stable_and_committed(void **state)
 {
     struct real *r = begin(0, 4);
@@ -155,11 +159,12 @@ static void what_was_missed_is_mended_first(void **state)
     (void)state;
     write_homes(r, 0, 50, v1, 0, true);
     write_homes(r, 10, 5, v2, 1 << 2, true);
-    assert_int_equal(real_write(r, 3, 2, 12, 1, v2, true), OK); /* a spare stood in */
+    /* handoff: a spare took it */
+    assert_int_equal(real_write(r, 3, 2, 12, 1, v2, true), OK);
     m = prove(r, 0, 0, 0);
     assert_false(m.sound);
     assert_int_equal(m.healed, 5);
-    assert_in_range(prove_long(r, 2, 0), 1, 2); /* the spare's copy goes */
+    assert_in_range(prove_long(r, 2, 0), 1, 2); /* the spare's copy is dropped */
     power_cut_all(r);
     expect(r, 12, v2, 0);
     end(r);
@@ -174,7 +179,7 @@ static void nobody_may_be_silent_or_in_doubt(void **state)
     for (unsigned i = 0; i < 4; i++) {
         r->storages[i].up = false;
         assert_false(prove(r, (i + 1) % 4, 0, 0).sound);
-        /* unless it is lost: then the spare is to have what it has not yet */
+        /* If it is lost, a spare gets what it lacks, and the file is sound. */
         assert_int_not_equal(prove_long(r, (i + 1) % 4, 1u << i), 0);
         r->storages[i].up = true;
         atomic_store(&r->storages[i].identity.losses, 1);
@@ -185,7 +190,8 @@ static void nobody_may_be_silent_or_in_doubt(void **state)
     end(r);
 }
 
-/* Whose writer may be alive: it is settled only under a fence, and sound when that is done. */
+/* A torn write whose writer may live is resolved only under a fence; then the file is
+ * sound. */
 static void a_torn_write_is_settled_first(void **state)
 {
     struct real *r = begin(0, 3);
@@ -222,7 +228,7 @@ static void an_empty_disk_is_filled_first(void **state)
     end(r);
 }
 
-/* Nothing was ever written, by the word of all. */
+/* A file that was never written, as all storages say, is sound. */
 static void a_file_that_nobody_has_is_sound(void **state)
 {
     struct real *r = begin(0, 3);
@@ -235,7 +241,8 @@ static void a_file_that_nobody_has_is_sound(void **state)
     end(r);
 }
 
-/* Whenever a storage loses its power meanwhile: what is called sound stays. */
+/* A storage loses its power at any moment of the check: a file that is called sound stays
+ * sound. */
 static void a_loss_of_power_meanwhile(void **state)
 {
     unsigned n_sound = 0;
@@ -263,7 +270,7 @@ static void a_loss_of_power_meanwhile(void **state)
     assert_in_range(n_sound, 1, 29);
 }
 
-/* Storage X gets the place of a lost one, and a further one is added behind. */
+/* Storage X gets the place of a lost one, and another storage is appended. */
 static void a_distribution_grows(void **state)
 {
     (void)state;
@@ -276,7 +283,7 @@ static void a_distribution_grows(void **state)
         assert_int_equal(real_mark(r, 0, 0, 45, 0, v2), OK);
         assert_int_equal(real_mark(r, 1, 1, 45, 0, v2), OK);
         assert_int_equal(real_mark(r, 2, 2, 45, 0, v2), OK);
-        r->storages[1].up = false; /* for good */
+        r->storages[1].up = false; /* never comes back */
         assert_int_not_equal(prove_long(r, 0, 1 << 1), 0);
         old = r->target;
         r->target.storages[1] = 4;
@@ -287,8 +294,7 @@ static void a_distribution_grows(void **state)
             power_cut_all(r);
         r->target = old;
         assert_int_equal(prove(r, 0, 0, 1 << 1).rc, -EREMOTE);
-        assert_int_equal(prove(r, 2, 0, 1 << 1).rc,
-                         -EREMOTE); /* though it knows nothing */
+        assert_int_equal(prove(r, 2, 0, 1 << 1).rc, -EREMOTE); /* without a new header */
         r->target.storages[1] = 4;
         r->target.dist_generation = 1;
         assert_false(prove(r, 0, 0, 0).sound);
@@ -296,7 +302,7 @@ static void a_distribution_grows(void **state)
         assert_int_equal(real_redist(r, 2, 0), OK);
         assert_true(prove(r, 2, 0, 0).sound);
         power_cut_all(r);
-        for (unsigned i = 0; i < 4; i++) { /* home 1 is at storage 3 now */
+        for (unsigned i = 0; i < 4; i++) { /* home 1 is storage 3 now */
             uint64_t has = 0;
 
             if (i == 1)
@@ -312,11 +318,11 @@ static void a_distribution_grows(void **state)
     }
 }
 
-/* ---- by chance ---- */
+/* ---- random steps ---- */
 
 enum { BLOCKS = 12, STEPS = 25 };
 
-/* Anything that a client, or what befalls storages, may do; versions only grow. */
+/* Does a random step of a client, or a failure of a storage; versions only grow. */
 static void step_by_chance(struct real *r, unsigned epoch)
 {
     unsigned p = (unsigned)env_virtual_below(&r->v, r->n);
@@ -325,7 +331,7 @@ static void step_by_chance(struct real *r, unsigned epoch)
              version = version_make(epoch, 1);
     unsigned what = (unsigned)env_virtual_below(&r->v, 10);
 
-    if (what < 5) { /* whole, or as far as it came */
+    if (what < 5) { /* complete, or torn */
         for (p = 0; p < r->n; p++) {
             if (env_virtual_below(&r->v, 8) > 0 && r->storages[p].up)
                 real_write(r, p, p, first, 3, version, env_virtual_below(&r->v, 2) == 0);
@@ -347,7 +353,7 @@ static void step_by_chance(struct real *r, unsigned epoch)
     }
 }
 
-/* What homes have, which is the same of all that are not lost; with the power off and on. */
+/* Checks that all homes that are not lost have the same, before and after a power cut. */
 static void expect_alike(struct real *r, uint32_t lost)
 {
     uint64_t has[2][BLOCKS + 1] = { 0 };
@@ -362,7 +368,7 @@ static void expect_alike(struct real *r, uint32_t lost)
                 if ((lost >> p & 1) != 0)
                     continue;
                 if (real_read(r, p, p, b < BLOCKS ? b : 1000, 1, &version) != OK)
-                    version = 0; /* it has no file */
+                    version = 0; /* no file here */
                 assert_true(first || has[again][b] == version);
                 has[again][b] = version;
                 first = false;

@@ -1,8 +1,10 @@
 /*
- * Goal: what was missed, damaged, torn or cut off is made right by a repair, with no more requests than
- * that takes, and what cannot be known is left alone. Method: storages in memory that keep versions below versions
- * (fake.h), one case at a time; then random histories, drivers that are interrupted, two at once, storages that come
- * and go: at the end every home has the same version of every block, whoever did it in whatever order.
+ * Goal: a repair heals what was missed, damaged, torn or cut off with no more requests
+ * than needed, and leaves alone what cannot be known.
+ * Method: storages in memory that keep versions below versions (fake.h), one case at a
+ * time. Then random histories, interrupted drivers, two drivers at once, and storages
+ * that come and go: at the end every home has the same version of every block, in
+ * whatever order drivers worked.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ static void on_done(void *arg, const struct repair_result *result)
     run->result = *result;
 }
 
-/* Limits of the repairers under test. */
+/* limits of the repairers under test */
 static struct repairer_config config;
 
 static void run_start(struct fake *f, struct run *run, unsigned driver, unsigned own,
@@ -69,7 +71,7 @@ static struct repair_result repair_now(struct fake *f, unsigned own, uint32_t fl
     return run.result;
 }
 
-/* All homes but those in `but` take it. */
+/* Writes at all homes except those in `but`. */
 static void write_homes(struct fake *f, uint64_t first, uint64_t n, uint64_t version,
                         uint32_t but)
 {
@@ -111,7 +113,7 @@ static void a_home_gets_what_it_missed(void **state)
     assert_int_equal(r.healed, 100);
     assert_int_equal(r.undecided + r.failed + r.missing + r.damaged, 0);
     assert_false(r.fenced);
-    assert_int_equal(f.n_read_blocks, 4 * 100); /* k, and not one more */
+    assert_int_equal(f.n_read_blocks, 4 * 100); /* k bodies for each block, not more */
     expect_all(&f, 100, 100, v2);
     expect_all(&f, 0, 100, v1);
     r = repair_now(&f, 2, 0, 0, 0);
@@ -121,7 +123,8 @@ static void a_home_gets_what_it_missed(void **state)
     fake_close(&f);
 }
 
-/* It was passed over, and got it; then the power took the bodies, but not the heads. It has missed that. */
+/* A home missed a write and was repaired; a power failure took the bodies, but not the
+ * heads. They count as missed again. */
 static void what_is_left_of_what_it_missed_is_not_believed(void **state)
 {
     (void)state;
@@ -153,7 +156,8 @@ static void what_is_left_of_what_it_missed_is_not_believed(void **state)
         assert_int_equal(run.result.stale, 5);
         assert_int_equal(run.result.damaged, torn * 5);
         assert_int_equal(run.result.healed, 5 + torn * 5);
-        assert_int_equal(f.n_read_blocks, 4 * 5 + torn * (5 + 4 * 5)); /* no more */
+        /* no more bodies than that */
+        assert_int_equal(f.n_read_blocks, 4 * 5 + torn * (5 + 4 * 5));
         for (unsigned b = 20; b < 30; b++)
             assert_int_equal(fake_top(&f, 2, 2, b)->rotten, torn == 0 && b < 25);
         repairer_free(run.repairer);
@@ -161,7 +165,7 @@ static void what_is_left_of_what_it_missed_is_not_believed(void **state)
     }
 }
 
-/* Nothing of the first n blocks of that projection is there. */
+/* Checks that the first n blocks of that projection are gone from the storage. */
 static void expect_dropped(struct fake *f, unsigned storage, unsigned p, unsigned n)
 {
     for (unsigned b = 0; b < n; b++)
@@ -189,7 +193,8 @@ static void what_a_spare_took_is_copied_and_dropped(void **state)
     fake_close(&f);
 }
 
-/* Homes have 20 blocks, and a spare has what home 2 should: it stood in. */
+/* Makes 20 blocks at all homes, and at a spare the projection of home 2, as after a
+ * handoff. */
 static void write_handoff(struct fake *f, unsigned seed)
 {
     fake_init(f, seed, CODEC_MOJETTE, 0);
@@ -202,7 +207,8 @@ static const uint32_t cleaning[] = { REPAIR_CLEAN_SPARES,
                                      REPAIR_CLEAN_SPARES | REPAIR_VERIFY_OWN,
                                      SETTLE | REPAIR_CLEAN_SPARES };
 
-/* The power took a body from home 2 and left its head: nobody drops the other one by that, until it is there again. */
+/* A power failure took a body from home 2 and left its head: no driver drops the spare's
+ * copy until the home has the body again. */
 static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
 {
     static const unsigned others[] = { 0, 1, 3 };
@@ -221,7 +227,7 @@ static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
             for (unsigned b = 0; b < 20; b++)
                 assert_int_equal(fake_top(&f, 3, 2, b)->version, v1);
         }
-        f.storages[3].up = false; /* it is made from the other homes */
+        f.storages[3].up = false; /* made from the other homes */
         r = repair_now(&f, 2, cleaning[i] | REPAIR_VERIFY_OWN, 0, 0);
         assert_int_equal(r.healed, 1);
         assert_int_equal(r.cleaned, 0);
@@ -238,7 +244,8 @@ static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
     }
 }
 
-/* It is the home that has spares drop its own: others read nothing for that, and it no more than they have. */
+/* Only the home itself drops its projection from spares: other drivers read no bodies for
+ * that, and it reads only its own. */
 static void a_home_has_spares_drop_what_it_reads(void **state)
 {
     (void)state;
@@ -266,10 +273,9 @@ static void a_home_has_spares_drop_what_it_reads(void **state)
     }
 }
 
-/*
- * Home 1 took what home 2 lost, since a spare had its own: three projections at three storages. With the head that is left at
- * home 2 it looks as if nobody needed the spare.
- */
+/* Home 1 took the projection that home 2 lost, since a spare had its own: three
+ * projections on three storages. By the head that is left at home 2 the spare does not
+ * seem to be needed. */
 static void a_spare_keeps_what_counts_beside_its_home(void **state)
 {
     (void)state;
@@ -291,9 +297,9 @@ static void a_spare_keeps_what_counts_beside_its_home(void **state)
         }
         r = repair_now(&f, 2, cleaning[i], 0, 0);
         assert_int_equal(r.healed, 20);
-        assert_int_equal(r.cleaned, 20); /* of projection 2 */
+        assert_int_equal(r.cleaned, 20); /* copies of projection 2 */
         r = repair_now(&f, 1, cleaning[i], 0, 0);
-        assert_int_equal(r.cleaned, 20); /* of projection 1 */
+        assert_int_equal(r.cleaned, 20); /* copies of projection 1 */
         expect_all(&f, 0, 20, v1);
         expect_dropped(&f, 3, 1, 20);
         expect_dropped(&f, 1, 2, 20);
@@ -301,9 +307,10 @@ static void a_spare_keeps_what_counts_beside_its_home(void **state)
     }
 }
 
-static unsigned n_syncs; /* of storage 2 */
+static unsigned n_syncs; /* syncs sent to storage 2 */
 
-/* It does not tell its verifier at first. Then it loses its power, just before it is written to. */
+/* Refuses storage 2's first sync, so that its verifier is unknown; cuts its power just
+ * before a write to it. */
 static int refuse_the_first_sync(struct fake *f, unsigned storage, uint16_t op)
 {
     if (storage == 2 && op == ROZO__OP__ST_WRITE)
@@ -312,7 +319,8 @@ static int refuse_the_first_sync(struct fake *f, unsigned storage, uint16_t op)
                                                                      : ROZO__STATUS__OK;
 }
 
-/* What was read right, and was not stable, is gone when the spare would drop it: nobody who knew the verifier before has seen it. */
+/* The home's bodies were read, but were not stable and are lost when the spare would drop
+ * its copies. The verifier from before is unknown, so they stay. */
 static void a_spare_keeps_what_its_home_may_have_lost_since(void **state)
 {
     (void)state;
@@ -332,7 +340,7 @@ static void a_spare_keeps_what_its_home_may_have_lost_since(void **state)
         r = repair_now(&f, 2, cleaning[i], 0, 0);
         assert_int_equal(n_syncs, 2);
         assert_int_equal(r.healed, 1);
-        assert_int_equal(r.cleaned, 1); /* what we wrote ourselves */
+        assert_int_equal(r.cleaned, 1); /* written by the repair itself */
         f.refuse = NULL;
         for (unsigned b = 0; b < 20; b++) {
             unsigned holder = b == 9 ? 2 : 3;
@@ -353,10 +361,11 @@ static void our_own_are_read_whole_and_made_again(void **state)
     write_homes(&f, 0, 128, v1, 0);
     fake_top(&f, 4, 4, 7)->rotten = true;
     fake_top(&f, 4, 4, 9)->damaged = true;
-    fake_top(&f, 5, 5, 7)->rotten = true; /* another's, which repairing 7 may need */
+    /* damage of another home, whose body a repair of 7 may need */
+    fake_top(&f, 5, 5, 7)->rotten = true;
     r = repair_now(&f, 4, 0, 0, 128);
-    assert_int_equal(r.damaged, 1); /* heads do not tell more */
-    f.storages[4].cut_bytes = 1;    /* what was not read is not called good */
+    assert_int_equal(r.damaged, 1); /* heads show no more */
+    f.storages[4].cut_bytes = 1;    /* bodies that were not read do not count as valid */
     assert_int_equal(repair_now(&f, 4, REPAIR_VERIFY_OWN, 0, 128).rc, -EIO);
     f.storages[4].cut_bytes = 0;
     r = repair_now(&f, 4, REPAIR_VERIFY_OWN, 0, 128);
@@ -366,7 +375,7 @@ static void our_own_are_read_whole_and_made_again(void **state)
     r = repair_now(&f, 5, REPAIR_VERIFY_OWN, 0, 128);
     assert_int_equal(r.healed, 1);
     r = repair_now(&f, 5, REPAIR_FENCE, 0, 128);
-    assert_false(r.fenced); /* nothing to be settled */
+    assert_false(r.fenced); /* nothing to resolve */
     expect_all(&f, 0, 128, v1);
     fake_close(&f);
 }
@@ -379,17 +388,17 @@ static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **s
     (void)state;
     fake_init(&f, 4, CODEC_MOJETTE, 1);
     write_homes(&f, 0, 20, v1, 0);
-    for (unsigned b = 5; b < 10; b++) { /* three of four that are needed */
+    for (unsigned b = 5; b < 10; b++) { /* three of the four needed */
         for (unsigned p = 0; p < 3; p++)
             assert_true(fake_write(&f, p, p, b, v2, true));
     }
-    for (unsigned b = 12; b < 15; b++) { /* four: it can be completed */
+    for (unsigned b = 12; b < 15; b++) { /* four: can be completed */
         for (unsigned p = 1; p < 5; p++)
             assert_true(fake_write(&f, p, p, b, v2, true));
     }
     r = repair_now(&f, 0, 0, 0, 20);
     assert_int_equal(r.rc, 0);
-    assert_int_equal(r.stale, 3); /* ours at 12, 13, 14 */
+    assert_int_equal(r.stale, 3); /* projection 0 of 12, 13, 14 */
     assert_int_equal(fake_top(&f, 0, 0, 5)->version, v2);
     assert_int_equal(fake_top(&f, 5, 5, 12)->version, v1);
     r = repair_now(&f, 3, SETTLE, 0, 20);
@@ -399,12 +408,13 @@ static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **s
     assert_int_equal(r.undecided, 0);
     for (unsigned b = 0; b < 20; b++)
         fake_expect(&f, b, b >= 12 && b < 15 ? v2 : v1, true);
-    assert_false(fake_write(&f, 0, 0, 5, v2, true)); /* it comes too late */
+    assert_false(fake_write(&f, 0, 0, 5, v2, true)); /* too late: fenced */
     assert_true(fake_write(&f, 0, 0, 5, v3, true));
     fake_close(&f);
 }
 
-/* The home has the projection that the spare has: three storages, but two projections of three that a reader counts. */
+/* A home and a spare have the same projection: three storages have the version, but a
+ * reader counts only two projections of three. */
 static void what_two_have_the_same_of_is_not_committed(void **state)
 {
     struct fake f;
@@ -415,10 +425,10 @@ static void what_two_have_the_same_of_is_not_committed(void **state)
     write_homes(&f, 0, 1, v1, 0);
     assert_true(fake_write(&f, 1, 1, 0, v2, true));
     assert_true(fake_write(&f, 3, 0, 0, v2, true));
-    r = repair_now(&f, 0, 0, 0, 1); /* ours only */
+    r = repair_now(&f, 0, 0, 0, 1); /* repairs projection 0 only */
     assert_int_equal(r.healed, 1);
     assert_int_equal(fake_top(&f, 0, 0, 0)->version, v2);
-    assert_true(fake_top(&f, 0, 0, 0)->pending); /* what lies below is still to be read */
+    assert_true(fake_top(&f, 0, 0, 0)->pending); /* the version below is still readable */
     assert_true(fake_top(&f, 1, 1, 0)->pending);
     r = repair_now(&f, 0, SETTLE, 0, 1);
     assert_int_equal(r.rc, 0);
@@ -426,7 +436,7 @@ static void what_two_have_the_same_of_is_not_committed(void **state)
     fake_close(&f);
 }
 
-static unsigned n_told; /* of the first fence */
+static unsigned n_told; /* storages that got the first fence */
 
 static void all_go_away(struct fake *f, unsigned storage, uint16_t op)
 {
@@ -437,11 +447,12 @@ static void all_go_away(struct fake *f, unsigned storage, uint16_t op)
         f->storages[i].up = false;
 }
 
-/* One extent waits for a fence, another for a newer one behind it, and then nobody is there any more to be told of that. */
+/* One extent waits for a fence, another one for a newer fence after it, and then no
+ * storage is reachable any more. */
 static void a_repair_ends_when_all_go_away_before_its_second_fence(void **state)
 {
     (void)state;
-    for (unsigned seed = 1; seed <= 10; seed++) { /* whose answers come first? */
+    for (unsigned seed = 1; seed <= 10; seed++) { /* the order of answers differs */
         struct fake f;
         struct repair_result r;
 
@@ -500,7 +511,8 @@ static void what_the_silent_may_hold_is_not_settled(void **state)
     fake_close(&f);
 }
 
-/* We missed a write, and those who have it do not answer: that is not "nothing is missing". */
+/* Our storage missed a write, and those that have it do not answer: that is not "nothing
+ * is missing". */
 static void what_nobody_tells_of_is_not_called_well(void **state)
 {
     static const struct {
@@ -521,7 +533,7 @@ static void what_nobody_tells_of_is_not_called_well(void **state)
             f.storages[s].up = false;
         r = repair_now(&f, 0, 0, ranges[i].first, ranges[i].n);
         assert_true(r.rc == -EIO || r.undecided > 0);
-        f.storages[1].up = f.storages[3].up = true; /* home 2 is away for long */
+        f.storages[1].up = f.storages[3].up = true; /* home 2 stays down */
         r = repair_now(&f, 0, 0, ranges[i].first, ranges[i].n);
         assert_int_equal(r.rc, 0);
         assert_int_equal(r.healed, 50);
@@ -530,7 +542,7 @@ static void what_nobody_tells_of_is_not_called_well(void **state)
     }
 }
 
-static uint16_t own_refuses; /* of storage 0, with BUSY */
+static uint16_t own_refuses; /* op that storage 0 refuses with BUSY */
 
 static int refuse(struct fake *f, unsigned storage, uint16_t op)
 {
@@ -538,7 +550,8 @@ static int refuse(struct fake *f, unsigned storage, uint16_t op)
     return storage == 0 && op == own_refuses ? ROZO__STATUS__BUSY : ROZO__STATUS__OK;
 }
 
-/* Those who know better answer, but our own storage does not: nobody has looked at what is here. */
+/* Other storages answer, but our own does not: what it has is unknown, so the repair
+ * fails. */
 static void what_our_own_does_not_tell_is_not_called_well(void **state)
 {
     static const uint16_t silent[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
@@ -568,7 +581,7 @@ static void what_our_own_does_not_tell_is_not_called_well(void **state)
     }
 }
 
-static unsigned own_refuses_at; /* the how manieth; 0: none any more */
+static unsigned own_refuses_at; /* number of the request that is refused; 0: none */
 
 static int refuse_one(struct fake *f, unsigned storage, uint16_t op)
 {
@@ -579,7 +592,8 @@ static int refuse_one(struct fake *f, unsigned storage, uint16_t op)
                : ROZO__STATUS__OK;
 }
 
-/* Requests to read in a repair of three extents that our own storage missed; it refuses one. */
+/* Repairs three extents that our storage missed; it refuses one request. Returns the
+ * number of read requests. */
 static uint64_t repair_refused(unsigned seed, uint32_t flags, uint16_t op, unsigned at)
 {
     struct fake f;
@@ -605,7 +619,8 @@ static uint64_t repair_refused(unsigned seed, uint32_t flags, uint16_t op, unsig
     return n;
 }
 
-/* That part by itself; all else is looked at and repaired once. */
+/* A part that was refused is read again by itself; everything else is read and repaired
+ * once. */
 static void what_our_own_refuses_is_asked_for_once_more(void **state)
 {
     static const uint32_t flags[] = { 0, REPAIR_CLEAN_SPARES, SETTLE, REPAIR_VERIFY_OWN };
@@ -615,14 +630,15 @@ static void what_our_own_refuses_is_asked_for_once_more(void **state)
         uint64_t n = repair_refused(170 + i, flags[i], 0, 0);
 
         repair_refused(170 + i, flags[i], ROZO__OP__ST_NEXT, 1);
-        for (unsigned at = 1; at <= 3; at++) /* one may have been behind the end */
+        for (unsigned at = 1; at <= 3; at++) /* one may be behind the end */
             assert_true(repair_refused(170 + i, flags[i], ROZO__OP__ST_READ, at) < 2 * n);
     }
-    /* what is read of our own to see that it is right: behind the heads */
+    /* A read of our own bodies, which follow the heads, is repeated, too. */
     repair_refused(180, REPAIR_VERIFY_OWN, ROZO__OP__ST_READ, 4);
 }
 
-/* The power took what was not synced yet from us; those who have it still are not up. */
+/* A power failure took unsynced data from our storage; the others that have it are
+ * down. */
 static void what_so_many_may_have_is_not_called_well(void **state)
 {
     struct fake f;
@@ -645,7 +661,8 @@ static void what_so_many_may_have_is_not_called_well(void **state)
     fake_close(&f);
 }
 
-/* A file that nobody has but us, who do not answer: that it was removed is not known yet. */
+/* Only our storage may have the file, and it does not answer: the file does not count as
+ * removed. */
 static void what_our_own_alone_may_have_is_not_called_gone(void **state)
 {
     struct fake f;
@@ -669,7 +686,7 @@ static void a_truncate_that_was_missed_is_one_mark(void **state)
         if (i != 3)
             fake_mark(&f, i, i < f.n ? i : 0, 10, UINT64_MAX, v2, true);
     }
-    for (unsigned i = 0; i < f.c; i++) { /* committed: what it covered is gone */
+    for (unsigned i = 0; i < f.c; i++) { /* committed: what the mark covered is gone */
         for (unsigned b = 10; b <= FAKE_BLOCKS && i != 3; b++)
             fake_commit(&f, i, b, v2);
     }
@@ -720,7 +737,7 @@ static void a_torn_mark_to_the_end_is_rolled_back(void **state)
     r = repair_now(&f, 1, 0, 0, 0);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.torn_first, 50);
-    assert_true(r.torn_end == UINT64_MAX); /* what is to be settled: all of it */
+    assert_true(r.torn_end == UINT64_MAX); /* the range to resolve: all of it */
     assert_true(r.has_content);
     r = repair_now(&f, 1, SETTLE, 0, 0);
     assert_int_equal(r.rc, 0);
@@ -730,7 +747,8 @@ static void a_torn_mark_to_the_end_is_rolled_back(void **state)
     fake_close(&f);
 }
 
-/* Of a truncated file that was removed while one was away, who came back with the mark: no home lacks anything. */
+/* A truncated file was removed while one storage was down, which comes back with the
+ * mark: no home lacks anything. */
 static void a_torn_mark_is_no_content(void **state)
 {
     struct fake f;
@@ -747,7 +765,8 @@ static void a_torn_mark_is_no_content(void **state)
     fake_close(&f);
 }
 
-/* Where nobody has a head nobody looks; yet all of it was put right. */
+/* A partial home becomes complete also if no storage has heads in some ranges, since all
+ * of the file was checked. */
 static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
 {
     struct fake f;
@@ -760,7 +779,7 @@ static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
         fake_mark(&f, p, p, FAKE_BLOCKS, UINT64_MAX, v1, true);
     commit_all(&f, 100, FAKE_BLOCKS - 99, v1);
     f.storages[0].projections[0].partial = true;
-    r = repair_now(&f, 0, REPAIR_CLEAN_SPARES, 100, 20); /* not all of it */
+    r = repair_now(&f, 0, REPAIR_CLEAN_SPARES, 100, 20); /* a part only */
     assert_int_equal(r.rc, 0);
     assert_true(f.storages[0].projections[0].partial);
     r = repair_now(&f, 0, REPAIR_CLEAN_SPARES, 0, 0);
@@ -769,7 +788,8 @@ static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
     fake_close(&f);
 }
 
-/* It is not looked at in one place, as it is busy just then: what it lacks there it does not know, and says so. */
+/* Refuses one read of storage 1: it is busy at that moment, so what it lacks there is
+ * unknown. */
 static int refuse_a_read(struct fake *f, unsigned storage, uint16_t op)
 {
     (void)f;
@@ -806,7 +826,8 @@ static void a_partial_home_that_was_not_heard_stays_partial(void **state)
     }
 }
 
-/* With somebody away stretches without heads are asked about, but a partial home gets no heads there. */
+/* With a storage down, ranges without heads are requested, too, but a partial home gets
+ * no heads there. */
 static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
 {
     struct fake f;
@@ -822,7 +843,7 @@ static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
     r = repair_now(&f, 0, ALL, 0, 0);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.undecided, 0);
-    /* behind each extent with data one is looked at block by block */
+    /* Behind each extent with data one extent is checked block by block */
     assert_int_equal(r.healed, 255 + 2 * 128);
     assert_int_equal(f.n_of[ROZO__OP__ST_DROP], 2);
     fake_close(&f);
@@ -830,7 +851,8 @@ static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
 
 static bool went_on;
 
-/* The client whose mark is torn writes into that stretch, on all homes, before the fence is up. */
+/* The client with the torn mark writes into that range, on all homes, before the fence is
+ * up. */
 static void write_before_the_fence(struct fake *f, unsigned storage, uint16_t op)
 {
     (void)storage;
@@ -840,7 +862,8 @@ static void write_before_the_fence(struct fake *f, unsigned storage, uint16_t op
     write_homes(f, 40, 1, v2 + 1, 0);
 }
 
-/* A truncate reaches everybody between the question for marks and that for what lies behind everything. */
+/* A truncate reaches all storages between the request for marks and the one for the range
+ * behind all heads. */
 static void cut_before_the_tail_is_read(struct fake *f, unsigned storage, uint16_t op)
 {
     (void)storage;
@@ -903,9 +926,9 @@ static void what_was_written_into_a_torn_stretch_stays(void **state)
     fake_close(&f);
 }
 
-/* Before the heads of a stretch come a client has written into it, and begun to write there once more; then it punches
- * the stretch's first block. */
-static unsigned n_began; /* so many homes took what it began */
+/* Before the heads of a range are read, a client writes into it, begins another write
+ * there, and then punches the range's first block. */
+static unsigned n_began; /* homes that got the unfinished write */
 
 static void punch_before_the_stretch_is_read(struct fake *f, unsigned storage,
                                              uint16_t op)
@@ -938,8 +961,7 @@ static void a_punch_of_its_first_block_is_not_laid_over_a_stretch(void **state)
     assert_int_equal(r.rc, 0);
     fake_expect(&f, 0, v2 + 2, false);
     fake_expect(&f, 40, v2, false);
-    for (unsigned b = 1; b < 400;
-         b++) /* what it lacks of the stretch it gets all the same */
+    for (unsigned b = 1; b < 400; b++) /* gets the rest of the range all the same */
         fake_expect(&f, b, b == 40 ? v2 : v1, false);
     fake_close(&f);
 }
@@ -991,7 +1013,8 @@ static void a_replacement_is_filled(void **state)
     fake_close(&f);
 }
 
-/* Bodies that are read while a replacement is filled; *n_requests: how often somebody is asked for any, or for heads. */
+/* Fills a replacement. Returns the number of bodies read; *n_requests: the number of read
+ * requests. */
 static uint64_t fill(unsigned n_blocks, uint64_t *n_requests, unsigned n_rotten)
 {
     struct fake f;
@@ -1023,10 +1046,10 @@ static void bodies_come_with_the_heads(void **state)
 
     (void)state;
     config.memory_max =
-        1; /* one piece at a time: each after the first knows of one before */
+        1; /* one piece at a time: each one after the first knows of former damage */
     assert_int_equal(fill(2 * EXTENT_BLOCKS, &n_few, 0), 4 * 2 * EXTENT_BLOCKS);
     assert_int_equal(fill(4 * EXTENT_BLOCKS, &n_many, 0), 4 * 4 * EXTENT_BLOCKS);
-    assert_int_equal(n_many - n_few, 2 * 8); /* each candidate once */
+    assert_int_equal(n_many - n_few, 2 * 8); /* one request for each candidate */
     assert_true(fill(4 * EXTENT_BLOCKS, &n_rotten, 9) > 4 * 4 * EXTENT_BLOCKS);
     assert_true(n_rotten > n_many);
     config = (struct repairer_config){ 0 };
@@ -1034,7 +1057,7 @@ static void bodies_come_with_the_heads(void **state)
 
 static bool lost_power;
 
-/* The home that was repaired forgets what it took, before a sync covers that. */
+/* The repaired home loses what it took, before a sync covers that. */
 static void power_cut_before_the_sync(struct fake *f, unsigned storage, uint16_t op)
 {
     if (op != ROZO__OP__ST_SYNC || storage != 2 || lost_power ||
@@ -1103,7 +1126,8 @@ static void a_file_that_nobody_has_is_gone(void **state)
     assert_int_equal(repair_now(&f, 0, 0, 0, 0).rc, -ENOENT);
     assert_int_equal(repair_now(&f, 0, 0, 5, 1).rc, -ENOENT);
     f.storages[1].up = f.storages[2].up = false;
-    assert_int_equal(repair_now(&f, 0, 0, 0, 0).rc, -EIO); /* they may have it: again */
+    /* not known: two storages may have it */
+    assert_int_equal(repair_now(&f, 0, 0, 0, 0).rc, -EIO);
     fake_close(&f);
 }
 
@@ -1151,7 +1175,8 @@ static void the_rate_is_kept_and_memory_is_bounded(void **state)
     fake_close(&f);
 }
 
-/* The same work, once more by who was told of clients, takes longer: less of it is under way at a time. */
+/* A repair after one that heard of clients takes longer: less of it is in
+ * flight at a time, so that clients go first. */
 static void clients_go_first(void **state)
 {
     uint64_t took[2];
@@ -1185,7 +1210,7 @@ static void clients_go_first(void **state)
     assert_true(took[1] > took[0] * 3 / 2);
 }
 
-/* Bodies that are not as long as their heads say are no bodies. */
+/* Bodies that are shorter than their heads say are not used. */
 static void answers_that_are_cut_short_are_not_used(void **state)
 {
     static const size_t cuts[] = { 8, 50000, SIZE_MAX };
@@ -1226,11 +1251,11 @@ static void a_busy_home_is_waited_for(void **state)
     f.storages[0].n_busy = UINT32_MAX;
     write_homes(&f, 100, 10, v3, 1);
     r = repair_now(&f, 0, 0, 0, 0);
-    assert_int_equal(r.rc, -EIO); /* for ever is too long */
+    assert_int_equal(r.rc, -EIO); /* the repair must not go on for ever */
     fake_close(&f);
 }
 
-/* At every request the repair is stopped; what is half done does no harm. */
+/* The repair is stopped at every request; its unfinished changes do no harm. */
 static void a_repair_may_be_stopped_anywhere(void **state)
 {
     (void)state;
@@ -1255,14 +1280,14 @@ static void a_repair_may_be_stopped_anywhere(void **state)
     }
 }
 
-/* ---- by chance ---- */
+/* ---- random histories ---- */
 
 enum { R_BLOCKS = 300, R_CHUNK = 16 };
 
 struct history {
-    uint64_t state;             /* of its own dice */
-    uint64_t acked[R_BLOCKS];   /* the newest that was acknowledged */
-    uint64_t written[R_BLOCKS]; /* the newest of all */
+    uint64_t state;             /* state of the random numbers */
+    uint64_t acked[R_BLOCKS];   /* newest acknowledged version */
+    uint64_t written[R_BLOCKS]; /* newest version of all */
     uint32_t epoch;
 };
 
@@ -1272,7 +1297,8 @@ static unsigned dice(struct history *h, unsigned bound)
     return (unsigned)(h->state >> 33) % bound;
 }
 
-/* One write of a run: it reaches homes that are up, spares for those that are not; torn, it ends early. */
+/* Writes a run to homes that are up, and to spares for the others; a torn write ends
+ * early. */
 static void random_write(struct fake *f, struct history *h, bool torn)
 {
     unsigned first = dice(h, R_BLOCKS), n = 1 + dice(h, R_CHUNK);
@@ -1306,7 +1332,7 @@ static void random_write(struct fake *f, struct history *h, bool torn)
     }
 }
 
-/* A truncate, or one that is torn. */
+/* Truncates; a torn truncate ends early. */
 static void random_cut(struct fake *f, struct history *h, bool torn)
 {
     unsigned first = dice(h, R_BLOCKS + 50);
@@ -1356,7 +1382,7 @@ static void random_history(struct fake *f, struct history *h, unsigned steps)
     }
 }
 
-/* Repairers come, work, and are stopped, while storages come and go and lose power. */
+/* Repairers start, work, and are stopped, while storages come, go and lose power. */
 static void random_drivers(struct fake *f, struct history *d, unsigned rounds)
 {
     static const uint32_t flags[] = { 0,
@@ -1406,7 +1432,7 @@ static void all_heal(struct fake *f)
         repair_now(f, i, flags, 0, 0);
 }
 
-/* Homes have all of it: nobody else has any. */
+/* Checks that no storage but the homes has the block, since the homes have all of it. */
 static void expect_no_spare(struct fake *f, unsigned b)
 {
     const struct fake_layer *home = fake_top(f, 0, 0, b);
@@ -1456,7 +1482,7 @@ static void one_random(unsigned seed, unsigned kind, unsigned layout)
         fake_init(f, seed + order * 1000, kind, layout);
         random_history(f, &h, 10 + dice(&h, 60));
         for (unsigned i = 0; i < f->c; i++)
-            fake_sync(f, i); /* else power cuts decide, not the order */
+            fake_sync(f, i); /* otherwise power cuts decide, and not the order */
         d = (struct history){ .state = seed * 104729 + order };
         random_drivers(f, &d, 1 + dice(&d, 6));
         all_heal(f);
@@ -1469,7 +1495,7 @@ static void one_random(unsigned seed, unsigned kind, unsigned layout)
 
 static struct history *live;
 
-/* Every now and then, in the middle of whatever repairers do, somebody writes, or a record rots. */
+/* A client that writes from time to time, in the middle of repairs. */
 static void live_client(struct fake *f, unsigned storage, uint16_t op)
 {
     (void)storage;
@@ -1480,7 +1506,8 @@ static void live_client(struct fake *f, unsigned storage, uint16_t op)
         random_cut(f, live, dice(live, 4) == 0);
 }
 
-/* A record at its home where all homes have the same: one may rot, and is found when it is read. */
+/* Damages a record at one home, if all homes have the same version: a repair that reads
+ * it must find that. */
 static void random_rot(struct fake *f, struct history *h)
 {
     unsigned b = dice(h, R_BLOCKS), p = dice(h, f->n);

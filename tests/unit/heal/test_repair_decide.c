@@ -1,6 +1,7 @@
 /*
- * Goal: decisions about a block that fit together whoever takes them, whenever. Method: answers by
- * hand, then, for small k, n and c, every way in which storages may hold a torn version and be silent.
+ * Goal: decisions about a block are consistent, whichever driver makes them, and
+ * whenever. Method: answers made by hand; then, for small k, n and c, every way in which
+ * storages may hold a torn version and not answer.
  */
 #include "common/base/record.h"
 #include "storaged/heal/repair/repair_decide.h"
@@ -29,7 +30,8 @@ static struct decision decide(const struct decide_rules *r, const struct decide_
     return d;
 }
 
-/* {version, user_bytes, candidate, projection, kind, level}; layout 0 with its spare. */
+/* Members of an answer: {version, user_bytes, candidate, projection, kind, level, torn};
+ * layout 0 with its spare. */
 static void homes_that_lack_it_are_named_with_the_reason(void **state)
 {
     const struct decide_answer a[] = {
@@ -53,7 +55,7 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
     assert_int_equal(d.drop, 0);
     assert_true(d.newest);
 
-    r.told = 0x9; /* candidate 1 is silent, 2 has no file */
+    r.told = 0x9; /* candidate 1 did not answer, 2 has no file */
     r.none = 0x4;
     d = decide(&r, a, 2);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -61,7 +63,8 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
     assert_int_equal(d.lack, 4);
 }
 
-/* It may have been among those who acknowledged something newer, but has nothing of it now. */
+/* A storage with a doubt may have acknowledged something newer, but has nothing of it
+ * now. */
 static void who_is_in_doubt_denies_nothing(void **state)
 {
     const struct decide_answer a[] = {
@@ -73,16 +76,16 @@ static void who_is_in_doubt_denies_nothing(void **state)
 
     (void)state;
     assert_int_equal(decide(&r, a, 5).version, 5);
-    r.doubt = 0x2; /* 0 and 1 may have had it: two, and q is 3 */
+    r.doubt = 0x2; /* 0 and 1 may have had 9: two, and q is 3 */
     assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD);
     assert_int_equal(decide(&r, a, 5).version, 5);
-    r.doubt = 0x6; /* three */
+    r.doubt = 0x6; /* three may */
     assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
     r.fenced = true;
     r.fence_epoch = 1;
     assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
     r.doubt = 0x2;
-    assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD); /* settled back */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD); /* rolled back */
     assert_int_equal(decide(&r, a, 5).version, 5);
 }
 
@@ -98,7 +101,7 @@ static void one_projection_twice_is_one(void **state)
     struct decision d = decide(&r, a, 4);
 
     (void)state;
-    /* two storages have it and q is 3: passed over, and left where it is */
+    /* two storages have it and q is 3: ignored, and left where it is */
     assert_int_equal(d.what, DECIDE_FORWARD);
     assert_int_equal(d.version, 5);
     assert_int_equal(d.torn, 9);
@@ -107,7 +110,8 @@ static void one_projection_twice_is_one(void **state)
     assert_false(d.newest);
 }
 
-/* A home and a spare have the same of it, another home has lost what it had: two have acknowledged it at most. */
+/* A home and a spare have the same projection, and another home has lost what it had: at
+ * most two have acknowledged it. */
 static void what_two_have_the_same_of_is_settled_back(void **state)
 {
     struct decide_answer a[] = {
@@ -125,21 +129,23 @@ static void what_two_have_the_same_of_is_settled_back(void **state)
     assert_int_equal(d.version, 5);
     assert_int_equal(d.drop, 0xc);
     assert_int_equal(d.damaged, 2);
-    r.told = 0xd; /* that one is silent: it may bring it to two */
+    r.told = 0xd; /* candidate 1 did not answer: it may be the second projection */
     assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
     r.told = 0xf;
-    a[1].projection = a[5].projection = 0; /* each has its own: they can complete it */
+    /* different projections: they can complete it */
+    a[1].projection = a[5].projection = 0;
     assert_int_equal(decide(&r, a, 6).version, 9);
 }
 
-/* All lost power, and what nobody had synced is torn at too many homes: it never was acknowledged as stable. */
+/* All storages lost power, and the unsynced version is torn at too many homes: it was
+ * never acknowledged as stable. */
 static void what_was_torn_before_a_sync_is_settled_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
         { 9, 0, 1, 1, DECIDE_DAMAGED, 0, true },
         { 9, 0, 2, 2, DECIDE_DAMAGED, 0, true },
-        { 0, 0, 0, 0, DECIDE_HOLE, 1, false }, /* it was written first, in place */
+        { 0, 0, 0, 0, DECIDE_HOLE, 1, false }, /* a first write, in place */
         { 0, 0, 1, 1, DECIDE_HOLE, 1, false },
         { 0, 0, 2, 2, DECIDE_HOLE, 1, false },
     };
@@ -150,7 +156,7 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     r.told = 7;
     r.none = 8;
     d = decide(&r, a, 3);
-    assert_int_equal(d.what, DECIDE_UNDECIDED); /* to readers it is damaged */
+    assert_int_equal(d.what, DECIDE_UNDECIDED); /* damaged for readers */
     assert_int_equal(d.torn, 9);
     r.fenced = true;
     d = decide(&r, a, 3);
@@ -163,10 +169,10 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     assert_int_equal(d.damaged, 6);
     assert_int_equal(d.lack, 6);
 
-    a[1].torn = a[2].torn = false; /* rotten: it may have been stable */
+    a[1].torn = a[2].torn = false; /* rotten: may have been stable */
     assert_int_equal(decide(&r, a, 6).what, DECIDE_UNDECIDED);
     a[2].torn = true;
-    r.told = 5; /* somebody silent may have had it, too, and bring it back */
+    r.told = 5; /* a candidate that did not answer may have had it, and bring it back */
     a[1] = a[2];
     assert_int_equal(decide(&r, a, 2).what, DECIDE_UNDECIDED);
 
@@ -179,10 +185,9 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     assert_int_equal(d.lack, 7);
 }
 
-/*
- * A spare has the only part left of a first write; of two homes the power took the header before any sync, and at the
- * third something else is damaged: too few say that nothing was there before, but it is all that can have been.
- */
+/* A spare has the only projection left of a first write. Two homes lost their headers
+ * before any sync, and the third has other damage: too few say that nothing was there
+ * before, but nothing else can have been. */
 static void what_too_few_know_to_have_been_nothing_is_nothing(void **state)
 {
     struct decide_answer a[] = {
@@ -208,9 +213,9 @@ static void what_too_few_know_to_have_been_nothing_is_nothing(void **state)
     a[1].torn = false; /* three may have acknowledged it */
     assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
     a[1].torn = true;
-    a[4].kind = DECIDE_DAMAGED; /* two may have acknowledged what was there before */
+    a[4].kind = DECIDE_DAMAGED; /* two may have acknowledged the version before */
     assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD);
-    a[0].torn = false; /* three may */
+    a[0].torn = false; /* three may have */
     assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
     a[0].torn = true;
     r.doubt = 3;
@@ -321,7 +326,7 @@ static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
 
     (void)state;
     d = decide(&r, a, 4);
-    assert_int_equal(d.lack, 0); /* not under a fence: it has something newer */
+    assert_int_equal(d.lack, 0); /* kept without a fence: it has something newer */
     r.fenced = true;
     d = decide(&r, a, 4);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -353,10 +358,9 @@ static void an_epoch_above_the_fence_is_not_settled(void **state)
     assert_int_equal(decide(&r, a, 4).drop, 1);
 }
 
-/*
- * Every subset of candidates holds the torn version (home i projection i, the spares those the
- * absent homes miss), all others the old one; and of these every subset is silent to a driver.
- */
+/* Every subset of candidates has the torn version (home i has projection i; spares have
+ * those of absent homes) and all others have the old one. Of these, every subset does not
+ * answer a driver. */
 static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
                            struct decide_answer *a)
 {
@@ -366,7 +370,7 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
         bool has = (torn >> i & 1) != 0;
         unsigned p = i;
 
-        if (i >= n) { /* the next home's that does not have it */
+        if (i >= n) { /* the projection of the next home without it */
             while (missed < n && (torn >> missed & 1) != 0)
                 missed++;
             if (missed == n || !has)
@@ -402,7 +406,7 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     unsigned n;
 
     r.told &= ~silent;
-    for (unsigned i = r.n; i < r.c; i++) { /* a spare that has nothing has no file */
+    for (unsigned i = r.n; i < r.c; i++) { /* a spare without a record has no file */
         if ((r.told >> i & 1) != 0 && (torn >> i & 1) == 0) {
             r.told &= ~(1u << i);
             missing |= 1u << i;
@@ -413,8 +417,7 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     decide_block(&r, a, n, &d);
     if (d.what != DECIDE_FORWARD)
         return LEFT;
-    if (d.version ==
-        0) { /* spares are enough, where q are more than all homes: nothing comes of it */
+    if (d.version == 0) { /* only spares answer, q is more than all homes: no effect */
         assert_true(!r.fenced && d.lack == 0 && d.drop == 0);
         return LEFT;
     }
@@ -424,7 +427,7 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
         return FORWARD;
     }
     if (!r.fenced || d.drop == 0)
-        return LEFT; /* passed over, or not seen, not settled */
+        return LEFT; /* ignored, or not seen: not resolved */
     for (unsigned i = 0; i < r.c; i++)
         assert_int_equal(d.drop >> i & 1, (torn & r.told) >> i & 1);
     return BACK;
@@ -447,7 +450,7 @@ static void check_all(unsigned k, unsigned n, unsigned c)
                 back |= o == BACK;
             }
             assert_false(forward && back);
-            if (holders >= r.q) /* it may have been acknowledged */
+            if (holders >= r.q) /* may have been acknowledged */
                 assert_false(back);
             if (holders >= r.k && holders <= n)
                 assert_true(outcome_of(&r, torn, 0) == FORWARD);
@@ -467,7 +470,8 @@ static void no_two_drivers_contradict_each_other(void **state)
     check_all(4, 6, 8);
 }
 
-/* As the first driver goes on, interrupted anywhere: the second sees it half done. */
+/* The first driver is interrupted anywhere: the second one sees its unfinished work, and
+ * decides the same. */
 static void a_half_done_decision_is_found_again(void **state)
 {
     const unsigned k = 4, n = 6, c = 8;

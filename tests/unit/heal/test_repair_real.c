@@ -1,9 +1,11 @@
 /*
- * Goal: repairers and real storages understand each other: journal, commits, fences, drops, marks, partial files,
- * restarts. Method: the core of storaged on disks in memory, for every storage of a file (real.h); a client that
- * dies now and then; repairers that are stopped, storages that come, go, are killed and lose power. At the end every
- * home has the same version of every block, none older than what was acknowledged, to the byte, and no journal
- * holds anything that waits for a commit.
+ * Goal: repairers and real storages work together: journal, commits, fences, drops,
+ * marks, partial files, restarts.
+ * Method: the core of storaged on disks in memory, for every storage of a file (real.h);
+ * a client that dies from time to time; repairers that are stopped; storages that come,
+ * go, are killed and lose power. At the end every home has the same version of every
+ * block, to the byte, none older than what was acknowledged, and no journal has a record
+ * that waits for a commit.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +79,7 @@ static void write_homes(struct real *r, uint64_t first, unsigned n, uint64_t ver
     }
 }
 
-/* What home p says of a block. */
+/* Returns the version of a block at home p. */
 static uint64_t version_at(struct real *r, unsigned p, uint64_t block)
 {
     uint64_t version = 0;
@@ -122,9 +124,10 @@ static void overwrites_that_were_missed_and_torn(void **state)
     (void)state;
     real_init(r, 1, CODEC_MOJETTE, 0);
     write_homes(r, 0, 100, v1, 0);
-    write_homes(r, 10, 20, v2, 1 << 2);                           /* missed by 2 */
-    assert_int_equal(real_write(r, 1, 1, 50, 5, v3, true), OK);   /* torn: one of two */
-    assert_int_equal(real_write(r, 0, 0, 200, 3, v3, false), OK); /* nothing was there */
+    write_homes(r, 10, 20, v2, 1 << 2); /* missed by home 2 */
+    /* torn: on one home of two */
+    assert_int_equal(real_write(r, 1, 1, 50, 5, v3, true), OK);
+    assert_int_equal(real_write(r, 0, 0, 200, 3, v3, false), OK); /* a first write */
     assert_true(real_uncommitted(r) > 0);
     m = repair_now(r, 2, SETTLE, 0, 0);
     expect_clean(&m);
@@ -147,7 +150,7 @@ static void overwrites_that_were_missed_and_torn(void **state)
     free(r);
 }
 
-/* A sector of a record's body reads as zeros, as after a write that never came to its end. */
+/* Zeroes a sector of a record's body, as after a write that did not end. */
 static void lose_a_sector(struct real *r, unsigned storage, uint64_t block)
 {
     static const uint8_t zeros[512];
@@ -162,8 +165,9 @@ static void lose_a_sector(struct real *r, unsigned storage, uint64_t block)
                  geometry_body_at(&geo, block) + 512, zeros, sizeof(zeros));
 }
 
-/* Too many records of a block have lost a sector. Where no power was ever lost that is rot, and what was stable is never
- * taken back for it; after a loss of power it is taken for what was never stable. */
+/* Too many records of a block have lost a sector. Without a power failure that is rot,
+ * and stable data is not rolled back for it; after a power failure it counts as data that
+ * was never stable. */
 static void rot_is_not_taken_for_a_torn_write(void **state)
 {
     struct real *r = malloc(sizeof(*r));
@@ -200,10 +204,11 @@ static struct disk_file *file_at(struct real *r, unsigned storage, unsigned proj
     return memdisk_find(&r->storages[storage].disk, path);
 }
 
-/* Its header rots, it is put aside, and the storage is killed before there is a new one. */
+/* The header rots, the file is quarantined, and the storage is killed before there is a
+ * new one. */
 static void put_aside_and_kill(struct real *r, unsigned storage, unsigned projection)
 {
-    const uint64_t block = 700; /* of which nobody has anything */
+    const uint64_t block = 700; /* a block that no storage has */
     struct real_storage *s = &r->storages[storage];
     struct memdisk *d = &s->disk;
 
@@ -224,8 +229,8 @@ static void put_aside_and_kill(struct real *r, unsigned storage, unsigned projec
 }
 
 /*
- * Two homes of three put their files aside, and nothing is in their place yet: what the third one has was acknowledged,
- * and stays what it is, whoever heals.
+ * Two homes of three have quarantined their files, and nothing is in their place yet: the
+ * data of the third one was acknowledged, and stays, whichever storage heals.
  */
 static void what_was_put_aside_takes_nothing_back(void **state)
 {
@@ -247,7 +252,8 @@ static void what_was_put_aside_takes_nothing_back(void **state)
     free(r);
 }
 
-/* One home did: it gets all of it again, and knows what was never written then, whatever the file has. */
+/* One home has quarantined its file: it gets all data again, and knows then which blocks
+ * were never written, whatever the file contains. */
 static void what_was_put_aside_is_made_again(void **state)
 {
     (void)state;
@@ -260,7 +266,7 @@ static void what_was_put_aside_is_made_again(void **state)
             write_homes(r, 0, 10, v1, 0);
         for (unsigned p = 0; how == 1 && p < r->n; p++) /* only holes */
             assert_int_equal(real_mark(r, p, p, 0, 0, v1), OK);
-        for (unsigned p = 0; how == 2 && p < r->n; p++) { /* nothing that lasts */
+        for (unsigned p = 0; how == 2 && p < r->n; p++) { /* written, then punched */
             assert_int_equal(real_write(r, p, p, 5, 1, v1, true), OK);
             assert_int_equal(real_mark(r, p, p, 5, 1, v1 + 1), OK);
         }
@@ -282,7 +288,8 @@ static void what_was_put_aside_is_made_again(void **state)
     }
 }
 
-/* A spare did: homes have all of it, so nothing is left to tell of there. */
+/* A spare has quarantined its file: the homes have all of it, so the quarantined file is
+ * removed. */
 static void what_a_spare_put_aside_goes(void **state)
 {
     struct real *r = malloc(sizeof(*r));
@@ -320,7 +327,7 @@ static void a_truncate_that_was_missed(void **state)
             real_commit(r, i, 0, 0, v2);
         }
     }
-    real_run_ms(r, 10000); /* applied: what was cut off is gone there */
+    real_run_ms(r, 10000); /* applied: truncated data is gone there */
     write_homes(r, 300, 10, v3, 0);
     r->n_of[ROZO__OP__ST_MARK] = 0;
     m = repair_now(r, 1, 0, 0, 0);
@@ -385,13 +392,13 @@ static void what_a_spare_held(void **state)
     free(r);
 }
 
-/* ---- by chance ---- */
+/* ---- random histories ---- */
 
 enum { R_BLOCKS = 300, R_CHUNK = 16 };
 
 struct history {
     uint64_t state;
-    uint64_t acked[R_BLOCKS]; /* the newest that was acknowledged and synced */
+    uint64_t acked[R_BLOCKS]; /* newest version that was acknowledged and synced */
     uint64_t written[R_BLOCKS];
     uint32_t epoch;
 };
@@ -496,7 +503,8 @@ static void random_step(struct real *r, struct history *h)
     }
 }
 
-/* A repairer works a while; in between the client goes on, storages go, lose power. */
+/* Runs a repairer for a while; in between the client goes on, and storages go down and
+ * lose power. */
 static void random_repair(struct real *r, struct history *h)
 {
     static const uint32_t flags[] = { 0, REPAIR_ALL_HOMES, SETTLE, REPAIR_FENCE,
@@ -529,7 +537,8 @@ static void random_repair(struct real *r, struct history *h)
     real_run_ms(r, 50);
 }
 
-/* A spare's file that a power cut broke: nobody can tell what of it waits in the journal. */
+/* Returns whether a power cut broke a spare's file: what of it waits in the journal is
+ * unknown then. */
 static bool has_broken_spare(struct real *r)
 {
     for (unsigned i = 0; i < r->c; i++) {
