@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Finds comments of C and Python files that break the language rules of this project.
 
-Usage: tests/unit/language.py [FILE or FOLDER ...]     lists every place; the default is the whole tree
+Usage: tests/unit/language.py [FILE or FOLDER ...]     (default: the whole tree)
 
-Rules: a comment begins with a noun or an imperative verb, stands alone, uses none of the private words,
-has at most four lines (the head of a file, and a comment of a header's declaration, may be longer) and no
-line of code is longer than 90 columns.
+Lists every place that breaks a rule. Rules: a comment begins with a noun or an imperative
+verb, stands alone, and uses none of the private words. It has at most four lines, except at
+the head of a file and in a header. No line is longer than 90 columns.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def comments(text):
-    """(line, words, number of lines) of each comment."""
+    """Yields (line, words, number of lines) for each comment."""
     blank = STRING.sub(lambda m: '"' + "_" * (len(m.group()) - 2) + '"', text)
     for m in COMMENT.finditer(blank):
         words = re.sub(r"\n\s*\*+", "\n", m.group().strip("/*"))
@@ -37,7 +37,7 @@ def comments(text):
 
 
 def faults(path):
-    """(line, rule, words) of each place of a file that breaks a rule."""
+    """Yields (line, rule, words) for each place of a file that breaks a rule."""
     text = path.read_text()
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > COLUMNS_MAX:

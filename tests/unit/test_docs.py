@@ -1,4 +1,5 @@
-"""The pages: links lead somewhere, lines are short, what is named in code style exists, words are those of the glossary."""
+"""Tests of the docs: links lead to existing places, lines are short, names in code style exist,
+and the glossary's words are used."""
 import functools
 import os
 import pathlib
@@ -20,7 +21,7 @@ def name(path):
 
 
 def lines_of(text):
-    """(number, line, True in a code block) of each line."""
+    """Yields (number, line, True in a code block) for each line."""
     block = False
     for number, line in enumerate(text.splitlines(), 1):
         fence = line.startswith("```")
@@ -29,12 +30,12 @@ def lines_of(text):
 
 
 def prose(text):
-    """The text without code blocks, indented or fenced."""
+    """Returns the text without code blocks, indented or fenced."""
     return "\n".join(line for _, line, block in lines_of(text) if not block and not line.startswith("    "))
 
 
 def anchor(heading):
-    """The anchor that GitHub gives to a heading."""
+    """Returns the anchor that GitHub gives to a heading."""
     words = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
 
@@ -44,7 +45,7 @@ def anchors(text):
 
 
 def broken_links(path, text):
-    """Relative links of a page whose file or heading is not there."""
+    """Yields relative links of a page whose file or heading does not exist."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
         if re.match(r"[a-z]+:", target):
             continue
@@ -56,7 +57,7 @@ def broken_links(path, text):
 
 @functools.cache
 def tree():
-    """{path: text} of all sources."""
+    """Returns {path: text} of all sources."""
     found = {}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
@@ -78,7 +79,7 @@ def test_a_broken_link_is_found():
 
 
 def test_lines_are_short():
-    """Outside of tables; pictures in code blocks are narrower."""
+    """Lines of tables may be longer; pictures in code blocks must be shorter."""
     wrong = []
     for path in NARROW:
         for number, line, block in lines_of(path.read_text()):
@@ -94,7 +95,7 @@ def test_words_are_not_retired_ones():
 
 
 def test_each_step_names_a_function_of_that_file():
-    """The tables step | function | file of the map."""
+    """The tables `step | function | file` of the map name existing functions and files."""
     rows = re.findall(r"^\| (.+?) \| `(\w+)\(\)` \| `([\w./]+)` \|$", (ROOT / "docs/ARCHITECTURE.md").read_text(), re.M)
     assert len(rows) > 50
     wrong = ["%s: %s() is not in %s" % row for row in rows
@@ -121,7 +122,8 @@ def test_files_and_functions_that_pages_name_exist():
 
 
 def lost_pages(text):
-    """Pages, and headings in quotes behind them, that comments name and that are not there. Sections have no numbers."""
+    """Yields pages, and quoted headings behind them, that comments name and that do not exist.
+    A section number is always wrong, since sections have none."""
     text = re.sub(r"\n[ \t]*(\*|//|#)?[ \t]*", " ", text)
     for file, rest in re.findall(r"\b(docs/[\w/-]+\.md)(,? (?:section \d+|\"[^\"\n]{1,60}\"))?", text):
         heading = rest.partition('"')[2].strip('"')
@@ -150,7 +152,7 @@ def test_the_glossary_is_sorted_and_has_each_word_once():
 
 
 def test_the_tree_has_all_rooms_and_what_is_below_them():
-    """The block under "The tree" against the rozo_room() lines."""
+    """The block under "The tree" agrees with the rozo_room() lines."""
     found = test_tidy.rooms()
     folder = {lib: "common" if lib == "rozo_common" else place for lib, (place, _) in found.items()}
     true = {place: sorted(folder[lib] for lib in libs if lib in folder) for place, libs in found.values() if place}

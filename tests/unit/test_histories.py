@@ -1,4 +1,5 @@
-"""The checker of histories (tests/tools/linear.py): it accepts what is right and refuses what is known to be wrong."""
+"""Tests of the checker of histories (tests/tools/linear.py): it accepts correct histories and
+refuses wrong ones."""
 import itertools
 import os
 import random
@@ -106,7 +107,7 @@ def test_objects_are_judged_on_their_own():
 
 
 def some_history(rng, n):
-    """Three clients on a register; what they read is made up, so it may be right or wrong."""
+    """Makes a history of three clients on a register. Their reads are random: right or wrong."""
     ops, free = [], {"a": 0, "b": 0, "c": 0}
     for i in range(n):
         who = rng.choice(sorted(free))
@@ -122,7 +123,7 @@ def some_history(rng, n):
 
 
 def by_brute_force(ops, model):
-    """Every order of every choice of the unknown ones."""
+    """Tries every order of the operations with every choice of those whose outcome is unknown."""
     known = [o for o in ops if o.end is not None]
     unknown = [o for o in ops if o.end is None]
     for n in range(len(unknown) + 1):
@@ -153,11 +154,12 @@ def test_as_brute_force_says():
             verdict = False
         assert verdict == by_brute_force(ops, Register(0)), "\n".join(map(str, ops))
         verdicts.append(verdict)
-    assert 30 < sum(verdicts) < 270  # both come
+    assert 30 < sum(verdicts) < 270  # both verdicts occur
 
 
 def simulated(rng, n_clients, n_ops, lie=None):
-    """Operations on a real register, each at one moment between its times; the read number `lie` is a stale one."""
+    """Makes operations on a real register, each done at one moment between its times. The first
+    read from number `lie` on that can return an old value does so."""
     ops, state, now, free = [], 0, 0, [0] * n_clients
     old = []
     for i in range(n_ops):

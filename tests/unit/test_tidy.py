@@ -1,10 +1,10 @@
-"""The rules a compiler does not check: who includes whom, and what a core may call."""
+"""Tests of rules that no compiler checks: includes between rooms, and calls of a core."""
 import os
 import re
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Folders of code that reaches the world only through struct env and the vtables beside it.
+# Folders of cores: they reach the world only through struct env and the vtables beside it.
 CORES = ("storaged/format", "storaged/disk", "storaged/wal", "storaged/object", "storaged/journal", "storaged/ops",
          "storaged/heal", "storaged/heal/repair", 
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/cluster", "exportd/sessions", "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
@@ -12,7 +12,7 @@ CORES = ("storaged/format", "storaged/disk", "storaged/wal", "storaged/object", 
 OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", [])}
 LIES_IN = {"storcli/blocks.h": "storcli/blocks", "storcli/file.h": "storcli/file"}
 
-# What a core never does: the world comes in through struct env and the vtables beside it.
+# Includes and calls that a core must not have: it uses struct env and vtables instead.
 CORE_NEVER = re.compile(
     r"""\#\s*include\s*<(uv|leveldb/|pthread|poll|sys/socket|sys/epoll|fcntl\.h>.*open)   # shells' headers
       | \b(uv_\w+|pthread_\w+|time|clock|gettimeofday|clock_gettime|rand|random|srand|getrandom
@@ -30,7 +30,7 @@ def sources(room):
 
 
 def strip(text):
-    """Without comments and strings, line numbers kept; include lines keep their name."""
+    """Returns the text without comments and strings, with the same lines. Included names stay."""
     def blank(m):
         if m.group(0).startswith('"') and re.search(r"#\s*include\s*$", text[:m.start()].rsplit("\n", 1)[-1]):
             return m.group(0)
@@ -39,7 +39,7 @@ def strip(text):
 
 
 def rooms():
-    """{library: (folder or None, libraries below it)}, from the CMakeLists.txt of all folders."""
+    """Returns {library: (folder or None, libraries below it)} from all CMakeLists.txt."""
     found = dict(OTHERS)
     for d, dirs, files in os.walk(ROOT):
         dirs[:] = [x for x in dirs if x not in ("build", ".git")]
@@ -55,7 +55,7 @@ def rooms():
 
 
 def below(found, name):
-    """All libraries under this one; a circle is an error."""
+    """Returns all libraries under this one; a cycle is an error."""
     seen, todo = set(), list(found[name][1])
     while todo:
         lib = todo.pop()
@@ -91,7 +91,7 @@ def test_cores_reach_the_world_only_through_their_env():
         for path in sources(room):
             seen += 1
             for n, line in enumerate(strip(open(path).read()).split("\n"), 1):
-                # A member or a function pointer of that name is somebody's vtable.
+                # A member or a function pointer of that name belongs to a vtable.
                 m = CORE_NEVER.search(re.sub(r"(->|\.)\s*\w+\s*\(|\(\*\w+\)\s*\(", "(", line))
                 if m:
                     wrong.append("%s:%d: %s" % (os.path.relpath(path, ROOT), n, m.group(0)))
