@@ -32,7 +32,8 @@ static int teardown(void **state)
 
 static Rozo__StAllocResp *got;
 
-/* Asks for space. The answer is in `got`; answer may be NULL if it is not wanted. */
+/* Asks for space, and gives back what an earlier answer took (NULL: nothing). The answer
+ * is in `got`. */
 static uint16_t alloc(uint64_t first, uint64_t n, const Rozo__StAllocResp *give_back)
 {
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;

@@ -82,8 +82,7 @@ static void make(struct place *p, const char *path)
     disk_close(&p->disk.disk, req.file);
 }
 
-/* Opens `path`, which does not exist, and returns whether a quarantined file was
- * found. */
+/* Opens `path`, which does not exist, and returns whether the file at `to` was found. */
 static bool is_aside(struct place *p, const char *path, const char *to)
 {
     struct disk_req req = { .op = DISK_OPEN, .path = path, .to = to };

@@ -1626,7 +1626,7 @@ static void begin_cut_file(struct world *w, unsigned seed, uint64_t size)
     for (unsigned i = 0; i < 3; i++) /* a loss of power cannot have cut it */
         world_settle(w);
     memdisk_cut_file(world_file(w, 0), size);
-    memdisk_settle(&w->disk); /* nor does one bring it back */
+    memdisk_settle(&w->disk); /* a power cut does not bring it back either */
     world_restart(w, false);
 }
 

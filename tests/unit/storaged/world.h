@@ -34,7 +34,7 @@ struct world {
     uint64_t session;
     bool auto_apply; /* commit each write and mark at once, and let it be applied */
     bool doubt;      /* doubt flag of the last read answer */
-    bool hold_sent; /* answers with file segments are not sent before world_send_held() */
+    bool hold_sent;  /* sent() of answers is not called before call_free() */
 };
 
 /* A request and, once it is done, its answer. */

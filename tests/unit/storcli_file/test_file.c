@@ -221,7 +221,7 @@ static void small_writes_become_one_run(void **state)
         assert_int_equal(write_at(x, i * BS, BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
     assert_int_equal(x->k.blocks_written, 256);
-    assert_true(x->k.n[FAKE_WRITE] <= 8); /* a ladder of runs, the last ones long */
+    assert_true(x->k.n[FAKE_WRITE] <= 8); /* runs grow: the last ones are long */
     assert_int_equal(x->k.n[FAKE_READ], 0);
     assert_int_equal(x->k.s.size, 256 * BS);
     assert_written(x, 0, 256 * BS, true);

@@ -22,7 +22,7 @@ static inline void check(int is_true, const char *what, const char *file, int li
 {
     if (is_true)
         return;
-    fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
+    fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);
     exit(1);
 }
 
