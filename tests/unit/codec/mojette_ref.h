@@ -22,7 +22,7 @@ struct ref_projection {
     /* index of the row that it is, if the code is systematic; otherwise -1 */
     int row;
     int p;          /* direction (p, 1) */
-    int first_t;    /* kept bins: t = -b from first_t ... */
+    int first_t;    /* first kept bin, t = -b */
     int n_overhang; /* last kept bin: first_t + columns + n_overhang - 1 */
 };
 

@@ -198,8 +198,8 @@ static void old_proofs_are_worth_nothing(void **state)
     pair_init(&old, &keys, RPC_ROLE_CLIENT, NULL, NULL);
     pair_run(&old, -1, 0);
     pair_init(&now, &keys, RPC_ROLE_CLIENT, NULL, NULL);
-    hello_step(&now.server, old.msgs[0], old.lens[0], out,
-               &len); /* replay of both messages */
+    /* replay of both messages */
+    hello_step(&now.server, old.msgs[0], old.lens[0], out, &len);
     assert_int_equal(now.server.state, HELLO_WAIT_PROOF);
     hello_step(&now.server, old.msgs[2], old.lens[2], out, &len);
     assert_int_equal(now.server.state, HELLO_FAILED);

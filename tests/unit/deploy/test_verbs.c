@@ -556,8 +556,8 @@ static void test_fsck_with_storages_that_do_not_tell(void **state)
     PRINTED("on 3 of 5 storages: nothing wrong was found there\n");
     daemons[2].lost = true; /* fsck does not wait for a lost storage */
     daemons[4].old = false;
-    assert_int_equal(verb(cmd_fsck, "fsck", NULL),
-                     4); /* missing until they are rebuilt */
+    /* missing until they are rebuilt */
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 4);
     PRINTED("lack projections");
 }
 

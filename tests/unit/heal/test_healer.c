@@ -799,8 +799,8 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     n_seen = 0;
     projection_make(1, &t, 0, false, 1);
     assert_int_equal(ASK(&wrong), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(node_check(1, &t, 0, 1, true),
-                     ROZO__STATUS__OK); /* the right distribution is accepted */
+    /* the right distribution is accepted */
+    assert_int_equal(node_check(1, &t, 0, 1, true), ROZO__STATUS__OK);
     run_ms(1000);
     assert_true(n_seen > 0);
     assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
@@ -942,8 +942,8 @@ static void test_settling_waits_its_turn(void **state)
     run_ms(4000);
     assert_true(n_seen >= 1);
     for (unsigned i = 0; i < n_seen; i++) {
-        assert_int_equal(seen[i].own,
-                         1); /* the second storage of the distribution waits longer */
+        /* the second storage of the distribution waits longer */
+        assert_int_equal(seen[i].own, 1);
         assert_int_equal(seen[i].request.flags, REPAIR_FENCE | REPAIR_ALL_HOMES);
         assert_int_equal(seen[i].request.first_block, 3);
         assert_int_equal(seen[i].request.n_blocks, 2);

@@ -150,8 +150,8 @@ static void test_what_changed_since_it_was_told_stays(void **state)
     note(9, 1, 10, 20, 5);
     scan(9);
     first = told.ranges[0].r.note;
-    note(9, 1, 12, 13,
-         4); /* an older version within the range, but recorded after the scan */
+    /* an older version within the range, but recorded after the scan */
+    note(9, 1, 12, 13, 4);
     assert_int_equal(hint_log_forget(l, 9, &id, first), 0);
     scan(9);
     assert_int_equal(told.n, 1);

@@ -1045,8 +1045,8 @@ static void bodies_come_with_the_heads(void **state)
     uint64_t n_few, n_many, n_rotten;
 
     (void)state;
-    config.memory_max =
-        1; /* one piece at a time: each one after the first knows of former damage */
+    /* one piece at a time: each one after the first knows of former damage */
+    config.memory_max = 1;
     assert_int_equal(fill(2 * EXTENT_BLOCKS, &n_few, 0), 4 * 2 * EXTENT_BLOCKS);
     assert_int_equal(fill(4 * EXTENT_BLOCKS, &n_many, 0), 4 * 4 * EXTENT_BLOCKS);
     assert_int_equal(n_many - n_few, 2 * 8); /* one request for each candidate */

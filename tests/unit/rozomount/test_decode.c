@@ -212,8 +212,8 @@ static void test_garbage_is_refused(void **state)
     assert_null(md_decode_readdir(&call, 0, false, &arena));
     call.answer_len = 0; /* an empty message has no attributes */
     assert_int_equal(md_decode_entry(&call, &e), -EBADMSG);
-    assert_null(
-        md_decode_readdir(&call, 0, false, &arena)); /* no entries, and not the end */
+    /* no entries, and not the end */
+    assert_null(md_decode_readdir(&call, 0, false, &arena));
 }
 
 static void test_renamed(void **state)
@@ -415,8 +415,8 @@ static void test_directory_pages(void **state)
     assert_false(readdir_is_fine("a", 1, 5, 0, 11, true, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 10, true, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, MD_COOKIE_MAX + 1, true, 5, true));
-    assert_true(readdir_is_fine("a", 1, 5, S_IFREG, 11, false, 5,
-                                true)); /* written by another mount */
+    /* written by another mount */
+    assert_true(readdir_is_fine("a", 1, 5, S_IFREG, 11, false, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 11, true, 6, true));
 }
 

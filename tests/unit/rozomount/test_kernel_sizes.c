@@ -42,8 +42,8 @@ static void test_a_size_that_others_changed_is_stale_until_forgotten(void **stat
     kernel_sizes_own(sizes, said(5, 4));
     assert_true(kernel_sizes_is_stale(sizes, said(5, 4)));
     kernel_sizes_forget(sizes, INO);
-    assert_false(
-        kernel_sizes_is_stale(sizes, said(9, 9))); /* the kernel's size is unknown */
+    /* the kernel's size is unknown */
+    assert_false(kernel_sizes_is_stale(sizes, said(9, 9)));
     kernel_sizes_told(sizes, said(9, 9));
     assert_false(kernel_sizes_is_stale(sizes, said(9, 9)));
     assert_true(kernel_sizes_is_stale(sizes, said(8, 10)));
@@ -54,8 +54,8 @@ static void test_changes_of_ours_are_no_others(void **state)
     struct kernel_sizes *sizes = *state;
 
     assert_false(kernel_sizes_wrote(sizes, said(200, 2), 200));
-    assert_false(kernel_sizes_wrote(sizes, said(300, 5),
-                                    400)); /* several changes and a rename at once */
+    /* several changes and a rename at once */
+    assert_false(kernel_sizes_wrote(sizes, said(300, 5), 400));
     kernel_sizes_own(sizes, said(10, 7));
     assert_false(kernel_sizes_wrote(sizes, said(400, 6), 400)); /* a late answer */
     assert_false(kernel_sizes_wrote(sizes, said(10, 8), 10));

@@ -599,8 +599,8 @@ static void test_how_long_we_can_be_sure(void **state)
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 1700);
     assert_false(is_sure(&f));
-    assert_int_equal(f.n_unsure,
-                     2); /* found at the next check, since another loop got the answer */
+    /* found at the next check, since another loop got the answer */
+    assert_int_equal(f.n_unsure, 2);
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     assert_false(is_sure(&f));
     session_link_is_up(f.session); /* a request is sent at once */

@@ -44,8 +44,8 @@ static void test_what_fstab_gives(void **state)
     assert_string_equal(opt.export_name, "main");
     assert_string_equal(opt.mountpoint, "/mnt");
     assert_string_equal(opt.key_file, "/k");
-    assert_string_equal(opt.kernel_opts,
-                        "rw,nosuid,noatime"); /* libfuse does not know nodiratime */
+    /* libfuse does not know nodiratime */
+    assert_string_equal(opt.kernel_opts, "rw,nosuid,noatime");
     assert_int_equal(opt.loops, 3);
     assert_false(opt.foreground);
     options_free(&opt);

@@ -699,8 +699,8 @@ static void test_reads_end_where_the_kernel_thinks_that_the_file_ends(void **sta
     assert_true(c.done);
     ask(&c, &beyond);
     answer_attr(next(REQUEST_GETATTR), PAGE, 1000);
-    answer_read(next(REQUEST_READ), PAGE,
-                'b'); /* the size differs: all pages were dropped */
+    /* the size differs: all pages were dropped */
+    answer_read(next(REQUEST_READ), PAGE, 'b');
     assert_true(c.done && c.req.data_len == PAGE && c.data[0] == 'b');
 }
 

@@ -148,8 +148,8 @@ static void test_nothing_that_counts_is_removed(void **state)
     begin(&w, CHANGED, true);
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
                      ROZO__STATUS__STALE_VERSION);
-    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
-                     OK); /* quarantined */
+    /* quarantined */
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL), OK);
     memdisk_cut_file(world_file(&w, 0), 0);
     world_restart(&w, false);
     assert_int_equal(remove_begun(&w), OK);

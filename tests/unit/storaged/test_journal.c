@@ -705,8 +705,8 @@ static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
     assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2);
     w.id.ino--;
     assert_int_equal(world_sync(&w), OK);
-    assert_int_equal(w.disk.n_of[DISK_SYNC],
-                     n + 3); /* the last journal sync was for all */
+    /* the last journal sync was for all */
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 3);
     write_ok(&w, 0, 1, V(1, 3));
     w.id.ino++;
     assert_int_equal(world_sync(&w), OK);
@@ -1024,8 +1024,8 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     world_free(&w);
 }
 
-/* Commits blocks 2 to 4 while block 3's page in the journal cannot be read. Returns its
- * place in the file. */
+/* Overwrites blocks 2 to 4, which then wait in the journal, and makes the page of block 3
+ * there unreadable. Returns the page's offset in that file, *f. */
 static uint64_t unreadable_make(struct world *w, struct disk_file **f)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
@@ -1076,8 +1076,8 @@ static void what_cannot_be_read_ends(enum unread_end end)
     world_free(&w);
 }
 
-/* Removes a committed record while its page is being tried again: it must not be reported
- * as unreadable. */
+/* Commits a newer mark, which removes the unreadable record while its page is tried
+ * again: the block is a hole then, not damaged. */
 static void what_cannot_be_read_goes(unsigned n_reads)
 {
     struct disk_file *f;
@@ -1225,8 +1225,8 @@ static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
             rot_before(&w, head, RECORD_HEADER_BYTES, cases[i - 2].back, cases[i - 2].at);
             env_virtual_advance_ms(&w.v, 1000); /* the log records it by itself */
         }
-        for (unsigned n = 0; n < 3;
-             n++) { /* first finds damage, then the note about it */
+        /* first finds damage, then the note about it */
+        for (unsigned n = 0; n < 3; n++) {
             world_restart(&w, false);
             expect(&w, 1, SEEN_DATA, V(1, 1));
             expect(&w, 2, SEEN_DAMAGED, 0);

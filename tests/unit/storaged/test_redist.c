@@ -340,8 +340,8 @@ static void a_partial_file_is_made(void **state)
     world_free(&w);
 }
 
-/* Overwrites and marks that wait in the journal are applied with the distribution noted
- * before. */
+/* Overwrites and marks that waited in the journal before the change are applied after
+ * it. */
 static void what_waits_in_the_journal_stays(void **state)
 {
     (void)state;

@@ -39,8 +39,8 @@ static void test_table(void **state)
     expect_fenced(&f, 0, 0);
     assert_int_equal(revoked_sessions_set(&f, list, 1), 0);
     expect_fenced(&f, 0, 1);
-    for (unsigned from = 0; from <= 3 * LONG;
-         from += 97) { /* the range moves: the table stays full */
+    /* the range moves: the table stays full */
+    for (unsigned from = 0; from <= 3 * LONG; from += 97) {
         assert_int_equal(revoked_sessions_set(&f, list + from, LONG), 0);
         if (from % (97 * 20) == 0)
             expect_fenced(&f, from, LONG);

@@ -46,10 +46,8 @@ struct bench {
     uint64_t journal_at[STORAGES_MAX]; /* offset of the next frame */
     uint32_t n_frames[STORAGES_MAX];
     struct salvage_report report;
-    uint32_t
-        /* headers of this many storages have the last storage, added later; 0: no
-         * change */
-        redist;
+    /* bitmap of storages whose headers list a last storage that was added later */
+    uint32_t redist;
 };
 
 static uint64_t version(unsigned epoch)
@@ -941,8 +939,8 @@ static void test_a_block_with_very_many_entries(void **state)
     b.s.waiting = calloc(DIRS * N, sizeof(*b.s.waiting));
     assert_non_null(b.s.waiting);
     b.s.n_waiting = b.s.room_waiting = DIRS * N;
-    for (unsigned i = 0; i < DIRS * N;
-         i++) { /* newest first, in the order of salvage_index() */
+    /* newest first, in the order of salvage_index() */
+    for (unsigned i = 0; i < DIRS * N; i++) {
         b.s.waiting[i] =
             (struct salvage_waiting){ .id = b.id,
                                       .end = 1,

@@ -323,8 +323,8 @@ static void test_any_projection_and_what_is_present(void **state)
     assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), OK);
     assert_int_equal(seen[0].version, v3);
     assert_int_equal(world_read(&w, 1, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
-    assert_int_equal(world_mark(&w, 0, 0, 0, v3 + 1),
-                     OK); /* all are removed, and projection 0 is made */
+    /* all are removed, and projection 0 is made */
+    assert_int_equal(world_mark(&w, 0, 0, 0, v3 + 1), OK);
     for (unsigned p = 0; p < 6; p++) {
         uint16_t status = world_read(&w, p, 0, 1, seen, &present);
 
@@ -1107,11 +1107,11 @@ static void test_a_full_disk_refuses_first_writes_and_harms_nothing(void **state
                      ROZO__STATUS__NO_SPACE);
     assert_int_equal(world_write(&w, 0, 5, 10, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
-    world_expect(&w, 0, 5, SEEN_DATA,
-                 v2); /* replacing records is accepted: see write_space() */
+    /* replacing records is accepted: see write_space() */
+    world_expect(&w, 0, 5, SEEN_DATA, v2);
     world_expect(&w, 0, 10, SEEN_HOLE, 0);
-    assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL),
-                     OK); /* replacing needs no space */
+    /* replacing needs no space */
+    assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL), OK);
     assert_int_equal(world_mark(&w, 0, 3, 1, v3), OK);
     world_expect(&w, 0, 5, SEEN_DATA, v2);
     world_free(&w);
@@ -1129,8 +1129,8 @@ static void test_running_out_of_space_leaves_old_records_whole(void **state)
         world_init(&w, extra);
         assert_int_equal(world_write(&w, 0, 120, 8, v1, 8192, true, NULL), OK);
         w.disk.pages_max = w.disk.n_pages + extra;
-        status =
-            world_write(&w, 0, 116, 20, v2, 8192, false, NULL); /* over two extents */
+        /* over two extents */
+        status = world_write(&w, 0, 116, 20, v2, 8192, false, NULL);
         assert_int_equal(status, extra >= 14 ? OK : ROZO__STATUS__NO_SPACE);
         assert_int_equal(world_read(&w, 0, 116, 20, seen, NULL), OK);
         for (unsigned i = 0; i < 20; i++) {

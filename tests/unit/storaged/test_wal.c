@@ -210,8 +210,7 @@ static int bench_sync(struct bench *b)
         env_virtual_run_posted(&b->v);
         assert_true(x.is_done);
     }
-    for (unsigned i = 0; i < n;
-         i++) { /* nothing is known of these after a failure until the next sync */
+    for (unsigned i = 0; i < n; i++) { /* a later sync says nothing about lost ones */
         if (b->entries[i].state == APPENDED)
             b->entries[i].state = x.rc == 0 ? SYNCED : LOST;
     }
@@ -513,8 +512,8 @@ static void test_what_an_earlier_use_left_is_not_read(void **state)
     b.config.slots = 2;
     assert_int_equal(bench_open(&b), 0);
     for (unsigned i = 0; i < 60; i++) {
-        for (unsigned slot = 0; slot < 2;
-             slot++) { /* all but the headers, which are zero */
+        /* all but the headers, which are zero */
+        for (unsigned slot = 0; slot < 2; slot++) {
             struct disk_file *f = segment_file(&b, slot);
             bool is_current = i > 0 && f == b.entries[i - 1].a.place.file;
 
@@ -791,8 +790,8 @@ static void test_another_size_of_segments(void **state)
     for (unsigned i = 0; i < 5; i++)
         append_now(&b, BIG);
     assert_int_equal(bench_sync(&b), 0);
-    for (unsigned size = 3; size >= 2;
-         size--) { /* larger, then smaller, with fewer slots */
+    /* larger, then smaller, with fewer slots */
+    for (unsigned size = 3; size >= 2; size--) {
         bench_close(&b);
         b.config.segment_bytes = size << 20;
         b.config.slots = 2;

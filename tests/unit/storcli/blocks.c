@@ -808,8 +808,8 @@ static void an_interrupted_overwrite_leaves_the_old_or_the_new(void **state)
         int write_rc = NOT_DONE, rc = NOT_DONE;
 
         assert_int_equal(write_blocks(f, 1, 0, 4, BS), 0);
-        for (unsigned i = n_new; i < 8;
-             i++) /* no other storage takes it while the writer lives */
+        /* no other storage takes it while the writer lives */
+        for (unsigned i = n_new; i < 8; i++)
             f->net.storages[i].refuse_writes = ROZO__STATUS__IO_ERROR;
         storcli_write(f->file, 2, 0, 4, data, BS, false, on_done, &write_rc);
         wait_done(f, &write_rc);
@@ -1231,8 +1231,8 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(f->net.storages[0].projections[0].now[b].version, version);
             assert_int_equal(f->net.storages[0].projections[0].older[b].n, 0);
         }
-        assert_int_equal(f->net.storages[1].n_missed,
-                         n_missed + 1); /* a hint: the block must be checked there */
+        /* a hint: the block must be checked there */
+        assert_int_equal(f->net.storages[1].n_missed, n_missed + 1);
         f->net.storages[0].late_ms = 0;
         for (unsigned i = 0; i < 100; i++) {
             assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
@@ -1377,8 +1377,8 @@ static void a_spare_is_asked_for_all_it_holds(void **state)
     sim_storage_set(&f->net, 7, SIM_UP);
     sim_storage_set(&f->net, 0, SIM_DOWN);
     sim_storage_set(&f->net, 1, SIM_DOWN);
-    assert_int_equal(write_blocks(f, 2, 0, 1, BS),
-                     0); /* 6, 7: projections 0, 1 of block 0 */
+    /* 6, 7: projections 0, 1 of block 0 */
+    assert_int_equal(write_blocks(f, 2, 0, 1, BS), 0);
     sim_storage_set(&f->net, 0, SIM_UP);
     sim_storage_set(&f->net, 1, SIM_UP);
     sim_storage_set(&f->net, 4, SIM_DOWN);
@@ -1805,8 +1805,8 @@ static void a_full_cluster_does_not_harm_the_last_block(void **state)
     for (unsigned i = 3; i < 8; i++)
         f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
     assert_int_equal(write_blocks(f, 2, 0, 1, 5000), -ENOSPC);
-    assert_int_equal(read_blocks(f, 2, 0, 1, 5000),
-                     0); /* the old data would be right, too */
+    /* the old data would be right, too */
+    assert_int_equal(read_blocks(f, 2, 0, 1, 5000), 0);
     fix_free(f);
 }
 

@@ -662,8 +662,8 @@ static void a_sync_goes_on_when_one_has_heard(void **state)
         (void)state;
         sim_storage_set(&f->net, 1, SIM_DOWN);
         assert_int_equal(write_some(f, 20, 10, i == 0), 0);
-        assert_true(
-            storcli_file_is_unsynced(f->file)); /* true after a stable write, too */
+        /* true after a stable write, too */
+        assert_true(storcli_file_is_unsynced(f->file));
         before_ns = f->v.now_ns;
         assert_int_equal(sync_file(f), 0);
         assert_true(f->v.now_ns - before_ns < WATCH_TICK_MS * UINT64_C(1000000));

@@ -336,8 +336,8 @@ static void a_coarse_newer_list_forgets_nothing_older(void **state)
     struct holders a = held_by(0x3f, 0), b = held_by(0xbe, 0);
 
     (void)state;
-    for (unsigned i = 0; i < UNSYNCED_RANGES_MAX;
-         i++) /* every other block: becomes coarse */
+    /* every other block: becomes coarse */
+    for (unsigned i = 0; i < UNSYNCED_RANGES_MAX; i++)
         unsynced_add(&newer, 9, 2 * i, 1, &b);
     assert_true(newer.ranges[0].gaps);
     unsynced_add(&older, 5, 0, 4 * UNSYNCED_RANGES_MAX, &a);

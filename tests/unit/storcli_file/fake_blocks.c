@@ -548,8 +548,8 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
     rq->user_bytes = user_bytes;
     rq->copy = malloc((size_t)n_blocks * FAKE_BS);
     rq->user_copy = malloc(n_blocks * sizeof(uint16_t));
-    rq->early =
-        fake_chance(k, 500000); /* reads the storages now; otherwise when it ends */
+    /* reads the storages now; otherwise when it ends */
+    rq->early = fake_chance(k, 500000);
     if (rq->early)
         read_blocks(rq);
     memset(data, 0xee, (size_t)n_blocks * FAKE_BS);

@@ -682,8 +682,8 @@ static void what_exportd_cut_off_is_told_to_be_lost(void **state)
     assert_int_equal(file_losses(x->f), losses + 1); /* other handles see the loss */
     assert_int_equal(x->k.s.size, BS);
     assert_int_equal(file_size(x->f), BS);
-    assert_int_equal(write_at(x, BS, 2 * BS, 0),
-                     0); /* a new epoch makes writes possible again */
+    /* a new epoch makes writes possible again */
+    assert_int_equal(write_at(x, BS, 2 * BS, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.n[FAKE_RENEW], 1);
     assert_int_equal(x->k.s.size, 3 * BS);
@@ -877,8 +877,8 @@ static void a_late_answer_does_not_move_it_back(void **state)
     c = (struct call){ 0 };
     file_allocate(x->f, 0, 20 * BS, true, on_done, &c);
     assert_int_equal(wait_call(x, &c), 0);
-    assert_int_equal(x->k.n_allocs,
-                     n_allocs + 1); /* nothing was reserved at the new storages */
+    /* nothing was reserved at the new storages */
+    assert_int_equal(x->k.n_allocs, n_allocs + 1);
     target.dist_generation = 0;
     attr.epoch = x->k.s.epoch + 1;
     file_refresh(x->f, &target, &attr);
@@ -1503,8 +1503,8 @@ static void a_newer_truncate_is_believed_at_once(void **state)
 
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
-    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH),
-                     0); /* the mtime must be reported */
+    /* the mtime must be reported */
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), 0);
     another_cuts_all(x, &attr);
     fake_target(&target);
     attr.epoch = ++x->k.s.epoch;
