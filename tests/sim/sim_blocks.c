@@ -1,23 +1,34 @@
 /*
- * sim_blocks.c - random work of several clients on one file, under faults, against a model.
+ * sim_blocks.c - random work of several clients on one file, under faults, against a
+ * model.
  *
- * Goal: I1, I2, I6 for the block engine. An acknowledged write is returned by every later read
- * while its storages are there; a read never returns what nobody wrote, nor anything older than the
- * newest acknowledged; no call hangs; what a sync said is stable is stable.
- * Method: clients write, mark, read and sync overlapping runs; storages go down, hang, fill up, rot
- * and lose power at random. The model knows every version ever written to each block.
+ * Goal: invariants I1, I2 and I6 of the block engine. Every later read returns an
+ * acknowledged write as long as its storages are up; a read returns nothing that was
+ * never written, and nothing older than the newest acknowledged version; no call hangs;
+ * synced data is stable. Method: clients write, mark, read and sync overlapping runs;
+ * storages go down, hang, fill up, rot and lose power at random. The model knows every
+ * version ever written to each block.
  *
- *     rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late] [--layout L] [--storages N]
- *                     [--kind K] [--seed S] [--seeds N] [--steps N] [--without journal|at-most]
+ *     rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late] [--layout L]
+ *                     [--storages N] [--kind K] [--seed S] [--seeds N] [--steps N]
+ *                     [--without journal|at-most]
  *
- * With --without it succeeds when the checks find that something is missing.
+ * With --without, the program succeeds if the checks notice that the safety measure is
+ * missing.
  *
- * Modes: budget, never more than n-k storages away: every call succeeds within 2 s. calm: the same, and
- * who is away stays so for long, so that nothing is repaired by its return. chaos: anything, calls may fail, but nothing is ever wrong, and all is back when the storages are. power: machines
- * lose what was not synced. torn: clients die in the middle of what they do, and nobody heals what they leave; with
- * every storage up all calls succeed, and a version that was read once is never followed by an older one. wreck: the same as
- * storages come and go: nothing is ever wrong, and all is readable once they are back. late: one storage at a time
- * answers everything 100 ms late: reads of what nobody writes meanwhile do not wait for it.
+ * Modes:
+ * budget  at most n-k storages are down at a time: every call succeeds within 2 s.
+ * calm    as budget, but a storage stays down for long: its return repairs nothing.
+ * chaos   any fault; calls may fail, but no result is wrong, and all data is readable at
+ *         the end.
+ * power   machines lose unsynced data.
+ * torn    clients die in the middle of calls, and nothing heals the blocks that they
+ *         leave. All storages are up: all calls succeed, and no read returns an older
+ *         version than a previous read did.
+ * wreck   as torn, but storages go down and return: no result is wrong, and all data is
+ *         readable at the end.
+ * late    one storage at a time delays all answers by 100 ms: reads without a concurrent
+ *         write do not wait for it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -33,11 +44,11 @@
 
 enum {
     CLIENTS = 2,
-    OPS_MAX = 5,   /* of one client at a time */
-    RUN_MAX = 160, /* blocks of one call: may span extents */
+    OPS_MAX = 5,   /* concurrent calls of one client */
+    RUN_MAX = 160, /* blocks of one call; a run may span extents */
     BLOCK_BYTES = 8192,
     CALL_MS_MAX = 2000,
-    SYNC_MS_MAX = 8000, /* it copies what a lost storage held, while others come and go */
+    SYNC_MS_MAX = 8000, /* a sync also copies the data of lost storages */
     SYNC_CALM_MS_MAX = 2000,
     LATE_MS = 100,
     LATE_READ_MS_MAX = 60,
@@ -59,7 +70,7 @@ static const char *const mode_names[] = { "budget", "calm",  "chaos", "power",
 enum fate {
     FATE_STARTED,
     FATE_ACKED,
-    FATE_UNKNOWN, /* failed, or lost power: may be there or not */
+    FATE_UNKNOWN, /* failed, or lost with the power: either outcome is right */
 };
 
 /* One version of one block. */
@@ -72,9 +83,9 @@ struct entry {
 struct model_block {
     struct entry *entries; /* owned */
     unsigned n, n_max;
-    uint64_t acked;             /* reads return this one or a newer one */
-    uint64_t seen;              /* newest that a read has returned */
-    uint64_t acked_by[CLIENTS]; /* newest each client heard to be done */
+    uint64_t acked;             /* reads must return this version or a newer one */
+    uint64_t seen;              /* newest version that a read has returned */
+    uint64_t acked_by[CLIENTS]; /* newest version acknowledged to each client */
 };
 
 enum op_kind {
@@ -88,18 +99,17 @@ enum op_kind {
 struct sim_op {
     struct sim *sim;
     struct client *owner;
-    unsigned client; /* the owner's place, while it lives */
+    unsigned client; /* index of the owner while it lives */
     enum op_kind kind;
     uint64_t started_ns;
     uint64_t version;
     unsigned first, n;
-    bool to_end;     /* a mark */
-    bool keep_newer; /* the same: made again, below what was written since */
-    bool sync;       /* a write */
-    bool power_cut;  /* one happened meanwhile */
-    bool
-        contested; /* a read: somebody wrote there meanwhile, or another storage became late */
-    uint8_t *data; /* owned */
+    bool to_end;     /* OP_MARK only */
+    bool keep_newer; /* OP_MARK only: a delayed mark, below newer writes */
+    bool sync;       /* OP_WRITE only */
+    bool power_cut;  /* a power cut happened during the call */
+    bool contested;  /* OP_READ only: overlaps a write, or another storage became slow */
+    uint8_t *data;   /* owned */
     uint16_t user_bytes[RUN_MAX];
     uint64_t versions[RUN_MAX];
     uint64_t floor[SIM_BLOCKS];
@@ -109,9 +119,9 @@ struct client {
     struct storcli *cli;
     struct storcli_file *file;
     uint32_t epoch, sequence;
-    uint32_t late_epoch; /* of a mark that it will make later; 0: none */
-    bool is_dead;        /* its engine runs on, but nobody hears it */
-    struct client *next; /* of the dead */
+    uint32_t late_epoch; /* epoch of a mark that the client makes later; 0: none */
+    bool is_dead;        /* the engine runs on, but its answers are ignored */
+    struct client *next; /* in the list of dead clients */
     struct sim_op ops[OPS_MAX];
 };
 
@@ -123,18 +133,18 @@ struct sim {
     uint64_t seed;
     unsigned n, k, q;
     uint32_t last_epoch;
-    uint32_t wiped; /* storages that say NOT_ADMITTED from now on */
+    uint32_t wiped; /* bitmap of storages that answer NOT_ADMITTED from now on */
     bool rotten;
     struct client *clients[CLIENTS]; /* owned */
     struct client *dead;             /* owned list */
-    unsigned n_clients;              /* ever */
+    unsigned n_clients;              /* clients ever made */
     struct model_block blocks[SIM_BLOCKS];
     bool no_journal, no_at_most;
     unsigned n_done[OP_SYNC + 1], n_failed[OP_SYNC + 1];
     uint64_t longest_ms[OP_SYNC + 1];
 };
 
-/* Something is switched off: it is to show. */
+/* Tells whether a safety measure is switched off: the checks must notice. */
 static bool is_without(const struct sim *sim)
 {
     return sim->no_journal || sim->no_at_most;
@@ -146,18 +156,17 @@ static void sim_fail(const struct sim *sim, const char *what, uint64_t a, uint64
     fprintf(stderr, "FAILED: %s (%llx, %llx, %llx) at %llu ms\n", what,
             (unsigned long long)a, (unsigned long long)b, (unsigned long long)c,
             (unsigned long long)(sim->v.now_ns / 1000000));
-    fprintf(
-        stderr,
-        "replay: rozo-sim-blocks --mode %s --layout %u --storages %u --kind %u --seed %llu "
-        "--steps %u%s\n",
-        mode_names[sim->mode], sim->layout, sim->n_storages, sim->kind,
-        (unsigned long long)sim->seed, sim->steps,
-        sim->no_journal   ? " --without journal"
-        : sim->no_at_most ? " --without at-most"
-                          : "");
+    fprintf(stderr,
+            "replay: rozo-sim-blocks --mode %s --layout %u --storages %u --kind %u "
+            "--seed %llu --steps %u%s\n",
+            mode_names[sim->mode], sim->layout, sim->n_storages, sim->kind,
+            (unsigned long long)sim->seed, sim->steps,
+            sim->no_journal   ? " --without journal"
+            : sim->no_at_most ? " --without at-most"
+                              : "");
     if (a < SIM_BLOCKS)
         sim_net_dump(&sim->net, (unsigned)a);
-    if (is_without(sim)) /* as it must be */
+    if (is_without(sim)) /* the expected result */
         _exit(0);
     abort();
 }
@@ -173,20 +182,21 @@ static uint64_t below(struct sim *sim, uint64_t bound)
     return env_virtual_below(&sim->v, bound);
 }
 
-/* Never more away than may be. */
+/* Tells whether the mode never takes more storages down than the code tolerates. */
 static bool in_budget(const struct sim *sim)
 {
     return sim->mode == MODE_BUDGET || sim->mode == MODE_CALM || sim->mode == MODE_TORN ||
            sim->mode == MODE_LATE;
 }
 
-/* Clients die. */
+/* Tells whether clients die in this mode. */
 static bool is_deadly(const struct sim *sim)
 {
     return sim->mode == MODE_TORN || sim->mode == MODE_WRECK;
 }
 
-/* A spare for each storage that may be lost. Without, writes may be taken by fewer than n. */
+/* Tells whether each storage that may be lost has a
+ * spare. If not, fewer than n may accept a write. */
 static bool has_spares(const struct sim *sim)
 {
     return sim->n_storages >= 2 * sim->n - sim->k;
@@ -201,7 +211,8 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* What (version, block) holds: nothing else holds the same. Zero beyond user_bytes. */
+/* Fills a block with bytes that are unique to
+ * (version, block); zeros beyond user_bytes. */
 static void fill(uint8_t *data, uint64_t version, uint64_t block, size_t user_bytes)
 {
     uint64_t x = mix(version * 0x9e3779b97f4a7c15 + block);
@@ -261,11 +272,12 @@ static void check_time(struct sim *sim, const struct sim_op *op)
     if (in_budget(sim))
         sim_check(sim, took_ms <= most_ms, "a call took too long", op->kind, took_ms,
                   op->version);
-    sim_check(sim, took_ms <= 60000, "a call took for ever", op->kind, took_ms,
+    sim_check(sim, took_ms <= 60000, "a call took longer than 60 s", op->kind, took_ms,
               op->version);
 }
 
-/* A failed sync: its client knows that what is not stable by now may never be. Two storages that have the same projection are one. */
+/* Models a failed sync: the client knows that unstable
+ * data may be lost. Equal projections count once. */
 static void told_of_loss(struct sim *sim, unsigned client)
 {
     for (unsigned b = 0; b < SIM_BLOCKS; b++) {
@@ -288,7 +300,7 @@ static void check_failure(struct sim *sim, struct sim_op *op, int rc)
             newer = newer || sim_net_newest(&sim->net, b) > op->version;
         sim_check(sim, newer || sim->mode == MODE_POWER, "ESTALE without a newer version",
                   op->kind, op->version, op->first);
-        sim_check(sim, !op->keep_newer, "ESTALE below what is newer", op->kind,
+        sim_check(sim, !op->keep_newer, "ESTALE for a mark below newer writes", op->kind,
                   op->version, op->first);
         if (version_epoch(op->version) == op->owner->epoch) {
             op->owner->epoch = ++sim->last_epoch;
@@ -297,11 +309,11 @@ static void check_failure(struct sim *sim, struct sim_op *op, int rc)
         return;
     }
     sim_check(sim, !in_budget(sim), "a call failed", op->kind, (uint64_t)-rc, op->first);
-    sim_check(sim, rc == -EIO || rc == -ENOSPC, "a strange error", op->kind,
+    sim_check(sim, rc == -EIO || rc == -ENOSPC, "an unexpected error", op->kind,
               (uint64_t)-rc, op->first);
 }
 
-/* What is acknowledged must really be there. */
+/* Checks that acknowledged data is on enough storages. */
 static void check_stored(struct sim *sim, const struct sim_op *op)
 {
     for (unsigned b = op->first; b < op_end_block(op); b++) {
@@ -312,8 +324,8 @@ static void check_stored(struct sim *sim, const struct sim_op *op)
         sim_check(sim, count >= sim->q, "acknowledged below the quorum", b, op->version,
                   count);
         if (in_budget(sim) && has_spares(sim))
-            sim_check(sim, count >= sim->n, "acknowledged by too few", b, op->version,
-                      count);
+            sim_check(sim, count >= sim->n, "acknowledged by too few storages", b,
+                      op->version, count);
     }
 }
 
@@ -347,16 +359,15 @@ static void check_block(struct sim *sim, const struct sim_op *op, unsigned i)
 
     sim_check(sim, version >= op->floor[op->first + i], "older than acknowledged",
               op->first + i, version, op->floor[op->first + i]);
-    sim_check(sim, version == 0 || entry != NULL, "a version nobody wrote", op->first + i,
-              version, 0);
+    sim_check(sim, version == 0 || entry != NULL, "a version that was never written",
+              op->first + i, version, 0);
     sim_check(sim, op->user_bytes[i] == (version == 0 ? 0 : entry->user_bytes),
-              "another length than was written", op->first + i, version,
-              op->user_bytes[i]);
+              "length differs from the write", op->first + i, version, op->user_bytes[i]);
     if (version > block->seen)
         block->seen = version;
     fill(expected, version, op->first + i, op->user_bytes[i]);
     sim_check(sim, memcmp(expected, op->data + (size_t)i * BLOCK_BYTES, BLOCK_BYTES) == 0,
-              "other bytes than were written", op->first + i, version, op->user_bytes[i]);
+              "bytes differ from the write", op->first + i, version, op->user_bytes[i]);
 }
 
 static void check_synced(struct sim *sim, const struct sim_op *op)
@@ -375,7 +386,8 @@ static void check_synced(struct sim *sim, const struct sim_op *op)
 static void begin_write(struct sim *sim, struct sim_op *op);
 static void begin_mark(struct sim *sim, struct sim_op *op);
 
-/* Somebody wrote with a newer epoch: as a file does, repeat it with a fresh one. */
+/* Repeats a call with a new epoch, as the file
+ * layer does: a newer epoch has written there. */
 static void repeat(struct sim *sim, struct sim_op *op)
 {
     op->started_ns = sim->v.now_ns;
@@ -418,7 +430,8 @@ static void on_op_done(void *arg, int rc)
     op->kind = OP_NONE;
 }
 
-/* A client does not write blocks it is writing: that is the file layer's promise. */
+/* Tells whether the client writes these blocks:
+ * the file layer never overlaps its own writes. */
 static bool is_busy(const struct client *client, unsigned first, unsigned end)
 {
     for (unsigned i = 0; i < OPS_MAX; i++) {
@@ -436,7 +449,7 @@ static bool overlap(const struct sim_op *a, const struct sim_op *b)
     return a->first < op_end_block(b) && b->first < op_end_block(a);
 }
 
-/* A read and a write or mark of any client, of the same blocks. */
+/* Marks reads that overlap a write or mark of any client as contested, and vice versa. */
 static void note_contest(struct sim *sim, struct sim_op *op)
 {
     for (unsigned c = 0; c < CLIENTS; c++) {
@@ -502,7 +515,7 @@ static void start_mark(struct sim *sim, struct sim_op *op)
     op->to_end = below(sim, 4) == 0;
     if (is_busy(op->owner, op->first, op_end_block(op)))
         return;
-    if (below(sim, 3) == 0) { /* as a truncate whose marks were not made at once */
+    if (below(sim, 3) == 0) { /* a truncate that delayed its marks */
         op->keep_newer = op->owner->late_epoch != 0;
         if (!op->keep_newer) {
             op->owner->late_epoch = ++sim->last_epoch;
@@ -513,7 +526,7 @@ static void start_mark(struct sim *sim, struct sim_op *op)
     begin_mark(sim, op);
 }
 
-/* What is returned from now on is not older than this. */
+/* Returns the version that later reads of the block must at least return. */
 static uint64_t read_floor(const struct sim *sim, unsigned block)
 {
     const struct model_block *b = &sim->blocks[block];
@@ -621,7 +634,7 @@ static void fault_chaos(struct sim *sim, unsigned storage)
                                 (unsigned)below(sim, SIM_BLOCKS));
         break;
     case 4:
-        if (sim->wiped == 0 && below(sim, 4) == 0) { /* one for ever, if at all */
+        if (sim->wiped == 0 && below(sim, 4) == 0) { /* at most one storage, forever */
             s->refuse_all = ROZO__STATUS__NOT_ADMITTED;
             sim->wiped |= 1u << storage;
         }
@@ -631,7 +644,8 @@ static void fault_chaos(struct sim *sim, unsigned storage)
     }
 }
 
-/* Unsynced bytes may be old now, on one machine or on all. */
+/* Cuts the power of one machine or of all:
+ * reads may return older, unsynced bytes again. */
 static void fault_power(struct sim *sim, unsigned storage)
 {
     bool all = below(sim, 3) == 0;
@@ -643,7 +657,7 @@ static void fault_power(struct sim *sim, unsigned storage)
     for (unsigned b = 0; b < SIM_BLOCKS; b++) {
         struct model_block *block = &sim->blocks[b];
 
-        /* what is stable is so as long as q have it, each a projection of its own */
+        /* a version is stable if q distinct projections of it are */
         block->acked = 0;
         for (unsigned i = 0; i < block->n; i++) {
             struct entry *entry = &block->entries[i];
@@ -664,7 +678,8 @@ static void fault_power(struct sim *sim, unsigned storage)
     }
 }
 
-/* What is under way may meet both, the one of before and this one. */
+/* Moves the delay to another storage: a read in
+ * flight may meet the old one and the new one. */
 static void fault_late(struct sim *sim, unsigned storage)
 {
     for (unsigned i = 0; i < sim->n_storages; i++)
@@ -680,7 +695,7 @@ static void fault(struct sim *sim)
 {
     unsigned storage = (unsigned)below(sim, sim->n_storages);
 
-    if (sim->mode == MODE_TORN) { /* not so slow that somebody is asked in its place */
+    if (sim->mode == MODE_TORN) { /* a little: no spare is asked instead */
         sim->net.storages[storage].slow_ms = (uint32_t)below(sim, 40);
         return;
     }
@@ -752,7 +767,7 @@ static unsigned n_ops(const struct client *client)
     return n;
 }
 
-/* Of what it is doing nobody knows how much was done. */
+/* Kills a client; the outcome of its calls in flight is unknown. */
 static void client_dies(struct sim *sim, unsigned index)
 {
     struct client *client = sim->clients[index];
@@ -790,7 +805,7 @@ static void client_free(struct sim *sim, struct client *client)
     bool drained = false;
 
     for (unsigned i = 0; n_ops(client) > 0; i++) {
-        sim_check(sim, i < 200000, "calls of the dead never end", SIM_BLOCKS,
+        sim_check(sim, i < 200000, "calls of dead clients never end", SIM_BLOCKS,
                   n_ops(client), client->ops[0].kind);
         env_virtual_advance_ms(&sim->v, 1);
     }
@@ -810,7 +825,7 @@ static void run_to_end(struct sim *sim)
     }
 }
 
-/* Blocks [first, first + n) in one call that may or may not have to succeed. */
+/* Reads blocks [first, first + n) in one call; must: it has to succeed. */
 static void read_back(struct sim *sim, unsigned first, unsigned n, bool must)
 {
     struct sim_op *op = &sim->clients[0]->ops[0];
@@ -828,7 +843,7 @@ static void read_back(struct sim *sim, unsigned first, unsigned n, bool must)
               0);
 }
 
-/* With every storage back, whatever is whole is read, and right. */
+/* Checks with every storage up that each complete block is readable and right. */
 static void check_all(struct sim *sim)
 {
     unsigned clear_from = 0, n_doubtful = 0;
@@ -840,7 +855,8 @@ static void check_all(struct sim *sim)
                      sim_net_count(&sim->net, b, acked, false, sim->wiped) >= sim->k;
 
         if (in_budget(sim) && !is_deadly(sim) && b < SIM_BLOCKS && acked != 0)
-            sim_check(sim, whole, "not whole although never too few", b, acked, newest);
+            sim_check(sim, whole, "not complete although enough storages were up", b,
+                      acked, newest);
         if (whole && b - clear_from < RUN_MAX)
             continue;
         if (b > clear_from)
@@ -849,14 +865,14 @@ static void check_all(struct sim *sim)
         if (whole || b == SIM_BLOCKS)
             continue;
         if (is_deadly(sim))
-            read_back(sim, b, 1, true); /* whoever died: the old or the new */
+            read_back(sim, b, 1, true); /* old or new, if a client died here */
         else if (++n_doubtful <= 10)
             read_back(sim, b, 1, false);
         clear_from = b + 1;
     }
 }
 
-/* A file without any projection cannot be read at all, and nobody would. */
+/* Writes the first block: a file without any projection is not readable at all. */
 static void write_first(struct sim *sim)
 {
     struct sim_op *op = &sim->clients[0]->ops[0];
@@ -888,7 +904,7 @@ static void sim_run(struct sim *sim)
     for (unsigned i = 0; i < sim->steps; i++) {
         for (unsigned j = 0; j < 3; j++)
             start_something(sim);
-        if (is_deadly(sim) && below(sim, 4) == 0) { /* while it is on its way */
+        if (is_deadly(sim) && below(sim, 4) == 0) { /* while calls are in flight */
             env_virtual_advance_ms(&sim->v, below(sim, 12));
             client_dies(sim, (unsigned)below(sim, CLIENTS));
         }
@@ -910,22 +926,22 @@ static void sim_report_and_free(struct sim *sim, bool verbose)
 
     storcli_get_stats(sim->clients[0]->cli, &stats);
     if (verbose)
-        printf(
-            "seed %llu: %u+%u writes, %u+%u marks, %u+%u reads, %u+%u syncs (done, of these "
-            "failed), longest %llu, %llu, %llu, %llu ms; client 0: decoded %llu hedges %llu spares %llu damaged "
-            "%llu stale %llu below %llu syncs %llu commits %llu, %u clients\n",
-            (unsigned long long)sim->seed, sim->n_done[OP_WRITE], sim->n_failed[OP_WRITE],
-            sim->n_done[OP_MARK], sim->n_failed[OP_MARK], sim->n_done[OP_READ],
-            sim->n_failed[OP_READ], sim->n_done[OP_SYNC], sim->n_failed[OP_SYNC],
-            (unsigned long long)sim->longest_ms[OP_WRITE],
-            (unsigned long long)sim->longest_ms[OP_MARK],
-            (unsigned long long)sim->longest_ms[OP_READ],
-            (unsigned long long)sim->longest_ms[OP_SYNC],
-            (unsigned long long)stats.blocks_decoded, (unsigned long long)stats.hedges,
-            (unsigned long long)stats.spares, (unsigned long long)stats.damaged,
-            (unsigned long long)stats.stale, (unsigned long long)stats.below,
-            (unsigned long long)stats.background_syncs, (unsigned long long)stats.commits,
-            sim->n_clients);
+        printf("seed %llu: %u+%u writes, %u+%u marks, %u+%u reads, %u+%u syncs (done, of "
+               "these failed), longest %llu, %llu, %llu, %llu ms; client 0: decoded %llu "
+               "hedges %llu spares %llu damaged %llu stale %llu below %llu syncs %llu "
+               "commits %llu, %u clients\n",
+               (unsigned long long)sim->seed, sim->n_done[OP_WRITE],
+               sim->n_failed[OP_WRITE], sim->n_done[OP_MARK], sim->n_failed[OP_MARK],
+               sim->n_done[OP_READ], sim->n_failed[OP_READ], sim->n_done[OP_SYNC],
+               sim->n_failed[OP_SYNC], (unsigned long long)sim->longest_ms[OP_WRITE],
+               (unsigned long long)sim->longest_ms[OP_MARK],
+               (unsigned long long)sim->longest_ms[OP_READ],
+               (unsigned long long)sim->longest_ms[OP_SYNC],
+               (unsigned long long)stats.blocks_decoded, (unsigned long long)stats.hedges,
+               (unsigned long long)stats.spares, (unsigned long long)stats.damaged,
+               (unsigned long long)stats.stale, (unsigned long long)stats.below,
+               (unsigned long long)stats.background_syncs,
+               (unsigned long long)stats.commits, sim->n_clients);
     for (unsigned c = 0; c < CLIENTS; c++)
         client_free(sim, sim->clients[c]);
     while (sim->dead != NULL) {
@@ -944,9 +960,9 @@ static int usage(void)
 {
     fprintf(
         stderr,
-        "usage: rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late] [--layout L]\n"
-        "                       [--storages N] [--kind K] [--seed S] [--seeds N] [--steps N]\n"
-        "                       [--without journal|at-most]\n");
+        "usage: rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late]\n"
+        "                       [--layout L] [--storages N] [--kind K] [--seed S]\n"
+        "                       [--seeds N] [--steps N] [--without journal|at-most]\n");
     return 2;
 }
 
@@ -1010,5 +1026,5 @@ int main(int argc, char **argv)
         sim_report_and_free(sim, true);
         free(sim);
     }
-    return without[0] == 0 ? 0 : 1; /* it should have shown */
+    return without[0] == 0 ? 0 : 1; /* the checks should have failed */
 }

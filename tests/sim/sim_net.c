@@ -2,9 +2,9 @@
  * sim_net.c - storages and a network in memory, on a virtual clock, with faults.
  *
  * In:     rpc_send(), rpc_cancel() of the engine under test. Thread: one.
- * Out:    answers as a storage would give them, at times and in an order that follow from the seed.
- * Keeps:  a payload is looked at only while the engine owes it: gathered when the request leaves,
- *         which may be late, and never after a cancel.
+ * Out:    answers as of real storages; the seed decides their times and order.
+ * Keeps:  a payload is read only while the engine must keep it: when the request leaves,
+ *         which may be long after rpc_send(), and never after a cancel.
  */
 #include <assert.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ static uint64_t message_delay(struct sim_net *net)
     return below(net, net->delay_ms + 1);
 }
 
-/* The link broke: an answer, if any, is lost; the channel sends again. */
+/* The link broke: drops the answer, if any; the channel sends the request again. */
 static void request_again(struct sim_request *r)
 {
     free(r->answer_msg);
@@ -93,7 +93,7 @@ static void answer_scatter(struct rpc_request *rq, const uint8_t *from,
         memcpy(iov[i].iov_base, from + at, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    assert(at == len); /* the contract of place() */
+    assert(at == len); /* place() must describe exactly the whole answer */
     (void)rq;
 }
 
@@ -162,7 +162,7 @@ static void request_leaves(struct sim_request *r)
         return;
     }
     if (r->channel->is_dead)
-        return; /* stays in the queue for ever */
+        return; /* the request stays in the queue forever */
     if (is_away(s)) {
         request_at(r, LEG_QUEUED, RESEND_MS);
         return;
@@ -222,7 +222,7 @@ static void on_request_deadline(struct env_timer *timer)
 {
     struct sim_request *r = container_of(timer, struct sim_request, deadline);
 
-    request_done(r, -ETIMEDOUT); /* what was sent goes its way without us */
+    request_done(r, -ETIMEDOUT); /* the copy in transit still arrives */
 }
 
 static void sim_send(struct rpc_channel *ch, struct rpc_request *rq)
@@ -367,7 +367,7 @@ void sim_storage_set(struct sim_net *net, unsigned storage, enum sim_state state
     for (unsigned client = 0; client < SIM_CLIENTS_MAX; client++)
         net->channels[client][storage].suspect_at_ns = 0;
     for (struct sim_request *r = net->requests; r != NULL; r = r->next) {
-        if (r->channel->storage == s && r->leg == LEG_KEPT) /* late, cancelled or not */
+        if (r->channel->storage == s && r->leg == LEG_KEPT) /* cancelled ones, too */
             request_at(r, LEG_WORKING, below(net, 5));
     }
 }
@@ -426,7 +426,7 @@ bool sim_storage_rot(struct sim_net *net, unsigned storage, unsigned projection,
 
     if (record->bytes == NULL)
         return false;
-    bytes = bytes_new(record->len); /* the stable copy is another matter */
+    bytes = bytes_new(record->len); /* the stable copy stays intact */
     memcpy(bytes, record->bytes, record->len);
     bit = below(net, record->len * 8ull);
     bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);

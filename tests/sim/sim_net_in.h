@@ -1,24 +1,24 @@
 /*
- * sim_net_in.h - what sim_net.c, sim_records.c and sim_storage.c know of each other.
+ * sim_net_in.h - internal interface between sim_net.c, sim_records.c and sim_storage.c.
  */
 #ifndef ROZO_SIM_NET_IN_H
 #define ROZO_SIM_NET_IN_H
 
 #include "tests/sim/sim_net.h"
 
-/* Where a request is on its way. */
+/* Stages of a request. */
 enum leg {
-    LEG_QUEUED,   /* not sent: its payload is still the caller's */
-    LEG_TO,       /* on its way, a copy */
-    LEG_KEPT,     /* at a storage that hangs */
-    LEG_WORKING,  /* the storage works on it */
-    LEG_ANSWERED, /* the answer is on its way */
+    LEG_QUEUED,   /* not sent yet: the payload still belongs to the caller */
+    LEG_TO,       /* in transit, as a copy */
+    LEG_KEPT,     /* held by a hung storage */
+    LEG_WORKING,  /* in work at the storage */
+    LEG_ANSWERED, /* answer in transit */
 };
 
 struct sim_request {
     struct sim_request *next;
     struct sim_channel *channel;
-    struct rpc_request *rq; /* NULL: cancelled or over */
+    struct rpc_request *rq; /* borrowed; NULL: cancelled or done */
     enum leg leg;
     struct env_timer timer, deadline;
     uint16_t op;
@@ -30,42 +30,46 @@ struct sim_request {
     size_t answer_msg_len, answer_len;
 };
 
-/* ---- sim_records.c: what blocks have, and what was replaced there ---- */
+/* ---- sim_records.c: records of blocks, and the records that they replaced ---- */
 
-/** Counted bytes of records. */
+/** Returns len bytes with a reference count of 1. */
 uint8_t *bytes_new(size_t len);
-/** Takes bytes. */
+/** Sets a record; takes over the reference to bytes. */
 void record_set(struct sim_record *record, uint64_t version, uint8_t *bytes,
                 uint32_t len);
 void record_copy(struct sim_record *to, const struct sim_record *from);
-/** Forget what is older than `version`. */
+/** Drops the records older than `version`. */
 void older_forget(struct sim_older *older, uint64_t version);
-/** Forget `version` and what is newer, and marks that came below since the last sync: the power is gone. */
+/** Drops the records from `version` on and
+ * unsynced marks below newer records: power loss. */
 void older_forget_from(struct sim_older *older, uint64_t version);
-/** Marks that came below are on stable storage. */
+/** Makes stable the marks that arrived below newer records. */
 void older_synced(struct sim_older *older);
-/** A new record or mark; takes bytes. What certainly was a hole before is not kept. */
+/** Adds a new record or mark; takes over bytes.
+ * Keeps no old record if the block was never used. */
 void block_replace(const struct sim_net *net, struct sim_projection *p, uint64_t b,
                    uint64_t version, uint8_t *bytes, uint32_t len);
-/** A mark that came after something newer: who asks what lies below that sees it while that is pending. */
+/** Inserts a mark below a newer record: reads at
+ * an older version see it while it is pending. */
 void block_mark_below(struct sim_projection *p, unsigned b, uint64_t version);
-/** The newest that is not newer than at_most (0: of all); NULL: a hole that never was anything else. */
+/** Returns the newest record that is not newer than at_most (0:
+ * the newest of all). NULL: a hole that was never anything else. */
 const struct sim_record *block_at(const struct sim_net *net,
                                   const struct sim_projection *p, uint64_t b,
                                   uint64_t at_most);
-/** `version` takes its place for good, and is synced there. */
+/** Commits `version`: it replaces its older records for good and is stable. */
 void block_apply(struct sim_net *net, struct sim_projection *p, unsigned b,
                  uint64_t version);
-/** What these watermarks cover is applied. */
+/** Commits the versions that these watermarks cover. */
 void storage_commit(struct sim_net *net, struct sim_storage *s, size_t n_durable,
                     const uint64_t *durable);
 bool is_pending(const struct sim_projection *p, uint64_t first, uint64_t end);
 
-/* ---- sim_storage.c: what storages do ---- */
+/* ---- sim_storage.c: execution of requests ---- */
 
-/** Bytes of a head of this projection. */
+/** Returns the bytes of a record's head in this projection. */
 size_t head_bytes(const struct sim_net *net, unsigned projection);
-/** The request's status; its answer is in r. */
+/** Executes a request. Returns its status; the answer is stored in r. */
 uint16_t storage_carry_out(struct sim_net *net, struct sim_storage *s,
                            struct sim_request *r);
 

@@ -1,8 +1,9 @@
 /*
- * sim_records.c - what a storage of sim_net.c has at a block, and below it until that is committed.
+ * sim_records.c - records of a simulated storage, and the older ones kept until a commit.
  *
  * In:     requests and faults. Thread: one.
- * Keeps:  what a watermark covers must be stable on enough storages: net->n_unsafe counts the others.
+ * Keeps:  a watermark covers only versions that are stable on enough storages;
+ *         net->n_unsafe counts violations.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ void block_mark_below(struct sim_projection *p, unsigned b, uint64_t version)
 
     while (at > 0 && older->v[at - 1].version > version)
         at--;
-    if (at == 0 || older->v[at - 1].version == version) /* v[0] lies in place */
+    if (at == 0 || older->v[at - 1].version == version) /* v[0] is the committed record */
         return;
     older_push(older, &(struct sim_record){ 0 });
     memmove(&older->v[at + 1], &older->v[at], (older->n - 1 - at) * sizeof(older->v[0]));
@@ -145,7 +146,7 @@ void block_apply(struct sim_net *net, struct sim_projection *p, unsigned b,
     }
 }
 
-/* The newest pending version that this watermark covers; 0: none. */
+/* Returns the newest pending version that this watermark covers; 0: none. */
 static uint64_t block_covered(const struct sim_projection *p, unsigned b,
                               uint64_t durable)
 {
@@ -153,7 +154,7 @@ static uint64_t block_covered(const struct sim_projection *p, unsigned b,
 
     if (p->older[b].n == 0)
         return 0;
-    for (unsigned i = 1; i <= p->older[b].n; i++) { /* v[0] lies in place */
+    for (unsigned i = 1; i <= p->older[b].n; i++) { /* v[0] is the committed record */
         uint64_t v = i == p->older[b].n ? p->now[b].version : p->older[b].v[i].version;
 
         if (version_epoch(v) == version_epoch(durable) && v <= durable)

@@ -1,9 +1,9 @@
 /*
- * sim_storage.c - how a storage of sim_net.c carries out a request, as rozo.proto says.
+ * sim_storage.c - execution of requests by a simulated storage, as rozo.proto says.
  *
  * In:     requests that have arrived. Thread: one.
  * Out:    their answers.
- * Keeps:  a request that no client may send is counted in net->n_bad.
+ * Keeps:  net->n_bad counts requests that break the protocol.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static uint16_t bad(struct sim_net *net)
     return ROZO__STATUS__BAD_REQUEST;
 }
 
-/* Is every record of the payload what the request says, to the byte? */
+/* Checks that the payload is exactly the records that the request announces. */
 static bool write_payload_ok(const struct sim_net *net, const Rozo__StWriteReq *req,
                              const struct sim_request *r)
 {
@@ -68,7 +68,7 @@ static void store_records(struct sim_net *net, struct sim_projection *p,
         record_header_get(r->payload + i * head, &h);
         row = codec_row_bytes(net->codec, h.user_bytes);
         if (full && (!p->here || p->now[req->first_block + i].bytes == NULL)) {
-            at += row; /* only what replaces a record fits */
+            at += row; /* only overwrites of a record fit */
             continue;
         }
         bytes = bytes_new(head + row);
@@ -168,7 +168,8 @@ static unsigned count_in_range(const struct sim_projection *p, uint64_t first, u
     return count;
 }
 
-/* For PROJECTION_ANY: most records in the range, the newest on a tie. -1: nothing is here. */
+/* Chooses for PROJECTION_ANY: most records in
+ * the range, the newest on a tie. -1: no file. */
 static int pick_any(const struct sim_net *net, const struct sim_storage *s,
                     const Rozo__StReadReq *req)
 {
@@ -207,12 +208,12 @@ static void hole_head(const struct sim_net *net, uint8_t *head, unsigned project
     };
 
     if (version == 0)
-        return; /* all zero */
+        return; /* a hole that was never anything else: all zero */
     record_header_put(head, &h);
     record_seal(head, NULL, 0, NULL, 0);
 }
 
-/* Heads, then bodies. A head that is no head is flagged, as a real storage does. */
+/* Packs the heads, then the bodies. Flags a corrupt head, as a real storage does. */
 static void read_payload(const struct sim_net *net, const struct sim_projection *p,
                          const Rozo__StReadReq *req, unsigned projection,
                          struct sim_request *r)
@@ -495,7 +496,7 @@ static uint16_t alloc_take(struct sim_net *net, struct sim_storage *s,
         return ROZO__STATUS__NO_SPACE;
     s->projections[req->projection].here = true;
     if (s->n_allocs == SIM_ALLOCS_MAX)
-        return ROZO__STATUS__OK; /* nobody looks */
+        return ROZO__STATUS__OK; /* table full: no test looks at this one */
     *a = (struct sim_alloc){ .projection = req->projection,
                              .first = req->first_block,
                              .n = req->n_blocks,
@@ -549,12 +550,13 @@ static bool has_file(const struct sim_net *net, const struct sim_storage *s)
     return false;
 }
 
-/* The generation in the ref that every request begins with. */
+/* Returns the generation in the file reference that every request begins with. */
 static uint32_t ref_generation(const struct sim_request *r)
 {
     uint32_t generation = 0;
 
-    if (r->op == ROZO__OP__ST_SYNC) { /* its other fields have types of their own */
+    if (r->op == ROZO__OP__ST_SYNC) { /* ST_SYNC differs from ST_NEXT
+                                       * in the types of other fields */
         Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
 
         generation = req == NULL || req->ref == NULL ? 0 : req->ref->dist_generation;
