@@ -1,5 +1,5 @@
 /*
- * ask.c - questions of an administrator.
+ * ask.c - requests of an administrator.
  *
  * In:     the run and its checks. Out: requests of role NODE.
  */
@@ -17,7 +17,7 @@ struct question {
     struct answer *out;
 };
 
-/* One that nobody waits for. */
+/* The request of admin_tell_later(). */
 static struct {
     struct rpc_request rq;
     struct rpc_channel *ch;

@@ -1,6 +1,8 @@
 /*
- * ask.h - questions of an administrator to the daemons of the simulated cluster, one at a time: the world
- * runs until the answer is there.
+ * ask.h - requests of an administrator to the daemons of the simulated cluster, one at a
+ * time.
+ *
+ * The world runs until the answer has arrived.
  */
 #ifndef ROZO_SIM_ASK_H
 #define ROZO_SIM_ASK_H
@@ -9,30 +11,31 @@
 
 #include "tests/sim/cluster/net.h"
 
-/* The answer, copied; the world's. */
+/* A copy of the answer, in the world's memory. */
 struct answer {
-    int rc;          /* of the channel */
-    unsigned status; /* of the daemon, with rc 0 */
+    int rc;          /* result of the channel */
+    unsigned status; /* status of the daemon, if rc is 0 */
     uint8_t *msg, *payload;
     size_t msg_len, payload_len;
 };
 
-/** A host for the administrator, with nothing in it but this. */
+/** Makes a host for the administrator, with no other program in it. */
 void admin_begin(void);
+/** Stops the administrator's host. */
 void admin_end(void);
+/** Sends a request and waits for the answer; free it with answer_free(). */
 void admin_ask(struct host *to, uint16_t op, const ProtobufCMessage *msg,
                struct answer *out);
 void answer_free(struct answer *a);
-/** Ask, and nothing of the answer but whether it was OK: 0, a status, or -errno. */
+/** Sends a request and waits. Returns 0, the status of the answer, or -errno. */
 int admin_tell(struct host *to, uint16_t op, const ProtobufCMessage *msg);
 
-/**
- * The same without waiting; done(arg, rc) comes in the world. One at a time.
- */
+/** Sends a request without waiting; calls done(arg, rc) in the world. One at a time. */
 void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
                       void (*done)(void *arg, int rc), void *arg);
+/** Tells whether such a request is in progress. */
 bool admin_is_telling(void);
-/** In done(), with rc 0: the answer. */
+/** Returns the answer; valid in done(), if rc is 0. */
 const uint8_t *admin_told(size_t *len);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * data.c - what programs do with an open file.
+ * data.c - operations of programs on an open file.
  *
- * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
+ * In:     the seed, answers of mounts. Out: requests to mounts; their answers, to the
+ *         model.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ static void on_data_sought(struct program *p)
         if (end > hi)
             wrong("seek beyond the end: %llu > %llu", (unsigned long long)end,
                   (unsigned long long)hi);
-        if (end > p->off) /* nothing but zeros was passed over */
+        if (end > p->off) /* only zeros were skipped */
             expect(model_check_read(p->file, &p->view, p->off, end - p->off, zeros,
                                     end - p->off),
                    p);
@@ -88,7 +89,7 @@ static void on_data_synced(struct program *p)
         program_fails(p, p->req.rc, p->op == DATA_FSYNC ? "fsync" : "flush");
         if (p->op == DATA_FSYNC)
             model_fsync_failed(p->file);
-        if (model.gives_up) /* it may have told that they were */
+        if (model.gives_up) /* the failed flush may have reported the loss */
             model_close_failed(p->file, p->view.client, p->view.life);
     } else {
         expect(model_stored(p->file, &p->view, p->op == DATA_FSYNC), p);
@@ -102,7 +103,8 @@ static void on_data_synced(struct program *p)
     data_again(p);
 }
 
-/* Nobody else is changing the file: then the end of it is known, and stays where it is until an append is answered. */
+/* Tells whether no other writer changes the file: its
+ * end is known and stays until an append is answered. */
 static bool data_is_quiet(const struct program *p)
 {
     const struct model_file *f = &model.files[p->file];
@@ -114,7 +116,7 @@ static bool data_is_quiet(const struct program *p)
     return true;
 }
 
-/* Somebody appends to it. */
+/* Tells whether an append to the file is in progress. */
 static bool data_is_taken(const struct program *p)
 {
     for (unsigned i = 0; run->config.shared && i < CLIENTS * PROGRAMS; i++) {
@@ -124,7 +126,7 @@ static bool data_is_taken(const struct program *p)
     return false;
 }
 
-/* Some of it reaches into the next part. */
+/* Chooses a range in one mount's part; some ranges reach into the next part. */
 static void place_in_part(const struct program *p, uint64_t *off, uint64_t *len)
 {
     uint64_t part = world_chance(850000) ? p->client->index : world_below(CLIENTS);
@@ -158,7 +160,7 @@ static void place_anywhere(const struct model_file *f, uint64_t *at, uint64_t *n
         off = units(16 * BLOCK);
         len = UNIT + units(3 * BLOCK);
         break;
-    default: /* whole blocks, often the same */
+    default: /* whole blocks, often the same ones */
         off = world_below(8) * BLOCK;
         len = (1 + world_below(2)) * BLOCK;
         break;
@@ -167,7 +169,8 @@ static void place_anywhere(const struct model_file *f, uint64_t *at, uint64_t *n
     *n = len;
 }
 
-/* Within what exportd keeps, or beginning there, so that a file is written some times before it outgrows that. */
+/* Chooses a range at the front, so that a file is written
+ * several times before it outgrows exportd's limit. */
 static void place_in_front(uint64_t *off, uint64_t *len)
 {
     *off = units(INLINE_BYTES);
@@ -181,7 +184,7 @@ static uint64_t before_end(const struct model_file *f, uint64_t max)
     return f->now_size > before ? f->now_size - before : 0;
 }
 
-/* It stays as long as it is. */
+/* Chooses a range that does not make the file longer. */
 static void place_before_end(const struct model_file *f, uint64_t *off, uint64_t *len)
 {
     *off = before_end(f, 2 * BLOCK);
@@ -203,7 +206,7 @@ static void data_write(struct program *p)
     else
         place_anywhere(f, &off, &len);
     if ((p->open_flags & O_APPEND) != 0 && !p->in_part &&
-        data_is_quiet(p)) { /* wherever it was to go */
+        data_is_quiet(p)) { /* O_APPEND: the kernel chooses the offset */
         model_size(p->file, &p->view, &lo, &hi);
         if (lo == hi && lo < FILE_BYTES_MAX_SIM - BLOCK) {
             flags = p->open_flags;
@@ -244,7 +247,7 @@ static void data_truncate(struct program *p)
     client_truncate(p->client, program_asks(p, on_data_written), f->ino, size);
 }
 
-/* A hole, zeros that may make it longer, or only longer. */
+/* Makes a hole, zeros that may make the file longer, or only a longer file. */
 static void data_fallocate(struct program *p)
 {
     static const int modes[] = { FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -359,7 +362,7 @@ static void data_next(struct program *p)
     uint64_t ino = model.files[p->file].ino;
 
     if (p->n_left == 0 || run->ending) {
-        lock_drop(p); /* a close releases */
+        lock_drop(p); /* a close releases locks */
         client_flush(p->client, program_asks(p, on_close_flushed), ino, p->fh,
                      program_owner(p));
         return;
@@ -384,7 +387,7 @@ static void data_next(struct program *p)
         say("%s: file %d fsync", p->client->host->proc->name, p->file);
         client_fsync(p->client, program_asks(p, on_data_synced), ino, p->fh);
         break;
-    case DATA_FLUSH: /* a close of another descriptor: it takes the locks, too */
+    case DATA_FLUSH: /* a close of another descriptor, which releases locks as well */
         lock_drop(p);
         client_flush(p->client, program_asks(p, on_data_synced), ino, p->fh,
                      program_owner(p));

@@ -2,8 +2,8 @@
  * disk.c - a struct disk in simulated memory.
  *
  * In:     disk_submit() of a storage's core. Thread: one.
- * Out:    callbacks after a while, in any order, in the process that asked.
- * Keeps:  what was synced is there; anything else may be old, new, or old and new by sectors.
+ * Out:    callbacks after a while, in any order, in the process that sent the request.
+ * Keeps:  synced data stays; all other data may be old, new, or mixed by sectors.
  */
 #include "tests/sim/cluster/disk.h"
 
@@ -15,13 +15,13 @@
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* A request under way. */
+/* A request in progress. */
 struct sim_disk_wait {
     struct sim_disk_wait *prev, *next;
     struct sim_disk *disk;
     struct disk_req *req;
     unsigned life;
-    bool ran; /* carried out; its answer is on the way */
+    bool ran; /* executed; its answer is on the way */
     struct env_timer timer;
 };
 
@@ -32,7 +32,7 @@ static struct sim_page *page_find(const struct disk_file *f, uint64_t index)
     return index < f->n_pages ? f->pages[index] : NULL;
 }
 
-/* About to change: what is stable is kept aside. */
+/* Saves the stable bytes before a change of the page. */
 static void page_touch(struct disk_file *f, struct sim_page *p)
 {
     p->given_up = false;
@@ -79,7 +79,7 @@ static void page_clean(struct sim_page *p)
     p->next_dirty = NULL;
 }
 
-/* False: some of it did not get there, of which the kernel tells once. */
+/* Syncs a file. Returns false if a part failed, which the kernel reports once. */
 static bool file_sync(struct disk_file *f)
 {
     struct sim_page *kept = NULL;
@@ -91,7 +91,7 @@ static bool file_sync(struct disk_file *f)
         f->dirty = p->next_dirty;
         if (p->worn && p->here && !p->given_up) {
             well = false;
-            p->given_up = world_chance(500000); /* it is still in memory */
+            p->given_up = world_chance(500000); /* the new bytes are still in memory */
             p->bad = !p->given_up;
         }
         if (p->given_up) {
@@ -107,7 +107,7 @@ static bool file_sync(struct disk_file *f)
     return well;
 }
 
-/* The kernel tells of it once, and takes some pages for clean that are not on the disk. */
+/* Fails a sync: the kernel reports it once, and takes some unwritten pages for clean. */
 static void file_sync_fails(struct disk_file *f)
 {
     for (struct sim_page *p = f->dirty; p != NULL; p = p->next_dirty)
@@ -125,13 +125,13 @@ static bool is_bad(const struct disk_file *f, uint64_t offset, uint64_t len)
     return false;
 }
 
-/* The sectors of a page that did not reach the platter are as they were. */
+/* Tears a page: sectors that did not reach the platter get their old bytes back. */
 static void page_tear(struct sim_disk *d, struct sim_page *p, unsigned keep_ppm)
 {
     bool any = false;
 
     p->bad |= p->worn && p->here;
-    if (!p->here) { /* a hole was made */
+    if (!p->here) { /* the change made a hole */
         if (p->stable != NULL && !world_chance(keep_ppm)) {
             memcpy(p->now, p->stable, PAGE);
             p->here = true;
@@ -156,7 +156,7 @@ static void page_tear(struct sim_disk *d, struct sim_page *p, unsigned keep_ppm)
     }
 }
 
-/* Zeros from `from` on; whole pages become holes. */
+/* Zeros [from, to); whole pages become holes. */
 static void file_clear(struct disk_file *f, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from / PAGE; i < f->n_pages && i * PAGE < to; i++) {
@@ -170,7 +170,7 @@ static void file_clear(struct disk_file *f, uint64_t from, uint64_t to)
         memset(p->now + lo, 0, hi - lo);
         if (lo == 0 && hi == PAGE) {
             p->here = p->reserved = p->bad = p->worn =
-                false; /* nobody uses that place again */
+                false; /* the place is free again */
             f->disk->n_pages--;
         }
     }
@@ -189,7 +189,7 @@ static void file_tear(struct disk_file *f, unsigned keep_ppm)
         f->size = f->size_stable;
     f->size_stable = f->size;
     file_clear(f, f->size, UINT64_MAX);
-    while (f->dirty != NULL) { /* that was no write */
+    while (f->dirty != NULL) { /* the cut leaves nothing to write */
         struct sim_page *p = f->dirty;
 
         f->dirty = p->next_dirty;
@@ -284,7 +284,7 @@ static void change_apply_stable(struct sim_name_change *c)
         name_point(&c->name->stable, c->file);
     }
     if (c->file != NULL) {
-        c->file->n_names--; /* the change's own */
+        c->file->n_names--; /* the reference of the change */
         file_maybe_free(c->file);
     }
 }
@@ -311,7 +311,7 @@ static void change_add(struct sim_disk *d, struct sim_name *name, struct sim_nam
         (struct sim_name_change){ .name = name, .to = to, .file = f };
 }
 
-/* Is it name, or, with directories, in the directory of that? */
+/* Tells whether `other` is `name` or, with directories, lies in the same directory. */
 static bool is_synced_with(const struct sim_disk *d, const struct sim_name *name,
                            const struct sim_name *other)
 {
@@ -324,7 +324,8 @@ static bool is_synced_with(const struct sim_disk *d, const struct sim_name *name
            strchr(other->path + len, '/') == NULL;
 }
 
-/* What name and its past depend on becomes stable. NULL: those marked. */
+/* Makes the changes of `name`, and older ones that
+ * they depend on, stable. NULL: the marked changes. */
 static void names_sync(struct sim_disk *d, const struct sim_name *name)
 {
     unsigned kept = 0;
@@ -429,13 +430,13 @@ static int do_read(struct disk_req *req)
     return 0;
 }
 
-/* The kernel takes a page from as many pieces as it comes in: is all of the one at `at` written? */
+/* Tells whether the write covers the whole page at `at`, in any number of pieces. */
 static bool is_whole_page(uint64_t at, uint64_t from, uint64_t to)
 {
     return at / PAGE * PAGE >= from && at / PAGE * PAGE + PAGE <= to;
 }
 
-/* max_bytes: the process dies on the way. */
+/* Writes; max_bytes: the process dies after so many. */
 static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes)
 {
     struct disk_file *f = req->file;
@@ -459,7 +460,7 @@ static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes
             if (!p->here && d->n_pages >= d->pages_max)
                 return -ENOSPC;
             if (p->here && p->bad && !is_whole_page(at, req->offset, end))
-                return -EIO; /* what is around it cannot be read */
+                return -EIO; /* the rest of the page is unreadable */
             p->bad = false;
             page_touch(f, p);
             if (!p->here) {
@@ -634,7 +635,8 @@ static int do_save_identity(struct sim_disk *d, struct disk_req *req)
     return 0;
 }
 
-/* The directory of a name "objects/XX/YY/NAME", and NAME; NULL: it is elsewhere. */
+/* Splits "objects/XX/YY/NAME" into its directory
+ * and NAME. Returns NULL for any other path. */
 static const char *name_split(const char *path, uint64_t *directory)
 {
     unsigned high, low;
@@ -646,7 +648,8 @@ static const char *name_split(const char *path, uint64_t *directory)
     return path + len;
 }
 
-/* The first name after (directory, after); NULL: none. Names are few. */
+/* Returns the first name after (directory, after),
+ * or NULL. A scan is enough: names are few. */
 static const char *name_after(const struct sim_disk *d, uint64_t directory,
                               const char *after, uint64_t *found)
 {
@@ -861,7 +864,7 @@ void sim_disk_init(struct sim_disk *d, struct proc *proc, uint64_t pages_max)
                             .pages_max = pages_max };
 }
 
-/* What the kernel had begun goes on without the process. */
+/* Ends a request whose process died: the kernel may still execute it. */
 static void wait_orphaned(struct sim_disk_wait *w)
 {
     struct disk_req *req = w->req;
@@ -967,7 +970,7 @@ void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len
     assert(fd >= 0 && fd < DISK_FDS_MAX && d->fds[fd] != NULL);
     assert(offset + len <= d->fds[fd]->size);
     sim_disk_peek(d->fds[fd], offset, buf, len);
-    if (is_bad(d->fds[fd], offset, len)) /* a link would break there */
+    if (is_bad(d->fds[fd], offset, len)) /* a real link would break here */
         memset(buf, 0x5a, len);
 }
 
@@ -978,7 +981,7 @@ static bool page_says_something(const struct sim_page *p)
     return memcmp(p->now, zeros, PAGE) != 0;
 }
 
-/* Any page of those that are stable and say something. */
+/* Chooses a random stable page that is not all zeros. */
 static struct sim_page *page_pick(struct sim_disk *d, const char *what)
 {
     struct sim_page *at = NULL;

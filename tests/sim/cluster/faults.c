@@ -1,7 +1,8 @@
 /*
- * faults.c - what goes wrong: machines, disks, links.
+ * faults.c - faults of machines, disks and links.
  *
- * In:     the seed. Out: the network, disks, processes; what it means to the model.
+ * In:     the seed. Out: calls of the network, disks and processes; their effect on the
+ *         model.
  */
 #include <string.h>
 
@@ -12,12 +13,13 @@
 
 /* ---- faults ---- */
 
-/* exportd tells storages within a second, and clients when they keep their leases alive, each third of one. */
+/* Time until everyone knows the new map: exportd sends it to storages within
+ * a second, and to clients with their keepalives, every third of a lease. */
 static const uint64_t map_heard_ns = 3000000000;
-/* After an absence: until its session is open again, and what it had is settled. */
+/* Time after an absence until the session is open again and its state is recovered. */
 #define AWAY_NS UINT64_C(6000000000)
 
-/* More of them may not be away at a time. */
+/* Returns the number of storages that may be down at a time. */
 static unsigned n_ill_max(void)
 {
     return (run->config.faults & FAULT_FEW) != 0 ? servers.n_storages : run->n - run->k;
@@ -89,7 +91,8 @@ static void storage_dies(struct sim_storage *s, bool power)
     run->storage_kills++;
 }
 
-/* In the middle of something: soon after it next has to do with data. */
+/* Sometimes arms a host: the fault comes soon
+ * after its next request that changes data. */
 static bool arm(struct host *h, bool power)
 {
     if (world_chance(300000))
@@ -209,7 +212,8 @@ static void on_watched(struct host *h)
     world_timer_start_us(&f->timer, world_below(800));
 }
 
-/* It may be so long that exportd, or who waits for a token, takes a client for dead. */
+/* Tells the model if the absence is long enough for
+ * exportd, or a waiter for a token, to evict a client. */
 static void clients_may_be_away(unsigned host, uint64_t for_ms)
 {
     for (unsigned i = 0; for_ms > 1000 && i < CLIENTS; i++) {
@@ -310,8 +314,8 @@ static void fault_spoil(void)
 }
 
 /*
- * On one storage only, whatever the layout: what was synced while some were away is on q of the candidates, and q - k is
- * 1 for every layout.
+ * Makes a page unreadable, always on the same storage: data synced while others were down
+ * is on q candidates, and q - k is 1 for every layout.
  */
 static void fault_page(void)
 {
@@ -409,7 +413,7 @@ static void on_grown(void *arg, int rc)
     unsigned i = servers.n_storages - run->config.n_more + run->n_grown;
 
     (void)arg;
-    if (rc != 0) { /* one of the two is down */
+    if (rc != 0) { /* exportd or the new storage is down */
         grow_after(300);
         return;
     }
@@ -435,7 +439,7 @@ static void grow_ask(void)
                      NULL);
 }
 
-/* Once a run: whoever loses a second one before the first is full again loses data. */
+/* Loses one disk per run: a second loss before the rebuild ends would lose data. */
 static void fault_replace(void)
 {
     unsigned i = (unsigned)world_below(servers.n_storages);
@@ -474,7 +478,8 @@ static void disk_is_lost(unsigned i, bool more)
     replace_again(500);
 }
 
-/* Nobody has been away since everything was well but those who have lost theirs. */
+/* Loses another disk during a rebuild, if no
+ * other storage was down since all was healed. */
 static void on_lose_more(struct env_timer *timer)
 {
     unsigned i = (unsigned)world_below(servers.n_storages), ill = n_ill();
@@ -486,11 +491,9 @@ static void on_lose_more(struct env_timer *timer)
         disk_is_lost(i, true);
 }
 
-/*
- * The next disk may only be lost when everything is where it should be, what dead clients left half written, too, which
- * exportd has it looked at when their leases are over (and forgets when it dies: so it does not die in this mode): then all that is acknowledged afterwards has n storages,
- * too, as long as nobody but those who lost their disks is away.
- */
+/* Loses the next disk. All must be healed first, also what dead clients left incomplete:
+ * exportd (which never dies in this mode) has that checked when leases are over. Then n
+ * storages have all data, as long as only the lost disks' storages are down. */
 static void all_is_well(void)
 {
     run->lost = 0;
@@ -544,7 +547,7 @@ static void end_old_disk(struct fault *f)
     storage_node_start(s);
 }
 
-/* What was taken out is put in again, by mistake, and nobody may take it for the one that has its place. */
+/* Puts a replaced disk back by mistake; no peer may take it for its replacement. */
 static void old_disk_comes_back(struct sim_storage *s)
 {
     if (fault_new(1000 + world_below(5000), end_old_disk, s->index, 0) == NULL)
@@ -568,7 +571,7 @@ static void fault_lose(void)
         return;
     if (s->old.here && storage_node_is_up(s) && (is_lost || ill < run->n - run->k)) {
         if (world_clock.now_ns < run->replaced_ns + map_heard_ns)
-            return; /* who has not heard of the new one yet takes the old one for it */
+            return; /* a peer without the new map would accept the old one */
         old_disk_comes_back(s);
     } else if (!admin_is_telling() && world_clock.now_ns > run->ill_ns + 2000000000 &&
                world_clock.now_ns > run->client_died_ns + 7000000000) {
@@ -594,7 +597,7 @@ static void fault_inject(unsigned fault)
 {
     if ((run->config.faults & FAULT_LOSE) != 0 && fault != FAULT_LOSE &&
         !world_chance(80000))
-        return; /* there is to be time in which all gets well */
+        return; /* the cluster needs time to heal */
     run->result.n_faults++;
     switch (fault) {
     case FAULT_WEATHER:
@@ -665,7 +668,7 @@ static void on_fault_timer(struct env_timer *timer)
     world_timer_start_us(timer, world_below(run->fault_pause_us));
 }
 
-/* Everything is up and well again. */
+/* Ends all faults: everything is up. */
 void faults_end(void)
 {
     struct fault none = { 0 };

@@ -1,7 +1,7 @@
 /*
- * finish.c - the checks after all of it: every name, every byte, every projection.
+ * finish.c - checks at the end: every name, every byte, every projection.
  *
- * In:     a cluster in which nothing goes wrong any more. Out: words when something cannot be.
+ * In:     a cluster without faults. Out: an error message if a state is not allowed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ enum {
     SPARES_SCRUBS_MAX = 3,
     STRAYS_MS = 60000,
     STRAYS_SWEEP_MS =
-        900000, /* the first one begins 10 minutes after a start of exportd */
+        900000, /* the first sweep begins 10 minutes after exportd's start */
 };
 
 /* ---- the end ---- */
@@ -36,7 +36,7 @@ static void wait_for(bool (*is)(void), uint64_t max_ms, const char *what)
 
     while (!is()) {
         if (world_clock.now_ns > until_ns)
-            wrong("%s takes longer than %llu s", what, (unsigned long long)max_ms / 1000);
+            wrong("%s took longer than %llu s", what, (unsigned long long)max_ms / 1000);
         world_step();
     }
 }
@@ -78,7 +78,7 @@ static void look_at_xattr(struct program *p)
     looked(p, "a look at xattrs after all is well");
 }
 
-/* Every byte of a file, from a mount that knows nothing. */
+/* Checks every byte of a file through a fresh mount. */
 static void check_file(struct program *p, int file)
 {
     struct sim_client *c = &run->clients[CLIENTS];
@@ -102,7 +102,8 @@ static void check_file(struct program *p, int file)
         rc = looked(p, "a read after all is well");
         run->looked_at.ino = f->ino;
         run->looked_at.block = off / BLOCK;
-        /* a file that the power took from every storage, though exportd says that there was data, is no zeros */
+        /* a file lost by power on all storages reads as an
+         * error, not as zeros: exportd knows that it had data */
         if (rc != 0 && (run->config.torn_is_fine ||
                         (rc == -EIO && run->result.n_power > 0 &&
                          model_may_be_nothing(file, &p->view, off, BLOCK)))) {
@@ -110,10 +111,9 @@ static void check_file(struct program *p, int file)
             continue;
         }
         if (rc != 0)
-            wrong(
-                "block %llu of file %d (inode %llu) cannot be read after all is well: %s",
-                (unsigned long long)off / BLOCK, file, (unsigned long long)f->ino,
-                strerror(-rc));
+            wrong("block %llu of file %d (inode %llu) cannot be read at the end: %s",
+                  (unsigned long long)off / BLOCK, file, (unsigned long long)f->ino,
+                  strerror(-rc));
         expect(model_check_read(file, &p->view, off, BLOCK, p->data, p->req.data_len), p);
         if (p->req.data_len < BLOCK)
             break;
@@ -144,7 +144,7 @@ static void check_name(struct program *p, int i)
         check_file(p, file);
 }
 
-/* All of its names, and no other. */
+/* Checks that a directory lists exactly its names. */
 static void check_listing(struct program *p, int d)
 {
     if (d != NOBODY && model_name_get(d) == NOBODY)
@@ -152,7 +152,7 @@ static void check_listing(struct program *p, int d)
     world_run_until(world_clock.now_ns + 1000000);
     p->episode = EPISODE_NAMES;
     names_list(p, d);
-    wait_for(programs_are_idle, 60000, "a listing after all is well");
+    wait_for(programs_are_idle, 60000, "a listing at the end");
 }
 
 static bool is_named(uint64_t ino)
@@ -166,11 +166,9 @@ static bool is_named(uint64_t ino)
     return false;
 }
 
-/*
- * Storages are told of what is gone, again and again where need be. What they had removed can come back: by a loss of
- * power before a sync, or when a rebuild lists a file just before it is removed and makes it just after. exportd finds
- * that when it looks through their lists, which storages without a healer lack.
- */
+/* Waits until no file of a deleted inode is left. A deleted file can come back by a power
+ * loss before a sync, or in a rebuild that lists it before its deletion and creates it
+ * after. exportd finds it in the storages' lists; without a healer they give none. */
 static void check_strays(void)
 {
     bool come_back = run->result.n_power > 0 ||
@@ -210,10 +208,9 @@ void check_everything(void)
     check_strays();
 }
 
-/*
- * What only a scrub finds: rot; pages that cannot be read and that nobody has tried to; bodies that a loss of power tore; what a client left incomplete that died when exportd
- * had forgotten, or was about to forget, what it had open. All else is healed without one.
- */
+/* Tells whether a scrub may find faults that nothing else does: rot; unreadable pages
+ * that no reader met; bodies torn by power; blocks left incomplete by a client that died
+ * when exportd had lost (or was about to lose) its list of open files. */
 static bool scrub_may_find(void)
 {
     return (run->config.faults & (FAULT_ROT | FAULT_SPOIL | FAULT_PAGES)) != 0 ||
@@ -221,7 +218,7 @@ static bool scrub_may_find(void)
            (run->result.n_client_deaths > 0 && run->exportd_deaths > 0);
 }
 
-/* The block that the words are about, if they are about one. */
+/* Notes the block that the text names, if any. */
 static void look_at_words(const char *why)
 {
     unsigned long long ino, block;
@@ -234,7 +231,8 @@ static void look_at_words(const char *why)
     }
 }
 
-/* False: it never will, since disks took more than the layout can do without. */
+/* Waits until all is healed. Returns false if
+ * that is impossible: disks destroyed too much. */
 static bool wait_until_healed(uint64_t until_ns)
 {
     char why[300] = "";
@@ -254,13 +252,13 @@ static bool wait_until_healed(uint64_t until_ns)
     return true;
 }
 
-/* Time passes until everything is healed, and everything is where it should be. */
+/* Tells whether the replacement is done. */
 static bool is_replaced(void)
 {
     return run->replacing == 0 || run->replaced;
 }
 
-/* What they have found. */
+/* Scrubs all storages; returns the number of findings. */
 static uint64_t scrub_all(uint64_t until_ns)
 {
     uint64_t found;
@@ -276,8 +274,8 @@ static uint64_t scrub_all(uint64_t until_ns)
 }
 
 /*
- * Spares keep nothing for ever. It may take some scrubs: a home that stands in for another one has that drop what it holds before
- * its own is dropped.
+ * Checks that spares keep nothing in the end. Several scrubs may be needed: a home that
+ * stands in for another one must drop that data before its own spare is dropped.
  */
 static void check_spares(uint64_t until_ns)
 {
@@ -285,7 +283,7 @@ static void check_spares(uint64_t until_ns)
 
     for (unsigned round = 0; (w = healed_spares()) != NULL; round++) {
         if (round == SPARES_SCRUBS_MAX)
-            wrong("after %u scrubs more: %s", round, w);
+            wrong("after %u more scrubs: %s", round, w);
         scrub_all(until_ns);
     }
 }
@@ -305,14 +303,14 @@ void check_healing(void)
         if (found == 0)
             break;
         if (round == 0 && !scrub_may_find())
-            wrong("after healing a scrub finds %llu things: %s",
+            wrong("a scrub after healing has %llu findings: %s",
                   (unsigned long long)found, scrub_words());
     }
     if (found != 0)
-        wrong("after healing a second scrub finds %llu things: %s",
+        wrong("a second scrub after healing has %llu findings: %s",
               (unsigned long long)found, scrub_words());
     if (!wait_until_healed(
-            until_ns)) /* what a scrub finds in doubt is looked at again, and settled */
+            until_ns)) /* undecided findings are checked again and resolved */
         return;
     w = healed_check(&counted);
     run->looked_at.ino = counted.wrong_ino;
@@ -328,7 +326,7 @@ static bool all_have_joined(void)
     return run->n_grown == run->config.n_more && !admin_is_telling();
 }
 
-/* UINT64_MAX: exportd has not counted yet. */
+/* Returns the number of files with too few storages; UINT64_MAX: not counted yet. */
 static uint64_t files_few(void)
 {
     Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
@@ -346,8 +344,8 @@ static uint64_t files_few(void)
 }
 
 /*
- * With healing every file gets all the storages that the cluster got; one with a block that nobody
- * can decide (--torn) keeps those that it has.
+ * Waits until every file has all storages of the cluster; a file with an undecidable
+ * block (--torn) keeps its old ones.
  */
 void check_growth(void)
 {
@@ -360,8 +358,7 @@ void check_growth(void)
         if (world_clock.now_ns > until_ns && run->config.torn_is_fine)
             return;
         if (world_clock.now_ns > until_ns)
-            wrong("%llu files do not get the storages that they lack",
-                  (unsigned long long)files_few());
+            wrong("%llu files have too few storages", (unsigned long long)files_few());
         world_run_until(world_clock.now_ns + 1000000000);
     }
 }
@@ -385,6 +382,6 @@ void finish_programs(void)
         if (client_is_up(&run->clients[i]))
             client_stop(&run->clients[i]);
     }
-    /* those who died are taken for dead when their leases have run out, and then what they left is looked at */
+    /* leases of dead clients run out; then exportd has their files checked */
     world_run_until(world_clock.now_ns + (run->config.heals ? 45000000000 : 10000000000));
 }

@@ -1,7 +1,7 @@
 /*
- * healed.c - is everything healed?
+ * healed.c - checks that everything is healed.
  *
- * In:     the run, when all faults are over. Out: words when something is not as I7 wants it.
+ * In:     the run, when all faults are over. Out: an error text if I7 is violated.
  */
 #include "tests/sim/cluster/healed.h"
 
@@ -36,7 +36,7 @@ static Rozo__StHealthResp *health_of(unsigned i)
     return resp;
 }
 
-/* Of several that are not, one that says what it is about. */
+/* Reports, of several faults, one that names its subject. */
 bool healed_is_quiet(char *why, size_t why_len)
 {
     bool quiet = true, told = false;
@@ -51,15 +51,15 @@ bool healed_is_quiet(char *why, size_t why_len)
                    h->missed_ranges != 0 || h->rebuild_state == 1) {
             quiet = false;
             told = h->problem[0] != '\0' && h->queued + h->unhealed > 0;
-            snprintf(
-                why, why_len,
-                "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu pending, "
-                "%llu missed ranges%s: %s",
-                i + 1, (unsigned long long)h->queued, (unsigned long long)h->unhealed,
-                (unsigned long long)h->uncommitted,
-                (unsigned long long)h->pending_records,
-                (unsigned long long)h->missed_ranges,
-                h->rebuild_state == 1 ? ", a rebuild" : "", h->problem);
+            snprintf(why, why_len,
+                     "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu "
+                     "pending, "
+                     "%llu missed ranges%s: %s",
+                     i + 1, (unsigned long long)h->queued,
+                     (unsigned long long)h->unhealed, (unsigned long long)h->uncommitted,
+                     (unsigned long long)h->pending_records,
+                     (unsigned long long)h->missed_ranges,
+                     h->rebuild_state == 1 ? ", a rebuild" : "", h->problem);
         }
         rozo__st_health_resp__free_unpacked(h, NULL);
     }
@@ -99,9 +99,9 @@ const char *scrub_words(void)
     return words;
 }
 
-/* ---- what lies at the homes ---- */
+/* ---- data at the homes ---- */
 
-/* Of one block at one home. */
+/* A record of one block at one home. */
 struct seen {
     enum record_state state;
     uint64_t version;
@@ -116,7 +116,7 @@ static const struct sim_storage *storage_of(uint32_t id)
     return NULL;
 }
 
-/* One answer's records; true: all of it makes sense. */
+/* Parses the records of an answer. Returns false if they are corrupt. */
 static bool records_read(const struct codec *codec, const struct file_id *id, unsigned p,
                          uint64_t first, const struct answer *a, struct seen *seen)
 {
@@ -197,7 +197,7 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
         n_missing++;
     }
     if (n_missing == n)
-        return NULL; /* nobody ever wrote it */
+        return NULL; /* the file was never written */
     for (unsigned b = 0; b < READ_BLOCKS; b++) {
         for (unsigned p = 0; p < n; p++) {
             if (seen[p][b].state == seen[0][b].state &&
@@ -207,7 +207,8 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
             out->wrong_block = b;
             snprintf(
                 words, sizeof(words),
-                "ino %llu block %u: home 0 (storage %u) has %s %llx, home %u (storage %u) "
+                "ino %llu block %u: home 0 (storage %u) has %s %llx, home %u (storage "
+                "%u) "
                 "has %s %llx",
                 (unsigned long long)id.ino, b, in->ref->storages[0],
                 seen[0][b].state == RECORD_IS_DATA   ? "data"
@@ -226,7 +227,8 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
     return NULL;
 }
 
-/* Data that a candidate has of another home's projection, not newer than at that home. Who does not know what he has keeps nothing. */
+/* Checks that a candidate has no record of another home's projection that the home
+ * has as new or newer. A candidate that does not know its state keeps nothing. */
 static const char *spare_check(const Rozo__FileRef *ref, const struct codec *codec,
                                unsigned candidate, unsigned p, const struct seen *home)
 {
@@ -286,7 +288,7 @@ static Rozo__AdInodesResp *inodes_ask(uint64_t only)
     return resp;
 }
 
-/* Do its bytes fit its head? */
+/* Tells whether the body matches its head. */
 static bool body_is_right(const struct answer *a, const struct codec *codec, unsigned p,
                           const struct record_header *h)
 {
@@ -298,11 +300,11 @@ static bool body_is_right(const struct answer *a, const struct codec *codec, uns
                       head - RECORD_HEADER_BYTES, a->payload + head, row) == h->crc;
 }
 
-/* Of one block, one projection at one candidate. */
+/* A record of one block, one projection at one candidate. */
 struct one {
-    bool is_here; /* else there is no such file */
+    bool is_here; /* false: the file does not exist */
     bool is_damaged;
-    bool body_is_wrong; /* of a head that is right */
+    bool body_is_wrong; /* although the head is right */
     int rc;
     unsigned status;
     struct seen seen;
@@ -468,18 +470,18 @@ const char *healed_orphans(bool (*is_named)(uint64_t ino))
             continue;
         snprintf(words, sizeof(words), "inode %llu has no name, and is %s",
                  (unsigned long long)id.ino,
-                 in->orphan ? "kept for somebody who is gone" : "there for ever");
+                 in->orphan ? "kept for a session that is gone" : "never deleted");
         wrong = words;
     }
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
     return wrong;
 }
 
-/* ---- projection files that nobody owns ---- */
+/* ---- ownerless projection files ---- */
 
 enum { STRAYS_A_CALL = 256, STRAYS_MAX = 4096 };
 
-/* The inodes that have files on one disk; a number may come more than once. */
+/* The inodes with files on one disk; a number may occur more than once. */
 struct on_disk {
     unsigned storage;
     unsigned n;
@@ -512,12 +514,13 @@ static bool has_ino(const Rozo__AdInodesResp *resp, uint64_t ino)
     return false;
 }
 
-/* Is one of these gone, for exportd? Those it is still telling storages of count, too. */
+/* Checks with exportd that none of these is gone; inodes
+ * whose deletion is in progress count as gone, too. */
 static const char *strays_ask(const struct on_disk *d, unsigned from, unsigned n)
 {
     Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
     Rozo__AdInodesResp *resp = NULL;
-    const char *wrong = "exportd does not say which inodes are gone";
+    const char *wrong = "exportd does not answer which inodes are gone";
     struct answer a;
 
     req.export_id = 1;

@@ -1,5 +1,6 @@
 /*
- * healed.h - is everything healed? What the storages say themselves, and what lies at every home.
+ * healed.h - checks that everything is healed, by the storages' reports and by every
+ * home's data.
  */
 #ifndef ROZO_SIM_HEALED_H
 #define ROZO_SIM_HEALED_H
@@ -8,45 +9,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the checks have counted. */
+/* Counters of the checks. */
 struct healed {
     uint64_t n_files, n_records, n_holes;
-    uint64_t wrong_ino, wrong_block; /* where healed_check() found something */
+    uint64_t wrong_ino, wrong_block; /* place of the first fault
+                                      * that healed_check() found */
 };
 
-/** Nothing is queued, unhealed, pending without a commit, or noted as missed. why: words for the first that
- * is not, when it says false. */
+/** Tells whether nothing is queued, unhealed, pending without a
+ * commit, or noted as missed. why: the first exception, as text. */
 bool healed_is_quiet(char *why, size_t why_len);
-/** Let all storages scrub; true: they have done that. found: what they found. */
+/** Starts a scrub of every storage. */
 void scrub_start_all(void);
+/** Tells whether all scrubs have ended; found: number of findings. */
 bool scrub_is_done(uint64_t *found);
-/** One of the things it found. */
+/** Describes one of the findings. */
 const char *scrub_words(void);
 /**
- * Ask every home for its projection of every block of every file that has data: all of one version and whole
- * (I7). NULL, or words.
+ * Reads the projection of every block of every file with data from its home: all must be
+ * complete and of one version (I7). Returns NULL, or an error text.
  */
 const char *healed_check(struct healed *out);
 
-/** Nobody has what all homes have, and is not its home. NULL, or words. */
+/** Checks that no storage keeps data that all homes have
+ * without being its home. Returns NULL, or an error text. */
 const char *healed_spares(void);
 
-/** Every inode has a name (I10: orphans are gone with their sessions). NULL, or words. */
+/** Checks that every inode has a name (I10: orphans end
+ * with their sessions). Returns NULL, or an error text. */
 const char *healed_orphans(bool (*is_named)(uint64_t ino));
 
 /**
- * No storage has a projection file, or one that it put aside, of an inode that exportd says is gone for good.
- * NULL, or words. Looks at the disks, so storages need not run a healer.
+ * Checks that no storage has a projection file, in use or in quarantine, of an inode that
+ * exportd reports as gone. Returns NULL, or an error text. Reads the disks, so that
+ * storages need no healer.
  */
 const char *healed_strays(void);
 
 /**
- * So many may have acknowledged the newest version of a block, and of so many disks took it, that nobody can read it nor
- * may decide that it never was.
+ * Tells whether the newest version of a block is lost: disks destroyed so much of it that
+ * it cannot be read, and so many storages may have acknowledged it that it cannot be
+ * rolled back either.
  */
 bool healed_is_lost(uint64_t ino, uint64_t block);
 
-/** Tell on stderr who has what of a block. */
+/** Prints on stderr the records of a block on every storage. */
 void healed_dump(uint64_t ino, uint64_t block);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * holders.c - what mounts may keep, by exportd's table of tokens and by their own: I5.
+ * holders.c - checks of I5: tokens in exportd's table and in the mounts' tables.
  *
- * In:     the tables, as they lie there. Out: words when two of them cannot be so at the same time.
+ * In:     the tables in the daemons' memory. Out: an error message if two tokens exclude
+ *         each other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,11 @@
 
 enum {
     HOLDINGS_MAX = 4096,
-    EVENTS_BETWEEN = 8, /* two looks */
+    EVENTS_BETWEEN = 8, /* events between two checks */
 };
 
 static struct {
-    struct exportd_token list[HOLDINGS_MAX]; /* by inode */
+    struct exportd_token list[HOLDINGS_MAX]; /* sorted by inode */
     size_t n;
 } held;
 
@@ -35,7 +36,7 @@ static int by_ino(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* What one has to write, nobody else has. */
+/* Tells whether one holds a write range that overlaps a range of the other. */
 static bool ranges_exclude(const struct spans *a, const struct spans *b)
 {
     for (size_t i = 0; a != NULL && b != NULL && i < a->n; i++) {
@@ -48,7 +49,7 @@ static bool ranges_exclude(const struct spans *a, const struct spans *b)
     return false;
 }
 
-/* a: what is believed. */
+/* Tells whether two tokens exclude each other; a: the mount's own belief. */
 static bool tokens_exclude(unsigned a, const struct spans *a_ranges, unsigned b,
                            const struct spans *b_ranges)
 {
@@ -94,7 +95,7 @@ static void belief_check(const struct sim_client *c, uint64_t ino, enum token_mo
     for (const struct exportd_token *t = held_first(ino);
          t < held.list + held.n && t->ino == ino; t++) {
         if (t->session != c->session && tokens_exclude(mode, ranges, t->mode, t->ranges))
-            wrong("inode %llu: %s believes that it has token %u, and session %llx has %u",
+            wrong("inode %llu: %s uses token %u, and session %llx has %u",
                   (unsigned long long)ino, c->host->proc->name, mode,
                   (unsigned long long)t->session, t->mode);
     }

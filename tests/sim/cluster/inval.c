@@ -1,8 +1,9 @@
 /*
- * inval.c - what rozomount/kcache/kernel_inval.c does in a thread of its own, one after the other, and the mail that says so.
+ * inval.c - replacement of rozomount/kcache/kernel_inval.c without a thread, and of the
+ * mailbox.
  *
- * In:     rozomount's loop. Out: notices to the kernel's model.
- * Keeps:  like the thread, it waits for one notice before it gives the next.
+ * In:     rozomount's loop. Out: notices to the kernel model.
+ * Keeps:  one notice at a time, as with the thread.
  */
 #include "tests/sim/cluster/inval.h"
 
@@ -17,7 +18,7 @@ struct inval_job {
     struct inval_job *next;
     uint64_t ino;
     bool is_name;
-    char name[]; /* with is_name */
+    char name[]; /* if is_name */
 };
 
 struct invalidator {
@@ -48,7 +49,7 @@ static void on_mail_task(struct env_task *task)
     mail->fn(mail);
 }
 
-/* A mount of the simulator has one loop: in the process that runs. */
+/* Posts to the process that runs: a mount in the simulator has one loop. */
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
 {
     struct mail_task *t = mem_new(sizeof(*t));

@@ -1,5 +1,6 @@
 /*
- * inval.h - rozomount's invalidator as the simulator has it: no thread, and notices to the kernel's model.
+ * inval.h - rozomount's invalidator in the simulator: no thread, notices go to the kernel
+ * model.
  */
 #ifndef ROZO_SIM_INVAL_H
 #define ROZO_SIM_INVAL_H
@@ -9,7 +10,7 @@
 
 struct proc;
 
-/** In proc, with its memory. */
+/** Makes an invalidator in proc, in its memory. */
 struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel,
                                         bool expires);
 

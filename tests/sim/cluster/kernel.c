@@ -1,8 +1,9 @@
 /*
  * kernel.c - operations in the kernel, their locks, and invalidations.
  *
- * In:     kernel_ask() of programs, notices of the mount, its answers. Out: requests to the mount, answers to programs.
- * Keeps:  everything is the world's memory; locks are given first come, first served.
+ * In:     kernel_ask() of programs, notices and answers of the mount.
+ * Out:    requests to the mount, answers to programs.
+ * Keeps:  all memory belongs to the world; locks are granted first come, first served.
  */
 #include "tests/sim/cluster/kernel.h"
 
@@ -187,7 +188,7 @@ void kop_locked(struct kop *op, void (*step)(struct kop *op))
     kop_go_on_locking(op);
 }
 
-/* It has the lock it waited for. */
+/* Continues an operation that got the lock it waited for. */
 static void on_lock_task(struct env_task *task)
 {
     struct kop *op = container_of(task, struct kop, task);
@@ -261,7 +262,7 @@ static void kinode_forget(struct kernel *k, struct kinode *i)
         kernel_tell(k, &forget);
 }
 
-/* Memory is wanted elsewhere. */
+/* Forgets some unused objects, as under memory pressure. */
 static void forget_some(struct kernel *k)
 {
     if (!k->config.forgets || !world_chance(FORGET_PPM))
@@ -492,7 +493,7 @@ struct kernel *kernel_new(const struct kernel_config *config)
 
     assert(k != NULL);
     k->config = *config;
-    k->version = 1; /* 0 is no version */
+    k->version = 1; /* 0: no version */
     list_init(&k->inodes);
     list_init(&k->names);
     list_init(&k->files);
@@ -505,7 +506,7 @@ static void kop_abandon(struct kop *op)
 {
     timers_stop(&world_clock.world.timers, &op->timer);
     list_remove(&op->wait);
-    if (op->task.queued || op->below.task.queued) { /* it looks, and goes */
+    if (op->task.queued || op->below.task.queued) { /* the callback frees op */
         list_remove(&op->link);
         op->k = NULL;
     } else {

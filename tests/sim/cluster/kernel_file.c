@@ -1,7 +1,8 @@
 /*
- * kernel_file.c - open files and their pages, as the kernel keeps them.
+ * kernel_file.c - open files and their pages in the kernel.
  *
- * In:     operations of programs, answers of the mount, invalidations. Out: what kernel.h says of pages and sizes.
+ * In:     operations of programs, answers of the mount, invalidations.
+ * Out:    behaviour of pages and sizes as kernel.h says.
  */
 #include <assert.h>
 #include <errno.h>
@@ -43,7 +44,7 @@ void kpages_drop(struct kernel *k, struct kinode *i, unsigned from, unsigned end
     }
 }
 
-/* The file may be longer now. */
+/* Forgets the ends noted in pages: the file may be longer now. */
 static void kpages_forget_ends(struct kinode *i)
 {
     for (unsigned n = 0; n < KPAGES_MAX; n++)
@@ -85,7 +86,7 @@ void kinode_set_size(struct kernel *k, struct kinode *i, uint64_t size)
     kpages_drop(k, i, 0, KPAGES_MAX);
 }
 
-/* Its READ is answered: whoever waited for the page may have been first to use it. */
+/* Drops a page after its READ; an earlier waiter may have used and locked it again. */
 static void invalidate_next(struct kop *op)
 {
     if (!op->inode->pages[op->page].locked)
@@ -198,10 +199,9 @@ static void read_later(struct kop *op)
     read_on(op);
 }
 
-/*
- * The file ends there, says the mount. Where Linux cannot take that it reads zeros up to its own end; see kernel.h. We are not kind
- * when it was another READ that came between: it ended later, by which the mount said something that is not so.
- */
+/* Takes the end of the file from a short READ. If Linux ignores it, Linux reads zeros up
+ * to its own end, and the model notes the end in the pages (see kernel.h); not if another
+ * READ ended the file meanwhile: those two answers of the mount contradict each other. */
 static void read_ends(struct kop *op, uint64_t end)
 {
     struct kinode *i = op->inode;
@@ -256,7 +256,7 @@ static void kpages_read(struct kop *op)
     if (op->below.rc != 0 && !was_more)
         kop_end(op, op->below.rc);
     else if (world_chance(500000))
-        kop_later(op, read_later); /* after those who waited for the pages */
+        kop_later(op, read_later); /* after the waiters of the pages */
     else
         kop_wake(op, read_on);
 }
@@ -300,7 +300,7 @@ static void pages_ask(struct kop *op, void (*step)(struct kop *op))
     kop_ask(op, &read, step);
 }
 
-/* What lies behind pages that are there is asked for at the same time. */
+/* Asks in parallel for missing pages after cached ones. */
 static void read_ahead(struct kop *op, unsigned first, unsigned end)
 {
     struct kinode *i = op->inode;
@@ -322,7 +322,7 @@ static void read_ahead(struct kop *op, unsigned first, unsigned end)
     }
 }
 
-/* The pages from op->pos on that are not there, and some more. */
+/* Reads the missing pages from op->pos on, and some more. */
 static void read_pages(struct kop *op)
 {
     struct kinode *i = op->inode;
@@ -378,7 +378,7 @@ static void read_answered(struct kop *op)
     kop_end(op, op->below.rc);
 }
 
-/* The size is as new as it can be. */
+/* Reads; the size is as new as it can be. */
 static void read_begin(struct kop *op)
 {
     const struct kfile *f = kfile_find(op->k, op->r.fh);
@@ -394,7 +394,8 @@ static void read_begin(struct kop *op)
     }
 }
 
-/* Where Linux would go by the size of before, because an invalidation overtook this answer, we do not: see kernel.h. */
+/* Takes the size from an answer, even if an invalidation
+ * overtook it (Linux does not): see kernel.h. */
 static void read_sized(struct kop *op)
 {
     if (op->below.rc != 0) {
@@ -447,7 +448,7 @@ static void batch_written(struct kop *op)
     uint64_t end = op->pos + op->n_pages; /* bytes, see write_batch() */
 
     for (unsigned n = page_of(op->pos); n < page_after(end); n++) {
-        if (n == op->page_end) { /* a piece of a page: the rest of it is not there */
+        if (n == op->page_end) { /* a piece of a page: the rest of it is missing */
             i->pages[n].is_piece = true;
             page_unlock(i, n, false);
         } else if (rc != 0)
@@ -461,7 +462,8 @@ static void batch_written(struct kop *op)
         write_batch(op);
 }
 
-/* The new bytes are in the pages before the mount has them. op->n_pages: bytes; op->page_end: the page that is locked. */
+/* Puts bytes into the pages, then asks the mount.
+ * op->n_pages: bytes; op->page_end: the locked page. */
 static void write_batch(struct kop *op)
 {
     struct kinode *i = op->inode;
@@ -507,7 +509,8 @@ static void direct_written(struct kop *op)
     write_end(op, op->below.rc);
 }
 
-/* Beside others: what does not make the file longer, and while no pages are kept of it. */
+/* Tells whether the write may run in parallel: it does not
+ * make the file longer, and no file of the inode caches pages. */
 static bool write_is_parallel(const struct kop *op)
 {
     const struct kfile *f = kfile_find(op->k, op->r.fh);
@@ -528,7 +531,7 @@ static void write_locked(struct kop *op)
 {
     struct kinode *i = op->inode;
 
-    if (!op->locks[0].alone && !write_is_parallel(op)) { /* not any more */
+    if (!op->locks[0].alone && !write_is_parallel(op)) { /* no longer parallel */
         kop_unlock(op);
         kop_lock(op, i, true);
         kop_locked(op, write_locked);
@@ -569,7 +572,7 @@ static void truncate_locked(struct kop *op)
     kop_ask(op, &op->r, truncated);
 }
 
-/* Pages within go; of those at the ends, what is within is zeros. */
+/* Drops the pages inside; zeros the parts of the pages at the ends. */
 static void kpages_punch(struct kop *op, uint64_t off, uint64_t end)
 {
     for (unsigned n = page_of(off); n < page_after(end); n++) {
@@ -614,7 +617,7 @@ static void pass_locked(struct kop *op)
     kop_ask(op, &op->r, passed_on);
 }
 
-/* Who writes has finished: a FLUSH itself holds nothing. */
+/* Waits for writers; a FLUSH itself holds no lock. */
 static void flush_locked(struct kop *op)
 {
     kop_unlock(op);

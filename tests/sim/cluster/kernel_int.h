@@ -1,6 +1,8 @@
 /*
- * kernel_int.h - what the files of the kernel's model share: kernel.c has operations and their locks, kernel_names.c names and
- * attributes, kernel_list.c listings, kernel_file.c open files and pages.
+ * kernel_int.h - internal interface of the kernel model.
+ *
+ * kernel.c has operations and their locks, kernel_names.c names and attributes,
+ * kernel_list.c listings, kernel_file.c open files and pages.
  */
 #ifndef ROZO_SIM_KERNEL_INT_H
 #define ROZO_SIM_KERNEL_INT_H
@@ -10,30 +12,29 @@
 
 enum {
     KPAGE = 4096,
-    KPAGES_MAX = 64, /* of a file: more is not written by anybody */
+    KPAGES_MAX = 64, /* pages of a file; no test writes more */
     KLOCKS_MAX = 4,
     KNAME_MAX = 64,
 };
 
 struct kpage {
-    uint8_t *bytes; /* owned; NULL: never was there */
+    uint8_t *bytes; /* owned; NULL: never cached */
     bool is_here;
     bool locked;
-    bool drop;     /* as soon as it is not locked any more */
-    bool is_piece; /* a WRITE left one there: who wants the rest reads this page alone */
-    bool
-        ends; /* the file ended `end` bytes into it, says the mount, and Linux could not take that */
-    unsigned end;
+    bool drop;     /* must be dropped when it is unlocked */
+    bool is_piece; /* has a piece from a WRITE; the rest is read with this page alone */
+    bool ends;     /* an answer that Linux ignores ended the file in this page ... */
+    unsigned end;  /* ... after this many bytes */
 };
 
-/* What a directory was found to have, by who opened it so that the kernel may keep it. */
+/* Names of a directory, cached by a reader that may keep them. */
 struct klisting {
     struct sim_dirent *names; /* owned; in the order of the mount's answers */
     unsigned n;
-    uint64_t end; /* where a reader is who has read all of them */
+    uint64_t end; /* offset after the last name read */
     bool is_whole;
     uint64_t epoch;
-    uint64_t n_changes; /* of the directory, when it began */
+    uint64_t n_changes; /* changes of the directory, counted when the listing began */
     struct timespec mtime;
 };
 
@@ -41,39 +42,39 @@ struct kinode {
     struct list_node link; /* in k->inodes */
     uint64_t ino;
     struct stat st;
-    uint64_t size; /* i_size: the kernel's own idea */
+    uint64_t size; /* i_size: the size as the kernel knows it */
     uint64_t version;
-    uint64_t ended;    /* `version`, when a READ last made it shorter */
-    uint64_t until_ns; /* st is believed; 0: not */
-    bool invalid;      /* ... but not any more */
-    bool unstable;     /* a write or truncate is about to change the size */
+    uint64_t ended;    /* value of `version` when a READ last made the file shorter */
+    uint64_t until_ns; /* end of the validity of st; 0: not valid */
+    bool invalid;      /* st was invalidated */
+    bool unstable;     /* a write or truncate in progress may change the size */
     uint64_t n_lookups;
     unsigned n_files, n_pins;
     struct kpage pages[KPAGES_MAX];
     struct klisting listing;
-    uint64_t n_changes; /* of names in it that the kernel knows of */
-    unsigned n_readers; /* i_rwsem */
+    uint64_t n_changes; /* changes of names in it that the kernel knows */
+    unsigned n_readers; /* i_rwsem: shared holders */
     bool has_writer;
-    struct list_node lock_waiters, page_waiters; /* operations */
+    struct list_node lock_waiters, page_waiters; /* waiting operations */
 };
 
 struct kname {
     struct list_node link; /* in k->names */
     uint64_t parent;
     char name[KNAME_MAX];
-    uint64_t ino; /* 0: there is none */
+    uint64_t ino; /* 0: the name does not exist */
     uint64_t until_ns;
-    uint64_t epoch; /* when the mount was asked */
+    uint64_t epoch; /* value of k->epoch when the mount was asked */
 };
 
 struct kfile {
     struct list_node link; /* in k->files */
     uint64_t fh;
     struct kinode *inode; /* pinned */
-    unsigned n_ahead;     /* READs that nobody waits for; a RELEASE comes after them */
+    unsigned n_ahead;     /* readahead READs in progress; a RELEASE waits for them */
     struct kop *release;
     bool is_direct, is_parallel;
-    bool keeps_names; /* a directory: its listing may be kept, and be used */
+    bool keeps_names; /* a directory: its listing may be cached and used */
 };
 
 struct klock {
@@ -81,28 +82,30 @@ struct klock {
     bool alone;
 };
 
-/* What a process does in the kernel, from its call to its return; or an invalidation. */
+/* An operation of a process in the kernel, from
+ * its call to its return; or an invalidation. */
 struct kop {
     struct kernel *k;
     struct list_node link; /* in k->ops */
-    struct request r;      /* its words are in name, name2 */
+    struct request r;      /* strings lie in name, name2 */
     char name[KNAME_MAX], name2[KNAME_MAX];
-    struct fuse_req *req;         /* who asked; NULL: an invalidation, or nobody */
-    struct kernel_notice *notice; /* of an invalidation */
-    struct fuse_req below;        /* what the mount is asked */
-    void (*step)(struct kop *op); /* what comes when it need not wait any more */
+    struct fuse_req *req;         /* caller; NULL: an invalidation,
+                                   * or a request without a caller */
+    struct kernel_notice *notice; /* an invalidation's caller */
+    struct fuse_req below;        /* request to the mount */
+    void (*step)(struct kop *op); /* next step, after a wait */
     struct env_timer timer;
     struct env_task task;
-    struct list_node wait; /* in a lock's or page's waiters */
+    struct list_node wait; /* in the waiters of a lock or page */
     struct klock locks[KLOCKS_MAX];
     unsigned n_locks, n_held;
-    bool is_again; /* the mount has said ESTALE once */
-    bool is_ahead; /* whoever answers takes the answer in, nobody is woken for that */
-    bool alone;    /* the read of more pages has failed */
-    struct kinode *inode;           /* pinned; NULL: none */
-    uint64_t version, evict, epoch; /* when the mount was asked */
-    uint64_t pos, end;              /* in the file */
-    uint64_t size_told;             /* of a read: see read_sized() */
+    bool is_again;        /* ESTALE was answered once */
+    bool is_ahead;        /* takes effect when it is answered: no process must wake up */
+    bool alone;           /* readahead failed; read only the needed page */
+    struct kinode *inode; /* pinned; NULL: none */
+    uint64_t version, evict, epoch; /* values of the kernel when the mount was asked */
+    uint64_t pos, end;              /* in the file, bytes */
+    uint64_t size_told;             /* size for a read, see read_sized() */
     unsigned page, n_pages, page_end;
     uint8_t *memory; /* owned */
 };
@@ -111,52 +114,56 @@ struct kernel {
     struct kernel_config config;
     struct kernel_counts counts;
     struct list_node inodes, names, files, ops;
-    uint64_t version; /* of attributes */
-    uint64_t evict;   /* inodes forgotten */
-    uint64_t epoch;   /* of names and listings */
+    uint64_t version; /* counter of attribute changes */
+    uint64_t evict;   /* counter of forgotten inodes */
+    uint64_t epoch;   /* epoch of names and listings */
 };
 
 /* ---- kernel.c ---- */
 
-/** Ask the mount, with op->r or another; step when it has answered. Remembers how new the answer can be. */
+/** Asks the mount with op->r or another request; calls
+ * step after the answer. Notes how new the answer can be. */
 void kop_ask(struct kop *op, const struct request *r, void (*step)(struct kop *op));
-/** It is over: locks go, who asked is told rc and what below was told. */
+/** Ends op: releases its locks; its caller gets rc and the answer. */
 void kop_end(struct kop *op, int rc);
+/** Adds a lock to those that kop_locked() takes; alone: exclusive. */
 void kop_lock(struct kop *op, struct kinode *inode, bool alone);
-/** Take all that kop_lock() named and that it has not, in that order; then step. */
+/** Takes the locks named by kop_lock() that it does
+ * not hold yet, in that order; then calls step. */
 void kop_locked(struct kop *op, void (*step)(struct kop *op));
 void kop_unlock(struct kop *op);
-/** step, a moment later. */
+/** Calls step a moment later. */
 void kop_later(struct kop *op, void (*step)(struct kop *op));
-/** step, when a process has been woken. */
+/** Calls step when the process has woken up. */
 void kop_wake(struct kop *op, void (*step)(struct kop *op));
-/** Another one for what op does, without who asked and without what it holds. */
+/** Makes a copy of op for a parallel request, without its caller and its locks. */
 struct kop *kop_spawn(struct kop *op);
-/** A request that nobody waits for. */
+/** Sends a request without a caller. */
 void kernel_tell(struct kernel *k, const struct request *r);
 
 struct kinode *kinode_find(struct kernel *k, uint64_t ino);
-/** Made when needed. */
+/** Finds or makes the inode. */
 struct kinode *kinode_get(struct kernel *k, uint64_t ino);
+/** Sets op->inode and pins it until the end of op. */
 void kop_pin(struct kop *op, uint64_t ino);
 
 /* ---- kernel_names.c ---- */
 
 void knames_ask(struct kop *op);
 bool kattr_is_believed(const struct kinode *i);
-/** An answer to a question of op, as it came below. Or another is newer. */
+/** Caches attributes from an answer to op, unless newer ones are known. */
 void kattr_learn(struct kop *op, struct kinode *i, const struct stat *st,
                  double timeout_s);
-/** Whatever came meanwhile. */
+/** Caches attributes unconditionally. */
 void kattr_set(struct kernel *k, struct kinode *i, const struct stat *st,
                double timeout_s);
-/** Its attributes are not believed any more, nor is what was asked before now. */
+/** Invalidates the attributes, also those in answers to earlier requests. */
 void kattr_drop(struct kernel *k, struct kinode *i);
 void kname_drop(struct kernel *k, uint64_t parent, const char *name);
-/** Somebody's names are believed: NULL none. */
+/** Finds a cached name. Returns NULL if there is none. */
 struct kname *kname_find(struct kernel *k, uint64_t parent, const char *name);
 void kdir_changed(struct kernel *k, uint64_t ino);
-/** A listing of op->r.ino says what is behind a name. */
+/** Caches a name and its inode from a listing of op->r.ino. */
 void kname_learn(struct kop *op, const char *name, const struct fuse_entry_param *e);
 
 /* ---- kernel_list.c ---- */
@@ -168,17 +175,18 @@ void klisting_free(struct kinode *i);
 /* ---- kernel_file.c ---- */
 
 void kfile_ask(struct kop *op);
-/** The kernel's own idea of the size; another one: its pages go. */
+/** Sets the kernel's size; if it changes, drops the pages. */
 void kinode_set_size(struct kernel *k, struct kinode *i, uint64_t size);
 void kpages_drop(struct kernel *k, struct kinode *i, unsigned from, unsigned end);
 void kpages_free(struct kinode *i);
-/** op->page up to op->page_end, each when it is not locked; then kop_end(). */
+/** Drops the pages from op->page to op->page_end,
+ * each when it is unlocked; then ends op. */
 void kpages_invalidate(struct kop *op);
-/** op->inode is open under the handle that the mount gave. */
+/** Adds an open file of op->inode with the handle that the mount gave. */
 void kfile_add(struct kop *op);
-/** ... and its pages may go. */
+/** Adds an open file, and drops the inode's pages unless the mount keeps them. */
 void kfile_open(struct kop *op);
-/** NULL: none. */
+/** Returns NULL if there is none. */
 struct kfile *kfile_find(struct kernel *k, uint64_t fh);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * kernel_list.c - open directories and their listings, as the kernel keeps them.
+ * kernel_list.c - open directories and their listings in the kernel.
  *
- * In:     operations of programs, answers of the mount, invalidations. Out: what kernel.h says of listings.
+ * In:     operations of programs, answers of the mount, invalidations.
+ * Out:    behaviour of listings as kernel.h says.
  */
 #include <assert.h>
 #include <errno.h>
@@ -11,9 +12,9 @@
 #include "tests/sim/cluster/kernel_int.h"
 #include "tests/sim/cluster/proc.h"
 
-enum { LIST_NAMES_MAX = 5 }; /* in one answer */
+enum { LIST_NAMES_MAX = 5 }; /* names in one answer */
 
-/* ---- what is kept ---- */
+/* ---- cached listings ---- */
 
 void klisting_drop(struct kernel *k, struct kinode *i)
 {
@@ -38,7 +39,7 @@ static void klisting_add(struct klisting *l, const struct sim_dirent *d)
     l->end = d->next;
 }
 
-/* An answer came to a reader at op->r.off: it goes on where the listing ends, or is of no use. */
+/* Appends an answer for op->r.off to the listing, if it continues there. */
 static void klisting_learn(struct kop *op)
 {
     struct klisting *l = &op->inode->listing;
@@ -56,7 +57,7 @@ static void klisting_learn(struct kop *op)
         l->is_whole = true;
 }
 
-/* Somebody begins to read: is it still of the directory as the kernel knows it? */
+/* Starts a listing: drops the cached one if the directory has changed since. */
 static void klisting_begin(struct kop *op)
 {
     struct kinode *i = op->inode;
@@ -73,7 +74,7 @@ static void klisting_begin(struct kop *op)
     }
 }
 
-/* The index of what comes at this offset; -1: it does not say. */
+/* Returns the index of the name at this offset; -1: unknown. */
 static int klisting_find(const struct klisting *l, uint64_t off)
 {
     if (!l->is_whole)

@@ -1,7 +1,8 @@
 /*
- * kernel_names.c - names and attributes, as the kernel keeps them.
+ * kernel_names.c - names and attributes in the kernel.
  *
- * In:     operations of programs, answers of the mount. Out: what kernel.h says of names and attributes.
+ * In:     operations of programs, answers of the mount.
+ * Out:    behaviour of names and attributes as kernel.h says.
  */
 #include <assert.h>
 #include <errno.h>
@@ -48,11 +49,11 @@ void kattr_learn(struct kop *op, struct kinode *i, const struct stat *st,
     if (i->version > op->version || i->unstable)
         return;
     kattr_set(op->k, i, st, timeout_s);
-    if (op->evict != op->k->evict) /* perhaps of an inode that was forgotten meanwhile */
+    if (op->evict != op->k->evict) /* the inode may have been forgotten meanwhile */
         i->invalid = true;
 }
 
-/* The inode of an entry: one more that the mount counts. */
+/* Returns the inode of an entry, and counts one more lookup as the mount does. */
 static struct kinode *entry_inode(struct kop *op, const struct fuse_entry_param *e)
 {
     struct kinode *i = kinode_get(op->k, e->ino);
@@ -143,7 +144,7 @@ static void kname_set(struct kop *op, const char *name, const struct fuse_entry_
     n->epoch = epoch;
 }
 
-/* With a listing came what is behind a name: as after a lookup. */
+/* Caches a name and its inode from a listing, as after a lookup. */
 void kname_learn(struct kop *op, const char *name, const struct fuse_entry_param *e)
 {
     struct kname *n = kname_find(op->k, op->r.ino, name);
@@ -195,7 +196,7 @@ static void lookup_locked(struct kop *op)
 {
     struct kname *n = kname_find(op->k, op->r.ino, op->name);
 
-    if (kname_is_believed(op, n)) /* somebody has looked meanwhile */
+    if (kname_is_believed(op, n)) /* a concurrent lookup was first */
         lookup_end(op, n);
     else
         kop_ask(op, &op->r, lookup_answered);
@@ -208,7 +209,8 @@ static void lookup_slowly(struct kop *op)
     kop_locked(op, lookup_locked);
 }
 
-/* An expired name was asked about, without a lock: meanwhile it may have been dropped. */
+/* Takes the answer about an expired name; it may have
+ * been dropped meanwhile, since no lock was held. */
 static void lookup_asked_again(struct kop *op)
 {
     struct kname *n = kname_find(op->k, op->r.ino, op->name);
@@ -278,7 +280,8 @@ static void name_expire(struct kernel *k, uint64_t parent, const char *name)
         n->until_ns = 0;
 }
 
-/* The mount says that something is not as the kernel thinks: from its start, without believing what it knows, but only once. */
+/* Repeats a change once from its start after ESTALE:
+ * the mount knows that a cached name is wrong. */
 static bool is_done_again(struct kop *op, void (*begin)(struct kop *op))
 {
     if (op->below.rc != -ESTALE || op->is_again)
@@ -309,7 +312,7 @@ static void made(struct kop *op)
         struct kinode *i = entry_inode(op, e);
 
         kattr_set(k, i, &e->attr, e->attr_timeout);
-        if (op->r.kind == REQUEST_LINK) /* its ctime */
+        if (op->r.kind == REQUEST_LINK) /* ctime has changed */
             i->invalid = true;
         kname_set(op, op->name, e, op->epoch);
         kdir_changed(k, op->r.ino);
@@ -347,7 +350,7 @@ static void do_make(struct kop *op)
 
 static void do_remove(struct kop *op);
 
-/* One name less of it. */
+/* Records that the inode has one name less. */
 static void kinode_unlinked(struct kernel *k, uint64_t ino)
 {
     struct kinode *i = kinode_find(k, ino);
@@ -415,14 +418,14 @@ static void renamed(struct kop *op)
         kdir_changed(k, op->r.ino);
         kdir_changed(k, op->r.ino2);
         if (from != NULL)
-            kdir_changed(k, from->ino); /* its ctime */
+            kdir_changed(k, from->ino); /* ctime has changed */
     }
     if (rc == 0 && from != NULL && from->ino != 0 &&
         (to == NULL || to->ino != from->ino)) {
         if (to != NULL && to->ino != 0)
             kinode_unlinked(k, to->ino);
         kname_drop(k, op->r.ino2, op->name2);
-        from->parent = op->r.ino2; /* and keeps its time */
+        from->parent = op->r.ino2; /* the name keeps its time */
         memcpy(from->name, op->name2, KNAME_MAX);
     } else if (rc == 0 || rc == -ENOENT || rc == -EINTR) {
         kname_drop(k, op->r.ino, op->name);
@@ -455,7 +458,7 @@ static void rename_locked(struct kop *op)
     }
     if (kname_is_believed(op, from) && kname_is_believed(op, to) &&
         from->ino == to->ino) {
-        kop_end(op, 0); /* two names of one inode both stay */
+        kop_end(op, 0); /* rename of two names of one inode does nothing */
         return;
     }
     if (from != NULL && to != NULL && from->ino > to->ino) {

@@ -1,8 +1,9 @@
 /*
  * kv.c - a struct kv that outlives its process.
  *
- * In:     kv calls of a core. Out: kv_memory, which is the world's; callbacks after a while.
- * Keeps:  what was acknowledged survives the process; what a sync covers survives a power cut.
+ * In:     kv calls of a core. Out: calls of kv_memory, which belongs to the world;
+ *         delayed callbacks.
+ * Keeps:  acknowledged commits survive the process; synced ones survive a power cut.
  */
 #include "tests/sim/cluster/kv.h"
 
@@ -15,22 +16,22 @@
 
 /* One commit or sync that its process waits for. */
 struct kv_wait {
-    struct kv_wait *next; /* in order of asking */
+    struct kv_wait *next; /* in the order of the requests */
     struct kv_done *theirs;
     bool is_commit;
 };
 
 struct sim_kv {
-    struct kv kv; /* first */
+    struct kv kv; /* must be the first member */
     struct proc *proc;
     struct kv_memory *memory;
     struct kv_wait *head, *tail;
     unsigned n_commits_waiting;
-    uint64_t synced_ns; /* when the last sync began */
+    uint64_t synced_ns; /* start of the last sync */
     struct env_timer timer;
 };
 
-/* kv_memory's own word that it is done, which comes in the world. */
+/* Frees kv_memory's own callback, which is called in the world. */
 static void on_ignored(struct kv_done *done, int rc)
 {
     (void)rc;
@@ -81,7 +82,7 @@ static void on_timer(struct env_timer *timer)
     proc_leave(before);
 }
 
-/* In the world. */
+/* Queues a callback of the process. Runs in the world. */
 static void wait_add(struct sim_kv *k, struct kv_done *theirs, bool is_commit)
 {
     struct kv_wait *w = calloc(1, sizeof(*w));
@@ -153,7 +154,7 @@ struct sim_kv *sim_kv_new(struct proc *proc)
 
 void sim_kv_free(struct sim_kv *k)
 {
-    (void)k; /* the world's memory goes as a whole */
+    (void)k; /* world_end() frees the world's memory */
 }
 
 struct kv *sim_kv_kv(struct sim_kv *k)
@@ -161,7 +162,7 @@ struct kv *sim_kv_kv(struct sim_kv *k)
     return &k->kv;
 }
 
-/* Take the newest n commits back; what is left is as a restart finds it. */
+/* Takes back the newest n commits, as a restart finds the store. */
 static void lose(struct sim_kv *k, uint64_t n)
 {
     uint64_t most = kv_memory_n_unsynced(k->memory);
@@ -191,7 +192,7 @@ void sim_kv_power_cut(struct sim_kv *k)
     uint64_t lost = world_chance(300000) ? most : world_below(most + 1);
 
     lose(k, lost);
-    /* what is read back from a platter is on it */
+    /* a restart reads only stable data */
     kv_sync(kv_memory_kv(k->memory), ignored_new());
 }
 

@@ -1,5 +1,6 @@
 /*
- * kv.h - a struct kv that outlives its process, and forgets at power cuts. Around kv_memory.
+ * kv.h - a struct kv around kv_memory that outlives its process and loses unsynced
+ * commits.
  */
 #ifndef ROZO_SIM_KV_H
 #define ROZO_SIM_KV_H
@@ -9,16 +10,17 @@
 
 struct sim_kv;
 
-/** For processes of this place. The world's. */
+/** Makes the kv of a process, in the world's memory. */
 struct sim_kv *sim_kv_new(struct proc *proc);
 void sim_kv_free(struct sim_kv *k);
 struct kv *sim_kv_kv(struct sim_kv *k);
-/** Its process is about to be killed: commits that were not acknowledged may be gone. */
+/** Drops some unacknowledged commits of a process that is about to be killed. */
 void sim_kv_proc_died(struct sim_kv *k);
-/** After that: so may any tail of what no sync covers. */
+/** Drops, after that, any number of the newest commits that no sync covers. */
 void sim_kv_power_cut(struct sim_kv *k);
+/** Returns the number of commits that no sync covers. */
 uint64_t sim_kv_n_unsynced(const struct sim_kv *k);
-/** What was committed before then is stable, once the sync that began then has ended. */
+/** Returns the time when the last sync began: older commits are stable after its end. */
 uint64_t sim_kv_synced_ns(const struct sim_kv *k);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * locks.c - programs take fcntl locks of the files they have open, and what that must mean.
+ * locks.c - fcntl locks of programs on their open files, with checks.
  *
- * In:     the seed, answers of mounts. Out: requests to them; words when two have what only one can.
- * Keeps:  from the moment a program hears that it has a lock until it asks for its release nobody else has one that excludes it, on any
- *         mount, over restarts of exportd. A client that dies, or may be taken for dead, has none any more; who waits for what it
- *         had does not wait for longer than its lease and eviction take.
+ * In:     the seed, answers of mounts. Out: requests to mounts; an error message if two
+ *         locks exclude each other.
+ * Keeps:  from the answer that grants a lock until the request that releases it, no
+ *         program on any mount holds a lock that excludes it, also over restarts of
+ *         exportd. A client that dies, or may be taken for dead, holds none; a waiter for
+ *         its lock waits no longer than its lease and eviction take.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +14,12 @@
 
 #include "tests/sim/cluster/state.h"
 
-/* The lease, eviction, and some time for exportd and messages. */
+/* Lease, eviction, and some time for exportd and messages. */
 #define LOCK_WAIT_NS UINT64_C(35000000000)
 
 enum { RANGES = 4 };
 
-/* Some exclude each other, some do not. */
+/* Some of these ranges overlap, some do not. */
 static const struct {
     uint64_t from, len;
 } ranges[RANGES] = { { 0, 0 }, { 0, 100 }, { 50, 100 }, { 100, 1 } };
@@ -52,11 +54,11 @@ static void lock_note(struct program *p)
         const struct program *other = &run->programs[i];
 
         if (excludes(p, other))
-            wrong(
-                "two have a lock of file %d: %s has range %u %s, and %s gets range %u %s",
-                p->file, other->client->host->proc->name, other->lock.range,
-                words_of(other), p->client->host->proc->name, p->lock.asked_range,
-                p->lock.asked_writes ? "to write" : "to read");
+            wrong("two programs have a lock of file %d: %s has range %u %s, "
+                  "and %s gets range %u %s",
+                  p->file, other->client->host->proc->name, other->lock.range,
+                  words_of(other), p->client->host->proc->name, p->lock.asked_range,
+                  p->lock.asked_writes ? "to write" : "to read");
     }
     p->lock.held = true;
     p->lock.range = p->lock.asked_range;
@@ -64,7 +66,8 @@ static void lock_note(struct program *p)
     run->result.n_locks++;
 }
 
-/* Nobody is in its way any more: from now on somebody else may have it, and should soon. */
+/* Records that the lock is free: another program
+ * may get it from now on, and should soon. */
 void lock_drop(struct program *p)
 {
     if (p->lock.held && p->file != NOBODY)
@@ -105,7 +108,7 @@ static void check_wait(const struct program *p)
     if (since_ns < run->exportd_started_ns)
         since_ns = run->exportd_started_ns;
     if (world_clock.now_ns - since_ns > LOCK_WAIT_NS && !somebody_is_in_the_way(p))
-        wrong("%s waited %.1f s for a lock of file %d that nobody had",
+        wrong("%s waited %.1f s for a lock of file %d that was free",
               p->client->host->proc->name, (double)(world_clock.now_ns - since_ns) / 1e9,
               p->file);
 }
@@ -121,14 +124,14 @@ static void on_locked(struct program *p)
     check_wait(p);
     if (rc == 0 && !model_is_away(p->view.client, p->view.life)) {
         lock_note(p);
-        p->view.opened_ns = world_clock.now_ns; /* sees what was unlocked before */
+        p->view.opened_ns = world_clock.now_ns; /* sees earlier holders' writes */
     } else if (rc == 0) {
         p->lock.unsure = true;
     } else if (rc == -EDEADLK && !p->lock.held && !p->lock.unsure) {
-        wrong("%s has no lock, and waiting for one would be a deadlock",
+        wrong("%s has no lock, but its wait is reported as a deadlock",
               p->client->host->proc->name);
     } else if (rc == -EINTR && !p->lock.signalled) {
-        wrong("a wait for a lock ends with EINTR, and nobody sent a signal");
+        wrong("a wait for a lock ends with EINTR, but no signal was sent");
     } else if (rc != -EAGAIN && rc != -EDEADLK && rc != -EINTR) {
         program_fails(p, rc, "a lock");
     }
@@ -153,7 +156,7 @@ static void lock_ask(struct program *p, unsigned range, bool writes)
     p->lock.asked_range = range;
     p->lock.asked_writes = writes;
     p->lock.signalled = false;
-    p->lock.writes &= writes; /* who wants less may have less, before he hears of it */
+    p->lock.writes &= writes; /* a weaker lock may replace it before the answer arrives */
     env_timer_init(&p->signal, on_signal_timer);
     if (waits && world_chance(300000))
         world_timer_start_us(&p->signal, world_below(1000000));
@@ -190,7 +193,7 @@ bool locks_do(struct program *p)
         lock_ask(p, (unsigned)world_below(RANGES), world_chance(500000));
     } else if (world_chance(300000)) {
         unlock_ask(p);
-    } else if (world_chance(150000)) { /* the other kind */
+    } else if (world_chance(150000)) { /* change between read and write */
         lock_ask(p, p->lock.range, !p->lock.writes);
     } else {
         return false;

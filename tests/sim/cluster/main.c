@@ -3,7 +3,8 @@
  *
  *     rozo-sim --seed 1 --seeds 100 --ops 500
  *
- * Exit status 0: nothing was wrong. Otherwise the command that replays it stands last on stderr.
+ * Exit status 0: no fault was found. Otherwise the last line on stderr is the command
+ * that repeats the run.
  */
 #include <argp.h>
 #include <signal.h>
@@ -19,7 +20,7 @@
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/run.h"
 
-/* Kinds of trouble by name. */
+/* Sets of faults by name. */
 static const struct {
     const char *name;
     unsigned faults;
@@ -57,8 +58,9 @@ static const struct {
     { "journal", MUTANT_NO_JOURNAL },
     { "journal-sync", MUTANT_NO_JOURNAL_SYNC },
     { "commit", MUTANT_NO_COMMIT_RULE },
-    { "version", MUTANT_NO_VERSION_CHECK |
-                     MUTANT_NO_JOURNAL }, /* in place, or readers would see the newer */
+    { "version",
+      MUTANT_NO_VERSION_CHECK | MUTANT_NO_JOURNAL }, /* in place: otherwise readers
+                                                      * would see the newer version */
     { "frame-crc", MUTANT_NO_CRC_CHECK },
     { "crc", RUN_MUTANT_NO_CRC },
     { "missed", RUN_MUTANT_NO_MISSED },
@@ -76,7 +78,7 @@ struct arguments {
     unsigned n_seeds, n_ops;
     int layout, n_storages;
     unsigned mutant;
-    const char *mode; /* NULL: each seed its own */
+    const char *mode; /* NULL: chosen by the seed */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
         xattrs, names, cuts, inlined, direct, old_acks;
     unsigned strict;
@@ -97,11 +99,11 @@ static void on_abort(int sig)
     _exit(2);
 }
 
-/* What a seed is about, unless the command line says. */
+/* Derives the configuration from the seed, unless the command line sets it. */
 static struct run_config config_of(uint64_t seed, unsigned *mode)
 {
     static const unsigned storages[3][3] = { { 4, 4, 6 }, { 8, 8, 9 }, { 16, 16, 16 } };
-    /* More than enough; sim.cluster.lost_safe has no more than the layouts want. */
+    /* More storages than needed; sim.cluster.lost_safe has only the layouts' number. */
     static const unsigned many[3] = { 6, 11, 20 };
     uint64_t x = (seed + 77) * 0x9e3779b97f4a7c15u;
     struct run_config c = { .seed = seed, .n_ops = args.n_ops };
@@ -117,7 +119,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
         if (strcmp(args.mode, modes[i].name) == 0)
             *mode = i;
     }
-    x /= 13; /* whatever the number of modes is: a seed stays what it was */
+    x /= 13; /* independent of the number of modes: a seed keeps its meaning */
     c.faults = modes[*mode].faults;
     c.n_storages =
         args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
@@ -143,8 +145,9 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.n_more = args.n_more;
     c.old_acks = args.old_acks;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
-    /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
-     * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
+    /* An unsynced write, torn by power at one home and unreadable at the next, cannot be
+     * healed: no storage can tell that it was never acknowledged. So disks keep their
+     * power in modes that must heal. */
     if (c.heals && (c.faults & (FAULT_SPOIL | FAULT_PAGES)) != 0)
         c.faults &= ~(unsigned)FAULT_POWER_STORAGE;
     return c;
@@ -172,14 +175,14 @@ static void run_seed(uint64_t seed, struct run_result *r)
         c.token_limit, c.n_more, c.old_acks ? " --old-acks" : "");
     run_once(&c, r);
     if (!args.quiet)
-        printf(
-            "seed %llu %s layout %u of %u: %u operations (%u failed), %llu events, %llu s, "
-            "%u kills, %u power losses, %u clients died, %u torn, %llu KiB, trace %016llx\n",
-            (unsigned long long)seed, modes[mode].name, c.layout, c.n_storages, r->n_ops,
-            r->n_errors, (unsigned long long)r->n_events,
-            (unsigned long long)r->virtual_ms / 1000, r->n_kills, r->n_power,
-            r->n_client_deaths, r->n_torn, (unsigned long long)r->bytes_most >> 10,
-            (unsigned long long)r->trace);
+        printf("seed %llu %s layout %u of %u: %u operations (%u failed), %llu events, "
+               "%llu s, %u kills, %u power losses, %u clients died, %u torn, "
+               "%llu KiB, trace %016llx\n",
+               (unsigned long long)seed, modes[mode].name, c.layout, c.n_storages,
+               r->n_ops, r->n_errors, (unsigned long long)r->n_events,
+               (unsigned long long)r->virtual_ms / 1000, r->n_kills, r->n_power,
+               r->n_client_deaths, r->n_torn, (unsigned long long)r->bytes_most >> 10,
+               (unsigned long long)r->trace);
 }
 
 static error_t on_argument(int key, char *arg, struct argp_state *state)
@@ -289,42 +292,44 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        { "seed", 's', "N", 0, "The first seed", 0 },
-        { "seeds", 'n', "N", 0, "How many", 0 },
+        { "seed", 's', "N", 0, "First seed", 0 },
+        { "seeds", 'n', "N", 0, "Number of seeds", 0 },
         { "ops", 'o', "N", 0, "Operations of a run", 0 },
         { "mode", 'm', "NAME", 0,
-          "calm, net, crash, few, client, late, dead, hang, power, rot, full, eio, replace, chaos",
+          "calm, net, crash, few, client, late, dead, hang, power, rot, full, eio, "
+          "replace, chaos",
           0 },
-        { "layout", 'l', "N", 0, "0, 1, 2", 0 },
-        { "storages", 'c', "N", 0, "How many", 0 },
+        { "layout", 'l', "N", 0, "Layout: 0, 1, 2", 0 },
+        { "storages", 'c', "N", 0, "Number of storages", 0 },
         { "old-acks", 'a', NULL, 0,
-          "Until they do, writes need only as many storages as a read asks", 0 },
-        { "more", 'g', "N", 0, "So many of them join during the run", 0 },
+          "Until storages join, a write quorum is only a read quorum", 0 },
+        { "more", 'g', "N", 0, "Number of storages that join during the run", 0 },
         { "mutant", 'x', "NAME", 0,
-          "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
-          "crc, missed, fenced, deaf, quorum-up, strays",
+          "Safety measure that is left out: journal, journal-sync, commit, version, "
+          "frame-crc, crc, missed, fenced, deaf, quorum-up, strays",
           0 },
-        { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
-        { "words", 'w', NULL, 0, "... and every message", 0 },
-        { "quiet", 'q', NULL, 0, "Only the sum", 0 },
+        { "verbose", 'v', NULL, 0, "Print events", 0 },
+        { "words", 'w', NULL, 0, "Print events and every message", 0 },
+        { "quiet", 'q', NULL, 0, "Print only the sum", 0 },
         { "torn", 't', NULL, 0, "Count blocks that cannot be read, do not fail", 0 },
-        { "heal", 'h', NULL, 0, "Storages heal, and in the end all must be healed", 0 },
-        { "directories", 'd', NULL, 0, "A sync of a name covers all in its directory",
-          0 },
+        { "heal", 'h', NULL, 0, "Storages heal, and at the end all must be healed", 0 },
+        { "directories", 'd', NULL, 0,
+          "The sync of a name covers all names in its directory", 0 },
         { "kernel", 'k', NULL, 0,
-          "A model of Linux, which keeps what it may, before each mount", 0 },
+          "A model of Linux, with its caches, stands before each mount", 0 },
         { "strict", 'S', "sizes", OPTION_ARG_OPTIONAL,
-          "All mounts see the same at once; or only sizes", 0 },
-        { "token-limit", 'K', "N", 0, "exportd gives a session so many tokens", 0 },
+          "All mounts are equal at any time; sizes: only sizes", 0 },
+        { "token-limit", 'K', "N", 0, "Tokens that exportd gives to a session", 0 },
         { "inline", 'I', NULL, 0, "exportd keeps the data of small files", 0 },
-        { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
+        { "shared", 'W', NULL, 0, "Few names, and many writers of a file; with strict",
+          0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
-        { "xattrs", 'X', NULL, 0, "Programs change and look at extended attributes", 0 },
-        { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },
+        { "xattrs", 'X', NULL, 0, "Programs change and read extended attributes", 0 },
+        { "names", 'N', NULL, 0, "Programs mostly use names", 0 },
         { "cuts", 'U', NULL, 0, "Programs mostly cut files, and read around their ends",
           0 },
-        { "direct", 'D', NULL, 0, "Most writers have opened with O_DIRECT", 0 },
-        { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
+        { "direct", 'D', NULL, 0, "Most writers open with O_DIRECT", 0 },
+        { "clients", 'C', "N", 0, "Number of mounts with programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
     };
@@ -336,7 +341,7 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     log_set_level(args.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
     signal(SIGABRT, on_abort);
-    /* For ever, no process's; what rots may name any. */
+    /* Makes all codecs now, owned by no process; rotten bytes may name any of them. */
     for (unsigned kind = CODEC_MOJETTE; kind <= CODEC_RS; kind++) {
         for (unsigned layout = 0; layout < 3; layout++) {
             codec_get(kind, layout, 4096);
@@ -387,16 +392,15 @@ int main(int argc, char **argv)
         }
     }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
-    printf(
-        "%u seeds, %u operations, %llu events, %llu units checked, %u torn blocks, %.1f s of "
-        "CPU\n",
-        args.n_seeds, sum.n_ops, (unsigned long long)sum.n_events,
-        (unsigned long long)sum.n_units, sum.n_torn,
-        (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+    printf("%u seeds, %u operations, %llu events, %llu units checked, %u torn blocks, "
+           "%.1f s of CPU\n",
+           args.n_seeds, sum.n_ops, (unsigned long long)sum.n_events,
+           (unsigned long long)sum.n_units, sum.n_torn,
+           (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
     if (sum.n_spoiled + sum.n_doubts + sum.n_replaced > 0)
         printf(
-            "met: %u pages spoiled, %u for good, %u doubts, %u ended, %u questions in doubt, %u disks "
-            "replaced, %u lost during a rebuild, %u old ones came back\n",
+            "met: %u pages spoiled, %u for good, %u doubts, %u ended, %u questions in "
+            "doubt, %u disks replaced, %u lost during a rebuild, %u old ones came back\n",
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
     if (args.shared)
@@ -411,12 +415,15 @@ int main(int argc, char **argv)
                (unsigned long long)sum.n_xattrs, (unsigned long long)sum.n_xattrs_asked);
     if (args.inlined)
         printf(
-            "inline: %llu files told to exportd, %llu times more, %llu of them moved to storages\n",
+            "inline: %llu files kept at exportd, %llu times written again, %llu of them "
+            "moved to storages\n",
             (unsigned long long)sum.n_inlined, (unsigned long long)sum.n_inlined_again,
             (unsigned long long)sum.n_outgrown);
     if (args.kernel)
         printf(
-            "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken, %llu writes beside others\n",
+            "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; "
+            "dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken, "
+            "%llu writes beside others\n",
             (unsigned long long)sum.n_kernel_names,
             (unsigned long long)sum.n_kernel_attrs,
             (unsigned long long)sum.n_kernel_pages,

@@ -1,7 +1,8 @@
 /*
- * model.c - what POSIX allows.
+ * model.c - model of POSIX: allowed results of reads, sizes and names.
  *
- * In:     what programs ask for and are told. Out: words when something cannot be.
+ * In:     requests of programs and their answers. Out: an error text if a result is not
+ *         allowed.
  */
 #include "tests/sim/cluster/model.h"
 
@@ -13,7 +14,7 @@
 #include "common/base/bytes.h"
 #include "tests/sim/cluster/proc.h"
 
-/* What a dead client asked exportd for may come about until its session is over. */
+/* A dead client's requests to exportd may take effect until its session is over. */
 #define STRAYS_NS UINT64_C(7000000000)
 
 struct model model;
@@ -25,7 +26,7 @@ void model_begin(enum model_strictness strict)
     model.strict = strict;
     model.bad_file = NOBODY;
     for (unsigned i = 0; i < NAMES_MAX; i++) {
-        model.names[i].n_values = 1; /* not there */
+        model.names[i].n_values = 1; /* the name does not exist */
         model.names[i].values[0].file = NOBODY;
     }
 }
@@ -53,7 +54,7 @@ static void unit_put(uint8_t *p, uint32_t id, uint64_t unit)
     put_le64(p + 8, mix(id, unit));
 }
 
-/* Which write is it from? False: from none. */
+/* Reads the id of a unit's write. Returns false if the bytes come from no write. */
 static bool unit_get(const uint8_t *p, uint64_t unit, uint32_t *id)
 {
     static const uint8_t zeros[UNIT];
@@ -89,7 +90,7 @@ void model_file_free(int file)
     model.files[file].used = false;
 }
 
-/* It may have come about, or not; or does so by then. */
+/* Makes the outcome of a write unknown; it may still take effect until by_ns. */
 static void write_doubt(struct model_write *w, uint64_t by_ns)
 {
     if (!w->unknown || w->gone_ns < by_ns)
@@ -173,7 +174,8 @@ void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len)
         unit_put(data + at, w->id, (off + at) / UNIT);
 }
 
-/* Zeros were asked for since, which may have been there before the block was sent. */
+/* Tells whether a later truncate or punch may
+ * have covered the block before it was sent. */
 static bool is_cut_since(const struct model_file *f, const struct model_write *w,
                          uint64_t block)
 {
@@ -186,8 +188,8 @@ static bool is_cut_since(const struct model_file *f, const struct model_write *w
 }
 
 /*
- * Words when fewer storages got this write from its client than an acknowledged one needs,
- * whoever was there to take it.
+ * Returns an error text if fewer storages got this acknowledged write than the quorum,
+ * whichever were up.
  */
 static const char *write_check_quorum(int file, const struct model_write *w)
 {
@@ -199,7 +201,7 @@ static const char *write_check_quorum(int file, const struct model_write *w)
             continue;
         model.bad_file = file;
         model.bad_unit = b * BLOCK / UNIT;
-        return "acknowledged, and fewer storages than the quorum got it";
+        return "acknowledged, but fewer storages than the quorum got it";
     }
     return NULL;
 }
@@ -213,7 +215,7 @@ const char *model_write_synced(int file, uint32_t no)
     return write_check_quorum(file, w);
 }
 
-/* Does a flush or fsync of whoever has this view speak of it? */
+/* Tells whether a flush or fsync by this observer covers the write. */
 static bool is_covered(const struct model_write *w, const struct model_view *v)
 {
     bool own = w->client == v->client && w->life == v->life;
@@ -252,7 +254,7 @@ const char *model_stored(int file, const struct model_view *view, bool synced)
     return wrong;
 }
 
-/* Nothing older than it can be seen. */
+/* Tells whether the observer can see no write older than this one. */
 static bool is_definite_as(const struct model_write *w, const struct model_view *v,
                            bool strict)
 {
@@ -261,7 +263,7 @@ static bool is_definite_as(const struct model_write *w, const struct model_view 
 
     if (w->synced_ns != 0 && w->synced_ns <= by_ns)
         return true;
-    if (w->unknown || w->shaky || w->was_shaky) /* lost, perhaps, until it was synced */
+    if (w->unknown || w->shaky || w->was_shaky) /* may be lost until it is synced */
         return false;
     if (own && !model.gives_up)
         return w->acked_ns != 0 && w->acked_ns <= by_ns;
@@ -278,7 +280,8 @@ static bool covers(const struct model_write *w, uint64_t unit)
     return !w->keeps && w->off <= unit * UNIT && unit * UNIT < w->end;
 }
 
-/* Not one of the storages that hold it got it in time: nobody can have it but its client. */
+/* Tells whether fewer than k storages got the
+ * unit in time: only its client can have it. */
 static bool is_refused(const struct model_write *w, uint64_t unit)
 {
     return w->orphan && w->id != 0 &&
@@ -308,7 +311,7 @@ static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
 
 /* ---- many writers ---- */
 
-/* When it was over: what began later came after it. */
+/* Returns the end of a write: later writes that begin after it come after it in order. */
 static uint64_t ended_ns(const struct model_write *w)
 {
     if (!w->answered && !w->orphan)
@@ -321,7 +324,8 @@ static bool is_truncate(const struct model_write *w)
     return w->end == UINT64_MAX;
 }
 
-/* At the same time as one that may have made the file shorter, or, a truncate, longer. */
+/* Tells whether a concurrent write may have made
+ * the file shorter or, for a truncate, longer. */
 static bool size_is_contended(const struct model_file *f, const struct model_write *w)
 {
     for (unsigned i = 0; i < f->n_writes; i++) {
@@ -349,14 +353,14 @@ static bool unit_is_allowed_strictly(const struct model_file *f,
                                      uint32_t id)
 {
     uint64_t since_ns = 0,
-             data_since_ns = 0; /* what was over before that cannot be seen */
+             data_since_ns = 0; /* writes that ended earlier are not visible */
 
     for (unsigned i = 0; i < f->n_writes; i++) {
         const struct model_write *w = &f->writes[i];
 
         if (!covers(w, unit) || !is_definite(w, view))
             continue;
-        since_ns = w->begun_ns; /* they are in that order */
+        since_ns = w->begun_ns; /* writes are sorted by start */
         if (w->id != 0)
             data_since_ns = w->begun_ns;
     }
@@ -371,7 +375,7 @@ static bool unit_is_allowed_strictly(const struct model_file *f,
         if (ended_ns(w) >= since_ns)
             return true;
         if (id != 0 && ended_ns(w) >= data_since_ns && (w->unknown || w->was_shaky)) {
-            model.n_resurfaced++; /* see model.h: what lies beyond the end */
+            model.n_resurfaced++; /* see model.h: data beyond the end */
             return true;
         }
     }
@@ -395,7 +399,8 @@ static void size_as(int file, const struct model_view *view, bool strict, uint64
         size_step(&f->writes[i], is_definite(&f->writes[i], view), lo, hi);
 }
 
-/* Writes that are over before all later ones began have their place in the order. */
+/* Tells whether the write overlaps later ones;
+ * otherwise its place in the order is fixed. */
 static bool is_contended(const struct model_file *f, unsigned n)
 {
     return model.strict && n + 1 < f->n_writes &&
@@ -409,7 +414,7 @@ void model_collapse(int file)
 
     if (f->n_reads != 0)
         return;
-    /* a prefix of writes that are all stable is what the file is */
+    /* stable writes at the beginning become the base of the file */
     while (n < f->n_writes && f->writes[n].synced_ns != 0 && !f->writes[n].was_shaky &&
            !is_contended(f, n)) {
         const struct model_write *w = &f->writes[n++];
@@ -429,7 +434,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
                             uint64_t unit, uint32_t id)
 {
     unsigned i = f->n_writes;
-    bool passed = false; /* a write of data, or of zeros */
+    bool passed = false; /* a definite write of data or of zeros was passed */
 
     if (model.strict == MODEL_STRICT)
         return unit_is_allowed_strictly(f, view, unit, id);
@@ -446,7 +451,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
     }
     if (!passed)
         return unit < FILE_UNITS && f->base[unit] == id;
-    for (i++; i-- > 0;) { /* see model.h: what lies beyond the end */
+    for (i++; i-- > 0;) { /* see model.h: data beyond the end */
         const struct model_write *w = &f->writes[i];
 
         if (covers(w, unit) && w->id == id && (w->unknown || w->was_shaky)) {
@@ -502,11 +507,11 @@ const char *model_check_read(int file, const struct model_view *view, uint64_t o
     assert(off % UNIT == 0 && len % UNIT == 0);
     model_size(file, view, &lo, &hi);
     if (off + got > hi && got != 0) {
-        snprintf(
-            words, sizeof(words),
-            "file %d: read up to %llu, but it is at most %llu long (asked at %.4f, opened at %.4f)",
-            file, (unsigned long long)(off + got), (unsigned long long)hi,
-            (double)view->started_ns / 1e9, (double)view->opened_ns / 1e9);
+        snprintf(words, sizeof(words),
+                 "file %d: read up to %llu, but it is at most %llu long (asked at %.4f, "
+                 "opened at %.4f)",
+                 file, (unsigned long long)(off + got), (unsigned long long)hi,
+                 (double)view->started_ns / 1e9, (double)view->opened_ns / 1e9);
         return words;
     }
     if (got < len && off + got < lo) {
@@ -560,7 +565,7 @@ void model_settled(int file, uint64_t size)
         struct model_write *w = &f->writes[i];
 
         if ((w->unknown || w->was_shaky) && w->cut_off == 0)
-            w->cut_off = size > 0 ? size : 1; /* the first unit is let be */
+            w->cut_off = size > 0 ? size : 1; /* the first unit stays */
     }
 }
 
@@ -593,7 +598,8 @@ void model_fsync_failed(int file)
     for (unsigned j = 0; j < model.n_names; j++) {
         for (unsigned k = 0; k < model.names[j].n_values; k++) {
             if (model.names[j].values[k].file == file)
-                model.names[j].values[k].client = NOBODY; /* it was told */
+                model.names[j].values[k].client = NOBODY; /* the failed fsync
+                                                           * reported it */
         }
     }
     for (unsigned i = 0; i < f->n_writes; i++) {
@@ -647,7 +653,8 @@ static void file_landed(struct model_file *f, int client, unsigned life, unsigne
     }
 }
 
-/* After a loss of exportd's power two may have had the same number. */
+/* Marks the writes whose blocks arrived. After exportd's
+ * power loss two files may have had the same number. */
 void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
                   uint64_t first, uint64_t end)
 {
@@ -673,7 +680,7 @@ void model_power_lost(void)
 static void value_add(struct model_name *n, int file, uint64_t acked_ns,
                       const struct model_view *by)
 {
-    if (n->n_values == NAME_VALUES_MAX) { /* rare: it is looked for no more */
+    if (n->n_values == NAME_VALUES_MAX) { /* rare: the oldest value is dropped */
         memmove(n->values + 1, n->values + 2, (n->n_values - 2) * sizeof(n->values[0]));
         n->n_values--;
     }
@@ -731,7 +738,7 @@ const char *model_name_seen(int name, uint64_t ino)
         int v = n->values[i].file;
 
         if (ino != 0 && v != NOBODY && model.files[v].used && model.files[v].ino == 0 &&
-            file == NOBODY) { /* one that nobody was told the number of */
+            file == NOBODY) { /* the number of this file was never answered */
             model.files[v].ino = ino;
             file = v;
         }
@@ -744,8 +751,9 @@ const char *model_name_seen(int name, uint64_t ino)
         }
         return NULL;
     }
-    snprintf(words, sizeof(words), "name %s: is inode %llu (file %d), which it cannot be",
-             n->text, (unsigned long long)ino, file);
+    snprintf(words, sizeof(words),
+             "name %s: is inode %llu (file %d), which is not allowed", n->text,
+             (unsigned long long)ino, file);
     for (unsigned i = first; i < n->n_values && strlen(words) < sizeof(words) - 32; i++)
         snprintf(words + strlen(words), sizeof(words) - strlen(words), "; %d (%llu)",
                  n->values[i].file,
@@ -779,8 +787,7 @@ void model_names_synced(uint64_t since_ns, int file, const struct model_view *by
         struct model_name *n = &model.names[i];
         unsigned keep = 0;
 
-        if (n->n_possible !=
-            0) /* what it was told to be may be lost: nobody has looked */
+        if (n->n_possible != 0) /* unknown value: no lookup since the loss */
             continue;
         for (unsigned j = 0; j < n->n_values; j++) {
             const struct model_value *v = &n->values[j];

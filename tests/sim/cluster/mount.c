@@ -1,10 +1,11 @@
 /*
  * mount.c - a client of the simulated cluster.
  *
- * In:     requests of programs, as the kernel would send them; answers of libfuse's functions, which
- *         are made here. Thread: one.
- * Out:    rozomount's handlers, in the client's process.
- * Keeps:  who asked hears the answer later, in the world, and not if the client dies first.
+ * In:     requests of programs, as the kernel sends them; answers, through this file's
+ *         versions of libfuse's functions. Thread: one.
+ * Out:    calls of rozomount's handlers, in the client's process.
+ * Keeps:  the caller gets its answer later, in the world, and not if the client dies
+ *         first.
  */
 #include "tests/sim/cluster/mount.h"
 
@@ -30,7 +31,7 @@ struct map_channel {
     struct rpc_channel *ch;
 };
 
-/* The mount while it runs. In its process. */
+/* State of a running mount, in its process's memory. */
 enum { OPENED_MAX = 16, GUESSES = 4 };
 
 struct sim_mount {
@@ -42,12 +43,12 @@ struct sim_mount {
     struct map_channel peers[STORAGES_MAX];
     unsigned n_peers;
     struct env_task lost;
-    uint64_t last_unique;        /* of the kernel's numbers for requests */
-    uint64_t opened[OPENED_MAX]; /* files that were, of late */
+    uint64_t last_unique;        /* last request number, as the kernel counts them */
+    uint64_t opened[OPENED_MAX]; /* recently opened files */
     unsigned n_opened;
 };
 
-/* ---- what libfuse and the shell of rozomount would do ---- */
+/* ---- replacements of libfuse and of rozomount's shell ---- */
 
 static void return_buf(struct loop *loop, struct reqbuf *buf)
 {
@@ -68,7 +69,7 @@ const char *peers_addresses(const struct peers *peers, uint32_t storage_id)
     return "";
 }
 
-/* Answered: who asked hears of it in the world, later. */
+/* Records an answer; the caller gets it later, in the world. */
 static int answered(fuse_req_t req, int rc)
 {
     world_trace((uint64_t)rc << 8 ^ req->client->index);
@@ -202,7 +203,7 @@ int fuse_reply_xattr(fuse_req_t req, size_t count)
 
 int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
 {
-    (void)lock; /* no program of ours asks */
+    (void)lock; /* no program asks for it */
     return answered(req, 0);
 }
 
@@ -275,7 +276,7 @@ static struct rpc_channel *on_peer_wanted(void *arg, uint32_t storage_id)
     return peer == NULL ? NULL : peer->ch;
 }
 
-/* A storage is new, or its disk was replaced. */
+/* Connects to a storage that is new or has a new disk. */
 static void peer_connect(struct sim_mount *sm, struct map_channel *peer,
                          const struct map_storage *s, struct host *host)
 {
@@ -515,7 +516,7 @@ void client_start(struct sim_client *c)
     sm = c->mount = mem_new(sizeof(*sm));
     c->mounted = c->stopped = false;
     c->session = 0;
-    session.dead = &c->dead; /* every other machine knows */
+    session.dead = &c->dead; /* all other machines know that it died */
     session.n_dead = c->dead % 2;
     sm->client = c;
     sm->opt.meta_timeout_ms = 20000;
@@ -699,7 +700,7 @@ static void name_send(struct fuse_req *req, const struct request *r,
     }
 }
 
-/* The mount takes any files for those that will be opened next: a wrong guess must harm nobody. */
+/* Lists random files as those that are opened next: wrong guesses must do no harm. */
 static void guess_wildly(struct sim_mount *sm, uint64_t ino)
 {
     struct next_file files[1 + GUESSES] = { { ino, 1 } };
@@ -771,7 +772,7 @@ static void xattr_send(struct fuse_req *req, const struct request *r)
         face_ops.removexattr(req, r->ino, r->name);
 }
 
-/* As the mount hears it. arg: the client. */
+/* Sends a request to the mount; arg: the client. */
 static void client_send(void *arg, struct fuse_req *req, const struct request *r)
 {
     struct sim_client *c = arg;
@@ -923,7 +924,7 @@ void client_setlk(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint
     client_ask(c, req, &r);
 }
 
-/* arg: the client. */
+/* Sends an interrupt to the mount; arg: the client. */
 static void interrupt_send(void *arg, struct fuse_req *req)
 {
     struct sim_client *c = arg;

@@ -1,7 +1,8 @@
 /*
- * names.c - how programs change names.
+ * names.c - changes of names by programs.
  *
- * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
+ * In:     the seed, answers of mounts. Out: requests to mounts; their answers, to the
+ *         model.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,13 +17,13 @@ enum {
     NAMES_RENAME,
     NAMES_LINK,
     NAMES_LIST,
-    NAMES_MKDIR, /* and below: of directories */
+    NAMES_MKDIR, /* this and the next kinds change directories */
     NAMES_RMDIR,
     NAMES_DIR_RENAME,
     NAMES_KINDS
 };
 
-/* What the names were is what they may be again, when nobody told. */
+/* Makes the names unsure after a call without a clear answer: old or new values. */
 static void names_unsure(struct program *p, int value, int value2)
 {
     bool cut = p->exportd_cuts != run->exportd_cuts;
@@ -36,7 +37,7 @@ static void names_unsure(struct program *p, int value, int value2)
         model.names[p->name2].n_possible = model.names[p->name2].n_values;
 }
 
-/* The values before; the answer must follow from them. */
+/* Checks the answer against the values before the change. */
 static void on_names_changed(struct program *p)
 {
     int from = p->file, to = p->name2 == NOBODY ? NOBODY : (int)p->off - 1;
@@ -50,7 +51,7 @@ static void on_names_changed(struct program *p)
         break;
     case NAMES_RENAME:
         want = from == NOBODY ? -ENOENT : 0;
-        if (want == 0 && from != to) { /* two names of one inode both stay */
+        if (want == 0 && from != to) { /* rename of two names of one inode does nothing */
             value = NOBODY;
             value2 = from;
         }
@@ -71,7 +72,7 @@ static void on_names_changed(struct program *p)
             program_fails(p, rc, "a change of names");
         names_unsure(p, value, value2);
     } else if (rc != want) {
-        wrong("a change of names (%d) of %s succeeds where it should not", p->kind,
+        wrong("a change of names (%d) of %s succeeds but must fail", p->kind,
               model.names[p->name].text);
     } else if (rc == 0) {
         model_name_set(p->name, value, NULL);
@@ -83,7 +84,7 @@ static void on_names_changed(struct program *p)
     program_end_episode(p);
 }
 
-/* The first name is known. */
+/* Starts the change; the first name is known. */
 static void names_do(struct program *p)
 {
     const struct model_name *name = &model.names[p->name];
@@ -92,7 +93,7 @@ static void names_do(struct program *p)
 
     if (p->name2 != NOBODY)
         p->off = (uint64_t)(model_name_get(p->name2) + 1);
-    /* the kernel looks before it asks */
+    /* the kernel looks the names up first */
     if (file == NOBODY || (p->kind == NAMES_LINK && p->off != 0)) {
         program_end_episode(p);
         return;
@@ -112,12 +113,12 @@ static void names_do(struct program *p)
                     name2->parent, name2->text);
         break;
     }
-    p->file = file; /* only remembered: not in use, see on_names_changed() */
+    p->file = file; /* kept for on_names_changed(), not in use */
 }
 
 /* ---- directories ---- */
 
-/* The names in a directory, one after the other. */
+/* Loops over the names in a directory. */
 #define CHILDREN(name, d)                                                        \
     for (int name = FIRST_CHILD + ((d)-FIRST_DIR) * CHILDREN_EACH, i_##name = 0; \
          i_##name < CHILDREN_EACH; i_##name++, name++)
@@ -145,7 +146,7 @@ void dir_is_gone(int d)
     }
 }
 
-/* 1: something is in it for sure, 0: nothing is, -1: who knows. */
+/* Returns 1 if a name surely exists in it, 0 if none does, -1 if unknown. */
 static int dir_is_full(int d)
 {
     int full = 0;
@@ -176,7 +177,7 @@ static void value_maybe(const struct program *p, int name, int value)
         model.names[name].n_possible = model.names[name].n_values;
 }
 
-/* A change of a directory, of which nobody has told whether it came about. */
+/* Records a change of a directory with unknown outcome. */
 static void dir_unsure(struct program *p)
 {
     int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
@@ -197,7 +198,7 @@ static void dir_unsure(struct program *p)
     }
 }
 
-/* It came about. */
+/* Records a successful change of a directory. */
 static void dir_changed(struct program *p)
 {
     int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
@@ -253,7 +254,7 @@ static void on_dir_changed(struct program *p)
     program_end_episode(p);
 }
 
-/* All names that have a part in it are known. */
+/* Starts the change; all its names are known. */
 static void dir_do(struct program *p)
 {
     int dir = model_name_get(p->name);
@@ -292,7 +293,7 @@ static void dir_do(struct program *p)
 
 /* ---- what is in a directory ---- */
 
-/* The name of the model, or NOBODY. */
+/* Returns the name in the model, or NOBODY. */
 static int name_find(int d, const char *text)
 {
     for (unsigned i = 0; i < model.n_names; i++) {
@@ -302,7 +303,7 @@ static int name_find(int d, const char *text)
     return NOBODY;
 }
 
-/* Nobody has touched it since the listing began. */
+/* Tells whether the name was not in use since the listing began. */
 static bool name_was_quiet(const struct program *p, int name)
 {
     const struct model_name *n = &model.names[name];
@@ -322,10 +323,10 @@ static void list_check(struct program *p)
         file = model_name_get((int)i);
         model.n_names_checked++;
         if (p->listing.n_seen[i] != (file != NOBODY))
-            wrong("%s is %u times in its directory, and should be %d times", n->text,
+            wrong("%s is %u times in its directory, but must be %d times", n->text,
                   p->listing.n_seen[i], file != NOBODY);
         if (file != NOBODY && p->listing.ino[i] != model.files[file].ino)
-            wrong("%s is inode %llu in its directory, and should be %llu", n->text,
+            wrong("%s is inode %llu in its directory, but must be %llu", n->text,
                   (unsigned long long)p->listing.ino[i],
                   (unsigned long long)model.files[file].ino);
     }
@@ -350,7 +351,7 @@ static void on_page(struct program *p)
         if (strcmp(d[i].name, ".") == 0 || strcmp(d[i].name, "..") == 0)
             continue;
         if (name == NOBODY)
-            wrong("there is a name nobody made: %s", d[i].name);
+            wrong("a name was never made: %s", d[i].name);
         p->listing.n_seen[name]++;
         p->listing.ino[name] = d[i].ino;
     }
@@ -376,7 +377,7 @@ static void on_dir_opened(struct program *p)
     client_readdir(p->client, program_asks(p, on_page), p->listing.ino_of_dir, p->fh, 0);
 }
 
-/* The root, or a directory of which nobody may take the name while we are in it. */
+/* Lists the root, or a directory that is locked against renames meanwhile. */
 void names_list(struct program *p, int d)
 {
     memset(&p->listing, 0, sizeof(p->listing));
@@ -397,7 +398,7 @@ void names_list(struct program *p, int d)
     client_opendir(p->client, program_asks(p, on_dir_opened), p->listing.ino_of_dir);
 }
 
-/* ---- looking at a name that others may change ---- */
+/* ---- lookups of names that others may change ---- */
 
 static void on_peeked_size(struct program *p)
 {
@@ -466,7 +467,7 @@ void names_peek(struct program *p)
 void names_step(struct program *p)
 {
     if (p->name2 != NOBODY && model_name_is_unsure(p->name2)) {
-        int name = p->name; /* look at the other one, too */
+        int name = p->name; /* look up the other one, too */
 
         p->name = p->name2;
         p->name2 = name;

@@ -2,8 +2,10 @@
  * net.c - a simulated network: channels of one process, calls at another.
  *
  * In:     rpc_send(), rpc_cancel(), rpc_reply() of cores. Thread: one.
- * Out:    the same messages at the other end, at times and in an order that follow from the seed.
- * Keeps:  a payload is looked at only while its owner owes it; a dead process hears nothing.
+ * Out:    the same messages at the other end, at times and in an order that the seed
+ *         decides.
+ * Keeps:  a payload is read only while its owner must keep it; a dead process gets no
+ *         callback.
  */
 #include "tests/sim/cluster/net.h"
 
@@ -27,47 +29,48 @@ enum {
     LATE_MS = 12000, /* longer than a lease */
 };
 
-/* A channel of a process. In that process's memory. */
+/* A channel of a process, in that process's memory. */
 struct net_channel {
-    struct rpc_channel ch; /* first */
+    struct rpc_channel ch; /* must be the first member */
     struct host *from, *to;
     enum rpc_role role;
-    uint8_t incarnation[16]; /* whom it wants; zeros: anybody */
+    uint8_t incarnation[16]; /* required incarnation; zeros: any */
     uint64_t session;
     uint64_t conn_id;
-    uint64_t owed_since_ns; /* the oldest request since we heard something; 0: none */
+    uint64_t owed_since_ns; /* time of the oldest unanswered request
+                             * since the last message; 0: none */
     unsigned n_waiting;
-    bool closing; /* goes with its last request */
+    bool closing; /* freed with its last request */
     void (*broke)(void *arg);
     void *arg;
 };
 
-/* Bytes that several copies of a message share. */
+/* Bytes shared by copies of a message. */
 struct net_bytes {
     unsigned n_refs;
     size_t len;
     uint8_t *bytes;
 };
 
-/* A request, from rpc_send() until nothing is about it any more. */
+/* A request, from rpc_send() until nothing refers to it. */
 struct net_exchange {
     struct net_exchange *prev, *next;
-    unsigned n_refs;        /* its caller's, its messages', its calls' */
-    struct rpc_request *rq; /* NULL: over for its caller */
-    struct net_channel *ch; /* NULL with rq */
+    unsigned n_refs;        /* by its caller, its messages, its calls */
+    struct rpc_request *rq; /* NULL: the caller's part is over */
+    struct net_channel *ch; /* NULL if rq is NULL */
     unsigned from_life;
     struct host *from, *to;
     uint16_t op;
     enum rpc_role role;
-    uint8_t incarnation[16]; /* the channel's */
+    uint8_t incarnation[16]; /* required by the channel */
     uint64_t id, session;
-    bool sent;      /* an attempt is under way */
-    bool forgotten; /* its server lost its power, and its caller was not told */
+    bool sent;      /* an attempt is in progress */
+    bool forgotten; /* the server lost its power, and the caller does not know */
     struct env_timer again, deadline;
     struct net_bytes *msg;
 };
 
-/* One message on its way. */
+/* A message in transit. */
 struct net_flight {
     struct net_flight *prev, *next;
     struct net_exchange *x;
@@ -81,14 +84,14 @@ struct net_flight {
 
 /* A request at its server. */
 struct net_call {
-    struct rpc_call call; /* first */
+    struct rpc_call call; /* must be the first member */
     struct net_call *prev, *next;
     struct host *host;
     struct net_exchange *x;
     uint64_t conn_id;
     struct net_bytes *msg;
     void *payload; /* aligned */
-    /* While the answer waits for its turn to be sent. */
+    /* While the answer waits to be sent. */
     struct env_timer timer;
     uint16_t status;
     struct net_bytes *answer_msg;
@@ -149,7 +152,7 @@ static void world_timer_stop(struct env_timer *timer)
     proc_leave(before);
 }
 
-/* Its caller does not wait any more. */
+/* Detaches the caller, who does not wait any more. */
 static void exchange_let_go(struct net_exchange *x)
 {
     assert(x->rq != NULL);
@@ -166,14 +169,14 @@ static void exchange_let_go(struct net_exchange *x)
     world_timer_stop(&x->deadline);
 }
 
-/* ---- what gets through ---- */
+/* ---- reachability ---- */
 
 static bool is_listening(const struct host *h)
 {
     return h->power && h->proc->alive && h->handler != NULL;
 }
 
-/* No link comes about to another disk than the one that is wanted: see hello.c. */
+/* Tells whether the host has the required disk; hello.c refuses others. */
 static bool is_wanted(const struct host *h, const uint8_t incarnation[16])
 {
     return bytes_are_zero(incarnation, 16) || bytes_are_zero(h->incarnation, 16) ||
@@ -190,7 +193,7 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Since when have we not been able to hear of `to`? 0: we can. */
+/* Returns the time since when `from` gets no answer from `to`; 0: reachable. */
 static uint64_t silent_since(const struct host *from, const struct host *to)
 {
     uint64_t since = to->unreached_since;
@@ -202,7 +205,8 @@ static uint64_t silent_since(const struct host *from, const struct host *to)
     return since;
 }
 
-/* late_ppm: takes its time. What is for exportd keeps to its order: there is one link. */
+/* Returns a transit time; late_ppm: share of long ones.
+ * Messages to exportd keep their order, as on one link. */
 static uint64_t flight_us(uint16_t op, uint32_t late_ppm)
 {
     if (op < ROZO__OP__MD_OPEN_SESSION && world_chance(late_ppm))
@@ -247,7 +251,7 @@ static struct net_flight *flight_new(struct net_exchange *x, bool is_answer,
 
 /* ---- the caller's side ---- */
 
-/* The link broke: what was sent and not answered is sent again. */
+/* Sends an unanswered request again after its link broke. */
 static void exchange_again(struct net_exchange *x)
 {
     if (x->rq == NULL)
@@ -296,7 +300,7 @@ static void exchange_transmit(struct net_exchange *x)
     uint64_t us = 0;
 
     if ((!is_listening(x->to) || !is_wanted(x->to, x->incarnation)) &&
-        x->to->power) { /* refused; tried again */
+        x->to->power) { /* refused; retry */
         world_timer_start_us(&x->again, 1000 * (RESEND_MS / 2 + world_below(RESEND_MS)));
         return;
     }
@@ -324,7 +328,7 @@ static void on_again(struct env_timer *timer)
 {
     struct net_exchange *x = container_of(timer, struct net_exchange, again);
 
-    if (x->from->proc->hung) /* it cannot send */
+    if (x->from->proc->hung) /* a hung process sends nothing */
         world_timer_start_us(&x->again, 10000);
     else
         exchange_transmit(x);
@@ -340,7 +344,7 @@ static void answer_scatter(const uint8_t *from, const struct iovec *iov, unsigne
         memcpy(iov[i].iov_base, from + at, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    assert(at == len); /* the contract of place() */
+    assert(at == len); /* place() must describe exactly the whole answer */
 }
 
 static int answer_receive(struct rpc_request *rq, const struct net_bytes *payload)
@@ -366,7 +370,7 @@ static int answer_receive(struct rpc_request *rq, const struct net_bytes *payloa
     return 0;
 }
 
-/* Tell the caller, in its process. */
+/* Calls the caller's callback, in its process. */
 static void exchange_end(struct net_exchange *x, int rc, const struct net_flight *f)
 {
     struct rpc_request *rq = x->rq;
@@ -439,7 +443,7 @@ static void channel_cancel(struct rpc_channel *rch, struct rpc_request *rq)
     struct proc *before = proc_enter(&world_clock.world);
 
     assert(x->rq == rq && &x->ch->ch == rch);
-    exchange_let_go(x); /* what was sent goes its way without us */
+    exchange_let_go(x); /* the copy in transit still arrives */
     exchange_unref(x);
     proc_leave(before);
 }
@@ -532,7 +536,7 @@ static void call_free(struct net_call *c)
     free(c);
 }
 
-/* The bytes leave: only now are files read. */
+/* Sends the answer; only now reads files. */
 static void on_call_sent(struct env_timer *timer)
 {
     struct net_call *c = container_of(timer, struct net_call, timer);
@@ -592,7 +596,7 @@ static void call_reply(struct rpc_call *call, uint16_t status, const void *msg,
     }
     c->sent = sent;
     c->sent_arg = arg;
-    bytes_unref(c->msg); /* nobody may look at the request any more */
+    bytes_unref(c->msg); /* the request must not be used after the reply */
     free(c->payload);
     c->msg = NULL;
     c->payload = NULL;
@@ -672,12 +676,12 @@ static void on_flight(struct env_timer *timer)
     struct host *to = f->is_answer ? x->from : x->to;
     bool lost = world_chance(net.weather.loss_ppm);
 
-    if (to->power && to->proc->hung) { /* in its socket */
+    if (to->power && to->proc->hung) { /* stays in its socket */
         world_timer_start_us(timer, 5000 + world_below(10000));
         return;
     }
     if (is_cut(from, to) || !to->power) {
-        if (!world_chance(100000)) { /* TCP tries again */
+        if (!world_chance(100000)) { /* TCP retries */
             world_timer_start_us(timer, 100000 + world_below(300000));
             return;
         }
@@ -740,7 +744,7 @@ void net_host_died(struct host *h, uint32_t lost_ppm)
 
         asked->n_refs++;
         call_free(h->calls);
-        if (h->power) /* its kernel says so to the caller */
+        if (h->power) /* the host's kernel reports it to the caller */
             exchange_again(asked);
         else
             asked->forgotten = true;
@@ -750,7 +754,7 @@ void net_host_died(struct host *h, uint32_t lost_ppm)
         next = x->next;
         if (x->from == h && x->rq != NULL) {
             exchange_let_go(x);
-            exchange_unref(x); /* messages on their way hold it */
+            exchange_unref(x); /* messages in transit still hold it */
         }
     }
 }

@@ -1,8 +1,8 @@
 /*
- * proc.c - simulated processes: whose turn it is, and whose memory.
+ * proc.c - simulated processes: scheduling and memory.
  *
- * In:     env calls and malloc() of whoever runs. Thread: one.
- * Out:    timers and tasks, in an order that follows from the seed alone.
+ * In:     env calls and malloc() of the running process. Thread: one.
+ * Out:    timers and tasks, in an order that depends only on the seed.
  * Keeps:  a killed process leaves nothing behind, and nothing of it runs again.
  */
 #include "tests/sim/cluster/proc.h"
@@ -21,11 +21,11 @@ struct proc *proc_current;
 
 /* ---- memory ---- */
 
-/* Right before what the caller got. */
+/* Header right before the memory of a caller. */
 struct proc_block {
     struct proc_block *prev, *next;
     struct proc *owner;
-    void *raw; /* what the real malloc gave */
+    void *raw; /* result of the real malloc */
     size_t len;
     uint64_t magic;
 };
@@ -185,7 +185,7 @@ static void memory_drop(struct proc *p)
 
 /* ---- the env ---- */
 
-/* Whatever struct env it comes through: who runs is who asks. */
+/* Uses the running process, whatever struct env is passed. */
 static uint64_t sim_now_ns(struct env *env)
 {
     (void)env;
@@ -398,7 +398,7 @@ bool world_step(void)
     p = proc_with_timer(&at_ns);
     if (p == NULL)
         return false;
-    if (at_ns > world_clock.now_ns) /* else it was stopped when it was due */
+    if (at_ns > world_clock.now_ns) /* otherwise it was stopped when it was due */
         world_clock.now_ns = at_ns;
     run_timer(p);
     return true;

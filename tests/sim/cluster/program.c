@@ -1,7 +1,8 @@
 /*
- * program.c - what programs do: one episode after the other, on mounts that come and go.
+ * program.c - programs: one episode after the other, on mounts that come and go.
  *
- * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
+ * In:     the seed, answers of mounts. Out: requests to mounts; their answers, to the
+ *         model.
  */
 #include <assert.h>
 #include <errno.h>
@@ -11,10 +12,11 @@
 
 #include "tests/sim/cluster/state.h"
 
-/* Until exportd has heard of a close for sure; until it knows that a client is gone, or has let all come back. */
+/* CLOSED: exportd surely knows of a close. GONE: it knows
+ * that a client is gone, or all clients have returned. */
 #define CLOSED_NS UINT64_C(2000000000)
 #define GONE_NS   UINT64_C(8000000000)
-/* A kernel that is told to has dropped what it kept. */
+/* Time in which a kernel executes an invalidation. */
 #define KERNEL_DROPS_NS UINT64_C(100000000)
 
 /* ---- programs ---- */
@@ -27,7 +29,7 @@ static void on_program_timer(struct env_timer *timer)
         p->on_timer(p);
 }
 
-/* Most programs are quick, some take a nap. */
+/* Returns a random pause: mostly short, sometimes long. */
 uint64_t think_us(void)
 {
     uint64_t what = world_below(100);
@@ -46,14 +48,13 @@ static void on_req_done(struct fuse_req *req)
     struct program *p = container_of(req, struct program, req);
 
     if (!client_is_up(p->client) || p->client->host->proc->life != p->life)
-        return; /* it died with the answer in its hands */
+        return; /* the program died before it used the answer */
     p->on_answer(p);
 }
 
-/*
- * A mount goes by what it knew until it has heard of the loss, and its kernel a little longer, or as long as calls that wait keep it
- * from dropping that: what they say then settles nothing.
- */
+/* Returns exportd's power losses that an answer now can reflect: a mount uses its old
+ * state until it learns of the loss, and its kernel until invalidations are done (waiting
+ * calls delay them). Older answers decide nothing in the model. */
 unsigned program_cuts(const struct program *p)
 {
     const struct sim_client *c = p->client;
@@ -65,7 +66,7 @@ unsigned program_cuts(const struct program *p)
     return run->exportd_cuts - (run->exportd_cuts > 0 && (has_not_heard || drops));
 }
 
-/* Before a request: what comes then. */
+/* Prepares a request; on_answer gets the answer. */
 struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct program *p))
 {
     run->result.n_ops++;
@@ -77,7 +78,7 @@ struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct progra
     return &p->req;
 }
 
-/* What may go wrong here and now. */
+/* Checks that an error answer is allowed in this run. */
 void program_fails(struct program *p, int rc, const char *what)
 {
     unsigned f = run->config.faults;
@@ -140,7 +141,7 @@ void program_end_episode(struct program *p)
 
 static void on_created(struct program *p);
 
-/* Files that are being made have no name yet. */
+/* Marks files in creation, which have no name yet. */
 static void files_being_made(bool *meant)
 {
     for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
@@ -153,7 +154,7 @@ static void files_being_made(bool *meant)
     }
 }
 
-/* A file of the model that no name can mean any more is free for another. */
+/* Frees the model's files that no name can mean any more. */
 static void files_sweep(void)
 {
     bool meant[FILES_MAX_SIM] = { false };
@@ -199,7 +200,7 @@ void program_use_file(struct program *p, int file)
 
     p->file = file;
     f->n_users++;
-    f->n_reads++; /* what it may see from its open on */
+    f->n_reads++; /* the file as it may be from its open on */
     if (p->episode == EPISODE_WRITER && (f->writer == NOBODY || run->config.shared) &&
         !strays()) {
         p->writer = true;
@@ -238,7 +239,7 @@ static void on_opened(struct program *p)
 
 static void on_created(struct program *p)
 {
-    int rc = p->req.rc, file = p->kind; /* reserved */
+    int rc = p->req.rc, file = p->kind; /* the reserved place */
 
     if (rc == 0 && model_file_by_ino(p->req.entry.ino) != NOBODY &&
         !run->config.torn_is_fine)
@@ -257,7 +258,7 @@ static void on_created(struct program *p)
         data_again(p);
         return;
     }
-    if (rc == 0) { /* answered before exportd's power was lost: may be lost, too */
+    if (rc == 0) { /* answered before exportd lost its power: may be lost as well */
         model.files[file].ino = p->req.entry.ino;
         model_name_maybe(p->name, file);
         model.names[p->name].n_possible = model.names[p->name].n_values;
@@ -285,13 +286,14 @@ static void name_create(struct program *p)
                   model.names[p->name].text, p->open_flags);
 }
 
-/* Those who write may be together in the kernel, then. */
+/* O_DIRECT lets writers run in parallel in the kernel. */
 static int flag_direct(void)
 {
     return run->config.direct && world_chance(950000) ? O_DIRECT : 0;
 }
 
-/* Those who had it open have closed it, or their sessions are over; and exportd has been there for long. */
+/* Tells whether all other users closed the file or lost
+ * their sessions, and exportd has been up for long. */
 static bool is_only_one(int file)
 {
     const struct model_file *f = &model.files[file];
@@ -328,7 +330,7 @@ static void on_name_seen(struct program *p)
         program_end_episode(p);
         return;
     }
-    if (p->exportd_cuts != run->exportd_cuts) { /* nobody knows of when that was true */
+    if (p->exportd_cuts != run->exportd_cuts) { /* the time of this answer is unknown */
         program_end_episode(p);
         return;
     }
@@ -352,7 +354,7 @@ void name_look(struct program *p)
                   model.names[p->name].text);
 }
 
-/* One of the root's, or in a directory. */
+/* Chooses a name in the root or in a directory. */
 static int name_choose(void)
 {
     int name;
@@ -449,7 +451,7 @@ void client_dies(struct sim_client *c)
             program_dies(&run->programs[i]);
     }
     for (unsigned i = 0; i < FILES_MAX_SIM;
-         i++) { /* maybe exportd has not heard of its close */
+         i++) { /* exportd may not know of the close yet */
         if (world_clock.now_ns - model.files[i].left_ns < CLOSED_NS)
             model.files[i].deserted_ns = world_clock.now_ns;
     }
@@ -472,7 +474,7 @@ static void programs_start(struct sim_client *c)
 
 static void client_watch(struct program *p);
 
-/* Ends the wait for a mount that is on its way: one program of each client looks. */
+/* Ends the wait for a mount that is starting; one program of each client checks. */
 static void on_mount_timer(struct env_timer *timer)
 {
     struct program *p = container_of(timer, struct program, timer);

@@ -1,8 +1,9 @@
 /*
- * recaller.c - what rozomount/kcache/kernel_notify.c does in threads of its own, and the mail that says so.
+ * recaller.c - replacement of rozomount/kcache/kernel_notify.c without threads.
  *
- * In:     rozomount's loop. Out: notices to the kernel's model.
- * Keeps:  like a thread, each job waits for one notice before it gives the next; jobs do not wait for each other.
+ * In:     rozomount's loop. Out: notices to the kernel model.
+ * Keeps:  each job has one notice at a time, as a thread does; jobs do not wait for each
+ *         other.
  */
 #include "tests/sim/cluster/recaller.h"
 
@@ -21,12 +22,12 @@ struct recaller {
     unsigned n_threads;
 };
 
-/* A job under way. */
+/* A job in progress. */
 struct thread {
     struct recaller *recaller;
     struct recaller_job *job;
-    struct told_name *name; /* the next; NULL: all of them are told */
-    size_t more;            /* the next of job->more */
+    struct told_name *name; /* next name; NULL: all are sent */
+    size_t more;            /* index of the next of job->more */
     struct kernel_notice notice;
     struct env_task task;
 };

@@ -1,5 +1,6 @@
 /*
- * recaller.h - rozomount's recaller as the simulator has it: no threads, and notices to the kernel's model.
+ * recaller.h - rozomount's recaller in the simulator: no threads, notices go to the
+ * kernel model.
  */
 #ifndef ROZO_SIM_RECALLER_H
 #define ROZO_SIM_RECALLER_H
@@ -9,10 +10,11 @@
 
 struct proc;
 
-/** In proc, with its memory. ages: the kernel can make names old. */
+/** Makes a recaller in proc, in its memory. ages:
+ * the kernel supports FUSE_NOTIFY_INC_EPOCH. */
 struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
                                   bool ages);
-/** The kernel has not dropped yet all that it was told to. */
+/** Tells whether the kernel still works on its notices. */
 bool sim_recaller_is_busy(const struct recaller *r);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * request.c - from the question to the answer.
+ * request.c - requests from their start to their answer.
  *
- * In:     whoever asks; whoever answers. Out: done(), in the world.
+ * In:     callers and answers. Out: done(), in the world.
  */
 #include "tests/sim/cluster/request.h"
 

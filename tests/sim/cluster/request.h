@@ -1,6 +1,9 @@
 /*
- * request.h - what is asked of a mount, and its answer: libfuse's struct fuse_req, filled by libfuse's functions as
- * mount.c makes them. Programs ask so, and so does the kernel that may stand between (kernel.h).
+ * request.h - a request to a mount and its answer: libfuse's struct fuse_req, filled by
+ * mount.c's versions of libfuse's functions.
+ *
+ * Programs send requests, and so does the kernel model between them and the mount
+ * (kernel.h).
  */
 #ifndef ROZO_SIM_REQUEST_H
 #define ROZO_SIM_REQUEST_H
@@ -39,62 +42,65 @@ enum request_kind {
     REQUEST_RENAME,
     REQUEST_OPENDIR,
     REQUEST_READDIR,
-    REQUEST_READDIRPLUS, /* only a kernel's */
+    REQUEST_READDIRPLUS, /* sent by a kernel only */
     REQUEST_RELEASEDIR,
     REQUEST_SETLK,
-    REQUEST_FORGET, /* only a kernel's */
+    REQUEST_FORGET, /* sent by a kernel only */
 };
 
-/* Pointers are borrowed until the answer. */
+/* Arguments of a request. Pointers are borrowed until the answer. */
 struct request {
     enum request_kind kind;
-    uint64_t ino;      /* or that of the directory */
-    uint64_t ino2;     /* a rename: of the other directory; a link: what gets the name */
-    const char *name;  /* in ino; of an xattr */
+    uint64_t ino;      /* the file or the directory */
+    uint64_t ino2;     /* rename: the other directory; link:
+                        * the inode that gets the name */
+    const char *name;  /* in ino; or name of an xattr */
     const char *name2; /* in ino2 */
     uint64_t fh;
     uint64_t off, len;
-    int flags; /* of an open file; mode of an fallocate; whence of a seek; type of a lock */
-    uint64_t owner; /* of a flush or a lock: the process */
-    bool waits;     /* for a lock */
+    int flags;      /* flags of an open file; mode of fallocate;
+                     * whence of seek; type of a lock */
+    uint64_t owner; /* process, for a flush or a lock */
+    bool waits;     /* a lock: F_SETLKW */
     const void *data;
 };
 
 struct sim_client;
 
-/* One request. The world's, embedded; zero-initialise. */
+/* One request. Embedded in the world's memory; initialise with zeros. */
 struct fuse_req {
     struct sim_client *client;
-    void (*done)(struct fuse_req *req); /* in the world, later; not if the client dies */
+    void (*done)(struct fuse_req *req); /* called in the world, later;
+                                         * not if the client dies */
     struct env_task task;
     bool under_way;
-    uint64_t unique; /* as the mount knows it */
+    uint64_t unique; /* request number for the mount */
     /* The answer. */
     int rc; /* 0 or -errno */
     struct fuse_entry_param entry;
     struct stat st;
-    double attr_timeout_s; /* of st, when it is not in entry */
+    double attr_timeout_s; /* validity of st, unless st is in entry */
     uint64_t fh;
-    bool keeps_cache, is_direct, is_parallel; /* of an open */
-    bool keeps_names;                         /* of an opendir: cache_readdir */
-    uint64_t n;                               /* bytes written, offset found */
-    uint8_t *data; /* in: room for a read or readdir; NULL: none wanted */
+    bool keeps_cache, is_direct, is_parallel; /* answer to an open */
+    bool keeps_names;                         /* answer to an opendir: cache_readdir */
+    uint64_t n;                               /* bytes written, or offset found */
+    uint8_t *data; /* in: room for a read or readdir; NULL: not wanted */
     size_t data_len;
 };
 
-/* What a readdir puts into req->data, one behind the other. */
+/* One entry of a readdir in req->data. */
 struct sim_dirent {
     uint64_t ino, next;
     char name[64];
 };
 struct sim_direntplus {
     struct sim_dirent d;
-    struct fuse_entry_param entry; /* ino 0: nothing is said of it */
+    struct fuse_entry_param entry; /* ino 0: no attributes */
 };
 
-/** It is asked now. */
+/** Marks the request as in progress. */
 void request_begin(struct fuse_req *req);
-/** It is answered: done() comes, in the world, later. From any process. */
+/** Ends the request: done() is called later, in the world. Works in any process. */
 void request_answered(struct fuse_req *req, int rc);
 
 #endif

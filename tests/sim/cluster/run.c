@@ -1,8 +1,9 @@
 /*
- * run.c - one run: programs on several mounts, faults, and the checks as it goes and after.
+ * run.c - one run: programs on several mounts, faults, and checks during the run and
+ * after it.
  *
- * In:     a seed. Out: the words and the end of the process when something cannot be.
- * Keeps:  everything follows from the seed.
+ * In:     a seed. Out: a message and the end of the process if a check fails.
+ * Keeps:  the seed decides everything.
  */
 #include "tests/sim/cluster/run.h"
 
@@ -30,7 +31,8 @@ uint32_t __real_record_crc(const uint8_t *p, const void *overhang, size_t overha
 uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
                            const void *body, size_t body_bytes);
 
-/* What it is compared with is what it says. Sealing does not come through here. */
+/* Returns the record's own crc with the mutant.
+ * Sealing of records does not pass through here. */
 uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
                            const void *body, size_t body_bytes)
 {
@@ -42,7 +44,7 @@ uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overha
 unsigned __real_quorum_write(const struct codec_layout *layout, unsigned c);
 unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c);
 
-/* Storages that are not there when a mount opens a file make its quorum smaller. */
+/* Makes the quorum smaller with the mutant: only storages that are up count. */
 unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c)
 {
     unsigned n_up = 0;
@@ -52,12 +54,11 @@ unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c)
     if (quorum_is_of_those_up && n_up < c)
         return quorum_read(layout->k, n_up < layout->k ? layout->k : n_up);
     if (run != NULL && run->config.old_acks && run->n_grown == 0)
-        return quorum_read(layout->k,
-                           c); /* as in builds whose quorum went by who was up */
+        return quorum_read(layout->k, c); /* as in builds with smaller quorums */
     return __real_quorum_write(layout, c);
 }
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
 void say(const char *fmt, ...)
 {
@@ -98,7 +99,7 @@ void expect(const char *words_or_null, const struct program *p)
         wrong("%s (%s)", words_or_null, p->client->host->proc->name);
 }
 
-/* ---- a cluster is made ---- */
+/* ---- creation of the cluster ---- */
 
 static void cluster_make(bool sync_export)
 {
@@ -120,7 +121,7 @@ static void cluster_make(bool sync_export)
         add.addresses = &addr;
         rc = admin_tell(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &add.base);
         if (rc != 0)
-            wrong("storage %u is not taken: %d", i + 1, rc);
+            wrong("storage %u is not admitted: %d", i + 1, rc);
         servers.storages[i].id = i + 1;
     }
     create.name = (char *)(uintptr_t) "main";
@@ -130,10 +131,10 @@ static void cluster_make(bool sync_export)
     create.inline_max = run->config.inlined ? INLINE_BYTES : 0;
     rc = admin_tell(servers.exportd.host, ROZO__OP__AD_EXPORT_CREATE, &create.base);
     if (rc != 0)
-        wrong("the export is not made: %d", rc);
+        wrong("the export is not created: %d", rc);
 }
 
-/* ---- what storages get ---- */
+/* ---- data at storages ---- */
 
 static void on_write_arrives(const struct sim_client *c, unsigned life,
                              const struct sim_storage *s, const struct rpc_call *call)
@@ -151,7 +152,7 @@ static void on_write_arrives(const struct sim_client *c, unsigned life,
     proc_leave(before);
 }
 
-/* How the data of small files come to exportd, and leave it. */
+/* Counts transfers of small files' data to exportd, and from there to storages. */
 static void inline_count(const Rozo__MdWroteReq *req)
 {
     int file = model_file_by_ino(req->ino);
@@ -165,7 +166,7 @@ static void inline_count(const Rozo__MdWroteReq *req)
     model.files[file].inlined = keeps || (model.files[file].inlined && !req->has_data);
 }
 
-/* exportd gets all of a small file: as good as all storages. */
+/* Records that exportd got all data of a small file: as safe as on all storages. */
 static void on_data_arrives(const struct sim_client *c, unsigned life,
                             const struct rpc_call *call)
 {
@@ -204,7 +205,7 @@ static void on_request(const struct host *from, unsigned from_life, const struct
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the run ---- */
 
 static void run_all(void)
 {

@@ -2,7 +2,7 @@
  * servers.c - the daemons of the simulated cluster: starts, kills, power cuts.
  *
  * In:     the run. Out: storage_*, exportd_* cores, each in its process.
- * Keeps:  a daemon begins with nothing but what its disk or kv has.
+ * Keeps:  a daemon starts only with the contents of its disk or kv.
  */
 #include "tests/sim/cluster/servers.h"
 
@@ -21,7 +21,7 @@ struct servers servers;
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 9, 8, 7 };
 
-/* A storage's daemon while it runs. In its memory. */
+/* The daemon of a storage while it runs, in its memory. */
 struct storage_process {
     struct sim_storage *s;
     struct identity identity;
@@ -29,10 +29,10 @@ struct storage_process {
     struct generations generations;
     struct storage *loops[LOOPS_MAX];
     unsigned n_started;
-    bool in_doubt;         /* its journal has lost what nobody can name */
+    bool in_doubt;         /* the journal has lost unknown records */
     struct healer *healer; /* NULL: none */
     struct env_task answer;
-    struct heal_question *questions; /* answered by the task */
+    struct heal_question *questions; /* the task answers them */
 };
 
 /* ---- storages ---- */
@@ -69,7 +69,7 @@ static void on_settle(struct env_timer *timer)
     proc_leave(before);
 }
 
-/* ---- its healing half ---- */
+/* ---- healing ---- */
 
 static struct rpc_channel *heal_peer_open(void *arg, uint32_t id,
                                           const uint8_t incarnation[IDENTITY_ID_BYTES],
@@ -223,7 +223,7 @@ static void storage_node_call(void *arg, struct rpc_call *call)
                        call);
 }
 
-/* All loops have read their journals. */
+/* Starts to serve: all loops have read their journals. */
 static void storage_node_serve(struct storage_process *p)
 {
     for (unsigned i = 0; i < p->s->n_loops; i++)
@@ -246,7 +246,7 @@ static void on_storage_started(void *arg, int rc)
 {
     struct storage_process *p = arg;
 
-    if (rc != 0) { /* the daemon ends with words, and its supervisor starts it again */
+    if (rc != 0) { /* the daemon ends with an error, and its supervisor restarts it */
         p->s->n_starts_failed++;
         world_timer_start_us(&p->s->restart, 1000000);
         return;
@@ -340,7 +340,7 @@ void storage_node_kill(struct sim_storage *s, bool power)
         s->host->power = false;
         net_host_reachable(s->host, false);
     }
-    sim_disk_proc_died(&s->disk); /* first: it writes from what the network holds */
+    sim_disk_proc_died(&s->disk); /* first, because it writes from the network's memory */
     net_host_died(s->host, 0);
     timers_stop(&world_clock.world.timers, &s->settle);
     timers_stop(&world_clock.world.timers, &s->restart);
@@ -489,7 +489,7 @@ uint64_t exportd_node_synced_ns(const struct sim_exportd *e)
     return sim_kv_synced_ns(e->kv);
 }
 
-/* ---- all of them ---- */
+/* ---- all daemons ---- */
 
 static struct capability_key *key_new(void)
 {

@@ -1,5 +1,5 @@
 /*
- * tell.c - messages of the simulated network in words.
+ * tell.c - prints messages of the simulated network.
  */
 #include "tests/sim/cluster/tell.h"
 
@@ -60,7 +60,7 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t op)
     }
 }
 
-/* What of its answer is worth telling. */
+/* Returns the descriptor of an answer that is worth printing, or NULL. */
 static const ProtobufCMessageDescriptor *answer_of(uint16_t op)
 {
     switch (op) {
@@ -158,7 +158,7 @@ static void tell_fields(const ProtobufCMessage *msg)
         }
         for (size_t j = 0;
              j < *(const size_t *)((const char *)msg + f->quantifier_offset) &&
-             f->name[0] != 's'; /* storages */
+             f->name[0] != 's'; /* storages have no place here */
              j++)
             tell_one(f, *(const char *const *)at + j * size_of(f));
     }

@@ -1,5 +1,5 @@
 /*
- * tell.h - messages of the simulated network in words, for people who hunt a bug.
+ * tell.h - prints messages of the simulated network, for debugging.
  */
 #ifndef ROZO_SIM_TELL_H
 #define ROZO_SIM_TELL_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** One line on stderr. */
+/** Prints one line on stderr. */
 void tell_request(const char *from, const char *to, uint16_t op, const uint8_t *msg,
                   size_t len, const uint8_t *payload, size_t payload_len);
 void tell_answer(const char *from, const char *to, uint16_t op, uint16_t status,

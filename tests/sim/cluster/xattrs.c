@@ -1,10 +1,13 @@
 /*
- * xattrs.c - programs change and look at extended attributes of the files that they have open, and what they may see.
+ * xattrs.c - extended attributes of programs' open files, with checks.
  *
- * In:     the seed, answers of mounts. Out: requests to them; words when a value cannot be what an attribute has.
- * Keeps:  strictly, whatever the run: an attribute has the value of a change that may be the last one. A change that was answered takes
- *         the place of all that were answered before it was asked for, on every mount from then on. One whose answer nobody heard may
- *         come about at any time. What a loss of exportd's power takes is told by nobody, so older values may be back after it.
+ * In:     the seed, answers of mounts. Out: requests to mounts; an error message if a
+ *         value is not allowed.
+ * Keeps:  strict in every run: an attribute has the value of a change that may be the
+ *         last one. An answered change replaces all changes answered before it was sent,
+ *         on every mount from then on. A change without an answer may take effect at any
+ *         time. No answer reports what exportd's power loss took, so older values may
+ *         return.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,12 +17,12 @@
 
 enum { XATTRS = 3, CHANGES_MAX = 48, VALUE_BYTES_MAX = 1500 };
 
-/* Of three classes. */
+/* Names of three classes. */
 static const char *const names[XATTRS] = { "user.a", "trusted.b", "security.c" };
 
 struct change {
-    uint32_t id;                    /* of its value; 0: removed */
-    uint64_t begun_ns, answered_ns; /* 0: not, or an error: it may come about, or not */
+    uint32_t id;                    /* id of its value; 0: removed */
+    uint64_t begun_ns, answered_ns; /* 0: none, or an error: it may take effect or not */
 };
 
 struct xattr {
@@ -27,9 +30,9 @@ struct xattr {
     unsigned n;
 };
 
-/* The xattrs of a file of the model. */
+/* Attributes of the model's files. */
 static struct {
-    uint64_t ino; /* whose they are: the place is used for others later */
+    uint64_t ino; /* the owner: the place is used again later */
     struct xattr xattrs[XATTRS];
 } files[FILES_MAX_SIM];
 
@@ -46,7 +49,7 @@ static struct xattr *xattr_of(int file, unsigned which)
     if (files[file].ino != model.files[file].ino) {
         memset(&files[file], 0, sizeof(files[file]));
         files[file].ino = model.files[file].ino;
-        for (unsigned i = 0; i < XATTRS; i++) /* there is none, from the beginning */
+        for (unsigned i = 0; i < XATTRS; i++) /* no attribute at the beginning */
             files[file].xattrs[i] =
                 (struct xattr){ .n = 1, .changes = { { .answered_ns = 1 } } };
     }
@@ -58,7 +61,7 @@ static void on_xattr_changed(struct program *p);
 
 /* ---- what it may be ---- */
 
-/* Has another change taken the place of this one, for who began to look then? */
+/* Tells whether a later change has replaced this one for an observer that began then. */
 static bool is_over(const struct xattr *x, const struct change *c, uint64_t since_ns)
 {
     for (unsigned i = 0; c->answered_ns != 0 && i < x->n; i++) {
@@ -71,7 +74,7 @@ static bool is_over(const struct xattr *x, const struct change *c, uint64_t sinc
     return false;
 }
 
-/* May it have this value, or any at all (`any`)? */
+/* Tells whether the attribute may have this value, or any value (`any`). */
 static bool may_be(const struct xattr *x, uint32_t id, bool any, uint64_t since_ns)
 {
     for (unsigned i = 0; i < x->n; i++) {
@@ -83,7 +86,7 @@ static bool may_be(const struct xattr *x, uint32_t id, bool any, uint64_t since_
     return false;
 }
 
-/* Since when somebody looks. */
+/* Returns the start of the oldest check in progress. */
 static uint64_t oldest_look_ns(void)
 {
     uint64_t oldest_ns = world_clock.now_ns;
@@ -98,7 +101,7 @@ static uint64_t oldest_look_ns(void)
     return oldest_ns;
 }
 
-/* What nobody can see any more goes; not where the power may bring it back. */
+/* Drops changes that no observer can see, unless a power loss may bring them back. */
 static void xattr_collapse(struct xattr *x)
 {
     uint64_t since_ns = oldest_look_ns();
@@ -113,7 +116,7 @@ static void xattr_collapse(struct xattr *x)
     x->n = left;
 }
 
-/* exportd's power went since the change was answered: nobody knows. */
+/* Makes all changes unsure after exportd's power loss. */
 void xattrs_lost(void)
 {
     for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
@@ -130,39 +133,39 @@ static void seen(const struct program *p, unsigned which, uint32_t id, bool any)
 {
     run->result.n_xattrs++;
     if (!may_be(xattr_of(p->file, which), id, any, p->started_ns))
-        wrong("%s: %s of file %d (inode %llu) is %s%u, which it cannot be",
+        wrong("%s: %s of file %d (inode %llu) is %s%u, which is not allowed",
               p->client->host->proc->name, names[which], p->file,
               (unsigned long long)model.files[p->file].ino,
               any ? "there, not " : "value ", id);
 }
 
-/* ---- what programs do ---- */
+/* ---- operations of programs ---- */
 
-/* Now and then one is too long to be kept. */
+/* Returns a length; some values are too long to be cached. */
 static unsigned value_len(uint32_t id)
 {
     return 16 + id % 7 * (id % 5 == 0 ? 200 : 10);
 }
 
-/* The value tells which it is, all along. */
+/* Returns the id in the value, after a check of all its bytes. */
 static uint32_t value_id(const struct program *p)
 {
     unsigned id = 0;
     char head[17] = { 0 };
 
     if (p->req.data_len < 16)
-        wrong("an attribute of %zu bytes", p->req.data_len);
+        wrong("an attribute has only %zu bytes", p->req.data_len);
     memcpy(head, p->data, 16);
     if (sscanf(head, "%u", &id) != 1 || id == 0 || p->req.data_len != value_len(id))
-        wrong("an attribute that nobody made: %s", head);
+        wrong("an attribute that was never set: %s", head);
     for (size_t i = 16; i < p->req.data_len; i++) {
         if (p->data[i] != (uint8_t)(id + i))
-            wrong("an attribute is not what it was made, at byte %zu", i);
+            wrong("an attribute differs from what was set, at byte %zu", i);
     }
     return id;
 }
 
-/* All names are there that may be, once, and no other. */
+/* Checks that a list has every existing name once, and no other. */
 static void list_seen(const struct program *p)
 {
     unsigned n[XATTRS] = { 0 };
@@ -192,7 +195,8 @@ static void on_xattr_looked(struct program *p)
 {
     if (p->req.rc != 0 && p->req.rc != -ENODATA)
         program_fails(p, p->req.rc, "getxattr");
-    else if (p->exportd_cuts == run->exportd_cuts) /* else nobody knows of when it was */
+    else if (p->exportd_cuts == run->exportd_cuts) /* otherwise the time of
+                                                    * the value is unknown */
         xattr_seen(p);
     data_again(p);
 }
@@ -211,7 +215,7 @@ static void on_xattr_changed(struct program *p)
             continue;
         if (rc == 0)
             c->answered_ns = world_clock.now_ns;
-        else if (rc == -ENODATA) /* it was not there, and nothing was done */
+        else if (rc == -ENODATA) /* the attribute did not exist: no change */
             *c = x->changes[--x->n];
     }
     if (rc == -ENODATA && p->exportd_cuts == run->exportd_cuts)
@@ -265,7 +269,7 @@ bool xattrs_do(struct program *p)
         return true;
     }
     if (world_chance(250000))
-        p->xattr.which = XATTRS; /* all names */
+        p->xattr.which = XATTRS; /* list of all names */
     xattr_look(p, on_xattr_looked);
     return true;
 }
@@ -282,7 +286,7 @@ void xattrs_check(struct program *p, int file, void (*wait)(struct program *p))
         xattr_look(p, on_xattr_checked);
         wait(p);
         if (p->req.rc != 0 && p->req.rc != -ENODATA)
-            wrong("attributes of file %d cannot be read after all is well: %s", file,
+            wrong("attributes of file %d cannot be read at the end: %s", file,
                   strerror(-p->req.rc));
         xattr_seen(p);
     }
