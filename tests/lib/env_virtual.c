@@ -1,15 +1,15 @@
 /*
  * env_virtual.c - a struct env on a virtual clock.
  *
- * In:     a seed; env_virtual_advance_ms() and friends.
- * Out:    timers and tasks in an order that depends on nothing but the calls and the seed.
+ * In:     a seed; calls such as env_virtual_advance_ms().
+ * Out:    timers and tasks in an order that depends only on the calls and the seed.
  */
 #include "tests/lib/env_virtual.h"
 
 #include <assert.h>
 #include <string.h>
 
-enum { TASKS_IN_A_MOMENT_MAX = 10 * 1000 * 1000 }; /* more is a loop that never waits */
+enum { TASKS_IN_A_MOMENT_MAX = 10 * 1000 * 1000 }; /* more tasks mean an endless loop */
 
 static const int64_t wall_start_ns = 1767225600ll * 1000000000; /* 2026-01-01 */
 
@@ -100,7 +100,7 @@ void env_virtual_run_posted(struct env_virtual *v)
     }
 }
 
-/* Fire what is due by target_ns, earliest first; false when nothing was. */
+/* Fires the timers due by target_ns, earliest first. Returns false if there is none. */
 static bool fire_one_moment(struct env_virtual *v, uint64_t target_ns)
 {
     uint64_t next_ns = timers_next_ns(&v->timers);

@@ -1,6 +1,7 @@
 /*
- * env_virtual.h - a struct env on a virtual clock, for tests: nothing in it takes time, and the
- * same seed gives the same run.
+ * env_virtual.h - a struct env on a virtual clock, for tests.
+ *
+ * Waiting costs no real time, and the same seed gives the same run.
  *
  *     struct env_virtual v;
  *     env_virtual_init(&v, 1);
@@ -15,7 +16,7 @@
 #include "common/env/timers.h"
 
 struct env_virtual {
-    struct env env; /* first */
+    struct env env; /* must be the first member */
     uint64_t now_ns;
     uint64_t random_state;
     struct timers timers;
@@ -23,17 +24,21 @@ struct env_virtual {
 };
 
 void env_virtual_init(struct env_virtual *v, uint64_t seed);
-/** Nothing may be running or posted any more (asserted). */
+/** Closes the env; no task may be posted any more (asserted). */
 void env_virtual_close(struct env_virtual *v);
-/** Run what is posted, and what that posts, until nothing is. Time stands still. */
+/** Runs the posted tasks, and those that they post,
+ * until none is left. The clock stands still. */
 void env_virtual_run_posted(struct env_virtual *v);
-/** Run what is posted, then let ms pass: timers fire at their time, each followed by its posts. */
+/** Runs the posted tasks, then advances the clock by
+ * ms: timers fire in order, each with its posts. */
 void env_virtual_advance_ms(struct env_virtual *v, uint64_t ms);
-/** Run what is posted, then jump to the next timer and fire all of that moment; false: none ran. */
+/** Runs the posted tasks, then advances to the next
+ * timer and fires all of that time. False: none. */
 bool env_virtual_run_next_timer(struct env_virtual *v);
-/** Run posts and timers until neither is left; false when that took more than max_ms of its time. */
+/** Runs tasks and timers until none is left.
+ * Returns false if a timer is left after max_ms. */
 bool env_virtual_run_until_idle(struct env_virtual *v, uint64_t max_ms);
-/** 0..bound - 1, from the env's random numbers; bound not 0. */
+/** Returns a random number in 0..bound - 1 from the seed; bound must not be 0. */
 uint64_t env_virtual_below(struct env_virtual *v, uint64_t bound);
 
 #endif

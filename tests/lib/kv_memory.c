@@ -1,7 +1,7 @@
 /*
- * kv_memory.c - the kv in memory: a skip list, and an undo journal for power cuts.
+ * kv_memory.c - the kv in memory: a skip list, and an undo list for power cuts.
  *
- * In:     kv ops, kv_memory_kill() and friends. One thread.
+ * In:     kv calls, kv_memory_kill() and the like. Thread: one.
  * Out:    callbacks from a posted task, in order.
  * Source: W. Pugh, Skip Lists: A Probabilistic Alternative to Balanced Trees, CACM 1990.
  */
@@ -16,41 +16,41 @@
 
 enum { HEIGHT_MAX = 20 };
 
-/* One key. val is NULL only in the head. */
+/* One key. val is NULL only in the head of the list. */
 struct node {
     uint8_t *key, *val; /* owned */
     size_t key_len, val_len;
-    struct node *next[]; /* height of them */
+    struct node *next[]; /* as many as the node's height */
 };
 
-/* How to take one change back. */
+/* The old value of one key, to undo a change. */
 struct undo {
     uint64_t commit;
-    uint8_t *key, *val; /* owned; val NULL: it was not there */
+    uint8_t *key, *val; /* owned; val NULL: the key did not exist */
     size_t key_len, val_len;
 };
 
 struct kv_memory {
-    struct kv kv; /* first */
+    struct kv kv; /* must be the first member */
     struct env *env;
     struct node *head;
     uint64_t random;
     size_t n_keys;
-    struct undo *undos; /* oldest first, all newer than synced */
+    struct undo *undos; /* owned; oldest first, all newer than the last sync */
     size_t n_undos, undos_room;
     uint64_t n_commits, n_synced;
     bool dead;
     uint64_t free_bytes;
-    struct env_task task; /* calls what is done */
+    struct env_task task; /* calls the finished kv_done callbacks */
     struct kv_done *done_head, *done_tail;
-    uint64_t sync_ms; /* that a sync takes */
+    uint64_t sync_ms; /* duration of a sync */
     struct env_timer sync_timer;
-    struct kv_done *syncing; /* under way, not over yet; NULL: none */
-    uint64_t sync_to;        /* it covers commits up to this one */
+    struct kv_done *syncing; /* sync in progress; NULL: none */
+    uint64_t sync_to;        /* last commit that `syncing` covers */
 };
 
 struct memory_iter {
-    struct kv_iter it; /* first */
+    struct kv_iter it; /* must be the first member */
     struct kv_memory *m;
     struct node *at;
 };
@@ -65,7 +65,8 @@ static int key_compare(const struct node *n, const void *key, size_t key_len)
     return n->key_len < key_len ? -1 : n->key_len > key_len;
 }
 
-/* The first node >= key; prev[h], when wanted, the last one before it on each level. */
+/* Returns the first node >= key. prev (unless
+ * NULL): the last node before it on each level. */
 static struct node *list_find(struct kv_memory *m, const void *key, size_t key_len,
                               struct node **prev)
 {
@@ -225,7 +226,7 @@ static void memory_commit(struct kv *kv, const struct kv_item *items, size_t n_i
     done_post(m, done, m->dead ? -EIO : 0);
 }
 
-/* Those of commits up to this one cannot be taken back any more. */
+/* Drops the undo records of all commits up to this one: a sync covers them. */
 static void undos_drop(struct kv_memory *m, uint64_t commit)
 {
     size_t n = 0;

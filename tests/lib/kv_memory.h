@@ -1,8 +1,9 @@
 /*
  * kv_memory.h - the kv in memory, for tests: ordered, and able to crash.
  *
- * A commit is applied at once and acknowledged by a posted task. What was committed since the
- * last sync is remembered backwards, so that a power cut can take any tail of it away.
+ * A commit is applied at once and acknowledged by a posted task. An undo list covers the
+ * commits since the last sync, so that a power cut can take any number of the newest ones
+ * away.
  */
 #ifndef ROZO_TESTS_LIB_KV_MEMORY_H
 #define ROZO_TESTS_LIB_KV_MEMORY_H
@@ -14,23 +15,26 @@ struct kv_memory;
 
 int kv_memory_open(struct env *env, struct kv_memory **out);
 void kv_memory_close(struct kv_memory *m);
-/** The kv in it, for those who use it as one. */
+/** Returns the kv interface of m. */
 struct kv *kv_memory_kv(struct kv_memory *m);
 
-/** Commits since it was opened, and how many of them no sync covers yet. */
+/** Returns the number of commits since the store was opened. */
 uint64_t kv_memory_n_commits(const struct kv_memory *m);
+/** Returns the number of commits that no sync covers yet. */
 uint64_t kv_memory_n_unsynced(const struct kv_memory *m);
+/** Returns the number of keys. */
 size_t kv_memory_n_keys(const struct kv_memory *m);
 
-/** From now on commits and syncs do nothing and end with -EIO: the process is as good as dead. */
+/** Makes all later commits and syncs do nothing
+ * and end with -EIO, as if the process were dead. */
 void kv_memory_kill(struct kv_memory *m);
-/** Alive again, with everything that was committed: the process was killed and started again. */
+/** Ends kill: the process starts again and finds everything that was committed. */
 void kv_memory_revive(struct kv_memory *m);
-/** The same after a power cut that took the newest n_lost unsynced commits with it. */
+/** Ends kill after a power cut that lost the newest n_lost unsynced commits. */
 void kv_memory_power_cut(struct kv_memory *m, uint64_t n_lost);
-/** How long a sync takes from now on. At first it takes no time. */
+/** Sets the duration of a sync; the default is 0. */
 void kv_memory_set_sync_ms(struct kv_memory *m, uint64_t ms);
-/** What free_bytes says from now on. */
+/** Sets the number that free_bytes returns. */
 void kv_memory_set_free(struct kv_memory *m, uint64_t free_bytes);
 
 #endif

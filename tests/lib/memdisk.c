@@ -2,7 +2,7 @@
  * memdisk.c - a struct disk in memory.
  *
  * In:     disk_submit(). Out: callbacks by env_post(), on a virtual clock.
- * Keeps:  after a power cut what was synced is there; anything else may be old, new or torn.
+ * Keeps:  synced data survives a power cut; all other data may be old, new or torn.
  */
 #include "tests/lib/memdisk.h"
 
@@ -65,7 +65,8 @@ void memdisk_spoil(struct disk_file *f, uint64_t offset)
     page_make(f, offset / MEM_PAGE)->is_bad = true;
 }
 
-/* One that cannot be read, and, of a write, that is not covered whole. */
+/* Tells whether the range has a bad page; for a
+ * write, one that it does not cover completely. */
 static bool has_bad(const struct disk_file *f, uint64_t offset, uint64_t len,
                     bool is_write)
 {
@@ -79,7 +80,7 @@ static bool has_bad(const struct disk_file *f, uint64_t offset, uint64_t len,
     return false;
 }
 
-/* Returns how many bytes found room. */
+/* Writes as many bytes as find space; returns their number. */
 static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t offset,
                             const uint8_t *in_bytes, uint64_t len)
 {
@@ -117,7 +118,7 @@ void memdisk_poke(struct memdisk *d, struct disk_file *f, uint64_t offset,
     memdisk_settle(d);
 }
 
-/* Zero [from, to) and free whole pages. */
+/* Zeros [from, to) and frees whole pages. */
 static void clear_bytes(struct memdisk *d, struct disk_file *f, uint64_t from,
                         uint64_t to)
 {
@@ -302,7 +303,8 @@ static int do_remove(struct memdisk *d, struct disk_req *req)
     return rc;
 }
 
-/* The new name is what DISK_SYNC_NAME of any name in the directory makes durable; not modelled. */
+/* Renames at once. Durability of the new name
+ * (DISK_SYNC_NAME in its directory) is not modelled. */
 static int do_rename(struct memdisk *d, struct disk_req *req)
 {
     struct disk_file *f = memdisk_find(d, req->path), *old = memdisk_find(d, req->to);
@@ -357,7 +359,7 @@ static void note_taken(struct disk_req *req, uint64_t at)
         ranges[req->n_read++] = (struct disk_range){ at, at + MEM_PAGE };
 }
 
-/* As ext4 does: page by page, as far as there is room; then all goes back. */
+/* Reserves page by page as ext4 does; if space runs out, frees all of them again. */
 static int reserve_pages(struct memdisk *d, struct disk_req *req)
 {
     struct disk_file *f = req->file;
@@ -399,7 +401,7 @@ static void give_back(struct memdisk *d, const struct disk_req *req)
     }
 }
 
-/* Modelled from the start of a file only, as journal segments ask for it. */
+/* Reserves from the start of a file only, as journal segments ask for it. */
 static int reserve(struct memdisk *d, struct disk_file *f, uint64_t len)
 {
     uint64_t pages = (len + MEM_PAGE - 1) / MEM_PAGE, need = pages - f->reserved;
@@ -422,7 +424,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The lowest directory >= from, with names behind `after` in `from` itself; none: UINT_MAX. */
+/* Returns the lowest non-empty directory >= from; in
+ * `from`, only names after `after`. UINT_MAX: none. */
 static unsigned list_directory(struct memdisk *d, unsigned from, const char *after,
                                const char **names, unsigned *n)
 {
@@ -488,7 +491,7 @@ static int run(struct memdisk *d, struct disk_req *req)
         sync_file(req->file);
         return 0;
     case DISK_SYNC_NAME:
-        if (memdisk_find(d, req->path) != NULL) /* or it was removed */
+        if (memdisk_find(d, req->path) != NULL) /* NULL: the file was removed */
             memdisk_find(d, req->path)->name_durable = true;
         return 0;
     case DISK_TRUNCATE:
@@ -568,8 +571,8 @@ static void mem_submit(struct disk *disk, struct disk_req *req)
     struct memdisk *d = mem_of(disk);
 
     if (d->is_cut || ++d->n_requests == d->cut_at) {
-        /* The last write may still have reached the page cache. What the storage makes of the
-         * errors nobody will see: the machine is gone. */
+        /* The last write may reach the page cache. The storage's
+         * reaction to the errors is irrelevant: its machine is down. */
         if (!d->is_cut && req->op == DISK_WRITE && env_virtual_below(d->v, 2) == 0)
             run(d, req);
         d->is_cut = true;
@@ -606,7 +609,8 @@ static void mem_close(struct disk *disk, struct disk_file *file)
     mem_of(disk)->n_fds--;
 }
 
-/* Index in d->files, kept in the path's unused tail: fds are what peers' sendfile sees. */
+/* Returns the index in d->files, kept in the unused
+ * end of path; file segments carry it as their fd. */
 static int mem_fd(struct disk *disk, const struct disk_file *file)
 {
     (void)disk;
@@ -672,9 +676,9 @@ static void page_power_cut(struct memdisk *d, struct mem_page *p)
     if (!p->here && !p->here_durable)
         return;
     switch (env_virtual_below(d->v, 4)) {
-    case 0: /* written out just in time */
+    case 0: /* written out just before the power cut */
         return;
-    case 1: /* torn: some sectors of each */
+    case 1: /* torn: some sectors old, some new */
         if (p->here && p->here_durable) {
             for (unsigned s = 0; s < MEM_PAGE; s += 512) {
                 if (env_virtual_below(d->v, 2) == 0)
