@@ -1,5 +1,5 @@
 /*
- * fuzz.h - what every fuzz target defines.
+ * fuzz.h - the function that every fuzz target defines.
  */
 #ifndef ROZO_FUZZ_H
 #define ROZO_FUZZ_H
@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Feed the bytes to the reader under test. Returns 0; what is wrong ends the process. */
+/** Feeds the bytes to the reader under test.
+ * Returns 0; aborts the process on a wrong result. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #endif

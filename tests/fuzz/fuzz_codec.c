@@ -1,11 +1,11 @@
 /*
- * fuzz_codec.c - the codecs with whatever arguments their contract allows, or has to refuse.
+ * fuzz_codec.c - the codecs with arguments that their contract allows or must refuse.
  *
- * Goal: what cannot be opened or planned is refused, and nothing else; whatever is done with a block, any k projections
- * give it back, update, repair and runs make what encode makes, and no byte beside a buffer changes. The
- * loops in plain C are the judge of the others.
- * Input: a codec (kind, k, n, block bytes, instruction set: taken as they are, then bent until they are
- * legal), a length, a seed for the bytes, then one operation after the other.
+ * Goal: codec_open_isa() and codec_plan() refuse exactly the illegal arguments; any k
+ * projections give the block back; update, repair and runs give the same bytes as encode;
+ * no byte beside a buffer changes. The loops in plain C are the reference for the others.
+ * Input: a codec (kind, k, n, block bytes, instruction set: first used as they are, then
+ * made legal), a length, a seed for the bytes, then operations.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,9 +17,9 @@
 
 enum {
     OPS_MAX = 16,
-    BLOCKS_MAX = 5, /* of a run: some loops are for long ones */
-    GAP_MAX = 64,   /* between the blocks of a run */
-    MARGIN = 64,    /* canaries on both sides of a buffer */
+    BLOCKS_MAX = 5, /* blocks of a run; some loops are for long runs only */
+    GAP_MAX = 64,   /* bytes between the blocks of a run */
+    MARGIN = 64,    /* bytes of canaries on both sides of a buffer */
     JUNK = 0xA7,
     BUFFER_BYTES = BLOCKS_MAX * (CODEC_DATA_MAX + GAP_MAX) + 3 * MARGIN,
 };
@@ -29,7 +29,7 @@ struct input {
     size_t size;
 };
 
-/* The next bytes as a number; zeros behind the end. */
+/* Returns the next bytes as a number; zeros after the end. */
 static uint32_t take(struct input *in, unsigned n_bytes)
 {
     uint32_t value = 0;
@@ -50,7 +50,7 @@ struct buffer {
     size_t len;
 };
 
-/* len bytes of junk at any alignment. */
+/* Returns room for len bytes, full of junk, at any alignment. */
 static uint8_t *buffer_place(struct buffer *b, size_t len, unsigned alignment)
 {
     b->bytes = b->room + MARGIN + alignment % MARGIN;
@@ -89,20 +89,21 @@ struct projections {
     uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
 };
 
-/* The block as it is now, and what the codec makes of it. */
+/* The current block and its projections. */
 struct world {
     const struct codec *c;
-    const struct codec *judge; /* the same code in plain C */
+    const struct codec *judge; /* reference: the same code in plain C */
     unsigned k, n;
     size_t row_bytes;
     struct buffer data, out;
-    struct projections now;  /* kept up to date by the operations */
-    struct projections made; /* by the one at work */
+    struct projections now;  /* updated by the operations */
+    struct projections made; /* result of the current operation */
 };
 
 static struct world the_world;
 
-/* Room for n_blocks blocks with gaps, the projections in `wanted`; NULL for the others. */
+/* Places n_blocks blocks with gaps for the
+ * projections in `wanted`; NULL for the others. */
 static void projections_place(const struct world *w, struct projections *p,
                               const struct codec_run *run, uint32_t wanted,
                               unsigned alignment)
@@ -132,7 +133,7 @@ static void projections_check(const struct world *w, const struct projections *p
     }
 }
 
-/* One block without gaps. */
+/* Returns a run of one block without gaps. */
 static struct codec_run single(const struct world *w)
 {
     struct codec_run run = { 1, w->row_bytes, w->row_bytes * w->k, w->row_bytes, { 0 } };
@@ -161,7 +162,8 @@ static bool is_legal(uint32_t kind, uint32_t k, uint32_t n, uint32_t block_bytes
            isa < CODEC_ISA_COUNT && codec_isa_usable(isa);
 }
 
-/* As it stands in the input; then, if that is refused, the nearest thing that is not. */
+/* Opens the codec with the input's arguments; if
+ * they are refused, with legal ones near them. */
 static void world_open(struct world *w, struct input *in)
 {
     static const uint16_t sizes[] = { 4096, 8192 };
@@ -204,7 +206,7 @@ static void world_fill(struct world *w, struct input *in)
 
 /* ---- operations ---- */
 
-/* Any set of projections makes what the judge made, and nothing beside it. */
+/* Encodes any set of projections: equal to the reference, and no other byte changes. */
 static void op_encode(struct world *w, struct input *in)
 {
     uint32_t wanted = take(in, 3) & ((1u << w->n) - 1);
@@ -220,7 +222,7 @@ static void op_encode(struct world *w, struct input *in)
     }
 }
 
-/* A plan is made if and only if there is a way. */
+/* Plans, and checks that a plan is made if and only if one exists. */
 static bool plan_make(const struct world *w, uint32_t present, uint32_t wanted,
                       struct codec_plan *plan)
 {
@@ -238,7 +240,8 @@ static bool plan_make(const struct world *w, uint32_t present, uint32_t wanted,
     return true;
 }
 
-/* What the plan reads, junk around it, nothing at all for the others. */
+/* Copies the ranges that the plan reads; junk
+ * around them, NULL for unread projections. */
 static void sources_make(struct world *w, const struct codec_plan *plan,
                          struct projections *p, unsigned alignment)
 {
@@ -297,7 +300,7 @@ static void op_repair(struct world *w, struct input *in)
     struct codec_run run = single(w);
     struct codec_plan plan;
 
-    if (wanted >> 31 == 0) /* else as it is, to be refused */
+    if (wanted >> 31 == 0) /* if the top bit is set, the illegal value stays */
         wanted &= (1u << w->n) - 1;
     if (wanted == 0 || !plan_make(w, present, wanted, &plan))
         return;
@@ -315,7 +318,7 @@ static void op_repair(struct world *w, struct input *in)
     }
 }
 
-/* The block changes, its projections with it: the judge encodes the same from the new block. */
+/* Updates the block and its projections; the reference encodes the new block. */
 static void op_update(struct world *w, struct input *in)
 {
     unsigned row = take(in, 1) % w->k;
@@ -336,7 +339,7 @@ static void op_update(struct world *w, struct input *in)
         assert(projection_equals(w, i, w->made.body[i], w->made.overhang[i], &w->now));
 }
 
-/* The block some times in a row, with gaps; to projections and back. */
+/* Encodes several copies of the block with gaps, then decodes them. */
 static void op_run(struct world *w, struct input *in)
 {
     static struct buffer blocks;
@@ -344,7 +347,7 @@ static void op_run(struct world *w, struct input *in)
     uint32_t present = take(in, 4), made = (1u << w->n) - 1;
     struct codec_plan plan;
 
-    if (present >> 31 != 0) /* mostly one sends the rows from where they are */
+    if (present >> 31 != 0) /* mostly: systematic rows need no copy */
         made &= ~((1u << w->k) - 1);
     run.n_blocks = take(in, 1) % (BLOCKS_MAX + 1);
     run.data_stride += take(in, 1) % GAP_MAX;

@@ -1,7 +1,8 @@
 /*
  * fuzz_config.c - config files.
  *
- * Goal: any text is loaded or refused with words; what is loaded keeps the limits of its schema.
+ * Goal: any text is loaded or refused with an error text; a loaded config obeys its
+ * schema.
  */
 #include <assert.h>
 #include <string.h>

@@ -1,9 +1,11 @@
 /*
- * fuzz_exportd_ops.c - every message to exportd's core, with crashes, silence and repetition between.
+ * fuzz_exportd_ops.c - every request of exportd's core, with crashes, pauses and
+ * repetitions.
  *
- * Goal: no sequence of messages crashes exportd or leaves metadata that is not sound; every call is
- * answered. Method: a world with a kv in memory and storages that answer; after the input all is
- * stopped, started and checked. Input: steps of op, flags, length (2 bytes), message.
+ * Goal: no sequence of requests crashes exportd or leaves corrupt metadata; every call is
+ * answered. Method: a world with a kv in memory and storages that answer; at the end
+ * exportd is stopped, started and checked. Input: steps of op, flags, length (2 bytes),
+ * message.
  */
 #include <stdlib.h>
 
@@ -16,12 +18,12 @@ enum {
     CALLS_MAX = 64,
     /* flags */
     AS_NODE = 1,
-    OTHER_SESSION = 2, /* of a second mount; with AS_NODE: none */
-    LATER = 4,         /* do not wait for the answer */
-    AGAIN = 8,         /* under the id of the request before */
+    OTHER_SESSION = 2, /* second mount's session; with AS_NODE: no session */
+    LATER = 4,         /* does not wait for the answer */
+    AGAIN = 8,         /* uses the id of the previous request */
     SLEEP = 16,        /* 1100 ms pass; with AGAIN: 30 s */
-    CRASH = 32,        /* then it is killed and started again */
-    NO_STORAGES = 64,  /* they are hung from now on; without: they are not */
+    CRASH = 32,        /* then exportd is killed and started again */
+    NO_STORAGES = 64,  /* storages hang from now on; without the flag: they answer */
 };
 
 static const uint16_t ops[] = {
@@ -73,12 +75,12 @@ static void wait_for(struct answer_got *got)
         if (i > 20000)
             abort();
         env_virtual_advance_ms(&w.env, 1);
-        world_obey(&w); /* a call may wait for what the other session holds */
+        world_obey(&w); /* a call may wait for a token that the other session holds */
     }
     free(got->msg);
 }
 
-/* Both mounts open theirs again, or others. */
+/* Opens the sessions of both mounts again, or new ones. */
 static void try_sessions(void)
 {
     uint64_t first = w.session;
@@ -153,8 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (unsigned i = 0; i < 4; i++)
         w.storages[i].hung = false;
     world_kill(&w);
-    env_virtual_advance_ms(&w.env,
-                           30000); /* sessions end, orphans go, storages are told */
+    env_virtual_advance_ms(&w.env, 30000); /* sessions end, orphans are deleted */
     world_close(&w);
     return 0;
 }

@@ -1,9 +1,9 @@
 /*
- * fuzz_exportd_records.c - what lies in the metadata store: damaged, foreign, missing.
+ * fuzz_exportd_records.c - corrupt, foreign and missing records of the metadata store.
  *
- * Goal: no value of any record crashes exportd; it answers with an error, or refuses to start with
- * words. What a decoder accepts encodes back to the same bytes. Input: a kind of record, then
- * changes of a good store: which key, flags, length, bytes.
+ * Goal: no value of any record crashes exportd; it answers with an error, or refuses to
+ * start with an error text. A value that a decoder accepts encodes to the same bytes.
+ * Input: a kind of record, then changes of a good store: which key, flags, length, bytes.
  */
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -45,13 +45,13 @@ static void tree_make(void)
     OK(t_link(&w, g.ino, 1, "h"));
     OK(t_create_open(&w, 1, "o", true, &s)); /* an orphan */
     OK(t_unlink(&w, 1, "o", NULL));
-    w.storages[0].no_removes = true; /* and something that waits for a storage */
+    w.storages[0].no_removes = true; /* a deletion that waits for a storage */
     OK(t_create_open(&w, 1, "t", true, &s));
     OK(t_wrote(&w, s.ino, 1, NULL));
     OK(t_close(&w, s.ino, 1));
     OK(t_unlink(&w, 1, "t", NULL));
     env_virtual_advance_ms(&w.env, 2000);
-    OK(t_create_open(&w, 1, "t", true, &s)); /* and trash */
+    OK(t_create_open(&w, 1, "t", true, &s)); /* a file in the trash */
     OK(t_wrote(&w, s.ino, 1, NULL));
     OK(t_close(&w, s.ino, 1));
     OK(t_unlink(&w, 1, "t", NULL));
@@ -85,7 +85,7 @@ static void good_make(void)
     world_close(&w);
 }
 
-/* Everything one can ask of these inodes. Statuses do not matter. */
+/* Sends every kind of request on these inodes. Statuses do not matter. */
 static void use(void)
 {
     static const char *const names[] = { "f", "d", "s", "g", "h", "new" };
@@ -138,7 +138,7 @@ static void use(void)
     env_virtual_advance_ms(&w.env, 30000);
 }
 
-/* Change the good store as the input says. */
+/* Changes the good store as the input says. */
 static void damage(const uint8_t *data, size_t size)
 {
     for (unsigned i = 0; i < good.n; i++) {
@@ -159,15 +159,15 @@ static void damage(const uint8_t *data, size_t size)
         size -= 3;
         len = len < size ? len : size;
         memcpy(val, good.vals[at], item.val_len);
-        if ((flags & 3) == 0) { /* other bytes somewhere */
+        if ((flags & 3) == 0) { /* other bytes in the value */
             size_t where = item.val_len == 0 ? 0 : (flags >> 2) * 2u % item.val_len;
 
             for (size_t i = 0; i < len && where + i < item.val_len; i++)
                 val[where + i] = data[i];
-        } else if ((flags & 3) == 1) { /* another value */
+        } else if ((flags & 3) == 1) { /* new value */
             memcpy(val, data, len);
             item.val_len = len;
-        } else if ((flags & 3) == 2) { /* another key */
+        } else if ((flags & 3) == 2) { /* new key */
             item.key = data;
             item.key_len = len;
         } else {

@@ -1,9 +1,9 @@
 /*
  * fuzz_frame.c - frame headers and Hello messages.
  *
- * Goal: no input reads out of bounds; an accepted header packs to the same bytes; nobody without
- * the key ends a Hello. Input: a header with its message, then messages for a Hello each with a
- * length byte before it.
+ * Goal: no input reads out of bounds; an accepted header packs to the same bytes; no peer
+ * without the key completes a Hello. Input: a header with its message, then messages for
+ * a Hello, each after a byte with its length.
  */
 #include <assert.h>
 #include <string.h>

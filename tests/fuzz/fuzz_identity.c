@@ -1,7 +1,9 @@
 /*
- * fuzz_identity.c - the two texts in a storage's data directory: storage.id, storage.generations.
+ * fuzz_identity.c - the text files of a data directory: storage.id and
+ * storage.generations.
  *
- * Goal: any text is read or refused with words; what is read prints to the same text.
+ * Goal: any text is read or refused with an error text; a text that is read prints the
+ * same again.
  */
 #include <assert.h>
 #include <string.h>
@@ -36,7 +38,7 @@ static void try_generations(const char *text, size_t len)
         assert(err.text[0] != '\0');
         return;
     }
-    len = generations_print(again, &f); /* numbers may have had zeros in front */
+    len = generations_print(again, &f); /* numbers may have had leading zeros */
     assert(generations_parse(again, len, &second, &err) == 0);
     assert(second.boot == f.boot && second.stable == f.stable && second.last == f.last);
     assert(second.n_lost == f.n_lost &&

@@ -1,8 +1,9 @@
 /*
- * fuzz_journal_record.c - entries of the overwrite journal.
+ * fuzz_journal_record.c - records of the overwrite journal.
  *
- * Goal: what journal_record_get() takes, journal_record_put() makes again; records lie inside the entry, in order, and take all of it.
- * Input: the kind, then the entry.
+ * Goal: journal_record_put() restores the bytes that journal_record_get() accepts; the
+ * blocks lie inside the journal record, in order, and fill it.
+ * Input: the kind, then the journal record.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size == 0)
         return 0;
-    copy = malloc(size); /* ends where the entry ends */
+    copy = malloc(size); /* sanitizers see reads after its end */
     assert(copy != NULL);
     memcpy(copy, data + 1, size - 1);
     if (journal_record_get(data[0], copy, size - 1, &e) == 0) {

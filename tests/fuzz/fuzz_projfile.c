@@ -1,9 +1,10 @@
 /*
- * fuzz_projfile.c - projection files as a disk may give them back.
+ * fuzz_projfile.c - projection files with any bytes that a disk may return.
  *
- * Goal: whatever lies in a projection file, no request on it reads out of bounds or hangs, and no block is
- * read with bytes that nobody wrote; pages that are accepted pack to the same bytes.
- * Input: a byte of flags, four of a size, then patches of a good file: offset (3 bytes), length (1), bytes.
+ * Goal: whatever a projection file contains, no request on it reads out of bounds or
+ * hangs, and no read returns bytes that were never written; accepted pages pack to the
+ * same bytes. Input: a byte of flags, four of a size, then patches of a good file: offset
+ * (3 bytes), length (1 byte), bytes.
  */
 #include <assert.h>
 #include <string.h>
@@ -15,12 +16,11 @@
 #include "tests/unit/storaged/world.h"
 
 enum {
-    SEAL_PAGES =
-        7,         /* bits: header, marks, marks: as if their bytes had been written so */
-    CUT = 8,       /* to the size */
-    LAYOUT_AT = 4, /* two bits */
-    POWER = 64,    /* the machine went down meanwhile */
-    SEAL_COPY = 128, /* as SEAL_PAGES, of the copy of the header */
+    SEAL_PAGES = 7,  /* bits: header and both marks pages get a right checksum */
+    CUT = 8,         /* cuts the file to the size */
+    LAYOUT_AT = 4,   /* shift of the layout's two bits */
+    POWER = 64,      /* the power failed before the restart */
+    SEAL_COPY = 128, /* the header's copy gets a right checksum */
 };
 
 static void check_header(const uint8_t *page)
@@ -71,7 +71,7 @@ static void patch(struct world *w, struct disk_file *f, const uint8_t *data, siz
     }
 }
 
-/* Every kind of request. world_read() compares what it gets with what was written. */
+/* Sends every kind of request. world_read() compares the bytes with those written. */
 static void use(struct world *w, unsigned p)
 {
     struct seen seen[128];
@@ -82,7 +82,7 @@ static void use(struct world *w, unsigned p)
     world_read(w, 255, PROJFILE_BLOCKS_MAX - 128, 128, seen, NULL);
     world_next(w, 3, &block);
     world_sync(w);
-    for (unsigned i = 0; i < 3; i++) { /* refused at first, where something is damaged */
+    for (unsigned i = 0; i < 3; i++) { /* damage may refuse the first ones */
         world_write(w, p, 100, 60, (100 + epoch) << 32 | 1, 5000, false, &block);
         world_mark(w, p, 140, 10, (100 + epoch) << 32 | 2);
         world_mark(w, p, 200, 0, (100 + epoch) << 32 | 3);

@@ -1,9 +1,9 @@
 /*
  * fuzz_storage.c - requests to a storage.
  *
- * Goal: every request is answered exactly once; none reads out of bounds, whatever came before it.
- * Input: for each request a byte of op, one of role and flags, two of the message's length, two of the
- * payload's, then both.
+ * Goal: every request is answered exactly once and reads nothing out of bounds, after any
+ * others. Input: for each request a byte of op, one of role and flags, two of the
+ * message's length, two of the payload's length, then both.
  */
 #include <assert.h>
 

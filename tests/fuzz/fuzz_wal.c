@@ -1,10 +1,10 @@
 /*
- * fuzz_wal.c - a journal segment as a disk may give it back.
+ * fuzz_wal.c - a WAL segment with any bytes that a disk may return.
  *
- * Goal: whatever lies in a segment, its scan reads nothing out of bounds, ends, and gives only entries that were
- * appended, each at most once and in order.
- * Input: a byte of flags, then patches of a good segment: offset (2 bytes), length (1), bytes. A patch may be sealed:
- * then the frame header there gets the crc it would have if we had written it.
+ * Goal: whatever a segment contains, its scan reads nothing out of bounds, ends, and
+ * returns only entries that were appended, each at most once and in order.
+ * Input: a byte of flags, then patches of a good segment: offset (2 bytes), length (1),
+ * bytes. If patches are sealed, the frame header at each gets the right checksum.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@ enum {
     BYTES = 64 << 10,
     ENTRIES = 12,
     HEAD = 8,      /* bytes of an entry that its frame has twice */
-    SEAL = 1,      /* frame headers that are patched */
-    SEAL_HEAD = 2, /* both segment headers */
-    CUT = 4,       /* the file is shorter */
+    SEAL = 1,      /* seals patched frame headers */
+    SEAL_HEAD = 2, /* seals both segment headers */
+    CUT = 4,       /* cuts the file */
 };
 
 struct seen {
@@ -82,7 +82,7 @@ static size_t good_segment(uint8_t *bytes)
     return at;
 }
 
-/* The crc of a frame header over the salt and the rest of it. */
+/* Seals a frame header: checksum over the salt and the rest of the header. */
 static void seal_frame(uint8_t *p)
 {
     uint8_t salt[8];

@@ -2,8 +2,8 @@
  * replay.c - main() of a fuzz target in builds without libFuzzer.
  *
  * In:     folders of corpus files on the command line.
- * Out:    every file goes through the target; and then again cut short at every 7th byte, and with a bit
- *         flipped there, so that a small corpus goes a long way.
+ * Out:    runs the target on every file, and again on the file cut at every 7th byte and
+ *         with a bit flipped there: a small corpus gives many inputs.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { INPUT_MAX = 1 << 16 };
 
-/* The target gets a copy of exactly this size, so that sanitizers see reads behind it. */
+/* Runs the target on a copy of exactly this size: sanitizers see reads after its end. */
 static void run_exact(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size == 0 ? 1 : size);
@@ -73,5 +73,5 @@ int main(int argc, char **argv)
         closedir(dir);
     }
     printf("%u inputs\n", n);
-    return n == 0 ? 1 : rc; /* no corpus, no test */
+    return n == 0 ? 1 : rc; /* an empty corpus fails */
 }
