@@ -1,14 +1,16 @@
 /*
- * bench_codec.c - the micro-benchmark of rozo's erasure codes against those of others: all
- * layouts, block sizes and places, goals, and loops for a profiler.
+ * bench_codec.c - micro-benchmark of rozo's erasure codes and of other libraries' codes.
  *
- *     apt-get install nasm cargo libjerasure2  # for the next line; and Jerasure, to compare with
- *     tests/bench/codec/get-isal.sh            # a newer ISA-L than Debian's, once
- *     bench_codec --json codec.json && tests/bench/codec/plot.py codec.json docs/img
- *     bench_codec --goals                      # exit status 1 when one is missed
- *     perf stat bench_codec --only mojette --op encode --k 4
+ * Measures all layouts, block sizes and places (L1, L2), checks goals, and runs loops for
+ * a profiler.
  *
- * How it measures stands in deploy/bench/bench_codec.c; the same core is in `rozo bench codec`.
+ *     apt-get install nasm cargo libjerasure2  # for the next line; and Jerasure, to
+ *     compare with tests/bench/codec/get-isal.sh            # a newer ISA-L than
+ *     Debian's, once bench_codec --json codec.json && tests/bench/codec/plot.py
+ *     codec.json docs/img bench_codec --goals                      # exit status 1 if a
+ *     goal is missed perf stat bench_codec --only mojette --op encode --k 4
+ *
+ * deploy/bench/bench_codec.c describes the method; `rozo bench codec` uses the same core.
  */
 #include <errno.h>
 #include <signal.h>
@@ -92,8 +94,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option options[] = {
     { "json", 'j', "FILE", 0, "write all figures there, for plot.py", 0 },
-    { "goals", 'g', NULL, 0, "hold the goals of the project against what is measured",
-      0 },
+    { "goals", 'g', NULL, 0, "compare the figures with the goals of the project", 0 },
     { "isas", 'i', NULL, 0, "lesser instruction sets too", 0 },
     { "quick", KEY_QUICK, NULL, 0, "blocks of 8 KB in L1 only", 0 },
     { "rounds", KEY_ROUNDS, "N", 0, "rounds of each case (31)", 0 },
@@ -102,8 +103,8 @@ static const struct argp_option options[] = {
     { "n", KEY_N, "N", 0, "with --k: the code (N, K)", 0 },
     { "only", KEY_ONLY, "NAME", 0, "only codes whose name begins so", 0 },
     { "op", KEY_OP, "OP", 0,
-      "with --only and --k: do OP over and over, for a profiler: encode, read, or lost1 to "
-      "lost4; with +rows behind it also copy the rows",
+      "with --only and --k: repeat OP, for a profiler: encode, read, or lost1 to lost4; "
+      "OP+rows also copies the rows",
       0 },
     { "block", KEY_BLOCK, "KB", 0, "with --op: blocks of 4 or 8 KB (8)", 0 },
     { "l2", KEY_L2, NULL, 0, "with --op: 1 MiB of blocks in turn", 0 },
@@ -111,7 +112,8 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-/* The i-th (n, k) that was asked for: --k with --n, or layouts. False past the last. */
+/* Returns the i-th requested (n, k): --k with
+ * --n, or the layouts. False past the last. */
 static bool code_at(const struct args *args, unsigned i, unsigned *k, unsigned *n)
 {
     if (args->n != 0) {
@@ -164,7 +166,7 @@ static void tick(void *arg)
     progress_tick(arg);
 }
 
-/* All cases, most telling ones first. Returns how many. */
+/* Lists all cases, the most important first; returns their number. */
 static unsigned cases_list(const struct args *args, struct bench_case cases[],
                            unsigned max)
 {

@@ -1,13 +1,13 @@
 #!/bin/bash
 #
-# get-isal.sh - build an ISA-L newer than Debian's for the benchmark of the codec to compare with.
+# get-isal.sh - build an ISA-L newer than Debian's, for comparison in the benchmark of the codec.
 #
-# In:     crate isal-sys 0.5.3 of crates.io, which carries the sources of ISA-L 2.31 (BSD licence). Needs
+# In:     crate isal-sys 0.5.3 of crates.io, which contains the sources of ISA-L 2.31 (BSD licence). Needs
 #         cargo, make, gcc and nasm.
-# Out:    ${XDG_CACHE_HOME:-~/.cache}/rozo-bench/isal/lib/libisal.so.2, where the benchmark looks. It
-#         prints that path. Nothing of it becomes part of rozo.
-# Keeps:  a second run finds it there and touches no network.
-# Yours:  another ISA-L does as well: put it below a folder's lib/ and set ISAL_PREFIX to that folder.
+# Out:    ${XDG_CACHE_HOME:-~/.cache}/rozo-bench/isal/lib/libisal.so.2, where the benchmark looks; prints
+#         that path. Nothing of ISA-L becomes part of rozo.
+# Keeps:  a second run finds the library there and uses no network.
+# Yours:  any other ISA-L works as well: put it below a folder's lib/ and set ISAL_PREFIX to that folder.
 #
 set -euo pipefail
 
@@ -45,7 +45,7 @@ cargo vendor --quiet vendor >fetch.log 2>&1 || { tail -n 5 fetch.log >&2; die "c
 
 cd "vendor/$CRATE/isa-l"
 version=$(sed -n 's/^version *?= *//p' make.inc)
-# Bsymbolic: two ISA-Ls live in one process, and each must call its own kernels.
+# -Bsymbolic: two ISA-Ls live in one process, and each must call its own kernels.
 make -f Makefile.unx -j2 units="erasure_code raid" \
     LDFLAGS_so="-Wl,-z,noexecstack -Wl,-z,now -Wl,-soname,libisal.so.2 -Wl,-Bsymbolic" slib \
     >"$work/build.log" 2>&1 || { tail -n 10 "$work/build.log" >&2; die "could not build ISA-L $version"; }

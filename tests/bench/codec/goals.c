@@ -1,9 +1,10 @@
 /*
- * goals.c - what the codec has promised, held against what was measured.
+ * goals.c - goals of the codec, compared with measurements.
  *
- * In:     the tables below. A goal is a ratio: cycles of the rival divided by ours, blocks of 8 KB.
- * Keeps:  ours and the rival's figure come from the same run on the same buffers.
- * Yours:  goals may rise. "newer" is the newest ISA-L at hand.
+ * In:     the tables below. A goal is a ratio: the rival's cycles divided by ours, 8 KB
+ *         blocks.
+ * Keeps:  both figures of a ratio come from the same run on the same buffers.
+ * Yours:  goals may rise. "newer" is the newest ISA-L on the machine.
  */
 #include "tests/bench/codec/goals.h"
 
@@ -19,7 +20,7 @@ struct goal {
     unsigned op; /* bench_op() */
     bool l2;
     const char *ours[GOAL_FORMS_MAX]; /* the faster one counts */
-    const char *rival; /* "isa-l" is the newest; "isa-l 2.30" as its name begins */
+    const char *rival;                /* prefix of a name; "isa-l" is the newest */
     double at_least;
     const char *what;
 };
@@ -77,7 +78,7 @@ static const struct goal goals[] = {
     { 8, 12, ENC, false, { "mojette sse2", "mojette-finite sse2" }, "sse", 4, "encode" },
 };
 
-/* The code of that name; a rival's may be short. -1: is not here. */
+/* Returns the code with this name (short for rivals). -1: not on this machine. */
 static int code_find(const struct bench_codes *codes, const char *name)
 {
     for (unsigned c = 0; c < codes->n_codes; c++) {
@@ -89,14 +90,14 @@ static int code_find(const struct bench_codes *codes, const char *name)
         if (strncmp(have, "isa-l ", 6) != 0)
             continue;
         if (strcmp(name, "isa-l") == 0 && tail == have + 5)
-            return (int)c; /* the newest stands first */
+            return (int)c; /* the newest comes first */
         if (strncmp(name, "isa-l", 5) != 0 && tail != NULL && strcmp(tail + 1, name) == 0)
             return (int)c; /* "avx2", "raid" */
     }
     return -1;
 }
 
-/* Print one row. True when the goal is met. */
+/* Prints one row. Returns true if the goal is met. */
 static bool goal_check(const struct goal *goal, const struct bench_codes *codes,
                        const struct bench_results *results, FILE *to)
 {
@@ -153,7 +154,7 @@ int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *e
         };
 
         if (what.l2 && n_rounds * 3 <= BENCH_ROUNDS_MAX)
-            what.n_rounds *= 3; /* others on this machine share that cache */
+            what.n_rounds *= 3; /* L2 is shared with other programs: more rounds */
         rc = bench_run(&codes, &what, tick, arg, &results[i], err);
     }
     if (rc == 0)

@@ -1,5 +1,5 @@
 /*
- * goals.h - what the codec has promised, held against what was measured.
+ * goals.h - goals of the codec, compared with measurements.
  */
 #ifndef ROZO_BENCH_GOALS_H
 #define ROZO_BENCH_GOALS_H
@@ -7,8 +7,8 @@
 #include "deploy/bench/bench_codec.h"
 
 /**
- * Measure what the goals need and print each with what was reached.
- * @return 0 when all are met; 1 when one is missed or could not be measured; -errno.
+ * Measures the cases of the goals and prints each goal with its result.
+ * @return 0: all are met; 1: one is missed or could not be measured; -errno.
  */
 int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *err);
 

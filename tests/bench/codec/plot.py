@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""plot.py - draw what bench_codec measured, in the shape of the papers' figures.
+"""plot.py - draw the results of bench_codec in the style of the papers' figures.
 
     bench_codec --json codec.json && tests/bench/codec/plot.py codec.json docs/img
 
 Writes codec-encode.svg (cycles of encoding a block, 4 and 8 KB), codec-decode-4k.svg and codec-decode-8k.svg
-(cycles of decoding by number of lost rows). Bars are codes. A full bar is what must be computed: parities, or lost
-rows; the pale part on top is what copying the other rows adds. The dashed line is memcpy of all n packets, or
-of the k packets of a block. Bars that leave the picture are cut, and carry their number. No library is needed.
-Prints a table of the largest blocks for docs/CODEC.md.
+(cycles of decoding by number of lost rows). Each bar is a code. The full part of a bar is the computation of
+parities or lost rows; the pale part on top is the copy of the other rows. The dashed line is memcpy of all n
+packets, or of the k packets of a block. Bars that leave the picture are cut and show their number. Needs no
+library. Prints a table of the largest blocks for docs/CODEC.md.
 """
 import json
 import os
@@ -20,7 +20,7 @@ BAR, GAP, HEIGHT, LEFT, TOP, LEGEND = 15, 16, 240, 52, 64, 22
 
 
 def kind(code, newest):
-    """Which colour a code has; None: it is not drawn."""
+    """Returns the colour of a code; None: it is not drawn."""
     if code.endswith(" raid"):
         return "raid" if code.startswith(newest) else None
     if code.startswith("isa-l "):
@@ -29,7 +29,7 @@ def kind(code, newest):
 
 
 class Case:
-    """The figures of one case by (code, op, lost, copy)."""
+    """Figures of one case by (code, op, lost, copy)."""
 
     def __init__(self, case):
         self.k, self.n = case["k"], case["n"]
@@ -37,7 +37,7 @@ class Case:
         self.codes = list(dict.fromkeys(f["code"] for f in case["figures"]))
 
     def bars(self, op, lost):
-        """[(code, kind, computed, with copies)]"""
+        """Yields (code, kind, cycles of computing, cycles with copies)."""
         newest = next((c for c in self.codes if c.startswith("isa-l ")), "isa-l")
         for code in self.codes:
             if kind(code, newest) is None or (code, op, lost, True) not in self.cycles:
@@ -45,7 +45,7 @@ class Case:
             both = self.cycles[code, op, lost, True]
             plain = self.cycles[code, op, lost, False]
             if code == "mojette-nonsys":
-                plain = both  # no row is a projection: there is nothing to copy
+                plain = both  # no row is a projection: nothing to copy
             yield code, kind(code, newest), min(plain if lost or op == "encode" else 0, both), both
 
 
@@ -54,7 +54,7 @@ def text(x, y, words, size=11, anchor="middle", extra=""):
 
 
 def group(case, op, lost, x, scale):
-    """Bars of one group, its memcpy line and its label. Returns (svg, x behind it, codes drawn)."""
+    """Draws the bars of one group, its memcpy line and its label. Returns (svg, x after it, codes drawn)."""
     out, seen, start = [], {}, x
     for code, colour, plain, both in case.bars(op, lost):
         seen[code] = COLOURS[colour]
@@ -77,7 +77,7 @@ def group(case, op, lost, x, scale):
 
 
 def panel(groups, title, x):
-    """Groups under one title with an axis of their own: [(label, case, op, lost)]."""
+    """Draws groups under one title with an axis of their own: [(label, case, op, lost)]."""
     most = 1.2 * max(b for _, case, op, lost in groups for _, c, _, b in case.bars(op, lost) if c.startswith("isa"))
     step = next(s for s in (50, 100, 200, 500, 1000, 10**6) if most / s <= 8)
     out, seen, start = [], {}, x
@@ -125,7 +125,7 @@ def cell(case, code, op, lost):
 
 
 def table(cases):
-    """Encode / 1 lost / 2 lost / ... of every code, a column for each case, as Markdown."""
+    """Prints encode / 1 lost / 2 lost / ... of every code, a column for each case, as Markdown."""
     print("| cycles | %s |" % " | ".join(
         "(%d,%d) %s" % (c.n, c.k, " / ".join(["enc"] + ["e%d" % e for e in range(1, c.n - c.k + 1)])) for c in cases))
     print("| --- " * (len(cases) + 1) + "|")

@@ -1,14 +1,17 @@
 /*
- * ceiling.c - what a rebuild could reach on this machine: the same bytes read, decoded, written and synced, and nothing else.
+ * ceiling.c - upper bound of the speed of a rebuild on this machine.
  *
  *     bench_ceiling LAYOUT BLOCK_BYTES WORKERS OUT < sources
  *
- * In:     a line for each file that is lost: paths of k projection files of it, with blanks between.
- * Out:    one file in folder OUT for each; on stdout a line of JSON.
- * Method: each worker takes the next CHUNK of a file, reads it from k sources, makes the lost projection, writes it and lets
- *         the kernel write it out; whoever has done the last one of a file syncs it. So WORKERS chunks are in flight, and
- *         no reading waits for a writing. Files are taken as nothing but rows. What a rebuild has to do beside that
- *         (asking for heads, checksums, sending bytes from process to process) is not in here.
+ * In:     one line for each lost file: paths of k of its projection files, separated by
+ *         blanks.
+ * Out:    one file in folder OUT for each; a line of JSON on stdout.
+ * Method: each worker takes the next CHUNK of a file, reads it from k sources, computes
+ * the lost
+ *         projection, writes it and starts its writeback; the worker that ends the last
+ *         chunk of a file syncs it. So WORKERS chunks are in flight, and no read waits
+ *         for a write. Files are treated as plain rows. The other work of a rebuild
+ *         (requests for heads, checksums, transfer between processes) is left out.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,9 +31,9 @@
 enum { FILES_MAX = 4096, WORKERS_MAX = 64, CHUNK_ROWS = 256 };
 
 struct lost_file {
-    int in[CODEC_N_MAX], out; /* in: of projections 1..k */
+    int in[CODEC_N_MAX], out; /* in: descriptors of projections 1..k */
     uint64_t size, first_chunk;
-    _Atomic uint64_t left; /* chunks */
+    _Atomic uint64_t left; /* chunks that are not written yet */
 };
 
 static struct lost_file files[FILES_MAX];

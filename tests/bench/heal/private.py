@@ -1,7 +1,7 @@
-"""private.py - what the benchmarks of healing share: private clusters, fio and CPU time.
+"""private.py - private clusters, fio and CPU time, for the benchmarks of healing.
 
 In:     a folder with the programs of a build. Out: `rozo dev` clusters below a temporary folder.
-Keeps:  whatever happens, no mount and no process is left behind.
+Keeps:  no mount and no process is left behind, however the benchmark ends.
 """
 import contextlib
 import json
@@ -22,7 +22,7 @@ def fail(words):
 
 
 def drop_caches():
-    """True when the kernel forgot its clean pages, entries and inodes."""
+    """Returns True if the kernel dropped its clean pages, entries and inodes."""
     os.sync()
     try:
         with open("/proc/sys/vm/drop_caches", "w") as f:
@@ -41,7 +41,7 @@ class Processes:
             fail("%s holds no cluster of rozo dev" % folder)
 
     def cpu_s(self):
-        """name -> (user, system) seconds, of all daemons and mounts."""
+        """Returns name -> (user, system) seconds of all daemons and mounts."""
         out = {}
         if self.run is None:
             return out
@@ -57,7 +57,8 @@ class Processes:
         return out
 
     def since(self, before, share):
-        """kind -> {"user", "sys"}: seconds since `before` of all of that kind, divided by share."""
+        """Returns kind -> {"user", "sys"}: seconds since `before` of all processes of the kind, divided by
+        share."""
         kinds = {}
         for name, (user, system) in self.cpu_s().items():
             kind = kinds.setdefault(name.split("-")[0], {"user": 0, "sys": 0})
@@ -67,7 +68,7 @@ class Processes:
 
 
 def fio(folder, name, size, options):
-    """One job; returns its JSON."""
+    """Runs one job; returns its JSON."""
     cmd = ["fio", "--name=" + name, "--filename=" + os.path.join(folder, "fio.data"),
            "--size=%d" % size, "--thread", "--output-format=json", "--fallocate=none",
            "--randseed=7", "--refill_buffers", *options]
@@ -81,7 +82,7 @@ def fio(folder, name, size, options):
 
 
 def of_job(job, unit):
-    """(figure, bytes moved, 99th percentile of latency in us) of what the job did."""
+    """Returns (figure, bytes moved, 99th percentile of latency in us) of a job."""
     side = job["read"] if job["read"]["io_bytes"] else job["write"]
     took_s = job["job_runtime"] / 1000 if unit == "MB/s" else side["runtime"] / 1000
     figure = side["io_bytes"] / 1e6 / took_s if unit == "MB/s" else side["total_ios"] / took_s
@@ -90,7 +91,7 @@ def of_job(job, unit):
 
 
 class Cluster:
-    """One build's programs as a cluster of its own, mounted once."""
+    """A cluster with the programs of one build, mounted once."""
 
     def __init__(self, name, programs, layout, folder):
         self.name, self.rozo = name, os.path.join(programs, "rozo")
@@ -110,19 +111,19 @@ class Cluster:
         return self.call(*args, "--config", os.path.join(self.dir, "etc", "rozo.yaml"), check=check)
 
     def health(self):
-        """storage id -> what `rozo rebuild status` tells of it."""
+        """Returns storage id -> its record in `rozo rebuild status`."""
         told = json.loads(self.admin("rebuild", "status", "--json", check=False))
         return {s["id"]: s["health"] for s in told["storages"]}
 
     def quiet(self):
-        """Whether nothing is left to heal, settle or apply."""
+        """Tells whether nothing is left to heal, recover or apply."""
         if not all(s["up"] for s in json.loads(self.admin("status", "--json"))["storages"]):
             return False
         return all(h is not None and not (h["queued"] or h["missed_ranges"] or h["unhealed"] or h["uncommitted"])
                    and h["rebuild"]["state"] != "running" for h in self.health().values())
 
     def left(self):
-        """Records and marks not applied yet, and files not removed yet, by what `rozo status` tells."""
+        """Returns the number of records and marks not applied yet and files not removed yet (`rozo status`)."""
         told = json.loads(self.admin("status", "--json", check=False))
         return told.get("trash", 0) + sum((s.get("health") or {}).get("pending_records", 0) for s in told["storages"])
 
@@ -131,14 +132,14 @@ class Cluster:
             return int(f.read())
 
     def number_of(self, name):
-        """exportd's number of that storage."""
+        """Returns exportd's number of the storage."""
         members = json.loads(self.call("dev", "status", "--dir", self.dir, "--json"))["members"]
         address = [m["addresses"][0] for m in members if m["name"] == name][0]
         storages = json.loads(self.admin("status", "--json"))["storages"]
         return [s["id"] for s in storages if address in s["addresses"]][0]
 
     def new_disk(self, name):
-        """Its disk is lost and an empty one is there; exportd has seen it and waits for `rozo storage replace`."""
+        """Replaces the disk by an empty one; returns when exportd waits for `rozo storage replace`."""
         number = self.number_of(name)
 
         def another_disk():
@@ -161,7 +162,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def folder():
-    """A temporary one, short enough for sockets; gone at the end."""
+    """Makes a temporary folder with a path short enough for sockets; removes it at the end."""
     path = tempfile.mkdtemp(prefix="rozo-b-")
     try:
         yield path
@@ -178,7 +179,7 @@ def wait_for(condition, what, timeout_s=600, step_s=0.1):
 
 
 def stream(path, size, rw):
-    """MB/s of one sequential pass of fio, reads cold."""
+    """Returns the MB/s of one sequential pass of fio; reads are cold."""
     if rw == "read":
         drop_caches()
     job = fio(path, rw, size, ["--rw=" + rw, "--bs=1m", "--ioengine=psync"] +

@@ -1,8 +1,10 @@
 /*
- * bench_rpc.c - what a request costs over loopback: client and server on one loop, one processor.
+ * bench_rpc.c - cost of a request over loopback: client and server on one loop, one
+ * processor.
  *
- * Method: DEPTH requests are kept in flight for a fixed number; user + system time of the process
- * is divided by it, so both sides and the kernel's loopback are in the figure.
+ * Method: DEPTH requests are kept in flight until a fixed number is done; user + system
+ * time of the process is divided by that number, so that it covers both sides and the
+ * kernel's loopback.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,7 +157,7 @@ int main(void)
         return 1;
     }
     printf("depth  request   answer    wall us     cpu us      MB/s\n");
-    run(&e, &b, 1, 1000, 0, 0); /* warm */
+    run(&e, &b, 1, 1000, 0, 0); /* warm-up */
     run(&e, &b, 1, 50000, 0, 0);
     run(&e, &b, 16, 200000, 0, 0);
     run(&e, &b, 1, 10000, 65536, 0);
