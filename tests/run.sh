@@ -1,11 +1,11 @@
 #!/bin/bash
 #
-# run.sh - install, build and run every test of rozo; one line at the end says how it went.
+# run.sh - install, build and run every test of rozo; the last line is the summary.
 #
 # In:     options, see --help. ROZO_SYSTEM_TESTS: further arguments for pytest (-k, -x, files).
 # Out:    build/PRESET; the last line is `N passed, N failed, N skipped`.
 # Keeps:  no mount and no process is left behind, however it ends: everything that tests start
-#         lives below one temporary folder, which is taken apart at the end.
+#         lives below one temporary folder, which is removed at the end.
 #
 set -uo pipefail
 
@@ -51,15 +51,17 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# These promise how long a call may take: they run when nothing else does.
+# Tests that limit the time of a call: they run alone.
 faults=tests/system/test_faults.py
 alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
     $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_away_before_the_first_read_or_write)
-# The longest first, so that no lane is left with one at the end; the other files follow.
+# The longest come first, so that all lanes end at about the same time; the other files
+# follow.
 long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
     tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
     tests/system/test_bad_input.py tests/system/test_fsx2.py tests/system/test_full.py)
-# System tests that also run on the asan build: every daemon and verb, several mounts and their recalls, no long loads.
+# System tests that also run on the asan build: every daemon and verb, several mounts and
+# their recalls, no long loads.
 asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_starts.py tests/system/test_coherence.py::test_writers_in_two_halves
     "tests/system/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
@@ -67,14 +69,15 @@ asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/t
     "tests/system/test_linear.py::test_four_mounts_are_as_one[rename-none]")
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
-# Each further code, on the release build: written, read, storages lost in all layouts, records damaged.
+# The other codes, on the release build: write, read, lost storages in all layouts,
+# damaged records.
 codecs=(mojette-finite rs mojette-nonsystematic)
 codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
     "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
-# ThreadSanitizer looks at what has more than one thread: cores, codes and the simulation have one, and
-# took minutes of it to say so.
+# ThreadSanitizer checks only programs with several threads: cores, codes and the simulation have one, and would cost
+# minutes.
 tsan_tests='^unit\.(codec\.threads|common\.(env|rpc|rpc_names)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
-job_max_s=1200 # one pytest; then something hangs
+job_max_s=1200 # limit of one pytest: beyond it something hangs
 n_lanes=4      # system tests mostly wait
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
@@ -82,10 +85,9 @@ results=$work/results
 mkdir -p "$results" "$work/tmp"
 export TMPDIR=$work/tmp
 
-# What this whole run may take on 2 cores, and where the time goes: seconds passed, and seconds of
-# processors used so far by what has ended.
+# Times of the run on 2 cores: seconds passed, and processor seconds used so far by ended processes.
 start_s=$SECONDS
-stage='' stage_at=$SECONDS stages=() # the one at hand, since when; those before and how long they took
+stage='' stage_at=$SECONDS stages=() # the current stage and its start; the previous ones with their times
 step()
 {
     times >"$work/times"
@@ -95,7 +97,7 @@ step()
         "$(awk -F '[ms ]+' 'NR == 2 { printf "%d s", 60 * ($1 + $3) + $2 + $4 }' "$work/times")"
 }
 
-# Unmount and stop whatever a test has left below our folder.
+# Unmounts and stops whatever a test has left below our folder.
 clean_up()
 {
     local plan point pid
@@ -119,7 +121,7 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# A failure of ours, outside any test runner, counted like a failed test.
+# Counts a failure outside of any test runner like a failed test.
 failure() # NAME WORDS
 {
     printf 'FAILED: %s: %s\n' "$1" "$2"
@@ -132,7 +134,8 @@ build() # PRESET
 
     cmake --preset "$1" >"$work/cmake.log" 2>&1 ||
         { tail -n 30 "$work/cmake.log"; failure "build.$1" "cmake --preset $1"; return 1; }
-    # Of tsan only what is run: a test has the name of its program, or that and a suffix.
+    # tsan builds only the programs that run: a test has the name of its program, or that
+    # and a suffix.
     [ "$1" = tsan ] && mapfile -t targets < <(echo --target; ctest --test-dir build/tsan -N -R "$tsan_tests" |
         sed -n 's/^ *Test *#[0-9]*: *//p' | sed 's/_leveldb$//' | sort -u)
     nice -n "$spare_nice" cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
@@ -145,12 +148,12 @@ unit() # PRESET [REGEX]
     local personality=() only=()
 
     [ $# -gt 1 ] && only=(-R "$2")
-    # ThreadSanitizer of gcc 12 wants addresses where it expects them.
+    # ThreadSanitizer of gcc 12 needs a fixed address layout.
     [ "$1" = tsan ] && personality=(setarch -R) only=(-R "$tsan_tests")
     ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=halt_on_error=1 \
         nice -n "$spare_nice" "${personality[@]}" ctest --test-dir "build/$1" "${only[@]}" -j "$(nproc)" --timeout 300 \
         --output-on-failure --output-junit "$results/unit-$1.xml" >"$work/ctest.log" 2>&1
-    # The names only when all is well.
+    # Prints the names only if something failed.
     if [ $? -eq 0 ]; then
         grep -E 'tests passed|No tests' "$work/ctest.log"
     else
@@ -177,8 +180,8 @@ pytests() # PRESET NAME CODEC TEST...
     esac
 }
 
-# Jobs are runs of pytest that may go side by side: each test has a cluster, mounts and a folder of its own.
-# Lanes take them in this order, each when its build is there.
+# Jobs are runs of pytest that may run concurrently: each test has its own cluster, mounts and folder. Lanes take them
+# in this order, each job when its build is ready.
 jobs=() # "PRESET NAME CODEC|- TEST..."; no test has a space in its name
 job() # PRESET NAME CODEC|- TEST...
 {
@@ -196,7 +199,7 @@ job_each() # PRESET TEST...: a job for each file
     done
 }
 
-# State of a build, which lanes wait for: a file that says "yes" or "no".
+# State of a build, for which lanes wait: a file that contains "yes" or "no".
 built() # PRESET yes|no
 {
     echo "$2" >"$work/built-$1"
@@ -234,7 +237,7 @@ lanes_start()
         lanes+=($!)
     done
     set +m
-    spare_nice=10 # builds and unit tests take what the lanes leave
+    spare_nice=10 # builds and unit tests use the time that the lanes leave
 }
 
 lanes_wait()
@@ -245,7 +248,7 @@ lanes_wait()
     lanes=()
     for i in "${!jobs[@]}"; do
         read -r _ name _ <<<"${jobs[$i]}"
-        [ -d "$work/job-$i" ] || continue # its build failed, and that was counted
+        [ -d "$work/job-$i" ] || continue # its build failed, which was counted already
         took=$(cat "$work/job-$i/s" 2>/dev/null) || failure "$name" "did not get to its end"
         printf '\n---- %s, took %s s ----\n' "$name" "${took:-?}"
         cat "$work/job-$i/log"
@@ -331,7 +334,7 @@ step "results"
 printf '%s\n' "${stages[@]}" "$(printf '%5d s  in all' $((SECONDS - start_s)))"
 summary=$(python3 tests/results.py "$results")
 status=$?
-clean_up # before the last line, should it have something to say
+clean_up # before the last line, because it may print
 trap - EXIT
 printf '%s\n' "$summary"
 exit $status

@@ -3,7 +3,7 @@
 # run.sh - search for faults for hours: the tests of tests/run.sh with more work each, and new seeds.
 #
 # In:     options, see --help. A release build (cmake --preset release && cmake --build --preset release).
-# Out:    a line for each part when it ends, and what it covered; logs of failed parts in ./soak-failed.
+# Out:    a line for each part at its end, with what it covered; logs of failed parts in ./soak-failed.
 # Keeps:  no mount and no process is left behind, as with tests/run.sh.
 #
 set -uo pipefail
@@ -44,7 +44,7 @@ done
 [ ${#parts[@]} -gt 0 ] || parts=(units programs coherence loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
-n_searches=0 # parts that take as long as they are given
+n_searches=0 # parts that run as long as their share of time
 for part in "${parts[@]}"; do
     case $part in simulator | storms) n_searches=$((n_searches + 1)) ;; esac
 done

@@ -3,9 +3,9 @@
 #
 #     tests/soak/simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
 #
-# Every mode of the whole cluster without and with healing, with --torn where a loss of power may tear, and the client engine alone. Commands that replay what
-# was found wrong are added to FAILED_FILE (sim-failed.txt), with the words. The end, also by ^C, is a summary:
-# seeds, operations, findings, and a command for each. The exit status is 1 when there was any.
+# Runs every mode of the whole cluster without and with healing, with --torn where a power loss may tear writes, and the
+# block engine alone. FAILED_FILE (sim-failed.txt) gets the command that repeats each failed run, with its message. The
+# summary at the end, also after ^C: seeds, operations, findings, and a command for each. Exit status 1: findings.
 set -u
 
 build=${1:?usage: simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]}
@@ -20,7 +20,8 @@ end=$((begun + seconds))
 workers=
 stopped=
 
-# one FILE COMMAND...: run it; its sums go to FILE, its words to those that failed
+# one FILE COMMAND...: runs it; appends its sums to FILE, and the message of a failure to
+# FAILED_FILE
 one() {
     file=$1
     shift
@@ -39,7 +40,7 @@ worker() {
         for mode in calm net crash few client late hang rot full power eio pages replace lost chaos; do
             for options in "" --torn "--torn --directories" --heal "--heal --torn" "--heal --torn --directories"; do
                 [ -e "$counts/stop" ] && return
-                # without healing, what nobody synced and a loss of power tore stays so
+                # without healing, unsynced writes that a power loss tore stay torn
                 case $mode$options in power | eio | pages | rot | chaos | crash) continue ;; esac
                 [ "$mode" = lost ] && options="$options --ops 1500"
                 # shellcheck disable=SC2086 # several words
@@ -51,7 +52,7 @@ worker() {
             for layout in 0 1 2; do
                 one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout "$layout" --seed "$seed" --steps 400
             done
-            # the smallest cluster: no spares at all; and the other kinds of code
+            # the smallest cluster, without spares; and the other kinds of code
             one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 1 --storages 6 --seed "$seed"
             one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 0 --kind 2 --seed "$seed"
             one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 1 --kind 3 --seed "$seed"
