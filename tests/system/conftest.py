@@ -1,14 +1,14 @@
-"""Clusters for the system tests: real daemons, real mounts, made by `rozo dev` in a folder of the test.
+"""Clusters for the system tests: real daemons and mounts, made by `rozo dev` in a folder of the test.
 
     def test_something(cluster):
         c = cluster(layout=0)          # started and mounted; c.mnt is the mount point
         c.kill("storaged-1")           # SIGKILL, or c.kill(name, signal.SIGSTOP)
         c.restart("storaged-1")
-        c.wait_for(lambda: ..., "what is waited for")
+        c.wait_for(lambda: ..., "the awaited condition")
 
-Programs are taken from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME lets every cluster that does
-not ask for a code of its own use that one: all tests must pass with each. Whatever happens, a test leaves no mount and
-no process behind. When it fails, the ends of the logs are printed.
+Programs come from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME sets the code of every cluster
+that does not choose one: all tests must pass with each. However it ends, a test leaves no mount and no process
+behind. A failed test prints the ends of the logs.
 """
 import json
 import os
@@ -32,14 +32,14 @@ N, K = {0: 3, 1: 6, 2: 12}, {0: 2, 1: 4, 2: 8}  # by layout
 STORAGES = {0: 4, 1: 8, 2: 16}
 Q = {layout: max(K[layout], STORAGES[layout] - K[layout] + 1) for layout in K}
 LOG_TAIL_LINES = 40
-TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # then the test's mounts are torn down
-# What a sanitizer leaves in a log; a daemon that wrote one of these failed the test.
+TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # limit of a test; then its mounts are torn down
+# Marks of a sanitizer in a log; a daemon that wrote one failed the test.
 SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer",
                    "runtime error:", "Assertion `")
 
 
 def cannot_mount():
-    """Why no file system can be mounted here; None when it can."""
+    """Returns the reason why no file system can be mounted here, or None."""
     if os.geteuid() != 0:
         return "not run as root"
     if not os.path.exists("/dev/fuse"):
@@ -52,7 +52,7 @@ def cannot_mount():
 
 
 def mounts_below(path):
-    """Mount points at or below path, the innermost first."""
+    """Returns the mount points at or below path, the innermost first."""
     found = []
     with open("/proc/self/mountinfo") as f:
         for line in f:
@@ -63,7 +63,7 @@ def mounts_below(path):
 
 
 def rozo(*args, check=True, timeout=180, env=None):
-    """Run the command line; returns the CompletedProcess with text output."""
+    """Runs the command line; returns the CompletedProcess with text output."""
     r = subprocess.run([ROZO, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                        stderr=subprocess.PIPE, text=True, timeout=timeout,
                        env=None if env is None else dict(os.environ, **env))
@@ -74,7 +74,7 @@ def rozo(*args, check=True, timeout=180, env=None):
 
 
 def wait_for(condition, what="a condition", timeout=30.0):
-    """Wait until condition() is true; fail, naming what was waited for. Errors count as not yet."""
+    """Waits until condition() is true; fails with `what`. Errors in condition() count as false."""
     end = time.monotonic() + timeout
     last = None
     while True:
@@ -91,13 +91,13 @@ def wait_for(condition, what="a condition", timeout=30.0):
 
 
 def pattern(seed, n_bytes):
-    """In pieces: who makes it keeps the interpreter for each, and other threads, which time their calls, wait."""
+    """Makes the pattern in pieces, so that the interpreter lets other threads run, which time their calls."""
     rng, piece = random.Random(seed), 64 << 10
     return b"".join(rng.randbytes(min(piece, n_bytes - at)) for at in range(0, n_bytes, piece))
 
 
 def slow_healing(c, name, mib):
-    """From its next start on it reads and writes at most so much to heal; 0: no limit."""
+    """Limits the speed of healing from its next start on; 0: no limit."""
     path = os.path.join(c.dir, "etc", name + ".yaml")
     with open(path) as f:
         lines = [line for line in f if "heal_rate_mb" not in line]
@@ -107,10 +107,10 @@ def slow_healing(c, name, mib):
 
 
 def all_up(c, path=None):
-    """exportd hears all storages; with the path of a file, so does the mount those of that file.
+    """Tells whether exportd reaches all storages; with a path, whether the mount reaches those of the file.
 
-    A write that finds fewer than n storages is as safe as those it found: whoever wants it to stand the
-    loss of n - k of them must know that the mount reaches them again.
+    A write that finds fewer than n storages is only as safe as their number: a test that then loses n - k of them
+    must wait until the mount reaches all again.
     """
     if not all(s["up"] for s in c.status()["storages"]):
         return False
@@ -118,12 +118,12 @@ def all_up(c, path=None):
 
 
 class Cluster:
-    """One private cluster. Names of members are those of `rozo dev status`."""
+    """A private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
                  mount_options=None, log_level=None, inline=None):
-        self.base = base                       # our folder; all of it goes at the end
-        self.dir = os.path.join(base, "c")     # the cluster's
+        self.base = base                       # folder of the test; all of it is removed at the end
+        self.dir = os.path.join(base, "c")     # folder of the cluster
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
         self.layout = layout
         self.codec = codec or TEST_CODEC
@@ -138,7 +138,7 @@ class Cluster:
     def mnt(self):
         return self.mnts[0]
 
-    # ---- life ----
+    # ---- start and stop ----
 
     def up(self, *more, check=True):
         args = list(self.options)
@@ -152,11 +152,11 @@ class Cluster:
         return rozo("dev", "down", "--dir", self.dir)
 
     def restart(self, *names):
-        """Stop (if it runs) and start again; returns when they serve."""
+        """Stops the members (if they run) and starts them again; returns when they serve."""
         return rozo("dev", "restart", "--dir", self.dir, *names)
 
     def configure(self, **keys):
-        """Start exportd again with these keys in its config."""
+        """Restarts exportd with these keys in its config."""
         path = os.path.join(self.dir, "etc", "exportd.yaml")
         with open(path) as f:
             text = f.read()
@@ -165,35 +165,35 @@ class Cluster:
         self.restart("exportd")
 
     def remount(self):
-        """A fresh rozomount for every mount: nothing the old ones had cached is left."""
+        """Replaces every rozomount by a fresh one without any cached state."""
         self.restart(*self.names("mount"))
 
-    # ---- looking ----
+    # ---- state ----
 
     def dev_status(self):
         return json.loads(rozo("dev", "status", "--dir", self.dir, "--json").stdout)
 
     def admin(self, *args, check=True):
-        """A verb of `rozo` that talks to this cluster's exportd."""
+        """Runs a verb of `rozo` that talks to this cluster's exportd."""
         return rozo(*args, "--config", os.path.join(self.dir, "etc", "rozo.yaml"), check=check)
 
     def status(self):
-        """`rozo status --json`: storages, volumes, exports as exportd sees them."""
+        """Returns `rozo status --json`: storages, volumes, exports as exportd sees them."""
         return json.loads(self.admin("status", "--json").stdout)
 
     def health(self):
-        """storage id -> what `rozo rebuild status` tells of its healing, None of those that do not answer."""
+        """Returns storage id -> its record in `rozo rebuild status`; None for storages that do not answer."""
         told = json.loads(self.admin("rebuild", "status", "--json", check=False).stdout)
         return {s["id"]: s["health"] for s in told["storages"]}
 
     def health_of(self, number):
-        """What that storage tells of its healing; an AssertionError, which wait_for() takes for "not yet", while it does not."""
+        """Returns the record of one storage; an AssertionError (wait_for(): false) while it does not answer."""
         health = self.health()[number]
         assert health is not None, "storage %d does not answer" % number
         return health
 
     def not_healed(self):
-        """storage id -> what is still to be done there: nothing when all projections are good."""
+        """Returns storage id -> remaining work: empty when all projections are good."""
         left = {}
         for number, h in self.health().items():
             if h is None:
@@ -213,7 +213,7 @@ class Cluster:
         return [m["name"] for m in self.dev_status()["members"] if kind in (None, m["kind"])]
 
     def daemons(self):
-        """exportd and the storages."""
+        """Returns the names of exportd and the storages."""
         return self.names("exportd") + self.names("storaged")
 
     def pid(self, name):
@@ -225,24 +225,24 @@ class Cluster:
             return f.read()
 
     def addresses(self, name):
-        """[(host, port)] a daemon listens on."""
+        """Returns [(host, port)] on which a daemon listens."""
         for m in self.dev_status()["members"]:
             if m["name"] == name:
                 return [(a.rsplit(":", 1)[0], int(a.rsplit(":", 1)[1])) for a in m["addresses"]]
         raise KeyError(name)
 
     def number_of(self, name):
-        """exportd's number of that storage."""
+        """Returns exportd's number of the storage."""
         address = "%s:%d" % self.addresses(name)[0]
         return [s["id"] for s in self.status()["storages"] if address in s["addresses"]][0]
 
     def data(self, name):
         return os.path.join(self.dir, "data", name)
 
-    # ---- doing ----
+    # ---- actions ----
 
     def kill(self, name, sig=signal.SIGKILL):
-        """Send a signal; after SIGKILL the process is gone at return."""
+        """Sends a signal; after SIGKILL returns when the process is gone."""
         pid = self.pid(name)
         os.kill(pid, sig)
         if sig == signal.SIGKILL:
@@ -262,11 +262,11 @@ class Cluster:
             pytest.fail("not healed after %.0f s: %s" % (timeout, self.not_healed()))
 
     def scrub(self, timeout=120.0):
-        """Scrub everything now; returns storage id -> its report."""
+        """Scrubs everything now; returns storage id -> its report."""
         now = {}
 
         def told():
-            """Of all; on a busy machine somebody may not answer in time."""
+            """Notes all reports. Returns False if a storage did not answer, as happens on a busy machine."""
             health = self.health()
             now.update({number: h["scrub"] for number, h in health.items() if h is not None})
             return None not in health.values()
@@ -279,12 +279,12 @@ class Cluster:
         return now
 
     def drop_caches(self):
-        """The kernel forgets clean pages, entries and attributes of all file systems."""
+        """Makes the kernel drop clean pages, entries and attributes of all file systems."""
         os.sync()
         with open("/proc/sys/vm/drop_caches", "w") as f:
             f.write("3\n")
 
-    # ---- the end ----
+    # ---- end ----
 
     def log_tails(self):
         text = []
@@ -309,7 +309,7 @@ class Cluster:
         return found
 
     def tear(self):
-        """End every call into our mounts with an error, also those of a hung mount."""
+        """Ends every call into the test's mounts with an error, also into a hung one."""
         for name in self.names("mount"):
             try:
                 self.kill(name)
@@ -317,7 +317,7 @@ class Cluster:
                 pass
 
     def destroy(self):
-        """Stop and remove everything; returns what went wrong, in words, or None."""
+        """Stops and removes everything; returns a description of faults, or None."""
         wrong = None
         if os.path.exists(os.path.join(self.dir, "etc", "cluster.json")):
             try:
@@ -333,17 +333,18 @@ class Cluster:
 
 
 def process_runs(pid):
-    """Until its last thread is gone, as `rozo dev` sees it: the first one may be a zombie before that."""
+    """Tells whether any thread of the process lives, as `rozo dev` does: the first one may already be a
+    zombie."""
     try:
         with open("/proc/%d/stat" % pid) as f:
-            fields = f.read().rsplit(")", 1)[1].split()  # from the third on
+            fields = f.read().rsplit(")", 1)[1].split()  # from the third field on
             return fields[0] not in "ZX" or int(fields[17]) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
 def kill_recorded(cluster_dir):
-    """SIGKILL what `rozo dev down` should have stopped: only processes started from our ROZO_BIN."""
+    """Kills processes that `rozo dev down` should have stopped; only those started from our ROZO_BIN."""
     run = os.path.join(cluster_dir, "run")
     for name in os.listdir(run) if os.path.isdir(run) else []:
         if not name.endswith(".pid"):
@@ -368,7 +369,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def make_factory(owner, base, limited=True):
-    """The function behind the fixtures, and the one that ends what it made."""
+    """Returns the factory behind the fixtures, and the function that ends what it made."""
     made, late = [], []
 
     def watchdog():
@@ -407,7 +408,7 @@ def make_factory(owner, base, limited=True):
 
 @pytest.fixture
 def scratch():
-    """A folder of the test, short enough for anything, gone afterwards."""
+    """A folder of the test with a short path, removed at the end."""
     path = tempfile.mkdtemp(prefix="rozo-t-")
     yield path
     for point in mounts_below(path):
@@ -425,7 +426,7 @@ def cluster(request, scratch):
 
 @pytest.fixture(scope="module")
 def cluster_shared(request):
-    """One cluster of layout 0 for all tests of a file that do not break it."""
+    """One cluster of layout 0 for all tests of a file that leave it intact."""
     base = tempfile.mkdtemp(prefix="rozo-t-")
     make, end = make_factory(request.node, base, limited=False)
     try:

@@ -1,13 +1,13 @@
-"""Files of 4 KB pages that say what they are, and a model of what each page may hold.
+"""Files of 4 KB pages that identify themselves, and a model of what each page may hold.
 
-A page is one word of 32 bytes (magic, page number, generation, a mix of both) over and over, so that a
-page of another place, of two generations, or of nothing at all is seen. Page never written: generation 0.
+A page repeats one word of 32 bytes (magic, page number, generation, a mix of both), so that a page from another
+place, of two generations, or of other bytes is noticed. A page that was never written has generation 0.
 
-PageFile is the model of one file: whoever writes tells it first what it is going to write (`start`), then what
-was acknowledged (`written`) and what was synced (`synced`); `check` holds a read of the whole file against it.
+PageFile is the model of one file: a writer reports what it is going to write (`start`), what was acknowledged
+(`written`) and what was synced (`synced`); `check` compares a read of the whole file with the model.
 
-    a page may hold   any generation that was started, from the last one that must be there on
-    must be there     what was synced; with `through` also what was only acknowledged; what was read, with `settled`
+    a page may hold   any generation that was started, from the last required one on
+    required          synced data; with `through` also acknowledged data; with `settled` data that was read
 """
 import itertools
 import os
@@ -17,8 +17,8 @@ import threading
 PAGE = 4096
 MIB = 1 << 20
 PAGES_OF_MIB = MIB // PAGE
-WRONG_MAX = 4  # more are not looked for: an error takes seconds
-PAGES_OF_ERROR = 32  # where more cannot be read, so many are tried, then each
+WRONG_MAX = 4  # stops after so many faults: an error takes seconds
+PAGES_OF_ERROR = 32  # after an unreadable piece it tries so many pages at once, then each
 WORD = struct.Struct("<QQQQ")
 MAGIC = 0x65676170_6F7A6F72
 HOLE = bytes(PAGE)
@@ -30,7 +30,7 @@ def page_of(number, generation):
 
 
 def generation_of(page, number):
-    """Of the page that belongs there; None for anything else, such as a mixture of two."""
+    """Returns the generation of the page; None for any other contents, such as a mixture of two."""
     if page == HOLE:
         return 0
     magic, _, generation, _ = WORD.unpack_from(page)
@@ -38,7 +38,7 @@ def generation_of(page, number):
 
 
 def describe(page, number):
-    """For people: which words of which generation, in order."""
+    """Describes for messages which words of which generation are in the page, in order."""
     words = [WORD.unpack_from(page, at) for at in range(0, PAGE, WORD.size)]
     runs = [(name, len(list(group))) for name, group in itertools.groupby(
         "zeros" if not any(w) else "generation %d" % w[2] if w[0] == MAGIC and w[1] == number else
@@ -52,19 +52,19 @@ class PageFile:
     def __init__(self, n_pages):
         self.lock = threading.Lock()
         self.generations = itertools.count(1)
-        self.last = [HOLE] * n_pages  # what was read, or must be there
+        self.last = [HOLE] * n_pages  # read, or required
         self.later = {}               # page number -> generations started since, oldest first
-        self.acked = {}               # page number -> the newest that was acknowledged and is not in `last`
+        self.acked = {}               # page number -> newest acknowledged generation that is not in `last`
 
     def start(self, number):
-        """The bytes to write next to that page; nobody else writes it meanwhile."""
+        """Returns the next bytes for the page, which has no other writer meanwhile."""
         with self.lock:
             generation = next(self.generations)
             self.later.setdefault(number, []).append(generation)
         return page_of(number, generation)
 
     def written(self, number, page, through=False):
-        """Acknowledged; through: it must outlive the client that wrote it."""
+        """Records an acknowledgement; through: the data must outlive its client."""
         generation = generation_of(page, number)
         with self.lock:
             if through:
@@ -73,19 +73,19 @@ class PageFile:
                 self.acked[number] = generation
 
     def unsynced(self):
-        """What a sync that begins now will cover."""
+        """Returns the writes that a sync beginning now will cover."""
         with self.lock:
             return dict(self.acked)
 
     def synced(self, covered):
-        """A sync that began after `covered = unsynced()` has ended well."""
+        """Records that a sync that began after `covered = unsynced()` succeeded."""
         with self.lock:
             for number, generation in covered.items():
                 if generation in self.later.get(number, ()):
                     self._settle(number, page_of(number, generation), generation)
 
     def crashed(self):
-        """The writers' client is gone: no sync will cover what it was acknowledged."""
+        """Records that the writers' client is gone: no sync will cover its acknowledged writes."""
         with self.lock:
             self.acked.clear()
 
@@ -98,9 +98,9 @@ class PageFile:
             del self.acked[number]
 
     def check(self, fd, settled=True):
-        """Read all through fd while nobody writes; returns what is wrong, in words, a line a page.
+        """Reads all through fd, without concurrent writes; returns the faults as text, a line per page.
 
-        settled: what was read now must still be there later, whatever else fails.
+        settled: the data read now must stay, whatever else fails.
         """
         wrong = []
         for first in range(0, len(self.last), PAGES_OF_MIB):
@@ -116,7 +116,7 @@ class PageFile:
 
     @staticmethod
     def _read(fd, pages):
-        """Each (page number, bytes or OSError), read in pieces as large as can be read."""
+        """Yields (page number, bytes or OSError), in pieces as large as possible."""
         n = len(pages)
         try:
             data = os.pread(fd, n * PAGE, pages[0] * PAGE)

@@ -1,4 +1,4 @@
-"""What stat tells, on every mount: times that only few programs set, and what a file takes on the storages."""
+"""Results of stat on every mount: unusual times, and the space of a file on the storages."""
 import ctypes
 import mmap
 import os
@@ -16,7 +16,7 @@ NS = 10 ** 9
 
 
 def test_times_that_nanoseconds_do_not_hold(ab, two_mounts):
-    """Seconds beyond 1677 and 2262 stay what they are: on the mount that set them, on others, and over restarts."""
+    """Seconds beyond 1677 and 2262 are kept: on the mount that set them, on others, and over restarts."""
     a, b = ab
     seconds = (-2 ** 63 + 1, -62135596800, -9223372037, -1, 0, 9223372036, 9223372037, 15032385535, 253402300799,
                2 ** 63 - 2)
@@ -31,7 +31,7 @@ def test_times_that_nanoseconds_do_not_hold(ab, two_mounts):
 
     check(a)
     check(b)
-    for entry in os.scandir(b):  # as readdirplus told them
+    for entry in os.scandir(b):  # attributes from readdirplus
         assert entry.stat().st_mtime_ns == seconds[int(entry.name)] * NS + 1
     two_mounts.restart("exportd")
     two_mounts.remount()
@@ -46,7 +46,7 @@ FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
 
 
 def blocks(path):
-    """Allocated blocks of 8 KB, as stat tells."""
+    """Returns the allocated blocks of 8 KB by stat."""
     n = os.stat(path).st_blocks
     assert n % 16 == 0, n
     return n // 16
@@ -61,7 +61,7 @@ def fallocate(path, mode, offset, length):
 
 
 def both(ab, n):
-    """The mount that did it, and the other one, tell so many blocks."""
+    """Checks that this mount and the other one report so many blocks."""
     assert [blocks(path) for path in ab] == [n, n]
 
 
@@ -79,7 +79,7 @@ def test_a_sparse_file_takes_what_was_written(ab, two_mounts):
     assert blocks(a) == 1 + 3
     both(ab, 4)
     os.close(fd)
-    with open(b, "r+b") as f:  # another mount: overwriting is nothing, a hole is
+    with open(b, "r+b") as f:  # other mount: an overwrite allocates nothing, a hole frees
         os.pwrite(f.fileno(), b"w" * 10, 100 << 20)
         os.pwrite(f.fileno(), b"w" * 10, 50 << 20)
         assert blocks(b) == 5
@@ -132,7 +132,7 @@ def test_blocks_that_are_reserved_or_punched(ab):
     fallocate(a, FALLOC_FL_KEEP_SIZE, 0, 8 * BLOCK)
     assert os.stat(b).st_size == 0
     both(ab, 8)
-    with open(b, "r+b") as f:  # into what is reserved, and behind it
+    with open(b, "r+b") as f:  # into reserved blocks, and after them
         f.write(b"x" * 9 * BLOCK)
     both(ab, 9)
     fallocate(a, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BLOCK - 1, 3 * BLOCK)
@@ -149,7 +149,7 @@ def test_blocks_that_are_reserved_or_punched(ab):
 
 
 def test_blocks_of_writers_in_two_halves(ab):
-    """Who writes beside others tells what he allocates, and it adds up."""
+    """Two mounts that write in halves of a file both report their allocations, and the sum is right."""
     a, b = ab = [os.path.join(top, "f") for top in ab]
     with open(a, "wb") as f:
         f.truncate(100 << 20)
@@ -165,7 +165,7 @@ def test_blocks_of_writers_in_two_halves(ab):
 
 
 def test_programs_keep_holes(ab, scratch):
-    """cp, tar -S, du and find go by st_blocks."""
+    """cp, tar -S, du and find use st_blocks."""
     a, b = ab
     f = os.path.join(a, "f")
     with open(f, "wb") as out:
@@ -206,7 +206,7 @@ def test_blocks_of_inline_files(cluster):
         out.write(b"y")
         out.flush()
         os.fsync(out.fileno())
-        assert blocks(f) == 4  # what exportd keeps has no holes
+        assert blocks(f) == 4  # data at exportd has no holes
         out.seek(512 << 10)
         out.write(b"z")
         out.flush()
@@ -223,7 +223,7 @@ def test_blocks_with_writeback_cache(cluster):
     with open(f, "wb", 0) as out:
         out.truncate(300 << 20)
         os.pwrite(out.fileno(), b"x" * 100, 1 << 20)
-        assert os.stat(f).st_blocks > 0  # the kernel may have it still
+        assert os.stat(f).st_blocks > 0  # the kernel may still cache it
         os.fsync(out.fileno())
         assert blocks(f) == 1
         os.pwrite(out.fileno(), b"x" * BLOCK, 1 << 20)
@@ -233,7 +233,7 @@ def test_blocks_with_writeback_cache(cluster):
 
 
 def test_blocks_that_a_dead_mount_did_not_tell_of(cluster):
-    """What it had with the storages counts as soon as somebody opens the file for writing."""
+    """Blocks of a killed mount count when a client opens the file for writing."""
     c = cluster()
     f = os.path.join(c.mnt, "f")
     fd = os.open(f, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
@@ -251,7 +251,7 @@ def test_blocks_that_a_dead_mount_did_not_tell_of(cluster):
     c.restart("mount-1")
 
     def counted():
-        with open(f, "r+b"):  # the dead mount's session is over at some time
+        with open(f, "r+b"):  # the dead mount's session ends at some time
             pass
         return blocks(f) == 3
 

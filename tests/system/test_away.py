@@ -1,7 +1,7 @@
 """The table "When storages are away" of docs/OPERATIONS.md, cell by cell, on real daemons.
 
-For each size of cluster storages are killed one after the other, and at both ends of each row of the table (of the last
-one, at its beginning) a new file, an overwrite and reads must do what it says.
+For each size of cluster, storages are killed one after the other. At both ends of each row of the table (of the
+last one, at its beginning) a new file, an overwrite and reads must behave as the table says.
 """
 import errno
 import itertools
@@ -20,7 +20,8 @@ HEADING = "## When storages are away\n"
 
 
 def table():
-    """[(layout, storages, first away, last away, new files, overwrites, reads, losses survived)], as the page has them."""
+    """Returns [(layout, storages, first away, last away, new files, overwrites, reads, losses survived)] of
+    the page."""
     with open(os.path.join(ROOT, "docs", "OPERATIONS.md")) as f:
         text = f.read().split(HEADING)[1].split("\n## ")[0]
     rows = []
@@ -37,7 +38,8 @@ CLUSTERS = [(layout, storages) for layout in K for storages in (STORAGES[layout]
 
 
 def test_the_table_is_complete_and_keeps_the_promise():
-    """Every number of storages away is in one row; what is acknowledged survives the loss of one storage or more."""
+    """Each number of unreachable storages is in one row; acknowledged data survives the loss of one storage
+    or more."""
     rows = table()
     assert {row[:2] for row in rows} == set(CLUSTERS)
     for layout, storages in CLUSTERS:
@@ -46,7 +48,7 @@ def test_the_table_is_complete_and_keeps_the_promise():
     for layout, storages, first, last, new, overwrites, _, losses in rows:
         assert new in ("yes", "EIO") and new == overwrites
         assert (new == "yes") == (storages - last >= Q[layout])
-        if new == "yes":  # as many as take it, n at most
+        if new == "yes":  # as many as accept it, n at most
             assert {min(N[layout], storages - away) - K[layout] for away in (first, last)} == {int(losses)}
             assert int(losses) >= 1
         else:
@@ -54,7 +56,8 @@ def test_the_table_is_complete_and_keeps_the_promise():
 
 
 def place(n):
-    """Where the bytes lie that are read with n away: not at the front and at unequal distances, so nothing is read ahead."""
+    """Returns the offset to read with n storages down: not at the front, and at unequal distances, so that
+    readahead stays off."""
     return (n * n + n + 1) << 20
 
 
@@ -67,12 +70,12 @@ def make_old(path, numbers):
 
 
 def candidates(path):
-    """Ids of its storages in order: those that have it first, then its spares."""
+    """Returns the ids of its storages in order: homes first, then spares."""
     return [s["id"] for s in json.loads(os.getxattr(path, "rozo.locate"))["storages"]]
 
 
 def store(path, data):
-    """All bytes in the place of what is there, on stable storage."""
+    """Overwrites all bytes in place, and syncs them."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
     try:
         assert os.pwrite(fd, data, 0) == len(data)
@@ -80,14 +83,14 @@ def store(path, data):
     except OSError:
         try:
             os.close(fd)
-        except OSError as e:  # it tells of the same failure
+        except OSError as e:  # reports the same failure
             assert e.errno == errno.EIO
         raise
     os.close(fd)
 
 
 def load(path, at=0):
-    """In one request, which the kernel does not repeat page by page when it fails."""
+    """Reads in one request, which the kernel does not repeat page by page if it fails."""
     data = mmap.mmap(-1, SIZE)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
@@ -106,7 +109,7 @@ def fails(fn, path, *args):
 
 
 def succeeds(fn, *args):
-    """On a busy machine storages that are up may be taken for absent: then it is tried again."""
+    """Retries: on a busy machine storages that are up may be taken for absent."""
     got = []
     wait_for(lambda: got.append(fn(*args)) or True, "%s%r" % (fn.__name__, args[:1]))
     return got[0]
@@ -122,13 +125,13 @@ def test_a_cluster_does_what_the_table_says(cluster, layout, storages):
     assert c.status()["exports"][0]["storages_missing"] == STORAGES[layout] - storages
     assert ("its volume has %d of the %d storages" % (storages, STORAGES[layout]) in c.admin("status").stdout) == \
         (storages < STORAGES[layout])
-    # Storages go in this order: the spares of one file first, so it can be read for as long as any can be.
+    # The spares of one file stop first, so that it can be read for as long as any file can.
     make_old(writer + "/good", all_numbers)
     its = candidates(writer + "/good")
     assert len(its) == storages
     order = its[N[layout]:] + its[:N[layout]]
     some = [row[2] for row in rows if row[6] == "some"]
-    bad = ""  # and this one has lost too many as soon as any has
+    bad = ""  # this file loses too many storages as soon as any file does
     for i in itertools.count():
         if not some or bad:
             break
@@ -161,7 +164,7 @@ def test_a_cluster_does_what_the_table_says(cluster, layout, storages):
             for job in jobs:
                 job.result()
             assert reads == "EIO" or got.result() == pattern(n, SIZE)
-            if n == storages - K[layout]:  # what was acknowledged with as few as may be is readable with the last k
+            if n == storages - K[layout]:  # data acknowledged with the minimum of storages is readable with the last k
                 for name in [name for name in acked if name.endswith("-%d" % (storages - Q[layout]))]:
                     assert succeeds(load, reader + name) == acked.pop(name)
     c.restart(*[names[storage] for storage in order[:away]])

@@ -1,4 +1,4 @@
-"""Wrong configs, taken ports, foreign and future data, garbage on the wire, damaged projection files.
+"""Wrong configs, used ports, foreign and future data, garbage on the wire, damaged projection files.
 
 Each gives a clear message and a non-zero exit, or leaves a healthy daemon: never a crash, never wrong data.
 """
@@ -23,7 +23,7 @@ STARTS_MAX_S = 30
 
 
 class Daemon:
-    """One daemon by hand, with a config of our own."""
+    """A daemon started without `rozo dev`, with a config of the test."""
 
     def __init__(self, folder, kind="storaged", port=None):
         self.folder, self.kind = folder, kind
@@ -34,7 +34,7 @@ class Daemon:
                 rozo("key", "new", os.path.join(folder, name))
 
     def config(self, **change):
-        """The good config, with lines replaced: config(listen='  listen: 5')."""
+        """Returns the good config with lines replaced: config(listen='  listen: 5')."""
         lines = {"cluster": "cluster:", "node_key": "  node_key: %s/node.key" % self.folder,
                  "client_key": "  client_key: %s/client.key" % self.folder, "kind": self.kind + ":",
                  "data": "  data: " + self.data, "listen": "  listen: ['127.0.0.1:%d']" % self.port,
@@ -43,7 +43,7 @@ class Daemon:
         return "\n".join(line for line in lines.values() if line is not None) + "\n"
 
     def run(self, text, most_files=None):
-        """Start with that config; it must end by itself. (exit status, what it said)"""
+        """Starts it with that config; it must end by itself. Returns (exit status, its output)."""
         path = os.path.join(self.folder, self.kind + ".yaml")
         with open(path, "w") as f:
             f.write(text)
@@ -73,7 +73,7 @@ class Daemon:
 
 
 def limit_files(limits):
-    """For preexec_fn: the soft and the hard limit of open files."""
+    """Sets the soft and the hard limit of open files, for preexec_fn."""
     return limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
 
 
@@ -99,7 +99,7 @@ def no_crash(status, said):
 # ---- configs ----
 
 WRONG_CONFIGS = [
-    # (what replaces a line, what the complaint must name)
+    # (replacement of a line, text that the error must contain)
     ({"listen": "  lisen: ['127.0.0.1:1']"}, r"\.yaml:6: .*lisen"),
     ({"listen": None}, r"listen"),
     ({"data": None}, r"data"),
@@ -189,7 +189,7 @@ def test_config_files_that_are_none(scratch, kind):
     for text in ("", "\n", "5", "[]", "\0" * 100, "a: &a [*a]", "- " * 5000, "{" * 5000, good + "\0",
                  "x: y\n" * 50000, good.replace("data", "da\xff\xfeta"), good + good):
         no_crash(*d.run(text))
-    for _ in range(20):  # a byte changed anywhere: refused, or understood, never a crash
+    for _ in range(20):  # one changed byte: refused or accepted, never a crash
         at = rng.randrange(len(good))
         text = good[:at] + chr(rng.randrange(1, 127)) + good[at + 1:]
         path = os.path.join(scratch, "mutated.yaml")
@@ -239,7 +239,7 @@ def test_port_in_use(scratch, kind):
         status, said = d.run(d.config())
     no_crash(status, said)
     assert str(d.port) in said and "in use" in said, said
-    with d.running():  # and it starts once the port is free
+    with d.running():  # it starts when the port is free
         pass
 
 
@@ -287,7 +287,7 @@ def test_format_of_the_future(scratch):
         no_crash(status, said)
         assert re.search(r"format 7", said) and name in said or d.data in said, said
         with open(path, "rb") as f:
-            assert f.read() == future  # untouched
+            assert f.read() == future  # not changed
         with open(path, "wb") as f:
             f.write(was)
         with d.running():
@@ -308,7 +308,7 @@ def test_damaged_identity(scratch, text):
 
 
 def test_generations_of_a_storage(scratch):
-    """After a clean stop nothing is in doubt, after a kill something is; a damaged file is refused."""
+    """A clean stop leaves nothing uncertain, a kill does; a damaged file is refused."""
     def generations():
         with open(path) as f:
             lines = dict(line.split(": ") for line in f.read().splitlines()[1:] if not line.startswith("lost"))
@@ -331,7 +331,7 @@ def test_generations_of_a_storage(scratch):
     stable, now = generations()
     assert stable == last < now
     with d.running():
-        assert generations()[1] > now  # none is used twice
+        assert generations()[1] > now  # no number is used twice
     with open(path) as f:
         was = f.read()
     for text in ("", "rozo-generations\nformat: 1\n", was.replace("stable: ", "stable: 9"), "\0" * 100):
@@ -346,7 +346,7 @@ def test_generations_of_a_storage(scratch):
 
 
 def test_a_storage_of_another_cluster_is_not_admitted(cluster):
-    """Same keys, another cluster: its data belongs to somebody else."""
+    """A storage with the same keys but of another cluster is refused: its data belongs to that one."""
     a, b = cluster(layout=0, mounts=0), cluster(layout=0, mounts=0)
     b.down()
     d = Daemon(b.base + "/", "storaged")
@@ -360,7 +360,7 @@ def test_a_storage_of_another_cluster_is_not_admitted(cluster):
 
 
 def test_swapped_data_directories_never_give_wrong_data(cluster):
-    """Somebody exchanged two disks of a running cluster."""
+    """Two disks of a running cluster are swapped."""
     c = cluster(layout=0, mount_options="io_timeout=3")
     data = os.urandom(1 << 20)
     with open(c.mnt + "/f", "wb") as f:
@@ -427,7 +427,7 @@ def test_mounts_that_cannot_be(cluster, scratch):
 
 
 def test_a_hung_exportd_at_mount(cluster, scratch):
-    """A port that takes connections and never answers."""
+    """The port accepts connections and never answers."""
     c = cluster(layout=0, mounts=0)
     os.mkdir(scratch + "/m")
     with socket.socket() as s:
@@ -443,7 +443,7 @@ def test_a_hung_exportd_at_mount(cluster, scratch):
 # ---- the wire ----
 
 def garbage(rng):
-    """What a scanner, a wrong client or an attacker sends."""
+    """Yields the input of a scanner, a wrong client or an attacker."""
     yield b""
     yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(200)  # TLS
@@ -452,7 +452,7 @@ def garbage(rng):
     yield rng.randbytes(1)
     yield rng.randbytes(47)
     yield rng.randbytes(1 << 20)
-    for kind in range(7):  # frames that begin well
+    for kind in range(7):  # frames with a good beginning
         for length in (0, 1, 4 << 20, 0xffffffff):
             yield b"ROZ1" + struct.pack("<HHHHQQIIII", 1, kind, rng.randrange(300), 0, rng.randrange(9), 0,
                                         length, length, 0, rng.randrange(1 << 32)) + rng.randbytes(64)
@@ -472,7 +472,7 @@ def test_garbage_on_every_listening_port(cluster):
             for blob in garbage(rng):
                 with socket.create_connection(address, timeout=10) as s:
                     s.settimeout(0.05)
-                    with contextlib.suppress(OSError):  # closed on us in the middle: its right
+                    with contextlib.suppress(OSError):  # the server may close in the middle
                         s.sendall(blob)
                         s.recv(4096)
             for _ in range(30):
@@ -480,23 +480,23 @@ def test_garbage_on_every_listening_port(cluster):
                 s.setblocking(False)
                 with contextlib.suppress(OSError):
                     s.send(b"ROZ1"[:rng.randrange(5)])
-                silent.append(s)  # kept open: nobody waits for them
+                silent.append(s)  # kept open: no test waits for them
     assert {name: c.pid(name) for name in c.names()} == pids
     assert all(process_runs(pid) for pid in pids.values())
     assert all(s["up"] for s in c.status()["storages"])
-    c.remount()  # new connections are taken while the silent ones hang around
+    c.remount()  # new connections are accepted while the idle ones stay
     with open(c.mnt + "/f", "rb") as f:
         assert f.read() == data
     for s in silent:
         s.close()
-    for name in c.daemons():  # complaints are rate limited
+    for name in c.daemons():  # error messages are rate limited
         assert len(c.log(name)) < 1 << 20
 
 
 # ---- projection files ----
 
 def damage_ways():
-    """name -> function(path, rng): one way a disk can hurt a projection file."""
+    """Returns name -> function(path, rng), a kind of damage to a projection file by a disk."""
     def cut(to):
         def do(path, _rng):
             size = os.path.getsize(path)
@@ -537,17 +537,19 @@ def damage_ways():
 
 
 def projection_files(c, storage, ino):
-    """Paths of the projection files of an inode on one storage, also of one that was put aside."""
+    """Returns paths of an inode's projection files on one storage, also of one in quarantine."""
     found = []
     for folder, _, names in os.walk(os.path.join(c.data(storage), "objects")):
-        # The name is the file id in hex (export, generation, inode number: 8, 8, 16 digits), a dot, and which.
+        # The name is the file id in hex (export, generation, inode number: 8, 8, 16 digits), a dot, and the
+        # projection.
         found += [os.path.join(folder, n) for n in names if n[16:32] == "%016x" % ino]
     return found
 
 
 @pytest.mark.parametrize("layout,may_be_lost", [(1, 2), (2, 4)])
 def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
-    """Cut short while the daemons have them open: right bytes up to n - k of them, EIO beyond, zeros never."""
+    """Files are cut while the daemons have them open: right bytes up to n - k of them, EIO beyond, never
+    zeros."""
     c = cluster(layout=layout, mount_options="io_timeout=2")
     path = os.path.join(c.mnt, "file")
     data = random.Random(layout).randbytes(3 * 1024 * 1024 + 5)
@@ -563,7 +565,7 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
     c.remount()
     with open(path, "rb") as f:
         assert f.read() == data
-    for n in range(may_be_lost, len(found)):  # more than once where a spare took what was a home's
+    for n in range(may_be_lost, len(found)):  # again where a spare has taken a home's data
         for i in range(n + 1):
             damage_ways()[ways[i % len(ways)]](found[i], None)
         c.remount()
@@ -585,7 +587,7 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
 
 
 def how_it_differs(got, data):
-    """Where, and what is there instead: None when they are equal."""
+    """Returns the first difference and the bytes there; None if they are equal."""
     if got == data:
         return None
     n = min(len(got), len(data))
@@ -606,8 +608,9 @@ def how_it_differs(got, data):
 
 
 def test_damaged_projection_files(cluster):
-    """One projection of each of many files is damaged in its own way: all read back right. Then a second
-    one too: EIO or the right bytes, never others, and never zeros for what was lost. All can be written anew."""
+    """One projection of each of many files is damaged in its own way: all files are read correctly. After
+    damage to a second one: EIO or the right bytes, never others, and never zeros for lost data. All files
+    can be overwritten."""
     c = cluster(layout=0, mount_options="io_timeout=2")
     rng = random.Random(3)
     files = {}
@@ -620,7 +623,7 @@ def test_damaged_projection_files(cluster):
         files[way] = (path, data, os.stat(path).st_ino)
 
     def damage(n_th, ways):
-        """The n-th storage that holds something of the file."""
+        """Damages the file on the n-th storage that has a part of it."""
         hit = 0
         for way in ways:
             do = damage_ways()[way]
@@ -643,7 +646,7 @@ def test_damaged_projection_files(cluster):
             except OSError as e:
                 return "EIO" if errors_allowed and e.errno == errno.EIO else "%s: %s" % (way, e)
 
-        with concurrent.futures.ThreadPoolExecutor(len(files)) as pool:  # an EIO takes its time
+        with concurrent.futures.ThreadPoolExecutor(len(files)) as pool:  # an EIO takes a while
             found = list(pool.map(read, files))
         assert set(found) <= {"right", "EIO"}, found
         return found.count("EIO")
@@ -656,12 +659,13 @@ def test_damaged_projection_files(cluster):
     read_all()
     for name in c.names("storaged"):
         c.kill(name)
-    damage(0, list(files))  # again: the storages have healed some or all of what was damaged first
+    damage(0, list(files))  # again, because storages have healed some of the first damage
     damage(1, list(files))
     c.restart(*c.names("storaged"))
     c.wait_all_up()
     assert read_all(errors_allowed=True) > len(files) // 2
-    # Whatever is damaged, it can be written anew, in its place and from its beginning; and all can be removed.
+    # All files can be overwritten, in place and from their beginning, whatever is damaged; and all can be
+    # removed.
     for n, way in enumerate(files):
         path, data, _ = files[way]
         with open(path, "r+b" if n % 2 == 0 else "wb") as f:

@@ -1,4 +1,4 @@
-"""`rozo bench codec` and `fs`: tables, JSON, pictures, clear words. tests/bench/coherence, in small."""
+"""`rozo bench codec` and `fs`: tables, JSON, pictures, clear errors. And tests/bench/coherence in small."""
 import glob
 import json
 import os
@@ -48,7 +48,7 @@ SMALL = ("--size", "4", "--seconds", "1", "--files", "200", "--rounds", "1", "--
 
 
 def bench_fs(path, *args, check=True):
-    """`rozo bench fs` in small; nothing may be left behind."""
+    """Runs `rozo bench fs` in small; it must leave nothing behind."""
     r = rozo("bench", "fs", path, *SMALL, *args, check=check)
     assert not glob.glob(os.path.join(path, "rozo-bench-*"))
     assert all(len(line) <= 80 for line in r.stdout.splitlines()), r.stdout
@@ -80,7 +80,7 @@ def test_two_places_in_turn(scratch):
     assert not os.listdir(b)
     assert "RATIO" in bench_fs(a, "--vs", b, "--only", "create", "--plot", scratch + "/plot.svg").stdout
     root = xml.etree.ElementTree.parse(scratch + "/plot.svg").getroot()
-    assert sum(e.tag.endswith("rect") for e in root.iter()) == 1 + 2 + 2 * 2  # ground, legend, bars
+    assert sum(e.tag.endswith("rect") for e in root.iter()) == 1 + 2 + 2 * 2  # background, legend, bars
 
 
 def test_report_in_the_form_of_iozone(scratch):
@@ -98,7 +98,7 @@ def test_report_in_the_form_of_iozone(scratch):
 
 
 def test_a_file_system_that_returns_other_bytes_fails(scratch):
-    """Somebody writes into the file that is read at random."""
+    """Another process writes into the file while the benchmark reads it at random."""
     done = threading.Event()
 
     def spoil():
@@ -170,7 +170,7 @@ def test_what_is_left_of_the_speed_is_told(scratch):
 
 @pytest.fixture(scope="module")
 def coherence(tmp_path_factory):
-    """test -> the one round of tests/bench/coherence, and its table."""
+    """Returns test -> the one round of tests/bench/coherence, and its table."""
     if cannot_mount() is not None:
         pytest.skip("mounting: " + cannot_mount())
     figures = tmp_path_factory.mktemp("coherence") / "figures.json"
@@ -189,8 +189,8 @@ def test_what_mounts_cost_each_other_is_told(coherence):
 
 
 def asked(result):
-    """How many requests a round needed. A mount tells closes later, many in one request: one such
-    request may come from what the program did before the round."""
+    """Returns the requests that a round needed, less one if it may belong to earlier work: a mount reports
+    closes later, many in one request."""
     closes = result["kinds"].get("close", 0)
     return result["requests"] - min(closes, 1)
 
@@ -199,7 +199,7 @@ def test_a_mount_alone_asks_for_nothing_twice(coherence):
     rounds, _ = coherence
     assert asked(rounds["stat cached"]) == 0, rounds["stat cached"]
     assert asked(rounds["open, read cached"]) == 0, rounds["open, read cached"]
-    assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # git reads young files again
+    assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # git reads new files again
     assert asked(rounds["git status, fifth, no lock"]) == 0, rounds["git status, fifth, no lock"]
 
 

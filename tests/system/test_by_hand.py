@@ -1,4 +1,5 @@
-"""A cluster as docs/OPERATIONS.md tells to make one: example configs, daemons by hand, storages added."""
+"""A cluster made by the steps of docs/OPERATIONS.md: example configs, daemons started by hand, storages
+added."""
 import contextlib
 import json
 import os
@@ -21,7 +22,7 @@ EXAMPLES = os.path.join(ROOT, "deploy", "examples")
 
 @contextlib.contextmanager
 def daemon(program, config, folder):
-    """Runs a daemon as systemd would; yields (process, what it notified so far)."""
+    """Runs a daemon as systemd does; yields (process, its notifications so far)."""
     path = os.path.join(folder, os.path.basename(config) + ".notify")
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.bind(path)
@@ -39,7 +40,7 @@ def daemon(program, config, folder):
 
 
 def example(name, folder, to, **change):
-    """An example config with addresses and paths of ours; each must be there to be replaced."""
+    """Returns an example config with the test's addresses and paths; each replaced text must occur."""
     with open(os.path.join(EXAMPLES, name)) as f:
         text = f.read()
     text = text.replace("/etc/rozo", folder)
@@ -104,7 +105,7 @@ def test_as_the_guide_tells(scratch):
 
 
 def on_a_terminal(*args, timeout=120):
-    """Run rozo with a terminal as its stderr: (exit status, what it wrote there)."""
+    """Runs rozo with a terminal as its stderr; returns (exit status, output on the terminal)."""
     try:
         ours, its = pty.openpty()
     except OSError as e:
@@ -117,7 +118,7 @@ def on_a_terminal(*args, timeout=120):
         if select.select([ours], [], [], 0.2)[0]:
             try:
                 said += os.read(ours, 4096)
-            except OSError:  # it has ended
+            except OSError:  # the program has ended
                 break
     os.close(ours)
     return p.wait(timeout=10), said.decode()
@@ -141,7 +142,7 @@ def test_what_takes_long_shows_its_progress_on_a_terminal_only(cluster):
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run as root")
 @pytest.mark.parametrize("size_kb", [20, 40, 64, 200])
 def test_dev_up_on_a_full_disk(scratch, size_kb):
-    """It says that the disk is full, and leaves nothing running."""
+    """The command reports that the disk is full, and leaves nothing running."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dk" % size_kb, "rozo-test", scratch], check=True)
     try:
         r = rozo("dev", "up", "--dir", scratch + "/c", check=False)

@@ -1,4 +1,4 @@
-"""The command line: every verb has --help, exit statuses 0/1/2, JSON that parses, errors that help."""
+"""The command line: every verb has --help, exit statuses 0/1/2, JSON that parses, useful errors."""
 import contextlib
 import errno
 import fcntl
@@ -27,7 +27,7 @@ def c(cluster_shared):
 
 @contextlib.contextmanager
 def installed(path, program):
-    """A link to the program for a while, unless one is installed there. Other runs of these tests wait for it."""
+    """Links the program for a while, unless one is installed; concurrent runs of these tests wait."""
     with open("/tmp/rozo-tests.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.lexists(path):
@@ -216,7 +216,7 @@ def test_mount_verb(c, scratch):
 
 
 def test_mount_helper_of_fstab(c, scratch):
-    """mount -t fuse.rozomount, as a line of /etc/fstab does it."""
+    """mount -t fuse.rozomount works, as for a line of /etc/fstab."""
     if cannot_mount():
         pytest.skip("mounting needs root and /dev/fuse: " + cannot_mount())
     mnt, fstab = scratch + "/m", scratch + "/fstab"
@@ -238,7 +238,8 @@ def test_mount_helper_of_fstab(c, scratch):
 
 
 def flags_of(mnt):
-    """Those of the mount and of its file system, as the kernel lists them; None when nothing is mounted."""
+    """Returns the flags of the mount and of its file system from the kernel's list; None if nothing is
+    mounted."""
     flags = None
     with open("/proc/self/mountinfo") as f:
         for line in f:
@@ -249,7 +250,8 @@ def flags_of(mnt):
 
 
 def id_as_nobody(program):
-    """The effective user of a set-id program that nobody runs: from its folder, the way there may be closed to others."""
+    """Returns the effective user of a set-id program run by nobody, started in its folder: its parents may be
+    closed to others."""
     folder, name = os.path.split(program)
     r = subprocess.run(["./" + name, "-u"], cwd=folder, user=65534, group=65534, extra_groups=[],
                        stdout=subprocess.PIPE, text=True)
@@ -258,7 +260,8 @@ def id_as_nobody(program):
 
 @contextlib.contextmanager
 def fstab_mount(c, scratch, options):
-    """A mount by a line of fstab with these options; yields where, and a function for more calls of mount(8) on it."""
+    """Mounts by a line of fstab with these options; yields the mount point, and a function for more calls of
+    mount(8)."""
     if cannot_mount():
         pytest.skip("mounting needs root and /dev/fuse: " + cannot_mount())
     mnt, fstab = scratch + "/m", scratch + "/fstab"
@@ -295,7 +298,7 @@ def test_flags_of_mount_are_honoured_and_remount_changes_them(c, scratch):
         assert not flags_of(mnt)[0] & {"nosuid", "nodev"} and "noatime" in flags_of(mnt)[0]
         assert id_as_nobody(mnt + "/id") == 0
         open(mnt + "/null").close()
-        assert mount("-o", "remount,noexec").returncode == 0  # and what fstab says
+        assert mount("-o", "remount,noexec").returncode == 0  # and the options of fstab
         assert {"nosuid", "nodev", "noexec"} <= flags_of(mnt)[0]
         with pytest.raises(PermissionError):
             subprocess.run([mnt + "/id"])
@@ -330,7 +333,7 @@ def test_remount_ro_and_rw(c, scratch, first):
             assert f.read() == b"x" * 100000
         with pytest.raises(OSError):
             open(mnt + "/f", "ab")
-        # Where fstab has no line for it, mount(8) goes by what the kernel lists.
+        # Without a line in fstab, mount(8) uses the kernel's list.
         os.truncate(scratch + "/fstab", 0)
         r = mount("-o", "remount,rw,nosuid")
         assert r.returncode == 0, r.stdout
@@ -342,7 +345,7 @@ def test_mount_of_fstab_replaces_a_dead_mount(c, scratch):
     with fstab_mount(c, scratch, "pid_file=%s/pid" % scratch) as (mnt, mount):
         with open(scratch + "/pid") as f:
             pid = int(f.read())
-        assert mount().returncode != 0  # it lives
+        assert mount().returncode != 0  # the mount lives
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not process_runs(pid), "the mount to be gone")
         r = mount()

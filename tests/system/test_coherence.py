@@ -1,5 +1,6 @@
-"""Two mounts of one folder, `a` and `b`: what one has done, the other one sees at once, by name, by number and through
-what it has open; one small case for each promise. Nobody waits here but for what takes its time: a restart, an eviction."""
+"""Two mounts of one folder, `a` and `b`: each sees the other's changes at once, by name, by inode number and
+through open files; one small case per promise. A test waits only for events that take time: a restart, an
+eviction."""
 import contextlib
 import ctypes
 import errno
@@ -51,7 +52,8 @@ def two_mounts(request):
 
 @pytest.fixture
 def ab(two_mounts, request):
-    """A folder of the test, as both see it. What hangs there ends with an error, and so do the tests that follow."""
+    """A folder of the test on both mounts. Hung calls end with an error, and then the following tests fail,
+    too."""
     timer = threading.Timer(CASE_MAX_S, two_mounts.tear)
     timer.start()
     name = request.node.name.replace("/", "-")
@@ -79,7 +81,7 @@ def is_there(path):
 
 
 class Open:
-    """A descriptor, for as long as this lasts."""
+    """A descriptor, closed at the end of the block."""
 
     def __init__(self, path, flags=os.O_RDWR):
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -92,19 +94,19 @@ class Open:
 
 
 def aligned(length):
-    """Memory for O_DIRECT."""
+    """Returns memory for O_DIRECT."""
     return mmap.mmap(-1, length)
 
 
 def told(st):
-    """All that a stat tells but access time and space."""
+    """Returns all fields of stat but access time and space."""
     return {k: getattr(st, k) for k in ("st_ino", "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_mtime_ns", "st_ctime_ns")}
 
 
 # ---- attributes ----
 
 def acl(mode_of_group):
-    """POSIX ACL of an xattr: an entry for user 1, so that there is a mask."""
+    """Returns a POSIX ACL for an xattr, with an entry for user 1, so that there is a mask."""
     entries = [(1, 6, 0xffffffff), (2, 6, 1), (4, mode_of_group, 0xffffffff), (16, 6, 0xffffffff), (32, 4, 0xffffffff)]
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
 
@@ -142,7 +144,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_attributes(ab, change):
-    """Of both in turn: whoever asks, by name or through what is open, hears what the change left."""
+    """Both mounts change attributes in turn: every stat and fstat on both shows the result."""
     put(ab[0] + "/f", b"0" * SIZE)
     with Open(ab[0] + "/f") as fd_a, Open(ab[1] + "/f") as fd_b:
         for i in range(ROUNDS):
@@ -156,7 +158,7 @@ def test_attributes(ab, change):
 
 
 def change_names_in(path, i):
-    """One more name in a directory, or one less."""
+    """Adds a name to a directory, or removes one."""
     name = path + "/in"
     if is_there(name):
         os.unlink(name)
@@ -164,7 +166,7 @@ def change_names_in(path, i):
         put(name)
 
 
-# Whatever can be done to an inode, by name: what each one is about. `i` counts.
+# Changes of an inode, by name, with the affected files. `i` counts.
 ANY, FILES, DIRECTORIES = ("file", "open file", "directory", "symlink"), ("file", "open file"), ("directory",)
 NOT_LINKS = FILES + DIRECTORIES
 CTIME_CHANGES = {
@@ -191,7 +193,7 @@ CTIME_CHANGES = {
 
 @pytest.mark.parametrize("kind", ANY)
 def test_each_change_moves_ctime(ab, kind):
-    """... for the program that made it and looks at once, and for one on the other mount."""
+    """ctime moves for a program that makes the change and stats at once, and for one on the other mount."""
     path = ab[0] + "/x"
     if kind == "directory":
         os.mkdir(path)
@@ -202,7 +204,7 @@ def test_each_change_moves_ctime(ab, kind):
     stuck = []
     for who in (0, 1):
         with contextlib.ExitStack() as stack:
-            if kind == "open file":  # its mount has it for itself alone, and knows the attributes
+            if kind == "open file":  # its mount has it exclusively, and knows the attributes
                 os.write(stack.enter_context(Open(ab[who] + "/x")), b"mine")
             for i, (name, (kinds, change)) in enumerate(CTIME_CHANGES.items()):
                 if kind not in kinds:
@@ -219,7 +221,7 @@ def test_each_change_moves_ctime(ab, kind):
 
 
 def test_size_of_what_is_being_written(ab):
-    """Each write, not synced, its file not closed, shows in the very next stat."""
+    """Each unsynced write to an open file is visible in the next stat."""
     a, b = ab
     put(a + "/f")
     with Open(a + "/f") as fd_a, Open(b + "/f", os.O_RDONLY) as fd_b:
@@ -248,7 +250,7 @@ def test_extended_attributes(ab):
 
 
 def as_user_1(function):
-    """What it returns, an errno when it raises an OSError, called by a process of user 1."""
+    """Calls a function in a process of user 1; returns its result, or the errno of an OSError."""
     near, far = multiprocessing.Pipe(False)
     pid = os.fork()
     if pid == 0:
@@ -267,7 +269,8 @@ def as_user_1(function):
 
 
 def test_who_may_do_what(ab):
-    """Permission that one mount gives or takes counts on the other one at once: of modes, of ACLs, of the way there."""
+    """Permission granted or revoked on one mount counts on the other at once: modes, ACLs, parent
+    directories."""
     a, b = ab
     for path in ab:
         let_others_in(path)
@@ -298,7 +301,7 @@ UNIVERSE = ["f", "g", "h", "link", "symlink", "d", "e", "d/in", "e/in", "e/g"]
 
 
 def picture(folder):
-    """What every name says, also those that are not there, and what is listed."""
+    """Returns the state of every name, also of absent ones, and the listing."""
     seen = {}
     for name in UNIVERSE:
         try:
@@ -340,7 +343,7 @@ NAME_STEPS = [
 
 @pytest.mark.parametrize("who", ["one", "in-turn"])
 def test_names(ab, who):
-    """After each change: what was there and is gone, what was not and is, listings, links, on both."""
+    """After each change both mounts agree on existing and absent names, listings and links."""
     n = 0
     for _ in range(ROUNDS // 4):
         for what, step in NAME_STEPS:
@@ -352,7 +355,8 @@ def test_names(ab, who):
 
 
 def test_listings(ab):
-    """A directory that was just listed, by name and through a descriptor, has each change in the next listing."""
+    """Each change of a directory is in its next listing, by name and through a descriptor, right after
+    another one."""
     a, b = ab
     names = {"n%03d" % i for i in range(300)}
     for name in names:
@@ -370,7 +374,7 @@ def test_listings(ab):
 
 
 def test_rename_over_an_open_file(ab):
-    """Who has it open keeps the old file; who opens it gets the new one."""
+    """A program with the old file open keeps it; a new open gets the new file."""
     for i in range(ROUNDS):
         me, other = ab[i % 2], ab[1 - i % 2]
         put(other + "/f", b"old %d" % i)
@@ -406,7 +410,7 @@ def test_a_directory_that_moves_under_somebody(ab):
 
 
 def test_what_was_found_and_then_removed_can_still_be_opened(ab):
-    """Linux looks up a name first and opens what it found then; the other may remove it in between."""
+    """Linux looks up a name first and then opens the inode; the other mount may remove the name in between."""
     n_fast = 0
     while n_fast < ROUNDS:
         me, other = ab[n_fast % 2], ab[1 - n_fast % 2]
@@ -447,7 +451,8 @@ def test_an_open_file_that_the_other_removes(ab):
 
 
 def test_an_open_directory_that_is_removed(two_mounts, ab):
-    """It stays for who has it open, empty and without a name, also when exportd has forgotten it."""
+    """The directory stays for programs that have it open, empty and without a name, also after exportd has
+    forgotten it."""
     def n_files():
         return sum(e["files"] for e in two_mounts.status()["exports"])
 
@@ -493,7 +498,7 @@ def test_of_those_who_make_a_name_one_wins(ab):
 
 
 def test_a_directory_that_is_read_while_it_changes(ab):
-    """What is there throughout is told once."""
+    """A name that exists all the time is listed once."""
     a, b = ab
     stay = {"stays-%03d" % i for i in range(300)}
     for name in stay:
@@ -578,7 +583,8 @@ WRITES = {"write": by_write, "opened-again": by_new_descriptor, "direct": by_dir
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("write", WRITES)
 def test_bytes(ab, write, read):
-    """Each in turn writes a stretch, of any length, anywhere; the other one, which has just read it, reads what it is now."""
+    """Each mount in turn writes a range of any length, anywhere; the other one, which has just read it, reads
+    the new bytes."""
     chance = random.Random(write + read)
     size = 64 << 10
     model = bytearray(chance.randbytes(size))
@@ -598,7 +604,7 @@ def test_bytes(ab, write, read):
 
 
 def test_holes(ab):
-    """Punched, zeroed, cut and made longer again: no mount sees what was there before."""
+    """Ranges are punched, zeroed, cut and grown again: no mount sees the old bytes."""
     for i in range(ROUNDS):
         me, other = ab[i % 2], ab[1 - i % 2]
         put(me + "/f", b"x" * SIZE)
@@ -615,7 +621,7 @@ def test_holes(ab):
 
 
 def test_neighbours_in_one_block(ab):
-    """Four writers on two mounts, each with slots of its own, of a length that fits nothing: none takes another's away."""
+    """Four writers on two mounts, each with its own slots of an odd length: no write destroys another one."""
     n_slots, length, n_turns = 400, 37, 6
     put(ab[0] + "/f", bytes(n_slots * length))
 
@@ -635,7 +641,8 @@ def test_neighbours_in_one_block(ab):
 
 
 def test_writers_in_two_halves(two_mounts, ab):
-    """Each mount writes blocks of its own half, by turns, in any order: soon none has to ask for anything. Over the border all is true, too."""
+    """Each mount writes blocks of its own half, in turn, in any order: soon no write needs a request to
+    exportd. Writes across the border are right, too."""
     n_blocks, chance = 64, random.Random(7)
     half = n_blocks // 2
     model = bytearray(chance.randbytes(n_blocks * BLOCK))
@@ -669,7 +676,7 @@ def test_writers_in_two_halves(two_mounts, ab):
 
 
 def test_holes_and_copies_in_two_halves(two_mounts, ab):
-    """So it is with holes that are punched, and with what is copied within a half; a copy across the border is true, too."""
+    """The same holds for punched holes, and for copies within a half; a copy across the border is right, too."""
     n_blocks, chance = 64, random.Random(8)
     half = n_blocks // 2
     model = bytearray(chance.randbytes(n_blocks * BLOCK))
@@ -708,7 +715,7 @@ def test_holes_and_copies_in_two_halves(two_mounts, ab):
 
 @pytest.mark.parametrize("start", [0, 2413, 12000])
 def test_reads_across_the_new_end(ab, start):
-    """Linux asks for what lies before and behind a page that it has a piece of at the same time, and for that page last."""
+    """Linux asks for the data around a partly cached page concurrently, and for that page last."""
     paths = [os.path.join(folder, "cut") for folder in ab]
     put(paths[0], b"x" * 107285)
     mine, others = [os.open(path, os.O_RDWR) for path in paths]
@@ -725,7 +732,7 @@ def test_reads_across_the_new_end(ab, start):
 
 @pytest.mark.parametrize("length", [64, 1000, 5000])
 def test_appends_of_both(ab, length):
-    """O_APPEND: every record is there once, whole, and those of each writer in order."""
+    """With O_APPEND every record exists once, whole, and those of each writer are in order."""
     put(ab[0] + "/log")
     n_each = 150
 
@@ -745,7 +752,7 @@ def test_appends_of_both(ab, length):
 
 
 def test_appends_in_turn(ab):
-    """Each append goes behind what the other one has just appended."""
+    """Each append goes after the other mount's last one."""
     put(ab[0] + "/log")
     with Open(ab[0] + "/log", os.O_RDWR | os.O_APPEND) as fd_a, Open(ab[1] + "/log", os.O_RDWR | os.O_APPEND) as fd_b:
         want = b""
@@ -755,8 +762,8 @@ def test_appends_in_turn(ab):
             assert os.pread((fd_b, fd_a)[i % 2], 10000, 0) == want
 
 
-# What a mount tells its kernel to drop is told late: when a program asks for attributes, just before it is answered,
-# or after a twentieth of a second.
+# A mount with this library delays its invalidations: until just before an answer with attributes, or a
+# twentieth of a second.
 LATE_NOTICES = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -819,7 +826,7 @@ int fuse_reply_attr(void *req, const struct stat *st, double timeout)
 
 @pytest.fixture
 def late(two_mounts, ab, scratch, monkeypatch):
-    """The folder of the test through the first mount, and through one that tells its kernel late."""
+    """The folder of the test through the first mount, and through one with delayed invalidations."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     source, library, mnt = scratch + "/late.c", scratch + "/late.so", scratch + "/m"
@@ -837,7 +844,7 @@ def late(two_mounts, ab, scratch, monkeypatch):
 
 
 def test_what_was_appended_can_be_mapped_at_once(late):
-    """The kernel believes the size that it is told after an append, also when it has just been told to drop what it knew."""
+    """The kernel accepts the size in the answer to an append, also right after an invalidation."""
     a, b = late
     put(a + "/log")
     os.truncate(a + "/log", 1 << 20)
@@ -849,14 +856,14 @@ def test_what_was_appended_can_be_mapped_at_once(late):
             size += os.write(fd_a, b"a" * 9000)
             size += os.write(fd_b, b"b" * 5000)
             assert os.fstat(fd).st_size == size
-            with Open(a + "/log") as source:  # EFAULT, where a program that looks at it had SIGBUS
+            with Open(a + "/log") as source:  # EFAULT, where a program with a mapping got SIGBUS
                 assert os.preadv(source, [memoryview(shared)[size - 1:size]], size - 1) == 1
             assert shared[size - 1:size] == b"b"
 
 
 @pytest.mark.parametrize("how", [os.O_RDWR, os.O_WRONLY])
 def test_what_was_appended_is_where_it_belongs(late, how):
-    """Also when the kernel did not know yet that the file is longer."""
+    """An append goes to the end even if the kernel does not know yet that the file has grown."""
     a, b = late
     want = b"0" * 3 * PAGE
     put(a + "/log", want)
@@ -874,7 +881,7 @@ def test_what_was_appended_is_where_it_belongs(late, how):
 
 
 def test_who_follows_a_growing_file(ab):
-    """As tail -f: all in order, nothing that is not there yet, and at once what is."""
+    """A reader like tail -f gets all bytes in order, none that do not exist yet, and each at once."""
     a, b = ab
     put(a + "/log")
     records = [b"%d:" % i + b"r" * (i * 131 % 9000) + b"\n" for i in range(5 * ROUNDS)]
@@ -900,7 +907,7 @@ def test_who_follows_a_growing_file(ab):
 
 
 def test_a_message_and_its_answer(ab):
-    """What came before what is seen is seen, too: a file is written, then its name is made; the data are there."""
+    """Order is kept: a file is written, then its name is created; a program that sees the name sees the data."""
     def play(me):
         other = 1 - me
         for i in range(5 * ROUNDS):
@@ -916,7 +923,8 @@ def test_a_message_and_its_answer(ab):
 
 
 def test_many_readers_and_a_writer_end(ab):
-    """More requests than the kernel lets through at once wait on one mount, while the other takes its pages away."""
+    """More requests than the kernel allows at once wait on one mount, while the other one takes its pages
+    away."""
     a, b = ab
     size, n_readers = 4 << 20, 40
     put(a + "/f", b"0" * size)
@@ -940,7 +948,7 @@ def test_many_readers_and_a_writer_end(ab):
             if n % 8 == 0:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             data = m[at:at + PAGE] if n % 2 else os.pread(fd, PAGE, at)
-            # A mapped page may be taken away while it is copied; then the rest is newer.
+            # A mapped page may be invalidated while it is copied; then its rest is newer.
             assert not data.strip(b"0123456789" if n % 2 else data[:1]), (at, data[:1], data[-1:])
             i += 1
 
@@ -1006,8 +1014,8 @@ def storm(top, n_threads, n_ops, seed):
 
 @pytest.mark.parametrize("others", [1, 100])
 def test_more_calls_than_the_kernel_lets_through(ab, others):
-    """300 callers on one mount, one or 100 on the other, few names: recalls come while all requests are taken. All end, none with an
-    error that is not in docs/POSIX.md."""
+    """300 callers on one mount, one or 100 on the other, few names: recalls come while all requests are in
+    use. All calls end, with errors of docs/POSIX.md only."""
     for i in range(3):
         os.mkdir(ab[0] + "/d%d" % i)
     running = [storm(ab[0], 300, 2, 1), storm(ab[1], others, 600 // others, 2)]
@@ -1040,7 +1048,8 @@ for _ in range(500):
 
 
 def test_a_name_that_comes_and_goes_can_always_be_created(ab):
-    """Without O_EXCL: it is opened if others have made it just then, and made if they have removed it."""
+    """open() with O_CREAT but without O_EXCL always succeeds, also while another mount creates or removes the
+    name."""
     running = [subprocess.Popen([sys.executable, "-c", COMES_AND_GOES, top + "/f", what], stderr=subprocess.PIPE, text=True)
                for what in ("create", "create", "create", "remove", "remove") for top in ab]
     try:
@@ -1052,7 +1061,7 @@ def test_a_name_that_comes_and_goes_can_always_be_created(ab):
 
 
 def in_threads(functions, timeout=120):
-    """Run all; raise the first exception of any. Who does not end, hangs."""
+    """Runs all functions; raises the first exception of any. A function that does not end counts as hung."""
     errors = []
 
     def run(fn):
@@ -1072,10 +1081,11 @@ def in_threads(functions, timeout=120):
     assert not any(t.is_alive() for t in threads), "%d calls hang" % sum(t.is_alive() for t in threads)
 
 
-# ---- with something that fails ----
+# ---- failures ----
 
 def test_a_mount_that_gives_nothing_back(cluster):
-    """It is stopped while it holds all that there is. Others wait until it is taken for dead, not for ever; it hears of it when it goes on."""
+    """A mount is stopped while it holds all tokens. Others wait until its eviction, not forever; it notices
+    that when it goes on."""
     c = cluster(layout=0, mounts=2)
     c.configure(evict_s=4)
     a, b = c.mnts
@@ -1084,7 +1094,7 @@ def test_a_mount_that_gives_nothing_back(cluster):
     put(a + "/h", b"")
     first = c.names("mount")[0]
     fd = os.open(a + "/d/f", os.O_RDWR)
-    os.pwrite(fd, b"B", 0)  # waits in its memory
+    os.pwrite(fd, b"B", 0)  # stays in the mount's memory
     os.listdir(a + "/d")
     c.kill(first, signal.SIGSTOP)
     try:
@@ -1099,7 +1109,7 @@ def test_a_mount_that_gives_nothing_back(cluster):
     assert get(b + "/e/f") == b"after"
     with pytest.raises(OSError) as e:
         os.close(fd)
-    assert e.value.errno == errno.EIO  # what it had in its memory is lost
+    assert e.value.errno == errno.EIO  # data in its memory is lost
     for i in range(ROUNDS):
         mine, theirs = c.mnts[i % 2] + "/e/f", c.mnts[1 - i % 2] + "/e/f"
         put(mine, b"%d" % i)
@@ -1107,7 +1117,8 @@ def test_a_mount_that_gives_nothing_back(cluster):
 
 
 def test_the_successor_of_a_killed_mount_frees_what_it_held(cluster):
-    """Nobody waits for the lease of a mount that was killed when another one is there in its place."""
+    """A new mount in the place of a killed one frees the killed one's tokens at once, without waiting for its
+    lease."""
     c = cluster(layout=0, mounts=2)
     c.configure(evict_s=3600, lease_s=3600)
     a, b = c.mnts
@@ -1124,7 +1135,7 @@ def test_the_successor_of_a_killed_mount_frees_what_it_held(cluster):
         os.mkdir(a + "/d")
         os.listdir(a + "/d")
         fd = os.open(a + "/f", os.O_RDWR)
-        os.pwrite(fd, b"B", 0)  # waits in its memory
+        os.pwrite(fd, b"B", 0)  # stays in the mount's memory
         c.kill(first)
         with contextlib.suppress(OSError):
             os.close(fd)
@@ -1135,7 +1146,7 @@ def test_the_successor_of_a_killed_mount_frees_what_it_held(cluster):
 
 
 def test_exportd_is_killed_while_both_work(cluster):
-    """Byte by byte and name by name in turn, each checked by the other, over its restarts."""
+    """Bytes and names are changed in turn and checked by the other mount, over restarts of exportd."""
     c = cluster(layout=0, mounts=2)
     for i in range(5):
         put(c.mnts[0] + "/f%d" % i, bytes(SIZE))
@@ -1159,13 +1170,14 @@ def test_exportd_is_killed_while_both_work(cluster):
                     assert not is_there(c.mnts[0] + name)
                 n += 1
 
-    # Processes: who starts exportd again must not inherit files of a mount, whose closing waits for exportd.
+    # Processes, because a child that restarts exportd must not inherit files of a mount: their close waits
+    # for exportd.
     workers = [multiprocessing.Process(target=work, args=(i,), daemon=True) for i in range(5)]
     for p in workers:
         p.start()
     try:
         for _ in range(3):
-            time.sleep(1)  # so that there is something to be killed in
+            time.sleep(1)  # gives time for a kill
             c.kill("exportd")
             c.restart("exportd")
         stop.set()
@@ -1177,7 +1189,7 @@ def test_exportd_is_killed_while_both_work(cluster):
             p.kill()
 
 
-# ---- what was only read stays open ----
+# ---- read-only opens are kept ----
 
 def requests(c):
     return {kind: n for kind, n in c.status()["exportd"]["requests"].items() if kind in ("open", "close", "lookup", "getattr")}
@@ -1192,7 +1204,7 @@ def test_opening_again_asks_nobody(two_mounts, ab):
             assert get(ab[1] + "/f") == b"one"
         return requests(two_mounts) == before
 
-    two_mounts.wait_for(costs_nothing, "openings that ask nobody")  # what others left is still closed, perhaps
+    two_mounts.wait_for(costs_nothing, "openings that ask nobody")  # opens of other tests may still be in the queue
     with Open(ab[1] + "/f", os.O_RDONLY) as fd:
         assert os.read(fd, 10) == b"one"
         put(ab[0] + "/f", b"other")
@@ -1201,7 +1213,8 @@ def test_opening_again_asks_nobody(two_mounts, ab):
 
 
 def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab):
-    """... with the answer: the kernel's next question of the directory asks nobody, and hears what the other mount hears."""
+    """After a change of names the next question of the kernel about the directory needs no request, and its
+    answer agrees with the other mount's."""
     steps = [lambda i: put(ab[0] + "/d/f%d" % i, b""), lambda i: os.mkdir(ab[0] + "/d/d%d" % i),
              lambda i: os.symlink("to", ab[0] + "/d/s%d" % i), lambda i: os.link(ab[0] + "/d/f%d" % i, ab[0] + "/d/l%d" % i),
              lambda i: os.rename(ab[0] + "/d/f%d" % i, ab[0] + "/d/r%d" % i),
@@ -1230,11 +1243,11 @@ def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab
         return requests(two_mounts)["getattr"] == before
 
     costs_no_question.i = 0
-    two_mounts.wait_for(costs_no_question, "changes that nobody is asked after")  # the other mount had looked at both
+    two_mounts.wait_for(costs_no_question, "changes that nobody is asked after")  # the other mount had read both
 
 
 def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
-    """... and are those of what was written, by whom ever."""
+    """Attributes of open files need no request, and are right whichever mount wrote."""
     with Open(ab[0] + "/f", os.O_CREAT | os.O_RDWR) as fd:
         for i in range(1, 4):
             os.write(fd, b"x" * 100)
@@ -1259,13 +1272,13 @@ def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
     two_mounts.wait_for(costs_no_question, "a file that is made without a question for its attributes")
 
 
-# ---- extended attributes are kept, and that there are none ----
+# ---- extended attributes are cached, also absent ones ----
 
-BACKGROUND = ("keep_alive", "events", "status", "close", "give_back")  # what others left; nobody waits for it
+BACKGROUND = ("keep_alive", "events", "status", "close", "give_back")  # delayed requests of other tests
 
 
 def asked(c, work):
-    """What exportd is asked for while work() runs, by kind."""
+    """Returns the requests to exportd while work() runs, by kind."""
     before = c.status()["exportd"]["requests"]
     work()
     after = c.status()["exportd"]["requests"]
@@ -1282,7 +1295,7 @@ def xattr_or_none(path, name):
 
 
 def look_closely(folder):
-    """As `ls -l`, Samba, rsync -A, -X and backups do: of each name the attributes, ACLs, and what extended ones there are."""
+    """Lists like `ls -l`, Samba, rsync -A -X and backups: attributes, ACLs and all xattrs of each name."""
     found = {}
     for entry in os.scandir(folder):
         names = ["security.selinux", "security.capability", "user.DOSATTRIB", "trusted.overlay.opaque"]
@@ -1295,13 +1308,14 @@ def look_closely(folder):
 
 @contextlib.contextmanager
 def inside(folder):
-    """A way into the folder that looks up no name: another test may have changed those above it a moment ago."""
+    """Returns a path into the folder without lookups: another test may have just changed its parents."""
     with Open(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         yield "/proc/%d/fd/%d" % (os.getpid(), fd)
 
 
 def test_who_lists_a_folder_closely_asks_for_its_listing_alone(two_mounts, ab):
-    """... and the second time for nothing: a mount knows of each inode which classes of extended attributes it has."""
+    """A detailed listing needs only one request, and no request the second time: a mount knows which classes
+    of xattrs each inode has."""
     n = 1000
     os.mkdir(ab[0] + "/d")
     for i in range(n):
@@ -1311,7 +1325,7 @@ def test_who_lists_a_folder_closely_asks_for_its_listing_alone(two_mounts, ab):
         elif i % 10 == 1:
             os.symlink("to", path)
         else:
-            os.mknod(path)  # who makes it with open() has it for itself until somebody looks
+            os.mknod(path)  # open() would give its mount the file exclusively
     with inside(ab[1] + "/d") as d:
         def list_long():
             subprocess.run(["ls", "-l"], cwd=d, check=True, stdout=subprocess.DEVNULL)
@@ -1325,7 +1339,8 @@ def test_who_lists_a_folder_closely_asks_for_its_listing_alone(two_mounts, ab):
 
 
 def test_small_extended_attributes_are_read_once(two_mounts, ab):
-    """... by each mount, until somebody changes one: then all mounts see that at once. Large ones are read each time."""
+    """Each mount reads small xattrs once, until one changes: then all mounts see it at once. Large ones are
+    read each time."""
     a, b = ab
     n = 40
     os.mkdir(a + "/d")
@@ -1349,7 +1364,7 @@ def test_small_extended_attributes_are_read_once(two_mounts, ab):
             os.setxattr(ab[who] + path, name, value)
             for mnt in (ab[1 - who], ab[who]):
                 assert xattr_or_none(mnt + path, name) == value and name in os.listxattr(mnt + path)
-        os.chmod(ab[who] + "/d/6", 0o710)  # its ACL goes with it
+        os.chmod(ab[who] + "/d/6", 0o710)  # changes its ACL as well
         assert xattr_or_none(a + "/d/6", "system.posix_acl_access") == xattr_or_none(b + "/d/6", "system.posix_acl_access") != acl(who)
         for path, name in (("/d/4", "user.new"), ("/d/6", "system.posix_acl_access")):
             os.removexattr(ab[who] + path, name)
@@ -1374,7 +1389,8 @@ def missing(path):
 
 @pytest.mark.parametrize("how", ["made", "listed"])
 def test_which_names_are_not_there_is_known(two_mounts, ab, how):
-    """... where a mount made the directory, or listed it: nobody is asked, until another mount makes some."""
+    """Lookups of absent names in a directory that the mount created or listed need no request, until another
+    mount creates one."""
     os.mkdir(ab[0] + "/d")
     put(ab[0] + "/d/mine", b"")
     if how == "listed":
@@ -1408,17 +1424,17 @@ def test_which_names_are_not_there_is_known(two_mounts, ab, how):
 
 
 def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
-    """... and are those of the files as they are, whoever changes them meanwhile."""
+    """Files looked up in order come in batches; the results are right also during changes by other mounts."""
     n, dirs = 300, list(range(8))
     for d in dirs:
         os.mkdir(ab[0] + "/d%d" % d)
         for i in range(n):
-            os.mknod(ab[0] + "/d%d/%03d" % (d, i))  # who opens it to write might know more than exportd
+            os.mknod(ab[0] + "/d%d/%03d" % (d, i))  # open() for writing could know more than exportd
 
     def one_by_one(mnt, d):
         return [os.stat(mnt + "/d%d/%03d" % (d, i)).st_size for i in range(n)]
 
-    def is_believed(name):  # not in a directory that others have just changed, nor while a lease is late
+    def is_believed(name):  # false in a directory that others have just changed, and before the next lease
         os.stat(name)
         before = requests(two_mounts)["lookup"]
         os.stat(name)
@@ -1450,7 +1466,7 @@ def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("how", ["unlinked", "renamed over", "unlinked while it is read"])
 def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
-    """... and its storages get their room back."""
+    """When its name is removed, a file that a mount keeps open is deleted, and its storages free the space."""
     def is_gone():
         named = {os.lstat(os.path.join(folder, name)).st_ino for folder, folders, files in os.walk(two_mounts.mnts[0]) for name in folders + files}
         status = two_mounts.status()
@@ -1474,14 +1490,14 @@ def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
     two_mounts.wait_for(is_gone, "the removed file to go")
 
 
-# ---- names that all change ----
+# ---- names that all mounts change ----
 
 TOLD = {errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL}  # as a local file system may
 
 
 def churn(base, seed, stop):
-    """Whatever may be done with a few names in two directories, at random. How often. (Directories keep their names: Linux says ESTALE by itself
-    when it finds one in another place than before while something else is renamed.)"""
+    """Random operations with a few names in two directories; returns their number. Directories keep their
+    names: Linux itself returns ESTALE when a directory moves during another rename."""
     chance = random.Random(seed)
 
     def name(of="abc"):
@@ -1510,7 +1526,8 @@ def churn_process(base, seed, stop, counts):
 @pytest.mark.skipif(tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2]) < (6, 16),
                     reason="before Linux 6.16 such calls may fail with ESTALE (docs/POSIX.md)")
 def test_all_change_the_same_names(cluster):
-    """Calls of each kind on two mounts, while exportd is killed: all end, and none with an error that a local file system does not have."""
+    """Calls of each kind on two mounts while exportd is killed: all end, with errors of a local file system
+    only."""
     c = cluster(layout=0, mounts=2)
     for name in "de":
         os.mkdir(os.path.join(c.mnts[0], name))
@@ -1519,7 +1536,7 @@ def test_all_change_the_same_names(cluster):
     for p in workers:
         p.start()
     for _ in range(2):
-        time.sleep(2)  # so that there is something to be killed in
+        time.sleep(2)  # gives time for a kill
         c.kill("exportd")
         c.restart("exportd")
     time.sleep(2)
@@ -1535,10 +1552,10 @@ def test_all_change_the_same_names(cluster):
             assert [n for n in "abcxyz" if is_there(os.path.join(m, name, n))] == there[0]
 
 
-# ---- directories that moved ----
+# ---- moved directories ----
 
 def look_around(top):
-    """Have the kernel know much below a directory: files, names that are not there, more directories."""
+    """Fills the kernel's caches below a directory: files, absent names, more directories."""
     for folder, _, names in os.walk(top):
         assert not is_there(os.path.join(folder, "nothing"))
         for name in names:
@@ -1585,13 +1602,14 @@ def pass_on_moved(a, b, rc):
     with pytest.raises(OSError) as e:
         os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
     assert e.value.errno == rc
-    assert is_there(os.path.join(b, "q/c"))  # looked up: from here on it works
+    assert is_there(os.path.join(b, "q/c"))  # looked up: works from here on
     os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
 
 
 @pytest.mark.parametrize("used", ("is-open", "is-mounted-on"))
 def test_a_directory_in_use_that_the_other_moved_stays(ab, used):
-    """docs/POSIX.md: ESTALE until its new name is looked up, but what is open keeps its path, and what is mounted stays."""
+    """docs/POSIX.md: ESTALE until the new name is looked up; open files keep their path, and mounts below
+    stay."""
     a, b = ab
     for name in ("z/c/d", "q", "w"):
         os.makedirs(os.path.join(a, name))
@@ -1616,7 +1634,7 @@ def test_a_directory_in_use_that_the_other_moved_stays(ab, used):
 
 @needs_prune
 def test_a_directory_whose_names_just_changed_is_moved_on(ab):
-    """The kernel knows names that it may not keep."""
+    """The kernel caches names that it must not keep."""
     a, b = ab
     for name in ("z/c", "q", "w"):
         os.makedirs(os.path.join(a, name))
@@ -1627,13 +1645,13 @@ def test_a_directory_whose_names_just_changed_is_moved_on(ab):
     pass_on_moved(a, b, 0)
 
 
-# ---- more inodes than a mount may hold tokens of ----
+# ---- more inodes than tokens of a mount ----
 
 TOKENS_LIMIT = 128
 
 
 def asked_for(c, function):
-    """Requests that reach exportd for it, but for those that nobody waits for."""
+    """Returns the number of requests to exportd, without those that no caller waits for."""
     def count():
         return c.status()["exportd"]["requests"]
 
@@ -1643,7 +1661,7 @@ def asked_for(c, function):
             if n != before.get(op, 0) and op in ("lookup", "getattr", "readdir", "create", "open", "token", "setattr", "wrote")}
 
 
-# tests/soak/run.sh sets this to 1000000, and the limit is exportd's own: making them takes some minutes.
+# tests/soak/run.sh sets this to 1000000 with exportd's own limit: making the files takes some minutes.
 TOKEN_FILES = int(os.environ.get("ROZO_TOKEN_FILES", "0"))
 MAKE_FILES = ("import os, sys\nfor i in range(int(sys.argv[2])):\n"
               "    i % 1000 or os.makedirs('%s/%d' % (sys.argv[1], i // 1000))\n"
@@ -1651,7 +1669,7 @@ MAKE_FILES = ("import os, sys\nfor i in range(int(sys.argv[2])):\n"
 
 
 def test_more_files_than_tokens(cluster):
-    """What was used last is kept, however many files were looked at before."""
+    """The most recently used files stay cached, however many files were read before."""
     c = cluster(layout=0)
     if not TOKEN_FILES:
         c.configure(session_tokens_max=TOKENS_LIMIT)
@@ -1675,7 +1693,8 @@ def test_more_files_than_tokens(cluster):
 
 
 def test_what_was_given_back_is_believed_no_more(cluster):
-    """Of the files of x the mount gives back the tokens, and keeps that of the directory: so the kernel still knows their names."""
+    """The mount gives back the tokens of the files in x and keeps that of the directory: the kernel still
+    knows their names."""
     c = cluster(layout=0, mounts=2)
     c.configure(session_tokens_max=TOKENS_LIMIT)
     a, b = c.mnts

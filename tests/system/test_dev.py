@@ -1,4 +1,4 @@
-"""`rozo dev`: private clusters that start, stop, come back with their data, and leave nothing behind."""
+"""`rozo dev`: private clusters that start, stop, return with their data, and leave nothing behind."""
 import contextlib
 import json
 import os
@@ -39,7 +39,7 @@ def test_up_starts_what_it_says_where_it_says(cluster):
         assert m["state"] == "running"
         assert c.pid(m["name"]) == m["pid"] and process_runs(m["pid"])
         assert os.path.exists(os.path.join(c.dir, "log", m["name"] + ".log"))
-        # A session of its own, nothing of the caller's terminal, only files it opened itself.
+        # Members have a session of their own, no terminal of the caller, and only files that they opened.
         assert os.getsid(m["pid"]) == m["pid"]
         assert os.readlink("/proc/%d/fd/0" % m["pid"]) == "/dev/null"
         for address in m["addresses"]:
@@ -72,7 +72,7 @@ def test_down_then_up_finds_all_data(cluster):
     assert sorted(os.listdir(c.mnt)) == ["dir", "kept"]
     assert c.status()["cluster_id"] == cluster_id
     c.down()
-    c.mnts = []  # without --mount: what was mounted at last
+    c.mnts = []  # without --mount: the last mounts again
     c.up()
     assert read(os.path.join(c.base, "mnt1", "kept")) == data
 
@@ -153,7 +153,7 @@ def stop(c, *names):
 
 
 def test_up_continues_what_was_stopped(cluster):
-    """Also a mount: whoever looks at its folder waits for it."""
+    """`up` restores also the mount: a program that reads its folder waits."""
     c = cluster(layout=0)
     before = {name: m["pid"] for name, m in members(c).items()}
     stop(c, "exportd", "storaged-2", "mount-1")
@@ -167,7 +167,7 @@ def test_up_continues_what_was_stopped(cluster):
 
 @contextlib.contextmanager
 def writer(c, path, size):
-    """Bytes on their way: the mount has them, the close of the file waits until they are stored."""
+    """Writes data that is in flight: the mount has it, and the close waits until it is stored."""
     p = subprocess.Popen(["dd", "if=/dev/zero", "of=" + path, "bs=%d" % size, "count=1"], stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: os.stat(path).st_size == size, "the bytes to be with the mount")
@@ -178,7 +178,7 @@ def writer(c, path, size):
 
 
 def test_down_lets_mounts_write_to_stopped_storages(cluster):
-    """All sleep; what the mount still has in memory is stored nevertheless."""
+    """All storages are stopped (SIGSTOP); data in the mount's memory is stored nevertheless."""
     c = cluster(layout=0)
     stop(c, "storaged-1", "storaged-2", "storaged-3", "storaged-4")
     with writer(c, c.mnt + "/f", 1 << 20):
@@ -201,7 +201,8 @@ def test_a_stopped_mount_can_be_restarted(cluster):
 
 @pytest.mark.parametrize("interrupted", [False, True], ids=["patient", "interrupted"])
 def test_down_of_a_mount_whose_writes_cannot_land(cluster, interrupted):
-    """Until io_timeout they may; then the mount says what is lost, and ends. ^C makes it shorter."""
+    """The writes may take until io_timeout; then the mount reports the lost data and ends. ^C shortens the
+    wait."""
     c = cluster(layout=0, mount_options="io_timeout=%d" % (3600 if interrupted else 12))
     for name in c.names("storaged"):
         c.kill(name)
@@ -301,7 +302,7 @@ def test_interrupted_up_stops_what_it_started(scratch, moment_s):
     d, mnt = scratch + "/c", scratch + "/mnt"
     p = subprocess.Popen([ROZO, "dev", "up", "--dir", d, "--mount", mnt], stdout=subprocess.DEVNULL,
                          stderr=subprocess.PIPE, text=True)
-    time.sleep(moment_s)  # the moment is the input here
+    time.sleep(moment_s)  # the moment is the input of the test
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=120)
     try:
@@ -327,13 +328,13 @@ def test_a_port_that_is_taken_is_named(cluster):
         r = c.up(check=False)
         assert r.returncode == 1
         assert "storaged-2" in r.stderr and str(port) in r.stderr
-        assert c.dev_status()["state"] == "down"  # what it had started is stopped again
+        assert c.dev_status()["state"] == "down"  # all started members are stopped again
     c.up()
     assert read(c.mnt + "/f") == b"still here"
 
 
 def test_pid_files_of_a_dead_machine_hurt_nobody(cluster):
-    """Pids of another boot, now those of strangers, are never signalled."""
+    """Pids of another boot, now used by other processes, are never signalled."""
     c = cluster(layout=0, mounts=0)
     c.down()
     victim = subprocess.Popen(["sleep", "600"])

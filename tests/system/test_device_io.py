@@ -1,4 +1,4 @@
-"""How storages write long pieces: storaged's `device_io`, and the space that is reserved ahead of what grows."""
+"""storaged's `device_io` for long writes, and the space reserved after the end of growing files."""
 import ctypes
 import mmap
 import os
@@ -25,7 +25,7 @@ def configure_storages(c, line):
 
 
 def projections(c):
-    """Paths of all projection files that are longer than a few blocks."""
+    """Returns the paths of all projection files longer than a few blocks."""
     for name in c.names("storaged"):
         for folder, _, files in os.walk(os.path.join(c.data(name), "objects")):
             for file in files:
@@ -35,7 +35,7 @@ def projections(c):
 
 
 def share_in_pages(path):
-    """Of a file, what the kernel has in its pages."""
+    """Returns the share of a file in the kernel's page cache."""
     size = os.path.getsize(path)
     n = (size + 4095) // 4096
     libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ def write_stream(path, data):
 
 @pytest.mark.parametrize("io", ["auto", "cached", "uncached", "direct"])
 def test_what_is_written_is_read_however_it_is_written(cluster, io):
-    """Streams, an overwrite, odd lengths; read by a mount that knows nothing, from storages that were killed."""
+    """Streams, an overwrite, odd lengths; read through a fresh mount, from storages that were killed."""
     c = cluster()
     configure_storages(c, "device_io: " + io)
     data = bytearray(pattern(1, 24 * MIB + 12345))
@@ -103,7 +103,8 @@ def test_a_word_that_is_none_is_refused(cluster):
 
 
 def test_space_ahead_of_streams_goes_when_storages_end(cluster):
-    """Blocks behind the end of projection files are there while files grow, and not when the storages have stopped."""
+    """Reserved blocks after the end of projection files exist while files grow, and not after the storages
+    have stopped."""
     c = cluster()
     write_stream(c.mnt + "/grows", pattern(2, 20 * MIB))
 
@@ -122,7 +123,7 @@ def test_space_ahead_of_streams_goes_when_storages_end(cluster):
     for name in c.names("storaged"):
         c.kill(name, signal.SIGTERM)
     wait_for(lambda: not any(map(process_runs, pids)), "the end of all storages")
-    for path in long_ones:  # before they start again, for healing may make a file grow, too
+    for path in long_ones:  # before the restart, because healing may make a file grow, too
         assert more_than_it_is_long(path) < 256 << 10, path
     for name in c.names("storaged"):
         c.restart(name)

@@ -1,4 +1,4 @@
-"""O_DIRECT: writes of one file that are under way at the same time, as databases have them."""
+"""O_DIRECT: concurrent writes to one file, as databases do."""
 import contextlib
 import mmap
 import os
@@ -26,7 +26,7 @@ def aligned(data):
 
 
 def in_threads(work, n=WRITERS):
-    """work(number) in n threads; the first thing that one of them raises is raised here."""
+    """Runs work(number) in n threads; raises the first exception of any."""
     failed = []
 
     def run(number):
@@ -45,7 +45,7 @@ def in_threads(work, n=WRITERS):
 
 @contextlib.contextmanager
 def requests(mnt, folder):
-    """A function that tells how many requests to the mount there are not answered."""
+    """Returns a function that counts the unanswered requests to the mount."""
     number = os.minor(os.stat(mnt).st_dev)
     os.mkdir(folder)
     subprocess.run(["mount", "-t", "fusectl", "fusectl", folder], check=True)
@@ -61,7 +61,7 @@ def requests(mnt, folder):
 
 @pytest.mark.parametrize("flags", (os.O_WRONLY, os.O_RDWR), ids=("write-only", "read-write"))
 def test_writes_within_a_file_go_on_together(cluster, scratch, flags):
-    """All storages stand still: the mount gets every one of the writes all the same."""
+    """All storages are stopped: the mount receives all of the writes nevertheless."""
     c = cluster(layout=0)
     path = c.mnt + "/f"
     with open(path, "wb") as f:
@@ -88,11 +88,11 @@ def test_writes_within_a_file_go_on_together(cluster, scratch, flags):
 
 
 class History:
-    """Who wrote what to which pages, and when: what may lie there in the end."""
+    """Writes by page and time: the contents that are allowed at the end."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.writes = [None]  # (first page, page behind, begun, ended); its number is what its pages begin with
+        self.writes = [None]  # (first page, page after the last, begun, ended); a page begins with the number of its write
 
     def write(self, fd, first, end):
         with self.lock:
@@ -104,7 +104,7 @@ class History:
         self.writes[number] = (first, end, begun, time.monotonic_ns())
 
     def may_be_last(self, page):
-        """Writes that no other one of that page followed as a whole; none: 0."""
+        """Returns the writes that no other write of the page followed completely; 0: none."""
         here = [(n, w) for n, w in enumerate(self.writes) if w is not None and w[0] <= page < w[1]]
         newest = max((w[2] for _, w in here), default=0)
         return {n for n, w in here if w[3] >= newest} or {0}
@@ -119,7 +119,8 @@ class History:
 
 @pytest.mark.parametrize("mounts", (1, 2))
 def test_writes_that_overlap(cluster, mounts):
-    """... in halves of blocks, too: each page is one of those that were written last, the rest of its block is not touched by that."""
+    """Concurrent writes, also in halves of blocks: each page is one of those written last, and the rest of
+    its block is not changed."""
     c = cluster(layout=0, mounts=mounts)
     pages, history = 48, History()
     with open(c.mnt + "/f", "wb") as f:
@@ -142,7 +143,8 @@ def test_writes_that_overlap(cluster, mounts):
 
 
 def test_writes_that_make_a_file_longer(cluster):
-    """At the same time as others within it, and while it is cut: all is there, and it is as long as that."""
+    """Writes beyond the end, concurrent with writes inside and with truncates: all data and the size are
+    right."""
     c = cluster(layout=0)
     fd = os.open(c.mnt + "/f", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
     rounds, history = 40, History()
@@ -175,7 +177,7 @@ def test_writes_that_make_a_file_longer(cluster):
     assert len(data) == length
     assert data[size // 2 - BLOCK:size // 2] in [bytes([n]) * BLOCK for n in range(1, WRITERS)]
     assert length == size // 2 or data[size - BLOCK:] in [bytes([n]) * BLOCK for n in range(1, WRITERS)]
-    assert not any(data[size // 2:size - BLOCK])  # it was cut there before anybody wrote behind
+    assert not any(data[size // 2:size - BLOCK])  # cut before the write after it
     os.close(fd)
 
 
@@ -196,7 +198,7 @@ def test_appends(cluster):
 
 
 def test_pages_beside_direct_writes(cluster):
-    """Who maps the file, or reads it through pages, sees what was written directly; and the other way round."""
+    """Mappings and cached reads see direct writes, and vice versa."""
     c = cluster(layout=0)
     pages, history = 32, History()
     with open(c.mnt + "/f", "wb") as f:

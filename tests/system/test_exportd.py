@@ -1,4 +1,4 @@
-"""exportd dies, hangs, is stopped, and finds its store damaged, under a load of metadata operations."""
+"""exportd is killed, hangs, stops, and finds its store damaged, under a load of metadata operations."""
 import errno
 import glob
 import os
@@ -15,13 +15,13 @@ LEASE_S = 20
 
 
 class Tree:
-    """Random operations below a directory of its own, and what must be there after each."""
+    """Random operations below a directory of its own, with the state expected after each."""
 
     def __init__(self, mnt, name, seed):
         self.mnt = mnt
         self.name = name
         self.random = random.Random(seed)
-        self.nodes = {"": "dir"}   # path below our directory -> dir, file, or the target of a symlink
+        self.nodes = {"": "dir"}   # path below the directory -> dir, file, or the target of a symlink
         self.ops = 0
         self.slowest = 0.0
         self.errors = []
@@ -42,7 +42,7 @@ class Tree:
         return [q for q in self.nodes if q == p or q.startswith(p + "/")]
 
     def step(self):
-        """One operation; the model changes when the call has returned."""
+        """Runs one operation; the model changes after its return."""
         what = self.random.randrange(12)
         p = self.new_name()
         if what < 3:
@@ -121,7 +121,7 @@ class Tree:
 
 @pytest.fixture
 def busy(cluster):
-    """make(): a cluster with two mounts, and two trees at work on each until end()."""
+    """make(): a cluster with two mounts and a tree at work on each, until end()."""
     ends = []
 
     def make(seed):
@@ -146,7 +146,7 @@ def busy(cluster):
 
 
 def let_them_work(c, trees, n):
-    """Until each tree made n operations more."""
+    """Waits until each tree has made n more operations."""
     goals = [t.ops + n for t in trees]
     c.wait_for(lambda: any(t.errors for t in trees) or all(t.ops >= g for t, g in zip(trees, goals)),
                "operations to go on", timeout=60)
@@ -155,7 +155,7 @@ def let_them_work(c, trees, n):
 
 def check_trees(c, trees):
     assert not any(t.errors for t in trees), [t.errors for t in trees]
-    for i, t in enumerate(trees):          # also as the other mount sees them
+    for i, t in enumerate(trees):          # also through the other mount
         t.check()
         t.check(c.mnts[(i + 1) % 2])
     c.drop_caches()
@@ -186,7 +186,7 @@ def test_a_stop_longer_than_a_lease_ends_no_session(busy):
     os.unlink(os.path.join(c.mnt, "held"))
     let_them_work(c, trees, 50)
     c.kill("exportd", signal.SIGSTOP)
-    time.sleep(LEASE_S + 5)                # the lease itself is what is tried
+    time.sleep(LEASE_S + 5)                # the lease itself is tested
     c.kill("exportd", signal.SIGCONT)
     let_them_work(c, trees, 50)
     end()

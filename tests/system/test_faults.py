@@ -1,9 +1,9 @@
-"""Storages die or hang, before and in the middle of reads and writes, and nobody notices.
+"""Storages die or hang, before and during reads and writes, and programs notice nothing.
 
 For layouts 0, 1 and 2, up to n - k storages of the cluster are killed (SIGKILL) or stopped (SIGSTOP, which
 keeps their sockets open) while a file of 24 MiB is read and another one is written. The bytes are right, no
-call fails, and no single call takes longer than CALL_MAX_S. That bound is the promise users get (a pause
-under two seconds), which is why it is asserted although it is a time.
+call fails, and no single call takes longer than CALL_MAX_S. This limit is a promise to users (a pause under
+two seconds), so the test asserts it although it is a time.
 """
 import errno
 import itertools
@@ -19,13 +19,13 @@ from conftest import K, N, STORAGES, all_up, pattern
 
 MIB = 1 << 20
 FILE_MIB = 24
-# A sanitizer makes everything several times slower: there this is no promise, set it higher.
+# A sanitizer makes everything several times slower: set a higher limit there.
 CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0
 
 
 def combinations(layout, sizes):
-    """Every combination of 1..n-k storages for layout 0; else a seeded one of each of these sizes."""
+    """Returns every combination of 1..n-k storages for layout 0; else a seeded one of each of these sizes."""
     ids = range(1, STORAGES[layout] + 1)
     if layout == 0:
         return list(itertools.combinations(ids, N[0] - K[0]))
@@ -73,7 +73,7 @@ def write_file(path, data, calls, half=None):
 
 
 def read_file(path, data, calls, half=None):
-    """Cold: the kernel's pages of the file are dropped first."""
+    """Reads a file cold: the kernel's pages of the file are dropped first."""
     fd = calls.time("open for reading of " + path, os.open, path, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -89,7 +89,7 @@ def read_file(path, data, calls, half=None):
 
 
 def rewrite_piece(path, data, at, new, calls):
-    """Overwrite a piece, make it stable, read it back cold; data (a bytearray) is what the file holds."""
+    """Overwrites a piece, syncs it and reads it back cold; data (a bytearray) is the expected file."""
     fd = calls.time("open of " + path, os.open, path, os.O_RDWR)
     try:
         data[at:at + len(new)] = new
@@ -103,7 +103,7 @@ def rewrite_piece(path, data, at, new, calls):
 
 
 def in_parallel(*fns):
-    """Run all, raise the first exception of any."""
+    """Runs all functions; raises the first exception of any."""
     errors = []
 
     def run(fn):
@@ -122,7 +122,7 @@ def in_parallel(*fns):
 
 
 def once(fn):
-    """The reader and the writer both reach their middle; the first one breaks things."""
+    """Returns a function that calls fn only once: when the reader or the writer first reaches its middle."""
     lock, done = threading.Lock(), []
 
     def call():
@@ -134,13 +134,13 @@ def once(fn):
 
 
 def break_and_check(c, names, sig, old, new, rewritten, calls=None):
-    """One combination: the middle of a read and a write, then both again while broken."""
+    """Tests one combination: faults in the middle of a read and a write, then both again with the faults."""
     mnt, calls = c.mnt, calls or Calls()
     hit = once(lambda: [c.kill(name, sig) for name in names])
     in_parallel(lambda: read_file(mnt + "/old", old, calls, half=hit),
                 lambda: write_file(mnt + "/new", new, calls, half=hit))
     read_file(mnt + "/new", new, calls)
-    write_file(mnt + "/rewritten", rewritten, calls)  # replaces what the broken ones hold
+    write_file(mnt + "/rewritten", rewritten, calls)  # overwrites data on the lost storages
     read_file(mnt + "/rewritten", rewritten, calls)
     read_file(mnt + "/old", old, calls)
     return calls
@@ -165,7 +165,8 @@ def test_reads_and_writes_go_on_when_storages_are_killed(cluster, layout, sizes)
 
 
 def hang_and_check(c, combo, busy, seed):
-    """Stopped for STOPPED_S, during which all goes on. Who holds `busy` has the machine to itself."""
+    """Stops storages for STOPPED_S while reads and writes go on. The owner of `busy` has the machine to
+    itself."""
     names, path = names_of(combo), c.mnt + "/rewritten"
     old, new = pattern(1, FILE_MIB * MIB), pattern(seed, FILE_MIB * MIB)
     rewritten = bytearray(pattern(seed + 1, FILE_MIB * MIB))
@@ -178,7 +179,7 @@ def hang_and_check(c, combo, busy, seed):
         except BaseException:
             resume(c, names)
             raise
-        stopped = time.monotonic()  # a little later than it was
+        stopped = time.monotonic()  # slightly later than in fact
     try:
         while time.monotonic() - stopped < STOPPED_S:
             at = rng.randrange(2 * FILE_MIB - 1) * MIB // 2 + rng.randrange(8192)
@@ -186,8 +187,8 @@ def hang_and_check(c, combo, busy, seed):
             time.sleep(0.5)
     finally:
         resume(c, names)
-    # Nothing stale afterwards: what was replaced while they hung reads back new, at once and
-    # after they have worked off what had piled up in their sockets.
+    # No stale data afterwards: data overwritten during the stop reads back new, at once and after the
+    # storages have executed the requests in their sockets.
     with busy:
         read_file(path, rewritten, calls)
         c.wait_for(lambda: all_up(c, c.mnt + "/old"), "all storages up")
@@ -202,7 +203,7 @@ def resume(c, names):
 
 
 def test_reads_and_writes_go_on_when_storages_hang(cluster):
-    """A cluster for each combination of each layout, so that their 20 s pass together."""
+    """A cluster for each combination of each layout, so that their waits of 20 s overlap."""
     busy = threading.Lock()
     made = [(cluster(layout=layout), combo) for layout, sizes in ((0, None), (1, (2, 2, 1)), (2, (4, 3)))
             for combo in combinations(layout, sizes)]
@@ -213,7 +214,7 @@ def test_reads_and_writes_go_on_when_storages_hang(cluster):
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP], ids=("killed", "hung"))
 @pytest.mark.parametrize("layout", [0, 1, 2])
 def test_away_before_the_first_read_or_write(cluster, layout, sig):
-    """Also for a mount that has never seen them."""
+    """A mount that has never reached the storages works, too."""
     c = cluster(layout=layout)
     old = pattern(5, 16 * MIB)
     write_file(c.mnt + "/old", old, Calls())
@@ -243,7 +244,8 @@ def test_away_before_the_first_read_or_write(cluster, layout, sig):
 
 @pytest.mark.parametrize("layout", [0, 1, 2])
 def test_storages_that_missed_overwrites_serve_nothing_stale(cluster, layout):
-    """They come back with old records of every block; whoever else is lost, the new bytes win."""
+    """They return with old records of every block; whichever other storages are lost, reads give the new
+    bytes."""
     c = cluster(layout=layout)
     ids, most = range(1, STORAGES[layout] + 1), N[layout] - K[layout]
     rng = random.Random(layout)
@@ -268,7 +270,8 @@ def test_storages_that_missed_overwrites_serve_nothing_stale(cluster, layout):
 
 
 def test_too_many_lost_is_an_error_and_all_returns(cluster):
-    """More than n - k away: a read waits or fails with EIO, never lies; then everything is back."""
+    """More than n - k down: a read waits or fails with EIO, and never returns wrong data; then everything is
+    up again."""
     c = cluster(layout=0, mount_options="io_timeout=6")
     data, other = pattern(11, 8 * MIB), pattern(12, 8 * MIB)
     write_file(c.mnt + "/f", data, Calls())
@@ -286,7 +289,7 @@ def test_too_many_lost_is_an_error_and_all_returns(cluster):
         pytest.fail("fsync of 8 MB with one storage of four")
     except OSError as e:
         assert e.errno == errno.EIO
-    # A reader that is waiting when the storages return gets its bytes.
+    # A read that waits when the storages return gets its bytes.
     got = []
 
     def reader():

@@ -1,7 +1,7 @@
-"""fsx2: random operations on one file, through one mount and through two in turn, against a copy in memory.
+"""fsx2: random operations on one file, through one mount and through two in turn, compared with a copy in memory.
 
-ROZO_FSX_OPS: operations of each run; ROZO_FSX_SEEDS: how many of them (tests/soak/run.sh asks for more of both); ROZO_FSX_FIRST: the first seed; ROZO_FSX_MOUNTS:
-through how many mounts (1,2).
+ROZO_FSX_OPS: operations of each run; ROZO_FSX_SEEDS: number of runs (tests/soak/run.sh raises both);
+ROZO_FSX_FIRST: the first seed; ROZO_FSX_MOUNTS: numbers of mounts (1,2).
 """
 import os
 import subprocess
@@ -21,7 +21,7 @@ FIRST = int(os.environ.get("ROZO_FSX_FIRST", "1"))
 
 
 def run_seeds(c, mnts, *options):
-    """All seeds, a few at a time, each on a file of its own."""
+    """Runs all seeds, a few at a time, each on a file of its own."""
     left, running, failed = list(range(FIRST, FIRST + N_SEEDS)), [], []
     while left or running:
         while left and len(running) < 4:
@@ -54,7 +54,7 @@ def test_every_byte_is_right(cluster, layout, mounts):
 
 @pytest.mark.parametrize("mounts", MOUNTS)
 def test_every_byte_is_right_past_the_kernels_pages(cluster, scratch, mounts):
-    """cache=direct: nothing is in pages but what is mapped."""
+    """With cache=direct, pages are used only for mappings."""
     c = cluster(layout=0)
     mnts = [scratch + "/m%d" % i for i in range(mounts)]
     processes = [mount(c, mnt, "cache=direct") for mnt in mnts]

@@ -1,7 +1,7 @@
-"""A disk that is full: the writer hears ENOSPC, nothing stored is harmed, and removing makes room again (I12).
+"""A full disk: the writer gets ENOSPC, stored data is intact, and removing files frees space (I12).
 
-All of a cluster, exportd too, lies on one small ext4 in a file. That is the hardest case: storages that
-took the last byte would leave exportd unable to write down that something was removed.
+All of a cluster, also exportd, is on one small ext4 in a file. This is the hardest case: storages that took
+the last byte would keep exportd from recording a deletion.
 """
 import errno
 import hashlib
@@ -19,7 +19,7 @@ REPLACEMENT_MIB = 36
 
 
 def disk_of(scratch, mib):
-    """The folder of a new file system of that size."""
+    """Returns the folder of a new file system of that size."""
     image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
     os.mkdir(disk)
     with open(image, "wb") as f:
@@ -41,11 +41,11 @@ def small(cluster, scratch):
 
 
 def write_until_full(path):
-    """Write MiB after MiB; returns the errno that ended it, wherever it was told: at its creation, or later."""
+    """Writes MiB after MiB; returns the errno that ended it, at the creation or later."""
     chunk = random.Random(1).randbytes(MIB)
     try:
         fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-    except OSError as e:  # exportd has heard that no storage has room
+    except OSError as e:  # exportd knows that no storage has space
         return e.errno
     try:
         for i in range(2 * DISK_MIB):
@@ -84,7 +84,7 @@ def test_a_full_disk_is_told_harms_nothing_and_gets_room_again(small):
     c.remount()
     assert digest(c.mnt + "/kept") == hashlib.sha256(kept).hexdigest()
 
-    # What needs no new space still works: bytes are overwritten, a file is renamed.
+    # Operations without new space still work: an overwrite, a rename.
     changed = random.Random(3).randbytes(24 * MIB)
     fd = os.open(c.mnt + "/kept", os.O_WRONLY)
     try:
@@ -96,7 +96,7 @@ def test_a_full_disk_is_told_harms_nothing_and_gets_room_again(small):
     c.remount()
     assert digest(c.mnt + "/still-kept") == hashlib.sha256(changed).hexdigest()
 
-    # Removing works without any room, and gives it back.
+    # A removal needs no space, and frees space.
     for name in ("big", "big2"):
         if os.path.exists(c.mnt + "/" + name):
             os.unlink(c.mnt + "/" + name)
@@ -117,7 +117,8 @@ def write_some(path, data):
 
 
 def test_a_replacement_that_is_too_small_harms_nothing_and_is_filled_when_there_is_room(cluster, scratch):
-    """The rebuild does not end, says why, and lets users read and write; when they have removed enough it ends."""
+    """The rebuild does not end, reports the reason, and users can read and write; after they have removed
+    enough, it ends."""
     c = cluster()
     files = {c.mnt + "/f%d" % i: random.Random(i).randbytes(4 * MIB) for i in range(24)}
     for path, data in files.items():

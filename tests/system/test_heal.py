@@ -1,7 +1,7 @@
-"""What storages missed, lost or let rot comes back by itself, and costs no more than it must.
+"""Missed, lost and rotten data is healed automatically, at no more cost than necessary.
 
-Counted are the bytes of bodies that healing read and wrote (`rozo rebuild status`). A storage that missed b bytes
-of its projections needs k rows of as many to make them again, and writes b: no more than COST_MAX times that.
+The tests count the bytes of bodies that healing read and wrote (`rozo rebuild status`). A storage that missed b bytes
+of its projections needs k rows of as many to recompute them, and writes b: at most COST_MAX times that.
 """
 import json
 import os
@@ -18,7 +18,7 @@ from conftest import K, N, ROZO, all_up, pattern, slow_healing, wait_for
 
 MIB = 1 << 20
 COST_MAX = 1.2
-HEAD_PAGE = 4096  # a projection file begins with it, then extents of records
+HEAD_PAGE = 4096  # the first page of a projection file; extents of records follow
 
 
 def write(path, data, at=0, flags=os.O_CREAT):
@@ -32,7 +32,7 @@ def write(path, data, at=0, flags=os.O_CREAT):
 
 
 def read(path):
-    """Past every cache."""
+    """Reads without any cache."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         return b"".join(iter(Reader(fd)))
@@ -54,7 +54,7 @@ class Reader:
 
 
 def home_of(c, path, place=0):
-    """Name of the storage that is home of projection `place` of a file, and its projection file."""
+    """Returns the name of the home of projection `place` of a file, and its projection file."""
     number = c.locate(path)["storages"][place]["id"]
     name = [n for n in c.names("storaged") if c.number_of(n) == number][0]
     return name, number
@@ -67,7 +67,7 @@ def back(c, name, path):
 
 
 def right_without_each(c, files):
-    """The files hold these bytes whichever storage is gone; files: path -> bytes."""
+    """Checks that the files hold these bytes whichever storage is down; files: path -> bytes."""
     for name in c.names("storaged"):
         c.kill(name)
         for path, data in files.items():
@@ -77,9 +77,9 @@ def right_without_each(c, files):
 
 
 def moved(c, before=None):
-    """(bytes read, bytes written) by healing on all storages, since `before`."""
+    """Returns (bytes read, bytes written) by healing on all storages, since `before`."""
     now = {n: (h["heal_read_bytes"], h["heal_written_bytes"]) for n, h in c.health().items()}
-    # one that was killed counts from 0 again
+    # the counters of a restarted storage begin at 0
     return now, tuple(sum(b[i] - (before[n][i] if before and before[n][i] <= b[i] else 0)
                           for n, b in now.items()) for i in (0, 1))
 
@@ -148,7 +148,7 @@ def assert_scrub_finds_nothing(c):
 
 
 class Load:
-    """Somebody who reads and overwrites the same files all the time, and knows what they hold."""
+    """A client that reads and overwrites the same files all the time, and knows their contents."""
 
     def __init__(self, files):
         self.files = {path: bytearray(data) for path, data in files.items()}
@@ -182,7 +182,7 @@ class Load:
 
 
 def lose_disk(c, name):
-    """Its data directory is gone; the daemon runs again, on an empty one."""
+    """Removes its data directory; the daemon runs again with an empty one."""
     c.kill(name)
     shutil.rmtree(c.data(name))
     c.restart(name)
@@ -190,7 +190,7 @@ def lose_disk(c, name):
 
 @pytest.mark.parametrize("layout", [0, 1])
 def test_a_lost_storage_is_rebuilt_while_clients_go_on(cluster, layout):
-    """It is killed in the middle of it, too, and goes on where it was."""
+    """The storage is also killed during the rebuild, and continues at the same place."""
     c = cluster(layout=layout)
     files = {}
     for i in range(16):
@@ -200,7 +200,7 @@ def test_a_lost_storage_is_rebuilt_while_clients_go_on(cluster, layout):
     load = Load(files)
     try:
         name, number = home_of(c, sorted(files)[0])
-        slow_healing(c, name, 2)  # MiB a second: to be caught in the middle
+        slow_healing(c, name, 2)  # MiB a second: slow enough for a kill in the middle
         lose_disk(c, name)
         c.wait_for(lambda: "replace" in [s for s in c.status()["storages"] if s["id"] == number][0]["error"],
                    "exportd to see another disk")
@@ -227,7 +227,7 @@ def test_a_lost_storage_is_rebuilt_while_clients_go_on(cluster, layout):
 
 
 def projection_files(c, name):
-    """Paths of all projection files of a storage, largest first."""
+    """Returns the paths of all projection files of a storage, largest first."""
     found = []
     for folder, _, names in os.walk(c.data(name)):
         found += [os.path.join(folder, n) for n in names]
@@ -235,7 +235,7 @@ def projection_files(c, name):
 
 
 def rot(path, rng, n_places):
-    """Bits change behind the first page."""
+    """Flips bits after the first page."""
     with open(path, "r+b", buffering=0) as f:
         size = os.fstat(f.fileno()).st_size
         for _ in range(n_places):
@@ -246,7 +246,8 @@ def rot(path, rng, n_places):
 
 
 def not_looked_at(report):
-    """Who has just started may not know all others yet, and then says so."""
+    """Tells whether the report has unchecked files: a storage that has just started may not know all others
+    yet."""
     return any("cannot be looked at" in text for text in report["findings"])
 
 
@@ -257,13 +258,13 @@ def test_scrub_finds_and_heals_rot(cluster, layout):
     write(path, data)
     name, number = home_of(c, path, 1)
     c.wait_for(lambda: not any(not_looked_at(r) for r in c.scrub().values()), "a scrub that can look at everything")
-    c.wait_healed()  # and what an earlier one could not look at is not tried again while it rots
+    c.wait_healed()  # an earlier scrub's unchecked files are not retried during the damage
     healed = c.health_of(number)["healed_records"]
     c.kill(name, signal.SIGSTOP)
     rot(projection_files(c, name)[0], rng, 20)
     c.kill(name, signal.SIGCONT)
     report = c.scrub()[number]
-    assert report["found"] > 0 or not_looked_at(report), report  # then it is tried until it can
+    assert report["found"] > 0 or not_looked_at(report), report  # otherwise it is retried until it is possible
     assert any("%016x: " % os.stat(path).st_ino in text for text in report["findings"]), report
     c.wait_healed()
     c.wait_for(lambda: c.health_of(number)["healed_records"] > healed, "the rot to be healed")
@@ -272,7 +273,7 @@ def test_scrub_finds_and_heals_rot(cluster, layout):
 
 
 def restart_after_power_cut(c, name):
-    """Start it as if the machine had been down meanwhile: its boot has another number."""
+    """Starts it as after a power cut of the machine: with another boot id."""
     boot = os.path.join(c.base, "boot_id")
     with open(boot, "w") as f:
         f.write("%s\n" % uuid.uuid4())
@@ -281,7 +282,7 @@ def restart_after_power_cut(c, name):
 
 
 def test_what_a_power_cut_took_is_found_and_made_again(cluster):
-    """Two files whose bytes had not come to the disk: of one the end is missing, of the other all but its first page."""
+    """Two files have unsynced bytes: one has lost its end, the other all but its first page."""
     c = cluster()
     files = {c.mnt + "/" + n: pattern(i, 3 * MIB) for i, n in enumerate(("short", "gone", "well"))}
     for path, data in files.items():
@@ -304,7 +305,7 @@ def test_what_a_power_cut_took_is_found_and_made_again(cluster):
     assert_scrub_finds_nothing(c)
     right_without_each(c, files)
     before = c.log(name).count("of versions only")
-    c.restart(name)  # a start like any other
+    c.restart(name)  # a normal start
     assert c.log(name).count("of versions only") == before
 
 
@@ -314,7 +315,7 @@ def test_fsck_finds_what_nobody_owns_and_what_is_missing(cluster):
     for path, d in data.items():
         write(path, d)
     assert fsck(c)["clean"]
-    # A file that exportd removed while a storage had been put back from an older copy.
+    # A file that exportd removed while a storage was restored from an older copy.
     name, number = home_of(c, c.mnt + "/a")
     c.restart(name)
     c.kill(name)
@@ -333,7 +334,7 @@ def test_fsck_finds_what_nobody_owns_and_what_is_missing(cluster):
     assert [s["storage"] for s in report["strays"]] == [number], report
     assert fsck(c, "--repair")["removed"] >= 1
     c.wait_for(lambda: fsck(c)["clean"], "nothing to be left")
-    # One that is missing is told by its path, and made again.
+    # A missing one is reported by its path, and rebuilt.
     name, number = home_of(c, c.mnt + "/b")
     c.kill(name)
     os.unlink(projection_files(c, name)[0])
@@ -347,7 +348,7 @@ def test_fsck_finds_what_nobody_owns_and_what_is_missing(cluster):
 
 
 def restore(copy, data):
-    """Only projection files: the storage stays who it is."""
+    """Restores projection files only: the storage keeps its identity."""
     for folder, _, names in os.walk(copy):
         for n in names:
             there = os.path.join(data, os.path.relpath(folder, copy), n)

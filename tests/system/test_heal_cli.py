@@ -1,4 +1,4 @@
-"""The verbs of healing on real daemons: a disk is replaced, a storage is given up, what is where is looked through."""
+"""The verbs of healing on real daemons: replacement of a disk, loss of a storage, fsck, scrub and status."""
 import fcntl
 import json
 import os
@@ -26,14 +26,14 @@ def storage(c, number):
 
 
 def lose_disk(c, name):
-    """The storage runs on, with an empty data directory."""
+    """The storage runs on with an empty data directory."""
     c.kill(name)
     shutil.rmtree(c.data(name))
     c.up()
 
 
 def start_by_hand(c, config_path, log_name):
-    """A storaged that `rozo dev` does not know of."""
+    """Starts a storaged outside of `rozo dev`."""
     with open(os.path.join(c.dir, "log", log_name + ".log"), "w") as log:
         p = subprocess.Popen([os.path.join(os.path.dirname(ROZO), "storaged"), "--config", config_path], stderr=log)
     wait_for(lambda: "listening" in c.log(log_name), "%s to listen" % log_name)
@@ -66,7 +66,7 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
     c.wait_all_up()
     assert len(c.status()["storages"]) == 4
     assert "has its place already" in c.admin("storage", "replace", number).stdout
-    c.restart("exportd")  # it is durable
+    c.restart("exportd")  # the state is durable
     c.wait_all_up()
     c.remount()
     with open(c.mnt + "/f", "rb") as f:
@@ -74,7 +74,8 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
 
 
 def test_a_disk_that_was_replaced_is_used_by_nobody(cluster):
-    """It comes back at the same address with its id and all it had: no byte gets there, and none is read from there."""
+    """The replaced disk returns at the same address with its id and its data: no byte is written to it or
+    read from it."""
     c = cluster()
     number = c.number_of("storaged-2")
     names = [c.mnt + "/f%d" % i for i in range(8)]
@@ -115,7 +116,7 @@ def test_a_disk_that_was_replaced_is_used_by_nobody(cluster):
 def test_a_storage_elsewhere_takes_the_place(cluster):
     c = cluster(storages=5)
     number = c.number_of("storaged-3")
-    # a sixth one, by hand: as storaged-5 but with a data directory and port of its own
+    # a sixth storage, started by hand: like storaged-5 but with its own data directory and port
     with open(os.path.join(c.dir, "etc", "storaged-5.yaml")) as f:
         text = f.read()
     host, port = c.addresses("storaged-5")[0]
@@ -135,7 +136,7 @@ def test_a_storage_elsewhere_takes_the_place(cluster):
         assert r.returncode == 1 and "another storage of this cluster already" in r.stderr
         c.admin("storage", "replace", number, address)
         wait_for(lambda: storage(c, number)["up"] and storage(c, number)["addresses"] == [address], "the new one to be up")
-        # the old one is back, with its data of then: too late
+        # the old storage returns, with its old data: too late
         late = start_by_hand(c, os.path.join(c.dir, "etc", "storaged-3.yaml"), "late")
         old = "%s:%d" % c.addresses("storaged-3")[0]
         r = c.admin("storage", "add", old, check=False)
@@ -172,7 +173,7 @@ def test_a_storage_is_given_up(cluster):
     number = c.number_of("storaged-4")
     r = c.admin("storage", "lost", number, check=False)
     assert r.returncode == 1 and "is up at" in r.stderr
-    on_it, n = {}, 0  # inode -> does it have that storage; both kinds
+    on_it, n = {}, 0  # inode -> does it have that storage; both occur
     while set(on_it.values()) != {True, False}:
         n += 1
         path = "%s/f%d" % (c.mnt, n)
@@ -195,7 +196,7 @@ def test_a_storage_is_given_up(cluster):
 
 
 def test_watching_ends_with_an_interrupt(cluster):
-    """A hung storage makes it wait; ^C ends it within a moment, and it says nothing wrong."""
+    """A hung storage delays the report; ^C ends it within a moment, without an error message."""
     c = cluster(mounts=0)
     c.kill("storaged-1", signal.SIGSTOP)
     p = subprocess.Popen([ROZO, "rebuild", "status", "--watch", "--config", config(c)], stdout=subprocess.PIPE,
@@ -210,7 +211,7 @@ def test_watching_ends_with_an_interrupt(cluster):
 
 
 class Terminal:
-    """A command on a terminal 80 columns wide; `text` is all that it has drawn so far."""
+    """A command on a terminal 80 columns wide; `text` is all of its output so far."""
 
     def __init__(self, c, *args):
         ours, theirs = pty.openpty()
@@ -222,11 +223,11 @@ class Terminal:
         self.fd, self.text = ours, ""
 
     def reads(self, pattern):
-        """Has this been drawn?"""
+        """Tells whether this has been printed."""
         while select.select([self.fd], [], [], 0.05)[0]:
             try:
                 data = os.read(self.fd, 65536)
-            except OSError:  # all of it has been closed
+            except OSError:  # the terminal was closed
                 break
             if not data:
                 break
@@ -246,7 +247,7 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     slow_healing(c, "storaged-2", 1)
     lose_disk(c, "storaged-2")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-    assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one cannot be told
+    assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one storage cannot be reached
     c.admin("storage", "replace", number)
     wait_for(lambda: c.admin("rebuild", "rate", "1", "--storage", number), "it to take the limit")
     watched, left = Terminal(c, "rebuild", "status", "--watch"), Terminal(c, "rebuild", "status", "--watch")
@@ -255,13 +256,13 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
         wait_for(lambda: watched.reads(row), "a bar")
         wait_for(lambda: watched.reads(r"=.*\] +[1-9]\d?%.*/s +\d"), "it to grow, and the time that is left")
         wait_for(lambda: left.reads(row), "a bar")
-        # ^C ends the one, with what a terminal sends
+        # ^C ends the one, as a terminal sends it
         os.write(left.fd, b"\x03")
         wait_for(lambda: left.process.poll() is not None, "^C to end it", timeout=3)
         told = c.health_of(number)["rebuild"]
         assert told["state"] == "running" and told["files"] >= told["files_done"] and told["bytes"] >= told["bytes_done"]
         assert told["seconds"] >= 0 and (told["left_s"] is None or told["left_s"] >= 0)
-        assert re.search(r"running +\d+%", c.admin("rebuild", "status").stdout)  # no bar for a script
+        assert re.search(r"running +\d+%", c.admin("rebuild", "status").stdout)  # no progress bar for a script
         c.admin("rebuild", "rate", "off")
         wait_for(lambda: watched.process.poll() is not None, "the other to see the end", timeout=60)
         assert watched.process.returncode == 0 and watched.reads(r"^ *%d +done" % number)
@@ -271,7 +272,7 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     for text in (watched.text, left.text):
         drawn = re.sub("\033\\[[HJK]", "", text)
         assert "Assertion" not in drawn
-        rows = [line for line in re.split("[\r\n]", drawn) if not line.startswith("storage ")]  # those are prose
+        rows = [line for line in re.split("[\r\n]", drawn) if not line.startswith("storage ")]  # these are sentences
         assert all(len(row) <= 80 for row in rows), drawn
     assert rebuild_state(c, number) == "done"
 
@@ -287,7 +288,7 @@ def test_fsck_needs_exportd(cluster):
 # ---- with storages that heal ----
 
 def projections(c, name):
-    """{path below the data directory: size} of a storage's projection files."""
+    """Returns {path below the data directory: size} of a storage's projection files."""
     found = {}
     for folder, _, names in os.walk(os.path.join(c.data(name), "objects")):
         for n in names:
@@ -308,7 +309,7 @@ def fsck(c, *options):
 
 
 def restart_with(c, name, change):
-    """Stop a storage cleanly, change its directory, start it again."""
+    """Stops a storage cleanly, changes its directory, and starts it again."""
     pid = c.pid(name)
     c.kill(name, signal.SIGTERM)
     wait_for(lambda: not process_runs(pid), name + " to be gone")
@@ -330,9 +331,9 @@ def test_a_replaced_disk_is_rebuilt(cluster):
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
     c.admin("storage", "replace", number)
     wait_for(lambda: rebuild_state(c, number) == "done", "the rebuild", timeout=60)
-    assert len(projections(c, "storaged-2")) >= had * 3 // 4  # a spare's copies are not made again
+    assert len(projections(c, "storaged-2")) >= had * 3 // 4  # copies on a spare are not rebuilt
     wait_for(lambda: fsck(c)[0] == 0, "fsck to be content")
-    c.kill("storaged-1")  # what it was rebuilt for
+    c.kill("storaged-1")  # the peer that it was rebuilt for
     c.remount()
     for path, want in data.items():
         with open(path, "rb") as f:
@@ -401,14 +402,15 @@ def test_fsck_collects_what_nobody_owns(cluster):
     restart_with(c, name, put_back)
     status, found = fsck(c)
     assert status == 4 and [s["kind"] for s in found["strays"]] == ["orphan"]
-    assert left in projections(c, name)  # read only
+    assert left in projections(c, name)  # only read, not removed
     assert fsck(c, "--repair")[1]["removed"] == 1
     assert left not in projections(c, name)
     assert fsck(c)[0] == 0
 
 
 def test_what_nobody_owns_goes_by_itself(cluster):
-    """Files without data at storages go with the inode; what a power loss brings back is found by exportd."""
+    """Files of a deleted inode at storages are removed with it; exportd finds those that a power loss brings
+    back."""
     c = cluster()
     c.configure(strays_s=1)
     c.wait_all_up()
@@ -461,7 +463,7 @@ def test_files_newer_than_a_restored_backup_are_kept(cluster):
 
 
 class Held:
-    """A way to exportd on which questions can be held back once the first answers have come."""
+    """A proxy to exportd that can hold requests back after the first answers."""
 
     def __init__(self, target, free_bytes):
         self.free_bytes, self.held, self.go = free_bytes, threading.Event(), threading.Event()
@@ -493,7 +495,7 @@ class Held:
 
 
 def test_an_export_made_meanwhile_is_not_unknown(cluster):
-    """fsck knows the exports; then another one is made and gets files, which storages tell fsck of."""
+    """fsck knows the exports; then a new one is created and gets files, which storages report to fsck."""
     c = cluster()
     held = Held(c.addresses("exportd")[0], 400)
     p = subprocess.Popen([ROZO, "fsck", "--json", "--repair-unknown", "--exportd", held.address, "--config", config(c)],
@@ -540,7 +542,7 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
     def heals_it():
         found = scrub()[number]
         return found["found"] >= 1 and found["healed"] == found["found"] and found["findings"]
-    wait_for(heals_it, "the bit to be found", timeout=60)  # not while those who know better are still connecting
+    wait_for(heals_it, "the bit to be found", timeout=60)  # not while better informed storages are still connecting
     assert all(s["found"] == 0 for s in scrub().values())
     c.remount()
     with open(c.mnt + "/f", "rb") as f:

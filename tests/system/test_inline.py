@@ -1,4 +1,5 @@
-"""An export whose small files are kept by exportd: the same bytes as anywhere, through kills, full disks and all ways to write."""
+"""An export whose small files are kept by exportd: the same contents as elsewhere, through kills, full disks
+and all ways to write."""
 import contextlib
 import errno
 import json
@@ -28,7 +29,7 @@ def is_inline(c, path):
 
 
 def test_every_byte_is_right(two, monkeypatch):
-    """Through two mounts, in a file that is small, grows and shrinks."""
+    """Two mounts use a file that is small, grows and shrinks."""
     monkeypatch.setattr(test_fsx2, "OPS", min(test_fsx2.OPS, 2000))
     monkeypatch.setattr(test_fsx2, "N_SEEDS", min(test_fsx2.N_SEEDS, 4))
     test_fsx2.run_seeds(two, two.mnts, "--size", str(INLINE + 2000))
@@ -36,7 +37,7 @@ def test_every_byte_is_right(two, monkeypatch):
 
 @pytest.mark.parametrize("size", [INLINE - 100, INLINE + 5000])
 def test_all_ways_to_write_and_read(two, size):
-    """Each mount in turn writes a stretch in some way; both read what it is now in some other."""
+    """Each mount in turn writes a range in some way; both read the result in some other way."""
     chance = random.Random(size)
     model = bytearray(chance.randbytes(4000))
     put(two.mnt + "/f", model)
@@ -61,14 +62,14 @@ def test_all_ways_to_write_and_read(two, size):
 
 
 def kill_all(c):
-    """exportd and the mounts, as a crash would; they start again."""
+    """Kills exportd and the mounts, as in a crash, and starts them again."""
     for name in ["exportd"] + c.names("mount"):
         c.kill(name)
     c.restart("exportd", *c.names("mount"))
 
 
 def test_what_was_synced_stands_a_kill(two):
-    """fsync, O_SYNC, O_SYNC with O_DIRECT; small, moved to the storages, cut to nothing and written anew."""
+    """fsync, O_SYNC, O_SYNC with O_DIRECT; small, moved to the storages, cut to nothing and written again."""
     expected = {}
 
     def keep(name, data, flags=0):
@@ -88,7 +89,7 @@ def test_what_was_synced_stands_a_kill(two):
     fds.append(keep("again", b"new", os.O_SYNC))
     kill_all(two)
     for fd in fds:
-        with contextlib.suppress(OSError):  # of a mount that is dead
+        with contextlib.suppress(OSError):  # its mount is dead
             os.close(fd)
     for mnt in two.mnts:
         assert {name: get(mnt + "/" + name) for name in expected} == expected
@@ -97,7 +98,7 @@ def test_what_was_synced_stands_a_kill(two):
 
 
 def test_exportd_is_killed_while_one_writes(two):
-    """The mount goes on, and nothing is lost."""
+    """The mount goes on, and no data is lost."""
     with Open(two.mnt + "/f", os.O_RDWR | os.O_CREAT) as fd:
         for i in range(4):
             os.pwrite(fd, b"%d" % i * 1000, 1000 * i)
@@ -108,7 +109,8 @@ def test_exportd_is_killed_while_one_writes(two):
 
 
 def test_a_hole_in_what_a_dead_mount_left(two):
-    """Whatever storages have of such a file is cut off before its data are moved there; the hole is made all the same."""
+    """Old data of such a file on storages is cut off before its data moves there; the hole is made
+    nevertheless."""
     data = bytearray(os.urandom(15000))
     path, name = two.mnts[1] + "/f", two.names("mount")[0]
     fd = os.open(two.mnts[0] + "/f", os.O_RDWR | os.O_CREAT, 0o644)
@@ -140,7 +142,7 @@ def test_locate_and_fsck_know_them(two):
         return r.returncode, json.loads(r.stdout)
 
     assert fsck()[0] == 0, fsck()
-    with Open(small) as fd:  # it moves
+    with Open(small) as fd:  # the data moves
         os.pwrite(fd, b"s" * 50000, 1000)
         os.fsync(fd)
     assert not is_inline(two, small)
@@ -151,7 +153,7 @@ def test_locate_and_fsck_know_them(two):
 
 
 def test_a_full_disk_of_exportd_is_told(cluster):
-    """ENOSPC; what was stored before is there, and can be removed."""
+    """Writers get ENOSPC; older data is intact, and files can be removed."""
     c = cluster(layout=0, inline=INLINE, start=False)
     os.makedirs(c.dir)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192m", "tmpfs", c.dir], check=True)

@@ -1,5 +1,5 @@
-"""What POSIX asks for and FUSE leaves to the file system: privileges, ACLs and umask, renameat2, links, long paths,
-readers of growing files, inodes that the kernel forgot."""
+"""Parts of POSIX that FUSE leaves to the file system: privileges, ACLs and umask, renameat2, links, long
+paths, readers of growing files, inodes that the kernel forgot."""
 import ctypes
 import errno
 import os
@@ -41,7 +41,7 @@ def read(path):
 
 
 def errno_of(function, *args):
-    """0, or the errno of the OSError it raises."""
+    """Returns 0, or the errno of an OSError."""
     try:
         function(*args)
     except OSError as e:
@@ -50,7 +50,7 @@ def errno_of(function, *args):
 
 
 def call(function, *args):
-    """A call of libc; OSError when it says -1."""
+    """Calls libc; raises OSError if it returns -1."""
     rc = function(*args)
     if rc == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -58,7 +58,7 @@ def call(function, *args):
 
 
 def as_nobody(work, gid=NOBODY, groups=()):
-    """work() in a process of nobody's; what it raises is an OSError, of which the errno comes back."""
+    """Runs work() in a process of nobody; passes on the errno of an OSError."""
     pid = os.fork()
     if pid == 0:
         status = 255
@@ -128,7 +128,7 @@ def write(path, flags=0):
 
 
 def write_pages(path):
-    """What was read before lies in the kernel's pages."""
+    """Writes into a page that the kernel has cached."""
     fd = os.open(path, os.O_RDWR)
     os.pread(fd, 4096, 0)
     assert os.pwrite(fd, b"z" * 100, 50) == 100
@@ -152,7 +152,7 @@ CALLERS = {  # primary group and others
 
 
 def set_gid_after(folder, what):
-    """What mode a change by each caller leaves: of set-gid with and without group execute, of set-uid, of none."""
+    """Returns the mode after a change by each caller: set-gid with and without group execute, set-uid, none."""
     left = {}
     for caller, (gid, groups) in CALLERS.items():
         for mode in (0o2666, 0o2766, 0o2676, 0o6666, 0o4676, 0o666):
@@ -167,7 +167,8 @@ def set_gid_after(folder, what):
 
 @pytest.mark.parametrize("what", SET_GID_CHANGES)
 def test_set_gid_goes_as_on_the_local_file_system(cluster_shared, top, tmp_path, what):
-    """Who is not in the group of a file takes its set-gid bit, also where the group may not execute it; who is in it leaves that one."""
+    """A caller outside of a file's group clears its set-gid bit, also without group execute; a caller in the
+    group keeps that one."""
     let_others_in(str(tmp_path))
     wanted = set_gid_after(str(tmp_path), what)
     assert set_gid_after(top, what) == wanted
@@ -188,7 +189,7 @@ USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
 
 
 def acl(*entries):
-    """(tag, permissions[, id]) in their order, as the kernel takes them."""
+    """Packs (tag, permissions[, id]) in order, as the kernel takes them."""
     return struct.pack("<I", 2) + b"".join(
         struct.pack("<HHI", e[0], e[1], e[2] if len(e) > 2 else 0xffffffff) for e in entries)
 
@@ -202,7 +203,7 @@ DEFAULT_ACLS = {
 
 
 def what_is_created(where, default, umask):
-    """name -> (mode, ACLs) of all that can be made in a folder with that default ACL."""
+    """Returns name -> (mode, ACLs) of all kinds of files made in a folder with that default ACL."""
     os.mkdir(where)
     if default is not None:
         os.setxattr(where, "system.posix_acl_default", default)
@@ -256,7 +257,7 @@ def test_an_acl_decides_who_may(cluster_shared, top):
 
 
 def test_trusted_attributes_are_for_root(cluster_shared, top):
-    """Nobody else is told of their names either."""
+    """Other users do not even see their names."""
     path = put(top + "/f")
     for name in ("user.a", "trusted.b", "user.c", "trusted.d"):
         os.setxattr(path, name, b"x")
@@ -326,8 +327,8 @@ def test_65000_links(cluster):
 
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_listing_ends_while_its_names_are_renamed(cluster_shared, top, looks):
-    """It has each name that was there when it began once, and the next listing has the new ones. With `looks`
-    the program calls stat for each entry, so that Linux asks for names and attributes together."""
+    """A listing has each name that existed at its start once, and the next listing has the new ones. With
+    `looks` the program calls stat for each entry, so that Linux asks for names and attributes together."""
     names = {"name-%04d" % i for i in range(3000)}
     for name in names:
         os.mknod(os.path.join(top, name))
@@ -346,7 +347,7 @@ def test_a_listing_ends_while_its_names_are_renamed(cluster_shared, top, looks):
 
 
 def test_a_listing_that_is_rewound_has_what_was_added(cluster_shared, top):
-    """rewinddir() begins a new listing; a removed name is not in it, one that replaced another is, once."""
+    """rewinddir() begins a new listing: without removed names, and with a replaced name once."""
     for i in range(100):
         put(os.path.join(top, "a%d" % i))
     libc.opendir.restype = ctypes.c_void_p
@@ -376,7 +377,7 @@ def test_long_names_and_paths(cluster_shared, top):
     assert errno_of(put, top + "/" + "n" * 256) == errno.ENAMETOOLONG
     name = "ü" * 127 + "x"  # 255 bytes
     assert os.listdir(top) == [] and put(top + "/" + name) and os.listdir(top) == [name]
-    # A path of 4,095 bytes is the longest one the kernel takes.
+    # A path of 4,095 bytes is the longest one that the kernel accepts.
     path = top
     while len(path) + 201 < 4095 - 1:
         path += "/" + "d" * 200
@@ -385,7 +386,7 @@ def test_long_names_and_paths(cluster_shared, top):
     put(path, b"deep")
     assert len(path) == 4095 and read(path) == b"deep"
     assert errno_of(os.stat, path + "f") == errno.ENAMETOOLONG
-    # Folders go deeper than paths.
+    # Folders can be deeper than paths.
     at = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(30):
         os.mkdir("e" * 250, dir_fd=at)
@@ -434,7 +435,7 @@ def test_who_follows_a_growing_file_sees_no_zeros(cluster_shared, top, append):
         size = os.fstat(fd).st_size
         data = os.pread(fd, 1 << 20, seen)
         assert data == expected[seen:seen + len(data)], "at %d of %d bytes" % (seen, size)
-        before = max(0, seen - 3000)  # the kernel has a page of it, of a time when the file ended there
+        before = max(0, seen - 3000)  # the kernel has a page of it, from the time when the file ended there
         assert os.pread(fd, seen - before, before) == expected[before:seen]
         assert seen + len(data) >= size or len(data) == 1 << 20
         seen += len(data)
@@ -447,7 +448,8 @@ def test_who_follows_a_growing_file_sees_no_zeros(cluster_shared, top, append):
 
 
 def test_what_is_open_outlives_the_kernels_memory(cluster_shared, top):
-    """Names, attributes and pages go; descriptors of files with and without a name and of folders go on."""
+    """The kernel drops names, attributes and pages; descriptors of files with and without a name and of
+    folders go on."""
     c = cluster_shared
     os.mkdir(top + "/d")
     named = os.open(top + "/d/named", os.O_CREAT | os.O_RDWR)
@@ -470,7 +472,7 @@ def test_what_is_open_outlives_the_kernels_memory(cluster_shared, top):
 
 
 def test_a_removed_directory_stays_for_who_has_it_open(cluster_shared, top):
-    """Nobody else is on the export: exportd forgets it at once."""
+    """No other mount uses the export: exportd forgets the directory at once."""
     os.makedirs(top + "/d/sub")
     os.chmod(top + "/d", 0o751)
     folder = os.open(top + "/d", os.O_RDONLY | os.O_DIRECTORY)

@@ -1,11 +1,12 @@
-"""Histories of four mounts, each with a client of its own, are as if there were one file system and one call at a time.
+"""Histories of four mounts, each with its own client, are equal to one file system with one call at a time.
 
-The clients are tests/tools/workload.py, judged by tests/tools/linear.py. Meanwhile mounts are killed and replaced, exportd is
-killed and restarted, and a mount is cut off from exportd. A history ends after so many operations, whatever they took;
-faults come when a part of them is done.
+The clients are tests/tools/workload.py; tests/tools/linear.py judges them. Meanwhile mounts are killed and replaced,
+exportd is killed and restarted, and a mount is cut off from exportd. A history ends after a number of operations,
+however long they take; faults come at fixed parts of it.
 
-ROZO_LINEAR_OPS: operations of each client (4000 at most with append: a log is read at once); ROZO_LINEAR_SEED: of the first;
-ROZO_LINEAR_KINDS and ROZO_LINEAR_FAULTS: which of register, append, counter, names, rename, replace and of none, deaths, cut (all).
+ROZO_LINEAR_OPS: operations of each client (4000 at most with append: a log is read at once); ROZO_LINEAR_SEED: of the
+first history; ROZO_LINEAR_KINDS and ROZO_LINEAR_FAULTS: subset of register, append, counter, names, rename, replace
+and of none, deaths, cut (default: all).
 """
 import json
 import os
@@ -33,18 +34,18 @@ OPS = int(os.environ.get("ROZO_LINEAR_OPS", "400"))
 SEED = int(os.environ.get("ROZO_LINEAR_SEED", "1"))
 KINDS = os.environ.get("ROZO_LINEAR_KINDS", "register,append,counter,names,rename,replace").split(",")
 FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths,cut").split(",")
-# What waits for leases and evictions has two workloads at a time.
+# Workloads that wait for leases and evictions run two at a time.
 RUNS = [((kind,), faults) for kind in KINDS for faults in FAULTS if faults != "cut"]
 RUNS += [(tuple(KINDS[i:i + 2]), "cut") for i in range(0, len(KINDS), 2) if "cut" in FAULTS]
 N_MOUNTS = 4
 LEASE_S = 20
-PACE_MS = 10  # so that not all is done while one fault is under way
+PACE_MS = 10  # keeps the load from ending during one fault
 MODELS = {"register": Register(0), "counter": Counter(), "names": Name(), "rename": Cas(0), "replace": Register(0)}
-PROGRESS_MAX_S = 240  # without an operation that ends anywhere: something hangs
+PROGRESS_MAX_S = 240  # limit without any finished operation: something hangs
 
 
 class Worker:
-    """A client, and what it has told so far."""
+    """A client, and its output so far."""
 
     def __init__(self, kind, mnt, who, seed, n_ops, *options):
         cmd = [sys.executable, os.path.join(TOOLS, "workload.py"), kind, mnt, str(who), str(seed), str(n_ops), *options]
@@ -77,7 +78,8 @@ class Worker:
 
 
 class Proxy:
-    """Between one mount and exportd. Cut, it lets nothing through in either direction and closes nothing."""
+    """A relay between one mount and exportd. If cut, it passes nothing in either direction and closes
+    nothing."""
 
     def __init__(self, target):
         self.target = target
@@ -112,7 +114,7 @@ class Proxy:
         self.pump(near, far)
 
     def pump(self, a, b):
-        """What was under way when the link was cut arrives when it is there again, as TCP has it."""
+        """Data in flight at the cut arrives when the link is back, as with TCP."""
         try:
             while True:
                 data = a.recv(1 << 16)
@@ -140,7 +142,7 @@ class Proxy:
 
 
 class CutOff:
-    """One more mount of a cluster, by way of a proxy."""
+    """One more mount of a cluster, through a proxy."""
 
     def __init__(self, c, name="cut-off", proxy=Proxy):
         self.mnt = os.path.join(c.base, "mnt-" + name)
@@ -169,7 +171,7 @@ class CutOff:
 
 
 class History:
-    """A cluster with N_MOUNTS mounts; the last one goes by way of a proxy."""
+    """A cluster with N_MOUNTS mounts; the last one uses a proxy."""
 
     def __init__(self, cluster, layout=0):
         self.c = cluster(layout=layout, mounts=N_MOUNTS - 1)
@@ -194,7 +196,8 @@ class History:
         self.c.restart("exportd")
 
     def cut_off(self, at_least_s=0):
-        """Until the others have gone on for a while: if they need what it holds, it has been evicted by then."""
+        """Cuts the link until the others have gone on for a while: if they need its tokens, the mount is
+        evicted by then."""
         others = [[w for w in group if w.mnt != self.last.mnt] for group in self.by_kind().values()]
         wants = [sum(w.n_done for w in group) + 30 for group in others]
         self.last.proxy.open.clear()
@@ -224,7 +227,7 @@ class History:
         return all(w.p.poll() is not None for w in self.workers)
 
     def wait_for_progress(self, n):
-        """Until n operations are done, or all there will be."""
+        """Waits until n operations are done, or all that remain."""
         last, since = -1, time.monotonic()
         while self.done() < n and not self.ended():
             if self.done() != last:
@@ -234,9 +237,9 @@ class History:
             time.sleep(0.02)
 
     def run(self, kinds, faults=(), n_ops=OPS, seed=SEED):
-        """The operations of all clients by kind. Faults come one after the other, at equal distances."""
+        """Runs the operations of all clients by kind. Faults come one after the other, at equal distances."""
         workload.prepare(os.path.join(self.mnts[0], "work"))
-        # Who dies or is cut off for long takes what was not synced away.
+        # A mount that dies or is cut off for long loses unsynced data.
         options = ["--sync", "--pace", str(PACE_MS)] if faults else []
         for kind in kinds:
             for i, mnt in enumerate(self.mnts):

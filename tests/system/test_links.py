@@ -1,5 +1,5 @@
-"""Several links to each storage, over wires of a limited speed in network namespaces: bytes are shared out, and a wire that dies takes
-only its share with it."""
+"""Several links to each storage, over wires of a limited speed in network namespaces: the links share the
+bytes, and a dead wire costs only its share."""
 import os
 import sys
 import threading
@@ -25,7 +25,7 @@ def write(path, data):
 
 
 def read(path):
-    """From the storages: this mount's own pages are dropped first."""
+    """Reads from the storages: drops this mount's own pages first."""
     with open(path, "rb") as f:
         os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return f.read()

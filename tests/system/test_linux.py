@@ -1,4 +1,4 @@
-"""What Linux has beyond POSIX and programs rely on: whiteouts and overlayfs, files without a name, chattr."""
+"""Features of Linux beyond POSIX that programs use: whiteouts and overlayfs, files without a name, chattr."""
 import ctypes
 import errno
 import fcntl
@@ -58,7 +58,7 @@ def test_a_rename_leaves_a_whiteout_on_all_mounts(tops):
     renameat2(a + "/f", a + "/to/f", RENAME_WHITEOUT)
     for top in (b, a):
         assert is_whiteout(top + "/f") and read(top + "/to/f") == b"moved"
-    renameat2(b + "/to/f", b + "/old", RENAME_WHITEOUT)  # replaces, the other mount
+    renameat2(b + "/to/f", b + "/old", RENAME_WHITEOUT)  # replaced by the other mount
     for top in (a, b):
         assert is_whiteout(top + "/to/f") and read(top + "/old") == b"moved"
     renameat2(a + "/d", a + "/to/d", RENAME_WHITEOUT | RENAME_NOREPLACE)
@@ -73,7 +73,7 @@ def test_a_rename_leaves_a_whiteout_on_all_mounts(tops):
 
 
 def test_a_whiteout_belongs_to_who_renames(tops):
-    """As on the local file system no capability is needed; a set-gid folder gives its group."""
+    """A whiteout needs no capability, as on the local file system; a set-gid folder gives its group."""
     a, b = tops
     os.mkdir(a + "/d")
     os.chown(a + "/d", -1, 7)
@@ -90,7 +90,7 @@ def test_a_whiteout_belongs_to_who_renames(tops):
 
 
 def test_overlayfs_above_a_mount(tops, tmp_path):
-    """Its upper directory and work directory lie on a mount: copies up, removals, renames, and what is seen after a new mount."""
+    """Upper and work directory are on a mount: copy-up, removals, renames, and their state after a new mount."""
     top, lower, merged = tops[0], str(tmp_path / "lower"), str(tmp_path / "merged")
     for d in (lower, lower + "/tree", merged, top + "/upper", top + "/work"):
         os.mkdir(d)
@@ -116,7 +116,7 @@ def test_overlayfs_above_a_mount(tops, tmp_path):
         os.rename(merged + "/new", merged + "/newer")
         os.unlink(merged + "/tree/inside")
         os.rmdir(merged + "/tree")
-        os.mkdir(merged + "/tree")  # opaque: what lies below does not show
+        os.mkdir(merged + "/tree")  # opaque: the lower directory is hidden
         for _ in range(2):
             assert sorted(os.listdir(merged)) == ["changed", "keep", "newer", "there", "tree"]
             assert os.listdir(merged + "/tree") == []
@@ -169,7 +169,7 @@ def test_a_file_without_a_name_gets_one(two, tops):
     os.unlink(b + "/first")
     fd = os.open(a + "/second", os.O_RDONLY)
     os.unlink(a + "/second")
-    assert errno_of(link_fd, fd, a + "/third") == errno.ENOENT  # it has lost its last name
+    assert errno_of(link_fd, fd, a + "/third") == errno.ENOENT  # the last name is gone
     os.close(fd)
     assert os.listdir(a) == os.listdir(b) == []
 
@@ -191,7 +191,7 @@ def test_a_file_without_a_name_that_gets_none_is_gone(two, tops):
 
 @needs_tmpfile
 def test_a_file_without_a_name_is_made_as_any(tops):
-    """Owner, mode and ACLs are those of a file that is made with a name just there."""
+    """Owner, mode and ACLs are those of a file created with a name in that place."""
     a = tops[0]
     os.mkdir(a + "/d")
     os.chown(a + "/d", -1, 7)
@@ -218,11 +218,12 @@ def test_a_file_without_a_name_is_made_as_any(tops):
 
 @needs_tmpfile
 def test_files_without_a_name_over_restarts(cluster):
-    """exportd is killed: who has one open keeps it, and can name it. The mount is killed: it is gone."""
+    """After a kill of exportd, programs keep such an open file and can name it. After a kill of the mount it
+    is gone."""
     c = cluster(layout=0)
     before = inodes(c.mnt)
     fd, other = tmpfile(c.mnt, b"x" * 300000), tmpfile(c.mnt, b"y" * 300000)
-    os.fsync(fd)  # or the child that restarts exportd waits for it, closing its copies of these
+    os.fsync(fd)  # otherwise the child that restarts exportd waits for it when it closes its copies of these
     os.fsync(other)
     c.kill("exportd")
     c.restart("exportd")
@@ -279,7 +280,7 @@ def acl_of(path):
     os.setxattr(path, "system.posix_acl_access", DEFAULT_ACLS["a user"])
 
 
-# What is done to a file f in a folder: refused when the file is +i, when it is +a.
+# Operations on a file f in a folder: refused if the file is +i, if it is +a.
 FILE_CALLS = {
     "open to write": (lambda d: opens(d + "/f", os.O_WRONLY), True, True),
     "open to read and write": (lambda d: opens(d + "/f", os.O_RDWR), True, True),
@@ -302,7 +303,7 @@ FILE_CALLS = {
     "unlink": (lambda d: os.unlink(d + "/f"), True, True),
     "fallocate": (lambda d: fallocate(d + "/f", 0, 0, 500000), True, True),  # opens without O_APPEND
 }
-# The same of what is done in a folder d, with a file f and a folder e in it, beside a file o.
+# Operations in a folder d, with a file f and a folder e in it, beside a file o.
 FOLDER_CALLS = {
     "create": (lambda d: put(d + "/d/g"), True, False),
     "open to write": (lambda d: write_to(d + "/d/f"), False, False),
@@ -338,7 +339,7 @@ def make_folder(folder):
 @pytest.mark.parametrize("flag", [IMMUTABLE, APPEND], ids=["i", "a"])
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_flags_forbid(tops, what, flag, at):
-    """Each call on the mount where the flag was set, or on the other one that had seen the file without it."""
+    """Each call runs on the mount that set the flag, or on the other one, which knew the file without it."""
     calls, target = (FILE_CALLS, "/f") if what == "file" else (FOLDER_CALLS, "/d")
     wrong = []
     for n, (name, (fn, by_i, by_a)) in enumerate(calls.items()):
@@ -442,7 +443,8 @@ def test_flags_outlive_restarts(cluster):
 
 
 def test_flags_with_writeback_cache(cluster):
-    """Appends and their times reach the file; what was open before +i hears it at fsync, and nothing changes."""
+    """Appends and their times reach the file; a file open before +i reports the error at fsync, and nothing
+    changes."""
     c = cluster(layout=0, mount_options="writeback_cache")
     path = put(c.mnt + "/f", b"x" * 100000)
     set_flags(path, APPEND)

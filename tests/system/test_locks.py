@@ -11,7 +11,7 @@ from conftest import all_up, cannot_mount, process_runs, wait_for
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
-# A process with one open file that does what it is told, a line each, and says how it went.
+# A process with one open file: executes commands, one per line, and reports the results.
 AGENT = r"""
 import errno, fcntl, mmap, os, signal, struct, sys
 def interrupt(*args):
@@ -92,7 +92,7 @@ for line in sys.stdin:
 class Agent:
     def __init__(self, path):
         self.p = subprocess.Popen([sys.executable, "-c", AGENT, path], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, bufsize=0)  # select() sees what is not read
+                                  stdout=subprocess.PIPE, bufsize=0)  # select() sees unread bytes
         assert self.answer() == "ready"
 
     def start(self, *what):
@@ -108,7 +108,7 @@ class Agent:
         return self.answer()
 
     def is_waiting(self):
-        """Asleep in the kernel, in a request of ours that is not answered."""
+        """Tells whether the process sleeps in the kernel, in an unanswered request to rozomount."""
         with open("/proc/%d/wchan" % self.p.pid) as f:
             return "request_wait_answer" in f.read() or "fuse" in f.read()
 
@@ -149,7 +149,7 @@ def test_flock_across_mounts(two):
     a, b, c = agent(0), agent(1), agent(1)
     assert a("flock", "r") == "ok" and b("flock", "r") == "ok"
     assert c("flock", "wn") == "EAGAIN"
-    assert a("set", "w", 0, 0) == "ok"  # the kinds do not meet
+    assert a("set", "w", 0, 0) == "ok"  # the two kinds are independent
     assert a("flock", "u") == "ok"
     c.start("flock", "w")
     assert b("flock", "u") == "ok"
@@ -160,7 +160,7 @@ def test_flock_across_mounts(two):
 
 
 def test_who_waits_gets_it(two):
-    """In which order exportd serves them, unit/exportd/test_locks.c shows."""
+    """unit/exportd/test_locks.c tests the order in which exportd serves waiters."""
     _, agent = two
     a, b, c = agent(0), agent(1), agent(0)
     assert a("set", "w", 0, 0) == "ok"
@@ -201,7 +201,7 @@ def test_deadlocks_are_refused(two):
     ready, _, _ = select.select([a.p.stdout, b.p.stdout], [], [], 60)
     assert len(ready) == 1
     refused, waits = (a, b) if ready == [a.p.stdout] else (b, a)
-    assert refused.answer() == "EDEADLOCK"  # as Python calls it
+    assert refused.answer() == "EDEADLOCK"  # Python's name
     assert refused("set", "u", 0, 2) == "ok"
     assert waits.answer() == "ok"
 
@@ -245,7 +245,7 @@ def test_a_mount_ends_although_somebody_waits(two):
 
 @pytest.mark.parametrize("how", ["set", "ofdset", "flock"])
 def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
-    """It is free for others all the same; fsync tells, too."""
+    """The lock is free for others nevertheless; fsync reports the error, too."""
     c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
     a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
     whole = () if how == "flock" else (0, 0)
@@ -257,7 +257,7 @@ def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
     assert a(how, "u", *whole) == "EIO"
     c.restart(*c.names("storaged"))
     wait_for(lambda: all_up(c, os.path.join(c.mnts[0], "file")), "the mount to reach all storages")
-    assert a("fsync") == "ok"  # nobody else wanted the file: it was kept, and tried again
+    assert a("fsync") == "ok"  # no other mount used the file: the data was kept and stored again
     assert a(how, "w", *whole) == "ok" and a(how, "u", *whole) == "ok"
 
     for name in c.names("storaged"):
@@ -274,7 +274,7 @@ def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
 
 
 def test_an_unlock_tells_what_was_given_up_before(cluster):
-    """Somebody wanted to know how long the file is, and what was written under the lock could not be stored."""
+    """Another mount asked for the size of the file, and data written under the lock could not be stored."""
     c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
     a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
     assert a("put", "old") == "ok" and a("fsync") == "ok"
@@ -284,7 +284,7 @@ def test_an_unlock_tells_what_was_given_up_before(cluster):
     assert a("put", "lost") == "ok"
     assert b("look") == "3"
     assert a("set", "u", 0, 0) == "EIO"
-    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"  # told once
+    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"  # reported once
     assert b("set", "w", 0, 0) == "ok" and b("set", "u", 0, 0) == "ok"
     assert a("fsync") == "EIO"
     assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"
@@ -293,7 +293,7 @@ def test_an_unlock_tells_what_was_given_up_before(cluster):
 
 
 def test_a_counter_under_lock(two):
-    """What was written under the lock is there for the next who takes it, on whatever mount."""
+    """Data written under the lock is visible to the next holder, on any mount."""
     c, agent = two
     agents = [agent(i % 2) for i in range(4)]
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Files that were made with too few storages, or whose storages are gone for good, get others by themselves."""
+"""Files with too few storages, or with lost storages, get others automatically."""
 import json
 import os
 import threading
@@ -78,7 +78,7 @@ def test_files_get_the_storages_that_their_volume_gets(cluster, more, layout):
         assert len(set(candidates(name))) == STORAGES[layout]
     assert candidates(names[0])[:N[layout]] == before
     assert json.loads(c.admin("fsck", "--json").stdout)["few_candidates"] == []
-    # what an overwrite needs when one storage is away it has by now
+    # enough for an overwrite with one storage down
     c.kill("storaged-1")
     os.pwrite(held, pattern(100, SIZE), 0)
     os.fsync(held)
@@ -107,7 +107,7 @@ def test_files_of_a_lost_storage_get_another(cluster, more):
     new = max(s["id"] for s in c.status()["storages"])
     for name, place in zip(names, places):
         assert candidates(name)[place] == new and number not in candidates(name)
-    # one more is away: what the lost one had the new one has
+    # one more is down: the new one has the data of the lost one
     c.kill("storaged-1")
     c.remount()
     for i, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The life of a mount: how it ends, whatever ends it, and what signals do to those who work in it."""
+"""The life of a mount: all ways to end it, and signals to processes that use it."""
 import contextlib
 import ctypes
 import errno
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 
 
 def mount(c, mnt, *options, foreground=True):
-    """A rozomount of our own on mnt, of two loops so that its end has more ways to go wrong than that of
-    other tests' mounts; returns the process once it serves (or has ended)."""
-    with contextlib.suppress(FileExistsError):  # exist_ok would ask a dead mount
+    """Starts a rozomount on mnt, with two loops so that its end can fail in more ways than in other tests;
+    returns the process when it serves (or has ended)."""
+    with contextlib.suppress(FileExistsError):  # exist_ok would stat a dead mount
         os.mkdir(mnt)
     argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
             ",".join(["key=%s/etc/client.key" % c.dir, "loops=2", *options])]
@@ -33,7 +33,7 @@ def mount(c, mnt, *options, foreground=True):
 
 
 def end(p, timeout=60):
-    """Its words and its exit status."""
+    """Returns its output and its exit status."""
     err = p.communicate(timeout=timeout)[1]
     return p.returncode, err
 
@@ -90,7 +90,7 @@ def test_sigterm_while_files_are_open_and_dirty(cluster, scratch):
 
 
 def test_sigterm_after_a_lazy_unmount_with_open_files(cluster, scratch):
-    """Nobody finds the mount any more, but its files are in use: it still has to end when told to."""
+    """The mount has no path any more, but its files are in use: it must end on SIGTERM nevertheless."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
@@ -99,7 +99,7 @@ def test_sigterm_after_a_lazy_unmount_with_open_files(cluster, scratch):
     m = mmap.mmap(mapped, 1 << 20)
     subprocess.run(["umount", "-l", mnt], check=True)
     data = os.urandom(2 << 20)
-    os.write(fd, data)  # the mount goes on for those who have it
+    os.write(fd, data)  # the mount goes on for open files
     m[8192:8196] = b"here"
     assert p.poll() is None
     p.send_signal(signal.SIGTERM)
@@ -126,7 +126,7 @@ def test_a_lazy_unmount_ends_with_the_last_close(cluster, scratch):
 
 
 def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
-    """After a lazy unmount somebody else has mounted there: that is not ours to unmount."""
+    """After a lazy unmount another one is mounted there: rozomount must not unmount it."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     old = mount(c, mnt)
@@ -144,14 +144,14 @@ def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
 
 
 def test_sigterm_while_busy(cluster, scratch):
-    """Writers and readers are at work: it ends soon, and what was synced before is there."""
+    """Writers and readers are at work: the mount ends soon, and earlier synced data is stored."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
     acknowledged = {}
     ended = threading.Event()
 
-    top = os.open(mnt, os.O_RDONLY)  # paths would lead below the mount once it is gone
+    top = os.open(mnt, os.O_RDONLY)  # a path would lead below the mount after its end
 
     def work(n):
         i = 0
@@ -184,7 +184,7 @@ def test_sigterm_while_busy(cluster, scratch):
 
 
 def test_mounting_over_a_dead_mount(cluster, scratch):
-    """SIGKILL leaves a mount point that answers nobody; the next mount there just works."""
+    """SIGKILL leaves a dead mount point; the next mount there works."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
@@ -197,14 +197,15 @@ def test_mounting_over_a_dead_mount(cluster, scratch):
     assert p.poll() is None, end(p)
     assert read(mnt + "/a") == b"synced"
     with open("/proc/self/mountinfo") as f:
-        assert sum(line.split()[4] == mnt for line in f) == 1  # the dead one is not below it
+        assert sum(line.split()[4] == mnt for line in f) == 1  # the dead mount is not below it
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
     assert os.listdir(mnt) == []
 
 
 def test_rozo_mount_replaces_a_dead_mount(cluster, scratch):
-    """At once, though the kernel still remembers attributes of the dead one; other mounts notice nothing."""
+    """The new mount works at once, although the kernel still caches attributes of the dead one; other mounts
+    notice nothing."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "attr_timeout=1000", "entry_timeout=1000")
@@ -236,13 +237,13 @@ def test_a_mount_that_hangs_is_not_taken_for_dead(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
-    let_go(put(mnt + "/a", b"x"))  # a fork would close copies of what is open, and that hangs
+    let_go(put(mnt + "/a", b"x"))  # a fork would close copies of open files, and hang
     exportd = c.dev_status()["exportd"]
     p.send_signal(signal.SIGSTOP)
     try:
         second = subprocess.Popen([os.path.join(BIN, "rozomount"), exportd + "/main", mnt, "-o",
                                    "key=%s/etc/client.key" % c.dir], stderr=subprocess.PIPE, text=True)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it waits, or refuses; either is fine
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it waits or refuses; both are right
             second.wait(timeout=1)
         assert os.path.basename(mnt) in os.listdir(scratch)
         with open("/proc/self/mountinfo") as f:
@@ -274,7 +275,7 @@ def test_dead_mounts_of_others_are_not_ours_to_take_away(cluster, scratch):
 
 def test_a_second_mount_on_the_same_place_is_refused(cluster, scratch):
     c = cluster(layout=0)
-    mnt = scratch + "/m m"  # and blanks are fine
+    mnt = scratch + "/m m"  # blanks are allowed
     p = mount(c, mnt)
     r = mount(c, mnt, foreground=False)
     assert r.returncode == 1 and "mounted already" in r.stderr
@@ -283,7 +284,7 @@ def test_a_second_mount_on_the_same_place_is_refused(cluster, scratch):
     assert end(p)[0] == 0
 
 
-# ---- signals to those who work in it ----
+# ---- signals to processes that use it ----
 
 SIGNALLED = r"""
 import ctypes, os, signal, sys, time
@@ -311,7 +312,7 @@ print(n)
 
 
 def test_signals_that_are_handled_interrupt_nothing(cluster):
-    """Programs expect no EINTR from files: timers and preemption signals come all the time."""
+    """Programs expect no EINTR from files: timer and preemption signals are frequent."""
     c = cluster(layout=0)
     let_go(put(c.mnt + "/f", bytes(65536)))
     p = subprocess.Popen([sys.executable, "-c", SIGNALLED, c.mnt + "/f", "4"], stdout=subprocess.PIPE,
@@ -328,7 +329,7 @@ def test_signals_that_are_handled_interrupt_nothing(cluster):
 
 @pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGALRM, signal.SIGTERM]])
 def test_a_process_that_waits_can_be_killed(cluster, signals):
-    """Also when a signal that does not end it came first: the kernel tells us of the first one only."""
+    """SIGKILL works also after a harmless signal: the kernel reports only the first one to rozomount."""
     c = cluster(layout=0)
     let_go(put(c.mnt + "/f", b"x"))
     p = subprocess.Popen([sys.executable, "-c", "import os, signal, sys, time\n"
@@ -340,7 +341,7 @@ def test_a_process_that_waits_can_be_killed(cluster, signals):
     p.stdout.readline()
     c.kill("exportd", signal.SIGSTOP)
     try:
-        time.sleep(1.5)  # it waits for exportd now
+        time.sleep(1.5)  # now it waits for exportd
         for sig in signals:
             p.send_signal(sig)
             time.sleep(0.3)
@@ -352,9 +353,9 @@ def test_a_process_that_waits_can_be_killed(cluster, signals):
         p.wait()
 
 
-# ---- exportd away ----
+# ---- exportd down ----
 
-# In a process of its own: a fork of the test's would close copies of its files, and close waits for exportd.
+# In a process of its own: a fork of the test would close copies of its files, and close waits for exportd.
 KEEPS_WRITING = r"""
 import os, sys, time
 top, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
@@ -384,7 +385,8 @@ print(slowest)
 
 
 def test_open_files_go_on_while_exportd_is_away(cluster, scratch):
-    """Dead for a while, then hung: reads and writes of open files go on, calls for names wait, nothing fails."""
+    """exportd is dead for a while, then hung: reads and writes of open files go on, calls with names wait,
+    nothing fails."""
     c = cluster(layout=0)
     writer = subprocess.Popen([sys.executable, "-c", KEEPS_WRITING, c.mnt, "12", scratch + "/expected"],
                               stdout=subprocess.PIPE, text=True)
@@ -427,7 +429,7 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
             assert 2 < time.monotonic() - begun < 9
     finally:
         c.kill("exportd", signal.SIGCONT)
-    os.fsync(fd)  # what could not be told before is told now
+    os.fsync(fd)  # sends now what could not be sent before
     os.close(fd)
     assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
     p.send_signal(signal.SIGTERM)
@@ -437,7 +439,7 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
 # ---- no space ----
 
 def test_a_full_disk_is_told_and_harms_nothing(cluster):
-    """ENOSPC to the writer, at the latest at fsync or close; what was there stays, and space that is freed is used."""
+    """The writer gets ENOSPC, at the latest at fsync or close; older data is intact, and freed space is used."""
     c = cluster(layout=0, start=False)
     os.makedirs(c.dir)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192m", "tmpfs", c.dir], check=True)
@@ -449,11 +451,11 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         told = set()
 
         def fill(name):
-            """Write until somebody says that there is no room."""
+            """Writes until an error reports that there is no space."""
             with contextlib.ExitStack() as stack:
                 try:
                     fill_fd = os.open(c.mnt + "/" + name, os.O_CREAT | os.O_WRONLY)
-                except OSError as e:  # exportd has heard of it
+                except OSError as e:  # exportd knows it already
                     assert e.errno == errno.ENOSPC, e
                     told.add("open")
                     return
@@ -466,7 +468,7 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
                         except OSError as e:
                             assert e.errno == errno.ENOSPC, e
                             told.add(what)
-                            with pytest.raises(OSError):  # and again, as long as it is so
+                            with pytest.raises(OSError):  # again, as long as the disk is full
                                 os.fsync(fill_fd)
                             return
             pytest.fail("192 MiB took 200 MiB")
@@ -474,7 +476,7 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         fill("a")
         fill("b")
         assert told
-        # Overwriting needs no space; what was stored is there.
+        # An overwrite needs no space; stored data is intact.
         assert os.pwrite(fd, b"new", 1 << 20) == 3
         os.fsync(fd)
         os.close(fd)
@@ -483,7 +485,7 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         c.remount()
         assert read(c.mnt + "/kept") == expected
         os.unlink(c.mnt + "/a")
-        with contextlib.suppress(FileNotFoundError):  # its opening may have been told
+        with contextlib.suppress(FileNotFoundError):  # its open may have failed
             os.unlink(c.mnt + "/b")
 
         def fits():
@@ -502,10 +504,10 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         subprocess.run(["umount", "-l", c.dir], check=False)
 
 
-# ---- far ends and holes ----
+# ---- large offsets and holes ----
 
 def test_far_ends(cluster):
-    """Where the storages' file systems would give up we refuse before; what is accepted is stored."""
+    """Writes beyond the limit of the storages' file systems are refused at once; accepted data is stored."""
     c = cluster(layout=0)
     fd = os.open(c.mnt + "/f", os.O_CREAT | os.O_RDWR)
     last = (16 << 40) - 3
@@ -545,7 +547,7 @@ def test_seek_ends_in_a_file_that_was_cut_and_made_longer(cluster):
 # ---- memory ----
 
 def memory_mib(pid):
-    """The most it ever had."""
+    """Returns the maximum of its memory."""
     with open("/proc/%d/status" % pid) as f:
         return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) / 1024
 
@@ -565,8 +567,8 @@ def at_once(n, fn):
 
 
 def test_streams_and_many_small_files_do_not_make_it_grow(cluster, scratch):
-    """Eight writers and eight readers of long files at a time, and a few thousand files that were read and stay open
-    behind the scenes: 150 MiB at most, with the two loops that this one has."""
+    """Eight writers and eight readers of long files at a time, and a few thousand files that were read and
+    are kept open internally: at most 150 MiB with two loops."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
@@ -604,14 +606,15 @@ def test_streams_and_many_small_files_do_not_make_it_grow(cluster, scratch):
 
 
 def page_faults(pid):
-    """How often the kernel had to give it a page."""
+    """Returns the number of its page faults."""
     with open("/proc/%d/stat" % pid) as f:
         return int(f.read().rpartition(")")[2].split()[7])
 
 
 def test_long_writes_come_into_memory_that_it_has(cluster, scratch):
-    """Two dozen writes that wait for the storages at once make it more memory for long requests than it keeps. Who writes alone
-    after them gets what was kept, not fresh pages for each request: those cost more than the copy."""
+    """Two dozen writes that wait for the storages at once need more memory for long requests than the mount
+    keeps. A single writer after them gets kept memory, not fresh pages for each request: those cost more
+    than the copy."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "loops=1")

@@ -1,4 +1,4 @@
-"""pjdfstest and fsx: the same cases as on the machine's own file system."""
+"""pjdfstest and fsx: the same results as on the machine's own file system."""
 import os
 import re
 import shutil
@@ -32,14 +32,14 @@ def tool(name):
 
 
 def let_others_in(path):
-    """The cases that change user walk down to path as nobody."""
+    """Opens the parents of path: some cases walk down as nobody."""
     while path != "/":
         os.chmod(path, os.stat(path).st_mode | 0o055)
         path = os.path.dirname(path)
 
 
 def pjdfstest(config, where):
-    """case -> ok | FAILED | skipped"""
+    """Returns case -> ok | FAILED | skipped."""
     os.makedirs(where, exist_ok=True)
     let_others_in(where)
     r = subprocess.run([tool("pjdfstest"), "-c", config, "-p", where], stdout=subprocess.PIPE,
@@ -50,13 +50,14 @@ def pjdfstest(config, where):
 
 
 def documented_cases():
-    """The first column of the table at the top of docs/POSIX.md."""
+    """Returns the first column of the table at the top of docs/POSIX.md."""
     with open(DOC) as f:
         return re.findall(r"^\| `(\S+::\S+)` \|", f.read(), re.M)
 
 
 def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, tmp_path):
-    """All but the cases that docs/POSIX.md lists; what it lists and passes is to be taken out of it."""
+    """Passes all but the cases listed in docs/POSIX.md; a listed case that passes must be removed from the
+    list."""
     config = tmp_path / "pjdfstest.toml"
     config.write_text(CONFIG)
     local, _ = pjdfstest(str(config), str(tmp_path / "local"))
@@ -70,7 +71,7 @@ def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, tmp_path):
 
 @pytest.fixture(scope="module")
 def fsx_runs(cluster_shared, tmp_path_factory):
-    """All seeds side by side, each on a file of its own: (process, what it says) by seed."""
+    """Runs all seeds concurrently, each on a file of its own; returns (process, output) by seed."""
     fsx, folder, runs = tool("fsx"), tmp_path_factory.mktemp("fsx"), {}
     for seed in SEEDS:
         said = open(folder / ("fsx-%d.said" % seed), "w+")
@@ -97,7 +98,7 @@ NOBODY = 65534
 
 
 def write_as_nobody(path, flags, before_second=lambda: None):
-    """Two writes of nobody to path; before_second() is called, as root, between them."""
+    """Writes twice to path as nobody; calls before_second() as root in between."""
     go, went = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -138,7 +139,7 @@ def test_a_write_takes_privileges_away(cluster_shared, flags):
     give()
     write_as_nobody(path, flags)
     assert privileges() == (0, [])
-    write_as_nobody(path, flags, give)  # they came while it was open
+    write_as_nobody(path, flags, give)  # set while the file was open
     assert privileges() == (0, [])
     give()
     fd = os.open(path, flags)

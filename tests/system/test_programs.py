@@ -1,6 +1,6 @@
 """Programs that people run on file systems: git, a compiler, sqlite, fio.
 
-ROZO_PROGRAMS_LONG=1 (tests/soak/run.sh): larger repositories, databases and files, and all daemons are built.
+ROZO_PROGRAMS_LONG=1 (tests/soak/run.sh): larger repositories, databases and files, and a build of all daemons.
 """
 import json
 import os
@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LONG = os.environ.get("ROZO_PROGRAMS_LONG") == "1"
 COMMITS = 2000 if LONG else 500
 ROWS = 50000 if LONG else 20000
-FIO_SIZES = ("16m", "48m") if LONG else ("4m", "12m")  # with blocks of 4 KB; with larger ones
+FIO_SIZES = ("16m", "48m") if LONG else ("4m", "12m")  # with blocks of 4 KB; then with larger ones
 
 
 def run(*cmd, **kw):
@@ -24,7 +24,7 @@ def run(*cmd, **kw):
 
 
 def make_repository(path, commits):
-    """A repository of `commits` commits by fast-import: many small files that change over time."""
+    """Makes a repository of `commits` commits by fast-import: many small files that change over time."""
     run("git", "init", "-q", "-b", "main", path)
     stream = []
     for i in range(commits):
@@ -63,14 +63,15 @@ def test_build_this_project_inside_the_mount(cluster):
             shutil.copy2(os.path.join(ROOT, name), os.path.join(src, name))
     env = dict(os.environ, CCACHE_DISABLE="1")
     run("cmake", "-S", src, "-B", src + "/build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", env=env)
-    # The codec is generated, archived and linked into a program that runs; the daemons take ten times as long.
+    # The codec is generated, archived and linked into a program that runs; the daemons would take ten times
+    # as long.
     targets = ["exportd", "storaged", "rozomount"] if LONG else ["unit.codec.frozen"]
     run("cmake", "--build", src + "/build", "--target", *targets, env=env)
     if LONG:
         assert run(src + "/build/bin/exportd", "--version").startswith("exportd ")
     else:
         assert "[  PASSED  ]" in run(src + "/build/tests/unit/codec/unit.codec.frozen")
-    # Nothing to do the second time: the times of sources and objects are consistent.
+    # A second make does nothing: the times of sources and objects are consistent.
     out = run("cmake", "--build", src + "/build", "--target", targets[0], env=env)
     assert "no work to do" in out
 
@@ -116,12 +117,12 @@ def test_fio_verify(cluster, layout, engine):
                       "--output-format=json", *opts, cwd="/tmp")
             jobs = json.loads(out[out.index("{"):])["jobs"]
             assert [j["error"] for j in jobs] == [0]
-            assert jobs[0]["read"]["io_bytes"] > 0  # it did verify
+            assert jobs[0]["read"]["io_bytes"] > 0  # verification did run
             os.unlink(c.mnt + "/%s.0.0" % name)
 
 
 def tree_files(top, n):
-    """[(path, contents)]"""
+    """Returns [(path, contents)]."""
     return [("%s/d%d/e%d/f%d" % (top, i % 7, i % 31, i), b"%d" % i * (i % 5000)) for i in range(n)]
 
 
@@ -134,7 +135,7 @@ def fill_tree(top, n):
 
 @pytest.mark.parametrize("loops", [2, 4])
 def test_parallel_work_on_several_loops(cluster, tmp_path, loops):
-    """Everything at once, so that requests hop between loops: no mismatch, no error, nothing left."""
+    """Everything runs at once, so that requests move between loops: no mismatch, no error, nothing left."""
     c = cluster(layout=0, mount_options="loops=%d" % loops)
     fsx = shutil.which("fsx") or os.path.expanduser("~/.cache/rozo-tests/bin/fsx")
     fill_tree(c.mnt + "/tree", 600)

@@ -1,7 +1,7 @@
-"""Fitness for NFS and SMB on top: file handles and directory cookies mean the same for ever.
+"""Export by NFS and SMB: file handles and directory cookies keep their meaning forever.
 
-A file handle is what a server of NFS keeps for its clients: it must open the same file after the kernel has
-forgotten it, after another rozomount has taken over and after every daemon was restarted.
+A server of NFS keeps a file handle for its clients: it must open the same file after the kernel has forgotten it,
+after another rozomount has taken over, and after a restart of every daemon.
 """
 import ctypes
 import errno
@@ -24,7 +24,7 @@ class FileHandle(ctypes.Structure):
 
 
 def handle_of(path):
-    """(type, bytes) as name_to_handle_at(2) gives them."""
+    """Returns (type, bytes) of name_to_handle_at(2)."""
     h, mount_id = FileHandle(bytes=MAX_HANDLE), ctypes.c_int()
     if libc.name_to_handle_at(AT_FDCWD, path.encode(), ctypes.byref(h), ctypes.byref(mount_id), 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
@@ -83,7 +83,7 @@ def test_file_handles_outlive_everything(cluster):
             assert handle_of(mnt + name) == handle
         fd = open_handle(mnt, directory, os.O_RDONLY | os.O_DIRECTORY)
         assert len(os.listdir(fd)) == 50
-        # The way up from a directory that nobody looked up.
+        # The path up from a directory without a lookup.
         assert os.path.samestat(os.stat("../../../../..", dir_fd=fd), os.stat(mnt))
         assert os.readlink("/proc/self/fd/%d" % fd) == mnt + deep
         os.close(fd)
@@ -95,7 +95,7 @@ def test_file_handles_outlive_everything(cluster):
     check(c.mnt)
     c.drop_caches()
     check(c.mnt)
-    check(c.mnts[1])  # which never saw them; the same handles, since numbers are permanent
+    check(c.mnts[1])  # never looked up there; the handles are equal, because numbers are permanent
     c.remount()
     check(c.mnt)
     for name in c.daemons():
@@ -103,7 +103,7 @@ def test_file_handles_outlive_everything(cluster):
     c.wait_all_up()
     c.remount()
     check(c.mnt)
-    # Writing through a handle, to a file that this process never saw.
+    # A write through a handle, to a file that this process never saw.
     c.remount()
     fd = open_handle(c.mnt, handles[deep + "/f7"], os.O_RDWR)
     os.pwrite(fd, b"CONTENTS", 0)
@@ -136,11 +136,11 @@ def test_handles_follow_renames_and_end_with_the_file(cluster):
     for _ in range(2):
         assert is_stale(c.mnt, f) and is_stale(c.mnt, g) and is_stale(c.mnt, y)
         c.remount()
-    # A number is never used again: new files do not answer to old handles.
+    # A number is never used again: new files do not match old handles.
     for i in range(200):
         write(c.mnt + "/x/new%d" % i, b"3")
     assert is_stale(c.mnt, f) and is_stale(c.mnt, g)
-    # Nor does a number that never was, or a generation that was not.
+    # Numbers and generations that never existed do not work either.
     kind, raw = handle_of(c.mnt + "/x/new0")
     for at in range(0, len(raw), 4):
         other = bytearray(raw)
@@ -149,7 +149,7 @@ def test_handles_follow_renames_and_end_with_the_file(cluster):
 
 
 def test_generation_of_the_root_is_0(cluster):
-    """The kernel takes it for 0 when it makes handles of the root."""
+    """The kernel uses 0 when it makes handles of the root."""
     c = cluster(layout=0, mounts=2)
     assert handle_of(c.mnt) == handle_of(c.mnts[1])
     fd = open_handle(c.mnt, handle_of(c.mnts[1]), os.O_RDONLY | os.O_DIRECTORY)
@@ -160,7 +160,7 @@ def test_generation_of_the_root_is_0(cluster):
 # ---- directory cookies ----
 
 def entries_from(mnt_dir, cookie, limit=None):
-    """[(name, cookie)] by getdents64(2) from a cookie on: what an NFS server does for READDIR."""
+    """Returns [(name, cookie)] by getdents64(2) from a cookie on, as an NFS server does for READDIR."""
     fd = os.open(mnt_dir, os.O_RDONLY | os.O_DIRECTORY)
     out, buf = [], ctypes.create_string_buffer(2048)
     try:
@@ -201,7 +201,7 @@ def test_directory_cookies_are_stable(cluster):
     c.remount()
     assert entries_from(c.mnt + d, cookie) == rest           # and after restarts
     assert entries_from(c.mnt + d, 0) == whole
-    # The entry of the cookie itself goes, others come and go: nobody is lost or seen twice.
+    # The entry of the cookie itself is removed, others are added and removed: none is missed or seen twice.
     for name in (whole[middle][0], rest[0][0], rest[500][0]):
         os.unlink("%s%s/%s" % (c.mnt, d, name))
     for i in range(100):

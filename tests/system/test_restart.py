@@ -1,5 +1,5 @@
-"""exportd is killed under load, again and again: nothing acknowledged is missing, nothing is done twice, nobody's
-lock is lost, nobody waits longer than he must. And a mount that was away for too long hears of it."""
+"""exportd is killed under load, again and again: no acknowledged change is missing, none is made twice, no
+lock is lost, and no call waits longer than necessary. And a mount that was away for too long reports it."""
 import os
 import select
 import signal
@@ -18,7 +18,7 @@ from test_locks import two  # noqa: F401, a fixture
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 LEASE_S = 20
-SHORT_S = 10  # for tests that sit it out
+SHORT_S = 10  # for tests that wait for its end
 
 
 def restart(c):
@@ -28,17 +28,17 @@ def restart(c):
 
 def shorten_lease(c):
     c.configure(lease_s=SHORT_S)
-    for mnt in c.mnts:  # each has heard of it
+    for mnt in c.mnts:  # each is connected
         os.close(os.open(os.path.join(mnt, "begun"), os.O_CREAT))
 
 
-# ---- answers that are lost ----
+# ---- lost answers ----
 
 class Deafener(Proxy):
-    """While its mount is deaf, answers are lost that say how a change of names or attributes has ended."""
+    """A proxy: while its mount is deaf, it drops answers that end a change of names or attributes."""
 
     ANSWER, CHANGES = 2, (105, 106, 107, 108, 109, 110, 118, 120)  # a kind of frame; ops, see docs/FORMATS.md and rozo.proto
-    ENDS = (0, 40, 41, 52)  # OK, NOT_FOUND, EXISTS, NO_DATA; others are asked again
+    ENDS = (0, 40, 41, 52)  # OK, NOT_FOUND, EXISTS, NO_DATA; other requests are repeated
 
     def __init__(self, target):
         super().__init__(target)
@@ -58,7 +58,7 @@ class Deafener(Proxy):
         return lost
 
     def pump(self, a, b):
-        """Frame by frame, in both directions."""
+        """Passes frame by frame, in both directions."""
         rest = b""
         try:
             while True:
@@ -84,7 +84,7 @@ class Deafener(Proxy):
                 pass
 
 
-CALLS = {  # none of them may be done twice
+CALLS = {  # none of them may be executed twice
     "mkdir": lambda at: os.mkdir(at("made")),
     "symlink": lambda at: os.symlink("x", at("symlink")),
     "mknod": lambda at: os.mknod(at("fifo"), 0o600 | stat.S_IFIFO),
@@ -110,7 +110,7 @@ def write_anew(path):
 
 @pytest.fixture
 def deaf(cluster):
-    """A cluster with two mounts, and one that can be made deaf. Its calls are over when exportd is away for long."""
+    """A cluster with two mounts, and one that can be made deaf. Its calls end when exportd is down for long."""
     c = cluster(layout=0, mounts=2)
     last = CutOff(c, "deaf", Deafener)
     try:
@@ -170,13 +170,13 @@ def test_who_has_not_heard_that_it_was_done_hears_it_from_the_next(deaf):
             assert f.read() == bytes(5)
         with open(at("cut", "full"), "rb") as f:
             assert f.read() == b"xxxxx"
-    os.truncate(os.path.join(c.mnts[0], "cut", "full"), 20000)  # what was cut off is gone
+    os.truncate(os.path.join(c.mnts[0], "cut", "full"), 20000)  # the cut bytes are gone
     with open(os.path.join(c.mnts[0], "cut", "full"), "rb") as f:
         assert f.read() == b"xxxxx" + bytes(19995)
 
 
 def test_a_truncate_that_is_sent_again_leaves_what_others_wrote_since(deaf):
-    """exportd had done it, and could not say so before it ended the session of who asked."""
+    """exportd has executed it, but could not answer before it ended the client's session."""
     c, last = deaf
     c.configure(evict_s=3)
     os.mkdir(os.path.join(last.mnt, "cut"))
@@ -188,7 +188,7 @@ def test_a_truncate_that_is_sent_again_leaves_what_others_wrote_since(deaf):
     caller.start()
     wait_for(lambda: last.proxy.n_done == 1, "it to be done")
     last.proxy.open.clear()
-    with open(os.path.join(c.mnts[0], name), "ab") as f:  # it waits for a session that is evicted
+    with open(os.path.join(c.mnts[0], name), "ab") as f:  # waits for the eviction of a session
         assert f.tell() == 5
         f.write(b"y" * 20000)
         f.flush()
@@ -205,7 +205,7 @@ def test_a_truncate_that_is_sent_again_leaves_what_others_wrote_since(deaf):
 # ---- names ----
 
 class Worker(threading.Thread):
-    """Changes names of its own, one after the other, and knows what must be there."""
+    """Changes its own names, one after the other, and knows the expected state."""
 
     def __init__(self, mnt, name):
         super().__init__()
@@ -217,13 +217,13 @@ class Worker(threading.Thread):
 
     def step(self):
         at, n = lambda name: os.path.join(self.dir, name), self.n
-        os.mkdir(at("d%d" % n))  # EEXIST would be one's own
+        os.mkdir(at("d%d" % n))  # EEXIST could only be its own
         self.expected["d%d" % n] = 0
         os.close(os.open(at("f%d" % n), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         self.expected["f%d" % n] = 1
         os.link(at("f%d" % n), at("l%d" % n))
         self.expected["f%d" % n] = self.expected["l%d" % n] = 2
-        os.rename(at("l%d" % n), at("r%d" % n))  # ENOENT would be one's own
+        os.rename(at("l%d" % n), at("r%d" % n))  # ENOENT could only be its own
         del self.expected["l%d" % n]
         self.expected["r%d" % n] = 2
         if n % 2:
@@ -251,7 +251,7 @@ class Worker(threading.Thread):
 
 
 def test_names_over_restarts(two):
-    """What was answered is there, on the other mount too; what was asked twice is done once."""
+    """Acknowledged changes exist, on the other mount too; repeated requests are executed once."""
     c, _ = two
     workers = [Worker(c.mnts[i % 2], "w%d" % i) for i in range(6)]
     for w in workers:
@@ -293,7 +293,7 @@ def test_a_counter_under_lock_over_restarts(two):
 
 
 def test_locks_are_kept_and_nobody_waits_for_a_lease(two):
-    """The mounts come back within moments: then the grace is over."""
+    """The mounts return within moments: then the grace period ends."""
     c, agent = two
     a, b, w = agent(0), agent(1), agent(1)
     assert a("set", "w", 0, 10) == "ok"
@@ -303,7 +303,7 @@ def test_locks_are_kept_and_nobody_waits_for_a_lease(two):
     assert b.answer() == "EAGAIN"
     restart(c)
     begun = time.monotonic()
-    assert b("set", "w", 9, 1) == "EAGAIN"  # it is still a's
+    assert b("set", "w", 9, 1) == "EAGAIN"  # still a's
     assert a("set", "u", 0, 0) == "ok"
     assert w.answer() == "ok"
     assert time.monotonic() - begun < LEASE_S / 2
@@ -311,7 +311,7 @@ def test_locks_are_kept_and_nobody_waits_for_a_lease(two):
 
 
 def test_who_is_dead_is_waited_for(two):
-    """It may only be slow: what it held is nobody's for a lease after the restart, and then everybody's."""
+    """A dead mount may only be slow: its locks are free one lease after the restart, for all others."""
     c, agent = two
     shorten_lease(c)
     a, b = agent(0), agent(1)
@@ -327,7 +327,8 @@ def test_who_is_dead_is_waited_for(two):
 
 
 def test_who_was_away_has_lost_its_locks(two):
-    """A mount that was stopped for longer than its lease: whoever locked there hears EIO until it lets go."""
+    """A mount was stopped for longer than its lease: a process with a lock there gets EIO until it releases
+    the lock."""
     c, agent = two
     shorten_lease(c)
     a, other, b = agent(0), agent(0, "other"), agent(1)
@@ -346,8 +347,8 @@ def test_who_was_away_has_lost_its_locks(two):
     assert a("read") == "EIO"
     assert a("set", "r", 50, 1) == "EIO"
     assert a("fsync") == "EIO"
-    assert other("write", "no lock") == "ok"  # nobody else is concerned
-    assert a("set", "u", 0, 0) == "EIO"  # and so it knows
+    assert other("write", "no lock") == "ok"  # no other process is affected
+    assert a("set", "u", 0, 0) == "EIO"  # reports the lost lock
     wait_for(lambda: a("read") == "yours", "a to see what b wrote")
     assert a("set", "w", 0, 10) == "EAGAIN"
     assert b("set", "u", 0, 0) == "ok"
@@ -360,10 +361,11 @@ def test_who_was_away_has_lost_its_locks(two):
 
 
 def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
-    """It had begun under the lock, and needs what another mount holds; when it gets that, the lock is somebody else's."""
+    """The write began under the lock, and needs a token of another mount; when it gets that, another process
+    has the lock."""
     c, agent = two
     shorten_lease(c)
-    changes = {"cut": "write", "overwritten": "put"}  # the one truncates
+    changes = {"cut": "write", "overwritten": "put"}  # one of them truncates
     mine, others, theirs = ({name: agent(i, name) for name in changes} for i in (0, 1, 1))
     for name in changes:
         assert mine[name]("set", "w", 0, 10) == "ok" and mine[name]("write", "mine") == "ok"
@@ -388,7 +390,7 @@ def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
 
 
 def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
-    """As for a write that was done in part: who goes on from there hears of it."""
+    """A copy returns the bytes done before the lock was lost, like a partly done write; the next one gets EIO."""
     c, agent = two
     shorten_lease(c)
     mib = 1 << 20
@@ -396,7 +398,7 @@ def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
         f.write(b"s" * 2 * mib)
     a, looks, other, b = agent(0), agent(0), agent(1), agent(1)
     assert a("fill", "a", 0, 4 * mib) == "ok"
-    for i in range(40):  # until each has a part of its own, and nobody asks for anything
+    for i in range(40):  # until each has a part of its own and no request is needed
         assert a("fill", "a", i % 128 * 8192, 8192) == "ok"
         assert other("fill", "b", mib + i % 4 * 8192, 8192) == "ok"
     assert a("source", os.path.join(c.mnts[0], "source")) == str(2 * mib)
@@ -417,8 +419,8 @@ def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
 
 
 def test_what_was_not_written_in_time_is_refused(two):
-    """A mount that was stopped with bytes that nobody has yet: its session is over, and storages do not take them any more.
-    exportd sleeps, so that nobody else can tell it."""
+    """A mount was stopped with unstored data: its session is over, and storages do not accept the data any
+    more. exportd is stopped, so that only storages can refuse it."""
     c, agent = two
     shorten_lease(c)
     a, held, other, b = agent(0), agent(0, "other"), agent(1, "other"), agent(1)
@@ -428,13 +430,13 @@ def test_what_was_not_written_in_time_is_refused(two):
     assert a("put", "late") == "ok"
     c.kill(name, signal.SIGSTOP)
     try:
-        assert other("wait", "w", 0, 10) == "ok"  # so its session is over
+        assert other("wait", "w", 0, 10) == "ok"  # now its session is over
         c.kill("exportd", signal.SIGSTOP)
         c.kill(name, signal.SIGCONT)
         assert a("fsync") == "EIO"
         c.kill(name, signal.SIGSTOP)
         c.kill("exportd", signal.SIGCONT)
-        assert other("set", "u", 0, 0) == "ok"  # exportd is awake
+        assert other("set", "u", 0, 0) == "ok"  # exportd runs again
         wait_for(lambda: b("read") != "", "b to hear of the size")
         assert b("read") == "before"
     finally:
@@ -443,7 +445,7 @@ def test_what_was_not_written_in_time_is_refused(two):
 
 
 def test_an_empty_file_under_a_lost_lock(two):
-    """Of a file that Linux believes empty it says by itself that it ends: so it must not believe that."""
+    """Linux ends reads of a file by itself if it believes the file empty: it must not believe that here."""
     c, agent = two
     shorten_lease(c)
     a, other, b = agent(0), agent(0), agent(1)
@@ -456,7 +458,7 @@ def test_an_empty_file_under_a_lost_lock(two):
     finally:
         c.kill(name, signal.SIGCONT)
     wait_for(lambda: a("read") == "EIO", "a read to fail")
-    for _ in range(2):  # also when others have looked, who may
+    for _ in range(2):  # also after reads by others, which are allowed
         assert a("read") == a("end") == a("hole") == "EIO"
         assert a("look") == other("look") == other("end") == "0" and other("read") == ""
     assert a("append", "mine") == "EIO"
@@ -486,8 +488,8 @@ def test_a_close_lets_go_of_what_was_lost(two):
 
 
 def test_under_a_lock_nobody_goes_on_alone(two):
-    """exportd says nothing for longer than the lease: for all the mount knows its locks are others' by now. So I/O
-    under a lock waits, as all that needs a token does; exportd was only asleep, and all is as it was."""
+    """exportd is silent for longer than the lease: the mount must assume that its locks are taken. So I/O
+    under a lock waits, like all that needs a token; exportd was only stopped, and all goes on."""
     c, agent = two
     shorten_lease(c)
     a, other, reader, b = agent(0), agent(0, "other"), agent(0, "third"), agent(1)
@@ -503,7 +505,7 @@ def test_under_a_lock_nobody_goes_on_alone(two):
     try:
         wait_for(lambda: waits(a, "put", "two"), "writes under a lock to wait", timeout=60)
         wait_for(lambda: waits(reader, "read"), "reads under a lock to wait, also of pages in memory", timeout=60)
-        # Without a lock, too: others may have got the file.
+        # Also without a lock: another mount may have got the file.
         wait_for(lambda: waits(other, "put", "two"), "writes to wait", timeout=60)
     finally:
         c.kill("exportd", signal.SIGCONT)

@@ -1,8 +1,8 @@
-"""Files come out of the data directories alone: no daemon runs, not all storages are there, overwrites were under way.
+"""Files are restored from the data directories alone: no daemon runs, some storages are missing, overwrites were in progress.
 
-A cluster is filled and all of it is killed at once. Then `rozo salvage` gets directories, and what it restores is
-held against what was written: what was synced is there byte for byte; of what was being overwritten every block is
-one of those that were written.
+A cluster is filled and all of it is killed at once. Then `rozo salvage` gets directories, and its result is compared
+with the writes: synced data is there byte for byte; every block that was being overwritten has one of the contents
+that were written.
 """
 import itertools
 import json
@@ -26,7 +26,7 @@ def blocks(data):
 
 
 def fill(c):
-    """{inode: content} of some files, all synced."""
+    """Writes some synced files; returns {inode: content}."""
     rng, files = random.Random(c.layout), {}
     for name, size in (("empty", 0), ("one", 1), ("small", 5000), ("odd", 12 * BLOCK + 77), ("big", 9_000_001)):
         data = rng.randbytes(size)
@@ -100,7 +100,7 @@ def test_synced_files_come_back_from_fewer_directories(cluster, tmp_path, layout
         report = salvage("--to", to, *[d for d in dirs if d not in gone])
         got = restored(report, to)
         for ino, data in files.items():
-            if data:  # a file without blocks lies nowhere
+            if data:  # a file without blocks has no projections
                 assert got[ino] == data, "inode %x, without %s" % (ino, gone)
         assert report["summary"]["missing"] == 0
     assert {d: tree_state(d) for d in dirs} == before, "salvage changed a directory"
@@ -112,7 +112,7 @@ def test_synced_files_come_back_from_fewer_directories(cluster, tmp_path, layout
 
 @pytest.mark.parametrize("layout", [0, 1])
 def test_any_k_storages_of_a_file_are_enough(cluster, tmp_path, layout):
-    """Of each file any k of the n directories that hold its projections, and no other."""
+    """Salvage gets, for each file, any k of the n directories with its projections, and no other."""
     c = cluster(layout=layout)
     files = fill(c)
     c.wait_healed()
@@ -135,7 +135,7 @@ def test_a_restore_that_is_killed_leaves_no_half_file_by_its_name(cluster, tmp_p
     c = cluster(layout=0)
     files = fill(c)
     kill_all(c)
-    to, most = str(tmp_path / "out"), 4 << 20  # the kernel kills it where a file grows beyond that
+    to, most = str(tmp_path / "out"), 4 << 20  # the kernel kills it when a file grows beyond that
     r = subprocess.run([ROZO, "salvage", "--to", to, *data_dirs(c)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                        text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
     assert r.returncode == -signal.SIGXFSZ, (r.returncode, r.stderr)
@@ -145,7 +145,7 @@ def test_a_restore_that_is_killed_leaves_no_half_file_by_its_name(cluster, tmp_p
     for n in whole:
         with open(os.path.join(to, n), "rb") as f:
             assert f.read() == files[int(os.path.basename(n), 16)], n
-    # The next one makes the rest, and writes over nothing.
+    # The next run restores the rest, and overwrites nothing.
     report = salvage("--to", to, *data_dirs(c), expect=1 if whole else 0)
     assert all((f["file"] is None) == ("%08x/%s" % (f["export"], f["inode"]) in whole) for f in report["files"])
     for n in names_below(to):
@@ -167,7 +167,7 @@ def tree_state(path):
 
 
 def overwrite(fd, new, order, acked, begun):
-    """Overwrite four blocks at a time until the mount is gone."""
+    """Overwrites four blocks at a time until the mount is gone."""
     buf = mmap.mmap(-1, 4 * BLOCK)
     try:
         for at in order:
@@ -248,19 +248,19 @@ def test_what_cannot_be_restored_is_told(cluster, tmp_path):
         assert g == (bytes(len(w)) if i in lost else w), "block %d" % i
     for ino, data in files.items():
         assert ino == big or not data or got[ino] == data
-    # Once more to the same place: nothing is written over.
+    # A second run to the same place overwrites nothing.
     r = rozo("salvage", "--to", to, *dirs, check=False)
     assert r.returncode == 1 and "exists" in r.stderr
 
 
 def test_what_cannot_be_written_is_not_left(cluster, tmp_path):
-    """The place to restore to is too small for some files."""
+    """The target disk is too small for some files."""
     c = cluster(layout=0)
     files = fill(c)
     kill_all(c)
     to, dirs = str(tmp_path / "out"), data_dirs(c)
     large = [ino for ino, data in files.items() if len(data) > 8_000_000]
-    # Python ignores SIGXFSZ, and so does what it starts: too much is an error, as on a full disk.
+    # Python ignores SIGXFSZ, and so do its children: the limit gives an error, as a full disk does.
     r = subprocess.run([ROZO, "salvage", "--json", "--to", to, *dirs], capture_output=True, text=True, check=False,
                        restore_signals=False,
                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000)))
@@ -283,6 +283,6 @@ def test_wrong_directories_are_refused(cluster, tmp_path):
                  [str(tmp_path / "nowhere")]):
         r = rozo("salvage", *args, check=False)
         assert r.returncode == 2 and r.stderr, (args, r.stdout, r.stderr)
-    r = rozo("salvage", d, check=False)  # a daemon serves it: allowed, but said
+    r = rozo("salvage", d, check=False)  # a daemon serves it: allowed, with a warning
     assert r.returncode in (0, 1) and "serves it" in r.stderr
     assert os.access(ROZO, os.X_OK)

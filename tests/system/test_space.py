@@ -1,4 +1,4 @@
-"""Free space: what statfs promises can be written, and what fallocate granted stays granted.
+"""Free space: data promised by statfs can be written, and space granted by fallocate stays.
 
 Each storage has a small file system of its own, so that they can have different sizes and fill one by one.
 """
@@ -35,7 +35,7 @@ class Disks:
 
 @pytest.fixture
 def on_disks(cluster, scratch):
-    """Call it with the MiB of each storage's disk: a cluster on them."""
+    """Returns a cluster; argument: the MiB of each storage's disk."""
     disks = Disks(scratch)
 
     def make(*mibs, **options):
@@ -43,7 +43,7 @@ def on_disks(cluster, scratch):
         for name in ("data", "etc"):
             os.makedirs(os.path.join(c.dir, name))
         with open(c.dir + "/etc/lock", "w"):
-            pass  # `rozo dev up` takes that for a cluster that it was about to make
+            pass  # `rozo dev up` takes that for an unfinished cluster
         for i, mib in enumerate(mibs):
             data = disks.make(mib) + "/data"
             os.mkdir(data)
@@ -60,7 +60,7 @@ def available(c):
 
 
 def write_files_until_full(c, mib):
-    """Files of so many MiB until one does not fit; returns all bytes that went in."""
+    """Writes files of so many MiB until one does not fit; returns the sum of the bytes written."""
     chunk = random.Random(1).randbytes(MIB)
     written = 0
     for i in range(100000):
@@ -86,7 +86,7 @@ def write_files_until_full(c, mib):
 
 
 def test_what_df_promises_can_be_written(on_disks):
-    """Storages of different sizes: what the large one has beyond the others is not promised."""
+    """Storages have different sizes: the extra space of the large one is not promised."""
     c = on_disks(200, 64, 64, 64)
     whole = os.statvfs(c.mnt)
     promised = available(c)
@@ -101,21 +101,22 @@ def test_what_df_promises_can_be_written(on_disks):
 
 
 def fallocate(path, length, mode=0):
-    """fallocate(2) of a new or old file from its start."""
+    """Calls fallocate(2) on a new or old file, from its start."""
     open(path, "ab").close()
     r = subprocess.run(["fallocate", "-l", str(length), *(["-n"] if mode else []), path], stderr=subprocess.PIPE, text=True)
     assert r.returncode == 0, r.stderr
 
 
 def test_what_fallocate_granted_can_be_written_and_is_given_back(on_disks):
-    """On exactly as many equal storages as a file has candidates: nearly all that df tells, spares included."""
+    """On exactly as many equal storages as a file has candidates: nearly all of df's free space, also on
+    spares."""
     c = on_disks(64, 64, 64, 64)
     free, small = available(c), 4 * MIB
 
     def is_back():
         return available(c) >= free - small
 
-    # Nearly all of it, by one file; and more than all, which leaves nothing.
+    # Nearly all of it, for one file; and more than all, which leaves nothing.
     fallocate(c.mnt + "/all", free - MIB)
     assert os.path.getsize(c.mnt + "/all") == free - MIB
     c.wait_for(lambda: available(c) < small, "df to count what is reserved")
@@ -157,13 +158,13 @@ def test_what_fallocate_granted_can_be_written_and_is_given_back(on_disks):
         os.unlink(c.mnt + "/" + name)
     c.wait_for(is_back, "removing to give it back")
 
-    # Given back by truncates and by a punch, though nothing was written.
+    # Truncates and a punch free the space, although nothing was written.
     cut, kept, punched = [c.mnt + "/" + name for name in ("cut", "kept", "punched")]
     for path, mode in ((cut, 0), (kept, 1), (punched, 0)):
         fallocate(path, free // 4, mode)
     c.wait_for(lambda: available(c) < free * 0.4, "df to count what is reserved")
     os.truncate(cut, 0)
-    os.truncate(kept, 1)  # what lies behind the end goes when the file gets shorter
+    os.truncate(kept, 1)  # space after the end is freed when the file gets shorter
     os.truncate(kept, 0)
     subprocess.run(["fallocate", "-p", "-l", str(free // 4), punched], check=True)
     c.wait_for(is_back, "truncates and a punch to give it back")

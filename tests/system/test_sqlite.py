@@ -1,6 +1,6 @@
-"""sqlite in rollback-journal mode, written from two mounts: each sees what the other has committed, and nothing breaks.
+"""sqlite in rollback-journal mode, written from two mounts: each sees the other's commits, and nothing breaks.
 
-ROZO_SQLITE_TRANSACTIONS: how many in all.
+ROZO_SQLITE_TRANSACTIONS: number of transactions in all.
 """
 import os
 import sqlite3
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 
 TRANSACTIONS = int(os.environ.get("ROZO_SQLITE_TRANSACTIONS", "1000"))
 
-# A writer with the database open for long: a line of input is the number of the last row that must be there, -1 for "any".
+# A writer that keeps the database open: a line of input is the number of the last row that must exist, -1 for
+# "any".
 WRITER = r"""
 import sqlite3, sys
 path, who = sys.argv[1:]
@@ -88,7 +89,7 @@ def test_two_mounts_in_turn(writers):
 
 
 def test_two_mounts_at_once(writers):
-    """They meet at sqlite's locks."""
+    """Both use sqlite's locks at the same time."""
     c, (a, b) = writers
     each = TRANSACTIONS // 4
     for _ in range(each):

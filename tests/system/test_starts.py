@@ -1,7 +1,6 @@
-"""Daemons and mounts told to end while they start, and starts that fail late: nothing is left behind.
+"""Daemons and mounts that get SIGTERM while they start, and starts that fail late: nothing is left behind.
 
-What is too short to be hit by chance is made to happen by a library loaded before libc: it sends SIGTERM, or
-fails, from inside a call of the program's.
+A library loaded before libc makes short moments hit: it sends SIGTERM, or fails, inside a call of the program.
 """
 import os
 import shutil
@@ -54,7 +53,7 @@ int mount(const char *from, const char *to, const char *type, unsigned long flag
 
 @pytest.fixture
 def wicked(scratch):
-    """wicked(what): the environment in which that happens."""
+    """wicked(what): returns the environment in which that happens."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     source, library = scratch + "/wicked.c", scratch + "/wicked.so"
@@ -67,7 +66,7 @@ def wicked(scratch):
 
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])
 def test_sigterm_while_it_begins_to_listen(scratch, kind, wicked):
-    """Who sees a daemon listen may tell it to stop: that is a clean stop."""
+    """A program that sees a daemon listen may stop it: that is a clean stop."""
     d = Daemon(scratch, kind)
     path = os.path.join(scratch, kind + ".yaml")
     with open(path, "w") as f:
@@ -76,7 +75,7 @@ def test_sigterm_while_it_begins_to_listen(scratch, kind, wicked):
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert r.returncode == 0, (r.returncode, r.stdout)
     assert "listening on" in r.stdout and "stopped" in r.stdout, r.stdout
-    with d.running():  # the data directory is fit for a start
+    with d.running():  # the data directory is good for a start
         pass
 
 
@@ -91,7 +90,7 @@ def rozomount(c, mnt, *more, foreground=True, loops=2, env=None):
 
 @pytest.mark.skipif(cannot_mount() is not None, reason="cannot mount")
 def test_sigterm_while_it_mounts(cluster, scratch, wicked):
-    """The mount is there and nothing serves it yet: it is taken away again, not left dead."""
+    """The mount exists and is not served yet: it is removed again, not left dead."""
     c = cluster(layout=0, mounts=0)
     r = rozomount(c, scratch + "/m", env=wicked("TERM_AT_MOUNT"))
     assert r.returncode == 0, (r.returncode, r.stdout)
@@ -117,7 +116,7 @@ def test_a_mount_that_fails_late_leaves_nothing(cluster, scratch, wicked, foregr
 @pytest.mark.skipif(cannot_mount() is not None, reason="cannot mount")
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_a_mount_that_waits_for_exportd_can_be_ended(scratch, sig):
-    """Nothing is mounted yet: it simply ends."""
+    """Nothing is mounted yet: the program just ends."""
     rozo("key", "new", scratch + "/client.key")
     os.mkdir(scratch + "/m")
     with socket.socket() as s:
@@ -127,7 +126,7 @@ def test_a_mount_that_waits_for_exportd_can_be_ended(scratch, sig):
         p = subprocess.Popen([os.path.join(BIN, "rozomount"), "127.0.0.1:%d/main" % s.getsockname()[1],
                               scratch + "/m", "-f", "-o", "key=%s/client.key,mount_timeout=60" % scratch],
                              stderr=subprocess.DEVNULL)
-        with s.accept()[0]:  # it asks, and never hears
+        with s.accept()[0]:  # it sends a request, and never gets an answer
             p.send_signal(sig)
             assert p.wait(timeout=60) == -sig
     assert not os.path.ismount(scratch + "/m")

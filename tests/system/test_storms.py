@@ -1,11 +1,11 @@
-"""Storages die and come back all the time, under load: what fsync acknowledged is there, and in the end all is whole.
+"""Storages die and return all the time, under load: data acknowledged by fsync stays, and at the end all is healed.
 
-Writers append to, overwrite and cut files of their own and sync them, while storages (at most n - k at a time) are
-killed at random and started again. Every file is read through another mount again and again: it holds exactly what
-was synced. After the last restart the cluster heals by itself until it says so; then a scrub finds nothing, and
-the files are right whichever n - k storages are gone.
+Writers append to, overwrite and cut their own files and sync them, while storages (at most n - k at a time) are killed
+at random and started again. Every file is read through another mount repeatedly: it holds exactly the synced data.
+After the last restart the cluster heals until it reports so; then a scrub finds nothing, and the files are right
+whichever n - k storages are down.
 
-ROZO_STORM_S: seconds for each layout (12; tests/soak/run.sh gives it hours).
+ROZO_STORM_S: seconds for each layout (12; tests/soak/run.sh sets hours).
 """
 import itertools
 import os
@@ -28,7 +28,7 @@ AWAY_S = 0.1, 1.5
 
 
 class Writer:
-    """One file; `pages` is what it holds."""
+    """One file; `pages` is its expected contents."""
 
     def __init__(self, c, number, stop):
         self.name, self.stop = "f%d" % number, stop
@@ -59,7 +59,7 @@ class Writer:
             self.stop.set()
 
     def put(self, fd, first, n):
-        """n pages from there on, by one write or one each."""
+        """Writes n pages from there on, by one write or one each."""
         self.generation += 1
         data = [page_of(number, self.generation) for number in range(first, first + n)]
         pieces = [(first, data)] if self.rng.random() < 0.5 else [(first + i, [p]) for i, p in enumerate(data)]
@@ -69,7 +69,7 @@ class Writer:
         self.pages[first:first + n] = data
 
     def append(self, fd):
-        behind = len(self.pages) + self.rng.choice((0, 0, 0, 3))  # sometimes with a hole between
+        behind = len(self.pages) + self.rng.choice((0, 0, 0, 3))  # sometimes after a hole
         if behind + CHANGED_PAGES_MAX <= FILE_PAGES_MAX:
             self.put(fd, behind, self.rng.randint(1, CHANGED_PAGES_MAX))
 
@@ -99,7 +99,8 @@ class Writer:
 
 
 def storm(c, stop, paths):
-    """Until stop: kill some, wait, start them, wait until both mounts reach them again. Returns how many died."""
+    """Until stop: kills some, waits, starts them, waits until both mounts reach them again. Returns the
+    number of kills."""
     rng, n_killed = random.Random(SEED), 0
     storages = c.names("storaged")
     while not stop.is_set():
@@ -150,7 +151,7 @@ def test_what_was_synced_survives_a_storm_and_all_is_healed_after_it(cluster, la
 
 
 def without(c):
-    """Which storages are gone at once when all is checked in the end."""
+    """Returns the sets of storages that are stopped together in the final check."""
     storages, n = c.names("storaged"), N[c.layout] - K[c.layout]
     every = list(itertools.combinations(storages, n))
     return random.Random(SEED).sample(every, min(len(every), 4))

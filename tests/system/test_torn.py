@@ -1,9 +1,9 @@
-"""A client that dies in the middle of overwrites leaves of every page the old or the new one: nothing torn.
+"""A client that dies during overwrites leaves the old or the new version of every page: nothing is torn.
 
-Threads overwrite pages of 4 KB at random in a file of 256 MB, some with O_DIRECT, some gathered by the client and
-synced now and then, until their rozomount is killed (SIGKILL). Then another mount reads the whole file. Each
-page holds what was there before or what was being written, none gives an error, none is a mixture, and none goes
-back: not what was synced, not what O_DIRECT was acknowledged for, not what was read once.
+Threads overwrite pages of 4 KB at random in a file of 256 MB, some with O_DIRECT, some cached by the client and
+synced now and then, until their rozomount is killed (SIGKILL). Then another mount reads the whole file. Each page
+holds the old data or data that was being written, none gives an error, none is a mixture, and none goes back: not
+synced data, not acknowledged O_DIRECT data, not data that was read once.
 """
 import os
 import random
@@ -17,7 +17,7 @@ from pages import MIB, PAGE, PAGES_OF_MIB, PageFile
 
 FILE_MIB = int(os.environ.get("ROZO_TORN_MIB", "256"))
 KILLS = int(os.environ.get("ROZO_TORN_KILLS", "12"))
-LEASE_S = 3  # what a dead mount was writing is read when its session is over
+LEASE_S = 3  # writes of a dead mount are readable when its session is over
 FEW_MIB = 32
 KILLS_OF_SEVERAL = 4
 DIRECT_WRITERS, GATHERING_WRITERS = 2, 4
@@ -49,7 +49,7 @@ class Overwriter:
                 self.errors.append(e)
 
     def overwrite(self, fd, direct, mine, rng):
-        """Pages of ours only: a page has one writer at a time. Ends with the mount, by an error."""
+        """Overwrites its own pages: a page has one writer at a time. Ends with the mount, by an error."""
         until_sync = rng.randint(1, SYNCED_PAGES_MAX)
         while True:
             number = rng.choice(mine)
@@ -72,7 +72,7 @@ class Overwriter:
 
 
 def create(path, model):
-    """Every page once, stable."""
+    """Writes every page once, and syncs."""
     with open(path, "wb", buffering=0) as f:
         for first in range(0, len(model.last), PAGES_OF_MIB):
             pages = [model.start(number) for number in range(first, first + PAGES_OF_MIB)]
@@ -83,7 +83,7 @@ def create(path, model):
 
 
 def check(path, model, settled=True):
-    """Past every cache, by a mount that is not the writer's."""
+    """Reads without any cache, through a mount that is not the writer's."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         return model.check(fd, settled)
@@ -92,7 +92,8 @@ def check(path, model, settled=True):
 
 
 def overwrite_until_killed(c, path, model, rng, seed, *more):
-    """A life of mount-1 that ends while it overwrites, and at about the same time those of `more`."""
+    """Runs a life of mount-1 that ends during overwrites, with the processes of `more` at about the same
+    time."""
     overwriter = Overwriter(path, model, seed)
     time.sleep(rng.uniform(*KILLED_AFTER_S))
     overwriter.killed = True
@@ -117,7 +118,7 @@ def test_a_killed_client_leaves_old_or_new(cluster, layout):
     n_written = 0
     for kill in range(1, KILLS + 1):
         n_written += overwrite_until_killed(c, writer, model, rng, kill)
-        if kill > 1:  # the next mount says that the one before is dead; who reads without it waits for its lease
+        if kill > 1:  # the next mount reports the death; without it, a reader waits for the lease of the dead one
             c.restart("mount-1")
         nothing_wrong(check(reader, model), "after kill %d, %d overwrites" % (kill, n_written))
         if kill == 1:
@@ -130,10 +131,10 @@ def test_a_killed_client_leaves_old_or_new(cluster, layout):
 def test_client_and_storages_killed_together_leave_old_or_new(cluster, layout, n_away):
     """Up to n - k storages die with the client.
 
-    A version that k - 1 of those left have, which is too few to read it, may have been acknowledged when the quorum q
-    could have had it: q - k storages away (one, in each layout) do not make that possible, and old or new is read at once.
-    With more away a reader waits until they are back. What is read before it has been settled may be read
-    from few, so a read does not bind later ones here.
+    A version on k - 1 of the remaining storages is unreadable, but may have been acknowledged if the quorum q could
+    have it: with at most q - k storages down (one, in each layout) that is impossible, and old or new is read at
+    once. With more down a reader waits until they are back. A read before the outcome is decided may use few
+    storages, so it does not bind later reads here.
     """
     c = cluster(layout=layout, mounts=2)
     c.configure(lease_s=LEASE_S)

@@ -1,6 +1,6 @@
-"""Real trees go in with cp -a and come back the same, over remounts and restarts.
+"""Real trees are copied in with cp -a and come back equal, over remounts and restarts.
 
-ROZO_TREES: further directories of this machine to copy, with colons between them (tests/soak/run.sh).
+ROZO_TREES: further directories of this machine to copy, separated by colons (tests/soak/run.sh).
 """
 import os
 import subprocess
@@ -18,14 +18,14 @@ def run(*cmd, **kw):
 
 
 def compare(src, dst):
-    # Contents, then every attribute rsync knows of: modes, owners, times, links, ACLs, xattrs.
-    run("diff", "-r", "--no-dereference", "-x", "fifo", src, dst)  # diff calls two fifos different
+    # Compares contents, then every attribute that rsync knows: modes, owners, times, links, ACLs, xattrs.
+    run("diff", "-r", "--no-dereference", "-x", "fifo", src, dst)  # diff takes two fifos for different
     out = run("rsync", "-aHAXcn", "--delete", "--itemize-changes", src + "/", dst + "/")
     assert out.strip() == "", out[:4000]
 
 
 def make_tree(top):
-    """A small tree with everything that rsync compares and headers do not have."""
+    """Makes a small tree with every feature that rsync compares and that header files lack."""
     for number in range(120):
         folder = os.path.join(top, "d%d" % (number % 5), "e%d" % (number % 3))
         os.makedirs(folder, exist_ok=True)
@@ -47,7 +47,7 @@ def make_tree(top):
 
 
 def projections(c):
-    """Projection files of all storages, and the bytes they hold."""
+    """Returns the number of projection files of all storages, and their bytes."""
     n = size = 0
     for name in os.listdir(c.dir + "/data"):
         if not name.startswith("storaged"):
@@ -117,7 +117,7 @@ def rss_max_kb(pid):
 
 
 def test_a_large_directory(cluster):
-    """Filled by several processes at once; read whole, with little memory, while it changes."""
+    """Several processes fill it at once; it is read whole, with little memory, during changes."""
     c = cluster(layout=0)
     d = c.mnt + "/large"
     os.mkdir(d)
@@ -131,8 +131,8 @@ def test_a_large_directory(cluster):
     with os.scandir(d) as entries:
         seen = [e.name for e in entries]
     assert len(seen) == len(expected) and set(seen) == expected
-    assert rss_max_kb(c.pid("mount-1")) - before < 16 << 10  # not the directory, a page of it
-    # Emptied while it is read: every entry that stays is seen, none twice.
+    assert rss_max_kb(c.pid("mount-1")) - before < 16 << 10  # a page of the directory, not all of it
+    # Emptied during a read: every entry that stays is seen, none twice.
     seen, gone = [], set()
     with os.scandir(d) as entries:
         for i, e in enumerate(entries):

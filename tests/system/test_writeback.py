@@ -1,4 +1,4 @@
-"""-o writeback_cache: the kernel gathers writes and owns size and times of files, for one mount that writes."""
+"""-o writeback_cache: the kernel caches writes and owns size and times of files, for one writing mount."""
 import contextlib
 import errno
 import fcntl
@@ -32,7 +32,7 @@ def writeback(c, mnt, *options):
     assert status == 0, err
 
 
-# In a process of its own: if a write did ask the mount, it would wait for ever.
+# In a process of its own: a write that asks the mount would wait forever.
 WRITES_SMALL = r"""
 import os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
@@ -50,7 +50,7 @@ sys.stdin.readline()
 
 
 def test_small_writes_are_gathered(cluster, scratch):
-    """2,000 of them are done while the mount is stopped: none is a request of its own."""
+    """2,000 writes end while the mount is stopped: none is a request of its own."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt, "attr_timeout=1000") as p:
@@ -77,7 +77,7 @@ def test_small_writes_are_gathered(cluster, scratch):
 @pytest.mark.parametrize("how", ["umount", "SIGTERM", "fsync and SIGKILL", "close and SIGKILL"])
 def test_data_survive(cluster, scratch, how):
     c = cluster(layout=0)
-    c.configure(lease_s=3)  # what a dead mount had open is read when its session is over
+    c.configure(lease_s=3)  # files that a dead mount had open are readable when its session is over
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache")
     data = os.urandom(3 << 20)
@@ -131,7 +131,7 @@ def test_appends_of_several_descriptors(cluster, scratch):
             lines = read(of + "/log").split()
             assert lines[0] == b"head"
             assert sorted(lines[1:]) == sorted(b"%d-%d" % (n, i) for n in range(4) for i in range(100))
-        # O_DIRECT goes past the kernel's pages, to the end as the kernel knows it.
+        # O_DIRECT bypasses the kernel's pages, up to the end that the kernel knows.
         fd = os.open(mnt + "/log", os.O_WRONLY | os.O_APPEND)
         os.write(fd, b"." * (8192 - os.fstat(fd).st_size % 4096))
         at = os.fstat(fd).st_size
@@ -144,7 +144,7 @@ def test_appends_of_several_descriptors(cluster, scratch):
 
 
 def test_times(cluster, scratch):
-    """The mtime that stat tells after a write is the one that stays; one that is set is not written over."""
+    """The mtime in stat after a write stays; a write-back does not overwrite an explicitly set one."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
@@ -168,7 +168,7 @@ def test_times(cluster, scratch):
 
 
 def test_parts_of_pages_through_a_write_only_descriptor(cluster, scratch):
-    """The kernel reads the rest of such a page through the descriptor that writes."""
+    """The kernel reads the rest of such a page through the writing descriptor."""
     c = cluster(layout=0)
     expected = bytearray(os.urandom(1 << 20))
     os.close(put(c.mnt + "/f", expected))
@@ -217,14 +217,14 @@ def test_an_error_is_told_by_fsync_and_close(cluster, scratch):
     for name in stopped:
         c.kill(name, signal.SIGSTOP)
     try:
-        os.pwrite(fd, b"x" * 50000, 4)  # the kernel has it; nobody else
+        os.pwrite(fd, b"x" * 50000, 4)  # only the kernel has it
         with pytest.raises(OSError) as e:
             os.fsync(fd)
         assert e.value.errno == errno.EIO
     finally:
         for name in stopped:
             c.kill(name, signal.SIGCONT)
-    wait_for(lambda: os.fsync(fd) is None, "the data to be stored")  # the mount had kept them
+    wait_for(lambda: os.fsync(fd) is None, "the data to be stored")  # the mount had kept the data
     os.close(fd)
     assert read(c.mnt + "/f") == b"kept" + b"x" * 50000
     p.send_signal(signal.SIGTERM)
@@ -277,7 +277,8 @@ def cut(path, _):
 @pytest.mark.parametrize("change", [append, cut])
 @pytest.mark.parametrize("seen", ["written", "read", "looked at"])
 def test_a_size_that_another_mount_changed_is_an_error(cluster, scratch, seen, change):
-    """The kernel would go by its own: too little, or zeros. Once it has forgotten the file all is well."""
+    """The kernel would use its own size: too little data, or zeros. After it has forgotten the file, all is
+    right."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
@@ -307,7 +308,7 @@ def test_a_size_that_changes_under_an_open_file_is_an_error(cluster, scratch):
     os.fsync(fd)
     append(c.mnt + "/f", b"y" * 10000)
     os.stat(mnt + "/f")
-    c.drop_caches()  # pages; the file is open, and stays in the kernel's memory
+    c.drop_caches()  # pages; the open file stays in the kernel's memory
     assert errno_of(os.pread, fd, 10, 0) == errno.EIO
     written = errno_of(os.pwrite, fd, b"over", 10000)
     assert errno.EIO in (written, errno_of(os.fsync, fd))
