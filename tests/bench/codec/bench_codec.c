@@ -95,7 +95,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option options[] = {
     { "json", 'j', "FILE", 0, "write all figures there, for plot.py", 0 },
     { "goals", 'g', NULL, 0, "compare the figures with the goals of the project", 0 },
-    { "isas", 'i', NULL, 0, "lesser instruction sets too", 0 },
+    { "isas", 'i', NULL, 0, "also older instruction sets", 0 },
     { "quick", KEY_QUICK, NULL, 0, "blocks of 8 KB in L1 only", 0 },
     { "rounds", KEY_ROUNDS, "N", 0, "rounds of each case (31)", 0 },
     { "k", KEY_K, "K", 0, "only the layout with K rows: 2, 4 or 8; with --n any code",

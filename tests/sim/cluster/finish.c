@@ -75,7 +75,7 @@ static int looked(struct program *p, const char *what)
 
 static void look_at_xattr(struct program *p)
 {
-    looked(p, "a look at xattrs after all is well");
+    looked(p, "a look at xattrs at the end");
 }
 
 /* Checks every byte of a file through a fresh mount. */
@@ -87,19 +87,19 @@ static void check_file(struct program *p, int file)
 
     p->view.opened_ns = world_clock.now_ns;
     client_open(c, looking(p), f->ino, O_RDONLY);
-    rc = looked(p, "an open after all is well");
+    rc = looked(p, "an open at the end");
     if (rc != 0)
         wrong("file %d (inode %llu) cannot be opened: %s", file,
               (unsigned long long)f->ino, strerror(-rc));
     p->fh = p->req.fh;
     client_getattr(c, looking(p), f->ino);
-    rc = looked(p, "a getattr after all is well");
+    rc = looked(p, "a getattr at the end");
     if (rc != 0)
         wrong("file %d has no attributes: %s", file, strerror(-rc));
     expect(model_check_size(file, &p->view, (uint64_t)p->req.st.st_size), p);
     for (uint64_t off = 0; off < FILE_BYTES_MAX_SIM; off += BLOCK) {
         client_read(c, looking(p), f->ino, p->fh, off, BLOCK, 0);
-        rc = looked(p, "a read after all is well");
+        rc = looked(p, "a read at the end");
         run->looked_at.ino = f->ino;
         run->looked_at.block = off / BLOCK;
         /* a file lost by power on all storages reads as an
@@ -135,7 +135,7 @@ static void check_name(struct program *p, int i)
     }
     client_lookup(p->client, looking(p), dir == NOBODY ? 1 : model.files[dir].ino,
                   n->text);
-    rc = looked(p, "a lookup after all is well");
+    rc = looked(p, "a lookup at the end");
     if (rc != 0 && rc != -ENOENT)
         wrong("name %s cannot be looked up: %s", n->text, strerror(-rc));
     expect(model_name_seen(i, rc == 0 ? p->req.entry.ino : 0), p);
@@ -193,7 +193,7 @@ void check_everything(void)
     struct program *p = &run->programs[0];
 
     client_start(c);
-    wait_for(looker_is_mounted, 60000, "a mount after all is well");
+    wait_for(looker_is_mounted, 60000, "a mount at the end");
     p->client = c;
     p->life = c->host->proc->life;
     p->view = (struct model_view){ .client = (int)c->index, .life = p->life };

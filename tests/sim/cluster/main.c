@@ -408,7 +408,7 @@ int main(int argc, char **argv)
             "shared: %llu names looked at unlocked, ranges of files held at %llu looks\n",
             (unsigned long long)sum.n_peeked, (unsigned long long)sum.n_ranges);
     if (args.locks)
-        printf("locks: %llu taken, %llu signals to who waits\n",
+        printf("locks: %llu taken, %llu signals to waiting programs\n",
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
     if (args.xattrs)
         printf("xattrs: %llu looked at, %llu questions to exportd\n",
