@@ -22,8 +22,8 @@
 
 #include <leveldb/c.h>
 
-#include "common/system/fds.h"
 #include "common/base/log.h"
+#include "common/system/fds.h"
 
 enum {
     WRITE_BUFFER_BYTES = 16 << 20,

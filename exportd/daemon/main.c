@@ -17,13 +17,13 @@
 
 #include <uv.h>
 
-#include "common/system/boot_id.h"
-#include "common/system/fds.h"
 #include "common/base/log.h"
-#include "common/system/systemd.h"
 #include "common/config/config.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"
+#include "common/system/boot_id.h"
+#include "common/system/fds.h"
+#include "common/system/systemd.h"
 #include "exportd/daemon/datadir.h"
 #include "exportd/requests/exportd.h"
 

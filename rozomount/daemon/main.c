@@ -15,8 +15,8 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
-#include "common/system/fds.h"
 #include "common/base/log.h"
+#include "common/system/fds.h"
 #include "common/system/systemd.h"
 #include "rozomount/daemon/mount_run.h"
 #include "rozomount/op/fuse_op.h"

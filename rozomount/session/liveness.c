@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/system/boot_id.h"
 #include "common/base/log.h"
+#include "common/system/boot_id.h"
 #include "rozomount/options/xalloc.h"
 
 enum {

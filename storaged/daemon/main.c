@@ -18,11 +18,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
+#include "common/config/config.h"
 #include "common/system/boot_id.h"
 #include "common/system/fds.h"
-#include "common/base/log.h"
 #include "common/system/systemd.h"
-#include "common/config/config.h"
 #include "storaged/daemon/data_dir.h"
 #include "storaged/daemon/storio.h"
 

@@ -18,9 +18,9 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/rules/encode.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/survey.h"
+#include "storcli/rules/encode.h"
 
 enum {
     /* a disk may be busy; a storage that hangs is noticed by rpc */

@@ -14,9 +14,9 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/rules/encode.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/fanout.h"
+#include "storcli/rules/encode.h"
 
 /* At most 128 blocks of one extent. Heads, coded bodies and iovecs lie in one scratch
  * buffer. */

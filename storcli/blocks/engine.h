@@ -10,8 +10,8 @@
 #include "storcli/blocks.h"
 #include "storcli/blocks/background.h"
 #include "storcli/blocks/blk_commit.h"
-#include "storcli/rules/scratch.h"
 #include "storcli/blocks/straggler.h"
+#include "storcli/rules/scratch.h"
 #include "storcli/rules/unsynced.h"
 
 enum {

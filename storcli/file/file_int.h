@@ -21,8 +21,8 @@
 
 #include "common/base/list.h"
 #include "common/base/spans.h"
-#include "storcli/rules/scratch.h"
 #include "storcli/file.h"
+#include "storcli/rules/scratch.h"
 
 enum {
     /* blocks of one read: 1 MiB of the smallest blocks, unaligned */

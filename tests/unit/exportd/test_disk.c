@@ -16,8 +16,8 @@
 
 #include <uv.h>
 
-#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
+#include "common/system/fds.h"
 #include "exportd/daemon/datadir.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"

@@ -11,8 +11,8 @@
 
 #include <uv.h>
 
-#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
+#include "common/system/fds.h"
 #include "exportd/store/store.h"
 #include "tests/unit/exportd/world.h"
 

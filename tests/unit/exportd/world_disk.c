@@ -9,8 +9,8 @@
 
 #include <uv.h>
 
-#include "common/system/fds.h"
 #include "common/kv/kv_leveldb.h"
+#include "common/system/fds.h"
 
 /* Kv that forwards to LevelDB until it is killed. */
 struct world_disk {
