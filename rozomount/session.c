@@ -494,6 +494,7 @@ static void session_send_alive(struct session *s)
 
 void session_link_is_up(struct session *s)
 {
+    s->asked_ns = env_wall_ns(s->env); /* a request that waited goes out only now */
     if (s->state == SESSION_OPEN)
         session_send_alive(s);
 }
