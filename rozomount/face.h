@@ -22,6 +22,7 @@
 #include "common/base/list.h"
 #include "common/env/env_uv.h"
 #include "common/rpc/rpc_tcp.h"
+#include "rozomount/atimes.h"
 #include "rozomount/dirplaces.h"
 #include "rozomount/dropping.h"
 #include "rozomount/held.h"
@@ -171,6 +172,7 @@ struct handle {
     struct node *node; /* pinned */
     bool sync;         /* opened O_SYNC or O_DSYNC */
     bool past_pages;   /* its data are never in the kernel's pages */
+    bool no_atime;     /* opened O_NOATIME */
     uint64_t losses;   /* file_losses(), as its fsyncs have told */
     uint64_t given_up; /* node->n_given_up, the same */
     uint64_t unlocked; /* ... as its unlocks have told */
@@ -253,8 +255,10 @@ struct mount {
     struct opendirs *opendirs;
     struct dirplaces *dirplaces;
     struct nextfiles *nextfiles;
-    struct recaller *recaller; /* NULL: the kernel keeps nothing */
-    struct mountpoint at;      /* where we are mounted, with is_listed */
+    struct atimes *atimes;
+    struct atimes_report *atimes_report; /* loop 0's; NULL: none runs */
+    struct recaller *recaller;           /* NULL: the kernel keeps nothing */
+    struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
     bool names_expire;     /* the kernel can let a name expire, not only drop it */
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */
@@ -319,6 +323,13 @@ void mount_drained(struct mount *m);
  */
 int mount_reply_open(fuse_req_t req, const struct fuse_entry_param *e,
                      const struct fuse_file_info *fi, bool parallel);
+
+/* ---- atimes_report.c ---- */
+
+/** On the first loop: exportd is told what was read, every few seconds. */
+void atimes_report_start(struct loop *loop);
+/** Sends the last report at the end of the mount; then ended(m). */
+void atimes_report_end(struct mount *m, void (*ended)(struct mount *m));
 
 /* ---- loop.c ---- */
 
@@ -593,6 +604,8 @@ void op_read_ended(struct op *op);
  * locked waits for op: it may wait for pages that others read.
  */
 void op_drop_pages(struct op *op, void (*step)(struct op *op));
+/** Has the kernel drop the attributes of op->ino, but no pages; then step. */
+void op_drop_attr(struct op *op, void (*step)(struct op *op));
 /** exportd may have ended our session: the kernel is to ask us. Any loop. */
 void recalls_drop_kernel(struct loop *loop);
 /**

@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "rozomount/atimes.h"
 
 enum {
     OPTIONS_ADDRS_MAX = 16,
@@ -36,6 +37,9 @@ struct options {
     bool nonempty, allow_other;
     bool remount; /* the mount that is there */
     bool writeback_cache;
+    bool read_only;
+    enum atimes_mode atimes; /* relatime unless another is named */
+    bool nodiratime;
     enum options_cache cache;
     bool help, version;
     unsigned loops; /* 0: by the machine */

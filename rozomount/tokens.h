@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/table.h"
+#include "common/base/wide_ns.h"
 #include "rozomount/xattr_cache.h"
 
 enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
@@ -194,6 +195,12 @@ void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t gra
 /** They are, if still good: then they are forgotten, if for one question. */
 bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant);
+/** Data of the file went into the kernel's pages, by the token. */
+void tokens_note_data(struct tokens *t, uint64_t ino);
+/** May the kernel still have them? */
+bool tokens_have_data(struct tokens *t, uint64_t ino);
+/** A read here has moved the access time: attributes that are kept have it. */
+void tokens_note_atime(struct tokens *t, uint64_t ino, wide_ns atime_ns);
 /**
  * We have changed the inode: what is kept of it, also its listing, is old. changes: when exportd was asked to. Returns what
  * attributes of right after that change are to be kept with: the new tokens_changes(), or `changes` when they are not the newest.

@@ -12,6 +12,7 @@
 #ifndef ROZO_EXPORTD_FS_H
 #define ROZO_EXPORTD_FS_H
 
+#include "common/base/inode_times.h"
 #include "exportd/core/inode.h"
 #include "exportd/core/store.h"
 
@@ -230,6 +231,11 @@ struct fs_wrote {
  * not newer than what is known.
  */
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut);
+/**
+ * Moves the access time of an inode that was read, if it should (inode_times.h). The
+ * change counter stays: nobody needs to hear of it.
+ */
+void fs_accessed(struct fs *fs, uint64_t ino, const struct noted_read *read, bool strict);
 int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out);
 
 /* ---- fs_blocks.c: what is allocated ---- */

@@ -490,6 +490,23 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
     return 0;
 }
 
+void fs_accessed(struct fs *fs, uint64_t ino, const struct noted_read *read, bool strict)
+{
+    int64_t now_ns = env_wall_ns(fs->env);
+    struct noted_read r = *read;
+    struct inode in;
+
+    if (r.at_ns > now_ns)
+        r.at_ns = now_ns;
+    if (inode_get(fs, ino, &in) != 0 ||
+        !atime_moves(&(struct inode_times){ in.atime_ns, in.mtime_ns, in.ctime_ns }, &r,
+                     strict))
+        return;
+    in.atime_ns = r.at_ns;
+    in.change--; /* inode_put() counts it */
+    inode_put(fs, &in);
+}
+
 int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out)
 {
     struct inode in;

@@ -18,6 +18,7 @@ enum {
     DIR_BYTES = 4096, /* the size we say a directory has */
     DEAD_SESSIONS_MAX = 256,
     CLOSES_MORE_MAX = 1024,
+    ATIMES_READS_MAX = 1024, /* in one message */
 };
 
 static struct fs_name name_of(ProtobufCBinaryData b)
@@ -692,9 +693,16 @@ int md_readlink(struct op *op, const ProtobufCMessage *msg)
     const Rozo__MdReadlinkReq *req = (const Rozo__MdReadlinkReq *)msg;
     Rozo__MdReadlinkResp resp = ROZO__MD_READLINK_RESP__INIT;
     const uint8_t *target;
+    struct inode in;
+    Rozo__Attr attr;
     size_t len;
-    int rc = fs_readlink(op->fs, req->ino, &target, &len);
+    int rc = fs_getattr(op->fs, req->ino, &in);
 
+    if (rc != 0)
+        return rc;
+    attr_fill(op, &in, &attr);
+    resp.attr = &attr;
+    rc = fs_readlink(op->fs, req->ino, &target, &len); /* the store lends the target */
     if (rc != 0)
         return rc;
     resp.target = (ProtobufCBinaryData){ len, (uint8_t *)target };
@@ -946,6 +954,23 @@ int md_close(struct op *op, const ProtobufCMessage *msg)
     for (size_t i = 0; i < req->n_more; i++)
         close_one(op, req->more[i]->ino, req->more[i]->n_references, req->more[i]->untold,
                   req->more[i]->nothing_stored);
+    return 0;
+}
+
+int md_atimes(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdAtimesReq *req = (const Rozo__MdAtimesReq *)msg;
+
+    if (req->n_reads > ATIMES_READS_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < req->n_reads; i++) {
+        const Rozo__MdAtimesReq__Read *r = req->reads[i];
+
+        fs_accessed(op->fs, r->ino,
+                    &(struct noted_read){
+                        r->at_ns, wide_ns_join(r->seen_ns, r->seen_more_s), r->has_seen },
+                    req->strict);
+    }
     return 0;
 }
 

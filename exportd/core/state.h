@@ -541,7 +541,7 @@ typedef int op_handler(struct op *op, const ProtobufCMessage *req);
 op_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getattr,
     md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
-    md_listxattr, md_removexattr, md_statfs, md_sync, md_token;
+    md_listxattr, md_removexattr, md_statfs, md_sync, md_token, md_atimes;
 /* events.c */
 op_handler md_events;
 /* md_lock.c */
