@@ -12,6 +12,7 @@
 #ifndef ROZO_EXPORTD_NAMESPACE_NAMESPACE_H
 #define ROZO_EXPORTD_NAMESPACE_NAMESPACE_H
 
+#include "common/base/inode_times.h"
 #include "exportd/namespace/inode.h"
 #include "exportd/store/store.h"
 
@@ -301,6 +302,12 @@ struct namespace_wrote {
  */
 int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
                     struct inode *out, bool *cut);
+/**
+ * Moves the access time of an inode that was read, if it should (inode_times.h). Does not
+ * change the change counter.
+ */
+void namespace_accessed(struct namespace *ns, uint64_t ino, const struct noted_read *read,
+                        bool strict);
 int namespace_truncated(struct namespace *ns, uint64_t ino, uint64_t version,
                         struct inode *out);
 

@@ -494,6 +494,24 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     return 0;
 }
 
+void namespace_accessed(struct namespace *ns, uint64_t ino, const struct noted_read *read,
+                        bool strict)
+{
+    int64_t now_ns = env_wall_ns(ns->env);
+    struct noted_read r = *read;
+    struct inode in;
+
+    if (r.at_ns > now_ns)
+        r.at_ns = now_ns;
+    if (inode_get(ns, ino, &in) != 0 ||
+        !atime_moves(&(struct inode_times){ in.atime_ns, in.mtime_ns, in.ctime_ns }, &r,
+                     strict))
+        return;
+    in.atime_ns = r.at_ns;
+    in.change--; /* inode_put() adds one */
+    inode_put(ns, &in);
+}
+
 int namespace_truncated(struct namespace *ns, uint64_t ino, uint64_t version,
                         struct inode *out)
 {

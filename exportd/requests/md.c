@@ -28,6 +28,7 @@ enum {
     DIR_BYTES = 4096, /* reported size of a directory */
     DEAD_SESSIONS_MAX = 256,
     CLOSES_MORE_MAX = 1024,
+    ATIMES_READS_MAX = 1024, /* in one MD_ATIMES */
 };
 
 static struct namespace_name name_of(ProtobufCBinaryData b)
@@ -697,9 +698,17 @@ int md_readlink(struct md_op *op, const ProtobufCMessage *msg)
     const Rozo__MdReadlinkReq *req = (const Rozo__MdReadlinkReq *)msg;
     Rozo__MdReadlinkResp resp = ROZO__MD_READLINK_RESP__INIT;
     const uint8_t *target;
+    struct inode in;
+    Rozo__Attr attr;
     size_t len;
-    int rc = namespace_readlink(op->ns, req->ino, &target, &len);
+    int rc = namespace_getattr(op->ns, req->ino, &in);
 
+    if (rc != 0)
+        return rc;
+    attr_fill(op, &in, &attr);
+    resp.attr = &attr;
+    /* Last, because the next read of the store invalidates the target. */
+    rc = namespace_readlink(op->ns, req->ino, &target, &len);
     if (rc != 0)
         return rc;
     resp.target = (ProtobufCBinaryData){ len, (uint8_t *)target };
@@ -955,6 +964,24 @@ int md_close(struct md_op *op, const ProtobufCMessage *msg)
     for (size_t i = 0; i < req->n_more; i++)
         close_one(op, req->more[i]->ino, req->more[i]->n_references, req->more[i]->untold,
                   req->more[i]->nothing_stored);
+    return 0;
+}
+
+int md_atimes(struct md_op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdAtimesReq *req = (const Rozo__MdAtimesReq *)msg;
+
+    if (req->n_reads > ATIMES_READS_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < req->n_reads; i++) {
+        const Rozo__MdAtimesReq__Read *r = req->reads[i];
+
+        namespace_accessed(op->ns, r->ino,
+                           &(struct noted_read){ r->at_ns,
+                                                 wide_ns_join(r->seen_ns, r->seen_more_s),
+                                                 r->has_seen },
+                           req->strict);
+    }
     return 0;
 }
 

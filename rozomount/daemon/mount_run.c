@@ -28,6 +28,7 @@
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/kernel_notify.h"
 #include "rozomount/kcache/name_inval.h"
+#include "rozomount/op/atimes_report.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"
 #include "rozomount/op/loop.h"
@@ -668,11 +669,16 @@ static void on_session_closed(void *arg)
     mount_on_every_loop(m, on_close_channels, NULL);
 }
 
-static void mount_close_session(struct mount *m)
+static void session_end_step(struct mount *m)
 {
     recaller_stop(m->recaller); /* while the loops still take its mail */
     m->recaller = NULL;
     session_close(m->session, on_session_closed, m);
+}
+
+static void mount_close_session(struct mount *m)
+{
+    atimes_report_end(m, session_end_step);
 }
 
 /* 3. files */
@@ -796,6 +802,7 @@ static void mount_free_memory(struct mount *m)
     opendirs_free(m->opendirs);
     dirplaces_free(m->dirplaces);
     nextfiles_free(m->nextfiles);
+    atimes_free(m->atimes);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
     free(m->map);
@@ -886,6 +893,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->opendirs = opendirs_new();
     m->dirplaces = dirplaces_new();
     m->nextfiles = nextfiles_new(NEXT_FILES_RUN_MIN);
+    m->atimes = atimes_new(opt->read_only ? ATIMES_NONE : opt->atimes, opt->nodiratime);
     m->unstable = unstable_new();
     m->pulse = pulse_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
@@ -907,11 +915,13 @@ int mount_start(struct mount *m, struct err *err)
         mount_note_device(m);
         rc = mount_start_loops(m, err);
     }
-    if (rc == 0)
-        mount_set_read_ahead(m);
-    else
+    if (rc != 0) {
         mount_give_up(m);
-    return rc;
+        return rc;
+    }
+    mount_set_read_ahead(m);
+    atimes_report_start(&m->loops[0]);
+    return 0;
 }
 
 /* ---- unmounting ourselves ---- */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "rozomount/inode/atimes.h"
 #include "rozomount/options/xalloc.h"
 
 enum {
@@ -21,9 +22,6 @@ enum {
     PRIVILEGES_NS = 1000000000, /* as long as the kernel believes attributes */
     GATHER_MS = 10,             /* closes wait so long for others */
 };
-
-/* Our estimate of exportd's clock is never further behind than that, unless that clock was set back. */
-static const int64_t CLOCK_LAG_MAX_NS = 10000000000;
 
 static void on_gather_timer(struct env_timer *timer);
 
@@ -102,7 +100,7 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
     {
         node->seen =
             (struct seen){ 0 }; /* exportd may count its changes from less than that */
-        node->flags_change = 0;
+        node->flags_change = node->times_change = 0;
         if (node->file != NULL)
             file_tell_again(node->file);
     }
@@ -163,7 +161,7 @@ void node_note_mode(struct node *node, const struct md_attr *attr)
     node->mode = attr->mode;
     node->gid = attr->gid;
     node_renew_mode(node);
-    if (attr->change < node->flags_change) /* an older answer */
+    if (attr->change < node->flags_change) /* the answer is older */
         return;
     node->file_flags = attr->file_flags;
     node->flags_change = attr->change;
@@ -235,21 +233,19 @@ static void node_note_time(struct node *node, const struct md_attr *attr)
 {
     if (attr->ctime_ns > node->changed_ns)
         node->changed_ns = attr->ctime_ns;
+    if (attr->change < node->times_change) /* an older answer */
+        return;
+    node->times = (struct inode_times){ attr->atime_ns, attr->mtime_ns, attr->ctime_ns };
+    node->times_change = attr->change;
 }
 
-/*
- * The time of a write. Our estimate of exportd's clock may lag behind it by the time that an answer takes, and a write that
- * follows a change which exportd has stamped would seem to be older: then ctime would not move.
- */
+/* Returns the time of a write. */
 static int64_t on_meta_clock(void *arg)
 {
     struct node *node = arg;
-    int64_t now_ns = env_wall_ns(node->nodes->env);
 
-    if (node->changed_ns >= now_ns && node->changed_ns - now_ns < CLOCK_LAG_MAX_NS)
-        now_ns = node->changed_ns + 1;
-    node->changed_ns = now_ns;
-    return now_ns;
+    node->changed_ns = time_after_change(env_wall_ns(node->nodes->env), node->changed_ns);
+    return node->changed_ns;
 }
 
 void node_change_sent(struct node *node)
@@ -321,6 +317,42 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
 void node_note_no_capability(struct node *node)
 {
     node->no_capability_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
+}
+
+/* Puts times of writes here over those from exportd. */
+static void times_overlay(const struct node *node, struct inode_times *t)
+{
+    int64_t mtime_ns;
+
+    if (node->file == NULL || node->closing)
+        return;
+    mtime_ns = file_mtime_ns(node->file);
+    if (mtime_ns == 0)
+        return;
+    t->mtime_ns = mtime_ns;
+    if (t->ctime_ns < mtime_ns)
+        t->ctime_ns = mtime_ns;
+}
+
+bool node_note_read(struct node *node, struct atimes *atimes)
+{
+    struct tokens *tokens = node->nodes->config.tokens;
+    struct inode_times t = node->times;
+    bool others;
+
+    if (!atimes_counts(atimes, false))
+        return false;
+    others = tokens != NULL && tokens_mode(tokens, node->ino) == TOKEN_RANGES;
+    times_overlay(node, &t);
+    if (!atimes_note(atimes, node->ino, env_wall_ns(node->nodes->env),
+                     node->times_change == 0 ? NULL : &t, others))
+        return false;
+    if (others) /* exportd decides */
+        return true;
+    node->times.atime_ns = t.atime_ns;
+    if (tokens != NULL)
+        tokens_note_atime(tokens, node->ino, t.atime_ns);
+    return true;
 }
 
 void node_overlay(const struct node *node, struct stat *st)

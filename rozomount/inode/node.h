@@ -11,6 +11,7 @@
 
 #include <uthash.h>
 
+#include "common/base/inode_times.h"
 #include "rozomount/kcache/kernel_sizes.h"
 #include "rozomount/session/md_client.h"
 #include "rozomount/session/md_decode.h"
@@ -72,6 +73,8 @@ struct node {
     unsigned n_changing; /* our own changes under way at exportd */
     struct seen seen;
     int64_t changed_ns; /* the latest ctime of it that we know of, by exportd's clock */
+    struct inode_times times; /* from exportd; atime_ns also from reads here */
+    uint64_t times_change;    /* change counter of the inode with `times`; 0: none */
     /* Privileges that a write takes away, as exportd told us shortly ago. */
     uint32_t mode;
     gid_t gid;
@@ -199,6 +202,10 @@ void node_note_mode(struct node *node, const struct md_attr *attr);
 void node_renew_mode(struct node *node);
 /** exportd just told us that there is no security.capability. */
 void node_note_no_capability(struct node *node);
+
+struct atimes;
+/** Notes a read by a program. Returns true if the access time moves. */
+bool node_note_read(struct node *node, struct atimes *atimes);
 
 /** What this client knows better than exportd: size and times of data on its way. */
 void node_overlay(const struct node *node, struct stat *st);

@@ -189,6 +189,7 @@ static void op_overlay(struct op *op)
 {
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
 
+    op->entry.attr.atime_ns = atimes_of(op->loop->mount->atimes, &op->entry.attr);
     md_attr_to_stat(&op->entry.attr, &op->st);
     opendirs_note(op->loop->mount->opendirs, &op->entry.attr);
     if (node == NULL)
@@ -313,8 +314,9 @@ static void reply_attr_step(struct op *op)
     tokens_lock(t);
     may_tell = loop_may_tell(op->loop);
     op_overlay(op);
-    /* It asks again whenever it has read or changed a directory, or written a file. */
-    if (S_ISDIR(op->entry.attr.mode) ||
+    /* The kernel asks again after it has read or changed a directory, or written a file,
+     * and after each open of a file if each read counts. */
+    if (S_ISDIR(op->entry.attr.mode) || atimes_is_strict(op->loop->mount->atimes) ||
         tokens_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op, may_tell);
     fuse_reply_attr(req, &op->st,

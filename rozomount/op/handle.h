@@ -11,6 +11,7 @@ struct handle {
     struct node *node; /* pinned */
     bool sync;         /* opened O_SYNC or O_DSYNC */
     bool past_pages;   /* its data are never in the kernel's pages */
+    bool no_atime;     /* opened O_NOATIME */
     uint64_t losses;   /* file_losses(), as its fsyncs have told */
     uint64_t given_up; /* node->n_given_up, the same */
     uint64_t unlocked; /* ... as its unlocks have told */

@@ -9,6 +9,7 @@
 #ifndef ROZO_ROZOMOUNT_OP_MOUNT_H
 #define ROZO_ROZOMOUNT_OP_MOUNT_H
 
+#include "rozomount/inode/atimes.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/loop.h"
 #include "rozomount/options/mountpoint.h"
@@ -55,8 +56,10 @@ struct mount {
     struct opendirs *opendirs;
     struct dirplaces *dirplaces;
     struct nextfiles *nextfiles;
-    struct recaller *recaller; /* NULL: the kernel keeps nothing */
-    struct mountpoint at;      /* where we are mounted, with is_listed */
+    struct atimes *atimes;
+    struct atimes_report *atimes_report; /* loop 0's; NULL: none runs */
+    struct recaller *recaller;           /* NULL: the kernel keeps nothing */
+    struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
     bool names_expire;     /* the kernel can let a name expire, not only drop it */
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */

@@ -216,7 +216,7 @@ void op_read_ended(struct op *op)
         drop_ends(op->loop, node);
 }
 
-/* ---- appends that went elsewhere ---- */
+/* ---- for one operation ---- */
 
 static void on_dropped_for_op(struct env_mail *mail)
 {
@@ -227,20 +227,30 @@ static void on_dropped_for_op(struct env_mail *mail)
     op->step(op);
 }
 
-void op_drop_pages(struct op *op, void (*step)(struct op *op))
+static void op_drop_to(struct op *op, uint64_t to, void (*step)(struct op *op))
 {
     struct drop *d;
 
-    op_token_done(op);
     op->step = step;
     if (op->loop->mount->recaller == NULL) {
         step(op);
         return;
     }
-    d = drop_new(op->loop, op->ino, 0, SPAN_END);
+    d = drop_new(op->loop, op->ino, 0, to);
     d->op = op;
     d->job.mail.fn = on_dropped_for_op;
     recaller_submit(op->loop->mount->recaller, &d->job);
+}
+
+void op_drop_pages(struct op *op, void (*step)(struct op *op))
+{
+    op_token_done(op);
+    op_drop_to(op, SPAN_END, step);
+}
+
+void op_drop_attr(struct op *op, void (*step)(struct op *op))
+{
+    op_drop_to(op, 0, step);
 }
 
 /* ---- names that are old at once ---- */

@@ -17,6 +17,8 @@ void op_read_ended(struct op *op);
  * locked waits for op: it may wait for pages that others read.
  */
 void op_drop_pages(struct op *op, void (*step)(struct op *op));
+/** Makes the kernel drop the attributes of op->ino, but no pages; then calls step. */
+void op_drop_attr(struct op *op, void (*step)(struct op *op));
 /** exportd may have ended our session: the kernel is to ask us. Any loop. */
 void recalls_drop_kernel(struct loop *loop);
 /**

@@ -252,6 +252,9 @@ static void setattr_ask(struct op *op)
     const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
+    if ((op->valid &
+         (ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW)) != 0)
+        atimes_forget(op->loop->mount->atimes, op->ino);
     msg.ino = op->ino;
     msg.valid = op->valid;
     msg.mode = op->st.st_mode & 07777;

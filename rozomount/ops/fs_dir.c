@@ -40,6 +40,7 @@ enum {
 /* An open directory. Thread: the owner of its inode. */
 struct dir {
     uint64_t ino;
+    bool no_atime;             /* opened O_NOATIME */
     Rozo__MdReaddirResp *page; /* NULL: none. Names only. */
     struct arena page_arena;   /* where it lies */
     size_t next;               /* in page */
@@ -49,29 +50,113 @@ struct dir {
         is_listing; /* an answer with attributes went to the kernel; it has taken it when it asks for more, or closes */
 };
 
+static bool dir_counts_reads(const struct loop *loop, const struct dir *dir)
+{
+    return !dir->no_atime && atimes_counts(loop->mount->atimes, true);
+}
+
+static struct inode_times times_of(const struct md_attr *attr)
+{
+    return (struct inode_times){ attr->atime_ns, attr->mtime_ns, attr->ctime_ns };
+}
+
+static void dir_note_read(struct loop *loop, const struct dir *dir)
+{
+    struct mount *m = loop->mount;
+    struct inode_times t;
+    struct md_attr attr;
+    uint64_t grant;
+    bool known;
+
+    if (!dir_counts_reads(loop, dir))
+        return;
+    known = tokens_take_attr(m->tokens, dir->ino, &attr, &grant);
+    if (known)
+        t = times_of(&attr);
+    if (atimes_note(m->atimes, dir->ino, env_wall_ns(&loop->env.env), known ? &t : NULL,
+                    !known) &&
+        known)
+        tokens_note_atime(m->tokens, dir->ino, t.atime_ns);
+}
+
+static bool dir_is_due(struct loop *loop, const struct dir *dir,
+                       const struct md_attr *attr)
+{
+    const struct inode_times t = times_of(attr);
+
+    return dir_counts_reads(loop, dir) &&
+           atime_is_due(&t, env_wall_ns(&loop->env.env),
+                        atimes_is_strict(loop->mount->atimes));
+}
+
+static void opendir_reply(struct loop *loop, struct dir *dir, fuse_req_t req,
+                          const struct fuse_file_info *fi)
+{
+    if (fuse_reply_open(req, fi) != -ENOENT)
+        return;
+    opendirs_remove(loop->mount->opendirs, dir->ino);
+    free(dir);
+}
+
+/* Sets what the kernel may keep. Needs the lock of the tokens until the answer. */
+static void opendir_tell(struct loop *loop, uint64_t ino, struct fuse_file_info *fi)
+{
+    bool kept = false;
+
+    fi->cache_readdir =
+        loop_may_tell(loop) && tokens_tell_listing(loop->mount->tokens, ino, &kept);
+    fi->keep_cache = kept;
+}
+
+static void opendir_answer(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    tokens_lock(t);
+    opendir_tell(op->loop, op->ino, &op->fi);
+    opendir_reply(op->loop, op->dir, req, &op->fi);
+    tokens_unlock(t);
+    op_finish(op);
+}
+
+/* Counts an open as a read, because the kernel sends no READDIR for a cached listing. */
+static void opendir_note_read(fuse_req_t req, struct dir *dir,
+                              const struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = dir->ino;
+    op->dir = dir;
+    op->fi = *fi;
+    dir_note_read(op->loop, dir);
+    op_drop_attr(op, opendir_answer);
+}
+
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct loop *loop = fuse_req_userdata(req);
     struct tokens *t = loop->mount->tokens;
     struct dir *dir = mem_new(sizeof(*dir));
     struct md_attr attr;
-    bool kept = false, known;
     uint64_t grant;
-    int rc;
+    bool known, counts;
 
     dir->ino = ino;
+    dir->no_atime = (fi->flags & O_NOATIME) != 0;
     fi->fh = (uintptr_t)dir;
     known = tokens_take_attr(t, ino, &attr, &grant);
     opendirs_add(loop->mount->opendirs, ino, known ? &attr : NULL);
+    counts = known && dir_is_due(loop, dir, &attr);
     tokens_lock(t);
-    fi->cache_readdir = loop_may_tell(loop) && tokens_tell_listing(t, ino, &kept);
-    fi->keep_cache = kept;
-    rc = fuse_reply_open(req, fi);
+    opendir_tell(loop, ino, fi);
+    counts = counts && fi->keep_cache;
+    if (!counts)
+        opendir_reply(loop, dir, req, fi);
     tokens_unlock(t);
-    if (rc == -ENOENT) {
-        opendirs_remove(loop->mount->opendirs, ino);
-        free(dir);
-    }
+    if (counts)
+        opendir_note_read(req, dir, fi);
 }
 
 static void dir_drop_page(struct dir *dir)
@@ -282,6 +367,7 @@ static void on_page(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
+    dir_note_read(op->loop, dir);
     dir->next = 0;
     dir->next_after = after;
     listing_begin(dir, dir->page, op->offset <= OFFSET_DOT_DOT);

@@ -49,6 +49,11 @@ static bool open_goes_past_pages(const struct mount *m, int flags)
     return m->direct || (m->direct_writes && may);
 }
 
+static bool counts_as_read(int flags)
+{
+    return (flags & O_ACCMODE) != O_WRONLY && (flags & O_NOATIME) == 0;
+}
+
 /* The node is pinned and has its file: the handle takes the pin. */
 static void open_set_handle(struct op *op)
 {
@@ -58,6 +63,7 @@ static void open_set_handle(struct op *op)
     op->fi.direct_io = open_goes_past_pages(op->loop->mount, op->fi.flags);
     op->fi.keep_cache = op->keep_cache;
     op->handle->past_pages = op->fi.direct_io;
+    op->handle->no_atime = (op->fi.flags & O_NOATIME) != 0;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);
     op->handle->given_up = op->handle->unlocked = op->handle->node->n_given_up;
@@ -80,7 +86,7 @@ static bool open_is_parallel(const struct op *op)
     return op->fi.direct_io && (op->fi.flags & O_DIRECT) != 0;
 }
 
-static void open_reply(struct op *op)
+static void open_answer(struct op *op)
 {
     struct loop *loop = op->loop;
     fuse_req_t req = op->req;
@@ -93,6 +99,20 @@ static void open_reply(struct op *op)
         op, op->loop->mount->shell->reply_open(req, NULL, &op->fi, open_is_parallel(op)));
     if (reads)
         early_opened(loop, ino);
+}
+
+/* Counts the open as a read if the kernel has pages, because it sends no READ for them.
+ * Without pages the READ counts: attributes dropped here would cost a request. */
+static void open_reply(struct op *op)
+{
+    const struct mount *m = op->loop->mount;
+
+    if (op->keep_cache && counts_as_read(op->fi.flags) &&
+        !open_goes_past_pages(m, op->fi.flags) && tokens_have_data(m->tokens, op->ino) &&
+        node_note_read(op->node, m->atimes))
+        op_drop_attr(op, open_answer);
+    else
+        open_answer(op);
 }
 
 static void on_opened(struct op *op, int rc)
@@ -278,6 +298,8 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
     bool is_behind = ends && op->offset > file_size(op->node->file);
 
     op_wait_over(op);
+    if (rc == 0 && op->fills_pages)
+        tokens_note_data(op->loop->mount->tokens, op->ino);
     if (op->overtaken && req != NULL) {
         op->overtaken = false;
         op_token_done(op);
@@ -287,6 +309,9 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
     if (is_behind && req != NULL && op_waits_behind(op, read_again))
         return;
     op->req = NULL;
+    if (rc == 0 &&
+        counts_as_read(op->fi.flags)) /* Linux asks for attributes after a READ */
+        node_note_read(op->node, op->loop->mount->atimes);
     if (req != NULL) /* else a signal ended it */
         read_reply(op, req, rc, iov, n_iov, is_behind);
     if (ends)
@@ -405,6 +430,8 @@ static void write_unprivileged(struct op *op)
     struct file *file = op_file(op);
     unsigned flags = write_flags(op);
 
+    if (!op->handle->past_pages)
+        tokens_note_data(op->loop->mount->tokens, op->ino);
     /* Others made the file longer than the kernel knew: its page is not where the data go. */
     if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file))
         write_elsewhere(op);
@@ -745,9 +772,18 @@ static void copy_write_step(struct op *op)
     op_under_lock(op, op->handle, copy_write_under_lock);
 }
 
+static void copy_have_read(struct op *op)
+{
+    if (op->piece_bytes == 0) /* the end of the source */
+        copy_end(op);
+    else
+        op_goto_owner(op, op->ino2, copy_write_step);
+}
+
 static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
     struct op *op = arg;
+    const struct handle *from = handle_of(&op->fi);
 
     op->piece_bytes = 0;
     for (unsigned i = 0; rc == 0 && i < n_iov; i++) {
@@ -757,10 +793,10 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
     }
     if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
-    else if (op->piece_bytes == 0) /* the end of the source */
-        copy_end(op);
+    else if (!from->no_atime && node_note_read(from->node, op->loop->mount->atimes))
+        op_drop_attr(op, copy_have_read);
     else
-        op_goto_owner(op, op->ino2, copy_write_step);
+        copy_have_read(op);
 }
 
 static size_t copy_piece(const struct op *op)

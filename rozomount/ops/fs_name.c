@@ -593,6 +593,19 @@ void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
     op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
 }
 
+/* msg: NULL if exportd is older than these attributes. */
+static void link_note_read(struct op *op, const Rozo__Attr *msg)
+{
+    struct atimes *atimes = op->loop->mount->atimes;
+    struct inode_times t;
+    struct md_attr attr;
+
+    if (msg == NULL || md_attr_check(msg, &attr) != 0 || !atimes_counts(atimes, false))
+        return;
+    t = (struct inode_times){ attr.atime_ns, attr.mtime_ns, attr.ctime_ns };
+    atimes_note(atimes, op->ino, env_wall_ns(&op->loop->env.env), &t, false);
+}
+
 static void on_link_read(struct op *op, int rc)
 {
     Rozo__MdReadlinkResp *msg = NULL;
@@ -610,6 +623,7 @@ static void on_link_read(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
+    link_note_read(op, msg->attr);
     target = op->memory = mem_new(msg->target.len + 1);
     memcpy(target, msg->target.data, msg->target.len);
     rozo__md_readlink_resp__free_unpacked(msg, NULL);
@@ -624,6 +638,6 @@ void fs_readlink(fuse_req_t req, fuse_ino_t ino)
     struct op *op = op_begin(req);
     Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
 
-    msg.ino = ino;
+    op->ino = msg.ino = ino;
     op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
 }

@@ -49,6 +49,8 @@ const char options_help[] =
     "     read_ahead=SIZE     bytes read ahead of a sequential reader (2M)\n"
     "     cache=auto|page|direct\n"
     "                         what goes by way of the kernel's pages (auto)\n"
+    "     relatime            a read moves the access time when the file was changed since, or\n"
+    "                         after a day (the default; or: noatime, strictatime, nodiratime)\n"
     "     writeback_cache     the kernel gathers writes; no other mount may use these files\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
     "      --help             this\n"
@@ -218,17 +220,14 @@ static int set_valued(struct options *opt, const char *key, const char *value,
 /* What mount(8) and fstab say to others than us. */
 static bool is_for_others(const char *key)
 {
-    static const char *const names[] = { "_netdev",       "defaults",
-                                         "auto",          "noauto",
-                                         "user",          "nouser",
-                                         "users",         "owner",
-                                         "group",         "nofail",
-                                         "fail",          "mand",
-                                         "nomand",        "relatime",
-                                         "norelatime",    "strictatime",
-                                         "nostrictatime", "lazytime",
-                                         "nolazytime",    "diratime",
-                                         "nodiratime",    "default_permissions" };
+    static const char *const names[] = {
+        "_netdev",  "defaults",   "auto",
+        "noauto",   "user",       "nouser",
+        "users",    "owner",      "group",
+        "nofail",   "fail",       "mand",
+        "nomand",   "norelatime", "nostrictatime",
+        "lazytime", "nolazytime", "default_permissions"
+    };
 
     if (strncmp(key, "x-", 2) == 0 || strncmp(key, "X-", 2) == 0 ||
         strcmp(key, "comment") == 0)
@@ -247,13 +246,30 @@ static bool is_listed_by_the_kernel(const char *key)
            strcmp(key, "max_read") == 0;
 }
 
+/* Sets how access times move. Returns true if the option needs nothing else. libfuse knows
+ * noatime and atime only: it must get these two, and shows them in /proc/mounts. */
+static bool set_atimes(struct options *opt, const char *key)
+{
+    if (strcmp(key, "noatime") == 0)
+        opt->atimes = ATIMES_NONE;
+    else if (strcmp(key, "relatime") == 0 || strcmp(key, "atime") == 0)
+        opt->atimes = ATIMES_RELATIVE;
+    else if (strcmp(key, "strictatime") == 0)
+        opt->atimes = ATIMES_STRICT;
+    else if (strcmp(key, "nodiratime") == 0 || strcmp(key, "diratime") == 0)
+        opt->nodiratime = key[0] == 'n';
+    else
+        return false;
+    return strcmp(key, "noatime") != 0 && strcmp(key, "atime") != 0;
+}
+
 static int set_option(struct options *opt, const char *key, const char *value,
                       struct err *err)
 {
     unsigned long flags = 0;
     int rc;
 
-    if (is_for_others(key))
+    if (is_for_others(key) || (value == NULL && set_atimes(opt, key)))
         return 0;
     if (value != NULL) {
         rc = set_valued(opt, key, value, err);
@@ -275,6 +291,8 @@ static int set_option(struct options *opt, const char *key, const char *value,
     } else if (strcmp(key, "writeback_cache") == 0) {
         opt->writeback_cache = true;
     } else if (mountpoint_flag(key, &flags)) {
+        if (strcmp(key, "ro") == 0 || strcmp(key, "rw") == 0)
+            opt->read_only = flags != 0;
         append_kernel_opt(opt, key, NULL);
     } else {
         return err_set(err, -EINVAL, "unknown option %s (see rozomount --help)", key);

@@ -22,6 +22,13 @@ enum options_cache {
     OPTIONS_CACHE_DIRECT, /* what is mapped only */
 };
 
+/* How reads move access times. */
+enum atimes_mode {
+    ATIMES_RELATIVE, /* relatime */
+    ATIMES_STRICT,   /* each read counts */
+    ATIMES_NONE,     /* no read counts */
+};
+
 /* All of it checked. Owned; options_free(). Zero-initialise. */
 struct options {
     char *spec;                     /* as given, for /proc/mounts */
@@ -36,6 +43,9 @@ struct options {
     bool nonempty, allow_other;
     bool remount; /* the mount that is there */
     bool writeback_cache;
+    bool read_only;
+    enum atimes_mode atimes; /* default: relatime */
+    bool nodiratime;
     enum options_cache cache;
     bool help, version;
     unsigned loops; /* 0: by the machine */

@@ -494,6 +494,8 @@ static void session_send_alive(struct session *s)
 
 void session_link_is_up(struct session *s)
 {
+    s->asked_ns =
+        env_wall_ns(s->env); /* requests that waited for the link are sent now */
     if (s->state == SESSION_OPEN)
         session_send_alive(s);
 }

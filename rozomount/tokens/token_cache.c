@@ -63,6 +63,7 @@ struct token {
     bool lost; /* of a session that is over: nothing is granted until it is given back */
     bool offered;               /* by tokens_lost_one() */
     bool has_pages;             /* the kernel may keep data by it */
+    bool has_data;              /* the kernel was given some data */
     bool leaving, leaves_heavy; /* offered by tokens_surplus() */
     size_t n_names_leaving;
     uint64_t grant;           /* the newest known of */
@@ -860,6 +861,40 @@ bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
     taken = take_attr(t, ino, out, grant);
     tokens_unlock(t);
     return taken;
+}
+
+void tokens_note_data(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL)
+        k->has_data = true;
+    tokens_unlock(t);
+}
+
+bool tokens_have_data(struct tokens *t, uint64_t ino)
+{
+    const struct token *k;
+    bool has_data;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    has_data = k != NULL && k->has_data;
+    tokens_unlock(t);
+    return has_data;
+}
+
+void tokens_note_atime(struct tokens *t, uint64_t ino, wide_ns atime_ns)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && k->kept != NULL)
+        k->kept->attr.atime_ns = atime_ns;
+    tokens_unlock(t);
 }
 
 uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)

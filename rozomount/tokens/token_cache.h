@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/table.h"
+#include "common/base/wide_ns.h"
 #include "rozomount/tokens/xattr_cache.h"
 
 enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
@@ -194,6 +195,12 @@ void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t gra
 /** They are, if still good: then they are forgotten, if for one question. */
 bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant);
+/** Notes that data of the file went into the kernel's pages by the token. */
+void tokens_note_data(struct tokens *t, uint64_t ino);
+/** Returns true if the kernel may have data of the file in its pages by the token. */
+bool tokens_have_data(struct tokens *t, uint64_t ino);
+/** Sets the access time in kept attributes, because a read here has moved it. */
+void tokens_note_atime(struct tokens *t, uint64_t ino, wide_ns atime_ns);
 /**
  * We have changed the inode: what is kept of it, also its listing, is old. changes: when exportd was asked to. Returns what
  * attributes of right after that change are to be kept with: the new tokens_changes(), or `changes` when they are not the newest.

@@ -64,6 +64,7 @@ static const uint16_t ops[] = {
     ROZO__OP__MD_LOCK_CANCEL,
     ROZO__OP__MD_TOKEN,
     ROZO__OP__MD_GIVE_BACK,
+    ROZO__OP__MD_ATIMES,
 };
 
 static struct world w;

@@ -18,6 +18,7 @@
 #include "rozomount/inode/open_dirs.h"
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/name_inval.h"
+#include "rozomount/op/atimes_report.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/prefetch/next_files.h"
 #include "tests/sim/cluster/inval.h"
@@ -535,6 +536,7 @@ void client_start(struct sim_client *c)
     sm->m.opendirs = opendirs_new();
     sm->m.dirplaces = dirplaces_new();
     sm->m.nextfiles = nextfiles_new(0);
+    sm->m.atimes = atimes_new(ATIMES_RELATIVE, false);
     sm->m.unstable = unstable_new();
     if (c->kernel != NULL) {
         sm->m.names_expire = c->index % 2 == 0;
@@ -552,6 +554,7 @@ void client_start(struct sim_client *c)
     session.unstable = sm->m.unstable;
     session.arg = sm;
     sm->m.session = session_new(&sm->loop.env.env, &sm->loop.md, &session);
+    atimes_report_start(&sm->loop);
     session_open(sm->m.session, on_first_open, sm);
     proc_leave(before);
 }
@@ -605,11 +608,18 @@ static void on_session_closed(void *arg)
     sm->client->stopped = true;
 }
 
+static void on_atimes_reported(struct mount *m)
+{
+    struct sim_mount *sm = container_of(m, struct sim_mount, m);
+
+    session_close(sm->m.session, on_session_closed, sm);
+}
+
 static void on_nodes_idle(void *arg)
 {
     struct sim_mount *sm = arg;
 
-    session_close(sm->m.session, on_session_closed, sm);
+    atimes_report_end(&sm->m, on_atimes_reported);
 }
 
 void client_stop(struct sim_client *c)

@@ -54,6 +54,7 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t op)
         TELL(MD_RMDIR, md_rmdir);
         TELL(MD_TOKEN, md_token);
         TELL(MD_GIVE_BACK, md_give_back);
+        TELL(MD_ATIMES, md_atimes);
 #undef TELL
     default:
         return NULL;

@@ -878,12 +878,134 @@ static void test_default_acls_are_inherited(void **state)
     assert_int_equal(s.mode, S_IFREG | 0700);
 }
 
+/* seen: the access time that the mount knew; -1: none. */
+static unsigned read_at(uint64_t ino, wide_ns seen, int64_t at_ns, bool strict)
+{
+    Rozo__MdAtimesReq__Read read = ROZO__MD_ATIMES_REQ__READ__INIT, *list[] = { &read };
+    Rozo__MdAtimesReq req = ROZO__MD_ATIMES_REQ__INIT;
+
+    read.ino = ino;
+    read.at_ns = at_ns;
+    read.has_seen = seen != -1;
+    read.seen_ns = wide_ns_near(seen);
+    read.seen_more_s = wide_ns_more_s(seen);
+    req.reads = list;
+    req.n_reads = 1;
+    req.strict = strict;
+    return world_call(&w, ROZO__OP__MD_ATIMES, &req.base, NULL, NULL);
+}
+
+static int64_t atime_of(uint64_t ino)
+{
+    return (int64_t)get(ino).atime_ns;
+}
+
+static void set_atime(uint64_t ino, wide_ns atime_ns, struct seen *out)
+{
+    Rozo__MdSetattrReq set = ROZO__MD_SETATTR_REQ__INIT;
+
+    set.ino = ino;
+    set.valid = ROZO__SETATTR_BITS__SET_ATIME;
+    set.atime_ns = wide_ns_near(atime_ns);
+    set.atime_more_s = wide_ns_more_s(atime_ns);
+    OK(t_setattr(&w, set, out));
+}
+
+/* By the rules of relatime; nothing else of the inode changes. */
+static void test_access_times(void **state)
+{
+    const int64_t s = INT64_C(1000000000);
+    struct seen f, g;
+    int64_t t;
+
+    (void)state;
+    OK(t_create(&w, 1, "atimes", S_IFREG | 0644, &f));
+    env_virtual_advance_ms(&w.env, 10000);
+    t = f.ctime_ns + 5 * s;
+    OK(read_at(f.ino, f.atime_ns, t, false));
+    assert_int_equal(atime_of(f.ino), t);
+    OK(read_at(f.ino, t, t + s, false)); /* once since the last change */
+    OK(read_at(f.ino, f.atime_ns, t, false));
+    assert_int_equal(atime_of(f.ino), t);
+    OK(read_at(f.ino, t, t + s, true));
+    OK(read_at(f.ino, f.atime_ns, t, true)); /* a repeat that comes late */
+    assert_int_equal(atime_of(f.ino), t + s);
+    OK(t_getattr(&w, f.ino, &g));
+    assert_true(g.change == f.change && g.ctime_ns == f.ctime_ns);
+    assert_true(g.mtime_ns == f.mtime_ns);
+    /* a day later it moves again; a clock that is ahead is not believed */
+    OK(read_at(f.ino, t + s, t + 100000 * s, false));
+    assert_int_equal(atime_of(f.ino), t + s);
+    w.env.now_ns += UINT64_C(90000) * 1000000000; /* no timer runs on the way */
+    world_reopen_session(&w);
+    OK(read_at(f.ino, t + s, t + 86401 * s, false));
+    assert_int_equal(atime_of(f.ino), t + 86401 * s);
+    OK(read_at(f.ino + 12345, -1, t, false)); /* gone, or never there */
+}
+
+/* Two mounts report, and one changes the inode, whatever exportd hears first. */
+static void test_access_times_that_follow_others(void **state)
+{
+    const int64_t s = INT64_C(1000000000);
+    struct seen f, g;
+
+    (void)state;
+    OK(t_create(&w, 1, "reads", S_IFREG | 0644, &f));
+    env_virtual_advance_ms(&w.env, 10000);
+    /* read, then changed: the change does not take the read away */
+    OK(t_setattr(&w, set(f.ino, ROZO__SETATTR_BITS__SET_MODE), &g));
+    assert_true(g.ctime_ns > f.ctime_ns + 5 * s);
+    OK(read_at(f.ino, -1, f.ctime_ns + s, false)); /* as far as one can know */
+    assert_true(atime_of(f.ino) == f.atime_ns);
+    OK(read_at(f.ino, f.atime_ns, f.ctime_ns + s, false));
+    assert_int_equal(atime_of(f.ino), f.ctime_ns + s);
+    /* another mount knew the time before that, and read after the change */
+    env_virtual_advance_ms(&w.env, 10000);
+    OK(read_at(f.ino, f.atime_ns, g.ctime_ns + s, false));
+    assert_int_equal(atime_of(f.ino), g.ctime_ns + s);
+    /* set, far out: reads before that do not count, the next one does */
+    set_atime(f.ino, wide_ns_make(-62135596800, 7), &g);
+    OK(read_at(f.ino, f.atime_ns, g.ctime_ns - s, true));
+    OK(t_getattr(&w, f.ino, &g));
+    assert_true(g.atime_ns == wide_ns_make(-62135596800, 7));
+    OK(read_at(f.ino, g.atime_ns, g.ctime_ns - s, false));
+    assert_int_equal(atime_of(f.ino), g.ctime_ns - s);
+    /* set to a time to come: a read that has seen it moves it back if each counts */
+    set_atime(f.ino, wide_ns_make(INT64_MAX, 0), &g);
+    env_virtual_advance_ms(&w.env, 10000);
+    OK(read_at(f.ino, g.atime_ns, g.ctime_ns + s, false));
+    OK(read_at(f.ino, -1, g.ctime_ns + s, true));
+    OK(t_getattr(&w, f.ino, &g));
+    assert_true(g.atime_ns == wide_ns_make(INT64_MAX, 0));
+    OK(read_at(f.ino, g.atime_ns, g.ctime_ns + s, true));
+    assert_int_equal(atime_of(f.ino), g.ctime_ns + s);
+}
+
+static void test_too_many_access_times(void **state)
+{
+    static Rozo__MdAtimesReq__Read reads[1025], *list[1025];
+    Rozo__MdAtimesReq req = ROZO__MD_ATIMES_REQ__INIT;
+
+    (void)state;
+    for (unsigned i = 0; i < 1025; i++) {
+        rozo__md_atimes_req__read__init(&reads[i]);
+        reads[i].ino = 1;
+        list[i] = &reads[i];
+    }
+    req.reads = list;
+    req.n_reads = 1025;
+    IS(INVALID, world_call(&w, ROZO__OP__MD_ATIMES, &req.base, NULL, NULL));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_mode_owner_times),
+        T(test_access_times),
+        T(test_access_times_that_follow_others),
+        T(test_too_many_access_times),
         T(test_setattr_refusals),
         T(test_epochs_only_grow),
         T(test_epochs_lost_with_the_power_are_not_given_again),

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "fake_exportd.h"
+#include "rozomount/inode/atimes.h"
 #include "rozomount/inode/node.h"
 #include "tests/unit/unit.h"
 
@@ -721,6 +722,64 @@ static void test_a_write_is_later_than_what_is_known_of_its_file(void **state)
     close_node(node);
 }
 
+/* Whether a read counts is decided by what was told, written and read last. */
+static void test_reads_count_once_a_change(void **state)
+{
+    const int64_t second_ns = 1000000000;
+    struct atimes *a = atimes_new(ATIMES_RELATIVE, false);
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 100, 8);
+    struct atime_note note;
+    int64_t first_ns;
+
+    (void)state;
+    e.attr.ctime_ns = stamp();
+    e.attr.atime_ns = 3 * second_ns;
+    node_note_attr(node, &e.attr);
+    assert_true(node_note_read(node, a));
+    assert_false(node_note_read(node, a));
+    assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
+    first_ns = note.read.at_ns;
+    assert_true(first_ns > e.attr.ctime_ns && note.read.seen_ns == 3 * second_ns);
+    node_note_attr(node, &e.attr); /* exportd has not heard of it */
+    assert_false(node_note_read(node, a));
+    node->file->mtime_ns = stamp(); /* a write that exportd is not told of */
+    assert_true(node_note_read(node, a));
+    assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
+    assert_true(note.read.at_ns > node->file->mtime_ns && note.read.seen_ns == first_ns);
+    e.attr.change = 7; /* an older answer */
+    e.attr.ctime_ns += 60 * second_ns;
+    node_note_attr(node, &e.attr);
+    assert_false(node_note_read(node, a));
+    close_node(node);
+    atimes_free(a);
+}
+
+/* Others write to other ranges, and this mount does not hear of it: exportd decides. */
+static void test_reads_beside_writers_are_all_reported(void **state)
+{
+    struct atimes *a = atimes_new(ATIMES_RELATIVE, false);
+    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    const struct token_range range = { .ino = 5, .to = 4096, .size = 8192 };
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct atime_note note;
+
+    (void)state;
+    tokens_opened(t, 1, false);
+    assert_true(node_note_read(node, a));
+    assert_false(node_note_read(node, a));
+    tokens_grant_range(t, &range, 11);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_RANGES);
+    assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
+    assert_true(node_note_read(node, a));
+    assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
+    tokens_gave_back(t, 5, TOKEN_NONE, 11);
+    close_node(node);
+    tokens_free(t);
+    fx.nodes.config.tokens = NULL;
+    atimes_free(a);
+}
+
 static void test_overlay(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
@@ -784,6 +843,9 @@ int main(void)
             teardown),
         cmocka_unit_test_setup_teardown(
             test_a_write_is_later_than_what_is_known_of_its_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reads_count_once_a_change, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reads_beside_writers_are_all_reported, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_overlay, setup, teardown),
     };
 

@@ -48,6 +48,7 @@ static void test_what_fstab_gives(void **state)
     assert_string_equal(opt.kernel_opts, "rw,nosuid,noatime");
     assert_int_equal(opt.loops, 3);
     assert_false(opt.foreground);
+    assert_true(opt.atimes == ATIMES_NONE && opt.nodiratime && !opt.read_only);
     options_free(&opt);
 }
 
@@ -73,6 +74,7 @@ static void test_values(void **state)
     assert_int_equal(opt.log_level, LOG_LEVEL_DEBUG);
     assert_string_equal(opt.pid_file, "/run/p");
     assert_string_equal(opt.kernel_opts, "ro");
+    assert_true(opt.atimes == ATIMES_RELATIVE && !opt.nodiratime && opt.read_only);
     options_free(&opt);
 }
 
@@ -95,6 +97,34 @@ static void test_remount(void **state)
     assert_int_equal(parse(&opt, "h/e /mnt -o comment=remount,x-remount,rw", &err), 0);
     assert_false(opt.remount);
     options_free(&opt);
+}
+
+/* The last word counts. */
+static void test_access_times(void **state)
+{
+    static const struct {
+        const char *words;
+        enum atimes_mode mode;
+    } cases[] = {
+        { "relatime", ATIMES_RELATIVE },
+        { "strictatime", ATIMES_STRICT },
+        { "noatime,strictatime,diratime", ATIMES_STRICT },
+        { "strictatime,relatime,lazytime", ATIMES_RELATIVE },
+        { "noatime,atime,ro,rw", ATIMES_RELATIVE },
+        { "nodiratime,diratime,noatime", ATIMES_NONE },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct options opt;
+        struct err err;
+        char line[100];
+
+        snprintf(line, sizeof(line), "h/e /mnt -o %s", cases[i].words);
+        assert_int_equal(parse(&opt, line, &err), 0);
+        assert_true(opt.atimes == cases[i].mode && !opt.nodiratime && !opt.read_only);
+        options_free(&opt);
+    }
 }
 
 static void test_wrong_usage_is_told_in_words(void **state)
@@ -180,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_what_fstab_gives),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_remount),
+        cmocka_unit_test(test_access_times),
         cmocka_unit_test(test_wrong_usage_is_told_in_words),
         cmocka_unit_test(test_mount_points),
     };

@@ -640,6 +640,8 @@ static void test_attributes_are_kept_for_one_question(void **state)
 static void test_those_of_a_directory_for_all(void **state)
 {
     const struct md_attr dir = { .ino = 5, .size = 4096, .mode = S_IFDIR | 0755 };
+    struct md_attr seen;
+    uint64_t grant;
 
     (void)state;
     tokens_grant(t, 5, TOKEN_SHARED, 11);
@@ -648,6 +650,13 @@ static void test_those_of_a_directory_for_all(void **state)
     tokens_unlock(t);
     assert_int_equal(take_attr(5), 4096);
     assert_int_equal(take_attr(5), 4096);
+    assert_false(tokens_have_data(t, 5) || tokens_have_data(t, 6));
+    tokens_note_data(t, 5);
+    tokens_note_data(t, 6); /* there is no token */
+    assert_true(tokens_have_data(t, 5) && !tokens_have_data(t, 6));
+    tokens_note_atime(t, 5, 77); /* it was listed */
+    tokens_note_atime(t, 6, 77);
+    assert_true(tokens_take_attr(t, 5, &seen, &grant) && seen.atime_ns == 77);
     tokens_forget_attr(t, 5, 0);
     assert_int_equal(take_attr(5), 0);
 }
