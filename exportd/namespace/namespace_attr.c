@@ -87,7 +87,7 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
     if (!untold)
         return;
     if ((in->flags & INODE_UNTOLD) == 0)
-        blocks_doubt(in);
+        namespace_blocks_doubt(in);
     if (!alone) {
         in->flags |= INODE_UNTOLD;
         return;
@@ -100,7 +100,7 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
     in->flags |= INODE_TRUNCATE_PENDING;
     in->truncate_version = version_make(in->epoch, 0);
     if ((in->flags & INODE_INLINE) == 0)
-        blocks_cut(ns, in, in->truncate_size);
+        namespace_blocks_cut(ns, in, in->truncate_size);
 }
 
 void namespace_untold(struct namespace *ns, uint64_t ino)
@@ -111,7 +111,7 @@ void namespace_untold(struct namespace *ns, uint64_t ino)
         !inode_may_have_data(&in) || (in.flags & INODE_UNTOLD) != 0)
         return;
     in.flags |= INODE_UNTOLD;
-    blocks_doubt(&in);
+    namespace_blocks_doubt(&in);
     inode_put(ns, &in);
 }
 
@@ -221,7 +221,7 @@ static int set_size(struct namespace *ns, struct inode *in, uint64_t size, bool 
     if (rc != 0)
         return rc;
     if (size < inode_final_size(in))
-        blocks_cut(ns, in, size);
+        namespace_blocks_cut(ns, in, size);
     in->wanted_size = 0;
     if (pending && size > in->truncate_size) {
         in->size = in->truncate_size;
@@ -429,7 +429,7 @@ static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
     if (!req->tells_blocks) {
         if (!req->has_data)
             return false;
-        blocks_drop(ns, in);
+        namespace_blocks_drop(ns, in);
         in->n_blocks = inode_blocks_of_size(in);
         return in->n_blocks != n_before;
     }
@@ -438,7 +438,7 @@ static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
                         SPAN_END, 0); /* cannot fail, since the set gets smaller */
     if (req->blocks_counted)
         in->flags &= ~(uint32_t)INODE_UNCOUNTED;
-    return blocks_put(ns, in, map) || req->blocks_counted;
+    return namespace_blocks_put(ns, in, map) || req->blocks_counted;
 }
 
 int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
@@ -456,7 +456,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
     if (rc == 0 && req->tells_blocks)
-        rc = blocks_wrote(ns, req, &in, &map);
+        rc = namespace_blocks_wrote(ns, req, &in, &map);
     if (rc == 0)
         rc = inline_wrote(ns, req, &in);
     if (rc != 0) {

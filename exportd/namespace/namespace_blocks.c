@@ -133,7 +133,7 @@ static bool record_put(struct namespace *ns, struct inode *in, const struct span
     return true;
 }
 
-bool blocks_put(struct namespace *ns, struct inode *in, struct spans *map)
+bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct spans *map)
 {
     uint64_t n_before = in->n_blocks;
     uint32_t flags = in->flags;
@@ -157,8 +157,8 @@ static int map_change(struct spans *map, const uint8_t *bytes, size_t len, unsig
                         NAMESPACE_BLOCK_RANGES_TOLD_MAX, value);
 }
 
-int blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
-                 const struct inode *in, struct spans *map)
+int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
+                           const struct inode *in, struct spans *map)
 {
     int rc = map_load(ns, in, map);
 
@@ -171,7 +171,7 @@ int blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
     return rc;
 }
 
-void blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
+void namespace_blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
 {
     uint64_t end = block_past(in, size);
     struct spans map;
@@ -186,20 +186,20 @@ void blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
     if (map.n > 0 && map.list[map.n - 1].to > end)
         /* cannot fail, since the set gets smaller */
         (void)spans_put(&map, end, SPAN_END, 0);
-    blocks_put(ns, in, &map);
+    namespace_blocks_put(ns, in, &map);
 }
 
 /*
  * Sets INODE_UNCOUNTED only if the file has a hole: blocks beyond the end are cut off,
  * and without a hole none can be missing.
  */
-void blocks_doubt(struct inode *in)
+void namespace_blocks_doubt(struct inode *in)
 {
     if ((in->flags & INODE_BLOCKS) != 0 || in->n_blocks < block_past(in, in->size))
         in->flags |= INODE_UNCOUNTED;
 }
 
-void blocks_drop(struct namespace *ns, struct inode *in)
+void namespace_blocks_drop(struct namespace *ns, struct inode *in)
 {
     record_drop(ns, in);
     in->n_blocks = 0;

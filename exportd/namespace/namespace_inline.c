@@ -140,7 +140,7 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (version > req->inline_version)
         return -EREMCHG;
     in->flags |= INODE_INLINE;
-    blocks_drop(ns, in);
+    namespace_blocks_drop(ns, in);
     in->n_blocks =
         req->inline_len / in->block_bytes + (req->inline_len % in->block_bytes != 0);
     inline_put(ns, in, req->inline_version, req->inline_data, req->inline_len);

@@ -114,21 +114,21 @@ void redist_drop(struct namespace *ns, struct inode *in);
 struct spans;
 
 /**
- * Computes the allocated blocks after a report, for blocks_put(). Changes nothing yet.
+ * Computes the allocated blocks after a report, for namespace_blocks_put(). Changes nothing yet.
  * Returns 0, -EINVAL or -ENOMEM.
  */
-int blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
-                 const struct inode *in, struct spans *map);
+int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
+                           const struct inode *in, struct spans *map);
 /**
  * Replaces the set of allocated blocks. Frees map. Returns true if the set has changed.
  */
-bool blocks_put(struct namespace *ns, struct inode *in, struct spans *map);
+bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct spans *map);
 /** Removes all blocks behind the one with byte size - 1 from the set. */
-void blocks_cut(struct namespace *ns, struct inode *in, uint64_t size);
+void namespace_blocks_cut(struct namespace *ns, struct inode *in, uint64_t size);
 /** Notes that a writer may have allocated blocks that it did not report. */
-void blocks_doubt(struct inode *in);
+void namespace_blocks_doubt(struct inode *in);
 /** Empties the set of allocated blocks. */
-void blocks_drop(struct namespace *ns, struct inode *in);
+void namespace_blocks_drop(struct namespace *ns, struct inode *in);
 
 /** Reads an ACL that exists by the inode's flags. -EIO: missing or not valid. */
 int acl_get(struct namespace *ns, const struct inode *in, const char *name,

@@ -56,7 +56,7 @@ static struct reqbuf *buf_take(struct loop *loop)
     }
     if (loop->n_bufs == REQUESTS_MAX)
         return NULL;
-    buf = mem_new(sizeof(*buf));
+    buf = xzalloc(sizeof(*buf));
     buf->base = mmap(NULL, REQBUF_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (buf->base == MAP_FAILED) {
@@ -115,7 +115,7 @@ void loop_return_buf(struct loop *loop, struct reqbuf *buf)
 
 void loop_free_memory(struct loop *loop)
 {
-    struct op *op;
+    struct fuse_op *op;
 
     while (loop->n_free_bufs > 0)
         buf_free(loop, buf_take(loop));
@@ -155,7 +155,7 @@ static void loop_handle(struct loop *loop, struct reqbuf *buf, size_t len)
         const struct fuse_interrupt_in *in = (const void *)(head + 1);
 
         if (len >= sizeof(*head) + sizeof(*in))
-            op_interrupt(loop, in->unique);
+            fuse_op_interrupt(loop, in->unique);
         loop_return_buf(loop, buf);
         return;
     }
@@ -254,7 +254,7 @@ static void on_lost_mail(struct env_mail *mail)
     struct loop *loop = container_of(mail, struct loop, lost_mail);
 
     atomic_store(&loop->lost_sent, false);
-    session_lost(loop->mount->session);
+    mount_session_lost(loop->mount->session);
 }
 
 static void on_session_lost(void *arg)
@@ -271,16 +271,16 @@ static void on_heard(void *arg, uint64_t sent_ns)
 {
     struct loop *loop = arg;
 
-    session_heard(loop->mount->session, sent_ns);
+    mount_session_heard(loop->mount->session, sent_ns);
 }
 
 static void on_md_channel_up(void *arg)
 {
     struct loop *loop = arg;
 
-    md_channel_is_up(&loop->md);
+    md_client_channel_is_up(&loop->md);
     if (loop->index == 0 && loop->mount->session != NULL)
-        session_link_is_up(loop->mount->session);
+        mount_session_link_is_up(loop->mount->session);
 }
 
 static void count_open(void *arg, uint64_t ino, int change)
@@ -303,8 +303,8 @@ static void invalidate(void *arg, uint64_t ino)
 {
     struct loop *loop = arg;
 
-    if (loop->mount->invalidator != NULL)
-        invalidator_add(loop->mount->invalidator, ino);
+    if (loop->mount->inval != NULL)
+        kernel_inval_add(loop->mount->inval, ino);
 }
 
 static int loop_init_md(struct loop *loop, struct err *err)
@@ -317,9 +317,9 @@ static int loop_init_md(struct loop *loop, struct err *err)
         .addrs = (const char *const *)opt->addrs,
         .n_addrs = opt->n_addrs,
     };
-    struct md_config md = {
+    struct md_client_config md = {
         .timeout_ms = opt->meta_timeout_ms,
-        .session_lost = on_session_lost,
+        .mount_session_lost = on_session_lost,
         .heard = on_heard,
         .arg = loop,
     };
@@ -327,7 +327,7 @@ static int loop_init_md(struct loop *loop, struct err *err)
 
     if (rc != 0)
         return err_wrap(err, rc, "exportd at %s", opt->addrs[0]);
-    md_init(&loop->md, &loop->env.env, loop->md_channel, &md);
+    md_client_init(&loop->md, &loop->env.env, loop->md_channel, &md);
     rpc_tcp_channel_on_up(loop->md_channel, on_md_channel_up, loop);
     return 0;
 }
@@ -348,12 +348,13 @@ static int loop_init_data(struct loop *loop, struct err *err)
         .read_deadline_ms = opt->io_timeout_ms,
         .write_deadline_ms = opt->io_timeout_ms,
     };
-    struct storcli_peers peers = { .channel = peers_channel, .arg = &loop->peers };
+    struct storcli_peers peers = { .channel = storage_peers_channel,
+                                   .arg = &loop->peers };
     struct nodes_config nodes = {
         .file = { .write_behind_max = opt->write_behind_max,
                   .read_ahead_max = opt->read_ahead_max },
         .refs = loop->mount->refs,
-        .unstable = loop->mount->unstable,
+        .unsynced = loop->mount->unsynced,
         .tokens = loop->mount->tokens,
         .sizes = loop->mount->sizes,
         .invalidate = invalidate,
@@ -363,7 +364,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
     };
     int rc;
 
-    peers_init(&loop->peers, &loop->env, &loop->mount->keys);
+    storage_peers_init(&loop->peers, &loop->env, &loop->mount->keys);
     rc = storcli_new(&loop->env.env, &config, &peers, &loop->cli);
     if (rc != 0)
         return err_wrap(err, rc, "start the data engine");
@@ -398,7 +399,7 @@ int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *er
     loop->env_ops = *loop->env_below;
     loop->env_ops.wall_ns = loop_wall_ns;
     loop->env.env.ops = &loop->env_ops;
-    op_init_signals(loop);
+    fuse_op_init_signals(loop);
     rc = loop_init_md(loop, err);
     if (rc == 0)
         rc = loop_init_data(loop, err);

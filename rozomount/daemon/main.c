@@ -180,7 +180,7 @@ static void say_that_we_serve(const struct mount *m, int *report)
 
 static int run(struct options *opt, int *report, struct err *err)
 {
-    struct mount *m = mem_new(sizeof(*m));
+    struct mount *m = xzalloc(sizeof(*m));
     struct stop_signals signals = { 0 };
     int rc = start(m, opt, &signals, err), started;
 

@@ -66,11 +66,11 @@ struct news {
 static void loop_take_session(struct loop *loop, uint64_t session, uint32_t losses)
 {
     nodes_learn_losses(&loop->nodes, losses);
-    if (tokens_are_given(loop->mount->tokens))
+    if (token_cache_are_given(loop->mount->tokens))
         loop->nodes.config.file.cache_ms = FILE_CACHE_UNTIL_DROPPED;
     rpc_tcp_channel_set_session(loop->md_channel, session);
-    peers_set_session(&loop->peers, session);
-    md_session_is_open(&loop->md);
+    storage_peers_set_session(&loop->peers, session);
+    md_client_session_is_open(&loop->md);
     locks_ask_again(loop);
 }
 
@@ -79,7 +79,7 @@ static void on_news(struct env_mail *mail)
     struct news *news = container_of(mail, struct news, mail);
 
     if (news->map != NULL)
-        peers_update(&news->loop->peers, news->map);
+        storage_peers_update(&news->loop->peers, news->map);
     if (news->session != 0)
         loop_take_session(news->loop, news->session, news->losses);
     free(news->map);
@@ -94,7 +94,7 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
 
         if (!m->loops[i].ready)
             continue;
-        news = mem_new(sizeof(*news));
+        news = xzalloc(sizeof(*news));
         news->mail.fn = on_news;
         news->loop = &m->loops[i];
         news->map = map == NULL ? NULL : cluster_map_copy(map);
@@ -104,15 +104,15 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
     }
 }
 
-static void on_session_opened(void *arg, const struct session_info *info)
+static void on_session_opened(void *arg, const struct mount_session_info *info)
 {
     struct mount *m = arg;
     bool lost = m->info.id != 0 && m->info.losses != info->losses;
 
-    pulse_note(m->pulse, info->cluster_id, info->id);
+    liveness_note(m->liveness, info->cluster_id, info->id);
     if (m->info.id == 0) {
         m->info = *info;
-        pulse_dead_are_told(m->pulse, info->cluster_id);
+        liveness_dead_are_told(m->liveness, info->cluster_id);
     }
     m->info.losses = info->losses;
     loop_take_session(&m->loops[0], info->id, info->losses);
@@ -145,7 +145,7 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
 
     if (loop == NULL || !loop->ready)
         return;
-    news = mem_new(sizeof(*news));
+    news = xzalloc(sizeof(*news));
     news->mail.fn = on_lock_news;
     news->loop = loop;
     news->waiter = waiter;
@@ -156,7 +156,7 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
 static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
                       uint64_t call)
 {
-    const struct token_recall what = { ino, keep, grant, call };
+    const struct recalled_token what = { ino, keep, grant, call };
     struct mount *m = arg;
 
     if (mount_owner(m, ino)->ready)
@@ -193,16 +193,16 @@ static void on_lock_lost(void *arg, uint64_t ino)
 {
     struct mount *m = arg;
 
-    if (m->invalidator != NULL)
-        invalidator_add(m->invalidator, ino);
+    if (m->inval != NULL)
+        kernel_inval_add(m->inval, ino);
 }
 
-/* What is read under a lock comes to us from now on, and waits: see op_under_lock(). */
+/* What is read under a lock comes to us from now on, and waits: see fuse_op_under_lock(). */
 static void on_unsure(void *arg)
 {
     struct mount *m = arg;
     size_t n;
-    uint64_t *inos = held_inodes(m->held, &n);
+    uint64_t *inos = lock_table_inodes(m->lock_table, &n);
 
     for (size_t i = 0; i < n; i++)
         on_lock_lost(m, inos[i]);
@@ -216,7 +216,7 @@ static void on_map_changed(void *arg, const struct cluster_map *map)
 
     free(m->map);
     m->map = cluster_map_copy(map);
-    peers_update(&m->loops[0].peers, map);
+    storage_peers_update(&m->loops[0].peers, map);
     tell_other_loops(m, map, 0, 0);
 }
 
@@ -274,13 +274,13 @@ static int opening_failed(struct mount *m, int rc, struct err *err)
 static int mount_open_session(struct mount *m, struct err *err)
 {
     struct loop *loop = &m->loops[0];
-    struct session_config config = {
+    struct mount_session_config config = {
         .export_name = m->opt->export_name,
         .client = m->client,
         .refs = m->refs,
-        .held = m->held,
+        .lock_table = m->lock_table,
         .tokens = m->tokens,
-        .unstable = m->unstable,
+        .unsynced = m->unsynced,
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .opened = on_session_opened,
         .lock_event = on_lock_event,
@@ -296,16 +296,16 @@ static int mount_open_session(struct mount *m, struct err *err)
     struct opening opening = { 0 };
     char host[128] = "?";
 
-    config.dead = pulse_dead(m->pulse, &config.n_dead);
+    config.dead = liveness_dead(m->liveness, &config.n_dead);
     gethostname(host, sizeof(host) - 1);
     snprintf(m->client, sizeof(m->client), "%s:%d:%.100s", host, (int)getpid(),
              m->opt->mountpoint);
-    m->session = session_new(&loop->env.env, &loop->md, &config);
-    session_open(m->session, on_first_open, &opening);
+    m->session = mount_session_new(&loop->env.env, &loop->md, &config);
+    mount_session_open(m->session, on_first_open, &opening);
     while (!opening.done) {
         uv_run(&loop->uv, UV_RUN_ONCE);
         if (!opening.done && key_is_refused(loop->md_channel)) {
-            session_give_up(m->session);
+            mount_session_give_up(m->session);
             return err_set(err, -EACCES, "exportd at %s: %s (key file %s)",
                            m->opt->addrs[0], rpc_tcp_channel_last_error(loop->md_channel),
                            m->opt->key_file);
@@ -544,7 +544,7 @@ static int start_other_loop(struct mount *m, unsigned i, void *init, size_t init
 
     if (rc != 0)
         return rc;
-    peers_update(&loop->peers, m->map);
+    storage_peers_update(&loop->peers, m->map);
     loop_take_session(loop, m->info.id, m->info.losses);
     rc = loop_clone_device(loop, init, init_len, err);
     if (rc == 0)
@@ -563,7 +563,7 @@ static unsigned loops_of_machine(void)
 
 static int mount_start_loops(struct mount *m, struct err *err)
 {
-    void *init = mem_new(REQUEST_BYTES);
+    void *init = xzalloc(REQUEST_BYTES);
     size_t init_len = 0;
     int rc = mount_read_init(m, init, &init_len, err);
 
@@ -572,9 +572,9 @@ static int mount_start_loops(struct mount *m, struct err *err)
     free(init);
     if (rc != 0)
         return rc;
-    m->invalidator = invalidator_start(m->loops[0].se, m->names_expire);
-    m->recaller =
-        recaller_start(m->loops[0].se, m->is_listed ? &m->at : NULL, m->names_expire);
+    m->inval = kernel_inval_start(m->loops[0].se, m->names_expire);
+    m->notify = kernel_notify_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
+                                    m->names_expire);
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
@@ -623,7 +623,7 @@ static void loop_end_if_closed(struct loop *loop)
     if (--loop->n_closing != 0)
         return;
     env_timer_stop(&loop->env.env, &loop->signal_timer);
-    md_close(&loop->md);
+    md_client_close(&loop->md);
     nodes_close(&loop->nodes);
     file_pool_free(loop->pool);
     storcli_free(loop->cli);
@@ -639,7 +639,7 @@ static void on_loop_part_closed(void *arg)
 static void loop_close_channels(struct loop *loop)
 {
     loop->n_closing = 3;
-    peers_close(&loop->peers, on_loop_part_closed, loop);
+    storage_peers_close(&loop->peers, on_loop_part_closed, loop);
     rpc_tcp_channel_close(loop->md_channel, on_loop_part_closed, loop);
     loop_end_if_closed(loop);
 }
@@ -671,9 +671,9 @@ static void on_session_closed(void *arg)
 
 static void session_end_step(struct mount *m)
 {
-    recaller_stop(m->recaller); /* while the loops still take its mail */
-    m->recaller = NULL;
-    session_close(m->session, on_session_closed, m);
+    kernel_notify_stop(m->notify); /* while the loops still take its mail */
+    m->notify = NULL;
+    mount_session_close(m->session, on_session_closed, m);
 }
 
 static void mount_close_session(struct mount *m)
@@ -792,18 +792,18 @@ static void loop_free(struct loop *loop)
 
 static void mount_free_memory(struct mount *m)
 {
-    pulse_free(m->pulse, m->session != NULL && session_is_over(m->session));
-    session_free(m->session);
-    refs_free(m->refs);
-    held_free(m->held);
-    tokens_free(m->tokens);
-    dropping_free(m->dropping);
-    renames_free(m->renames);
-    opendirs_free(m->opendirs);
-    dirplaces_free(m->dirplaces);
-    nextfiles_free(m->nextfiles);
+    liveness_free(m->liveness, m->session != NULL && mount_session_is_over(m->session));
+    mount_session_free(m->session);
+    open_refs_free(m->refs);
+    lock_table_free(m->lock_table);
+    token_cache_free(m->tokens);
+    name_inval_free(m->name_inval);
+    rename_barrier_free(m->rename_barrier);
+    open_dirs_free(m->open_dirs);
+    dir_places_free(m->dir_places);
+    next_files_free(m->next_files);
     atimes_free(m->atimes);
-    unstable_free(m->unstable);
+    unsynced_inodes_free(m->unsynced);
     kernel_sizes_free(m->sizes);
     free(m->map);
     free(m->loops);
@@ -819,7 +819,7 @@ int mount_run(struct mount *m)
         pthread_join(m->loops[i].thread, NULL);
     if (m->unmounting)
         pthread_join(m->unmounter, NULL);
-    invalidator_stop(m->invalidator);
+    kernel_inval_stop(m->inval);
     if (device_is_severed(m->loops[0].fd))
         fuse_session_unmount(m->loops[0].se); /* frees; there is nothing to unmount */
     for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
@@ -858,10 +858,10 @@ static void mount_give_up(struct mount *m)
     m->giving_up = true;
     if (m->loops[0].fd > 0)
         fuse_session_unmount(m->loops[0].se);
-    invalidator_stop(m->invalidator);
-    recaller_stop(m->recaller);
+    kernel_inval_stop(m->inval);
+    kernel_notify_stop(m->notify);
     if (!closed)
-        session_close(m->session, on_closed_at_start, &closed);
+        mount_session_close(m->session, on_closed_at_start, &closed);
     while (!closed)
         uv_run(&m->loops[0].uv, UV_RUN_ONCE);
     if (m->before_end != NULL)
@@ -884,18 +884,18 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->opt = opt;
     m->shell = &shell;
     m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
-    m->loops = mem_new(m->n_loops * sizeof(*m->loops));
-    m->refs = refs_new();
-    m->held = held_new();
-    m->tokens = tokens_new();
-    m->dropping = dropping_new();
-    m->renames = renames_new();
-    m->opendirs = opendirs_new();
-    m->dirplaces = dirplaces_new();
-    m->nextfiles = nextfiles_new(NEXT_FILES_RUN_MIN);
+    m->loops = xzalloc(m->n_loops * sizeof(*m->loops));
+    m->refs = open_refs_new();
+    m->lock_table = lock_table_new();
+    m->tokens = token_cache_new();
+    m->name_inval = name_inval_new();
+    m->rename_barrier = rename_barrier_new();
+    m->open_dirs = open_dirs_new();
+    m->dir_places = dir_places_new();
+    m->next_files = next_files_new(NEXT_FILES_RUN_MIN);
     m->atimes = atimes_new(opt->read_only ? ATIMES_NONE : opt->atimes, opt->nodiratime);
-    m->unstable = unstable_new();
-    m->pulse = pulse_new(NULL);
+    m->unsynced = unsynced_inodes_new();
+    m->liveness = liveness_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
     if (rc == 0)

@@ -34,7 +34,7 @@ struct atimes {
 
 struct atimes *atimes_new(enum atimes_mode mode, bool no_directories)
 {
-    struct atimes *a = mem_new(sizeof(*a));
+    struct atimes *a = xzalloc(sizeof(*a));
 
     pthread_mutex_init(&a->mutex, NULL);
     atomic_init(&a->mode, mode);
@@ -101,7 +101,7 @@ static struct note *note_new(struct atimes *a, uint64_t ino)
 
     if (a->n >= ATIMES_MAX)
         note_drop_oldest(a);
-    n = mem_new(sizeof(*n));
+    n = xzalloc(sizeof(*n));
     n->ino = ino;
     n->reported = true;
     list_init(&n->link);

@@ -32,8 +32,8 @@ struct closed_node {
     UT_hash_handle hh; /* in order of closing */
 };
 
-void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct storcli *cli,
-                const struct nodes_config *config)
+void nodes_init(struct nodes *nodes, struct env *env, struct md_client *md,
+                struct storcli *cli, const struct nodes_config *config)
 {
     memset(nodes, 0, sizeof(*nodes));
     nodes->env = env;
@@ -94,7 +94,7 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
     if (losses == nodes->losses)
         return;
     nodes->losses = losses;
-    unstable_lost(nodes->config.unstable, losses);
+    unsynced_inodes_lost(nodes->config.unsynced, losses);
     closed_forget_all(nodes);
     HASH_ITER(hh, nodes->by_ino, node, next)
     {
@@ -123,7 +123,7 @@ static void closed_remember(struct nodes *nodes, uint64_t ino, const struct seen
         c = nodes->closed; /* the oldest */
         HASH_DEL(nodes->closed, c);
     } else {
-        c = mem_new(sizeof(*c));
+        c = xzalloc(sizeof(*c));
     }
     c->ino = ino;
     c->seen = *seen;
@@ -152,7 +152,7 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
     /* With tokens the kernel has dropped its pages before others could change the file. */
     if (node->nodes->config.invalidate != NULL &&
         !(node->nodes->config.tokens != NULL &&
-          tokens_are_given(node->nodes->config.tokens)))
+          token_cache_are_given(node->nodes->config.tokens)))
         node->nodes->config.invalidate(node->nodes->config.arg, node->ino);
 }
 
@@ -336,13 +336,13 @@ static void times_overlay(const struct node *node, struct inode_times *t)
 
 bool node_note_read(struct node *node, struct atimes *atimes)
 {
-    struct tokens *tokens = node->nodes->config.tokens;
+    struct token_cache *tokens = node->nodes->config.tokens;
     struct inode_times t = node->times;
     bool others;
 
     if (!atimes_counts(atimes, false))
         return false;
-    others = tokens != NULL && tokens_mode(tokens, node->ino) == TOKEN_RANGES;
+    others = tokens != NULL && token_cache_mode(tokens, node->ino) == TOKEN_RANGES;
     times_overlay(node, &t);
     if (!atimes_note(atimes, node->ino, env_wall_ns(node->nodes->env),
                      node->times_change == 0 ? NULL : &t, others))
@@ -385,22 +385,23 @@ void node_overlay(const struct node *node, struct stat *st)
 static void node_forget_attr(struct node *node)
 {
     if (node->nodes->config.tokens != NULL)
-        tokens_forget_attr(node->nodes->config.tokens, node->ino, 0);
+        token_cache_forget_attr(node->nodes->config.tokens, node->ino, 0);
 }
 
 /* A number for the exclusive token that we hold, another for each; 0: we do not. */
 static uint64_t exclusive_no(const struct node *node)
 {
-    struct tokens *t = node->nodes->config.tokens;
+    struct token_cache *t = node->nodes->config.tokens;
 
-    return t != NULL && tokens_mode(t, node->ino) == TOKEN_EXCLUSIVE ? node->lowered + 1
-                                                                     : 0;
+    return t != NULL && token_cache_mode(t, node->ino) == TOKEN_EXCLUSIVE
+               ? node->lowered + 1
+               : 0;
 }
 
 bool node_is_settled(const struct node *node)
 {
     return node->settled != 0 && node->settled == exclusive_no(node) &&
-           unstable_is_empty(node->nodes->config.unstable);
+           unsynced_inodes_is_empty(node->nodes->config.unsynced);
 }
 
 /* One call of a file to exportd. */
@@ -417,15 +418,15 @@ struct meta_op {
 static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t op,
                       bool sync, const ProtobufCMessage *msg, md_done_cb *done)
 {
-    struct meta_op *m = mem_new(sizeof(*m));
+    struct meta_op *m = xzalloc(sizeof(*m));
 
     m->node = node;
     m->meta = meta;
     m->sync_no = sync ? node->n_syncs : 0;
     m->sync = sync || op == ROZO__OP__MD_TRUNCATED;
     m->settles = sync ? exclusive_no(node) : 0;
-    m->unstable_no = m->sync ? unstable_begin(node->nodes->config.unstable) : 0;
-    md_send(node->nodes->md, &m->call, op, msg, 0, done, m);
+    m->unstable_no = m->sync ? unsynced_inodes_begin(node->nodes->config.unsynced) : 0;
+    md_client_send(node->nodes->md, &m->call, op, msg, 0, done, m);
 }
 
 static void on_renewed(struct md_call *call, int rc)
@@ -443,7 +444,7 @@ static void on_renewed(struct md_call *call, int rc)
         meta->target = entry.target;
     }
     free(m);
-    meta->done(meta, md_user_errno(rc));
+    meta->done(meta, md_client_user_errno(rc));
     if (rc == 0)
         md_entry_drop(&entry);
 }
@@ -488,13 +489,13 @@ static void on_changed(struct md_call *call, int rc)
         md_entry_drop(&entry);
     }
     if (rc == 0 && m->sync)
-        unstable_settled(node->nodes->config.unstable, m->unstable_no);
+        unsynced_inodes_settled(node->nodes->config.unsynced, m->unstable_no);
     if (rc == 0 && m->sync_no > node->synced_no)
         node->synced_no = m->sync_no;
     if (rc == 0 && m->settles != 0)
         node->settled = m->settles;
     free(m);
-    meta->done(meta, rc == -EREMCHG ? -ESTALE : md_user_errno(rc));
+    meta->done(meta, rc == -EREMCHG ? -ESTALE : md_client_user_errno(rc));
 }
 
 static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
@@ -577,7 +578,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
     struct node *node = node_find(nodes, ino);
 
     if (node == NULL) {
-        node = mem_new(sizeof(*node));
+        node = xzalloc(sizeof(*node));
         node->ino = ino;
         node->nodes = nodes;
         node->meta = (struct file_meta){
@@ -592,7 +593,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
         list_init(&node->token_waiters);
         list_init(&node->exclusive);
         list_init(&node->reading);
-        list_init(&node->behind);
+        list_init(&node->past_eof);
         list_init(&node->kept_link);
         closed_take(nodes, ino, &node->seen);
         HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);
@@ -632,7 +633,7 @@ static void on_given_back(struct md_call *call, int rc)
         return;
     }
     for (unsigned i = 0; i < g->n; i++)
-        refs_remove(nodes->config.refs, g->of[i].ino, g->of[i].n_refs);
+        open_refs_remove(nodes->config.refs, g->of[i].ino, g->of[i].n_refs);
     nodes->n_giving_back--;
     free(g);
     nodes_check_idle(nodes);
@@ -658,7 +659,8 @@ static void give_back_send(struct give_back *g)
         more[i]->untold = g->of[i + 1].untold;
         more[i]->nothing_stored = g->of[i + 1].nothing_stored;
     }
-    md_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0, on_given_back, g);
+    md_client_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0,
+                   on_given_back, g);
 }
 
 void nodes_tell_closes(struct nodes *nodes)
@@ -682,7 +684,7 @@ static struct give_back *nodes_gather(struct nodes *nodes)
     struct give_back *g = nodes->gathering;
 
     if (g == NULL) {
-        g = nodes->gathering = mem_new(sizeof(*g));
+        g = nodes->gathering = xzalloc(sizeof(*g));
         g->nodes = nodes;
         nodes->n_giving_back++;
         env_timer_start(nodes->env, &nodes->gather_timer, GATHER_MS);
@@ -714,7 +716,7 @@ static void node_free(struct node *node)
     node_give_back(node);
     node_forget_attr(node); /* nobody knows any more what was written beyond it */
     if (node->gone)
-        tokens_inode_gone(nodes->config.tokens, node->ino);
+        token_cache_inode_gone(nodes->config.tokens, node->ino);
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);
     node_count(node, -1);
@@ -809,11 +811,11 @@ void node_wait(struct node *node, struct node_wait *wait)
 static struct storcli_target node_target(const struct node *node,
                                          const struct md_entry *entry)
 {
-    struct tokens *tokens = node->nodes->config.tokens;
+    struct token_cache *tokens = node->nodes->config.tokens;
     struct storcli_target target = entry->target;
 
-    if (tokens != NULL && tokens_are_given(tokens) &&
-        !tokens_takes(tokens, node->ino, entry->grant.number))
+    if (tokens != NULL && token_cache_are_given(tokens) &&
+        !token_cache_takes(tokens, node->ino, entry->grant.number))
         target.session = 0;
     return target;
 }
@@ -825,7 +827,7 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
     assert(node->n_pins != 0 && !node->closing && entry->attr.ino == node->ino);
     if (counted) {
         node->n_refs++;
-        refs_add(nodes->config.refs, node->ino);
+        open_refs_add(nodes->config.refs, node->ino);
     }
     if (!entry->has_target)
         return -EBADMSG;
@@ -853,5 +855,5 @@ void node_adopt_granted(struct node *node, const struct md_entry *entry)
 void node_count_unanswered(struct node *node)
 {
     node->n_refs++;
-    refs_add(node->nodes->config.refs, node->ino);
+    open_refs_add(node->nodes->config.refs, node->ino);
 }

@@ -22,9 +22,9 @@
 
 struct nodes_config {
     struct file_config file;
-    struct refs *refs;         /* borrowed */
-    struct unstable *unstable; /* borrowed */
-    struct tokens *tokens;     /* borrowed */
+    struct open_refs *refs;           /* borrowed */
+    struct unsynced_inodes *unsynced; /* borrowed */
+    struct token_cache *tokens;       /* borrowed */
     struct kernel_sizes
         *sizes; /* borrowed; NULL: the kernel asks us how long files are */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
@@ -92,9 +92,9 @@ struct node {
     struct acquire *acquiring;      /* an MD_TOKEN is out */
     struct list_node exclusive;     /* operations under way by an exclusive token */
     struct list_node reading;       /* READs under way that fill pages */
-    struct list_node behind;        /* READs that wait in read_past_eof.c */
+    struct list_node past_eof;      /* READs that wait in read_past_eof.c */
     uint64_t went_round_ns; /* a recall was last taken round a READ; 0: none was */
-    bool dropping_ends, drops_ends_again; /* see op_read_ended() */
+    bool dropping_ends, drops_ends_again; /* see fuse_op_read_ended() */
     struct list_node kept_link;           /* in nodes->kept, or alone */
     UT_hash_handle hh;
 };
@@ -108,8 +108,8 @@ enum {
 /* Embedded in its loop. */
 struct nodes {
     struct env *env;
-    struct md *md;       /* borrowed */
-    struct storcli *cli; /* borrowed */
+    struct md_client *md; /* borrowed */
+    struct storcli *cli;  /* borrowed */
     struct nodes_config config;
     uint32_t losses; /* of exportd's power, as this loop last heard */
     struct node *by_ino;
@@ -126,8 +126,8 @@ struct nodes {
     struct env_task idle_task;
 };
 
-void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct storcli *cli,
-                const struct nodes_config *config);
+void nodes_init(struct nodes *nodes, struct env *env, struct md_client *md,
+                struct storcli *cli, const struct nodes_config *config);
 /** No node may be left. */
 void nodes_close(struct nodes *nodes);
 /** exportd is told at once of what was closed: before it is asked for something that would take the file for open. */

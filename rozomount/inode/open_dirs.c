@@ -20,28 +20,28 @@ struct opendir {
     UT_hash_handle hh;
 };
 
-struct opendirs {
+struct open_dirs {
     pthread_mutex_t lock; /* guards by_ino */
     struct opendir *by_ino;
     atomic_uint n; /* in it */
 };
 
-struct opendirs *opendirs_new(void)
+struct open_dirs *open_dirs_new(void)
 {
-    struct opendirs *dirs = mem_new(sizeof(*dirs));
+    struct open_dirs *dirs = xzalloc(sizeof(*dirs));
 
     pthread_mutex_init(&dirs->lock, NULL);
     return dirs;
 }
 
-static void opendir_free(struct opendirs *dirs, struct opendir *d)
+static void opendir_free(struct open_dirs *dirs, struct opendir *d)
 {
     HASH_DEL(dirs->by_ino, d);
     free(d);
     atomic_fetch_sub(&dirs->n, 1);
 }
 
-void opendirs_free(struct opendirs *dirs)
+void open_dirs_free(struct open_dirs *dirs)
 {
     struct opendir *d, *next;
 
@@ -54,7 +54,7 @@ void opendirs_free(struct opendirs *dirs)
 }
 
 /* With the lock. */
-static struct opendir *opendir_find(struct opendirs *dirs, uint64_t ino)
+static struct opendir *opendir_find(struct open_dirs *dirs, uint64_t ino)
 {
     struct opendir *d;
 
@@ -62,14 +62,14 @@ static struct opendir *opendir_find(struct opendirs *dirs, uint64_t ino)
     return d;
 }
 
-void opendirs_add(struct opendirs *dirs, uint64_t ino, const struct md_attr *attr)
+void open_dirs_add(struct open_dirs *dirs, uint64_t ino, const struct md_attr *attr)
 {
     struct opendir *d;
 
     pthread_mutex_lock(&dirs->lock);
     d = opendir_find(dirs, ino);
     if (d == NULL) {
-        d = mem_new(sizeof(*d));
+        d = xzalloc(sizeof(*d));
         d->ino = ino;
         HASH_ADD(hh, dirs->by_ino, ino, sizeof(ino), d);
         atomic_fetch_add(&dirs->n, 1);
@@ -80,7 +80,7 @@ void opendirs_add(struct opendirs *dirs, uint64_t ino, const struct md_attr *att
     pthread_mutex_unlock(&dirs->lock);
 }
 
-void opendirs_remove(struct opendirs *dirs, uint64_t ino)
+void open_dirs_remove(struct open_dirs *dirs, uint64_t ino)
 {
     struct opendir *d;
 
@@ -92,7 +92,7 @@ void opendirs_remove(struct opendirs *dirs, uint64_t ino)
     pthread_mutex_unlock(&dirs->lock);
 }
 
-void opendirs_note(struct opendirs *dirs, const struct md_attr *attr)
+void open_dirs_note(struct open_dirs *dirs, const struct md_attr *attr)
 {
     struct opendir *d;
 
@@ -105,7 +105,7 @@ void opendirs_note(struct opendirs *dirs, const struct md_attr *attr)
     pthread_mutex_unlock(&dirs->lock);
 }
 
-bool opendirs_last(struct opendirs *dirs, uint64_t ino, struct md_attr *out)
+bool open_dirs_last(struct open_dirs *dirs, uint64_t ino, struct md_attr *out)
 {
     const struct opendir *d;
     bool known;

@@ -14,18 +14,18 @@
 #include <stdint.h>
 
 struct md_attr;
-struct opendirs;
+struct open_dirs;
 
-struct opendirs *opendirs_new(void);
-void opendirs_free(struct opendirs *dirs);
+struct open_dirs *open_dirs_new(void);
+void open_dirs_free(struct open_dirs *dirs);
 
 /** One more has it open. attr: of it; NULL: not known. */
-void opendirs_add(struct opendirs *dirs, uint64_t ino, const struct md_attr *attr);
+void open_dirs_add(struct open_dirs *dirs, uint64_t ino, const struct md_attr *attr);
 /** One less; as often as it was added. */
-void opendirs_remove(struct opendirs *dirs, uint64_t ino);
+void open_dirs_remove(struct open_dirs *dirs, uint64_t ino);
 /** exportd has told this: it is noted, if it is about a directory that is open. */
-void opendirs_note(struct opendirs *dirs, const struct md_attr *attr);
+void open_dirs_note(struct open_dirs *dirs, const struct md_attr *attr);
 /** exportd does not know the inode any more. True: it is open, and this is what it is now. */
-bool opendirs_last(struct opendirs *dirs, uint64_t ino, struct md_attr *out);
+bool open_dirs_last(struct open_dirs *dirs, uint64_t ino, struct md_attr *out);
 
 #endif

@@ -13,7 +13,7 @@
 #include "rozomount/options/xalloc.h"
 #include "rozomount/tokens/token_cache.h"
 
-struct slot {
+struct dir_slot {
     uint64_t ino; /* 0: free */
     uint64_t dir;
     uint64_t place;    /* hash of dir and name */
@@ -26,21 +26,21 @@ struct loose {
     struct told_name *name; /* owned; NULL: free */
 };
 
-struct dirplaces {
+struct dir_places {
     pthread_mutex_t lock; /* guards what follows */
-    struct slot slots[DIRPLACES_MAX];
+    struct dir_slot slots[DIRPLACES_MAX];
     struct loose loose[DIRPLACES_LOOSE_MAX]; /* by hash of directory and name */
 };
 
-struct dirplaces *dirplaces_new(void)
+struct dir_places *dir_places_new(void)
 {
-    struct dirplaces *p = mem_new(sizeof(*p));
+    struct dir_places *p = xzalloc(sizeof(*p));
 
     pthread_mutex_init(&p->lock, NULL);
     return p;
 }
 
-void dirplaces_free(struct dirplaces *p)
+void dir_places_free(struct dir_places *p)
 {
     if (p == NULL)
         return;
@@ -50,44 +50,44 @@ void dirplaces_free(struct dirplaces *p)
     free(p);
 }
 
-static struct slot *slot_of(struct dirplaces *p, uint64_t ino)
+static struct dir_slot *slot_of(struct dir_places *p, uint64_t ino)
 {
     return &p->slots[(ino * 0x9e3779b97f4a7c15u >> 40) % DIRPLACES_MAX];
 }
 
-static uint64_t place_of(const struct dirplace *at)
+static uint64_t place_of(const struct dir_place *at)
 {
     return table_hash(at->name, strlen(at->name)) ^ at->dir * 0x9e3779b97f4a7c15u;
 }
 
-static bool is_retry(const struct slot *s, pid_t pid, uint64_t now_ns)
+static bool is_retry(const struct dir_slot *s, pid_t pid, uint64_t now_ns)
 {
     return s->stuck_ns != 0 && s->stuck_pid == pid &&
            now_ns < s->stuck_ns + DIRPLACES_RETRY_MS * 1000000ull;
 }
 
-enum dirplace_verdict dirplaces_found(struct dirplaces *p, const struct dirplace *at,
-                                      pid_t pid, uint64_t now_ns)
+enum dir_place_verdict dir_places_found(struct dir_places *p, const struct dir_place *at,
+                                        pid_t pid, uint64_t now_ns)
 {
-    struct slot *s = slot_of(p, at->ino);
-    enum dirplace_verdict verdict = DIRPLACE_SAME;
+    struct dir_slot *s = slot_of(p, at->ino);
+    enum dir_place_verdict verdict = DIR_PLACE_SAME;
     uint64_t place = place_of(at);
 
     pthread_mutex_lock(&p->lock);
     if (s->ino != at->ino)
-        verdict = DIRPLACE_UNKNOWN;
+        verdict = DIR_PLACE_UNKNOWN;
     else if (s->place != place)
-        verdict = DIRPLACE_MOVED;
+        verdict = DIR_PLACE_MOVED;
     else if (is_retry(s, pid, now_ns))
-        verdict = DIRPLACE_RETRY;
-    *s = (struct slot){ .ino = at->ino, .dir = at->dir, .place = place };
+        verdict = DIR_PLACE_RETRY;
+    *s = (struct dir_slot){ .ino = at->ino, .dir = at->dir, .place = place };
     pthread_mutex_unlock(&p->lock);
     return verdict;
 }
 
-void dirplaces_stuck(struct dirplaces *p, uint64_t ino, pid_t pid, uint64_t now_ns)
+void dir_places_stuck(struct dir_places *p, uint64_t ino, pid_t pid, uint64_t now_ns)
 {
-    struct slot *s = slot_of(p, ino);
+    struct dir_slot *s = slot_of(p, ino);
 
     pthread_mutex_lock(&p->lock);
     if (s->ino == ino) {
@@ -97,22 +97,22 @@ void dirplaces_stuck(struct dirplaces *p, uint64_t ino, pid_t pid, uint64_t now_
     pthread_mutex_unlock(&p->lock);
 }
 
-static void slot_set(struct dirplaces *p, const struct dirplace *at, bool only_known)
+static void slot_set(struct dir_places *p, const struct dir_place *at, bool only_known)
 {
-    struct slot *s = slot_of(p, at->ino);
+    struct dir_slot *s = slot_of(p, at->ino);
 
     pthread_mutex_lock(&p->lock);
     if (!only_known || s->ino == at->ino)
-        *s = (struct slot){ .ino = at->ino, .dir = at->dir, .place = place_of(at) };
+        *s = (struct dir_slot){ .ino = at->ino, .dir = at->dir, .place = place_of(at) };
     pthread_mutex_unlock(&p->lock);
 }
 
-void dirplaces_note(struct dirplaces *p, const struct dirplace *at)
+void dir_places_note(struct dir_places *p, const struct dir_place *at)
 {
     slot_set(p, at, false);
 }
 
-void dirplaces_renamed(struct dirplaces *p, const struct dirplace *to)
+void dir_places_renamed(struct dir_places *p, const struct dir_place *to)
 {
     slot_set(p, to, true);
 }
@@ -123,7 +123,7 @@ struct below {
     unsigned depth;
 };
 
-static bool is_below(struct dirplaces *p, const struct slot *s, uint64_t top,
+static bool is_below(struct dir_places *p, const struct dir_slot *s, uint64_t top,
                      unsigned *depth)
 {
     for (unsigned d = 1; s->ino != 0 && d <= DIRPLACES_DEPTH_MAX; d++) {
@@ -146,16 +146,16 @@ static int by_depth(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-uint64_t *dirplaces_below(struct dirplaces *p, uint64_t ino, size_t *n)
+uint64_t *dir_places_below(struct dir_places *p, uint64_t ino, size_t *n)
 {
-    struct below *list = mem_new((DIRPLACES_MAX + 1) * sizeof(*list));
+    struct below *list = xzalloc((DIRPLACES_MAX + 1) * sizeof(*list));
     uint64_t *inos;
     unsigned depth;
     size_t k = 0;
 
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < DIRPLACES_MAX; i++) {
-        const struct slot *s = &p->slots[i];
+        const struct dir_slot *s = &p->slots[i];
 
         if (s->ino != ino && is_below(p, s, ino, &depth))
             list[k++] = (struct below){ s->ino, depth };
@@ -163,7 +163,7 @@ uint64_t *dirplaces_below(struct dirplaces *p, uint64_t ino, size_t *n)
     pthread_mutex_unlock(&p->lock);
     list[k++] = (struct below){ ino, 0 };
     qsort(list, k, sizeof(*list), by_depth);
-    inos = mem_new(k * sizeof(*inos));
+    inos = xzalloc(k * sizeof(*inos));
     for (size_t i = 0; i < k; i++)
         inos[i] = list[i].ino;
     free(list);
@@ -171,10 +171,10 @@ uint64_t *dirplaces_below(struct dirplaces *p, uint64_t ino, size_t *n)
     return inos;
 }
 
-void dirplaces_loose_name(struct dirplaces *p, uint64_t dir, const char *name,
-                          bool is_dir)
+void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
+                           bool is_dir)
 {
-    const struct dirplace at = { .dir = dir, .name = name };
+    const struct dir_place at = { .dir = dir, .name = name };
     struct loose *l = &p->loose[place_of(&at) % DIRPLACES_LOOSE_MAX];
     size_t room = strlen(name) + 1;
 
@@ -182,14 +182,14 @@ void dirplaces_loose_name(struct dirplaces *p, uint64_t dir, const char *name,
     if (l->name == NULL || l->dir != dir || strcmp(l->name->name, name) != 0) {
         free(l->name);
         l->dir = dir;
-        l->name = mem_new(sizeof(*l->name) + room);
+        l->name = xzalloc(sizeof(*l->name) + room);
         memcpy(l->name->name, name, room);
     }
     l->name->is_dir = is_dir;
     pthread_mutex_unlock(&p->lock);
 }
 
-struct told_name *dirplaces_take_loose(struct dirplaces *p, uint64_t dir)
+struct told_name *dir_places_take_loose(struct dir_places *p, uint64_t dir)
 {
     struct told_name *list = NULL;
 

@@ -25,47 +25,47 @@ enum {
 };
 
 /* A directory is at this name. */
-struct dirplace {
+struct dir_place {
     uint64_t ino;
     uint64_t dir;
     const char *name;
 };
 
-enum dirplace_verdict {
-    DIRPLACE_SAME,
-    DIRPLACE_UNKNOWN,
-    DIRPLACE_MOVED, /* it was somewhere else */
-    DIRPLACE_RETRY, /* moved and stuck, and the same thread looks it up again */
+enum dir_place_verdict {
+    DIR_PLACE_SAME,
+    DIR_PLACE_UNKNOWN,
+    DIR_PLACE_MOVED, /* it was somewhere else */
+    DIR_PLACE_RETRY, /* moved and stuck, and the same thread looks it up again */
 };
 
-struct dirplaces;
+struct dir_places;
 struct told_name;
 
-struct dirplaces *dirplaces_new(void);
-void dirplaces_free(struct dirplaces *p);
+struct dir_places *dir_places_new(void);
+void dir_places_free(struct dir_places *p);
 
 /** A lookup of thread `pid` found the directory here; noted. */
-enum dirplace_verdict dirplaces_found(struct dirplaces *p, const struct dirplace *at,
-                                      pid_t pid, uint64_t now_ns);
+enum dir_place_verdict dir_places_found(struct dir_places *p, const struct dir_place *at,
+                                        pid_t pid, uint64_t now_ns);
 /** The kernel could not drop the old dentry before the answer to thread `pid`. */
-void dirplaces_stuck(struct dirplaces *p, uint64_t ino, pid_t pid, uint64_t now_ns);
+void dir_places_stuck(struct dir_places *p, uint64_t ino, pid_t pid, uint64_t now_ns);
 /** The kernel knows that the directory is here: it was made or listed. */
-void dirplaces_note(struct dirplaces *p, const struct dirplace *at);
+void dir_places_note(struct dir_places *p, const struct dir_place *at);
 /** The kernel itself moved the inode here; nothing is noted unless it is a directory of the table. */
-void dirplaces_renamed(struct dirplaces *p, const struct dirplace *to);
+void dir_places_renamed(struct dir_places *p, const struct dir_place *to);
 
 /**
  * The directory and those below it, as far as they are known, the deepest first: an array to free(); *n its length.
  */
-uint64_t *dirplaces_below(struct dirplaces *p, uint64_t ino, size_t *n);
+uint64_t *dir_places_below(struct dir_places *p, uint64_t ino, size_t *n);
 
 /**
  * The kernel was told this name, or that it is not there, without a token: it keeps a dentry all the same, and asks each time.
  * The newest of those that share a slot is remembered.
  */
-void dirplaces_loose_name(struct dirplaces *p, uint64_t dir, const char *name,
-                          bool is_dir);
+void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
+                           bool is_dir);
 /** Those of a directory, forgotten now: for told_names_free(). */
-struct told_name *dirplaces_take_loose(struct dirplaces *p, uint64_t dir);
+struct told_name *dir_places_take_loose(struct dir_places *p, uint64_t dir);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * kernel_inval.c - a thread with a queue of what the kernel is to drop.
  *
- * In:     invalidator_add() and its like, any thread. Out: fuse_lowlevel_notify_*().
+ * In:     kernel_inval_add() and its like, any thread. Out: fuse_lowlevel_notify_*().
  */
 #include "rozomount/kcache/kernel_inval.h"
 
@@ -19,32 +19,32 @@
 enum { STOP_WAIT_S = 2 };
 
 /* A name in a directory, or all of an inode. */
-struct job {
-    struct job *next;
+struct inval_job {
+    struct inval_job *next;
     uint64_t ino;
     bool may_be_dropped; /* counted in n_droppable */
     bool is_name;
     char name[]; /* with is_name */
 };
 
-struct invalidator {
+struct kernel_inval {
     struct fuse_session *se; /* borrowed */
     bool expires;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
-    struct job *jobs, **jobs_end; /* owned, oldest first */
+    struct inval_job *jobs, **jobs_end; /* owned, oldest first */
     unsigned n_droppable;
     uint64_t n_added, n_done;
-    struct invalidator_wait *waits, **waits_end; /* in order of `after` */
+    struct kernel_inval_wait *waits, **waits_end; /* in order of `after` */
     bool stop, told_full;
 };
 
 /* With the lock. */
-static void invalidator_tell(struct invalidator *inv)
+static void invalidator_tell(struct kernel_inval *inv)
 {
     while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
-        struct invalidator_wait *wait = inv->waits;
+        struct kernel_inval_wait *wait = inv->waits;
 
         inv->waits = wait->next;
         if (inv->waits == NULL)
@@ -53,7 +53,7 @@ static void invalidator_tell(struct invalidator *inv)
     }
 }
 
-void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
+void kernel_inval_wait(struct kernel_inval *inv, struct kernel_inval_wait *wait)
 {
     pthread_mutex_lock(&inv->lock);
     wait->after = inv->stop ? 0 : inv->n_added;
@@ -79,7 +79,7 @@ void kernel_drop_name(struct fuse_session *se, uint64_t dir, const char *name,
 #endif
 }
 
-static void notify(const struct invalidator *inv, const struct job *job)
+static void notify(const struct kernel_inval *inv, const struct inval_job *job)
 {
     if (job->is_name)
         kernel_drop_name(inv->se, job->ino, job->name, inv->expires);
@@ -88,9 +88,9 @@ static void notify(const struct invalidator *inv, const struct job *job)
 }
 
 /* With the lock; there is one. */
-static struct job *invalidator_take(struct invalidator *inv)
+static struct inval_job *invalidator_take(struct kernel_inval *inv)
 {
-    struct job *job = inv->jobs;
+    struct inval_job *job = inv->jobs;
 
     inv->jobs = job->next;
     if (inv->jobs == NULL)
@@ -101,11 +101,11 @@ static struct job *invalidator_take(struct invalidator *inv)
 
 static void *invalidator_run(void *arg)
 {
-    struct invalidator *inv = arg;
+    struct kernel_inval *inv = arg;
 
     pthread_mutex_lock(&inv->lock);
     for (;;) {
-        struct job *job;
+        struct inval_job *job;
 
         while (inv->jobs == NULL && !inv->stop)
             pthread_cond_wait(&inv->wake, &inv->lock);
@@ -125,9 +125,9 @@ static void *invalidator_run(void *arg)
     return NULL;
 }
 
-struct invalidator *invalidator_start(struct fuse_session *se, bool expires)
+struct kernel_inval *kernel_inval_start(struct fuse_session *se, bool expires)
 {
-    struct invalidator *inv = mem_new(sizeof(*inv));
+    struct kernel_inval *inv = xzalloc(sizeof(*inv));
 
     inv->se = se;
     inv->expires = expires;
@@ -143,7 +143,7 @@ struct invalidator *invalidator_start(struct fuse_session *se, bool expires)
 }
 
 /* Takes job. */
-static void invalidator_add_job(struct invalidator *inv, struct job *job)
+static void invalidator_add_job(struct kernel_inval *inv, struct inval_job *job)
 {
     pthread_mutex_lock(&inv->lock);
     if (inv->stop || (job->may_be_dropped && inv->n_droppable == INVALIDATOR_MAX)) {
@@ -163,19 +163,19 @@ static void invalidator_add_job(struct invalidator *inv, struct job *job)
     pthread_mutex_unlock(&inv->lock);
 }
 
-void invalidator_add(struct invalidator *inv, uint64_t ino)
+void kernel_inval_add(struct kernel_inval *inv, uint64_t ino)
 {
-    struct job *job = mem_new(sizeof(*job));
+    struct inval_job *job = xzalloc(sizeof(*job));
 
     job->ino = ino;
     job->may_be_dropped = true;
     invalidator_add_job(inv, job);
 }
 
-void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name)
+void kernel_inval_add_name(struct kernel_inval *inv, uint64_t dir, const char *name)
 {
     size_t room = strlen(name) + 1;
-    struct job *job = mem_new(sizeof(*job) + room);
+    struct inval_job *job = xzalloc(sizeof(*job) + room);
 
     job->ino = dir;
     job->is_name = true;
@@ -183,7 +183,7 @@ void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *nam
     invalidator_add_job(inv, job);
 }
 
-void invalidator_stop(struct invalidator *inv)
+void kernel_inval_stop(struct kernel_inval *inv)
 {
     struct timespec until;
 

@@ -13,15 +13,15 @@
 #include "common/env/env_uv.h"
 
 struct fuse_session;
-struct invalidator;
+struct kernel_inval;
 
 enum {
     INVALIDATOR_MAX = 65536
 }; /* whole inodes waiting; more are dropped, with a word in the log */
 
 /* Someone who waits until what was added before is done. Embedded. */
-struct invalidator_wait {
-    struct invalidator_wait *next; /* the invalidator's */
+struct kernel_inval_wait {
+    struct kernel_inval_wait *next; /* the invalidator's */
     uint64_t after;
     struct env_uv *env;   /* where the mail goes */
     struct env_mail mail; /* with fn set */
@@ -31,20 +31,20 @@ struct invalidator_wait {
  * se: outlives it. expires: the kernel can let a name expire, which leaves in place what is mounted below; else names are
  * dropped. NULL: no thread to be had.
  */
-struct invalidator *invalidator_start(struct fuse_session *se, bool expires);
+struct kernel_inval *kernel_inval_start(struct fuse_session *se, bool expires);
 /** Post wait->mail when all is done that was added before. Any thread. */
-void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait);
+void kernel_inval_wait(struct kernel_inval *inv, struct kernel_inval_wait *wait);
 /** Attributes and all pages of an inode, soon. Waits for READs of it. Any thread, as with those that follow. */
-void invalidator_add(struct invalidator *inv, uint64_t ino);
+void kernel_inval_add(struct kernel_inval *inv, uint64_t ino);
 /**
  * A name in a directory, which need not be there; it is copied. Waits until LOOKUPs, READDIRs and changes of names in that
  * directory are answered. However many wait, none is dropped.
  */
-void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name);
+void kernel_inval_add_name(struct kernel_inval *inv, uint64_t dir, const char *name);
 /** At once, in this thread, which may have to wait. expire: where somebody is in a directory, and what is mounted below, stays. */
 void kernel_drop_name(struct fuse_session *se, uint64_t dir, const char *name,
                       bool expire);
 /** Waits a little for the call under way, forgets the rest. NULL is fine. */
-void invalidator_stop(struct invalidator *inv);
+void kernel_inval_stop(struct kernel_inval *inv);
 
 #endif

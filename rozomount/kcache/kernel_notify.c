@@ -1,7 +1,7 @@
 /*
  * kernel_notify.c - threads that notify the kernel; one more whenever all of them wait.
  *
- * In:     recaller_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail; what libfuse 3.14 has no call for.
+ * In:     kernel_notify_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail; what libfuse 3.14 has no call for.
  */
 #include "rozomount/kcache/kernel_notify.h"
 
@@ -37,26 +37,27 @@ struct prune_out {
     uint64_t spare;
 };
 
-struct recaller {
+struct kernel_notify {
     struct fuse_session *se;     /* borrowed */
     const struct mountpoint *at; /* borrowed */
     bool expires, ages, prunes;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* a job, or the end */
     pthread_cond_t gone;  /* a thread has ended */
-    struct recaller_job *jobs, **jobs_end;
+    struct notify_job *jobs, **jobs_end;
     unsigned n_threads, n_idle, n_jobs;
     bool stop;
     bool left; /* the kernel holds a thread: what it still does nobody hears of */
 };
 
-static void drop_names(const struct recaller *r, uint64_t dir, struct told_name *names)
+static void drop_names(const struct kernel_notify *r, uint64_t dir,
+                       struct told_name *names)
 {
     for (struct told_name *n = names; n != NULL; n = n->next)
         kernel_drop_name(r->se, dir, n->name, r->expires && n->is_dir);
 }
 
-static void drop_inode(const struct recaller *r, const struct recaller_job *job)
+static void drop_inode(const struct kernel_notify *r, const struct notify_job *job)
 {
     bool pages = job->from < job->to;
     uint64_t len = job->to == SPAN_END ? 0 : job->to - job->from;
@@ -65,13 +66,13 @@ static void drop_inode(const struct recaller *r, const struct recaller_job *job)
                                      (off_t)len);
 }
 
-static void drop_more(const struct recaller *r, const struct recaller_job *job)
+static void drop_more(const struct kernel_notify *r, const struct notify_job *job)
 {
     for (size_t i = 0; i < job->n_more; i++)
         fuse_lowlevel_notify_inval_inode(r->se, job->more[i], -1, 0);
 }
 
-static void job_end(struct recaller_job *job)
+static void job_end(struct notify_job *job)
 {
     told_names_free(job->names);
     job->names = NULL;
@@ -80,11 +81,11 @@ static void job_end(struct recaller_job *job)
 
 static void *recaller_run(void *arg)
 {
-    struct recaller *r = arg;
+    struct kernel_notify *r = arg;
 
     pthread_mutex_lock(&r->lock);
     for (;;) {
-        struct recaller_job *job;
+        struct notify_job *job;
 
         r->n_idle++;
         while (r->jobs == NULL && !r->stop)
@@ -113,7 +114,7 @@ static void *recaller_run(void *arg)
 }
 
 /* With the lock. */
-static bool thread_add(struct recaller *r)
+static bool thread_add(struct kernel_notify *r)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -128,7 +129,7 @@ static bool thread_add(struct recaller *r)
     return rc == 0;
 }
 
-bool recaller_age(const struct recaller *r)
+bool kernel_notify_age(const struct kernel_notify *r)
 {
     const struct fuse_out_header head = { .len = sizeof(head),
                                           .error = NOTIFY_INC_EPOCH };
@@ -136,12 +137,12 @@ bool recaller_age(const struct recaller *r)
     return write(fuse_session_fd(r->se), &head, sizeof(head)) == (ssize_t)sizeof(head);
 }
 
-bool recaller_can_age(const struct recaller *r)
+bool kernel_notify_can_age(const struct kernel_notify *r)
 {
     return r->ages && !mountpoint_is_covered_now(r->at);
 }
 
-static bool prune(const struct recaller *r, const uint64_t *inos, uint32_t n)
+static bool prune(const struct kernel_notify *r, const uint64_t *inos, uint32_t n)
 {
     struct prune_out out = { .count = n };
     struct fuse_out_header head = { .len = sizeof(head) + sizeof(out) + n * sizeof(*inos),
@@ -155,31 +156,31 @@ static bool prune(const struct recaller *r, const uint64_t *inos, uint32_t n)
     return writev(fuse_session_fd(r->se), iov, n == 0 ? 2 : 3) == (ssize_t)head.len;
 }
 
-bool recaller_can_prune(const struct recaller *r)
+bool kernel_notify_can_prune(const struct kernel_notify *r)
 {
     return r->prunes;
 }
 
-void recaller_prune(const struct recaller *r, uint64_t ino)
+void kernel_notify_prune(const struct kernel_notify *r, uint64_t ino)
 {
     prune(r, &ino, 1);
 }
 
-bool recaller_is_known(const struct recaller *r, uint64_t ino)
+bool kernel_notify_is_known(const struct kernel_notify *r, uint64_t ino)
 {
     return fuse_lowlevel_notify_inval_inode(r->se, ino, -1, 0) != -ENOENT;
 }
 
-struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint *at,
-                                bool expires)
+struct kernel_notify *kernel_notify_start(struct fuse_session *se,
+                                          const struct mountpoint *at, bool expires)
 {
-    struct recaller *r = mem_new(sizeof(*r));
+    struct kernel_notify *r = xzalloc(sizeof(*r));
     bool started;
 
     r->se = se;
     r->at = at;
     r->expires = expires;
-    r->ages = at != NULL && recaller_age(r);
+    r->ages = at != NULL && kernel_notify_age(r);
     r->prunes = prune(r, NULL, 0);
     r->jobs_end = &r->jobs;
     pthread_mutex_init(&r->lock, NULL);
@@ -194,7 +195,7 @@ struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint
     return NULL;
 }
 
-void recaller_submit(struct recaller *r, struct recaller_job *job)
+void kernel_notify_submit(struct kernel_notify *r, struct notify_job *job)
 {
     bool stop;
 
@@ -214,9 +215,9 @@ void recaller_submit(struct recaller *r, struct recaller_job *job)
         job_end(job);
 }
 
-void recaller_stop(struct recaller *r)
+void kernel_notify_stop(struct kernel_notify *r)
 {
-    struct recaller_job *job, *next;
+    struct notify_job *job, *next;
     struct timespec until;
     bool left;
     int rc = 0;

@@ -15,12 +15,12 @@
 
 struct fuse_session;
 struct mountpoint;
-struct recaller;
+struct kernel_notify;
 
 /* Names of a directory, attributes of an inode and its pages in a range, and attributes
  * of other inodes: the kernel is told to drop these. */
-struct recaller_job {
-    struct recaller_job *next; /* the recaller's */
+struct notify_job {
+    struct notify_job *next; /* the recaller's */
     uint64_t ino;
     struct told_name *names; /* owned; freed with the job's end */
     uint64_t from, to;       /* bytes; to SPAN_END: to the end. from == to: no pages */
@@ -34,30 +34,30 @@ struct recaller_job {
  * se: outlives it, as does `at`: where it is mounted; NULL: that is not known. expires: the kernel can be told that a name is too old
  * without taking away mounts below it. NULL: no thread.
  */
-struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint *at,
-                                bool expires);
+struct kernel_notify *kernel_notify_start(struct fuse_session *se,
+                                          const struct mountpoint *at, bool expires);
 /**
  * Can the kernel be made to look up all names anew that it knows, at once and without a lock? Linux 6.16 and later; not while something is
  * mounted on a directory of ours: it would be unmounted. Reads a file of /proc. Any thread.
  */
-bool recaller_can_age(const struct recaller *r);
+bool kernel_notify_can_age(const struct kernel_notify *r);
 /** That. False: it has not been done. Any thread. */
-bool recaller_age(const struct recaller *r);
+bool kernel_notify_age(const struct kernel_notify *r);
 /** Can the kernel be told to let go of an inode that nobody uses? Linux 6.18 and later. */
-bool recaller_can_prune(const struct recaller *r);
+bool kernel_notify_can_prune(const struct kernel_notify *r);
 /**
  * Have the kernel drop the dentries of an inode, at once and without a lock, unless they are in use: open, somebody's
  * working directory, mounted on, or with dentries below. Any thread.
  */
-void recaller_prune(const struct recaller *r, uint64_t ino);
+void kernel_notify_prune(const struct kernel_notify *r, uint64_t ino);
 /** Does the kernel still know this inode? It may ask for its attributes again. Any thread. */
-bool recaller_is_known(const struct recaller *r, uint64_t ino);
+bool kernel_notify_is_known(const struct kernel_notify *r, uint64_t ino);
 /** Soon; then job->mail is posted. The job belongs to it until then. Any thread. */
-void recaller_submit(struct recaller *r, struct recaller_job *job);
+void kernel_notify_submit(struct kernel_notify *r, struct notify_job *job);
 /**
  * Waits a little for the calls under way. What waits is posted as done: nobody will ask the kernel any more. What the kernel
  * still holds then is never posted: the loops may have ended.
  */
-void recaller_stop(struct recaller *r);
+void kernel_notify_stop(struct kernel_notify *r);
 
 #endif

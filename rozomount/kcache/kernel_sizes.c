@@ -11,7 +11,7 @@
 
 #include "rozomount/options/xalloc.h"
 
-struct entry {
+struct kernel_size_entry {
     uint64_t ino;
     uint64_t size, change; /* as exportd said after the last change of ours */
     bool unsure;
@@ -21,12 +21,12 @@ struct entry {
 
 struct kernel_sizes {
     pthread_mutex_t lock; /* guards by_ino */
-    struct entry *by_ino;
+    struct kernel_size_entry *by_ino;
 };
 
 struct kernel_sizes *kernel_sizes_new(void)
 {
-    struct kernel_sizes *sizes = mem_new(sizeof(*sizes));
+    struct kernel_sizes *sizes = xzalloc(sizeof(*sizes));
 
     pthread_mutex_init(&sizes->lock, NULL);
     return sizes;
@@ -34,7 +34,7 @@ struct kernel_sizes *kernel_sizes_new(void)
 
 void kernel_sizes_free(struct kernel_sizes *sizes)
 {
-    struct entry *e, *next;
+    struct kernel_size_entry *e, *next;
 
     if (sizes == NULL)
         return;
@@ -47,15 +47,15 @@ void kernel_sizes_free(struct kernel_sizes *sizes)
     free(sizes);
 }
 
-static struct entry *entry_find(struct kernel_sizes *sizes, uint64_t ino)
+static struct kernel_size_entry *entry_find(struct kernel_sizes *sizes, uint64_t ino)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
 
     HASH_FIND(hh, sizes->by_ino, &ino, sizeof(ino), e);
     return e;
 }
 
-static void entry_set(struct entry *e, const struct kernel_size *said)
+static void entry_set(struct kernel_size_entry *e, const struct kernel_size *said)
 {
     e->size = said->size;
     e->change = said->change;
@@ -64,11 +64,11 @@ static void entry_set(struct entry *e, const struct kernel_size *said)
 
 void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *said)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
     if (entry_find(sizes, said->ino) == NULL) {
-        e = mem_new(sizeof(*e));
+        e = xzalloc(sizeof(*e));
         e->ino = said->ino;
         entry_set(e, said);
         HASH_ADD(hh, sizes->by_ino, ino, sizeof(e->ino), e);
@@ -78,7 +78,7 @@ void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *sai
 
 void kernel_sizes_own(struct kernel_sizes *sizes, const struct kernel_size *said)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
     e = entry_find(sizes, said->ino);
@@ -90,7 +90,7 @@ void kernel_sizes_own(struct kernel_sizes *sizes, const struct kernel_size *said
 bool kernel_sizes_wrote(struct kernel_sizes *sizes, const struct kernel_size *said,
                         uint64_t longest)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
     bool stale = false;
 
     pthread_mutex_lock(&sizes->lock);
@@ -107,7 +107,7 @@ bool kernel_sizes_wrote(struct kernel_sizes *sizes, const struct kernel_size *sa
 
 void kernel_sizes_unsure(struct kernel_sizes *sizes, uint64_t ino)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
     e = entry_find(sizes, ino);
@@ -118,7 +118,7 @@ void kernel_sizes_unsure(struct kernel_sizes *sizes, uint64_t ino)
 
 bool kernel_sizes_is_stale(struct kernel_sizes *sizes, const struct kernel_size *said)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
     bool stale;
 
     pthread_mutex_lock(&sizes->lock);
@@ -134,7 +134,7 @@ bool kernel_sizes_is_stale(struct kernel_sizes *sizes, const struct kernel_size 
 
 void kernel_sizes_forget(struct kernel_sizes *sizes, uint64_t ino)
 {
-    struct entry *e;
+    struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
     e = entry_find(sizes, ino);

@@ -14,7 +14,7 @@
 
 enum { LISTING_SLOTS = 1024 };
 
-struct dropping {
+struct name_inval {
     pthread_mutex_t lock; /* guards all below; after that of the tokens */
     struct list_node drops;
     unsigned listings[LISTING_SLOTS]; /* on their way, by hash of the directory */
@@ -22,25 +22,25 @@ struct dropping {
 
 /* What is made old, and what not. */
 struct old {
-    const struct dropping *dropping;
+    const struct name_inval *name_inval;
     const uint64_t *locked;
 };
 
-struct dropping *dropping_new(void)
+struct name_inval *name_inval_new(void)
 {
-    struct dropping *dropping = mem_new(sizeof(*dropping));
+    struct name_inval *name_inval = xzalloc(sizeof(*name_inval));
 
-    pthread_mutex_init(&dropping->lock, NULL);
-    list_init(&dropping->drops);
-    return dropping;
+    pthread_mutex_init(&name_inval->lock, NULL);
+    list_init(&name_inval->drops);
+    return name_inval;
 }
 
-void dropping_free(struct dropping *dropping)
+void name_inval_free(struct name_inval *name_inval)
 {
-    if (dropping == NULL)
+    if (name_inval == NULL)
         return;
-    pthread_mutex_destroy(&dropping->lock);
-    free(dropping);
+    pthread_mutex_destroy(&name_inval->lock);
+    free(name_inval);
 }
 
 static unsigned slot_of(uint64_t dir)
@@ -50,84 +50,84 @@ static unsigned slot_of(uint64_t dir)
 
 static bool is_locked(const uint64_t *locked, uint64_t dir)
 {
-    for (unsigned i = 0; i < DROPPING_LOCKED_MAX; i++) {
+    for (unsigned i = 0; i < NAME_INVAL_LOCKED_MAX; i++) {
         if (locked[i] == dir)
             return true;
     }
     return false;
 }
 
-void dropping_begin(struct dropping *dropping, struct dropped_names *drop, uint64_t dir,
-                    uint64_t now_ns)
+void name_inval_begin(struct name_inval *name_inval, struct dropped_names *drop,
+                      uint64_t dir, uint64_t now_ns)
 {
     *drop = (struct dropped_names){ .dir = dir, .since_ns = now_ns };
-    pthread_mutex_lock(&dropping->lock);
-    list_add_tail(&dropping->drops, &drop->link);
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_lock(&name_inval->lock);
+    list_add_tail(&name_inval->drops, &drop->link);
+    pthread_mutex_unlock(&name_inval->lock);
 }
 
-void dropping_end(struct dropping *dropping, struct dropped_names *drop)
+void name_inval_end(struct name_inval *name_inval, struct dropped_names *drop)
 {
-    pthread_mutex_lock(&dropping->lock);
+    pthread_mutex_lock(&name_inval->lock);
     list_remove(&drop->link);
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_unlock(&name_inval->lock);
 }
 
-bool dropping_is_old(struct dropping *dropping, const struct dropped_names *drop)
+bool name_inval_is_old(struct name_inval *name_inval, const struct dropped_names *drop)
 {
     bool is_old;
 
-    pthread_mutex_lock(&dropping->lock);
+    pthread_mutex_lock(&name_inval->lock);
     is_old = drop->is_old;
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_unlock(&name_inval->lock);
     return is_old;
 }
 
-bool dropping_needs_lock(struct dropping *dropping, const uint64_t *locked,
-                         uint64_t now_ns)
+bool name_inval_needs_lock(struct name_inval *name_inval, const uint64_t *locked,
+                           uint64_t now_ns)
 {
     bool need = false;
 
-    pthread_mutex_lock(&dropping->lock);
-    LIST_FOREACH(link, &dropping->drops) {
+    pthread_mutex_lock(&name_inval->lock);
+    LIST_FOREACH(link, &name_inval->drops) {
         const struct dropped_names *drop = container_of(link, struct dropped_names, link);
 
         need |= is_locked(locked, drop->dir) ||
-                now_ns >= drop->since_ns + DROPPING_LONG_MS * 1000000ull;
+                now_ns >= drop->since_ns + NAME_INVAL_LONG_MS * 1000000ull;
     }
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_unlock(&name_inval->lock);
     return need;
 }
 
-void dropping_listing_goes(struct dropping *dropping, uint64_t dir)
+void name_inval_listing_goes(struct name_inval *name_inval, uint64_t dir)
 {
-    pthread_mutex_lock(&dropping->lock);
-    dropping->listings[slot_of(dir)]++;
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_lock(&name_inval->lock);
+    name_inval->listings[slot_of(dir)]++;
+    pthread_mutex_unlock(&name_inval->lock);
 }
 
-void dropping_listing_came(struct dropping *dropping, uint64_t dir)
+void name_inval_listing_came(struct name_inval *name_inval, uint64_t dir)
 {
-    pthread_mutex_lock(&dropping->lock);
-    dropping->listings[slot_of(dir)]--;
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_lock(&name_inval->lock);
+    name_inval->listings[slot_of(dir)]--;
+    pthread_mutex_unlock(&name_inval->lock);
 }
 
 static bool is_old(void *arg, uint64_t dir)
 {
     const struct old *old = arg;
 
-    return is_locked(old->locked, dir) || old->dropping->listings[slot_of(dir)] == 0;
+    return is_locked(old->locked, dir) || old->name_inval->listings[slot_of(dir)] == 0;
 }
 
-void dropping_made_old(struct dropping *dropping, struct tokens *tokens,
-                       const uint64_t *locked)
+void name_inval_made_old(struct name_inval *name_inval, struct token_cache *tokens,
+                         const uint64_t *locked)
 {
-    struct old old = { dropping, locked };
+    struct old old = { name_inval, locked };
 
-    pthread_mutex_lock(&dropping->lock);
-    tokens_forget_names(tokens, is_old, &old);
-    LIST_FOREACH_SAFE(link, &dropping->drops) {
+    pthread_mutex_lock(&name_inval->lock);
+    token_cache_forget_names(tokens, is_old, &old);
+    LIST_FOREACH_SAFE(link, &name_inval->drops) {
         struct dropped_names *drop = container_of(link, struct dropped_names, link);
 
         if (!is_old(&old, drop->dir))
@@ -135,5 +135,5 @@ void dropping_made_old(struct dropping *dropping, struct tokens *tokens,
         drop->is_old = true;
         list_remove(link);
     }
-    pthread_mutex_unlock(&dropping->lock);
+    pthread_mutex_unlock(&name_inval->lock);
 }

@@ -17,12 +17,12 @@
 #include "common/base/list.h"
 
 enum {
-    DROPPING_LOCKED_MAX = 3, /* directories that the kernel locks for one call */
-    DROPPING_LONG_MS = 100,  /* the kernel does not get a lock so soon: it cannot */
+    NAME_INVAL_LOCKED_MAX = 3, /* directories that the kernel locks for one call */
+    NAME_INVAL_LONG_MS = 100,  /* the kernel does not get a lock so soon: it cannot */
 };
 
-struct dropping;
-struct tokens;
+struct name_inval;
+struct token_cache;
 
 /* The names of one directory, while they are dropped. Embedded. */
 struct dropped_names {
@@ -31,26 +31,26 @@ struct dropped_names {
     bool is_old; /* all of them were made old: they need not be dropped */
 };
 
-struct dropping *dropping_new(void);
-void dropping_free(struct dropping *dropping);
+struct name_inval *name_inval_new(void);
+void name_inval_free(struct name_inval *name_inval);
 
 /** From now on the kernel drops names of dir that were told before now. */
-void dropping_begin(struct dropping *dropping, struct dropped_names *drop, uint64_t dir,
-                    uint64_t now_ns);
-void dropping_end(struct dropping *dropping, struct dropped_names *drop);
-bool dropping_is_old(struct dropping *dropping, const struct dropped_names *drop);
+void name_inval_begin(struct name_inval *name_inval, struct dropped_names *drop,
+                      uint64_t dir, uint64_t now_ns);
+void name_inval_end(struct name_inval *name_inval, struct dropped_names *drop);
+bool name_inval_is_old(struct name_inval *name_inval, const struct dropped_names *drop);
 
 /**
- * Must the kernel let go of a lock before these are dropped? locked: DROPPING_LOCKED_MAX directories (0: none) that it has locked for a
+ * Must the kernel let go of a lock before these are dropped? locked: NAME_INVAL_LOCKED_MAX directories (0: none) that it has locked for a
  * call. Those of others may have been on their way for long, too, which they are not when no two calls wait for each other.
  */
-bool dropping_needs_lock(struct dropping *dropping, const uint64_t *locked,
-                         uint64_t now_ns);
+bool name_inval_needs_lock(struct name_inval *name_inval, const uint64_t *locked,
+                           uint64_t now_ns);
 /** A listing with attributes goes to the kernel (with the lock of the tokens), or has come there. */
-void dropping_listing_goes(struct dropping *dropping, uint64_t dir);
-void dropping_listing_came(struct dropping *dropping, uint64_t dir);
+void name_inval_listing_goes(struct name_inval *name_inval, uint64_t dir);
+void name_inval_listing_came(struct name_inval *name_inval, uint64_t dir);
 /** With the lock of the tokens: the kernel has just been made to believe no name that it knew. */
-void dropping_made_old(struct dropping *dropping, struct tokens *tokens,
-                       const uint64_t *locked);
+void name_inval_made_old(struct name_inval *name_inval, struct token_cache *tokens,
+                         const uint64_t *locked);
 
 #endif

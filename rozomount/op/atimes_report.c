@@ -90,9 +90,10 @@ static void report_send(struct atimes_report *r)
     msg.n_reads = r->n;
     msg.strict = atimes_is_strict(atimes);
     r->is_out = true;
-    md_send_within(&r->loop->md, &r->call, ROZO__OP__MD_ATIMES, &msg.base, 0,
-                   r->ended == NULL ? (uint32_t)REPORT_MS : (uint32_t)LAST_REPORT_MS,
-                   on_reported, r);
+    md_client_send_within(&r->loop->md, &r->call, ROZO__OP__MD_ATIMES, &msg.base, 0,
+                          r->ended == NULL ? (uint32_t)REPORT_MS
+                                           : (uint32_t)LAST_REPORT_MS,
+                          on_reported, r);
 }
 
 static void on_report_timer(struct env_timer *timer)
@@ -110,7 +111,7 @@ static void on_report_timer(struct env_timer *timer)
 
 void atimes_report_start(struct loop *loop)
 {
-    struct atimes_report *r = mem_new(sizeof(*r));
+    struct atimes_report *r = xzalloc(sizeof(*r));
 
     r->loop = loop;
     env_timer_init(&r->timer, on_report_timer);
@@ -128,7 +129,7 @@ void atimes_report_end(struct mount *m, void (*ended)(struct mount *m))
     }
     env_timer_stop(&r->loop->env.env, &r->timer);
     r->ended = ended;
-    if (r->is_out && md_cancel(&r->call, false)) {
+    if (r->is_out && md_client_cancel(&r->call, false)) {
         r->is_out = false;
         atimes_give_back(m->atimes, r->notes, r->n);
     }

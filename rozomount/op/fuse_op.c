@@ -32,18 +32,18 @@ enum {
     AGAIN_PAUSE_MAX = 6, /* a power of two, in ms */
 };
 
-struct op *op_begin(fuse_req_t req)
+struct fuse_op *fuse_op_begin(fuse_req_t req)
 {
     struct loop *loop = fuse_req_userdata(req);
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    struct op *op = loop->free_ops;
+    struct fuse_op *op = loop->free_ops;
 
     if (op != NULL) {
-        loop->free_ops = (struct op *)op->memory;
+        loop->free_ops = (struct fuse_op *)op->memory;
         loop->n_free_ops--;
-        memset(op, 0, offsetof(struct op, name));
+        memset(op, 0, offsetof(struct fuse_op, name));
     } else {
-        op = mem_new(sizeof(*op));
+        op = xzalloc(sizeof(*op));
     }
     op->home = op->loop = loop;
     op->req = req;
@@ -57,13 +57,13 @@ struct op *op_begin(fuse_req_t req)
     return op;
 }
 
-void op_is_over(struct mount *m)
+void fuse_op_is_over(struct mount *m)
 {
     if (atomic_fetch_sub(&m->n_ops, 1) == 1 && atomic_load(&m->draining))
         m->shell->drained(m);
 }
 
-void op_take_request(struct op *op)
+void fuse_op_take_request(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
@@ -73,7 +73,7 @@ void op_take_request(struct op *op)
 }
 
 /* At home: give everything back. */
-static void op_free(struct op *op)
+static void fuse_op_free(struct fuse_op *op)
 {
     struct loop *loop = op->home;
     struct mount *m = loop->mount;
@@ -90,17 +90,17 @@ static void op_free(struct op *op)
     } else {
         free(op);
     }
-    op_is_over(m);
+    fuse_op_is_over(m);
 }
 
 static void on_op_mail(struct env_mail *mail)
 {
-    struct op *op = container_of(mail, struct op, mail);
+    struct fuse_op *op = container_of(mail, struct fuse_op, mail);
 
     op->step(op);
 }
 
-void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op))
+void fuse_op_goto(struct fuse_op *op, struct loop *loop, void (*step)(struct fuse_op *op))
 {
     assert(!op->waiting);
     if (op->loop == loop) {
@@ -113,42 +113,43 @@ void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op))
     env_mailbox_post(&loop->env, &op->mail);
 }
 
-void op_goto_owner(struct op *op, uint64_t ino, void (*step)(struct op *op))
+void fuse_op_goto_owner(struct fuse_op *op, uint64_t ino,
+                        void (*step)(struct fuse_op *op))
 {
-    op_goto(op, mount_owner(op->loop->mount, ino), step);
+    fuse_op_goto(op, mount_owner(op->loop->mount, ino), step);
 }
 
-void op_changes_xattrs(struct op *op, uint64_t ino)
+void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino)
 {
     assert(op->xattrs_of == 0);
     op->xattrs_of = ino;
-    tokens_xattrs_change(op->loop->mount->tokens, ino, true);
+    token_cache_xattrs_change(op->loop->mount->tokens, ino, true);
 }
 
-static void op_xattrs_changed(struct op *op)
+static void op_xattrs_changed(struct fuse_op *op)
 {
     if (op->xattrs_of != 0)
-        tokens_xattrs_change(op->loop->mount->tokens, op->xattrs_of, false);
+        token_cache_xattrs_change(op->loop->mount->tokens, op->xattrs_of, false);
     op->xattrs_of = 0;
 }
 
-void op_finish(struct op *op)
+void fuse_op_finish(struct fuse_op *op)
 {
     struct node *node = op->node;
 
     assert(op->req == NULL);
-    op_token_done(op);
-    op_rename_over(op);
+    fuse_op_token_done(op);
+    fuse_op_rename_over(op);
     op_xattrs_changed(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;
         node_put(node);
     }
-    op_goto(op, op->home, op_free);
+    fuse_op_goto(op, op->home, fuse_op_free);
 }
 
-void op_reply_err(struct op *op, int rc)
+void fuse_op_reply_err(struct fuse_op *op, int rc)
 {
     fuse_req_t req = op->req;
 
@@ -157,41 +158,41 @@ void op_reply_err(struct op *op, int rc)
         fuse_reply_write(req, op->done_bytes);
     else /* ENOSYS would tell the kernel never to ask again. */
         fuse_reply_err(req, rc == -ENOSYS ? EIO : -rc);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 /* ---- attributes ---- */
 
 /* Others cannot have changed it since exportd was asked, but we can. With the lock of the tokens. */
-static bool op_knows_better(const struct op *op, const struct node *node)
+static bool op_knows_better(const struct fuse_op *op, const struct node *node)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
-    return !tokens_are_given(t) || node->lowered > op->asked ||
-           tokens_mode_locked(t, node->ino) >= TOKEN_RANGES;
+    return !token_cache_are_given(t) || node->lowered > op->asked ||
+           token_cache_mode_locked(t, node->ino) >= TOKEN_RANGES;
 }
 
 /* What we wrote, unless others, who write elsewhere, were later. */
-static void op_overlay_node(struct op *op, const struct node *node)
+static void op_overlay_node(struct fuse_op *op, const struct node *node)
 {
     const struct timespec others = op->st.st_mtim;
     struct timespec *ours = &op->st.st_mtim;
 
     node_overlay(node, &op->st);
-    if (tokens_mode_locked(op->loop->mount->tokens, node->ino) == TOKEN_RANGES &&
+    if (token_cache_mode_locked(op->loop->mount->tokens, node->ino) == TOKEN_RANGES &&
         (ours->tv_sec < others.tv_sec ||
          (ours->tv_sec == others.tv_sec && ours->tv_nsec < others.tv_nsec)))
         *ours = others;
 }
 
 /* Note what exportd said of an inode that may be open here, and what we know better. With that lock. */
-static void op_overlay(struct op *op)
+static void op_overlay(struct fuse_op *op)
 {
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
 
     op->entry.attr.atime_ns = atimes_of(op->loop->mount->atimes, &op->entry.attr);
     md_attr_to_stat(&op->entry.attr, &op->st);
-    opendirs_note(op->loop->mount->opendirs, &op->entry.attr);
+    open_dirs_note(op->loop->mount->open_dirs, &op->entry.attr);
     if (node == NULL)
         return;
     node_note_attr(node, &op->entry.attr);
@@ -200,58 +201,58 @@ static void op_overlay(struct op *op)
 }
 
 /* With the lock of the tokens. */
-static void keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
+static void keep_dir(struct fuse_op *op, const struct md_attr *dir, uint64_t grant,
                      uint64_t changes)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
     if (dir->token == TOKEN_NONE || !loop_may_tell(op->loop))
         return;
-    tokens_keep_attr(t, dir, grant, changes);
-    tokens_note_xattrs(t, dir->ino, dir->xattrs, grant, changes);
+    token_cache_keep_attr(t, dir, grant, changes);
+    token_cache_note_xattrs(t, dir->ino, dir->xattrs, grant, changes);
 }
 
-void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
-                 uint64_t changes)
+void fuse_op_keep_dir(struct fuse_op *op, const struct md_attr *dir, uint64_t grant,
+                      uint64_t changes)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     keep_dir(op, dir, grant, changes);
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
 void loop_take_grant(struct loop *loop, const struct md_entry *e)
 {
-    struct tokens *t = loop->mount->tokens;
+    struct token_cache *t = loop->mount->tokens;
 
     if (e->grant.others)
-        tokens_note_others(t, true);
+        token_cache_note_others(t, true);
     if (e->grant.number == 0)
         return;
-    tokens_grant(t, e->attr.ino, e->attr.token, e->grant.number);
+    token_cache_grant(t, e->attr.ino, e->attr.token, e->grant.number);
     recalls_trim(loop);
 }
 
-void op_take_grant(struct op *op, uint64_t dir)
+void fuse_op_take_grant(struct fuse_op *op, uint64_t dir)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     const struct md_entry *e = &op->entry;
 
     if (e->grant.others)
-        tokens_note_others(t, true);
+        token_cache_note_others(t, true);
     if (e->grant.number == 0)
         return;
-    tokens_lock(t);
-    tokens_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
-    tokens_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number, op->changes);
+    token_cache_lock(t);
+    token_cache_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
+    token_cache_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number, op->changes);
     if (dir != 0) {
-        tokens_grant_locked(t, dir, e->grant.dir, e->grant.number);
-        tokens_note_others(t, e->grant.others);
+        token_cache_grant_locked(t, dir, e->grant.dir, e->grant.number);
+        token_cache_note_others(t, e->grant.others);
         if (e->dir.ino == dir)
             keep_dir(op, &e->dir, e->grant.number, op->changes_ino);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     recalls_trim(op->loop);
 }
 
@@ -259,28 +260,28 @@ bool loop_may_tell(struct loop *loop)
 {
     const struct mount *m = loop->mount;
 
-    return tokens_are_given(m->tokens) &&
-           session_is_sure(m->session, env_now_ns(&loop->env.env));
+    return token_cache_are_given(m->tokens) &&
+           mount_session_is_sure(m->session, env_now_ns(&loop->env.env));
 }
 
-double op_timeout(const struct op *op, bool has_token, double otherwise_s)
+double fuse_op_timeout(const struct fuse_op *op, bool has_token, double otherwise_s)
 {
-    return has_token                                   ? TOKEN_TIMEOUT_S
-           : tokens_are_given(op->loop->mount->tokens) ? 0
-                                                       : otherwise_s;
+    return has_token                                        ? TOKEN_TIMEOUT_S
+           : token_cache_are_given(op->loop->mount->tokens) ? 0
+                                                            : otherwise_s;
 }
 
 /* Attributes that the kernel takes whatever it was told meanwhile, it must not keep while others may change them. */
-static bool op_tells_attr(struct op *op, bool may_tell, bool taken_always)
+static bool fuse_op_may_cache_attr(struct fuse_op *op, bool may_tell, bool taken_always)
 {
     const struct md_entry *e = &op->entry;
 
     return may_tell && e->attr.token != TOKEN_NONE && !taken_always &&
-           tokens_tell_attr(op->loop->mount->tokens, e->attr.ino, e->grant.number);
+           token_cache_tell_attr(op->loop->mount->tokens, e->attr.ino, e->grant.number);
 }
 
 /* Who has lost a lock is to hear so, also where Linux would find the end of the file by itself. */
-static double op_attr_timeout(const struct op *op, bool has_token)
+static double op_attr_timeout(const struct fuse_op *op, bool has_token)
 {
     struct mount *m = op->loop->mount;
     const struct md_attr *attr = &op->entry.attr;
@@ -288,60 +289,63 @@ static double op_attr_timeout(const struct op *op, bool has_token)
     bool grows_unseen =
         m->sizes != NULL && S_ISREG(attr->mode) && mount_may_be_open(m, attr->ino);
 
-    return grows_unseen || attr->blocks_unsure || held_is_lost(m->held, attr->ino)
+    return grows_unseen || attr->blocks_unsure ||
+                   lock_table_is_lost(m->lock_table, attr->ino)
                ? 0
-               : op_timeout(op, has_token, m->opt->attr_timeout_s);
+               : fuse_op_timeout(op, has_token, m->opt->attr_timeout_s);
 }
 
 /* For the kernel's next question. */
-static void op_keep_attr(struct op *op, bool may_tell)
+static void op_keep_attr(struct fuse_op *op, bool may_tell)
 {
     const struct md_entry *e = &op->entry;
 
     if (e->attr.token != TOKEN_NONE && may_tell && !e->attr.blocks_unsure)
-        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number, op->changes);
+        token_cache_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number,
+                              op->changes);
 }
 
-static void reply_attr_step(struct op *op)
+static void reply_attr_step(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     bool is_change = op->valid != 0;
-    bool others = is_change && tokens_has_others(t);
+    bool others = is_change && token_cache_has_others(t);
     fuse_req_t req = op->req;
     bool may_tell;
 
     op->req = NULL;
-    tokens_lock(t);
+    token_cache_lock(t);
     may_tell = loop_may_tell(op->loop);
     op_overlay(op);
     /* The kernel asks again after it has read or changed a directory, or written a file,
      * and after each open of a file if each read counts. */
     if (S_ISDIR(op->entry.attr.mode) || atimes_is_strict(op->loop->mount->atimes) ||
-        tokens_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
+        token_cache_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op, may_tell);
     fuse_reply_attr(req, &op->st,
-                    op_attr_timeout(op, op_tells_attr(op, may_tell, others)));
-    tokens_unlock(t);
-    op_finish(op);
+                    op_attr_timeout(op, fuse_op_may_cache_attr(op, may_tell, others)));
+    token_cache_unlock(t);
+    fuse_op_finish(op);
 }
 
 /* Regular files may be open on another loop, which then knows better. */
-static void op_goto_knower(struct op *op, void (*step)(struct op *op))
+static void fuse_op_goto_owner_if_open(struct fuse_op *op,
+                                       void (*step)(struct fuse_op *op))
 {
     if (S_ISREG(op->entry.attr.mode) &&
         mount_may_be_open(op->loop->mount, op->entry.attr.ino) && op->node == NULL)
-        op_goto_owner(op, op->entry.attr.ino, step);
+        fuse_op_goto_owner(op, op->entry.attr.ino, step);
     else
         step(op);
 }
 
-void op_reply_attr(struct op *op)
+void fuse_op_reply_attr(struct fuse_op *op)
 {
-    op_goto_knower(op, reply_attr_step);
+    fuse_op_goto_owner_if_open(op, reply_attr_step);
 }
 
 /* The kernel may keep to the size it hears now. */
-static void op_note_told(struct op *op)
+static void op_note_told(struct fuse_op *op)
 {
     const struct md_attr *attr = &op->entry.attr;
     const struct kernel_size said = { attr->ino, attr->size, attr->change };
@@ -350,14 +354,14 @@ static void op_note_told(struct op *op)
         kernel_sizes_told(op->loop->mount->sizes, &said);
 }
 
-void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
-                   struct fuse_entry_param *e)
+void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool may_tell,
+                        struct fuse_entry_param *e)
 {
     const struct options *opt = op->loop->mount->opt;
     const struct md_grant *grant = &op->entry.grant;
     bool named = !op->nameless && may_tell && grant->dir != TOKEN_NONE &&
-                 tokens_tell_name(op->loop->mount->tokens, dir, name,
-                                  S_ISDIR(op->entry.attr.mode), grant->number);
+                 token_cache_tell_name(op->loop->mount->tokens, dir, name,
+                                       S_ISDIR(op->entry.attr.mode), grant->number);
 
     if (!named && !op->nameless)
         name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
@@ -370,34 +374,35 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
         .attr = op->st,
-        .attr_timeout = op_attr_timeout(op, op_tells_attr(op, may_tell, grant->others)),
-        .entry_timeout = op_timeout(op, named, opt->entry_timeout_s),
+        .attr_timeout =
+            op_attr_timeout(op, fuse_op_may_cache_attr(op, may_tell, grant->others)),
+        .entry_timeout = fuse_op_timeout(op, named, opt->entry_timeout_s),
     };
 }
 
-void op_answer_entry(struct op *op)
+void fuse_op_answer_entry(struct fuse_op *op)
 {
     struct fuse_entry_param e;
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
+    fuse_op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
     fuse_reply_entry(req, &e);
 }
 
-static void reply_entry_step(struct op *op)
+static void reply_entry_step(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
-    tokens_lock(t);
-    op_answer_entry(op);
-    tokens_unlock(t);
-    op_finish(op);
+    token_cache_lock(t);
+    fuse_op_answer_entry(op);
+    token_cache_unlock(t);
+    fuse_op_finish(op);
 }
 
-void op_reply_entry(struct op *op)
+void fuse_op_reply_entry(struct fuse_op *op)
 {
-    op_goto_knower(op, reply_entry_step);
+    fuse_op_goto_owner_if_open(op, reply_entry_step);
 }
 
 /* ---- asking exportd ---- */
@@ -455,17 +460,17 @@ static bool code_names(uint16_t code)
 }
 
 /* exportd is asked, or has said, that a name is there. */
-static void op_names_come(struct op *op, uint16_t code)
+static void op_names_come(struct fuse_op *op, uint16_t code)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
     if ((code == ROZO__OP__MD_CREATE && !op->nameless) || code == ROZO__OP__MD_LINK)
-        tokens_name_comes(t, op->ino, op->name);
+        token_cache_name_comes(t, op->ino, op->name);
     if (code == ROZO__OP__MD_RENAME)
-        tokens_name_comes(t, op->ino2, op->name2);
+        token_cache_name_comes(t, op->ino2, op->name2);
     if (code == ROZO__OP__MD_RENAME &&
         (op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
-        tokens_name_comes(t, op->parent, op->name);
+        token_cache_name_comes(t, op->parent, op->name);
 }
 
 /* What is closed here must not be taken for open: a last name, or a truncate, would not be the last. */
@@ -482,20 +487,20 @@ static bool code_minds_closes(uint16_t code)
     }
 }
 
-uint64_t op_note_change(struct op *op, uint64_t ino)
+uint64_t fuse_op_note_change(struct fuse_op *op, uint64_t ino)
 {
-    unstable_note(op->loop->mount->unstable, ino, op->loop->nodes.losses);
-    return tokens_forget_attr(op->loop->mount->tokens, ino, op->changes);
+    unsynced_inodes_note(op->loop->mount->unsynced, ino, op->loop->nodes.losses);
+    return token_cache_forget_attr(op->loop->mount->tokens, ino, op->changes);
 }
 
-bool op_has_lost(struct op *op)
+bool fuse_op_has_lost(struct fuse_op *op)
 {
-    return unstable_take_lost(op->loop->mount->unstable, op->ino);
+    return unsynced_inodes_take_lost(op->loop->mount->unsynced, op->ino);
 }
 
-static void op_give_up_asking(struct op *op)
+static void op_give_up_asking(struct fuse_op *op)
 {
-    if (md_cancel(&op->call, !code_only_asks(op->call.rq.op)))
+    if (md_client_cancel(&op->call, !code_only_asks(op->call.rq.op)))
         op->on_answer(op, -EINTR);
 }
 
@@ -505,77 +510,80 @@ static void op_give_up_asking(struct op *op)
  */
 static void on_op_pause(struct env_timer *timer)
 {
-    struct op *op = container_of(timer, struct op, pause);
+    struct fuse_op *op = container_of(timer, struct fuse_op, pause);
 
-    md_cancel(&op->call, false);
+    md_client_cancel(&op->call, false);
     op->on_answer(op, -ESTALE);
 }
 
 /* Does what we are asked to give back need a lock that the kernel holds until op is answered? */
-static bool op_must_let_go(struct op *op)
+static bool op_must_let_go(struct fuse_op *op)
 {
-    const uint64_t locked[DROPPING_LOCKED_MAX] = { op->ino, op->ino2, op->parent };
-    struct dropping *names = op->loop->mount->dropping;
+    const uint64_t locked[NAME_INVAL_LOCKED_MAX] = { op->ino, op->ino2, op->parent };
+    struct name_inval *names = op->loop->mount->name_inval;
     uint64_t now_ns = env_now_ns(&op->loop->env.env);
 
-    return dropping_needs_lock(names, locked, now_ns) &&
+    return name_inval_needs_lock(names, locked, now_ns) &&
            (!recalls_age_names(op->loop, locked) ||
-            dropping_needs_lock(names, locked, now_ns));
+            name_inval_needs_lock(names, locked, now_ns));
 }
 
-static void op_wait_for_answer(struct op *op)
+static void op_wait_for_answer(struct fuse_op *op)
 {
     if (op->req != NULL && !op->to_the_end)
-        op_wait_interruptibly(op, op_give_up_asking);
+        fuse_op_wait_interruptibly(op, op_give_up_asking);
 }
 
-void op_note_asked(struct op *op)
+void fuse_op_note_asked(struct fuse_op *op)
 {
     op->asked = atomic_load(&op->loop->mount->n_lowered);
-    op->changes = tokens_changes(op->loop->mount->tokens);
+    op->changes = token_cache_changes(op->loop->mount->tokens);
 }
 
 /* exportd has sent it back: others wait for what our session is to give back first. */
-static void op_again(struct op *op)
+static void op_again(struct fuse_op *op)
 {
     bool renames = op->renaming.is_noted;
     unsigned n = op->n_sent_back++;
 
-    op_rename_over(
+    fuse_op_rename_over(
         op); /* it was not done; what we are asked for may be what it waits for */
     if (op_must_let_go(op)) {
         env_timer_init(&op->pause, on_op_pause);
         env_timer_start(&op->loop->env.env, &op->pause, LET_GO_PAUSE_MS);
         return;
     }
-    op_note_asked(op);
+    fuse_op_note_asked(op);
     if (renames)
-        renames_begin(op->loop->mount->renames, &op->renaming, op->parent, op->ino2);
-    if (md_send_again(&op->call, 1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
+        rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming, op->parent,
+                             op->ino2);
+    if (md_client_send_again(&op->call,
+                             1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
         op_wait_for_answer(op);
     else
         op->on_answer(op, -EIO);
 }
 
-bool op_was_done(const struct op *op)
+bool fuse_op_was_done(const struct fuse_op *op)
 {
     return op->call.answered && op->call.status == ROZO__STATUS__DONE_BEFORE;
 }
 
 static void on_op_answer(struct md_call *call, int rc)
 {
-    struct op *op = call->arg;
+    struct fuse_op *op = call->arg;
 
-    op_wait_over(op);
-    if (code_changes(call->rq.op) && (rc == 0 || !call->answered || op_was_done(op))) {
+    fuse_op_wait_over(op);
+    if (code_changes(call->rq.op) &&
+        (rc == 0 || !call->answered || fuse_op_was_done(op))) {
         if (!op->nameless) /* its directory stays as it is */
-            op->changes_ino = op_note_change(op, op->ino);
+            op->changes_ino = fuse_op_note_change(op, op->ino);
         if (op->ino2 != 0)
-            op->changes_ino2 = op_note_change(op, op->ino2);
+            op->changes_ino2 = fuse_op_note_change(op, op->ino2);
         op_names_come(op, call->rq.op); /* a listing may have begun meanwhile */
     }
     if (code_changes(call->rq.op) && rc != 0 &&
-        (!call->answered || call->maybe_repeated || op_was_done(op))) {
+        (!call->answered || call->maybe_repeated || fuse_op_was_done(op))) {
         /* Perhaps it was done: nobody recalls what our own change made old. */
         recalls_doubt(op->loop, op->ino);
         recalls_doubt(op->loop, op->ino2);
@@ -587,42 +595,43 @@ static void on_op_answer(struct md_call *call, int rc)
     }
     op_xattrs_changed(op);
     if (rc == -ESTALE && code_names(call->rq.op) &&
-        tokens_are_given(op->loop->mount->tokens))
+        token_cache_are_given(op->loop->mount->tokens))
         rc = -ENOENT;
-    op->on_answer(op, md_user_errno(rc));
+    op->on_answer(op, md_client_user_errno(rc));
 }
 
 /* Under the next session others may have the lock. */
 static bool op_may_go(const struct md_call *call)
 {
-    return !op_has_lost_its_lock(call->arg);
+    return !fuse_op_has_lost_its_lock(call->arg);
 }
 
-void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
-                   const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
+void fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
+                        const ProtobufCMessage *msg,
+                        void (*on_answer)(struct fuse_op *op, int rc))
 {
     assert(!code_changes(code) || (op->ino | op->ino2 | op->parent) != 0); /* what of? */
     op->on_answer = on_answer;
     md_entry_drop(&op->entry);
-    op_note_asked(op);
+    fuse_op_note_asked(op);
     op->n_sent_back = 0;
     op_names_come(op, code);
     if (code_minds_closes(code))
         nodes_tell_closes(&op->loop->nodes);
-    md_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
-                   on_op_answer, op);
+    md_client_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
+                          on_op_answer, op);
     if (op->locked != NULL)
         op->call.may_go = op_may_go;
     op_wait_for_answer(op);
 }
 
-void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
-            void (*on_answer)(struct op *op, int rc))
+void fuse_op_ask(struct fuse_op *op, uint16_t code, const ProtobufCMessage *msg,
+                 void (*on_answer)(struct fuse_op *op, int rc))
 {
-    op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg, on_answer);
+    fuse_op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg, on_answer);
 }
 
-static void on_md_synced(struct op *op, int rc)
+static void on_md_synced(struct fuse_op *op, int rc)
 {
     Rozo__MdSyncResp *msg;
 
@@ -632,20 +641,20 @@ static void on_md_synced(struct op *op, int rc)
     }
     if (rc == 0) {
         nodes_learn_losses(&op->loop->nodes, msg->losses);
-        unstable_settled(op->loop->mount->unstable, op->offset2);
+        unsynced_inodes_settled(op->loop->mount->unsynced, op->offset2);
         rozo__md_sync_resp__free_unpacked(msg, NULL);
-        rc = op_has_lost(op) ? -EIO : 0;
+        rc = fuse_op_has_lost(op) ? -EIO : 0;
     }
-    op_reply_err(op, rc);
+    fuse_op_reply_err(op, rc);
 }
 
-void op_sync_and_reply(struct op *op)
+void fuse_op_sync_and_reply(struct fuse_op *op)
 {
     Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
 
     msg.ino = op->ino;
-    op->offset2 = unstable_begin(op->loop->mount->unstable);
-    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, on_md_synced);
+    op->offset2 = unsynced_inodes_begin(op->loop->mount->unsynced);
+    fuse_op_ask(op, ROZO__OP__MD_SYNC, &msg.base, on_md_synced);
 }
 
 /* ---- interrupts ---- */
@@ -678,7 +687,7 @@ static bool status_is_doomed(FILE *f)
 
 /* Is the process that waits dying? Only then is its wait ended: of files nobody expects EINTR,
  * and timers and run-time systems send signals all the time. When we cannot see it: yes. */
-static bool op_is_doomed(const struct op *op)
+static bool op_is_doomed(const struct fuse_op *op)
 {
     char path[32];
     bool doomed;
@@ -699,11 +708,11 @@ static bool op_is_doomed(const struct op *op)
 static void on_signal_timer(struct env_timer *timer)
 {
     struct loop *loop = container_of(timer, struct loop, signal_timer);
-    struct op *doomed = NULL;
+    struct fuse_op *doomed = NULL;
     bool any = false;
 
     LIST_FOREACH(link, &loop->waiting) {
-        struct op *op = container_of(link, struct op, waiting_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, waiting_link);
 
         if (op->signalled && doomed == NULL && op_is_doomed(op))
             doomed = op;
@@ -713,25 +722,25 @@ static void on_signal_timer(struct env_timer *timer)
         env_timer_start(&loop->env.env, &loop->signal_timer,
                         doomed != NULL ? 0 : SIGNAL_LOOK_MS);
     if (doomed != NULL) { /* one at a time: others may end with it */
-        op_wait_over(doomed);
+        fuse_op_wait_over(doomed);
         doomed->give_up(doomed);
     }
 }
 
-void op_init_signals(struct loop *loop)
+void fuse_op_init_signals(struct loop *loop)
 {
     list_init(&loop->waiting);
     env_timer_init(&loop->signal_timer, on_signal_timer);
 }
 
 /* A signal came to the process that waits for op. */
-static void op_signal(struct op *op)
+static void op_signal(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
     if (op->any_signal || op_is_doomed(op)) {
         op->signalled = true; /* for the next wait, when this one cannot be given up */
-        op_wait_over(op);
+        fuse_op_wait_over(op);
         op->give_up(op);
         return;
     }
@@ -762,7 +771,7 @@ static void note_early(struct loop *loop, uint64_t unique)
     *early = unique;
 }
 
-void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
+void fuse_op_wait_interruptibly(struct fuse_op *op, void (*give_up)(struct fuse_op *op))
 {
     struct loop *loop = op->loop;
 
@@ -775,7 +784,7 @@ void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
         op_signal(op);
 }
 
-void op_wait_over(struct op *op)
+void fuse_op_wait_over(struct fuse_op *op)
 {
     if (!op->waiting)
         return;
@@ -786,7 +795,7 @@ void op_wait_over(struct op *op)
 static bool loop_interrupt(struct loop *loop, uint64_t unique)
 {
     LIST_FOREACH(link, &loop->waiting) {
-        struct op *op = container_of(link, struct op, waiting_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, waiting_link);
 
         if (op->unique == unique) {
             op_signal(op);
@@ -812,7 +821,7 @@ static void on_interrupt_mail(struct env_mail *mail)
     free(i);
 }
 
-void op_interrupt(struct loop *loop, uint64_t unique)
+void fuse_op_interrupt(struct loop *loop, uint64_t unique)
 {
     struct mount *m = loop->mount;
 
@@ -823,7 +832,7 @@ void op_interrupt(struct loop *loop, uint64_t unique)
 
         if (&m->loops[i] == loop)
             continue;
-        mail = mem_new(sizeof(*mail));
+        mail = xzalloc(sizeof(*mail));
         mail->mail.fn = on_interrupt_mail;
         mail->loop = &m->loops[i];
         mail->unique = unique;
@@ -835,12 +844,12 @@ void op_interrupt(struct loop *loop, uint64_t unique)
 
 static void on_node_ready(struct node_wait *wait)
 {
-    struct op *op = container_of(wait, struct op, wait);
+    struct fuse_op *op = container_of(wait, struct fuse_op, wait);
 
     op->step(op);
 }
 
-void op_with_node(struct op *op, void (*step)(struct op *op))
+void fuse_op_with_node(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
     assert(op->node != NULL);
     if (!op->node->closing) {
@@ -854,14 +863,14 @@ void op_with_node(struct op *op, void (*step)(struct op *op))
 
 static void on_pages_mail(struct env_mail *mail)
 {
-    struct op *op = container_of(mail, struct op, pages.mail);
+    struct fuse_op *op = container_of(mail, struct fuse_op, pages.mail);
 
     op->step(op);
 }
 
-void op_after_pages(struct op *op, void (*step)(struct op *op))
+void fuse_op_after_pages(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
-    struct invalidator *inv = op->loop->mount->invalidator;
+    struct kernel_inval *inv = op->loop->mount->inval;
 
     if (inv == NULL) {
         step(op);
@@ -870,15 +879,15 @@ void op_after_pages(struct op *op, void (*step)(struct op *op))
     op->step = step;
     op->pages.env = &op->loop->env;
     op->pages.mail.fn = on_pages_mail;
-    invalidator_wait(inv, &op->pages);
+    kernel_inval_wait(inv, &op->pages);
 }
 
-bool op_set_name(struct op *op, char *to, const char *name)
+bool fuse_op_set_name(struct fuse_op *op, char *to, const char *name)
 {
     size_t len = strlen(name);
 
     if (len > NAME_BYTES_MAX) {
-        op_reply_err(op, -ENAMETOOLONG);
+        fuse_op_reply_err(op, -ENAMETOOLONG);
         return false;
     }
     memcpy(to, name, len + 1);

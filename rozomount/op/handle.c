@@ -16,7 +16,7 @@ enum { ROOT_INO = 1 };
 
 struct handle *handle_new(struct loop *loop, struct node *node)
 {
-    struct handle *handle = mem_new(sizeof(*handle));
+    struct handle *handle = xzalloc(sizeof(*handle));
 
     handle->node = node;
     handle->next = loop->handles;
@@ -58,19 +58,19 @@ void handle_locks(struct handle *handle, uint64_t owner)
             return;
     }
     handle->owners =
-        mem_grow(handle->owners, (handle->n_owners + 1) * sizeof(*handle->owners));
+        xrealloc(handle->owners, (handle->n_owners + 1) * sizeof(*handle->owners));
     handle->owners[handle->n_owners++] = owner;
 }
 
 /* ---- reading and writing under a lock ---- */
 
-static void under_lock_look(struct op *op);
+static void under_lock_look(struct fuse_op *op);
 
 /* exportd has heard of us, and what we had lost by then is noted. */
-static void on_heard(struct op *op, int rc)
+static void on_heard(struct fuse_op *op, int rc)
 {
     if (rc != 0) /* not in all the time we had */
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
         under_lock_look(op);
 }
@@ -81,30 +81,30 @@ static unsigned handle_has(const struct mount *m, const struct handle *handle)
     unsigned has = 0;
 
     for (unsigned i = 0; i < handle->n_owners; i++)
-        has |= held_look(m->held, handle->node->ino, handle->owners[i]);
+        has |= lock_table_look(m->lock_table, handle->node->ino, handle->owners[i]);
     return has;
 }
 
-static void under_lock_look(struct op *op)
+static void under_lock_look(struct fuse_op *op)
 {
     const struct mount *m = op->loop->mount;
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
     /* In this order: what is lost is noted before we can be sure again. */
-    bool sure = session_is_sure(m->session, env_now_ns(&op->loop->env.env));
+    bool sure = mount_session_is_sure(m->session, env_now_ns(&op->loop->env.env));
     unsigned has = handle_has(m, op->locked);
 
-    if ((has & HELD_LOST) != 0) {
-        op_reply_err(op, -EIO);
+    if ((has & LOCK_TABLE_LOST) != 0) {
+        fuse_op_reply_err(op, -EIO);
     } else if (has == 0 || sure) {
         op->under_lock(op);
     } else {
         msg.ino = ROOT_INO; /* that is always there */
-        op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
+        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
     }
 }
 
-void op_under_lock(struct op *op, const struct handle *handle,
-                   void (*step)(struct op *op))
+void fuse_op_under_lock(struct fuse_op *op, const struct handle *handle,
+                        void (*step)(struct fuse_op *op))
 {
     op->locked = handle->n_owners == 0 ? NULL : handle;
     if (op->locked == NULL) {
@@ -115,8 +115,8 @@ void op_under_lock(struct op *op, const struct handle *handle,
     under_lock_look(op);
 }
 
-bool op_has_lost_its_lock(const struct op *op)
+bool fuse_op_has_lost_its_lock(const struct fuse_op *op)
 {
     return op->locked != NULL &&
-           (handle_has(op->loop->mount, op->locked) & HELD_LOST) != 0;
+           (handle_has(op->loop->mount, op->locked) & LOCK_TABLE_LOST) != 0;
 }

@@ -31,9 +31,9 @@ void handle_locks(struct handle *handle, uint64_t owner);
  * are still ours for certain; while exportd was not heard for so long that they may not be, wait for it. Lost, or
  * waited in vain: answered EIO and finished.
  */
-void op_under_lock(struct op *op, const struct handle *handle,
-                   void (*step)(struct op *op));
+void fuse_op_under_lock(struct fuse_op *op, const struct handle *handle,
+                        void (*step)(struct fuse_op *op));
 /** For who has waited since: is a lock under which it began not ours any more? */
-bool op_has_lost_its_lock(const struct op *op);
+bool fuse_op_has_lost_its_lock(const struct fuse_op *op);
 
 #endif

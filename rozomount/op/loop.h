@@ -38,7 +38,7 @@ enum {
 
 struct mount;
 struct handle;
-struct op;
+struct fuse_op;
 
 /* Memory one request of the kernel is read into; a write keeps it until its data are stored. */
 struct reqbuf {
@@ -69,18 +69,18 @@ struct loop {
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;
     bool makes_nameless; /* the one being handled is a FUSE_TMPFILE */
-    struct op *free_ops;
+    struct fuse_op *free_ops;
     unsigned n_free_ops;
     struct list_node waiting;         /* those an interrupt may end, in order */
     uint64_t early[INTERRUPTS_EARLY]; /* for those that do not wait (yet); 0: none */
     unsigned next_early, n_early;
-    struct op *lock_waits; /* by number */
+    struct fuse_op *lock_waits; /* by number */
     uint64_t last_waiter;
     struct env_timer signal_timer; /* while one of waiting is signalled */
 
     struct rpc_channel *md_channel;
-    struct md md;
-    struct peers peers;
+    struct md_client md;
+    struct storage_peers peers;
     struct storcli *cli;
     struct file_pool *pool;
     struct nodes nodes;

@@ -3,7 +3,7 @@
  *
  * A mount has one or more loops, each a thread with a libuv loop, a clone of the FUSE descriptor,
  * and channels of its own; they share nothing but struct mount. All work on an open inode is done
- * on its owner loop, mount_owner(ino); an operation that was read elsewhere moves there (op_goto)
+ * on its owner loop, mount_owner(ino); an operation that was read elsewhere moves there (fuse_op_goto)
  * and is answered through the session it came from, whatever the thread.
  */
 #ifndef ROZO_ROZOMOUNT_OP_MOUNT_H
@@ -37,28 +37,28 @@ struct mount {
     const struct options *opt;
     const struct mount_shell *shell;
     struct rpc_keys keys;
-    struct refs *refs;
-    struct held *held;
+    struct open_refs *refs;
+    struct lock_table *lock_table;
     atomic_bool wants_events; /* loop 0 is told, or was */
     struct env_mail events_mail;
-    struct unstable *unstable;
-    struct kernel_sizes *sizes; /* with writeback_cache, else NULL */
-    struct session *session;    /* loop 0 */
-    struct pulse *pulse;        /* who else of this machine is dead */
-    struct session_info info;   /* of the first open */
-    struct cluster_map *map;    /* loop 0: for loops that start later */
+    struct unsynced_inodes *unsynced;
+    struct kernel_sizes *sizes;     /* with writeback_cache, else NULL */
+    struct mount_session *session;  /* loop 0 */
+    struct liveness *liveness;      /* who else of this machine is dead */
+    struct mount_session_info info; /* of the first open */
+    struct cluster_map *map;        /* loop 0: for loops that start later */
     struct loop *loops;
     unsigned n_loops;
-    struct invalidator *invalidator; /* NULL: none */
-    struct tokens *tokens;
-    struct dropping *dropping;
-    struct renames *renames;
-    struct opendirs *opendirs;
-    struct dirplaces *dirplaces;
-    struct nextfiles *nextfiles;
+    struct kernel_inval *inval; /* NULL: none */
+    struct token_cache *tokens;
+    struct name_inval *name_inval;
+    struct rename_barrier *rename_barrier;
+    struct open_dirs *open_dirs;
+    struct dir_places *dir_places;
+    struct next_files *next_files;
     struct atimes *atimes;
     struct atimes_report *atimes_report; /* loop 0's; NULL: none runs */
-    struct recaller *recaller;           /* NULL: the kernel keeps nothing */
+    struct kernel_notify *notify;        /* NULL: the kernel keeps nothing */
     struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
     bool names_expire;     /* the kernel can let a name expire, not only drop it */

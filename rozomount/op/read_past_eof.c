@@ -24,10 +24,10 @@ enum {
     LOOK_MS = 1,   /* what the kernel has for us is read meanwhile, if we were late */
 };
 
-static void behind_go_on(struct op *op)
+static void past_eof_go_on(struct fuse_op *op)
 {
     env_timer_stop(&op->loop->env.env, &op->pause);
-    op_wait_over(op);
+    fuse_op_wait_over(op);
     list_remove(&op->token_link);
     op->step(op);
 }
@@ -35,7 +35,7 @@ static void behind_go_on(struct op *op)
 static bool any_comes_to(const struct list_node *ops, uint64_t end)
 {
     LIST_FOREACH(link, ops) {
-        const struct op *op = container_of(link, struct op, token_link);
+        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
 
         if (op->fills_pages && op->offset <= end && end < op->offset + op->size)
             return true;
@@ -50,29 +50,29 @@ static bool end_will_be_told(const struct node *node)
     return any_comes_to(&node->reading, end) || any_comes_to(&node->token_waiters, end);
 }
 
-static void behind_wait(struct op *op);
+static void past_eof_wait(struct fuse_op *op);
 
 static void on_looked(struct env_timer *timer)
 {
-    struct op *op = container_of(timer, struct op, pause);
+    struct fuse_op *op = container_of(timer, struct fuse_op, pause);
 
     if (!op->end_is_told && end_will_be_told(op->node)) {
-        behind_wait(op);
+        past_eof_wait(op);
         return;
     }
     op->has_waited = true;
-    behind_go_on(op);
+    past_eof_go_on(op);
 }
 
 static void on_comes(struct env_timer *timer)
 {
-    struct op *op = container_of(timer, struct op, pause);
+    struct fuse_op *op = container_of(timer, struct fuse_op, pause);
 
     env_timer_init(&op->pause, on_looked);
     env_timer_start(&op->loop->env.env, &op->pause, LOOK_MS);
 }
 
-static void behind_wait(struct op *op)
+static void past_eof_wait(struct fuse_op *op)
 {
     struct env *env = &op->loop->env.env;
 
@@ -81,45 +81,46 @@ static void behind_wait(struct op *op)
     env_timer_start(env, &op->pause, op->end_is_told ? TAKEN_MS : COMES_MS);
 }
 
-static void give_up_behind(struct op *op)
+static void past_eof_interrupted(struct fuse_op *op)
 {
     env_timer_stop(&op->loop->env.env, &op->pause);
     list_remove(&op->token_link);
-    op_reply_err(op, -EINTR);
+    fuse_op_reply_err(op, -EINTR);
 }
 
-bool op_waits_behind(struct op *op, void (*again)(struct op *op))
+bool read_past_eof_waits(struct fuse_op *op, void (*again)(struct fuse_op *op))
 {
     struct mount *m = op->loop->mount;
 
-    if (!op->fills_pages || op->has_waited || m->recaller == NULL ||
+    if (!op->fills_pages || op->has_waited || m->notify == NULL ||
         !atomic_load(&m->was_recalled))
         return false;
     op->step = again;
-    op_token_done(op);
-    list_add_tail(&op->node->behind, &op->token_link);
+    fuse_op_token_done(op);
+    list_add_tail(&op->node->past_eof, &op->token_link);
     env_timer_init(&op->pause, NULL);
-    behind_wait(op);
-    op_wait_interruptibly(op, give_up_behind);
+    past_eof_wait(op);
+    fuse_op_wait_interruptibly(op, past_eof_interrupted);
     return true;
 }
 
-void node_end_told(struct node *node)
+void node_eof_answered(struct node *node)
 {
-    LIST_FOREACH(link, &node->behind) {
-        struct op *op = container_of(link, struct op, token_link);
+    LIST_FOREACH(link, &node->past_eof) {
+        struct fuse_op *op = container_of(link, struct fuse_op, token_link);
 
         op->end_is_told = true;
-        behind_wait(op);
+        past_eof_wait(op);
     }
 }
 
-void node_behind_go_on(struct node *node)
+void node_past_eof_resume(struct node *node)
 {
-    while (!list_is_empty(&node->behind)) {
-        struct op *op = container_of(node->behind.next, struct op, token_link);
+    while (!list_is_empty(&node->past_eof)) {
+        struct fuse_op *op =
+            container_of(node->past_eof.next, struct fuse_op, token_link);
 
         op->end_is_told = false; /* it may be another when it has the token again */
-        behind_go_on(op);
+        past_eof_go_on(op);
     }
 }

@@ -7,10 +7,10 @@
 #include "rozomount/op/mount.h"
 
 /** A READ that is under way and has come to nothing: does it wait? Then `again` follows, or it is given up. */
-bool op_waits_behind(struct op *op, void (*again)(struct op *op));
+bool read_past_eof_waits(struct fuse_op *op, void (*again)(struct fuse_op *op));
 /** A READ was told where the file ends. */
-void node_end_told(struct node *node);
+void node_eof_answered(struct node *node);
 /** The kernel is about to drop these pages: nobody waits. */
-void node_behind_go_on(struct node *node);
+void node_past_eof_resume(struct node *node);
 
 #endif

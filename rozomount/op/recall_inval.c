@@ -30,10 +30,10 @@ enum {
 
 /* The kernel drops something. */
 struct drop {
-    struct recaller_job job;
+    struct notify_job job;
     struct loop *loop;
     struct recall *recall; /* that waits for it; NULL: nobody does, or op */
-    struct op *op;
+    struct fuse_op *op;
     struct list_node link; /* in recall->drops */
     struct dropped_names names;
     bool sent;
@@ -45,7 +45,7 @@ static void on_dropped(struct env_mail *mail)
     struct recall *r = d->recall;
 
     list_remove(&d->link);
-    dropping_end(d->loop->mount->dropping, &d->names);
+    name_inval_end(d->loop->mount->name_inval, &d->names);
     free(d);
     if (r != NULL && list_is_empty(&r->drops)) {
         r->busy = false;
@@ -55,7 +55,7 @@ static void on_dropped(struct env_mail *mail)
 
 static struct drop *drop_new(struct loop *loop, uint64_t ino, uint64_t from, uint64_t to)
 {
-    struct drop *d = mem_new(sizeof(*d));
+    struct drop *d = xzalloc(sizeof(*d));
 
     d->loop = loop;
     list_init(&d->link);
@@ -86,7 +86,7 @@ static void drops_send(struct recall *r)
         if (d->sent)
             continue;
         d->sent = true;
-        recaller_submit(r->loop->mount->recaller, &d->job);
+        kernel_notify_submit(r->loop->mount->notify, &d->job);
     }
 }
 
@@ -94,7 +94,7 @@ static void drops_send(struct recall *r)
  * Pages that the kernel may keep locked until we answer op, which waits: those that it reads, which have nothing in them yet; the
  * last one that it writes, if not as a whole: has it nothing in it, it is locked.
  */
-static bool op_locks(const struct op *op, uint64_t *from, uint64_t *to)
+static bool op_locks(const struct fuse_op *op, uint64_t *from, uint64_t *to)
 {
     uint64_t end = op->offset + op->size;
 
@@ -122,11 +122,11 @@ static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
     if (!d->sent) { /* a page with something old in it is not locked by a WRITE, and dropped at once */
         d->job.from = from;
         d->job.to = to;
-        recaller_submit(r->loop->mount->recaller, &d->job);
+        kernel_notify_submit(r->loop->mount->notify, &d->job);
     }
 }
 
-static void drops_part(struct recall *r, const struct op *op)
+static void drops_part(struct recall *r, const struct fuse_op *op)
 {
     uint64_t from, to;
 
@@ -143,32 +143,32 @@ static void drops_part(struct recall *r, const struct op *op)
 static void drop_names(struct drop *d, struct told_name *names)
 {
     d->job.names = names;
-    dropping_begin(d->loop->mount->dropping, &d->names, d->job.ino,
-                   env_now_ns(&d->loop->env.env));
+    name_inval_begin(d->loop->mount->name_inval, &d->names, d->job.ino,
+                     env_now_ns(&d->loop->env.env));
 }
 
-void drops_begin(struct recall *r)
+void recall_inval_begin(struct recall *r)
 {
-    struct told_name *names = tokens_take_names(tokens_of(r->loop), r->ino);
+    struct told_name *names = token_cache_take_names(tokens_of(r->loop), r->ino);
 
     r->told = true;
-    if (r->loop->mount->recaller == NULL) { /* no kernel keeps anything */
+    if (r->loop->mount->notify == NULL) { /* no kernel keeps anything */
         told_names_free(names);
         return;
     }
-    node_behind_go_on(r->node); /* they lock pages */
+    node_past_eof_resume(r->node); /* they lock pages */
     drop_add(r, 0, names == NULL ? SPAN_END : 0);
     if (names != NULL) {
         drop_names(container_of(r->drops.next, struct drop, link), names);
         drop_add(r, 0, SPAN_END);
     }
     LIST_FOREACH(link, &r->node->token_waiters)
-        drops_part(r, container_of(link, struct op, token_link));
+        drops_part(r, container_of(link, struct fuse_op, token_link));
     r->busy = true;
     drops_send(r);
 }
 
-void drops_go_round(struct recall *r, const struct op *op)
+void inval_skip_locked(struct recall *r, const struct fuse_op *op)
 {
     if (list_is_empty(&r->drops))
         return;
@@ -199,15 +199,15 @@ static void drop_ends(struct loop *loop, struct node *node)
     struct drop *d;
 
     node->drops_ends_again = node->dropping_ends;
-    if (node->dropping_ends || loop->mount->recaller == NULL)
+    if (node->dropping_ends || loop->mount->notify == NULL)
         return;
     node->dropping_ends = true;
     d = drop_new(loop, node->ino, 0, SPAN_END);
     d->job.mail.fn = on_ends_dropped;
-    recaller_submit(loop->mount->recaller, &d->job);
+    kernel_notify_submit(loop->mount->notify, &d->job);
 }
 
-void op_read_ended(struct op *op)
+void fuse_op_read_ended(struct fuse_op *op)
 {
     struct node *node = op->node;
 
@@ -221,34 +221,34 @@ void op_read_ended(struct op *op)
 static void on_dropped_for_op(struct env_mail *mail)
 {
     struct drop *d = container_of(mail, struct drop, job.mail);
-    struct op *op = d->op;
+    struct fuse_op *op = d->op;
 
     free(d);
     op->step(op);
 }
 
-static void op_drop_to(struct op *op, uint64_t to, void (*step)(struct op *op))
+static void op_drop_to(struct fuse_op *op, uint64_t to, void (*step)(struct fuse_op *op))
 {
     struct drop *d;
 
     op->step = step;
-    if (op->loop->mount->recaller == NULL) {
+    if (op->loop->mount->notify == NULL) {
         step(op);
         return;
     }
     d = drop_new(op->loop, op->ino, 0, to);
     d->op = op;
     d->job.mail.fn = on_dropped_for_op;
-    recaller_submit(op->loop->mount->recaller, &d->job);
+    kernel_notify_submit(op->loop->mount->notify, &d->job);
 }
 
-void op_drop_pages(struct op *op, void (*step)(struct op *op))
+void fuse_op_drop_pages(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
-    op_token_done(op);
+    fuse_op_token_done(op);
     op_drop_to(op, SPAN_END, step);
 }
 
-void op_drop_attr(struct op *op, void (*step)(struct op *op))
+void op_drop_attr(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
     op_drop_to(op, 0, step);
 }
@@ -263,13 +263,13 @@ struct old_news {
 
 static bool drops_forget_old(struct recall *r)
 {
-    struct dropping *names = r->loop->mount->dropping;
+    struct name_inval *names = r->loop->mount->name_inval;
     bool any = false;
 
     LIST_FOREACH_SAFE(link, &r->drops) {
         struct drop *d = container_of(link, struct drop, link);
 
-        if (!dropping_is_old(names, &d->names))
+        if (!name_inval_is_old(names, &d->names))
             continue;
         any = true;
         list_remove(link); /* on_dropped() comes whenever the kernel has a lock for it */
@@ -309,15 +309,15 @@ bool recalls_age_names(struct loop *loop, const uint64_t *locked)
     struct mount *m = loop->mount;
     bool done;
 
-    if (m->recaller == NULL || !recaller_can_age(m->recaller))
+    if (m->notify == NULL || !kernel_notify_can_age(m->notify))
         return false;
-    tokens_lock(m->tokens);
-    done = recaller_age(m->recaller);
+    token_cache_lock(m->tokens);
+    done = kernel_notify_age(m->notify);
     if (done)
-        dropping_made_old(m->dropping, m->tokens, locked);
-    tokens_unlock(m->tokens);
+        name_inval_made_old(m->name_inval, m->tokens, locked);
+    token_cache_unlock(m->tokens);
     for (unsigned i = 0; i < m->n_loops && done; i++) {
-        struct old_news *news = mem_new(sizeof(*news));
+        struct old_news *news = xzalloc(sizeof(*news));
 
         news->mail.fn = on_old_news;
         news->loop = &m->loops[i];
@@ -333,26 +333,26 @@ void recalls_drop_kernel(struct loop *loop)
     uint64_t *inos;
     size_t n;
 
-    if (loop->mount->recaller == NULL)
+    if (loop->mount->notify == NULL)
         return;
-    inos = tokens_list(tokens_of(loop), &n);
+    inos = token_cache_list(tokens_of(loop), &n);
     for (size_t i = 0; i < n; i++) {
         struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
 
         /* They stay noted: nobody waits for this, and who is asked for the token does. */
-        d->job.names = tokens_copy_names(tokens_of(loop), inos[i]);
-        recaller_submit(loop->mount->recaller, &d->job);
+        d->job.names = token_cache_copy_names(tokens_of(loop), inos[i]);
+        kernel_notify_submit(loop->mount->notify, &d->job);
     }
     free(inos);
 }
 
 bool mount_prunes(const struct mount *m)
 {
-    return m->recaller != NULL && recaller_can_prune(m->recaller);
+    return m->notify != NULL && kernel_notify_can_prune(m->notify);
 }
 
 void name_is_loose(struct mount *m, uint64_t dir, const char *name, bool is_dir)
 {
-    if (mount_prunes(m) && tokens_are_given(m->tokens))
-        dirplaces_loose_name(m->dirplaces, dir, name, is_dir);
+    if (mount_prunes(m) && token_cache_are_given(m->tokens))
+        dir_places_loose_name(m->dir_places, dir, name, is_dir);
 }

@@ -11,14 +11,14 @@
  * takes what is lacking for zeros, not for the end of the file, and keeps them, if the notice was not about these pages:
  * then they are dropped now.
  */
-void op_read_ended(struct op *op);
+void fuse_op_read_ended(struct fuse_op *op);
 /**
  * The kernel drops the attributes and pages of op->ino: then step. Without a token, and nothing that the kernel waits for with a page
  * locked waits for op: it may wait for pages that others read.
  */
-void op_drop_pages(struct op *op, void (*step)(struct op *op));
+void fuse_op_drop_pages(struct fuse_op *op, void (*step)(struct fuse_op *op));
 /** Makes the kernel drop the attributes of op->ino, but no pages; then calls step. */
-void op_drop_attr(struct op *op, void (*step)(struct op *op));
+void op_drop_attr(struct fuse_op *op, void (*step)(struct fuse_op *op));
 /** exportd may have ended our session: the kernel is to ask us. Any loop. */
 void recalls_drop_kernel(struct loop *loop);
 /**

@@ -1,7 +1,7 @@
 /*
  * token_recall.c - tokens of inodes in use: who needs one waits for it, and what is recalled is given back.
  *
- * In:     op_with_token() and the ends of such operations; recalls of exportd, on the owner of the inode.
+ * In:     fuse_op_with_token() and the ends of such operations; recalls of exportd, on the owner of the inode.
  * Out:    MD_TOKEN, MD_GIVE_BACK; the file layer writes out; recall_inval.c has the kernel drop names, attributes and pages.
  * Keeps:  I5, our half: a token is given back when nothing that it allowed is left: no operation that changes the file is under
  *         way, nothing is written late, neither we nor the kernel believe what we had. Who waits for a token is let through
@@ -38,7 +38,7 @@ struct acquire {
     struct node *node; /* pinned */
     uint64_t number;
     struct token_need need;
-    uint64_t changes; /* tokens_changes(), when it was sent */
+    uint64_t changes; /* token_cache_changes(), when it was sent */
 };
 
 static void node_acquire(struct loop *loop, struct node *node);
@@ -60,9 +60,9 @@ static struct recall *recall_find(struct loop *loop, uint64_t ino)
 /* What we hold for certain. */
 static enum token_mode node_holds(struct loop *loop, const struct node *node)
 {
-    if (!session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)))
+    if (!mount_session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)))
         return TOKEN_NONE;
-    return tokens_mode(tokens_of(loop), node->ino);
+    return token_cache_mode(tokens_of(loop), node->ino);
 }
 
 bool node_is_open_still(struct loop *loop, const struct node *node)
@@ -81,15 +81,15 @@ bool node_is_worth_keeping(struct loop *loop, const struct node *node)
 }
 
 /* Is that enough? */
-static bool op_is_covered(const struct op *op)
+static bool op_is_covered(const struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
-    return session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)) &&
-           tokens_cover(tokens_of(loop), op->token_node->ino, &op->token_need);
+    return mount_session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)) &&
+           token_cache_cover(tokens_of(loop), op->token_node->ino, &op->token_need);
 }
 
-static void op_start(struct op *op)
+static void op_start(struct fuse_op *op)
 {
     struct node *node = op->token_node;
 
@@ -99,14 +99,14 @@ static void op_start(struct op *op)
         list_add_tail(&node->reading, &op->token_link);
     else
         op->token_node = NULL;
-    if (op_has_lost_its_lock(op)) /* while it waited */
-        op_reply_err(op, -EIO);
+    if (fuse_op_has_lost_its_lock(op)) /* while it waited */
+        fuse_op_reply_err(op, -EIO);
     else
         op->token_step(op);
 }
 
 /* May it go on although the token is recalled? */
-static bool recall_lets_by(const struct recall *r, const struct op *op)
+static bool recall_lets_by(const struct recall *r, const struct fuse_op *op)
 {
     if (r->lost)
         return false;
@@ -116,7 +116,7 @@ static bool recall_lets_by(const struct recall *r, const struct op *op)
 }
 
 /* Has the kernel pages of what this reads and that changes? */
-static bool share_pages(const struct op *read, const struct op *change)
+static bool share_pages(const struct fuse_op *read, const struct fuse_op *change)
 {
     if (change->iov.iov_base == NULL) /* no WRITE */
         return true;
@@ -124,10 +124,10 @@ static bool share_pages(const struct op *read, const struct op *change)
            read->offset / PAGE_BYTES <= (change->offset + change->size) / PAGE_BYTES;
 }
 
-static bool any_shares_pages(const struct list_node *ops, const struct op *read)
+static bool any_shares_pages(const struct list_node *ops, const struct fuse_op *read)
 {
     LIST_FOREACH(link, ops) {
-        const struct op *op = container_of(link, struct op, token_link);
+        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
 
         if (is_exclusive(op) && share_pages(read, op))
             return true;
@@ -139,7 +139,7 @@ static bool any_shares_pages(const struct list_node *ops, const struct op *read)
  * What a WRITE brings was in a page that may have been dropped since. A READ that overtakes it would fill a new page with what
  * was there before, which would stay. A recall that drops that page, too, may have to wait for the READ.
  */
-static bool op_comes_second(const struct op *op, const struct recall *r)
+static bool op_comes_second(const struct fuse_op *op, const struct recall *r)
 {
     const struct node *node = op->token_node;
 
@@ -148,17 +148,17 @@ static bool op_comes_second(const struct op *op, const struct recall *r)
             any_shares_pages(&node->token_waiters, op));
 }
 
-static void op_overtakes_reads(const struct op *op)
+static void op_overtakes_reads(const struct fuse_op *op)
 {
     LIST_FOREACH(link, &op->token_node->reading) {
-        struct op *read = container_of(link, struct op, token_link);
+        struct fuse_op *read = container_of(link, struct fuse_op, token_link);
 
         if (share_pages(read, op))
             read->overtaken = true;
     }
 }
 
-static bool op_may_start(struct op *op)
+static bool op_may_start(struct fuse_op *op)
 {
     struct recall *r = recall_find(op->loop, op->token_node->ino);
 
@@ -170,14 +170,14 @@ static bool op_may_start(struct op *op)
 }
 
 /* What was changed in a mapping under a token that was lost. */
-static bool op_is_lost(const struct op *op, const struct recall *r)
+static bool op_is_lost(const struct fuse_op *op, const struct recall *r)
 {
     return op->token_page && r != NULL && r->lost;
 }
 
-static void op_unqueue(struct op *op)
+static void op_unqueue(struct fuse_op *op)
 {
-    op_wait_over(op);
+    fuse_op_wait_over(op);
     list_remove(&op->token_link);
 }
 
@@ -189,7 +189,7 @@ static void node_look_again(struct loop *loop, struct node *node)
         node_run_waiters(node, false);
 }
 
-static void give_up_waiting(struct op *op)
+static void give_up_waiting(struct fuse_op *op)
 {
     struct node *node = op->token_node;
 
@@ -197,22 +197,22 @@ static void give_up_waiting(struct op *op)
     op->token_node = NULL;
     if (is_exclusive(op))
         node_look_again(op->loop, node);
-    op_reply_err(op, -EINTR);
+    fuse_op_reply_err(op, -EINTR);
 }
 
-void op_with_token(struct op *op, struct node *node, enum token_mode mode,
-                   void (*step)(struct op *op))
+void fuse_op_with_token(struct fuse_op *op, struct node *node, enum token_mode mode,
+                        void (*step)(struct fuse_op *op))
 {
-    op_with_range(op, node, &(struct token_need){ .mode = mode }, step);
+    fuse_op_with_range(op, node, &(struct token_need){ .mode = mode }, step);
 }
 
-void op_with_range(struct op *op, struct node *node, const struct token_need *need,
-                   void (*step)(struct op *op))
+void fuse_op_with_range(struct fuse_op *op, struct node *node,
+                        const struct token_need *need, void (*step)(struct fuse_op *op))
 {
     struct loop *loop = op->loop;
     struct recall *r;
 
-    if (!tokens_are_given(tokens_of(loop))) {
+    if (!token_cache_are_given(tokens_of(loop))) {
         step(op);
         return;
     }
@@ -227,24 +227,24 @@ void op_with_range(struct op *op, struct node *node, const struct token_need *ne
         return;
     }
     if (recall_find(loop, node->ino) == NULL &&
-        tokens_is_lost(tokens_of(loop), node->ino))
+        token_cache_is_lost(tokens_of(loop), node->ino))
         lose(loop, node->ino);
     r = recall_find(loop, node->ino);
     if (op_is_lost(op, r)) {
         op->token_node = NULL;
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
         return;
     }
     list_add_tail(&node->token_waiters, &op->token_link);
     if (r != NULL)
-        drops_go_round(r, op);
+        inval_skip_locked(r, op);
     else if (!op_is_covered(op))
         node_acquire(loop, node);
     if (op->req != NULL)
-        op_wait_interruptibly(op, give_up_waiting);
+        fuse_op_wait_interruptibly(op, give_up_waiting);
 }
 
-void op_token_done(struct op *op)
+void fuse_op_token_done(struct fuse_op *op)
 {
     struct node *node = op->token_node;
     struct recall *r;
@@ -263,9 +263,9 @@ void op_token_done(struct op *op)
 }
 
 /* May it go on by what was just granted, whatever is recalled meanwhile? */
-static bool op_may_start_once(const struct op *op)
+static bool op_may_start_once(const struct fuse_op *op)
 {
-    return tokens_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
+    return token_cache_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
            !op_comes_second(op, recall_find(op->loop, op->token_node->ino));
 }
 
@@ -281,11 +281,11 @@ static void node_run_waiters(struct node *node, bool granted)
     }
     node_pin(node); /* the last of them may let go */
     while (!list_is_empty(&all)) {
-        struct op *op = container_of(all.next, struct op, token_link);
+        struct fuse_op *op = container_of(all.next, struct fuse_op, token_link);
 
         list_remove(&op->token_link);
         if (op_may_start(op) || (granted && op_may_start_once(op))) {
-            op_wait_over(op);
+            fuse_op_wait_over(op);
             op_start(op);
         } else {
             list_add_tail(&node->token_waiters, &op->token_link);
@@ -299,17 +299,18 @@ static void node_run_waiters(struct node *node, bool granted)
 static void waiters_fail(struct node *node, int rc)
 {
     while (!list_is_empty(&node->token_waiters)) {
-        struct op *op = container_of(node->token_waiters.next, struct op, token_link);
+        struct fuse_op *op =
+            container_of(node->token_waiters.next, struct fuse_op, token_link);
 
         op_unqueue(op);
         op->token_node = NULL;
-        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+        fuse_op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
     }
 }
 
 static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
 {
-    struct tokens *t = tokens_of(a->loop);
+    struct token_cache *t = tokens_of(a->loop);
     const struct token_range range = {
         .ino = entry->attr.ino,
         .from = entry->range_from,
@@ -319,13 +320,13 @@ static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
     };
 
     if (entry->range_to != 0)
-        tokens_grant_range(t, &range, entry->grant.number);
+        token_cache_grant_range(t, &range, entry->grant.number);
     else
-        tokens_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
-    tokens_lock(t);
-    tokens_note_xattrs(t, entry->attr.ino, entry->attr.xattrs, entry->grant.number,
-                       a->changes);
-    tokens_unlock(t);
+        token_cache_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
+    token_cache_lock(t);
+    token_cache_note_xattrs(t, entry->attr.ino, entry->attr.xattrs, entry->grant.number,
+                            a->changes);
+    token_cache_unlock(t);
 }
 
 static int acquire_entry(struct acquire *a, const struct md_entry *entry)
@@ -363,7 +364,7 @@ static int acquire_take(struct acquire *a, const struct md_call *call)
 static bool waiters_lack_it(const struct node *node)
 {
     LIST_FOREACH(link, &node->token_waiters) {
-        if (!op_is_covered(container_of(link, struct op, token_link)))
+        if (!op_is_covered(container_of(link, struct fuse_op, token_link)))
             return true;
     }
     return false;
@@ -382,7 +383,7 @@ static void on_acquired(struct md_call *call, int rc)
     node->acquiring = NULL;
     r = recall_find(loop, node->ino);
     if (rc != 0)
-        waiters_fail(node, md_user_errno(rc));
+        waiters_fail(node, md_client_user_errno(rc));
     else if (r == NULL || !r->lost)
         node_run_waiters(node, true);
     free(a);
@@ -397,11 +398,11 @@ static void on_acquired(struct md_call *call, int rc)
 /* Who is enough for most: a change, or else the first. With ranges each is asked for in its turn. */
 static struct token_need waiters_want(struct loop *loop, const struct node *node)
 {
-    bool ranges = tokens_mode(tokens_of(loop), node->ino) == TOKEN_RANGES;
-    const struct op *first = NULL;
+    bool ranges = token_cache_mode(tokens_of(loop), node->ino) == TOKEN_RANGES;
+    const struct fuse_op *first = NULL;
 
     LIST_FOREACH(link, &node->token_waiters) {
-        const struct op *op = container_of(link, struct op, token_link);
+        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
 
         if (op_is_covered(op))
             continue;
@@ -420,13 +421,13 @@ static void node_acquire(struct loop *loop, struct node *node)
     if (node->acquiring != NULL)
         return;
     give_now(loop);
-    a = node->acquiring = mem_new(sizeof(*a));
+    a = node->acquiring = xzalloc(sizeof(*a));
     a->loop = loop;
     a->node = node;
     node_pin(node);
     a->number = ++loop->last_token_call << 8 | loop->index;
     a->need = waiters_want(loop, node);
-    a->changes = tokens_changes(tokens_of(loop));
+    a->changes = token_cache_changes(tokens_of(loop));
     req.ino = node->ino;
     req.mode = (Rozo__TokenMode)a->need.mode;
     req.offset = a->need.from;
@@ -434,8 +435,8 @@ static void node_acquire(struct loop *loop, struct node *node)
     req.call = a->number;
     req.knows_flags = true;
     req.epoch = node->file == NULL || node->closing ? 0 : file_epoch(node->file);
-    md_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
-                   loop->mount->opt->meta_timeout_ms, on_acquired, a);
+    md_client_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
+                          loop->mount->opt->meta_timeout_ms, on_acquired, a);
 }
 
 /* ---- giving back ---- */
@@ -479,8 +480,8 @@ static void giving_send(struct giving *g)
         list[i] = &g->tokens[i];
     req.tokens = list;
     req.n_tokens = g->n;
-    md_send(&g->loop->md, &g->call, ROZO__OP__MD_GIVE_BACK, &req.base, 0, on_given_back,
-            g);
+    md_client_send(&g->loop->md, &g->call, ROZO__OP__MD_GIVE_BACK, &req.base, 0,
+                   on_given_back, g);
 }
 
 /* Before anything is asked for that exportd is to hear after it. */
@@ -505,20 +506,20 @@ static void give_back(struct loop *loop, uint64_t ino, enum token_mode keep,
     Rozo__MdGiveBackReq__Token *token;
 
     if (g == NULL) {
-        g = loop->giving = mem_new(sizeof(*g));
+        g = loop->giving = xzalloc(sizeof(*g));
         g->loop = loop;
         list_add_tail(&loop->givings, &g->link);
         env_post(&loop->env.env, &loop->giving_task);
     }
     if (g->n == g->room) {
         g->room = g->room == 0 ? 1 : 4 * g->room;
-        g->tokens = mem_grow(g->tokens, g->room * sizeof(*g->tokens));
+        g->tokens = xrealloc(g->tokens, g->room * sizeof(*g->tokens));
     }
     token = &g->tokens[g->n++];
     rozo__md_give_back_req__token__init(token);
     token->ino = ino;
     token->keep = (Rozo__TokenMode)keep;
-    token->grant = tokens_gave_back(tokens_of(loop), ino, keep, grant);
+    token->grant = token_cache_gave_back(tokens_of(loop), ino, keep, grant);
     if (g->n == GIVEN_AT_A_TIME)
         give_now(loop);
 }
@@ -572,7 +573,7 @@ static void recall_end(struct recall *r)
         node_let_go(node);
     }
     node->settled = 0;
-    if (tokens_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
+    if (token_cache_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
         node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
     give_back(loop, r->ino, r->keep, r->grant);
     node_pin(node);
@@ -596,7 +597,7 @@ void recall_step(struct recall *r)
         return; /* it was granted, and its answer is on its way */
     if (!list_is_empty(&node->exclusive))
         return;
-    tokens_recall(tokens_of(r->loop), r->ino, r->keep);
+    token_cache_recall(tokens_of(r->loop), r->ino, r->keep);
     if (!r->told &&
         !r->lost) { /* whoever waits for less than we hold may keep pages locked */
         r->busy = true;
@@ -614,7 +615,7 @@ void recall_step(struct recall *r)
         else
             file_give_up(node->file, on_recall_flushed, r);
     } else if (r->keep == TOKEN_NONE && !r->told) {
-        drops_begin(r);
+        recall_inval_begin(r);
         if (!r->busy)
             recall_step(r);
     } else {
@@ -625,7 +626,7 @@ void recall_step(struct recall *r)
 static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mode keep,
                                  uint64_t grant, uint64_t call)
 {
-    struct recall *r = mem_new(sizeof(*r));
+    struct recall *r = xzalloc(sizeof(*r));
 
     r->loop = loop;
     r->ino = ino;
@@ -640,16 +641,16 @@ static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mod
 
 static void lose_pages(struct recall *r);
 
-static void recall_begin(struct loop *loop, const struct token_recall *asked)
+static void recall_begin(struct loop *loop, const struct recalled_token *asked)
 {
-    struct token_recall it = *asked, *what = &it;
+    struct recalled_token it = *asked, *what = &it;
     struct recall *r = recall_find(loop, what->ino);
-    bool lost = tokens_is_lost(tokens_of(loop), what->ino);
+    bool lost = token_cache_is_lost(tokens_of(loop), what->ino);
     struct node *node = node_find(&loop->nodes, what->ino);
     bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
                   node->acquiring->number == what->call;
 
-    if (tokens_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
+    if (token_cache_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
         what->keep = TOKEN_NONE; /* less than all of that is nothing */
     if (r != NULL) {
         if (what->keep < r->keep)
@@ -658,10 +659,11 @@ static void recall_begin(struct loop *loop, const struct token_recall *asked)
             r->grant = what->grant;
         if (coming)
             r->call = what->call;
-        tokens_recall(tokens_of(loop), what->ino, r->keep);
+        token_cache_recall(tokens_of(loop), what->ino, r->keep);
         return; /* it is on its way, and does not end before that */
     }
-    if ((!coming && !lost && tokens_mode(tokens_of(loop), what->ino) <= what->keep) ||
+    if ((!coming && !lost &&
+         token_cache_mode(tokens_of(loop), what->ino) <= what->keep) ||
         (node == NULL && loop->kernel_is_gone)) {
         give_back(loop, what->ino, what->keep, what->grant);
         return;
@@ -688,13 +690,13 @@ struct lost_news {
 static void lose_pages(struct recall *r)
 {
     LIST_FOREACH_SAFE(link, &r->node->token_waiters) {
-        struct op *op = container_of(link, struct op, token_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, token_link);
 
         if (!op_is_lost(op, r))
             continue;
         op_unqueue(op);
         op->token_node = NULL;
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
     }
 }
 
@@ -717,7 +719,7 @@ static void lose(struct loop *loop, uint64_t ino)
 /* For those who wait. What is left of a lost one goes first. */
 static void node_seek_token(struct loop *loop, struct node *node)
 {
-    if (tokens_is_lost(tokens_of(loop), node->ino))
+    if (token_cache_is_lost(tokens_of(loop), node->ino))
         lose(loop, node->ino);
     else
         node_acquire(loop, node);
@@ -730,7 +732,7 @@ static void on_lost_news(struct env_mail *mail)
     bool kept = !loop->kernel_is_gone || node_find(&loop->nodes, news->ino) != NULL;
 
     /* Else it is done, and perhaps granted again. */
-    if (kept && tokens_is_lost(tokens_of(loop), news->ino))
+    if (kept && token_cache_is_lost(tokens_of(loop), news->ino))
         lose(loop, news->ino);
     free(news);
 }
@@ -738,12 +740,12 @@ static void on_lost_news(struct env_mail *mail)
 /* What was written under the token of a session that is over must not be written late. */
 static void lost_next(struct loop *loop)
 {
-    uint64_t ino = tokens_lost_one(tokens_of(loop));
+    uint64_t ino = token_cache_lost_one(tokens_of(loop));
     struct lost_news *news;
 
     if (ino == 0 || loop->kernel_is_gone)
         return;
-    news = mem_new(sizeof(*news));
+    news = xzalloc(sizeof(*news));
     news->mail.fn = on_lost_news;
     news->loop = mount_owner(loop->mount, ino);
     news->ino = ino;
@@ -776,7 +778,7 @@ void recalls_stop(struct loop *loop)
     {
         struct acquire *a = node->acquiring;
 
-        if (a == NULL || !md_cancel(&a->call, false))
+        if (a == NULL || !md_client_cancel(&a->call, false))
             continue;
         node->acquiring = NULL;
         waiters_fail(node, -EIO);
@@ -790,7 +792,7 @@ void recalls_close(struct loop *loop)
     LIST_FOREACH_SAFE(link, &loop->givings) {
         struct giving *g = container_of(link, struct giving, link);
 
-        if (g == loop->giving || md_cancel(&g->call, false))
+        if (g == loop->giving || md_client_cancel(&g->call, false))
             giving_free(g);
     }
     loop->giving = NULL;
@@ -800,7 +802,7 @@ void recalls_close(struct loop *loop)
 
 /* Tokens by which the kernel keeps attributes only: given back together. */
 struct trim {
-    struct recaller_job job;
+    struct notify_job job;
     struct loop *loop;
     size_t n;
     uint64_t inos[TRIM_AT_A_TIME];
@@ -828,7 +830,7 @@ static bool trim_begin(struct loop *loop, uint64_t ino)
 
     if (loop->kernel_is_gone || recall_find(loop, ino) != NULL ||
         node_find(&loop->nodes, ino) != NULL ||
-        !tokens_recall_plain(tokens_of(loop), ino))
+        !token_cache_recall_plain(tokens_of(loop), ino))
         return false;
     r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
     r->busy = r->told = true;
@@ -848,7 +850,8 @@ static void on_trim(struct env_mail *mail)
         if (trim_begin(loop, ino))
             trim->inos[n++] = ino;
         else
-            recall_begin(loop, &(struct token_recall){ .ino = ino, .keep = TOKEN_NONE });
+            recall_begin(loop,
+                         &(struct recalled_token){ .ino = ino, .keep = TOKEN_NONE });
     }
     trim->n = n;
     trim->job.mail.fn = on_trimmed;
@@ -857,10 +860,10 @@ static void on_trim(struct env_mail *mail)
     trim->job.n_more = n;
     if (n == 0)
         free(trim);
-    else if (loop->mount->recaller == NULL) /* no kernel keeps anything */
+    else if (loop->mount->notify == NULL) /* no kernel keeps anything */
         on_trimmed(&trim->job.mail);
     else
-        recaller_submit(loop->mount->recaller, &trim->job);
+        kernel_notify_submit(loop->mount->notify, &trim->job);
 }
 
 static void trim_send(struct trim *trim)
@@ -877,7 +880,7 @@ static void trim_plain(struct loop *owner, const struct token_surplus *list, siz
         if (!list[i].is_plain || mount_owner(owner->mount, list[i].ino) != owner)
             continue;
         if (trim == NULL)
-            trim = mem_new(sizeof(*trim));
+            trim = xzalloc(sizeof(*trim));
         trim->loop = owner;
         trim->inos[trim->n++] = list[i].ino;
     }
@@ -889,21 +892,21 @@ void recalls_trim(struct loop *loop)
 {
     struct mount *m = loop->mount;
     struct token_surplus list[TRIM_AT_A_TIME];
-    size_t n = tokens_surplus(tokens_of(loop), list, TRIM_AT_A_TIME);
+    size_t n = token_cache_surplus(tokens_of(loop), list, TRIM_AT_A_TIME);
 
     for (unsigned i = 0; n > 0 && i < m->n_loops; i++)
         trim_plain(&m->loops[i], list, n);
     for (size_t i = 0; i < n; i++) {
         if (!list[i].is_plain)
-            recall_send(m, &(struct token_recall){ .ino = list[i].ino });
+            recall_send(m, &(struct recalled_token){ .ino = list[i].ino });
     }
 }
 
 void recalls_doubt(struct loop *loop, uint64_t ino)
 {
-    const struct token_recall what = { .ino = ino, .keep = TOKEN_NONE };
+    const struct recalled_token what = { .ino = ino, .keep = TOKEN_NONE };
 
-    if (ino != 0 && tokens_mode(tokens_of(loop), ino) != TOKEN_NONE)
+    if (ino != 0 && token_cache_mode(tokens_of(loop), ino) != TOKEN_NONE)
         recall_send(loop->mount, &what);
 }
 
@@ -924,7 +927,7 @@ static void let_go(struct loop *loop, uint64_t ino, bool gone)
         node->gone |= gone;
         node_let_go(node);
     } else if (gone) {
-        tokens_inode_gone(tokens_of(loop), ino);
+        token_cache_inode_gone(tokens_of(loop), ino);
     }
 }
 
@@ -942,14 +945,14 @@ void recalls_let_go(struct loop *loop, uint64_t ino, bool gone)
 
     if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino)) {
         if (gone)
-            tokens_inode_gone(tokens_of(loop), ino);
+            token_cache_inode_gone(tokens_of(loop), ino);
         return;
     }
     if (mount_owner(loop->mount, ino) == loop) {
         let_go(loop, ino, gone);
         return;
     }
-    news = mem_new(sizeof(*news));
+    news = xzalloc(sizeof(*news));
     news->mail.fn = on_let_go;
     news->loop = mount_owner(loop->mount, ino);
     news->ino = ino;
@@ -962,15 +965,16 @@ static void on_recall_news(struct env_mail *mail)
     struct recall_news *news = container_of(mail, struct recall_news, mail);
 
     /* A rename that began since is sent back by exportd: we have been asked. */
-    if (!news->has_waited && renames_wait(news->loop->mount->renames, &news->waiter))
+    if (!news->has_waited &&
+        rename_barrier_wait(news->loop->mount->rename_barrier, &news->waiter))
         return;
     recall_begin(news->loop, &news->what);
     free(news);
 }
 
-void recall_send(struct mount *m, const struct token_recall *what)
+void recall_send(struct mount *m, const struct recalled_token *what)
 {
-    struct recall_news *news = mem_new(sizeof(*news));
+    struct recall_news *news = xzalloc(sizeof(*news));
 
     if (what->grant != 0) /* else it is our own wish */
         atomic_store(&m->was_recalled, true);
@@ -981,12 +985,12 @@ void recall_send(struct mount *m, const struct token_recall *what)
     env_mailbox_post(&news->loop->env, &news->mail);
 }
 
-void op_rename_over(struct op *op)
+void fuse_op_rename_over(struct fuse_op *op)
 {
     struct list_node ready;
 
     list_init(&ready);
-    renames_end(op->loop->mount->renames, &op->renaming, &ready);
+    rename_barrier_end(op->loop->mount->rename_barrier, &op->renaming, &ready);
     LIST_FOREACH_SAFE(link, &ready) {
         struct rename_waiter *w = container_of(link, struct rename_waiter, link);
         struct recall_news *news = container_of(w, struct recall_news, waiter);

@@ -7,18 +7,18 @@
 #include "rozomount/op/mount.h"
 
 /**
- * step, when this mount holds the token of the node, pinned by op or its handle: for EXCLUSIVE, and a READ, until op_token_done() or the
+ * step, when this mount holds the token of the node, pinned by op or its handle: for EXCLUSIVE, and a READ, until fuse_op_token_done() or the
  * end of op, else for SHARED to begin with. Or it is answered with an error and finished. Reads and writes: op->offset and size say
  * what of the file.
  */
-void op_with_token(struct op *op, struct node *node, enum token_mode mode,
-                   void (*step)(struct op *op));
+void fuse_op_with_token(struct fuse_op *op, struct node *node, enum token_mode mode,
+                        void (*step)(struct fuse_op *op));
 /** The same; only the data of these bytes, below the end of the file, are read or written. */
-void op_with_range(struct op *op, struct node *node, const struct token_need *need,
-                   void (*step)(struct op *op));
-void op_token_done(struct op *op);
+void fuse_op_with_range(struct fuse_op *op, struct node *node,
+                        const struct token_need *need, void (*step)(struct fuse_op *op));
+void fuse_op_token_done(struct fuse_op *op);
 /* exportd wants a token back. */
-struct token_recall {
+struct recalled_token {
     uint64_t ino;
     enum token_mode keep;
     uint64_t grant;
@@ -30,12 +30,12 @@ struct recall_news {
     struct rename_waiter waiter;
     bool has_waited;
     struct loop *loop;
-    struct token_recall what;
+    struct recalled_token what;
 };
 /** To the owner, once no rename in it is under way. Any loop. */
-void recall_send(struct mount *m, const struct token_recall *what);
+void recall_send(struct mount *m, const struct recalled_token *what);
 /** The rename that op asked for is over, or not under way: recalls go on. */
-void op_rename_over(struct op *op);
+void fuse_op_rename_over(struct fuse_op *op);
 /** What exportd said when the file was opened holds, and it is open: who opens it again need not ask. */
 bool node_is_open_still(struct loop *loop, const struct node *node);
 /** Who only read it may well do so again: shall it stay open? */

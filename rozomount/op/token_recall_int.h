@@ -26,12 +26,12 @@ struct recall {
     UT_hash_handle hh;
 };
 
-static inline struct tokens *tokens_of(const struct loop *loop)
+static inline struct token_cache *tokens_of(const struct loop *loop)
 {
     return loop->mount->tokens;
 }
 
-static inline bool is_exclusive(const struct op *op)
+static inline bool is_exclusive(const struct fuse_op *op)
 {
     return op->token_need.mode == TOKEN_EXCLUSIVE;
 }
@@ -44,8 +44,8 @@ void recall_step(struct recall *r);
 /* ---- recall_inval.c ---- */
 
 /** The kernel is to drop what it keeps by that token; busy until it has, unless no kernel keeps anything. */
-void drops_begin(struct recall *r);
+void recall_inval_begin(struct recall *r);
 /** While pages are being dropped the kernel may come to one that it keeps locked for op, which waits for the token. */
-void drops_go_round(struct recall *r, const struct op *op);
+void inval_skip_locked(struct recall *r, const struct fuse_op *op);
 
 #endif

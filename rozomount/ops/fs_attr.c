@@ -21,7 +21,7 @@
 
 /* ---- getattr ---- */
 
-static void on_got_attr(struct op *op, int rc)
+static void on_got_attr(struct fuse_op *op, int rc)
 {
     if (rc == 0 &&
         (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
@@ -29,50 +29,50 @@ static void on_got_attr(struct op *op, int rc)
     if (rc == -ENOENT)
         rc = -ESTALE;
     if (rc == -ESTALE &&
-        opendirs_last(op->loop->mount->opendirs, op->ino, &op->entry.attr))
+        open_dirs_last(op->loop->mount->open_dirs, op->ino, &op->entry.attr))
         rc = 0;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
-    op_take_grant(op, 0);
-    op_reply_attr(op);
+    fuse_op_take_grant(op, 0);
+    fuse_op_reply_attr(op);
 }
 
 /* With what is kept; of an open file on its owner, which knows what was written since. */
-static void getattr_here(struct op *op)
+static void getattr_here(struct fuse_op *op)
 {
     const struct node *node = node_find(&op->loop->nodes, op->ino);
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    op_note_asked(op);
+    fuse_op_note_asked(op);
     if (loop_may_tell(op->loop) && (node == NULL || !node->closing) &&
-        tokens_take_attr(op->loop->mount->tokens, op->ino, &op->entry.attr,
-                         &op->entry.grant.number)) {
-        op_reply_attr(op);
+        token_cache_take_attr(op->loop->mount->tokens, op->ino, &op->entry.attr,
+                              &op->entry.grant.number)) {
+        fuse_op_reply_attr(op);
         return;
     }
     msg.ino = op->ino;
-    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
+    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
 }
 
-static void getattr_under_lock(struct op *op)
+static void getattr_under_lock(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, getattr_here);
+    fuse_op_under_lock(op, op->handle, getattr_here);
 }
 
 /* With an open file Linux asks where a read or a seek finds the end of the file, never for a stat. */
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     if (fi != NULL)
         op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->handle != NULL)
-        op_goto_owner(op, ino, getattr_under_lock);
+        fuse_op_goto_owner(op, ino, getattr_under_lock);
     else if (mount_may_be_open(op->loop->mount, ino))
-        op_goto_owner(op, ino, getattr_here);
+        fuse_op_goto_owner(op, ino, getattr_here);
     else
         getattr_here(op);
 }
@@ -108,55 +108,55 @@ static uint32_t valid_to_wire(int valid)
     return out;
 }
 
-static void on_set_gid_gone(struct op *op, int rc)
+static void on_set_gid_gone(struct fuse_op *op, int rc)
 {
     if (rc == 0 &&
         (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
         rc = -EIO;
     node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
     op->changes = op->changes_ino;
-    if (op_was_done(op)) {
+    if (fuse_op_was_done(op)) {
         op->entry.attr.mode &= ~(uint32_t)S_ISGID;
         rc = 0;
     }
     if (rc != 0)
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
-        op_reply_attr(op);
+        fuse_op_reply_attr(op);
 }
 
 /* exportd sees to set-id bits of whoever truncates, but not to who is in which group. */
 static void on_truncated(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     const struct md_attr *attr = &op->entry.attr;
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     if (rc != 0) {
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
         return;
     }
     msg.ino = op->ino;
     msg.valid = !op->loop->mount->drops_privileges
                     ? 0
-                    : op_kills_set_id(op, attr->mode, attr->gid) &
+                    : fuse_op_kills_set_id(op, attr->mode, attr->gid) &
                           ROZO__SETATTR_BITS__SET_KILL_SGID;
     if (msg.valid == 0) {
-        op_reply_attr(op);
+        fuse_op_reply_attr(op);
         return;
     }
     op->to_the_end = true;
     node_change_sent(op->node);
-    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_gid_gone);
+    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_gid_gone);
 }
 
-static bool is_sized(const struct op *op)
+static bool is_sized(const struct fuse_op *op)
 {
     return (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
 }
 
 /* The truncate does not happen, and writes may go on; or nobody can say whether it happens. */
-static void setattr_cancel(struct op *op, bool refused)
+static void setattr_cancel(struct fuse_op *op, bool refused)
 {
     struct file *file = op->node == NULL ? NULL : op->node->file;
 
@@ -167,7 +167,7 @@ static void setattr_cancel(struct op *op, bool refused)
 }
 
 /* exportd has done its part, and op->entry says how the inode is now; or rc, and whether that is a no. */
-static void setattr_take(struct op *op, int rc, bool refused)
+static void setattr_take(struct fuse_op *op, int rc, bool refused)
 {
     bool sized = is_sized(op);
 
@@ -181,19 +181,19 @@ static void setattr_take(struct op *op, int rc, bool refused)
         rc = -ESTALE;
     if (rc != 0) {
         setattr_cancel(op, refused);
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
-    op_take_grant(op, 0);
+    fuse_op_take_grant(op, 0);
     if (!sized) {
-        op_reply_attr(op);
+        fuse_op_reply_attr(op);
         return;
     }
     if (op->node->file == NULL) /* nobody has it open: for the storages' part only */
         rc = node_adopt(op->node, &op->entry, false);
     op->entry.target.session = 0; /* that of our token, also if it is over */
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else
         file_truncate(op->node->file, &op->entry.target, &op->entry.file, on_truncated,
                       op);
@@ -203,7 +203,7 @@ static void setattr_take(struct op *op, int rc, bool refused)
  * What was done before exportd was restarted is not done again: others may have written behind a truncate. How the inode is since, it tells.
  * When the inode is gone, nobody can say it.
  */
-static void on_set_before(struct op *op, int rc)
+static void on_set_before(struct fuse_op *op, int rc)
 {
     int (*decode)(const struct md_call *, struct md_entry *) =
         is_sized(op) ? md_decode_open : md_decode_entry;
@@ -214,7 +214,7 @@ static void on_set_before(struct op *op, int rc)
     setattr_take(op, rc, false);
 }
 
-static void was_set_before(struct op *op)
+static void was_set_before(struct fuse_op *op)
 {
     Rozo__MdOpenReq open = ROZO__MD_OPEN_REQ__INIT;
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
@@ -223,16 +223,16 @@ static void was_set_before(struct op *op)
     open.ino = get.ino = op->ino;
     open.write = open.no_reference = true;
     if (is_sized(op))
-        op_ask(op, ROZO__OP__MD_OPEN, &open.base, on_set_before);
+        fuse_op_ask(op, ROZO__OP__MD_OPEN, &open.base, on_set_before);
     else
-        op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_set_before);
+        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_set_before);
 }
 
-static void on_attr_set(struct op *op, int rc)
+static void on_attr_set(struct fuse_op *op, int rc)
 {
     bool refused = rc != 0 && (op->call.answered || rc == -EINTR); /* or never sent */
 
-    if (op_was_done(op)) {
+    if (fuse_op_was_done(op)) {
         was_set_before(op);
         return;
     }
@@ -242,7 +242,7 @@ static void on_attr_set(struct op *op, int rc)
     setattr_take(op, rc, refused);
 }
 
-static void setattr_ask(struct op *op)
+static void setattr_ask(struct fuse_op *op)
 {
     enum {
         TIMES = ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW |
@@ -276,27 +276,27 @@ static void setattr_ask(struct op *op)
             file_forget_mtime(op->node->file);
     }
     if ((op->valid & ~(uint32_t)TIMES) != 0) /* an ACL goes with the mode */
-        op_changes_xattrs(op, op->ino);
-    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
+        fuse_op_changes_xattrs(op, op->ino);
+    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
 }
 
 /* Written out, and writes are held until the truncate is through. */
 static void on_held(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
 
     op->plus = rc == 0;
-    if (rc == 0 && op_has_lost_its_lock(op)) { /* while it waited */
+    if (rc == 0 && fuse_op_has_lost_its_lock(op)) { /* while it waited */
         setattr_cancel(op, true);
         rc = -EIO;
     }
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else
         setattr_ask(op);
 }
 
-static void setattr_with_token(struct op *op)
+static void setattr_with_token(struct fuse_op *op)
 {
     if (op->node->file != NULL && is_sized(op))
         file_truncate_begin(op->node->file, on_held, op);
@@ -305,48 +305,48 @@ static void setattr_with_token(struct op *op)
 }
 
 /* The node is there and not closing. */
-static void setattr_with_node(struct op *op)
+static void setattr_with_node(struct fuse_op *op)
 {
     if (is_sized(op)) {
         node_let_go(op->node); /* it gets an epoch */
-        op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
+        fuse_op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
     } else {
         setattr_ask(op);
     }
 }
 
-static void setattr_under_lock(struct op *op)
+static void setattr_under_lock(struct fuse_op *op)
 {
     struct nodes *nodes = &op->loop->nodes;
 
     if (is_sized(op) || node_find(nodes, op->ino) != NULL) {
         op->node = node_get(nodes, op->ino);
-        op_with_node(op, setattr_with_node);
+        fuse_op_with_node(op, setattr_with_node);
     } else {
         setattr_ask(op);
     }
 }
 
-static void setattr_on_owner(struct op *op)
+static void setattr_on_owner(struct fuse_op *op)
 {
     if (op->handle != NULL)
-        op_under_lock(op, op->handle, setattr_under_lock);
+        fuse_op_under_lock(op, op->handle, setattr_under_lock);
     else
         setattr_under_lock(op);
 }
 
-static bool is_given_away(const struct op *op)
+static bool is_given_away(const struct fuse_op *op)
 {
     return (op->valid & (ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID)) != 0;
 }
 
 /* A new owner; a new size, unless root makes it. */
-static bool takes_set_id(const struct op *op)
+static bool takes_set_id(const struct fuse_op *op)
 {
     return is_given_away(op) || (op->uid != 0 && is_sized(op));
 }
 
-static void on_attr_for_chown(struct op *op, int rc)
+static void on_attr_for_chown(struct fuse_op *op, int rc)
 {
     const struct md_attr *attr = &op->entry.attr;
 
@@ -355,26 +355,26 @@ static void on_attr_for_chown(struct op *op, int rc)
     if (rc == -ENOENT)
         rc = -ESTALE;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
-    op->valid |= op_kills_set_id(op, attr->mode, attr->gid);
+    op->valid |= fuse_op_kills_set_id(op, attr->mode, attr->gid);
     setattr_on_owner(op);
 }
 
 /* chown by a caller outside the group of the file clears set-gid, too. */
-static void chown_look(struct op *op)
+static void chown_look(struct fuse_op *op)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
     msg.ino = op->ino;
-    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_chown);
+    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_chown);
 }
 
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
                 struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     op->st = *st;
@@ -386,16 +386,16 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
         op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->loop->mount->drops_privileges && takes_set_id(op))
         op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
-    op_goto_owner(op, ino,
-                  (op->valid & ROZO__SETATTR_BITS__SET_KILL_SUIDGID) != 0 &&
-                          op->uid != 0 && is_given_away(op)
-                      ? chown_look
-                      : setattr_on_owner);
+    fuse_op_goto_owner(op, ino,
+                       (op->valid & ROZO__SETATTR_BITS__SET_KILL_SUIDGID) != 0 &&
+                               op->uid != 0 && is_given_away(op)
+                           ? chown_look
+                           : setattr_on_owner);
 }
 
 /* ---- statfs ---- */
 
-static void on_statfs(struct op *op, int rc)
+static void on_statfs(struct fuse_op *op, int rc)
 {
     enum { UNIT = 4096 };
     Rozo__MdStatfsResp *msg = NULL;
@@ -408,7 +408,7 @@ static void on_statfs(struct op *op, int rc)
             rc = -EIO;
     }
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     st.f_bsize = st.f_frsize = UNIT; /* many programs multiply blocks by f_bsize */
@@ -424,14 +424,14 @@ static void on_statfs(struct op *op, int rc)
     req = op->req;
     op->req = NULL;
     fuse_reply_statfs(req, &st);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 void fs_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdStatfsReq msg = ROZO__MD_STATFS_REQ__INIT;
 
     (void)ino;
-    op_ask(op, ROZO__OP__MD_STATFS, &msg.base, on_statfs);
+    fuse_op_ask(op, ROZO__OP__MD_STATFS, &msg.base, on_statfs);
 }

@@ -70,7 +70,7 @@ static void dir_note_read(struct loop *loop, const struct dir *dir)
 
     if (!dir_counts_reads(loop, dir))
         return;
-    known = tokens_take_attr(m->tokens, dir->ino, &attr, &grant);
+    known = token_cache_take_attr(m->tokens, dir->ino, &attr, &grant);
     if (known)
         t = times_of(&attr);
     if (atimes_note(m->atimes, dir->ino, env_wall_ns(&loop->env.env), known ? &t : NULL,
@@ -94,7 +94,7 @@ static void opendir_reply(struct loop *loop, struct dir *dir, fuse_req_t req,
 {
     if (fuse_reply_open(req, fi) != -ENOENT)
         return;
-    opendirs_remove(loop->mount->opendirs, dir->ino);
+    open_dirs_remove(loop->mount->open_dirs, dir->ino);
     free(dir);
 }
 
@@ -104,28 +104,28 @@ static void opendir_tell(struct loop *loop, uint64_t ino, struct fuse_file_info 
     bool kept = false;
 
     fi->cache_readdir =
-        loop_may_tell(loop) && tokens_tell_listing(loop->mount->tokens, ino, &kept);
+        loop_may_tell(loop) && token_cache_tell_listing(loop->mount->tokens, ino, &kept);
     fi->keep_cache = kept;
 }
 
-static void opendir_answer(struct op *op)
+static void opendir_answer(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    tokens_lock(t);
+    token_cache_lock(t);
     opendir_tell(op->loop, op->ino, &op->fi);
     opendir_reply(op->loop, op->dir, req, &op->fi);
-    tokens_unlock(t);
-    op_finish(op);
+    token_cache_unlock(t);
+    fuse_op_finish(op);
 }
 
 /* Counts an open as a read, because the kernel sends no READDIR for a cached listing. */
 static void opendir_note_read(fuse_req_t req, struct dir *dir,
                               const struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = dir->ino;
     op->dir = dir;
@@ -137,8 +137,8 @@ static void opendir_note_read(fuse_req_t req, struct dir *dir,
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct loop *loop = fuse_req_userdata(req);
-    struct tokens *t = loop->mount->tokens;
-    struct dir *dir = mem_new(sizeof(*dir));
+    struct token_cache *t = loop->mount->tokens;
+    struct dir *dir = xzalloc(sizeof(*dir));
     struct md_attr attr;
     uint64_t grant;
     bool known, counts;
@@ -146,15 +146,15 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     dir->ino = ino;
     dir->no_atime = (fi->flags & O_NOATIME) != 0;
     fi->fh = (uintptr_t)dir;
-    known = tokens_take_attr(t, ino, &attr, &grant);
-    opendirs_add(loop->mount->opendirs, ino, known ? &attr : NULL);
+    known = token_cache_take_attr(t, ino, &attr, &grant);
+    open_dirs_add(loop->mount->open_dirs, ino, known ? &attr : NULL);
     counts = known && dir_is_due(loop, dir, &attr);
-    tokens_lock(t);
+    token_cache_lock(t);
     opendir_tell(loop, ino, fi);
     counts = counts && fi->keep_cache;
     if (!counts)
         opendir_reply(loop, dir, req, fi);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     if (counts)
         opendir_note_read(req, dir, fi);
 }
@@ -165,41 +165,41 @@ static void dir_drop_page(struct dir *dir)
     dir->page = NULL;
 }
 
-static void dir_listing_came(struct op *op)
+static void dir_listing_came(struct fuse_op *op)
 {
     if (op->dir->is_listing)
-        dropping_listing_came(op->loop->mount->dropping, op->dir->ino);
+        name_inval_listing_came(op->loop->mount->name_inval, op->dir->ino);
     op->dir->is_listing = false;
 }
 
-static void releasedir_on_owner(struct op *op)
+static void releasedir_on_owner(struct fuse_op *op)
 {
     dir_listing_came(op);
     dir_drop_page(op->dir);
-    opendirs_remove(op->loop->mount->opendirs, op->dir->ino);
+    open_dirs_remove(op->loop->mount->open_dirs, op->dir->ino);
     free(op->dir);
-    op_reply_err(op, 0);
+    fuse_op_reply_err(op, 0);
 }
 
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->dir = (struct dir *)(uintptr_t)fi->fh;
-    op_goto_owner(op, ino, releasedir_on_owner);
+    fuse_op_goto_owner(op, ino, releasedir_on_owner);
 }
 
 /* ---- filling the kernel's buffer ---- */
 
 /* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
-static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
+static void entry_fill(struct fuse_op *op, const Rozo__MdReaddirResp__Entry *entry,
                        const char *name, bool may_tell, struct fuse_entry_param *e)
 {
     struct mount *m = op->loop->mount;
 
     if (entry->attr != NULL && md_attr_check(entry->attr, &op->entry.attr) == 0 &&
         (mount_owner(m, entry->ino) == op->loop || !mount_may_be_open(m, entry->ino))) {
-        op_fill_entry(op, op->ino, name, may_tell, e);
+        fuse_op_fill_entry(op, op->ino, name, may_tell, e);
     } else {
         *e = (struct fuse_entry_param){ .attr = { .st_ino = entry->ino,
                                                   .st_mode = entry->type } };
@@ -207,8 +207,8 @@ static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
 }
 
 /* False: it did not fit. */
-static bool add_entry(struct op *op, const char *name, const struct fuse_entry_param *e,
-                      uint64_t offset)
+static bool add_entry(struct fuse_op *op, const char *name,
+                      const struct fuse_entry_param *e, uint64_t offset)
 {
     char *at = (char *)op->memory + op->done_bytes;
     size_t room = op->size - op->done_bytes;
@@ -222,7 +222,7 @@ static bool add_entry(struct op *op, const char *name, const struct fuse_entry_p
     return true;
 }
 
-static bool add_dots(struct op *op, uint64_t parent)
+static bool add_dots(struct fuse_op *op, uint64_t parent)
 {
     struct fuse_entry_param e = { .attr = { .st_ino = op->ino, .st_mode = S_IFDIR } };
 
@@ -256,7 +256,7 @@ static bool listing_has(const struct dir *dir, uint64_t cookie)
 }
 
 /* From op->offset on, what fits. */
-static void fill_from_page(struct op *op, struct dir *dir)
+static void fill_from_page(struct fuse_op *op, struct dir *dir)
 {
     const Rozo__MdReaddirResp *page = dir->page;
     bool may_tell = op->plus && loop_may_tell(op->loop);
@@ -280,13 +280,13 @@ static void fill_from_page(struct op *op, struct dir *dir)
         if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
             return;
         if (op->plus && e.ino != 0 && S_ISDIR(e.attr.st_mode))
-            dirplaces_note(op->loop->mount->dirplaces,
-                           &(struct dirplace){ e.ino, op->ino, name });
+            dir_places_note(op->loop->mount->dir_places,
+                            &(struct dir_place){ e.ino, op->ino, name });
         dir->next_after = entry->cookie;
     }
 }
 
-static void readdir_answer(struct op *op)
+static void readdir_answer(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
@@ -295,10 +295,10 @@ static void readdir_answer(struct op *op)
 }
 
 /* With the lock of the tokens: who looks for a name that no page had need not ask exportd. */
-static void page_note_names(struct op *op, const Rozo__MdReaddirResp *page,
+static void page_note_names(struct fuse_op *op, const Rozo__MdReaddirResp *page,
                             uint64_t after)
 {
-    struct listed_name *names = mem_new((page->n_entries + 1) * sizeof(*names));
+    struct listed_name *names = xzalloc((page->n_entries + 1) * sizeof(*names));
     struct listed_names l = {
         .dir = op->ino,
         .grant = page->grant,
@@ -317,19 +317,20 @@ static void page_note_names(struct op *op, const Rozo__MdReaddirResp *page,
             (struct listed_name){ (const char *)entry->name.data, entry->name.len };
         l.to = entry->cookie;
     }
-    tokens_names_listed(op->loop->mount->tokens, &l);
+    token_cache_names_listed(op->loop->mount->tokens, &l);
     free(names);
 }
 
-void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after)
+void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
+                       uint64_t after)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
     if (page->grant == 0)
         return;
-    tokens_note_others(t, page->others);
-    tokens_lock(t);
-    tokens_grant_locked(t, op->ino, (enum token_mode)page->dir_token, page->grant);
+    token_cache_note_others(t, page->others);
+    token_cache_lock(t);
+    token_cache_grant_locked(t, op->ino, (enum token_mode)page->dir_token, page->grant);
     if (page->dir_token != ROZO__TOKEN_MODE__TOKEN_NONE)
         page_note_names(op, page, after);
     for (size_t i = 0; i < page->n_entries; i++) {
@@ -337,15 +338,15 @@ void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after
 
         if (attr == NULL)
             continue;
-        tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
-        tokens_note_xattrs(t, attr->ino, attr->xattrs, page->grant, op->changes);
+        token_cache_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
+        token_cache_note_xattrs(t, attr->ino, attr->xattrs, page->grant, op->changes);
     }
-    tokens_unlock(t);
-    early_listed(op->loop->mount, op->ino, after, page);
+    token_cache_unlock(t);
+    file_prefetch_listed(op->loop->mount, op->ino, after, page);
     recalls_trim(op->loop);
 }
 
-static void on_page(struct op *op, int rc)
+static void on_page(struct fuse_op *op, int rc)
 {
     struct dir *dir = op->dir;
     uint64_t after = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
@@ -360,31 +361,31 @@ static void on_page(struct op *op, int rc)
         rc = -ESTALE;
     if (rc == -ESTALE) { /* removed, and open: nothing is in it */
         readdir_answer(op);
-        op_finish(op);
+        fuse_op_finish(op);
         return;
     }
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     dir_note_read(op->loop, dir);
     dir->next = 0;
     dir->next_after = after;
     listing_begin(dir, dir->page, op->offset <= OFFSET_DOT_DOT);
-    op_take_page(op, dir->page, after);
-    tokens_lock(op->loop->mount->tokens);
+    fuse_op_take_page(op, dir->page, after);
+    token_cache_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);
     if (op->plus) {
         dir_drop_page(dir); /* what did not fit will be too old next time */
         dir->is_listing = true;
-        dropping_listing_goes(op->loop->mount->dropping, dir->ino);
+        name_inval_listing_goes(op->loop->mount->name_inval, dir->ino);
     }
     readdir_answer(op);
-    tokens_unlock(op->loop->mount->tokens);
-    op_finish(op);
+    token_cache_unlock(op->loop->mount->tokens);
+    fuse_op_finish(op);
 }
 
-static void ask_page(struct op *op)
+static void ask_page(struct fuse_op *op)
 {
     Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
     size_t n = op->plus ? op->size / ENTRY_PLUS_BYTES : PAGE_ENTRIES_MAX;
@@ -399,10 +400,10 @@ static void ask_page(struct op *op)
     msg.cookie = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
     msg.max_entries = (uint32_t)n;
     msg.plus = op->plus;
-    op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_page);
+    fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_page);
 }
 
-static void readdir_on_owner(struct op *op)
+static void readdir_on_owner(struct fuse_op *op)
 {
     struct dir *dir = op->dir;
     bool continues = dir->page != NULL && op->offset > OFFSET_DOT_DOT && !op->plus &&
@@ -410,20 +411,20 @@ static void readdir_on_owner(struct op *op)
                      (dir->next < dir->page->n_entries || dir->page->end);
 
     dir_listing_came(op);
-    op->memory = mem_grow(NULL, op->size); /* it is filled as far as it is used */
+    op->memory = xrealloc(NULL, op->size); /* it is filled as far as it is used */
     if (!continues) {
         ask_page(op);
         return;
     }
     fill_from_page(op, dir);
     readdir_answer(op);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
                           bool plus, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     op->size = size;
@@ -431,9 +432,9 @@ static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
     op->plus = plus;
     op->dir = (struct dir *)(uintptr_t)fi->fh;
     if (off < 0 || size > IO_MAX)
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
     else
-        op_goto_owner(op, ino, readdir_on_owner);
+        fuse_op_goto_owner(op, ino, readdir_on_owner);
 }
 
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -450,10 +451,10 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     (void)datasync;
     (void)fi;
     op->ino = ino;
-    op_sync_and_reply(op);
+    fuse_op_sync_and_reply(op);
 }

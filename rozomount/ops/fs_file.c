@@ -55,7 +55,7 @@ static bool counts_as_read(int flags)
 }
 
 /* The node is pinned and has its file: the handle takes the pin. */
-static void open_set_handle(struct op *op)
+static void open_set_handle(struct fuse_op *op)
 {
     op->handle = handle_new(op->loop, op->node);
     op->node = NULL;
@@ -70,23 +70,23 @@ static void open_set_handle(struct op *op)
 }
 
 /* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
-static void open_answered(struct op *op, int rc)
+static void open_answered(struct fuse_op *op, int rc)
 {
     if (rc == -ENOENT)
         handle_free(op->loop, op->handle);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 /*
  * As local file systems do: who asked for O_DIRECT keeps his writes apart himself, or gets each block as one of them
  * wrote it. All others have a write as a whole before the next one, also when it is more than one request.
  */
-static bool open_is_parallel(const struct op *op)
+static bool open_is_parallel(const struct fuse_op *op)
 {
     return op->fi.direct_io && (op->fi.flags & O_DIRECT) != 0;
 }
 
-static void open_answer(struct op *op)
+static void open_answer(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
     fuse_req_t req = op->req;
@@ -98,12 +98,12 @@ static void open_answer(struct op *op)
     open_answered(
         op, op->loop->mount->shell->reply_open(req, NULL, &op->fi, open_is_parallel(op)));
     if (reads)
-        early_opened(loop, ino);
+        file_prefetch_opened(loop, ino);
 }
 
 /* Counts the open as a read if the kernel has pages, because it sends no READ for them.
  * Without pages the READ counts: attributes dropped here would cost a request. */
-static void open_reply(struct op *op)
+static void open_reply(struct fuse_op *op)
 {
     const struct mount *m = op->loop->mount;
 
@@ -115,7 +115,7 @@ static void open_reply(struct op *op)
         open_answer(op);
 }
 
-static void on_opened(struct op *op, int rc)
+static void on_opened(struct fuse_op *op, int rc)
 {
     bool asked = rc != -EIO || op->call.answered;
 
@@ -129,25 +129,25 @@ static void on_opened(struct op *op, int rc)
         asked = false;
     }
     if (rc == 0) {
-        op_take_grant(op, 0);
-        tokens_forget_attr(op->loop->mount->tokens, op->ino, op->changes);
+        fuse_op_take_grant(op, 0);
+        token_cache_forget_attr(op->loop->mount->tokens, op->ino, op->changes);
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
         /* Pages are there only by a token, and go with it. */
-        op->keep_cache |= tokens_are_given(op->loop->mount->tokens);
+        op->keep_cache |= token_cache_are_given(op->loop->mount->tokens);
         node_note_mode(op->node, &op->entry.attr);
         op->node->nameless |= op->entry.attr.nlink == 0;
-        rc = md_user_errno(node_adopt(op->node, &op->entry, true));
+        rc = md_client_user_errno(node_adopt(op->node, &op->entry, true));
     } else if (!asked) {
         node_count_unanswered(op->node);
     }
     if (rc != 0) {
-        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+        fuse_op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
         return;
     }
     open_reply(op);
 }
 
-static void open_with_node(struct op *op)
+static void open_with_node(struct fuse_op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
 
@@ -157,31 +157,31 @@ static void open_with_node(struct op *op)
     if (msg.write)
         node_let_go(op->node); /* its last close is to tell exportd */
     if (msg.write || !node_is_open_still(op->loop, op->node)) {
-        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
+        fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
         return;
     }
     op->keep_cache = true; /* pages go with the token */
     open_reply(op);
 }
 
-static void open_on_owner(struct op *op)
+static void open_on_owner(struct fuse_op *op)
 {
     op->node = node_get(&op->loop->nodes, op->ino);
-    op_with_node(op, open_with_node);
+    fuse_op_with_node(op, open_with_node);
 }
 
 void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     op->fi = *fi;
-    op_goto_owner(op, ino, open_on_owner);
+    fuse_op_goto_owner(op, ino, open_on_owner);
 }
 
-static void created_with_node(struct op *op)
+static void created_with_node(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     struct fuse_entry_param e;
     fuse_req_t req;
     int rc;
@@ -189,7 +189,7 @@ static void created_with_node(struct op *op)
     node_cache_is_fresh(op->node, &op->entry.attr);
     rc = op->entry.has_target ? node_adopt(op->node, &op->entry, true) : -EBADMSG;
     if (rc != 0) {
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
         return;
     }
     node_note_mode(op->node, &op->entry.attr);
@@ -200,47 +200,47 @@ static void created_with_node(struct op *op)
     open_set_handle(op);
     req = op->req;
     op->req = NULL;
-    tokens_lock(t);
-    op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
+    token_cache_lock(t);
+    fuse_op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
     rc = op->loop->mount->shell->reply_open(req, &e, &op->fi, open_is_parallel(op));
-    tokens_unlock(t);
+    token_cache_unlock(t);
     open_answered(op, rc);
 }
 
-void fs_created(struct op *op)
+void fs_created(struct fuse_op *op)
 {
     op->node = node_get(&op->loop->nodes, op->entry.attr.ino);
-    op_with_node(op, created_with_node);
+    fuse_op_with_node(op, created_with_node);
 }
 
 /* ---- release ---- */
 
-static void release_unlocked(struct op *op)
+static void release_unlocked(struct fuse_op *op)
 {
     handle_free(op->loop, op->handle);
-    op_reply_err(op, 0);
+    fuse_op_reply_err(op, 0);
 }
 
 /* The last of those who shared it: also OFD locks go, which no FLUSH speaks of. */
-static void release_on_owner(struct op *op)
+static void release_on_owner(struct fuse_op *op)
 {
     locks_release(op, op->handle->owners, op->handle->n_owners, true, release_unlocked);
 }
 
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     op->handle = handle_of(fi);
-    op_goto_owner(op, ino, release_on_owner);
+    fuse_op_goto_owner(op, ino, release_on_owner);
 }
 
 /* An operation on an open file: pinned, on its owner. */
-static struct op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
-                                   struct fuse_file_info *fi)
+static struct fuse_op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
+                                        struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino;
     op->fi = *fi;
@@ -249,7 +249,7 @@ static struct op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
 }
 
 /* Once on the owner: the handle's pin holds the file until we are answered. */
-static struct file *op_file(struct op *op)
+static struct file *op_file(struct fuse_op *op)
 {
     struct node *node = op->handle->node;
 
@@ -259,13 +259,13 @@ static struct file *op_file(struct op *op)
 
 /* ---- read ---- */
 
-static void read_with_token(struct op *op);
+static void read_with_token(struct fuse_op *op);
 
-static void read_again(struct op *op)
+static void read_again(struct fuse_op *op)
 {
     const struct token_need need = { TOKEN_SHARED, op->offset, op->offset + op->size };
 
-    op_with_range(op, op->handle->node, &need, read_with_token);
+    fuse_op_with_range(op, op->handle->node, &need, read_with_token);
 }
 
 static size_t iov_bytes(const struct iovec *iov, unsigned n_iov)
@@ -277,13 +277,13 @@ static size_t iov_bytes(const struct iovec *iov, unsigned n_iov)
     return n;
 }
 
-static void read_reply(struct op *op, fuse_req_t req, int rc, const struct iovec *iov,
-                       unsigned n_iov, bool is_behind)
+static void read_reply(struct fuse_op *op, fuse_req_t req, int rc,
+                       const struct iovec *iov, unsigned n_iov, bool is_behind)
 {
     if (rc != 0) {
-        fuse_reply_err(req, -md_user_errno(rc));
+        fuse_reply_err(req, -md_client_user_errno(rc));
     } else if (is_behind && op->end_is_told) {
-        op->memory = mem_new(op->size);
+        op->memory = xzalloc(op->size);
         fuse_reply_buf(req, op->memory, op->size);
     } else {
         fuse_reply_iov(req, iov, (int)n_iov);
@@ -292,21 +292,21 @@ static void read_reply(struct op *op, fuse_req_t req, int rc, const struct iovec
 
 static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     fuse_req_t req = op->req;
     bool ends = rc == 0 && iov_bytes(iov, n_iov) < op->size;
     bool is_behind = ends && op->offset > file_size(op->node->file);
 
-    op_wait_over(op);
+    fuse_op_wait_over(op);
     if (rc == 0 && op->fills_pages)
         tokens_note_data(op->loop->mount->tokens, op->ino);
     if (op->overtaken && req != NULL) {
         op->overtaken = false;
-        op_token_done(op);
+        fuse_op_token_done(op);
         read_again(op);
         return;
     }
-    if (is_behind && req != NULL && op_waits_behind(op, read_again))
+    if (is_behind && req != NULL && read_past_eof_waits(op, read_again))
         return;
     op->req = NULL;
     if (rc == 0 &&
@@ -315,13 +315,13 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
     if (req != NULL) /* else a signal ended it */
         read_reply(op, req, rc, iov, n_iov, is_behind);
     if (ends)
-        op_read_ended(op);
+        fuse_op_read_ended(op);
     if (ends && !is_behind && op->fills_pages)
-        node_end_told(op->node);
-    op_finish(op);
+        node_eof_answered(op->node);
+    fuse_op_finish(op);
 }
 
-static void give_up_reading(struct op *op)
+static void give_up_reading(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
@@ -329,7 +329,7 @@ static void give_up_reading(struct op *op)
     fuse_reply_err(req, EINTR);
 }
 
-static void read_with_token(struct op *op)
+static void read_with_token(struct fuse_op *op)
 {
     if (op->node == NULL) { /* a pin of our own: a signal may end us before the read */
         op->node = op->handle->node;
@@ -337,50 +337,50 @@ static void read_with_token(struct op *op)
     }
     file_read_within(
         op_file(op), op->offset, op->size,
-        tokens_readable_to(op->loop->mount->tokens, op->ino, op->offset + op->size),
+        token_cache_readable_to(op->loop->mount->tokens, op->ino, op->offset + op->size),
         (op->fi.flags & O_DIRECT) != 0, on_read, op);
-    op_wait_interruptibly(op, give_up_reading);
+    fuse_op_wait_interruptibly(op, give_up_reading);
 }
 
-static void read_under_lock(struct op *op)
+static void read_under_lock(struct fuse_op *op)
 {
     if (op->handle->node->stale)
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
     else
         read_again(op);
 }
 
-static void read_on_owner(struct op *op)
+static void read_on_owner(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, read_under_lock);
+    fuse_op_under_lock(op, op->handle, read_under_lock);
 }
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
              struct fuse_file_info *fi)
 {
-    struct op *op = op_begin_on_file(req, ino, fi);
+    struct fuse_op *op = op_begin_on_file(req, ino, fi);
 
     op->size = size;
     op->offset = (uint64_t)off;
     op->fills_pages = (fi->flags & O_DIRECT) == 0;
     if (off < 0 || size > IO_MAX)
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
     else
-        op_goto_owner(op, ino, read_on_owner);
+        fuse_op_goto_owner(op, ino, read_on_owner);
 }
 
 /* ---- write ---- */
 
-static void write_reply(struct op *op)
+static void write_reply(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
     op->req = NULL;
     if (op->rc != 0)
-        fuse_reply_err(req, -md_user_errno(op->rc));
+        fuse_reply_err(req, -md_client_user_errno(op->rc));
     else
         fuse_reply_write(req, op->size);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 /*
@@ -389,16 +389,16 @@ static void write_reply(struct op *op)
  */
 static void on_written(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
 
     op->rc = rc;
     if (op->elsewhere)
-        op_drop_pages(op, write_reply);
+        fuse_op_drop_pages(op, write_reply);
     else
         write_reply(op);
 }
 
-static unsigned write_flags(const struct op *op)
+static unsigned write_flags(const struct fuse_op *op)
 {
     const struct fuse_file_info *fi = &op->fi;
     unsigned flags = 0;
@@ -415,7 +415,7 @@ static unsigned write_flags(const struct op *op)
 }
 
 /* Of what goes through its pages the kernel may keep the last one locked until it is answered. */
-static void write_elsewhere(struct op *op)
+static void write_elsewhere(struct fuse_op *op)
 {
     const struct nodes_config *config = &op->loop->nodes.config;
 
@@ -425,7 +425,7 @@ static void write_elsewhere(struct op *op)
         config->invalidate(config->arg, op->ino);
 }
 
-static void write_unprivileged(struct op *op)
+static void write_unprivileged(struct fuse_op *op)
 {
     struct file *file = op_file(op);
     unsigned flags = write_flags(op);
@@ -442,25 +442,25 @@ static void write_unprivileged(struct op *op)
  * Do the flags of the file (chattr) forbid this change? They may have been set since it
  * was opened, and O_APPEND cleared. Then op is answered. With the token: they are exact.
  */
-static bool change_is_refused(struct op *op, bool only_appends)
+static bool change_is_refused(struct fuse_op *op, bool only_appends)
 {
     uint32_t flags = op->handle->node->file_flags;
 
     if ((flags & ROZO__FILE_FLAGS__FLAG_IMMUTABLE) == 0 &&
         ((flags & ROZO__FILE_FLAGS__FLAG_APPEND) == 0 || only_appends))
         return false;
-    op_reply_err(op, -EPERM);
+    fuse_op_reply_err(op, -EPERM);
     return true;
 }
 
-static void write_with_token(struct op *op)
+static void write_with_token(struct fuse_op *op)
 {
     if (!change_is_refused(op, (op->fi.flags & O_APPEND) != 0))
-        op_drop_privileges(op, write_unprivileged);
+        fuse_op_drop_privileges(op, write_unprivileged);
 }
 
 /* With writeback_cache appends come as pages, too. A refused page must not stay. */
-static void write_page(struct op *op)
+static void write_page(struct fuse_op *op)
 {
     const struct nodes_config *config = &op->loop->nodes.config;
     uint64_t ino = op->ino;
@@ -472,83 +472,83 @@ static void write_page(struct op *op)
 }
 
 /* An append goes where the file ends, wherever that is. */
-static void write_take_token(struct op *op, void (*step)(struct op *op))
+static void write_take_token(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
     struct token_need need = { TOKEN_EXCLUSIVE, op->offset, op->offset + op->size };
 
     if ((write_flags(op) & FILE_WRITE_APPEND) != 0)
         need.to = 0;
-    op_with_range(op, op->handle->node, &need, step);
+    fuse_op_with_range(op, op->handle->node, &need, step);
 }
 
-static void write_under_lock(struct op *op)
+static void write_under_lock(struct fuse_op *op)
 {
     write_take_token(op, write_with_token);
 }
 
-static void write_on_owner(struct op *op)
+static void write_on_owner(struct fuse_op *op)
 {
     op->token_page = op->fi.writepage;
     if (op->handle->node->stale)
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
     else if (op->token_page) /* mapped pages: nobody knows whose */
         write_take_token(op, write_page);
     else
-        op_under_lock(op, op->handle, write_under_lock);
+        fuse_op_under_lock(op, op->handle, write_under_lock);
 }
 
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
                   struct fuse_file_info *fi)
 {
-    struct op *op = op_begin_on_file(req, ino, fi);
+    struct fuse_op *op = op_begin_on_file(req, ino, fi);
 
     assert(bufv->count == 1 && (bufv->buf[0].flags & FUSE_BUF_IS_FD) == 0);
     op->iov =
         (struct iovec){ .iov_base = bufv->buf[0].mem, .iov_len = bufv->buf[0].size };
     op->size = bufv->buf[0].size;
     op->offset = (uint64_t)off;
-    op_take_request(op);
+    fuse_op_take_request(op);
     if (off < 0 || op->size > IO_MAX)
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
     else
-        op_goto_owner(op, ino, write_on_owner);
+        fuse_op_goto_owner(op, ino, write_on_owner);
 }
 
 /* ---- flush, fsync ---- */
 
 static void on_flushed(void *arg, int rc)
 {
-    op_reply_err(arg, md_user_errno(rc));
+    fuse_op_reply_err(arg, md_client_user_errno(rc));
 }
 
-static void flush_unlocked(struct op *op)
+static void flush_unlocked(struct fuse_op *op)
 {
-    op_reply_err(op, op->lock_lost ? -EIO : op->rc);
+    fuse_op_reply_err(op, op->lock_lost ? -EIO : op->rc);
 }
 
 /* A process closes one of its descriptors: its fcntl locks of the file go, once others can see what it wrote. */
 static void on_close_flushed(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
 
-    op->rc = md_user_errno(rc != 0 ? rc : handle_has_lost(op->handle));
+    op->rc = md_client_user_errno(rc != 0 ? rc : handle_has_lost(op->handle));
     locks_release(op, &op->fi.lock_owner, 1, false, flush_unlocked);
 }
 
-static void flush_on_owner(struct op *op)
+static void flush_on_owner(struct fuse_op *op)
 {
     file_flush(op_file(op), on_close_flushed, op);
 }
 
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    op_goto_owner(op_begin_on_file(req, ino, fi), ino, flush_on_owner);
+    fuse_op_goto_owner(op_begin_on_file(req, ino, fi), ino, flush_on_owner);
 }
 
 /* The data and what describes them are stable; is all else of the inode? */
 static void on_synced(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     uint64_t losses = file_losses(op_file(op));
 
     /* Another handle's fsync, a truncate, or a recall was told: this one was not. */
@@ -559,29 +559,29 @@ static void on_synced(void *arg, int rc)
     op->handle->losses = losses;
     op->handle->given_up = op->handle->node->n_given_up;
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else if (op->handle->node->synced_no >= op->found ||
              node_is_settled(op->handle->node))
-        op_reply_err(op, op_has_lost(op) ? -EIO : 0);
+        fuse_op_reply_err(op, fuse_op_has_lost(op) ? -EIO : 0);
     else
-        op_sync_and_reply(op);
+        fuse_op_sync_and_reply(op);
 }
 
-static void fsync_under_lock(struct op *op)
+static void fsync_under_lock(struct fuse_op *op)
 {
     op->found = ++op->handle->node->n_syncs;
     file_sync(op_file(op), on_synced, op);
 }
 
-static void fsync_on_owner(struct op *op)
+static void fsync_on_owner(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, fsync_under_lock);
+    fuse_op_under_lock(op, op->handle, fsync_under_lock);
 }
 
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
     (void)datasync;
-    op_goto_owner(op_begin_on_file(req, ino, fi), ino, fsync_on_owner);
+    fuse_op_goto_owner(op_begin_on_file(req, ino, fi), ino, fsync_on_owner);
 }
 
 /* ---- fallocate, lseek ---- */
@@ -589,16 +589,16 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 /* ZERO_RANGE: what is within the file reads as zeros; now the size. */
 static void on_zeroed(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
 
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else
         file_allocate(op_file(op), op->offset, op->size,
                       (op->flags & FALLOC_FL_KEEP_SIZE) != 0, on_flushed, op);
 }
 
-static void fallocate_unprivileged(struct op *op)
+static void fallocate_unprivileged(struct fuse_op *op)
 {
     struct file *file = op_file(op);
 
@@ -611,15 +611,15 @@ static void fallocate_unprivileged(struct op *op)
                       on_flushed, op);
 }
 
-static void fallocate_with_token(struct op *op)
+static void fallocate_with_token(struct fuse_op *op)
 {
     if (change_is_refused(op, (op->flags & ~(unsigned)FALLOC_FL_KEEP_SIZE) == 0))
         return;
-    op_drop_privileges(op, fallocate_unprivileged);
+    fuse_op_drop_privileges(op, fallocate_unprivileged);
 }
 
 /* A hole changes nothing but what it takes; space is of the whole file. */
-static void fallocate_under_lock(struct op *op)
+static void fallocate_under_lock(struct fuse_op *op)
 {
     struct token_need need = { .mode = TOKEN_EXCLUSIVE };
 
@@ -627,12 +627,12 @@ static void fallocate_under_lock(struct op *op)
         need.from = op->offset;
         need.to = op->offset + op->size;
     }
-    op_with_range(op, op->handle->node, &need, fallocate_with_token);
+    fuse_op_with_range(op, op->handle->node, &need, fallocate_with_token);
 }
 
-static void fallocate_on_owner(struct op *op)
+static void fallocate_on_owner(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, fallocate_under_lock);
+    fuse_op_under_lock(op, op->handle, fallocate_under_lock);
 }
 
 void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -640,64 +640,64 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 {
     const int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     const int both = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
-    struct op *op = op_begin_on_file(req, ino, fi);
+    struct fuse_op *op = op_begin_on_file(req, ino, fi);
 
     op->flags = (unsigned)mode;
     op->offset = (uint64_t)offset;
     op->size = (size_t)length;
     if ((mode & ~known) != 0 || (mode & both) == both ||
         ((mode & FALLOC_FL_PUNCH_HOLE) != 0 && (mode & FALLOC_FL_KEEP_SIZE) == 0))
-        op_reply_err(op, -EOPNOTSUPP);
+        fuse_op_reply_err(op, -EOPNOTSUPP);
     else if (offset < 0 || length <= 0)
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
     else if (offset > INT64_MAX - length)
-        op_reply_err(op, -EFBIG);
+        fuse_op_reply_err(op, -EFBIG);
     else
-        op_goto_owner(op, ino, fallocate_on_owner);
+        fuse_op_goto_owner(op, ino, fallocate_on_owner);
 }
 
 static void on_sought(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     fuse_req_t req = op->req;
 
-    op_wait_over(op);
+    fuse_op_wait_over(op);
     if (req == NULL) { /* a signal ended it */
-        op_finish(op);
+        fuse_op_finish(op);
         return;
     }
     if (rc != 0) {
-        op_reply_err(op, rc == -ENXIO ? rc : md_user_errno(rc));
+        fuse_op_reply_err(op, rc == -ENXIO ? rc : md_client_user_errno(rc));
         return;
     }
     op->req = NULL;
     fuse_reply_lseek(req, (off_t)op->found);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
-static void lseek_with_token(struct op *op)
+static void lseek_with_token(struct fuse_op *op)
 {
     op->node = op->handle->node; /* a pin of our own, as for reads */
     node_pin(op->node);
     file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
-    op_wait_interruptibly(op, give_up_reading);
+    fuse_op_wait_interruptibly(op, give_up_reading);
 }
 
-static void lseek_under_lock(struct op *op)
+static void lseek_under_lock(struct fuse_op *op)
 {
-    op_with_token(op, op->handle->node, TOKEN_SHARED, lseek_with_token);
+    fuse_op_with_token(op, op->handle->node, TOKEN_SHARED, lseek_with_token);
 }
 
-static void lseek_on_owner(struct op *op)
+static void lseek_on_owner(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, lseek_under_lock);
+    fuse_op_under_lock(op, op->handle, lseek_under_lock);
 }
 
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
               struct fuse_file_info *fi)
 {
     const struct loop *loop = fuse_req_userdata(req);
-    struct op *op;
+    struct fuse_op *op;
 
     /* What the kernel has not written yet would be a hole: it is never to ask again. */
     if (loop->mount->writeback) {
@@ -708,81 +708,81 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
     op->offset = (uint64_t)off;
     op->plus = whence == SEEK_HOLE;
     if (off < 0)
-        op_reply_err(op, -ENXIO);
+        fuse_op_reply_err(op, -ENXIO);
     else if (whence != SEEK_DATA && whence != SEEK_HOLE)
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
     else
-        op_goto_owner(op, ino, lseek_on_owner);
+        fuse_op_goto_owner(op, ino, lseek_on_owner);
 }
 
 /* ---- copy_file_range: read on one owner, write on the other, piece by piece ---- */
 
-static void copy_read_step(struct op *op);
+static void copy_read_step(struct fuse_op *op);
 
-static void copy_end(struct op *op)
+static void copy_end(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
     op->req = NULL;
     fuse_reply_write(req, op->done_bytes);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 static void on_copy_written(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
 
-    op_token_done(op);
+    fuse_op_token_done(op);
     op->iov = (struct iovec){ 0 };
     if (rc != 0) {
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
         return;
     }
     op->done_bytes += op->piece_bytes;
     if (op->done_bytes == op->size)
         copy_end(op);
     else
-        op_goto_owner(op, op->ino, copy_read_step);
+        fuse_op_goto_owner(op, op->ino, copy_read_step);
 }
 
-static void copy_unprivileged(struct op *op)
+static void copy_unprivileged(struct fuse_op *op)
 {
     op->iov = (struct iovec){ .iov_base = op->memory, .iov_len = op->piece_bytes };
     file_write(op->handle->node->file, op->offset2 + op->done_bytes, &op->iov, 1,
                op->handle->sync ? FILE_WRITE_SYNC : 0, on_copy_written, op);
 }
 
-static void copy_write_with_token(struct op *op)
+static void copy_write_with_token(struct fuse_op *op)
 {
     if (change_is_refused(op, false))
         return;
-    op_drop_privileges(op, copy_unprivileged);
+    fuse_op_drop_privileges(op, copy_unprivileged);
 }
 
-static void copy_write_under_lock(struct op *op)
+static void copy_write_under_lock(struct fuse_op *op)
 {
     uint64_t from = op->offset2 + op->done_bytes;
     const struct token_need need = { TOKEN_EXCLUSIVE, from, from + op->piece_bytes };
 
-    op_with_range(op, op->handle->node, &need, copy_write_with_token);
+    fuse_op_with_range(op, op->handle->node, &need, copy_write_with_token);
 }
 
-static void copy_write_step(struct op *op)
+static void copy_write_step(struct fuse_op *op)
 {
-    op_under_lock(op, op->handle, copy_write_under_lock);
+    fuse_op_under_lock(op, op->handle, copy_write_under_lock);
 }
 
-static void copy_have_read(struct op *op)
+static void copy_have_read(struct fuse_op *op)
 {
     if (op->piece_bytes == 0) /* the end of the source */
         copy_end(op);
     else
-        op_goto_owner(op, op->ino2, copy_write_step);
+        fuse_op_goto_owner(op, op->ino2, copy_write_step);
 }
 
 static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     const struct handle *from = handle_of(&op->fi);
 
     op->piece_bytes = 0;
@@ -792,47 +792,47 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
         op->piece_bytes += iov[i].iov_len;
     }
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else if (!from->no_atime && node_note_read(from->node, op->loop->mount->atimes))
         op_drop_attr(op, copy_have_read);
     else
         copy_have_read(op);
 }
 
-static size_t copy_piece(const struct op *op)
+static size_t copy_piece(const struct fuse_op *op)
 {
     size_t left = op->size - op->done_bytes;
 
     return left < IO_MAX ? left : IO_MAX;
 }
 
-static void copy_read_with_token(struct op *op)
+static void copy_read_with_token(struct fuse_op *op)
 {
     uint64_t from = op->offset + op->done_bytes, to = from + copy_piece(op);
 
     file_read_within(handle_of(&op->fi)->node->file, from, copy_piece(op),
-                     tokens_readable_to(op->loop->mount->tokens, op->ino, to), false,
+                     token_cache_readable_to(op->loop->mount->tokens, op->ino, to), false,
                      on_copy_read, op);
 }
 
-static void copy_read_under_lock(struct op *op)
+static void copy_read_under_lock(struct fuse_op *op)
 {
     uint64_t from = op->offset + op->done_bytes;
     const struct token_need need = { TOKEN_SHARED, from, from + copy_piece(op) };
 
-    op_with_range(op, handle_of(&op->fi)->node, &need, copy_read_with_token);
+    fuse_op_with_range(op, handle_of(&op->fi)->node, &need, copy_read_with_token);
 }
 
-static void copy_read_step(struct op *op)
+static void copy_read_step(struct fuse_op *op)
 {
-    op_under_lock(op, handle_of(&op->fi), copy_read_under_lock);
+    fuse_op_under_lock(op, handle_of(&op->fi), copy_read_under_lock);
 }
 
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
                         struct fuse_file_info *fi_out, size_t len, int flags)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = ino_in;
     op->ino2 = ino_out;
@@ -843,9 +843,9 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
     op->offset2 = (uint64_t)off_out;
     op->size = len < COPY_CALL_MAX ? len : COPY_CALL_MAX;
     if (flags != 0 || off_in < 0 || off_out < 0) {
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
         return;
     }
-    op->memory = mem_new(op->size < IO_MAX ? op->size + 1 : IO_MAX);
-    op_goto_owner(op, ino_in, copy_read_step);
+    op->memory = xzalloc(op->size < IO_MAX ? op->size + 1 : IO_MAX);
+    fuse_op_goto_owner(op, ino_in, copy_read_step);
 }

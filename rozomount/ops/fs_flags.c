@@ -64,7 +64,7 @@ static uint32_t flags_from_wire(uint32_t wire, bool xfs)
 
 /* op->valid is the ioctl, op->flags what is to be set, op->size room for the answer. */
 
-static void reply_flags(struct op *op)
+static void reply_flags(struct fuse_op *op)
 {
     bool xfs = is_xfs(op->valid);
     struct fsxattr x = { .fsx_xflags = flags_from_wire(op->entry.attr.file_flags, xfs) };
@@ -75,67 +75,67 @@ static void reply_flags(struct op *op)
         memcpy(room, &x, sizeof(x));
     op->req = NULL;
     fuse_reply_ioctl(req, 0, room, op->size);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
-static void reply_set(struct op *op)
+static void reply_set(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
     op->req = NULL;
     fuse_reply_ioctl(req, 0, NULL, 0);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
-static int take_attr(struct op *op, int rc)
+static int take_attr(struct fuse_op *op, int rc)
 {
     if (rc == 0 &&
         (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
         rc = -EIO;
     if (rc == 0)
-        op_take_grant(op, 0);
+        fuse_op_take_grant(op, 0);
     return rc == -ENOENT ? -ESTALE : rc;
 }
 
-static void ask_attr(struct op *op, void (*on_answer)(struct op *op, int rc))
+static void ask_attr(struct fuse_op *op, void (*on_answer)(struct fuse_op *op, int rc))
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
     msg.ino = op->ino;
-    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_answer);
+    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_answer);
 }
 
 /* ---- setting ---- */
 
-static void on_set_before(struct op *op, int rc)
+static void on_set_before(struct fuse_op *op, int rc)
 {
     rc = take_attr(op, rc);
     if (rc == 0 && op->handle != NULL)
         node_note_mode(op->handle->node, &op->entry.attr);
     if (rc != 0)
-        op_reply_err(op, -EIO); /* it was set, and nobody can say how it is now */
+        fuse_op_reply_err(op, -EIO); /* it was set, and nobody can say how it is now */
     else
-        op_drop_pages(op, reply_set);
+        fuse_op_drop_pages(op, reply_set);
 }
 
-static void on_flags_set(struct op *op, int rc)
+static void on_flags_set(struct fuse_op *op, int rc)
 {
     bool is_old = rc == -EINVAL && op->call.answered;
 
     rc = take_attr(op, is_old ? -EOPNOTSUPP : rc); /* an exportd that knows no flags */
     if (op->handle != NULL)
         node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
-    if (op_was_done(op)) {
+    if (fuse_op_was_done(op)) {
         op->to_the_end = true;
         ask_attr(op, on_set_before);
     } else if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     } else {
-        op_drop_pages(op, reply_set); /* the kernel does not know the new ctime */
+        fuse_op_drop_pages(op, reply_set); /* the kernel does not know the new ctime */
     }
 }
 
-static void set_ask(struct op *op)
+static void set_ask(struct fuse_op *op)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
@@ -144,41 +144,41 @@ static void set_ask(struct op *op)
     msg.file_flags = op->flags;
     if (op->handle != NULL)
         node_change_sent(op->handle->node);
-    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_flags_set);
+    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_flags_set);
 }
 
-static void on_attr_to_set(struct op *op, int rc)
+static void on_attr_to_set(struct fuse_op *op, int rc)
 {
     rc = take_attr(op, rc);
     if (rc == 0 && op->entry.attr.file_flags == op->flags)
         reply_set(op);
     else if (rc == 0 && op->uid != 0)
-        op_reply_err(op, -EPERM);
+        fuse_op_reply_err(op, -EPERM);
     else if (rc != 0)
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else if (op->handle != NULL) /* what was changed in a mapping is written out before */
-        op_drop_pages(op, set_ask);
+        fuse_op_drop_pages(op, set_ask);
     else
         set_ask(op);
 }
 
-static void set_on_owner(struct op *op)
+static void set_on_owner(struct fuse_op *op)
 {
     ask_attr(op, on_attr_to_set);
 }
 
 /* ---- getting ---- */
 
-static void on_attr_to_get(struct op *op, int rc)
+static void on_attr_to_get(struct fuse_op *op, int rc)
 {
     rc = take_attr(op, rc);
     if (rc != 0)
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
         reply_flags(op);
 }
 
-static void get_on_owner(struct op *op)
+static void get_on_owner(struct fuse_op *op)
 {
     ask_attr(op, on_attr_to_get);
 }
@@ -204,7 +204,7 @@ void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
               struct fuse_file_info *fi, unsigned ioctl_flags, const void *in_buf,
               size_t in_size, size_t out_size)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     size_t room = is_xfs(cmd) ? sizeof(struct fsxattr) : sizeof(long);
     int rc;
 
@@ -217,17 +217,17 @@ void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
     switch (cmd) {
     case FS_IOC_GETFLAGS:
     case FS_IOC_FSGETXATTR:
-        op_goto_owner(op, ino, get_on_owner);
+        fuse_op_goto_owner(op, ino, get_on_owner);
         break;
     case FS_IOC_SETFLAGS:
     case FS_IOC_FSSETXATTR:
         rc = read_flags(cmd, in_buf, in_size, &op->flags);
         if (rc != 0)
-            op_reply_err(op, rc);
+            fuse_op_reply_err(op, rc);
         else
-            op_goto_owner(op, ino, set_on_owner);
+            fuse_op_goto_owner(op, ino, set_on_owner);
         break;
     default:
-        op_reply_err(op, -ENOTTY);
+        fuse_op_reply_err(op, -ENOTTY);
     }
 }

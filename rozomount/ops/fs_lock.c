@@ -41,10 +41,10 @@ static unsigned mode_of(int type)
                              : ROZO__LOCK__MODE__UNLOCK;
 }
 
-static struct held_lock range_of(uint64_t ino, const struct fuse_file_info *fi,
-                                 const struct flock *fl)
+static struct table_lock range_of(uint64_t ino, const struct fuse_file_info *fi,
+                                  const struct flock *fl)
 {
-    return (struct held_lock){
+    return (struct table_lock){
         .ino = ino,
         .owner = fi->lock_owner,
         .pid = (uint32_t)fl->l_pid,
@@ -54,27 +54,27 @@ static struct held_lock range_of(uint64_t ino, const struct fuse_file_info *fi,
     };
 }
 
-static void ask_lock(struct op *op, const struct held_lock *lock, uint64_t waiter,
-                     uint32_t timeout_ms, void (*on_answer)(struct op *op, int rc))
+static void ask_lock(struct fuse_op *op, const struct table_lock *lock, uint64_t waiter,
+                     uint32_t timeout_ms, void (*on_answer)(struct fuse_op *op, int rc))
 {
     Rozo__MdLockReq msg = ROZO__MD_LOCK_REQ__INIT;
     Rozo__Lock wire;
 
-    held_to_wire(lock, &wire);
+    lock_table_to_wire(lock, &wire);
     msg.lock = &wire;
     msg.waiter = waiter;
-    op_ask_within(op, timeout_ms, ROZO__OP__MD_LOCK, &msg.base, on_answer);
+    fuse_op_ask_within(op, timeout_ms, ROZO__OP__MD_LOCK, &msg.base, on_answer);
 }
 
 /* ---- taking ---- */
 
-static void lock_reply(struct op *op)
+static void lock_reply(struct fuse_op *op)
 {
-    op_reply_err(op, 0);
+    fuse_op_reply_err(op, 0);
 }
 
 /* What others wrote while they had it is in the attributes, and with them drops our pages. */
-static void on_seen(struct op *op, int rc)
+static void on_seen(struct fuse_op *op, int rc)
 {
     struct nodes *nodes = &op->loop->nodes;
 
@@ -85,51 +85,51 @@ static void on_seen(struct op *op, int rc)
         if (nodes->config.invalidate != NULL)
             nodes->config.invalidate(nodes->config.arg, op->ino);
     }
-    op_after_pages(op, lock_reply); /* it has the lock, whatever else */
+    fuse_op_after_pages(op, lock_reply); /* it has the lock, whatever else */
 }
 
-static void setlk_send(struct op *op);
+static void setlk_send(struct fuse_op *op);
 
-static void lock_taken(struct op *op)
+static void lock_taken(struct fuse_op *op)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-    int rc = held_set(op->loop->mount->held, &op->lock);
+    int rc = lock_table_set(op->loop->mount->lock_table, &op->lock);
 
     if (rc == -EAGAIN) { /* the exportd of now may not know */
         setlk_send(op);
         return;
     }
     if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK) {
-        op_reply_err(op, rc != 0 ? rc : op->rc);
+        fuse_op_reply_err(op, rc != 0 ? rc : op->rc);
         return;
     }
     handle_locks(op->handle, op->lock.owner);
     op->to_the_end =
         true; /* a signal that comes now is too late, and it is not to read old pages */
     msg.ino = op->ino;
-    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
+    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
 }
 
-static void on_lock_answer(struct op *op, int rc);
+static void on_lock_answer(struct fuse_op *op, int rc);
 
-static void lock_send(struct op *op)
+static void lock_send(struct fuse_op *op)
 {
-    op->lock.era = held_era(op->loop->mount->held);
+    op->lock.era = lock_table_era(op->loop->mount->lock_table);
     /* An exportd that has just started gives none out until all are back, at most for a lease. */
     ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
 }
 
 /* ---- waiting ---- */
 
-static void wait_end(struct op *op)
+static void wait_end(struct fuse_op *op)
 {
     HASH_DELETE(lock_hh, op->loop->lock_waits, op);
     op->locking = LOCKING_NO;
 }
 
-static void on_cancel_answer(struct op *op, int rc);
+static void on_cancel_answer(struct fuse_op *op, int rc);
 
-static void wait_give_up(struct op *op)
+static void wait_give_up(struct fuse_op *op)
 {
     Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
 
@@ -138,33 +138,33 @@ static void wait_give_up(struct op *op)
     op->any_signal = false;
     op->to_the_end = true;
     msg.waiter = op->found;
-    op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL, &msg.base,
-                  on_cancel_answer);
+    fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL,
+                       &msg.base, on_cancel_answer);
 }
 
-static void wait_over(struct op *op, int rc)
+static void wait_over(struct fuse_op *op, int rc)
 {
     wait_end(op);
     if (rc == 0)
         lock_taken(op);
     else
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
 }
 
-static void ask_once_more(struct op *op)
+static void ask_once_more(struct fuse_op *op)
 {
     op->locking = LOCKING_ASKS;
     lock_send(op);
 }
 
 /* exportd was asked before our session was opened again: its answer is one of before. */
-static bool lock_is_old(const struct op *op)
+static bool lock_is_old(const struct fuse_op *op)
 {
-    return op->lock.era != held_era(op->loop->mount->held);
+    return op->lock.era != lock_table_era(op->loop->mount->lock_table);
 }
 
 /* It may have got it while we asked: then it has it. */
-static void on_cancel_answer(struct op *op, int rc)
+static void on_cancel_answer(struct fuse_op *op, int rc)
 {
     if (op->lock_granted)
         wait_over(op, op->rc);
@@ -179,13 +179,13 @@ static void on_cancel_answer(struct op *op, int rc)
         wait_over(op, -EINTR);
 }
 
-static void on_lock_answer(struct op *op, int rc)
+static void on_lock_answer(struct fuse_op *op, int rc)
 {
     if (op->locking == LOCKING_NO) { /* it does not wait */
         if (rc == 0)
             lock_taken(op);
         else
-            op_reply_err(op, rc);
+            fuse_op_reply_err(op, rc);
         return;
     }
     if (op->lock_granted) { /* the event was faster */
@@ -206,12 +206,12 @@ static void on_lock_answer(struct op *op, int rc)
     }
     op->locking = LOCKING_WAITS;
     op->any_signal = true;
-    op_wait_interruptibly(op, wait_give_up);
+    fuse_op_wait_interruptibly(op, wait_give_up);
 }
 
 void locks_event(struct loop *loop, uint64_t waiter, int rc)
 {
-    struct op *op;
+    struct fuse_op *op;
 
     HASH_FIND(lock_hh, loop->lock_waits, &waiter, sizeof(waiter), op);
     if (op == NULL)
@@ -219,7 +219,7 @@ void locks_event(struct loop *loop, uint64_t waiter, int rc)
     op->lock_granted = true;
     op->rc = rc;
     if (op->locking == LOCKING_WAITS)
-        op_wait_over(op);
+        fuse_op_wait_over(op);
     if (op->locking == LOCKING_WAITS || op->locking == LOCKING_LATE)
         wait_over(op, rc);
 }
@@ -233,33 +233,33 @@ struct loop *locks_loop(struct mount *m, uint64_t waiter)
 
 void locks_give_up(struct loop *loop)
 {
-    struct op *op, *next;
+    struct fuse_op *op, *next;
 
     HASH_ITER(lock_hh, loop->lock_waits, op, next)
     {
         if (op->locking != LOCKING_WAITS)
             continue; /* it looks for itself when it is answered */
-        op_wait_over(op);
+        fuse_op_wait_over(op);
         wait_give_up(op);
     }
 }
 
 void locks_ask_again(struct loop *loop)
 {
-    struct op *op, *next;
+    struct fuse_op *op, *next;
 
     HASH_ITER(lock_hh, loop->lock_waits, op, next)
     {
         if (op->locking != LOCKING_WAITS && op->locking != LOCKING_LATE)
             continue; /* a call of it is under way, and will be asked again by itself */
-        op_wait_over(op);
+        fuse_op_wait_over(op);
         ask_once_more(op);
     }
 }
 
 static void on_events_mail(struct env_mail *mail)
 {
-    session_want_events(container_of(mail, struct mount, events_mail)->session);
+    mount_session_want_events(container_of(mail, struct mount, events_mail)->session);
 }
 
 /* Only mounts on which somebody has waited for a lock listen for events. */
@@ -271,7 +271,7 @@ static void want_events(struct mount *m)
     env_mailbox_post(&m->loops[0].env, &m->events_mail);
 }
 
-static void setlk_send(struct op *op)
+static void setlk_send(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
@@ -291,48 +291,49 @@ static void setlk_send(struct op *op)
  */
 static void on_flushed_before(void *arg, int rc)
 {
-    struct op *op = arg;
+    struct fuse_op *op = arg;
     struct handle *handle = op->handle;
 
     if (rc == 0 && handle->unlocked != handle->node->n_given_up)
         rc = handle_has_lost(handle);
     handle->unlocked = handle->node->n_given_up;
-    op->rc = md_user_errno(rc);
+    op->rc = md_client_user_errno(rc);
     setlk_send(op);
 }
 
-static void setlk_on_owner(struct op *op)
+static void setlk_on_owner(struct fuse_op *op)
 {
     if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         file_flush(op->handle->node->file, on_flushed_before, op);
-    else if ((held_look(op->loop->mount->held, op->ino, op->lock.owner) & HELD_LOST) != 0)
-        op_reply_err(op, -EIO);
+    else if ((lock_table_look(op->loop->mount->lock_table, op->ino, op->lock.owner) &
+              LOCK_TABLE_LOST) != 0)
+        fuse_op_reply_err(op, -EIO);
     else
         setlk_send(op);
 }
 
-static void setlk(struct op *op, const struct fuse_file_info *fi,
-                  const struct held_lock *lock, bool sleep)
+static void setlk(struct fuse_op *op, const struct fuse_file_info *fi,
+                  const struct table_lock *lock, bool sleep)
 {
     op->ino = lock->ino;
     op->fi = *fi;
     op->handle = (struct handle *)(uintptr_t)fi->fh;
     op->lock = *lock;
     op->plus = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
-    op_goto_owner(op, op->ino, setlk_on_owner);
+    fuse_op_goto_owner(op, op->ino, setlk_on_owner);
 }
 
 void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
               int sleep)
 {
-    struct held_lock lock = range_of(ino, fi, fl);
+    struct table_lock lock = range_of(ino, fi, fl);
 
-    setlk(op_begin(req), fi, &lock, sleep != 0);
+    setlk(fuse_op_begin(req), fi, &lock, sleep != 0);
 }
 
 void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how)
 {
-    const struct held_lock lock = {
+    const struct table_lock lock = {
         .ino = ino,
         .flock = true,
         .owner = fi->lock_owner,
@@ -342,12 +343,12 @@ void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how
                                        : ROZO__LOCK__MODE__UNLOCK,
     };
 
-    setlk(op_begin(req), fi, &lock, (how & LOCK_NB) == 0);
+    setlk(fuse_op_begin(req), fi, &lock, (how & LOCK_NB) == 0);
 }
 
 /* ---- asking ---- */
 
-static void on_tested(struct op *op, int rc)
+static void on_tested(struct fuse_op *op, int rc)
 {
     Rozo__MdLockTestResp *msg;
     struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
@@ -357,7 +358,7 @@ static void on_tested(struct op *op, int rc)
                   : rozo__md_lock_test_resp__unpack(NULL, op->call.answer_len,
                                                     op->call.answer);
     if (msg == NULL) {
-        op_reply_err(op, rc == 0 ? -EIO : rc);
+        fuse_op_reply_err(op, rc == 0 ? -EIO : rc);
         return;
     }
     if (msg->lock != NULL) {
@@ -370,35 +371,35 @@ static void on_tested(struct op *op, int rc)
     rozo__md_lock_test_resp__free_unpacked(msg, NULL);
     op->req = NULL;
     fuse_reply_lock(req, &fl);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdLockTestReq msg = ROZO__MD_LOCK_TEST_REQ__INIT;
     Rozo__Lock wire;
 
     op->ino = ino;
     op->lock = range_of(ino, fi, fl);
-    held_to_wire(&op->lock, &wire);
+    lock_table_to_wire(&op->lock, &wire);
     msg.lock = &wire;
-    op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base, on_tested);
+    fuse_op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base, on_tested);
 }
 
 /* ---- what a close releases ---- */
 
-static void release_next(struct op *op);
+static void release_next(struct fuse_op *op);
 
-static void on_released(struct op *op, int rc)
+static void on_released(struct fuse_op *op, int rc)
 {
     (void)rc; /* nobody is there to be told */
     release_next(op);
 }
 
-static void release_all(struct op *op, bool flock, uint64_t owner)
+static void release_all(struct fuse_op *op, bool flock, uint64_t owner)
 {
-    const struct held_lock all = {
+    const struct table_lock all = {
         .ino = op->ino, .flock = flock, .owner = owner, .to = UINT64_MAX
     };
 
@@ -406,17 +407,17 @@ static void release_all(struct op *op, bool flock, uint64_t owner)
 }
 
 /* One kind of one owner at a time. */
-static void release_next(struct op *op)
+static void release_next(struct fuse_op *op)
 {
-    struct held *held = op->loop->mount->held;
+    struct lock_table *lock_table = op->loop->mount->lock_table;
 
     while (op->n_owners > 0) {
         uint64_t owner = op->owners[op->n_owners - 1];
 
         for (int flock = op->owners_flock ? 1 : 0; flock >= 0; flock--) {
-            unsigned had = held_take(held, op->ino, flock != 0, owner);
+            unsigned had = lock_table_take(lock_table, op->ino, flock != 0, owner);
 
-            op->lock_lost |= (had & HELD_LOST) != 0;
+            op->lock_lost |= (had & LOCK_TABLE_LOST) != 0;
             if (had != 0) {
                 release_all(op, flock != 0, owner);
                 return;
@@ -427,8 +428,8 @@ static void release_next(struct op *op)
     op->released(op);
 }
 
-void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock,
-                   void (*step)(struct op *op))
+void locks_release(struct fuse_op *op, const uint64_t *owners, unsigned n, bool flock,
+                   void (*step)(struct fuse_op *op))
 {
     op->owners = owners;
     op->n_owners = n;

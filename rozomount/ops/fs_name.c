@@ -31,12 +31,13 @@ enum { CREATE_TRIES_MAX = 8 };
 /* ---- lookup ---- */
 
 /* There is no such name; the kernel may keep that, too. With the lock of the tokens. */
-static void answer_nothing(struct op *op, uint64_t grant, bool may_tell)
+static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
 {
-    bool told = may_tell && tokens_tell_name(op->loop->mount->tokens, op->ino, op->name,
-                                             false, grant);
+    bool told = may_tell && token_cache_tell_name(op->loop->mount->tokens, op->ino,
+                                                  op->name, false, grant);
     struct fuse_entry_param e = {
-        .entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s),
+        .entry_timeout =
+            fuse_op_timeout(op, told, op->loop->mount->opt->negative_timeout_s),
     };
     fuse_req_t req = op->req;
 
@@ -49,16 +50,16 @@ static void answer_nothing(struct op *op, uint64_t grant, bool may_tell)
         fuse_reply_err(req, ENOENT);
 }
 
-static void reply_nothing(struct op *op, const struct md_grant *grant)
+static void reply_nothing(struct fuse_op *op, const struct md_grant *grant)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
-    tokens_lock(t);
-    tokens_grant_locked(t, op->ino, grant->dir, grant->number);
+    token_cache_lock(t);
+    token_cache_grant_locked(t, op->ino, grant->dir, grant->number);
     answer_nothing(op, grant->number,
                    loop_may_tell(op->loop) && grant->dir != TOKEN_NONE);
-    tokens_unlock(t);
-    op_finish(op);
+    token_cache_unlock(t);
+    fuse_op_finish(op);
 }
 
 static bool is_dots(const char *name)
@@ -67,22 +68,22 @@ static bool is_dots(const char *name)
 }
 
 /* Where all names are known, who looks for another one need not wait for exportd. */
-static bool lookup_finds_nothing(struct op *op)
+static bool lookup_finds_nothing(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     uint64_t grant;
     bool nothing;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     nothing = !is_dots(op->name) && loop_may_tell(op->loop) &&
-              tokens_lack_name(t, op->ino, op->name, &grant);
+              token_cache_name_absent(t, op->ino, op->name, &grant);
     if (nothing)
         answer_nothing(op, grant, true);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return nothing;
 }
 
-static void on_looked_up(struct op *op, int rc)
+static void on_looked_up(struct fuse_op *op, int rc)
 {
     struct md_grant grant;
 
@@ -92,36 +93,36 @@ static void on_looked_up(struct op *op, int rc)
     if (rc == -ENOENT) {
         reply_nothing(op, &grant);
     } else if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     } else {
-        op_take_grant(op, op->ino);
-        if (op_dir_is_free(op))
-            op_reply_entry(op);
+        fuse_op_take_grant(op, op->ino);
+        if (fuse_op_dir_is_free(op))
+            fuse_op_reply_entry(op);
         else
-            op_reply_free_dir(op);
+            fuse_op_reply_free_dir(op);
     }
 }
 
-static void ask_lookup(struct op *op, uint64_t parent, const char *name,
-                       void (*on_answer)(struct op *op, int rc))
+static void ask_lookup(struct fuse_op *op, uint64_t parent, const char *name,
+                       void (*on_answer)(struct fuse_op *op, int rc))
 {
     Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
 
     msg.parent = parent;
     msg.name = bytes_of(name);
-    op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
+    fuse_op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
 }
 
 /* It is answered without exportd, if it can be. */
-static bool lookup_is_here(struct op *op)
+static bool lookup_is_here(struct fuse_op *op)
 {
-    if (!lookup_finds_nothing(op) && !lookup_finds_ahead(op))
+    if (!lookup_finds_nothing(op) && !lookup_prefetch_answers(op))
         return false;
-    op_finish(op);
+    fuse_op_finish(op);
     return true;
 }
 
-void fs_lookup_again(struct op *op)
+void fs_lookup_again(struct fuse_op *op)
 {
     if (!lookup_is_here(op))
         ask_lookup(op, op->ino, op->name, on_looked_up);
@@ -129,12 +130,12 @@ void fs_lookup_again(struct op *op)
 
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = parent;
-    if (!op_set_name(op, op->name, name))
+    if (!fuse_op_set_name(op, op->name, name))
         return;
-    if (!lookup_is_here(op) && (is_dots(op->name) || !lookup_goes_ahead(op)))
+    if (!lookup_is_here(op) && (is_dots(op->name) || !lookup_prefetch_begin(op)))
         ask_lookup(op, parent, op->name, on_looked_up);
 }
 
@@ -167,50 +168,50 @@ void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
  * What cannot be had any more (others may have removed it since) was made all the same: the caller hears that nobody can
  * say what became of its call.
  */
-static void on_made_opened(struct op *op, int rc)
+static void on_made_opened(struct fuse_op *op, int rc)
 {
     if (rc != 0 || md_decode_open(&op->call, &op->entry) != 0) {
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
         return;
     }
-    op_take_grant(op, 0);
-    op_goto_owner(op, op->entry.attr.ino, fs_created);
+    fuse_op_take_grant(op, 0);
+    fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
 }
 
-static void on_made_seen(struct op *op, int rc)
+static void on_made_seen(struct fuse_op *op, int rc)
 {
     if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0) {
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
         return;
     }
-    op_take_grant(op, 0);
-    op_reply_entry(op);
+    fuse_op_take_grant(op, 0);
+    fuse_op_reply_entry(op);
 }
 
-static void ask_made(struct op *op, uint64_t ino)
+static void ask_made(struct fuse_op *op, uint64_t ino)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
     op->to_the_end = true;
     msg.ino = ino;
-    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
+    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
 }
 
 /* op->plus: also open it. */
-static void created_before(struct op *op)
+static void created_before(struct fuse_op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
     uint64_t ino;
 
     if (md_decode_done(&op->call, &ino) != 0 || ino == 0) {
-        op_reply_err(op, -EIO);
+        fuse_op_reply_err(op, -EIO);
     } else if (!op->plus) {
         ask_made(op, ino);
     } else {
         op->to_the_end = true;
         msg.ino = ino;
         msg.write = true;
-        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_made_opened);
+        fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_made_opened);
     }
 }
 
@@ -221,7 +222,7 @@ static void created_before(struct op *op)
  * it. So what surely may be opened is opened here. The kernel neither checks nor truncates what FUSE_CREATE opens: only the
  * owner's own permissions count, in which no ACL and no capability has a say.
  */
-static bool is_surely_allowed(const struct op *op, const struct md_attr *attr)
+static bool is_surely_allowed(const struct fuse_op *op, const struct md_attr *attr)
 {
     unsigned access = op->fi.flags & O_ACCMODE;
     mode_t needs = access == O_RDONLY   ? S_IRUSR
@@ -233,97 +234,97 @@ static bool is_surely_allowed(const struct op *op, const struct md_attr *attr)
            !op->loop->mount->writeback;
 }
 
-static void ask_create(struct op *op, const char *target);
+static void ask_create(struct fuse_op *op, const char *target);
 
 /* Asks once more, unless that did not help several times. */
-static void create_again(struct op *op)
+static void create_again(struct fuse_op *op)
 {
     if (++op->n_tries < CREATE_TRIES_MAX)
         ask_create(op, NULL);
     else
-        op_reply_err(op, -ESTALE);
+        fuse_op_reply_err(op, -ESTALE);
 }
 
-static void on_found_opened(struct op *op, int rc)
+static void on_found_opened(struct fuse_op *op, int rc)
 {
     if (rc == -ESTALE) {
         create_again(op);
         return;
     }
-    tokens_forget_attr(op->loop->mount->tokens, op->entry.attr.ino, op->changes);
+    token_cache_forget_attr(op->loop->mount->tokens, op->entry.attr.ino, op->changes);
     if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     op->entry.existed = true;
-    op_take_grant(op, 0);
-    op_goto_owner(op, op->entry.attr.ino, fs_created);
+    fuse_op_take_grant(op, 0);
+    fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
 }
 
-static void on_found(struct op *op, int rc)
+static void on_found(struct fuse_op *op, int rc)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
 
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc == 0)
-        op_take_grant(op, op->ino);
+        fuse_op_take_grant(op, op->ino);
     if (rc == -ENOENT) {
         create_again(op);
     } else if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     } else if (is_surely_allowed(op, &op->entry.attr)) {
         msg.ino = op->entry.attr.ino;
         msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
         msg.append = (op->fi.flags & O_APPEND) != 0;
-        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
+        fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
     } else {
-        op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
+        fuse_op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
     }
 }
 
 /* Nothing is in it. */
-static void note_new_dir(struct op *op)
+static void note_new_dir(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
-    tokens_lock(t);
-    tokens_dir_is_new(t, op->entry.attr.ino, op->entry.grant.number);
-    tokens_unlock(t);
-    dirplaces_note(op->loop->mount->dirplaces,
-                   &(struct dirplace){ op->entry.attr.ino, op->ino, op->name });
+    token_cache_lock(t);
+    token_cache_dir_is_new(t, op->entry.attr.ino, op->entry.grant.number);
+    token_cache_unlock(t);
+    dir_places_note(op->loop->mount->dir_places,
+                    &(struct dir_place){ op->entry.attr.ino, op->ino, op->name });
 }
 
-static void on_created(struct op *op, int rc)
+static void on_created(struct fuse_op *op, int rc)
 {
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
         rc = -EIO;
-    if (op->nameless && op_was_done(op)) {
+    if (op->nameless && fuse_op_was_done(op)) {
         create_again(op); /* what was made then nobody has open: it goes */
     } else if (op->nameless && rc == -EINVAL) {
-        op_reply_err(op, -EOPNOTSUPP); /* an exportd that does not know these */
-    } else if (op_was_done(op)) {
+        fuse_op_reply_err(op, -EOPNOTSUPP); /* an exportd that does not know these */
+    } else if (fuse_op_was_done(op)) {
         created_before(op);
     } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
         ask_lookup(op, op->ino, op->name, on_found);
     } else if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     } else {
-        op->changes = op_note_change(op, op->entry.attr.ino);
-        op_take_grant(op, op->nameless ? 0 : op->ino);
+        op->changes = fuse_op_note_change(op, op->entry.attr.ino);
+        fuse_op_take_grant(op, op->nameless ? 0 : op->ino);
         if (S_ISDIR(op->entry.attr.mode))
             note_new_dir(op);
         if (op->plus)
-            op_goto_owner(op, op->entry.attr.ino, fs_created);
+            fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
         else
-            op_reply_entry(op);
+            fuse_op_reply_entry(op);
     }
 }
 
 /* op->plus: also open it. */
-static void ask_create(struct op *op, const char *target)
+static void ask_create(struct fuse_op *op, const char *target)
 {
     Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
 
@@ -339,18 +340,18 @@ static void ask_create(struct op *op, const char *target)
     msg.open = op->plus;
     msg.exclusive = true;
     msg.nameless = op->nameless;
-    op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
+    fuse_op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
 }
 
 static void create_start(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                          dev_t rdev, const char *target)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = parent;
     op->mode = mode;
     op->rdev = rdev;
-    if (op_set_name(op, op->name, name))
+    if (fuse_op_set_name(op, op->name, name))
         ask_create(op, target);
 }
 
@@ -374,173 +375,176 @@ void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
 
     op->ino = parent;
     op->mode = S_IFREG | (mode & 07777);
     op->fi = *fi;
     op->plus = true;
     op->nameless = op->loop->makes_nameless;
-    if (op_set_name(op, op->name, op->nameless ? "" : name))
+    if (fuse_op_set_name(op, op->name, op->nameless ? "" : name))
         ask_create(op, NULL);
 }
 
 /* ---- unlink, rmdir ---- */
 
 /* What an answer says of tokens and of the inodes whose names have changed. */
-static int note_removed(struct op *op, struct md_removed *r)
+static int note_removed(struct fuse_op *op, struct md_removed *r)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
     if (md_decode_removed(&op->call, r) != 0)
         return -EIO;
-    tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
+    token_cache_grant(t, op->parent, r->grant.dir, r->grant.number);
     if (r->removed.ino != 0) {
-        opendirs_note(op->loop->mount->opendirs, &r->removed);
-        tokens_forget_attr(t, r->removed.ino, op->changes);
+        open_dirs_note(op->loop->mount->open_dirs, &r->removed);
+        token_cache_forget_attr(t, r->removed.ino, op->changes);
         recalls_let_go(op->loop, r->removed.ino, r->removed.nlink == 0);
     }
     for (unsigned i = 0; i < 2; i++) {
         if (r->moved[i] != 0) /* an fsync of it speaks of its new name */
-            op_note_change(op, r->moved[i]);
+            fuse_op_note_change(op, r->moved[i]);
     }
     return 0;
 }
 
-static void on_removed(struct op *op, int rc)
+static void on_removed(struct fuse_op *op, int rc)
 {
-    struct tokens *t = op->loop->mount->tokens;
-    uint64_t changes = tokens_forget_attr(t, op->parent, op->changes);
+    struct token_cache *t = op->loop->mount->tokens;
+    uint64_t changes = token_cache_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
     if (rc == 0)
         rc = note_removed(op, &removed);
     if (rc == 0 && removed.dir.ino == op->parent)
-        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
-    if (op_was_done(op))
+        fuse_op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+    if (fuse_op_was_done(op))
         rc = 0;
     if (rc == 0)
-        tokens_name_gone(t, op->parent, op->name, op->changes);
-    op_reply_err(op, rc);
+        token_cache_name_gone(t, op->parent, op->name, op->changes);
+    fuse_op_reply_err(op, rc);
 }
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
 
-    if (!op_set_name(op, op->name, name))
+    if (!fuse_op_set_name(op, op->name, name))
         return;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
     op->parent = parent;
-    op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
+    fuse_op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
 }
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdRmdirReq msg = ROZO__MD_RMDIR_REQ__INIT;
 
-    if (!op_set_name(op, op->name, name))
+    if (!fuse_op_set_name(op, op->name, name))
         return;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
     op->parent = parent;
-    op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
+    fuse_op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
 }
 
 /* ---- rename ---- */
 
 /* The kernel believes a name of what was moved for as long as it did the one of before; grant: of its new directory. */
-static bool tell_renamed(struct op *op, uint64_t dir, const char *name,
+static bool tell_renamed(struct fuse_op *op, uint64_t dir, const char *name,
                          enum token_mode mode, uint64_t grant)
 {
     return mode != TOKEN_NONE &&
-           tokens_tell_name(op->loop->mount->tokens, dir, name, true, grant);
+           token_cache_tell_name(op->loop->mount->tokens, dir, name, true, grant);
 }
 
 static void drop_renamed(struct mount *m, uint64_t dir, const char *name)
 {
-    if (m->invalidator != NULL && tokens_are_given(m->tokens))
-        invalidator_add_name(m->invalidator, dir, name);
+    if (m->inval != NULL && token_cache_are_given(m->tokens))
+        kernel_inval_add_name(m->inval, dir, name);
 }
 
 /* The kernel moves its dentries itself. */
-static void note_renamed(struct op *op, const struct md_removed *r)
+static void note_renamed(struct fuse_op *op, const struct md_removed *r)
 {
-    struct dirplaces *places = op->loop->mount->dirplaces;
+    struct dir_places *places = op->loop->mount->dir_places;
 
     if (r->moved[0] != 0)
-        dirplaces_renamed(places, &(struct dirplace){ r->moved[0], op->ino2, op->name2 });
+        dir_places_renamed(places,
+                           &(struct dir_place){ r->moved[0], op->ino2, op->name2 });
     if (r->moved[1] != 0)
-        dirplaces_renamed(places,
-                          &(struct dirplace){ r->moved[1], op->parent, op->name });
+        dir_places_renamed(places,
+                           &(struct dir_place){ r->moved[1], op->parent, op->name });
 }
 
-static void renamed_reply(struct op *op, const struct md_grant *grant)
+static void renamed_reply(struct fuse_op *op, const struct md_grant *grant)
 {
     struct mount *m = op->loop->mount;
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
-    bool was_told = tokens_name_moved(m->tokens, op->parent, op->name);
-    bool other_was_told = exchange && tokens_name_moved(m->tokens, op->ino2, op->name2);
+    bool was_told = token_cache_name_moved(m->tokens, op->parent, op->name);
+    bool other_was_told =
+        exchange && token_cache_name_moved(m->tokens, op->ino2, op->name2);
     fuse_req_t req = op->req;
     bool told, told_other;
 
     op->req = NULL;
-    tokens_lock(m->tokens);
+    token_cache_lock(m->tokens);
     told = tell_renamed(op, op->ino2, op->name2, grant->new_dir, grant->number);
     told_other =
         exchange && tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
     fuse_reply_err(req, 0);
-    tokens_unlock(m->tokens);
+    token_cache_unlock(m->tokens);
     if (was_told && !told)
         drop_renamed(m, op->ino2, op->name2);
     if (other_was_told && !told_other)
         drop_renamed(m, op->parent, op->name);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
-static void on_renamed(struct op *op, int rc)
+static void on_renamed(struct fuse_op *op, int rc)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     uint64_t changes = op->parent == op->ino2
                            ? op->changes_ino2
-                           : tokens_forget_attr(t, op->parent, op->changes);
+                           : token_cache_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
     if ((op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
-        tokens_name_comes(t, op->parent, op->name);
+        token_cache_name_comes(t, op->parent, op->name);
     if (rc == 0)
         rc = note_removed(op, &removed);
-    if (op_was_done(op)) {
+    if (fuse_op_was_done(op)) {
         renamed_reply(op, &(struct md_grant){ 0 });
         return;
     }
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     note_renamed(op, &removed);
-    tokens_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
+    token_cache_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
     if (removed.dir.ino == op->parent)
-        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+        fuse_op_keep_dir(op, &removed.dir, removed.grant.number, changes);
     if (removed.new_dir.ino == op->ino2)
-        op_keep_dir(op, &removed.new_dir, removed.grant.number, op->changes_ino2);
+        fuse_op_keep_dir(op, &removed.new_dir, removed.grant.number, op->changes_ino2);
     renamed_reply(op, &removed.grant);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned flags)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdRenameReq msg = ROZO__MD_RENAME_REQ__INIT;
 
-    if (!op_set_name(op, op->name, name) || !op_set_name(op, op->name2, new_name))
+    if (!fuse_op_set_name(op, op->name, name) ||
+        !fuse_op_set_name(op, op->name2, new_name))
         return;
     if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) !=
         0) {
-        op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(op, -EINVAL);
         return;
     }
     op->ino2 = new_parent;
@@ -555,46 +559,47 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
         msg.uid = op->uid;
         msg.gid = op->gid;
     }
-    renames_begin(op->loop->mount->renames, &op->renaming, parent, new_parent);
-    op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
+    rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming, parent,
+                         new_parent);
+    fuse_op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
 }
 
 /* ---- link, readlink ---- */
 
-static void on_linked(struct op *op, int rc)
+static void on_linked(struct fuse_op *op, int rc)
 {
-    if (op_was_done(op)) {
+    if (fuse_op_was_done(op)) {
         ask_made(op, op->ino2);
         return;
     }
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     op->changes = op->changes_ino2;
-    op_take_grant(op, op->ino);
-    op_reply_entry(op);
+    fuse_op_take_grant(op, op->ino);
+    fuse_op_reply_entry(op);
 }
 
 void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdLinkReq msg = ROZO__MD_LINK_REQ__INIT;
 
-    if (!op_set_name(op, op->name, name))
+    if (!fuse_op_set_name(op, op->name, name))
         return;
     op->ino = parent;
     op->ino2 = ino;
     msg.ino = ino;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
-    op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
+    fuse_op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
 }
 
 /* msg: NULL if exportd is older than these attributes. */
-static void link_note_read(struct op *op, const Rozo__Attr *msg)
+static void link_note_read(struct fuse_op *op, const Rozo__Attr *msg)
 {
     struct atimes *atimes = op->loop->mount->atimes;
     struct inode_times t;
@@ -606,7 +611,7 @@ static void link_note_read(struct op *op, const Rozo__Attr *msg)
     atimes_note(atimes, op->ino, env_wall_ns(&op->loop->env.env), &t, false);
 }
 
-static void on_link_read(struct op *op, int rc)
+static void on_link_read(struct fuse_op *op, int rc)
 {
     Rozo__MdReadlinkResp *msg = NULL;
     fuse_req_t req;
@@ -620,24 +625,24 @@ static void on_link_read(struct op *op, int rc)
     }
     if (rc != 0) {
         rozo__md_readlink_resp__free_unpacked(msg, NULL);
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
     link_note_read(op, msg->attr);
-    target = op->memory = mem_new(msg->target.len + 1);
+    target = op->memory = xzalloc(msg->target.len + 1);
     memcpy(target, msg->target.data, msg->target.len);
     rozo__md_readlink_resp__free_unpacked(msg, NULL);
     req = op->req;
     op->req = NULL;
     fuse_reply_readlink(req, target);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
 
     op->ino = msg.ino = ino;
-    op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
+    fuse_op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
 }

@@ -1,7 +1,7 @@
 /*
  * fs_privileges.c - what a write takes from a file: set-id bits and the file's capability.
  *
- * In:     op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
+ * In:     fuse_op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
  * Keeps:  bytes are taken in only when, as exportd said at most a second ago (or, when it is away
  *         now, at last) and we know of no change since, no privilege would go with them.
  */
@@ -26,9 +26,9 @@ enum { ASK_AGAIN_MS = 1000 };
 
 enum { GROUPS_FIRST = 64 }; /* as many as most processes are in, and more */
 
-static void drop_step(struct op *op);
+static void drop_step(struct fuse_op *op);
 
-bool op_is_in_group(struct op *op, gid_t gid)
+bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid)
 {
     gid_t *groups = NULL;
     bool is_in = op->gid == gid;
@@ -37,7 +37,7 @@ bool op_is_in_group(struct op *op, gid_t gid)
     while (n >
            room) { /* it has joined more meanwhile, or had more than there was room for */
         room = n;
-        groups = mem_grow(groups, (size_t)room * sizeof(*groups));
+        groups = xrealloc(groups, (size_t)room * sizeof(*groups));
         n = fuse_req_getgroups(op->req, room, groups);
     }
     for (int i = 0; !is_in && i < n; i++)
@@ -46,7 +46,7 @@ bool op_is_in_group(struct op *op, gid_t gid)
     return is_in;
 }
 
-uint32_t op_kills_set_id(struct op *op, uint32_t mode, gid_t gid)
+uint32_t fuse_op_kills_set_id(struct fuse_op *op, uint32_t mode, gid_t gid)
 {
     const uint32_t set_gid = S_ISGID | S_IXGRP; /* set-gid alone means something else */
     uint32_t kills = 0;
@@ -55,48 +55,49 @@ uint32_t op_kills_set_id(struct op *op, uint32_t mode, gid_t gid)
         return 0;
     if ((mode & S_ISUID) != 0 || (mode & set_gid) == set_gid)
         kills |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
-    if ((mode & set_gid) == S_ISGID && !op_is_in_group(op, gid))
+    if ((mode & set_gid) == S_ISGID && !fuse_op_is_in_group(op, gid))
         kills |= ROZO__SETATTR_BITS__SET_KILL_SGID;
     return kills;
 }
 
 /* Nobody can change it, as far as we can see, while exportd is away. */
-bool op_still_knows(const struct op *op, uint64_t until_ns)
+bool fuse_op_still_knows(const struct fuse_op *op, uint64_t until_ns)
 {
     return until_ns != 0 && (env_now_ns(&op->loop->env.env) < until_ns ||
                              rpc_channel_health(op->loop->md_channel) != RPC_UP);
 }
 
 /* until_ns: 0 when it was not known before. */
-void op_ask_again(struct op *op, uint64_t until_ns, uint16_t code,
-                  const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
+void fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
+                       const ProtobufCMessage *msg,
+                       void (*on_answer)(struct fuse_op *op, int rc))
 {
-    op_ask_within(op,
-                  until_ns == 0 ? op->loop->mount->opt->meta_timeout_ms : ASK_AGAIN_MS,
-                  code, msg, on_answer);
+    fuse_op_ask_within(
+        op, until_ns == 0 ? op->loop->mount->opt->meta_timeout_ms : ASK_AGAIN_MS, code,
+        msg, on_answer);
 }
 
-bool op_goes_on_knowing(const struct op *op, uint64_t until_ns, int rc)
+bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns, int rc)
 {
     return rc == -EIO && !op->call.answered && until_ns != 0;
 }
 
-static bool answer_is_ours(struct op *op)
+static bool answer_is_ours(struct fuse_op *op)
 {
     return md_decode_entry(&op->call, &op->entry) == 0 &&
            op->entry.attr.ino == op->handle->node->ino;
 }
 
-static void drop_failed(struct op *op, int rc)
+static void drop_failed(struct fuse_op *op, int rc)
 {
-    op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+    fuse_op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
 }
 
-static void on_mode(struct op *op, int rc)
+static void on_mode(struct fuse_op *op, int rc)
 {
     struct node *node = op->handle->node;
 
-    if (op_goes_on_knowing(op, node->mode_until_ns, rc)) {
+    if (fuse_op_goes_on_knowing(op, node->mode_until_ns, rc)) {
         node_renew_mode(node);
         drop_step(op);
         return;
@@ -111,9 +112,9 @@ static void on_mode(struct op *op, int rc)
     drop_step(op);
 }
 
-static void on_capability_gone(struct op *op, int rc)
+static void on_capability_gone(struct fuse_op *op, int rc)
 {
-    if (rc != 0 && rc != -ENODATA && !op_was_done(op)) {
+    if (rc != 0 && rc != -ENODATA && !fuse_op_was_done(op)) {
         drop_failed(op, rc);
         return;
     }
@@ -121,30 +122,30 @@ static void on_capability_gone(struct op *op, int rc)
     drop_step(op);
 }
 
-static void on_capability(struct op *op, int rc)
+static void on_capability(struct fuse_op *op, int rc)
 {
     uint64_t until_ns = op->handle->node->no_capability_until_ns;
     Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
 
     if (rc != 0) {
-        on_capability_gone(op, op_goes_on_knowing(op, until_ns, rc) ? -ENODATA : rc);
+        on_capability_gone(op, fuse_op_goes_on_knowing(op, until_ns, rc) ? -ENODATA : rc);
         return;
     }
     msg.ino = op->handle->node->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
-    op_changes_xattrs(op, msg.ino);
-    op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
+    fuse_op_changes_xattrs(op, msg.ino);
+    fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
 }
 
 /* The kernel must not go on believing in the old mode. */
-static void on_set_id_gone(struct op *op, int rc)
+static void on_set_id_gone(struct fuse_op *op, int rc)
 {
     struct nodes *nodes = &op->loop->nodes;
 
     if (rc == 0 && !answer_is_ours(op))
         rc = -EIO;
     node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
-    if (rc != 0 && !op_was_done(op)) {
+    if (rc != 0 && !fuse_op_was_done(op)) {
         drop_failed(op, rc);
         return;
     }
@@ -157,24 +158,24 @@ static void on_set_id_gone(struct op *op, int rc)
     drop_step(op);
 }
 
-static void drop_set_id(struct op *op, uint32_t kills)
+static void drop_set_id(struct fuse_op *op, uint32_t kills)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->handle->node->ino;
     msg.valid = kills;
     node_change_sent(op->handle->node);
-    op_changes_xattrs(op, msg.ino);
-    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
+    fuse_op_changes_xattrs(op, msg.ino);
+    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
 }
 
 /* By what we keep of it under its token. */
-static bool lacks_capability(const struct op *op, struct node *node)
+static bool lacks_capability(const struct fuse_op *op, struct node *node)
 {
     struct known_xattr x;
 
     if (!loop_may_tell(op->loop) ||
-        !tokens_find_xattr(op->loop->mount->tokens, node->ino, XATTR_NAME_CAPS, &x))
+        !token_cache_find_xattr(op->loop->mount->tokens, node->ino, XATTR_NAME_CAPS, &x))
         return false;
     if (!x.is_there)
         node_note_no_capability(node); /* for when exportd is away */
@@ -182,24 +183,25 @@ static bool lacks_capability(const struct op *op, struct node *node)
 }
 
 /* After each answer: what else is not known, or not gone? */
-static void drop_step(struct op *op)
+static void drop_step(struct fuse_op *op)
 {
     struct node *node = op->handle->node;
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
     Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
     uint32_t kills;
 
-    if (!op_still_knows(op, node->mode_until_ns)) {
+    if (!fuse_op_still_knows(op, node->mode_until_ns)) {
         get.ino = node->ino;
-        op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &get.base, on_mode);
-    } else if (!op_still_knows(op, node->no_capability_until_ns) &&
+        fuse_op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &get.base,
+                          on_mode);
+    } else if (!fuse_op_still_knows(op, node->no_capability_until_ns) &&
                !lacks_capability(op, node)) {
         getx.ino = node->ino;
         getx.name = bytes_of(XATTR_NAME_CAPS);
-        op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR, &getx.base,
-                     on_capability);
+        fuse_op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR,
+                          &getx.base, on_capability);
     } else {
-        kills = op_kills_set_id(op, node->mode, node->gid);
+        kills = fuse_op_kills_set_id(op, node->mode, node->gid);
         if (kills != 0)
             drop_set_id(op, kills);
         else
@@ -207,14 +209,14 @@ static void drop_step(struct op *op)
     }
 }
 
-void op_drop_privileges(struct op *op, void (*step)(struct op *op))
+void fuse_op_drop_privileges(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
 
     op->step = step;
     /* Of a file that has any, there are no ranges. */
     if (op->loop->mount->drops_privileges &&
-        tokens_mode(t, op->handle->node->ino) != TOKEN_RANGES)
+        token_cache_mode(t, op->handle->node->ino) != TOKEN_RANGES)
         drop_step(op);
     else
         step(op);

@@ -31,7 +31,7 @@ static bool name_is_capability(const char *name)
 }
 
 /* Answer with a value, or with its length when the caller only asked for that. */
-void op_reply_xattr(struct op *op, const void *value, size_t len)
+void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len)
 {
     fuse_req_t req = op->req;
 
@@ -42,17 +42,17 @@ void op_reply_xattr(struct op *op, const void *value, size_t len)
         fuse_reply_err(req, ERANGE);
     else
         fuse_reply_buf(req, value, len);
-    op_finish(op);
+    fuse_op_finish(op);
 }
 
 /* False: too long, and answered. The empty one, which no caller has, stands for the list of all. */
-static bool op_set_xattr_name(struct op *op, const char *name)
+static bool op_set_xattr_name(struct fuse_op *op, const char *name)
 {
     int rc = name[0] == '\0' ? -EINVAL : strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
 
     if (rc == 0)
-        return op_set_name(op, op->name, name);
-    op_reply_err(op, rc);
+        return fuse_op_set_name(op, op->name, name);
+    fuse_op_reply_err(op, rc);
     return false;
 }
 
@@ -76,41 +76,41 @@ static size_t names_hide_trusted(uint8_t *names, size_t len)
 
 /* Keeps the answer about the xattr op->name, or about the list of names, as long as our
  * token of the inode lasts. */
-static void op_keep_xattr(struct op *op, const struct md_xattr *x, bool is_there)
+static void op_keep_xattr(struct fuse_op *op, const struct md_xattr *x, bool is_there)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     const struct cached_xattr cached = { is_there, x->len, x->value };
 
-    tokens_lock(t);
-    tokens_keep_xattr(t, op->ino, op->name, &cached, x->grant, op->changes);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_keep_xattr(t, op->ino, op->name, &cached, x->grant, op->changes);
+    token_cache_unlock(t);
 }
 
-static void op_reply_names(struct op *op, uint8_t *names, size_t len)
+static void op_reply_names(struct fuse_op *op, uint8_t *names, size_t len)
 {
     if (op->uid != 0)
         len = names_hide_trusted(names, len);
-    op_reply_xattr(op, names, len);
+    fuse_op_reply_xattr(op, names, len);
 }
 
 /* Is op->name, or the list of all names, known under a token? Then it is answered. */
-static bool op_knows_xattr(struct op *op)
+static bool op_knows_xattr(struct fuse_op *op)
 {
     struct known_xattr x;
 
     if (!loop_may_tell(op->loop) ||
-        !tokens_find_xattr(op->loop->mount->tokens, op->ino, op->name, &x))
+        !token_cache_find_xattr(op->loop->mount->tokens, op->ino, op->name, &x))
         return false;
     if (!x.is_there)
-        op_reply_err(op, -ENODATA);
+        fuse_op_reply_err(op, -ENODATA);
     else if (op->name[0] == '\0')
         op_reply_names(op, x.value, x.len);
     else
-        op_reply_xattr(op, x.value, x.len);
+        fuse_op_reply_xattr(op, x.value, x.len);
     return true;
 }
 
-static void on_got_xattr(struct op *op, int rc)
+static void on_got_xattr(struct fuse_op *op, int rc)
 {
     struct md_xattr x = { 0 };
 
@@ -120,17 +120,17 @@ static void on_got_xattr(struct op *op, int rc)
     if (rc == 0 || rc == -ENODATA)
         op_keep_xattr(op, &x, rc == 0);
     if (rc != 0)
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
-        op_reply_xattr(op, x.value, x.len);
+        fuse_op_reply_xattr(op, x.value, x.len);
     md_xattr_drop(&x);
 }
 
-static void on_got_capability(struct op *op, int rc)
+static void on_got_capability(struct fuse_op *op, int rc)
 {
     struct node *node = node_find(&op->loop->nodes, op->ino);
 
-    if (node != NULL && op_goes_on_knowing(op, node->no_capability_until_ns, rc))
+    if (node != NULL && fuse_op_goes_on_knowing(op, node->no_capability_until_ns, rc))
         rc = -ENODATA;
     if (rc == -ENODATA && node != NULL)
         node_note_no_capability(node);
@@ -138,24 +138,24 @@ static void on_got_capability(struct op *op, int rc)
 }
 
 /* The kernel asks before every write through its pages. */
-static void getxattr_capability(struct op *op)
+static void getxattr_capability(struct fuse_op *op)
 {
     const struct node *node = node_find(&op->loop->nodes, op->ino);
     Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
 
-    if (node != NULL && op_still_knows(op, node->no_capability_until_ns)) {
-        op_reply_err(op, -ENODATA);
+    if (node != NULL && fuse_op_still_knows(op, node->no_capability_until_ns)) {
+        fuse_op_reply_err(op, -ENODATA);
         return;
     }
     msg.ino = op->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
-    op_ask_again(op, node == NULL ? 0 : node->no_capability_until_ns,
-                 ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
+    fuse_op_ask_again(op, node == NULL ? 0 : node->no_capability_until_ns,
+                      ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
 }
 
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
 
     op->ino = ino;
@@ -165,19 +165,19 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     if (strcmp(name, "rozo.locate") == 0) {
         fs_locate(op);
     } else if (name_is_virtual(name)) {
-        op_reply_err(op, -ENODATA);
+        fuse_op_reply_err(op, -ENODATA);
     } else if (op_knows_xattr(op)) {
         return;
     } else if (name_is_capability(name)) {
-        op_goto_owner(op, ino, getxattr_capability);
+        fuse_op_goto_owner(op, ino, getxattr_capability);
     } else {
         msg.ino = ino;
         msg.name = bytes_of(op->name);
-        op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_xattr);
+        fuse_op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_xattr);
     }
 }
 
-static void on_listed_xattr(struct op *op, int rc)
+static void on_listed_xattr(struct fuse_op *op, int rc)
 {
     struct md_xattr x = { 0 };
 
@@ -186,7 +186,7 @@ static void on_listed_xattr(struct op *op, int rc)
     if (rc == 0)
         op_keep_xattr(op, &x, true);
     if (rc != 0)
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
         op_reply_names(op, x.value, x.len);
     md_xattr_drop(&x);
@@ -194,7 +194,7 @@ static void on_listed_xattr(struct op *op, int rc)
 
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
 
     op->ino = ino;
@@ -203,18 +203,18 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     if (op_knows_xattr(op))
         return;
     msg.ino = ino;
-    op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base, on_listed_xattr);
+    fuse_op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base, on_listed_xattr);
 }
 
 /* ---- set, remove ---- */
 
-static void on_set_xattr(struct op *op, int rc)
+static void on_set_xattr(struct fuse_op *op, int rc)
 {
-    op_reply_err(op, op_was_done(op) ? 0 : rc);
+    fuse_op_reply_err(op, fuse_op_was_done(op) ? 0 : rc);
 }
 
 /* On the owner. */
-static void on_set_capability(struct op *op, int rc)
+static void on_set_capability(struct fuse_op *op, int rc)
 {
     struct node *node = node_find(&op->loop->nodes, op->ino);
 
@@ -224,7 +224,7 @@ static void on_set_capability(struct op *op, int rc)
 }
 
 /* op->memory is the value, op->size its length, op->plus: the set-gid bit must go. */
-static void setxattr_ask(struct op *op)
+static void setxattr_ask(struct fuse_op *op)
 {
     Rozo__MdSetxattrReq msg = ROZO__MD_SETXATTR_REQ__INIT;
 
@@ -233,46 +233,46 @@ static void setxattr_ask(struct op *op)
     msg.value = (ProtobufCBinaryData){ .len = op->size, .data = op->memory };
     msg.flags = op->flags;
     msg.kill_sgid = op->plus;
-    op_changes_xattrs(op, op->ino);
-    op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base,
-           name_is_capability(op->name) ? on_set_capability : on_set_xattr);
+    fuse_op_changes_xattrs(op, op->ino);
+    fuse_op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base,
+                name_is_capability(op->name) ? on_set_capability : on_set_xattr);
 }
 
-static void on_attr_for_acl(struct op *op, int rc)
+static void on_attr_for_acl(struct fuse_op *op, int rc)
 {
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
-    op->plus = !op_is_in_group(op, op->entry.attr.gid);
+    op->plus = !fuse_op_is_in_group(op, op->entry.attr.gid);
     setxattr_ask(op);
 }
 
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
                  size_t size, int flags)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
     if (!op_set_xattr_name(op, name))
         return;
     if (name_is_virtual(name)) {
-        op_reply_err(op, -EPERM);
+        fuse_op_reply_err(op, -EPERM);
         return;
     }
     op->ino = ino;
     op->size = size;
     op->flags = (unsigned)flags;
-    op->memory = mem_new(size + 1);
+    op->memory = xzalloc(size + 1);
     if (size != 0)
         memcpy(op->memory, value, size);
     if (strcmp(name, "system.posix_acl_access") == 0 && op->uid != 0) {
         msg.ino = ino;
-        op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_acl);
+        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_acl);
     } else if (name_is_capability(name)) {
-        op_goto_owner(op, ino, setxattr_ask);
+        fuse_op_goto_owner(op, ino, setxattr_ask);
     } else {
         setxattr_ask(op);
     }
@@ -280,15 +280,15 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    struct op *op = op_begin(req);
+    struct fuse_op *op = fuse_op_begin(req);
     Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
 
     if (name_is_virtual(name)) {
-        op_reply_err(op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+        fuse_op_reply_err(op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
         return;
     }
     op->ino = msg.ino = ino;
     msg.name = bytes_of(name);
-    op_changes_xattrs(op, ino);
-    op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
+    fuse_op_changes_xattrs(op, ino);
+    fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
 }

@@ -35,8 +35,8 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 /** The value of the virtual xattr rozo.locate of a regular file. */
-void fs_locate(struct op *op);
-void op_reply_xattr(struct op *op, const void *value, size_t len);
+void fs_locate(struct fuse_op *op);
+void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len);
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -80,12 +80,13 @@ void locks_ask_again(struct loop *loop);
 /** The mount ends: nobody waits any longer. */
 void locks_give_up(struct loop *loop);
 /** Release all locks that these owners hold on op->ino, then step. flock: those of both kinds. */
-void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock,
-                   void (*step)(struct op *op));
+void locks_release(struct fuse_op *op, const uint64_t *owners, unsigned n, bool flock,
+                   void (*step)(struct fuse_op *op));
 
 /** The file in op->entry is created or opened: answer, with a handle. On the owner. */
-void fs_created(struct op *op);
+void fs_created(struct fuse_op *op);
 /** Note what came with a page of the directory op->ino, of which `after` is the cookie before, before any of it is told. */
-void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after);
+void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
+                       uint64_t after);
 
 #endif

@@ -21,7 +21,7 @@
 
 /* What lives while the storages are asked. */
 struct locate {
-    struct op *op;
+    struct fuse_op *op;
     struct storcli_file
         *file; /* owned, of our own: the open one may not be on this loop */
     struct storcli_place places[DIST_MAX];
@@ -49,7 +49,7 @@ static void text_add(struct text *t, const char *fmt, ...)
         if (n >= 0 && (size_t)n < left)
             break;
         t->room = (t->room + (size_t)(n < 0 ? 0 : n)) * 2 + 1024;
-        char *bigger = mem_new(t->room);
+        char *bigger = xzalloc(t->room);
 
         if (t->len != 0)
             memcpy(bigger, t->bytes, t->len);
@@ -92,14 +92,14 @@ static void text_add_addresses(struct text *t, const char *addresses)
     text_add(t, "]");
 }
 
-static void text_add_place(struct text *t, struct op *op, unsigned slot, unsigned n,
+static void text_add_place(struct text *t, struct fuse_op *op, unsigned slot, unsigned n,
                            const struct storcli_place *p)
 {
     const char *sep = "";
 
     text_add(t, "{\"slot\":%u,\"id\":%u,\"role\":\"%s\",\"addresses\":", slot,
              p->storage_id, slot < n ? "optimal" : "spare");
-    text_add_addresses(t, peers_addresses(&op->loop->peers, p->storage_id));
+    text_add_addresses(t, storage_peers_addresses(&op->loop->peers, p->storage_id));
     text_add(t, ",\"reachable\":%s,\"projections\":[", p->reachable ? "true" : "false");
     for (unsigned i = 0; i < 32; i++) {
         if ((p->projections >> i & 1) != 0) {
@@ -115,7 +115,7 @@ static void text_add_place(struct text *t, struct op *op, unsigned slot, unsigne
 
 static void locate_write(struct locate *l, struct text *t)
 {
-    struct op *op = l->op;
+    struct fuse_op *op = l->op;
     const struct storcli_target *target = &op->entry.target;
     const struct codec *codec = storcli_file_codec(l->file);
     const char *kind = codec_kind_name(target->codec);
@@ -143,7 +143,7 @@ static void locate_write(struct locate *l, struct text *t)
 static void on_located(void *arg, int rc)
 {
     struct locate *l = arg;
-    struct op *op = l->op;
+    struct fuse_op *op = l->op;
     struct text text = { 0 };
 
     if (rc == 0)
@@ -152,12 +152,12 @@ static void on_located(void *arg, int rc)
     free(l);
     op->memory = text.bytes;
     if (rc != 0)
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
     else
-        op_reply_xattr(op, text.bytes, text.len);
+        fuse_op_reply_xattr(op, text.bytes, text.len);
 }
 
-static void on_opened_for_locate(struct op *op, int rc)
+static void on_opened_for_locate(struct fuse_op *op, int rc)
 {
     struct locate *l;
 
@@ -166,25 +166,25 @@ static void on_opened_for_locate(struct op *op, int rc)
     if (rc == -EISDIR || rc == -EINVAL) /* only regular files lie somewhere */
         rc = -ENODATA;
     if (rc != 0) {
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
         return;
     }
-    l = mem_new(sizeof(*l));
+    l = xzalloc(sizeof(*l));
     l->op = op;
     rc = storcli_file_open(op->loop->cli, &op->entry.target, &l->file);
     if (rc != 0) {
         free(l);
-        op_reply_err(op, md_user_errno(rc));
+        fuse_op_reply_err(op, md_client_user_errno(rc));
         return;
     }
     storcli_locate(l->file, l->places, on_located, l);
 }
 
-void fs_locate(struct op *op)
+void fs_locate(struct fuse_op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
 
     msg.ino = op->ino;
     msg.no_reference = true;
-    op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened_for_locate);
+    fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened_for_locate);
 }

@@ -22,29 +22,30 @@
  * All under one lock: its owner counts it as closed only after it has had these attributes forgotten, and a recall of either token comes
  * before, or finds what the kernel is told.
  */
-bool lookup_finds_ahead(struct op *op)
+bool lookup_prefetch_answers(struct fuse_op *op)
 {
     struct mount *m = op->loop->mount;
-    struct tokens *t = m->tokens;
+    struct token_cache *t = m->tokens;
     struct md_entry *e = &op->entry;
     bool known;
 
-    tokens_lock(t);
-    op_note_asked(op);
-    known = loop_may_tell(op->loop) &&
-            tokens_take_ahead(t, op->ino, op->name, &e->attr, &e->grant.number) &&
-            !mount_may_be_open(m, e->attr.ino) && op_dir_is_free(op);
+    token_cache_lock(t);
+    fuse_op_note_asked(op);
+    known =
+        loop_may_tell(op->loop) &&
+        token_cache_take_prefetched(t, op->ino, op->name, &e->attr, &e->grant.number) &&
+        !mount_may_be_open(m, e->attr.ino) && fuse_op_dir_is_free(op);
     if (known) {
         e->grant.dir = TOKEN_SHARED;
-        e->grant.others = tokens_has_others(t);
-        op_answer_entry(op);
+        e->grant.others = token_cache_has_others(t);
+        fuse_op_answer_entry(op);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return known;
 }
 
 /* With the lock of the tokens. */
-static void keep_page(struct op *op, const Rozo__MdReaddirResp *page)
+static void keep_page(struct fuse_op *op, const Rozo__MdReaddirResp *page)
 {
     for (size_t i = 0; i < page->n_entries; i++) {
         const Rozo__MdReaddirResp__Entry *e = page->entries[i];
@@ -52,15 +53,15 @@ static void keep_page(struct op *op, const Rozo__MdReaddirResp *page)
         struct md_attr attr;
 
         if (e->attr != NULL && md_attr_check(e->attr, &attr) == 0)
-            tokens_keep_ahead(op->loop->mount->tokens, op->ino, &name, &attr, page->grant,
-                              op->changes);
+            token_cache_keep_prefetched(op->loop->mount->tokens, op->ino, &name, &attr,
+                                        page->grant, op->changes);
     }
 }
 
-static void on_part(struct op *op, int rc)
+static void on_part(struct fuse_op *op, int rc)
 {
-    struct tokens *t = op->loop->mount->tokens;
-    const struct ahead part = { op->ino, op->offset, 0 };
+    struct token_cache *t = op->loop->mount->tokens;
+    const struct prefetch_answer part = { op->ino, op->offset, 0 };
     Rozo__MdReaddirResp *page = NULL;
     struct arena arena;
     uint64_t next = 0;
@@ -70,30 +71,30 @@ static void on_part(struct op *op, int rc)
     if (page != NULL && !page->end)
         next = page->entries[page->n_entries - 1]->cookie;
     if (page != NULL)
-        op_take_page(op, page, part.after);
-    tokens_lock(t);
+        fuse_op_take_page(op, page, part.after);
+    token_cache_lock(t);
     if (page != NULL && loop_may_tell(op->loop))
         keep_page(op, page);
-    tokens_ahead_came(t, &part, next);
-    tokens_unlock(t);
+    token_cache_prefetch_came(t, &part, next);
+    token_cache_unlock(t);
     if (page != NULL)
         arena_free(&arena);
     if (rc != 0 && !op->call.answered) /* the time for the LOOKUP is over, too */
-        op_reply_err(op, rc);
+        fuse_op_reply_err(op, rc);
     else
         fs_lookup_again(op);
 }
 
-bool lookup_goes_ahead(struct op *op)
+bool lookup_prefetch_begin(struct fuse_op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
+    struct token_cache *t = op->loop->mount->tokens;
     Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
-    struct ahead part;
+    struct prefetch_answer part;
     bool goes;
 
-    tokens_lock(t);
-    goes = loop_may_tell(op->loop) && tokens_go_ahead(t, op->ino, &part);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    goes = loop_may_tell(op->loop) && token_cache_prefetch_next(t, op->ino, &part);
+    token_cache_unlock(t);
     if (!goes)
         return false;
     op->offset = part.after;
@@ -101,6 +102,6 @@ bool lookup_goes_ahead(struct op *op)
     msg.cookie = part.after;
     msg.max_entries = part.n;
     msg.plus = true;
-    op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_part);
+    fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_part);
     return true;
 }

@@ -7,9 +7,9 @@
 #include "rozomount/op/mount.h"
 
 /** Of a LOOKUP: is it known, from a look ahead? Then it is answered, and to be finished. */
-bool lookup_finds_ahead(struct op *op);
+bool lookup_prefetch_answers(struct fuse_op *op);
 /** Shall more than this name be asked for? It is being; then fs_lookup_again(). */
-bool lookup_goes_ahead(struct op *op);
-void fs_lookup_again(struct op *op);
+bool lookup_prefetch_begin(struct fuse_op *op);
+void fs_lookup_again(struct fuse_op *op);
 
 #endif

@@ -31,7 +31,7 @@ enum {
 
 /* The names below a moved directory, being dropped. Lives until the last notice is out. */
 struct unalias {
-    struct op *op; /* that waits; NULL: it does not any more */
+    struct fuse_op *op; /* that waits; NULL: it does not any more */
     struct env_timer timer;
     uint64_t *dirs; /* owned; the deepest first, the moved one last */
     size_t n_dirs, next;
@@ -40,28 +40,28 @@ struct unalias {
 
 /* The names of one directory. */
 struct unalias_job {
-    struct recaller_job job;
+    struct notify_job job;
     struct unalias *unalias;
 };
 
-bool op_dir_is_free(struct op *op)
+bool fuse_op_dir_is_free(struct fuse_op *op)
 {
     struct mount *m = op->loop->mount;
-    const struct dirplace at = { op->entry.attr.ino, op->ino, op->name };
+    const struct dir_place at = { op->entry.attr.ino, op->ino, op->name };
     uint64_t now_ns = env_now_ns(&op->loop->env.env);
 
     if (!S_ISDIR(op->entry.attr.mode) || !mount_prunes(m))
         return true;
-    switch (dirplaces_found(m->dirplaces, &at, op->pid, now_ns)) {
-    case DIRPLACE_SAME:
+    switch (dir_places_found(m->dir_places, &at, op->pid, now_ns)) {
+    case DIR_PLACE_SAME:
         return true;
-    case DIRPLACE_UNKNOWN:
-        recaller_prune(m->recaller, at.ino);
+    case DIR_PLACE_UNKNOWN:
+        kernel_notify_prune(m->notify, at.ino);
         return true;
-    case DIRPLACE_MOVED:
-        recaller_prune(m->recaller, at.ino);
-        if (recaller_is_known(m->recaller, at.ino))
-            dirplaces_stuck(m->dirplaces, at.ino, op->pid, now_ns);
+    case DIR_PLACE_MOVED:
+        kernel_notify_prune(m->notify, at.ino);
+        if (kernel_notify_is_known(m->notify, at.ino))
+            dir_places_stuck(m->dir_places, at.ino, op->pid, now_ns);
         return true;
     default:
         return false;
@@ -70,13 +70,13 @@ bool op_dir_is_free(struct op *op)
 
 static void unalias_answer(struct unalias *u)
 {
-    struct op *op = u->op;
+    struct fuse_op *op = u->op;
 
     u->op = NULL;
     env_timer_stop(&op->loop->env.env, &u->timer);
     for (size_t i = 0; i < u->n_dirs; i++)
-        recaller_prune(op->loop->mount->recaller, u->dirs[i]);
-    op_reply_entry(op);
+        kernel_notify_prune(op->loop->mount->notify, u->dirs[i]);
+    fuse_op_reply_entry(op);
 }
 
 static void on_names_wait(struct env_timer *timer)
@@ -111,18 +111,18 @@ static void on_names_dropped(struct env_mail *mail)
 /* All that the kernel has a dentry of. */
 static struct told_name *names_known(struct mount *m, uint64_t dir)
 {
-    struct told_name *list = tokens_copy_names(m->tokens, dir), **end = &list;
+    struct told_name *list = token_cache_copy_names(m->tokens, dir), **end = &list;
 
     while (*end != NULL)
         end = &(*end)->next;
-    *end = dirplaces_take_loose(m->dirplaces, dir);
+    *end = dir_places_take_loose(m->dir_places, dir);
     return list;
 }
 
 static void names_drop(struct unalias *u, uint64_t dir)
 {
     struct loop *loop = u->op->loop;
-    struct unalias_job *j = mem_new(sizeof(*j));
+    struct unalias_job *j = xzalloc(sizeof(*j));
 
     u->n_out++;
 
@@ -131,15 +131,16 @@ static void names_drop(struct unalias *u, uint64_t dir)
     j->job.names = names_known(loop->mount, dir);
     j->job.env = &loop->env;
     j->job.mail.fn = on_names_dropped;
-    recaller_submit(loop->mount->recaller, &j->job);
+    kernel_notify_submit(loop->mount->notify, &j->job);
 }
 
-void op_reply_free_dir(struct op *op)
+void fuse_op_reply_free_dir(struct fuse_op *op)
 {
-    struct unalias *u = mem_new(sizeof(*u));
+    struct unalias *u = xzalloc(sizeof(*u));
 
     u->op = op;
-    u->dirs = dirplaces_below(op->loop->mount->dirplaces, op->entry.attr.ino, &u->n_dirs);
+    u->dirs =
+        dir_places_below(op->loop->mount->dir_places, op->entry.attr.ino, &u->n_dirs);
     env_timer_init(&u->timer, on_names_wait);
     env_timer_start(&op->loop->env.env, &u->timer, NAMES_WAIT_MS);
     unalias_step(u);

@@ -8,10 +8,10 @@
 
 /**
  * A LOOKUP found op->entry. May it be answered at once? False: it is a directory that another mount moved, and the kernel has a
- * dentry elsewhere: then op_reply_free_dir().
+ * dentry elsewhere: then fuse_op_reply_free_dir().
  */
-bool op_dir_is_free(struct op *op);
-/** op_reply_entry() as soon as the kernel has dropped that dentry, or cannot. */
-void op_reply_free_dir(struct op *op);
+bool fuse_op_dir_is_free(struct fuse_op *op);
+/** fuse_op_reply_entry() as soon as the kernel has dropped that dentry, or cannot. */
+void fuse_op_reply_free_dir(struct fuse_op *op);
 
 #endif

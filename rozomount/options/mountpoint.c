@@ -107,7 +107,7 @@ bool mountpoint_is_covered(FILE *f, const struct mountpoint *at)
         if (sscanf(line, "%u %u %u:%u", &m.id, &m.on, &dev_major, &dev_minor) != 4)
             continue;
         m.is_it = dev_major == at->dev_major && dev_minor == at->dev_minor;
-        all = mem_grow(all, (n + 1) * sizeof(*all));
+        all = xrealloc(all, (n + 1) * sizeof(*all));
         all[n++] = m;
     }
     for (size_t i = 0; i < n && !covered; i++)

@@ -155,7 +155,7 @@ static void append_kernel_opt(struct options *opt, const char *key, const char *
 {
     size_t old_len = opt->kernel_opts == NULL ? 0 : strlen(opt->kernel_opts);
     size_t len = old_len + strlen(key) + (value == NULL ? 0 : strlen(value)) + 3;
-    char *text = mem_new(len);
+    char *text = xzalloc(len);
 
     snprintf(text, len, "%s%s%s%s%s", old_len == 0 ? "" : opt->kernel_opts,
              old_len == 0 ? "" : ",", key, value == NULL ? "" : "=",
@@ -167,7 +167,7 @@ static void append_kernel_opt(struct options *opt, const char *key, const char *
 static void set_text(char **to, const char *value)
 {
     free(*to);
-    *to = mem_copy_text(value);
+    *to = xstrdup(value);
 }
 
 /* Options with a value. -ENOENT: none of ours. */
@@ -314,7 +314,7 @@ static bool list_has(const char *list, const char *key)
 
 static int set_options(struct options *opt, const char *list, struct err *err)
 {
-    char *copy = mem_copy_text(list);
+    char *copy = xstrdup(list);
     char *save = NULL;
     int rc = 0;
 
@@ -355,7 +355,7 @@ static char *address_complete(const char *text)
         if (end == colon + 1 || *end != '\0' || port == 0 || port > 65535)
             return NULL;
     }
-    out = mem_new(len);
+    out = xzalloc(len);
     if (has_port)
         snprintf(out, len, "%s", text);
     else
@@ -373,9 +373,9 @@ static int set_spec(struct options *opt, const char *spec, struct err *err)
         strchr(slash + 1, '/') != NULL)
         return err_set(err, -EINVAL, "what to mount is HOST[:PORT]/EXPORT, not \"%s\"",
                        spec);
-    opt->spec = mem_copy_text(spec);
-    opt->export_name = mem_copy_text(slash + 1);
-    copy = mem_copy_text(spec);
+    opt->spec = xstrdup(spec);
+    opt->export_name = xstrdup(slash + 1);
+    copy = xstrdup(spec);
     copy[slash - spec] = '\0';
     for (char *a = strtok_r(copy, ",", &save); a != NULL;
          a = strtok_r(NULL, ",", &save)) {
@@ -403,7 +403,7 @@ static int set_positional(struct options *opt, unsigned n, const char *arg,
     if (n > 1)
         return err_set(err, -EINVAL,
                        "too many arguments at \"%s\" (see rozomount --help)", arg);
-    opt->mountpoint = mem_copy_text(arg);
+    opt->mountpoint = xstrdup(arg);
     return 0;
 }
 
@@ -415,7 +415,7 @@ static void options_set_defaults(struct options *opt)
     opt->mount_timeout_ms = 10 * 1000;
     opt->allow_other = geteuid() == 0;
     opt->log_level = LOG_LEVEL_INFO;
-    opt->key_file = mem_copy_text("/etc/rozo/client.key");
+    opt->key_file = xstrdup("/etc/rozo/client.key");
 }
 
 /* "-o", "--pid-file": the value that follows, or is glued to it. NULL: there is none. */

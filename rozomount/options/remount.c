@@ -16,7 +16,7 @@
 /* The later word counts. */
 static unsigned long flags_of(const char *list)
 {
-    char *copy = mem_copy_text(list == NULL ? "" : list);
+    char *copy = xstrdup(list == NULL ? "" : list);
     char *save = NULL;
     unsigned long flags = 0;
 

@@ -17,19 +17,19 @@ static void *must_be(void *p, size_t len_bytes)
     return p;
 }
 
-void *mem_new(size_t len_bytes)
+void *xzalloc(size_t len_bytes)
 {
     return must_be(calloc(1, len_bytes), len_bytes);
 }
 
-void *mem_grow(void *mem, size_t len_bytes)
+void *xrealloc(void *mem, size_t len_bytes)
 {
     return must_be(realloc(mem, len_bytes), len_bytes);
 }
 
-char *mem_copy_text(const char *text)
+char *xstrdup(const char *text)
 {
     size_t len = strlen(text) + 1;
 
-    return memcpy(mem_new(len), text, len);
+    return memcpy(xzalloc(len), text, len);
 }

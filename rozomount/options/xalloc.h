@@ -9,9 +9,9 @@
 #include <stddef.h>
 
 /** Zeroed; never NULL. free() it. */
-void *mem_new(size_t len_bytes);
+void *xzalloc(size_t len_bytes);
 /** realloc() that never fails. */
-void *mem_grow(void *mem, size_t len_bytes);
-char *mem_copy_text(const char *text);
+void *xrealloc(void *mem, size_t len_bytes);
+char *xstrdup(const char *text);
 
 #endif

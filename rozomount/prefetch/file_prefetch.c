@@ -35,10 +35,10 @@ struct early {
     struct node *node; /* pinned */
 };
 
-void early_listed(struct mount *m, uint64_t dir, uint64_t after,
-                  const Rozo__MdReaddirResp *page)
+void file_prefetch_listed(struct mount *m, uint64_t dir, uint64_t after,
+                          const Rozo__MdReaddirResp *page)
 {
-    struct next_file *files = mem_new((page->n_entries + 1) * sizeof(*files));
+    struct next_file *files = xzalloc((page->n_entries + 1) * sizeof(*files));
     uint64_t to = after;
     size_t n = 0;
 
@@ -51,7 +51,7 @@ void early_listed(struct mount *m, uint64_t dir, uint64_t after,
             e->attr->token != ROZO__TOKEN_MODE__TOKEN_NONE)
             files[n++] = (struct next_file){ e->ino, e->attr->size };
     }
-    nextfiles_listed(m->nextfiles, dir, after, to, files, n);
+    next_files_listed(m->next_files, dir, after, to, files, n);
     free(files);
 }
 
@@ -65,7 +65,7 @@ static void early_end(struct early *e)
     if (e->node != NULL)
         node_put(e->node);
     free(e);
-    op_is_over(m);
+    fuse_op_is_over(m);
 }
 
 static void on_early_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
@@ -127,15 +127,16 @@ static void early_begin(struct early *e)
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
 
     if (loop->kernel_is_gone || node_find(&loop->nodes, e->ino) != NULL ||
-        !loop_may_tell(loop) || tokens_mode(loop->mount->tokens, e->ino) == TOKEN_NONE) {
+        !loop_may_tell(loop) ||
+        token_cache_mode(loop->mount->tokens, e->ino) == TOKEN_NONE) {
         early_end(e);
         return;
     }
     e->node = node_get(&loop->nodes, e->ino);
     msg.ino = e->ino;
     nodes_tell_closes(&loop->nodes);
-    md_send_within(&loop->md, &e->call, ROZO__OP__MD_OPEN, &msg.base, 0, EARLY_TIMEOUT_MS,
-                   on_early_opened, e);
+    md_client_send_within(&loop->md, &e->call, ROZO__OP__MD_OPEN, &msg.base, 0,
+                          EARLY_TIMEOUT_MS, on_early_opened, e);
 }
 
 static void on_early_mail(struct env_mail *mail)
@@ -143,14 +144,14 @@ static void on_early_mail(struct env_mail *mail)
     early_begin(container_of(mail, struct early, mail));
 }
 
-void early_opened(struct loop *loop, uint64_t ino)
+void file_prefetch_opened(struct loop *loop, uint64_t ino)
 {
     struct mount *m = loop->mount;
     uint64_t inos[NEXT_FILES_MAX];
-    unsigned n = m->writeback ? 0 : nextfiles_opened(m->nextfiles, ino, inos);
+    unsigned n = m->writeback ? 0 : next_files_opened(m->next_files, ino, inos);
 
     for (unsigned i = 0; i < n; i++) {
-        struct early *e = mem_new(sizeof(*e));
+        struct early *e = xzalloc(sizeof(*e));
 
         e->loop = mount_owner(m, inos[i]);
         e->ino = inos[i];

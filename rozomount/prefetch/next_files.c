@@ -22,7 +22,7 @@ struct noted {
     UT_hash_handle hh;
 };
 
-struct nextfiles {
+struct next_files {
     unsigned run_min;
     pthread_mutex_t lock; /* guards all below */
     struct noted *by_ino; /* oldest first */
@@ -30,22 +30,22 @@ struct nextfiles {
     uint64_t dir, to, last;
 };
 
-struct nextfiles *nextfiles_new(unsigned run_min)
+struct next_files *next_files_new(unsigned run_min)
 {
-    struct nextfiles *all = mem_new(sizeof(*all));
+    struct next_files *all = xzalloc(sizeof(*all));
 
     pthread_mutex_init(&all->lock, NULL);
     all->run_min = run_min;
     return all;
 }
 
-static void noted_free(struct nextfiles *all, struct noted *f)
+static void noted_free(struct next_files *all, struct noted *f)
 {
     HASH_DEL(all->by_ino, f);
     free(f);
 }
 
-void nextfiles_free(struct nextfiles *all)
+void next_files_free(struct next_files *all)
 {
     struct noted *f, *next;
 
@@ -57,7 +57,7 @@ void nextfiles_free(struct nextfiles *all)
     free(all);
 }
 
-static struct noted *noted_find(const struct nextfiles *all, uint64_t ino)
+static struct noted *noted_find(const struct next_files *all, uint64_t ino)
 {
     struct noted *f;
 
@@ -65,7 +65,7 @@ static struct noted *noted_find(const struct nextfiles *all, uint64_t ino)
     return f;
 }
 
-static struct noted *noted_get(struct nextfiles *all, uint64_t ino)
+static struct noted *noted_get(struct next_files *all, uint64_t ino)
 {
     struct noted *f = noted_find(all, ino);
 
@@ -73,14 +73,14 @@ static struct noted *noted_get(struct nextfiles *all, uint64_t ino)
         return f;
     if (HASH_COUNT(all->by_ino) >= NEXT_FILES_NOTED_MAX)
         noted_free(all, all->by_ino);
-    f = mem_new(sizeof(*f));
+    f = xzalloc(sizeof(*f));
     f->ino = ino;
     HASH_ADD(hh, all->by_ino, ino, sizeof(f->ino), f);
     return f;
 }
 
-void nextfiles_listed(struct nextfiles *all, uint64_t dir, uint64_t after, uint64_t to,
-                      const struct next_file *files, size_t n)
+void next_files_listed(struct next_files *all, uint64_t dir, uint64_t after, uint64_t to,
+                       const struct next_file *files, size_t n)
 {
     struct noted *f, *before;
 
@@ -101,7 +101,7 @@ void nextfiles_listed(struct nextfiles *all, uint64_t dir, uint64_t after, uint6
 }
 
 /* So many together that few wake-ups are needed, and again when half of them are left. */
-static unsigned begin_next(const struct nextfiles *all, struct noted *f, unsigned window,
+static unsigned begin_next(const struct next_files *all, struct noted *f, unsigned window,
                            uint64_t inos[NEXT_FILES_MAX])
 {
     uint64_t bytes = 0;
@@ -118,8 +118,8 @@ static unsigned begin_next(const struct nextfiles *all, struct noted *f, unsigne
     return n;
 }
 
-unsigned nextfiles_opened(struct nextfiles *all, uint64_t ino,
-                          uint64_t inos[NEXT_FILES_MAX])
+unsigned next_files_opened(struct next_files *all, uint64_t ino,
+                           uint64_t inos[NEXT_FILES_MAX])
 {
     struct noted *f, *next;
     unsigned window, n = 0;

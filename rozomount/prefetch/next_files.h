@@ -22,24 +22,24 @@ enum {
     NEXT_FILES_BYTES_MAX = 1 << 20 /* of all that are ahead of a reader */
 };
 
-struct nextfiles;
+struct next_files;
 
 /** run_min: so many must have been opened one after the other before any is read ahead. */
-struct nextfiles *nextfiles_new(unsigned run_min);
-void nextfiles_free(struct nextfiles *all);
+struct next_files *next_files_new(unsigned run_min);
+void next_files_free(struct next_files *all);
 
 struct next_file {
     uint64_t ino;
     uint64_t size; /* 1..NEXT_FILE_BYTES_MAX */
 };
 /** Part of the listing of dir: what is behind the cookie `after`, up to `to`, small files only, in order. */
-void nextfiles_listed(struct nextfiles *all, uint64_t dir, uint64_t after, uint64_t to,
-                      const struct next_file *files, size_t n);
+void next_files_listed(struct next_files *all, uint64_t dir, uint64_t after, uint64_t to,
+                       const struct next_file *files, size_t n);
 /**
  * A program has opened ino to read it. Returns how many files, whose numbers are in inos, are to be read now: as long as it goes on so, each
  * once.
  */
-unsigned nextfiles_opened(struct nextfiles *all, uint64_t ino,
-                          uint64_t inos[NEXT_FILES_MAX]);
+unsigned next_files_opened(struct next_files *all, uint64_t ino,
+                           uint64_t inos[NEXT_FILES_MAX]);
 
 #endif

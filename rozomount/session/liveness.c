@@ -34,7 +34,7 @@ struct dead {
     char name[NAME_LEN + 1];
 };
 
-struct pulse {
+struct liveness {
     int dir; /* -1: none */
     uint64_t boot;
     int fd; /* our own file, locked; -1: none */
@@ -78,7 +78,7 @@ static int dir_open(const char *path)
 
 /* ---- names ---- */
 
-static void name_make(const struct pulse *p, const uint8_t *cluster, uint64_t session,
+static void name_make(const struct liveness *p, const uint8_t *cluster, uint64_t session,
                       char out[NAME_LEN + 1])
 {
     for (unsigned i = 0; i < PULSE_CLUSTER_BYTES; i++)
@@ -88,7 +88,7 @@ static void name_make(const struct pulse *p, const uint8_t *cluster, uint64_t se
 }
 
 /* 0: it is no name of ours. */
-static uint64_t name_session(const struct pulse *p, const char *name)
+static uint64_t name_session(const struct liveness *p, const char *name)
 {
     char text[17], again[NAME_LEN + 1];
     uint64_t session;
@@ -106,7 +106,7 @@ static uint64_t name_session(const struct pulse *p, const char *name)
 /* ---- who is dead ---- */
 
 /* Locked by us; -1: it is in use, or gone. */
-static int dead_open(const struct pulse *p, const char *name, struct stat *st)
+static int dead_open(const struct liveness *p, const char *name, struct stat *st)
 {
     int fd = openat(p->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -119,7 +119,7 @@ static int dead_open(const struct pulse *p, const char *name, struct stat *st)
     return -1;
 }
 
-static void dead_forget(struct pulse *p, size_t i)
+static void dead_forget(struct liveness *p, size_t i)
 {
     unlinkat(p->dir, p->dead[i].name, 0);
     close(p->dead[i].fd);
@@ -128,7 +128,7 @@ static void dead_forget(struct pulse *p, size_t i)
     p->ids[i] = p->ids[p->n_dead];
 }
 
-static void file_look(struct pulse *p, const char *name)
+static void file_look(struct liveness *p, const char *name)
 {
     struct dead *d = &p->dead[p->n_dead];
     uint64_t session = name_session(p, name);
@@ -145,7 +145,7 @@ static void file_look(struct pulse *p, const char *name)
         dead_forget(p, p->n_dead - 1);
 }
 
-static void dead_find(struct pulse *p)
+static void dead_find(struct liveness *p)
 {
     int fd = openat(p->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -161,9 +161,9 @@ static void dead_find(struct pulse *p)
     closedir(d);
 }
 
-struct pulse *pulse_new(const char *dir)
+struct liveness *liveness_new(const char *dir)
 {
-    struct pulse *p = mem_new(sizeof(*p));
+    struct liveness *p = xzalloc(sizeof(*p));
     char path[PATH_MAX];
 
     p->boot = boot_number();
@@ -177,13 +177,14 @@ struct pulse *pulse_new(const char *dir)
     return p;
 }
 
-const uint64_t *pulse_dead(const struct pulse *p, size_t *n)
+const uint64_t *liveness_dead(const struct liveness *p, size_t *n)
 {
     *n = p->n_dead;
     return p->ids;
 }
 
-void pulse_dead_are_told(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES])
+void liveness_dead_are_told(struct liveness *p,
+                            const uint8_t cluster[PULSE_CLUSTER_BYTES])
 {
     char name[NAME_LEN + 1];
 
@@ -198,7 +199,7 @@ void pulse_dead_are_told(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BY
 
 /* ---- our own ---- */
 
-static void own_drop(struct pulse *p, bool over)
+static void own_drop(struct liveness *p, bool over)
 {
     if (p->fd < 0)
         return;
@@ -208,8 +209,8 @@ static void own_drop(struct pulse *p, bool over)
     p->fd = -1;
 }
 
-void pulse_note(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
-                uint64_t session)
+void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
+                   uint64_t session)
 {
     char name[NAME_LEN + 1], draft[32];
     int fd;
@@ -234,7 +235,7 @@ void pulse_note(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
     memcpy(p->name, name, sizeof(name));
 }
 
-void pulse_free(struct pulse *p, bool over)
+void liveness_free(struct liveness *p, bool over)
 {
     if (p == NULL)
         return;

@@ -17,21 +17,22 @@ enum {
     PULSE_CLUSTER_BYTES = 16,
 };
 
-struct pulse;
+struct liveness;
 
 /**
  * Look who is dead. dir: made if it is not there; NULL: that of the machine for this user. Never NULL: without a directory
  * nobody is found dead, and nothing is noted.
  */
-struct pulse *pulse_new(const char *dir);
+struct liveness *liveness_new(const char *dir);
 /** Those that were found, of any cluster. Borrowed. */
-const uint64_t *pulse_dead(const struct pulse *p, size_t *n);
+const uint64_t *liveness_dead(const struct liveness *p, size_t *n);
 /** This cluster's exportd has heard of them: their files go. */
-void pulse_dead_are_told(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES]);
+void liveness_dead_are_told(struct liveness *p,
+                            const uint8_t cluster[PULSE_CLUSTER_BYTES]);
 /** The session of our process, instead of the one before. */
-void pulse_note(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
-                uint64_t session);
+void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
+                   uint64_t session);
 /** over: exportd knows that our session is; else whoever comes after us tells it. NULL is fine. */
-void pulse_free(struct pulse *p, bool over);
+void liveness_free(struct liveness *p, bool over);
 
 #endif

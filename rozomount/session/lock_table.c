@@ -33,7 +33,7 @@ struct held_inode {
     UT_hash_handle hh;
 };
 
-struct held {
+struct lock_table {
     pthread_mutex_t lock; /* guards the rest */
     struct held_owner *owners;
     struct held_inode *lost;
@@ -43,7 +43,7 @@ struct held {
 
 enum { MODE_LOST = 3 }; /* of a range */
 
-void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg)
+void lock_table_to_wire(const struct table_lock *lock, Rozo__Lock *msg)
 {
     rozo__lock__init(msg);
     msg->ino = lock->ino;
@@ -55,12 +55,12 @@ void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg)
     msg->mode = (Rozo__Lock__Mode)lock->mode;
 }
 
-struct held *held_new(void)
+struct lock_table *lock_table_new(void)
 {
-    struct held *held = mem_new(sizeof(*held));
+    struct lock_table *lock_table = xzalloc(sizeof(*lock_table));
 
-    pthread_mutex_init(&held->lock, NULL);
-    return held;
+    pthread_mutex_init(&lock_table->lock, NULL);
+    return lock_table;
 }
 
 static unsigned owner_bits(const struct held_owner *o)
@@ -68,194 +68,196 @@ static unsigned owner_bits(const struct held_owner *o)
     unsigned bits = 0;
 
     for (size_t i = 0; o != NULL && i < o->ranges.n; i++)
-        bits |= o->ranges.list[i].value == MODE_LOST ? HELD_LOST : HELD_SOME;
+        bits |= o->ranges.list[i].value == MODE_LOST ? LOCK_TABLE_LOST : LOCK_TABLE_SOME;
     return bits;
 }
 
-static struct held_inode *inode_find(struct held *held, uint64_t ino)
+static struct held_inode *inode_find(struct lock_table *lock_table, uint64_t ino)
 {
     struct held_inode *in;
 
-    HASH_FIND(hh, held->lost, &ino, sizeof(ino), in);
+    HASH_FIND(hh, lock_table->lost, &ino, sizeof(ino), in);
     return in;
 }
 
-static void inode_count(struct held *held, uint64_t ino, bool more)
+static void inode_count(struct lock_table *lock_table, uint64_t ino, bool more)
 {
-    struct held_inode *in = inode_find(held, ino);
+    struct held_inode *in = inode_find(lock_table, ino);
 
     if (in == NULL) {
-        in = mem_new(sizeof(*in));
+        in = xzalloc(sizeof(*in));
         in->ino = ino;
-        HASH_ADD(hh, held->lost, ino, sizeof(ino), in);
+        HASH_ADD(hh, lock_table->lost, ino, sizeof(ino), in);
     }
     in->n_owners += more ? 1 : -1u;
     if (in->n_owners == 0) {
-        HASH_DEL(held->lost, in);
+        HASH_DEL(lock_table->lost, in);
         free(in);
     }
-    atomic_store(&held->any_lost, held->lost != NULL);
+    atomic_store(&lock_table->any_lost, lock_table->lost != NULL);
 }
 
 /* After its ranges have changed. */
-static void owner_count(struct held *held, struct held_owner *o)
+static void owner_count(struct lock_table *lock_table, struct held_owner *o)
 {
-    bool has_lost = (owner_bits(o) & HELD_LOST) != 0;
+    bool has_lost = (owner_bits(o) & LOCK_TABLE_LOST) != 0;
 
     if (has_lost != o->has_lost)
-        inode_count(held, o->key.ino, has_lost);
+        inode_count(lock_table, o->key.ino, has_lost);
     o->has_lost = has_lost;
 }
 
-static void owner_free(struct held *held, struct held_owner *o)
+static void owner_free(struct lock_table *lock_table, struct held_owner *o)
 {
-    HASH_DEL(held->owners, o);
+    HASH_DEL(lock_table->owners, o);
     spans_free(&o->ranges);
-    owner_count(held, o);
+    owner_count(lock_table, o);
     free(o);
 }
 
-void held_free(struct held *held)
+void lock_table_free(struct lock_table *lock_table)
 {
     struct held_owner *o, *next;
 
-    if (held == NULL)
+    if (lock_table == NULL)
         return;
-    HASH_ITER(hh, held->owners, o, next)
-    owner_free(held, o); /* with the last of them held->lost is empty */
-    pthread_mutex_destroy(&held->lock);
-    free(held);
+    HASH_ITER(hh, lock_table->owners, o, next)
+    owner_free(lock_table, o); /* with the last of them held->lost is empty */
+    pthread_mutex_destroy(&lock_table->lock);
+    free(lock_table);
 }
 
-static struct held_owner *owner_find(struct held *held, const struct held_key *key)
+static struct held_owner *owner_find(struct lock_table *lock_table,
+                                     const struct held_key *key)
 {
     struct held_owner *o;
 
-    HASH_FIND(hh, held->owners, key, sizeof(*key), o);
+    HASH_FIND(hh, lock_table->owners, key, sizeof(*key), o);
     return o;
 }
 
-uint64_t held_era(struct held *held)
+uint64_t lock_table_era(struct lock_table *lock_table)
 {
     uint64_t era;
 
-    pthread_mutex_lock(&held->lock);
-    era = held->era;
-    pthread_mutex_unlock(&held->lock);
+    pthread_mutex_lock(&lock_table->lock);
+    era = lock_table->era;
+    pthread_mutex_unlock(&lock_table->lock);
     return era;
 }
 
 static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned mode)
 {
     if (spans_put(&o->ranges, from, to, mode) != 0)
-        abort(); /* as mem_new() */
+        abort(); /* as xzalloc() */
 }
 
-static int set_locked(struct held *held, const struct held_lock *lock)
+static int set_locked(struct lock_table *lock_table, const struct table_lock *lock)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
-    struct held_owner *o = owner_find(held, &key);
+    struct held_owner *o = owner_find(lock_table, &key);
     int rc = 0;
 
-    if (lock->era != held->era)
+    if (lock->era != lock_table->era)
         return -EAGAIN;
     if (o == NULL && lock->mode == 0)
         return 0;
     if (o == NULL) {
-        o = mem_new(sizeof(*o));
+        o = xzalloc(sizeof(*o));
         o->key = key;
-        HASH_ADD(hh, held->owners, key, sizeof(key), o);
+        HASH_ADD(hh, lock_table->owners, key, sizeof(key), o);
     }
     if (spans_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
         rc = -EIO;
     owner_put(o, lock->from, lock->to, lock->mode);
-    owner_count(held, o);
+    owner_count(lock_table, o);
     o->pid = lock->pid;
     if (o->ranges.n == 0)
-        owner_free(held, o);
+        owner_free(lock_table, o);
     return rc;
 }
 
-int held_set(struct held *held, const struct held_lock *lock)
+int lock_table_set(struct lock_table *lock_table, const struct table_lock *lock)
 {
     int rc;
 
-    pthread_mutex_lock(&held->lock);
-    rc = set_locked(held, lock);
-    pthread_mutex_unlock(&held->lock);
+    pthread_mutex_lock(&lock_table->lock);
+    rc = set_locked(lock_table, lock);
+    pthread_mutex_unlock(&lock_table->lock);
     return rc;
 }
 
-unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner)
+unsigned lock_table_take(struct lock_table *lock_table, uint64_t ino, bool flock,
+                         uint64_t owner)
 {
     const struct held_key key = { ino, owner, flock };
     struct held_owner *o;
     unsigned bits;
 
-    pthread_mutex_lock(&held->lock);
-    o = owner_find(held, &key);
+    pthread_mutex_lock(&lock_table->lock);
+    o = owner_find(lock_table, &key);
     bits = owner_bits(o);
     if (o != NULL)
-        owner_free(held, o);
-    pthread_mutex_unlock(&held->lock);
+        owner_free(lock_table, o);
+    pthread_mutex_unlock(&lock_table->lock);
     return bits;
 }
 
-unsigned held_look(struct held *held, uint64_t ino, uint64_t owner)
+unsigned lock_table_look(struct lock_table *lock_table, uint64_t ino, uint64_t owner)
 {
     struct held_key key = { ino, owner, false };
     unsigned bits;
 
-    pthread_mutex_lock(&held->lock);
-    bits = owner_bits(owner_find(held, &key));
+    pthread_mutex_lock(&lock_table->lock);
+    bits = owner_bits(owner_find(lock_table, &key));
     key.flock = true;
-    bits |= owner_bits(owner_find(held, &key));
-    pthread_mutex_unlock(&held->lock);
+    bits |= owner_bits(owner_find(lock_table, &key));
+    pthread_mutex_unlock(&lock_table->lock);
     return bits;
 }
 
-bool held_is_lost(struct held *held, uint64_t ino)
+bool lock_table_is_lost(struct lock_table *lock_table, uint64_t ino)
 {
     bool lost;
 
-    if (!atomic_load(&held->any_lost))
+    if (!atomic_load(&lock_table->any_lost))
         return false;
-    pthread_mutex_lock(&held->lock);
-    lost = inode_find(held, ino) != NULL;
-    pthread_mutex_unlock(&held->lock);
+    pthread_mutex_lock(&lock_table->lock);
+    lost = inode_find(lock_table, ino) != NULL;
+    pthread_mutex_unlock(&lock_table->lock);
     return lost;
 }
 
-struct held_lock *held_list(struct held *held, size_t *n)
+struct table_lock *lock_table_list(struct lock_table *lock_table, size_t *n)
 {
     struct held_owner *o, *next;
-    struct held_lock *list = NULL;
+    struct table_lock *list = NULL;
     size_t room = 0;
 
     *n = 0;
-    pthread_mutex_lock(&held->lock);
-    held->era++;
-    HASH_ITER(hh, held->owners, o, next)
+    pthread_mutex_lock(&lock_table->lock);
+    lock_table->era++;
+    HASH_ITER(hh, lock_table->owners, o, next)
     room += o->ranges.n;
     if (room != 0)
-        list = mem_new(room * sizeof(*list));
-    HASH_ITER(hh, held->owners, o, next)
+        list = xzalloc(room * sizeof(*list));
+    HASH_ITER(hh, lock_table->owners, o, next)
     {
         for (size_t k = 0; k < o->ranges.n; k++) {
             const struct span *s = &o->ranges.list[k];
 
             if (s->value == MODE_LOST)
                 continue;
-            list[(*n)++] = (struct held_lock){ .ino = o->key.ino,
-                                               .flock = o->key.flock != 0,
-                                               .owner = o->key.owner,
-                                               .pid = o->pid,
-                                               .from = s->from,
-                                               .to = s->to,
-                                               .mode = s->value };
+            list[(*n)++] = (struct table_lock){ .ino = o->key.ino,
+                                                .flock = o->key.flock != 0,
+                                                .owner = o->key.owner,
+                                                .pid = o->pid,
+                                                .from = s->from,
+                                                .to = s->to,
+                                                .mode = s->value };
         }
     }
-    pthread_mutex_unlock(&held->lock);
+    pthread_mutex_unlock(&lock_table->lock);
     if (*n == 0) {
         free(list);
         list = NULL;
@@ -263,18 +265,18 @@ struct held_lock *held_list(struct held *held, size_t *n)
     return list;
 }
 
-uint64_t *held_inodes(struct held *held, size_t *n)
+uint64_t *lock_table_inodes(struct lock_table *lock_table, size_t *n)
 {
     struct held_owner *o, *next;
     uint64_t *list = NULL;
 
     *n = 0;
-    pthread_mutex_lock(&held->lock);
-    if (held->owners != NULL)
-        list = mem_new(HASH_COUNT(held->owners) * sizeof(*list));
-    HASH_ITER(hh, held->owners, o, next)
+    pthread_mutex_lock(&lock_table->lock);
+    if (lock_table->owners != NULL)
+        list = xzalloc(HASH_COUNT(lock_table->owners) * sizeof(*list));
+    HASH_ITER(hh, lock_table->owners, o, next)
     list[(*n)++] = o->key.ino;
-    pthread_mutex_unlock(&held->lock);
+    pthread_mutex_unlock(&lock_table->lock);
     return list;
 }
 
@@ -291,22 +293,22 @@ static const struct span *owner_find_held(const struct held_owner *o, uint64_t f
     return NULL;
 }
 
-bool held_lose(struct held *held, const struct held_lock *lock)
+bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *lock)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
     const struct span *s;
     struct held_owner *o;
     bool any = false;
 
-    pthread_mutex_lock(&held->lock);
-    o = owner_find(held, &key);
+    pthread_mutex_lock(&lock_table->lock);
+    o = owner_find(lock_table, &key);
     while (o != NULL && (s = owner_find_held(o, lock->from, lock->to)) != NULL) {
         any = true;
         owner_put(o, s->from > lock->from ? s->from : lock->from,
                   s->to < lock->to ? s->to : lock->to, MODE_LOST);
     }
     if (any)
-        owner_count(held, o);
-    pthread_mutex_unlock(&held->lock);
+        owner_count(lock_table, o);
+    pthread_mutex_unlock(&lock_table->lock);
     return any;
 }

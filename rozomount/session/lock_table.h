@@ -15,47 +15,48 @@
 #include "common/proto/rozo.pb-c.h"
 
 /* One lock, or one to be released. Bytes [from, to). */
-struct held_lock {
+struct table_lock {
     uint64_t ino;
     bool flock; /* else fcntl */
     uint64_t owner;
     uint32_t pid;
     uint64_t from, to;
     unsigned mode; /* as in rozo.proto: 0 unlock, 1 read, 2 write */
-    uint64_t era;  /* held_era() when exportd was asked for it */
+    uint64_t era;  /* lock_table_era() when exportd was asked for it */
 };
 
 /* What an owner has. */
-enum held_bits {
-    HELD_SOME = 1,
-    HELD_LOST = 2,
+enum lock_table_bits {
+    LOCK_TABLE_SOME = 1,
+    LOCK_TABLE_LOST = 2,
 };
 
-struct held;
+struct lock_table;
 
 /** Borrows nothing. */
-void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg);
+void lock_table_to_wire(const struct table_lock *lock, Rozo__Lock *msg);
 
-struct held *held_new(void);
-void held_free(struct held *held);
+struct lock_table *lock_table_new(void);
+void lock_table_free(struct lock_table *lock_table);
 /** Another number: a list was made since. */
-uint64_t held_era(struct held *held);
+uint64_t lock_table_era(struct lock_table *lock_table);
 /**
  * exportd did what this says. 0, or -EIO when the owner had lost some of what this unlocks. -EAGAIN: nothing
  * is noted, for a list was made since exportd was asked, and who got that may not know: ask again.
  */
-int held_set(struct held *held, const struct held_lock *lock);
+int lock_table_set(struct lock_table *lock_table, const struct table_lock *lock);
 /** What the owner has of this kind on the inode: bits. From now on it has nothing. */
-unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner);
+unsigned lock_table_take(struct lock_table *lock_table, uint64_t ino, bool flock,
+                         uint64_t owner);
 /** The same of both kinds, and it keeps it. */
-unsigned held_look(struct held *held, uint64_t ino, uint64_t owner);
+unsigned lock_table_look(struct lock_table *lock_table, uint64_t ino, uint64_t owner);
 /** Has anybody lost one on the inode, and not let go of it? */
-bool held_is_lost(struct held *held, uint64_t ino);
+bool lock_table_is_lost(struct lock_table *lock_table, uint64_t ino);
 /** All that are not lost, as an array to free(); *n its length (NULL when 0). Begins another era. */
-struct held_lock *held_list(struct held *held, size_t *n);
+struct table_lock *lock_table_list(struct lock_table *lock_table, size_t *n);
 /** The inodes on which there are any, as an array to free(), some more than once; *n its length (NULL when 0). */
-uint64_t *held_inodes(struct held *held, size_t *n);
+uint64_t *lock_table_inodes(struct lock_table *lock_table, size_t *n);
 /** What is still held of this one is lost. False: nothing is. */
-bool held_lose(struct held *held, const struct held_lock *lock);
+bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *lock);
 
 #endif

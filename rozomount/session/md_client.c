@@ -1,9 +1,9 @@
 /*
  * md_client.c - calls to exportd over one channel.
  *
- * In:     md_send() by the operations of one loop; answers from the channel; news of the session.
+ * In:     md_client_send() by the operations of one loop; answers from the channel; news of the session.
  * Out:    rpc_send(), each call's done. This is core: no libuv, no clock, no sockets.
- * Keeps:  done comes once, never inside md_send(), and not later than the deadline.
+ * Keeps:  done comes once, never inside md_client_send(), and not later than the deadline.
  * Yours:  MD_BUSY_PAUSE_MS, MD_MSG_INLINE.
  */
 #include "rozomount/session/md_client.h"
@@ -15,8 +15,8 @@
 
 #include "common/base/status.h"
 
-void md_init(struct md *md, struct env *env, struct rpc_channel *channel,
-             const struct md_config *config)
+void md_client_init(struct md_client *md, struct env *env, struct rpc_channel *channel,
+                    const struct md_client_config *config)
 {
     memset(md, 0, sizeof(*md));
     md->env = env;
@@ -25,7 +25,7 @@ void md_init(struct md *md, struct env *env, struct rpc_channel *channel,
     list_init(&md->waiting);
 }
 
-void md_close(struct md *md)
+void md_client_close(struct md_client *md)
 {
     assert(md->n_calls == 0);
     assert(list_is_empty(&md->waiting));
@@ -74,7 +74,7 @@ static void call_wait_for_session(struct md_call *call)
 /* again: 0, or the id under which exportd may know it. */
 static void call_transmit(struct md_call *call, uint64_t again)
 {
-    struct md *md = call->md;
+    struct md_client *md = call->md;
     uint32_t left_ms = call_left_ms(call);
 
     call->state = MD_CALL_SENT;
@@ -94,7 +94,7 @@ static void call_transmit(struct md_call *call, uint64_t again)
 static void on_rpc_done(struct rpc_request *rq, int rc)
 {
     struct md_call *call = rq->arg;
-    struct md *md = call->md;
+    struct md_client *md = call->md;
 
     call->maybe_repeated = md->n_ups != call->ups_at_send;
     if (rc != 0) {
@@ -110,9 +110,9 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
     }
     if (rq->status == ROZO__STATUS__NO_SESSION && (call->flags & MD_SESSIONLESS) == 0 &&
         call_left_ms(call) > 0) {
-        md->session_open = false;
+        md->mount_session_open = false;
         call_wait_for_session(call);
-        md->config.session_lost(md->config.arg);
+        md->config.mount_session_lost(md->config.arg);
         return;
     }
     if (rq->status == ROZO__STATUS__OK && rq->op != ROZO__OP__MD_OPEN_SESSION &&
@@ -149,9 +149,9 @@ static void on_call_task(struct env_task *task)
     call_end(call, call->rc);
 }
 
-void md_session_is_open(struct md *md)
+void md_client_session_is_open(struct md_client *md)
 {
-    md->session_open = true;
+    md->mount_session_open = true;
     while (!list_is_empty(&md->waiting)) {
         struct md_call *call = container_of(md->waiting.next, struct md_call, link);
 
@@ -164,12 +164,12 @@ void md_session_is_open(struct md *md)
     }
 }
 
-void md_session_is_lost(struct md *md)
+void md_client_session_is_lost(struct md_client *md)
 {
-    md->session_open = false;
+    md->mount_session_open = false;
 }
 
-void md_channel_is_up(struct md *md)
+void md_client_channel_is_up(struct md_client *md)
 {
     md->n_ups++;
 }
@@ -190,9 +190,9 @@ static int call_pack(struct md_call *call, const ProtobufCMessage *msg)
     return 0;
 }
 
-void md_send_within(struct md *md, struct md_call *call, uint16_t op,
-                    const ProtobufCMessage *msg, unsigned flags, uint32_t timeout_ms,
-                    md_done_cb *done, void *arg)
+void md_client_send_within(struct md_client *md, struct md_call *call, uint16_t op,
+                           const ProtobufCMessage *msg, unsigned flags,
+                           uint32_t timeout_ms, md_done_cb *done, void *arg)
 {
     assert(call->state == MD_CALL_IDLE);
     call->md = md;
@@ -217,20 +217,21 @@ void md_send_within(struct md *md, struct md_call *call, uint16_t op,
     if (call->rc != 0) {
         call->state = MD_CALL_ENDED;
         env_post(md->env, &call->task);
-    } else if (md->session_open || (flags & MD_SESSIONLESS) != 0) {
+    } else if (md->mount_session_open || (flags & MD_SESSIONLESS) != 0) {
         call_transmit(call, 0);
     } else {
         call_wait_for_session(call);
     }
 }
 
-void md_send(struct md *md, struct md_call *call, uint16_t op,
-             const ProtobufCMessage *msg, unsigned flags, md_done_cb *done, void *arg)
+void md_client_send(struct md_client *md, struct md_call *call, uint16_t op,
+                    const ProtobufCMessage *msg, unsigned flags, md_done_cb *done,
+                    void *arg)
 {
-    md_send_within(md, call, op, msg, flags, md->config.timeout_ms, done, arg);
+    md_client_send_within(md, call, op, msg, flags, md->config.timeout_ms, done, arg);
 }
 
-bool md_cancel(struct md_call *call, bool only_unsent)
+bool md_client_cancel(struct md_call *call, bool only_unsent)
 {
     switch (call->state) {
     case MD_CALL_IDLE:
@@ -257,11 +258,11 @@ bool md_cancel(struct md_call *call, bool only_unsent)
     return true;
 }
 
-bool md_send_again(struct md_call *call, uint32_t pause_ms)
+bool md_client_send_again(struct md_call *call, uint32_t pause_ms)
 {
     assert(call->state == MD_CALL_SENT_BACK);
     if (call_left_ms(call) <= pause_ms) {
-        md_cancel(call, false);
+        md_client_cancel(call, false);
         return false;
     }
     call->answered = false;
@@ -270,7 +271,7 @@ bool md_send_again(struct md_call *call, uint32_t pause_ms)
     return true;
 }
 
-int md_user_errno(int rc)
+int md_client_user_errno(int rc)
 {
     switch (rc) {
     case -EBADMSG:

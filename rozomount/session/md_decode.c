@@ -164,7 +164,7 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         }
     }
     if (data->inline_version != 0) {
-        uint8_t *bytes = mem_new(data->inline_data.len);
+        uint8_t *bytes = xzalloc(data->inline_data.len);
 
         memcpy(bytes, data->inline_data.data, data->inline_data.len);
         entry->file.inline_data = bytes;
@@ -246,7 +246,7 @@ static int xattr_check(ProtobufCBinaryData bytes, size_t max, uint64_t grant,
         return -EBADMSG;
     *out = (struct md_xattr){ .len = bytes.len, .grant = grant };
     if (bytes.len != 0) {
-        out->value = mem_new(bytes.len);
+        out->value = xzalloc(bytes.len);
         memcpy(out->value, bytes.data, bytes.len);
     }
     return 0;

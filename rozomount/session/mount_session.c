@@ -1,8 +1,8 @@
 /*
  * mount_session.c - MD_OPEN_SESSION, MD_KEEP_ALIVE, MD_CLOSE_SESSION.
  *
- * In:     session_open/lost/close from the mount; a timer. Thread: the first loop.
- * Out:    md calls; news through struct session_config. This is core.
+ * In:     mount_session_open/lost/close from the mount; a timer. Thread: the first loop.
+ * Out:    md calls; news through struct mount_session_config. This is core.
  * Keeps:  an open session is heard of by exportd three times a lease. From when exportd may have ended it, by our
  *         clock, until it was heard again nobody is told that it goes on.
  * Yours:  the pauses.
@@ -36,12 +36,12 @@ enum session_state {
     SESSION_CLOSED,
 };
 
-struct session {
-    struct env *env; /* borrowed */
-    struct md *md;   /* borrowed */
-    struct session_config config;
+struct mount_session {
+    struct env *env;      /* borrowed */
+    struct md_client *md; /* borrowed */
+    struct mount_session_config config;
     enum session_state state;
-    struct session_info info; /* from the first time open */
+    struct mount_session_info info; /* from the first time open */
     uint64_t map_version;
     int64_t asked_ns; /* env_wall_ns() when the call went out */
     /* Any thread: exportd heard us at heard_ns or later, and that is good for so long. */
@@ -56,7 +56,7 @@ struct session {
     bool wants_events, events_sent;
     uint64_t seen_event;
     size_t n_claimed;
-    struct held_lock *claimed;     /* owned, while OPEN is out: what it claims */
+    struct table_lock *claimed;    /* owned, while OPEN is out: what it claims */
     struct env_timer events_timer; /* the pause after one that failed */
     struct env_timer timer;        /* next keep-alive, or end of a pause */
     struct env_timer sure_timer;   /* not before then we may be unsure */
@@ -69,7 +69,7 @@ struct cluster_map *cluster_map_copy(const struct cluster_map *map)
 {
     size_t len = sizeof(*map) + map->n_storages * sizeof(map->storages[0]);
 
-    return memcpy(mem_new(len), map, len);
+    return memcpy(xzalloc(len), map, len);
 }
 
 /* NULL when the list cannot be believed. */
@@ -80,7 +80,7 @@ static struct cluster_map *map_from_wire(uint64_t version, size_t n,
 
     if (n > MAP_STORAGES_MAX)
         return NULL;
-    map = mem_new(sizeof(*map) + n * sizeof(map->storages[0]));
+    map = xzalloc(sizeof(*map) + n * sizeof(map->storages[0]));
     map->version = version;
     for (size_t i = 0; i < n; i++) {
         struct map_storage *to = &map->storages[map->n_storages++];
@@ -107,7 +107,7 @@ bad:
     return NULL;
 }
 
-static void session_take_map(struct session *s, uint64_t version, size_t n,
+static void session_take_map(struct mount_session *s, uint64_t version, size_t n,
                              Rozo__Storage **storages)
 {
     struct cluster_map *map = map_from_wire(version, n, storages);
@@ -121,7 +121,7 @@ static void session_take_map(struct session *s, uint64_t version, size_t n,
     free(map);
 }
 
-static void session_take_clock(struct session *s, int64_t theirs_ns)
+static void session_take_clock(struct mount_session *s, int64_t theirs_ns)
 {
     int64_t ours_ns = s->asked_ns + (env_wall_ns(s->env) - s->asked_ns) / 2;
     int64_t ahead_ns = theirs_ns - ours_ns;
@@ -130,16 +130,16 @@ static void session_take_clock(struct session *s, int64_t theirs_ns)
         s->config.clock_is_ahead(s->config.arg, ahead_ns);
 }
 
-static void session_send_open(struct session *s);
-static void session_send_events(struct session *s);
+static void session_send_open(struct mount_session *s);
+static void session_send_events(struct mount_session *s);
 
-static void session_reopen_later(struct session *s)
+static void session_reopen_later(struct mount_session *s)
 {
     s->state = SESSION_PAUSING;
     env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
 }
 
-void session_heard(struct session *s, uint64_t sent_ns)
+void mount_session_heard(struct mount_session *s, uint64_t sent_ns)
 {
     uint_least64_t before = atomic_load_explicit(&s->heard_ns, memory_order_relaxed);
 
@@ -148,13 +148,13 @@ void session_heard(struct session *s, uint64_t sent_ns)
         ;
 }
 
-bool session_is_sure(const struct session *s, uint64_t now_ns)
+bool mount_session_is_sure(const struct mount_session *s, uint64_t now_ns)
 {
     return now_ns < atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
 }
 
 /* Tell when it is so; once, until exportd was heard again. */
-static void session_watch(struct session *s)
+static void session_watch(struct mount_session *s)
 {
     uint64_t now_ns = env_now_ns(s->env);
     uint64_t until_ns = atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
@@ -167,20 +167,20 @@ static void session_watch(struct session *s)
 
 static void on_sure_timer(struct env_timer *timer)
 {
-    session_watch(container_of(timer, struct session, sure_timer));
+    session_watch(container_of(timer, struct mount_session, sure_timer));
 }
 
 /* exportd has answered a call that was sent then. */
-static void session_is_heard(struct session *s, uint64_t sent_ns)
+static void session_is_heard(struct mount_session *s, uint64_t sent_ns)
 {
-    session_heard(s, sent_ns);
+    mount_session_heard(s, sent_ns);
     if (!env_timer_is_running(&s->sure_timer))
         session_watch(s);
 }
 
-static void session_lost_lock(struct session *s, const struct held_lock *lock)
+static void session_lost_lock(struct mount_session *s, const struct table_lock *lock)
 {
-    if (!held_lose(s->config.held, lock))
+    if (!lock_table_lose(s->config.lock_table, lock))
         return; /* its owner has let go of it meanwhile */
     log_error(
         "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms. Who held it gets "
@@ -190,7 +190,7 @@ static void session_lost_lock(struct session *s, const struct held_lock *lock)
 }
 
 /* What exportd did not let us keep of what we claimed; all of it, when the session is another one. */
-static void session_lost_locks(struct session *s, const Rozo__MdOpenSessionResp *r)
+static void session_lost_locks(struct mount_session *s, const Rozo__MdOpenSessionResp *r)
 {
     bool all = r->session != s->info.id;
 
@@ -203,19 +203,19 @@ static void session_lost_locks(struct session *s, const Rozo__MdOpenSessionResp 
 }
 
 /* What was claimed is ours still, or all of it is lost: also when the session is another one. */
-static void session_take_tokens(struct session *s, const Rozo__MdOpenSessionResp *r)
+static void session_take_tokens(struct mount_session *s, const Rozo__MdOpenSessionResp *r)
 {
     bool lost =
         s->info.id != 0 && (r->tokens_lost || r->session != s->info.id || r->grant == 0);
 
-    tokens_set_max(s->config.tokens, r->tokens_max);
-    tokens_opened(s->config.tokens, r->grant, lost);
+    token_cache_set_max(s->config.tokens, r->tokens_max);
+    token_cache_opened(s->config.tokens, r->grant, lost);
     if (lost)
         s->config.tokens_lost(s->config.arg);
     s->wants_events |= r->grant != 0;
 }
 
-static int open_answer_take(struct session *s, const struct md_call *call)
+static int open_answer_take(struct mount_session *s, const struct md_call *call)
 {
     Rozo__MdOpenSessionResp *r =
         rozo__md_open_session_resp__unpack(NULL, call->answer_len, call->answer);
@@ -232,7 +232,7 @@ static int open_answer_take(struct session *s, const struct md_call *call)
             s->info.lease_ms);
     session_lost_locks(s, r);
     session_take_tokens(s, r);
-    s->info = (struct session_info){
+    s->info = (struct mount_session_info){
         .id = r->session,
         .export_id = r->export_id,
         .codec = r->codec,
@@ -256,7 +256,7 @@ out:
 
 static void on_open_answer(struct md_call *call, int rc)
 {
-    struct session *s = call->arg;
+    struct mount_session *s = call->arg;
     bool first = s->state == SESSION_OPENING;
 
     if (!first && s->state != SESSION_REOPENING) /* we are closing */
@@ -267,7 +267,7 @@ static void on_open_answer(struct md_call *call, int rc)
         s->state = SESSION_OPEN;
         env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
         s->config.opened(s->config.arg, &s->info);
-        if (s->events_sent && md_cancel(&s->events, false))
+        if (s->events_sent && md_client_cancel(&s->events, false))
             s->events_sent = false; /* it was for the session of before */
         session_send_events(s);
         if (!first)
@@ -282,7 +282,7 @@ static void on_open_answer(struct md_call *call, int rc)
         s->opened(s->arg, rc);
 }
 
-static void session_forget_claimed(struct session *s)
+static void session_forget_claimed(struct mount_session *s)
 {
     free(s->claimed);
     s->claimed = NULL;
@@ -290,32 +290,32 @@ static void session_forget_claimed(struct session *s)
 }
 
 /* Pointers and what they point at, in one piece of memory: free(req->locks). */
-static void session_claim_locks(struct session *s, Rozo__MdOpenSessionReq *req)
+static void session_claim_locks(struct mount_session *s, Rozo__MdOpenSessionReq *req)
 {
     Rozo__Lock *msgs;
 
     session_forget_claimed(s);
-    s->claimed = held_list(s->config.held, &s->n_claimed);
+    s->claimed = lock_table_list(s->config.lock_table, &s->n_claimed);
     if (s->n_claimed == 0)
         return;
-    req->locks = mem_new(s->n_claimed * (sizeof(*req->locks) + sizeof(*msgs)));
+    req->locks = xzalloc(s->n_claimed * (sizeof(*req->locks) + sizeof(*msgs)));
     msgs = (Rozo__Lock *)(req->locks + s->n_claimed);
     for (size_t i = 0; i < s->n_claimed; i++) {
-        held_to_wire(&s->claimed[i], &msgs[i]);
+        lock_table_to_wire(&s->claimed[i], &msgs[i]);
         req->locks[req->n_locks++] = &msgs[i];
     }
 }
 
 /* The messages that req points at, to free() as req->ranges. */
-static Rozo__TokenRange *session_claim_ranges(const struct tokens_claim *claim,
+static Rozo__TokenRange *session_claim_ranges(const struct token_cache_claim *claim,
                                               Rozo__MdOpenSessionReq *req)
 {
     Rozo__TokenRange *msgs;
 
     if (claim->n_ranges == 0)
         return NULL;
-    msgs = mem_new(claim->n_ranges * sizeof(*msgs));
-    req->ranges = mem_new(claim->n_ranges * sizeof(Rozo__TokenRange *));
+    msgs = xzalloc(claim->n_ranges * sizeof(*msgs));
+    req->ranges = xzalloc(claim->n_ranges * sizeof(Rozo__TokenRange *));
     for (size_t i = 0; i < claim->n_ranges; i++) {
         rozo__token_range__init(&msgs[i]);
         msgs[i].ino = claim->ranges[i].ino;
@@ -327,12 +327,12 @@ static Rozo__TokenRange *session_claim_ranges(const struct tokens_claim *claim,
     return msgs;
 }
 
-static void session_send_open(struct session *s)
+static void session_send_open(struct mount_session *s)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
     size_t n_inodes = 0;
-    uint64_t *inodes = refs_list(s->config.refs, &n_inodes);
-    struct tokens_claim claim;
+    uint64_t *inodes = open_refs_list(s->config.refs, &n_inodes);
+    struct token_cache_claim claim;
     Rozo__TokenRange *ranges;
 
     req.export_name = (char *)s->config.export_name;
@@ -346,15 +346,15 @@ static void session_send_open(struct session *s)
     }
     req.open_inodes = inodes;
     session_claim_locks(s, &req);
-    tokens_claim(s->config.tokens, &claim);
+    token_cache_claim(s->config.tokens, &claim);
     req.shared_tokens = claim.shared;
     req.n_shared_tokens = claim.n_shared;
     req.exclusive_tokens = claim.exclusive;
     req.n_exclusive_tokens = claim.n_exclusive;
     ranges = session_claim_ranges(&claim, &req);
     s->asked_ns = env_wall_ns(s->env);
-    md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
-                   s->config.open_timeout_ms, on_open_answer, s);
+    md_client_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                          MD_SESSIONLESS, s->config.open_timeout_ms, on_open_answer, s);
     free(req.locks);
     free(req.ranges);
     free(ranges);
@@ -364,13 +364,13 @@ static void session_send_open(struct session *s)
     free(inodes);
 }
 
-static void session_reopen(struct session *s)
+static void session_reopen(struct mount_session *s)
 {
     s->state = SESSION_REOPENING;
     session_send_open(s);
 }
 
-static void alive_answer_take(struct session *s, const struct md_call *call)
+static void alive_answer_take(struct mount_session *s, const struct md_call *call)
 {
     Rozo__MdKeepAliveResp *r =
         rozo__md_keep_alive_resp__unpack(NULL, call->answer_len, call->answer);
@@ -381,7 +381,7 @@ static void alive_answer_take(struct session *s, const struct md_call *call)
     }
     session_take_clock(s, r->now_ns);
     if (r->losses == s->info.losses)
-        unstable_settled(s->config.unstable, s->alive_no);
+        unsynced_inodes_settled(s->config.unsynced, s->alive_no);
     if (r->n_storages != 0 && r->map_version != s->map_version)
         session_take_map(s, r->map_version, r->n_storages, r->storages);
     rozo__md_keep_alive_resp__free_unpacked(r, NULL);
@@ -389,7 +389,7 @@ static void alive_answer_take(struct session *s, const struct md_call *call)
 
 static void on_alive_answer(struct md_call *call, int rc)
 {
-    struct session *s = call->arg;
+    struct mount_session *s = call->arg;
 
     s->alive_sent = false;
     if (s->state != SESSION_OPEN)
@@ -398,12 +398,12 @@ static void on_alive_answer(struct md_call *call, int rc)
         session_is_heard(s, call->sent_ns);
         alive_answer_take(s, call);
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
-        session_lost(s);
+        mount_session_lost(s);
 }
 
 /* ---- what exportd says by itself ---- */
 
-static void event_take(struct session *s, const Rozo__MdEventsResp__Event *e)
+static void event_take(struct mount_session *s, const Rozo__MdEventsResp__Event *e)
 {
     if (e->waiter != 0)
         s->config.lock_event(s->config.arg, e->waiter, status_to_errno(e->status));
@@ -412,7 +412,7 @@ static void event_take(struct session *s, const Rozo__MdEventsResp__Event *e)
                          e->call);
 }
 
-static void events_take(struct session *s, const struct md_call *call)
+static void events_take(struct mount_session *s, const struct md_call *call)
 {
     Rozo__MdEventsResp *r =
         rozo__md_events_resp__unpack(NULL, call->answer_len, call->answer);
@@ -422,7 +422,7 @@ static void events_take(struct session *s, const struct md_call *call)
         return;
     }
     if (r->tokens_max != 0) {
-        tokens_set_max(s->config.tokens, r->tokens_max);
+        token_cache_set_max(s->config.tokens, r->tokens_max);
         s->config.tokens_max(s->config.arg);
     }
     for (size_t i = 0; i < r->n_events; i++) {
@@ -438,12 +438,12 @@ static void events_take(struct session *s, const struct md_call *call)
 
 static void on_events_timer(struct env_timer *timer)
 {
-    session_send_events(container_of(timer, struct session, events_timer));
+    session_send_events(container_of(timer, struct mount_session, events_timer));
 }
 
 static void on_events_answer(struct md_call *call, int rc)
 {
-    struct session *s = call->arg;
+    struct mount_session *s = call->arg;
 
     s->events_sent = false;
     if (s->state != SESSION_OPEN)
@@ -452,13 +452,13 @@ static void on_events_answer(struct md_call *call, int rc)
         events_take(s, call);
         session_send_events(s);
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION) {
-        session_lost(s);
+        mount_session_lost(s);
     } else {
         env_timer_start(s->env, &s->events_timer, REOPEN_PAUSE_MS);
     }
 }
 
-static void session_send_events(struct session *s)
+static void session_send_events(struct mount_session *s)
 {
     Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
 
@@ -466,11 +466,11 @@ static void session_send_events(struct session *s)
         return;
     s->events_sent = true;
     req.seen = s->seen_event;
-    md_send_within(s->md, &s->events, ROZO__OP__MD_EVENTS, &req.base, MD_SESSIONLESS,
-                   s->info.lease_ms, on_events_answer, s);
+    md_client_send_within(s->md, &s->events, ROZO__OP__MD_EVENTS, &req.base,
+                          MD_SESSIONLESS, s->info.lease_ms, on_events_answer, s);
 }
 
-void session_want_events(struct session *s)
+void mount_session_want_events(struct mount_session *s)
 {
     s->wants_events = true;
     session_send_events(s);
@@ -478,21 +478,21 @@ void session_want_events(struct session *s)
 
 /* ---- the life of a session ---- */
 
-static void session_send_alive(struct session *s)
+static void session_send_alive(struct mount_session *s)
 {
     Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
 
     if (s->alive_sent)
         return;
     s->alive_sent = true;
-    s->alive_no = unstable_begin(s->config.unstable);
+    s->alive_no = unsynced_inodes_begin(s->config.unsynced);
     req.map_version = s->map_version;
     s->asked_ns = env_wall_ns(s->env);
-    md_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base, MD_SESSIONLESS,
-                   s->info.lease_ms / 3, on_alive_answer, s);
+    md_client_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base,
+                          MD_SESSIONLESS, s->info.lease_ms / 3, on_alive_answer, s);
 }
 
-void session_link_is_up(struct session *s)
+void mount_session_link_is_up(struct mount_session *s)
 {
     s->asked_ns =
         env_wall_ns(s->env); /* requests that waited for the link are sent now */
@@ -502,7 +502,7 @@ void session_link_is_up(struct session *s)
 
 static void on_session_timer(struct env_timer *timer)
 {
-    struct session *s = container_of(timer, struct session, timer);
+    struct mount_session *s = container_of(timer, struct mount_session, timer);
 
     if (s->state == SESSION_PAUSING) {
         session_reopen(s);
@@ -512,10 +512,10 @@ static void on_session_timer(struct env_timer *timer)
     }
 }
 
-struct session *session_new(struct env *env, struct md *md,
-                            const struct session_config *config)
+struct mount_session *mount_session_new(struct env *env, struct md_client *md,
+                                        const struct mount_session_config *config)
 {
-    struct session *s = mem_new(sizeof(*s));
+    struct mount_session *s = xzalloc(sizeof(*s));
 
     s->env = env;
     s->md = md;
@@ -526,7 +526,7 @@ struct session *session_new(struct env *env, struct md *md,
     return s;
 }
 
-void session_free(struct session *s)
+void mount_session_free(struct mount_session *s)
 {
     if (s == NULL)
         return;
@@ -535,7 +535,8 @@ void session_free(struct session *s)
     free(s);
 }
 
-void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
+void mount_session_open(struct mount_session *s, void (*done)(void *arg, int rc),
+                        void *arg)
 {
     assert(s->state == SESSION_NEW);
     s->state = SESSION_OPENING;
@@ -544,14 +545,14 @@ void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
     session_send_open(s);
 }
 
-void session_give_up(struct session *s)
+void mount_session_give_up(struct mount_session *s)
 {
     assert(s->state == SESSION_OPENING);
-    md_cancel(&s->call, false);
+    md_client_cancel(&s->call, false);
     s->state = SESSION_CLOSED;
 }
 
-void session_lost(struct session *s)
+void mount_session_lost(struct mount_session *s)
 {
     if (s->state != SESSION_OPEN)
         return;
@@ -559,14 +560,14 @@ void session_lost(struct session *s)
     session_reopen(s);
 }
 
-bool session_is_over(const struct session *s)
+bool mount_session_is_over(const struct mount_session *s)
 {
     return s->is_over;
 }
 
 static void on_close_answer(struct md_call *call, int rc)
 {
-    struct session *s = call->arg;
+    struct mount_session *s = call->arg;
 
     s->is_over = rc == 0;
     if (rc != 0)
@@ -575,19 +576,19 @@ static void on_close_answer(struct md_call *call, int rc)
     s->closed(s->arg);
 }
 
-void session_close(struct session *s, void (*done)(void *arg), void *arg)
+void mount_session_close(struct mount_session *s, void (*done)(void *arg), void *arg)
 {
     Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
 
     env_timer_stop(s->env, &s->timer);
     env_timer_stop(s->env, &s->sure_timer);
     env_timer_stop(s->env, &s->events_timer);
-    md_cancel(&s->events, false);
-    md_cancel(&s->alive, false);
-    md_cancel(&s->call, false);
+    md_client_cancel(&s->events, false);
+    md_client_cancel(&s->alive, false);
+    md_client_cancel(&s->call, false);
     s->state = SESSION_CLOSING;
     s->closed = done;
     s->arg = arg;
-    md_send_within(s->md, &s->bye, ROZO__OP__MD_CLOSE_SESSION, &req.base, MD_SESSIONLESS,
-                   CLOSE_TIMEOUT_MS, on_close_answer, s);
+    md_client_send_within(s->md, &s->bye, ROZO__OP__MD_CLOSE_SESSION, &req.base,
+                          MD_SESSIONLESS, CLOSE_TIMEOUT_MS, on_close_answer, s);
 }

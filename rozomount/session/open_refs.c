@@ -16,20 +16,20 @@ struct ref {
     UT_hash_handle hh;
 };
 
-struct refs {
+struct open_refs {
     pthread_mutex_t lock; /* guards by_ino */
     struct ref *by_ino;
 };
 
-struct refs *refs_new(void)
+struct open_refs *open_refs_new(void)
 {
-    struct refs *refs = mem_new(sizeof(*refs));
+    struct open_refs *refs = xzalloc(sizeof(*refs));
 
     pthread_mutex_init(&refs->lock, NULL);
     return refs;
 }
 
-void refs_free(struct refs *refs)
+void open_refs_free(struct open_refs *refs)
 {
     struct ref *ref, *next;
 
@@ -44,14 +44,14 @@ void refs_free(struct refs *refs)
     free(refs);
 }
 
-void refs_add(struct refs *refs, uint64_t ino)
+void open_refs_add(struct open_refs *refs, uint64_t ino)
 {
     struct ref *ref;
 
     pthread_mutex_lock(&refs->lock);
     HASH_FIND(hh, refs->by_ino, &ino, sizeof(ino), ref);
     if (ref == NULL) {
-        ref = mem_new(sizeof(*ref));
+        ref = xzalloc(sizeof(*ref));
         ref->ino = ino;
         HASH_ADD(hh, refs->by_ino, ino, sizeof(ino), ref);
     }
@@ -59,7 +59,7 @@ void refs_add(struct refs *refs, uint64_t ino)
     pthread_mutex_unlock(&refs->lock);
 }
 
-void refs_remove(struct refs *refs, uint64_t ino, uint32_t n)
+void open_refs_remove(struct open_refs *refs, uint64_t ino, uint32_t n)
 {
     struct ref *ref;
 
@@ -76,7 +76,7 @@ void refs_remove(struct refs *refs, uint64_t ino, uint32_t n)
     pthread_mutex_unlock(&refs->lock);
 }
 
-uint64_t *refs_list(struct refs *refs, size_t *n)
+uint64_t *open_refs_list(struct open_refs *refs, size_t *n)
 {
     struct ref *ref, *next;
     uint64_t *list = NULL;
@@ -85,7 +85,7 @@ uint64_t *refs_list(struct refs *refs, size_t *n)
     pthread_mutex_lock(&refs->lock);
     *n = HASH_COUNT(refs->by_ino);
     if (*n != 0)
-        list = mem_new(*n * sizeof(*list));
+        list = xzalloc(*n * sizeof(*list));
     HASH_ITER(hh, refs->by_ino, ref, next)
     list[i++] = ref->ino;
     pthread_mutex_unlock(&refs->lock);

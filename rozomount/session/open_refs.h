@@ -10,15 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct refs;
+struct open_refs;
 
-struct refs *refs_new(void);
-void refs_free(struct refs *refs);
+struct open_refs *open_refs_new(void);
+void open_refs_free(struct open_refs *refs);
 /** One more reason to hold ino. */
-void refs_add(struct refs *refs, uint64_t ino);
+void open_refs_add(struct open_refs *refs, uint64_t ino);
 /** n reasons less; n no more than were added. */
-void refs_remove(struct refs *refs, uint64_t ino, uint32_t n);
+void open_refs_remove(struct open_refs *refs, uint64_t ino, uint32_t n);
 /** All inodes held, each once, as an array to free(); *n its length (NULL when 0). */
-uint64_t *refs_list(struct refs *refs, size_t *n);
+uint64_t *open_refs_list(struct open_refs *refs, size_t *n);
 
 #endif

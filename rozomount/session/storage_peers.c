@@ -17,16 +17,17 @@
 static_assert((int)MAP_ADDRS_MAX == (int)RPC_ADDR_MAX, "a map's addresses fit a channel");
 static_assert((int)MAP_ADDR_TEXT_MAX == (int)RPC_ADDR_TEXT_MAX, "and so do their texts");
 
-struct peer {
+struct storage_peer {
     uint32_t id;
     struct map_storage where;
     struct rpc_channel *channel; /* NULL: no address, or it could not be made */
     char *addresses;             /* for people; owned */
-    bool in_map;                 /* peers_update()'s mark */
+    bool in_map;                 /* storage_peers_update()'s mark */
     UT_hash_handle hh;
 };
 
-void peers_init(struct peers *peers, struct env_uv *env, const struct rpc_keys *keys)
+void storage_peers_init(struct storage_peers *peers, struct env_uv *env,
+                        const struct rpc_keys *keys)
 {
     memset(peers, 0, sizeof(*peers));
     peers->env = env;
@@ -35,7 +36,7 @@ void peers_init(struct peers *peers, struct env_uv *env, const struct rpc_keys *
 
 static void on_channel_closed(void *arg)
 {
-    struct peers *peers = arg;
+    struct storage_peers *peers = arg;
 
     peers->n_closing--;
     if (peers->n_closing == 0 && peers->closed != NULL && peers->by_id == NULL) {
@@ -46,7 +47,7 @@ static void on_channel_closed(void *arg)
     }
 }
 
-static void peer_drop_channel(struct peers *peers, struct peer *peer)
+static void peer_drop_channel(struct storage_peers *peers, struct storage_peer *peer)
 {
     struct rpc_channel *channel = peer->channel;
 
@@ -57,7 +58,7 @@ static void peer_drop_channel(struct peers *peers, struct peer *peer)
     rpc_tcp_channel_close(channel, on_channel_closed, peers);
 }
 
-static void peer_make_channel(struct peers *peers, struct peer *peer)
+static void peer_make_channel(struct storage_peers *peers, struct storage_peer *peer)
 {
     const char *addrs[MAP_ADDRS_MAX];
     struct rpc_channel_config config = {
@@ -84,7 +85,7 @@ static void peer_make_channel(struct peers *peers, struct peer *peer)
 
 static char *addresses_text(const struct map_storage *where)
 {
-    char *text = mem_new((size_t)where->n_addrs * MAP_ADDR_TEXT_MAX + 1);
+    char *text = xzalloc((size_t)where->n_addrs * MAP_ADDR_TEXT_MAX + 1);
 
     for (unsigned i = 0; i < where->n_addrs; i++) {
         if (i != 0)
@@ -106,13 +107,13 @@ static bool where_is_same(const struct map_storage *a, const struct map_storage 
     return true;
 }
 
-static void peers_set_one(struct peers *peers, const struct map_storage *where)
+static void peers_set_one(struct storage_peers *peers, const struct map_storage *where)
 {
-    struct peer *peer;
+    struct storage_peer *peer;
 
     HASH_FIND(hh, peers->by_id, &where->id, sizeof(where->id), peer);
     if (peer == NULL) {
-        peer = mem_new(sizeof(*peer));
+        peer = xzalloc(sizeof(*peer));
         peer->id = where->id;
         HASH_ADD(hh, peers->by_id, id, sizeof(peer->id), peer);
     } else if (where_is_same(&peer->where, where) && peer->channel != NULL) {
@@ -127,7 +128,7 @@ static void peers_set_one(struct peers *peers, const struct map_storage *where)
     peer_make_channel(peers, peer);
 }
 
-static void peer_remove(struct peers *peers, struct peer *peer)
+static void peer_remove(struct storage_peers *peers, struct storage_peer *peer)
 {
     HASH_DEL(peers->by_id, peer);
     peer_drop_channel(peers, peer);
@@ -135,9 +136,9 @@ static void peer_remove(struct peers *peers, struct peer *peer)
     free(peer);
 }
 
-void peers_update(struct peers *peers, const struct cluster_map *map)
+void storage_peers_update(struct storage_peers *peers, const struct cluster_map *map)
 {
-    struct peer *peer, *next;
+    struct storage_peer *peer, *next;
 
     HASH_ITER(hh, peers->by_id, peer, next)
     peer->in_map = false;
@@ -150,9 +151,9 @@ void peers_update(struct peers *peers, const struct cluster_map *map)
     }
 }
 
-void peers_set_session(struct peers *peers, uint64_t session)
+void storage_peers_set_session(struct storage_peers *peers, uint64_t session)
 {
-    struct peer *peer, *next;
+    struct storage_peer *peer, *next;
 
     peers->session = session;
     HASH_ITER(hh, peers->by_id, peer, next)
@@ -162,31 +163,33 @@ void peers_set_session(struct peers *peers, uint64_t session)
     }
 }
 
-static struct peer *peer_find(const struct peers *peers, uint32_t id)
+static struct storage_peer *peer_find(const struct storage_peers *peers, uint32_t id)
 {
-    struct peer *peer;
+    struct storage_peer *peer;
 
     HASH_FIND(hh, peers->by_id, &id, sizeof(id), peer);
     return peer;
 }
 
-struct rpc_channel *peers_channel(void *arg, uint32_t storage_id)
+struct rpc_channel *storage_peers_channel(void *arg, uint32_t storage_id)
 {
-    struct peer *peer = peer_find(arg, storage_id);
+    struct storage_peer *peer = peer_find(arg, storage_id);
 
     return peer == NULL ? NULL : peer->channel;
 }
 
-const char *peers_addresses(const struct peers *peers, uint32_t storage_id)
+const char *storage_peers_addresses(const struct storage_peers *peers,
+                                    uint32_t storage_id)
 {
-    struct peer *peer = peer_find(peers, storage_id);
+    struct storage_peer *peer = peer_find(peers, storage_id);
 
     return peer == NULL ? "" : peer->addresses;
 }
 
-void peers_close(struct peers *peers, void (*closed)(void *arg), void *arg)
+void storage_peers_close(struct storage_peers *peers, void (*closed)(void *arg),
+                         void *arg)
 {
-    struct peer *peer, *next;
+    struct storage_peer *peer, *next;
 
     peers->closed = closed;
     peers->closed_arg = arg;

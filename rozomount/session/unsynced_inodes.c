@@ -12,39 +12,39 @@
 
 #include "rozomount/options/xalloc.h"
 
-struct change {
+struct unsynced_change {
     uint64_t ino;
     uint64_t no; /* of the newest one */
     UT_hash_handle hh;
 };
 
-struct unstable {
-    pthread_mutex_t lock;   /* guards all below */
-    struct change *noted;   /* in order of `no` */
-    struct change *lost;    /* nobody was told yet */
-    uint64_t last_no;       /* counts notes */
-    uint64_t everything_no; /* not 0: up to here any inode may have been noted */
-    bool everything_lost;   /* then the next who asks is told */
+struct unsynced_inodes {
+    pthread_mutex_t lock;          /* guards all below */
+    struct unsynced_change *noted; /* in order of `no` */
+    struct unsynced_change *lost;  /* nobody was told yet */
+    uint64_t last_no;              /* counts notes */
+    uint64_t everything_no;        /* not 0: up to here any inode may have been noted */
+    bool everything_lost;          /* then the next who asks is told */
     uint32_t losses;
 };
 
-struct unstable *unstable_new(void)
+struct unsynced_inodes *unsynced_inodes_new(void)
 {
-    struct unstable *u = mem_new(sizeof(*u));
+    struct unsynced_inodes *u = xzalloc(sizeof(*u));
 
     pthread_mutex_init(&u->lock, NULL);
     return u;
 }
 
-static void change_free(struct change **set, struct change *c)
+static void change_free(struct unsynced_change **set, struct unsynced_change *c)
 {
     HASH_DEL(*set, c);
     free(c);
 }
 
-void unstable_free(struct unstable *u)
+void unsynced_inodes_free(struct unsynced_inodes *u)
 {
-    struct change *c, *next;
+    struct unsynced_change *c, *next;
 
     if (u == NULL)
         return;
@@ -57,13 +57,13 @@ void unstable_free(struct unstable *u)
 }
 
 /* The newest entry of the set. */
-static void change_put(struct change **set, uint64_t ino, uint64_t no)
+static void change_put(struct unsynced_change **set, uint64_t ino, uint64_t no)
 {
-    struct change *c;
+    struct unsynced_change *c;
 
     HASH_FIND(hh, *set, &ino, sizeof(ino), c);
     if (c == NULL)
-        c = mem_new(sizeof(*c));
+        c = xzalloc(sizeof(*c));
     else
         HASH_DEL(*set, c);
     c->ino = ino;
@@ -71,7 +71,7 @@ static void change_put(struct change **set, uint64_t ino, uint64_t no)
     HASH_ADD(hh, *set, ino, sizeof(c->ino), c);
 }
 
-void unstable_note(struct unstable *u, uint64_t ino, uint32_t losses)
+void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses)
 {
     bool late, room;
 
@@ -88,7 +88,7 @@ void unstable_note(struct unstable *u, uint64_t ino, uint32_t losses)
     pthread_mutex_unlock(&u->lock);
 }
 
-uint64_t unstable_begin(struct unstable *u)
+uint64_t unsynced_inodes_begin(struct unsynced_inodes *u)
 {
     uint64_t no;
 
@@ -98,11 +98,11 @@ uint64_t unstable_begin(struct unstable *u)
     return no;
 }
 
-void unstable_settled(struct unstable *u, uint64_t no)
+void unsynced_inodes_settled(struct unsynced_inodes *u, uint64_t no)
 {
     pthread_mutex_lock(&u->lock);
     while (u->noted != NULL && u->noted->no <= no) {
-        struct change *oldest = u->noted;
+        struct unsynced_change *oldest = u->noted;
 
         change_free(&u->noted, oldest);
     }
@@ -111,7 +111,7 @@ void unstable_settled(struct unstable *u, uint64_t no)
     pthread_mutex_unlock(&u->lock);
 }
 
-bool unstable_is_empty(struct unstable *u)
+bool unsynced_inodes_is_empty(struct unsynced_inodes *u)
 {
     bool empty;
 
@@ -121,11 +121,11 @@ bool unstable_is_empty(struct unstable *u)
     return empty;
 }
 
-void unstable_lost(struct unstable *u, uint32_t losses)
+void unsynced_inodes_lost(struct unsynced_inodes *u, uint32_t losses)
 {
     pthread_mutex_lock(&u->lock);
     if (u->losses != losses) {
-        struct change *c, *next;
+        struct unsynced_change *c, *next;
 
         u->losses = losses;
         HASH_ITER(hh, u->noted, c, next)
@@ -142,9 +142,9 @@ void unstable_lost(struct unstable *u, uint32_t losses)
     pthread_mutex_unlock(&u->lock);
 }
 
-bool unstable_take_lost(struct unstable *u, uint64_t ino)
+bool unsynced_inodes_take_lost(struct unsynced_inodes *u, uint64_t ino)
 {
-    struct change *c;
+    struct unsynced_change *c;
     bool lost;
 
     pthread_mutex_lock(&u->lock);

@@ -16,21 +16,21 @@ enum {
         1 << 17, /* inodes remembered; with more, any one may have been changed */
 };
 
-struct unstable;
+struct unsynced_inodes;
 
-struct unstable *unstable_new(void);
-void unstable_free(struct unstable *u);
+struct unsynced_inodes *unsynced_inodes_new(void);
+void unsynced_inodes_free(struct unsynced_inodes *u);
 /** exportd has answered a change of ino, or may have done it. losses: as this loop last heard of it. */
-void unstable_note(struct unstable *u, uint64_t ino, uint32_t losses);
-/** Before a request that is answered when durable: the number for unstable_settled(). */
-uint64_t unstable_begin(struct unstable *u);
+void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses);
+/** Before a request that is answered when durable: the number for unsynced_inodes_settled(). */
+uint64_t unsynced_inodes_begin(struct unsynced_inodes *u);
 /** It was answered: what was noted before its beginning is safe, unless it is lost already. */
-void unstable_settled(struct unstable *u, uint64_t no);
+void unsynced_inodes_settled(struct unsynced_inodes *u, uint64_t no);
 /** Is nothing noted? Then all that this mount has changed is safe, or lost. */
-bool unstable_is_empty(struct unstable *u);
+bool unsynced_inodes_is_empty(struct unsynced_inodes *u);
 /** exportd has lost its power so often: all that is noted may be gone. Saying it again changes nothing. */
-void unstable_lost(struct unstable *u, uint32_t losses);
+void unsynced_inodes_lost(struct unsynced_inodes *u, uint32_t losses);
 /** May a change of ino be gone? True once. */
-bool unstable_take_lost(struct unstable *u, uint64_t ino);
+bool unsynced_inodes_take_lost(struct unsynced_inodes *u, uint64_t ino);
 
 #endif

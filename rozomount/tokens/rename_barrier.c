@@ -11,14 +11,14 @@
 
 #include "rozomount/options/xalloc.h"
 
-struct renames {
+struct rename_barrier {
     pthread_mutex_t lock; /* guards all below */
     struct list_node under_way, waiters;
 };
 
-struct renames *renames_new(void)
+struct rename_barrier *rename_barrier_new(void)
 {
-    struct renames *r = mem_new(sizeof(*r));
+    struct rename_barrier *r = xzalloc(sizeof(*r));
 
     pthread_mutex_init(&r->lock, NULL);
     list_init(&r->under_way);
@@ -26,7 +26,7 @@ struct renames *renames_new(void)
     return r;
 }
 
-void renames_free(struct renames *r)
+void rename_barrier_free(struct rename_barrier *r)
 {
     if (r == NULL)
         return;
@@ -34,8 +34,8 @@ void renames_free(struct renames *r)
     free(r);
 }
 
-void renames_begin(struct renames *r, struct rename_under_way *u, uint64_t dir,
-                   uint64_t dir2)
+void rename_barrier_begin(struct rename_barrier *r, struct rename_under_way *u,
+                          uint64_t dir, uint64_t dir2)
 {
     u->dirs[0] = dir;
     u->dirs[1] = dir2;
@@ -46,7 +46,7 @@ void renames_begin(struct renames *r, struct rename_under_way *u, uint64_t dir,
 }
 
 /* With the lock. */
-static bool any_in(const struct renames *r, uint64_t dir)
+static bool any_in(const struct rename_barrier *r, uint64_t dir)
 {
     LIST_FOREACH(link, &r->under_way) {
         const struct rename_under_way *u =
@@ -58,7 +58,8 @@ static bool any_in(const struct renames *r, uint64_t dir)
     return false;
 }
 
-void renames_end(struct renames *r, struct rename_under_way *u, struct list_node *ready)
+void rename_barrier_end(struct rename_barrier *r, struct rename_under_way *u,
+                        struct list_node *ready)
 {
     if (!u->is_noted)
         return;
@@ -74,7 +75,7 @@ void renames_end(struct renames *r, struct rename_under_way *u, struct list_node
     pthread_mutex_unlock(&r->lock);
 }
 
-bool renames_wait(struct renames *r, struct rename_waiter *w)
+bool rename_barrier_wait(struct rename_barrier *r, struct rename_waiter *w)
 {
     bool waits;
 

@@ -15,7 +15,7 @@
 
 #include "common/base/list.h"
 
-struct renames;
+struct rename_barrier;
 
 /* One under way. Embedded; zeroed: it is not. */
 struct rename_under_way {
@@ -24,22 +24,23 @@ struct rename_under_way {
     bool is_noted;
 };
 
-/* Who waits for renames in a directory. Embedded; the list's from renames_wait() to renames_end(). */
+/* Who waits for renames in a directory. Embedded; the list's from rename_barrier_wait() to rename_barrier_end(). */
 struct rename_waiter {
     struct list_node link;
     uint64_t dir;
 };
 
-struct renames *renames_new(void);
+struct rename_barrier *rename_barrier_new(void);
 /** No rename may be under way; who waits is left to its owner. */
-void renames_free(struct renames *r);
+void rename_barrier_free(struct rename_barrier *r);
 
 /** From before exportd is asked until the kernel is answered. */
-void renames_begin(struct renames *r, struct rename_under_way *u, uint64_t dir,
-                   uint64_t dir2);
+void rename_barrier_begin(struct rename_barrier *r, struct rename_under_way *u,
+                          uint64_t dir, uint64_t dir2);
 /** Who need not wait any more is appended to `ready`. */
-void renames_end(struct renames *r, struct rename_under_way *u, struct list_node *ready);
+void rename_barrier_end(struct rename_barrier *r, struct rename_under_way *u,
+                        struct list_node *ready);
 /** Must it wait? Then it does. */
-bool renames_wait(struct renames *r, struct rename_waiter *w);
+bool rename_barrier_wait(struct rename_barrier *r, struct rename_waiter *w);
 
 #endif

@@ -61,10 +61,10 @@ struct token {
     enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
     bool listing;            /* the kernel's listing, if it has one, is of this time */
     bool lost; /* of a session that is over: nothing is granted until it is given back */
-    bool offered;               /* by tokens_lost_one() */
+    bool offered;               /* by token_cache_lost_one() */
     bool has_pages;             /* the kernel may keep data by it */
     bool has_data;              /* the kernel was given some data */
-    bool leaving, leaves_heavy; /* offered by tokens_surplus() */
+    bool leaving, leaves_heavy; /* offered by token_cache_surplus() */
     size_t n_names_leaving;
     uint64_t grant;           /* the newest known of */
     uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
@@ -79,7 +79,7 @@ struct token {
     uint64_t size;               /* RANGES: of the file, as long as we have them */
 };
 
-struct tokens {
+struct token_cache {
     pthread_mutex_t lock; /* guards all below */
     atomic_bool given;    /* opened_grant is not 0 */
     atomic_bool others;
@@ -100,9 +100,9 @@ struct tokens {
     atomic_ullong n_changes;
 };
 
-struct tokens *tokens_new(void)
+struct token_cache *token_cache_new(void)
 {
-    struct tokens *t = mem_new(sizeof(*t));
+    struct token_cache *t = xzalloc(sizeof(*t));
 
     pthread_mutex_init(&t->lock, NULL);
     list_init(&t->all);
@@ -113,17 +113,17 @@ struct tokens *tokens_new(void)
     return t;
 }
 
-void tokens_lock(struct tokens *t)
+void token_cache_lock(struct token_cache *t)
 {
     pthread_mutex_lock(&t->lock);
 }
 
-void tokens_unlock(struct tokens *t)
+void token_cache_unlock(struct token_cache *t)
 {
     pthread_mutex_unlock(&t->lock);
 }
 
-static struct token *token_find(struct tokens *t, uint64_t ino)
+static struct token *token_find(struct token_cache *t, uint64_t ino)
 {
     struct table_link *link = table_find(&t->by_ino, ino);
 
@@ -138,10 +138,10 @@ static uint64_t ino_of(const struct token *k)
 static void table_put(struct table *table, struct table_link *link, uint64_t hash)
 {
     if (table_add(table, link, hash) != 0)
-        abort(); /* as mem_new() */
+        abort(); /* as xzalloc() */
 }
 
-static size_t names_max(const struct tokens *t)
+static size_t names_max(const struct token_cache *t)
 {
     return t->max * TOKENS_NAMES_PER;
 }
@@ -151,20 +151,20 @@ static unsigned slot_of(uint64_t ino)
     return (ino * 0x9e3779b97f4a7c15u >> 40) % N_SLOTS;
 }
 
-static bool grant_is_good(struct tokens *t, uint64_t ino, uint64_t grant)
+static bool grant_is_good(struct token_cache *t, uint64_t ino, uint64_t grant)
 {
     return grant != 0 && t->opened_grant != 0 && grant >= t->opened_grant &&
            grant > t->given_back[slot_of(ino)];
 }
 
-static void token_comes_last(struct tokens *t, struct token *k)
+static void token_comes_last(struct token_cache *t, struct token *k)
 {
     list_remove(&k->link);
     list_add_tail(&t->all, &k->link);
 }
 
 /* The others are to go before it. */
-static void token_use(struct tokens *t, struct token *k)
+static void token_use(struct token_cache *t, struct token *k)
 {
     token_comes_last(t, k);
     if (k->names != NULL) {
@@ -181,7 +181,7 @@ void told_names_free(struct told_name *names)
     }
 }
 
-static void kept_drop(struct tokens *t, struct token *k)
+static void kept_drop(struct token_cache *t, struct token *k)
 {
     if (k->kept == NULL)
         return;
@@ -193,14 +193,14 @@ static void kept_drop(struct tokens *t, struct token *k)
     k->kept = NULL;
 }
 
-static void xattrs_drop(struct tokens *t, struct token *k)
+static void xattrs_drop(struct token_cache *t, struct token *k)
 {
     k->xattrs = 0;
     xattr_cache_drop(&t->xattrs, &k->xattr_set);
 }
 
 /* They are the caller's; also those that were not told. */
-static struct told_name *token_take_names(struct tokens *t, struct token *k)
+static struct told_name *token_take_names(struct token_cache *t, struct token *k)
 {
     struct told_names *names = k->names;
     struct told_name *first;
@@ -232,7 +232,7 @@ static void token_doubt_names(struct token *k)
 }
 
 /* It is held again, or gone. */
-static void token_left(struct tokens *t, struct token *k)
+static void token_left(struct token_cache *t, struct token *k)
 {
     t->n_leaving -= k->leaving;
     t->n_leaving_heavy -= k->leaves_heavy;
@@ -241,7 +241,7 @@ static void token_left(struct tokens *t, struct token *k)
     k->n_names_leaving = 0;
 }
 
-static void token_free(struct tokens *t, struct token *k)
+static void token_free(struct token_cache *t, struct token *k)
 {
     token_left(t, k);
     told_names_free(token_take_names(t, k));
@@ -254,7 +254,7 @@ static void token_free(struct tokens *t, struct token *k)
     free(k);
 }
 
-void tokens_free(struct tokens *t)
+void token_cache_free(struct token_cache *t)
 {
     if (t == NULL)
         return;
@@ -268,14 +268,14 @@ void tokens_free(struct tokens *t)
 /* ---- the session ---- */
 
 /* With the lock. */
-static uint64_t *list_held(struct tokens *t, enum token_mode least, enum token_mode most,
-                           size_t *n)
+static uint64_t *list_held(struct token_cache *t, enum token_mode least,
+                           enum token_mode most, size_t *n)
 {
     uint64_t *list = NULL;
 
     *n = 0;
     if (t->by_ino.n != 0)
-        list = mem_new(t->by_ino.n * sizeof(*list));
+        list = xzalloc(t->by_ino.n * sizeof(*list));
     LIST_FOREACH(node, &t->all) {
         const struct token *k = container_of(node, struct token, link);
 
@@ -285,25 +285,25 @@ static uint64_t *list_held(struct tokens *t, enum token_mode least, enum token_m
     return list;
 }
 
-uint64_t *tokens_list(struct tokens *t, size_t *n)
+uint64_t *token_cache_list(struct token_cache *t, size_t *n)
 {
     uint64_t *list;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     list = list_held(t, TOKEN_SHARED, TOKEN_EXCLUSIVE, n);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return list;
 }
 
 /* With the lock. */
-static void list_ranges(struct tokens *t, struct tokens_claim *out)
+static void list_ranges(struct token_cache *t, struct token_cache_claim *out)
 {
     size_t n = 0;
 
     LIST_FOREACH(node, &t->all)
         n += container_of(node, struct token, link)->ranges.n;
     out->n_ranges = 0;
-    out->ranges = n == 0 ? NULL : mem_new(n * sizeof(*out->ranges));
+    out->ranges = n == 0 ? NULL : xzalloc(n * sizeof(*out->ranges));
     LIST_FOREACH(node, &t->all) {
         const struct token *k = container_of(node, struct token, link);
 
@@ -321,19 +321,19 @@ static void list_ranges(struct tokens *t, struct tokens_claim *out)
     }
 }
 
-void tokens_claim(struct tokens *t, struct tokens_claim *out)
+void token_cache_claim(struct token_cache *t, struct token_cache_claim *out)
 {
-    tokens_lock(t);
+    token_cache_lock(t);
     t->opened_grant = 0;
     out->shared = list_held(t, TOKEN_SHARED, TOKEN_SHARED, &out->n_shared);
     out->exclusive = list_held(t, TOKEN_EXCLUSIVE, TOKEN_EXCLUSIVE, &out->n_exclusive);
     list_ranges(t, out);
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
+void token_cache_opened(struct token_cache *t, uint64_t grant, bool lost)
 {
-    tokens_lock(t);
+    token_cache_lock(t);
     t->opened_grant = grant;
     atomic_store(&t->given, grant != 0);
     LIST_FOREACH(node, &t->all) {
@@ -351,19 +351,19 @@ void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
             spans_free(&k->ranges);
         }
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-bool tokens_are_given(struct tokens *t)
+bool token_cache_are_given(struct token_cache *t)
 {
     return atomic_load(&t->given);
 }
 
-uint64_t tokens_lost_one(struct tokens *t)
+uint64_t token_cache_lost_one(struct token_cache *t)
 {
     uint64_t ino = 0;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     LIST_FOREACH(node, &t->all) {
         struct token *k = container_of(node, struct token, link);
 
@@ -374,32 +374,32 @@ uint64_t tokens_lost_one(struct tokens *t)
             break;
         }
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return ino;
 }
 
-bool tokens_is_lost(struct tokens *t, uint64_t ino)
+bool token_cache_is_lost(struct token_cache *t, uint64_t ino)
 {
     const struct token *k;
     bool lost;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     lost = k != NULL && k->lost;
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return lost;
 }
 
 /* ---- grants ---- */
 
 /* With the lock, by a grant that is good. */
-static struct token *token_make(struct tokens *t, uint64_t ino)
+static struct token *token_make(struct token_cache *t, uint64_t ino)
 {
     struct token *k = token_find(t, ino);
 
     if (k != NULL)
         return k;
-    k = mem_new(sizeof(*k));
+    k = xzalloc(sizeof(*k));
     k->ceiling = TOKEN_EXCLUSIVE;
     list_init(&k->named);
     list_add_tail(&t->all, &k->link);
@@ -407,15 +407,15 @@ static struct token *token_make(struct tokens *t, uint64_t ino)
     return k;
 }
 
-static void token_note_grant(struct tokens *t, struct token *k, uint64_t grant)
+static void token_note_grant(struct token_cache *t, struct token *k, uint64_t grant)
 {
     token_use(t, k);
     if (grant > k->grant)
         k->grant = grant;
 }
 
-void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
-                         uint64_t grant)
+void token_cache_grant_locked(struct token_cache *t, uint64_t ino, enum token_mode mode,
+                              uint64_t grant)
 {
     struct token *k;
 
@@ -434,18 +434,20 @@ void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
     token_note_grant(t, k, grant);
 }
 
-void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
+void token_cache_grant(struct token_cache *t, uint64_t ino, enum token_mode mode,
+                       uint64_t grant)
 {
-    tokens_lock(t);
-    tokens_grant_locked(t, ino, mode, grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_grant_locked(t, ino, mode, grant);
+    token_cache_unlock(t);
 }
 
-void tokens_grant_range(struct tokens *t, const struct token_range *range, uint64_t grant)
+void token_cache_grant_range(struct token_cache *t, const struct token_range *range,
+                             uint64_t grant)
 {
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     if (grant_is_good(t, range->ino, grant)) {
         k = token_make(t, range->ino);
         if (!k->lost && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
@@ -454,49 +456,49 @@ void tokens_grant_range(struct tokens *t, const struct token_range *range, uint6
             k->size = range->size;
             if (spans_raise(&k->ranges, range->from, range->to,
                             range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
-                abort(); /* as mem_new() */
+                abort(); /* as xzalloc() */
         }
         token_note_grant(t, k, grant);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant)
+bool token_cache_takes(struct token_cache *t, uint64_t ino, uint64_t grant)
 {
     const struct token *k;
     bool takes;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     takes = grant_is_good(t, ino, grant) && (k == NULL || !k->lost);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return takes;
 }
 
-void tokens_note_others(struct tokens *t, bool others)
+void token_cache_note_others(struct token_cache *t, bool others)
 {
     atomic_store(&t->others, others);
 }
 
-bool tokens_has_others(struct tokens *t)
+bool token_cache_has_others(struct token_cache *t)
 {
     return atomic_load(&t->others);
 }
 
-enum token_mode tokens_mode_locked(struct tokens *t, uint64_t ino)
+enum token_mode token_cache_mode_locked(struct token_cache *t, uint64_t ino)
 {
     const struct token *k = token_find(t, ino);
 
     return k == NULL ? TOKEN_NONE : k->mode;
 }
 
-enum token_mode tokens_mode(struct tokens *t, uint64_t ino)
+enum token_mode token_cache_mode(struct token_cache *t, uint64_t ino)
 {
     enum token_mode mode;
 
-    tokens_lock(t);
-    mode = tokens_mode_locked(t, ino);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    mode = token_cache_mode_locked(t, ino);
+    token_cache_unlock(t);
     return mode;
 }
 
@@ -516,19 +518,19 @@ static bool token_covers(const struct token *k, const struct token_need *need)
                (need->mode == TOKEN_EXCLUSIVE ? TOKEN_WRITE : TOKEN_READ);
 }
 
-bool tokens_cover(struct tokens *t, uint64_t ino, const struct token_need *need)
+bool token_cache_cover(struct token_cache *t, uint64_t ino, const struct token_need *need)
 {
     struct token *k;
     bool covers;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     covers = k != NULL && token_covers(k, need);
     if (k != NULL) {
         token_use(t, k);
         k->has_pages = true;
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return covers;
 }
 
@@ -545,20 +547,20 @@ static uint64_t ranges_readable_to(const struct token *k, uint64_t from)
     return from;
 }
 
-uint64_t tokens_readable_to(struct tokens *t, uint64_t ino, uint64_t from)
+uint64_t token_cache_readable_to(struct token_cache *t, uint64_t ino, uint64_t from)
 {
     const struct token *k;
     uint64_t to = UINT64_MAX;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     if (k != NULL && k->mode == TOKEN_RANGES)
         to = ranges_readable_to(k, from);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return to;
 }
 
-const struct spans *tokens_ranges(struct tokens *t, uint64_t ino)
+const struct spans *token_cache_ranges(struct token_cache *t, uint64_t ino)
 {
     const struct token *k = token_find(t, ino);
 
@@ -568,7 +570,7 @@ const struct spans *tokens_ranges(struct tokens *t, uint64_t ino)
 /* ---- what the kernel is told ---- */
 
 /* The token, if something that needs no more than SHARED may be told by it. */
-static struct token *token_to_tell(struct tokens *t, uint64_t ino)
+static struct token *token_to_tell(struct token_cache *t, uint64_t ino)
 {
     struct token *k = token_find(t, ino);
 
@@ -579,14 +581,14 @@ static struct token *token_to_tell(struct tokens *t, uint64_t ino)
     return k;
 }
 
-bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant)
+bool token_cache_tell_attr(struct token_cache *t, uint64_t ino, uint64_t grant)
 {
     return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
 }
 
 static struct told_name *name_new(const char *name, size_t len, bool is_dir)
 {
-    struct told_name *n = mem_new(sizeof(*n) + len + 1);
+    struct told_name *n = xzalloc(sizeof(*n) + len + 1);
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);
@@ -608,10 +610,10 @@ static struct told_name *name_find(const struct token *k, const char *name, size
     return NULL;
 }
 
-static struct told_names *token_names(struct tokens *t, struct token *k)
+static struct told_names *token_names(struct token_cache *t, struct token *k)
 {
     if (k->names == NULL) {
-        k->names = mem_new(sizeof(*k->names));
+        k->names = xzalloc(sizeof(*k->names));
         k->names->end = &k->names->first;
         list_add_tail(&t->named, &k->named);
     }
@@ -619,8 +621,8 @@ static struct told_names *token_names(struct tokens *t, struct token *k)
 }
 
 /* The name, noted if it was not. */
-static struct told_name *token_name(struct tokens *t, struct token *k, const char *name,
-                                    size_t len)
+static struct told_name *token_name(struct token_cache *t, struct token *k,
+                                    const char *name, size_t len)
 {
     uint64_t hash = table_hash(name, len);
     struct told_name *n = name_find(k, name, len, hash);
@@ -637,7 +639,7 @@ static struct told_name *token_name(struct tokens *t, struct token *k, const cha
     return n;
 }
 
-static void token_tell_name(struct tokens *t, struct token *k, const char *name,
+static void token_tell_name(struct token_cache *t, struct token *k, const char *name,
                             bool is_dir)
 {
     struct told_name *n = token_name(t, k, name, strlen(name));
@@ -652,7 +654,7 @@ static bool names_are_listed(const struct token *k)
     return k->names != NULL && (k->names->all || k->names->listed);
 }
 
-static void token_drop_name(struct tokens *t, struct token *k, struct told_name *n)
+static void token_drop_name(struct token_cache *t, struct token *k, struct told_name *n)
 {
     if (n->next == NULL)
         k->names->end = n->at;
@@ -666,8 +668,8 @@ static void token_drop_name(struct tokens *t, struct token *k, struct told_name 
         token_take_names(t, k);
 }
 
-bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_dir,
-                      uint64_t grant)
+bool token_cache_tell_name(struct token_cache *t, uint64_t dir, const char *name,
+                           bool is_dir, uint64_t grant)
 {
     struct token *k = grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
 
@@ -676,7 +678,7 @@ bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_
     return k != NULL;
 }
 
-bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept)
+bool token_cache_tell_listing(struct token_cache *t, uint64_t dir, bool *kept)
 {
     struct token *k = token_to_tell(t, dir);
 
@@ -694,7 +696,7 @@ static void forget_name(struct told_name *n)
 }
 
 /* The kernel believes it no more. Did it? gone_since: of n_changes, it is not there since then; 0: it may be. */
-static bool name_untell(struct tokens *t, uint64_t dir, const char *name,
+static bool name_untell(struct token_cache *t, uint64_t dir, const char *name,
                         uint64_t gone_since)
 {
     size_t len = strlen(name);
@@ -702,7 +704,7 @@ static bool name_untell(struct tokens *t, uint64_t dir, const char *name,
     struct token *k;
     bool told;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, dir);
     if (k != NULL)
         n = name_find(k, name, len, table_hash(name, len));
@@ -711,50 +713,51 @@ static bool name_untell(struct tokens *t, uint64_t dir, const char *name,
         token_drop_name(t, k, n);
     else if (n != NULL)
         forget_name(n);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return told;
 }
 
-bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name, uint64_t changes)
+bool token_cache_name_gone(struct token_cache *t, uint64_t dir, const char *name,
+                           uint64_t changes)
 {
     return name_untell(t, dir, name, changes);
 }
 
-bool tokens_name_moved(struct tokens *t, uint64_t dir, const char *name)
+bool token_cache_name_moved(struct token_cache *t, uint64_t dir, const char *name)
 {
     return name_untell(t, dir, name, 0);
 }
 
 /* ---- which names there are ---- */
 
-void tokens_name_comes(struct tokens *t, uint64_t dir, const char *name)
+void token_cache_name_comes(struct token_cache *t, uint64_t dir, const char *name)
 {
     size_t len = strlen(name);
     struct told_name *n;
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, dir);
     if (k != NULL && names_are_listed(k))
         token_name(t, k, name, len);
     n = k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
     if (n != NULL)
         n->ino = 0;
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-static void names_begin(struct tokens *t, struct told_names *names)
+static void names_begin(struct token_cache *t, struct told_names *names)
 {
     names->since = atomic_fetch_add(&t->n_changes, 1) + 1;
 }
 
 /* The token of a directory, when an answer with this grant tells its names. */
-static struct token *token_to_list(struct tokens *t, uint64_t dir, uint64_t grant)
+static struct token *token_to_list(struct token_cache *t, uint64_t dir, uint64_t grant)
 {
     return grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
 }
 
-void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant)
+void token_cache_dir_is_new(struct token_cache *t, uint64_t dir, uint64_t grant)
 {
     struct token *k = token_to_list(t, dir, grant);
 
@@ -765,14 +768,15 @@ void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant)
 }
 
 /* Names that nobody may ask for. No directory alone takes the place of all others. */
-static bool has_room_for_names(const struct tokens *t, const struct token *k, size_t n)
+static bool has_room_for_names(const struct token_cache *t, const struct token *k,
+                               size_t n)
 {
     size_t mine = k->names == NULL ? 0 : k->names->by_name.n;
 
     return t->n_names + n <= names_max(t) && mine + n <= names_max(t) / 2;
 }
 
-void tokens_names_listed(struct tokens *t, const struct listed_names *l)
+void token_cache_names_listed(struct token_cache *t, const struct listed_names *l)
 {
     struct token *k = token_to_list(t, l->dir, l->grant);
     struct told_names *names = k == NULL ? NULL : k->names;
@@ -795,7 +799,8 @@ void tokens_names_listed(struct tokens *t, const struct listed_names *l)
     names->all = l->end;
 }
 
-bool tokens_lack_name(struct tokens *t, uint64_t dir, const char *name, uint64_t *grant)
+bool token_cache_name_absent(struct token_cache *t, uint64_t dir, const char *name,
+                             uint64_t *grant)
 {
     const struct token *k = token_to_tell(t, dir);
     size_t len = strlen(name);
@@ -809,13 +814,13 @@ bool tokens_lack_name(struct tokens *t, uint64_t dir, const char *name, uint64_t
 
 /* ---- attributes ---- */
 
-uint64_t tokens_changes(struct tokens *t)
+uint64_t token_cache_changes(struct token_cache *t)
 {
     return atomic_load(&t->n_changes);
 }
 
 /* The token, if what an answer with this grant told may be kept: no newer one came before it. */
-static struct token *token_to_keep(struct tokens *t, uint64_t ino, uint64_t grant,
+static struct token *token_to_keep(struct token_cache *t, uint64_t ino, uint64_t grant,
                                    uint64_t changes)
 {
     struct token *k = grant_is_good(t, ino, grant) ? token_to_tell(t, ino) : NULL;
@@ -823,22 +828,22 @@ static struct token *token_to_keep(struct tokens *t, uint64_t ino, uint64_t gran
     return k == NULL || grant < k->grant || t->changed[slot_of(ino)] > changes ? NULL : k;
 }
 
-void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant,
-                      uint64_t changes)
+void token_cache_keep_attr(struct token_cache *t, const struct md_attr *attr,
+                           uint64_t grant, uint64_t changes)
 {
     struct token *k = token_to_keep(t, attr->ino, grant, changes);
 
     if (k == NULL)
         return;
     kept_drop(t, k);
-    k->kept = mem_new(sizeof(*k->kept));
+    k->kept = xzalloc(sizeof(*k->kept));
     k->kept->attr = *attr;
     k->kept->grant = grant;
     list_init(&k->kept->ahead);
 }
 
 /* With the lock. */
-static bool take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+static bool take_attr(struct token_cache *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant)
 {
     struct token *k = token_to_tell(t, ino);
@@ -852,58 +857,58 @@ static bool take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
     return true;
 }
 
-bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
-                      uint64_t *grant)
+bool token_cache_take_attr(struct token_cache *t, uint64_t ino, struct md_attr *out,
+                           uint64_t *grant)
 {
     bool taken;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     taken = take_attr(t, ino, out, grant);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return taken;
 }
 
-void tokens_note_data(struct tokens *t, uint64_t ino)
+void tokens_note_data(struct token_cache *t, uint64_t ino)
 {
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     if (k != NULL)
         k->has_data = true;
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-bool tokens_have_data(struct tokens *t, uint64_t ino)
+bool tokens_have_data(struct token_cache *t, uint64_t ino)
 {
     const struct token *k;
     bool has_data;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     has_data = k != NULL && k->has_data;
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return has_data;
 }
 
-void tokens_note_atime(struct tokens *t, uint64_t ino, wide_ns atime_ns)
+void tokens_note_atime(struct token_cache *t, uint64_t ino, wide_ns atime_ns)
 {
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     if (k != NULL && k->kept != NULL)
         k->kept->attr.atime_ns = atime_ns;
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
-uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
+uint64_t token_cache_forget_attr(struct token_cache *t, uint64_t ino, uint64_t changes)
 {
     uint64_t *changed = &t->changed[slot_of(ino)];
     bool is_newest;
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     is_newest = *changed <= changes;
     *changed = atomic_fetch_add(&t->n_changes, 1) + 1;
     if (is_newest)
@@ -915,21 +920,21 @@ uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
         k->listing =
             false; /* who seeks to the middle of it would not look whether it is old */
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return changes;
 }
 
 /* ---- extended attributes ---- */
 
-static struct token *token_to_keep_xattrs(struct tokens *t, uint64_t ino, uint64_t grant,
-                                          uint64_t changes)
+static struct token *token_to_keep_xattrs(struct token_cache *t, uint64_t ino,
+                                          uint64_t grant, uint64_t changes)
 {
     return t->xattrs_changing[slot_of(ino)] != 0 ? NULL
                                                  : token_to_keep(t, ino, grant, changes);
 }
 
-void tokens_note_xattrs(struct tokens *t, uint64_t ino, uint32_t classes, uint64_t grant,
-                        uint64_t changes)
+void token_cache_note_xattrs(struct token_cache *t, uint64_t ino, uint32_t classes,
+                             uint64_t grant, uint64_t changes)
 {
     struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
 
@@ -937,8 +942,9 @@ void tokens_note_xattrs(struct tokens *t, uint64_t ino, uint32_t classes, uint64
         k->xattrs = classes;
 }
 
-void tokens_keep_xattr(struct tokens *t, uint64_t ino, const char *name,
-                       const struct cached_xattr *x, uint64_t grant, uint64_t changes)
+void token_cache_keep_xattr(struct token_cache *t, uint64_t ino, const char *name,
+                            const struct cached_xattr *x, uint64_t grant,
+                            uint64_t changes)
 {
     struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
 
@@ -970,7 +976,7 @@ static bool xattr_is_absent(const struct token *k, const char *name)
 }
 
 /* With the lock. */
-static bool find_xattr(struct tokens *t, uint64_t ino, const char *name,
+static bool find_xattr(struct token_cache *t, uint64_t ino, const char *name,
                        struct known_xattr *out)
 {
     const struct token *k = token_to_tell(t, ino);
@@ -986,34 +992,35 @@ static bool find_xattr(struct tokens *t, uint64_t ino, const char *name,
     return true;
 }
 
-bool tokens_find_xattr(struct tokens *t, uint64_t ino, const char *name,
-                       struct known_xattr *out)
+bool token_cache_find_xattr(struct token_cache *t, uint64_t ino, const char *name,
+                            struct known_xattr *out)
 {
     bool known;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     known = find_xattr(t, ino, name, out);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return known;
 }
 
-void tokens_xattrs_change(struct tokens *t, uint64_t ino, bool begins)
+void token_cache_xattrs_change(struct token_cache *t, uint64_t ino, bool begins)
 {
     uint32_t *changing = &t->xattrs_changing[slot_of(ino)];
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     assert(begins || *changing != 0);
     *changing += begins ? 1 : -1u;
     k = token_find(t, ino);
     if (k != NULL)
         xattrs_drop(t, k);
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
 /* ---- looking ahead ---- */
 
-bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out)
+bool token_cache_prefetch_next(struct token_cache *t, uint64_t dir,
+                               struct prefetch_answer *out)
 {
     struct token *k = token_to_tell(t, dir);
     struct aheads *a;
@@ -1021,7 +1028,7 @@ bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out)
     if (k == NULL)
         return false;
     if (k->aheads == NULL) {
-        k->aheads = mem_new(sizeof(*a));
+        k->aheads = xzalloc(sizeof(*a));
         k->aheads->misses_max = AHEAD_MISSES_MIN;
     }
     a = k->aheads;
@@ -1037,11 +1044,12 @@ bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out)
     }
     a->misses = 0;
     a->is_out = true;
-    *out = (struct ahead){ dir, a->next, a->n };
+    *out = (struct prefetch_answer){ dir, a->next, a->n };
     return true;
 }
 
-void tokens_ahead_came(struct tokens *t, const struct ahead *ahead, uint64_t next)
+void token_cache_prefetch_came(struct token_cache *t, const struct prefetch_answer *ahead,
+                               uint64_t next)
 {
     struct token *k = token_find(t, ahead->dir);
 
@@ -1052,14 +1060,16 @@ void tokens_ahead_came(struct tokens *t, const struct ahead *ahead, uint64_t nex
     k->aheads->hits = 0;
 }
 
-void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name *name,
-                       const struct md_attr *attr, uint64_t grant, uint64_t changes)
+void token_cache_keep_prefetched(struct token_cache *t, uint64_t dir,
+                                 const struct listed_name *name,
+                                 const struct md_attr *attr, uint64_t grant,
+                                 uint64_t changes)
 {
     struct token *k = token_to_list(t, dir, grant), *of;
 
     if (k == NULL || t->changed[slot_of(dir)] > changes || !has_room_for_names(t, k, 1))
         return;
-    tokens_keep_attr(t, attr, grant, changes);
+    token_cache_keep_attr(t, attr, grant, changes);
     of = token_find(t, attr->ino);
     if (of == NULL || of->kept == NULL)
         return;
@@ -1075,8 +1085,8 @@ void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name 
     }
 }
 
-bool tokens_take_ahead(struct tokens *t, uint64_t dir, const char *name,
-                       struct md_attr *out, uint64_t *grant)
+bool token_cache_take_prefetched(struct token_cache *t, uint64_t dir, const char *name,
+                                 struct md_attr *out, uint64_t *grant)
 {
     struct token *k = token_to_tell(t, dir);
     size_t len = strlen(name);
@@ -1092,11 +1102,11 @@ bool tokens_take_ahead(struct tokens *t, uint64_t dir, const char *name,
 
 /* ---- giving back ---- */
 
-void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
+void token_cache_recall(struct token_cache *t, uint64_t ino, enum token_mode keep)
 {
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     if (k != NULL && keep < k->ceiling)
         k->ceiling = keep;
@@ -1104,7 +1114,7 @@ void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
         kept_drop(t, k);
     if (k != NULL && keep == TOKEN_NONE) /* else nobody else changes them */
         xattrs_drop(t, k);
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
 /* Those that the kernel was told; the others are freed. */
@@ -1125,25 +1135,25 @@ static struct told_name *names_told(struct told_name *names)
     return told;
 }
 
-struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
+struct told_name *token_cache_take_names(struct token_cache *t, uint64_t dir)
 {
     struct told_name *names = NULL;
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, dir);
     if (k != NULL)
         names = token_take_names(t, k);
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return names_told(names);
 }
 
-struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
+struct told_name *token_cache_copy_names(struct token_cache *t, uint64_t dir)
 {
     struct told_name *copy = NULL, **end = &copy;
     const struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, dir);
     for (const struct told_name *n = k == NULL || k->names == NULL ? NULL
                                                                    : k->names->first;
@@ -1153,12 +1163,12 @@ struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
         *end = name_new(n->name, strlen(n->name), n->is_dir);
         end = &(*end)->next;
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return copy;
 }
 
-void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),
-                         void *arg)
+void token_cache_forget_names(struct token_cache *t,
+                              bool (*is_old)(void *arg, uint64_t dir), void *arg)
 {
     LIST_FOREACH(node, &t->all) {
         struct token *k = container_of(node, struct token, link);
@@ -1168,13 +1178,13 @@ void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t di
     }
 }
 
-uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
-                          uint64_t grant)
+uint64_t token_cache_gave_back(struct token_cache *t, uint64_t ino, enum token_mode keep,
+                               uint64_t grant)
 {
     uint64_t *slot = &t->given_back[slot_of(ino)];
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     if (k != NULL && k->grant > grant)
         grant = k->grant;
@@ -1189,32 +1199,32 @@ uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
         k->lowered = k->grant = grant;
         token_left(t, k);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return grant;
 }
 
-void tokens_inode_gone(struct tokens *t, uint64_t ino)
+void token_cache_inode_gone(struct token_cache *t, uint64_t ino)
 {
     struct token *k;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
-    if (k != NULL && !k->lost && tokens_has_others(t)) {
+    if (k != NULL && !k->lost && token_cache_has_others(t)) {
         list_remove(&k->link);
         list_add_after(&t->all, &k->link);
     } else if (k != NULL && !k->lost) {
         token_free(t, k);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
 /* ---- too many of them ---- */
 
-void tokens_set_max(struct tokens *t, size_t max)
+void token_cache_set_max(struct token_cache *t, size_t max)
 {
-    tokens_lock(t);
+    token_cache_lock(t);
     t->max = max == 0 ? TOKENS_MAX : max;
-    tokens_unlock(t);
+    token_cache_unlock(t);
 }
 
 /* They begin to go at three quarters, and stop at five eighths. */
@@ -1237,7 +1247,7 @@ static struct token *token_of(struct list_node *link, bool named)
 }
 
 /* NULL: all of them are on their way back. */
-static struct token *token_least_used(struct tokens *t, bool named)
+static struct token *token_least_used(struct token_cache *t, bool named)
 {
     LIST_FOREACH(link, named ? &t->named : &t->all) {
         struct token *k = token_of(link, named);
@@ -1248,7 +1258,8 @@ static struct token *token_least_used(struct tokens *t, bool named)
     return NULL;
 }
 
-static void token_leaves(struct tokens *t, struct token *k, struct token_surplus *out)
+static void token_leaves(struct token_cache *t, struct token *k,
+                         struct token_surplus *out)
 {
     *out = (struct token_surplus){ ino_of(k), token_is_plain(k) };
     token_use(t, k); /* nobody looks at it again soon */
@@ -1261,7 +1272,7 @@ static void token_leaves(struct tokens *t, struct token *k, struct token_surplus
 }
 
 /* Which kind is to go now? */
-static bool surplus_is(const struct tokens *t, bool named)
+static bool surplus_is(const struct token_cache *t, bool named)
 {
     if (t->n_leaving >= TOKENS_LEAVING_MAX ||
         t->n_leaving_heavy >= TOKENS_LEAVING_HEAVY_MAX)
@@ -1271,11 +1282,11 @@ static bool surplus_is(const struct tokens *t, bool named)
                  : t->trims && trims(true, t->by_ino.n - t->n_leaving, t->max);
 }
 
-size_t tokens_surplus(struct tokens *t, struct token_surplus *out, size_t max)
+size_t token_cache_surplus(struct token_cache *t, struct token_surplus *out, size_t max)
 {
     size_t n = 0;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     t->trims = trims(t->trims, t->by_ino.n, t->max);
     t->trims_names = trims(t->trims_names, t->n_names, names_max(t));
     while (n < max && (surplus_is(t, true) || surplus_is(t, false))) {
@@ -1285,16 +1296,16 @@ size_t tokens_surplus(struct tokens *t, struct token_surplus *out, size_t max)
             break;
         token_leaves(t, k, &out[n++]);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return n;
 }
 
-bool tokens_recall_plain(struct tokens *t, uint64_t ino)
+bool token_cache_recall_plain(struct token_cache *t, uint64_t ino)
 {
     struct token *k;
     bool plain;
 
-    tokens_lock(t);
+    token_cache_lock(t);
     k = token_find(t, ino);
     plain = k != NULL && token_is_plain(k);
     if (plain) {
@@ -1302,6 +1313,6 @@ bool tokens_recall_plain(struct tokens *t, uint64_t ino)
         kept_drop(t, k);
         xattrs_drop(t, k);
     }
-    tokens_unlock(t);
+    token_cache_unlock(t);
     return plain;
 }

@@ -11,8 +11,8 @@
 
 #include "rozomount/options/xalloc.h"
 
-struct entry {
-    struct entry *next;
+struct xattr_entry {
+    struct xattr_entry *next;
     bool is_there;
     uint16_t len;
     uint8_t name_len;
@@ -20,9 +20,9 @@ struct entry {
 };
 
 struct xattr_set {
-    struct list_node link;    /* in xattr_cache->sets */
-    struct xattr_set **owner; /* what points at this */
-    struct entry *first;      /* owned */
+    struct list_node link;     /* in xattr_cache->sets */
+    struct xattr_set **owner;  /* what points at this */
+    struct xattr_entry *first; /* owned */
     unsigned n;
     size_t bytes;
 };
@@ -33,9 +33,10 @@ void xattr_cache_init(struct xattr_cache *c)
     c->bytes = 0;
 }
 
-static struct entry **entry_find(struct xattr_set *set, const char *name, size_t name_len)
+static struct xattr_entry **entry_find(struct xattr_set *set, const char *name,
+                                       size_t name_len)
 {
-    struct entry **at = &set->first;
+    struct xattr_entry **at = &set->first;
 
     while (*at != NULL &&
            ((*at)->name_len != name_len || memcmp((*at)->bytes, name, name_len) != 0))
@@ -43,9 +44,10 @@ static struct entry **entry_find(struct xattr_set *set, const char *name, size_t
     return at;
 }
 
-static void entry_remove(struct xattr_cache *c, struct xattr_set *set, struct entry **at)
+static void entry_remove(struct xattr_cache *c, struct xattr_set *set,
+                         struct xattr_entry **at)
 {
-    struct entry *e = *at;
+    struct xattr_entry *e = *at;
     size_t bytes = sizeof(*e) + e->name_len + e->len;
 
     *at = e->next;
@@ -57,7 +59,7 @@ static void entry_remove(struct xattr_cache *c, struct xattr_set *set, struct en
 
 static struct xattr_set *set_new(struct xattr_cache *c, struct xattr_set **owner)
 {
-    struct xattr_set *set = *owner = mem_new(sizeof(*set));
+    struct xattr_set *set = *owner = xzalloc(sizeof(*set));
 
     set->owner = owner;
     list_add_tail(&c->sets, &set->link);
@@ -83,8 +85,9 @@ void xattr_cache_drop(struct xattr_cache *c, struct xattr_set **owner)
 static void entry_add(struct xattr_cache *c, struct xattr_set *set, const char *name,
                       const struct cached_xattr *x)
 {
-    size_t name_len = strlen(name), bytes = sizeof(struct entry) + name_len + x->len;
-    struct entry *e = mem_new(bytes);
+    size_t name_len = strlen(name),
+           bytes = sizeof(struct xattr_entry) + name_len + x->len;
+    struct xattr_entry *e = xzalloc(bytes);
 
     e->is_there = x->is_there;
     e->len = (uint16_t)x->len;
@@ -104,7 +107,7 @@ void xattr_cache_put(struct xattr_cache *c, struct xattr_set **owner, const char
 {
     struct xattr_set *set = *owner;
     size_t name_len = strlen(name);
-    struct entry **at;
+    struct xattr_entry **at;
 
     if (name_len > UINT8_MAX || x->len > XATTR_CACHED_MAX)
         return;
@@ -122,7 +125,7 @@ void xattr_cache_put(struct xattr_cache *c, struct xattr_set **owner, const char
 bool xattr_cache_find(const struct xattr_set *set, const char *name,
                       struct cached_xattr *out)
 {
-    const struct entry *e;
+    const struct xattr_entry *e;
 
     if (set == NULL)
         return false;

@@ -105,12 +105,12 @@ static void beliefs_check(struct sim_client *c)
 {
     struct proc *before = proc_enter(c->host->proc);
     size_t n;
-    uint64_t *inos = tokens_list(client_tokens(c), &n);
+    uint64_t *inos = token_cache_list(client_tokens(c), &n);
 
     proc_leave(before);
     for (size_t i = 0; i < n; i++)
-        belief_check(c, inos[i], tokens_mode(client_tokens(c), inos[i]),
-                     tokens_ranges(client_tokens(c), inos[i]));
+        belief_check(c, inos[i], token_cache_mode(client_tokens(c), inos[i]),
+                     token_cache_ranges(client_tokens(c), inos[i]));
     before = proc_enter(c->host->proc);
     free(inos);
     proc_leave(before);

@@ -21,7 +21,7 @@ struct inval_job {
     char name[]; /* if is_name */
 };
 
-struct invalidator {
+struct kernel_inval {
     struct proc *proc;
     struct kernel *kernel;
     bool expires;
@@ -30,7 +30,7 @@ struct invalidator {
     struct env_task task;
     bool busy;
     uint64_t n_added, n_done;
-    struct invalidator_wait *waits, **waits_end; /* in order of `after` */
+    struct kernel_inval_wait *waits, **waits_end; /* in order of `after` */
 };
 
 /* ---- mail ---- */
@@ -52,7 +52,7 @@ static void on_mail_task(struct env_task *task)
 /* Posts to the process that runs: a mount in the simulator has one loop. */
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
 {
-    struct mail_task *t = mem_new(sizeof(*t));
+    struct mail_task *t = xzalloc(sizeof(*t));
 
     t->task.fn = on_mail_task;
     t->mail = mail;
@@ -61,10 +61,10 @@ void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
 
 /* ---- one after the other ---- */
 
-static void invalidator_tell(struct invalidator *inv)
+static void invalidator_tell(struct kernel_inval *inv)
 {
     while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
-        struct invalidator_wait *wait = inv->waits;
+        struct kernel_inval_wait *wait = inv->waits;
 
         inv->waits = wait->next;
         if (inv->waits == NULL)
@@ -73,7 +73,7 @@ static void invalidator_tell(struct invalidator *inv)
     }
 }
 
-static void invalidator_go_on(struct invalidator *inv)
+static void invalidator_go_on(struct kernel_inval *inv)
 {
     if (!inv->busy && inv->jobs != NULL)
         tasks_push(&inv->proc->tasks, &inv->task);
@@ -81,7 +81,7 @@ static void invalidator_go_on(struct invalidator *inv)
 
 static void on_noticed(struct kernel_notice *notice, int rc)
 {
-    struct invalidator *inv = container_of(notice, struct invalidator, notice);
+    struct kernel_inval *inv = container_of(notice, struct kernel_inval, notice);
     struct proc *before = proc_enter(inv->proc);
 
     (void)rc;
@@ -94,7 +94,7 @@ static void on_noticed(struct kernel_notice *notice, int rc)
 
 static void on_invalidator_task(struct env_task *task)
 {
-    struct invalidator *inv = container_of(task, struct invalidator, task);
+    struct kernel_inval *inv = container_of(task, struct kernel_inval, task);
     struct inval_job *job = inv->jobs;
 
     inv->jobs = job->next;
@@ -110,10 +110,10 @@ static void on_invalidator_task(struct env_task *task)
     free(job);
 }
 
-static struct inval_job *invalidator_new_job(struct invalidator *inv, uint64_t ino,
+static struct inval_job *invalidator_new_job(struct kernel_inval *inv, uint64_t ino,
                                              size_t name_room)
 {
-    struct inval_job *job = mem_new(sizeof(*job) + name_room);
+    struct inval_job *job = xzalloc(sizeof(*job) + name_room);
 
     job->ino = ino;
     *inv->jobs_end = job;
@@ -123,12 +123,12 @@ static struct inval_job *invalidator_new_job(struct invalidator *inv, uint64_t i
     return job;
 }
 
-void invalidator_add(struct invalidator *inv, uint64_t ino)
+void kernel_inval_add(struct kernel_inval *inv, uint64_t ino)
 {
     invalidator_new_job(inv, ino, 0);
 }
 
-void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name)
+void kernel_inval_add_name(struct kernel_inval *inv, uint64_t dir, const char *name)
 {
     size_t room = strlen(name) + 1;
     struct inval_job *job = invalidator_new_job(inv, dir, room);
@@ -137,7 +137,7 @@ void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *nam
     memcpy(job->name, name, room);
 }
 
-void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
+void kernel_inval_wait(struct kernel_inval *inv, struct kernel_inval_wait *wait)
 {
     wait->after = inv->n_added;
     wait->next = NULL;
@@ -146,10 +146,10 @@ void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
     invalidator_tell(inv);
 }
 
-struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel,
-                                        bool expires)
+struct kernel_inval *sim_kernel_inval_new(struct proc *proc, struct kernel *kernel,
+                                          bool expires)
 {
-    struct invalidator *inv = mem_new(sizeof(*inv));
+    struct kernel_inval *inv = xzalloc(sizeof(*inv));
 
     inv->proc = proc;
     inv->kernel = kernel;

@@ -11,7 +11,7 @@
 struct proc;
 
 /** Makes an invalidator in proc, in its memory. */
-struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel,
-                                        bool expires);
+struct kernel_inval *sim_kernel_inval_new(struct proc *proc, struct kernel *kernel,
+                                          bool expires);
 
 #endif

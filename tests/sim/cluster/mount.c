@@ -63,7 +63,8 @@ static void drained(struct mount *m)
     (void)m;
 }
 
-const char *peers_addresses(const struct peers *peers, uint32_t storage_id)
+const char *storage_peers_addresses(const struct storage_peers *peers,
+                                    uint32_t storage_id)
 {
     (void)peers;
     (void)storage_id;
@@ -323,7 +324,7 @@ static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t gr
                       uint64_t call)
 {
     struct sim_mount *sm = arg;
-    const struct token_recall recall = { ino, keep, grant, call };
+    const struct recalled_token recall = { ino, keep, grant, call };
 
     recall_send(&sm->m, &recall);
 }
@@ -356,7 +357,7 @@ static void on_lock_lost(void *arg, uint64_t ino)
     (void)ino;
 }
 
-static void on_session_opened(void *arg, const struct session_info *info)
+static void on_session_opened(void *arg, const struct mount_session_info *info)
 {
     struct sim_mount *sm = arg;
     bool lost = sm->m.info.id != 0 && sm->m.info.losses != info->losses;
@@ -368,7 +369,7 @@ static void on_session_opened(void *arg, const struct session_info *info)
     for (unsigned i = 0; i < sm->n_peers; i++)
         net_channel_set_session(sm->peers[i].ch, info->id);
     nodes_learn_losses(&sm->loop.nodes, info->losses);
-    md_session_is_open(&sm->loop.md);
+    md_client_session_is_open(&sm->loop.md);
     locks_ask_again(&sm->loop);
     if (lost)
         recalls_drop_kernel(&sm->loop);
@@ -393,7 +394,7 @@ static void on_first_open(void *arg, int rc)
 
 static void on_lost_task(struct env_task *task)
 {
-    session_lost(container_of(task, struct sim_mount, lost)->m.session);
+    mount_session_lost(container_of(task, struct sim_mount, lost)->m.session);
 }
 
 static void on_session_lost(void *arg)
@@ -406,7 +407,7 @@ static void on_session_lost(void *arg)
 
 static void on_md_broke(void *arg)
 {
-    md_channel_is_up(&((struct sim_mount *)arg)->loop.md);
+    md_client_channel_is_up(&((struct sim_mount *)arg)->loop.md);
 }
 
 static void count_open(void *arg, uint64_t ino, int change)
@@ -427,23 +428,23 @@ static void on_invalidate(void *arg, uint64_t ino)
 {
     struct sim_mount *sm = arg;
 
-    if (sm->m.invalidator != NULL)
-        invalidator_add(sm->m.invalidator, ino);
+    if (sm->m.inval != NULL)
+        kernel_inval_add(sm->m.inval, ino);
 }
 
 static void loop_begin(struct sim_mount *sm)
 {
     struct loop *loop = &sm->loop;
     struct env *env = &loop->env.env;
-    struct md_config md = { .timeout_ms = sm->opt.meta_timeout_ms,
-                            .session_lost = on_session_lost,
-                            .arg = sm };
+    struct md_client_config md = { .timeout_ms = sm->opt.meta_timeout_ms,
+                                   .mount_session_lost = on_session_lost,
+                                   .arg = sm };
     struct storcli_config storcli = { .read_deadline_ms = sm->opt.io_timeout_ms,
                                       .write_deadline_ms = sm->opt.io_timeout_ms };
     struct storcli_peers peers = { .channel = on_peer_wanted, .arg = sm };
     struct nodes_config nodes = {
         .refs = sm->m.refs,
-        .unstable = sm->m.unstable,
+        .unsynced = sm->m.unsynced,
         .tokens = sm->m.tokens,
         .invalidate = on_invalidate,
         .count = count_open,
@@ -457,11 +458,11 @@ static void loop_begin(struct sim_mount *sm)
     loop->env_ops = *loop->env_below;
     loop->env_ops.wall_ns = mount_wall_ns;
     env->ops = &loop->env_ops;
-    op_init_signals(loop);
+    fuse_op_init_signals(loop);
     list_init(&loop->givings);
     loop->giving_task.fn = on_giving_task;
     loop->md_channel = sm->md_channel;
-    md_init(&loop->md, env, loop->md_channel, &md);
+    md_client_init(&loop->md, env, loop->md_channel, &md);
     rc = storcli_new(env, &storcli, &peers, &loop->cli);
     assert(rc == 0);
     rc = file_pool_new(0, &loop->pool);
@@ -486,7 +487,7 @@ void client_init(struct sim_client *c, unsigned index)
 
 void client_start(struct sim_client *c)
 {
-    struct session_config session = {
+    struct mount_session_config session = {
         .export_name = "main",
         .client = c->host->proc->name,
         .open_timeout_ms = 30000,
@@ -514,7 +515,7 @@ void client_start(struct sim_client *c)
         c->kernel = kernel_new(&kernel);
     proc_start(c->host->proc);
     before = proc_enter(c->host->proc);
-    sm = c->mount = mem_new(sizeof(*sm));
+    sm = c->mount = xzalloc(sizeof(*sm));
     c->mounted = c->stopped = false;
     c->session = 0;
     session.dead = &c->dead; /* all other machines know that it died */
@@ -528,34 +529,33 @@ void client_start(struct sim_client *c)
     sm->m.direct_writes = sm->m.maps_direct = run->config.direct;
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
-    sm->m.refs = refs_new();
-    sm->m.held = held_new();
-    sm->m.tokens = tokens_new();
-    sm->m.dropping = dropping_new();
-    sm->m.renames = renames_new();
-    sm->m.opendirs = opendirs_new();
-    sm->m.dirplaces = dirplaces_new();
-    sm->m.nextfiles = nextfiles_new(0);
+    sm->m.refs = open_refs_new();
+    sm->m.lock_table = lock_table_new();
+    sm->m.tokens = token_cache_new();
+    sm->m.name_inval = name_inval_new();
+    sm->m.rename_barrier = rename_barrier_new();
+    sm->m.open_dirs = open_dirs_new();
+    sm->m.dir_places = dir_places_new();
+    sm->m.next_files = next_files_new(0);
     sm->m.atimes = atimes_new(ATIMES_RELATIVE, false);
-    sm->m.unstable = unstable_new();
+    sm->m.unsynced = unsynced_inodes_new();
     if (c->kernel != NULL) {
         sm->m.names_expire = c->index % 2 == 0;
-        sm->m.invalidator =
-            sim_invalidator_new(c->host->proc, c->kernel, sm->m.names_expire);
-        sm->m.recaller = sim_recaller_new(c->host->proc, c->kernel, sm->m.names_expire,
-                                          !c->has_old_kernel);
+        sm->m.inval = sim_kernel_inval_new(c->host->proc, c->kernel, sm->m.names_expire);
+        sm->m.notify = sim_kernel_notify_new(c->host->proc, c->kernel, sm->m.names_expire,
+                                             !c->has_old_kernel);
     }
     sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
                                      on_md_broke, sm);
     loop_begin(sm);
     session.refs = sm->m.refs;
-    session.held = sm->m.held;
+    session.lock_table = sm->m.lock_table;
     session.tokens = sm->m.tokens;
-    session.unstable = sm->m.unstable;
+    session.unsynced = sm->m.unsynced;
     session.arg = sm;
-    sm->m.session = session_new(&sm->loop.env.env, &sm->loop.md, &session);
+    sm->m.session = mount_session_new(&sm->loop.env.env, &sm->loop.md, &session);
     atimes_report_start(&sm->loop);
-    session_open(sm->m.session, on_first_open, sm);
+    mount_session_open(sm->m.session, on_first_open, sm);
     proc_leave(before);
 }
 
@@ -612,7 +612,7 @@ static void on_atimes_reported(struct mount *m)
 {
     struct sim_mount *sm = container_of(m, struct sim_mount, m);
 
-    session_close(sm->m.session, on_session_closed, sm);
+    mount_session_close(sm->m.session, on_session_closed, sm);
 }
 
 static void on_nodes_idle(void *arg)
@@ -639,10 +639,10 @@ bool client_is_up(const struct sim_client *c)
 
 bool client_is_dropping(const struct sim_client *c)
 {
-    return c->kernel != NULL && sim_recaller_is_busy(c->mount->m.recaller);
+    return c->kernel != NULL && sim_recaller_is_busy(c->mount->m.notify);
 }
 
-struct tokens *client_tokens(const struct sim_client *c)
+struct token_cache *client_tokens(const struct sim_client *c)
 {
     return c->mount->m.tokens;
 }
@@ -652,7 +652,7 @@ struct tokens *client_tokens(const struct sim_client *c)
 static void write_send(struct loop *loop, struct fuse_req *req, const struct request *r,
                        struct fuse_file_info *fi)
 {
-    struct reqbuf *buf = mem_new(sizeof(*buf));
+    struct reqbuf *buf = xzalloc(sizeof(*buf));
     struct fuse_bufvec bufv = FUSE_BUFVEC_INIT(r->len);
 
     if (posix_memalign((void **)&buf->base, 4096, r->len + 1) != 0)
@@ -718,7 +718,7 @@ static void guess_wildly(struct sim_mount *sm, uint64_t ino)
 
     for (unsigned i = 0; n > 0 && i < GUESSES; i++)
         files[1 + i] = (struct next_file){ sm->opened[world_below(n)], 1 };
-    nextfiles_listed(sm->m.nextfiles, 1, 0, 1, files, n > 0 ? 1 + GUESSES : 1);
+    next_files_listed(sm->m.next_files, 1, 0, 1, files, n > 0 ? 1 + GUESSES : 1);
     sm->opened[sm->n_opened++ % OPENED_MAX] = ino;
 }
 
@@ -940,7 +940,7 @@ static void interrupt_send(void *arg, struct fuse_req *req)
     struct sim_client *c = arg;
     struct proc *before = proc_enter(c->host->proc);
 
-    op_interrupt(&c->mount->loop, req->unique);
+    fuse_op_interrupt(&c->mount->loop, req->unique);
     proc_leave(before);
 }
 

@@ -42,7 +42,7 @@ void client_kill(struct sim_client *c);
 void client_stop(struct sim_client *c);
 bool client_is_up(const struct sim_client *c);
 /** Returns the tokens that the client uses; it must be up. */
-struct tokens *client_tokens(const struct sim_client *c);
+struct token_cache *client_tokens(const struct sim_client *c);
 /** Tells whether its kernel still works on invalidations; the client must be up. */
 bool client_is_dropping(const struct sim_client *c);
 /** Adds the cache statistics of all its kernels. */

@@ -15,7 +15,7 @@
 #include "rozomount/options/xalloc.h"
 #include "tests/sim/cluster/proc.h"
 
-struct recaller {
+struct kernel_notify {
     struct proc *proc;
     struct kernel *kernel;
     bool expires, ages;
@@ -24,8 +24,8 @@ struct recaller {
 
 /* A job in progress. */
 struct thread {
-    struct recaller *recaller;
-    struct recaller_job *job;
+    struct kernel_notify *notify;
+    struct notify_job *job;
     struct told_name *name; /* next name; NULL: all are sent */
     size_t more;            /* index of the next of job->more */
     struct kernel_notice notice;
@@ -36,9 +36,9 @@ static void on_thread_task(struct env_task *task);
 
 static void thread_end(struct thread *t)
 {
-    struct recaller_job *job = t->job;
+    struct notify_job *job = t->job;
 
-    t->recaller->n_threads--;
+    t->notify->n_threads--;
     free(t);
     told_names_free(job->names);
     job->names = NULL;
@@ -48,41 +48,41 @@ static void thread_end(struct thread *t)
 static void on_inode_noticed(struct kernel_notice *notice, int rc)
 {
     struct thread *t = container_of(notice, struct thread, notice);
-    struct proc *before = proc_enter(t->recaller->proc);
+    struct proc *before = proc_enter(t->notify->proc);
 
     (void)rc;
     if (t->more == t->job->n_more)
         thread_end(t);
     else
-        tasks_push(&t->recaller->proc->tasks, &t->task);
+        tasks_push(&t->notify->proc->tasks, &t->task);
     proc_leave(before);
 }
 
 static void drop_more(struct thread *t)
 {
     t->notice.done = on_inode_noticed;
-    kernel_inval_inode(t->recaller->kernel, t->job->more[t->more++], -1, 0, &t->notice);
+    kernel_inval_inode(t->notify->kernel, t->job->more[t->more++], -1, 0, &t->notice);
 }
 
 static void drop_inode(struct thread *t)
 {
-    const struct recaller_job *job = t->job;
+    const struct notify_job *job = t->job;
     bool pages = job->from < job->to;
     uint64_t len = job->to == SPAN_END ? 0 : job->to - job->from;
 
     t->notice.done = on_inode_noticed;
-    kernel_inval_inode(t->recaller->kernel, job->ino, pages ? (int64_t)job->from : -1,
+    kernel_inval_inode(t->notify->kernel, job->ino, pages ? (int64_t)job->from : -1,
                        (int64_t)len, &t->notice);
 }
 
 static void on_name_noticed(struct kernel_notice *notice, int rc)
 {
     struct thread *t = container_of(notice, struct thread, notice);
-    struct proc *before = proc_enter(t->recaller->proc);
+    struct proc *before = proc_enter(t->notify->proc);
 
     (void)rc;
     t->name = t->name->next;
-    tasks_push(&t->recaller->proc->tasks, &t->task);
+    tasks_push(&t->notify->proc->tasks, &t->task);
     proc_leave(before);
 }
 
@@ -99,17 +99,17 @@ static void on_thread_task(struct env_task *task)
         return;
     }
     t->notice.done = on_name_noticed;
-    if (t->recaller->expires && t->name->is_dir)
-        kernel_expire_entry(t->recaller->kernel, t->job->ino, t->name->name, &t->notice);
+    if (t->notify->expires && t->name->is_dir)
+        kernel_expire_entry(t->notify->kernel, t->job->ino, t->name->name, &t->notice);
     else
-        kernel_inval_entry(t->recaller->kernel, t->job->ino, t->name->name, &t->notice);
+        kernel_inval_entry(t->notify->kernel, t->job->ino, t->name->name, &t->notice);
 }
 
-void recaller_submit(struct recaller *r, struct recaller_job *job)
+void kernel_notify_submit(struct kernel_notify *r, struct notify_job *job)
 {
-    struct thread *t = mem_new(sizeof(*t));
+    struct thread *t = xzalloc(sizeof(*t));
 
-    t->recaller = r;
+    t->notify = r;
     t->job = job;
     t->name = job->names;
     t->task.fn = on_thread_task;
@@ -117,48 +117,48 @@ void recaller_submit(struct recaller *r, struct recaller_job *job)
     tasks_push(&r->proc->tasks, &t->task);
 }
 
-bool sim_recaller_is_busy(const struct recaller *r)
+bool sim_recaller_is_busy(const struct kernel_notify *r)
 {
     return r->n_threads != 0;
 }
 
-bool recaller_can_age(const struct recaller *r)
+bool kernel_notify_can_age(const struct kernel_notify *r)
 {
     return r->ages;
 }
 
-bool recaller_age(const struct recaller *r)
+bool kernel_notify_age(const struct kernel_notify *r)
 {
     kernel_age_names(r->kernel);
     return true;
 }
 
 /* The model has no dentries: a directory moves when it is found, also inside a rename. */
-bool recaller_can_prune(const struct recaller *r)
+bool kernel_notify_can_prune(const struct kernel_notify *r)
 {
     (void)r;
     return false;
 }
 
-void recaller_prune(const struct recaller *r, uint64_t ino)
+void kernel_notify_prune(const struct kernel_notify *r, uint64_t ino)
 {
     (void)r;
     (void)ino;
 }
 
-bool recaller_is_known(const struct recaller *r, uint64_t ino)
+bool kernel_notify_is_known(const struct kernel_notify *r, uint64_t ino)
 {
     (void)r;
     (void)ino;
     return true;
 }
 
-struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
-                                  bool ages)
+struct kernel_notify *sim_kernel_notify_new(struct proc *proc, struct kernel *kernel,
+                                            bool expires, bool ages)
 {
-    struct recaller *r = mem_new(sizeof(*r));
+    struct kernel_notify *r = xzalloc(sizeof(*r));
 
-    *r = (struct recaller){
+    *r = (struct kernel_notify){
         .proc = proc, .kernel = kernel, .expires = expires, .ages = ages
     };
     return r;

@@ -12,9 +12,9 @@ struct proc;
 
 /** Makes a recaller in proc, in its memory. ages:
  * the kernel supports FUSE_NOTIFY_INC_EPOCH. */
-struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
-                                  bool ages);
+struct kernel_notify *sim_kernel_notify_new(struct proc *proc, struct kernel *kernel,
+                                            bool expires, bool ages);
 /** Tells whether the kernel still works on its notices. */
-bool sim_recaller_is_busy(const struct recaller *r);
+bool sim_recaller_is_busy(const struct kernel_notify *r);
 
 #endif

@@ -87,18 +87,18 @@ static int begin(void **state)
 
 static void test_one_after_the_other_as_they_were_added(void **state)
 {
-    struct invalidator *inv = invalidator_start(NULL, true);
+    struct kernel_inval *inv = kernel_inval_start(NULL, true);
     char name[] = "name";
 
     (void)state;
-    invalidator_add(inv, 7);
-    invalidator_add_name(inv, 1, name);
+    kernel_inval_add(inv, 7);
+    kernel_inval_add_name(inv, 1, name);
     name[0] = 'x'; /* the name was copied */
-    invalidator_add(inv, 8);
+    kernel_inval_add(inv, 8);
     wait_for(&t.n_notices, 1); /* no second one before the first is answered */
     allow(3);
     wait_for(&t.n_notices, 3);
-    invalidator_stop(inv);
+    kernel_inval_stop(inv);
     assert_string_equal(t.notices[0], "inode 7 0+0");
     assert_string_equal(t.notices[1], "expire 1 name");
     assert_string_equal(t.notices[2], "inode 8 0+0");
@@ -106,16 +106,16 @@ static void test_one_after_the_other_as_they_were_added(void **state)
 
 static void test_who_waits_hears_when_what_was_before_is_done(void **state)
 {
-    struct invalidator *inv = invalidator_start(NULL, true);
-    struct invalidator_wait none = { 0 }, first = { 0 }, both = { 0 };
+    struct kernel_inval *inv = kernel_inval_start(NULL, true);
+    struct kernel_inval_wait none = { 0 }, first = { 0 }, both = { 0 };
 
     (void)state;
-    invalidator_wait(inv, &none);
+    kernel_inval_wait(inv, &none);
     assert_int_equal(mails(), 1);
-    invalidator_add_name(inv, 1, "a");
-    invalidator_wait(inv, &first);
-    invalidator_add(inv, 8);
-    invalidator_wait(inv, &both);
+    kernel_inval_add_name(inv, 1, "a");
+    kernel_inval_wait(inv, &first);
+    kernel_inval_add(inv, 8);
+    kernel_inval_wait(inv, &both);
     wait_for(&t.n_notices, 1);
     assert_int_equal(mails(), 1);
     allow(1);
@@ -125,33 +125,33 @@ static void test_who_waits_hears_when_what_was_before_is_done(void **state)
     allow(1);
     wait_for(&t.n_mail, 3);
     assert_ptr_equal(t.mail[2], &both.mail);
-    invalidator_stop(inv);
+    kernel_inval_stop(inv);
 }
 
 static void test_a_kernel_that_cannot_expire_drops(void **state)
 {
-    struct invalidator *inv = invalidator_start(NULL, false);
+    struct kernel_inval *inv = kernel_inval_start(NULL, false);
 
     (void)state;
     allow(1);
-    invalidator_add_name(inv, 1, "a");
+    kernel_inval_add_name(inv, 1, "a");
     wait_for(&t.n_notices, 1);
-    invalidator_stop(inv);
+    kernel_inval_stop(inv);
     assert_string_equal(t.notices[0], "drop 1 a");
 }
 
 static void test_the_end_tells_who_still_waits(void **state)
 {
-    struct invalidator *inv = invalidator_start(NULL, true);
-    struct invalidator_wait second = { 0 };
+    struct kernel_inval *inv = kernel_inval_start(NULL, true);
+    struct kernel_inval_wait second = { 0 };
 
     (void)state;
-    invalidator_add(inv, 7);
-    invalidator_add(inv, 8);
-    invalidator_wait(inv, &second);
+    kernel_inval_add(inv, 7);
+    kernel_inval_add(inv, 8);
+    kernel_inval_wait(inv, &second);
     wait_for(&t.n_notices, 1);
     allow(2);
-    invalidator_stop(inv);
+    kernel_inval_stop(inv);
     assert_int_equal(mails(), 1);
 }
 

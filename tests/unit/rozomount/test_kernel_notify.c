@@ -109,7 +109,7 @@ int fuse_session_fd(struct fuse_session *se)
 static struct told_name *a_name(struct told_name *others, const char *name, bool is_dir)
 {
     size_t len = strlen(name);
-    struct told_name *n = mem_new(sizeof(*n) + len + 1), **end = &others;
+    struct told_name *n = xzalloc(sizeof(*n) + len + 1), **end = &others;
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);
@@ -119,32 +119,32 @@ static struct told_name *a_name(struct told_name *others, const char *name, bool
     return others;
 }
 
-static void submit(struct recaller *r, struct recaller_job *job, uint64_t ino)
+static void submit(struct kernel_notify *r, struct notify_job *job, uint64_t ino)
 {
-    *job = (struct recaller_job){ .ino = ino };
-    recaller_submit(r, job);
+    *job = (struct notify_job){ .ino = ino };
+    kernel_notify_submit(r, job);
 }
 
 /* ---- tests ---- */
 
 static void test_pages_and_attributes_are_dropped(void **state)
 {
-    struct recaller *r = recaller_start(NULL, NULL, true);
-    struct recaller_job all = { .ino = 7, .to = SPAN_END };
-    struct recaller_job some = { .ino = 8, .from = 4096, .to = 12288 };
-    struct recaller_job tail = { .ino = 9, .from = 4096, .to = SPAN_END };
-    struct recaller_job none = { .ino = 10 };
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, true);
+    struct notify_job all = { .ino = 7, .to = SPAN_END };
+    struct notify_job some = { .ino = 8, .from = 4096, .to = 12288 };
+    struct notify_job tail = { .ino = 9, .from = 4096, .to = SPAN_END };
+    struct notify_job none = { .ino = 10 };
 
     (void)state;
-    recaller_submit(r, &all);
+    kernel_notify_submit(r, &all);
     wait_for(&t.n_mail, 1);
-    recaller_submit(r, &some);
+    kernel_notify_submit(r, &some);
     wait_for(&t.n_mail, 2);
-    recaller_submit(r, &tail);
+    kernel_notify_submit(r, &tail);
     wait_for(&t.n_mail, 3);
-    recaller_submit(r, &none);
+    kernel_notify_submit(r, &none);
     wait_for(&t.n_mail, 4);
-    recaller_stop(r);
+    kernel_notify_stop(r);
     assert_int_equal(t.n_notices, 4);
     assert_string_equal(t.notices[0], "inode 7 0+0");
     assert_string_equal(t.notices[1], "inode 8 4096+8192");
@@ -158,14 +158,14 @@ static void test_pages_and_attributes_are_dropped(void **state)
  * next use looks it up again. */
 static void test_names_of_directories_expire_and_others_are_dropped(void **state)
 {
-    struct recaller *r = recaller_start(NULL, NULL, true);
-    struct recaller_job job = { .ino = 5 };
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, true);
+    struct notify_job job = { .ino = 5 };
 
     (void)state;
     job.names = a_name(a_name(NULL, "dir", true), "file", false);
-    recaller_submit(r, &job);
+    kernel_notify_submit(r, &job);
     wait_for(&t.n_mail, 1);
-    recaller_stop(r);
+    kernel_notify_stop(r);
     assert_null(job.names);
     assert_int_equal(t.n_notices, 3);
     assert_string_equal(t.notices[0], "expire 5 dir");
@@ -175,50 +175,50 @@ static void test_names_of_directories_expire_and_others_are_dropped(void **state
 
 static void test_a_kernel_that_cannot_expire_drops(void **state)
 {
-    struct recaller *r = recaller_start(NULL, NULL, false);
-    struct recaller_job job = { .ino = 5, .names = a_name(NULL, "dir", true) };
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, false);
+    struct notify_job job = { .ino = 5, .names = a_name(NULL, "dir", true) };
 
     (void)state;
-    recaller_submit(r, &job);
+    kernel_notify_submit(r, &job);
     wait_for(&t.n_mail, 1);
-    recaller_stop(r);
+    kernel_notify_stop(r);
     assert_string_equal(t.notices[0], "drop 5 dir");
 }
 
 /* Goal: a job does not wait for calls in which other jobs wait for the kernel. */
 static void test_there_are_threads_for_all_that_wait(void **state)
 {
-    enum { HELD_JOBS = 40 };
-    struct recaller *r = recaller_start(NULL, NULL, true);
-    struct recaller_job held[HELD_JOBS], job;
+    enum { LOCK_TABLE_JOBS = 40 };
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, true);
+    struct notify_job held[LOCK_TABLE_JOBS], job;
 
     (void)state;
-    for (unsigned i = 0; i < HELD_JOBS; i++)
+    for (unsigned i = 0; i < LOCK_TABLE_JOBS; i++)
         submit(r, &held[i], HELD + i);
-    wait_for(&t.n_held, HELD_JOBS);
+    wait_for(&t.n_held, LOCK_TABLE_JOBS);
     submit(r, &job, 7);
     wait_for(&t.n_mail, 1);
     assert_ptr_equal(t.mail[0], &job.mail);
     answer_all();
-    wait_for(&t.n_mail, HELD_JOBS + 1);
+    wait_for(&t.n_mail, LOCK_TABLE_JOBS + 1);
     submit(r, &job, 8);
-    wait_for(&t.n_mail, HELD_JOBS + 2);
-    recaller_stop(r);
+    wait_for(&t.n_mail, LOCK_TABLE_JOBS + 2);
+    kernel_notify_stop(r);
 }
 
 static void *stop_it(void *arg)
 {
-    recaller_stop(arg);
+    kernel_notify_stop(arg);
     return NULL;
 }
 
-/* Goal: recaller_stop() waits for calls in progress, and posts jobs that have not
+/* Goal: kernel_notify_stop() waits for calls in progress, and posts jobs that have not
  * begun. */
 static void test_the_end_waits_for_calls_under_way(void **state)
 {
     enum { AT_A_TIME = 1024, MORE = 6 }; /* AT_A_TIME is THREADS_MAX */
-    struct recaller *r = recaller_start(NULL, NULL, true);
-    static struct recaller_job jobs[AT_A_TIME + MORE];
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, true);
+    static struct notify_job jobs[AT_A_TIME + MORE];
     pthread_t thread;
 
     (void)state;
@@ -237,14 +237,14 @@ static void test_the_end_waits_for_calls_under_way(void **state)
  * not sent after the end. */
 static void test_a_call_that_is_never_answered_is_left(void **state)
 {
-    static struct recaller *r;
-    static struct recaller_job job; /* outlives the test, and so does r */
+    static struct kernel_notify *r;
+    static struct notify_job job; /* outlives the test, and so does r */
 
     (void)state;
-    r = recaller_start(NULL, NULL, true);
+    r = kernel_notify_start(NULL, NULL, true);
     submit(r, &job, HELD);
     wait_for(&t.n_held, 1);
-    recaller_stop(r); /* gives up after 2 s */
+    kernel_notify_stop(r); /* gives up after 2 s */
     answer_all();
     wait_for(&t.n_held, 0);
     assert_int_equal(now(&t.n_mail), 0);
@@ -256,28 +256,28 @@ static void test_who_can_make_names_old(void **state)
 {
     const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
     uint8_t head[33];
-    struct recaller *r;
+    struct kernel_notify *r;
     int fds[2];
 
     (void)state;
-    r = recaller_start(NULL, &nowhere, true);
-    assert_false(recaller_can_age(r)); /* the kernel refuses */
-    recaller_stop(r);
+    r = kernel_notify_start(NULL, &nowhere, true);
+    assert_false(kernel_notify_can_age(r)); /* the kernel refuses */
+    kernel_notify_stop(r);
     assert_int_equal(pipe2(fds, O_DIRECT), 0); /* O_DIRECT keeps messages apart */
     kernel_fd = fds[1];
-    r = recaller_start(NULL, NULL, true);
-    assert_false(recaller_can_age(r));
+    r = kernel_notify_start(NULL, NULL, true);
+    assert_false(kernel_notify_can_age(r));
     assert_int_equal(read(fds[0], head, sizeof(head)), 32); /* prune, tested below */
-    recaller_stop(r);
-    r = recaller_start(NULL, &nowhere, true);
-    assert_true(recaller_can_age(r));
+    kernel_notify_stop(r);
+    r = kernel_notify_start(NULL, &nowhere, true);
+    assert_true(kernel_notify_can_age(r));
     assert_int_equal(read(fds[0], head, sizeof(head)), 16);
     assert_int_equal(read(fds[0], head, sizeof(head)), 32);
-    assert_true(recaller_age(r));
+    assert_true(kernel_notify_age(r));
     assert_int_equal(read(fds[0], head, sizeof(head)), 16);
     assert_int_equal(head[0], 16);
     assert_int_equal(head[4], 8);
-    recaller_stop(r);
+    kernel_notify_stop(r);
     close(fds[0]);
     close(fds[1]);
     kernel_fd = -1;
@@ -287,41 +287,41 @@ static void test_who_can_make_names_old(void **state)
 static void test_many_inodes_are_dropped_by_one_job(void **state)
 {
     const uint64_t inos[] = { 5, 6, 7 };
-    struct recaller *r = recaller_start(NULL, NULL, true);
-    struct recaller_job job = { .more = inos, .n_more = 3 };
+    struct kernel_notify *r = kernel_notify_start(NULL, NULL, true);
+    struct notify_job job = { .more = inos, .n_more = 3 };
 
     (void)state;
-    recaller_submit(r, &job);
+    kernel_notify_submit(r, &job);
     wait_for(&t.n_mail, 1);
     assert_int_equal(now(&t.n_notices), 3);
     assert_string_equal(t.notices[0], "inode 5 -1+0");
     assert_string_equal(t.notices[2], "inode 7 -1+0");
-    recaller_stop(r);
+    kernel_notify_stop(r);
 }
 
 static void test_who_can_prune(void **state)
 {
-    struct recaller *r;
+    struct kernel_notify *r;
     uint32_t words[10];
     int fds[2];
 
     (void)state;
-    r = recaller_start(NULL, NULL, true);
-    assert_false(recaller_can_prune(r)); /* the kernel refuses */
-    recaller_stop(r);
+    r = kernel_notify_start(NULL, NULL, true);
+    assert_false(kernel_notify_can_prune(r)); /* the kernel refuses */
+    kernel_notify_stop(r);
     assert_int_equal(pipe2(fds, O_DIRECT), 0);
     kernel_fd = fds[1];
-    r = recaller_start(NULL, NULL, true);
-    assert_true(recaller_can_prune(r));
+    r = kernel_notify_start(NULL, NULL, true);
+    assert_true(kernel_notify_can_prune(r));
     assert_int_equal(read(fds[0], words, sizeof(words)), 32); /* a trial with no inode */
     assert_true(words[0] == 32 && words[1] == 9 && words[4] == 0);
-    recaller_prune(r, 5 | 7ull << 32);
+    kernel_notify_prune(r, 5 | 7ull << 32);
     assert_int_equal(read(fds[0], words, sizeof(words)), 40);
     assert_true(words[0] == 40 && words[1] == 9 && words[4] == 1);
     assert_true(words[8] == 5 && words[9] == 7);
-    assert_true(recaller_is_known(r, 5));
+    assert_true(kernel_notify_is_known(r, 5));
     assert_string_equal(t.notices[0], "inode 5 -1+0");
-    recaller_stop(r);
+    kernel_notify_stop(r);
     close(fds[0]);
     close(fds[1]);
     kernel_fd = -1;

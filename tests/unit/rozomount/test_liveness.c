@@ -19,7 +19,7 @@ static const uint8_t ours[PULSE_CLUSTER_BYTES] = { 1, 0xab };
 static const uint8_t theirs[PULSE_CLUSTER_BYTES] = { 2 };
 
 static char dir[64];
-static struct pulse *p;
+static struct liveness *p;
 static size_t n;
 
 static int setup(void **state)
@@ -36,7 +36,7 @@ static int teardown(void **state)
     char command[128];
 
     (void)state;
-    pulse_free(p, true);
+    liveness_free(p, true);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     return system(command);
 }
@@ -52,7 +52,7 @@ static pid_t process_start(const uint8_t *cluster, uint64_t session)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        pulse_note(pulse_new(dir), cluster, session);
+        liveness_note(liveness_new(dir), cluster, session);
         if (write(fds[1], "+", 1) != 1)
             _exit(1);
         for (;;)
@@ -76,9 +76,9 @@ static uint64_t look(void)
     const uint64_t *ids;
     uint64_t sum = 0;
 
-    pulse_free(p, true);
-    p = pulse_new(dir);
-    ids = pulse_dead(p, &n);
+    liveness_free(p, true);
+    p = liveness_new(dir);
+    ids = liveness_dead(p, &n);
     for (size_t i = 0; i < n; i++)
         sum += ids[i];
     return sum;
@@ -99,7 +99,7 @@ static void test_who_lives_is_not_dead(void **state)
     (void)state;
     look();
     assert_int_equal(n, 0);
-    pulse_note(p, ours, 8);
+    liveness_note(p, ours, 8);
     kill(pid, SIGSTOP); /* a process that hangs is alive */
     look();
     assert_int_equal(n, 0);
@@ -115,10 +115,10 @@ static void test_who_is_told_of_is_forgotten(void **state)
     process_kill(process_start(ours, 9));
     assert_int_equal(look(), 116);
     assert_int_equal(look(), 116);
-    pulse_dead_are_told(p, theirs);
+    liveness_dead_are_told(p, theirs);
     assert_int_equal(look(), 16);
     assert_int_equal(n, 2);
-    pulse_dead_are_told(p, ours);
+    liveness_dead_are_told(p, ours);
     assert_int_equal(look(), 0);
 }
 
@@ -126,14 +126,14 @@ static void test_a_session_after_another(void **state)
 {
     (void)state;
     look();
-    pulse_note(p, ours, 7);
-    pulse_note(p, ours, 7);
-    pulse_note(p, ours, 30);
-    pulse_free(p, false); /* exportd was not there to receive the report */
+    liveness_note(p, ours, 7);
+    liveness_note(p, ours, 7);
+    liveness_note(p, ours, 30);
+    liveness_free(p, false); /* exportd was not there to receive the report */
     p = NULL;
     assert_int_equal(look(), 30);
-    pulse_note(p, ours, 31);
-    pulse_free(p, true);
+    liveness_note(p, ours, 31);
+    liveness_free(p, true);
     p = NULL;
     assert_int_equal(look(), 30);
 }
@@ -179,17 +179,17 @@ static void test_a_directory_that_others_can_write(void **state)
     assert_int_equal(chmod(dir, 0777), 0);
     look();
     assert_int_equal(n, 0);
-    pulse_note(p, ours, 8);
+    liveness_note(p, ours, 8);
 }
 
 static void test_no_directory(void **state)
 {
     (void)state;
-    p = pulse_new("/proc/none/rozo");
-    pulse_dead(p, &n);
+    p = liveness_new("/proc/none/rozo");
+    liveness_dead(p, &n);
     assert_int_equal(n, 0);
-    pulse_note(p, ours, 8);
-    pulse_dead_are_told(p, ours);
+    liveness_note(p, ours, 8);
+    liveness_dead_are_told(p, ours);
 }
 
 int main(void)

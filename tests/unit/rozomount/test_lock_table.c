@@ -8,46 +8,46 @@
 #include "rozomount/session/lock_table.h"
 #include "tests/unit/unit.h"
 
-static struct held *held;
+static struct lock_table *lock_table;
 
 static int setup(void **state)
 {
     (void)state;
-    held = held_new();
+    lock_table = lock_table_new();
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    held_free(held);
+    lock_table_free(lock_table);
     return 0;
 }
 
 static int set(uint64_t owner, uint64_t from, uint64_t to, unsigned mode)
 {
-    struct held_lock lock = { .ino = 5,
-                              .owner = owner,
-                              .from = from,
-                              .to = to,
-                              .mode = mode,
-                              .era = held_era(held) };
+    struct table_lock lock = { .ino = 5,
+                               .owner = owner,
+                               .from = from,
+                               .to = to,
+                               .mode = mode,
+                               .era = lock_table_era(lock_table) };
 
-    return held_set(held, &lock);
+    return lock_table_set(lock_table, &lock);
 }
 
 static bool lose(uint64_t owner, uint64_t from, uint64_t to)
 {
-    struct held_lock lock = { .ino = 5, .owner = owner, .from = from, .to = to };
+    struct table_lock lock = { .ino = 5, .owner = owner, .from = from, .to = to };
 
-    return held_lose(held, &lock);
+    return lock_table_lose(lock_table, &lock);
 }
 
 static size_t n_listed(void)
 {
     size_t n;
 
-    free(held_list(held, &n));
+    free(lock_table_list(lock_table, &n));
     return n;
 }
 
@@ -57,34 +57,35 @@ static void test_lost_and_let_go(void **state)
     size_t n;
 
     (void)state;
-    assert_null(held_inodes(held, &n));
+    assert_null(lock_table_inodes(lock_table, &n));
     assert_int_equal(set(1, 0, 10, 2), 0);
     assert_int_equal(set(2, 20, 30, 1), 0);
     assert_int_equal(n_listed(), 2);
-    assert_false(held_is_lost(held, 5));
+    assert_false(lock_table_is_lost(lock_table, 5));
     assert_true(lose(1, 0, 10));
-    assert_true(held_is_lost(held, 5));
-    assert_false(held_is_lost(held, 6));
+    assert_true(lock_table_is_lost(lock_table, 5));
+    assert_false(lock_table_is_lost(lock_table, 6));
     assert_false(lose(1, 0, 10)); /* already lost */
     assert_false(lose(3, 0, 10)); /* no lock was there */
     assert_int_equal(n_listed(), 1);
-    assert_int_equal(held_look(held, 5, 1), HELD_LOST);
-    assert_int_equal(held_look(held, 5, 2), HELD_SOME);
-    inos = held_inodes(held, &n);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_LOST);
+    assert_int_equal(lock_table_look(lock_table, 5, 2), LOCK_TABLE_SOME);
+    inos = lock_table_inodes(lock_table, &n);
     assert_int_equal(n, 2);
     assert_true(inos[0] == 5 && inos[1] == 5);
     free(inos);
-    assert_int_equal(held_look(held, 6, 1), 0);
+    assert_int_equal(lock_table_look(lock_table, 6, 1), 0);
     assert_int_equal(set(1, 50, 60, 0), 0);
-    assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* not the lost range */
-    assert_true(held_is_lost(held, 5));
+    assert_int_equal(lock_table_look(lock_table, 5, 1),
+                     LOCK_TABLE_LOST); /* not the lost range */
+    assert_true(lock_table_is_lost(lock_table, 5));
     assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
-    assert_false(held_is_lost(held, 5));
-    assert_int_equal(held_look(held, 5, 1), 0);
+    assert_false(lock_table_is_lost(lock_table, 5));
+    assert_int_equal(lock_table_look(lock_table, 5, 1), 0);
     assert_int_equal(set(1, 0, UINT64_MAX, 0), 0);
     assert_int_equal(set(1, 0, 10, 2), 0);
-    assert_int_equal(held_take(held, 5, false, 1), HELD_SOME);
-    assert_int_equal(held_take(held, 5, false, 1), 0);
+    assert_int_equal(lock_table_take(lock_table, 5, false, 1), LOCK_TABLE_SOME);
+    assert_int_equal(lock_table_take(lock_table, 5, false, 1), 0);
 }
 
 static void test_a_part_is_lost(void **state)
@@ -94,11 +95,14 @@ static void test_a_part_is_lost(void **state)
     assert_int_equal(set(1, 10, 20, 1), 0);
     assert_true(lose(1, 5, 15));
     assert_int_equal(n_listed(), 2);
-    assert_true(held_is_lost(held, 5));
-    assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
+    assert_true(lock_table_is_lost(lock_table, 5));
+    assert_int_equal(lock_table_look(lock_table, 5, 1),
+                     LOCK_TABLE_SOME | LOCK_TABLE_LOST);
     assert_int_equal(set(1, 5, 10, 0), -EIO);
-    assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
-    assert_int_equal(held_take(held, 5, false, 1), HELD_SOME | HELD_LOST);
+    assert_int_equal(lock_table_look(lock_table, 5, 1),
+                     LOCK_TABLE_SOME | LOCK_TABLE_LOST);
+    assert_int_equal(lock_table_take(lock_table, 5, false, 1),
+                     LOCK_TABLE_SOME | LOCK_TABLE_LOST);
     assert_int_equal(n_listed(), 0);
 }
 
@@ -113,35 +117,35 @@ static void test_several_have_lost(void **state)
         assert_false(lose(owner, 0, 100));
     }
     assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
-    assert_true(held_is_lost(held, 5));
-    assert_int_equal(held_take(held, 5, false, 2), HELD_LOST);
-    assert_true(held_is_lost(held, 5));
-    assert_false(held_is_lost(held, 6));
+    assert_true(lock_table_is_lost(lock_table, 5));
+    assert_int_equal(lock_table_take(lock_table, 5, false, 2), LOCK_TABLE_LOST);
+    assert_true(lock_table_is_lost(lock_table, 5));
+    assert_false(lock_table_is_lost(lock_table, 6));
     assert_int_equal(set(3, 25, 35, 1), -EIO); /* the rest stays lost */
-    assert_true(held_is_lost(held, 5));
+    assert_true(lock_table_is_lost(lock_table, 5));
     assert_int_equal(set(3, 35, 40, 0), -EIO);
-    assert_false(held_is_lost(held, 5));
+    assert_false(lock_table_is_lost(lock_table, 5));
     assert_true(lose(3, 0, 100));
-    assert_true(held_is_lost(held, 5)); /* held_free() frees it */
+    assert_true(lock_table_is_lost(lock_table, 5)); /* lock_table_free() frees it */
 }
 
 /* A lock that exportd granted before the list was made may be missing in it, so its era
  * is refused. */
 static void test_another_era(void **state)
 {
-    struct held_lock lock = { .ino = 5, .owner = 1, .to = 10, .mode = 2 };
+    struct table_lock lock = { .ino = 5, .owner = 1, .to = 10, .mode = 2 };
 
     (void)state;
-    lock.era = held_era(held);
+    lock.era = lock_table_era(lock_table);
     assert_int_equal(n_listed(), 0);
-    assert_int_equal(held_set(held, &lock), -EAGAIN);
-    assert_int_equal(held_look(held, 5, 1), 0);
-    lock.era = held_era(held);
-    assert_int_equal(held_set(held, &lock), 0);
+    assert_int_equal(lock_table_set(lock_table, &lock), -EAGAIN);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), 0);
+    lock.era = lock_table_era(lock_table);
+    assert_int_equal(lock_table_set(lock_table, &lock), 0);
     assert_int_equal(n_listed(), 1);
     lock.mode = 0;
-    assert_int_equal(held_set(held, &lock), -EAGAIN);
-    assert_int_equal(held_look(held, 5, 1), HELD_SOME);
+    assert_int_equal(lock_table_set(lock_table, &lock), -EAGAIN);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_SOME);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 struct fixture {
     struct env_virtual env;
     struct fake_exportd exportd;
-    struct md md;
+    struct md_client md;
     struct md_call call;
     unsigned n_lost, n_done;
     int rc;
@@ -38,20 +38,22 @@ static void on_done(struct md_call *call, int rc)
 
 static void setup(struct fixture *f, bool open)
 {
-    struct md_config config = { .timeout_ms = 1000, .session_lost = on_lost, .arg = f };
+    struct md_client_config config = { .timeout_ms = 1000,
+                                       .mount_session_lost = on_lost,
+                                       .arg = f };
 
     memset(f, 0, sizeof(*f));
     env_virtual_init(&f->env, 1);
     fake_exportd_init(&f->exportd);
-    md_init(&f->md, &f->env.env, &f->exportd.channel, &config);
+    md_client_init(&f->md, &f->env.env, &f->exportd.channel, &config);
     if (open)
-        md_session_is_open(&f->md);
+        md_client_session_is_open(&f->md);
 }
 
 static void teardown(struct fixture *f)
 {
     env_virtual_run_posted(&f->env);
-    md_close(&f->md);
+    md_client_close(&f->md);
     env_virtual_close(&f->env);
 }
 
@@ -60,7 +62,7 @@ static void send_getattr(struct fixture *f)
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
     msg.ino = 7;
-    md_send(&f->md, &f->call, ROZO__OP__MD_GETATTR, &msg.base, 0, on_done, f);
+    md_client_send(&f->md, &f->call, ROZO__OP__MD_GETATTR, &msg.base, 0, on_done, f);
 }
 
 static void test_answer_reaches_the_caller_once(void **state)
@@ -106,7 +108,7 @@ static void test_statuses_become_errnos(void **state)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         send_getattr(&f);
         fake_exportd_answer(&f.exportd, 0, (uint16_t)table[i].status, NULL);
-        assert_int_equal(md_user_errno(f.rc), table[i].rc);
+        assert_int_equal(md_client_user_errno(f.rc), table[i].rc);
     }
     teardown(&f);
 }
@@ -126,7 +128,7 @@ static void test_busy_is_asked_again_until_the_deadline(void **state)
         env_virtual_advance_ms(&f.env, MD_BUSY_PAUSE_MS);
     }
     assert_true(n >= 40 && n <= 60);
-    assert_int_equal(md_user_errno(f.rc), -EIO);
+    assert_int_equal(md_client_user_errno(f.rc), -EIO);
     send_getattr(&f);
     id = f.exportd.sent[0]->id;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__BUSY, NULL);
@@ -152,7 +154,7 @@ static void test_a_lost_session_makes_calls_wait_and_go_again(void **state)
     assert_int_equal(f.n_done, 0);
     assert_int_equal(f.exportd.n_sent, 0);
     env_virtual_advance_ms(&f.env, 500);
-    md_session_is_open(&f.md);
+    md_client_session_is_open(&f.md);
     assert_int_equal(f.exportd.n_sent, 1);
     assert_true(f.exportd.sent[0]->deadline_ms <= 500);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
@@ -179,7 +181,7 @@ static void test_what_may_not_go_again_ends(void **state)
     f.call.may_go = no_more;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
     assert_int_equal(f.n_done, 0);
-    md_session_is_open(&f.md);
+    md_client_session_is_open(&f.md);
     assert_int_equal(f.exportd.n_sent, 0);
     assert_int_equal(f.n_done, 1);
     assert_int_equal(f.rc, -EIO);
@@ -214,8 +216,8 @@ static void test_sessionless_calls_do_not_wait(void **state)
 
     (void)state;
     setup(&f, false);
-    md_send(&f.md, &f.call, ROZO__OP__MD_KEEP_ALIVE, &msg.base, MD_SESSIONLESS, on_done,
-            &f);
+    md_client_send(&f.md, &f.call, ROZO__OP__MD_KEEP_ALIVE, &msg.base, MD_SESSIONLESS,
+                   on_done, &f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
     assert_int_equal(f.rc, -ESRCH);
     assert_int_equal(f.status, ROZO__STATUS__NO_SESSION);
@@ -229,9 +231,9 @@ static void test_a_link_that_came_back_may_mean_a_second_execution(void **state)
 
     (void)state;
     setup(&f, true);
-    md_channel_is_up(&f.md);
+    md_client_channel_is_up(&f.md);
     send_getattr(&f);
-    md_channel_is_up(&f.md); /* the link broke, and the channel sent again */
+    md_client_channel_is_up(&f.md); /* the link broke, and the channel sent again */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__EXISTS, NULL);
     assert_int_equal(f.rc, -EEXIST);
     assert_true(f.maybe_repeated);
@@ -250,13 +252,13 @@ static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
 
     (void)state;
     setup(&f, true);
-    md_channel_is_up(&f.md);
+    md_client_channel_is_up(&f.md);
     send_getattr(&f);
-    md_channel_is_up(&f.md);
+    md_client_channel_is_up(&f.md);
     id = f.exportd.sent[0]->id;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
     assert_int_equal(f.n_lost, 1);
-    md_session_is_open(&f.md);
+    md_client_session_is_open(&f.md);
     /* the new process may know the id */
     assert_true(id != 0 && f.exportd.sent[0]->id == id);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__DONE_BEFORE, NULL);
@@ -276,7 +278,7 @@ static void test_transport_errors_are_eio(void **state)
     for (size_t i = 0; i < sizeof(rcs) / sizeof(rcs[0]); i++) {
         send_getattr(&f);
         fake_exportd_fail(&f.exportd, 0, rcs[i]);
-        assert_int_equal(md_user_errno(f.rc), -EIO);
+        assert_int_equal(md_client_user_errno(f.rc), -EIO);
         assert_false(f.call.answered);
     }
     teardown(&f);
@@ -289,19 +291,19 @@ static void test_cancel_at_every_stage(void **state)
     (void)state;
     setup(&f, true);
     send_getattr(&f);
-    assert_false(md_cancel(&f.call, true)); /* exportd may have it */
-    assert_true(md_cancel(&f.call, false));
+    assert_false(md_client_cancel(&f.call, true)); /* exportd may have it */
+    assert_true(md_client_cancel(&f.call, false));
     assert_int_equal(f.exportd.n_cancelled, 1);
-    assert_false(md_cancel(&f.call, false)); /* the call is idle */
+    assert_false(md_client_cancel(&f.call, false)); /* the call is idle */
 
     send_getattr(&f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__BUSY, NULL);
-    assert_true(md_cancel(&f.call, true));
+    assert_true(md_client_cancel(&f.call, true));
 
     send_getattr(&f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    assert_true(md_cancel(&f.call, true));
-    md_session_is_open(&f.md);
+    assert_true(md_client_cancel(&f.call, true));
+    md_client_session_is_open(&f.md);
     assert_int_equal(f.exportd.n_sent, 0);
     env_virtual_advance_ms(&f.env, 5000);
     assert_int_equal(f.n_done, 0);
@@ -318,14 +320,14 @@ static void test_long_messages(void **state)
     setup(&f, true);
     msg.value.data = value;
     msg.value.len = 65536;
-    md_send(&f.md, &f.call, ROZO__OP__MD_SETXATTR, &msg.base, 0, on_done, &f);
+    md_client_send(&f.md, &f.call, ROZO__OP__MD_SETXATTR, &msg.base, 0, on_done, &f);
     assert_true(f.exportd.sent[0]->msg_len > 65536);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f.rc, 0);
     msg.value.len = sizeof(value);
-    md_send(&f.md, &f.call, ROZO__OP__MD_SETXATTR, &msg.base, 0, on_done, &f);
-    assert_int_equal(f.n_done, 1); /* never called inside md_send() */
-    assert_false(md_cancel(&f.call, false));
+    md_client_send(&f.md, &f.call, ROZO__OP__MD_SETXATTR, &msg.base, 0, on_done, &f);
+    assert_int_equal(f.n_done, 1); /* never called inside md_client_send() */
+    assert_false(md_client_cancel(&f.call, false));
     env_virtual_run_posted(&f.env);
     assert_int_equal(f.n_done, 2);
     assert_int_equal(f.rc, -E2BIG);
@@ -340,7 +342,8 @@ static void send_unlink(struct fixture *f)
     msg.parent = 7;
     msg.name.data = name;
     msg.name.len = sizeof(name);
-    md_send(&f->md, &f->call, ROZO__OP__MD_UNLINK, &msg.base, MD_AGAIN, on_done, f);
+    md_client_send(&f->md, &f->call, ROZO__OP__MD_UNLINK, &msg.base, MD_AGAIN, on_done,
+                   f);
 }
 
 static void test_what_is_sent_back_is_sent_again(void **state)
@@ -356,7 +359,7 @@ static void test_what_is_sent_back_is_sent_again(void **state)
         fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
         assert_int_equal(f.n_done, i);
         assert_int_equal(f.rc, -ERESTART);
-        assert_true(md_send_again(&f.call, 10));
+        assert_true(md_client_send_again(&f.call, 10));
         assert_int_equal(f.exportd.n_sent, 0);
         env_virtual_advance_ms(&f.env, 10);
         assert_int_equal(f.exportd.n_sent, 1);
@@ -377,17 +380,17 @@ static void test_what_is_sent_back_has_its_time(void **state)
     send_unlink(&f);
     env_virtual_advance_ms(&f.env, 995);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
-    assert_false(md_send_again(&f.call, 10));
+    assert_false(md_client_send_again(&f.call, 10));
     env_virtual_advance_ms(&f.env, 100);
     assert_int_equal(f.exportd.n_sent, 0);
     assert_int_equal(f.n_done, 1);
     send_unlink(&f); /* the deadline has passed */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
-    assert_true(md_cancel(&f.call, false)); /* cancelled before it is sent again */
+    assert_true(md_client_cancel(&f.call, false)); /* cancelled before it is sent again */
     send_unlink(&f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
-    assert_true(md_send_again(&f.call, 10));
-    assert_true(md_cancel(&f.call, true)); /* exportd has done nothing */
+    assert_true(md_client_send_again(&f.call, 10));
+    assert_true(md_client_cancel(&f.call, true)); /* exportd has done nothing */
     env_virtual_advance_ms(&f.env, 100);
     assert_int_equal(f.exportd.n_sent, 0);
     teardown(&f);
@@ -404,11 +407,11 @@ static void test_what_is_sent_back_may_have_been_repeated(void **state)
         setup(&f, true);
         send_unlink(&f);
         if (before)
-            md_channel_is_up(&f.md);
+            md_client_channel_is_up(&f.md);
         fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
-        assert_true(md_send_again(&f.call, 10));
+        assert_true(md_client_send_again(&f.call, 10));
         if (!before)
-            md_channel_is_up(&f.md);
+            md_client_channel_is_up(&f.md);
         env_virtual_advance_ms(&f.env, 10);
         fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NOT_FOUND, NULL);
         assert_int_equal(f.rc, -ENOENT);

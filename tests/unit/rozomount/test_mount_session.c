@@ -12,19 +12,19 @@
 struct fixture {
     struct env_virtual env;
     struct fake_exportd exportd;
-    struct md md;
-    struct refs *refs;
-    struct held *held;
-    struct unstable *unstable;
-    struct session *session;
+    struct md_client md;
+    struct open_refs *refs;
+    struct lock_table *lock_table;
+    struct unsynced_inodes *unsynced;
+    struct mount_session *session;
     unsigned n_opened, n_first, n_maps, n_closed;
     int rc;
-    struct session_info info;
+    struct mount_session_info info;
     struct cluster_map *map;
     int64_t ahead_ns;
     unsigned n_lost, n_unsure, n_tokens_lost, n_tokens_max;
     unsigned n_opened_when_lost; /* value of n_opened when the tokens were lost */
-    struct tokens *tokens;
+    struct token_cache *tokens;
     struct token_recall_seen {
         uint64_t ino, grant, call;
         enum token_mode keep;
@@ -35,15 +35,15 @@ struct fixture {
 
 static void on_lost(void *arg)
 {
-    session_lost(((struct fixture *)arg)->session);
+    mount_session_lost(((struct fixture *)arg)->session);
 }
-static void on_opened(void *arg, const struct session_info *info)
+static void on_opened(void *arg, const struct mount_session_info *info)
 {
     struct fixture *f = arg;
 
     f->n_opened++;
     f->info = *info;
-    md_session_is_open(&f->md);
+    md_client_session_is_open(&f->md);
 }
 static void on_map(void *arg, const struct cluster_map *map)
 {
@@ -104,9 +104,11 @@ static void on_closed(void *arg)
 
 static void setup(struct fixture *f)
 {
-    struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost, .arg = f };
+    struct md_client_config md = { .timeout_ms = 1000,
+                                   .mount_session_lost = on_lost,
+                                   .arg = f };
     static const uint64_t dead[] = { 50, 51 };
-    struct session_config config = {
+    struct mount_session_config config = {
         .dead = dead,
         .n_dead = 2,
         .export_name = "main",
@@ -126,25 +128,25 @@ static void setup(struct fixture *f)
     memset(f, 0, sizeof(*f));
     env_virtual_init(&f->env, 1);
     fake_exportd_init(&f->exportd);
-    md_init(&f->md, &f->env.env, &f->exportd.channel, &md);
-    f->refs = config.refs = refs_new();
-    f->held = config.held = held_new();
-    f->tokens = config.tokens = tokens_new();
-    f->unstable = config.unstable = unstable_new();
-    f->session = session_new(&f->env.env, &f->md, &config);
-    session_open(f->session, on_first, f);
+    md_client_init(&f->md, &f->env.env, &f->exportd.channel, &md);
+    f->refs = config.refs = open_refs_new();
+    f->lock_table = config.lock_table = lock_table_new();
+    f->tokens = config.tokens = token_cache_new();
+    f->unsynced = config.unsynced = unsynced_inodes_new();
+    f->session = mount_session_new(&f->env.env, &f->md, &config);
+    mount_session_open(f->session, on_first, f);
 }
 
 static void teardown(struct fixture *f)
 {
     env_virtual_run_posted(&f->env);
-    session_free(f->session);
-    refs_free(f->refs);
-    held_free(f->held);
-    tokens_free(f->tokens);
-    unstable_free(f->unstable);
+    mount_session_free(f->session);
+    open_refs_free(f->refs);
+    lock_table_free(f->lock_table);
+    token_cache_free(f->tokens);
+    unsynced_inodes_free(f->unsynced);
     free(f->map);
-    md_close(&f->md);
+    md_client_close(&f->md);
     env_virtual_close(&f->env);
 }
 
@@ -170,7 +172,7 @@ static void answer_open(struct fixture *f, uint64_t session, uint32_t lease_ms,
 
 static void close_it(struct fixture *f)
 {
-    session_close(f->session, on_closed, f);
+    mount_session_close(f->session, on_closed, f);
     assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_CLOSE_SESSION);
     fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f->n_closed, 1);
@@ -294,9 +296,9 @@ static void test_the_dead_are_named(void **state)
     assert_true(req->dead_sessions[0] == 50 && req->dead_sessions[1] == 51);
     rozo__md_open_session_req__free_unpacked(req, NULL);
     answer_open(&f, 77, 3000, 0, NULL);
-    assert_false(session_is_over(f.session));
+    assert_false(mount_session_is_over(f.session));
     close_it(&f);
-    assert_true(session_is_over(f.session));
+    assert_true(mount_session_is_over(f.session));
     teardown(&f);
 }
 
@@ -309,11 +311,11 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     (void)state;
     setup(&f);
     answer_open(&f, 77, 3000, 0, NULL);
-    refs_add(f.refs, 42);
-    refs_add(f.refs, 42);
+    open_refs_add(f.refs, 42);
+    open_refs_add(f.refs, 42);
     env_virtual_advance_ms(&f.env, 1000);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    session_lost(f.session); /* noticed by another part of the mount, too */
+    mount_session_lost(f.session); /* noticed by another part of the mount, too */
     assert_int_equal(f.exportd.n_sent, 1);
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     while (f.exportd.n_sent == 0) {
@@ -330,7 +332,7 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     answer_open(&f, 77, 3000, 0, NULL);
     assert_int_equal(f.n_opened, 2);
     assert_int_equal(f.n_first, 1);
-    refs_remove(f.refs, 42, 2);
+    open_refs_remove(f.refs, 42, 2);
     close_it(&f);
     teardown(&f);
 }
@@ -340,23 +342,24 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
 static void test_another_session_has_no_locks(void **state)
 {
     struct fixture f;
-    struct held_lock lock = { .ino = 42, .owner = 7, .to = 10, .mode = 2 };
+    struct table_lock lock = { .ino = 42, .owner = 7, .to = 10, .mode = 2 };
 
     (void)state;
     setup(&f);
     answer_open(&f, 77, 3000, 0, NULL);
-    lock.era = held_era(f.held);
-    assert_int_equal(held_set(f.held, &lock), 0);
-    session_lost(f.session);
+    lock.era = lock_table_era(f.lock_table);
+    assert_int_equal(lock_table_set(f.lock_table, &lock), 0);
+    mount_session_lost(f.session);
     answer_open(&f, 77, 3000, 0, NULL);
-    assert_int_equal(held_look(f.held, 42, 7), HELD_SOME); /* the session came back */
-    session_lost(f.session);
+    assert_int_equal(lock_table_look(f.lock_table, 42, 7),
+                     LOCK_TABLE_SOME); /* the session came back */
+    mount_session_lost(f.session);
     answer_open(&f, 78, 3000, 0, NULL);
     assert_int_equal(f.info.id, 78);
-    assert_int_equal(held_look(f.held, 42, 7), HELD_LOST);
+    assert_int_equal(lock_table_look(f.lock_table, 42, 7), LOCK_TABLE_LOST);
     assert_int_equal(f.n_lost, 1);
     assert_int_equal(f.lost_ino, 42);
-    session_lost(f.session);
+    mount_session_lost(f.session);
     answer_open(&f, 79, 3000, 0, NULL);
     assert_int_equal(f.n_lost, 1); /* reported only once */
     close_it(&f);
@@ -443,14 +446,14 @@ static void test_events_are_asked_for_where_tokens_are_given(void **state)
     (void)state;
     setup(&f);
     answer_open_with(&f, 77, 0, false, 0);
-    assert_false(tokens_are_given(f.tokens));
+    assert_false(token_cache_are_given(f.tokens));
     assert_int_equal(f.exportd.n_sent, 0);
     close_it(&f);
     teardown(&f);
     setup(&f);
     claims_sent_are(&f, 0, 0);
     answer_open_with(&f, 77, 100, false, 0);
-    assert_true(tokens_are_given(f.tokens));
+    assert_true(token_cache_are_given(f.tokens));
     assert_int_equal(f.n_tokens_lost, 0);
     assert_int_equal(seen_sent(&f), 0);
     close_it(&f);
@@ -500,7 +503,7 @@ static void test_recalls_are_told_once_each(void **state)
     fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS), -ETIMEDOUT);
     env_virtual_advance_ms(&f.env, 300);
     assert_int_equal(seen_sent(&f), 4); /* requested again */
-    session_lost(f.session);
+    mount_session_lost(f.session);
     answer_open_with(&f, 77, 1000, false, 0); /* a new exportd counts from the start */
     e[0].number = 1;
     e[0].ino = 50;
@@ -521,18 +524,18 @@ static void test_tokens_are_claimed(void **state)
     (void)state;
     setup(&f);
     answer_open_with(&f, 77, 100, false, 0);
-    tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
-    tokens_grant(f.tokens, 6, TOKEN_EXCLUSIVE, 102);
-    session_lost(f.session);
+    token_cache_grant(f.tokens, 5, TOKEN_SHARED, 101);
+    token_cache_grant(f.tokens, 6, TOKEN_EXCLUSIVE, 102);
+    mount_session_lost(f.session);
     claims_sent_are(&f, 5, 6);
     fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_OPEN_SESSION), -ETIMEDOUT);
-    tokens_gave_back(f.tokens, 6, TOKEN_SHARED, 0);
-    tokens_gave_back(f.tokens, 5, TOKEN_NONE, 0);
+    token_cache_gave_back(f.tokens, 6, TOKEN_SHARED, 0);
+    token_cache_gave_back(f.tokens, 5, TOKEN_NONE, 0);
     env_virtual_advance_ms(&f.env, 300);
     claims_sent_are(&f, 6, 0); /* the tokens held now */
     answer_open_with(&f, 77, 1000, false, 0);
     assert_int_equal(f.n_tokens_lost, 0);
-    assert_int_equal(tokens_mode(f.tokens, 6), TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(f.tokens, 6), TOKEN_SHARED);
     close_it(&f);
     teardown(&f);
 }
@@ -550,15 +553,15 @@ static void test_tokens_are_lost_before_the_session_is_open(void **state)
     for (unsigned i = 0; i < 3; i++) {
         setup(&f);
         answer_open_with(&f, 77, 100, false, 0);
-        tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
-        session_lost(f.session);
+        token_cache_grant(f.tokens, 5, TOKEN_SHARED, 101);
+        mount_session_lost(f.session);
         answer_open_with(&f, answers[i].session, answers[i].grant, answers[i].lost, 0);
         assert_int_equal(f.n_tokens_lost, 1);
         assert_int_equal(f.n_opened_when_lost, 1);
         assert_int_equal(f.n_opened, 2);
-        assert_int_equal(tokens_mode(f.tokens, 5), TOKEN_NONE);
-        assert_int_equal(tokens_lost_one(f.tokens), 5);
-        assert_int_equal(tokens_are_given(f.tokens), answers[i].grant != 0);
+        assert_int_equal(token_cache_mode(f.tokens, 5), TOKEN_NONE);
+        assert_int_equal(token_cache_lost_one(f.tokens), 5);
+        assert_int_equal(token_cache_are_given(f.tokens), answers[i].grant != 0);
         close_it(&f);
         teardown(&f);
     }
@@ -566,7 +569,7 @@ static void test_tokens_are_lost_before_the_session_is_open(void **state)
 
 static bool is_sure(struct fixture *f)
 {
-    return session_is_sure(f->session, env_now_ns(&f->env.env));
+    return mount_session_is_sure(f->session, env_now_ns(&f->env.env));
 }
 
 /* Goal: the mount knows by its own clock how long exportd cannot have ended the session:
@@ -594,8 +597,9 @@ static void test_how_long_we_can_be_sure(void **state)
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 100);
     assert_false(is_sure(&f));
-    session_heard(f.session, env_now_ns(&f.env.env) - 1000000000);
-    session_heard(f.session, env_now_ns(&f.env.env) - 3000000000); /* arrives late */
+    mount_session_heard(f.session, env_now_ns(&f.env.env) - 1000000000);
+    mount_session_heard(f.session,
+                        env_now_ns(&f.env.env) - 3000000000); /* arrives late */
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 1700);
     assert_false(is_sure(&f));
@@ -603,10 +607,10 @@ static void test_how_long_we_can_be_sure(void **state)
     assert_int_equal(f.n_unsure, 2);
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     assert_false(is_sure(&f));
-    session_link_is_up(f.session); /* a request is sent at once */
+    mount_session_link_is_up(f.session); /* a request is sent at once */
     assert_int_equal(f.exportd.n_sent, 1);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    session_link_is_up(f.session); /* the session is being opened */
+    mount_session_link_is_up(f.session); /* the session is being opened */
     assert_int_equal(f.exportd.n_sent, 1);
     answer_open(&f, 77, 3000, 0, NULL);
     assert_true(is_sure(&f));
@@ -621,7 +625,7 @@ static void test_close_while_reopening(void **state)
     (void)state;
     setup(&f);
     answer_open(&f, 77, 3000, 0, NULL);
-    session_lost(f.session);
+    mount_session_lost(f.session);
     assert_int_equal(f.exportd.n_sent, 1);
     close_it(&f);
     teardown(&f);
@@ -644,7 +648,7 @@ static void test_exportds_clock_is_followed(void **state)
     env_virtual_advance_ms(&f.env, 1000);
     assert_int_equal(f.exportd.n_sent, 1);
     env_virtual_advance_ms(&f.env, 500);
-    session_link_is_up(f.session);
+    mount_session_link_is_up(f.session);
     env_virtual_advance_ms(&f.env, 2);
     alive.now_ns = env_wall_ns(&f.env.env) - 1000000 + 5000000000;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);

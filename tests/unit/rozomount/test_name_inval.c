@@ -11,44 +11,44 @@
 enum { DIR = 7, OTHER = 8, MS = 1000000, GRANT = 5 };
 
 struct fixture {
-    struct dropping *dropping;
-    struct tokens *tokens;
+    struct name_inval *name_inval;
+    struct token_cache *tokens;
     struct dropped_names dir, other;
 };
 
-static const uint64_t nothing[DROPPING_LOCKED_MAX] = { 0 };
-static const uint64_t has_dir[DROPPING_LOCKED_MAX] = { 0, DIR };
+static const uint64_t nothing[NAME_INVAL_LOCKED_MAX] = { 0 };
+static const uint64_t has_dir[NAME_INVAL_LOCKED_MAX] = { 0, DIR };
 
 static void tell(struct fixture *f, uint64_t dir, const char *name)
 {
-    tokens_grant(f->tokens, dir, TOKEN_SHARED, GRANT);
-    tokens_lock(f->tokens);
-    assert_true(tokens_tell_name(f->tokens, dir, name, false, GRANT));
-    tokens_unlock(f->tokens);
+    token_cache_grant(f->tokens, dir, TOKEN_SHARED, GRANT);
+    token_cache_lock(f->tokens);
+    assert_true(token_cache_tell_name(f->tokens, dir, name, false, GRANT));
+    token_cache_unlock(f->tokens);
 }
 
 static void make_old(struct fixture *f, const uint64_t *locked)
 {
-    tokens_lock(f->tokens);
-    dropping_made_old(f->dropping, f->tokens, locked);
-    tokens_unlock(f->tokens);
+    token_cache_lock(f->tokens);
+    name_inval_made_old(f->name_inval, f->tokens, locked);
+    token_cache_unlock(f->tokens);
 }
 
 static void setup(struct fixture *f)
 {
-    f->dropping = dropping_new();
-    f->tokens = tokens_new();
-    tokens_opened(f->tokens, 1, false);
-    dropping_begin(f->dropping, &f->dir, DIR, 1000 * (uint64_t)MS);
-    dropping_begin(f->dropping, &f->other, OTHER, 1000 * (uint64_t)MS);
+    f->name_inval = name_inval_new();
+    f->tokens = token_cache_new();
+    token_cache_opened(f->tokens, 1, false);
+    name_inval_begin(f->name_inval, &f->dir, DIR, 1000 * (uint64_t)MS);
+    name_inval_begin(f->name_inval, &f->other, OTHER, 1000 * (uint64_t)MS);
 }
 
 static void teardown(struct fixture *f)
 {
-    dropping_end(f->dropping, &f->dir);
-    dropping_end(f->dropping, &f->other);
-    dropping_free(f->dropping);
-    tokens_free(f->tokens);
+    name_inval_end(f->name_inval, &f->dir);
+    name_inval_end(f->name_inval, &f->other);
+    name_inval_free(f->name_inval);
+    token_cache_free(f->tokens);
 }
 
 static void test_whose_lock_is_needed(void **state)
@@ -57,12 +57,12 @@ static void test_whose_lock_is_needed(void **state)
 
     (void)state;
     setup(&f);
-    assert_true(dropping_needs_lock(f.dropping, has_dir, 1000 * (uint64_t)MS));
-    assert_false(dropping_needs_lock(f.dropping, nothing, 1000 * (uint64_t)MS));
-    assert_true(dropping_needs_lock(f.dropping, nothing,
-                                    (1000 + DROPPING_LONG_MS) * (uint64_t)MS));
-    dropping_end(f.dropping, &f.dir);
-    assert_false(dropping_needs_lock(f.dropping, has_dir, 1000 * (uint64_t)MS));
+    assert_true(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
+    assert_false(name_inval_needs_lock(f.name_inval, nothing, 1000 * (uint64_t)MS));
+    assert_true(name_inval_needs_lock(f.name_inval, nothing,
+                                      (1000 + NAME_INVAL_LONG_MS) * (uint64_t)MS));
+    name_inval_end(f.name_inval, &f.dir);
+    assert_false(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
     teardown(&f);
 }
 
@@ -74,12 +74,14 @@ static void test_old_names_need_no_lock(void **state)
     setup(&f);
     tell(&f, DIR, "name");
     make_old(&f, has_dir);
-    assert_true(dropping_is_old(f.dropping, &f.dir));
-    assert_true(dropping_is_old(f.dropping, &f.other));
-    assert_false(dropping_needs_lock(f.dropping, has_dir, 9000 * (uint64_t)MS));
-    assert_false(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
+    assert_true(name_inval_is_old(f.name_inval, &f.dir));
+    assert_true(name_inval_is_old(f.name_inval, &f.other));
+    assert_false(name_inval_needs_lock(f.name_inval, has_dir, 9000 * (uint64_t)MS));
+    assert_false(
+        token_cache_name_gone(f.tokens, DIR, "name", token_cache_changes(f.tokens)));
     tell(&f, DIR, "name"); /* later names are recorded */
-    assert_true(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
+    assert_true(
+        token_cache_name_gone(f.tokens, DIR, "name", token_cache_changes(f.tokens)));
     teardown(&f);
 }
 
@@ -91,10 +93,10 @@ static void test_what_begins_later_is_not_old(void **state)
     (void)state;
     setup(&f);
     make_old(&f, nothing);
-    dropping_begin(f.dropping, &later, DIR, 1000 * (uint64_t)MS);
-    assert_false(dropping_is_old(f.dropping, &later));
-    assert_true(dropping_needs_lock(f.dropping, has_dir, 1000 * (uint64_t)MS));
-    dropping_end(f.dropping, &later);
+    name_inval_begin(f.name_inval, &later, DIR, 1000 * (uint64_t)MS);
+    assert_false(name_inval_is_old(f.name_inval, &later));
+    assert_true(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
+    name_inval_end(f.name_inval, &later);
     teardown(&f);
 }
 
@@ -107,14 +109,15 @@ static void test_a_listing_on_its_way_is_not_old(void **state)
     (void)state;
     setup(&f);
     tell(&f, OTHER, "name");
-    dropping_listing_goes(f.dropping, OTHER);
+    name_inval_listing_goes(f.name_inval, OTHER);
     make_old(&f, has_dir);
-    assert_true(dropping_is_old(f.dropping, &f.dir));
-    assert_false(dropping_is_old(f.dropping, &f.other));
-    assert_true(tokens_name_gone(f.tokens, OTHER, "name", tokens_changes(f.tokens)));
-    dropping_listing_came(f.dropping, OTHER);
+    assert_true(name_inval_is_old(f.name_inval, &f.dir));
+    assert_false(name_inval_is_old(f.name_inval, &f.other));
+    assert_true(
+        token_cache_name_gone(f.tokens, OTHER, "name", token_cache_changes(f.tokens)));
+    name_inval_listing_came(f.name_inval, OTHER);
     make_old(&f, nothing);
-    assert_true(dropping_is_old(f.dropping, &f.other));
+    assert_true(name_inval_is_old(f.name_inval, &f.other));
     teardown(&f);
 }
 
@@ -126,11 +129,11 @@ static void test_a_locked_directory_is_not_listed(void **state)
 
     (void)state;
     setup(&f);
-    dropping_listing_goes(f.dropping, DIR);
+    name_inval_listing_goes(f.name_inval, DIR);
     make_old(&f, nothing);
-    assert_false(dropping_is_old(f.dropping, &f.dir));
+    assert_false(name_inval_is_old(f.name_inval, &f.dir));
     make_old(&f, has_dir);
-    assert_true(dropping_is_old(f.dropping, &f.dir));
+    assert_true(name_inval_is_old(f.name_inval, &f.dir));
     teardown(&f);
 }
 

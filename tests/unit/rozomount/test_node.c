@@ -112,9 +112,9 @@ static void finish_close(struct file *f)
 struct fixture {
     struct env_virtual env;
     struct fake_exportd exportd;
-    struct md md;
-    struct refs *refs;
-    struct unstable *unstable;
+    struct md_client md;
+    struct open_refs *refs;
+    struct unsynced_inodes *unsynced;
     struct nodes nodes;
     unsigned n_invalidated, n_idle, n_ready;
     int n_nodes;
@@ -151,7 +151,7 @@ static void on_ready(struct node_wait *wait)
 
 static int setup(void **state)
 {
-    struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost };
+    struct md_client_config md = { .timeout_ms = 1000, .mount_session_lost = on_lost };
     struct nodes_config config = { .invalidate = on_invalidate, .count = on_count };
 
     (void)state;
@@ -159,10 +159,10 @@ static int setup(void **state)
     n_opened = n_refreshed = n_dropped = n_told_again = 0;
     env_virtual_init(&fx.env, 1);
     fake_exportd_init(&fx.exportd);
-    md_init(&fx.md, &fx.env.env, &fx.exportd.channel, &md);
-    md_session_is_open(&fx.md);
-    fx.refs = config.refs = refs_new();
-    fx.unstable = config.unstable = unstable_new();
+    md_client_init(&fx.md, &fx.env.env, &fx.exportd.channel, &md);
+    md_client_session_is_open(&fx.md);
+    fx.refs = config.refs = open_refs_new();
+    fx.unsynced = config.unsynced = unsynced_inodes_new();
     nodes_init(&fx.nodes, &fx.env.env, &fx.md, NULL, &config);
     return 0;
 }
@@ -176,11 +176,11 @@ static int teardown(void **state)
     env_virtual_run_posted(&fx.env);
     assert_int_equal(fx.n_idle, 1);
     assert_int_equal(fx.n_nodes, 0);
-    assert_null(refs_list(fx.refs, &n));
+    assert_null(open_refs_list(fx.refs, &n));
     nodes_close(&fx.nodes);
-    refs_free(fx.refs);
-    unstable_free(fx.unstable);
-    md_close(&fx.md);
+    open_refs_free(fx.refs);
+    unsynced_inodes_free(fx.unsynced);
+    md_client_close(&fx.md);
     env_virtual_close(&fx.env);
     return 0;
 }
@@ -233,7 +233,7 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_ptr_equal(open_node(5, 100, 1, NULL), node);
     assert_int_equal(n_opened, 1);
     assert_int_equal(n_refreshed, 1);
-    list = refs_list(fx.refs, &n);
+    list = open_refs_list(fx.refs, &n);
     assert_int_equal(n, 1);
     free(list);
     node_put(node);
@@ -247,7 +247,7 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_int_equal(req->ino, 5);
     assert_int_equal(req->n_references, 2);
     rozo__md_close_req__free_unpacked(req, NULL);
-    list = refs_list(fx.refs, &n); /* still held if the session is lost now */
+    list = open_refs_list(fx.refs, &n); /* still held if the session is lost now */
     assert_int_equal(n, 1);
     free(list);
     fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
@@ -335,7 +335,7 @@ static void test_closes_are_told_together(void **state)
     close_many(20, CLOSES_MAX);
     assert_int_equal(fx.exportd.n_sent, 2);
     check_closes(1, 20, CLOSES_MAX);
-    list = refs_list(fx.refs, &n);
+    list = open_refs_list(fx.refs, &n);
     assert_int_equal(n, 3 + CLOSES_MAX);
     free(list);
     fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
@@ -369,47 +369,47 @@ static uint64_t session_after(struct node *node, uint64_t session, uint64_t gran
  * session changes with the token. */
 static void test_a_session_changes_with_the_token(void **state)
 {
-    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     struct node *node = node_get(&fx.nodes, 5);
-    struct tokens_claim claim;
+    struct token_cache_claim claim;
 
     (void)state;
-    tokens_opened(t, 10, false);
+    token_cache_opened(t, 10, false);
     assert_int_equal(session_after(node, 7, 11), 7);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    tokens_claim(t, &claim);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_claim(t, &claim);
     free(claim.shared);
     free(claim.exclusive);
-    tokens_opened(t, 20, true);
+    token_cache_opened(t, 20, true);
     assert_int_equal(session_after(node, 9, 21), 7); /* lost, and not given back yet */
-    tokens_gave_back(t, 5, TOKEN_NONE, 0);
+    token_cache_gave_back(t, 5, TOKEN_NONE, 0);
     assert_int_equal(session_after(node, 9, 0), 7); /* this answer grants nothing */
     assert_int_equal(session_after(node, 7, 12), 7);
     assert_int_equal(session_after(node, 9, 22), 9);
     assert_int_equal(session_after(node, 7, 12), 9); /* a late answer */
     node_put(node);
     finish_close(the_file);
-    tokens_free(t);
+    token_cache_free(t);
 }
 
 /* A file that was removed while it is open keeps its token until the last close, and no
  * longer. */
 static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
 {
-    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     struct node *node = node_get(&fx.nodes, 5);
 
     (void)state;
-    tokens_opened(t, 10, false);
+    token_cache_opened(t, 10, false);
     session_after(node, 7, 11);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
     node->gone = true;
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
     node_put(node);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
     finish_close(the_file);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
-    tokens_free(t);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
+    token_cache_free(t);
 }
 
 static void test_who_comes_while_closing_waits(void **state)
@@ -497,11 +497,11 @@ static void test_a_loss_of_power_is_news_once(void **state)
     (void)state;
     nodes_learn_losses(&fx.nodes, 0);
     assert_int_equal(n_told_again, 0);
-    unstable_note(fx.unstable, 5, fx.nodes.losses);
+    unsynced_inodes_note(fx.unsynced, 5, fx.nodes.losses);
     nodes_learn_losses(&fx.nodes, 3);
     nodes_learn_losses(&fx.nodes, 3);
     assert_int_equal(n_told_again, 1);
-    assert_true(unstable_take_lost(fx.unstable, 5));
+    assert_true(unsynced_inodes_take_lost(fx.unsynced, 5));
     close_node(node);
 }
 
@@ -662,21 +662,21 @@ static void tell_durably(struct file_meta_call *call, bool is_answered)
 
 static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **state)
 {
-    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     struct node *node = open_node(5, 100, 7, NULL);
     struct file_meta_call call;
 
     (void)state;
-    tokens_opened(t, 10, false);
+    token_cache_opened(t, 10, false);
     tell_durably(&call, true);
     assert_false(node_is_settled(node)); /* others may have changed the file */
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
     assert_false(node_is_settled(node)); /* the report was sent before the grant */
     tell_durably(&call, false);
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
     assert_true(node_is_settled(node));
-    unstable_note(fx.unstable, 6, fx.nodes.losses);
+    unsynced_inodes_note(fx.unsynced, 6, fx.nodes.losses);
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
     assert_true(node_is_settled(node));
@@ -684,10 +684,10 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     assert_false(node_is_settled(node));
     tell_durably(&call, true);
     assert_true(node_is_settled(node));
-    tokens_gave_back(t, 5, TOKEN_NONE, 11);
+    token_cache_gave_back(t, 5, TOKEN_NONE, 11);
     assert_false(node_is_settled(node));
     close_node(node);
-    tokens_free(t);
+    token_cache_free(t);
     fx.nodes.config.tokens = NULL;
 }
 
@@ -759,23 +759,23 @@ static void test_reads_count_once_a_change(void **state)
 static void test_reads_beside_writers_are_all_reported(void **state)
 {
     struct atimes *a = atimes_new(ATIMES_RELATIVE, false);
-    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     const struct token_range range = { .ino = 5, .to = 4096, .size = 8192 };
     struct node *node = open_node(5, 100, 7, NULL);
     struct atime_note note;
 
     (void)state;
-    tokens_opened(t, 1, false);
+    token_cache_opened(t, 1, false);
     assert_true(node_note_read(node, a));
     assert_false(node_note_read(node, a));
-    tokens_grant_range(t, &range, 11);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_RANGES);
+    token_cache_grant_range(t, &range, 11);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_RANGES);
     assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
     assert_true(node_note_read(node, a));
     assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
-    tokens_gave_back(t, 5, TOKEN_NONE, 11);
+    token_cache_gave_back(t, 5, TOKEN_NONE, 11);
     close_node(node);
-    tokens_free(t);
+    token_cache_free(t);
     fx.nodes.config.tokens = NULL;
     atimes_free(a);
 }

@@ -19,30 +19,30 @@ static const struct md_attr later = { .ino = DIR, .mode = S_IFDIR | 0700, .nlink
 
 static void test_as_long_as_it_is_open(void **state)
 {
-    struct opendirs *dirs = opendirs_new();
+    struct open_dirs *dirs = open_dirs_new();
     struct md_attr attr;
 
     (void)state;
-    assert_false(opendirs_last(dirs, DIR, &attr));
-    opendirs_note(dirs, &first);
-    opendirs_add(dirs, DIR, NULL);
-    assert_false(opendirs_last(dirs, DIR, &attr)); /* the directory was not open then */
-    opendirs_add(dirs, DIR, &first);
-    assert_true(opendirs_last(dirs, DIR, &attr));
+    assert_false(open_dirs_last(dirs, DIR, &attr));
+    open_dirs_note(dirs, &first);
+    open_dirs_add(dirs, DIR, NULL);
+    assert_false(open_dirs_last(dirs, DIR, &attr)); /* the directory was not open then */
+    open_dirs_add(dirs, DIR, &first);
+    assert_true(open_dirs_last(dirs, DIR, &attr));
     assert_true(attr.ino == DIR && attr.uid == 1 && attr.mode == (S_IFDIR | 0755));
     assert_true(attr.nlink == 0 && attr.token == TOKEN_NONE);
-    opendirs_note(dirs, &later);
-    opendirs_add(dirs, DIR, NULL);
-    assert_true(opendirs_last(dirs, DIR, &attr));
+    open_dirs_note(dirs, &later);
+    open_dirs_add(dirs, DIR, NULL);
+    assert_true(open_dirs_last(dirs, DIR, &attr));
     assert_int_equal(attr.mode, S_IFDIR | 0700);
-    assert_false(opendirs_last(dirs, OTHER, &attr));
-    opendirs_remove(dirs, DIR);
-    opendirs_remove(dirs, DIR);
-    assert_true(opendirs_last(dirs, DIR, &attr));
-    opendirs_remove(dirs, DIR);
-    assert_false(opendirs_last(dirs, DIR, &attr));
-    opendirs_add(dirs, OTHER, NULL); /* left open: freed at the end */
-    opendirs_free(dirs);
+    assert_false(open_dirs_last(dirs, OTHER, &attr));
+    open_dirs_remove(dirs, DIR);
+    open_dirs_remove(dirs, DIR);
+    assert_true(open_dirs_last(dirs, DIR, &attr));
+    open_dirs_remove(dirs, DIR);
+    assert_false(open_dirs_last(dirs, DIR, &attr));
+    open_dirs_add(dirs, OTHER, NULL); /* left open: freed at the end */
+    open_dirs_free(dirs);
 }
 
 int main(void)

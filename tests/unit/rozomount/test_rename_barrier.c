@@ -4,13 +4,13 @@
 
 enum { A = 5, B = 6, C = 7 };
 
-static unsigned n_ready(struct renames *r, struct rename_under_way *u)
+static unsigned n_ready(struct rename_barrier *r, struct rename_under_way *u)
 {
     struct list_node ready;
     unsigned n = 0;
 
     list_init(&ready);
-    renames_end(r, u, &ready);
+    rename_barrier_end(r, u, &ready);
     LIST_FOREACH_SAFE(link, &ready) {
         list_remove(link);
         n++;
@@ -22,23 +22,23 @@ static void test_who_waits(void **state)
 {
     struct rename_under_way first = { 0 }, second = { 0 };
     struct rename_waiter in_a = { .dir = A }, in_b = { .dir = B }, in_c = { .dir = C };
-    struct renames *r = renames_new();
+    struct rename_barrier *r = rename_barrier_new();
 
     (void)state;
-    assert_false(renames_wait(r, &in_a));
-    renames_begin(r, &first, A, B);
-    renames_begin(r, &second, B, B);
-    assert_true(renames_wait(r, &in_a));
-    assert_true(renames_wait(r, &in_b));
-    assert_false(renames_wait(r, &in_c));
+    assert_false(rename_barrier_wait(r, &in_a));
+    rename_barrier_begin(r, &first, A, B);
+    rename_barrier_begin(r, &second, B, B);
+    assert_true(rename_barrier_wait(r, &in_a));
+    assert_true(rename_barrier_wait(r, &in_b));
+    assert_false(rename_barrier_wait(r, &in_c));
     assert_int_equal(n_ready(r, &first), 1); /* in_a is ready */
     assert_int_equal(n_ready(r, &first), 0); /* the first rename is over */
-    assert_false(renames_wait(r, &in_a));
+    assert_false(rename_barrier_wait(r, &in_a));
     assert_int_equal(n_ready(r, &second), 1);
-    renames_begin(r, &first, C, A); /* started again */
-    assert_true(renames_wait(r, &in_c));
+    rename_barrier_begin(r, &first, C, A); /* started again */
+    assert_true(rename_barrier_wait(r, &in_c));
     assert_int_equal(n_ready(r, &first), 1);
-    renames_free(r);
+    rename_barrier_free(r);
 }
 
 int main(void)

@@ -12,20 +12,20 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
-static struct tokens *t;
+static struct token_cache *t;
 
 static int setup(void **state)
 {
     (void)state;
-    t = tokens_new();
-    tokens_opened(t, 10, false);
+    t = token_cache_new();
+    token_cache_opened(t, 10, false);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tokens_free(t);
+    token_cache_free(t);
     return 0;
 }
 
@@ -35,9 +35,9 @@ static bool tell_attr(uint64_t ino, uint64_t grant)
 {
     bool told;
 
-    tokens_lock(t);
-    told = tokens_tell_attr(t, ino, grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    told = token_cache_tell_attr(t, ino, grant);
+    token_cache_unlock(t);
     return told;
 }
 
@@ -45,9 +45,9 @@ static bool tell_name(uint64_t dir, const char *name, bool is_dir, uint64_t gran
 {
     bool told;
 
-    tokens_lock(t);
-    told = tokens_tell_name(t, dir, name, is_dir, grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    told = token_cache_tell_name(t, dir, name, is_dir, grant);
+    token_cache_unlock(t);
     return told;
 }
 
@@ -55,9 +55,9 @@ static bool tell_listing(uint64_t dir, bool *kept)
 {
     bool told;
 
-    tokens_lock(t);
-    told = tokens_tell_listing(t, dir, kept);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    told = token_cache_tell_listing(t, dir, kept);
+    token_cache_unlock(t);
     return told;
 }
 
@@ -65,9 +65,9 @@ static void keep_attr(uint64_t ino, uint64_t size, uint64_t grant)
 {
     struct md_attr attr = { .ino = ino, .size = size };
 
-    tokens_lock(t);
-    tokens_keep_attr(t, &attr, grant, tokens_changes(t));
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_keep_attr(t, &attr, grant, token_cache_changes(t));
+    token_cache_unlock(t);
 }
 
 /* Takes the cached attributes and returns their size; 0 if there were none. */
@@ -76,14 +76,14 @@ static uint64_t take_attr(uint64_t ino)
     struct md_attr attr = { 0 };
     uint64_t grant = 0;
 
-    return tokens_take_attr(t, ino, &attr, &grant) && grant != 0 ? attr.size : 0;
+    return token_cache_take_attr(t, ino, &attr, &grant) && grant != 0 ? attr.size : 0;
 }
 
 /* Takes the names that the kernel got, and checks that there are n and this is one of
  * them. */
 static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
 {
-    struct told_name *names = tokens_take_names(t, dir);
+    struct told_name *names = token_cache_take_names(t, dir);
     unsigned n_all = 0, n_same = 0;
 
     for (const struct told_name *told = names; told != NULL; told = told->next) {
@@ -96,9 +96,9 @@ static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
 
 static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
 {
-    tokens_recall(t, ino, keep);
-    told_names_free(keep == TOKEN_NONE ? tokens_take_names(t, ino) : NULL);
-    return tokens_gave_back(t, ino, keep, grant);
+    token_cache_recall(t, ino, keep);
+    told_names_free(keep == TOKEN_NONE ? token_cache_take_names(t, ino) : NULL);
+    return token_cache_gave_back(t, ino, keep, grant);
 }
 
 /* ---- grants ---- */
@@ -106,34 +106,34 @@ static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
 static void test_what_is_granted_is_held(void **state)
 {
     (void)state;
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
-    tokens_grant(t, 5, TOKEN_NONE, 11);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
+    token_cache_grant(t, 5, TOKEN_NONE, 11);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
     assert_false(tell_attr(5, 11));
-    tokens_grant(t, 5, TOKEN_SHARED, 12);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    token_cache_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
     assert_true(tell_attr(5, 12));
     assert_false(tell_attr(6, 12));
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 14);
-    tokens_grant(t, 5, TOKEN_SHARED, 13); /* an older answer, late */
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
-    tokens_grant(t, 7, TOKEN_SHARED, 0);
-    tokens_grant(t, 7, TOKEN_SHARED, 9); /* from before the session was opened */
-    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
-    tokens_note_others(t, true);
-    assert_true(tokens_has_others(t));
-    tokens_note_others(t, false);
-    assert_false(tokens_has_others(t));
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 14);
+    token_cache_grant(t, 5, TOKEN_SHARED, 13); /* an older answer, late */
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
+    token_cache_grant(t, 7, TOKEN_SHARED, 0);
+    token_cache_grant(t, 7, TOKEN_SHARED, 9); /* from before the session was opened */
+    assert_int_equal(token_cache_mode(t, 7), TOKEN_NONE);
+    token_cache_note_others(t, true);
+    assert_true(token_cache_has_others(t));
+    token_cache_note_others(t, false);
+    assert_false(token_cache_has_others(t));
 }
 
 static void test_an_exportd_that_gives_no_tokens(void **state)
 {
     (void)state;
-    assert_true(tokens_are_given(t));
-    tokens_opened(t, 0, true);
-    assert_false(tokens_are_given(t));
-    tokens_grant(t, 5, TOKEN_SHARED, 12);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_true(token_cache_are_given(t));
+    token_cache_opened(t, 0, true);
+    assert_false(token_cache_are_given(t));
+    token_cache_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
 }
 
 /* Goal: an answer that exportd made before it got the token back grants nothing when it
@@ -141,47 +141,47 @@ static void test_an_exportd_that_gives_no_tokens(void **state)
 static void test_grants_that_come_after_they_were_given_back_are_void(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_int_equal(give_back(5, TOKEN_NONE, 13), 13); /* 12 and 13 are in flight */
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
-    tokens_grant(t, 5, TOKEN_SHARED, 13);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    token_cache_grant(t, 5, TOKEN_SHARED, 13);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
     assert_false(tell_attr(5, 13));
-    tokens_grant(t, 6, TOKEN_SHARED, 12); /* for another inode */
-    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
-    tokens_grant(t, 5, TOKEN_SHARED, 14);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    token_cache_grant(t, 6, TOKEN_SHARED, 12); /* for another inode */
+    assert_int_equal(token_cache_mode(t, 6), TOKEN_SHARED);
+    token_cache_grant(t, 5, TOKEN_SHARED, 14);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
     assert_false(tell_attr(5, 13)); /* attributes of that answer may be old */
     assert_true(tell_attr(5, 14));
     assert_int_equal(give_back(5, TOKEN_NONE, 0), 14);  /* given back without a recall */
     assert_int_equal(give_back(8, TOKEN_NONE, 20), 20); /* a grant that never arrived */
-    tokens_grant(t, 8, TOKEN_SHARED, 20);
-    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    token_cache_grant(t, 8, TOKEN_SHARED, 20);
+    assert_int_equal(token_cache_mode(t, 8), TOKEN_NONE);
     assert_int_equal(give_back(9, TOKEN_SHARED, 21), 21);
-    tokens_grant(t, 9, TOKEN_EXCLUSIVE, 21);
-    assert_int_equal(tokens_mode(t, 9), TOKEN_NONE);
+    token_cache_grant(t, 9, TOKEN_EXCLUSIVE, 21);
+    assert_int_equal(token_cache_mode(t, 9), TOKEN_NONE);
 }
 
 static void test_exclusive_is_lowered(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
     assert_int_equal(give_back(5, TOKEN_SHARED, 12), 12);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* a late answer */
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* a late answer */
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
     assert_true(tell_attr(5, 12)); /* not changed by others since */
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 13);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
-    tokens_grant(t, 6, TOKEN_SHARED, 14);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 13);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
+    token_cache_grant(t, 6, TOKEN_SHARED, 14);
     give_back(6, TOKEN_SHARED, 14);
-    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
-    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 15);
+    assert_int_equal(token_cache_mode(t, 6), TOKEN_SHARED);
+    token_cache_grant(t, 7, TOKEN_EXCLUSIVE, 15);
     assert_int_equal(give_back(7, TOKEN_SHARED, 16), 16);
     assert_int_equal(give_back(7, TOKEN_NONE, 0), 16);
-    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* a late answer */
-    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+    token_cache_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* a late answer */
+    assert_int_equal(token_cache_mode(t, 7), TOKEN_NONE);
 }
 
 /* Goal: during a recall nothing new goes to the kernel that would have to be taken back;
@@ -191,14 +191,14 @@ static void test_nothing_more_is_told_during_a_recall(void **state)
     bool kept;
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    tokens_recall(t, 5, TOKEN_SHARED);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
     assert_true(tell_attr(5, 11));
-    tokens_recall(t, 5, TOKEN_NONE); /* a second recall asks for more */
-    tokens_recall(t, 5, TOKEN_SHARED);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    token_cache_recall(t, 5, TOKEN_NONE); /* a second recall asks for more */
+    token_cache_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 12);
     assert_false(tell_attr(5, 11));
     assert_false(tell_attr(5, 12));
     assert_false(tell_name(5, "a", false, 12));
@@ -206,7 +206,7 @@ static void test_nothing_more_is_told_during_a_recall(void **state)
     keep_attr(5, 100, 12);
     assert_int_equal(take_attr(5), 0);
     assert_int_equal(give_back(5, TOKEN_NONE, 11), 12);
-    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    token_cache_grant(t, 5, TOKEN_SHARED, 13);
     assert_true(tell_attr(5, 13));
 }
 
@@ -216,9 +216,9 @@ static void test_names_are_noted_until_they_are_taken(void **state)
 {
     (void)state;
     assert_false(tell_name(5, "a", false, 11));
-    tokens_name_gone(t, 5, "a", tokens_changes(t));
+    token_cache_name_gone(t, 5, "a", token_cache_changes(t));
     assert_true(names_are(5, 0, NULL, false));
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_false(tell_name(5, "a", false, 9));
     assert_true(tell_name(5, "a", false, 11));
     assert_true(tell_name(5, "a", true, 11)); /* now it is a directory */
@@ -227,11 +227,11 @@ static void test_names_are_noted_until_they_are_taken(void **state)
     assert_true(names_are(5, 0, NULL, false));
     assert_true(tell_name(5, "a", false, 11));
     assert_true(tell_name(5, "b", false, 11));
-    tokens_name_gone(t, 5, "b", tokens_changes(t));
-    tokens_name_gone(t, 5, "c", tokens_changes(t));
+    token_cache_name_gone(t, 5, "b", token_cache_changes(t));
+    token_cache_name_gone(t, 5, "c", token_cache_changes(t));
     assert_true(names_are(5, 1, "a", false));
     assert_true(tell_name(5, "left", false, 11)); /* freed with the token */
-    tokens_gave_back(t, 5, TOKEN_NONE, 0);
+    token_cache_gave_back(t, 5, TOKEN_NONE, 0);
     assert_true(names_are(5, 0, NULL, false));
 }
 
@@ -242,21 +242,21 @@ static bool lacks(uint64_t dir, const char *name)
     uint64_t grant = 0;
     bool lacks;
 
-    tokens_lock(t);
-    lacks = tokens_lack_name(t, dir, name, &grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    lacks = token_cache_name_absent(t, dir, name, &grant);
+    token_cache_unlock(t);
     assert_true(!lacks || grant != 0);
     return lacks;
 }
 
 static void dir_is_new(uint64_t dir, uint64_t grant)
 {
-    tokens_lock(t);
-    tokens_dir_is_new(t, dir, grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_dir_is_new(t, dir, grant);
+    token_cache_unlock(t);
 }
 
-/* Adds a part (after, to] of a listing, with one name; changes: tokens_changes() when it
+/* Adds a part (after, to] of a listing, with one name; changes: token_cache_changes() when it
  * was requested. */
 static void listed(uint64_t after, uint64_t to, bool end, const char *name,
                    uint64_t changes)
@@ -273,33 +273,33 @@ static void listed(uint64_t after, uint64_t to, bool end, const char *name,
         .names = names,
     };
 
-    tokens_lock(t);
-    tokens_names_listed(t, &l);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_names_listed(t, &l);
+    token_cache_unlock(t);
 }
 
 static void test_of_a_new_directory_all_names_are_known(void **state)
 {
     (void)state;
     assert_false(lacks(5, "a"));
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_false(lacks(5, "a"));
     dir_is_new(5, 11);
     assert_true(lacks(5, "a"));
-    tokens_name_comes(t, 5, "a");
+    token_cache_name_comes(t, 5, "a");
     assert_false(lacks(5, "a"));
     assert_true(lacks(5, "ab"));
     assert_true(tell_name(5, "b", false, 11));
     assert_false(lacks(5, "b"));
-    assert_true(tokens_name_gone(t, 5, "b", tokens_changes(t)));
+    assert_true(token_cache_name_gone(t, 5, "b", token_cache_changes(t)));
     /* the kernel did not get it */
-    assert_false(tokens_name_gone(t, 5, "a", tokens_changes(t)));
+    assert_false(token_cache_name_gone(t, 5, "a", token_cache_changes(t)));
     assert_true(lacks(5, "a"));
     assert_true(lacks(5, "b"));
-    tokens_recall(t, 5, TOKEN_NONE);
+    token_cache_recall(t, 5, TOKEN_NONE);
     assert_false(lacks(5, "a"));
     give_back(5, TOKEN_NONE, 11);
-    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    token_cache_grant(t, 5, TOKEN_SHARED, 12);
     assert_false(lacks(5, "a"));
     dir_is_new(5, 11); /* a late answer: others may have made names since */
     assert_false(lacks(5, "a"));
@@ -308,14 +308,14 @@ static void test_of_a_new_directory_all_names_are_known(void **state)
 static void test_a_name_that_moved_may_still_be_there(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_true(tell_name(5, "x", false, 11));
-    assert_true(tokens_name_moved(t, 5, "x"));
+    assert_true(token_cache_name_moved(t, 5, "x"));
     assert_true(names_are(5, 0, "", false));
     dir_is_new(5, 11);
     assert_true(tell_name(5, "a", false, 11));
-    assert_true(tokens_name_moved(t, 5, "a"));
-    assert_false(tokens_name_moved(t, 5, "a"));
+    assert_true(token_cache_name_moved(t, 5, "a"));
+    assert_false(token_cache_name_moved(t, 5, "a"));
     assert_false(lacks(5, "a"));
     assert_true(lacks(5, "x"));
     assert_true(tell_name(5, "b", true, 11));
@@ -326,11 +326,11 @@ static void test_a_name_that_moved_may_still_be_there(void **state)
 static void test_a_restart_of_exportd_may_bring_names(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     dir_is_new(5, 11);
     assert_true(lacks(5, "a"));
-    tokens_opened(t, 20, false);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    token_cache_opened(t, 20, false);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
     assert_false(lacks(5, "a"));
 }
 
@@ -339,16 +339,16 @@ static void test_a_restart_of_exportd_may_bring_names(void **state)
 static void test_after_a_restart_all_is_listed_anew(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    listed(0, 8, false, "a", tokens_changes(t));
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 8, false, "a", token_cache_changes(t));
     /* removed, but a power cut undoes it */
-    tokens_name_gone(t, 5, "back", tokens_changes(t));
-    tokens_opened(t, 11, false);
-    listed(0, 2, false, "a", tokens_changes(t));
-    listed(8, 9, true, "z", tokens_changes(t));
+    token_cache_name_gone(t, 5, "back", token_cache_changes(t));
+    token_cache_opened(t, 11, false);
+    listed(0, 2, false, "a", token_cache_changes(t));
+    listed(8, 9, true, "z", token_cache_changes(t));
     assert_false(lacks(5, "back"));
-    listed(2, 8, false, "back", tokens_changes(t));
-    listed(8, 9, true, "z", tokens_changes(t));
+    listed(2, 8, false, "back", token_cache_changes(t));
+    listed(8, 9, true, "z", token_cache_changes(t));
     assert_true(lacks(5, "x"));
     assert_false(lacks(5, "back"));
 }
@@ -356,16 +356,16 @@ static void test_after_a_restart_all_is_listed_anew(void **state)
 static void test_a_listing_to_its_end_tells_all_names(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    listed(4, 7, true, "late", tokens_changes(t)); /* the beginning is missing */
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    listed(4, 7, true, "late", token_cache_changes(t)); /* the beginning is missing */
     assert_false(lacks(5, "x"));
-    listed(0, 4, false, "a", tokens_changes(t));
-    tokens_name_comes(t, 5, "made");
+    listed(0, 4, false, "a", token_cache_changes(t));
+    token_cache_name_comes(t, 5, "made");
     assert_false(lacks(5, "x"));
-    listed(6, 9, true, "c", tokens_changes(t)); /* a part between is missing */
+    listed(6, 9, true, "c", token_cache_changes(t)); /* a part between is missing */
     assert_false(lacks(5, "x"));
-    listed(3, 6, false, "b", tokens_changes(t));
-    listed(6, 9, true, "c", tokens_changes(t));
+    listed(3, 6, false, "b", token_cache_changes(t));
+    listed(6, 9, true, "c", token_cache_changes(t));
     assert_true(lacks(5, "x"));
     assert_false(lacks(5, "a") || lacks(5, "b") || lacks(5, "c") || lacks(5, "made"));
 }
@@ -374,15 +374,15 @@ static void test_a_listing_to_its_end_tells_all_names(void **state)
  * it. */
 static void test_a_listing_from_before_our_change_is_not_begun_with(void **state)
 {
-    uint64_t changes = tokens_changes(t);
+    uint64_t changes = token_cache_changes(t);
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_name_comes(t, 5, "made");
-    tokens_forget_attr(t, 5, changes);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_name_comes(t, 5, "made");
+    token_cache_forget_attr(t, 5, changes);
     listed(0, 4, true, "a", changes);
     assert_false(lacks(5, "made"));
-    listed(0, 4, true, "a", tokens_changes(t));
+    listed(0, 4, true, "a", token_cache_changes(t));
     assert_true(lacks(5, "x"));
 }
 
@@ -390,18 +390,18 @@ static void test_a_listing_from_before_our_change_is_not_begun_with(void **state
  * was requested earlier. */
 static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **state)
 {
-    uint64_t changes = tokens_changes(t);
+    uint64_t changes = token_cache_changes(t);
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_name_comes(t, 5, "made"); /* listed at cookie 6 later */
-    tokens_forget_attr(t, 5, changes);
-    listed(0, 4, false, "a", tokens_changes(t));
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_name_comes(t, 5, "made"); /* listed at cookie 6 later */
+    token_cache_forget_attr(t, 5, changes);
+    listed(0, 4, false, "a", token_cache_changes(t));
     listed(0, 8, false, "a", changes);
-    listed(8, 9, true, "z", tokens_changes(t));
+    listed(8, 9, true, "z", token_cache_changes(t));
     assert_false(lacks(5, "made"));
-    listed(4, 8, false, "made", tokens_changes(t));
-    listed(8, 9, true, "z", tokens_changes(t));
+    listed(4, 8, false, "made", token_cache_changes(t));
+    listed(8, 9, true, "z", token_cache_changes(t));
     assert_true(lacks(5, "x"));
 }
 
@@ -409,29 +409,29 @@ static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **
  * listed. */
 static void test_a_removal_from_before_the_listing_takes_nothing_from_it(void **state)
 {
-    uint64_t changes = tokens_changes(t);
+    uint64_t changes = token_cache_changes(t);
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    listed(0, 4, true, "a", tokens_changes(t));
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 4, true, "a", token_cache_changes(t));
     assert_true(tell_name(5, "a", false, 11));
-    assert_true(tokens_name_gone(t, 5, "a", changes));
+    assert_true(token_cache_name_gone(t, 5, "a", changes));
     assert_false(lacks(5, "a"));
     assert_true(names_are(5, 0, "", false)); /* the kernel does not believe it any more */
-    listed(0, 4, true, "a", tokens_changes(t));
-    tokens_name_gone(t, 5, "a", tokens_changes(t));
+    listed(0, 4, true, "a", token_cache_changes(t));
+    token_cache_name_gone(t, 5, "a", token_cache_changes(t));
     assert_true(lacks(5, "a"));
 }
 
 /* ---- lookup prefetch ---- */
 
-static bool go_ahead(uint64_t dir, struct ahead *out)
+static bool go_ahead(uint64_t dir, struct prefetch_answer *out)
 {
     bool goes;
 
-    tokens_lock(t);
-    goes = tokens_go_ahead(t, dir, out);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    goes = token_cache_prefetch_next(t, dir, out);
+    token_cache_unlock(t);
     return goes;
 }
 
@@ -442,10 +442,10 @@ static void keep_ahead(const char *name, uint64_t ino, uint64_t size, uint64_t g
     const struct listed_name listed = { name, strlen(name) };
     const struct md_attr attr = { .ino = ino, .size = size, .mode = S_IFREG };
 
-    tokens_lock(t);
-    tokens_grant_locked(t, ino, TOKEN_SHARED, grant);
-    tokens_keep_ahead(t, 5, &listed, &attr, grant, changes);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_grant_locked(t, ino, TOKEN_SHARED, grant);
+    token_cache_keep_prefetched(t, 5, &listed, &attr, grant, changes);
+    token_cache_unlock(t);
 }
 
 static uint64_t take_ahead(const char *name)
@@ -454,19 +454,19 @@ static uint64_t take_ahead(const char *name)
     uint64_t grant = 0;
     bool taken;
 
-    tokens_lock(t);
-    taken = tokens_take_ahead(t, 5, name, &attr, &grant);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    taken = token_cache_take_prefetched(t, 5, name, &attr, &grant);
+    token_cache_unlock(t);
     return taken && grant != 0 ? attr.size : 0;
 }
 
 static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_int_equal(take_ahead("a"), 0);
-    keep_ahead("a", 6, 100, 11, tokens_changes(t));
-    keep_ahead("b", 7, 200, 11, tokens_changes(t));
+    keep_ahead("a", 6, 100, 11, token_cache_changes(t));
+    keep_ahead("b", 7, 200, 11, token_cache_changes(t));
     assert_int_equal(take_ahead("a"), 100);
     assert_int_equal(take_ahead("a"), 0);
     assert_true(names_are(5, 0, "", false)); /* the kernel got no name */
@@ -476,18 +476,18 @@ static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
 static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    keep_ahead("a", 6, 100, 11, tokens_changes(t));
-    keep_ahead("b", 7, 200, 11, tokens_changes(t));
-    tokens_recall(t, 6, TOKEN_NONE);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, token_cache_changes(t));
+    keep_ahead("b", 7, 200, 11, token_cache_changes(t));
+    token_cache_recall(t, 6, TOKEN_NONE);
     assert_int_equal(take_ahead("a"), 0);
     give_back(6, TOKEN_NONE, 12);
-    keep_ahead("a", 6, 100, 11, tokens_changes(t)); /* a late answer */
+    keep_ahead("a", 6, 100, 11, token_cache_changes(t)); /* a late answer */
     assert_int_equal(take_ahead("a"), 0);
-    tokens_recall(t, 5, TOKEN_NONE);
+    token_cache_recall(t, 5, TOKEN_NONE);
     assert_int_equal(take_ahead("b"), 0);
     give_back(5, TOKEN_NONE, 12);
-    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    token_cache_grant(t, 5, TOKEN_SHARED, 13);
     assert_int_equal(take_ahead("b"), 0);
 }
 
@@ -496,40 +496,40 @@ static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
 static void test_no_name_is_known_of_before_a_restart(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    keep_ahead("a", 6, 100, 11, tokens_changes(t));
-    tokens_opened(t, 12, false);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, token_cache_changes(t));
+    token_cache_opened(t, 12, false);
     keep_attr(6, 100, 12);
     assert_int_equal(take_ahead("a"), 0);
 }
 
 static void test_our_changes_end_what_was_looked_at_ahead(void **state)
 {
-    uint64_t changes = tokens_changes(t);
+    uint64_t changes = token_cache_changes(t);
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     keep_ahead("a", 6, 100, 11, changes);
     keep_ahead("b", 7, 200, 11, changes);
     keep_ahead("c", 8, 300, 11, changes);
     keep_ahead("d", 9, 400, 11, changes);
-    tokens_forget_attr(t, 6, changes); /* the file was written */
+    token_cache_forget_attr(t, 6, changes); /* the file was written */
     assert_int_equal(take_ahead("a"), 0);
-    tokens_name_comes(t, 5, "b"); /* replaced by a rename */
+    token_cache_name_comes(t, 5, "b"); /* replaced by a rename */
     assert_int_equal(take_ahead("b"), 0);
-    tokens_name_gone(t, 5, "c", tokens_changes(t));
+    token_cache_name_gone(t, 5, "c", token_cache_changes(t));
     assert_int_equal(take_ahead("c"), 0);
-    tokens_name_moved(t, 5, "d");
+    token_cache_name_moved(t, 5, "d");
     assert_int_equal(take_ahead("d"), 0);
-    tokens_forget_attr(t, 5, changes);
+    token_cache_forget_attr(t, 5, changes);
     keep_ahead("e", 10, 500, 11, changes); /* listed before the last change */
     assert_int_equal(take_ahead("e"), 0);
-    keep_ahead("e", 10, 500, 11, tokens_changes(t));
+    keep_ahead("e", 10, 500, 11, token_cache_changes(t));
     assert_int_equal(take_ahead("e"), 500);
 }
 
 /* Counts failed lookups until a prefetch starts; part describes it. */
-static unsigned misses_until(struct ahead *part)
+static unsigned misses_until(struct prefetch_answer *part)
 {
     unsigned n = 1;
 
@@ -540,26 +540,27 @@ static unsigned misses_until(struct ahead *part)
 
 static void test_more_is_looked_at_the_more_is_wanted(void **state)
 {
-    struct ahead part;
+    struct prefetch_answer part;
     unsigned misses, n;
     char name[16];
 
     (void)state;
     assert_false(go_ahead(5, &part)); /* without a token nothing can be cached */
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     misses = misses_until(&part);
     assert_true(misses > 1 && misses < 100);
     assert_true(part.dir == 5 && part.after == 0 && part.n > 1);
     for (unsigned i = 0; i < 10000; i++)
-        assert_false(go_ahead(5, &(struct ahead){ 0 })); /* only one prefetch at a time */
+        assert_false(go_ahead(
+            5, &(struct prefetch_answer){ 0 })); /* only one prefetch at a time */
     n = part.n;
     for (unsigned i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%u", i);
-        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+        keep_ahead(name, 100 + i, 1, 11, token_cache_changes(t));
     }
-    tokens_lock(t);
-    tokens_ahead_came(t, &part, 77);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_prefetch_came(t, &part, 77);
+    token_cache_unlock(t);
     for (unsigned i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%u", i);
         assert_int_equal(take_ahead(name), 1);
@@ -568,9 +569,9 @@ static void test_more_is_looked_at_the_more_is_wanted(void **state)
     assert_int_equal(part.after, 77);
     assert_true(part.n > n);
     for (unsigned i = 0; i < 2; i++) { /* none of the names was used */
-        tokens_lock(t);
-        tokens_ahead_came(t, &part, 0);
-        tokens_unlock(t);
+        token_cache_lock(t);
+        token_cache_prefetch_came(t, &part, 0);
+        token_cache_unlock(t);
         n = misses_until(&part);
     }
     assert_true(n > misses);
@@ -582,10 +583,10 @@ static void test_what_was_looked_at_ahead_is_bounded(void **state)
     char name[16];
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     for (unsigned i = 0; i < TOKENS_AHEAD_MAX + 100; i++) {
         snprintf(name, sizeof(name), "%u", i);
-        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+        keep_ahead(name, 100 + i, 1, 11, token_cache_changes(t));
     }
     assert_int_equal(take_ahead("99"), 0);
     assert_int_equal(take_ahead("100"), 1);
@@ -602,13 +603,13 @@ static void test_listings_last_as_long_as_the_token(void **state)
 
     (void)state;
     assert_false(tell_listing(5, &kept));
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     assert_true(tell_listing(5, &kept));
     assert_false(kept);
     assert_true(tell_listing(5, &kept));
     assert_true(kept);
     give_back(5, TOKEN_NONE, 11);
-    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    token_cache_grant(t, 5, TOKEN_SHARED, 12);
     assert_true(tell_listing(5, &kept));
     assert_false(kept);
 }
@@ -617,7 +618,7 @@ static void test_attributes_are_kept_for_one_question(void **state)
 {
     (void)state;
     keep_attr(5, 100, 11); /* no token */
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     keep_attr(5, 100, 9);
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 11);
@@ -625,13 +626,13 @@ static void test_attributes_are_kept_for_one_question(void **state)
     assert_int_equal(take_attr(5), 200);
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 11);
-    tokens_forget_attr(t, 5, 0);
-    tokens_forget_attr(t, 6, 0);
+    token_cache_forget_attr(t, 5, 0);
+    token_cache_forget_attr(t, 6, 0);
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 11);
-    tokens_recall(t, 5, TOKEN_SHARED);
+    token_cache_recall(t, 5, TOKEN_SHARED);
     assert_int_equal(take_attr(5), 0);
-    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    token_cache_grant(t, 5, TOKEN_SHARED, 13);
     keep_attr(5, 100, 12); /* an older answer, late */
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 13); /* freed with the token */
@@ -644,10 +645,10 @@ static void test_those_of_a_directory_for_all(void **state)
     uint64_t grant;
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_lock(t);
-    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
-    tokens_unlock(t);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_lock(t);
+    token_cache_keep_attr(t, &dir, 11, token_cache_changes(t));
+    token_cache_unlock(t);
     assert_int_equal(take_attr(5), 4096);
     assert_int_equal(take_attr(5), 4096);
     assert_false(tokens_have_data(t, 5) || tokens_have_data(t, 6));
@@ -656,8 +657,8 @@ static void test_those_of_a_directory_for_all(void **state)
     assert_true(tokens_have_data(t, 5) && !tokens_have_data(t, 6));
     tokens_note_atime(t, 5, 77); /* it was listed */
     tokens_note_atime(t, 6, 77);
-    assert_true(tokens_take_attr(t, 5, &seen, &grant) && seen.atime_ns == 77);
-    tokens_forget_attr(t, 5, 0);
+    assert_true(token_cache_take_attr(t, 5, &seen, &grant) && seen.atime_ns == 77);
+    token_cache_forget_attr(t, 5, 0);
     assert_int_equal(take_attr(5), 0);
 }
 
@@ -665,9 +666,9 @@ static void keep_attr_asked(uint64_t ino, uint64_t size, uint64_t changes)
 {
     const struct md_attr attr = { .ino = ino, .size = size };
 
-    tokens_lock(t);
-    tokens_keep_attr(t, &attr, 11, changes);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_keep_attr(t, &attr, 11, changes);
+    token_cache_unlock(t);
 }
 
 /* Goal: attributes from before a change of this mount that arrive after it are not
@@ -677,21 +678,21 @@ static void test_attributes_older_than_our_last_change_are_not_kept(void **state
     uint64_t before, since;
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    before = tokens_changes(t);
-    tokens_forget_attr(t, 5, before);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    before = token_cache_changes(t);
+    token_cache_forget_attr(t, 5, before);
     keep_attr_asked(5, 100, before);
     assert_int_equal(take_attr(5), 0);
-    keep_attr_asked(5, 200, tokens_changes(t));
+    keep_attr_asked(5, 200, token_cache_changes(t));
     assert_int_equal(take_attr(5), 200);
-    before = tokens_changes(t);
-    tokens_forget_attr(t, 7, before); /* before there is a token */
-    tokens_grant(t, 7, TOKEN_SHARED, 11);
+    before = token_cache_changes(t);
+    token_cache_forget_attr(t, 7, before); /* before there is a token */
+    token_cache_grant(t, 7, TOKEN_SHARED, 11);
     keep_attr_asked(7, 100, before);
     assert_int_equal(take_attr(7), 0);
     keep_attr_asked(5, 300, before); /* not the changed inode */
     assert_int_equal(take_attr(5), 300);
-    since = tokens_changes(t);
+    since = token_cache_changes(t);
     assert_true(since > before);
 }
 
@@ -702,21 +703,22 @@ static void test_attributes_that_come_with_our_own_change(void **state)
     uint64_t first, second, with_first, with_second;
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    first = tokens_changes(t);
-    with_first = tokens_forget_attr(t, 5, first);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    first = token_cache_changes(t);
+    with_first = token_cache_forget_attr(t, 5, first);
     keep_attr_asked(5, 100, with_first);
     assert_int_equal(take_attr(5), 100);
-    first = second = tokens_changes(t); /* two changes at once: their order is unknown */
-    with_second = tokens_forget_attr(t, 5, second);
+    first = second =
+        token_cache_changes(t); /* two changes at once: their order is unknown */
+    with_second = token_cache_forget_attr(t, 5, second);
     keep_attr_asked(5, 300, with_second);
-    with_first = tokens_forget_attr(t, 5, first);
+    with_first = token_cache_forget_attr(t, 5, first);
     keep_attr_asked(5, 200, with_first);
     assert_int_equal(take_attr(5), 0);
-    first = second = tokens_changes(t);
-    with_second = tokens_forget_attr(t, 5, second);
+    first = second = token_cache_changes(t);
+    with_second = token_cache_forget_attr(t, 5, second);
     /* before the attributes of the other one are cached */
-    with_first = tokens_forget_attr(t, 5, first);
+    with_first = token_cache_forget_attr(t, 5, first);
     keep_attr_asked(5, 300, with_second);
     keep_attr_asked(5, 200, with_first);
     assert_int_equal(take_attr(5), 0);
@@ -729,16 +731,16 @@ static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
     const struct md_attr dir = { .ino = 6, .size = 4096, .mode = S_IFDIR | 0755 };
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    tokens_grant(t, 6, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 6, TOKEN_SHARED, 11);
     keep_attr(5, 100, 11);
-    tokens_lock(t);
-    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_keep_attr(t, &dir, 11, token_cache_changes(t));
+    token_cache_unlock(t);
     assert_int_equal(take_attr(5), 100);
     assert_int_equal(take_attr(6), 4096);
-    tokens_opened(t, 1000, false);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    token_cache_opened(t, 1000, false);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
     assert_int_equal(take_attr(5), 0);
     assert_int_equal(take_attr(6), 0);
 }
@@ -747,9 +749,9 @@ static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
 
 static void claim_is(uint64_t shared, uint64_t exclusive)
 {
-    struct tokens_claim c;
+    struct token_cache_claim c;
 
-    tokens_claim(t, &c);
+    token_cache_claim(t, &c);
     assert_int_equal(c.n_shared, shared != 0);
     assert_int_equal(c.n_exclusive, exclusive != 0);
     assert_true(shared == 0 || c.shared[0] == shared);
@@ -765,22 +767,23 @@ static void test_what_is_held_is_claimed(void **state)
 
     (void)state;
     claim_is(0, 0);
-    tokens_opened(t, 10, false);
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
-    list = tokens_list(t, &n);
+    token_cache_opened(t, 10, false);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    list = token_cache_list(t, &n);
     assert_int_equal(n, 2);
     assert_int_equal(list[0] + list[1], 11);
     free(list);
     claim_is(5, 6);
-    tokens_grant(t, 7, TOKEN_SHARED, 13); /* older answer: not claimed, so not held */
-    tokens_opened(t, 1000, false);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    assert_int_equal(tokens_mode(t, 6), TOKEN_EXCLUSIVE);
-    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
-    assert_int_equal(tokens_lost_one(t), 0);
-    tokens_grant(t, 8, TOKEN_SHARED, 999);
-    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    token_cache_grant(t, 7, TOKEN_SHARED,
+                      13); /* older answer: not claimed, so not held */
+    token_cache_opened(t, 1000, false);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(t, 6), TOKEN_EXCLUSIVE);
+    assert_int_equal(token_cache_mode(t, 7), TOKEN_NONE);
+    assert_int_equal(token_cache_lost_one(t), 0);
+    token_cache_grant(t, 8, TOKEN_SHARED, 999);
+    assert_int_equal(token_cache_mode(t, 8), TOKEN_NONE);
     assert_false(tell_attr(5, 11)); /* may be old: the token was claimed since */
     assert_int_equal(give_back(5, TOKEN_NONE, 0), 1000);
 }
@@ -788,31 +791,32 @@ static void test_what_is_held_is_claimed(void **state)
 static void test_lost_ones_are_given_up_one_by_one(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 6, TOKEN_EXCLUSIVE, 12);
     assert_true(tell_name(5, "a", false, 11));
     keep_attr(5, 100, 11);
     claim_is(5, 6);
-    tokens_opened(t, 1000, true);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
-    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
-    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
-    assert_int_equal(tokens_lost_one(t), 0);
-    assert_true(tokens_is_lost(t, 5) && tokens_is_lost(t, 6) && !tokens_is_lost(t, 7));
+    token_cache_opened(t, 1000, true);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
+    assert_int_equal(token_cache_mode(t, 6), TOKEN_NONE);
+    assert_int_equal(token_cache_lost_one(t) + token_cache_lost_one(t), 11);
+    assert_int_equal(token_cache_lost_one(t), 0);
+    assert_true(token_cache_is_lost(t, 5) && token_cache_is_lost(t, 6) &&
+                !token_cache_is_lost(t, 7));
     /* granted by the new session, but cached data is from the old one */
-    tokens_grant(t, 5, TOKEN_SHARED, 1001);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    token_cache_grant(t, 5, TOKEN_SHARED, 1001);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
     assert_false(tell_attr(5, 1001));
     assert_int_equal(take_attr(5), 0);
     assert_true(names_are(5, 1, "a", false));
     assert_int_equal(give_back(5, TOKEN_NONE, 0), 1001);
-    assert_false(tokens_is_lost(t, 5));
-    tokens_grant(t, 5, TOKEN_SHARED, 1002);
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_false(token_cache_is_lost(t, 5));
+    token_cache_grant(t, 5, TOKEN_SHARED, 1002);
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
     claim_is(5, 0);
-    tokens_opened(t, 2000, true); /* before 6 was given back */
-    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
-    assert_int_equal(tokens_lost_one(t), 0);
+    token_cache_opened(t, 2000, true); /* before 6 was given back */
+    assert_int_equal(token_cache_lost_one(t) + token_cache_lost_one(t), 11);
+    assert_int_equal(token_cache_lost_one(t), 0);
 }
 
 /* ---- room ---- */
@@ -824,13 +828,13 @@ static uint64_t surplus(void)
 {
     struct token_surplus s;
 
-    return tokens_surplus(t, &s, 1) == 0 ? 0 : s.ino;
+    return token_cache_surplus(t, &s, 1) == 0 ? 0 : s.ino;
 }
 
 static void hold(uint64_t first, uint64_t last)
 {
     for (uint64_t ino = first; ino <= last; ino++)
-        tokens_grant(t, ino, TOKEN_SHARED, 11);
+        token_cache_grant(t, ino, TOKEN_SHARED, 11);
 }
 
 static void test_the_longest_unused_go_early(void **state)
@@ -838,14 +842,14 @@ static void test_the_longest_unused_go_early(void **state)
     struct token_surplus list[LIMIT];
 
     (void)state;
-    tokens_set_max(t, LIMIT);
+    token_cache_set_max(t, LIMIT);
     hold(1, HIGH);
     assert_int_equal(surplus(), 0);
     assert_true(tell_attr(1, 11)); /* used now */
     hold(HIGH + 1, HIGH + 1);
     assert_int_equal(surplus(), 2);
     assert_int_equal(surplus(), 3); /* 2 is being given back */
-    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH + 1 - LOW - 2);
+    assert_int_equal(token_cache_surplus(t, list, LIMIT), HIGH + 1 - LOW - 2);
     assert_true(list[0].ino == 4 && list[0].is_plain);
     assert_int_equal(surplus(), 0); /* enough are being given back */
     for (uint64_t ino = 2; ino < 2 + HIGH + 1 - LOW; ino++)
@@ -865,9 +869,9 @@ static void test_the_limit_is_told(void **state)
     (void)state;
     hold(1, HIGH);
     assert_int_equal(surplus(), 0); /* far below the default limit */
-    tokens_set_max(t, LIMIT / 2);
-    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH - LOW / 2);
-    tokens_set_max(t, 0);
+    token_cache_set_max(t, LIMIT / 2);
+    assert_int_equal(token_cache_surplus(t, list, LIMIT), HIGH - LOW / 2);
+    token_cache_set_max(t, 0);
     assert_int_equal(surplus(), 0);
 }
 
@@ -876,21 +880,21 @@ static void test_the_limit_is_told(void **state)
 static void test_what_does_not_leave_counts_again(void **state)
 {
     (void)state;
-    tokens_set_max(t, LIMIT);
+    token_cache_set_max(t, LIMIT);
     for (uint64_t ino = 1; ino <= HIGH + 1; ino++)
-        tokens_grant(t, ino, TOKEN_EXCLUSIVE, 11);
+        token_cache_grant(t, ino, TOKEN_EXCLUSIVE, 11);
     assert_int_equal(surplus(), 1);
     give_back(1, TOKEN_SHARED, 0);
     for (uint64_t ino = 2; ino <= HIGH + 2 - LOW; ino++)
         assert_int_equal(surplus(), ino);
     assert_int_equal(surplus(), 0);
-    tokens_inode_gone(t, 2); /* no other client has it open */
+    token_cache_inode_gone(t, 2); /* no other client has it open */
     assert_int_equal(surplus(), 0);
 }
 
 static bool is_plain(uint64_t ino)
 {
-    bool plain = tokens_recall_plain(t, ino);
+    bool plain = token_cache_recall_plain(t, ino);
 
     if (plain)
         assert_false(tell_attr(ino, 11)); /* being given back */
@@ -906,11 +910,11 @@ static void test_which_are_plain(void **state)
 
     (void)state;
     hold(1, 5);
-    assert_true(tokens_cover(t, 2, &read));
+    assert_true(token_cache_cover(t, 2, &read));
     assert_true(tell_name(3, "name", false, 11));
     assert_true(tell_listing(4, &kept));
-    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
-    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 7, TOKEN_EXCLUSIVE, 11);
     give_back(7, TOKEN_SHARED, 0); /* the pages stay */
     assert_true(is_plain(1));
     assert_false(is_plain(1) || is_plain(2) || is_plain(3) || is_plain(4));
@@ -925,11 +929,11 @@ static void test_some_heavy_ones_at_a_time(void **state)
     const struct token_need read = { .mode = TOKEN_SHARED };
 
     (void)state;
-    tokens_set_max(t, 8 * TOKENS_LEAVING_HEAVY_MAX);
+    token_cache_set_max(t, 8 * TOKENS_LEAVING_HEAVY_MAX);
     hold(1, 8 * TOKENS_LEAVING_HEAVY_MAX);
     for (uint64_t ino = 1; ino <= 8 * TOKENS_LEAVING_HEAVY_MAX; ino++)
-        assert_true(tokens_cover(t, ino, &read));
-    assert_int_equal(tokens_surplus(t, list, 2 * TOKENS_LEAVING_HEAVY_MAX),
+        assert_true(token_cache_cover(t, ino, &read));
+    assert_int_equal(token_cache_surplus(t, list, 2 * TOKENS_LEAVING_HEAVY_MAX),
                      TOKENS_LEAVING_HEAVY_MAX);
     assert_int_equal(surplus(), 0);
     give_back(list[0].ino, TOKEN_NONE, 0);
@@ -941,24 +945,24 @@ static void test_some_heavy_ones_at_a_time(void **state)
 static void test_inodes_without_names_make_room(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 6, TOKEN_EXCLUSIVE, 11);
     assert_true(tell_attr(6, 11));
-    tokens_inode_gone(t, 6);
-    tokens_inode_gone(t, 7); /* had no token */
-    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
-    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
-    tokens_set_max(t, LIMIT);
+    token_cache_inode_gone(t, 6);
+    token_cache_inode_gone(t, 7); /* had no token */
+    assert_int_equal(token_cache_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(token_cache_mode(t, 6), TOKEN_NONE);
+    token_cache_set_max(t, LIMIT);
     hold(6, HIGH + 5);
     assert_int_equal(surplus(), 5);
-    tokens_note_others(t, true); /* other mounts may have 9 open, and change it */
+    token_cache_note_others(t, true); /* other mounts may have 9 open, and change it */
     assert_true(tell_attr(9, 11));
-    tokens_inode_gone(t, 9);
-    assert_int_equal(tokens_mode(t, 9), TOKEN_SHARED);
+    token_cache_inode_gone(t, 9);
+    assert_int_equal(token_cache_mode(t, 9), TOKEN_SHARED);
     assert_int_equal(surplus(), 9);
-    tokens_note_others(t, false);
+    token_cache_note_others(t, false);
     for (uint64_t ino = 10; ino < 10 + HIGH + 1 - LOW; ino++)
-        tokens_inode_gone(t, ino);
+        token_cache_inode_gone(t, ino);
     assert_int_equal(surplus(), 0);
 }
 
@@ -969,15 +973,15 @@ static void test_names_go_one_by_one(void **state)
     static const char *const orders[] = { "abc", "acb", "bac", "bca", "cab", "cba" };
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     for (unsigned i = 0; i < 6; i++) {
         assert_true(tell_name(5, "a", false, 11) && tell_name(5, "b", false, 11) &&
                     tell_name(5, "c", false, 11));
         for (unsigned k = 0; k < 3; k++) {
             const char name[] = { orders[i][k], '\0' };
 
-            assert_true(tokens_name_gone(t, 5, name, tokens_changes(t)));
-            assert_false(tokens_name_gone(t, 5, name, tokens_changes(t)));
+            assert_true(token_cache_name_gone(t, 5, name, token_cache_changes(t)));
+            assert_false(token_cache_name_gone(t, 5, name, token_cache_changes(t)));
             assert_true(tell_name(5, "new", true, 11));
             assert_true(names_are(5, 3 - k, "new", true));
             for (unsigned j = k + 1; j < 3; j++) {
@@ -997,7 +1001,7 @@ static void test_too_many_names(void **state)
     char name[32];
 
     (void)state;
-    tokens_set_max(t, LIMIT);
+    token_cache_set_max(t, LIMIT);
     hold(1, 9);
     for (unsigned i = 0; i < HIGH * TOKENS_NAMES_PER; i++) {
         assert_int_equal(surplus(), 0);
@@ -1006,10 +1010,10 @@ static void test_too_many_names(void **state)
     }
     assert_int_equal(surplus(), 0);
     assert_true(tell_name(6, "one more", false, 11));
-    assert_int_equal(tokens_surplus(t, &one, 1), 1);
+    assert_int_equal(token_cache_surplus(t, &one, 1), 1);
     assert_true(one.ino == 5 && !one.is_plain);
     assert_int_equal(surplus(), 0); /* half of them are enough */
-    told_names_free(tokens_take_names(t, 5));
+    told_names_free(token_cache_take_names(t, 5));
     give_back(5, TOKEN_NONE, 0);
     assert_int_equal(surplus(), 0);
 }
@@ -1072,7 +1076,7 @@ static void an_answer_arrives(struct world *w)
     n = pick(w, w->n_answers);
     a = w->answers[n];
     w->answers[n] = w->answers[--w->n_answers];
-    tokens_grant(t, a.i + 1, a.mode, a.grant);
+    token_cache_grant(t, a.i + 1, a.mode, a.grant);
     if (tell_attr(a.i + 1, a.grant))
         w->of[a.i].told = true;
 }
@@ -1094,7 +1098,7 @@ static void the_mount_answers_a_recall(struct world *w)
 
     if (!is_recalled(h))
         return;
-    tokens_recall(t, i + 1, h->asked);
+    token_cache_recall(t, i + 1, h->asked);
     if (h->asked == TOKEN_NONE)
         h->told = false;
     if (!h->begun) {
@@ -1102,7 +1106,7 @@ static void the_mount_answers_a_recall(struct world *w)
         return;
     }
     h->begun = false;
-    number = tokens_gave_back(t, i + 1, h->asked, h->grant);
+    number = token_cache_gave_back(t, i + 1, h->asked, h->grant);
     if (h->grant <= number)
         h->mode = h->asked;
     h->asked = h->mode;
@@ -1115,9 +1119,9 @@ static void the_mount_has_too_many(struct world *w)
 
     if (is_recalled(h))
         return;
-    tokens_recall(t, i + 1, TOKEN_NONE);
+    token_cache_recall(t, i + 1, TOKEN_NONE);
     h->told = false;
-    if (h->grant <= tokens_gave_back(t, i + 1, TOKEN_NONE, 0))
+    if (h->grant <= token_cache_gave_back(t, i + 1, TOKEN_NONE, 0))
         h->mode = h->asked = TOKEN_NONE;
 }
 
@@ -1132,10 +1136,10 @@ static void give_up_lost(struct world *w)
 {
     uint64_t ino;
 
-    while ((ino = tokens_lost_one(t)) != 0) {
-        assert_true(tokens_is_lost(t, ino));
+    while ((ino = token_cache_lost_one(t)) != 0) {
+        assert_true(token_cache_is_lost(t, ino));
         w->of[ino - 1].told = false;
-        tokens_gave_back(t, ino, TOKEN_NONE, 0);
+        token_cache_gave_back(t, ino, TOKEN_NONE, 0);
     }
 }
 
@@ -1143,9 +1147,9 @@ static void give_up_lost(struct world *w)
 static void exportd_restarts(struct world *w)
 {
     bool lost = pick(w, 3) == 0;
-    struct tokens_claim c;
+    struct token_cache_claim c;
 
-    tokens_claim(t, &c);
+    token_cache_claim(t, &c);
     an_answer_arrives(w);
     for (unsigned i = 0; i < INODES; i++)
         w->of[i].mode = TOKEN_NONE;
@@ -1162,14 +1166,14 @@ static void exportd_restarts(struct world *w)
         w->of[i].asked = w->of[i].mode;
         w->of[i].begun = false;
     }
-    tokens_opened(t, w->counter, lost);
+    token_cache_opened(t, w->counter, lost);
     give_up_lost(w);
 }
 
 static void check_world(const struct world *w)
 {
     for (unsigned i = 0; i < INODES; i++) {
-        if (tokens_mode(t, i + 1) > w->of[i].mode)
+        if (token_cache_mode(t, i + 1) > w->of[i].mode)
             fail_msg("more is held than exportd knows");
         if (w->of[i].told && w->of[i].mode == TOKEN_NONE)
             fail_msg("the kernel believes what nobody lets it");

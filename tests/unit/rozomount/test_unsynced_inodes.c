@@ -7,63 +7,64 @@
 
 static void test_what_was_synced_is_safe(void **state)
 {
-    struct unstable *u = unstable_new();
+    struct unsynced_inodes *u = unsynced_inodes_new();
     uint64_t no;
 
     (void)state;
-    unstable_note(u, 1, 0);
-    unstable_note(u, 2, 0);
-    unstable_note(u, 1, 0);
-    no = unstable_begin(u);
-    unstable_note(u, 2, 0); /* while the sync is in flight */
-    unstable_note(u, 3, 0);
-    unstable_settled(u, no);
-    assert_false(unstable_is_empty(u));
-    unstable_lost(u, 5);
-    assert_true(unstable_is_empty(u));
-    assert_false(unstable_take_lost(u, 1));
-    assert_true(unstable_take_lost(u, 2));
-    assert_false(unstable_take_lost(u, 2)); /* reported once */
-    assert_true(unstable_take_lost(u, 3));
-    assert_false(unstable_take_lost(u, 4));
-    unstable_free(u);
+    unsynced_inodes_note(u, 1, 0);
+    unsynced_inodes_note(u, 2, 0);
+    unsynced_inodes_note(u, 1, 0);
+    no = unsynced_inodes_begin(u);
+    unsynced_inodes_note(u, 2, 0); /* while the sync is in flight */
+    unsynced_inodes_note(u, 3, 0);
+    unsynced_inodes_settled(u, no);
+    assert_false(unsynced_inodes_is_empty(u));
+    unsynced_inodes_lost(u, 5);
+    assert_true(unsynced_inodes_is_empty(u));
+    assert_false(unsynced_inodes_take_lost(u, 1));
+    assert_true(unsynced_inodes_take_lost(u, 2));
+    assert_false(unsynced_inodes_take_lost(u, 2)); /* reported once */
+    assert_true(unsynced_inodes_take_lost(u, 3));
+    assert_false(unsynced_inodes_take_lost(u, 4));
+    unsynced_inodes_free(u);
 }
 
 static void test_a_sync_does_not_bring_back_what_is_lost(void **state)
 {
-    struct unstable *u = unstable_new();
+    struct unsynced_inodes *u = unsynced_inodes_new();
     uint64_t no;
 
     (void)state;
-    unstable_note(u, 1, 0);
-    unstable_lost(u, 5);
-    unstable_note(u, 2, 5);
-    unstable_note(u, 3, 0); /* by a loop that does not know of the loss yet */
-    no = unstable_begin(u);
-    unstable_settled(u, no);
-    unstable_lost(u, 5);
-    assert_true(unstable_take_lost(u, 1));
-    assert_false(unstable_take_lost(u, 2));
-    assert_true(unstable_take_lost(u, 3));
-    unstable_free(u);
+    unsynced_inodes_note(u, 1, 0);
+    unsynced_inodes_lost(u, 5);
+    unsynced_inodes_note(u, 2, 5);
+    unsynced_inodes_note(u, 3, 0); /* by a loop that does not know of the loss yet */
+    no = unsynced_inodes_begin(u);
+    unsynced_inodes_settled(u, no);
+    unsynced_inodes_lost(u, 5);
+    assert_true(unsynced_inodes_take_lost(u, 1));
+    assert_false(unsynced_inodes_take_lost(u, 2));
+    assert_true(unsynced_inodes_take_lost(u, 3));
+    unsynced_inodes_free(u);
 }
 
 static void test_too_many_to_remember(void **state)
 {
-    struct unstable *u = unstable_new();
+    struct unsynced_inodes *u = unsynced_inodes_new();
 
     (void)state;
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
-        unstable_note(u, 100 + i, 0);
-    unstable_settled(u, UNSTABLE_MAX); /* all but changes to unknown inodes */
-    assert_false(unstable_is_empty(u));
+        unsynced_inodes_note(u, 100 + i, 0);
+    unsynced_inodes_settled(u, UNSTABLE_MAX); /* all but changes to unknown inodes */
+    assert_false(unsynced_inodes_is_empty(u));
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
-        unstable_note(u, 100 + i, 0);
-    unstable_lost(u, 1);
-    assert_true(unstable_take_lost(u, 7)); /* any inode may be among the unknown ones */
-    assert_false(unstable_take_lost(u, 7));
-    assert_true(unstable_take_lost(u, 100));
-    unstable_free(u);
+        unsynced_inodes_note(u, 100 + i, 0);
+    unsynced_inodes_lost(u, 1);
+    assert_true(
+        unsynced_inodes_take_lost(u, 7)); /* any inode may be among the unknown ones */
+    assert_false(unsynced_inodes_take_lost(u, 7));
+    assert_true(unsynced_inodes_take_lost(u, 100));
+    unsynced_inodes_free(u);
 }
 
 int main(void)

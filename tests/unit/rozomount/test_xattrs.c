@@ -14,33 +14,33 @@
 
 enum { TOLD = ROZO__XATTR_BITS__XATTRS_TOLD, USER = ROZO__XATTR_BITS__XATTRS_USER };
 
-static struct tokens *t;
+static struct token_cache *t;
 
 static int setup(void **state)
 {
     (void)state;
-    t = tokens_new();
-    tokens_opened(t, 10, false);
+    t = token_cache_new();
+    token_cache_opened(t, 10, false);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tokens_free(t);
+    token_cache_free(t);
     return 0;
 }
 
 static void note_since(uint64_t ino, uint32_t classes, uint64_t grant, uint64_t changes)
 {
-    tokens_lock(t);
-    tokens_note_xattrs(t, ino, classes, grant, changes);
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_note_xattrs(t, ino, classes, grant, changes);
+    token_cache_unlock(t);
 }
 
 static void note(uint64_t ino, uint32_t classes, uint64_t grant)
 {
-    note_since(ino, classes, grant, tokens_changes(t));
+    note_since(ino, classes, grant, token_cache_changes(t));
 }
 
 /* Caches an xattr; value NULL: it does not exist. */
@@ -49,39 +49,39 @@ static void keep(uint64_t ino, const char *name, const char *value, uint64_t gra
     const struct cached_xattr x = { value != NULL, value == NULL ? 0 : strlen(value),
                                     (const uint8_t *)value };
 
-    tokens_lock(t);
-    tokens_keep_xattr(t, ino, name, &x, grant, tokens_changes(t));
-    tokens_unlock(t);
+    token_cache_lock(t);
+    token_cache_keep_xattr(t, ino, name, &x, grant, token_cache_changes(t));
+    token_cache_unlock(t);
 }
 
 static bool knows(uint64_t ino, const char *name)
 {
     struct known_xattr x;
 
-    return tokens_find_xattr(t, ino, name, &x);
+    return token_cache_find_xattr(t, ino, name, &x);
 }
 
 static bool is_absent(uint64_t ino, const char *name)
 {
     struct known_xattr x;
 
-    return tokens_find_xattr(t, ino, name, &x) && !x.is_there;
+    return token_cache_find_xattr(t, ino, name, &x) && !x.is_there;
 }
 
 static bool is(uint64_t ino, const char *name, const char *value)
 {
     struct known_xattr x;
 
-    return tokens_find_xattr(t, ino, name, &x) && x.is_there && x.len == strlen(value) &&
-           memcmp(x.value, value, x.len) == 0;
+    return token_cache_find_xattr(t, ino, name, &x) && x.is_there &&
+           x.len == strlen(value) && memcmp(x.value, value, x.len) == 0;
 }
 
 static void give_back(uint64_t ino, enum token_mode keep_mode, uint64_t grant)
 {
-    tokens_recall(t, ino, keep_mode);
+    token_cache_recall(t, ino, keep_mode);
     if (keep_mode == TOKEN_NONE)
         assert_false(knows(ino, "user.a")); /* none is used during the recall */
-    tokens_gave_back(t, ino, keep_mode, grant);
+    token_cache_gave_back(t, ino, keep_mode, grant);
 }
 
 static void test_a_class_that_is_not_there_has_no_name(void **state)
@@ -101,7 +101,7 @@ static void test_a_class_that_is_not_there_has_no_name(void **state)
     for (size_t has = 0; has < 5; has++) {
         uint64_t ino = 5 + has;
 
-        tokens_grant(t, ino, TOKEN_SHARED, 11);
+        token_cache_grant(t, ino, TOKEN_SHARED, 11);
         assert_false(knows(ino, "user.a"));
         note(ino, 0, 11); /* from an exportd that does not say which there are */
         assert_false(knows(ino, "user.a") || knows(ino, ""));
@@ -122,7 +122,7 @@ static void test_what_was_read_is_known_until_it_changes(void **state)
     uint64_t before;
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     note(5, TOLD | USER, 11);
     keep(5, "user.a", "one", 11);
     keep(5, "user.b", NULL, 11);
@@ -135,14 +135,14 @@ static void test_what_was_read_is_known_until_it_changes(void **state)
     assert_true(is(5, "user.a", "other"));
     /* A change of this mount: neither cached xattrs nor answers from before it are used
      * until it is answered. */
-    before = tokens_changes(t);
-    tokens_xattrs_change(t, 5, true);
+    before = token_cache_changes(t);
+    token_cache_xattrs_change(t, 5, true);
     assert_false(knows(5, "user.a") || knows(5, "trusted.a"));
     note(5, TOLD, 11);
     keep(5, "user.a", "other", 11);
     assert_false(knows(5, "user.a"));
-    tokens_forget_attr(t, 5, before);
-    tokens_xattrs_change(t, 5, false);
+    token_cache_forget_attr(t, 5, before);
+    token_cache_xattrs_change(t, 5, false);
     note_since(5, TOLD, 11, before);
     assert_false(knows(5, "user.a"));
     note(5, TOLD | USER, 11);
@@ -153,14 +153,14 @@ static void test_what_was_read_is_known_until_it_changes(void **state)
 static void test_it_goes_with_the_token(void **state)
 {
     (void)state;
-    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
     note(5, TOLD | USER, 11);
     keep(5, "user.a", "one", 11);
     give_back(5, TOKEN_SHARED, 12);
     assert_true(is(5, "user.a", "one")); /* not changed by others since */
     give_back(5, TOKEN_NONE, 13);
     assert_false(knows(5, "user.a"));
-    tokens_grant(t, 5, TOKEN_SHARED, 15);
+    token_cache_grant(t, 5, TOKEN_SHARED, 15);
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 12); /* late answers from before */
     keep(5, "user.a", "one", 13);
@@ -168,19 +168,19 @@ static void test_it_goes_with_the_token(void **state)
     note(5, TOLD, 15);
     assert_true(is_absent(5, "user.a"));
     /* given back among many, without a recall ... */
-    assert_true(tokens_recall_plain(t, 5));
-    tokens_grant(t, 5, TOKEN_SHARED, 16); /* ... while an answer grants it again */
-    tokens_gave_back(t, 5, TOKEN_NONE, 15);
+    assert_true(token_cache_recall_plain(t, 5));
+    token_cache_grant(t, 5, TOKEN_SHARED, 16); /* ... while an answer grants it again */
+    token_cache_gave_back(t, 5, TOKEN_NONE, 15);
     assert_false(knows(5, "user.a"));
-    tokens_grant(t, 5, TOKEN_SHARED, 17);
+    token_cache_grant(t, 5, TOKEN_SHARED, 17);
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 17);
     assert_true(is_absent(5, "user.a"));
-    tokens_opened(t, 20, false); /* exportd may have lost its power */
+    token_cache_opened(t, 20, false); /* exportd may have lost its power */
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 20);
     assert_true(is_absent(5, "user.a"));
-    tokens_opened(t, 30, true);
+    token_cache_opened(t, 30, true);
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 31); /* not believed before the token is given back */
     assert_false(knows(5, "user.a"));
@@ -191,7 +191,7 @@ static void test_of_ranges_nothing_is_known(void **state)
     const struct token_range range = { .ino = 5, .to = 8192, .size = 100000 };
 
     (void)state;
-    tokens_grant_range(t, &range, 11);
+    token_cache_grant_range(t, &range, 11);
     note(5, TOLD, 11);
     keep(5, "user.a", "one", 11);
     assert_false(knows(5, "user.a"));
@@ -206,7 +206,7 @@ static void test_what_is_large_is_read_each_time(void **state)
     (void)state;
     memset(large, 'x', sizeof(large));
     large[XATTR_CACHED_MAX + 1] = '\0';
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
     keep(5, "user.a", large, 11);
     assert_false(knows(5, "user.a"));
     large[XATTR_CACHED_MAX] = '\0';
