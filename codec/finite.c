@@ -222,7 +222,7 @@ static void plan(const struct codec *c, struct codec_way *way)
 /* ---- decode ---- */
 
 /* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
-struct decoding {
+struct finite_decoding {
     const struct codec *codec;
     const struct codec_way *way;
     const struct finite_way *how;
@@ -233,7 +233,7 @@ struct decoding {
 };
 
 /* Makes the spare, with the new result, the i-th ring; its old place is the spare now. */
-static void ring_replace(struct decoding *d, unsigned i)
+static void ring_replace(struct finite_decoding *d, unsigned i)
 {
     uint8_t *old = d->ring[i];
 
@@ -241,14 +241,16 @@ static void ring_replace(struct decoding *d, unsigned i)
     d->spare = old;
 }
 
-static struct kernel_turn ring_turned(const struct decoding *d, unsigned i, int turn)
+static struct kernel_turn ring_turned(const struct finite_decoding *d, unsigned i,
+                                      int turn)
 {
     return (struct kernel_turn){ d->ring[i], (uint8_t)modulo(turn), true };
 }
 
 /* Collects the sources of the i-th projection less the known rows; returns their
  * number. */
-static unsigned residual(const struct decoding *d, unsigned i, struct kernel_turn turns[])
+static unsigned residual(const struct finite_decoding *d, unsigned i,
+                         struct kernel_turn turns[])
 {
     unsigned n = 0;
 
@@ -262,7 +264,7 @@ static unsigned residual(const struct decoding *d, unsigned i, struct kernel_tur
     return n + 1;
 }
 
-static void one_row(const struct decoding *d, uint8_t *row)
+static void one_row(const struct finite_decoding *d, uint8_t *row)
 {
     struct kernel_turn turns[CODEC_K_MAX + 1];
     const uint8_t *sources[CODEC_K_MAX + 1];
@@ -279,7 +281,7 @@ static void one_row(const struct decoding *d, uint8_t *row)
 /* Fills the gap: of the slopes 0, 1, 2, 3 (less the least one) of three lost rows, 2 or 1
  * is missing. Each y(i) is a zero of (y + y(0)) (y + y(1)) (y + y(2)) = y^3 + e1 y^2 + e2
  * y + e3, so b(3) + e1 b(2) + e2 b(1) + e3 b(0) = 0. */
-static void gap_fill(struct decoding *d)
+static void gap_fill(struct finite_decoding *d)
 {
     const uint8_t *l = d->way->lost;
     int sum = l[0] + l[1] + l[2]; /* e3 turns by this, e2 by this less one, e1 by one */
@@ -306,7 +308,7 @@ static void gap_fill(struct decoding *d)
 /* Turns b(i) into its i-th divided difference, up to the division: the first n_turns
  * sources, which make b(i), plus all products of i - j of Y(0) .. Y(j) times the
  * difference j, for all j below i. */
-static void difference(struct decoding *d, unsigned i, struct kernel_turn turns[],
+static void difference(struct finite_decoding *d, unsigned i, struct kernel_turn turns[],
                        unsigned n_turns)
 {
     const struct finite_term *terms = d->how->terms[i];
@@ -318,7 +320,7 @@ static void difference(struct decoding *d, unsigned i, struct kernel_turn turns[
     ring_replace(d, i);
 }
 
-static void differences(struct decoding *d)
+static void differences(struct finite_decoding *d)
 {
     struct kernel_turn turns[RING_SOURCES_MAX];
 
@@ -341,7 +343,7 @@ static void differences(struct decoding *d)
 
 /* Solves from differences to b(j) = sum of Y(i)^j h(i), but for the last sums: h(i) =
  * ring[i] + ring[i + 1]. */
-static void back(struct decoding *d)
+static void back(struct finite_decoding *d)
 {
     unsigned n = d->way->n_lost;
     int turn[CODEC_M_MAX]; /* turn of Y(i) */
@@ -363,7 +365,7 @@ static void back(struct decoding *d)
     }
 }
 
-static void rows_write(const struct decoding *d, uint8_t *const rows[])
+static void rows_write(const struct finite_decoding *d, uint8_t *const rows[])
 {
     int least = d->codec->projections[d->way->via[0]].p;
 
@@ -383,7 +385,7 @@ static void decode(const struct codec *c, const struct codec_way *way,
                    size_t row_bytes, uint8_t *const rows[])
 {
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
-    struct decoding d = { .codec = c, .way = way, .body = body };
+    struct finite_decoding d = { .codec = c, .way = way, .body = body };
     size_t ring_bytes;
 
     (void)overhang;

@@ -331,7 +331,7 @@ static void mojette_plan(const struct codec *c, struct codec_way *way)
 }
 
 /* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
-struct decoding {
+struct mojette_decoding {
     const struct codec *codec;
     const struct codec_way *way;
     const uint8_t *const *body;
@@ -353,7 +353,8 @@ static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way
 
 /* Writes lost row i less the other lost rows: the bins that rebuild it plus the kept
  * rows. The first of those bins are in the body, the last beyond. */
-static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
+static void residual_write(const struct mojette_decoding *d, unsigned i,
+                           uint8_t *residual)
 {
     unsigned via = d->way->via[i];
     int p = d->codec->projections[via].p;
@@ -384,7 +385,7 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
 }
 
 /* Converts the way to bytes: lost row i is in the scratch at first_row + i * spacing. */
-static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
+static void sweep_init(struct kernel_sweep *sweep, const struct mojette_decoding *d,
                        ptrdiff_t first_row, ptrdiff_t spacing)
 {
     const struct codec_way *way = d->way;
@@ -412,7 +413,7 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
 /* Rebuilds two or more lost rows: writes residuals into a scratch with zeros between the
  * rows, so that the sweep may read beyond their ends, sweeps there, and copies the
  * result. */
-static void rows_sweep(const struct decoding *d, uint8_t *const rows[])
+static void rows_sweep(const struct mojette_decoding *d, uint8_t *const rows[])
 {
     const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
@@ -438,7 +439,7 @@ static void mojette_decode(const struct codec *c, const struct codec_way *way,
                            const uint8_t *const body[], const uint8_t *const overhang[],
                            size_t row_bytes, uint8_t *const rows[])
 {
-    struct decoding d = { c, way, body, overhang, (ptrdiff_t)row_bytes };
+    struct mojette_decoding d = { c, way, body, overhang, (ptrdiff_t)row_bytes };
 
     if (way->n_lost == 1)
         residual_write(&d, 0, rows[way->lost[0]]);

@@ -29,7 +29,7 @@ struct walk {
 };
 
 /* Current place: the node, and the key it belongs to. */
-struct place {
+struct config_place {
     const yaml_node_t *node;
     const char *key; /* "" at the top */
 };
@@ -118,7 +118,7 @@ static bool is_word_of(const char *text, const cyaml_strval_t *words, uint32_t n
 }
 
 static int check_scalar(struct walk *w, const cyaml_schema_value_t *schema,
-                        struct place at)
+                        struct config_place at)
 {
     const char *text = scalar_text(at.node);
     const char *wanted = NULL;
@@ -160,7 +160,7 @@ static int check_scalar(struct walk *w, const cyaml_schema_value_t *schema,
 }
 
 static int check_value(struct walk *w, const cyaml_schema_value_t *schema,
-                       struct place at);
+                       struct config_place at);
 
 static const cyaml_schema_field_t *field_find(const cyaml_schema_field_t *fields,
                                               const char *key)
@@ -197,7 +197,7 @@ static bool has_key(struct walk *w, const yaml_node_t *node, const char *key,
 }
 
 static int check_mapping(struct walk *w, const cyaml_schema_field_t *fields,
-                         struct place at)
+                         struct config_place at)
 {
     const yaml_node_t *node = at.node;
 
@@ -205,8 +205,8 @@ static int check_mapping(struct walk *w, const cyaml_schema_field_t *fields,
          p < node->data.mapping.pairs.top; p++) {
         const yaml_node_t *key = yaml_document_get_node(&w->doc, p->key);
         const cyaml_schema_field_t *field = field_find(fields, scalar_text(key));
-        struct place below = { yaml_document_get_node(&w->doc, p->value),
-                               scalar_text(key) };
+        struct config_place below = { yaml_document_get_node(&w->doc, p->value),
+                                      scalar_text(key) };
         int rc;
 
         if (field == NULL)
@@ -226,7 +226,7 @@ static int check_mapping(struct walk *w, const cyaml_schema_field_t *fields,
 }
 
 static int check_sequence(struct walk *w, const cyaml_schema_value_t *schema,
-                          struct place at)
+                          struct config_place at)
 {
     const yaml_node_t *node = at.node;
     size_t n = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
@@ -235,7 +235,7 @@ static int check_sequence(struct walk *w, const cyaml_schema_value_t *schema,
         return refuse(w, node, at.key, "expected %u to %u entries, found %zu",
                       (unsigned)schema->sequence.min, (unsigned)schema->sequence.max, n);
     for (size_t i = 0; i < n; i++) {
-        struct place below = {
+        struct config_place below = {
             yaml_document_get_node(&w->doc, node->data.sequence.items.start[i]), at.key
         };
         int rc = check_value(w, schema->sequence.entry, below);
@@ -247,7 +247,7 @@ static int check_sequence(struct walk *w, const cyaml_schema_value_t *schema,
 }
 
 static int check_value(struct walk *w, const cyaml_schema_value_t *schema,
-                       struct place at)
+                       struct config_place at)
 {
     switch (schema->type) {
     case CYAML_MAPPING:
@@ -295,7 +295,7 @@ static int check_text(const char *name, const void *text, size_t len,
     if (root == NULL)
         rc = err_set(err, -EINVAL, "%s:1: the file is empty", name);
     else
-        rc = check_value(&w, schema, (struct place){ root, "" });
+        rc = check_value(&w, schema, (struct config_place){ root, "" });
     yaml_document_delete(&w.doc);
     yaml_parser_delete(&parser);
     return rc;

@@ -113,7 +113,7 @@ struct server_call {
 };
 
 /* Answer on its way. */
-struct answer {
+struct rpc_answer {
     struct conn_out out;
     struct rpc_server *server;
     struct list_node node; /* in server->finished */
@@ -208,7 +208,7 @@ static void call_free(struct server_call *call)
     free(call);
 }
 
-static void answer_end(struct answer *answer)
+static void answer_end(struct rpc_answer *answer)
 {
     struct rpc_server *server = answer->server;
     void (*sent)(void *arg) = answer->sent;
@@ -222,19 +222,19 @@ static void answer_end(struct answer *answer)
 
 static void on_answer_sent(struct conn *c, struct conn_out *out)
 {
-    struct answer *answer = container_of(out, struct answer, out);
+    struct rpc_answer *answer = container_of(out, struct rpc_answer, out);
 
     container_of(c, struct server_conn, conn)->charged -= answer->charged;
     answer_end(answer);
 }
 
-static struct answer *answer_new(const struct server_call *call, uint16_t status,
-                                 const void *msg, size_t msg_len,
-                                 const struct rpc_seg *segs, unsigned n_segs)
+static struct rpc_answer *answer_new(const struct server_call *call, uint16_t status,
+                                     const void *msg, size_t msg_len,
+                                     const struct rpc_seg *segs, unsigned n_segs)
 {
     size_t head_len = FRAME_HEADER_BYTES + msg_len;
     size_t segs_at = (head_len + 15) & ~(size_t)15;
-    struct answer *answer =
+    struct rpc_answer *answer =
         malloc(sizeof(*answer) + segs_at + n_segs * sizeof(segs[0]) + 16);
     struct frame frame = {
         .kind = FRAME_ANSWER,
@@ -276,7 +276,7 @@ static void server_reply(struct rpc_call *rpc_call, uint16_t status, const void 
     struct server_call *call = container_of(rpc_call, struct server_call, call);
     struct rpc_server *server = call->server;
     struct server_conn *sc = call->sc;
-    struct answer *answer = answer_new(call, status, msg, msg_len, segs, n_segs);
+    struct rpc_answer *answer = answer_new(call, status, msg, msg_len, segs, n_segs);
 
     assert(sent != NULL || n_segs == 0);
     answer->sent = sent;
@@ -532,7 +532,7 @@ static void server_on_closed(struct conn *c)
         list_remove(node);
         if (out->sent == on_answer_sent)
             list_add_tail(&server->finished,
-                          &container_of(out, struct answer, out)->node);
+                          &container_of(out, struct rpc_answer, out)->node);
     }
     if (sc->rx != NULL)
         call_free(sc->rx);
@@ -867,7 +867,8 @@ static void on_server_task(struct env_task *task)
     struct rpc_server *server = container_of(task, struct rpc_server, task);
 
     while (!list_is_empty(&server->finished)) {
-        struct answer *answer = container_of(server->finished.next, struct answer, node);
+        struct rpc_answer *answer =
+            container_of(server->finished.next, struct rpc_answer, node);
 
         list_remove(&answer->node);
         answer_end(answer);

@@ -114,8 +114,8 @@ void redist_drop(struct namespace *ns, struct inode *in);
 struct spans;
 
 /**
- * Computes the allocated blocks after a report, for namespace_blocks_put(). Changes nothing yet.
- * Returns 0, -EINVAL or -ENOMEM.
+ * Computes the allocated blocks after a report, for namespace_blocks_put(). Changes
+ * nothing yet. Returns 0, -EINVAL or -ENOMEM.
  */
 int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
                            const struct inode *in, struct spans *map);

@@ -25,11 +25,8 @@
 
 #include "common/base/list.h"
 #include "common/base/table.h"
+#include "common/base/token.h"
 #include "exportd/tokens/token_ranges.h"
-
-/* Modes; values of Rozo__TokenMode. */
-enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
-enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* access to a range */
 
 enum want_kind {
     WANT_SEE,    /* read attributes that must be true: conflicts with EXCLUSIVE */

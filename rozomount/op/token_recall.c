@@ -311,7 +311,7 @@ static void waiters_fail(struct node *node, int rc)
 static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
 {
     struct token_cache *t = tokens_of(a->loop);
-    const struct token_range range = {
+    const struct held_range range = {
         .ino = entry->attr.ino,
         .from = entry->range_from,
         .to = entry->range_to,

@@ -310,7 +310,7 @@ static void list_ranges(struct token_cache *t, struct token_cache_claim *out)
         for (size_t i = 0; i < k->ranges.n; i++) {
             const struct span *s = &k->ranges.list[i];
 
-            out->ranges[out->n_ranges++] = (struct token_range){
+            out->ranges[out->n_ranges++] = (struct held_range){
                 .ino = ino_of(k),
                 .from = s->from,
                 .to = s->to,
@@ -442,7 +442,7 @@ void token_cache_grant(struct token_cache *t, uint64_t ino, enum token_mode mode
     token_cache_unlock(t);
 }
 
-void token_cache_grant_range(struct token_cache *t, const struct token_range *range,
+void token_cache_grant_range(struct token_cache *t, const struct held_range *range,
                              uint64_t grant)
 {
     struct token *k;

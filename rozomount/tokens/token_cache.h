@@ -18,11 +18,9 @@
 #include <stdint.h>
 
 #include "common/base/table.h"
+#include "common/base/token.h"
 #include "common/base/wide_ns.h"
 #include "rozomount/tokens/xattr_cache.h"
-
-enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
-enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 
 enum {
     TOKENS_MAX = 262144,      /* held, when exportd does not say how many it gives */
@@ -39,7 +37,7 @@ struct spans;
 struct token_cache;
 
 /* Some bytes of a file that we hold. */
-struct token_range {
+struct held_range {
     uint64_t ino;
     uint64_t from, to;
     bool write;    /* else only to read */
@@ -81,7 +79,7 @@ uint64_t *token_cache_list(struct token_cache *t, size_t *n);
 struct token_cache_claim {
     uint64_t *shared, *exclusive; /* to free() */
     size_t n_shared, n_exclusive;
-    struct token_range *ranges; /* to free() */
+    struct held_range *ranges; /* to free() */
     size_t n_ranges;
 };
 void token_cache_claim(struct token_cache *t, struct token_cache_claim *out);
@@ -101,7 +99,7 @@ void token_cache_grant(struct token_cache *t, uint64_t ino, enum token_mode mode
 void token_cache_grant_locked(struct token_cache *t, uint64_t ino, enum token_mode mode,
                               uint64_t grant);
 /** ... or this range, besides those before. */
-void token_cache_grant_range(struct token_cache *t, const struct token_range *range,
+void token_cache_grant_range(struct token_cache *t, const struct held_range *range,
                              uint64_t grant);
 /** ... and whether we are the only mount. */
 void token_cache_note_others(struct token_cache *t, bool others);

@@ -88,7 +88,7 @@ static void on_trip_end(struct env_mail *mail)
 static void on_trip(struct env_mail *mail)
 {
     struct question_trip *trip = (struct question_trip *)mail;
-    struct daemon *d = trip->io->daemon;
+    struct storaged_daemon *d = trip->io->daemon;
 
     trip->ask(d->storios[trip->at].storage, trip->q);
     if (++trip->at < d->n_storios) {
@@ -295,7 +295,7 @@ static bool on_close_idle(void *arg, unsigned below)
     return false; /* the other loops close them later */
 }
 
-int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
+int healio_open(struct healio *io, struct storaged_daemon *d, const char *data_dir,
                 const struct healer_config *config, struct err *err)
 {
     int rc;

@@ -19,11 +19,11 @@
 #include "storaged/heal/healer.h"
 #include "storaged/ops/storage.h"
 
-struct daemon;
+struct storaged_daemon;
 
 /* The healer's loop. Belongs to its thread once that runs, except for the mails. */
 struct healio {
-    struct daemon *daemon; /* borrowed */
+    struct storaged_daemon *daemon; /* borrowed */
     uv_thread_t thread;
     uv_loop_t loop;
     bool loop_open;
@@ -43,7 +43,7 @@ struct healio {
  * Opens the healer. config has rates, days and boot; the rest of it is filled in here.
  * Called on main's thread.
  */
-int healio_open(struct healio *io, struct daemon *d, const char *data_dir,
+int healio_open(struct healio *io, struct storaged_daemon *d, const char *data_dir,
                 const struct healer_config *config, struct err *err);
 /** Runs until the daemon stops. Called on its own thread. */
 void healio_run(struct healio *io);

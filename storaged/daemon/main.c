@@ -53,7 +53,7 @@ static const cyaml_strval_t device_ios[] = {
     { "direct", DEVICE_IO_DIRECT },
 };
 
-struct cluster_section {
+struct storaged_cluster_section {
     char *node_key;
     char *client_key;
 };
@@ -72,8 +72,8 @@ struct storaged_section {
     unsigned *scrub_days; /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
     enum device_io device_io;
 };
-struct config {
-    struct cluster_section cluster;
+struct storaged_settings {
+    struct storaged_cluster_section cluster;
     struct storaged_section storaged;
     struct config_log log;
 };
@@ -82,10 +82,10 @@ static const cyaml_schema_value_t text_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
 };
 static const cyaml_schema_field_t cluster_fields[] = {
-    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
-                           node_key, 1, 4096),
-    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
-                           client_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER,
+                           struct storaged_cluster_section, node_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER,
+                           struct storaged_cluster_section, client_key, 1, 4096),
     CYAML_FIELD_END
 };
 static const cyaml_schema_field_t storaged_fields[] = {
@@ -114,19 +114,20 @@ static const cyaml_schema_field_t storaged_fields[] = {
     CYAML_FIELD_END
 };
 static const cyaml_schema_field_t config_fields[] = {
-    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct storaged_settings, cluster,
                         cluster_fields),
-    CYAML_FIELD_MAPPING("storaged", CYAML_FLAG_DEFAULT, struct config, storaged,
-                        storaged_fields),
-    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+    CYAML_FIELD_MAPPING("storaged", CYAML_FLAG_DEFAULT, struct storaged_settings,
+                        storaged, storaged_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct storaged_settings, log,
                         config_log_fields),
     CYAML_FIELD_END
 };
 static const cyaml_schema_value_t config_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct storaged_settings, config_fields),
 };
 
-static int config_check(const struct config *c, const char *path, struct err *err)
+static int config_check(const struct storaged_settings *c, const char *path,
+                        struct err *err)
 {
     if (c->storaged.workers > WORKERS_MAX)
         return err_set(err, -EINVAL, "%s: storaged: workers: at most %d", path,
@@ -169,21 +170,23 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
 
 /* ---- steps of the start ---- */
 
-static int keys_load(struct daemon *d, const struct config *c, struct err *err)
+static int keys_load(struct storaged_daemon *d, const struct storaged_settings *c,
+                     struct err *err)
 {
     int rc = rpc_keys_load(&d->keys, true, c->cluster.node_key, err);
 
     return rc != 0 ? rc : rpc_keys_load(&d->keys, false, c->cluster.client_key, err);
 }
 
-static unsigned n_workers(const struct config *c)
+static unsigned n_workers(const struct storaged_settings *c)
 {
     return c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers;
 }
 
 /* Divides the file descriptors among their uses. The share of peers also serves
  * short-lived descriptors. */
-static int fds_share(struct daemon *d, const struct config *c, struct err *err)
+static int fds_share(struct storaged_daemon *d, const struct storaged_settings *c,
+                     struct err *err)
 {
     enum { KV, FILES, CONNS, PEERS, N };
     unsigned n_loops = c->storaged.listen_count;
@@ -262,7 +265,8 @@ static const char *real_address(const char *configured, uint16_t port)
     return text;
 }
 
-static int loops_open(struct daemon *d, const struct config *c, struct err *err)
+static int loops_open(struct storaged_daemon *d, const struct storaged_settings *c,
+                      struct err *err)
 {
     for (unsigned i = 0; i < c->storaged.listen_count; i++) {
         int rc;
@@ -280,7 +284,8 @@ static int loops_open(struct daemon *d, const struct config *c, struct err *err)
     return 0;
 }
 
-static int loops_start(struct daemon *d, const struct config *c, struct err *err)
+static int loops_start(struct storaged_daemon *d, const struct storaged_settings *c,
+                       struct err *err)
 {
     static char host[NAME_LEN_MAX + 1];
     struct storage_config config = {
@@ -311,8 +316,8 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
     return 0;
 }
 
-static int healer_open_as_configured(struct daemon *d, const struct config *c,
-                                     struct err *err)
+static int healer_open_as_configured(struct storaged_daemon *d,
+                                     const struct storaged_settings *c, struct err *err)
 {
     const struct storaged_section *s = &c->storaged;
     struct healer_config config = {
@@ -364,7 +369,7 @@ static void on_serving(void)
     sd_tell_ready("serving");
 }
 
-static int daemon_run(struct daemon *d, struct err *err)
+static int daemon_run(struct storaged_daemon *d, struct err *err)
 {
     uint32_t id = identity_storage_id(&d->identity);
     unsigned n = 1;
@@ -405,7 +410,8 @@ static int daemon_run(struct daemon *d, struct err *err)
     return 0;
 }
 
-static int daemon_start(struct daemon *d, const struct config *c, struct err *err)
+static int daemon_start(struct storaged_daemon *d, const struct storaged_settings *c,
+                        struct err *err)
 {
     int rc = keys_load(d, c, err);
 
@@ -426,7 +432,7 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
 }
 
 /* Frees all, when nothing runs any more. NULL and a partly built daemon are fine. */
-static void daemon_free(struct daemon *d)
+static void daemon_free(struct storaged_daemon *d)
 {
     if (d == NULL)
         return;
@@ -440,7 +446,7 @@ static void daemon_free(struct daemon *d)
     free(d);
 }
 
-static void workers_set(const struct config *c)
+static void workers_set(const struct storaged_settings *c)
 {
     char workers[16];
 
@@ -450,8 +456,8 @@ static void workers_set(const struct config *c)
 
 static int start_with_config(const char *path, struct err *err)
 {
-    struct config *c = NULL;
-    struct daemon *d = calloc(1, sizeof(*d));
+    struct storaged_settings *c = NULL;
+    struct storaged_daemon *d = calloc(1, sizeof(*d));
     int rc;
 
     if (d == NULL)

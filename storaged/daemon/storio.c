@@ -131,7 +131,7 @@ static void storio_forward(struct storio *io, struct env_uv *owner,
 static void on_call(void *arg, struct rpc_call *call)
 {
     struct storio *io = arg;
-    struct daemon *d = io->daemon;
+    struct storaged_daemon *d = io->daemon;
     struct storio *owner;
 
     if (healer_serves(call->op)) {
@@ -164,7 +164,7 @@ static void on_identity_mail(struct env_mail *mail)
  * directory. */
 static void on_admitted(void *arg)
 {
-    struct daemon *d = arg;
+    struct storaged_daemon *d = arg;
 
     for (unsigned i = 0; i < d->n_storios; i++) {
         d->storios[i].identity_mail.fn = on_identity_mail;
@@ -184,7 +184,7 @@ static void on_idle_mail(struct env_mail *mail)
         storage_close_idle(io->storage, below);
 }
 
-void daemon_close_idle(struct daemon *d, unsigned below)
+void daemon_close_idle(struct storaged_daemon *d, unsigned below)
 {
     for (unsigned i = 0; i < d->n_storios; i++) {
         struct storio *io = &d->storios[i];
@@ -220,7 +220,7 @@ static void on_healio_phase(struct env_mail *mail)
 }
 
 /* Lets every loop begin the next phase. On the first loop's thread. */
-static void next_phase(struct daemon *d)
+static void next_phase(struct storaged_daemon *d)
 {
     d->phase++;
     d->n_done = 0;
@@ -232,7 +232,7 @@ static void next_phase(struct daemon *d)
     env_mailbox_post(&d->healio.env, &d->healio.to_us);
 }
 
-static void phase_done(struct daemon *d)
+static void phase_done(struct storaged_daemon *d)
 {
     if (++d->n_done < d->n_storios + 1 || d->phase == PHASE_END)
         return;
@@ -262,7 +262,7 @@ static void on_healio_phase_done(struct env_mail *mail)
         ((struct healio *)((char *)mail - offsetof(struct healio, to_first)))->daemon);
 }
 
-void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail)
+void daemon_tell_phase_done(struct storaged_daemon *d, struct env_mail *mail)
 {
     mail->fn = on_healio_phase_done;
     env_mailbox_post(&d->storios[0].env, mail);
@@ -318,7 +318,7 @@ static void on_phase(struct env_mail *mail)
     }
 }
 
-void daemon_stop(struct daemon *d)
+void daemon_stop(struct storaged_daemon *d)
 {
     assert(d->phase <= PHASE_SERVING && !d->stop_wanted);
     sync_generation_stop(&d->sync_generation);
@@ -330,8 +330,8 @@ void daemon_stop(struct daemon *d)
 
 /* ---- open, run, free ---- */
 
-int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
-                struct err *err)
+int storio_open(struct storio *io, struct storaged_daemon *d, unsigned index,
+                const char *address, struct err *err)
 {
     struct rpc_server_config config = {
         .keys = &d->keys,

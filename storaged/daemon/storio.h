@@ -30,12 +30,12 @@ enum {
     PHASE_END,
 };
 
-struct daemon;
+struct storaged_daemon;
 
 /* One loop. Belongs to its thread once it runs, except for the mails and the atomics of
  * the mailbox. */
 struct storio {
-    struct daemon *daemon; /* borrowed */
+    struct storaged_daemon *daemon; /* borrowed */
     unsigned index;
     uv_thread_t thread; /* unused in the first, which runs on main's thread */
     uv_loop_t loop;
@@ -58,7 +58,7 @@ struct storio {
 
 /* State shared by all loops. Written before they run; `phase` and `n_done` by the first
  * only. */
-struct daemon {
+struct storaged_daemon {
     struct rpc_keys keys;
     struct identity identity;
     struct revoked_sessions revoked;
@@ -82,13 +82,13 @@ struct daemon {
  *
  * @param below see close_idle in env_uv.h
  */
-void daemon_close_idle(struct daemon *d, unsigned below);
+void daemon_close_idle(struct storaged_daemon *d, unsigned below);
 /**
  * Opens loop, env, disk and listening socket; does not serve yet. Called on main's
  * thread.
  */
-int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
-                struct err *err);
+int storio_open(struct storio *io, struct storaged_daemon *d, unsigned index,
+                const char *address, struct err *err);
 /**
  * Starts its storage, once all addresses are known. config: settings common to
  * all loops.
@@ -100,11 +100,11 @@ void storio_run(struct storio *io);
 void storio_free(struct storio *io);
 
 /** Reports that the healer has done the phase; mail is its own. Called on its thread. */
-void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail);
+void daemon_tell_phase_done(struct storaged_daemon *d, struct env_mail *mail);
 /**
  * Stops all loops: answers requests under way, syncs, closes, ends. Called on the first
  * loop's thread.
  */
-void daemon_stop(struct daemon *d);
+void daemon_stop(struct storaged_daemon *d);
 
 #endif

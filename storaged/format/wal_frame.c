@@ -199,7 +199,7 @@ struct parse {
 };
 
 /* The facts about a frame from its header, or from its tail if the header is damaged. */
-struct frame {
+struct wal_frame_fields {
     uint64_t at, bytes; /* bytes: the whole frame */
     uint32_t len, sequence;
     uint16_t head_len;
@@ -217,14 +217,15 @@ static size_t header_bytes(const struct parse *s)
     return is_v1(s) ? FRAME_1_BYTES : WAL_FRAME_HEADER_BYTES;
 }
 
-static uint64_t frame_bytes(const struct parse *s, const struct frame *f)
+static uint64_t frame_bytes(const struct parse *s, const struct wal_frame_fields *f)
 {
     return is_v1(s) ? wal_padded(FRAME_1_BYTES + (uint64_t)f->len)
                     : wal_frame_bytes(f->len, f->head_len);
 }
 
 /* Reads a frame header that belongs to this use of the segment. */
-static bool frame_header_get(const struct parse *s, uint64_t at, struct frame *f)
+static bool frame_header_get(const struct parse *s, uint64_t at,
+                             struct wal_frame_fields *f)
 {
     const uint8_t *p = s->bytes + at;
 
@@ -233,17 +234,18 @@ static bool frame_header_get(const struct parse *s, uint64_t at, struct frame *f
         get_le64(p + FRAME_NUMBER_AT) != s->h->number ||
         get_le32(p + FRAME_CRC_AT) != salted_crc(p, header_bytes(s), s->h))
         return false;
-    *f = (struct frame){ .at = at,
-                         .len = get_le32(p + FRAME_LEN_AT),
-                         .sequence = get_le32(p + FRAME_SEQUENCE_AT),
-                         .head_len = is_v1(s) ? 0 : get_le16(p + FRAME_HEAD_LEN_AT),
-                         .kind = p[FRAME_KIND_AT],
-                         .header = p };
+    *f = (struct wal_frame_fields){ .at = at,
+                                    .len = get_le32(p + FRAME_LEN_AT),
+                                    .sequence = get_le32(p + FRAME_SEQUENCE_AT),
+                                    .head_len =
+                                        is_v1(s) ? 0 : get_le16(p + FRAME_HEAD_LEN_AT),
+                                    .kind = p[FRAME_KIND_AT],
+                                    .header = p };
     f->bytes = frame_bytes(s, f);
     return true;
 }
 
-static bool frame_tail_get(const struct parse *s, uint64_t at, struct frame *f)
+static bool frame_tail_get(const struct parse *s, uint64_t at, struct wal_frame_fields *f)
 {
     const uint8_t *p = s->bytes + at;
     uint64_t before;
@@ -257,28 +259,28 @@ static bool frame_tail_get(const struct parse *s, uint64_t at, struct frame *f)
     if (head_len > WAL_HEAD_MAX || s->end - at - WAL_FRAME_TAIL_BYTES < head_len ||
         get_le32(p + TAIL_CRC_AT) != salted_crc(p, WAL_FRAME_TAIL_BYTES + head_len, s->h))
         return false;
-    *f = (struct frame){ .len = get_le32(p + TAIL_LEN_AT),
-                         .sequence = get_le32(p + TAIL_SEQUENCE_AT),
-                         .head_len = (uint16_t)head_len,
-                         .kind = p[TAIL_KIND_AT],
-                         .tail = p };
+    *f = (struct wal_frame_fields){ .len = get_le32(p + TAIL_LEN_AT),
+                                    .sequence = get_le32(p + TAIL_SEQUENCE_AT),
+                                    .head_len = (uint16_t)head_len,
+                                    .kind = p[TAIL_KIND_AT],
+                                    .tail = p };
     before = WAL_FRAME_HEADER_BYTES + wal_padded(f->len);
     f->at = at - before;
     f->bytes = frame_bytes(s, f);
     return f->len <= WAL_ENTRY_MAX && at >= before + SEGMENT_PAGE_BYTES;
 }
 
-static bool frame_makes_sense(const struct frame *f, uint64_t from)
+static bool frame_makes_sense(const struct wal_frame_fields *f, uint64_t from)
 {
     return f->at >= from && f->kind != 0 && f->sequence != 0 && f->len <= WAL_ENTRY_MAX &&
            f->head_len <= WAL_HEAD_MAX && f->head_len <= f->len;
 }
 
 /* Finds the next frame from `from` on, where the previous one ended. */
-static bool frame_next(const struct parse *s, uint64_t from, struct frame *f)
+static bool frame_next(const struct parse *s, uint64_t from, struct wal_frame_fields *f)
 {
     for (uint64_t at = from; at < s->end; at += 8) {
-        struct frame other;
+        struct wal_frame_fields other;
         bool is_header;
 
         /* first byte of each magic; unused space is zero */
@@ -343,8 +345,8 @@ static void note_synced_entry(const struct parse *s, const uint8_t *p, size_t le
     }
 }
 
-static int frame_give(struct parse *s, const struct frame *f, const uint8_t *data,
-                      size_t len, bool is_damaged)
+static int frame_give(struct parse *s, const struct wal_frame_fields *f,
+                      const uint8_t *data, size_t len, bool is_damaged)
 {
     struct wal_place place = { .segment = s->h->number,
                                .offset = f->at + header_bytes(s),
@@ -361,7 +363,7 @@ static int frame_give(struct parse *s, const struct frame *f, const uint8_t *dat
 }
 
 /* Gives the valid part of a frame; *is_whole: all of it is valid. */
-static int frame_judge(struct parse *s, const struct frame *f, bool *is_whole)
+static int frame_judge(struct parse *s, const struct wal_frame_fields *f, bool *is_whole)
 {
     const uint8_t *data = s->bytes + f->at + header_bytes(s);
     bool any = s->h->any_crc, head_ok, body_ok;
@@ -404,7 +406,7 @@ static int parse_frames(struct parse *s)
     struct wal_seen *seen = s->seen;
     uint64_t at = SEGMENT_PAGE_BYTES;
     uint64_t n_bad = 0;
-    struct frame f;
+    struct wal_frame_fields f;
 
     while (frame_next(s, at, &f)) {
         bool is_whole;

@@ -60,7 +60,7 @@ struct notes {
     struct hint_log_range ranges[HINT_LOG_RANGES_MAX + 1];
 };
 
-struct commit {
+struct hint_commit {
     struct kv_done done;
     struct hint_log *l;
 };
@@ -163,7 +163,7 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
 
 static void on_commit(struct kv_done *done, int rc)
 {
-    struct commit *c = container_of(done, struct commit, done);
+    struct hint_commit *c = container_of(done, struct hint_commit, done);
 
     if (rc != 0 && c->l->failed == 0) {
         log_error("cannot write hints for other storages: %s", strerror(-rc));
@@ -174,7 +174,7 @@ static void on_commit(struct kv_done *done, int rc)
 
 int hint_log_commit(struct hint_log *l, const struct kv_item *items, size_t n_items)
 {
-    struct commit *c;
+    struct hint_commit *c;
 
     if (l->failed != 0)
         return l->failed;

@@ -34,7 +34,7 @@ enum {
     PART_TEXT_MAX = NAME_TEXT_MAX + 8,
 };
 
-struct options {
+struct salvage_args {
     const char *to;
     bool verify, list, json, has_export;
     uint32_t export_id;
@@ -43,7 +43,7 @@ struct options {
 };
 
 struct work {
-    const struct options *o;
+    const struct salvage_args *o;
     struct salvage s;
     int to_fd;  /* -1: none */
     int out_fd; /* output, current file */
@@ -343,7 +343,7 @@ static int files_do(struct work *w)
     return w->n_missing == 0 ? EXIT_WHOLE : EXIT_MISSING;
 }
 
-static int work_run(const struct options *o)
+static int work_run(const struct salvage_args *o)
 {
     static struct work w;
     struct err err = { 0 };
@@ -402,7 +402,7 @@ static uint32_t export_arg(struct argp_state *state, const char *arg)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct options *o = state->input;
+    struct salvage_args *o = state->input;
 
     switch (key) {
     case KEY_TO:
@@ -465,7 +465,7 @@ int main(int argc, char **argv)
             "layouts 0, 1 and 2); data written while some were down may need more. Exit "
             "status: 0 all is whole, 1 something is missing, 2 wrong usage.",
     };
-    static struct options o;
+    static struct salvage_args o;
 
     argp_err_exit_status = EXIT_USAGE;
     if (strcmp(program_invocation_short_name, "rozo-salvage") == 0) {

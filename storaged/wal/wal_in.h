@@ -54,7 +54,7 @@ enum job_state {
 };
 
 /* A segment being made or erased. Only job_step() changes the state. */
-struct job {
+struct wal_job {
     enum job_kind kind;
     enum job_state state;
     struct slot *slot;
@@ -123,7 +123,7 @@ struct wal {
     struct disk_req sync_dr;
     uint64_t failures;
 
-    struct job job;
+    struct wal_job job;
     struct env_timer retry;
     uint64_t make_retry_ns, erase_retry_ns; /* ns, monotonic; earliest next try */
     int make_rc; /* result of the last job that made a segment */

@@ -117,7 +117,7 @@ static void job_submit(struct wal *wal, struct disk_req dr)
 
 static void job_write_zeros(struct wal *wal, uint64_t offset, uint64_t len)
 {
-    struct job *job = &wal->job;
+    struct wal_job *job = &wal->job;
 
     job->iov =
         (struct iovec){ .iov_base = (void *)(uintptr_t)zeros, .iov_len = (size_t)len };
@@ -207,7 +207,7 @@ static void job_end(struct wal *wal)
 
 static void job_step(struct wal *wal)
 {
-    struct job *job = &wal->job;
+    struct wal_job *job = &wal->job;
     uint64_t bytes = wal->config.segment_bytes, left;
 
     switch (job->state) {
@@ -253,14 +253,14 @@ static void job_step(struct wal *wal)
     }
 }
 
-static void job_opened(struct job *job, uint64_t bytes)
+static void job_opened(struct wal_job *job, uint64_t bytes)
 {
     job->slot->file = job->dr.file;
     job->is_new = job->dr.size == 0 && !job->slot->has_file;
     job->state = job->dr.size > bytes ? MAKE_CUT : MAKE_RESERVE;
 }
 
-static void job_failed(struct job *job, int rc)
+static void job_failed(struct wal_job *job, int rc)
 {
     bool is_opened = job->slot->file != NULL;
 
@@ -282,7 +282,7 @@ static bool has_room(const struct wal *wal)
 static void on_job(struct disk_req *dr, int rc)
 {
     struct wal *wal = dr->arg;
-    struct job *job = &wal->job;
+    struct wal_job *job = &wal->job;
     bool has_back = job->slot->h.bytes >= 2 * SEGMENT_PAGE_BYTES;
 
     if (rc != 0 && job->state == MAKE_RESERVE && rc == -EIO) {
@@ -329,8 +329,9 @@ static void job_begin(struct wal *wal, enum job_kind kind, struct slot *slot)
     static const enum job_state first[] = { JOB_DONE, MAKE_OPEN, ERASE_FRONT,
                                             JOB_UNLINK };
 
-    wal->job =
-        (struct job){ .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0 };
+    wal->job = (struct wal_job){
+        .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0
+    };
     if (kind == JOB_MAKE && wal->make_rc == -ENOSPC && !slot->has_file)
         wal->job.state = MAKE_SPACE;
     wal_path(wal->job.path, wal->config.loop, wal_slot_index(wal, slot));

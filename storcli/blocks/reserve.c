@@ -26,8 +26,8 @@ enum {
 };
 
 /* Ranges that one answer says it reserved, in bytes of the projection file. */
-struct taken {
-    struct taken *next;
+struct reserved {
+    struct reserved *next;
     uint8_t candidate, projection;
     size_t n, n_given; /* pairs; pairs given back */
     uint64_t pairs[];
@@ -63,7 +63,7 @@ struct reserve_op {
     enum reserve_state state;
     int rc; /* result of the operation, after RESERVE_UNDO */
     uint64_t deadline_ns;
-    struct taken *taken; /* owned */
+    struct reserved *taken; /* owned */
     uint64_t left[DIST_MAX];
     uint32_t looked;            /* candidates that were asked what is left */
     struct reserve_part *parts; /* owned */
@@ -78,7 +78,7 @@ static void reserve_end(struct reserve_op *op, int rc)
 {
     assert(op->n_out == 0);
     while (op->taken != NULL) {
-        struct taken *t = op->taken;
+        struct reserved *t = op->taken;
 
         op->taken = t->next;
         free(t);
@@ -97,13 +97,13 @@ static uint64_t take_answer(struct reserve_op *op, unsigned candidate,
         rozo__st_alloc_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     uint64_t left = resp == NULL ? 0 : resp->left_bytes;
     size_t n = resp == NULL ? 0 : resp->n_taken / 2;
-    struct taken *t = n == 0 ? NULL : malloc(sizeof(*t) + 2 * n * sizeof(t->pairs[0]));
+    struct reserved *t = n == 0 ? NULL : malloc(sizeof(*t) + 2 * n * sizeof(t->pairs[0]));
 
     if (t != NULL) { /* without memory it stays reserved */
-        *t = (struct taken){ .next = op->taken,
-                             .candidate = (uint8_t)candidate,
-                             .projection = (uint8_t)projection,
-                             .n = n };
+        *t = (struct reserved){ .next = op->taken,
+                                .candidate = (uint8_t)candidate,
+                                .projection = (uint8_t)projection,
+                                .n = n };
         memcpy(t->pairs, resp->taken, 2 * n * sizeof(t->pairs[0]));
         op->taken = t;
     }
@@ -171,7 +171,7 @@ static bool is_reachable(const struct reserve_op *op, unsigned candidate)
 static void look_send(struct reserve_op *op, unsigned candidate)
 {
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
-    struct taken *t = op->taken;
+    struct reserved *t = op->taken;
 
     while (t != NULL && (t->candidate != candidate || t->n_given == t->n))
         t = t->next;

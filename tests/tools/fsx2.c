@@ -1,15 +1,19 @@
 /*
- * fsx2.c - random operations on one file through one path or two, held against a copy in memory.
+ * fsx2.c - random operations on one file through one path or two, held against a copy
+ * in memory.
  *
  * In:     a seed, and one path, or two that lead to the same file through two mounts.
- * Out:    exit status 0; or 1 with the first byte, size or error that is wrong, in which step those bytes were
- *         written, the last operations, and the command that does it again. 2: wrong usage.
- * Keeps:  seed, options and number of paths decide every operation; what the file system answers decides nothing.
+ * Out:    exit status 0; or 1 with the first byte, size or error that is wrong, in
+ *         which step those bytes were written, the last operations, and the command
+ *         that does it again. 2: wrong usage.
+ * Keeps:  seed, options and number of paths decide every operation; what the file
+ *         system answers decides nothing.
  * Yours:  the weights of the operations. They change what a seed does.
  *
- * Each path has descriptors of every kind (read-write, read only, write only, append) and mappings, all open for
- * long, so that whatever a mount keeps for them gets old. After every step the size and the bytes that it touched are
- * looked at through a path that the seed chooses, now and then all of the file through all paths.
+ * Each path has descriptors of every kind (read-write, read only, write only, append)
+ * and mappings, all open for long, so that whatever a mount keeps for them gets old.
+ * After every step the size and the bytes that it touched are looked at through a path
+ * that the seed chooses, now and then all of the file through all paths.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -340,7 +344,8 @@ static void expect_no_bus_error(struct run *run, unsigned p)
 {
     if (run->n_paths == 1)
         return;
-    /* A fault does not ask a FUSE file system how long the file is: the kernel goes by what it heard last. */
+    /* A fault does not ask a FUSE file system how long the file is: the kernel goes
+     * by what it heard last. */
     check_size(run, p, false);
 }
 

@@ -1,12 +1,14 @@
 /*
- * late_link.c - a relay on loopback whose answers come late: a storage behind it is a slow one.
+ * late_link.c - a relay on loopback whose answers come late: a storage behind it is a
+ * slow one.
  *
  *     late_link LISTEN-PORT TO-PORT DELAY-MS
  *
  * In:     connections to LISTEN-PORT, each of which gets one to TO-PORT.
- * Out:    what the client sends goes on at once, what the server sends DELAY-MS later. "ready" on stdout
- *         once it listens.
- * Keeps:  order and bytes; bandwidth is that of the machine, as long as QUEUE_MAX are enough for the delay.
+ * Out:    what the client sends goes on at once, what the server sends DELAY-MS later.
+ *         "ready" on stdout once it listens.
+ * Keeps:  order and bytes; bandwidth is that of the machine, as long as QUEUE_MAX are
+ *         enough for the delay.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -19,7 +21,8 @@
 
 enum { PIECE = 256 << 10, QUEUE_MAX = 32 << 20, BACKLOG = 64 };
 
-/* One client and its connection to the server. Freed when all is closed and no piece is left. */
+/* One client and its connection to the server. Freed when all is closed and no piece
+ * is left. */
 struct link {
     uv_tcp_t client, server;
     uv_connect_t connect;

@@ -760,7 +760,7 @@ static void test_reads_beside_writers_are_all_reported(void **state)
 {
     struct atimes *a = atimes_new(ATIMES_RELATIVE, false);
     struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
-    const struct token_range range = { .ino = 5, .to = 4096, .size = 8192 };
+    const struct held_range range = { .ino = 5, .to = 4096, .size = 8192 };
     struct node *node = open_node(5, 100, 7, NULL);
     struct atime_note note;
 

@@ -188,7 +188,7 @@ static void test_it_goes_with_the_token(void **state)
 
 static void test_of_ranges_nothing_is_known(void **state)
 {
-    const struct token_range range = { .ino = 5, .to = 8192, .size = 100000 };
+    const struct held_range range = { .ino = 5, .to = 8192, .size = 100000 };
 
     (void)state;
     token_cache_grant_range(t, &range, 11);
