@@ -17,7 +17,7 @@
 #include "codec/codec.h"
 #include "common/base/log.h"
 #include "storaged/ops/storage.h"
-#include "tests/sim/cluster/model.h"
+#include "tests/sim/cluster/programs/model.h"
 #include "tests/sim/cluster/run.h"
 
 /* Sets of faults by name. */

@@ -16,9 +16,9 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bytes.h"
-#include "tests/sim/cluster/ask.h"
-#include "tests/sim/cluster/healed.h"
+#include "tests/sim/cluster/checks/healed.h"
 #include "tests/sim/cluster/state.h"
+#include "tests/sim/cluster/world/ask.h"
 
 struct run *run;
 static bool records_are_believed;  /* RUN_MUTANT_NO_CRC */

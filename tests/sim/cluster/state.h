@@ -8,10 +8,10 @@
 #define ROZO_SIM_STATE_H
 
 #include "common/base/list.h"
-#include "tests/sim/cluster/model.h"
-#include "tests/sim/cluster/mount.h"
+#include "tests/sim/cluster/programs/model.h"
+#include "tests/sim/cluster/programs/mount.h"
 #include "tests/sim/cluster/run.h"
-#include "tests/sim/cluster/servers.h"
+#include "tests/sim/cluster/world/servers.h"
 
 enum {
     CLIENTS = 3,

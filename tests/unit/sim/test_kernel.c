@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <stdalign.h>
 
-#include "tests/sim/cluster/kernel.h"
-#include "tests/sim/cluster/proc.h"
+#include "tests/sim/cluster/kernel/kernel.h"
+#include "tests/sim/cluster/world/proc.h"
 #include "tests/unit/unit.h"
 
 enum { ASKED_MAX = 64, PAGE = 4096, DIR = 1, FILE_INO = 7 };

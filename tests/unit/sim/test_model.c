@@ -2,8 +2,8 @@
  * test_model.c - the checker of the simulator allows exactly what POSIX allows; with
  * --strict also across mounts.
  */
-#include "tests/sim/cluster/model.h"
-#include "tests/sim/cluster/proc.h"
+#include "tests/sim/cluster/programs/model.h"
+#include "tests/sim/cluster/world/proc.h"
 #include "tests/unit/unit.h"
 
 enum { A, B, PAGE = 4096 };
