@@ -170,6 +170,19 @@ bool export_has_more_for(const struct export *e, const struct inode *in)
            volume_n_candidates(e->x, e->volume) > n_kept;
 }
 
+/* Blocks are on n storages only if all homes are there. A lost home may have been passed
+ * over by writes, and may come back and call what it missed "never written". */
+static bool has_all_homes(const struct export *e, const struct inode *in)
+{
+    unsigned n = codec_layout(in->layout)->n;
+
+    for (uint32_t i = 0; i < in->n_storages && i < n; i++) {
+        if (storage_is_lost(e->x, in->storages[i]))
+            return false;
+    }
+    return true;
+}
+
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
                     unsigned *n_new)
 {
@@ -194,6 +207,8 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
         out->storages[i] = all.storages[next++];
         ++*n_new;
     }
+    if (!has_all_homes(e, in))
+        return 0;
     for (; out->n_storages < layout->safe && next < all.n_storages; ++*n_new)
         out->storages[out->n_storages++] = all.storages[next++];
     return 0;

@@ -13,8 +13,9 @@ bool export_is_tight(const struct export *e);
 /** True if the volume has storages that this file could have beside its own that are not lost. */
 bool export_has_more_for(const struct export *e, const struct inode *in);
 /**
- * The distribution that a file should have: lost storages are replaced at their own places, and
- * others are appended until it has as many as the layout wants. *n_new: how many; 0: none now.
+ * The distribution that a file should have next: lost storages are replaced at their own places.
+ * If no home is lost, others are appended until it has as many as the layout wants.
+ * *n_new: how many are new; 0: none now.
  */
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
                     unsigned *n_new);

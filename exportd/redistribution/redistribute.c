@@ -585,11 +585,27 @@ static void file_free(struct redist_file *f)
     free(f);
 }
 
+static bool is_few(const struct export *e, const struct inode *in)
+{
+    return in->nlink > 0 && export_has_more_for(e, in);
+}
+
+/* True if the file lacks storages after a change, too: lost homes are replaced before
+ * others are added. */
+static bool lacks_more(const struct redist_file *f)
+{
+    struct inode in;
+
+    return namespace_getattr(&f->export->ns, f->in.ino, &in) == 0 &&
+           in.generation == f->in.generation && is_few(f->export, &in);
+}
+
 /* It has all, is gone, or is left for later. */
 static void file_end(struct redist_file *f, bool done)
 {
     struct export *e = f->export;
 
+    done = done && !lacks_more(f);
     if (!done && f->phase == PHASE_PREPARE && f->want.phase == REDIST_PREPARED)
         want_put(f, REDIST_GIVEN_UP);
     f->x->redist->again |= !done;
@@ -803,11 +819,6 @@ static struct export *whose_turn(struct exportd *x)
             return e;
     }
     return NULL;
-}
-
-static bool is_few(const struct export *e, const struct inode *in)
-{
-    return in->nlink > 0 && export_has_more_for(e, in);
 }
 
 static bool on_file_counted(void *arg, const struct inode *in)

@@ -220,6 +220,35 @@ static void test_a_lost_storage_is_replaced_at_its_place(void **state)
     assert_int_equal(moved(s.storages[1] - 1, ino)->generation, 0);
 }
 
+/* Goal: the candidates do not become more while a home is lost, for then blocks are on fewer
+ * than n storages. The lost home is replaced and filled first; a second change adds the spare. */
+static void test_a_lost_home_is_replaced_before_a_spare_is_added(void **state)
+{
+    uint32_t ids[4];
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[1] - 1);
+    w.storages[s.storages[0] - 1].repairs_wait = 1;
+    add(3);
+    add(4);
+    for (unsigned i = 0; i < DONE_S && opened(ino, false).dist_generation == 0; i++)
+        pass(1);
+    memcpy(ids, s.storages, sizeof(ids));
+    s = opened(ino, false);
+    assert_int_equal(s.dist_generation, 1);
+    assert_int_equal(s.n_storages, 3);
+    assert_true(s.storages[0] == ids[0] && s.storages[1] > 3 && s.storages[2] == ids[2]);
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_int_equal(s.dist_generation, 2);
+    assert_int_equal(s.n_storages, 4);
+}
+
 static void test_an_empty_file_just_gets_them(void **state)
 {
     struct seen s;
@@ -573,6 +602,7 @@ int main(void)
         TEST(test_a_file_gets_the_spare_that_it_lacks),
         TEST(test_a_file_with_all_is_left_alone),
         TEST(test_a_lost_storage_is_replaced_at_its_place),
+        TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
         TEST(test_an_empty_file_just_gets_them),
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
