@@ -249,6 +249,31 @@ static void test_a_lost_home_is_replaced_before_a_spare_is_added(void **state)
     assert_int_equal(s.n_storages, 4);
 }
 
+/* Goal: blocks may be on k storages only when two of four are lost. The new home makes up for
+ * one that a quorum lacks, as what it does not have is unknown; a new spare, which is nearly
+ * full and so becomes no home, would make those two all that readers wait for. */
+static void test_a_spare_alone_is_not_replaced_below_a_quorum(void **state)
+{
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[2] - 1);
+    lose(s.storages[3] - 1);
+    w.storages[4].free = 1ull << 20;
+    add(4);
+    pass(60);
+    assert_int_equal(opened(ino, false).dist_generation, 0);
+    assert_int_equal(n_few(), 1);
+    add(5);
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_true(s.n_storages == 4 && s.storages[2] == 6 && s.storages[3] == 5);
+}
+
 static void test_an_empty_file_just_gets_them(void **state)
 {
     struct seen s;
@@ -603,6 +628,7 @@ int main(void)
         TEST(test_a_file_with_all_is_left_alone),
         TEST(test_a_lost_storage_is_replaced_at_its_place),
         TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
+        TEST(test_a_spare_alone_is_not_replaced_below_a_quorum),
         TEST(test_an_empty_file_just_gets_them),
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
