@@ -191,6 +191,7 @@ static void redist_send(struct redist_file *f, unsigned place, struct storage *s
     msg.to_storage = s->facts.id;
     if ((f->fresh >> place & 1) != 0)
         msg.make_partial = UINT32_C(1) << place;
+    msg.prepare = f->phase == PHASE_PREPARE;
     ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_told);
 }
 

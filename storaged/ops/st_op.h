@@ -112,6 +112,7 @@ struct st_op {
     bool look_again; /* exclusive, and look up all projections here again */
     bool any_homes;  /* headers may have a distribution that differs from ref's */
     bool makes_partial; /* st_op_create() makes partial files */
+    bool prepares;      /* with makes_partial: for a change that may never take effect */
     int rc;             /* result of the last disk request; after OP_BAD: the reason */
     int state;          /* state of the op's own work */
 

@@ -181,6 +181,7 @@ static int header_take(struct redist_op *r, unsigned p)
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
         return -EUCLEAN; /* corrupt since the file was opened */
+    h->prepared = h->prepared && op->prepares;
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;
     memset(h->storages, 0, sizeof(h->storages));
@@ -345,6 +346,7 @@ static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
         return -EBADMSG;
     r->make_partial = req->make_partial;
     op->exclusive = op->any_homes = op->makes_partial = true;
+    op->prepares = req->prepare;
     op->front = malloc(PROJFILE_FRONT_BYTES);
     r->page = malloc(PROJFILE_PAGE_BYTES);
     return op->front == NULL || r->page == NULL ? -ENOMEM : 0;

@@ -152,6 +152,7 @@ static void has_these(uint64_t ino, unsigned n, const uint32_t *ids)
 
         if (m->generation == 0)
             continue; /* a new spare has nothing */
+        assert_false(m->prepared);
         assert_int_equal(m->generation, s.dist_generation);
         assert_int_equal(m->n_storages, n);
         assert_memory_equal(m->storages, ids, n * sizeof(*ids));
@@ -366,6 +367,37 @@ static void test_what_is_not_sound_stays(void **state)
         w.storages[i].unsound = false;
     pass_until_none_is_few();
     assert_int_equal(opened(ino, true).n_storages, 4);
+}
+
+/* Goal: a new home that has its file before exportd gives the change up, as another one of
+ * them refuses, is not told that it counts; with the next try it is. */
+static void test_a_change_given_up_counts_nowhere(void **state)
+{
+    const struct fake_moved *m;
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 8, 1);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[0] - 1);
+    lose(s.storages[1] - 1);
+    w.storages[9].no_redists = true;
+    add(8);
+    add(9);
+    for (unsigned i = 0; i < 100 && moved(8, ino)->generation == 0; i++)
+        pass(1);
+    pass(15);
+    m = moved(8, ino);
+    assert_true(m->generation > 0 && m->prepared);
+    assert_int_equal(opened(ino, false).dist_generation, 0);
+    w.storages[9].no_redists = false;
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_true(s.dist_generation > 1);
+    has_these(ino, 8, s.storages);
+    assert_false(moved(8, ino)->prepared || moved(9, ino)->prepared);
 }
 
 static void test_nothing_changes_while_a_storage_is_away(void **state)
@@ -633,6 +665,7 @@ int main(void)
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
         TEST(test_what_is_not_sound_stays),
+        TEST(test_a_change_given_up_counts_nowhere),
         TEST(test_nothing_changes_while_a_storage_is_away),
         TEST(test_old_storages_are_left_alone),
         TEST(test_a_session_that_keeps_its_token),

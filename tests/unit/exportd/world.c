@@ -211,6 +211,7 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     if (ref->dist_generation == m->generation) {
         assert_int_equal(ref->n_storages, m->n_storages);
         assert_memory_equal(ref->storages, m->storages, 4 * ref->n_storages);
+        m->prepared = m->prepared && req->prepare;
         return ROZO__STATUS__OK;
     }
     assert_true(s->id > s->w->n_first || m->fenced >= s->w->epochs_given);
@@ -218,6 +219,7 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     m->n_storages = (uint32_t)ref->n_storages;
     memcpy(m->storages, ref->storages, 4 * ref->n_storages);
     m->partial |= req->make_partial;
+    m->prepared = req->prepare;
     return ROZO__STATUS__OK;
 }
 

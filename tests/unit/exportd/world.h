@@ -32,6 +32,7 @@ struct fake_moved {
     uint32_t generation, n_storages;
     uint32_t storages[32];
     uint32_t partial; /* bitmap: projections that were made */
+    bool prepared;    /* for a change that may never take effect */
 };
 
 /* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */

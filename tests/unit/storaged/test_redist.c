@@ -326,6 +326,41 @@ static void a_partial_file_is_made(void **state)
     world_free(&w);
 }
 
+/* Goal: a file made for a change that may never take effect says so until the storage hears
+ * that it did, whatever the power takes. */
+static void a_prepared_file_says_so_until_it_counts(void **state)
+{
+    bool is_cut = true;
+
+    (void)state;
+    for (unsigned cut = 0; is_cut; cut++) {
+        struct seen seen[1];
+        uint16_t status;
+        struct world w;
+
+        world_init(&w, 60 + cut);
+        w.role = RPC_ROLE_NODE;
+        new_ref(&w);
+        assert_int_equal(world_prepare(&w, 1u << 2), OK);
+        assert_int_equal(world_prepare(&w, 1u << 2), OK);
+        world_restart(&w, true);
+        assert_true(header(&w, 2).prepared && header(&w, 2).partial);
+        w.disk.cut_at = w.disk.n_requests + cut + 1;
+        status = world_redist(&w, 1u << 2);
+        is_cut = w.disk.is_cut;
+        assert_int_equal(status == OK, !is_cut);
+        world_restart(&w, true);
+        if (is_cut)
+            assert_int_equal(world_redist(&w, 0), OK); /* as to those that were away */
+        assert_false(header(&w, 2).prepared);
+        assert_int_equal(world_prepare(&w, 1u << 2), OK); /* late */
+        assert_false(header(&w, 2).prepared);
+        assert_int_equal(world_read(&w, 2, 0, 1, seen, NULL), OK);
+        assert_int_equal(seen[0].kind, SEEN_DAMAGED);
+        world_free(&w);
+    }
+}
+
 /* Overwrites that wait in the journal, and marks, are applied by what it noted before. */
 static void what_waits_in_the_journal_stays(void **state)
 {
@@ -445,6 +480,7 @@ int main(void)
         cmocka_unit_test(the_power_goes_at_every_disk_request),
         cmocka_unit_test(each_page_alone_is_enough),
         cmocka_unit_test(a_partial_file_is_made),
+        cmocka_unit_test(a_prepared_file_says_so_until_it_counts),
         cmocka_unit_test(what_waits_in_the_journal_stays),
         cmocka_unit_test(leftovers_of_an_earlier_distribution_go),
         cmocka_unit_test(leftovers_go_whenever_the_power_fails),
