@@ -63,6 +63,8 @@ struct exportd_hooks {
     size_t (*fenced)(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
     /** A storage has taken a map. */
     void (*map_taken)(struct exportd *x);
+    /** A storage is lost, or is not lost any more. */
+    void (*lost_changed)(struct exportd *x);
     /** Storages know a newer map than ours: what they confirmed before is void. */
     void (*map_outrun)(struct exportd *x);
     /** Runs a call that waited once more from its start; takes the call. */

@@ -275,6 +275,27 @@ static void test_a_spare_alone_is_not_replaced_below_a_quorum(void **state)
     assert_true(s.n_storages == 4 && s.storages[2] == 6 && s.storages[3] == 5);
 }
 
+/* Goal: a storage that was given up and answers again is offered to files that were made
+ * meanwhile, without anybody's command. */
+static void test_one_that_is_back_is_used(void **state)
+{
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 4, 0);
+    lose(3);
+    ino = file_with_data("f");
+    pass(5);
+    assert_int_equal(opened(ino, false).n_storages, 3);
+    assert_int_equal(n_few(), 0);
+    w.storages[3].down = false;
+    for (unsigned i = 0; i < 20 && n_few() == 0; i++)
+        pass(1);
+    assert_int_not_equal(n_few(), 0);
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, false).n_storages, 4);
+}
+
 static void test_an_empty_file_just_gets_them(void **state)
 {
     struct seen s;
@@ -661,6 +682,7 @@ int main(void)
         TEST(test_a_lost_storage_is_replaced_at_its_place),
         TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
         TEST(test_a_spare_alone_is_not_replaced_below_a_quorum),
+        TEST(test_one_that_is_back_is_used),
         TEST(test_an_empty_file_just_gets_them),
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
