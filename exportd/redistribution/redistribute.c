@@ -562,6 +562,19 @@ static enum result (*const phases[])(struct redist_file *f) = {
     [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,        [PHASE_REPAIR] = complete,
 };
 
+/* True if a storage to be replaced is not lost any more. It was not fenced and has blocks
+ * that its stand-in may have dropped, so it stays unless storages were told already. */
+static bool is_overtaken(const struct redist_file *f)
+{
+    if (f->phase > PHASE_PREPARE)
+        return false;
+    for (uint32_t i = 0; i < f->in.n_storages; i++) {
+        if ((f->fresh >> i & 1) != 0 && !storage_is_lost(f->x, f->in.storages[i]))
+            return true;
+    }
+    return false;
+}
+
 /* ---- a file's life ---- */
 
 static void asks_cancel(struct redist_file *f)
@@ -645,7 +658,7 @@ static void file_step(struct redist_file *f)
             file_end(f, true);
             return;
         }
-        r = phases[f->phase](f);
+        r = is_overtaken(f) ? FAILED : phases[f->phase](f);
         f->in_phase = r != NEXT;
         if (r != NEXT)
             break;

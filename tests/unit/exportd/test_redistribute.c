@@ -159,6 +159,38 @@ static void has_these(uint64_t ino, unsigned n, const uint32_t *ids)
     }
 }
 
+static void stall_fill(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].unsound = true;
+}
+
+static void stall_fence(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_fences = true;
+}
+
+static void stall_prepare(void)
+{
+    w.storages[4].no_redists = true;
+}
+
+static void stall_rehead(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_redists = true;
+}
+
+static void stall_end(void)
+{
+    for (unsigned i = 0; i < 5; i++) {
+        w.storages[i].unsound = w.storages[i].no_redists = w.storages[i].no_fences =
+            false;
+        w.storages[i].hangs_redists = false;
+    }
+}
+
 static void test_a_file_gets_the_spare_that_it_lacks(void **state)
 {
     uint32_t ids[4];
@@ -294,6 +326,43 @@ static void test_one_that_is_back_is_used(void **state)
     assert_int_not_equal(n_few(), 0);
     pass_until_none_is_few();
     assert_int_equal(opened(ino, false).n_storages, 4);
+}
+
+/* Goal: a home that was to be replaced and is back before storages are told keeps its place:
+ * it was not fenced, and the spare that stood in for it may have dropped its copy. */
+static void test_one_that_is_back_in_time_keeps_its_place(void **state)
+{
+    static void (*const stalls[])(void) = { stall_fill, stall_fence, stall_prepare };
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned lost;
+        struct seen s;
+        uint64_t ino;
+
+        if (i > 0) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        world_make_export(&w, 4, 0);
+        ino = file_with_data("f");
+        lost = opened(ino, false).storages[1] - 1;
+        lose(lost);
+        stalls[i]();
+        add(4);
+        while (n_of(repairs) == 0)
+            pass(1);
+        pass(i == 0 ? 1 : 4);
+        w.storages[lost].down = false;
+        pass(2);
+        stall_end();
+        pass(60);
+        s = opened(ino, false);
+        assert_int_equal(s.storages[1], lost + 1);
+        assert_int_equal(s.dist_generation, 0);
+        assert_int_equal(n_few(), 0);
+    }
 }
 
 static void test_an_empty_file_just_gets_them(void **state)
@@ -522,11 +591,7 @@ static void removed_in(void (*stall)(void), bool may_wait)
                rozo__md_unlink_req__pack(&req, msg), &got);
     pass(2);
     assert_true(got.came || may_wait);
-    for (unsigned i = 0; i < 5; i++) {
-        w.storages[i].unsound = w.storages[i].no_redists = w.storages[i].no_fences =
-            false;
-        w.storages[i].hangs_redists = false;
-    }
+    stall_end();
     for (unsigned i = 0; i < 60 && !got.came; i++)
         pass(1);
     assert_true(got.came && got.status == ROZO__STATUS__OK);
@@ -538,29 +603,6 @@ static void removed_in(void (*stall)(void), bool may_wait)
                         w.storages[i].removed[w.storages[i].n_removed - 1] == ino);
     }
     assert_int_equal(n_few(), 0);
-}
-
-static void stall_fill(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].unsound = true;
-}
-
-static void stall_fence(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].no_fences = true;
-}
-
-static void stall_prepare(void)
-{
-    w.storages[4].no_redists = true;
-}
-
-static void stall_rehead(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].no_redists = true;
 }
 
 static void test_removed_while_it_is_filled(void **state)
@@ -683,6 +725,7 @@ int main(void)
         TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
         TEST(test_a_spare_alone_is_not_replaced_below_a_quorum),
         TEST(test_one_that_is_back_is_used),
+        TEST(test_one_that_is_back_in_time_keeps_its_place),
         TEST(test_an_empty_file_just_gets_them),
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
