@@ -472,8 +472,14 @@ static enum result prove(struct redist_file *f)
 
 static int want_put(struct redist_file *f, enum redist_phase phase)
 {
+    enum redist_phase before = f->want.phase;
+    int rc;
+
     f->want.phase = phase;
-    return namespace_redist_put(&f->export->ns, f->in.ino, &f->want);
+    rc = namespace_redist_put(&f->export->ns, f->in.ino, &f->want);
+    if (rc != 0)
+        f->want.phase = before;
+    return rc;
 }
 
 static enum result prepare(struct redist_file *f)
@@ -634,33 +640,37 @@ static bool is_forward_only(const struct redist_file *f)
     return f->phase == PHASE_REHEAD || f->phase == PHASE_FLIP;
 }
 
-/* False: it is gone. */
-static bool file_reload(struct redist_file *f)
+/* Reads the inode. Returns 0, -ESTALE if the file is gone, or another error. */
+static int file_reload(struct redist_file *f)
 {
     struct inode in;
+    int rc = namespace_getattr(&f->export->ns, f->in.ino, &in);
 
-    if (namespace_getattr(&f->export->ns, f->in.ino, &in) != 0 ||
-        in.generation != f->in.generation)
-        return false;
-    if (f->phase <= PHASE_FENCE && !f->in_phase)
+    if (rc == 0 && in.generation != f->in.generation)
+        rc = -ESTALE;
+    if (rc == 0 && f->phase <= PHASE_FENCE && !f->in_phase)
         f->in = in; /* later it is the one that was fenced and proved */
-    return true;
+    return rc;
 }
 
 static void file_step(struct redist_file *f)
 {
     enum result r = NEXT;
+    int rc;
 
     while (r == NEXT) {
         if (f->x->stopping || f->storing || store_error(f->x->store) != 0)
             return;
-        if (!file_reload(f)) {
+        rc = file_reload(f);
+        if (rc == -ESTALE) {
             file_end(f, true);
             return;
         }
-        r = is_overtaken(f) ? FAILED : phases[f->phase](f);
-        f->in_phase = r != NEXT;
-        if (r != NEXT)
+        r = rc != 0 || is_overtaken(f) ? FAILED : phases[f->phase](f);
+        if (r == FAILED)
+            break; /* a beginning that failed is repeated */
+        f->in_phase = r == WAIT;
+        if (r == WAIT)
             break;
         f->took = 0;
         f->n_looks = 0;
