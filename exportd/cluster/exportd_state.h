@@ -115,7 +115,8 @@ struct storage {
     struct deletion_batch *gathering; /* removals about to be sent; NULL: none */
     uint64_t n_waiting;               /* removals it has not confirmed */
     uint64_t retry_ns;                /* not before: the last round failed */
-    bool too_old;                     /* redistribute.c said so */
+    /* Whether it knows ST_REPAIR and ST_REDIST, since it is up. */
+    enum { REDIST_UNASKED, REDIST_KNOWN, REDIST_TOO_OLD } redist;
 };
 
 struct volume {

@@ -241,6 +241,61 @@ static bool all_are_reachable(const struct redist_file *f)
     return true;
 }
 
+/* ---- builds that know nothing of this ---- */
+
+static void storage_is_too_old(struct storage *s)
+{
+    if (s->redist != REDIST_TOO_OLD)
+        log_warn("storage %u is too old for files to get other storages: those that have "
+                 "it keep the storages that they have; upgrade it",
+                 s->facts.id);
+    s->redist = REDIST_TOO_OLD;
+}
+
+static void on_probed(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+
+    if (rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP)
+        storage_is_too_old(a->storage);
+    else if (rc == 0)
+        a->storage->redist = REDIST_KNOWN;
+    ask_ended(a);
+    files_soon(a->file->x);
+}
+
+/* Asks for what every build refuses: one that knows the request names another reason. */
+static void probe_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    msg.ref = &ref;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_probed);
+}
+
+/* Once old storages are told there is no way back, so all must know what they hear. NEXT:
+ * they do, and so do new ones. FAILED: one is too old, or down. */
+static enum result all_know_redist(struct redist_file *f)
+{
+    enum result r = NEXT;
+
+    for (uint32_t i = 0; i < f->want.n_storages; i++) {
+        struct storage *s = storage_find(f->x, f->want.storages[i]);
+
+        if (s == NULL || s->facts.lost || s->redist == REDIST_KNOWN)
+            continue;
+        if (s->redist == REDIST_TOO_OLD || storage_at(f, f->want.storages[i]) == NULL)
+            return FAILED;
+        if (f->asks[i].storage == NULL)
+            probe_send(f, i, s);
+        r = WAIT;
+    }
+    return r;
+}
+
 /* ---- ST_REPAIR ---- */
 
 static void on_repaired(struct rpc_request *rq, int rc)
@@ -250,12 +305,8 @@ static void on_repaired(struct rpc_request *rq, int rc)
     Rozo__StRepairResp *resp = NULL;
 
     f->refused = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
-    if (f->refused && !a->storage->too_old)
-        log_warn(
-            "storage %u is too old to prove a file sound: files keep the storages that "
-            "they have; upgrade it",
-            a->storage->facts.id);
-    a->storage->too_old = f->refused;
+    if (f->refused)
+        storage_is_too_old(a->storage);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_repair_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     f->answered = rc != 0 || rq->status != ROZO__STATUS__IN_PROGRESS;
@@ -397,6 +448,9 @@ static enum result fill(struct redist_file *f)
 
     if (is_simple(f))
         return grace_is_over(f->x) ? NEXT : FAILED;
+    r = all_know_redist(f);
+    if (r != NEXT)
+        return r;
     r = repair(f, false);
     /* Writers make a file look incomplete: the next tick asks again, then it is closed. */
     if (r == FAILED && !f->refused)

@@ -526,6 +526,38 @@ static void test_old_storages_are_left_alone(void **state)
     assert_int_equal(n_few(), 1);
 }
 
+/* Goal: a file is not closed, nor told to anybody, unless all of its storages can take a new
+ * distribution; they are asked again when they come back, upgraded perhaps. */
+static void test_one_that_is_too_old_is_enough(void **state)
+{
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    for (unsigned i = 1; i < 3; i++)
+        w.storages[s.storages[i] - 1].no_repairs = true;
+    add(3);
+    for (unsigned i = 0; i < 40; i++) {
+        pass(1);
+        assert_int_equal(opened(ino, true).n_storages, 3);
+    }
+    assert_int_equal(n_of(fences) + n_of(redists), 0);
+    assert_int_equal(n_few(), 1);
+    for (unsigned i = 1; i < 3; i++) {
+        w.storages[s.storages[i] - 1].no_repairs = false;
+        w.storages[s.storages[i] - 1].down = true;
+    }
+    pass(5);
+    for (unsigned i = 1; i < 3; i++)
+        w.storages[s.storages[i] - 1].down = false;
+    w.epochs_given = opened(ino, true).epoch;
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, true).n_storages, 4);
+}
+
 /* Who does not give back what it holds is not held up for long by us, and we not by it. */
 static void test_a_session_that_keeps_its_token(void **state)
 {
@@ -733,6 +765,7 @@ int main(void)
         TEST(test_a_change_given_up_counts_nowhere),
         TEST(test_nothing_changes_while_a_storage_is_away),
         TEST(test_old_storages_are_left_alone),
+        TEST(test_one_that_is_too_old_is_enough),
         TEST(test_a_session_that_keeps_its_token),
         TEST(test_a_pending_truncate_stays_pending),
         TEST(test_removed_while_it_is_filled),

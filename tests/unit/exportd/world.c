@@ -202,6 +202,10 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     const Rozo__FileRef *ref = req->ref;
     struct fake_moved *m = moved_of(s, ref);
 
+    if (s->no_repairs)
+        return ROZO__STATUS__UNKNOWN_OP;
+    if (req->to_storage == 0) /* a question whether this op is known */
+        return ROZO__STATUS__WRONG_STORAGE;
     assert_int_equal(req->to_storage, s->id);
     if (s->no_redists || (s->hangs_redists && req->make_partial == 0))
         return s->no_redists ? ROZO__STATUS__IO_ERROR : ROZO__STATUS__BUSY;
