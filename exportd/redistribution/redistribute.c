@@ -24,6 +24,7 @@
 
 enum {
     FILES_MAX = 4,      /* under way at a time */
+    ADOPTED_MAX = 64,   /* under way in all, with those that clients ask for */
     KEYS_A_TICK = 4096, /* inodes looked at */
     FILLS_MAX = 3,      /* looks at a file that is written meanwhile; then it is closed */
     TAILS_MAX = 20,     /* looks at one that is done, until it is left for later */
@@ -39,6 +40,7 @@ enum {
 #define MS UINT64_C(1000000)
 
 enum phase {
+    PHASE_FIND,    /* adopted files only: storages tell their headers */
     PHASE_FILL,    /* a home repairs the file while others go on with it */
     PHASE_CLOSE,   /* nobody else is to hold anything of it */
     PHASE_FENCE,   /* no epoch that was given out writes any more */
@@ -87,6 +89,7 @@ struct redist_file {
     bool in_phase;     /* its beginning is done */
     bool holds;        /* closed */
     bool counted;      /* among export->n_few */
+    bool adopts;       /* storages had the new distribution before us */
     bool storing;      /* `wait` is out */
     bool is_wanted;    /* a session waits for it */
     uint64_t until_ns; /* of what it does now */
@@ -96,11 +99,12 @@ struct redist_file {
     struct store_wait wait;
     struct redist_ask asks[DIST_MAX];
     uint32_t took; /* bitmap of places: answered OK in this phase */
+    uint32_t told; /* bitmap of old places whose headers have `want` */
     /* ST_REPAIR */
     struct redist_ask repair;
     unsigned repair_at, n_looks;
     uint64_t run; /* 0: none */
-    bool answered, refused, is_sound;
+    bool answered, refused, is_sound, is_outdated;
 };
 
 /* Not once exportd stops: what frees its sessions wakes those who wait for their tokens. */
@@ -305,6 +309,7 @@ static void on_repaired(struct rpc_request *rq, int rc)
     Rozo__StRepairResp *resp = NULL;
 
     f->refused = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
+    f->is_outdated = rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
     if (f->refused)
         storage_is_too_old(a->storage);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
@@ -367,6 +372,71 @@ static enum result repair(struct redist_file *f, bool after)
     msg.run = f->run;
     ask_send(&f->repair, s, ROZO__OP__ST_REPAIR, &msg.base, on_repaired);
     return WAIT;
+}
+
+/* ---- a later distribution that storages have ---- */
+
+/* Takes what a header says if it is later, and fits the file as it was. */
+static void found_take(struct redist_file *f, unsigned place, const Rozo__FileRef *ref)
+{
+    if (ref == NULL || ref->dist_generation <= f->in.dist_generation ||
+        ref->dist_generation < f->want.generation || ref->n_storages > DIST_MAX ||
+        ref->n_storages < f->in.n_storages || ref->codec != f->in.codec ||
+        ref->layout != f->in.layout || ref->block_bytes != f->in.block_bytes)
+        return;
+    for (size_t i = 0; i < ref->n_storages; i++) {
+        if (storage_find(f->x, ref->storages[i]) == NULL) {
+            log_error(
+                "inode %llu of export %u lies on storage %u, which is not known here: "
+                "add it (rozo storage add), then the file can be read again",
+                (unsigned long long)f->in.ino, f->export->id, ref->storages[i]);
+            return;
+        }
+    }
+    if (ref->dist_generation > f->want.generation)
+        f->told = 0;
+    f->told |= UINT32_C(1) << place;
+    f->want.generation = ref->dist_generation;
+    f->want.n_storages = (uint32_t)ref->n_storages;
+    memcpy(f->want.storages, ref->storages, ref->n_storages * sizeof(ref->storages[0]));
+}
+
+static void on_found(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+    struct redist_file *f = a->file;
+    Rozo__StListResp *resp = NULL;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        resp = rozo__st_list_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    for (size_t i = 0; resp != NULL && i < resp->n_files; i++) {
+        const Rozo__FileRef *got = resp->files[i]->ref;
+
+        if (got != NULL && got->file_id.len == FILE_ID_BYTES &&
+            memcmp(got->file_id.data, id, FILE_ID_BYTES) == 0)
+            found_take(f, a->place, got);
+    }
+    rozo__st_list_resp__free_unpacked(resp, NULL);
+    f->took |= UINT32_C(1) << a->place;
+    ask_ended(a);
+    files_soon(f->x);
+}
+
+static void find_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StListReq msg = ROZO__ST_LIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    msg.to_storage = s->facts.id;
+    msg.after = ref.file_id;
+    msg.only = true;
+    msg.max_files = 1;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_LIST, &msg.base, on_found);
 }
 
 /* ---- the file, closed ---- */
@@ -440,6 +510,37 @@ static bool is_closed_too_long(const struct redist_file *f)
 static bool is_simple(const struct redist_file *f)
 {
     return !inode_may_have_data(&f->in) || f->x->config.grows_first;
+}
+
+/* Places of the distribution after the change that have other storages than before. */
+static uint32_t places_changed(const struct redist_file *f);
+
+/* Asks all old storages once. NEXT: one has a later distribution; FAILED: none has. */
+static enum result find(struct redist_file *f)
+{
+    enum result r = NEXT;
+
+    for (uint32_t i = 0; i < f->in.n_storages; i++) {
+        struct storage *s = storage_at(f, f->in.storages[i]);
+
+        if (s == NULL || (f->took >> i & 1) != 0)
+            continue;
+        if (f->asks[i].storage == NULL)
+            find_send(f, i, s);
+        r = WAIT;
+    }
+    if (r == NEXT && f->want.generation <= f->in.dist_generation)
+        return FAILED;
+    if (r == NEXT) {
+        log_warn(
+            "inode %llu of export %u has generation %u of its distribution here, and %u "
+            "at storages: taken from there (was exportd restored from a backup?)",
+            (unsigned long long)f->in.ino, f->export->id, f->in.dist_generation,
+            f->want.generation);
+        f->want.phase = REDIST_PREPARED;
+        f->fresh = places_changed(f);
+    }
+    return r;
 }
 
 static enum result fill(struct redist_file *f)
@@ -617,16 +718,37 @@ static enum result complete(struct redist_file *f)
 }
 
 static enum result (*const phases[])(struct redist_file *f) = {
-    [PHASE_FILL] = fill,   [PHASE_CLOSE] = close_file, [PHASE_FENCE] = fence,
-    [PHASE_PROVE] = prove, [PHASE_PREPARE] = prepare,  [PHASE_REHEAD] = rehead,
-    [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,        [PHASE_REPAIR] = complete,
+    [PHASE_FIND] = find,       [PHASE_FILL] = fill,   [PHASE_CLOSE] = close_file,
+    [PHASE_FENCE] = fence,     [PHASE_PROVE] = prove, [PHASE_PREPARE] = prepare,
+    [PHASE_REHEAD] = rehead,   [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,
+    [PHASE_REPAIR] = complete,
 };
+
+/* So many old storages have it that its change may have taken effect; then it does now. */
+static bool enough_told(const struct redist_file *f)
+{
+    unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
+
+    return (unsigned)__builtin_popcount(f->told & places_old(f)) >=
+           c - quorum_read(k, c) + 1;
+}
+
+/* What was fenced and proved before is not fenced and proved again: writes with the old
+ * distribution since then had to pass the storages that have the new one. */
+static enum phase phase_after(const struct redist_file *f)
+{
+    if (f->adopts && f->phase == PHASE_FIND)
+        return enough_told(f) ? PHASE_FLIP : PHASE_CLOSE;
+    if (f->adopts && f->phase == PHASE_CLOSE)
+        return PHASE_REHEAD;
+    return f->phase + 1;
+}
 
 /* True if a storage to be replaced is not lost any more. It was not fenced and has blocks
  * that its stand-in may have dropped, so it stays unless storages were told already. */
 static bool is_overtaken(const struct redist_file *f)
 {
-    if (f->phase > PHASE_PREPARE)
+    if (f->phase > PHASE_PREPARE || f->adopts)
         return false;
     for (uint32_t i = 0; i < f->in.n_storages; i++) {
         if ((f->fresh >> i & 1) != 0 && !storage_is_lost(f->x, f->in.storages[i]))
@@ -707,6 +829,20 @@ static int file_reload(struct redist_file *f)
     return rc;
 }
 
+/* The file is looked for at its storages instead. */
+static void adopt(struct redist_file *f)
+{
+    asks_cancel(f);
+    file_open(f);
+    f->adopts = true;
+    f->is_outdated = false;
+    f->phase = PHASE_FIND;
+    f->in_phase = false;
+    f->took = f->told = f->fresh = 0;
+    f->want = (struct namespace_redist){ .generation = f->in.dist_generation };
+    files_soon(f->x);
+}
+
 static void file_step(struct redist_file *f)
 {
     enum result r = NEXT;
@@ -732,9 +868,11 @@ static void file_step(struct redist_file *f)
             file_end(f, true);
             return;
         }
-        f->phase++;
+        f->phase = phase_after(f);
     }
-    if (r == FAILED && !is_forward_only(f))
+    if (r == FAILED && f->is_outdated && f->phase <= PHASE_PROVE && !f->adopts)
+        adopt(f);
+    else if (r == FAILED && !is_forward_only(f))
         file_end(f, false);
 }
 
@@ -785,7 +923,20 @@ static struct redist_file *file_find(const struct export *e, uint64_t ino)
     return NULL;
 }
 
-/* Places that have other storages than before. */
+void redistribute_adopt(struct export *e, const struct inode *in)
+{
+    struct redist_file *f;
+
+    if (!inode_may_have_data(in) || e->x->redist->n_files >= ADOPTED_MAX ||
+        file_find(e, in->ino) != NULL)
+        return;
+    f = file_new(e, in, PHASE_FIND);
+    if (f == NULL)
+        return; /* the client asks again */
+    f->counted = false;
+    adopt(f);
+}
+
 static uint32_t places_changed(const struct redist_file *f)
 {
     uint32_t places = 0;

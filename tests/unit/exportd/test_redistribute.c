@@ -558,6 +558,89 @@ static void test_one_that_is_too_old_is_enough(void **state)
     assert_int_equal(opened(ino, true).n_storages, 4);
 }
 
+/* exportd's data were restored from a backup: n old storages have a later distribution. */
+static uint64_t file_with_later_headers(unsigned n)
+{
+    struct seen s;
+    uint64_t ino;
+
+    world_make_export(&w, 4, 0);
+    lose(3);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    assert_int_equal(s.n_storages, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake_moved *m = &w.storages[s.storages[i] - 1].moved[0];
+
+        m->ino = ino;
+        m->fenced = w.epochs_given; /* before the first one had it */
+        if (i >= n)
+            continue;
+        m->generation = 5;
+        m->n_storages = 4;
+        memcpy(m->storages, s.storages, 3 * sizeof(m->storages[0]));
+        m->storages[3] = 4;
+    }
+    return ino;
+}
+
+/* Goal: a later distribution at storages is taken when a search meets it, whether so many have
+ * it that it took effect before, or fewer; no change of our own is made before. */
+static void test_what_a_backup_does_not_know_is_found(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n < 4; n++) {
+        struct seen s;
+        uint64_t ino;
+
+        if (n > 1) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        ino = file_with_later_headers(n);
+        w.storages[3].down = false;
+        pass(20);
+        pass_until_none_is_few();
+        s = opened(ino, true);
+        assert_int_equal(s.dist_generation, 5);
+        assert_true(s.n_storages == 4 && s.storages[3] == 4);
+        has_these(ino, 4, s.storages);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(moved(s.storages[i] - 1, ino)->generation, 5);
+    }
+}
+
+/* Goal: the same, soon, when a client says that a storage refused what it was told; nothing
+ * changes when no storage has anything later. */
+static void test_what_a_client_met_is_found(void **state)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdOpenResp *resp;
+    uint32_t generation = 0;
+    uint64_t ino;
+
+    (void)state;
+    for (unsigned n = 0; n < 3; n += 2) {
+        if (n > 0) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        ino = file_with_later_headers(n);
+        req.ino = ino;
+        req.no_reference = req.moved = true;
+        for (unsigned i = 0; i < 4; i++) {
+            OK(world_call(&w, ROZO__OP__MD_OPEN, &req.base,
+                          &rozo__md_open_resp__descriptor, &resp));
+            generation = resp->data->ref->dist_generation;
+            rozo__md_open_resp__free_unpacked(resp, NULL);
+            pass(1);
+        }
+        assert_int_equal(generation, n == 0 ? 0 : 5);
+    }
+}
+
 /* Who does not give back what it holds is not held up for long by us, and we not by it. */
 static void test_a_session_that_keeps_its_token(void **state)
 {
@@ -766,6 +849,8 @@ int main(void)
         TEST(test_nothing_changes_while_a_storage_is_away),
         TEST(test_old_storages_are_left_alone),
         TEST(test_one_that_is_too_old_is_enough),
+        TEST(test_what_a_backup_does_not_know_is_found),
+        TEST(test_what_a_client_met_is_found),
         TEST(test_a_session_that_keeps_its_token),
         TEST(test_a_pending_truncate_stays_pending),
         TEST(test_removed_while_it_is_filled),
