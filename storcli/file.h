@@ -63,6 +63,9 @@ struct file_meta_call {
     bool is_cut;           /* ... because a truncate newer than what was told took it */
     struct file_attr attr; /* out of renew */
     struct storcli_target target; /* out of renew */
+    /* Into renew and load: storages refuse this generation, and exportd told of no later one. */
+    bool moved;
+    uint32_t dist_generation;
     /* Into wrote. Not 0: all data of the file are these, for exportd to keep in the place of those it has, in one with the size; -ESTALE:
      * that is not so any more, a fresh epoch tells how it is. */
     uint64_t inline_version;

@@ -423,6 +423,8 @@ static void open_again(struct node *node, struct file_meta_call *meta, bool writ
     req.ino = node->ino;
     req.write = write;
     req.no_reference = true;
+    req.moved = meta->moved;
+    req.dist_generation = meta->dist_generation;
     meta_send(node, meta, ROZO__OP__MD_OPEN, false, &req.base, on_renewed);
 }
 

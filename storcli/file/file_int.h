@@ -27,13 +27,14 @@ enum {
         320, /* of one read from the storages: 1 MiB of the smallest blocks, unaligned */
     FLYING_MAX = 64, /* runs of one file on their way */
     READ_AHEAD_FAR_BYTES = 4 << 20,
-    STREAMS_MAX = 8,        /* sequential readers followed in one file */
-    STALE_TRIES_MAX = 16,   /* fresh epochs for one write before it fails */
-    AHEAD_BLOCKS_MAX = 128, /* that a fallocate() in small steps reserves beyond them */
-    RESERVED_MAX = 256,     /* ranges that are remembered; more are forgotten */
-    DENIED_TRIES_MAX = 1,   /* fresh capabilities for one request before it fails */
-    MOVED_TRIES_MAX = 16,   /* fresh refs for one request before it fails */
-    RETRY_MS_MIN = 1000,    /* first pause before a parked run is tried again by itself */
+    STREAMS_MAX = 8,         /* sequential readers followed in one file */
+    STALE_TRIES_MAX = 16,    /* fresh epochs for one write before it fails */
+    AHEAD_BLOCKS_MAX = 128,  /* that a fallocate() in small steps reserves beyond them */
+    RESERVED_MAX = 256,      /* ranges that are remembered; more are forgotten */
+    DENIED_TRIES_MAX = 1,    /* fresh capabilities for one request before it fails */
+    MOVED_TRIES_MAX = 16,    /* fresh refs for one request before it fails */
+    OUTDATED_PAUSE_MS = 500, /* before exportd is asked again for a later ref */
+    RETRY_MS_MIN = 1000, /* first pause before a parked run is tried again by itself */
     RETRY_MS_MAX = 30000,
 };
 
@@ -402,6 +403,8 @@ struct file {
 
     struct env_task task;
     struct env_timer write_timer, report_timer, clean_timer;
+    struct env_timer renew_timer, load_timer; /* pauses while `outdated` */
+    bool outdated; /* storages refused the newest ref that exportd has */
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
@@ -487,6 +490,11 @@ bool fop_denied(struct fop *op, int rc);
  * too often.
  */
 bool fop_moved(struct fop *op, int rc);
+/** A request was refused with -EREMOTE for the n-th time: the first time our ref may be old. */
+static inline void file_is_refused(struct file *f, unsigned n)
+{
+    f->outdated = f->outdated || n > 1;
+}
 /** What a caller is told of -ESTALE and -EREMOTE, which mean nothing to him. */
 static inline int plain_errno(int rc)
 {
@@ -583,6 +591,7 @@ void file_lose_unsent(struct file *f, int rc);
 /** The delay timer, for the oldest dirty and the parked runs. */
 void file_start_write_timer(struct file *f);
 void file_on_write_timer(struct env_timer *timer);
+void file_on_renew_timer(struct env_timer *timer);
 /** A version above all before; f->epoch must not be 0. False: a fresh epoch is needed first. */
 bool file_next_version(struct file *f, uint64_t *version);
 void file_renew(struct file *f);
@@ -624,6 +633,7 @@ void inline_serve(struct file *f);
 void inline_read(struct fetch *fetch);
 /** Asks exportd where the file lies, without a fresh epoch: moved_waiters and fetches that moved go on then. */
 void file_reload(struct file *f);
+void file_on_load_timer(struct env_timer *timer);
 /** Bytes [from, to) of what exportd has, to be in their block of the run. */
 void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
 /** What is told now has to wait. */
