@@ -151,8 +151,13 @@ struct export
 };
 
 /* One sweep over all storages, or the pause before the next. */
+enum { STRAYS_A_TICK = 256 }; /* files that are looked up, of all storages together */
+
 struct strays {
     struct rpc_request rq;
+    /* Files of the page in which the storage has no place any more, and those told. */
+    struct file_id left[STRAYS_A_TICK];
+    unsigned n_left, n_left_told;
     struct storage *asked; /* borrowed; NULL: nothing is out */
     uint32_t storage_id;   /* whose turn it is, or the next one's behind it */
     bool has_after;

@@ -160,6 +160,9 @@ bool storage_has_fenced(const struct storage *st, const struct rpc_call *call);
 int st_op_ref_check(struct storage *st, const struct rpc_call *call,
                     const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                     struct file_ref *out);
+/** The same for a request of a node to a storage that has no place in the file. */
+int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
+                              uint32_t to_storage, struct file_ref *out);
 
 /**
  * Makes an op for the journal's own work; it calls done(arg, rc) instead of answering.

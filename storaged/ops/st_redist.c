@@ -24,7 +24,7 @@ struct redist_op {
     uint32_t todo; /* projections whose header will be changed */
     uint32_t left; /* projections of an earlier generation, which will be removed */
     unsigned p;
-    bool reading, writing, paging, dropped;
+    bool reading, writing, paging, dropped, leaves;
     enum { LEFTOVER_CLOSE, LEFTOVER_REMOVED, LEFTOVER_SYNCED } removing;
     enum { REDIST_ASIDE, REDIST_CREATE, REDIST_PAGE } making;
     uint8_t *page; /* owned: the page being written */
@@ -42,7 +42,8 @@ static bool is_listed(const struct file_ref *ref, const struct proj *proj)
  * took effect. The file may have changed since, so "never written" means nothing here. */
 static bool is_leftover(const struct redist_op *r, const struct proj *proj)
 {
-    return r->make_partial != 0 && proj->dist_generation < r->op.ref.dist_generation;
+    return (r->make_partial != 0 || r->leaves) &&
+           proj->dist_generation < r->op.ref.dist_generation;
 }
 
 /* Selects the headers to change. A generation that is here already is written again:
@@ -67,6 +68,8 @@ static enum st_op_next redist_enter(struct st_op *op)
             r->left |= UINT32_C(1) << p;
             continue;
         }
+        if (r->leaves)
+            continue; /* it has got a place since */
         if (proj->dist_generation == op->ref.dist_generation
                 ? !is_listed(&op->ref, proj)
                 : proj->n_homes > op->ref.n_storages)
@@ -332,19 +335,24 @@ static void redist_free(struct st_op *op)
 static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 {
     struct st_op *op = &r->op;
-    int rc = req == NULL ? -EBADMSG
-                         : st_op_ref_check(op->st, op->call, req->ref, req->to_storage,
-                                           CAPABILITY_WRITE, &op->ref);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    if (req == NULL)
+        return -EBADMSG;
     if (op->call->role != RPC_ROLE_NODE)
         return -EACCES;
+    rc = req->leave
+             ? st_op_ref_check_elsewhere(op->st, req->ref, req->to_storage, &op->ref)
+             : st_op_ref_check(op->st, op->call, req->ref, req->to_storage,
+                               CAPABILITY_WRITE, &op->ref);
+    if (rc != 0)
+        return rc;
     op->want = (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
-    if (op->ref.dist_generation == 0 || (req->make_partial & ~op->want) != 0 ||
-        op->call->payload_len != 0)
+    if (op->ref.dist_generation == 0 || (req->leave && req->make_partial != 0) ||
+        (req->make_partial & ~op->want) != 0 || op->call->payload_len != 0)
         return -EBADMSG;
     r->make_partial = req->make_partial;
+    r->leaves = req->leave;
     op->exclusive = op->any_homes = op->makes_partial = true;
     op->prepares = req->prepare;
     op->front = malloc(PROJFILE_FRONT_BYTES);

@@ -126,6 +126,11 @@ static unsigned fences(const struct fake_storage *s)
     return s->n_fences;
 }
 
+static unsigned leaves(const struct fake_storage *s)
+{
+    return s->n_leaves;
+}
+
 static unsigned redists(const struct fake_storage *s)
 {
     return s->n_redists;
@@ -641,6 +646,37 @@ static void test_what_a_client_met_is_found(void **state)
     }
 }
 
+/* Goal: a storage that was replaced in a file and is back has no use for what it has of it, and
+ * is told so, once the change is complete; all others are left alone. */
+static void test_who_was_replaced_gives_back_the_space(void **state)
+{
+    struct fake_storage *old;
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_close(&w);
+    world_open(&w, 77);
+    w.strays_s = 5;
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].listed[w.storages[i].n_listed++] =
+            (struct file_id){ 1, s.generation, ino };
+    old = &w.storages[s.storages[1] - 1];
+    lose(s.storages[1] - 1);
+    add(4);
+    pass_until_none_is_few();
+    pass(20);
+    assert_int_equal(n_of(leaves), 0); /* it is away */
+    old->down = false;
+    pass(20);
+    assert_true(old->n_leaves > 0);
+    assert_int_equal(n_of(leaves), old->n_leaves);
+}
+
 /* Who does not give back what it holds is not held up for long by us, and we not by it. */
 static void test_a_session_that_keeps_its_token(void **state)
 {
@@ -851,6 +887,7 @@ int main(void)
         TEST(test_one_that_is_too_old_is_enough),
         TEST(test_what_a_backup_does_not_know_is_found),
         TEST(test_what_a_client_met_is_found),
+        TEST(test_who_was_replaced_gives_back_the_space),
         TEST(test_a_session_that_keeps_its_token),
         TEST(test_a_pending_truncate_stays_pending),
         TEST(test_removed_while_it_is_filled),

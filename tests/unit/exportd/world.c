@@ -242,6 +242,12 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     if (req->to_storage == 0) /* a question whether this op is known */
         return ROZO__STATUS__WRONG_STORAGE;
     assert_int_equal(req->to_storage, s->id);
+    if (req->leave) {
+        s->n_leaves++;
+        for (size_t i = 0; i < ref->n_storages; i++)
+            assert_int_not_equal(ref->storages[i], s->id);
+        return ROZO__STATUS__OK;
+    }
     if (s->no_redists || (s->hangs_redists && req->make_partial == 0))
         return s->no_redists ? ROZO__STATUS__IO_ERROR : ROZO__STATUS__BUSY;
     s->n_redists++;

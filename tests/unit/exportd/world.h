@@ -72,7 +72,7 @@ struct fake_storage {
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
     /* redistribution */
     struct fake_moved moved[WORLD_MOVED_MAX];
-    unsigned n_repairs, n_fences, n_redists;
+    unsigned n_repairs, n_fences, n_redists, n_leaves;
     unsigned repairs_wait;      /* so many answers of ST_REPAIR are IN_PROGRESS */
     bool unsound;               /* as ST_REPAIR tells */
     bool no_repairs;            /* too old for it */

@@ -439,6 +439,35 @@ static void leftovers_of_an_earlier_distribution_go(void **state)
     }
 }
 
+/* Goal: a storage that has no place in the file any more gives back what it had, but not
+ * what it has got by a later change, whose request may have overtaken this one. */
+static void who_has_no_place_gives_back_the_space(void **state)
+{
+    static const uint32_t elsewhere[] = { 1, 2, 9, 7 }, back[] = { 1, 2, 3, 7 };
+    struct world w;
+
+    (void)state;
+    begin_with_leftovers(&w, 30);
+    assert_int_equal(world_leave(&w),
+                     ROZO__STATUS__BAD_REQUEST); /* it has a place there */
+    lies_at(&w, elsewhere, 4, 2);
+    assert_int_equal(world_leave(&w), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_null(world_file(&w, 0));
+        assert_null(world_file(&w, 2));
+        world_restart(&w, i == 0);
+    }
+    assert_int_equal(world_health(&w).pending_records, 0);
+    lies_at(&w, back, 4, 3);
+    assert_int_equal(world_redist(&w, 1u << 2), OK);
+    assert_int_equal(world_write(&w, 2, 0, 1, V(5, 1), 8192, true, NULL), OK);
+    lies_at(&w, elsewhere, 4, 2);
+    assert_int_equal(world_leave(&w), OK); /* late */
+    lies_at(&w, back, 4, 3);
+    world_expect(&w, 2, 0, SEEN_DATA, V(5, 1));
+    world_free(&w);
+}
+
 static bool leftovers_are_cut(unsigned cut)
 {
     struct world w;
@@ -484,6 +513,7 @@ int main(void)
         cmocka_unit_test(what_waits_in_the_journal_stays),
         cmocka_unit_test(leftovers_of_an_earlier_distribution_go),
         cmocka_unit_test(leftovers_go_whenever_the_power_fails),
+        cmocka_unit_test(who_has_no_place_gives_back_the_space),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -631,7 +631,7 @@ uint16_t world_whole(struct world *w, uint32_t whole)
     return status;
 }
 
-static uint16_t redist(struct world *w, uint32_t make_partial, bool prepare)
+static uint16_t redist(struct world *w, uint32_t make_partial, bool prepare, bool leave)
 {
     Rozo__StRedistReq req = ROZO__ST_REDIST_REQ__INIT;
     enum rpc_role role = w->role;
@@ -643,6 +643,7 @@ static uint16_t redist(struct world *w, uint32_t make_partial, bool prepare)
     req.to_storage = US;
     req.make_partial = make_partial;
     req.prepare = prepare;
+    req.leave = leave;
     w->role = RPC_ROLE_NODE;
     status = call_run(w, ROZO__OP__ST_REDIST, &req.base, NULL, 0, NULL);
     w->role = role;
@@ -651,12 +652,17 @@ static uint16_t redist(struct world *w, uint32_t make_partial, bool prepare)
 
 uint16_t world_redist(struct world *w, uint32_t make_partial)
 {
-    return redist(w, make_partial, false);
+    return redist(w, make_partial, false, false);
+}
+
+uint16_t world_leave(struct world *w)
+{
+    return redist(w, 0, false, true);
 }
 
 uint16_t world_prepare(struct world *w, uint32_t make_partial)
 {
-    return redist(w, make_partial, true);
+    return redist(w, make_partial, true, false);
 }
 
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block)

@@ -140,6 +140,8 @@ Rozo__StHealthResp world_health(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
 /** The distribution of the world's file is another one from now on; so it is told to the storage. */
 uint16_t world_redist(struct world *w, uint32_t make_partial);
+/** The distribution has no place for this storage. */
+uint16_t world_leave(struct world *w);
 /** The same for a change that may never take effect. */
 uint16_t world_prepare(struct world *w, uint32_t make_partial);
 struct disk_file *world_file(struct world *w, unsigned projection);
