@@ -66,9 +66,13 @@ struct file_meta_call {
     bool is_cut;   /* out of wrote: because a newer truncate cut off data of the report */
     struct file_attr attr;        /* out of renew */
     struct storcli_target target; /* out of renew */
-    /* Into wrote. Not 0: these are all data of the file, for exportd to store instead of
-     * the old ones, atomically with the size. -ESTALE: the file has changed there; a
-     * fresh epoch brings its state. */
+    /* Into renew and load: storages refuse this generation, and exportd knew no
+     * later one. */
+    bool moved;
+    uint32_t dist_generation;
+    /* Into wrote. Not 0: all data of the file are these, for exportd to keep in the
+     * place of those it has, in one with the size; -ESTALE: that is not so any more,
+     * a fresh epoch tells how it is. */
     uint64_t inline_version;
     const uint8_t *inline_data; /* borrowed until wrote returns */
     uint32_t inline_len;

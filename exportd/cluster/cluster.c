@@ -312,13 +312,14 @@ void storages_count_disks(struct exportd *x)
 
 void storage_change(struct storage *s, const struct storage_facts *facts)
 {
-    bool moved = facts->n_addrs != s->facts.n_addrs;
+    bool moved = facts->n_addrs != s->facts.n_addrs,
+         lost_changed = facts->lost != s->facts.lost;
 
     for (unsigned i = 0; !moved && i < facts->n_addrs; i++)
         moved = strcmp(facts->addrs[i], s->facts.addrs[i]) != 0;
     if (memcmp(facts->incarnation, s->facts.incarnation, INCARNATION_BYTES) != 0)
         s->map_told = s->map_known = 0;
-    if (facts->lost != s->facts.lost) {
+    if (lost_changed) {
         s->facts.lost = facts->lost;
         storages_count_disks(s->x);
     }
@@ -326,6 +327,8 @@ void storage_change(struct storage *s, const struct storage_facts *facts)
     storage_put(s);
     map_changed(s->x);
     s->moved = s->moved || moved;
+    if (lost_changed)
+        s->x->hooks->lost_changed(s->x);
 }
 
 void storage_follow(struct storage *s)

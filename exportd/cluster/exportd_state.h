@@ -69,10 +69,9 @@ struct exportd_hooks {
     size_t (*fenced)(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
     /** Called when a storage has taken a map. */
     void (*map_taken)(struct exportd *x);
-    /**
-     * Called when a storage knows a newer map than exportd: earlier confirmations are
-     * void.
-     */
+    /** A storage is lost, or is not lost any more. */
+    void (*lost_changed)(struct exportd *x);
+    /** Storages know a newer map than ours: what they confirmed before is void. */
     void (*map_outrun)(struct exportd *x);
     /** Runs a parked call again from its start; takes the call. */
     void (*run_call)(struct exportd *x, struct rpc_call *call, struct parked *parked);
@@ -123,8 +122,9 @@ struct storage {
     struct key deletion_cursor;   /* place in those removals */
     struct deletion_batch *gathering; /* removals to be sent; NULL: none */
     uint64_t n_waiting;               /* removals it has not confirmed */
-    uint64_t retry_ns; /* ns, monotonic; earliest next round after a failure */
-    bool too_old;      /* set by redistribute.c: it cannot take part */
+    uint64_t retry_ns;                /* not before: the last round failed */
+    /* Whether it knows ST_REPAIR and ST_REDIST, since it is up. */
+    enum { REDIST_UNASKED, REDIST_KNOWN, REDIST_TOO_OLD } redist;
 };
 
 struct volume {
@@ -158,12 +158,16 @@ struct export
     uint64_t n_few_counting;
 };
 
-/* Sweep over all storages for strays, or the pause before the next one. */
+/* One sweep over all storages, or the pause before the next. */
+enum { STRAYS_A_TICK = 256 }; /* files that are looked up, of all storages together */
+
 struct strays {
     struct rpc_request rq;
-    struct storage *asked; /* borrowed; NULL: no request outstanding */
-    /* the sweep continues at the first storage with this id or a larger one */
-    uint32_t storage_id;
+    /* Files of the page in which the storage has no place any more. */
+    struct file_id left[STRAYS_A_TICK];
+    unsigned n_left, n_left_told; /* files in left; sent of these */
+    struct storage *asked;        /* borrowed; NULL: no request outstanding */
+    uint32_t storage_id;          /* the sweep continues at this id or a larger one */
     bool has_after;
     uint8_t after[FILE_ID_BYTES]; /* last file of its list that was looked at */
     uint64_t n_found;             /* strays found in this sweep */

@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "codec/codec.h"
+#include "common/base/record.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_room.h"
@@ -172,32 +173,68 @@ bool export_has_more_for(const struct export *e, const struct inode *in)
            volume_n_candidates(e->x, e->volume) > n_kept;
 }
 
+/* Blocks are on n storages only if all homes are there. A lost home may have been passed
+ * over by writes, and may come back and call what it missed "never written". */
+static bool has_all_homes(const struct export *e, const struct inode *in)
+{
+    unsigned n = codec_layout(in->layout)->n;
+
+    for (uint32_t i = 0; i < in->n_storages && i < n; i++) {
+        if (storage_is_lost(e->x, in->storages[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Puts storages from number `next` of `all` on in the places of lost ones: homes
+ * first, and none from number n_good on becomes a home, since it is nearly full. */
+static unsigned replace_lost(const struct export *e, const struct inode *all,
+                             uint32_t next, uint32_t n_good, struct inode *out,
+                             unsigned *n_homes)
+{
+    const struct codec_layout *layout = codec_layout(out->layout);
+    unsigned n_new = 0;
+
+    for (uint32_t i = 0; i < out->n_storages && next < all->n_storages; i++) {
+        if (!storage_is_lost(e->x, out->storages[i]) || (i < layout->n && next >= n_good))
+            continue;
+        out->storages[i] = all->storages[next++];
+        n_new++;
+        *n_homes += i < layout->n;
+    }
+    return n_new;
+}
+
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
                     unsigned *n_new)
 {
     const struct codec_layout *layout = codec_layout(in->layout);
     struct inode all;
-    uint32_t next, n_good;
+    uint32_t n_kept, n_good;
+    unsigned n_homes = 0;
     int rc;
 
+    *n_new = 0;
+    *out = *in;
     keep(e, in, &all);
-    next = all.n_storages;
+    n_kept = all.n_storages;
     rc = choose(e, &all, layout->safe, STORAGE_GOOD);
     n_good = all.n_storages;
     if (rc == 0)
         rc = choose(e, &all, layout->safe, STORAGE_FULL);
     if (rc != 0)
         return rc;
-    *out = *in;
-    *n_new = 0;
-    for (uint32_t i = 0; i < in->n_storages && next < all.n_storages; i++) {
-        if (!storage_is_lost(e->x, in->storages[i]) || (i < layout->n && next >= n_good))
-            continue; /* a full one can only be a spare */
-        out->storages[i] = all.storages[next++];
-        ++*n_new;
+    *n_new = replace_lost(e, &all, n_kept, n_good, out, &n_homes);
+    if (!has_all_homes(e, in)) {
+        /* Kept storages may be all that have a block. With the new homes, of which nobody
+         * knows what they had, they must be a quorum. */
+        if (n_kept + n_homes < quorum_read(layout->k, in->n_storages))
+            *n_new = 0;
+        return 0;
     }
-    for (; out->n_storages < layout->safe && next < all.n_storages; ++*n_new)
-        out->storages[out->n_storages++] = all.storages[next++];
+    for (n_kept += *n_new; out->n_storages < layout->safe && n_kept < all.n_storages;
+         ++*n_new)
+        out->storages[out->n_storages++] = all.storages[n_kept++];
     return 0;
 }
 

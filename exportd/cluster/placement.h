@@ -16,9 +16,9 @@ bool export_is_tight(const struct export *e);
  */
 bool export_has_more_for(const struct export *e, const struct inode *in);
 /**
- * Computes the distribution that a file should have: lost storages are replaced at their
- * places, and others are appended up to the number of the layout. *n_new: number of new
- * storages; 0: no change possible now.
+ * The distribution that a file should have next: lost storages are replaced at their
+ * own places. If no home is lost, others are appended until it has as many as the
+ * layout wants. *n_new: how many are new; 0: none now.
  */
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
                     unsigned *n_new);

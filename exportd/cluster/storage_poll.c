@@ -97,8 +97,10 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
         log_info("storage %u (%s) is up: %s", s->facts.id, info->host, s->facts.addrs[0]);
         map_changed(s->x);
     }
-    if (!s->up)
+    if (!s->up) {
         s->map_told = 0;
+        s->redist = REDIST_UNASKED; /* the build there may have changed */
+    }
     s->up = true;
     s->error[0] = '\0';
     s->total_bytes =

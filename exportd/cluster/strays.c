@@ -1,17 +1,14 @@
 /*
- * strays.c - find and remove projection files whose inode is gone for good.
+ * strays.c - find and remove projection files whose inode is gone, or lies elsewhere now.
  *
  * In:     the tick; answers to ST_LIST (checked: they come from the network).
  * Out:    ST_LIST with `ids_only` to one storage after the other, a page a tick;
- *         KEY_WAITING records, which deletion.c sends to the storage.
+ *         KEY_WAITING records, which deletion.c sends to the storage; ST_REDIST to
+ *         storages that have no place in the file any more.
  * Keeps:  a file goes only if its inode does not exist and its number was given out here
  *         with its generation. Numbers that were never given out, or by another history
  *         of this metadata before a restore from a backup, are left to the administrator.
  * Yours:  names per tick, length of the pause.
- *
- * A removal is sent once and confirmed before it is on the storage's disk. A loss of
- * power can bring the file back; healing may have made it again from what another storage
- * still had. Only this search would ever find it.
  */
 #include "exportd/cluster/strays.h"
 
@@ -21,13 +18,13 @@
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/deletion.h"
 #include "exportd/cluster/exportd_state.h"
+#include "exportd/namespace/inode_ref.h"
 
 enum {
-    STRAYS_A_TICK = 256, /* files looked up, all storages together */
-    FIRST_AFTER_S = 600, /* after the start storages are busy */
-    /* unconfirmed removals; a storage with more gets no new ones */
-    WAITING_ENOUGH = 4096,
-    LIST_DEADLINE_MS = 10000, /* a storage that moves is followed only afterwards */
+    FIRST_AFTER_S = 600, /* after our start, all storages are busy with it */
+    WAITING_ENOUGH =
+        4096, /* removals that a storage has not confirmed: it gets no more */
+    LIST_DEADLINE_MS = 10000, /* a storage that moves is followed only after it */
 };
 
 static uint64_t period_ns(const struct exportd *x)
@@ -59,6 +56,26 @@ static bool is_gone(struct exportd *x, const struct file_id *id)
            namespace_gave_out(&e->ns, id->ino, id->generation);
 }
 
+/* True if the file got another storage in the place of this one, and the change is
+ * over. */
+static bool is_elsewhere(const struct storage *s, const struct file_id *id,
+                         struct inode *in)
+{
+    struct export *e = export_find(s->x, id->export_id);
+    struct namespace_redist change;
+
+    if (e == NULL || namespace_getattr(&e->ns, id->ino, in) != 0 ||
+        in->generation != id->generation || !inode_is_file(in) ||
+        in->dist_generation == 0 ||
+        namespace_redist_get(&e->ns, id->ino, &change) != -ENOENT)
+        return false;
+    for (uint32_t i = 0; i < in->n_storages; i++) {
+        if (in->storages[i] == s->facts.id)
+            return false;
+    }
+    return true;
+}
+
 /* Takes one page. Returns false if it is the last one or malformed. */
 static bool page_take(struct storage *s, const Rozo__StListResp *resp)
 {
@@ -67,12 +84,15 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
     for (size_t i = 0; i < resp->n_files && i < STRAYS_A_TICK; i++) {
         const Rozo__FileRef *ref = resp->files[i]->ref;
         struct file_id id;
+        struct inode in;
 
         if (ref == NULL || ref->file_id.len != FILE_ID_BYTES)
             return false;
         file_id_get(ref->file_id.data, &id);
         if (is_gone(s->x, &id) && deletion_add(s, &id))
             st->n_found++;
+        else if (is_elsewhere(s, &id, &in))
+            st->left[st->n_left++] = id;
     }
     if (resp->end || resp->after.len != FILE_ID_BYTES)
         return false;
@@ -82,6 +102,8 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
     st->has_after = true;
     return true;
 }
+
+static bool left_ask(struct storage *s);
 
 static void on_listed(struct rpc_request *rq, int rc)
 {
@@ -96,6 +118,7 @@ static void on_listed(struct rpc_request *rq, int rc)
     if (resp == NULL || !page_take(s, resp))
         next_storage(st);
     rozo__st_list_resp__free_unpacked(resp, NULL);
+    left_ask(s);
 }
 
 static void page_ask(struct storage *s)
@@ -120,6 +143,54 @@ static void page_ask(struct storage *s)
     st->asked = s;
     s->n_out++;
     rpc_send(s->channel, &st->rq);
+}
+
+static void on_left(struct rpc_request *rq, int rc)
+{
+    struct strays *st = container_of(rq, struct strays, rq);
+    struct storage *s = st->asked;
+
+    (void)rc; /* after an error the next sweep finds it again */
+    st->asked = NULL;
+    s->n_out--;
+    if (!s->x->stopping)
+        left_ask(s);
+}
+
+/* Sends the next file of the page that the storage must drop. Returns false if none
+ * is left. */
+static bool left_ask(struct storage *s)
+{
+    struct strays *st = &s->x->strays;
+    Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES], buf[128 + FILE_ID_BYTES + 5 * DIST_MAX];
+    Rozo__FileRef ref;
+    struct inode in;
+
+    while (st->n_left_told < st->n_left) {
+        const struct file_id *file = &st->left[st->n_left_told++];
+
+        if (!is_elsewhere(s, file, &in))
+            continue; /* changed meanwhile */
+        inode_ref_fill(file->export_id, &in, id, &ref);
+        msg.ref = &ref;
+        msg.to_storage = s->facts.id;
+        msg.leave = true;
+        assert(rozo__st_redist_req__get_packed_size(&msg) <= sizeof(buf));
+        st->rq = (struct rpc_request){
+            .op = ROZO__OP__ST_REDIST,
+            .deadline_ms = LIST_DEADLINE_MS,
+            .msg = buf,
+            .msg_len = rozo__st_redist_req__pack(&msg, buf),
+            .done = on_left,
+        };
+        st->asked = s;
+        s->n_out++;
+        rpc_send(s->channel, &st->rq);
+        return true;
+    }
+    st->n_left = st->n_left_told = 0;
+    return false;
 }
 
 /* Returns true if the storage can be asked now. */

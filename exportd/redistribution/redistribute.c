@@ -26,13 +26,14 @@
 
 enum {
     FILES_MAX = 4,      /* files under way at a time */
+    ADOPTED_MAX = 64,   /* files under way, with those that clients ask for */
     KEYS_A_TICK = 4096, /* inodes looked at per tick */
     FILLS_MAX = 3,      /* checks of a file that is being written; then it is closed */
     TAILS_MAX = 20,     /* checks of a flipped file before it is put off */
     CLOSED_MS = 10000,  /* longest time closed while a session waits for the file */
     CLOSED_ALONE_MS = 600000, /* longest time closed otherwise */
     TELL_MS = 10000,          /* time for storages to take a new distribution */
-    LATE_MS = 60000, /* time for storages that were down; then the file is put off */
+    LATE_MS = 60000,          /* time for storages that were down */
     REQUEST_MS = 8000,
     PAUSE_MIN_S = 2,
     PAUSE_MAX_S = 300,
@@ -41,6 +42,7 @@ enum {
 #define MS UINT64_C(1000000)
 
 enum phase {
+    PHASE_FIND,    /* adopted files only: storages tell their headers */
     PHASE_FILL,    /* a home repairs the file while clients use it */
     PHASE_CLOSE,   /* no other session may hold anything of it */
     PHASE_FENCE,   /* no epoch given out before can write */
@@ -89,6 +91,7 @@ struct redist_file {
     bool in_phase;     /* the phase has begun */
     bool holds;        /* the file is closed */
     bool counted;      /* counted in export->n_few */
+    bool adopts;       /* storages had the new distribution before us */
     bool storing;      /* `wait` is queued */
     bool is_wanted;    /* a session waits for the file */
     uint64_t until_ns; /* ns, monotonic; end of the current wait */
@@ -98,11 +101,12 @@ struct redist_file {
     struct store_wait wait;
     struct redist_ask asks[DIST_MAX];
     uint32_t took; /* bitmap of places: answered OK in this phase */
+    uint32_t told; /* bitmap of old places whose headers have `want` */
     /* ST_REPAIR */
     struct redist_ask repair;
     unsigned repair_at, n_looks;
-    uint64_t run; /* id of the repair; 0: none */
-    bool answered, refused, is_sound;
+    uint64_t run; /* 0: none */
+    bool answered, refused, is_sound, is_outdated;
 };
 
 /* Steps the files soon, unless exportd stops: freeing its sessions wakes the waiters of
@@ -194,6 +198,7 @@ static void redist_send(struct redist_file *f, unsigned place, struct storage *s
     msg.to_storage = s->facts.id;
     if ((f->fresh >> place & 1) != 0)
         msg.make_partial = UINT32_C(1) << place;
+    msg.prepare = f->phase == PHASE_PREPARE;
     ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_told);
 }
 
@@ -243,6 +248,61 @@ static bool all_are_reachable(const struct redist_file *f)
     return true;
 }
 
+/* ---- builds that know nothing of this ---- */
+
+static void storage_is_too_old(struct storage *s)
+{
+    if (s->redist != REDIST_TOO_OLD)
+        log_warn("storage %u is too old for files to get other storages: those that have "
+                 "it keep the storages that they have; upgrade it",
+                 s->facts.id);
+    s->redist = REDIST_TOO_OLD;
+}
+
+static void on_probed(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+
+    if (rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP)
+        storage_is_too_old(a->storage);
+    else if (rc == 0)
+        a->storage->redist = REDIST_KNOWN;
+    ask_ended(a);
+    files_soon(a->file->x);
+}
+
+/* Asks for what every build refuses: one that knows the request names another reason. */
+static void probe_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    msg.ref = &ref;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_probed);
+}
+
+/* After the old storages got the new distribution there is no way back, so all must know
+ * ST_REDIST. NEXT: all do. FAILED: one is too old, or down. */
+static enum result all_know_redist(struct redist_file *f)
+{
+    enum result r = NEXT;
+
+    for (uint32_t i = 0; i < f->want.n_storages; i++) {
+        struct storage *s = storage_find(f->x, f->want.storages[i]);
+
+        if (s == NULL || s->facts.lost || s->redist == REDIST_KNOWN)
+            continue;
+        if (s->redist == REDIST_TOO_OLD || storage_at(f, f->want.storages[i]) == NULL)
+            return FAILED;
+        if (f->asks[i].storage == NULL)
+            probe_send(f, i, s);
+        r = WAIT;
+    }
+    return r;
+}
+
 /* ---- ST_REPAIR ---- */
 
 static void on_repaired(struct rpc_request *rq, int rc)
@@ -252,12 +312,9 @@ static void on_repaired(struct rpc_request *rq, int rc)
     Rozo__StRepairResp *resp = NULL;
 
     f->refused = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
-    if (f->refused && !a->storage->too_old)
-        log_warn(
-            "storage %u is too old to prove a file sound: files keep the storages that "
-            "they have; upgrade it",
-            a->storage->facts.id);
-    a->storage->too_old = f->refused;
+    f->is_outdated = rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
+    if (f->refused)
+        storage_is_too_old(a->storage);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_repair_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     f->answered = rc != 0 || rq->status != ROZO__STATUS__IN_PROGRESS;
@@ -321,7 +378,72 @@ static enum result repair(struct redist_file *f, bool after)
     return WAIT;
 }
 
-/* ---- closing the file ---- */
+/* ---- a later distribution that storages have ---- */
+
+/* Takes what a header says if it is later, and fits the file as it was. */
+static void found_take(struct redist_file *f, unsigned place, const Rozo__FileRef *ref)
+{
+    if (ref == NULL || ref->dist_generation <= f->in.dist_generation ||
+        ref->dist_generation < f->want.generation || ref->n_storages > DIST_MAX ||
+        ref->n_storages < f->in.n_storages || ref->codec != f->in.codec ||
+        ref->layout != f->in.layout || ref->block_bytes != f->in.block_bytes)
+        return;
+    for (size_t i = 0; i < ref->n_storages; i++) {
+        if (storage_find(f->x, ref->storages[i]) == NULL) {
+            log_error(
+                "inode %llu of export %u lies on storage %u, which is not known here: "
+                "add it (rozo storage add), then the file can be read again",
+                (unsigned long long)f->in.ino, f->export->id, ref->storages[i]);
+            return;
+        }
+    }
+    if (ref->dist_generation > f->want.generation)
+        f->told = 0;
+    f->told |= UINT32_C(1) << place;
+    f->want.generation = ref->dist_generation;
+    f->want.n_storages = (uint32_t)ref->n_storages;
+    memcpy(f->want.storages, ref->storages, ref->n_storages * sizeof(ref->storages[0]));
+}
+
+static void on_found(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+    struct redist_file *f = a->file;
+    Rozo__StListResp *resp = NULL;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        resp = rozo__st_list_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    for (size_t i = 0; resp != NULL && i < resp->n_files; i++) {
+        const Rozo__FileRef *got = resp->files[i]->ref;
+
+        if (got != NULL && got->file_id.len == FILE_ID_BYTES &&
+            memcmp(got->file_id.data, id, FILE_ID_BYTES) == 0)
+            found_take(f, a->place, got);
+    }
+    rozo__st_list_resp__free_unpacked(resp, NULL);
+    f->took |= UINT32_C(1) << a->place;
+    ask_ended(a);
+    files_soon(f->x);
+}
+
+static void find_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StListReq msg = ROZO__ST_LIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    msg.to_storage = s->facts.id;
+    msg.after = ref.file_id;
+    msg.only = true;
+    msg.max_files = 1;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_LIST, &msg.base, on_found);
+}
+
+/* ---- the file, closed ---- */
 
 static void file_open(struct redist_file *f)
 {
@@ -395,12 +517,46 @@ static bool is_simple(const struct redist_file *f)
     return !inode_may_have_data(&f->in) || f->x->config.grows_first;
 }
 
+/* Places of the distribution after the change that have other storages than before. */
+static uint32_t places_changed(const struct redist_file *f);
+
+/* Asks all old storages once. NEXT: one has a later distribution; FAILED: none has. */
+static enum result find(struct redist_file *f)
+{
+    enum result r = NEXT;
+
+    for (uint32_t i = 0; i < f->in.n_storages; i++) {
+        struct storage *s = storage_at(f, f->in.storages[i]);
+
+        if (s == NULL || (f->took >> i & 1) != 0)
+            continue;
+        if (f->asks[i].storage == NULL)
+            find_send(f, i, s);
+        r = WAIT;
+    }
+    if (r == NEXT && f->want.generation <= f->in.dist_generation)
+        return FAILED;
+    if (r == NEXT) {
+        log_warn(
+            "inode %llu of export %u has generation %u of its distribution here, and %u "
+            "at storages: taken from there (was exportd restored from a backup?)",
+            (unsigned long long)f->in.ino, f->export->id, f->in.dist_generation,
+            f->want.generation);
+        f->want.phase = REDIST_PREPARED;
+        f->fresh = places_changed(f);
+    }
+    return r;
+}
+
 static enum result fill(struct redist_file *f)
 {
     enum result r;
 
     if (is_simple(f))
         return grace_is_over(f->x) ? NEXT : FAILED;
+    r = all_know_redist(f);
+    if (r != NEXT)
+        return r;
     r = repair(f, false);
     /* Concurrent writers make a file look incomplete: the next tick asks again, then it
      * is closed. */
@@ -477,8 +633,14 @@ static enum result prove(struct redist_file *f)
 
 static int want_put(struct redist_file *f, enum redist_phase phase)
 {
+    enum redist_phase before = f->want.phase;
+    int rc;
+
     f->want.phase = phase;
-    return namespace_redist_put(&f->export->ns, f->in.ino, &f->want);
+    rc = namespace_redist_put(&f->export->ns, f->in.ino, &f->want);
+    if (rc != 0)
+        f->want.phase = before;
+    return rc;
 }
 
 static enum result prepare(struct redist_file *f)
@@ -563,12 +725,47 @@ static enum result complete(struct redist_file *f)
 }
 
 static enum result (*const phases[])(struct redist_file *f) = {
-    [PHASE_FILL] = fill,   [PHASE_CLOSE] = close_file, [PHASE_FENCE] = fence,
-    [PHASE_PROVE] = prove, [PHASE_PREPARE] = prepare,  [PHASE_REHEAD] = rehead,
-    [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,        [PHASE_REPAIR] = complete,
+    [PHASE_FIND] = find,       [PHASE_FILL] = fill,   [PHASE_CLOSE] = close_file,
+    [PHASE_FENCE] = fence,     [PHASE_PROVE] = prove, [PHASE_PREPARE] = prepare,
+    [PHASE_REHEAD] = rehead,   [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,
+    [PHASE_REPAIR] = complete,
 };
 
-/* ---- life of a file ---- */
+/* True if enough old storages have the change that it may have taken effect. */
+static bool enough_told(const struct redist_file *f)
+{
+    unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
+
+    return (unsigned)__builtin_popcount(f->told & places_old(f)) >=
+           c - quorum_read(k, c) + 1;
+}
+
+/* Files that were fenced and proved before are not fenced and proved again: writes with
+ * the old distribution since then had to pass storages that have the new one. */
+static enum phase phase_after(const struct redist_file *f)
+{
+    if (f->adopts && f->phase == PHASE_FIND)
+        return enough_told(f) ? PHASE_FLIP : PHASE_CLOSE;
+    if (f->adopts && f->phase == PHASE_CLOSE)
+        return PHASE_REHEAD;
+    return f->phase + 1;
+}
+
+/* True if a storage to be replaced is not lost any more. It was not fenced and has blocks
+ * that its stand-in may have dropped, so it stays unless old storages got the change
+ * already. */
+static bool is_overtaken(const struct redist_file *f)
+{
+    if (f->phase > PHASE_PREPARE || f->adopts)
+        return false;
+    for (uint32_t i = 0; i < f->in.n_storages; i++) {
+        if ((f->fresh >> i & 1) != 0 && !storage_is_lost(f->x, f->in.storages[i]))
+            return true;
+    }
+    return false;
+}
+
+/* ---- a file's life ---- */
 
 static void asks_cancel(struct redist_file *f)
 {
@@ -592,11 +789,27 @@ static void file_free(struct redist_file *f)
     free(f);
 }
 
+static bool is_few(const struct export *e, const struct inode *in)
+{
+    return in->nlink > 0 && export_has_more_for(e, in);
+}
+
+/* True if the file lacks storages after a change, too: lost homes are replaced before
+ * others are added. */
+static bool lacks_more(const struct redist_file *f)
+{
+    struct inode in;
+
+    return namespace_getattr(&f->export->ns, f->in.ino, &in) == 0 &&
+           in.generation == f->in.generation && is_few(f->export, &in);
+}
+
 /* Ends a file that is done or gone, or puts it off. */
 static void file_end(struct redist_file *f, bool done)
 {
     struct export *e = f->export;
 
+    done = done && !lacks_more(f);
     if (!done && f->phase == PHASE_PREPARE && f->want.phase == REDIST_PREPARED)
         want_put(f, REDIST_GIVEN_UP);
     f->x->redist->again |= !done;
@@ -611,33 +824,51 @@ static bool is_forward_only(const struct redist_file *f)
     return f->phase == PHASE_REHEAD || f->phase == PHASE_FLIP;
 }
 
-/* Reads the inode again. Returns false if it is gone. */
-static bool file_reload(struct redist_file *f)
+/* Reads the inode. Returns 0, -ESTALE if the file is gone, or another error. */
+static int file_reload(struct redist_file *f)
 {
     struct inode in;
+    int rc = namespace_getattr(&f->export->ns, f->in.ino, &in);
 
-    if (namespace_getattr(&f->export->ns, f->in.ino, &in) != 0 ||
-        in.generation != f->in.generation)
-        return false;
-    if (f->phase <= PHASE_FENCE && !f->in_phase)
-        f->in = in; /* later the inode must be the one that was fenced and proved */
-    return true;
+    if (rc == 0 && in.generation != f->in.generation)
+        rc = -ESTALE;
+    if (rc == 0 && f->phase <= PHASE_FENCE && !f->in_phase)
+        f->in = in; /* later it is the one that was fenced and proved */
+    return rc;
+}
+
+/* The file is looked for at its storages instead. */
+static void adopt(struct redist_file *f)
+{
+    asks_cancel(f);
+    file_open(f);
+    f->adopts = true;
+    f->is_outdated = false;
+    f->phase = PHASE_FIND;
+    f->in_phase = false;
+    f->took = f->told = f->fresh = 0;
+    f->want = (struct namespace_redist){ .generation = f->in.dist_generation };
+    files_soon(f->x);
 }
 
 static void file_step(struct redist_file *f)
 {
     enum result r = NEXT;
+    int rc;
 
     while (r == NEXT) {
         if (f->x->stopping || f->storing || store_error(f->x->store) != 0)
             return;
-        if (!file_reload(f)) {
+        rc = file_reload(f);
+        if (rc == -ESTALE) {
             file_end(f, true);
             return;
         }
-        r = phases[f->phase](f);
-        f->in_phase = r != NEXT;
-        if (r != NEXT)
+        r = rc != 0 || is_overtaken(f) ? FAILED : phases[f->phase](f);
+        if (r == FAILED)
+            break; /* a beginning that failed is repeated */
+        f->in_phase = r == WAIT;
+        if (r == WAIT)
             break;
         f->took = 0;
         f->n_looks = 0;
@@ -645,9 +876,11 @@ static void file_step(struct redist_file *f)
             file_end(f, true);
             return;
         }
-        f->phase++;
+        f->phase = phase_after(f);
     }
-    if (r == FAILED && !is_forward_only(f))
+    if (r == FAILED && f->is_outdated && f->phase <= PHASE_PROVE && !f->adopts)
+        adopt(f);
+    else if (r == FAILED && !is_forward_only(f))
         file_end(f, false);
 }
 
@@ -698,7 +931,20 @@ static struct redist_file *file_find(const struct export *e, uint64_t ino)
     return NULL;
 }
 
-/* Returns the places whose storage changes. */
+void redistribute_adopt(struct export *e, const struct inode *in)
+{
+    struct redist_file *f;
+
+    if (!inode_may_have_data(in) || e->x->redist->n_files >= ADOPTED_MAX ||
+        file_find(e, in->ino) != NULL)
+        return;
+    f = file_new(e, in, PHASE_FIND);
+    if (f == NULL)
+        return; /* the client asks again */
+    f->counted = false;
+    adopt(f);
+}
+
 static uint32_t places_changed(const struct redist_file *f)
 {
     uint32_t places = 0;
@@ -811,11 +1057,6 @@ static struct export *whose_turn(struct exportd *x)
             return e;
     }
     return NULL;
-}
-
-static bool is_few(const struct export *e, const struct inode *in)
-{
-    return in->nlink > 0 && export_has_more_for(e, in);
 }
 
 static bool on_file_counted(void *arg, const struct inode *in)

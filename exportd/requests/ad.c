@@ -15,7 +15,6 @@
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/redistribution/redistribute.h"
 #include "exportd/requests/requests.h"
 
 static bool name_is_good(const char *name)
@@ -221,7 +220,6 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
         facts = s->facts;
         facts.lost = req->lost;
         storage_change(s, &facts);
-        redistribute_look(op->x);
         log_info("storage %u is %s", req->id,
                  req->lost ? "declared lost" : "not lost any more");
     }

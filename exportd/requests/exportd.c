@@ -258,6 +258,7 @@ static const struct exportd_hooks hooks = {
     .keeps = export_keeps,
     .fenced = fences_list,
     .map_taken = fences_check,
+    .lost_changed = redistribute_look,
     .map_outrun = fences_resend,
     .run_call = call_run,
 };

@@ -15,6 +15,7 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_room.h"
 #include "exportd/namespace/inode_ref.h"
+#include "exportd/redistribution/redistribute.h"
 #include "exportd/requests/requests.h"
 #include "exportd/sessions/delayed_unlink.h"
 #include "exportd/sessions/session.h"
@@ -842,6 +843,9 @@ int md_open(struct md_op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = namespace_getattr(op->ns, req->ino, &in);
 
+    if (rc == 0 && req->moved && inode_is_file(&in) &&
+        in.dist_generation <= req->dist_generation)
+        redistribute_adopt(op->export, &in);
     if (rc == 0 && req->write && op->session->read_only)
         rc = -EROFS;
     if (rc == 0 && req->write)

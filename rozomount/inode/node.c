@@ -1,8 +1,10 @@
 /*
- * node.c - inodes in use: from the first pin to the last, and what exportd must hear of it.
+ * node.c - inodes in use: from the first pin to the last, and what exportd must hear of
+ * it.
  *
  * In:     node_* by the operations of one loop; struct file_meta by storcli's files.
- * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE), file_open/refresh/close.
+ * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE),
+ *         file_open/refresh/close.
  * Keeps:  references given back only after the file is written out and reported.
  * Yours:  SEEN_MAX, KEPT_MAX, CLOSES_MAX, GATHER_MS.
  */
@@ -149,7 +151,8 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
     seen_set(&node->seen, attr);
     if (node->file != NULL && !node->closing)
         file_drop_cache(node->file);
-    /* With tokens the kernel has dropped its pages before others could change the file. */
+    /* With tokens the kernel has dropped its pages before others could change the
+     * file. */
     if (node->nodes->config.invalidate != NULL &&
         !(node->nodes->config.tokens != NULL &&
           token_cache_are_given(node->nodes->config.tokens)))
@@ -294,8 +297,8 @@ void node_note_attr(struct node *node, const struct md_attr *attr)
     if (!node->seen.valid || attr->change > node->seen.change)
         node_foreign_change(node, attr);
     node_is_stale(node, attr);
-    /* also when the change is known: the answer to one of our own may have told of it, while the
-     * file could not adopt the size */
+    /* also when the change is known: the answer to one of our own may have told of
+     * it, while the file could not adopt the size */
     node_note_size(node, attr);
 }
 
@@ -456,6 +459,8 @@ static void open_again(struct node *node, struct file_meta_call *meta, bool writ
     req.ino = node->ino;
     req.write = write;
     req.no_reference = true;
+    req.moved = meta->moved;
+    req.dist_generation = meta->dist_generation;
     meta_send(node, meta, ROZO__OP__MD_OPEN, false, &req.base, on_renewed);
 }
 
@@ -611,8 +616,9 @@ struct closed_refs {
 };
 
 /*
- * References on their way back to exportd, of files that were closed shortly after one another: nobody waits for it. Repeated
- * until exportd has answered: a reference it keeps would hold an unlinked file for ever.
+ * References on their way back to exportd, of files that were closed shortly after one
+ * another: nobody waits for it. Repeated until exportd has answered: a reference it
+ * keeps would hold an unlinked file for ever.
  */
 struct give_back {
     struct md_call call;
@@ -807,7 +813,8 @@ void node_wait(struct node *node, struct node_wait *wait)
     list_add_tail(&node->waiters, &wait->link);
 }
 
-/* What is under way by a token that is lost goes on under the session that had it, and fails. */
+/* What is under way by a token that is lost goes on under the session that had it,
+ * and fails. */
 static struct storcli_target node_target(const struct node *node,
                                          const struct md_entry *entry)
 {

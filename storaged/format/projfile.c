@@ -48,6 +48,7 @@ enum {
 
     FLAG_PARTIAL = 1, /* flags of both kinds of page */
     FLAG_UNSYNCED = 2,
+    FLAG_PREPARED = 4, /* headers of format 2 only */
 
     UNIT_BLOCKS_SLANTED = 16, /* value if heads have overhangs */
 };
@@ -112,9 +113,9 @@ static unsigned flags_of(bool partial, bool unsynced)
     return partial ? FLAG_PARTIAL | (unsynced ? FLAG_UNSYNCED : 0) : 0;
 }
 
-static bool flags_are_valid(unsigned flags)
+static bool flags_are_valid(unsigned flags, unsigned known)
 {
-    return flags <= (FLAG_PARTIAL | FLAG_UNSYNCED) && flags != FLAG_UNSYNCED;
+    return (flags & ~known) == 0 && (flags == 0 || (flags & FLAG_PARTIAL) != 0);
 }
 
 void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
@@ -133,7 +134,9 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
     for (unsigned i = 0; i < h->n_storages; i++)
         put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
     range_put(page + HEADER_WRITTEN_AT, &h->written);
-    put_le32(page + HEADER_FLAGS_AT, flags_of(h->partial, h->unsynced));
+    assert(!h->prepared || (h->partial && h->dist_generation != 0));
+    put_le32(page + HEADER_FLAGS_AT,
+             flags_of(h->partial, h->unsynced) | (h->prepared ? FLAG_PREPARED : 0));
     put_le32(page + HEADER_GENERATION_AT, h->dist_generation);
     page_seal(page, header_magic,
               h->dist_generation == 0 ? PROJFILE_FORMAT : PROJFILE_FORMAT_REDIST);
@@ -145,7 +148,7 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     struct projfile_header got;
     const struct codec *codec;
     int rc = page_check(page, header_magic, PROJFILE_FORMAT_REDIST);
-    unsigned flags;
+    unsigned flags, known = FLAG_PARTIAL | FLAG_UNSYNCED;
     size_t used;
 
     if (rc != 0)
@@ -177,10 +180,12 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
         return -EUCLEAN;
     got.written = range_get(page + HEADER_WRITTEN_AT);
     flags = get_le32(page + HEADER_FLAGS_AT);
-    if (!range_is_valid(&got.written) || !flags_are_valid(flags))
+    known |= got.dist_generation != 0 ? FLAG_PREPARED : 0;
+    if (!range_is_valid(&got.written) || !flags_are_valid(flags, known))
         return -EUCLEAN;
     got.partial = flags != 0;
     got.unsynced = (flags & FLAG_UNSYNCED) != 0;
+    got.prepared = (flags & FLAG_PREPARED) != 0;
     *h = got;
     return 0;
 }
@@ -287,7 +292,8 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
     if (rc != 0)
         return rc;
     if (n + n_written > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
-        page[MARKS_PROJECTION_AT + 1] != 0 || !flags_are_valid(flags) ||
+        page[MARKS_PROJECTION_AT + 1] != 0 ||
+        !flags_are_valid(flags, FLAG_PARTIAL | FLAG_UNSYNCED) ||
         !bytes_are_zero(page + used, PROJFILE_PAGE_BYTES - used))
         return -EUCLEAN;
     if (!ranges_are_valid(page + MARKS_RANGES_AT, n) ||

@@ -60,6 +60,8 @@ struct projfile_header {
     /* made in place of a lost file: blocks with no record are unknown, not holes */
     bool partial;
     bool unsynced; /* partial, and no sync of the lost file had ended */
+    /* partial; made for a change of the distribution that may never take effect */
+    bool prepared;
     /* blocks of that write, version: the generation; 0 to 0: none */
     struct mark_range written;
     uint32_t dist_generation; /* 0, plus one for each change of the distribution */

@@ -305,6 +305,8 @@ static void file_take_pages(struct list_op *op)
     struct projfile_header h;
     int rc = projfile_front_get(op->pages, &h);
 
+    if (rc == 0 && h.prepared && header_fits(&h, f, op->p))
+        return; /* only ST_REMOVE, ST_REDIST and requests of that generation know it */
     if (rc == -ENODATA) { /* creation did not end: counts as absent */
         f->unfinished |= bit;
         return;

@@ -289,6 +289,8 @@ void storage_handle_fence(struct storage *st, struct rpc_call *call)
 
 /* ---- ST_DROP ---- */
 
+enum { DROP_BODIES_MAX = 64 };
+
 struct drop_op {
     struct st_op op; /* must be first */
     struct pending_drop d;
@@ -296,6 +298,13 @@ struct drop_op {
     struct head_scan scan;
     bool scanning, writing, removing;
     bool changed; /* records in place were changed */
+    /* Blocks whose bodies can be freed once their heads are stable; bounded: more
+     * stay. */
+    struct drop_body {
+        unsigned p;
+        uint64_t first, end;
+    } bodies[DROP_BODIES_MAX];
+    unsigned n_bodies, body_at;
     uint64_t verifier;
     uint8_t header[JOURNAL_RECORD_HEADER_BYTES];
     struct iovec iov;
@@ -312,6 +321,18 @@ static enum st_op_next drop_enter(struct st_op *op)
         return st_op_bad(op, -EBADMSG);
     d->verifier = storage_verifier(op->st);
     return OP_GO;
+}
+
+/* Notes that the body of a block is not needed any more. */
+static void body_note(struct drop_op *d, uint64_t block)
+{
+    struct drop_body *last = d->n_bodies == 0 ? NULL : &d->bodies[d->n_bodies - 1];
+
+    if (last != NULL && last->p == d->p && last->end == block)
+        last->end = block + 1;
+    else if (d->n_bodies < DROP_BODIES_MAX)
+        d->bodies[d->n_bodies++] =
+            (struct drop_body){ .p = d->p, .first = block, .end = block + 1 };
 }
 
 /* Restores the heads of first writes that are dropped: "never written". Returns how
@@ -340,6 +361,7 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
         memset(p, 0, proj->geo.head_bytes);
         if (!proj->partial || (d->d.projections != 0 && d->d.keep == PROJFILE_NO_VERSION))
             hole_head_put(p, d->op.obj->hash, d->p, block, 0);
+        body_note(d, block);
         n++;
     }
     return n;
@@ -503,6 +525,42 @@ static enum st_op_next drop_in_place(struct st_op *op)
     return OP_GO;
 }
 
+/* Makes the heads stable: a power cut must not leave one whose body is freed. */
+static enum st_op_next drop_heads_sync(struct st_op *op)
+{
+    return ((struct drop_op *)op)->n_bodies == 0 ? OP_GO : st_op_sync_all(op);
+}
+
+/* Frees whole pages of the bodies, extent by extent. Errors only cost space. */
+static enum st_op_next drop_bodies(struct st_op *op)
+{
+    struct drop_op *d = (struct drop_op *)op;
+    const uint64_t page = PROJFILE_PAGE_BYTES;
+
+    while (d->body_at < d->n_bodies) {
+        struct drop_body *b = &d->bodies[d->body_at];
+        struct proj *proj = object_ready(op->obj, b->p);
+        unsigned n = b->first < b->end ? extent_part(b->first, b->end) : 0;
+        uint64_t from, to;
+
+        if (proj == NULL || n == 0) {
+            d->body_at++;
+            continue;
+        }
+        from = geometry_body_at(&proj->geo, b->first);
+        to = from + n * proj->geo.stride;
+        b->first += n;
+        from = (from + page - 1) / page * page;
+        to = (to < proj->size ? to : proj->size) / page * page;
+        if (from < to) {
+            st_op_disk(op, DISK_PUNCH, proj, from, to - from);
+            return OP_WAIT;
+        }
+    }
+    op->rc = 0;
+    return OP_GO;
+}
+
 static bool drop_has_pending(const struct drop_op *d)
 {
     const struct pending_file *f = st_op_pending_file(&d->op);
@@ -556,10 +614,11 @@ static enum st_op_next drop_sync(struct st_op *op)
 
 static void drop_step(struct st_op *op)
 {
-    static enum st_op_next (*const steps[])(struct st_op *) = { drop_enter, drop_in_place,
-                                                                drop_remains,
-                                                                drop_pending, drop_sync };
-    enum st_op_next next = run(op, steps, 5);
+    static enum st_op_next (*const steps[])(struct st_op *) = {
+        drop_enter,   drop_in_place, drop_heads_sync, drop_bodies,
+        drop_remains, drop_pending,  drop_sync,
+    };
+    enum st_op_next next = run(op, steps, 7);
 
     if (next == OP_GO)
         st_op_finish(op, ROZO__STATUS__OK);

@@ -95,6 +95,21 @@ bool storage_has_fenced(const struct storage *st, const struct rpc_call *call)
            revoked_sessions_have(st->config.revoked, call->session);
 }
 
+int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
+                              uint32_t to_storage, struct file_ref *out)
+{
+    uint32_t us = identity_storage_id(st->config.identity);
+    int rc = ref_parse(ref, out);
+
+    if (rc != 0)
+        return rc;
+    if (us == 0)
+        return -EUNATCH;
+    if (to_storage != us)
+        return -ENXIO;
+    return ref_has_storage(out, us) || !storage_owns(st, &out->id) ? -EBADMSG : 0;
+}
+
 int st_op_ref_check(struct storage *st, const struct rpc_call *call,
                     const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                     struct file_ref *out)

@@ -112,6 +112,7 @@ struct st_op {
     bool look_again; /* exclusive, and look up all projections here again */
     bool any_homes;  /* headers may have a distribution that differs from ref's */
     bool makes_partial; /* st_op_create() makes partial files */
+    bool prepares;      /* with makes_partial: for a change that may never take effect */
     int rc;             /* result of the last disk request; after OP_BAD: the reason */
     int state;          /* state of the op's own work */
 
@@ -159,6 +160,9 @@ bool storage_has_fenced(const struct storage *st, const struct rpc_call *call);
 int st_op_ref_check(struct storage *st, const struct rpc_call *call,
                     const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                     struct file_ref *out);
+/** Checks the ref of a node's request to a storage that has no place in the file. */
+int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
+                              uint32_t to_storage, struct file_ref *out);
 
 /**
  * Makes an op for the journal's own work; it calls done(arg, rc) instead of answering.

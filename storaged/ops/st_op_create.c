@@ -50,6 +50,7 @@ static void create_header(struct st_op *op, unsigned p, uint32_t epoch,
         .epoch = epoch,
         .partial = is_partial_when_made(op, p),
         .unsynced = is_unsynced_when_made(op, p),
+        .prepared = op->prepares,
     };
 
     h.written.version = generation_of_note(op->st->config.generations);

@@ -4,11 +4,12 @@
  * In:     storage_handle_redist(). Thread: the storio loop.
  * Out:    struct disk, object.h.
  * Keeps:  whenever the power fails, one of the two header pages is valid; a header never
- *         gets an earlier generation; everything in a header but the storages stays.
+ *         gets an earlier generation; everything in a header but the storages stays; a
+ *         storage that gets a place answers nothing from what it had of the file before.
  * Ask:    projfile.h for the bytes.
  *
- * Order: all second headers -> sync -> all first headers -> sync -> the requested partial
- * files -> sync.
+ * Order: sync -> leftovers (journal records, then names, stable) -> all second headers ->
+ * sync -> all first headers -> sync -> the requested partial files -> sync.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,8 +22,10 @@ struct redist_op {
     struct st_op op; /* must be first */
     uint32_t make_partial;
     uint32_t todo; /* projections whose header will be changed */
+    uint32_t left; /* projections of an earlier generation, which will be removed */
     unsigned p;
-    bool reading, writing, paging;
+    bool reading, writing, paging, dropped, leaves;
+    enum { LEFTOVER_CLOSE, LEFTOVER_REMOVED, LEFTOVER_SYNCED } removing;
     enum { REDIST_ASIDE, REDIST_CREATE, REDIST_PAGE } making;
     uint8_t *page; /* owned: the page being written */
     struct projfile_header headers[CODEC_N_MAX];
@@ -33,6 +36,14 @@ static bool is_listed(const struct file_ref *ref, const struct proj *proj)
     return proj->n_homes == ref->n_storages &&
            memcmp(proj->homes, ref->storages, proj->n_homes * sizeof(proj->homes[0])) ==
                0;
+}
+
+/* True if proj dates from an earlier time as a candidate, or from a change that never
+ * took effect. The file may have changed since, so "never written" means nothing here. */
+static bool is_leftover(const struct redist_op *r, const struct proj *proj)
+{
+    return (r->make_partial != 0 || r->leaves) &&
+           proj->dist_generation < r->op.ref.dist_generation;
 }
 
 /* Selects the headers to change. A generation that is here already is written again:
@@ -47,12 +58,18 @@ static enum st_op_next redist_enter(struct st_op *op)
         return next;
     if (object_damaged(op->obj) != 0)
         return st_op_bad(op, -EUCLEAN); /* a damaged header cannot be changed */
-    r->todo = 0;
+    r->todo = r->left = 0;
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         const struct proj *proj = object_ready(op->obj, p);
 
         if (proj == NULL)
             continue;
+        if (is_leftover(r, proj)) {
+            r->left |= UINT32_C(1) << p;
+            continue;
+        }
+        if (r->leaves)
+            continue; /* the storage has got a place since */
         if (proj->dist_generation == op->ref.dist_generation
                 ? !is_listed(&op->ref, proj)
                 : proj->n_homes > op->ref.n_storages)
@@ -61,7 +78,7 @@ static enum st_op_next redist_enter(struct st_op *op)
         r->todo |= UINT32_C(1) << p;
     }
     if (later)
-        r->todo = r->make_partial = 0;
+        r->todo = r->left = r->make_partial = 0;
     return OP_GO;
 }
 
@@ -70,6 +87,88 @@ static enum st_op_next redist_enter(struct st_op *op)
 static enum st_op_next redist_sync(struct st_op *op)
 {
     return st_op_sync_all(op);
+}
+
+/* Drops the journal records of the leftovers, stable, before their files go: once a new
+ * file has the name, a record that is found again would count as one of it. */
+static enum st_op_next redist_drop(struct st_op *op)
+{
+    struct redist_op *r = (struct redist_op *)op;
+    const struct pending_drop d = {
+        .end = UINT64_MAX,
+        .keep = UINT64_MAX,
+        .projections = r->left,
+        .epoch = r->todo == 0 ? UINT32_MAX : 0, /* marks are for all projections here */
+    };
+    enum st_op_next next;
+
+    if (r->left == 0)
+        return OP_GO;
+    if (!r->dropped) {
+        next = st_op_append_drop(op, &d, op->front);
+        if (next == OP_BAD && op->rc == -ENOSPC)
+            op->rc = -EBUSY; /* journal full: room comes soon */
+        if (next != OP_GO)
+            return next;
+        r->dropped = true;
+        st_op_wal_sync_start(op);
+    }
+    next = st_op_wal_sync_join(op);
+    if (next == OP_GO)
+        op->wal_joined = false;
+    return next;
+}
+
+/* Removes the file of leftover p and makes that stable. */
+static enum st_op_next leftover_remove(struct redist_op *r, unsigned p)
+{
+    struct st_op *op = &r->op;
+
+    if (r->removing != LEFTOVER_CLOSE && op->rc != 0 && op->rc != -ENOENT)
+        return OP_BAD; /* the next request looks it up again */
+    projfile_path(op->path, &op->obj->id, p);
+    switch (r->removing) {
+    case LEFTOVER_CLOSE:
+        log_info("%s: of an earlier distribution of the file, so it is removed",
+                 op->path);
+        object_drop_file(op->obj, p, PROJ_UNKNOWN);
+        op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
+        r->removing = LEFTOVER_REMOVED;
+        break;
+    case LEFTOVER_REMOVED:
+        op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
+        r->removing = LEFTOVER_SYNCED;
+        break;
+    case LEFTOVER_SYNCED:
+        op->obj->state[p] = PROJ_ABSENT;
+        r->removing = LEFTOVER_CLOSE;
+        return OP_GO;
+    }
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+static enum st_op_next redist_remove(struct st_op *op)
+{
+    struct redist_op *r = (struct redist_op *)op;
+
+    while (r->left != 0 && (op->syncing || op->obj->syncing)) {
+        enum st_op_next next = st_op_sync_all(op);
+
+        if (next != OP_GO)
+            return next;
+    }
+    if (r->left != 0 && op->obj->n_sends > 0)
+        return st_op_bad(op, -EBUSY); /* an answer is being sent from these files */
+    for (; r->p < CODEC_N_MAX; r->p++) {
+        enum st_op_next next =
+            (r->left >> r->p & 1) == 0 ? OP_GO : leftover_remove(r, r->p);
+
+        if (next != OP_GO)
+            return next;
+    }
+    r->p = 0;
+    return OP_GO;
 }
 
 /* Reads the header of projection p from the disk and changes it. */
@@ -85,6 +184,7 @@ static int header_take(struct redist_op *r, unsigned p)
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
         return -EUCLEAN; /* corrupt since the file was opened */
+    h->prepared = h->prepared && op->prepares;
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;
     memset(h->storages, 0, sizeof(h->storages));
@@ -209,8 +309,9 @@ static enum st_op_next redist_make(struct st_op *op)
 static void redist_step(struct st_op *op)
 {
     static enum st_op_next (*const steps[])(struct st_op *) = {
-        redist_enter, redist_sync, redist_copies, redist_sync, redist_keep,
-        redist_pages, redist_sync, redist_make,   redist_sync,
+        redist_enter,  redist_sync, redist_drop, redist_remove,
+        redist_copies, redist_sync, redist_keep, redist_pages,
+        redist_sync,   redist_make, redist_sync,
     };
     const int n = (int)(sizeof(steps) / sizeof(steps[0]));
     enum st_op_next next = OP_GO;
@@ -234,20 +335,26 @@ static void redist_free(struct st_op *op)
 static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 {
     struct st_op *op = &r->op;
-    int rc = req == NULL ? -EBADMSG
-                         : st_op_ref_check(op->st, op->call, req->ref, req->to_storage,
-                                           CAPABILITY_WRITE, &op->ref);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    if (req == NULL)
+        return -EBADMSG;
     if (op->call->role != RPC_ROLE_NODE)
         return -EACCES;
+    rc = req->leave
+             ? st_op_ref_check_elsewhere(op->st, req->ref, req->to_storage, &op->ref)
+             : st_op_ref_check(op->st, op->call, req->ref, req->to_storage,
+                               CAPABILITY_WRITE, &op->ref);
+    if (rc != 0)
+        return rc;
     op->want = (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
-    if (op->ref.dist_generation == 0 || (req->make_partial & ~op->want) != 0 ||
-        op->call->payload_len != 0)
+    if (op->ref.dist_generation == 0 || (req->leave && req->make_partial != 0) ||
+        (req->make_partial & ~op->want) != 0 || op->call->payload_len != 0)
         return -EBADMSG;
     r->make_partial = req->make_partial;
+    r->leaves = req->leave;
     op->exclusive = op->any_homes = op->makes_partial = true;
+    op->prepares = req->prepare;
     op->front = malloc(PROJFILE_FRONT_BYTES);
     r->page = malloc(PROJFILE_PAGE_BYTES);
     return op->front == NULL || r->page == NULL ? -ENOMEM : 0;

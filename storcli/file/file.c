@@ -76,6 +76,7 @@ bool fop_moved(struct fop *op, int rc)
 {
     if (rc != -EREMOTE || op->n_moved++ >= MOVED_TRIES_MAX)
         return false;
+    file_is_refused(op->f, op->n_moved);
     fop_wait(op, &op->f->inl.moved_waiters);
     file_reload(op->f);
     return true;
@@ -280,6 +281,8 @@ static void file_init(struct file *f)
     env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->report_timer, file_on_report_timer);
     env_timer_init(&f->clean_timer, NULL);
+    env_timer_init(&f->renew_timer, file_on_renew_timer);
+    env_timer_init(&f->load_timer, file_on_load_timer);
     f->retry_ms = RETRY_MS_MIN;
     f->next_id = 1;
 }
@@ -421,8 +424,10 @@ int file_take_ref(struct file *f, const struct storcli_target *target)
     uint32_t generation = storcli_file_dist_generation(f->sf);
     int rc = storcli_file_update(f->sf, target);
 
-    if (storcli_file_dist_generation(f->sf) != generation)
+    if (storcli_file_dist_generation(f->sf) != generation) {
         file_forget_reserved(f, 0); /* new storages have nothing reserved */
+        f->outdated = false;
+    }
     return rc;
 }
 

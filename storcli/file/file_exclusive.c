@@ -373,6 +373,8 @@ static int punch_mark(struct alone_fop *a)
         a->rc == -ESTALE || a->rc == -EREMOTE || (a->rc == -EACCES && !a->op.denied);
     if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
         return a->rc == 0 ? 1 : plain_errno(a->rc);
+    if (a->rc == -EREMOTE)
+        file_is_refused(f, a->n_tries);
     a->op.denied |= a->rc == -EACCES;
     a->asked = false;
     a->renew_no = f->renew_no + 1;

@@ -161,14 +161,31 @@ static void on_loaded(struct file_meta_call *call, int rc)
         load_end(f, rc);
 }
 
+static void load_send(struct file *f)
+{
+    f->inl.load_no = f->inl.no;
+    f->inl.load_call =
+        (struct file_meta_call){ .done = on_loaded,
+                                 .file = f,
+                                 .moved = f->outdated,
+                                 .dist_generation = storcli_file_dist_generation(f->sf) };
+    f->meta.load(f->meta.arg, &f->inl.load_call);
+}
+
 static void load_start(struct file *f)
 {
     if (f->inl.load_busy)
         return;
     f->inl.load_busy = true;
-    f->inl.load_no = f->inl.no;
-    f->inl.load_call = (struct file_meta_call){ .done = on_loaded, .file = f };
-    f->meta.load(f->meta.arg, &f->inl.load_call);
+    if (f->outdated)
+        env_timer_start(f->env, &f->load_timer, OUTDATED_PAUSE_MS);
+    else
+        load_send(f);
+}
+
+void file_on_load_timer(struct env_timer *timer)
+{
+    load_send(container_of(timer, struct file, load_timer));
 }
 
 void file_reload(struct file *f)
@@ -303,6 +320,7 @@ static void on_settled(void *arg, int rc)
 
     if (rc == -EREMOTE && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
         f->inl.settle_moved = true;
+        file_is_refused(f, f->inl.n_settle_moved);
         file_reload(f);
         return;
     }

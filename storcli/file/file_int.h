@@ -29,13 +29,14 @@ enum {
     FETCH_BLOCKS_MAX = 320,
     FLYING_MAX = 64, /* runs of one file on their way */
     READ_AHEAD_FAR_BYTES = 4 << 20,
-    STREAMS_MAX = 8,        /* sequential readers followed in one file */
-    STALE_TRIES_MAX = 16,   /* fresh epochs for one write before it fails */
-    AHEAD_BLOCKS_MAX = 128, /* reserved beyond the end by a fallocate() in small steps */
-    RESERVED_MAX = 256,     /* ranges that are remembered; more are forgotten */
-    DENIED_TRIES_MAX = 1,   /* fresh capabilities for one request before it fails */
-    MOVED_TRIES_MAX = 16,   /* fresh refs for one request before it fails */
-    RETRY_MS_MIN = 1000,    /* first pause before a parked run is tried again */
+    STREAMS_MAX = 8,         /* sequential readers followed in one file */
+    STALE_TRIES_MAX = 16,    /* fresh epochs for one write before it fails */
+    AHEAD_BLOCKS_MAX = 128,  /* reserved beyond the end by a fallocate() in small steps */
+    RESERVED_MAX = 256,      /* ranges that are remembered; more are forgotten */
+    DENIED_TRIES_MAX = 1,    /* fresh capabilities for one request before it fails */
+    MOVED_TRIES_MAX = 16,    /* fresh refs for one request before it fails */
+    OUTDATED_PAUSE_MS = 500, /* before exportd is asked again for a later ref */
+    RETRY_MS_MIN = 1000, /* first pause before a parked run is tried again by itself */
     RETRY_MS_MAX = 30000,
 };
 
@@ -398,6 +399,8 @@ struct file {
 
     struct env_task task;
     struct env_timer write_timer, report_timer, clean_timer;
+    struct env_timer renew_timer, load_timer; /* pauses while `outdated` */
+    bool outdated; /* storages refused the newest ref that exportd has */
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
@@ -495,6 +498,14 @@ bool fop_denied(struct fop *op, int rc);
  * or it was so too often.
  */
 bool fop_moved(struct fop *op, int rc);
+/**
+ * A request was refused with -EREMOTE for the n-th time: the first time our ref may be
+ * old.
+ */
+static inline void file_is_refused(struct file *f, unsigned n)
+{
+    f->outdated = f->outdated || n > 1;
+}
 /** Replaces -ESTALE and -EREMOTE, which mean nothing to callers. */
 static inline int plain_errno(int rc)
 {
@@ -611,9 +622,10 @@ void file_lose_unsent(struct file *f, int rc);
 /** Starts the delay timer for the oldest dirty and the parked runs. */
 void file_start_write_timer(struct file *f);
 void file_on_write_timer(struct env_timer *timer);
+void file_on_renew_timer(struct env_timer *timer);
 /**
- * Makes a version above all before; f->epoch must not be 0. False: a fresh epoch is
- * needed first.
+ * A version above all before; f->epoch must not be 0. False: a fresh epoch is needed
+ * first.
  */
 bool file_next_version(struct file *f, uint64_t *version);
 void file_renew(struct file *f);
@@ -666,7 +678,8 @@ void inline_read(struct fetch *fetch);
  * fetches go on then.
  */
 void file_reload(struct file *f);
-/** Copies bytes [from, to) of exportd's data. */
+void file_on_load_timer(struct env_timer *timer);
+/** Bytes [from, to) of what exportd has, to be in their block of the run. */
 void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
 /** Returns true if a report must wait. */
 bool inline_holds_report(struct file *f);

@@ -105,12 +105,13 @@ static int step_epoch(struct file *f, struct fop *op)
     return 0;
 }
 
-/* Returns true if a refusal for its version, or the first one for its capability, may be
- * retried. */
-static bool may_try_again(struct trunc *t)
+/* Refused for its version, or for the first time for its capability. */
+static bool may_try_again(struct file *f, struct trunc *t)
 {
     if (t->rc == -EACCES && !t->denied)
         return t->denied = true;
+    if (t->rc == -EREMOTE)
+        file_is_refused(f, t->n_tries + 1);
     return (t->rc == -ESTALE || t->rc == -EREMOTE) && t->n_tries++ < STALE_TRIES_MAX;
 }
 
@@ -124,7 +125,7 @@ static int answered(struct file *f, struct fop *op)
         return 0;
     if (t->rc == 0)
         return 1;
-    if (!may_try_again(t))
+    if (!may_try_again(f, t))
         return plain_errno(t->rc);
     need_renewal(f, op);
     return 0;

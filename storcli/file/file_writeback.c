@@ -131,14 +131,31 @@ void file_doubt(struct file *f)
     file_renew(f);
 }
 
+static void renew_send(struct file *f)
+{
+    f->inl.renew_no = f->inl.no;
+    f->renew_call =
+        (struct file_meta_call){ .done = on_renewed,
+                                 .file = f,
+                                 .moved = f->outdated,
+                                 .dist_generation = storcli_file_dist_generation(f->sf) };
+    f->meta.renew(f->meta.arg, &f->renew_call);
+}
+
 void file_renew(struct file *f)
 {
     if (f->renew_busy)
         return;
     f->renew_busy = true;
-    f->inl.renew_no = f->inl.no;
-    f->renew_call = (struct file_meta_call){ .done = on_renewed, .file = f };
-    f->meta.renew(f->meta.arg, &f->renew_call);
+    if (f->outdated)
+        env_timer_start(f->env, &f->renew_timer, OUTDATED_PAUSE_MS);
+    else
+        renew_send(f);
+}
+
+void file_on_renew_timer(struct env_timer *timer)
+{
+    renew_send(container_of(timer, struct file, renew_timer));
 }
 
 /* ---- writing ---- */
@@ -302,6 +319,8 @@ static void on_written(void *arg, int rc)
     bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
+    if (rc == -EREMOTE)
+        file_is_refused(f, run->n_stale);
     assert(run->state == FRUN_FLYING);
     f->n_flying--;
     if (rc == 0) {
@@ -600,6 +619,7 @@ void fetch_answered(struct fetch *fetch, int rc)
     }
     if (rc == -EREMOTE && fetch->n_moved++ < MOVED_TRIES_MAX) {
         fetch->moved = true;
+        file_is_refused(f, fetch->n_moved);
         file_reload(f);
         return;
     }

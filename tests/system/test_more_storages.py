@@ -1,6 +1,7 @@
 """Files with too few storages, or with lost storages, get others automatically."""
 import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -149,3 +150,29 @@ def test_programs_go_on_while_their_files_get_more_storages(cluster, more):
             t.join()
     assert not wrong
     assert all(len(candidates(path)) == 4 for path in paths[0])
+
+
+def test_files_are_read_after_a_restore_of_older_metadata(cluster, more):
+    """Goal: exportd's data come from a backup that does not know of a change; storages do."""
+    c = cluster(layout=0, storages=3)
+    name = os.path.join(c.mnt, "f")
+    store(name, pattern(1, SIZE))
+    c.kill("exportd", 15)
+    backup = c.dir + "/backup"
+    shutil.copytree(c.data("exportd"), backup)
+    c.restart("exportd")
+    m = more(c, 3)
+    m.add()
+    address = [a for s in c.status()["storages"] if s["id"] == 4 for a in s["addresses"]]
+    wait_until_all_have_theirs(c)
+    assert len(candidates(name)) == 4
+    c.kill("exportd")
+    shutil.rmtree(c.data("exportd"))
+    shutil.copytree(backup, c.data("exportd"))
+    c.restart("exportd")
+    c.remount()
+    c.admin("storage", "add", *address)
+    with open(name, "rb") as f:
+        assert f.read() == pattern(1, SIZE)
+    store(name, pattern(2, SIZE))
+    assert candidates(name)[3] == 4

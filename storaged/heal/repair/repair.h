@@ -132,9 +132,9 @@ struct repair_result {
     /* Bitmap of candidates whose last answer was that they have no such file. */
     uint32_t none;
     /* With REPAIR_PROVE: this repair found nothing to do. Every home that is not lost has
-     * the newest version of all blocks, stable and committed. Nothing is undecided, and
-     * all candidates that are not lost answered; none has unknown losses, damage or a
-     * partial file. */
+     * the newest version of all blocks, stable and, unless too many are lost for a
+     * quorum, committed. Nothing is undecided, and all candidates that are not lost
+     * answered; none has unknown losses, damage or a partial file. */
     bool sound;
     char problem[160]; /* newest problem, for people; empty: none */
 };

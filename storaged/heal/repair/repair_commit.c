@@ -202,6 +202,29 @@ static bool may_commit(const struct repair *repair, const struct repair_range *r
            can_be_read(repair, r);
 }
 
+/* Returns whether a proof may do without the commit: so many candidates are lost that q
+ * projections cannot be reached, and all live homes hold the version stably. It stays
+ * uncommitted, so that storages keep what it replaced until it is on q: lost candidates
+ * may come back, and with one away readers may then pass it over. */
+static bool may_stay_uncommitted(const struct repair *repair,
+                                 const struct repair_range *r)
+{
+    const struct heal_file *file = &repair->file;
+    unsigned n_live = 0;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        unsigned home = file->home[p];
+
+        if (home >= file->c)
+            continue;
+        n_live++;
+        if (((r->holders & repair->synced) >> home & 1) == 0)
+            return false;
+    }
+    return (repair->request.flags & REPAIR_PROVE) != 0 && n_live < file->q &&
+           n_distinct(repair, r) >= file->k && can_be_read(repair, r);
+}
+
 /* Returns whether all homes hold stably what the spare has. */
 static bool may_clean(const struct repair *repair, const struct repair_range *r)
 {
@@ -241,7 +264,8 @@ static void commit_ranges(struct repair *repair)
         Rozo__StCommitReq__Range *to = &ranges[req.n_ranges];
 
         if (!may_commit(repair, &repair->ranges[i])) {
-            repair->uncommitted |= repair->ranges[i].clean == 0;
+            repair->uncommitted |= repair->ranges[i].clean == 0 &&
+                                   !may_stay_uncommitted(repair, &repair->ranges[i]);
             continue;
         }
         rozo__st_commit_req__range__init(to);

@@ -128,6 +128,11 @@ static unsigned fences(const struct fake_storage *s)
     return s->n_fences;
 }
 
+static unsigned leaves(const struct fake_storage *s)
+{
+    return s->n_leaves;
+}
+
 static unsigned redists(const struct fake_storage *s)
 {
     return s->n_redists;
@@ -154,9 +159,42 @@ static void has_these(uint64_t ino, unsigned n, const uint32_t *ids)
 
         if (m->generation == 0)
             continue; /* a new spare has nothing */
+        assert_false(m->prepared);
         assert_int_equal(m->generation, s.dist_generation);
         assert_int_equal(m->n_storages, n);
         assert_memory_equal(m->storages, ids, n * sizeof(*ids));
+    }
+}
+
+static void stall_fill(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].unsound = true;
+}
+
+static void stall_fence(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_fences = true;
+}
+
+static void stall_prepare(void)
+{
+    w.storages[4].no_redists = true;
+}
+
+static void stall_rehead(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_redists = true;
+}
+
+static void stall_end(void)
+{
+    for (unsigned i = 0; i < 5; i++) {
+        w.storages[i].unsound = w.storages[i].no_redists = w.storages[i].no_fences =
+            false;
+        w.storages[i].hangs_redists = false;
     }
 }
 
@@ -220,6 +258,121 @@ static void test_a_lost_storage_is_replaced_at_its_place(void **state)
     assert_int_equal(moved(4, ino)->partial,
                      1u << place); /* partial: what it lacks is unknown */
     assert_int_equal(moved(s.storages[1] - 1, ino)->generation, 0);
+}
+
+/* Goal: the candidates do not become more while a home is lost, for then blocks are
+ * on fewer than n storages. The lost home is replaced and filled first; a second
+ * change adds the spare. */
+static void test_a_lost_home_is_replaced_before_a_spare_is_added(void **state)
+{
+    uint32_t ids[4];
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[1] - 1);
+    w.storages[s.storages[0] - 1].repairs_wait = 1;
+    add(3);
+    add(4);
+    for (unsigned i = 0; i < DONE_S && opened(ino, false).dist_generation == 0; i++)
+        pass(1);
+    memcpy(ids, s.storages, sizeof(ids));
+    s = opened(ino, false);
+    assert_int_equal(s.dist_generation, 1);
+    assert_int_equal(s.n_storages, 3);
+    assert_true(s.storages[0] == ids[0] && s.storages[1] > 3 && s.storages[2] == ids[2]);
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_int_equal(s.dist_generation, 2);
+    assert_int_equal(s.n_storages, 4);
+}
+
+/* Goal: blocks may be on k storages only when two of four are lost. The new home
+ * makes up for one that a quorum lacks, as what it does not have is unknown; a new
+ * spare, which is nearly full and so becomes no home, would make those two all that
+ * readers wait for. */
+static void test_a_spare_alone_is_not_replaced_below_a_quorum(void **state)
+{
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[2] - 1);
+    lose(s.storages[3] - 1);
+    w.storages[4].free = 1ull << 20;
+    add(4);
+    pass(60);
+    assert_int_equal(opened(ino, false).dist_generation, 0);
+    assert_int_equal(n_few(), 1);
+    add(5);
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_true(s.n_storages == 4 && s.storages[2] == 6 && s.storages[3] == 5);
+}
+
+/* Goal: files that were made while a storage was lost get it when it answers again,
+ * without any command. */
+static void test_one_that_is_back_is_used(void **state)
+{
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 4, 0);
+    lose(3);
+    ino = file_with_data("f");
+    pass(5);
+    assert_int_equal(opened(ino, false).n_storages, 3);
+    assert_int_equal(n_few(), 0);
+    w.storages[3].down = false;
+    for (unsigned i = 0; i < 20 && n_few() == 0; i++)
+        pass(1);
+    assert_int_not_equal(n_few(), 0);
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, false).n_storages, 4);
+}
+
+/* Goal: a home that was to be replaced and is back before the rehead phase keeps
+ * its place: it was not fenced, and the spare that stood in for it may have dropped
+ * its copy. */
+static void test_one_that_is_back_in_time_keeps_its_place(void **state)
+{
+    static void (*const stalls[])(void) = { stall_fill, stall_fence, stall_prepare };
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned lost;
+        struct seen s;
+        uint64_t ino;
+
+        if (i > 0) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        world_make_export(&w, 4, 0);
+        ino = file_with_data("f");
+        lost = opened(ino, false).storages[1] - 1;
+        lose(lost);
+        stalls[i]();
+        add(4);
+        while (n_of(repairs) == 0)
+            pass(1);
+        pass(i == 0 ? 1 : 4);
+        w.storages[lost].down = false;
+        pass(2);
+        stall_end();
+        pass(60);
+        s = opened(ino, false);
+        assert_int_equal(s.storages[1], lost + 1);
+        assert_int_equal(s.dist_generation, 0);
+        assert_int_equal(n_few(), 0);
+    }
 }
 
 static void test_an_empty_file_just_gets_them(void **state)
@@ -317,6 +470,37 @@ static void test_what_is_not_sound_stays(void **state)
     assert_int_equal(opened(ino, true).n_storages, 4);
 }
 
+/* Goal: a new home that has its file before exportd abandons the change, as another
+ * one refuses, does not count; with the next try it does. */
+static void test_a_change_given_up_counts_nowhere(void **state)
+{
+    const struct fake_moved *m;
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 8, 1);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[0] - 1);
+    lose(s.storages[1] - 1);
+    w.storages[9].no_redists = true;
+    add(8);
+    add(9);
+    for (unsigned i = 0; i < 100 && moved(8, ino)->generation == 0; i++)
+        pass(1);
+    pass(15);
+    m = moved(8, ino);
+    assert_true(m->generation > 0 && m->prepared);
+    assert_int_equal(opened(ino, false).dist_generation, 0);
+    w.storages[9].no_redists = false;
+    pass_until_none_is_few();
+    s = opened(ino, false);
+    assert_true(s.dist_generation > 1);
+    has_these(ino, 8, s.storages);
+    assert_false(moved(8, ino)->prepared || moved(9, ino)->prepared);
+}
+
 static void test_nothing_changes_while_a_storage_is_away(void **state)
 {
     uint64_t ino;
@@ -351,6 +535,155 @@ static void test_old_storages_are_left_alone(void **state)
     assert_int_equal(n_of(fences) + n_of(redists), 0);
     assert_int_equal(opened(ino, true).n_storages, 3);
     assert_int_equal(n_few(), 1);
+}
+
+/* Goal: a file is not closed, nor its distribution changed, unless all of its
+ * storages can take a new distribution; they are asked again when they come back,
+ * upgraded perhaps. */
+static void test_one_that_is_too_old_is_enough(void **state)
+{
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    for (unsigned i = 1; i < 3; i++)
+        w.storages[s.storages[i] - 1].no_repairs = true;
+    add(3);
+    for (unsigned i = 0; i < 40; i++) {
+        pass(1);
+        assert_int_equal(opened(ino, true).n_storages, 3);
+    }
+    assert_int_equal(n_of(fences) + n_of(redists), 0);
+    assert_int_equal(n_few(), 1);
+    for (unsigned i = 1; i < 3; i++) {
+        w.storages[s.storages[i] - 1].no_repairs = false;
+        w.storages[s.storages[i] - 1].down = true;
+    }
+    pass(5);
+    for (unsigned i = 1; i < 3; i++)
+        w.storages[s.storages[i] - 1].down = false;
+    w.epochs_given = opened(ino, true).epoch;
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, true).n_storages, 4);
+}
+
+/* exportd's data were restored from a backup: n old storages have a later
+ * distribution. */
+static uint64_t file_with_later_headers(unsigned n)
+{
+    struct seen s;
+    uint64_t ino;
+
+    world_make_export(&w, 4, 0);
+    lose(3);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    assert_int_equal(s.n_storages, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake_moved *m = &w.storages[s.storages[i] - 1].moved[0];
+
+        m->ino = ino;
+        m->fenced = w.epochs_given; /* before the first one had it */
+        if (i >= n)
+            continue;
+        m->generation = 5;
+        m->n_storages = 4;
+        memcpy(m->storages, s.storages, 3 * sizeof(m->storages[0]));
+        m->storages[3] = 4;
+    }
+    return ino;
+}
+
+/* Goal: a later distribution at storages is taken when a search meets it, whether so
+ * many have it that it took effect before, or fewer; no change of our own is made
+ * before. */
+static void test_what_a_backup_does_not_know_is_found(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n < 4; n++) {
+        struct seen s;
+        uint64_t ino;
+
+        if (n > 1) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        ino = file_with_later_headers(n);
+        w.storages[3].down = false;
+        pass(20);
+        pass_until_none_is_few();
+        s = opened(ino, true);
+        assert_int_equal(s.dist_generation, 5);
+        assert_true(s.n_storages == 4 && s.storages[3] == 4);
+        has_these(ino, 4, s.storages);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(moved(s.storages[i] - 1, ino)->generation, 5);
+    }
+}
+
+/* Goal: a later distribution is found soon when a client says that a storage refused its
+ * ref; nothing changes when no storage has a later one. */
+static void test_what_a_client_met_is_found(void **state)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdOpenResp *resp;
+    uint32_t generation = 0;
+    uint64_t ino;
+
+    (void)state;
+    for (unsigned n = 0; n < 3; n += 2) {
+        if (n > 0) {
+            world_close(&w);
+            world_open(&w, 77);
+            world_start(&w);
+        }
+        ino = file_with_later_headers(n);
+        req.ino = ino;
+        req.no_reference = req.moved = true;
+        for (unsigned i = 0; i < 4; i++) {
+            OK(world_call(&w, ROZO__OP__MD_OPEN, &req.base,
+                          &rozo__md_open_resp__descriptor, &resp));
+            generation = resp->data->ref->dist_generation;
+            rozo__md_open_resp__free_unpacked(resp, NULL);
+            pass(1);
+        }
+        assert_int_equal(generation, n == 0 ? 0 : 5);
+    }
+}
+
+/* Goal: a storage that was replaced in a file and is back drops
+ * what it has of the file once the change is complete; the others keep it. */
+static void test_who_was_replaced_gives_back_the_space(void **state)
+{
+    struct fake_storage *old;
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_close(&w);
+    world_open(&w, 77);
+    w.strays_s = 5;
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].listed[w.storages[i].n_listed++] =
+            (struct file_id){ 1, s.generation, ino };
+    old = &w.storages[s.storages[1] - 1];
+    lose(s.storages[1] - 1);
+    add(4);
+    pass_until_none_is_few();
+    pass(20);
+    assert_int_equal(n_of(leaves), 0); /* the storage is down */
+    old->down = false;
+    pass(20);
+    assert_true(old->n_leaves > 0);
+    assert_int_equal(n_of(leaves), old->n_leaves);
 }
 
 /* A session that does not give back its token, and exportd, wait for each other only
@@ -421,11 +754,7 @@ static void removed_in(void (*stall)(void), bool may_wait)
                rozo__md_unlink_req__pack(&req, msg), &got);
     pass(2);
     assert_true(got.came || may_wait);
-    for (unsigned i = 0; i < 5; i++) {
-        w.storages[i].unsound = w.storages[i].no_redists = w.storages[i].no_fences =
-            false;
-        w.storages[i].hangs_redists = false;
-    }
+    stall_end();
     for (unsigned i = 0; i < 60 && !got.came; i++)
         pass(1);
     assert_true(got.came && got.status == ROZO__STATUS__OK);
@@ -437,29 +766,6 @@ static void removed_in(void (*stall)(void), bool may_wait)
                         w.storages[i].removed[w.storages[i].n_removed - 1] == ino);
     }
     assert_int_equal(n_few(), 0);
-}
-
-static void stall_fill(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].unsound = true;
-}
-
-static void stall_fence(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].no_fences = true;
-}
-
-static void stall_prepare(void)
-{
-    w.storages[4].no_redists = true;
-}
-
-static void stall_rehead(void)
-{
-    for (unsigned i = 0; i < 4; i++)
-        w.storages[i].no_redists = true;
 }
 
 static void test_removed_while_it_is_filled(void **state)
@@ -578,12 +884,21 @@ int main(void)
         TEST(test_a_file_gets_the_spare_that_it_lacks),
         TEST(test_a_file_with_all_is_left_alone),
         TEST(test_a_lost_storage_is_replaced_at_its_place),
+        TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
+        TEST(test_a_spare_alone_is_not_replaced_below_a_quorum),
+        TEST(test_one_that_is_back_is_used),
+        TEST(test_one_that_is_back_in_time_keeps_its_place),
         TEST(test_an_empty_file_just_gets_them),
         TEST(test_who_opens_it_meanwhile_waits),
         TEST(test_one_that_hangs_is_told_later),
         TEST(test_what_is_not_sound_stays),
+        TEST(test_a_change_given_up_counts_nowhere),
         TEST(test_nothing_changes_while_a_storage_is_away),
         TEST(test_old_storages_are_left_alone),
+        TEST(test_one_that_is_too_old_is_enough),
+        TEST(test_what_a_backup_does_not_know_is_found),
+        TEST(test_what_a_client_met_is_found),
+        TEST(test_who_was_replaced_gives_back_the_space),
         TEST(test_a_session_that_keeps_its_token),
         TEST(test_a_pending_truncate_stays_pending),
         TEST(test_removed_while_it_is_filled),

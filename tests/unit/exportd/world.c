@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "codec/codec.h"
 #include "common/base/record.h"
 #include "common/base/status.h"
 #include "exportd/store/key.h"
@@ -117,7 +118,34 @@ static uint16_t take_remove(struct fake_storage *s, const Rozo__StRemoveReq *req
     return ROZO__STATUS__OK;
 }
 
-/* Answers like a storage that knows ids_only: ids alone, one page. */
+/* Answers with one file, and the distribution in its header. */
+static uint16_t take_list_only(struct fake_storage *s, const Rozo__StListReq *req,
+                               uint8_t *out, size_t *out_len)
+{
+    Rozo__StListResp resp = ROZO__ST_LIST_RESP__INIT;
+    Rozo__StListResp__File file = ROZO__ST_LIST_RESP__FILE__INIT, *list = &file;
+    Rozo__FileRef ref = ROZO__FILE_REF__INIT;
+
+    for (unsigned i = 0; i < WORLD_MOVED_MAX; i++) {
+        struct fake_moved *m = &s->moved[i];
+
+        if (m->ino == 0 || m->ino != ino_of(req->after) || m->prepared)
+            continue;
+        ref.file_id = req->after;
+        ref.codec = CODEC_MOJETTE;
+        ref.block_bytes = 8192;
+        ref.dist_generation = m->generation;
+        ref.n_storages = m->n_storages;
+        ref.storages = m->storages;
+        file.ref = &ref;
+        resp.files = &list;
+        resp.n_files = 1;
+    }
+    resp.end = true;
+    *out_len = rozo__st_list_resp__pack(&resp, out);
+    return ROZO__STATUS__OK;
+}
+
 static uint16_t take_list(struct fake_storage *s, const Rozo__StListReq *req,
                           uint8_t *out, size_t *out_len)
 {
@@ -127,7 +155,9 @@ static uint16_t take_list(struct fake_storage *s, const Rozo__StListReq *req,
     uint8_t ids[WORLD_LISTED_MAX][FILE_ID_BYTES];
     unsigned at = 0, page = s->list_page > 0 ? s->list_page : WORLD_LISTED_MAX;
 
-    assert_true(req->to_storage == s->id && req->ids_only && !req->only);
+    if (req->only)
+        return take_list_only(s, req, out, out_len);
+    assert_true(req->to_storage == s->id && req->ids_only);
     s->n_list_requests++;
     for (unsigned i = 0; i < s->n_listed; i++) {
         file_id_put(ids[i], &s->listed[i]);
@@ -166,14 +196,18 @@ static unsigned take_repair(struct fake_storage *s, const Rozo__StRepairReq *req
                             uint8_t *out, size_t *out_len)
 {
     Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
-    const struct fake_moved *m = moved_of(s, req->ref);
 
     if (s->no_repairs)
         return ROZO__STATUS__UNKNOWN_OP;
     s->n_repairs++;
     assert_true(req->to_storage == s->id && req->run != 0);
-    if (req->ref->dist_generation < m->generation)
-        return ROZO__STATUS__STALE_DISTRIBUTION;
+    for (size_t i = 0; i < req->ref->n_storages; i++) { /* all other storages */
+        struct fake_storage *other = &s->w->storages[req->ref->storages[i] - 1];
+
+        if (!other->down &&
+            req->ref->dist_generation < moved_of(other, req->ref)->generation)
+            return ROZO__STATUS__STALE_DISTRIBUTION;
+    }
     if (s->repairs_wait > 0) {
         s->repairs_wait--;
         return ROZO__STATUS__IN_PROGRESS;
@@ -203,7 +237,17 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     const Rozo__FileRef *ref = req->ref;
     struct fake_moved *m = moved_of(s, ref);
 
+    if (s->no_repairs)
+        return ROZO__STATUS__UNKNOWN_OP;
+    if (req->to_storage == 0) /* a question whether this op is known */
+        return ROZO__STATUS__WRONG_STORAGE;
     assert_int_equal(req->to_storage, s->id);
+    if (req->leave) {
+        s->n_leaves++;
+        for (size_t i = 0; i < ref->n_storages; i++)
+            assert_int_not_equal(ref->storages[i], s->id);
+        return ROZO__STATUS__OK;
+    }
     if (s->no_redists || (s->hangs_redists && req->make_partial == 0))
         return s->no_redists ? ROZO__STATUS__IO_ERROR : ROZO__STATUS__BUSY;
     s->n_redists++;
@@ -212,6 +256,7 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     if (ref->dist_generation == m->generation) {
         assert_int_equal(ref->n_storages, m->n_storages);
         assert_memory_equal(ref->storages, m->storages, 4 * ref->n_storages);
+        m->prepared = m->prepared && req->prepare;
         return ROZO__STATUS__OK;
     }
     assert_true(s->id > s->w->n_first || m->fenced >= s->w->epochs_given);
@@ -219,6 +264,7 @@ static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req
     m->n_storages = (uint32_t)ref->n_storages;
     memcpy(m->storages, ref->storages, 4 * ref->n_storages);
     m->partial |= req->make_partial;
+    m->prepared = req->prepare;
     return ROZO__STATUS__OK;
 }
 

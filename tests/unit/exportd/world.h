@@ -32,7 +32,8 @@ struct fake_moved {
     uint32_t fenced; /* epoch */
     uint32_t generation, n_storages;
     uint32_t storages[32];
-    uint32_t partial; /* bitmap: projections that were made partial */
+    uint32_t partial; /* bitmap: projections that were made */
+    bool prepared;    /* for a change that may never take effect */
 };
 
 /* Storage as exportd sees it. The one at index I has the address "sI:1". */
@@ -72,13 +73,12 @@ struct fake_storage {
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
     /* -- redistribution -- */
     struct fake_moved moved[WORLD_MOVED_MAX];
-    unsigned n_repairs, n_fences, n_redists;
-    unsigned repairs_wait; /* number of answers to ST_REPAIR that will be IN_PROGRESS */
-    bool unsound;          /* ST_REPAIR says that the file is not sound */
-    bool no_repairs;       /* older build: does not know ST_REPAIR */
-    bool no_fences, no_redists; /* answers IO_ERROR */
-    /* answers BUSY to ST_REDIST if it is an old storage of the file */
-    bool hangs_redists;
+    unsigned n_repairs, n_fences, n_redists, n_leaves;
+    unsigned repairs_wait;      /* number of answers to ST_REPAIR that are IN_PROGRESS */
+    bool unsound;               /* ST_REPAIR says that the file is not sound */
+    bool no_repairs;            /* older build: does not know ST_REPAIR */
+    bool no_fences, no_redists; /* answers them with IO_ERROR */
+    bool hangs_redists;         /* BUSY to ST_REDIST of old storages */
 };
 
 /* Request; its answer is freed with answer_free(). */

@@ -197,7 +197,9 @@ static struct rpc_channel *peers_channel(void *arg, uint32_t storage_id)
 {
     struct real *r = arg;
 
-    return storage_id == 0 || storage_id > r->c ? NULL : &r->storages[storage_id - 1].ch;
+    return storage_id == 0 || storage_id > r->n_storages
+               ? NULL
+               : &r->storages[storage_id - 1].ch;
 }
 
 struct storcli_peers real_peers(struct real *r)
@@ -275,8 +277,13 @@ void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout)
     };
     for (unsigned i = 0; i < r->c; i++)
         r->target.storages[i] = i + 1;
-    for (unsigned i = 0; i < r->c; i++)
-        storage_init(r, i);
+    real_more(r, r->c);
+}
+
+void real_more(struct real *r, unsigned n)
+{
+    for (; n > 0; n--)
+        storage_init(r, r->n_storages++);
 }
 
 /* Waits until the storage has answered all requests, and gets no more. */
@@ -322,7 +329,7 @@ void real_replace(struct real *r, unsigned storage)
 
 void real_close(struct real *r)
 {
-    for (unsigned i = 0; i < r->c; i++) {
+    for (unsigned i = 0; i < r->n_storages; i++) {
         storage_quiet(&r->storages[i]);
         storage_close(r->storages[i].storage);
         memdisk_free(&r->storages[i].disk);
@@ -341,7 +348,7 @@ void real_run_ms(struct real *r, uint64_t ms)
 /* Prints pending records, for debugging. */
 static void print_unsettled(struct real *r)
 {
-    for (unsigned i = 0; i < r->c; i++) {
+    for (unsigned i = 0; i < r->n_storages; i++) {
         struct storage_unsettled u;
         uint64_t cursor = 0;
 
@@ -356,7 +363,7 @@ uint64_t real_uncommitted(struct real *r)
 {
     Rozo__StHealthResp health = ROZO__ST_HEALTH_RESP__INIT;
 
-    for (unsigned i = 0; i < r->c; i++)
+    for (unsigned i = 0; i < r->n_storages; i++)
         storage_health(r->storages[i].storage, &health);
     if (health.uncommitted > 0)
         print_unsettled(r);

@@ -35,6 +35,7 @@ struct real {
     struct env_virtual v;
     struct storcli_target target;
     unsigned k, n, c, q;
+    unsigned n_storages;
     struct capability_key *key;
     struct real_storage storages[REAL_STORAGES];
     struct real_call *calls;
@@ -44,6 +45,8 @@ struct real {
 
 void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout);
 void real_close(struct real *r);
+/** n storages more, which are no candidates yet. */
+void real_more(struct real *r, unsigned n);
 struct storcli_peers real_peers(struct real *r);
 /** Lets time pass. */
 void real_run_ms(struct real *r, uint64_t ms);

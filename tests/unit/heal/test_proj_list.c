@@ -190,7 +190,40 @@ static void test_ids_alone(void **state)
     free(s);
 }
 
-/* One directory has more names than one disk request returns. */
+/* Goal: by a file that was made for a change of the distribution nobody heals before the
+ * change takes effect; its name is listed, so that it is removed with the inode. */
+static void test_what_is_prepared_is_not_listed(void **state)
+{
+    struct projfile_header h = { .id = { 1, 1, 9 },
+                                 .codec = CODEC_MOJETTE,
+                                 .projection = 2,
+                                 .n_storages = 4,
+                                 .block_bytes = 8192,
+                                 .dist_generation = 1,
+                                 .partial = true,
+                                 .storages = { 1, 2, 9, 4 } };
+    struct proj_list_request names = { .max_files = 9, .ids_only = true };
+    struct seen *s = calloc(1, sizeof(*s));
+    uint8_t page[PROJFILE_PAGE_BYTES];
+    struct disk_file *f = projection_make(&h.id, 2, true, 0);
+    struct list_op *op;
+
+    (void)state;
+    for (unsigned prepared = 0; prepared < 2; prepared++) {
+        h.prepared = prepared != 0;
+        projfile_header_put(page, &h);
+        memdisk_poke(&disk, f, 0, page, sizeof(page));
+        list_all(s, 10, 0);
+        assert_int_equal(s->n, 1 - prepared);
+    }
+    memset(s, 0, sizeof(*s));
+    assert_int_equal(proj_list_start(&v.env, &disk.disk, &names, on_listed, s, &op), 0);
+    env_virtual_run_posted(&v);
+    assert_int_equal(s->n, 1);
+    free(s);
+}
+
+/* More names in one directory than one request of the disk gives. */
 static void test_a_large_directory(void **state)
 {
     struct seen *s = malloc(sizeof(*s));
@@ -354,6 +387,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_file_once_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ids_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_prepared_is_not_listed, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_large_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_pages_say, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_file_that_was_not_opened_is_not_damaged,

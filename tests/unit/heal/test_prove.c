@@ -318,7 +318,97 @@ static void a_distribution_grows(void **state)
     }
 }
 
-/* ---- random steps ---- */
+/* ---- fewer live candidates than a quorum ---- */
+
+/* Storages 5 and 6 get the places of two lost candidates. */
+static void two_are_replaced(struct real *r, unsigned a, unsigned b)
+{
+    unsigned fresh = 4;
+
+    real_more(r, 2);
+    r->target.dist_generation = 1;
+    r->target.storages[a] = 5;
+    r->target.storages[b] = 6;
+    for (unsigned i = 0; i < 4; i++) {
+        if (i != a && i != b)
+            assert_int_equal(real_redist(r, i, 0), OK);
+        else if (i < r->n)
+            assert_int_equal(real_redist(r, fresh, 1u << i), OK);
+        fresh += i == a || i == b;
+    }
+}
+
+/* Goal: two of four candidates are lost for good. The other two are fewer than the
+ * quorum, so nothing can be committed; yet the file is sound, and gets others in
+ * their places. */
+static void too_few_for_a_quorum_are_sound_uncommitted(void **state)
+{
+    struct real *r = begin(0, 4);
+    uint64_t has = 0;
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    assert_true(prove(r, 0, 0, 0).sound); /* all is committed */
+    write_homes(r, 5, 2, v2, 1 << 2, true);
+    r->storages[2].up = r->storages[3].up = false;
+    assert_int_not_equal(prove_long(r, 0, 12), 0);
+    /* A storage that knows of a commit forgets v1, which the lost ones may bring back. */
+    assert_int_equal(real_uncommitted(r), 4);
+    power_cut_all(r);
+    expect(r, 5, v2, 12);
+    two_are_replaced(r, 2, 3);
+    assert_false(prove(r, 0, 0, 0).sound);
+    assert_int_not_equal(prove_long(r, 0, 0), 0);
+    assert_int_equal(real_uncommitted(r), 0);
+    assert_int_equal(real_read(r, 4, 2, 5, 1, &has), OK);
+    assert_int_equal(has, v2);
+    end(r);
+}
+
+/* Goal: the same with one home and a spare that stood in for another one. */
+static void a_spare_that_stood_in_is_one_of_them(void **state)
+{
+    struct real *r = begin(0, 4);
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    r->storages[0].up = false;
+    assert_int_not_equal(prove_long(r, 1, 1), 0);
+    r->storages[1].up = false;
+    assert_int_not_equal(prove_long(r, 2, 3), 0);
+    two_are_replaced(r, 0, 1);
+    assert_int_not_equal(prove_long(r, 2, 0), 0);
+    power_cut_all(r);
+    for (unsigned p = 0; p < 3; p++) {
+        uint64_t has = 0;
+
+        assert_int_equal(real_read(r, p == 2 ? 2 : p + 4, p, 7, 1, &has), OK);
+        assert_int_equal(has, v1);
+    }
+    end(r);
+}
+
+/* Goal: what the live ones do not all have, or what the lost ones may have
+ * acknowledged with one of them, is not sound; nor is a file of which fewer than k
+ * are left. */
+static void fewer_than_k_or_unlike_are_not_sound(void **state)
+{
+    struct real *r = begin(0, 4);
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    assert_int_equal(real_write(r, 0, 0, 5, 2, v2, true), OK);
+    r->storages[2].up = r->storages[3].up = false;
+    assert_int_equal(prove_long(r, 0, 12), 0);
+    end(r);
+    r = begin(0, 4);
+    write_homes(r, 0, 20, v1, 0, true);
+    r->storages[1].up = r->storages[2].up = r->storages[3].up = false;
+    assert_int_equal(prove_long(r, 0, 14), 0);
+    end(r);
+}
+
+/* ---- by chance ---- */
 
 enum { BLOCKS = 12, STEPS = 25 };
 
@@ -431,6 +521,9 @@ int main(void)
         cmocka_unit_test(a_file_that_nobody_has_is_sound),
         cmocka_unit_test(a_loss_of_power_meanwhile),
         cmocka_unit_test(a_distribution_grows),
+        cmocka_unit_test(too_few_for_a_quorum_are_sound_uncommitted),
+        cmocka_unit_test(a_spare_that_stood_in_is_one_of_them),
+        cmocka_unit_test(fewer_than_k_or_unlike_are_not_sound),
         cmocka_unit_test(histories_by_chance),
     };
 

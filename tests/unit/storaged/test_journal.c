@@ -684,7 +684,36 @@ static void test_a_node_cleans_up(void **state)
     world_free(&w);
 }
 
-/* A sync of one file does not wait for journal frames of other files. */
+/* Goal: what a spare drops is space again, and nothing beside it goes, whatever the
+ * power takes. */
+static void test_what_a_node_cleans_is_freed(void **state)
+{
+    (void)state;
+    for (unsigned cut = 0; cut < 12; cut++) {
+        struct world w;
+        uint64_t before, after;
+
+        world_init(&w, 1 + cut);
+        write_ok(&w, 0, 100, V(1, 1));
+        write_ok(&w, 100, 100, V(1, 1));
+        assert_int_equal(world_sync(&w), OK);
+        before = memdisk_allocated(world_file(&w, 0));
+        w.disk.cut_at = cut == 0 ? 0 : w.disk.n_requests + cut;
+        (void)world_clean(&w, 20, 120, V(1, 1), 1);
+        world_restart(&w, true);
+        assert_int_equal(world_clean(&w, 20, 120, V(1, 1), 1), OK);
+        after = memdisk_allocated(world_file(&w, 0));
+        assert_true(cut > 0 || after + 110 * 4096 <= before);
+        for (unsigned block = 0; block < 200; block++) {
+            bool cleaned = block >= 20 && block < 140;
+
+            expect(&w, block, cleaned ? SEEN_HOLE : SEEN_DATA, cleaned ? 0 : V(1, 1));
+        }
+        world_free(&w);
+    }
+}
+
+/* One file's sync does not wait for what others have in the journal. */
 static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
 {
     struct world w;
@@ -1643,6 +1672,7 @@ int main(void)
         cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
         cmocka_unit_test(test_a_node_cleans_up),
+        cmocka_unit_test(test_what_a_node_cleans_is_freed),
         cmocka_unit_test(test_a_sync_is_only_for_who_has_something_to_sync),
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),

@@ -631,7 +631,7 @@ uint16_t world_whole(struct world *w, uint32_t whole)
     return status;
 }
 
-uint16_t world_redist(struct world *w, uint32_t make_partial)
+static uint16_t redist(struct world *w, uint32_t make_partial, bool prepare, bool leave)
 {
     Rozo__StRedistReq req = ROZO__ST_REDIST_REQ__INIT;
     enum rpc_role role = w->role;
@@ -642,10 +642,27 @@ uint16_t world_redist(struct world *w, uint32_t make_partial)
     req.ref = &ref.ref;
     req.to_storage = US;
     req.make_partial = make_partial;
+    req.prepare = prepare;
+    req.leave = leave;
     w->role = RPC_ROLE_NODE;
     status = call_run(w, ROZO__OP__ST_REDIST, &req.base, NULL, 0, NULL);
     w->role = role;
     return status;
+}
+
+uint16_t world_redist(struct world *w, uint32_t make_partial)
+{
+    return redist(w, make_partial, false, false);
+}
+
+uint16_t world_leave(struct world *w)
+{
+    return redist(w, 0, false, true);
+}
+
+uint16_t world_prepare(struct world *w, uint32_t make_partial)
+{
+    return redist(w, make_partial, true, false);
 }
 
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block)

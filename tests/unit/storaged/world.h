@@ -147,6 +147,10 @@ uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
 /** Gives the world's file another distribution, and sends it to the storage
  * (ST_REDIST). */
 uint16_t world_redist(struct world *w, uint32_t make_partial);
+/** The distribution has no place for this storage. */
+uint16_t world_leave(struct world *w);
+/** Sends ST_REDIST for a change that may never take effect. */
+uint16_t world_prepare(struct world *w, uint32_t make_partial);
 struct disk_file *world_file(struct world *w, unsigned projection);
 
 #endif

@@ -631,11 +631,13 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
 
 static void fake_renew(void *arg, struct file_meta_call *call)
 {
+    ((struct fake *)arg)->n_told_moved += call->moved;
     request_new(arg, FAKE_RENEW, NULL, NULL)->call = call;
 }
 
 static void fake_load(void *arg, struct file_meta_call *call)
 {
+    ((struct fake *)arg)->n_told_moved += call->moved;
     request_new(arg, FAKE_LOAD, NULL, NULL)->call = call;
 }
 

@@ -80,8 +80,9 @@ struct fake {
     uint64_t last_alloc_first, last_alloc_blocks;
     unsigned n_wrote_sync, n_write_sync, n_updates, n_completes;
     uint64_t last_completed;
-    uint64_t session; /* session under which the file writes */
-    unsigned n_moved; /* requests that ended with -EREMOTE */
+    uint64_t session;      /* session under which the file writes */
+    unsigned n_told_moved; /* calls to exportd which say so */
+    unsigned n_moved;      /* requests that ended with -EREMOTE */
     const uint8_t *last_write_data;
     uint32_t last_write_blocks, last_user_bytes;
     uint64_t last_write_first, last_mark_version, last_mark_first, last_mark_blocks;

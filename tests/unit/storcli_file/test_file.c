@@ -851,8 +851,36 @@ static void a_file_that_is_nowhere_is_an_error(void **state)
     assert_written(x, BS, 3 * BS, true);
 }
 
-/* A late answer from before the move leaves the file at its new storages, and keeps what
- * is reserved there. */
+/* Goal: when exportd repeats a ref that storages refuse, it hears so, and is asked
+ * with pauses: what it takes to find the later distribution is no error for
+ * programs. */
+static void exportd_has_time_to_find_a_later_distribution(void **state)
+{
+    struct fx *x = *state;
+    struct call w, r;
+
+    assert_int_equal(write_at(x, 0, 4 * BS, FILE_WRITE_SYNC), 0);
+    file_drop_cache(x->f);
+    x->k.dist_generation = 5;
+    start_write(x, &w, 0, x->data + 7, BS, FILE_WRITE_THROUGH);
+    start_read(x, &r, BS, BS, false);
+    env_virtual_advance_ms(&x->k.v, 4000);
+    assert_false(w.done || r.done);
+    assert_true(x->k.n_told_moved > 1 && x->k.n_told_moved < 30);
+    x->k.told_generation = 5;
+    assert_int_equal(wait_call(x, &w), 0);
+    assert_int_equal(wait_call(x, &r), 0);
+    assert_memory_equal(x->buf, x->data + BS, BS);
+    x->k.n_told_moved = 0;
+    fake_move(&x->k);
+    file_drop_cache(x->f);
+    start_read(x, &r, BS, BS, false);
+    assert_int_equal(wait_call(x, &r), 0);
+    assert_int_equal(x->k.n_told_moved, 0);
+}
+
+/* Goal: after an answer that was sent before the move and comes late, the file stays
+ * where it is, and so does what is reserved there. */
 static void a_late_answer_does_not_move_it_back(void **state)
 {
     struct fx *x = *state;
@@ -2597,6 +2625,7 @@ int main(void)
         T(a_refused_capability_is_renewed_once),
         T(a_file_that_moved_is_asked_for_again),
         T(a_reader_of_a_moved_file_takes_no_epoch),
+        T(exportd_has_time_to_find_a_later_distribution),
         T(a_file_held_closed_is_waited_for),
         T(a_file_that_is_nowhere_is_an_error),
         T(a_late_answer_does_not_move_it_back),

@@ -1,6 +1,6 @@
 /*
- * sim_inval.c - replacement of rozomount/kcache/kernel_inval.c without a thread, and of the
- * mailbox.
+ * sim_inval.c - replacement of rozomount/kcache/kernel_inval.c, without a thread, and of
+ * the mailbox.
  *
  * In:     rozomount's loop. Out: notices to the kernel model.
  * Keeps:  one notice at a time, as with the thread.

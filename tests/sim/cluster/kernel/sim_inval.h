@@ -1,6 +1,5 @@
 /*
- * sim_inval.h - rozomount's invalidator in the simulator: no thread, notices go to the kernel
- * model.
+ * sim_inval.h - rozomount's invalidator without a thread: notices go to the kernel model.
  */
 #ifndef ROZO_TESTS_SIM_CLUSTER_KERNEL_SIM_INVAL_H
 #define ROZO_TESTS_SIM_CLUSTER_KERNEL_SIM_INVAL_H
