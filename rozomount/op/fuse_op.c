@@ -1,7 +1,8 @@
 /*
  * fuse_op.c - requests of the kernel as operations: where they run, how they end.
  *
- * In:     handlers of fs_*.c. Out: fuse_reply_*, always the last that is done for a request.
+ * In:     handlers of fs_*.c.
+ * Out:    fuse_reply_*, always the last act for a request.
  * Keeps:  an op is answered once and freed once, on the loop that read it.
  */
 #include "rozomount/op/fuse_op.h"
@@ -27,9 +28,9 @@
 enum {
     FREE_OPS_MAX = 256,
     SIGNAL_LOOK_MS = 100,
-    LET_GO_PAUSE_MS =
-        10, /* after half of that Linux hands the lock to who has waited longest */
-    AGAIN_PAUSE_MAX = 6, /* a power of two, in ms */
+    /* Linux hands the lock to the longest waiter after half of that */
+    LET_GO_PAUSE_MS = 10,
+    AGAIN_PAUSE_MAX = 6, /* ms is 1 << this, at most */
 };
 
 struct fuse_op *fuse_op_begin(fuse_req_t req)
@@ -72,7 +73,7 @@ void fuse_op_take_request(struct fuse_op *op)
     loop->current = NULL;
 }
 
-/* At home: give everything back. */
+/* Frees op and all that it owns, on its home loop. */
 static void fuse_op_free(struct fuse_op *op)
 {
     struct loop *loop = op->home;
@@ -163,7 +164,10 @@ void fuse_op_reply_err(struct fuse_op *op, int rc)
 
 /* ---- attributes ---- */
 
-/* Others cannot have changed it since exportd was asked, but we can. With the lock of the tokens. */
+/*
+ * Returns true if this loop knows newer attributes than exportd's answer: others cannot
+ * have changed the inode since the request, but we can. Called with the token lock.
+ */
 static bool op_knows_better(const struct fuse_op *op, const struct node *node)
 {
     struct token_cache *t = op->loop->mount->tokens;
@@ -172,7 +176,10 @@ static bool op_knows_better(const struct fuse_op *op, const struct node *node)
            token_cache_mode_locked(t, node->ino) >= TOKEN_RANGES;
 }
 
-/* What we wrote, unless others, who write elsewhere, were later. */
+/*
+ * Overlays our own sizes and times. With range tokens others write, too: the later mtime
+ * wins.
+ */
 static void op_overlay_node(struct fuse_op *op, const struct node *node)
 {
     const struct timespec others = op->st.st_mtim;
@@ -185,7 +192,10 @@ static void op_overlay_node(struct fuse_op *op, const struct node *node)
         *ours = others;
 }
 
-/* Note what exportd said of an inode that may be open here, and what we know better. With that lock. */
+/*
+ * Records exportd's attributes of an inode that may be open here, and overlays newer ones
+ * of our own. Called with the token lock.
+ */
 static void op_overlay(struct fuse_op *op)
 {
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
@@ -200,7 +210,7 @@ static void op_overlay(struct fuse_op *op)
         op_overlay_node(op, node);
 }
 
-/* With the lock of the tokens. */
+/* Called with the token lock. */
 static void keep_dir(struct fuse_op *op, const struct md_attr *dir, uint64_t grant,
                      uint64_t changes)
 {
@@ -271,7 +281,9 @@ double fuse_op_timeout(const struct fuse_op *op, bool has_token, double otherwis
                                                             : otherwise_s;
 }
 
-/* Attributes that the kernel takes whatever it was told meanwhile, it must not keep while others may change them. */
+/* Returns true if the kernel may keep the attributes. taken_always: it stores them even
+ * if it got an invalidation meanwhile, so it must not keep them while others may change
+ * them. */
 static bool fuse_op_may_cache_attr(struct fuse_op *op, bool may_tell, bool taken_always)
 {
     const struct md_entry *e = &op->entry;
@@ -280,12 +292,15 @@ static bool fuse_op_may_cache_attr(struct fuse_op *op, bool may_tell, bool taken
            token_cache_tell_attr(op->loop->mount->tokens, e->attr.ino, e->grant.number);
 }
 
-/* Who has lost a lock is to hear so, also where Linux would find the end of the file by itself. */
+/*
+ * A lost lock must be reported by the next request, even where Linux finds the end of the
+ * file by itself: its attributes are never kept.
+ */
 static double op_attr_timeout(const struct fuse_op *op, bool has_token)
 {
     struct mount *m = op->loop->mount;
     const struct md_attr *attr = &op->entry.attr;
-    /* With writeback_cache Linux does not ask again by itself when it has written a file. */
+    /* With writeback_cache Linux does not ask again after it has written a file. */
     bool grows_unseen =
         m->sizes != NULL && S_ISREG(attr->mode) && mount_may_be_open(m, attr->ino);
 
@@ -295,7 +310,7 @@ static double op_attr_timeout(const struct fuse_op *op, bool has_token)
                : fuse_op_timeout(op, has_token, m->opt->attr_timeout_s);
 }
 
-/* For the kernel's next question. */
+/* Keeps the attributes for the kernel's next GETATTR. */
 static void op_keep_attr(struct fuse_op *op, bool may_tell)
 {
     const struct md_entry *e = &op->entry;
@@ -317,8 +332,10 @@ static void reply_attr_step(struct fuse_op *op)
     token_cache_lock(t);
     may_tell = loop_may_tell(op->loop);
     op_overlay(op);
-    /* The kernel asks again after it has read or changed a directory, or written a file,
-     * and after each open of a file if each read counts. */
+    /*
+     * The kernel asks again after it has read or changed a directory, or written a file,
+     * and after each open of a file if each read counts.
+     */
     if (S_ISDIR(op->entry.attr.mode) || atimes_is_strict(op->loop->mount->atimes) ||
         token_cache_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op, may_tell);
@@ -328,7 +345,10 @@ static void reply_attr_step(struct fuse_op *op)
     fuse_op_finish(op);
 }
 
-/* Regular files may be open on another loop, which then knows better. */
+/*
+ * Continues on the owner loop if the file may be open there: that loop knows newer
+ * attributes.
+ */
 static void fuse_op_goto_owner_if_open(struct fuse_op *op,
                                        void (*step)(struct fuse_op *op))
 {
@@ -344,7 +364,7 @@ void fuse_op_reply_attr(struct fuse_op *op)
     fuse_op_goto_owner_if_open(op, reply_attr_step);
 }
 
-/* The kernel may keep to the size it hears now. */
+/* Records the size that the kernel gets now and may keep. */
 static void op_note_told(struct fuse_op *op)
 {
     const struct md_attr *attr = &op->entry.attr;
@@ -367,7 +387,10 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
         name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
     op_overlay(op);
     op_note_told(op);
-    /* It asks for them at once, and then believes the answer only if it was told of no change. */
+    /*
+     * The kernel asks for them at once, and then keeps the answer unless an invalidation
+     * came meanwhile.
+     */
     if (grant->others || S_ISDIR(op->entry.attr.mode))
         op_keep_attr(op, may_tell);
     *e = (struct fuse_entry_param){
@@ -425,7 +448,10 @@ static bool code_only_asks(uint16_t code)
     }
 }
 
-/* Does it change what an fsync of an inode, or of its directory, is about? */
+/*
+ * Returns true for a request that changes state which an fsync of an inode or its
+ * directory covers.
+ */
 static bool code_changes(uint16_t code)
 {
     switch (code) {
@@ -443,7 +469,10 @@ static bool code_changes(uint16_t code)
     }
 }
 
-/* Is it about a name in a directory? The directory may be gone; with a token the kernel does not look for another one. */
+/*
+ * Returns true for a request about a name in a directory. The directory may be removed;
+ * while the kernel has a token it does not look it up again.
+ */
 static bool code_names(uint16_t code)
 {
     switch (code) {
@@ -459,7 +488,7 @@ static bool code_names(uint16_t code)
     }
 }
 
-/* exportd is asked, or has said, that a name is there. */
+/* Records that names appear: called when exportd is asked, and when it has answered. */
 static void op_names_come(struct fuse_op *op, uint16_t code)
 {
     struct token_cache *t = op->loop->mount->tokens;
@@ -473,7 +502,10 @@ static void op_names_come(struct fuse_op *op, uint16_t code)
         token_cache_name_comes(t, op->parent, op->name);
 }
 
-/* What is closed here must not be taken for open: a last name, or a truncate, would not be the last. */
+/*
+ * Returns true for a request before which exportd must know of our closes: the last
+ * unlink, or a truncate, must not find a file open that was closed here.
+ */
 static bool code_minds_closes(uint16_t code)
 {
     switch (code) {
@@ -504,10 +536,9 @@ static void op_give_up_asking(struct fuse_op *op)
         op->on_answer(op, -EINTR);
 }
 
-/*
- * The kernel repeats once what is answered ESTALE. It holds the lock of a directory until then, and what we are asked to give back
- * needs that lock: this one must not come before that again.
- */
+/* Answers ESTALE after a pause. The kernel holds the lock of a directory until then, and
+ * repeats the request once. A recalled token needs that lock: it must get it before the
+ * repetition. */
 static void on_op_pause(struct env_timer *timer)
 {
     struct fuse_op *op = container_of(timer, struct fuse_op, pause);
@@ -516,7 +547,10 @@ static void on_op_pause(struct env_timer *timer)
     op->on_answer(op, -ESTALE);
 }
 
-/* Does what we are asked to give back need a lock that the kernel holds until op is answered? */
+/*
+ * Returns true if a recalled token needs a lock that the kernel holds until op is
+ * answered.
+ */
 static bool op_must_let_go(struct fuse_op *op)
 {
     const uint64_t locked[NAME_INVAL_LOCKED_MAX] = { op->ino, op->ino2, op->parent };
@@ -540,14 +574,16 @@ void fuse_op_note_asked(struct fuse_op *op)
     op->changes = token_cache_changes(op->loop->mount->tokens);
 }
 
-/* exportd has sent it back: others wait for what our session is to give back first. */
+/*
+ * Repeats a request that exportd has sent back because others wait for tokens of our
+ * session.
+ */
 static void op_again(struct fuse_op *op)
 {
     bool renames = op->renaming.is_noted;
     unsigned n = op->n_sent_back++;
 
-    fuse_op_rename_over(
-        op); /* it was not done; what we are asked for may be what it waits for */
+    fuse_op_rename_over(op); /* not done; the recall may wait for the rename */
     if (op_must_let_go(op)) {
         env_timer_init(&op->pause, on_op_pause);
         env_timer_start(&op->loop->env.env, &op->pause, LET_GO_PAUSE_MS);
@@ -576,15 +612,17 @@ static void on_op_answer(struct md_call *call, int rc)
     fuse_op_wait_over(op);
     if (code_changes(call->rq.op) &&
         (rc == 0 || !call->answered || fuse_op_was_done(op))) {
-        if (!op->nameless) /* its directory stays as it is */
+        if (!op->nameless) /* the directory is unchanged */
             op->changes_ino = fuse_op_note_change(op, op->ino);
         if (op->ino2 != 0)
             op->changes_ino2 = fuse_op_note_change(op, op->ino2);
-        op_names_come(op, call->rq.op); /* a listing may have begun meanwhile */
+        op_names_come(op, call->rq.op); /* again: a listing may have begun meanwhile */
     }
     if (code_changes(call->rq.op) && rc != 0 &&
         (!call->answered || call->maybe_repeated || fuse_op_was_done(op))) {
-        /* Perhaps it was done: nobody recalls what our own change made old. */
+        /*
+         * The change may be done, and exportd does not recall tokens for our own changes.
+         */
         recalls_doubt(op->loop, op->ino);
         recalls_doubt(op->loop, op->ino2);
         recalls_doubt(op->loop, op->parent);
@@ -600,7 +638,10 @@ static void on_op_answer(struct md_call *call, int rc)
     op->on_answer(op, md_client_user_errno(rc));
 }
 
-/* Under the next session others may have the lock. */
+/*
+ * Stops a request that waits for the next session if its lock is lost: another client may
+ * hold it.
+ */
 static bool op_may_go(const struct md_call *call)
 {
     return !fuse_op_has_lost_its_lock(call->arg);
@@ -610,7 +651,8 @@ void fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
                         const ProtobufCMessage *msg,
                         void (*on_answer)(struct fuse_op *op, int rc))
 {
-    assert(!code_changes(code) || (op->ino | op->ino2 | op->parent) != 0); /* what of? */
+    /* inode of the change */
+    assert(!code_changes(code) || (op->ino | op->ino2 | op->parent) != 0);
     op->on_answer = on_answer;
     md_entry_drop(&op->entry);
     fuse_op_note_asked(op);
@@ -685,15 +727,16 @@ static bool status_is_doomed(FILE *f)
     return ((pending | shared) & ~others) != 0;
 }
 
-/* Is the process that waits dying? Only then is its wait ended: of files nobody expects EINTR,
- * and timers and run-time systems send signals all the time. When we cannot see it: yes. */
+/* Returns true if a signal ends the process that waits, or if that cannot be seen. Other
+ * signals end no wait: programs expect no EINTR from files, and timers and run-time
+ * systems send signals often. */
 static bool op_is_doomed(const struct fuse_op *op)
 {
     char path[32];
     bool doomed;
     FILE *f;
 
-    if (op->pid == 0) /* of another pid namespace */
+    if (op->pid == 0) /* a process of another pid namespace */
         return true;
     snprintf(path, sizeof(path), "/proc/%d/status", (int)op->pid);
     f = fopen(path, "re");
@@ -704,7 +747,9 @@ static bool op_is_doomed(const struct fuse_op *op)
     return doomed;
 }
 
-/* The kernel tells of the first signal only: look again for a worse one. */
+/*
+ * Looks again for signals that end a process: the kernel reports only the first signal.
+ */
 static void on_signal_timer(struct env_timer *timer)
 {
     struct loop *loop = container_of(timer, struct loop, signal_timer);
@@ -721,7 +766,7 @@ static void on_signal_timer(struct env_timer *timer)
     if (any)
         env_timer_start(&loop->env.env, &loop->signal_timer,
                         doomed != NULL ? 0 : SIGNAL_LOOK_MS);
-    if (doomed != NULL) { /* one at a time: others may end with it */
+    if (doomed != NULL) { /* one at a time: its end may end others */
         fuse_op_wait_over(doomed);
         doomed->give_up(doomed);
     }
@@ -733,13 +778,13 @@ void fuse_op_init_signals(struct loop *loop)
     env_timer_init(&loop->signal_timer, on_signal_timer);
 }
 
-/* A signal came to the process that waits for op. */
+/* Handles a signal to the process that waits for op. */
 static void op_signal(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
     if (op->any_signal || op_is_doomed(op)) {
-        op->signalled = true; /* for the next wait, when this one cannot be given up */
+        op->signalled = true; /* for the next wait, if this one cannot end */
         fuse_op_wait_over(op);
         op->give_up(op);
         return;
@@ -749,7 +794,7 @@ static void op_signal(struct fuse_op *op)
         env_timer_start(&loop->env.env, &loop->signal_timer, SIGNAL_LOOK_MS);
 }
 
-/* Has an interrupt come for it already? It is forgotten. */
+/* Returns true if an interrupt for this number came earlier, and forgets it. */
 static bool take_early(struct loop *loop, uint64_t unique)
 {
     for (unsigned i = 0; loop->n_early != 0 && i < INTERRUPTS_EARLY; i++) {
@@ -779,7 +824,7 @@ void fuse_op_wait_interruptibly(struct fuse_op *op, void (*give_up)(struct fuse_
     op->give_up = give_up;
     op->waiting = true;
     list_add_tail(&loop->waiting, &op->waiting_link);
-    if (op->signalled || /* while it waited for something else */
+    if (op->signalled || /* signalled in an earlier wait */
         take_early(loop, op->unique))
         op_signal(op);
 }

@@ -1,7 +1,7 @@
 /*
  * handle.c - open files of programs, and the locks under which they are read and written.
  *
- * In:     fs_*.c. On the owner loop of the inode.
+ * In:     fs_*.c, on the owner loop of the inode.
  * Out:    pins of nodes; errors of writes that failed in the background.
  */
 #include "rozomount/op/handle.h"
@@ -26,7 +26,7 @@ struct handle *handle_new(struct loop *loop, struct node *node)
     return handle;
 }
 
-/* Lets go of the node: with its last pin the file is written out and closed. */
+/* Unpins the node: with its last pin the file is written out and closed. */
 void handle_free(struct loop *loop, struct handle *handle)
 {
     struct node *node = handle->node;
@@ -66,16 +66,16 @@ void handle_locks(struct handle *handle, uint64_t owner)
 
 static void under_lock_look(struct fuse_op *op);
 
-/* exportd has heard of us, and what we had lost by then is noted. */
+/* Continues after exportd has answered: locks lost until then are recorded. */
 static void on_heard(struct fuse_op *op, int rc)
 {
-    if (rc != 0) /* not in all the time we had */
+    if (rc != 0) /* timeout */
         fuse_op_reply_err(op, rc);
     else
         under_lock_look(op);
 }
 
-/* What its owners have, bits. */
+/* Returns LOCK_TABLE_* bits of all its owners. */
 static unsigned handle_has(const struct mount *m, const struct handle *handle)
 {
     unsigned has = 0;
@@ -89,7 +89,7 @@ static void under_lock_look(struct fuse_op *op)
 {
     const struct mount *m = op->loop->mount;
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-    /* In this order: what is lost is noted before we can be sure again. */
+    /* The order matters: losses are recorded before the session can be sure again. */
     bool sure = mount_session_is_sure(m->session, env_now_ns(&op->loop->env.env));
     unsigned has = handle_has(m, op->locked);
 
@@ -98,7 +98,7 @@ static void under_lock_look(struct fuse_op *op)
     } else if (has == 0 || sure) {
         op->under_lock(op);
     } else {
-        msg.ino = ROOT_INO; /* that is always there */
+        msg.ino = ROOT_INO; /* always exists */
         fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
     }
 }

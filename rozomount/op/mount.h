@@ -1,10 +1,11 @@
 /*
- * mount.h - a mount: what its loops share.
+ * mount.h - state that the loops of a mount share.
  *
- * A mount has one or more loops, each a thread with a libuv loop, a clone of the FUSE descriptor,
- * and channels of its own; they share nothing but struct mount. All work on an open inode is done
- * on its owner loop, mount_owner(ino); an operation that was read elsewhere moves there (fuse_op_goto)
- * and is answered through the session it came from, whatever the thread.
+ * A mount has one or more loops. Each is a thread with a libuv loop, a clone of the FUSE
+ * descriptor, and channels of its own; loops share nothing but struct mount. All work on
+ * an open inode is done on its owner loop, mount_owner(ino). An operation that was read
+ * by another loop moves there (fuse_op_goto); the answer goes through the session that it
+ * came from, on whatever thread.
  */
 #ifndef ROZO_ROZOMOUNT_OP_MOUNT_H
 #define ROZO_ROZOMOUNT_OP_MOUNT_H
@@ -16,36 +17,39 @@
 #include "rozomount/options/options.h"
 #include "rozomount/session/mount_session.h"
 
-enum { COUNTERS = 4096 }; /* of open inodes, by hash, see mount_may_be_open() */
+/* size of open_counts[] and kept_counts[], by hash of the inode */
+enum { COUNTERS = 4096 };
 
-/* What operations need of the process around them; the simulator has its own. */
+/* Services of the process around the operations. The simulator has its own. */
 struct mount_shell {
-    /** Takes back the memory of a request. On that loop. */
+    /** Takes back the memory of a request. Called on that loop. */
     void (*return_buf)(struct loop *loop, struct reqbuf *buf);
-    /** No operation is left, and no loop reads any more. Any thread. */
+    /** Reports that no operation is left and no loop reads any more. Any thread. */
     void (*drained)(struct mount *m);
     /**
-     * Answers OPEN, or CREATE if there is an e, as fuse_reply_open() does. parallel: the kernel may
-     * send writes of this file side by side, as long as they do not make it longer.
+     * Answers OPEN as fuse_reply_open() does, or CREATE if e is not NULL. parallel: the
+     * kernel may send writes of this file side by side unless they extend it.
      */
     int (*reply_open)(fuse_req_t req, const struct fuse_entry_param *e,
                       const struct fuse_file_info *fi, bool parallel);
 };
 
-/* The whole mount. What is not atomic is written before the other loops start. */
+/*
+ * The whole mount. Members that are not atomic are written before the other loops start.
+ */
 struct mount {
     const struct options *opt;
     const struct mount_shell *shell;
     struct rpc_keys keys;
     struct open_refs *refs;
     struct lock_table *lock_table;
-    atomic_bool wants_events; /* loop 0 is told, or was */
+    atomic_bool wants_events; /* events_mail was posted to loop 0 */
     struct env_mail events_mail;
     struct unsynced_inodes *unsynced;
     struct kernel_sizes *sizes;     /* with writeback_cache, else NULL */
     struct mount_session *session;  /* loop 0 */
-    struct liveness *liveness;      /* who else of this machine is dead */
-    struct mount_session_info info; /* of the first open */
+    struct liveness *liveness;      /* detects other dead mounts of this machine */
+    struct mount_session_info info; /* result of the first open of the session */
     struct cluster_map *map;        /* loop 0: for loops that start later */
     struct loop *loops;
     unsigned n_loops;
@@ -61,29 +65,32 @@ struct mount {
     struct kernel_notify *notify;        /* NULL: the kernel keeps nothing */
     struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
-    bool names_expire;     /* the kernel can let a name expire, not only drop it */
-    bool drops_privileges; /* we, not the kernel, take them away when a file is written */
-    bool direct;           /* whatever is opened does: cache=direct */
-    bool maps_direct;      /* ... and can be mapped shared all the same */
-    bool
-        direct_writes; /* so does what is opened for writing only, to append, or O_DIRECT */
-    /* The kernel writes when it likes: sizes and times of files are its own. */
+    bool names_expire; /* the kernel can let a name expire, not only drop it */
+    /* this mount, not the kernel, clears set-id bits and capabilities on a write */
+    bool drops_privileges;
+    bool direct;      /* cache=direct: every open bypasses the page cache */
+    bool maps_direct; /* ... and the file can be mapped shared all the same */
+    /* opens for writing only, for append, or with O_DIRECT bypass the page cache */
+    bool direct_writes;
+    /* Writeback: the kernel writes later, and owns the sizes and times of files. */
     bool writeback;
-    atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
+    atomic_llong clock_ahead_ns; /* exportd's clock minus this machine's */
     atomic_uint open_counts[COUNTERS];
-    atomic_uint kept_counts[COUNTERS]; /* of files that only we keep open */
-    atomic_ullong n_lowered;           /* exclusive tokens that are not any more */
-    atomic_bool was_recalled; /* others were there: exportd has recalled a token */
-    atomic_uint n_ops;        /* under way on all loops */
-    atomic_bool draining;     /* no loop reads any more: tell loop 0 when n_ops is 0 */
+    atomic_uint kept_counts[COUNTERS]; /* files kept open by this mount only */
+    atomic_ullong n_lowered;           /* exclusive tokens that were downgraded, ever */
+    /* exportd has recalled a token: other mounts use our files */
+    atomic_bool was_recalled;
+    atomic_uint n_ops; /* operations in progress on all loops */
+    /* no loop reads any more: loop 0 gets drained_mail when n_ops is 0 */
+    atomic_bool draining;
     atomic_bool drained_sent;
     atomic_bool stop_sent;
     struct env_mail drained_mail, stop_mail;
-    /* Loop 0's. */
-    unsigned n_loops_left; /* of the step under way */
+    /* Members of loop 0. */
+    unsigned n_loops_left; /* loops that have not finished the step in progress */
     void (*next_step)(struct mount *m);
-    void (*before_end)(
-        void *arg); /* main.c's, when the loops are about to end; may be NULL */
+    /* called when the loops are about to end (main.c); may be NULL */
+    void (*before_end)(void *arg);
     void *before_end_arg;
     bool giving_up; /* the start failed */
     bool unmounting;
@@ -101,7 +108,9 @@ static inline unsigned mount_counter(uint64_t ino)
 {
     return (unsigned)((ino * 0x9e3779b97f4a7c15u >> 52) % COUNTERS);
 }
-/** False: no loop has a node of ino, exportd's attributes are the truth. */
+/**
+ * Returns false if no loop has a node of ino: exportd's attributes are right as they are.
+ */
 static inline bool mount_may_be_open(struct mount *m, uint64_t ino)
 {
     return atomic_load_explicit(&m->open_counts[mount_counter(ino)],

@@ -1,14 +1,19 @@
 /*
- * read_past_eof.c - READs that begin behind the end of a file which the kernel takes for longer: they wait.
+ * read_past_eof.c - delay of READs that begin past the end of a file, while the kernel
+ * takes the file for longer.
  *
- * In:     answers of the file layer to READs, on the owner of the inode. Out: the READ, done once more.
- * Keeps:  when another mount has cut a file, a reader here ends where it ends. The kernel hears of that by the first answer to
- *         a READ that is short; what it had asked before it took that one tells it nothing any more. It asks for all that it
- *         wants at once, but for pages of which a write left a piece: for those when its reader comes to them. So there may be a
- *         READ that begins behind the end and says "the file ends here": taken before the answer to the one that comes to the
- *         true end, it would have zeros read from there on. It waits until that one is answered, and for some time to come. Then
- *         it is answered with zeros, which say nothing of the end, and nobody looks at them.
- * Yours:  the times. Nobody waits for them but who first reads behind the end of a file that was cut.
+ * In:     answers of the file layer to READs, on the owner of the inode.
+ * Out:    the READ, done once more.
+ * Keeps:  when another mount has truncated a file, a reader here ends at the new end. The
+ *         kernel learns the end from the first short answer; READs that it sent before it
+ *         took that answer tell it nothing more. It sends READs for all that it wants at
+ *         once, except for pages that a write filled in part: those it reads when its
+ *         reader comes to them. So a READ past the end may be answered "the file ends
+ *         here" before the READ that reaches the true end; then zeros would be read from
+ *         the true end on. It waits until the other is answered, and some ms longer. Then
+ *         it is answered with zeros, which do not move the end and which no program sees.
+ * Yours:  the times. Only the first reader past the end of a truncated file waits for
+ *         them.
  */
 #include "rozomount/op/read_past_eof.h"
 
@@ -20,8 +25,8 @@
 
 enum {
     COMES_MS = 20, /* from one READ of a program to its next */
-    TAKEN_MS = 6,  /* from our answer until its reader has been woken and took it */
-    LOOK_MS = 1,   /* what the kernel has for us is read meanwhile, if we were late */
+    TAKEN_MS = 6,  /* from our answer until its reader has woken up and taken it */
+    LOOK_MS = 1,   /* extra time to read the device, in case this loop was slow */
 };
 
 static void past_eof_go_on(struct fuse_op *op)
@@ -120,7 +125,7 @@ void node_past_eof_resume(struct node *node)
         struct fuse_op *op =
             container_of(node->past_eof.next, struct fuse_op, token_link);
 
-        op->end_is_told = false; /* it may be another when it has the token again */
+        op->end_is_told = false; /* the next token may bring a new end */
         past_eof_go_on(op);
     }
 }

@@ -1,9 +1,12 @@
 /*
- * recall_inval.c - what the kernel keeps by a token is dropped, when that is recalled or may not be ours.
+ * recall_inval.c - drops what the kernel keeps by a token that is recalled or may be
+ * lost.
  *
- * In:     token_recall.c, on the owner of the inode; READs that end early. Out: notices to the kernel; recall_step() when it has dropped all.
- * Keeps:  no deadlock with the kernel, which keeps pages locked under a READ, and the last page of a WRITE when it is not whole,
- *         until we answer: such pages have nothing old in them, and nobody waits until they are dropped.
+ * In:     token_recall.c, on the owner of the inode; READs that end early.
+ * Out:    notices to the kernel; recall_step() when it has dropped all.
+ * Keeps:  no deadlock with the kernel. It keeps pages locked under a READ, and the last
+ *         page of a WRITE that covers it in part, until we answer: such pages hold
+ *         nothing old, so no recall waits until they are dropped.
  */
 #include "rozomount/op/recall_inval.h"
 
@@ -24,15 +27,15 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    READ_COMES_NS =
-        1000000000, /* from the kernel to us: longer than that only if all hangs */
+    /* longest way of a READ from the kernel to us, unless all hangs */
+    READ_COMES_NS = 1000000000,
 };
 
-/* The kernel drops something. */
+/* One invalidation sent to the kernel. */
 struct drop {
     struct notify_job job;
     struct loop *loop;
-    struct recall *recall; /* that waits for it; NULL: nobody does, or op */
+    struct recall *recall; /* waits for it; NULL: nothing waits, or op does */
     struct fuse_op *op;
     struct list_node link; /* in recall->drops */
     struct dropped_names names;
@@ -90,10 +93,9 @@ static void drops_send(struct recall *r)
     }
 }
 
-/*
- * Pages that the kernel may keep locked until we answer op, which waits: those that it reads, which have nothing in them yet; the
- * last one that it writes, if not as a whole: has it nothing in it, it is locked.
- */
+/* Finds the pages that the kernel may keep locked until op, which waits, is answered:
+ * those of a READ, which hold nothing yet; and the last page of a WRITE that covers it in
+ * part, if that page holds nothing old. */
 static bool op_locks(const struct fuse_op *op, uint64_t *from, uint64_t *to)
 {
     uint64_t end = op->offset + op->size;
@@ -107,7 +109,10 @@ static bool op_locks(const struct fuse_op *op, uint64_t *from, uint64_t *to)
            (op->iov.iov_base != NULL && (op->offset > *from || end < *to));
 }
 
-/* Whoever drops these pages is not waited for; the others around them are dropped by somebody else. */
+/*
+ * Makes the recall not wait for the pages [from, to) of d; other jobs drop those around
+ * them.
+ */
 static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
 {
     struct recall *r = d->recall;
@@ -119,7 +124,8 @@ static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
         drop_add(r, to, d->job.to);
     list_remove(&d->link);
     d->recall = NULL;
-    if (!d->sent) { /* a page with something old in it is not locked by a WRITE, and dropped at once */
+    /* A page with old data is not locked by a WRITE, and dropped at once. */
+    if (!d->sent) {
         d->job.from = from;
         d->job.to = to;
         kernel_notify_submit(r->loop->mount->notify, &d->job);
@@ -152,11 +158,11 @@ void recall_inval_begin(struct recall *r)
     struct told_name *names = token_cache_take_names(tokens_of(r->loop), r->ino);
 
     r->told = true;
-    if (r->loop->mount->notify == NULL) { /* no kernel keeps anything */
+    if (r->loop->mount->notify == NULL) { /* the kernel keeps nothing */
         told_names_free(names);
         return;
     }
-    node_past_eof_resume(r->node); /* they lock pages */
+    node_past_eof_resume(r->node); /* waiting READs keep pages locked */
     drop_add(r, 0, names == NULL ? SPAN_END : 0);
     if (names != NULL) {
         drop_names(container_of(r->drops.next, struct drop, link), names);
@@ -253,9 +259,9 @@ void op_drop_attr(struct fuse_op *op, void (*step)(struct fuse_op *op))
     op_drop_to(op, 0, step);
 }
 
-/* ---- names that are old at once ---- */
+/* ---- expired names ---- */
 
-/* To each loop: look which drops nobody needs any more. */
+/* Asks a loop to end waits for invalidations that are not needed any more. */
 struct old_news {
     struct env_mail mail;
     struct loop *loop;
@@ -272,13 +278,16 @@ static bool drops_forget_old(struct recall *r)
         if (!name_inval_is_old(names, &d->names))
             continue;
         any = true;
-        list_remove(link); /* on_dropped() comes whenever the kernel has a lock for it */
+        list_remove(link); /* on_dropped() runs when the kernel gets the lock */
         d->recall = NULL;
     }
     return any && list_is_empty(&r->drops);
 }
 
-/* Ends of recalls begin and end others. */
+/*
+ * Returns a recall that may go on; NULL: none. Starts over each time: the end of a recall
+ * may begin or end others.
+ */
 static struct recall *recall_free_to_go(struct loop *loop)
 {
     struct recall *r, *next;
@@ -339,7 +348,10 @@ void recalls_drop_kernel(struct loop *loop)
     for (size_t i = 0; i < n; i++) {
         struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
 
-        /* They stay noted: nobody waits for this, and who is asked for the token does. */
+        /*
+         * A copy: this invalidation is not waited for, but a recall of the token must
+         * wait for one of its own.
+         */
         d->job.names = token_cache_copy_names(tokens_of(loop), inos[i]);
         kernel_notify_submit(loop->mount->notify, &d->job);
     }

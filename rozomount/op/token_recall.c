@@ -1,11 +1,15 @@
 /*
- * token_recall.c - tokens of inodes in use: who needs one waits for it, and what is recalled is given back.
+ * token_recall.c - tokens of inodes in use: operations wait for them, recalled ones go
+ * back.
  *
- * In:     fuse_op_with_token() and the ends of such operations; recalls of exportd, on the owner of the inode.
- * Out:    MD_TOKEN, MD_GIVE_BACK; the file layer writes out; recall_inval.c has the kernel drop names, attributes and pages.
- * Keeps:  I5, our half: a token is given back when nothing that it allowed is left: no operation that changes the file is under
- *         way, nothing is written late, neither we nor the kernel believe what we had. Who waits for a token is let through
- *         once when it comes, whatever is recalled meanwhile.
+ * In:     fuse_op_with_token() and the ends of such operations; recalls of exportd, on
+ *         the owner of the inode.
+ * Out:    MD_TOKEN, MD_GIVE_BACK; flushes of the file layer; invalidations by
+ *         recall_inval.c.
+ * Keeps:  I5, our half: a token is given back only when nothing is left that it allowed:
+ *         no operation that changes the file, no unflushed data, nothing cached by us or
+ *         the kernel. An operation that waits for a token is let through once when it is
+ *         granted, even if it is recalled meanwhile.
  */
 #include "rozomount/op/token_recall.h"
 
@@ -26,19 +30,19 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    LOST_AT_A_TIME = 256,  /* tokens of a session that is over */
-    TRIM_AT_A_TIME = 256,  /* that are too many */
-    GIVEN_AT_A_TIME = 256, /* in one message */
+    LOST_AT_A_TIME = 256,  /* tokens of a lost session */
+    TRIM_AT_A_TIME = 256,  /* surplus tokens */
+    GIVEN_AT_A_TIME = 256, /* tokens in one message */
 };
 
-/* An MD_TOKEN. */
+/* One MD_TOKEN request. */
 struct acquire {
     struct md_call call;
     struct loop *loop;
     struct node *node; /* pinned */
     uint64_t number;
     struct token_need need;
-    uint64_t changes; /* token_cache_changes(), when it was sent */
+    uint64_t changes; /* token_cache_changes() when it was sent */
 };
 
 static void node_acquire(struct loop *loop, struct node *node);
@@ -55,9 +59,9 @@ static struct recall *recall_find(struct loop *loop, uint64_t ino)
     return r;
 }
 
-/* ---- who needs a token ---- */
+/* ---- waiting for a token ---- */
 
-/* What we hold for certain. */
+/* Returns the token that we certainly hold. */
 static enum token_mode node_holds(struct loop *loop, const struct node *node)
 {
     if (!mount_session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)))
@@ -73,14 +77,14 @@ bool node_is_open_still(struct loop *loop, const struct node *node)
            node_holds(loop, node) != TOKEN_RANGES;
 }
 
-/* `git status`, compilers, servers. */
+/* Examples: `git status`, compilers, servers. */
 bool node_is_worth_keeping(struct loop *loop, const struct node *node)
 {
     return !loop->kernel_is_gone && !node->nameless && node_is_open_still(loop, node) &&
            file_epoch(node->file) == 0 && file_is_clean(node->file);
 }
 
-/* Is that enough? */
+/* Returns true if the tokens held cover op. */
 static bool op_is_covered(const struct fuse_op *op)
 {
     struct loop *loop = op->loop;
@@ -99,26 +103,26 @@ static void op_start(struct fuse_op *op)
         list_add_tail(&node->reading, &op->token_link);
     else
         op->token_node = NULL;
-    if (fuse_op_has_lost_its_lock(op)) /* while it waited */
+    if (fuse_op_has_lost_its_lock(op)) /* lost while op waited */
         fuse_op_reply_err(op, -EIO);
     else
         op->token_step(op);
 }
 
-/* May it go on although the token is recalled? */
+/* Returns true if op may start although the token is being recalled. */
 static bool recall_lets_by(const struct recall *r, const struct fuse_op *op)
 {
     if (r->lost)
         return false;
-    if (op->token_page) /* the kernel writes out what it is to drop */
+    if (op->token_page) /* the kernel writes out pages that it must drop */
         return true;
     return op->token_need.mode <= r->keep || (!is_exclusive(op) && !r->told);
 }
 
-/* Has the kernel pages of what this reads and that changes? */
+/* Returns true if the READ and the change touch a page in common. */
 static bool share_pages(const struct fuse_op *read, const struct fuse_op *change)
 {
-    if (change->iov.iov_base == NULL) /* no WRITE */
+    if (change->iov.iov_base == NULL) /* not a WRITE */
         return true;
     return change->offset / PAGE_BYTES <= (read->offset + read->size) / PAGE_BYTES &&
            read->offset / PAGE_BYTES <= (change->offset + change->size) / PAGE_BYTES;
@@ -135,10 +139,9 @@ static bool any_shares_pages(const struct list_node *ops, const struct fuse_op *
     return false;
 }
 
-/*
- * What a WRITE brings was in a page that may have been dropped since. A READ that overtakes it would fill a new page with what
- * was there before, which would stay. A recall that drops that page, too, may have to wait for the READ.
- */
+/* Makes a READ wait for a WRITE of the same page: that page may be dropped since, and the
+ * READ would fill a new one with old data for good. Not while a recall drops all pages:
+ * that recall may wait for the READ. */
 static bool op_comes_second(const struct fuse_op *op, const struct recall *r)
 {
     const struct node *node = op->token_node;
@@ -169,7 +172,7 @@ static bool op_may_start(struct fuse_op *op)
     return op_is_covered(op) && (r == NULL || recall_lets_by(r, op));
 }
 
-/* What was changed in a mapping under a token that was lost. */
+/* Returns true for a page that a mapping changed under a token that is lost. */
 static bool op_is_lost(const struct fuse_op *op, const struct recall *r)
 {
     return op->token_page && r != NULL && r->lost;
@@ -181,7 +184,7 @@ static void op_unqueue(struct fuse_op *op)
     list_remove(&op->token_link);
 }
 
-/* Somebody who was in the way of others is not any more. */
+/* Starts waiting operations after one that blocked them has ended. */
 static void node_look_again(struct loop *loop, struct node *node)
 {
     if (!list_is_empty(&node->token_waiters) && node->acquiring == NULL &&
@@ -262,14 +265,16 @@ void fuse_op_token_done(struct fuse_op *op)
         node_look_again(op->loop, node);
 }
 
-/* May it go on by what was just granted, whatever is recalled meanwhile? */
+/*
+ * Returns true if op may start by the token just granted, even if it is being recalled.
+ */
 static bool op_may_start_once(const struct fuse_op *op)
 {
     return token_cache_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
            !op_comes_second(op, recall_find(op->loop, op->token_node->ino));
 }
 
-/* Those that may go on now. granted: just now. */
+/* Starts all waiting operations that may start. granted: a token was granted just now. */
 static void node_run_waiters(struct node *node, bool granted)
 {
     struct list_node all;
@@ -279,7 +284,7 @@ static void node_run_waiters(struct node *node, bool granted)
         list_remove(link);
         list_add_tail(&all, link);
     }
-    node_pin(node); /* the last of them may let go */
+    node_pin(node); /* the last operation may unpin it */
     while (!list_is_empty(&all)) {
         struct fuse_op *op = container_of(all.next, struct fuse_op, token_link);
 
@@ -341,7 +346,7 @@ static int acquire_entry(struct acquire *a, const struct md_entry *entry)
     node->nameless |= entry->attr.nlink == 0;
     if (node->file == NULL || node->closing || !entry->has_target)
         return 0;
-    if (entry->range_to != 0) /* others may have written there, and not told of it yet */
+    if (entry->range_to != 0) /* others may have written there without a report yet */
         file_drop_cache(node->file);
     node_cache_is_fresh(node, &entry->attr);
     node_adopt_granted(node, entry);
@@ -360,7 +365,7 @@ static int acquire_take(struct acquire *a, const struct md_call *call)
     return rc;
 }
 
-/* Does anyone wait for more than we hold? */
+/* Returns true if an operation waits for more than we hold. */
 static bool waiters_lack_it(const struct node *node)
 {
     LIST_FOREACH(link, &node->token_waiters) {
@@ -395,7 +400,10 @@ static void on_acquired(struct md_call *call, int rc)
     node_put(node);
 }
 
-/* Who is enough for most: a change, or else the first. With ranges each is asked for in its turn. */
+/*
+ * Returns the need to ask for: a change, which covers most waiters, else the first.
+ * Ranges are asked for one by one.
+ */
 static struct token_need waiters_want(struct loop *loop, const struct node *node)
 {
     bool ranges = token_cache_mode(tokens_of(loop), node->ino) == TOKEN_RANGES;
@@ -484,7 +492,7 @@ static void giving_send(struct giving *g)
                    on_given_back, g);
 }
 
-/* Before anything is asked for that exportd is to hear after it. */
+/* Sends pending tokens now: exportd must get them before the next request. */
 static void give_now(struct loop *loop)
 {
     struct giving *g = loop->giving;
@@ -531,9 +539,9 @@ static void on_recall_flushed(void *arg, int rc)
     struct recall *r = arg;
 
     if (rc != 0) {
-        log_error(
-            "inode %llu: what was written could not be stored before others may have the file: it is lost: %s",
-            (unsigned long long)r->ino, strerror(-rc));
+        log_error("inode %llu: written data could not be stored before another client "
+                  "gets the file; they are lost: %s",
+                  (unsigned long long)r->ino, strerror(-rc));
         r->node->n_given_up++;
         r->node->given_up_rc = rc;
     }
@@ -593,13 +601,16 @@ void recall_step(struct recall *r)
 
     if (r->busy)
         return;
+    /* granted: the answer is on its way */
     if (a != NULL && r->call != 0 && r->call == a->number)
-        return; /* it was granted, and its answer is on its way */
+        return;
     if (!list_is_empty(&node->exclusive))
         return;
     token_cache_recall(tokens_of(r->loop), r->ino, r->keep);
-    if (!r->told &&
-        !r->lost) { /* whoever waits for less than we hold may keep pages locked */
+    /*
+     * Operations that wait for less than we hold may keep pages locked: they start first.
+     */
+    if (!r->told && !r->lost) {
         r->busy = true;
         node_run_waiters(node, false);
         r->busy = false;
@@ -650,8 +661,9 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
     bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
                   node->acquiring->number == what->call;
 
+    /* part of a range token is nothing */
     if (token_cache_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
-        what->keep = TOKEN_NONE; /* less than all of that is nothing */
+        what->keep = TOKEN_NONE;
     if (r != NULL) {
         if (what->keep < r->keep)
             r->keep = what->keep;
@@ -660,7 +672,7 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
         if (coming)
             r->call = what->call;
         token_cache_recall(tokens_of(loop), what->ino, r->keep);
-        return; /* it is on its way, and does not end before that */
+        return; /* the recall in progress ends later */
     }
     if ((!coming && !lost &&
          token_cache_mode(tokens_of(loop), what->ino) <= what->keep) ||
@@ -668,7 +680,10 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
         give_back(loop, what->ino, what->keep, what->grant);
         return;
     }
-    /* With a token of a session that is over the kernel still has all that it was told. */
+    /*
+     * The kernel still keeps all that a lost session allowed: a lost token goes as a
+     * whole.
+     */
     r = recall_new(loop, what->ino, lost ? TOKEN_NONE : what->keep, what->grant,
                    lost ? 0 : what->call);
     r->lost = lost;
@@ -679,14 +694,17 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
 
 /* ---- a session that is over ---- */
 
-/* On its way to the owner of the inode. */
+/* A lost token, reported to the owner of the inode. */
 struct lost_news {
     struct env_mail mail;
     struct loop *loop;
     uint64_t ino;
 };
 
-/* Pages changed in a mapping, on their way to us: the kernel holds on to them until we answer. */
+/*
+ * Fails writes of pages changed in a mapping: the kernel keeps them locked until we
+ * answer.
+ */
 static void lose_pages(struct recall *r)
 {
     LIST_FOREACH_SAFE(link, &r->node->token_waiters) {
@@ -716,7 +734,7 @@ static void lose(struct loop *loop, uint64_t ino)
     recall_step(r);
 }
 
-/* For those who wait. What is left of a lost one goes first. */
+/* Acquires a token for waiting operations. A lost one is cleaned up first. */
 static void node_seek_token(struct loop *loop, struct node *node)
 {
     if (token_cache_is_lost(tokens_of(loop), node->ino))
@@ -731,13 +749,16 @@ static void on_lost_news(struct env_mail *mail)
     struct loop *loop = news->loop;
     bool kept = !loop->kernel_is_gone || node_find(&loop->nodes, news->ino) != NULL;
 
-    /* Else it is done, and perhaps granted again. */
+    /* Otherwise the clean-up is done, and the token perhaps granted again. */
     if (kept && token_cache_is_lost(tokens_of(loop), news->ino))
         lose(loop, news->ino);
     free(news);
 }
 
-/* What was written under the token of a session that is over must not be written late. */
+/*
+ * Cleans up one token of the lost session: data written under it must not reach storages
+ * later.
+ */
 static void lost_next(struct loop *loop)
 {
     uint64_t ino = token_cache_lost_one(tokens_of(loop));
@@ -798,7 +819,7 @@ void recalls_close(struct loop *loop)
     loop->giving = NULL;
 }
 
-/* ---- for a while ---- */
+/* ---- surplus tokens ---- */
 
 /* Tokens by which the kernel keeps attributes only: given back together. */
 struct trim {
@@ -823,7 +844,10 @@ static void on_trimmed(struct env_mail *mail)
     recalls_trim(loop);
 }
 
-/* Nothing is open of it, and the kernel has no page of it that it could lock: nobody need go round it. */
+/*
+ * Begins a recall for an inode that is not open and has no pages in the kernel, so none
+ * that is locked.
+ */
 static bool trim_begin(struct loop *loop, uint64_t ino)
 {
     struct recall *r;
@@ -837,7 +861,7 @@ static bool trim_begin(struct loop *loop, uint64_t ino)
     return true;
 }
 
-/* On the loop that owns them. */
+/* Runs on the loop that owns the inodes. */
 static void on_trim(struct env_mail *mail)
 {
     struct trim *trim = container_of(mail, struct trim, job.mail);
@@ -860,7 +884,7 @@ static void on_trim(struct env_mail *mail)
     trim->job.n_more = n;
     if (n == 0)
         free(trim);
-    else if (loop->mount->notify == NULL) /* no kernel keeps anything */
+    else if (loop->mount->notify == NULL) /* the kernel keeps nothing */
         on_trimmed(&trim->job.mail);
     else
         kernel_notify_submit(loop->mount->notify, &trim->job);
@@ -910,7 +934,7 @@ void recalls_doubt(struct loop *loop, uint64_t ino)
         recall_send(loop->mount, &what);
 }
 
-/* On its way to the owner of the inode. */
+/* A removed name, reported to the owner of the inode. */
 struct let_go {
     struct env_mail mail;
     struct loop *loop;
@@ -964,7 +988,10 @@ static void on_recall_news(struct env_mail *mail)
 {
     struct recall_news *news = container_of(mail, struct recall_news, mail);
 
-    /* A rename that began since is sent back by exportd: we have been asked. */
+    /*
+     * Waits for renames in progress only: exportd refuses those that begin after its
+     * recall.
+     */
     if (!news->has_waited &&
         rename_barrier_wait(news->loop->mount->rename_barrier, &news->waiter))
         return;
@@ -976,7 +1003,7 @@ void recall_send(struct mount *m, const struct recalled_token *what)
 {
     struct recall_news *news = xzalloc(sizeof(*news));
 
-    if (what->grant != 0) /* else it is our own wish */
+    if (what->grant != 0) /* 0: our own wish */
         atomic_store(&m->was_recalled, true);
     news->mail.fn = on_recall_news;
     news->waiter.dir = what->ino;

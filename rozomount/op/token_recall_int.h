@@ -1,5 +1,5 @@
 /*
- * token_recall_int.h - what token_recall.c, which decides, and recall_inval.c, which has the kernel drop what it keeps, know of a recall.
+ * token_recall_int.h - a recall in progress, shared by token_recall.c and recall_inval.c.
  */
 #ifndef ROZO_ROZOMOUNT_OP_TOKEN_RECALL_INT_H
 #define ROZO_ROZOMOUNT_OP_TOKEN_RECALL_INT_H
@@ -9,19 +9,19 @@
 
 enum { PAGE_BYTES = 4096 };
 
-/* A token on its way back. */
+/* A recall in progress: the token is on its way back. */
 struct recall {
     struct loop *loop;
     uint64_t ino;      /* key; in loop->recalls */
     struct node *node; /* pinned */
     enum token_mode keep;
     uint64_t grant;
-    uint64_t call; /* the MD_TOKEN that it speaks of */
-    bool lost;     /* it is not ours any more, and what was written under it neither */
-    bool busy;     /* what follows waits for a callback */
-    bool told;     /* the kernel has been told once to drop all of it */
+    uint64_t call; /* number of the MD_TOKEN concerned; 0: none */
+    bool lost;     /* the token is lost, and so are unflushed data written under it */
+    bool busy;     /* the next step waits for a callback */
+    bool told;     /* the kernel was asked once to drop everything */
 
-    struct list_node drops; /* what the kernel is dropping */
+    struct list_node drops; /* invalidations in progress */
     struct node_wait wait;
     UT_hash_handle hh;
 };
@@ -38,14 +38,20 @@ static inline bool is_exclusive(const struct fuse_op *op)
 
 /* ---- token_recall.c ---- */
 
-/** Decide what comes next. */
+/** Continues the recall with its next step. */
 void recall_step(struct recall *r);
 
 /* ---- recall_inval.c ---- */
 
-/** The kernel is to drop what it keeps by that token; busy until it has, unless no kernel keeps anything. */
+/**
+ * Makes the kernel drop all that it keeps by this token. Sets busy until it has; no
+ * kernel caches: does nothing.
+ */
 void recall_inval_begin(struct recall *r);
-/** While pages are being dropped the kernel may come to one that it keeps locked for op, which waits for the token. */
+/**
+ * Stops waiting for pages that the kernel keeps locked for op, which waits for the token:
+ * else the invalidation in progress would deadlock with it.
+ */
 void inval_skip_locked(struct recall *r, const struct fuse_op *op);
 
 #endif
