@@ -39,7 +39,10 @@ static void on_got_attr(struct fuse_op *op, int rc)
     fuse_op_reply_attr(op);
 }
 
-/* With what is kept; of an open file on its owner, which knows what was written since. */
+/*
+ * Answers from kept attributes if possible. An open file is handled on its owner loop,
+ * which knows the latest writes.
+ */
 static void getattr_here(struct fuse_op *op)
 {
     const struct node *node = node_find(&op->loop->nodes, op->ino);
@@ -61,7 +64,10 @@ static void getattr_under_lock(struct fuse_op *op)
     fuse_op_under_lock(op, op->handle, getattr_here);
 }
 
-/* With an open file Linux asks where a read or a seek finds the end of the file, never for a stat. */
+/*
+ * With an open file, Linux asks only for the end of the file for a read or a seek, never
+ * for a stat.
+ */
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fuse_op *op = fuse_op_begin(req);
@@ -79,7 +85,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- setattr ---- */
 
-/* FUSE_SET_ATTR_* as exportd says it. */
+/* Converts FUSE_SET_ATTR_* to exportd's bits. */
 static uint32_t valid_to_wire(int valid)
 {
     static const struct {
@@ -125,7 +131,10 @@ static void on_set_gid_gone(struct fuse_op *op, int rc)
         fuse_op_reply_attr(op);
 }
 
-/* exportd sees to set-id bits of whoever truncates, but not to who is in which group. */
+/*
+ * Clears set-gid if the caller is outside the file's group: exportd clears set-id bits on
+ * a truncate, but does not know the groups of the caller.
+ */
 static void on_truncated(void *arg, int rc)
 {
     struct fuse_op *op = arg;
@@ -155,7 +164,10 @@ static bool is_sized(const struct fuse_op *op)
     return (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
 }
 
-/* The truncate does not happen, and writes may go on; or nobody can say whether it happens. */
+/*
+ * Lets writes go on after a failed truncate; refused: it certainly does not happen, else
+ * its outcome is unknown.
+ */
 static void setattr_cancel(struct fuse_op *op, bool refused)
 {
     struct file *file = op->node == NULL ? NULL : op->node->file;
@@ -166,7 +178,10 @@ static void setattr_cancel(struct fuse_op *op, bool refused)
         file_truncate_unsure(file);
 }
 
-/* exportd has done its part, and op->entry says how the inode is now; or rc, and whether that is a no. */
+/*
+ * Takes exportd's answer: op->entry is the changed inode, or rc the error. refused: the
+ * change was certainly not done.
+ */
 static void setattr_take(struct fuse_op *op, int rc, bool refused)
 {
     bool sized = is_sized(op);
@@ -189,9 +204,9 @@ static void setattr_take(struct fuse_op *op, int rc, bool refused)
         fuse_op_reply_attr(op);
         return;
     }
-    if (op->node->file == NULL) /* nobody has it open: for the storages' part only */
+    if (op->node->file == NULL) /* not open: used only to truncate on the storages */
         rc = node_adopt(op->node, &op->entry, false);
-    op->entry.target.session = 0; /* that of our token, also if it is over */
+    op->entry.target.session = 0; /* the session of our token, even if lost */
     if (rc != 0)
         fuse_op_reply_err(op, md_client_user_errno(rc));
     else
@@ -199,10 +214,9 @@ static void setattr_take(struct fuse_op *op, int rc, bool refused)
                       op);
 }
 
-/*
- * What was done before exportd was restarted is not done again: others may have written behind a truncate. How the inode is since, it tells.
- * When the inode is gone, nobody can say it.
- */
+/* Continues a change that exportd had done before its restart. It is not repeated: others
+ * may have written past a truncate since. The attributes are asked for; if the inode is
+ * gone, the outcome is unknown. */
 static void on_set_before(struct fuse_op *op, int rc)
 {
     int (*decode)(const struct md_call *, struct md_entry *) =
@@ -230,7 +244,8 @@ static void was_set_before(struct fuse_op *op)
 
 static void on_attr_set(struct fuse_op *op, int rc)
 {
-    bool refused = rc != 0 && (op->call.answered || rc == -EINTR); /* or never sent */
+    /* answered, or never sent */
+    bool refused = rc != 0 && (op->call.answered || rc == -EINTR);
 
     if (fuse_op_was_done(op)) {
         was_set_before(op);
@@ -265,7 +280,7 @@ static void setattr_ask(struct fuse_op *op)
     msg.atime_more_s = wide_ns_more_s(atime_ns);
     msg.mtime_ns = wide_ns_near(mtime_ns);
     msg.mtime_more_s = wide_ns_more_s(mtime_ns);
-    /* Flags come only from an exportd that knows this bit. */
+    /* File flags come only from an exportd that knows this bit. */
     if (op->flushes_mtime && op->node != NULL && op->node->file_flags != 0)
         msg.valid |= ROZO__SETATTR_BITS__SET_WRITTEN;
     if (op->node != NULL) {
@@ -275,18 +290,18 @@ static void setattr_ask(struct fuse_op *op)
                                                     ROZO__SETATTR_BITS__SET_SIZE)) != 0)
             file_forget_mtime(op->node->file);
     }
-    if ((op->valid & ~(uint32_t)TIMES) != 0) /* an ACL goes with the mode */
+    if ((op->valid & ~(uint32_t)TIMES) != 0) /* an ACL changes with the mode */
         fuse_op_changes_xattrs(op, op->ino);
     fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
 }
 
-/* Written out, and writes are held until the truncate is through. */
+/* Continues when data are flushed; writes are held until the truncate is done. */
 static void on_held(void *arg, int rc)
 {
     struct fuse_op *op = arg;
 
     op->plus = rc == 0;
-    if (rc == 0 && fuse_op_has_lost_its_lock(op)) { /* while it waited */
+    if (rc == 0 && fuse_op_has_lost_its_lock(op)) { /* lost while op waited */
         setattr_cancel(op, true);
         rc = -EIO;
     }
@@ -304,11 +319,11 @@ static void setattr_with_token(struct fuse_op *op)
         setattr_ask(op);
 }
 
-/* The node is there and not closing. */
+/* Continues when the node is ready and not closing. */
 static void setattr_with_node(struct fuse_op *op)
 {
     if (is_sized(op)) {
-        node_let_go(op->node); /* it gets an epoch */
+        node_let_go(op->node); /* the file gets a new epoch */
         fuse_op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
     } else {
         setattr_ask(op);
@@ -340,7 +355,10 @@ static bool is_given_away(const struct fuse_op *op)
     return (op->valid & (ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID)) != 0;
 }
 
-/* A new owner; a new size, unless root makes it. */
+/*
+ * Returns true for changes that clear set-id bits: a new owner, or a new size unless root
+ * sets it.
+ */
 static bool takes_set_id(const struct fuse_op *op)
 {
     return is_given_away(op) || (op->uid != 0 && is_sized(op));
@@ -362,7 +380,7 @@ static void on_attr_for_chown(struct fuse_op *op, int rc)
     setattr_on_owner(op);
 }
 
-/* chown by a caller outside the group of the file clears set-gid, too. */
+/* Looks up the file's group first: chown by a caller outside it clears set-gid, too. */
 static void chown_look(struct fuse_op *op)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
@@ -416,8 +434,8 @@ static void on_statfs(struct fuse_op *op, int rc)
     st.f_bavail = msg->free_bytes / UNIT;
     st.f_bfree =
         msg->unused_bytes > msg->free_bytes ? msg->unused_bytes / UNIT : st.f_bavail;
-    st.f_ffree = st.f_favail =
-        st.f_bavail; /* each inode with data takes a block at least */
+    /* each inode with data takes a block at least */
+    st.f_ffree = st.f_favail = st.f_bavail;
     st.f_files = msg->files + st.f_ffree;
     st.f_namemax = NAME_BYTES_MAX;
     rozo__md_statfs_resp__free_unpacked(msg, NULL);

@@ -1,12 +1,13 @@
 /*
  * fs_dir.c - reading directories.
  *
- * In:     the kernel's requests; a directory's state lives with the owner of its inode.
+ * In:     the kernel's requests; a directory's state lives on the owner loop of its
+ *         inode.
  * Out:    MD_READDIR in pages, replies.
- * Keeps:  offsets are exportd's cookies (plus 2, for "." and ".."): a stream may be continued
- *         anywhere, after any restart, also through another handle. Attributes are given only
- *         when they were fetched for the very request: the kernel would take older ones for
- *         newer than what it has seen since.
+ * Keeps:  offsets are exportd's cookies (plus 2, for "." and ".."): a stream may be
+ *         continued anywhere, after any restart, also through another handle. Attributes
+ *         are given only if they were fetched for this request: the kernel would take
+ *         older ones for newer than those it has seen since.
  */
 #include <assert.h>
 #include <errno.h>
@@ -33,21 +34,24 @@ enum {
     OFFSET_DOT_DOT = 2, /* comes after ".."; then cookie + this */
     PAGE_ENTRIES_MAX = 1000,
     PAGE_ENTRIES_MIN = 16,
-    ENTRY_BYTES = 48,       /* of a usual entry in the kernel's buffer */
-    ENTRY_PLUS_BYTES = 180, /* with attributes */
+    ENTRY_BYTES = 48,       /* usual bytes of an entry in the kernel's buffer */
+    ENTRY_PLUS_BYTES = 180, /* usual bytes of an entry with attributes */
 };
 
-/* An open directory. Thread: the owner of its inode. */
+/* An open directory. Thread: the owner loop of its inode. */
 struct dir {
     uint64_t ino;
     bool no_atime;             /* opened O_NOATIME */
-    Rozo__MdReaddirResp *page; /* NULL: none. Names only. */
-    struct arena page_arena;   /* where it lies */
-    size_t next;               /* in page */
+    Rozo__MdReaddirResp *page; /* names only; NULL: none */
+    struct arena page_arena;   /* memory of page */
+    size_t next;               /* index in page */
     uint64_t next_after;       /* the cookie before page->entries[next] */
-    uint64_t until; /* the listing has only names with smaller cookies; 0: not begun */
-    bool
-        is_listing; /* an answer with attributes went to the kernel; it has taken it when it asks for more, or closes */
+    uint64_t until; /* the listing contains only smaller cookies; 0: not begun */
+    /*
+     * An answer with attributes is on its way: the kernel has taken it when it asks for
+     * more, or closes.
+     */
+    bool is_listing;
 };
 
 static bool dir_counts_reads(const struct loop *loop, const struct dir *dir)
@@ -98,7 +102,7 @@ static void opendir_reply(struct loop *loop, struct dir *dir, fuse_req_t req,
     free(dir);
 }
 
-/* Sets what the kernel may keep. Needs the lock of the tokens until the answer. */
+/* Sets what the kernel may keep. Called with the token lock, held until the answer. */
 static void opendir_tell(struct loop *loop, uint64_t ino, struct fuse_file_info *fi)
 {
     bool kept = false;
@@ -191,7 +195,10 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- filling the kernel's buffer ---- */
 
-/* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
+/*
+ * Fills the attributes of an entry; none if another loop may know newer ones: then the
+ * kernel asks for them.
+ */
 static void entry_fill(struct fuse_op *op, const Rozo__MdReaddirResp__Entry *entry,
                        const char *name, bool may_tell, struct fuse_entry_param *e)
 {
@@ -206,7 +213,7 @@ static void entry_fill(struct fuse_op *op, const Rozo__MdReaddirResp__Entry *ent
     }
 }
 
-/* False: it did not fit. */
+/* Returns false if the entry does not fit. */
 static bool add_entry(struct fuse_op *op, const char *name,
                       const struct fuse_entry_param *e, uint64_t offset)
 {
@@ -241,8 +248,8 @@ static bool add_dots(struct fuse_op *op, uint64_t parent)
 }
 
 /*
- * A listing has the names that were there when it began. A name that is renamed meanwhile gets
- * a cookie behind all others, so a program that renames all it reads would never reach the end.
+ * Ends the listing at the names that exist now. A name renamed meanwhile gets a cookie
+ * after all others: a program that renames all it reads would never reach the end.
  */
 static void listing_begin(struct dir *dir, const Rozo__MdReaddirResp *page, bool rewound)
 {
@@ -252,10 +259,10 @@ static void listing_begin(struct dir *dir, const Rozo__MdReaddirResp *page, bool
 
 static bool listing_has(const struct dir *dir, uint64_t cookie)
 {
-    return dir->until == 0 || cookie < dir->until; /* 0: an exportd that does not say */
+    return dir->until == 0 || cookie < dir->until; /* 0: exportd is too old to send it */
 }
 
-/* From op->offset on, what fits. */
+/* Adds entries from op->offset on until the buffer is full. */
 static void fill_from_page(struct fuse_op *op, struct dir *dir)
 {
     const Rozo__MdReaddirResp *page = dir->page;
@@ -294,7 +301,10 @@ static void readdir_answer(struct fuse_op *op)
     fuse_reply_buf(req, op->memory, op->done_bytes);
 }
 
-/* With the lock of the tokens: who looks for a name that no page had need not ask exportd. */
+/*
+ * Records the names of a page, so that a LOOKUP of a name that is not there needs no
+ * request. Called with the token lock.
+ */
 static void page_note_names(struct fuse_op *op, const Rozo__MdReaddirResp *page,
                             uint64_t after)
 {
@@ -359,7 +369,7 @@ static void on_page(struct fuse_op *op, int rc)
     }
     if (rc == -ENOENT)
         rc = -ESTALE;
-    if (rc == -ESTALE) { /* removed, and open: nothing is in it */
+    if (rc == -ESTALE) { /* removed while open: empty */
         readdir_answer(op);
         fuse_op_finish(op);
         return;
@@ -376,7 +386,7 @@ static void on_page(struct fuse_op *op, int rc)
     token_cache_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);
     if (op->plus) {
-        dir_drop_page(dir); /* what did not fit will be too old next time */
+        dir_drop_page(dir); /* entries that did not fit are too old next time */
         dir->is_listing = true;
         name_inval_listing_goes(op->loop->mount->name_inval, dir->ino);
     }
@@ -411,7 +421,7 @@ static void readdir_on_owner(struct fuse_op *op)
                      (dir->next < dir->page->n_entries || dir->page->end);
 
     dir_listing_came(op);
-    op->memory = xrealloc(NULL, op->size); /* it is filled as far as it is used */
+    op->memory = xrealloc(NULL, op->size); /* only the used part is filled */
     if (!continues) {
         ask_page(op);
         return;

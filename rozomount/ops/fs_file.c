@@ -1,9 +1,11 @@
 /*
- * fs_file.c - open files: open, read, write, flush, release, fsync, fallocate, lseek, copy.
+ * fs_file.c - open files: open, read, write, flush, release, fsync, fallocate, lseek,
+ * copy.
  *
- * In:     the kernel's requests; everything here happens on the owner loop of the inode.
+ * In:     the kernel's requests; all work is done on the owner loop of the inode.
  * Out:    md calls at open, storcli's file layer for the rest, replies.
- * Keeps:  a write's memory is the request's own, held until the file layer is done with it.
+ * Keeps:  a write's memory belongs to its request, which is held until the file layer is
+ *         done.
  */
 #include <assert.h>
 #include <errno.h>
@@ -36,10 +38,9 @@ static struct handle *handle_of(const struct fuse_file_info *fi)
 
 /* ---- open, create ---- */
 
-/*
- * Who only writes does; and who reads, too, but wants it so, or appends, if it can be mapped all the same: of an append the kernel would
- * have the bytes in its pages before we say where they go.
- */
+/* Returns true if the open bypasses the page cache: write-only, or O_DIRECT or O_APPEND
+ * if it can still be mapped. Appends must: the kernel would cache their data before we
+ * choose the offset. */
 static bool open_goes_past_pages(const struct mount *m, int flags)
 {
     bool reads = (flags & O_ACCMODE) != O_WRONLY;
@@ -54,7 +55,7 @@ static bool counts_as_read(int flags)
     return (flags & O_ACCMODE) != O_WRONLY && (flags & O_NOATIME) == 0;
 }
 
-/* The node is pinned and has its file: the handle takes the pin. */
+/* Gives the pin of op->node, which has its file, to a new handle. */
 static void open_set_handle(struct fuse_op *op)
 {
     op->handle = handle_new(op->loop, op->node);
@@ -69,7 +70,10 @@ static void open_set_handle(struct fuse_op *op)
     op->handle->given_up = op->handle->unlocked = op->handle->node->n_given_up;
 }
 
-/* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
+/*
+ * Ends an open. rc: of fuse_reply_open/create; -ENOENT: the caller is gone, so the kernel
+ * sends no RELEASE.
+ */
 static void open_answered(struct fuse_op *op, int rc)
 {
     if (rc == -ENOENT)
@@ -77,10 +81,9 @@ static void open_answered(struct fuse_op *op, int rc)
     fuse_op_finish(op);
 }
 
-/*
- * As local file systems do: who asked for O_DIRECT keeps his writes apart himself, or gets each block as one of them
- * wrote it. All others have a write as a whole before the next one, also when it is more than one request.
- */
+/* With O_DIRECT, writes of a file run side by side, as in local file systems: each block
+ * is as one of them wrote it. Other writes are atomic, even if split into several
+ * requests. */
 static bool open_is_parallel(const struct fuse_op *op)
 {
     return op->fi.direct_io && (op->fi.flags & O_DIRECT) != 0;
@@ -122,7 +125,7 @@ static void on_opened(struct fuse_op *op, int rc)
     if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
                     op->entry.attr.ino != op->ino || !op->entry.has_target)) {
         rc = -EIO;
-        asked = false; /* the reference is taken all the same */
+        asked = false; /* exportd counts the reference all the same */
     }
     if (rc == 0 && node_is_stale(op->node, &op->entry.attr)) {
         rc = -ESTALE;
@@ -132,7 +135,7 @@ static void on_opened(struct fuse_op *op, int rc)
         fuse_op_take_grant(op, 0);
         token_cache_forget_attr(op->loop->mount->tokens, op->ino, op->changes);
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
-        /* Pages are there only by a token, and go with it. */
+        /* Pages exist only under a token, and go with it. */
         op->keep_cache |= token_cache_are_given(op->loop->mount->tokens);
         node_note_mode(op->node, &op->entry.attr);
         op->node->nameless |= op->entry.attr.nlink == 0;
@@ -155,7 +158,7 @@ static void open_with_node(struct fuse_op *op)
     msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
     msg.append = (op->fi.flags & O_APPEND) != 0;
     if (msg.write)
-        node_let_go(op->node); /* its last close is to tell exportd */
+        node_let_go(op->node); /* exportd must learn of its last close */
     if (msg.write || !node_is_open_still(op->loop, op->node)) {
         fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
         return;
@@ -221,7 +224,10 @@ static void release_unlocked(struct fuse_op *op)
     fuse_op_reply_err(op, 0);
 }
 
-/* The last of those who shared it: also OFD locks go, which no FLUSH speaks of. */
+/*
+ * Releases all locks at the last close of an open file, OFD locks too: no FLUSH covers
+ * them.
+ */
 static void release_on_owner(struct fuse_op *op)
 {
     locks_release(op, op->handle->owners, op->handle->n_owners, true, release_unlocked);
@@ -236,7 +242,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fuse_op_goto_owner(op, ino, release_on_owner);
 }
 
-/* An operation on an open file: pinned, on its owner. */
+/* Begins an operation on an open file, which its handle pins. */
 static struct fuse_op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
                                         struct fuse_file_info *fi)
 {
@@ -248,7 +254,7 @@ static struct fuse_op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
     return op;
 }
 
-/* Once on the owner: the handle's pin holds the file until we are answered. */
+/* Returns the file, on its owner loop. The handle's pin holds it until the answer. */
 static struct file *op_file(struct fuse_op *op)
 {
     struct node *node = op->handle->node;
@@ -309,10 +315,10 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
     if (is_behind && req != NULL && read_past_eof_waits(op, read_again))
         return;
     op->req = NULL;
-    if (rc == 0 &&
-        counts_as_read(op->fi.flags)) /* Linux asks for attributes after a READ */
+    /* Linux asks for attributes after a READ */
+    if (rc == 0 && counts_as_read(op->fi.flags))
         node_note_read(op->node, op->loop->mount->atimes);
-    if (req != NULL) /* else a signal ended it */
+    if (req != NULL) /* NULL: a signal ended it */
         read_reply(op, req, rc, iov, n_iov, is_behind);
     if (ends)
         fuse_op_read_ended(op);
@@ -331,7 +337,7 @@ static void give_up_reading(struct fuse_op *op)
 
 static void read_with_token(struct fuse_op *op)
 {
-    if (op->node == NULL) { /* a pin of our own: a signal may end us before the read */
+    if (op->node == NULL) { /* own pin: a signal may end op before the read */
         op->node = op->handle->node;
         node_pin(op->node);
     }
@@ -383,10 +389,9 @@ static void write_reply(struct fuse_op *op)
     fuse_op_finish(op);
 }
 
-/*
- * After an append that went elsewhere than the kernel thinks, its pages and attributes are dropped before the program goes on: dropped
- * a little later, they would make the kernel pass over the answer when the program asks how long the file is now.
- */
+/* Drops the kernel's pages and attributes after an append at another place than it
+ * thinks, before the answer: dropped later, they would make the kernel ignore the answer
+ * when the program asks for the size. */
 static void on_written(void *arg, int rc)
 {
     struct fuse_op *op = arg;
@@ -403,7 +408,7 @@ static unsigned write_flags(const struct fuse_op *op)
     const struct fuse_file_info *fi = &op->fi;
     unsigned flags = 0;
 
-    if (fi->writepage) /* the kernel's pages, whatever handle they go through */
+    if (fi->writepage) /* written by the kernel, through any handle */
         return 0;
     if ((fi->flags & O_APPEND) != 0 && !op->loop->mount->writeback)
         flags |= FILE_WRITE_APPEND;
@@ -414,7 +419,10 @@ static unsigned write_flags(const struct fuse_op *op)
     return flags;
 }
 
-/* Of what goes through its pages the kernel may keep the last one locked until it is answered. */
+/*
+ * Handles an append elsewhere. Through the page cache nothing waits for the drop: the
+ * kernel may keep the last page locked until it is answered.
+ */
 static void write_elsewhere(struct fuse_op *op)
 {
     const struct nodes_config *config = &op->loop->nodes.config;
@@ -432,16 +440,18 @@ static void write_unprivileged(struct fuse_op *op)
 
     if (!op->handle->past_pages)
         tokens_note_data(op->loop->mount->tokens, op->ino);
-    /* Others made the file longer than the kernel knew: its page is not where the data go. */
+    /*
+     * Others extended the file since the kernel looked: its page is not where the data
+     * go.
+     */
     if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file))
         write_elsewhere(op);
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
 }
 
-/*
- * Do the flags of the file (chattr) forbid this change? They may have been set since it
- * was opened, and O_APPEND cleared. Then op is answered. With the token: they are exact.
- */
+/* Answers EPERM and returns true if file flags (chattr) forbid this change. They may have
+ * been set after the open, and O_APPEND cleared. Called with the token: the flags are
+ * exact. */
 static bool change_is_refused(struct fuse_op *op, bool only_appends)
 {
     uint32_t flags = op->handle->node->file_flags;
@@ -459,7 +469,10 @@ static void write_with_token(struct fuse_op *op)
         fuse_op_drop_privileges(op, write_unprivileged);
 }
 
-/* With writeback_cache appends come as pages, too. A refused page must not stay. */
+/*
+ * Writes a page of the kernel. With writeback_cache appends come as pages, too. A refused
+ * page must not stay in the cache.
+ */
 static void write_page(struct fuse_op *op)
 {
     const struct nodes_config *config = &op->loop->nodes.config;
@@ -471,7 +484,7 @@ static void write_page(struct fuse_op *op)
         config->invalidate(config->arg, ino);
 }
 
-/* An append goes where the file ends, wherever that is. */
+/* Takes a token for the range of the write; an append may go anywhere: the whole file. */
 static void write_take_token(struct fuse_op *op, void (*step)(struct fuse_op *op))
 {
     struct token_need need = { TOKEN_EXCLUSIVE, op->offset, op->offset + op->size };
@@ -491,7 +504,7 @@ static void write_on_owner(struct fuse_op *op)
     op->token_page = op->fi.writepage;
     if (op->handle->node->stale)
         fuse_op_reply_err(op, -EIO);
-    else if (op->token_page) /* mapped pages: nobody knows whose */
+    else if (op->token_page) /* a mapped page: its writer is unknown */
         write_take_token(op, write_page);
     else
         fuse_op_under_lock(op, op->handle, write_under_lock);
@@ -526,7 +539,10 @@ static void flush_unlocked(struct fuse_op *op)
     fuse_op_reply_err(op, op->lock_lost ? -EIO : op->rc);
 }
 
-/* A process closes one of its descriptors: its fcntl locks of the file go, once others can see what it wrote. */
+/*
+ * Releases the fcntl locks of a process that closes a descriptor, after its data are
+ * flushed for others to see.
+ */
 static void on_close_flushed(void *arg, int rc)
 {
     struct fuse_op *op = arg;
@@ -545,13 +561,19 @@ void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fuse_op_goto_owner(op_begin_on_file(req, ino, fi), ino, flush_on_owner);
 }
 
-/* The data and what describes them are stable; is all else of the inode? */
+/*
+ * Continues an fsync when data and block metadata are stable: checks the rest of the
+ * inode.
+ */
 static void on_synced(void *arg, int rc)
 {
     struct fuse_op *op = arg;
     uint64_t losses = file_losses(op_file(op));
 
-    /* Another handle's fsync, a truncate, or a recall was told: this one was not. */
+    /*
+     * Losses already reported to another handle, a truncate or a recall are reported
+     * here, too.
+     */
     if (rc == 0)
         rc = handle_has_lost(op->handle);
     if (rc == 0 && op->handle->losses != losses)
@@ -586,7 +608,7 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 
 /* ---- fallocate, lseek ---- */
 
-/* ZERO_RANGE: what is within the file reads as zeros; now the size. */
+/* Sets the size after ZERO_RANGE: the part within the file reads as zeros now. */
 static void on_zeroed(void *arg, int rc)
 {
     struct fuse_op *op = arg;
@@ -618,7 +640,7 @@ static void fallocate_with_token(struct fuse_op *op)
     fuse_op_drop_privileges(op, fallocate_unprivileged);
 }
 
-/* A hole changes nothing but what it takes; space is of the whole file. */
+/* A hole needs the token of its range only; an allocation that of the whole file. */
 static void fallocate_under_lock(struct fuse_op *op)
 {
     struct token_need need = { .mode = TOKEN_EXCLUSIVE };
@@ -677,7 +699,7 @@ static void on_sought(void *arg, int rc)
 
 static void lseek_with_token(struct fuse_op *op)
 {
-    op->node = op->handle->node; /* a pin of our own, as for reads */
+    op->node = op->handle->node; /* own pin, as for reads */
     node_pin(op->node);
     file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
     fuse_op_wait_interruptibly(op, give_up_reading);
@@ -699,7 +721,10 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
     const struct loop *loop = fuse_req_userdata(req);
     struct fuse_op *op;
 
-    /* What the kernel has not written yet would be a hole: it is never to ask again. */
+    /*
+     * Data that the kernel has not written yet would look like a hole: ENOSYS makes it
+     * never ask again.
+     */
     if (loop->mount->writeback) {
         fuse_reply_err(req, ENOSYS);
         return;
@@ -774,7 +799,7 @@ static void copy_write_step(struct fuse_op *op)
 
 static void copy_have_read(struct fuse_op *op)
 {
-    if (op->piece_bytes == 0) /* the end of the source */
+    if (op->piece_bytes == 0) /* end of the source */
         copy_end(op);
     else
         fuse_op_goto_owner(op, op->ino2, copy_write_step);

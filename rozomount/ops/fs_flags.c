@@ -1,13 +1,14 @@
 /*
- * fs_flags.c - chattr and lsattr: the flags of files and directories, of which we know +i and +a.
+ * fs_flags.c - chattr and lsattr: flags of files and directories; only +i and +a are
+ * supported.
  *
- * In:     ioctls of the kernel: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, and the same of XFS that
- *         newer programs use. Linux lets only owners ask, and only CAP_LINUX_IMMUTABLE
- *         change these two.
+ * In:     ioctls of the kernel: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, and their XFS variants
+ *         that newer programs use. Linux lets only owners ask, and only
+ *         CAP_LINUX_IMMUTABLE change these two.
  * Out:    MD_GETATTR, MD_SETATTR, replies.
- * Keeps:  when chattr has returned, nothing of the file changes any more that its flags
- *         forbid: other mounts have given back their tokens, and here the kernel has
- *         written out what programs had changed in their mappings.
+ * Keeps:  when chattr has returned, nothing that the flags forbid changes any more: other
+ *         mounts have given back their tokens, and here the kernel has written out
+ *         changed pages of mappings.
  */
 #include <errno.h>
 #include <linux/fs.h>
@@ -22,7 +23,7 @@
 #include "rozomount/ops/fs_privileges.h"
 #include "rozomount/ops/fuse_ops.h"
 
-/* As the kernel has them, and as they are on the wire. */
+/* Flags on the wire, and as the two kinds of ioctl have them. */
 static const struct flag {
     uint32_t wire, fs, xfs;
 } flags[] = {
@@ -37,7 +38,7 @@ static bool is_xfs(unsigned cmd)
     return cmd == FS_IOC_FSGETXATTR || cmd == FS_IOC_FSSETXATTR;
 }
 
-/* False: there is one that we do not know. */
+/* Returns false if a flag is not supported. */
 static bool flags_to_wire(uint32_t from, bool xfs, uint32_t *out)
 {
     *out = 0;
@@ -62,13 +63,16 @@ static uint32_t flags_from_wire(uint32_t wire, bool xfs)
     return out;
 }
 
-/* op->valid is the ioctl, op->flags what is to be set, op->size room for the answer. */
+/*
+ * Uses of members: op->valid is the ioctl, op->flags the flags to set, op->size the room
+ * for the answer.
+ */
 
 static void reply_flags(struct fuse_op *op)
 {
     bool xfs = is_xfs(op->valid);
     struct fsxattr x = { .fsx_xflags = flags_from_wire(op->entry.attr.file_flags, xfs) };
-    uint64_t room[(sizeof(x) + 7) / 8] = { x.fsx_xflags }; /* an int or a long */
+    uint64_t room[(sizeof(x) + 7) / 8] = { x.fsx_xflags }; /* room for an int or a long */
     fuse_req_t req = op->req;
 
     if (xfs)
@@ -113,7 +117,7 @@ static void on_set_before(struct fuse_op *op, int rc)
     if (rc == 0 && op->handle != NULL)
         node_note_mode(op->handle->node, &op->entry.attr);
     if (rc != 0)
-        fuse_op_reply_err(op, -EIO); /* it was set, and nobody can say how it is now */
+        fuse_op_reply_err(op, -EIO); /* done, but the result is unknown */
     else
         fuse_op_drop_pages(op, reply_set);
 }
@@ -122,7 +126,7 @@ static void on_flags_set(struct fuse_op *op, int rc)
 {
     bool is_old = rc == -EINVAL && op->call.answered;
 
-    rc = take_attr(op, is_old ? -EOPNOTSUPP : rc); /* an exportd that knows no flags */
+    rc = take_attr(op, is_old ? -EOPNOTSUPP : rc); /* -EINVAL: exportd knows no flags */
     if (op->handle != NULL)
         node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
     if (fuse_op_was_done(op)) {
@@ -156,7 +160,7 @@ static void on_attr_to_set(struct fuse_op *op, int rc)
         fuse_op_reply_err(op, -EPERM);
     else if (rc != 0)
         fuse_op_reply_err(op, rc);
-    else if (op->handle != NULL) /* what was changed in a mapping is written out before */
+    else if (op->handle != NULL) /* the kernel writes out changed mappings first */
         fuse_op_drop_pages(op, set_ask);
     else
         set_ask(op);
@@ -185,7 +189,7 @@ static void get_on_owner(struct fuse_op *op)
 
 /* ---- the ioctls ---- */
 
-/* What is to be set; 0, -EINVAL, or -EOPNOTSUPP: something that we do not have. */
+/* Reads the flags to set. Returns 0, -EINVAL, or -EOPNOTSUPP if one is not supported. */
 static int read_flags(unsigned cmd, const void *in_buf, size_t in_size, uint32_t *wire)
 {
     struct fsxattr x = { 0 };

@@ -1,10 +1,13 @@
 /*
  * fs_lock.c - fcntl and flock locks: held at exportd, for all mounts.
  *
- * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE, from fs_file.c.
- * Out:    MD_LOCK*. What is held is noted in mount->held, for an exportd that restarts.
- * Keeps:  I10. Data: what was written is with the storages before a lock is released, or who releases it is told; what others
- *         wrote is seen after one is taken; who has lost a lock neither reads nor writes until it lets go of it.
+ * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE,
+ *         from fs_file.c.
+ * Out:    MD_LOCK*. Held locks are recorded in mount->lock_table, for an exportd that
+ *         restarts.
+ * Keeps:  I10. Written data are on the storages before a lock is released, or the unlock
+ *         fails; data of others are seen after a lock is taken; after a lock is lost, its
+ *         holder neither reads nor writes until it unlocks.
  */
 #include <assert.h>
 #include <errno.h>
@@ -23,16 +26,19 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    LOOP_BITS = 8, /* of a waiter's number: the loop that waits */
+    LOOP_BITS = 8, /* low bits of a waiter's number: the loop that waits */
 };
 
-/* By then exportd has answered, or ended our session, or its restart forgot the lock. */
+/*
+ * Returns a timeout after which exportd has answered, or ended our session, or forgotten
+ * the lock by a restart.
+ */
 static uint32_t patience_ms(const struct mount *m)
 {
     return m->opt->meta_timeout_ms + 2 * m->info.lease_ms;
 }
 
-/* ---- what the kernel says ---- */
+/* ---- arguments of the kernel ---- */
 
 static unsigned mode_of(int type)
 {
@@ -73,19 +79,22 @@ static void lock_reply(struct fuse_op *op)
     fuse_op_reply_err(op, 0);
 }
 
-/* What others wrote while they had it is in the attributes, and with them drops our pages. */
+/*
+ * Takes the attributes after a lock is granted: they show changes by earlier holders, and
+ * drop our old pages.
+ */
 static void on_seen(struct fuse_op *op, int rc)
 {
     struct nodes *nodes = &op->loop->nodes;
 
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) == 0) {
         node_note_attr(op->handle->node, &op->entry.attr);
-    } else { /* nobody says whether they are old */
+    } else { /* unknown if the cache is old */
         file_drop_cache(op->handle->node->file);
         if (nodes->config.invalidate != NULL)
             nodes->config.invalidate(nodes->config.arg, op->ino);
     }
-    fuse_op_after_pages(op, lock_reply); /* it has the lock, whatever else */
+    fuse_op_after_pages(op, lock_reply); /* the lock is held in any case */
 }
 
 static void setlk_send(struct fuse_op *op);
@@ -95,7 +104,7 @@ static void lock_taken(struct fuse_op *op)
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
     int rc = lock_table_set(op->loop->mount->lock_table, &op->lock);
 
-    if (rc == -EAGAIN) { /* the exportd of now may not know */
+    if (rc == -EAGAIN) { /* the present exportd may not know it */
         setlk_send(op);
         return;
     }
@@ -104,8 +113,8 @@ static void lock_taken(struct fuse_op *op)
         return;
     }
     handle_locks(op->handle, op->lock.owner);
-    op->to_the_end =
-        true; /* a signal that comes now is too late, and it is not to read old pages */
+    /* too late for a signal: the program must not read old pages */
+    op->to_the_end = true;
     msg.ino = op->ino;
     fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
 }
@@ -115,7 +124,10 @@ static void on_lock_answer(struct fuse_op *op, int rc);
 static void lock_send(struct fuse_op *op)
 {
     op->lock.era = lock_table_era(op->loop->mount->lock_table);
-    /* An exportd that has just started gives none out until all are back, at most for a lease. */
+    /*
+     * After its start exportd grants no lock until all clients are back, at most for a
+     * lease.
+     */
     ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
 }
 
@@ -157,38 +169,42 @@ static void ask_once_more(struct fuse_op *op)
     lock_send(op);
 }
 
-/* exportd was asked before our session was opened again: its answer is one of before. */
+/*
+ * Returns true if the request was sent before the session was opened again: its answer is
+ * out of date.
+ */
 static bool lock_is_old(const struct fuse_op *op)
 {
     return op->lock.era != lock_table_era(op->loop->mount->lock_table);
 }
 
-/* It may have got it while we asked: then it has it. */
+/* Ends a cancelled wait. The lock may have been granted meanwhile: then it is held. */
 static void on_cancel_answer(struct fuse_op *op, int rc)
 {
     if (op->lock_granted)
         wait_over(op, op->rc);
+    /* either held, or the wait was forgotten */
     else if (rc == -ENOENT && lock_is_old(op))
-        ask_once_more(op); /* it has it, or the wait was forgotten */
+        ask_once_more(op);
     else if (rc == -ENOENT)
         op->locking = LOCKING_LATE; /* the event is on its way */
+    /* No signal came: on EINTR the kernel would restart the call. */
     else if (atomic_load(&op->loop->mount->stop_sent))
-        wait_over(
-            op, -EIO); /* there was no signal: of EINTR the kernel would make a restart */
+        wait_over(op, -EIO);
     else
         wait_over(op, -EINTR);
 }
 
 static void on_lock_answer(struct fuse_op *op, int rc)
 {
-    if (op->locking == LOCKING_NO) { /* it does not wait */
+    if (op->locking == LOCKING_NO) { /* does not wait */
         if (rc == 0)
             lock_taken(op);
         else
             fuse_op_reply_err(op, rc);
         return;
     }
-    if (op->lock_granted) { /* the event was faster */
+    if (op->lock_granted) { /* the event came before the answer */
         wait_over(op, op->rc);
         return;
     }
@@ -238,7 +254,7 @@ void locks_give_up(struct loop *loop)
     HASH_ITER(lock_hh, loop->lock_waits, op, next)
     {
         if (op->locking != LOCKING_WAITS)
-            continue; /* it looks for itself when it is answered */
+            continue; /* ends when it is answered */
         fuse_op_wait_over(op);
         wait_give_up(op);
     }
@@ -250,8 +266,9 @@ void locks_ask_again(struct loop *loop)
 
     HASH_ITER(lock_hh, loop->lock_waits, op, next)
     {
+        /* a request is on its way, and is repeated if needed */
         if (op->locking != LOCKING_WAITS && op->locking != LOCKING_LATE)
-            continue; /* a call of it is under way, and will be asked again by itself */
+            continue;
         fuse_op_wait_over(op);
         ask_once_more(op);
     }
@@ -262,7 +279,7 @@ static void on_events_mail(struct env_mail *mail)
     mount_session_want_events(container_of(mail, struct mount, events_mail)->session);
 }
 
-/* Only mounts on which somebody has waited for a lock listen for events. */
+/* Asks for events once a program of this mount waits for a lock. */
 static void want_events(struct mount *m)
 {
     if (atomic_exchange(&m->wants_events, true))
@@ -275,7 +292,7 @@ static void setlk_send(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
-    if (op->plus) { /* it would wait */
+    if (op->plus) { /* the caller would wait */
         want_events(loop->mount);
         op->found = ++loop->last_waiter << LOOP_BITS | loop->index;
         op->locking = LOCKING_ASKS;
@@ -285,10 +302,9 @@ static void setlk_send(struct fuse_op *op)
     lock_send(op);
 }
 
-/*
- * Whoever waits for the lock gets it all the same: what was written under it may never be stored. What was given up before is told
- * by one unlock, so that who goes by locks alone can go on.
- */
+/* Unlocks even if the flush failed: otherwise waiters would wait for data that may never
+ * be stored. One unlock reports losses so far, so that programs that rely on locks only
+ * can go on. */
 static void on_flushed_before(void *arg, int rc)
 {
     struct fuse_op *op = arg;
@@ -346,7 +362,7 @@ void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how
     setlk(fuse_op_begin(req), fi, &lock, (how & LOCK_NB) == 0);
 }
 
-/* ---- asking ---- */
+/* ---- testing ---- */
 
 static void on_tested(struct fuse_op *op, int rc)
 {
@@ -387,13 +403,13 @@ void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct 
     fuse_op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base, on_tested);
 }
 
-/* ---- what a close releases ---- */
+/* ---- releases by a close ---- */
 
 static void release_next(struct fuse_op *op);
 
 static void on_released(struct fuse_op *op, int rc)
 {
-    (void)rc; /* nobody is there to be told */
+    (void)rc; /* no caller to report to */
     release_next(op);
 }
 
@@ -406,7 +422,7 @@ static void release_all(struct fuse_op *op, bool flock, uint64_t owner)
     ask_lock(op, &all, 0, patience_ms(op->loop->mount), on_released);
 }
 
-/* One kind of one owner at a time. */
+/* Releases the next kind of locks of the next owner. */
 static void release_next(struct fuse_op *op)
 {
     struct lock_table *lock_table = op->loop->mount->lock_table;

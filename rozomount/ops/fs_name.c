@@ -1,10 +1,11 @@
 /*
  * fs_name.c - operations on names: lookup, create, remove, rename, link.
  *
- * In:     the kernel's requests, on the loop that read them. Out: md calls, replies.
- * Keeps:  a change of the name space happens once, or is answered as if it had: exportd knows a request
- *         that comes twice, and so an EXISTS or NOT_FOUND is the truth; what it did before it was restarted it answers
- *         with DONE_BEFORE.
+ * In:     the kernel's requests, on the loop that read them.
+ * Out:    md calls, replies.
+ * Keeps:  a change of the name space happens once, or is answered as if it had. exportd
+ *         recognises a repeated request, so EXISTS and NOT_FOUND are true; a change done
+ *         before its restart is answered DONE_BEFORE.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,12 +26,17 @@
 #include "rozomount/ops/unalias.h"
 #include "rozomount/options/xalloc.h"
 
-/* Each takes that others make or remove the name just then. */
+/*
+ * Attempts to create; each fails only if others make or remove the name at that moment.
+ */
 enum { CREATE_TRIES_MAX = 8 };
 
 /* ---- lookup ---- */
 
-/* There is no such name; the kernel may keep that, too. With the lock of the tokens. */
+/*
+ * Answers that the name does not exist; the kernel may keep that, too. Called with the
+ * token lock.
+ */
 static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
 {
     bool told = may_tell && token_cache_tell_name(op->loop->mount->tokens, op->ino,
@@ -67,7 +73,10 @@ static bool is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Where all names are known, who looks for another one need not wait for exportd. */
+/*
+ * Answers a LOOKUP of an absent name without exportd if all names of the directory are
+ * known.
+ */
 static bool lookup_finds_nothing(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
@@ -113,7 +122,7 @@ static void ask_lookup(struct fuse_op *op, uint64_t parent, const char *name,
     fuse_op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
 }
 
-/* It is answered without exportd, if it can be. */
+/* Answers without exportd if possible. */
 static bool lookup_is_here(struct fuse_op *op)
 {
     if (!lookup_finds_nothing(op) && !lookup_prefetch_answers(op))
@@ -139,7 +148,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         ask_lookup(op, parent, op->name, on_looked_up);
 }
 
-/* Node ids are inode numbers: there is little to forget. */
+/* Node ids are inode numbers: the only state is the size that the kernel knows. */
 static void forget(fuse_req_t req, uint64_t ino)
 {
     const struct loop *loop = fuse_req_userdata(req);
@@ -165,8 +174,8 @@ void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
 /* ---- made before exportd was restarted ---- */
 
 /*
- * What cannot be had any more (others may have removed it since) was made all the same: the caller hears that nobody can
- * say what became of its call.
+ * Opens an inode made before exportd's restart. If others have removed it since, answers
+ * EIO: it was made, but the outcome is unknown.
  */
 static void on_made_opened(struct fuse_op *op, int rc)
 {
@@ -197,7 +206,7 @@ static void ask_made(struct fuse_op *op, uint64_t ino)
     fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
 }
 
-/* op->plus: also open it. */
+/* Continues a create done before exportd's restart. op->plus: also opens the file. */
 static void created_before(struct fuse_op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
@@ -217,11 +226,10 @@ static void created_before(struct fuse_op *op)
 
 /* ---- mknod, mkdir, symlink, create ---- */
 
-/*
- * Made by others since the kernel looked. ESTALE has the kernel look again, once, and check; but it may be gone by then, and there again when we are to make
- * it. So what surely may be opened is opened here. The kernel neither checks nor truncates what FUSE_CREATE opens: only the
- * owner's own permissions count, in which no ACL and no capability has a say.
- */
+/* Returns true if a file that others made since the kernel's lookup may be opened here.
+ * ESTALE makes the kernel look up once more, but the name may come and go. FUSE_CREATE
+ * neither checks nor truncates: only the owner's mode bits count, since no ACL or
+ * capability limits them. */
 static bool is_surely_allowed(const struct fuse_op *op, const struct md_attr *attr)
 {
     unsigned access = op->fi.flags & O_ACCMODE;
@@ -236,7 +244,7 @@ static bool is_surely_allowed(const struct fuse_op *op, const struct md_attr *at
 
 static void ask_create(struct fuse_op *op, const char *target);
 
-/* Asks once more, unless that did not help several times. */
+/* Tries again, up to a limit. */
 static void create_again(struct fuse_op *op)
 {
     if (++op->n_tries < CREATE_TRIES_MAX)
@@ -281,11 +289,11 @@ static void on_found(struct fuse_op *op, int rc)
         msg.append = (op->fi.flags & O_APPEND) != 0;
         fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
     } else {
-        fuse_op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
+        fuse_op_reply_err(op, -ESTALE); /* the kernel looks up again, and checks */
     }
 }
 
-/* Nothing is in it. */
+/* Records that a new directory is empty. */
 static void note_new_dir(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
@@ -302,9 +310,9 @@ static void on_created(struct fuse_op *op, int rc)
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (op->nameless && fuse_op_was_done(op)) {
-        create_again(op); /* what was made then nobody has open: it goes */
+        create_again(op); /* the first one is not open anywhere: exportd deletes it */
     } else if (op->nameless && rc == -EINVAL) {
-        fuse_op_reply_err(op, -EOPNOTSUPP); /* an exportd that does not know these */
+        fuse_op_reply_err(op, -EOPNOTSUPP); /* exportd knows no O_TMPFILE */
     } else if (fuse_op_was_done(op)) {
         created_before(op);
     } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
@@ -323,7 +331,7 @@ static void on_created(struct fuse_op *op, int rc)
     }
 }
 
-/* op->plus: also open it. */
+/* Sends MD_CREATE. op->plus: also opens the file. */
 static void ask_create(struct fuse_op *op, const char *target)
 {
     Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
@@ -388,7 +396,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 
 /* ---- unlink, rmdir ---- */
 
-/* What an answer says of tokens and of the inodes whose names have changed. */
+/* Records the tokens, and the inodes whose names have changed, of an answer. */
 static int note_removed(struct fuse_op *op, struct md_removed *r)
 {
     struct token_cache *t = op->loop->mount->tokens;
@@ -402,7 +410,7 @@ static int note_removed(struct fuse_op *op, struct md_removed *r)
         recalls_let_go(op->loop, r->removed.ino, r->removed.nlink == 0);
     }
     for (unsigned i = 0; i < 2; i++) {
-        if (r->moved[i] != 0) /* an fsync of it speaks of its new name */
+        if (r->moved[i] != 0) /* an fsync of it covers the new name */
             fuse_op_note_change(op, r->moved[i]);
     }
     return 0;
@@ -453,7 +461,10 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 /* ---- rename ---- */
 
-/* The kernel believes a name of what was moved for as long as it did the one of before; grant: of its new directory. */
+/*
+ * Lets the kernel keep a moved inode's new name as long as it kept the old one. grant: of
+ * its new directory. Returns false if the kernel must not.
+ */
 static bool tell_renamed(struct fuse_op *op, uint64_t dir, const char *name,
                          enum token_mode mode, uint64_t grant)
 {
@@ -467,7 +478,7 @@ static void drop_renamed(struct mount *m, uint64_t dir, const char *name)
         kernel_inval_add_name(m->inval, dir, name);
 }
 
-/* The kernel moves its dentries itself. */
+/* Records moved directories: the kernel moves its dentries itself. */
 static void note_renamed(struct fuse_op *op, const struct md_removed *r)
 {
     struct dir_places *places = op->loop->mount->dir_places;
@@ -598,7 +609,7 @@ void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
     fuse_op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
 }
 
-/* msg: NULL if exportd is older than these attributes. */
+/* msg: NULL if exportd is too old to send attributes. */
 static void link_note_read(struct fuse_op *op, const Rozo__Attr *msg)
 {
     struct atimes *atimes = op->loop->mount->atimes;

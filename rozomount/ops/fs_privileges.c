@@ -1,9 +1,12 @@
 /*
- * fs_privileges.c - what a write takes from a file: set-id bits and the file's capability.
+ * fs_privileges.c - removal of privileges by a write: set-id bits and the file's
+ * capability.
  *
- * In:     fuse_op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
- * Keeps:  bytes are taken in only when, as exportd said at most a second ago (or, when it is away
- *         now, at last) and we know of no change since, no privilege would go with them.
+ * In:     fuse_op_drop_privileges(), on the owner of the inode.
+ * Out:    md calls, then the write.
+ * Keeps:  data are accepted only if the file has no such privilege, as exportd said at
+ *         most a second ago (or at last, while it is unreachable), and we know of no
+ *         change since.
  */
 #include "rozomount/ops/fs_privileges.h"
 
@@ -21,10 +24,10 @@
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/options/xalloc.h"
 
-/* What we know is looked after again; exportd need not answer that for us to go on. */
+/* Timeout of a request that renews a known fact: without an answer we go on. */
 enum { ASK_AGAIN_MS = 1000 };
 
-enum { GROUPS_FIRST = 64 }; /* as many as most processes are in, and more */
+enum { GROUPS_FIRST = 64 }; /* more than most processes have */
 
 static void drop_step(struct fuse_op *op);
 
@@ -34,8 +37,7 @@ bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid)
     bool is_in = op->gid == gid;
     int room = 0, n = is_in ? 0 : GROUPS_FIRST;
 
-    while (n >
-           room) { /* it has joined more meanwhile, or had more than there was room for */
+    while (n > room) { /* exact count unknown: the process may join groups */
         room = n;
         groups = xrealloc(groups, (size_t)room * sizeof(*groups));
         n = fuse_req_getgroups(op->req, room, groups);
@@ -48,7 +50,8 @@ bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid)
 
 uint32_t fuse_op_kills_set_id(struct fuse_op *op, uint32_t mode, gid_t gid)
 {
-    const uint32_t set_gid = S_ISGID | S_IXGRP; /* set-gid alone means something else */
+    /* set-gid without group execute means something else */
+    const uint32_t set_gid = S_ISGID | S_IXGRP;
     uint32_t kills = 0;
 
     if (op->uid == 0 || S_ISDIR(mode))
@@ -60,14 +63,14 @@ uint32_t fuse_op_kills_set_id(struct fuse_op *op, uint32_t mode, gid_t gid)
     return kills;
 }
 
-/* Nobody can change it, as far as we can see, while exportd is away. */
+/* While exportd is unreachable nothing can change the file, as far as we know. */
 bool fuse_op_still_knows(const struct fuse_op *op, uint64_t until_ns)
 {
     return until_ns != 0 && (env_now_ns(&op->loop->env.env) < until_ns ||
                              rpc_channel_health(op->loop->md_channel) != RPC_UP);
 }
 
-/* until_ns: 0 when it was not known before. */
+/* until_ns: 0 if nothing was known. */
 void fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
                        const ProtobufCMessage *msg,
                        void (*on_answer)(struct fuse_op *op, int rc))
@@ -137,7 +140,7 @@ static void on_capability(struct fuse_op *op, int rc)
     fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
 }
 
-/* The kernel must not go on believing in the old mode. */
+/* Drops the old mode from the kernel's cache. */
 static void on_set_id_gone(struct fuse_op *op, int rc)
 {
     struct nodes *nodes = &op->loop->nodes;
@@ -152,7 +155,7 @@ static void on_set_id_gone(struct fuse_op *op, int rc)
     if (rc == 0)
         node_note_mode(op->handle->node, &op->entry.attr);
     else
-        op->handle->node->mode_until_ns = 0; /* exportd is asked */
+        op->handle->node->mode_until_ns = 0; /* asks exportd next time */
     if (nodes->config.invalidate != NULL)
         nodes->config.invalidate(nodes->config.arg, op->handle->node->ino);
     drop_step(op);
@@ -169,7 +172,7 @@ static void drop_set_id(struct fuse_op *op, uint32_t kills)
     fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
 }
 
-/* By what we keep of it under its token. */
+/* Answers from what we keep under the inode's token. */
 static bool lacks_capability(const struct fuse_op *op, struct node *node)
 {
     struct known_xattr x;
@@ -177,12 +180,13 @@ static bool lacks_capability(const struct fuse_op *op, struct node *node)
     if (!loop_may_tell(op->loop) ||
         !token_cache_find_xattr(op->loop->mount->tokens, node->ino, XATTR_NAME_CAPS, &x))
         return false;
+    /* used while exportd is unreachable */
     if (!x.is_there)
-        node_note_no_capability(node); /* for when exportd is away */
+        node_note_no_capability(node);
     return !x.is_there;
 }
 
-/* After each answer: what else is not known, or not gone? */
+/* Asks for the next unknown fact, or removes the next privilege; then calls op->step. */
 static void drop_step(struct fuse_op *op)
 {
     struct node *node = op->handle->node;
@@ -214,7 +218,7 @@ void fuse_op_drop_privileges(struct fuse_op *op, void (*step)(struct fuse_op *op
     struct token_cache *t = op->loop->mount->tokens;
 
     op->step = step;
-    /* Of a file that has any, there are no ranges. */
+    /* Files that have privileges get no range tokens. */
     if (op->loop->mount->drops_privileges &&
         token_cache_mode(t, op->handle->node->ino) != TOKEN_RANGES)
         drop_step(op);

@@ -1,5 +1,5 @@
 /*
- * fs_privileges.h - privileges that a write takes from a file.
+ * fs_privileges.h - privileges that a write removes from a file.
  */
 #ifndef ROZO_ROZOMOUNT_OPS_FS_PRIVILEGES_H
 #define ROZO_ROZOMOUNT_OPS_FS_PRIVILEGES_H
@@ -7,28 +7,32 @@
 #include "rozomount/op/mount.h"
 
 /**
- * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)
- * is taken; then step. At once when the kernel sees to it.
+ * Removes the set-id bits (unless root writes) and the capability of a file before a
+ * write, then calls step. Calls it at once if the kernel does this itself.
  */
 void fuse_op_drop_privileges(struct fuse_op *op, void (*step)(struct fuse_op *op));
-/** Is the caller in that group? When nobody can tell: he is not. */
+/** Returns true if the caller is in that group; false if that cannot be found out. */
 bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid);
 /**
- * The set-id bits of a file that a change by this caller clears, as SetattrBits; 0 if it
- * clears none.
+ * Returns the set-id bits, as SetattrBits, that a change by this caller clears; 0 if
+ * none.
  */
 uint32_t fuse_op_kills_set_id(struct fuse_op *op, uint32_t mode, gid_t gid);
 /**
- * Knowledge of an open file that was good until until_ns (0: there is none) and is looked after
- * from time to time, such as that it has no capability: may we go by it? Also when it is too old,
- * while exportd is away.
+ * Returns true if cached knowledge of an open file, such as "has no capability", may be
+ * used. It is valid until until_ns (0: none), and longer while exportd is unreachable.
  */
 bool fuse_op_still_knows(const struct fuse_op *op, uint64_t until_ns);
-/** Ask exportd for it; not for long when we have something to go by. */
+/**
+ * Asks exportd to renew such knowledge; with a short timeout if the cached one is usable.
+ */
 void fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
                        const ProtobufCMessage *msg,
                        void (*on_answer)(struct fuse_op *op, int rc));
-/** rc of fuse_op_ask_again(): exportd did not answer, and we go by what we had. */
+/**
+ * Returns true if exportd did not answer fuse_op_ask_again() (rc) and the cached
+ * knowledge is used.
+ */
 bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns, int rc);
 
 #endif

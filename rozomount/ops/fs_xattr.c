@@ -1,8 +1,9 @@
 /*
- * fs_xattr.c - extended attributes, POSIX ACLs among them, and the virtual ones of our own.
+ * fs_xattr.c - extended attributes, with POSIX ACLs, and our own virtual ones.
  *
- * In:     the kernel's requests. Out: md calls, replies. Names beginning with "rozo." are never
- *         stored: rozo.locate is made up when asked for (locate.c), the rest is not there.
+ * In:     the kernel's requests.
+ * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
+ *         is made on request (locate.c), others do not exist.
  */
 #include <errno.h>
 #include <linux/xattr.h>
@@ -30,7 +31,7 @@ static bool name_is_capability(const char *name)
     return strcmp(name, XATTR_NAME_CAPS) == 0;
 }
 
-/* Answer with a value, or with its length when the caller only asked for that. */
+/* Answers with a value, or with its length if the caller asked only for that. */
 void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len)
 {
     fuse_req_t req = op->req;
@@ -45,7 +46,10 @@ void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len)
     fuse_op_finish(op);
 }
 
-/* False: too long, and answered. The empty one, which no caller has, stands for the list of all. */
+/*
+ * Returns false if the name is invalid: answered. An empty name, which no caller has,
+ * stands for the list of names.
+ */
 static bool op_set_xattr_name(struct fuse_op *op, const char *name)
 {
     int rc = name[0] == '\0' ? -EINVAL : strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
@@ -56,7 +60,7 @@ static bool op_set_xattr_name(struct fuse_op *op, const char *name)
     return false;
 }
 
-/* In place; how long the list is then. */
+/* Removes trusted names in place; returns the new length. */
 static size_t names_hide_trusted(uint8_t *names, size_t len)
 {
     size_t left = 0;
@@ -93,7 +97,10 @@ static void op_reply_names(struct fuse_op *op, uint8_t *names, size_t len)
     fuse_op_reply_xattr(op, names, len);
 }
 
-/* Is op->name, or the list of all names, known under a token? Then it is answered. */
+/*
+ * Answers about op->name, or the list of names, if a token covers it. Returns false if
+ * not.
+ */
 static bool op_knows_xattr(struct fuse_op *op)
 {
     struct known_xattr x;
@@ -137,7 +144,10 @@ static void on_got_capability(struct fuse_op *op, int rc)
     on_got_xattr(op, rc);
 }
 
-/* The kernel asks before every write through its pages. */
+/*
+ * Answers about the capability: the kernel asks before every write through its page
+ * cache.
+ */
 static void getxattr_capability(struct fuse_op *op)
 {
     const struct node *node = node_find(&op->loop->nodes, op->ino);
@@ -199,7 +209,7 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
     op->ino = ino;
     op->size = size;
-    op->name[0] = '\0'; /* the list */
+    op->name[0] = '\0'; /* the list of names */
     if (op_knows_xattr(op))
         return;
     msg.ino = ino;
@@ -213,7 +223,7 @@ static void on_set_xattr(struct fuse_op *op, int rc)
     fuse_op_reply_err(op, fuse_op_was_done(op) ? 0 : rc);
 }
 
-/* On the owner. */
+/* Runs on the owner loop. */
 static void on_set_capability(struct fuse_op *op, int rc)
 {
     struct node *node = node_find(&op->loop->nodes, op->ino);
@@ -223,7 +233,10 @@ static void on_set_capability(struct fuse_op *op, int rc)
     on_set_xattr(op, rc);
 }
 
-/* op->memory is the value, op->size its length, op->plus: the set-gid bit must go. */
+/*
+ * Sends MD_SETXATTR. op->memory: the value; op->size: its length; op->plus: clear
+ * set-gid.
+ */
 static void setxattr_ask(struct fuse_op *op)
 {
     Rozo__MdSetxattrReq msg = ROZO__MD_SETXATTR_REQ__INIT;

@@ -1,5 +1,5 @@
 /*
- * fuse_ops.c - the table of operations, and what we agree on with the kernel.
+ * fuse_ops.c - the table of FUSE operations, and the features negotiated with the kernel.
  */
 #include "rozomount/ops/fuse_ops.h"
 
@@ -14,7 +14,7 @@
 #include "rozomount/ops/fs_privileges.h"
 
 enum {
-    BACKGROUND_MAX = 256, /* asynchronous requests (read-ahead, AIO) under way */
+    BACKGROUND_MAX = 256, /* asynchronous requests (read-ahead, AIO) in progress */
     CONGESTED = 192,
     /* FUSE of Linux 6.14: from then on a direct write leaves no older pages behind. */
     MINOR_DIRECT_WRITE = 42,
@@ -29,11 +29,15 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_IOCTL_DIR;
     struct mount *m = ((struct loop *)userdata)->mount;
 
-    /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
-     * we see ourselves (node.c) and drop the pages then. WRITEBACK_CACHE only for who asks: strictness. */
+    /* AUTO_INVAL_DATA is off: it would drop pages at every write of our own; node.c drops
+     * them when others write. WRITEBACK_CACHE only on request, because it weakens
+     * consistency. */
     conn->want = conn->capable & wanted;
-    if (m->opt
-            ->writeback_cache) { /* and each file it hears of is looked up: kernel_sizes.h */
+    /*
+     * READDIRPLUS is off then: each file that the kernel knows must be looked up, see
+     * kernel_sizes.h.
+     */
+    if (m->opt->writeback_cache) {
         conn->want |= conn->capable & FUSE_CAP_WRITEBACK_CACHE;
         conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
     }
@@ -51,9 +55,9 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     conn->congestion_threshold = CONGESTED;
     conn->time_gran = 1;
     if ((conn->want & FUSE_CAP_POSIX_ACL) == 0)
-        log_warn("this kernel's FUSE knows no POSIX ACLs");
+        log_warn("this kernel's FUSE does not support POSIX ACLs");
     if (m->writeback != m->opt->writeback_cache)
-        log_warn("this kernel's FUSE has no write-back cache; writes come at once");
+        log_warn("this kernel's FUSE has no write-back cache; writes are sent at once");
 }
 
 const struct fuse_lowlevel_ops face_ops = {

@@ -34,7 +34,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
-/** The value of the virtual xattr rozo.locate of a regular file. */
+/** Answers with the virtual xattr rozo.locate of a regular file. */
 void fs_locate(struct fuse_op *op);
 void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len);
 
@@ -71,21 +71,36 @@ void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
 void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
               int sleep);
 void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how);
-/** The loop on which this number waits for a lock; NULL: nobody can. Any thread. */
+/**
+ * Returns the loop on which this number waits for a lock, or NULL if no loop can. Any
+ * thread.
+ */
 struct loop *locks_loop(struct mount *m, uint64_t waiter);
-/** exportd says that it has the lock (rc 0), or not. On that loop. */
+/** Handles exportd's event that the lock is granted (rc 0) or refused. On that loop. */
 void locks_event(struct loop *loop, uint64_t waiter, int rc);
-/** The session was opened again, perhaps at an exportd that knows of no waits. */
+/**
+ * Repeats the waiting lock requests after the session was opened again: this exportd may
+ * not know them.
+ */
 void locks_ask_again(struct loop *loop);
-/** The mount ends: nobody waits any longer. */
+/** Ends all waits for locks at the end of the mount. */
 void locks_give_up(struct loop *loop);
-/** Release all locks that these owners hold on op->ino, then step. flock: those of both kinds. */
+/**
+ * Releases all locks of these owners on op->ino, then calls step. flock: flock locks,
+ * too.
+ */
 void locks_release(struct fuse_op *op, const uint64_t *owners, unsigned n, bool flock,
                    void (*step)(struct fuse_op *op));
 
-/** The file in op->entry is created or opened: answer, with a handle. On the owner. */
+/**
+ * Answers OPEN or CREATE of the file in op->entry with a handle. Called on the owner
+ * loop.
+ */
 void fs_created(struct fuse_op *op);
-/** Note what came with a page of the directory op->ino, of which `after` is the cookie before, before any of it is told. */
+/**
+ * Records tokens and attributes of a page of directory op->ino, before any entry of it
+ * goes to the kernel. after: the cookie before this page.
+ */
 void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
                        uint64_t after);
 

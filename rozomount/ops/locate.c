@@ -19,15 +19,15 @@
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/options/xalloc.h"
 
-/* What lives while the storages are asked. */
+/* State of a request to the storages. */
 struct locate {
     struct fuse_op *op;
-    struct storcli_file
-        *file; /* owned, of our own: the open one may not be on this loop */
+    /* owned; opened here, since the file may be open on another loop */
+    struct storcli_file *file;
     struct storcli_place places[DIST_MAX];
 };
 
-/* A text that grows. Owned. */
+/* A growing text; bytes are owned. */
 struct text {
     char *bytes;
     size_t len, room;
@@ -59,7 +59,7 @@ static void text_add(struct text *t, const char *fmt, ...)
     t->len += (size_t)n;
 }
 
-/* In quotes; paths and addresses come from other machines. */
+/* Adds a JSON string: paths and addresses come from other machines. */
 static void text_add_quoted(struct text *t, const char *s, size_t len_max)
 {
     text_add(t, "\"");
@@ -163,7 +163,7 @@ static void on_opened_for_locate(struct fuse_op *op, int rc)
 
     if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 || !op->entry.has_target))
         rc = -EIO;
-    if (rc == -EISDIR || rc == -EINVAL) /* only regular files lie somewhere */
+    if (rc == -EISDIR || rc == -EINVAL) /* only regular files have projections */
         rc = -ENODATA;
     if (rc != 0) {
         fuse_op_reply_err(op, rc);

@@ -1,10 +1,13 @@
 /*
- * lookup_prefetch.c - who looks up name after name in a directory need not ask exportd for each.
+ * lookup_prefetch.c - prefetch of names for a program that looks up name after name in a
+ * directory.
  *
- * In:     fs_lookup(), when exportd would have to be asked. Out: MD_READDIR with attributes; then the LOOKUP again.
- * Keeps:  what is answered so came with a token that we still have, of the directory and of the inode, and nothing of ours has
- *         changed either since. What is open here is asked for: its owner may know better.
- * Ask:    token_cache.c for how much is asked for, and when.
+ * In:     fs_lookup(), when exportd would have to be asked.
+ * Out:    MD_READDIR with attributes; then the LOOKUP again.
+ * Keeps:  prefetched answers came with tokens of the directory and of the inode that we
+ *         still hold, and none of our own operations has changed either since. Files open
+ *         here are not answered: their owner loop may know newer attributes.
+ * Ask:    token_cache.c for the number of names to prefetch, and when.
  */
 #include "rozomount/ops/lookup_prefetch.h"
 
@@ -18,10 +21,9 @@
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/ops/unalias.h"
 
-/*
- * All under one lock: its owner counts it as closed only after it has had these attributes forgotten, and a recall of either token comes
- * before, or finds what the kernel is told.
- */
+/* One token lock covers all of this: an owner loop counts a file as closed only after
+ * these attributes are dropped, and a recall either comes before, or sees what the kernel
+ * got. */
 bool lookup_prefetch_answers(struct fuse_op *op)
 {
     struct mount *m = op->loop->mount;
@@ -44,7 +46,7 @@ bool lookup_prefetch_answers(struct fuse_op *op)
     return known;
 }
 
-/* With the lock of the tokens. */
+/* Called with the token lock. */
 static void keep_page(struct fuse_op *op, const Rozo__MdReaddirResp *page)
 {
     for (size_t i = 0; i < page->n_entries; i++) {
@@ -79,7 +81,7 @@ static void on_part(struct fuse_op *op, int rc)
     token_cache_unlock(t);
     if (page != NULL)
         arena_free(&arena);
-    if (rc != 0 && !op->call.answered) /* the time for the LOOKUP is over, too */
+    if (rc != 0 && !op->call.answered) /* the LOOKUP has timed out, too */
         fuse_op_reply_err(op, rc);
     else
         fs_lookup_again(op);

@@ -1,10 +1,14 @@
 /*
- * unalias.c - a LOOKUP that finds a moved directory has the kernel drop the old dentry first.
+ * unalias.c - a LOOKUP that finds a moved directory makes the kernel drop the old dentry
+ * first.
  *
- * In:     answers to LOOKUP. Out: notices to the kernel; the answer may wait for them.
- * Keeps:  rename() of a directory that another mount moved works: the kernel can move its only dentry of a directory, but
- *         not inside a rename(), which holds the lock that this takes. Without an old dentry there is nothing to move.
- *         Nothing is dropped that a program uses or that something is mounted on: the kernel looks, under its own locks.
+ * In:     answers to LOOKUP.
+ * Out:    notices to the kernel; the answer may wait for them.
+ * Keeps:  rename() works for a directory that another mount moved. The kernel can move
+ *         its only dentry of a directory, but not inside a rename(), which holds the lock
+ *         that this takes; without an old dentry there is nothing to move. Only dentries
+ *         that no program uses and on which nothing is mounted are dropped: the kernel
+ *         checks that under its own locks.
  */
 #include "rozomount/ops/unalias.h"
 
@@ -24,21 +28,20 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    NAMES_WAIT_MS =
-        1000, /* a directory may be locked by a call that waits for this one */
+    NAMES_WAIT_MS = 1000, /* limit: a call that waits for this one may lock a directory */
     DIRS_AT_A_TIME = 16,
 };
 
-/* The names below a moved directory, being dropped. Lives until the last notice is out. */
+/* Drop of the names below a moved directory. Lives until the last notice is sent. */
 struct unalias {
-    struct fuse_op *op; /* that waits; NULL: it does not any more */
+    struct fuse_op *op; /* waits for it; NULL: not any more */
     struct env_timer timer;
-    uint64_t *dirs; /* owned; the deepest first, the moved one last */
+    uint64_t *dirs; /* owned; deepest first, the moved one last */
     size_t n_dirs, next;
     size_t n_out;
 };
 
-/* The names of one directory. */
+/* The names of one directory, as a job. */
 struct unalias_job {
     struct notify_job job;
     struct unalias *unalias;
@@ -108,7 +111,7 @@ static void on_names_dropped(struct env_mail *mail)
     unalias_step(u);
 }
 
-/* All that the kernel has a dentry of. */
+/* Returns all names that the kernel has a dentry of. */
 static struct told_name *names_known(struct mount *m, uint64_t dir)
 {
     struct told_name *list = token_cache_copy_names(m->tokens, dir), **end = &list;

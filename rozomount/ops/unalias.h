@@ -1,5 +1,6 @@
 /*
- * unalias.h - directories that another mount has moved.
+ * unalias.h - directories that another mount has moved while the kernel has a dentry of
+ * them.
  */
 #ifndef ROZO_ROZOMOUNT_OPS_UNALIAS_H
 #define ROZO_ROZOMOUNT_OPS_UNALIAS_H
@@ -7,11 +8,14 @@
 #include "rozomount/op/mount.h"
 
 /**
- * A LOOKUP found op->entry. May it be answered at once? False: it is a directory that another mount moved, and the kernel has a
- * dentry elsewhere: then fuse_op_reply_free_dir().
+ * Returns true if a LOOKUP that found op->entry may be answered at once. False: another
+ * mount moved this directory, and the kernel has a dentry of it elsewhere; call
+ * fuse_op_reply_free_dir().
  */
 bool fuse_op_dir_is_free(struct fuse_op *op);
-/** fuse_op_reply_entry() as soon as the kernel has dropped that dentry, or cannot. */
+/**
+ * Calls fuse_op_reply_entry() when the kernel has dropped that dentry, or cannot drop it.
+ */
 void fuse_op_reply_free_dir(struct fuse_op *op);
 
 #endif
