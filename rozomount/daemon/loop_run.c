@@ -1,9 +1,11 @@
 /*
- * loop_run.c - one loop: requests from its clone of the FUSE device, channels of its own.
+ * loop_run.c - one loop: requests from its clone of the FUSE device, and its own
+ * channels.
  *
- * In:     the device, readable. Out: the handlers of fs_*.c by way of libfuse.
- * Keeps:  I9: a loop whose request buffers are all in use reads no more until one is back; the
- *         kernel then makes its callers wait.
+ * In:     the device, readable.
+ * Out:    the handlers of fs_*.c, through libfuse.
+ * Keeps:  I9: a loop whose request buffers are all in use reads no more until one is
+ *         free; the kernel then makes its callers wait.
  */
 #include <assert.h>
 #include <errno.h>
@@ -34,8 +36,8 @@ static_assert(REQUEST_HEAD_BYTES ==
 enum {
     OPCODE_TMPFILE = 51, /* FUSE_TMPFILE: not in the headers of Linux 6.1 */
     REQBUF_BYTES = IO_MAX + 2 * 4096,
-    FILES_MEMORY = 40 << 20,     /* for the data of files, over all loops ... */
-    FILES_MEMORY_MIN = 16 << 20, /* ... of which each has so much at least */
+    FILES_MEMORY = 40 << 20,     /* bytes for file data, over all loops */
+    FILES_MEMORY_MIN = 16 << 20, /* bytes for file data of each loop, at least */
 };
 
 /* ---- request buffers ---- */
@@ -86,10 +88,9 @@ static void buf_shorten(struct loop *loop, struct reqbuf *buf)
     loop->n_free_long--;
 }
 
-/*
- * The last that came back is taken first: its memory is in the processor's caches. So what goes back to the system is that of
- * the one that lies there for longest, or each long request would begin with fresh pages.
- */
+/* Keeps a free buffer. The last one freed is reused first, because the processor caches
+ * it; so memory goes back to the system from the one unused for longest. Otherwise each
+ * long request would begin with fresh pages. */
 static void buf_keep(struct loop *loop, struct reqbuf *buf)
 {
     list_add_after(&loop->free_bufs, &buf->link);
@@ -128,11 +129,9 @@ void loop_free_memory(struct loop *loop)
 
 /* ---- reading the device ---- */
 
-/*
- * libfuse 3.14 knows no FUSE_TMPFILE (Linux 6.2) and would answer ENOSYS, for good. Its
- * request and its answer are those of a FUSE_CREATE: libfuse sees one.
- * Delete when libfuse has a handler for it.
- */
+/* Turns a FUSE_TMPFILE (Linux 6.2) into a FUSE_CREATE, which has the same request and
+ * answer. libfuse 3.14 does not know it and would answer ENOSYS, for good. Delete when
+ * libfuse has a handler for it. */
 static void loop_note_nameless(struct loop *loop, struct fuse_in_header *head)
 {
     loop->makes_nameless = head->opcode == OPCODE_TMPFILE;
@@ -146,12 +145,13 @@ static void loop_handle(struct loop *loop, struct reqbuf *buf, size_t len)
     struct fuse_buf fbuf = { .size = len, .mem = buf->mem };
 
     if (len < sizeof(*head) || head->len != len) {
-        log_error("the kernel sent a request of %zu bytes that says it has %u", len,
+        log_error("the kernel sent a FUSE request of %zu bytes; its header says %u", len,
                   len < sizeof(*head) ? 0 : head->len);
         loop_return_buf(loop, buf);
         return;
     }
-    if (head->opcode == FUSE_INTERRUPT) { /* libfuse would look on this loop only */
+    /* handled here: libfuse would look on this loop only */
+    if (head->opcode == FUSE_INTERRUPT) {
         const struct fuse_interrupt_in *in = (const void *)(head + 1);
 
         if (len >= sizeof(*head) + sizeof(*in))
@@ -168,7 +168,7 @@ static void loop_handle(struct loop *loop, struct reqbuf *buf, size_t len)
     loop->current = NULL;
 }
 
-/* 0, -EAGAIN: nothing there; -EBUSY: no buffer; -ENODEV: unmounted. */
+/* Returns 0, -EAGAIN: no request; -EBUSY: no buffer; or -ENODEV: unmounted. */
 static int loop_read_one(struct loop *loop)
 {
     struct reqbuf *buf = buf_take(loop);
@@ -193,13 +193,13 @@ static void on_device(uv_poll_t *poll, int status, int events)
     struct loop *loop = poll->data;
     int rc = 0;
 
-    (void)status; /* an error shows at read */
+    (void)status; /* read() reports the error */
     (void)events;
     for (unsigned i = 0; i < REQUESTS_PER_TURN && rc == 0; i++)
         rc = loop_read_one(loop);
     if (rc == 0 || rc == -EAGAIN)
         return;
-    if (rc == -EBUSY) { /* loop_return_buf() goes on */
+    if (rc == -EBUSY) { /* loop_return_buf() starts to read again */
         uv_poll_stop(&loop->poll);
         loop->polling = false;
         return;
@@ -238,9 +238,12 @@ void loop_stop_reading(struct loop *loop)
     uv_close((uv_handle_t *)&loop->poll, NULL);
 }
 
-/* ---- making one ---- */
+/* ---- start of a loop ---- */
 
-/* This machine's clock, moved to exportd's: stamps of data and of names come from one clock. */
+/*
+ * Returns this machine's clock shifted to exportd's: times of data and of names come from
+ * one clock.
+ */
 static int64_t loop_wall_ns(struct env *env)
 {
     struct loop *loop = container_of((struct env_uv *)env, struct loop, env);
@@ -370,7 +373,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
         return err_wrap(err, rc, "start the data engine");
     rc = file_pool_new(files_memory(loop->mount), &loop->pool);
     if (rc != 0)
-        return err_wrap(err, rc, "memory for files");
+        return err_wrap(err, rc, "allocate memory for file data");
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, &loop->env.env, &loop->md, loop->cli, &nodes);
     list_init(&loop->givings);

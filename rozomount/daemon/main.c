@@ -1,8 +1,8 @@
 /*
  * main.c - rozomount: command line, daemon, signals.
  *
- * The process that was started ends with 0 only once the mount serves; otherwise it ends with
- * the message of what went wrong, and 1 (or 2: wrong usage).
+ * The process that was started ends with 0 only once the mount serves. Otherwise it
+ * prints the error and ends with 1 (or 2: wrong usage).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,8 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { LINKS_MIN = 96 }; /* descriptors of loops, and of links to a small cluster */
-enum { OWN_PAGES_FROM = 128 << 10 }; /* bytes; the C library would raise it by itself */
+/* bytes; set, because the C library would raise it */
+enum { OWN_PAGES_FROM = 128 << 10 };
 
 static void complain(const struct err *err)
 {
@@ -41,7 +42,10 @@ static void complain(const struct err *err)
 
 /* ---- daemon ---- */
 
-/* The child goes on with *report; the parent waits for its word and never returns. */
+/*
+ * Forks. The child continues with *report; the parent waits for its report and never
+ * returns.
+ */
 static int daemon_fork(int *report, struct err *err)
 {
     int fds[2];
@@ -67,7 +71,7 @@ static int daemon_fork(int *report, struct err *err)
             (n < 0 && errno == EINTR)))
         len += n > 0 ? (size_t)n : 0;
     text[len] = '\0';
-    if (len == 1 && text[0] == '+') /* it serves */
+    if (len == 1 && text[0] == '+') /* the child serves */
         _exit(0);
     fprintf(stderr, "rozomount: %s\n",
             len == 0 ? "ended before it could serve (see its log)" : text);
@@ -91,7 +95,7 @@ static void daemon_report(int report, const char *text)
     close(report);
 }
 
-/* Standard input and output go; what we log goes to the journal, or nowhere. */
+/* Closes standard input and output; log messages go to the journal, or nowhere. */
 static void daemon_let_go(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -137,7 +141,7 @@ static int write_pid_file(const char *path, struct err *err)
 
 static void on_stop_signal(void *arg)
 {
-    log_info("told to end");
+    log_info("stopping: got a signal");
     sd_tell_stopping();
     mount_unmount(arg);
 }
@@ -147,7 +151,10 @@ static void on_loops_end(void *arg)
     stop_signals_close(arg);
 }
 
-/* Open, catch signals, mount: whoever sees the mount may tell us to end. */
+/*
+ * Opens the session, catches signals, mounts, in this order: as soon as the mount is
+ * visible a signal may end it.
+ */
 static int start(struct mount *m, struct options *opt, struct stop_signals *signals,
                  struct err *err)
 {
@@ -163,7 +170,7 @@ static int start(struct mount *m, struct options *opt, struct stop_signals *sign
     return mount_start(m, err);
 }
 
-/* *report: where the parent waits for our word, -1 once it has it. */
+/* Reports that the mount serves. *report: pipe to the waiting parent; -1 afterwards. */
 static void say_that_we_serve(const struct mount *m, int *report)
 {
     const struct options *opt = m->opt;
@@ -202,11 +209,11 @@ static int run(struct options *opt, int *report, struct err *err)
     if (rc != 0)
         return err_set(err, rc, "%s: some data could not be stored (see the log)",
                        opt->mountpoint);
-    log_info("%s: all written out, good bye", opt->mountpoint);
+    log_info("%s: all data are written out; rozomount ends", opt->mountpoint);
     return 0;
 }
 
-/* Fork unless told to stay, and mount. The exit status. */
+/* Mounts, in a child process unless in the foreground. Returns the exit status. */
 static int mount_as_told(struct options *opt)
 {
     struct err err = { 0 };
@@ -248,7 +255,8 @@ int main(int argc, char **argv)
     log_init("rozomount");
     log_set_level(opt.log_level);
     signal(SIGPIPE, SIG_IGN);
-    mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM); /* what is freed of it goes back at once */
+    /* freed blocks of this size go back at once */
+    mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM);
     if (rc != 0) {
         complain(&err);
         status = EXIT_USAGE;

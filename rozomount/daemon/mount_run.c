@@ -1,11 +1,12 @@
 /*
- * mount_run.c - a mount: session, kernel mount, loops, and the way back.
+ * mount_run.c - a mount: session, kernel mount, loops, and the shutdown.
  *
- * In:     main.c. Out: libfuse for mount(2), threads, mails between loops.
+ * In:     main.c.
+ * Out:    libfuse for mount(2), threads, mails between loops.
  * Keeps:  at the end every file is written out and reported before the session closes.
- * The way back, each step when the last is done on every loop: stop reading the device; all
- * operations answered; handles the kernel left are closed, files written out; session closed;
- * channels closed; loops end.
+ *         Steps of the shutdown, each when the last is done on every loop: stop reading
+ *         the device; answer all operations; close the handles left by the kernel and
+ *         write out files; close the session; close the channels; end the loops.
  */
 #include "rozomount/daemon/mount_run.h"
 
@@ -44,23 +45,23 @@
 
 enum {
     INIT_WAIT_MS = 10000,
-    READ_AHEAD_KB = 4096, /* the kernel's, for sequential readers */
-    QUIT_LOOK_MS = 20, /* told to end, we look so often whether the kernel has no more, */
-    QUIT_LOOKS_MAX = 150, /* and no oftener: somebody may never stop */
+    READ_AHEAD_KB = 4096, /* read-ahead of the kernel for sequential readers */
+    QUIT_LOOK_MS = 20,    /* interval of looks for requests of the kernel after a stop */
+    QUIT_LOOKS_MAX = 150, /* limit: some programs never stop */
     SYNC_WAIT_S = 20,
     DIRECT_IO_ALLOW_MMAP = 1 << 4, /* FUSE_DIRECT_IO_ALLOW_MMAP >> 32: Linux 6.6 */
-    DRAIN_MS = 2000, /* for what closed files left to be done on the storages */
+    DRAIN_MS = 2000,               /* limit for work on storages that closed files left */
 };
 
-/* ---- news for every loop ---- */
+/* ---- messages to every loop ---- */
 
-/* On its way to a loop other than 0; freed there. */
+/* A message to a loop other than 0; freed there. */
 struct news {
     struct env_mail mail;
     struct loop *loop;
-    struct cluster_map *map; /* owned; NULL: not this news */
-    uint64_t session;        /* 0: not this news */
-    uint32_t losses;         /* with a session */
+    struct cluster_map *map; /* owned; NULL: no change */
+    uint64_t session;        /* 0: no change */
+    uint32_t losses;         /* valid with a session */
 };
 
 static void loop_take_session(struct loop *loop, uint64_t session, uint32_t losses)
@@ -117,11 +118,11 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
     m->info.losses = info->losses;
     loop_take_session(&m->loops[0], info->id, info->losses);
     tell_other_loops(m, NULL, info->id, info->losses);
-    if (lost) /* what the kernel was told may not have come about */
+    if (lost) /* changes reported to the kernel may be lost */
         recalls_drop_kernel(&m->loops[0]);
 }
 
-/* On its way to the loop that waits; freed there. */
+/* A lock event for the loop that waits; freed there. */
 struct lock_news {
     struct env_mail mail;
     struct loop *loop;
@@ -188,7 +189,7 @@ static void on_tokens_lost(void *arg)
     }
 }
 
-/* What the kernel has read under it may not be so any more. */
+/* Drops kernel caches of an inode: data read under the lost lock may have changed. */
 static void on_lock_lost(void *arg, uint64_t ino)
 {
     struct mount *m = arg;
@@ -197,7 +198,10 @@ static void on_lock_lost(void *arg, uint64_t ino)
         kernel_inval_add(m->inval, ino);
 }
 
-/* What is read under a lock comes to us from now on, and waits: see fuse_op_under_lock(). */
+/*
+ * Drops kernel caches of locked inodes, so that reads under a lock come to us and wait:
+ * see fuse_op_under_lock().
+ */
 static void on_unsure(void *arg)
 {
     struct mount *m = arg;
@@ -242,7 +246,10 @@ static void on_first_open(void *arg, int rc)
     o->rc = rc;
 }
 
-/* Nothing but a wrong key makes a channel fail with words about keys; trying on is no use. */
+/*
+ * Returns true if the key is wrong: only then the error text mentions keys, and more
+ * attempts are useless.
+ */
 static bool key_is_refused(struct rpc_channel *channel)
 {
     return strstr(rpc_tcp_channel_last_error(channel), "key") != NULL;
@@ -260,7 +267,7 @@ static int opening_failed(struct mount *m, int rc, struct err *err)
             "exportd at %s has no export named \"%s\" (rozo export list shows them)",
             opt->addrs[0], opt->export_name);
     case -EACCES:
-        return err_set(err, rc, "exportd at %s does not let us in: %s", opt->addrs[0],
+        return err_set(err, rc, "exportd at %s refuses this mount: %s", opt->addrs[0],
                        *why == '\0' ? "wrong key" : why);
     case -EIO:
         return err_set(err, rc, "exportd at %s does not answer%s%s", opt->addrs[0],
@@ -316,8 +323,10 @@ static int mount_open_session(struct mount *m, struct err *err)
 
 /* ---- the kernel ---- */
 
-/* Other loops' sessions: replies go to the loop's own clone of the device. While a session is
- * told about the kernel's INIT, its answer is thrown away: loop 0 has given it. */
+/*
+ * Replies of other loops' sessions go to the loop's own clone of the device. Their answer
+ * to INIT is dropped: loop 0 has given it.
+ */
 static _Thread_local enum {
     REPLY_GOES_OUT,
     REPLY_IS_SWALLOWED,
@@ -325,17 +334,16 @@ static _Thread_local enum {
     REPLY_OPENS_PARALLEL,
 } reply_is;
 
-/* What libfuse 3.14 has no name for: writes, truncates and chowns take privileges away here, so
- * the kernel need not ask for a capability before every write. And what goes past its pages can be
- * mapped shared. */
+/* Adds flags to the INIT reply that libfuse 3.14 does not know. Writes, truncates and
+ * chowns clear privileges here, so the kernel need not ask for a capability before every
+ * write. Files that bypass the page cache can be mapped shared. */
 static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iovec *iov,
                                  int count)
 {
     struct fuse_init_out init;
     struct iovec out[2] = { iov[0], { .iov_base = &init, .iov_len = sizeof(init) } };
 
-    if (count != 2 ||
-        iov[1].iov_len != sizeof(init)) /* an error, or of older protocols */
+    if (count != 2 || iov[1].iov_len != sizeof(init)) /* an error, or an older protocol */
         return writev(fd, iov, count);
     memcpy(&init, iov[1].iov_base, sizeof(init));
     if (m->drops_privileges)
@@ -347,13 +355,13 @@ static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iov
     return writev(fd, out, 2);
 }
 
-/* Nor for this; what is said of the open file comes last in both answers. */
+/* Sets a flag that libfuse does not know. The open part comes last in both replies. */
 static void reply_set_parallel(const struct iovec *last)
 {
     struct fuse_open_out open;
     uint8_t *at = (uint8_t *)last->iov_base + last->iov_len - sizeof(open);
 
-    if (last->iov_len < sizeof(open)) /* an error: nothing but a header */
+    if (last->iov_len < sizeof(open)) /* an error: header only */
         return;
     memcpy(&open, at, sizeof(open));
     open.open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
@@ -397,7 +405,7 @@ static ssize_t clone_read(int fd, void *buf, size_t len, void *userdata)
 static const struct fuse_custom_io clone_io = { .writev = clone_writev,
                                                 .read = clone_read };
 
-/* "a,b" as one value in a list of options. */
+/* Adds a value with commas and backslashes escaped, as an option list needs. */
 static void add_escaped(char *to, size_t room, const char *value)
 {
     size_t at = strlen(to);
@@ -421,7 +429,9 @@ static int mount_kernel(struct mount *m, struct err *err)
 
     add_escaped(text, sizeof(text) / 2, opt->spec);
     at = strlen(text);
-    /* libfuse's default is nosuid,nodev; root's mounts are as those of other file systems. */
+    /*
+     * Other file systems mount with suid,dev for root; libfuse's default is nosuid,nodev.
+     */
     snprintf(text + at, sizeof(text) - at, ",max_read=%d%s%s%s%s", IO_MAX,
              geteuid() == 0 ? ",suid,dev" : "", opt->allow_other ? ",allow_other" : "",
              opt->kernel_opts == NULL ? "" : ",",
@@ -431,15 +441,19 @@ static int mount_kernel(struct mount *m, struct err *err)
     if (loop->se == NULL)
         return err_set(err, -EINVAL, "libfuse refuses the options \"%s\"", text);
     if (fuse_session_mount(loop->se, opt->mountpoint) != 0)
-        return err_set(err, -EIO, "mount on %s failed (is /dev/fuse there, and may we?)",
+        return err_set(err, -EIO,
+                       "mount on %s failed: check that /dev/fuse exists and may be used",
                        opt->mountpoint);
     loop->fd = fuse_session_fd(loop->se);
     if (fuse_session_custom_io(loop->se, &clone_io, loop->fd) != 0)
-        return err_set(err, -EINVAL, "libfuse refuses to let us read the FUSE device");
+        return err_set(err, -EINVAL, "libfuse refuses I/O functions for the FUSE device");
     return 0;
 }
 
-/* Read the kernel's first request and let loop 0 answer it; other loops hear it in *buf. */
+/*
+ * Reads the kernel's first request and lets loop 0 answer it. *buf: a copy for other
+ * loops.
+ */
 static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *err)
 {
     struct loop *loop = &m->loops[0];
@@ -450,11 +464,11 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
     ssize_t n;
     int rc;
 
-    do /* a signal that ends us is looked at when the loops run */
+    do /* signals to stop are handled when the loops run */
         rc = poll(&pfd, 1, INIT_WAIT_MS);
     while (rc < 0 && errno == EINTR);
     if (rc != 1)
-        return err_set(err, -EIO, "the kernel does not begin to talk FUSE");
+        return err_set(err, -EIO, "the kernel sent no FUSE request after the mount");
     n = read(loop->fd, buf, REQUEST_BYTES);
     if (n < 0)
         return err_set(err, -errno, "read the kernel's first FUSE request: %s",
@@ -486,7 +500,7 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
     fuse_opt_free_args(&args);
     if (loop->se == NULL)
-        return err_set(err, -ENOMEM, "another FUSE session");
+        return err_set(err, -ENOMEM, "create a FUSE session for another loop");
     fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return err_set(err, -errno, "open /dev/fuse: %s", strerror(errno));
@@ -505,13 +519,13 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     return 0;
 }
 
-/* Who we are among the mounts. */
+/* Finds our entry in the table of mounts. */
 static void mount_note_device(struct mount *m)
 {
     m->is_listed = mountpoint_find_now(m->opt->mountpoint, &m->at);
 }
 
-/* Sequential readers get long requests. As root, and best effort. */
+/* Raises the kernel's read-ahead for sequential readers. Needs root; best effort. */
 static void mount_set_read_ahead(const struct mount *m)
 {
     char path[128];
@@ -581,15 +595,15 @@ static int mount_start_loops(struct mount *m, struct err *err)
         if (rc != 0) {
             log_error("start a thread: %s", strerror(-rc));
             fuse_session_unmount(m->loops[0].se);
-            _exit(1); /* other loops run already; nothing was acknowledged yet */
+            _exit(1); /* other loops run; no data were acknowledged yet */
         }
     }
     return rc;
 }
 
-/* ---- the way back ---- */
+/* ---- shutdown ---- */
 
-/* fn on every loop; each says mount_loop_done() when it is through, and then comes next. */
+/* Runs fn on every loop; each calls loop_is_done(). Then calls next. */
 static void mount_on_every_loop(struct mount *m, void (*fn)(struct env_mail *mail),
                                 void (*next)(struct mount *m))
 {
@@ -616,7 +630,7 @@ static void loop_is_done(struct loop *loop)
     env_mailbox_post(&loop->mount->loops[0].env, &loop->mail);
 }
 
-/* 5. channels */
+/* Step 5: channels. */
 
 static void loop_end_if_closed(struct loop *loop)
 {
@@ -646,7 +660,7 @@ static void loop_close_channels(struct loop *loop)
 
 static void on_engine_drained(void *arg, int rc)
 {
-    (void)rc; /* what is left the storages find out by themselves */
+    (void)rc; /* storages find out by themselves */
     loop_close_channels(arg);
 }
 
@@ -658,7 +672,7 @@ static void on_close_channels(struct env_mail *mail)
     storcli_drain(loop->cli, DRAIN_MS, on_engine_drained, loop);
 }
 
-/* 4. session */
+/* Step 4: session. */
 
 static void on_session_closed(void *arg)
 {
@@ -681,7 +695,7 @@ static void mount_close_session(struct mount *m)
     atimes_report_end(m, session_end_step);
 }
 
-/* 3. files */
+/* Step 3: files. */
 
 static void on_nodes_idle(void *arg)
 {
@@ -705,7 +719,7 @@ static void on_drained(struct env_mail *mail)
     mount_on_every_loop(m, on_close_files, mount_close_session);
 }
 
-/* 2. operations */
+/* Step 2: operations. */
 
 static void mount_drained(struct mount *m)
 {
@@ -722,7 +736,9 @@ static void mount_drain(struct mount *m)
         mount_drained(m);
 }
 
-/* 1. the device. What the kernel has queued is still taken in: pages it was told to write out. */
+/*
+ * Step 1: the device. Requests queued by the kernel are still read: pages to write out.
+ */
 
 static bool device_has_requests(int fd)
 {
@@ -761,7 +777,7 @@ static void on_stop(struct env_mail *mail)
 {
     struct mount *m = container_of(mail, struct mount, stop_mail);
 
-    log_info("%s: unmounted; writing out what is left", m->opt->mountpoint);
+    log_info("%s: unmounted; writing out remaining data", m->opt->mountpoint);
     mount_on_every_loop(m, on_quit_reading, mount_drain);
 }
 
@@ -773,7 +789,10 @@ void mount_stop(struct mount *m)
     env_mailbox_post(&m->loops[0].env, &m->stop_mail);
 }
 
-/* Otherwise (let go of lazily) libfuse would unmount whatever is on our mount point by now. */
+/*
+ * Returns true if the kernel has cut the device. Otherwise (lazy unmount) libfuse would
+ * unmount whatever is mounted there now.
+ */
 static bool device_is_severed(int fd)
 {
     struct pollfd pfd = { .fd = fd };
@@ -781,7 +800,7 @@ static bool device_is_severed(int fd)
     return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
 }
 
-/* Everything is closed, the loop has ended. */
+/* Frees a loop that has ended, with everything closed. */
 static void loop_free(struct loop *loop)
 {
     if (loop->se != NULL)
@@ -830,7 +849,7 @@ int mount_run(struct mount *m)
     return n_lost == 0 ? 0 : -EIO;
 }
 
-/* ---- a start that fails: no other loop has a thread yet ---- */
+/* ---- a failed start: no other loop has a thread yet ---- */
 
 static void on_closed_at_start(void *arg)
 {
@@ -850,10 +869,10 @@ static void loop_give_up(struct loop *loop)
     loop_free(loop);
 }
 
-/* exportd hears that we go. */
+/* Undoes a start; exportd is informed if the session was open. */
 static void mount_give_up(struct mount *m)
 {
-    bool closed = m->info.id == 0; /* it never was open */
+    bool closed = m->info.id == 0; /* never opened */
 
     m->giving_up = true;
     if (m->loops[0].fd > 0)
@@ -924,9 +943,12 @@ int mount_start(struct mount *m, struct err *err)
     return 0;
 }
 
-/* ---- unmounting ourselves ---- */
+/* ---- unmount by ourselves ---- */
 
-/* After a lazy unmount somebody else's mount may lie there. */
+/*
+ * Returns true if our mount is on the mount point. After a lazy unmount it may be another
+ * one.
+ */
 static bool mount_is_there(const struct mount *m)
 {
     struct mountpoint at;
@@ -940,7 +962,7 @@ static void unmount_busy(struct mount *m)
     const char *mountpoint = m->opt->mountpoint;
     int fd, rc;
 
-    log_warn("%s is in use; writing out and letting go of it all the same", mountpoint);
+    log_warn("%s is in use: writing out data, then unmounting lazily", mountpoint);
     fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         syncfs(fd);
@@ -951,8 +973,10 @@ static void unmount_busy(struct mount *m)
         log_error("unmount %s: %s", mountpoint, strerror(-rc));
 }
 
-/* Still in use where no path leads from here any more: only sync(2) gets at its pages, and that
- * may wait for any other file system of the machine. */
+/*
+ * Syncs a mount in use that no path leads to any more: only sync(2) reaches its pages,
+ * and that may wait for any other file system of the machine.
+ */
 static void *syncer_run(void *arg)
 {
     (void)arg;
@@ -965,7 +989,7 @@ static void sync_unreachable(struct mount *m)
     struct timespec until;
     pthread_t syncer;
 
-    log_warn("%s: unmounted, but files of it are still in use; writing out",
+    log_warn("%s: unmounted, but some files are still in use; writing them out",
              m->opt->mountpoint);
     if (pthread_create(&syncer, NULL, syncer_run, NULL) != 0)
         return;
@@ -975,7 +999,7 @@ static void sync_unreachable(struct mount *m)
         pthread_detach(syncer);
 }
 
-/* A thread of its own: the kernel asks us things before it lets go. */
+/* Unmounts in a thread of its own: the kernel sends requests before it unmounts. */
 static void *unmounter_run(void *arg)
 {
     struct mount *m = arg;

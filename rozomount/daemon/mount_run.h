@@ -7,28 +7,33 @@
 #include "rozomount/op/mount.h"
 
 /**
- * Open the session. The options outlive the mount. m->loops[0].uv is there from success on, and
- * does not run before mount_run(): for signals.
+ * Opens the session. *opt must outlive the mount. On success m->loops[0].uv exists, for
+ * signal handlers, and runs only in mount_run().
  */
 int mount_open(struct mount *m, const struct options *opt, struct err *err);
 /**
- * After mount_open(): mount, start every loop. From success on the kernel is served as soon as
- * mount_run() runs. When this or mount_open() failed, nothing is left behind; m may be freed.
+ * Mounts and starts every loop, after mount_open(). The kernel is served as soon as
+ * mount_run() runs. If this or mount_open() fails, nothing is left behind; the caller may
+ * free m.
  */
 int mount_start(struct mount *m, struct err *err);
 /**
- * Serve until unmounted or told to stop; all data are written out and the session is closed.
- * 0, or -EIO when data of some file could not be stored: the log says of which.
+ * Serves until the file system is unmounted or stopped, writes out all data and closes
+ * the session. Returns 0, or -EIO if data of some file could not be stored (the log names
+ * it).
  */
 int mount_run(struct mount *m);
-/** A signal told us to end: unmount, lazily when somebody is in there. Loop 0's thread. */
+/** Unmounts because of a signal; lazily if the mount is in use. Loop 0's thread. */
 void mount_unmount(struct mount *m);
 
-/** The kernel's side is gone, or we are told to go: finish what is under way, then end. Any thread. */
+/**
+ * Finishes operations in progress, then ends the mount: the kernel has unmounted, or the
+ * mount must stop. Any thread.
+ */
 void mount_stop(struct mount *m);
 
 int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *err);
-/** Read requests from the device from now on. */
+/** Starts to read requests from the device. */
 int loop_start_reading(struct loop *loop, struct err *err);
 void loop_stop_reading(struct loop *loop);
 /** Takes back the memory of a request. */

@@ -210,7 +210,7 @@ def test_down_of_a_mount_whose_writes_cannot_land(cluster, interrupted):
     with writer(c, c.mnt + "/f", 1 << 20):
         p = subprocess.Popen([ROZO, "dev", "down", "--dir", c.dir], stderr=subprocess.PIPE, text=True)
         if interrupted:
-            wait_for(lambda: "told to end" in c.log("mount-1"), "the mount to be told")
+            wait_for(lambda: "got a signal" in c.log("mount-1"), "the mount to get the signal")
             p.send_signal(signal.SIGINT)
         said = p.communicate(timeout=100)[1]
     assert p.returncode == 0 and not process_runs(pid)
