@@ -30,7 +30,7 @@ enum {
     SIGNAL_LOOK_MS = 100,
     /* Linux hands the lock to the longest waiter after half of that */
     LET_GO_PAUSE_MS = 10,
-    AGAIN_PAUSE_MAX = 6, /* ms is 1 << this, at most */
+    AGAIN_PAUSE_MAX = 6, /* the longest pause is 1 << this, in ms */
 };
 
 struct fuse_op *fuse_op_begin(fuse_req_t req)

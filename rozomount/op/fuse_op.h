@@ -32,8 +32,8 @@ enum lock_state {
 };
 
 /*
- * One request of the kernel, from its handler to its reply. Thread: op->loop's; freed on
- * home.
+ * One request of the kernel, from its handler to its reply. Thread: op->loop's; op->home
+ * frees it.
  */
 struct fuse_op {
     struct env_mail mail; /* posted when it changes loops */
@@ -159,8 +159,8 @@ void loop_take_grant(struct loop *loop, const struct md_entry *e);
 void fuse_op_keep_dir(struct fuse_op *op, const struct md_attr *dir, uint64_t grant,
                       uint64_t changes);
 /**
- * Records the time of the request to exportd. Call it before each request: an older
- * answer must not be taken for this one.
+ * Records the state of the tokens when a request is sent, or a local answer is looked up.
+ * Call it before each: an older answer must not overwrite changes made since.
  */
 void fuse_op_note_asked(struct fuse_op *op);
 /**

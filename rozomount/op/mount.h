@@ -62,7 +62,7 @@ struct mount {
     struct next_files *next_files;
     struct atimes *atimes;
     struct atimes_report *atimes_report; /* loop 0's; NULL: none runs */
-    struct kernel_notify *notify;        /* NULL: the kernel keeps nothing */
+    struct kernel_notify *notify;        /* NULL: the kernel caches nothing */
     struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
     bool names_expire; /* the kernel can let a name expire, not only drop it */

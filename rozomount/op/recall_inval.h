@@ -13,9 +13,9 @@
  */
 void fuse_op_read_ended(struct fuse_op *op);
 /**
- * Makes the kernel drop the attributes and pages of op->ino, then calls step. op holds no
- * token then: the kernel may wait for pages that other READs keep locked, so they must
- * not wait for op.
+ * Ends op's use of its token, makes the kernel drop the attributes and pages of op->ino,
+ * then calls step. No request for which the kernel keeps pages locked may wait for op:
+ * the kernel may wait for pages that other READs keep locked.
  */
 void fuse_op_drop_pages(struct fuse_op *op, void (*step)(struct fuse_op *op));
 /** Makes the kernel drop the attributes of op->ino, but no pages; then calls step. */

@@ -9,8 +9,8 @@
 /**
  * Calls step when this mount holds the token of the node, which op or its handle pins;
  * else answers with an error and finishes. An EXCLUSIVE token, or that of a READ, is held
- * until fuse_op_token_done() or the end of op; a SHARED one is certain only when step is
- * called. READs and WRITEs set op->offset and op->size first.
+ * until fuse_op_token_done() or the end of op; another SHARED one is held when step
+ * begins, and may be recalled later. READs and WRITEs set op->offset and op->size first.
  */
 void fuse_op_with_token(struct fuse_op *op, struct node *node, enum token_mode mode,
                         void (*step)(struct fuse_op *op));
@@ -68,7 +68,10 @@ void recalls_lose_all(struct loop *loop);
  * nothing waits for a token.
  */
 void recalls_stop(struct loop *loop);
-/** Frees unsent messages after exportd has closed our session at the end of the mount. */
+/**
+ * Frees messages that give tokens back, when exportd has closed our session at the end of
+ * the mount.
+ */
 void recalls_close(struct loop *loop);
 /**
  * Gives back the token of an inode that may have changed without a recall. ino 0: none.
