@@ -1,5 +1,8 @@
 /*
- * mountpoint.c - /proc/self/mountinfo (unlike stat(2), it asks nobody who may be dead), umount2(2), flags of mount(2).
+ * mountpoint.c - /proc/self/mountinfo, umount2(2) and the flags of mount(2).
+ *
+ * In:     paths. Out: the mount table, mount IDs, unmounted paths.
+ * Keeps:  no call here waits for a dead FUSE process: stat(2) would, mountinfo does not.
  */
 #include "rozomount/options/mountpoint.h"
 
@@ -18,7 +21,7 @@
 
 extern char **environ;
 
-/* Blanks and backslashes come as \040 and the like; in place. */
+/* Decodes octal escapes such as \040 (blank) in place. */
 static void unescape(char *text)
 {
     char *to = text;
@@ -35,7 +38,8 @@ static void unescape(char *text)
     *to = '\0';
 }
 
-/* "36 35 0:52 / /mnt rw,noatime shared:1 - fuse.rozomount source options" */
+/* Parses a line such as
+ * "36 35 0:52 / /mnt rw,noatime shared:1 - fuse.rozomount source options". */
 static bool line_parse(char *line, const char *path, struct mountpoint *out)
 {
     struct mountpoint info = { 0 };
@@ -62,7 +66,7 @@ bool mountpoint_find(FILE *f, const char *path, struct mountpoint *out)
     size_t room = 0;
     bool found = false;
 
-    while (getline(&line, &room, f) > 0) /* the last one is the topmost */
+    while (getline(&line, &room, f) > 0) /* the last match is the topmost mount */
         found |= line_parse(line, path, out);
     free(line);
     return found;
@@ -80,7 +84,7 @@ bool mountpoint_find_now(const char *path, struct mountpoint *out)
     return found;
 }
 
-/* A line of the list: what is mounted on what. */
+/* One line of the list: a mount and the place where it is mounted. */
 struct mounted {
     unsigned id, on;
     bool is_it;
@@ -136,7 +140,7 @@ bool mountpoint_is_ours(const char *path)
     return mountpoint_find_now(path, &at) && strcmp(at.type, "fuse.rozomount") == 0;
 }
 
-/* dir/base, resolved but for base. */
+/* Joins dir, resolved, and base, which stays as it is. */
 static char *join_resolved(const char *dir, const char *base)
 {
     char *parent = realpath(dir, NULL), *out = NULL;
@@ -158,8 +162,7 @@ char *mountpoint_resolve(const char *path)
     size_t len = strlen(path);
     char *base;
 
-    while (len > 1 &&
-           path[len - 1] == '/') /* "mnt/" would be looked up in what is there */
+    while (len > 1 && path[len - 1] == '/') /* a trailing slash would enter the mount */
         len--;
     if (len >= sizeof(name)) {
         errno = ENAMETOOLONG;
@@ -228,7 +231,7 @@ int mountpoint_unmount(const char *path, bool lazy)
 
 /* ---- dead ones ---- */
 
-/* Of the mount that fd is on. False: /proc is not what it should be. */
+/* Reads the ID of the mount that fd is on. Returns false if /proc is not as expected. */
 static bool fd_mount_id(int fd, unsigned *id)
 {
     char name[64], line[128];
@@ -245,7 +248,7 @@ static bool fd_mount_id(int fd, unsigned *id)
     return found;
 }
 
-/* Not what the kernel remembers of it: that outlives the process. */
+/* Asks the FUSE process itself: attributes cached by the kernel outlive it. */
 static bool fd_is_dead(int fd)
 {
     struct statx st;
@@ -263,7 +266,7 @@ static bool fd_is_on_dead_rozo(int fd, const char *path)
            strcmp(at.type, "fuse.rozomount") == 0 && fd_is_dead(fd);
 }
 
-/* By fd: the path may be another mount's by now. */
+/* Unmounts by fd, because the path may lead to another mount by now. */
 static bool fd_unmount(int fd, const char *path)
 {
     char name[64];
@@ -276,7 +279,8 @@ static bool fd_unmount(int fd, const char *path)
 
 bool mountpoint_drop_dead(const char *path)
 {
-    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC); /* asks nobody */
+    /* O_PATH sends no FUSE request */
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     bool dropped;
 
     if (fd < 0)

@@ -1,5 +1,5 @@
 /*
- * mountpoint.h - what is mounted where, as the kernel lists it, and unmounting it.
+ * mountpoint.h - the kernel's list of mounts, and unmounting.
  */
 #ifndef ROZO_ROZOMOUNT_OPTIONS_MOUNTPOINT_H
 #define ROZO_ROZOMOUNT_OPTIONS_MOUNTPOINT_H
@@ -7,36 +7,55 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* What is mounted on some path. */
+/* One mount, as /proc/self/mountinfo lists it. */
 struct mountpoint {
-    unsigned id; /* of the mount, as in /proc/PID/fdinfo */
+    unsigned id; /* mount ID, as in /proc/PID/fdinfo */
     unsigned dev_major, dev_minor;
-    char type[64]; /* "fuse.rozomount" */
+    char type[64]; /* file system type, such as "fuse.rozomount" */
 };
 
-/** What lies on top at path (absolute, without symbolic links) in the list f. False: nothing. */
+/**
+ * Finds the topmost mount at path (absolute, no symbolic links) in the list f, a file in
+ * the format of /proc/self/mountinfo. Returns false if there is none.
+ */
 bool mountpoint_find(FILE *f, const char *path, struct mountpoint *out);
-/** The same in this process's own list; also false when that cannot be read. */
+/**
+ * Finds the topmost mount at path in this process's own list. Returns false if there is
+ * none or if the list cannot be read.
+ */
 bool mountpoint_find_now(const char *path, struct mountpoint *out);
 /**
- * Absolute and without symbolic links, without asking what is mounted there (it may be dead).
- * Owned; NULL with errno.
+ * Returns path as an absolute path without symbolic links; the caller frees it. Does not
+ * touch what is mounted at path, which may hang. Returns NULL with errno set on failure.
  */
 char *mountpoint_resolve(const char *path);
-/** A rozo mount lies on top at path. */
+/** Returns true if the topmost mount at path is a rozo mount. */
 bool mountpoint_is_ours(const char *path);
 /**
- * A rozo mount that lies on top at path and whose process is gone is taken away, and no other: not one
- * that somebody mounts there meanwhile. Asks that mount, which may take its time when it lives. True: done.
+ * Unmounts the topmost mount at path if it is a rozo mount whose process has died. Never
+ * unmounts another mount, even one made there meanwhile. Sends a request to that mount,
+ * which may block while its process lives. Returns true if it was unmounted.
  */
 bool mountpoint_drop_dead(const char *path);
-/** Is anything mounted on what is in `at`, also where that is mounted elsewhere? Only what this process sees. */
+/**
+ * Returns true if anything is mounted on a directory of the mount `at`, under any path
+ * where that mount is visible. Sees the mounts of this process's namespace only.
+ */
 bool mountpoint_is_covered(FILE *f, const struct mountpoint *at);
-/** The same now; true also when the list cannot be read. */
+/**
+ * Returns the result of mountpoint_is_covered() for this process's own list; true also
+ * when the list cannot be read.
+ */
 bool mountpoint_is_covered_now(const struct mountpoint *at);
-/** A word of mount(8), such as "nosuid" or "suid", into flags of mount(2). False: it is no such word. */
+/**
+ * Applies an option of mount(8), such as "nosuid" or "suid", to flags of mount(2).
+ * Returns false if the option is unknown.
+ */
 bool mountpoint_flag(const char *word, unsigned long *flags);
-/** umount2(2), or fusermount3 for those who are not root. 0 or -errno. */
+/**
+ * Unmounts path with umount2(2), or with fusermount3 if the caller is not root. Returns 0
+ * or -errno.
+ */
 int mountpoint_unmount(const char *path, bool lazy);
 
 #endif

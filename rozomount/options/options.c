@@ -1,8 +1,9 @@
 /*
- * options.c - parse SPEC, MNT and -o, also as mount(8) hands them over.
+ * options.c - parse SPEC, MNT and -o, also in the form that mount(8) passes them.
  *
  * In:     argv. Out: struct options, all of it checked.
- * Yours:  new options: a line in the table, one in options_help, one in docs/man/rozomount.8.
+ * Yours:  new options: a line in the table, one in options_help, one in
+ *         docs/man/rozomount.8.
  */
 #include "rozomount/options/options.h"
 
@@ -22,7 +23,8 @@
 enum { PORT_DEFAULT = 4700 };
 
 const char options_help[] =
-    "Usage: rozomount EXPORTD[:PORT][,EXPORTD...]/EXPORT MNT [-f] [-o OPTION[,OPTION...]]\n"
+    "Usage: rozomount EXPORTD[:PORT][,EXPORTD...]/EXPORT MNT [-f] [-o "
+    "OPTION[,OPTION...]]\n"
     "Mount an export of a rozo cluster on the directory MNT.\n"
     "\n"
     "  -f, --foreground       stay in the foreground, log to standard error\n"
@@ -31,13 +33,14 @@ const char options_help[] =
     "  -o OPTION,...          options of mount(8), and:\n"
     "     key=FILE            the client key (default /etc/rozo/client.key)\n"
     "     ro                  mount read-only\n"
-    "     remount             give the mount that is there these options of mount(8)\n"
+    "     remount             set these options of mount(8) on the existing mount\n"
     "     allow_other         let other users in (default for root)\n"
     "     no_allow_other      do not\n"
     "     nonempty            mount even if MNT has something in it\n"
     "     loops=N             event loops, each a thread (default: by the CPUs)\n"
     "     entry_timeout=SEC, attr_timeout=SEC, negative_timeout=SEC\n"
-    "                         where exportd gives no tokens: how long the kernel believes\n"
+    "                         where exportd gives no tokens: how long the "
+    "kernel believes\n"
     "                         names (1.0), attributes (1.0), that one is not there (0)\n"
     "     meta_timeout=SEC    calls exportd does not answer fail with EIO (60)\n"
     "     mount_timeout=SEC   how long to wait for exportd when mounting (10)\n"
@@ -49,9 +52,12 @@ const char options_help[] =
     "     read_ahead=SIZE     bytes read ahead of a sequential reader (2M)\n"
     "     cache=auto|page|direct\n"
     "                         what goes by way of the kernel's pages (auto)\n"
-    "     relatime            a read moves the access time when the file was changed since, or\n"
-    "                         after a day (the default; or: noatime, strictatime, nodiratime)\n"
-    "     writeback_cache     the kernel gathers writes; no other mount may use these files\n"
+    "     relatime            a read moves the access time when the file was "
+    "changed since, or\n"
+    "                         after a day (the default; or: noatime, "
+    "strictatime, nodiratime)\n"
+    "     writeback_cache     the kernel gathers writes; no other mount may use "
+    "these files\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
     "      --help             this\n"
     "      --version          print the version\n"
@@ -170,7 +176,7 @@ static void set_text(char **to, const char *value)
     *to = xstrdup(value);
 }
 
-/* Options with a value. -ENOENT: none of ours. */
+/* Sets an option that has a value. Returns -ENOENT if the key is not one of these. */
 static int set_valued(struct options *opt, const char *key, const char *value,
                       struct err *err)
 {
@@ -217,7 +223,8 @@ static int set_valued(struct options *opt, const char *key, const char *value,
     return rc;
 }
 
-/* What mount(8) and fstab say to others than us. */
+/* Returns true for options of fstab that mount(8) or systemd reads and rozomount
+ * ignores. */
 static bool is_for_others(const char *key)
 {
     static const char *const names[] = {
@@ -239,15 +246,17 @@ static bool is_for_others(const char *key)
     return false;
 }
 
-/* What the kernel lists of a FUSE mount; mount(8) hands it back when fstab has no line for it. */
+/* Returns true for options that the kernel lists for a FUSE mount. mount(8) passes
+ * them back on a remount if fstab has no line for the mount. */
 static bool is_listed_by_the_kernel(const char *key)
 {
     return strcmp(key, "user_id") == 0 || strcmp(key, "group_id") == 0 ||
            strcmp(key, "max_read") == 0;
 }
 
-/* Sets how access times move. Returns true if the option needs nothing else. libfuse knows
- * noatime and atime only: it must get these two, and shows them in /proc/mounts. */
+/* Sets how reads update access times. Returns true if the option needs nothing else.
+ * libfuse must also get noatime and atime, the only ones that it knows, and shows them
+ * in /proc/mounts. */
 static bool set_atimes(struct options *opt, const char *key)
 {
     if (strcmp(key, "noatime") == 0)
@@ -281,7 +290,7 @@ static int set_option(struct options *opt, const char *key, const char *value,
                        value);
     }
     if (strcmp(key, "remount") == 0) {
-        return 0; /* set_options() has seen it */
+        return 0; /* set_options() has handled it */
     } else if (strcmp(key, "allow_other") == 0) {
         opt->allow_other = true;
     } else if (strcmp(key, "no_allow_other") == 0) {
@@ -334,7 +343,8 @@ static int set_options(struct options *opt, const char *list, struct err *err)
 
 /* ---- SPEC ---- */
 
-/* "host", "host:port", "[v6]", "[v6]:port" -> with a port. NULL: makes no sense. */
+/* Returns "host", "host:port", "[v6]" or "[v6]:port" with a port, owned by the caller.
+ * NULL: malformed. */
 static char *address_complete(const char *text)
 {
     const char *colon = strrchr(text, ':');
@@ -348,7 +358,7 @@ static char *address_complete(const char *text)
         return NULL;
     has_port = colon != NULL && (bracket == NULL || colon > bracket);
     if (*text == '[' ? bracket == NULL : strchr(text, ':') != colon)
-        return NULL; /* an IPv6 address wants brackets */
+        return NULL; /* an IPv6 address needs brackets */
     if (has_port) {
         unsigned long port = strtoul(colon + 1, &end, 10);
 
@@ -418,7 +428,8 @@ static void options_set_defaults(struct options *opt)
     opt->key_file = xstrdup("/etc/rozo/client.key");
 }
 
-/* "-o", "--pid-file": the value that follows, or is glued to it. NULL: there is none. */
+/* Returns the value of "-o" or "--pid-file": the next argument, or the rest of this
+ * one. NULL if there is none. */
 static const char *value_of(int argc, char **argv, int *i, size_t glued_at)
 {
     if (argv[*i][glued_at] != '\0')
@@ -513,13 +524,13 @@ static int check_empty(const char *path, struct err *err)
     return rc;
 }
 
-/* What was mounted there and whose process died is taken away. */
+/* Unmounts rozo mounts there whose process has died. */
 static void drop_dead_mounts(const char *path)
 {
     enum { STACKED_MAX = 16 };
 
     for (unsigned i = 0; i < STACKED_MAX && mountpoint_drop_dead(path); i++)
-        log_warn("%s: the mount there was dead; taken away", path);
+        log_warn("%s: unmounted a dead rozo mount", path);
 }
 
 static int check_resolved(const struct options *opt, struct err *err)

@@ -15,57 +15,62 @@ enum {
     OPTIONS_LOOPS_MAX = 64,
 };
 
-/* What goes by way of the kernel's page cache. */
+/* Which opens use the kernel's page cache. */
 enum options_cache {
-    OPTIONS_CACHE_AUTO,   /* all but what is opened for writing only */
-    OPTIONS_CACHE_PAGE,   /* everything */
-    OPTIONS_CACHE_DIRECT, /* what is mapped only */
+    OPTIONS_CACHE_AUTO,   /* all opens but write-only ones */
+    OPTIONS_CACHE_PAGE,   /* all opens */
+    OPTIONS_CACHE_DIRECT, /* only memory mappings */
 };
 
-/* How reads move access times. */
+/* How reads update access times. */
 enum atimes_mode {
     ATIMES_RELATIVE, /* relatime */
     ATIMES_STRICT,   /* each read counts */
     ATIMES_NONE,     /* no read counts */
 };
 
-/* All of it checked. Owned; options_free(). Zero-initialise. */
+/* Checked options. Zero-initialise; options_free() frees all members. */
 struct options {
     char *spec;                     /* as given, for /proc/mounts */
     char *addrs[OPTIONS_ADDRS_MAX]; /* "host:port" of exportd */
     unsigned n_addrs;
     char *export_name;
-    char *mountpoint; /* absolute once options_check_mountpoint() was happy */
+    char *mountpoint; /* absolute after options_check_mountpoint() */
     char *key_file;
     char *pid_file;
     char *kernel_opts; /* for mount(2) and libfuse: "ro,nosuid,..." */
     bool foreground, debug;
     bool nonempty, allow_other;
-    bool remount; /* the mount that is there */
+    bool remount; /* change flags of the existing mount */
     bool writeback_cache;
     bool read_only;
     enum atimes_mode atimes; /* default: relatime */
     bool nodiratime;
     enum options_cache cache;
     bool help, version;
-    unsigned loops; /* 0: by the machine */
+    unsigned loops; /* 0: chosen by the number of CPUs */
     double entry_timeout_s, attr_timeout_s, negative_timeout_s;
-    uint32_t meta_timeout_ms;                   /* a call exportd does not answer: EIO */
-    uint32_t mount_timeout_ms;                  /* the same at mount */
-    uint32_t hedge_ms, spare_ms, io_timeout_ms; /* 0: the engine's */
-    uint64_t write_behind_max, read_ahead_max;  /* 0: the file layer's */
+    /* calls to exportd fail with EIO after it */
+    uint32_t meta_timeout_ms;
+    uint32_t mount_timeout_ms;                  /* time to wait for exportd at mount */
+    uint32_t hedge_ms, spare_ms, io_timeout_ms; /* 0: default of storcli */
+    uint64_t write_behind_max, read_ahead_max;  /* bytes; 0: default of the file layer */
     enum log_level log_level;
 };
 
-/** Parse. 0; -EINVAL with words in err (usage: exit 2). */
+/**
+ * Parses the command line. Returns 0, or -EINVAL with a message in err: the caller prints
+ * the usage and exits with status 2.
+ */
 int options_parse(struct options *opt, int argc, char **argv, struct err *err);
 void options_free(struct options *opt);
 /**
- * The mount point is a directory, empty (unless nonempty) and no mount of ours already; makes it
- * absolute. 0 or -errno with words.
+ * Checks that the mount point is a directory, is empty (unless nonempty is set) and is
+ * not a rozo mount already. Makes its path absolute and unmounts dead rozo mounts.
+ * Returns 0, or -errno with a message in err.
  */
 int options_check_mountpoint(struct options *opt, struct err *err);
-/** What --help prints. */
+/** Text of --help. */
 extern const char options_help[];
 
 #endif

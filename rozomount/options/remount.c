@@ -1,5 +1,5 @@
 /*
- * remount.c - flags of mount(8) as those of mount(2), for a mount that is there.
+ * remount.c - translates flags of mount(8) to flags of mount(2) for an existing mount.
  *
  * In:     struct options of `mount -o remount,...`. Out: mount(2).
  */
@@ -13,7 +13,7 @@
 #include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"
 
-/* The later word counts. */
+/* Parses a comma-separated list of options; a later one overrides an earlier one. */
 static unsigned long flags_of(const char *list)
 {
     char *copy = xstrdup(list == NULL ? "" : list);

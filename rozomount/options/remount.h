@@ -1,5 +1,5 @@
 /*
- * remount.h - `mount -o remount,...`: other flags for a mount that is there.
+ * remount.h - `mount -o remount,...`: changes the flags of an existing mount.
  */
 #ifndef ROZO_ROZOMOUNT_OPTIONS_REMOUNT_H
 #define ROZO_ROZOMOUNT_OPTIONS_REMOUNT_H
@@ -8,8 +8,9 @@
 #include "rozomount/options/options.h"
 
 /**
- * Give the rozo mount on opt->mountpoint the flags of opt->kernel_opts, and no others, as mount(2)
- * does; its process hears nothing of it. Makes the path absolute. 0 or -errno with words.
+ * Sets the flags of the rozo mount on opt->mountpoint to those of opt->kernel_opts with
+ * mount(2). The rozomount process gets no notice. Makes the path absolute. Returns 0, or
+ * -errno with a message in err.
  */
 int remount(struct options *opt, struct err *err);
 

@@ -1,16 +1,18 @@
 /*
- * xalloc.h - memory for the small structs of an operation: a few hundred bytes, never user data.
+ * xalloc.h - memory for the small structs of an operation: a few hundred bytes, no user
+ * data.
  *
- * A client that cannot get those cannot even say so to the kernel; it says why and stops.
+ * A client without that much memory cannot even answer the kernel. It logs an error and
+ * aborts.
  */
 #ifndef ROZO_ROZOMOUNT_OPTIONS_XALLOC_H
 #define ROZO_ROZOMOUNT_OPTIONS_XALLOC_H
 
 #include <stddef.h>
 
-/** Zeroed; never NULL. free() it. */
+/** Returns zeroed memory, never NULL. The caller frees it. */
 void *xzalloc(size_t len_bytes);
-/** realloc() that never fails. */
+/** Resizes memory as realloc() does, never returns NULL. */
 void *xrealloc(void *mem, size_t len_bytes);
 char *xstrdup(const char *text);
 
