@@ -1,12 +1,14 @@
 /*
- * file_prefetch.c - small files are opened and read before the program that reads a tree comes to them.
+ * file_prefetch.c - opens and reads small files before a program opens them.
  *
- * In:     pages of listings, with attributes; files that programs open to read.
- * Out:    MD_OPEN and reads of the file layer, for many files in one turn: exportd and the storages are woken once for all of them. What
- *         was read waits in the file, which stays open with the mount as one that was closed does (node_keep()).
- * Keeps:  I5: only of files whose token we have, and it goes with that token, as all else that we keep; nobody has to give anything
- *         back because we guess.
- * Ask:    next_files.h for which files these are.
+ * In:     pages of listings with attributes; files that programs open for reading.
+ * Out:    MD_OPEN and reads of the file layer, for many files in one turn, so that
+ *         exportd and the storages wake up once for all. The data waits in the file
+ *         layer; the mount keeps the file open as it keeps files closed by programs
+ *         (node_keep()).
+ * Keeps:  I5: only files whose token we hold are read, and their data goes with the
+ *         token. A wrong guess never makes another mount give back a token.
+ * Ask:    next_files.h for the choice of files.
  */
 #include "rozomount/prefetch/file_prefetch.h"
 
@@ -24,9 +26,9 @@
 #include "rozomount/options/xalloc.h"
 #include "rozomount/prefetch/next_files.h"
 
-enum { EARLY_TIMEOUT_MS = 1000 }; /* nobody waits for it */
+enum { EARLY_TIMEOUT_MS = 1000 }; /* no program waits for the call */
 
-/* One such file. Thread: its owner's. */
+/* One file being prefetched. Runs on the loop that owns the inode. */
 struct early {
     struct env_mail mail;
     struct md_call call;
@@ -55,7 +57,7 @@ void file_prefetch_listed(struct mount *m, uint64_t dir, uint64_t after,
     free(files);
 }
 
-/* It counts as an operation of the mount, as those of the kernel do. */
+/* Ends the prefetch of one file. A prefetch counts as an operation of the mount. */
 static void early_end(struct early *e)
 {
     struct mount *m = e->loop->mount;
@@ -70,7 +72,7 @@ static void early_end(struct early *e)
 
 static void on_early_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
-    (void)rc; /* who opens it hears, when he reads */
+    (void)rc; /* on an error the program's own read fails again */
     (void)iov;
     (void)n_iov;
     early_end(arg);
@@ -120,7 +122,8 @@ static void on_early_opened(struct md_call *call, int rc)
         early_end(e);
 }
 
-/* Whoever has it open, or had, reads what he wants himself. */
+/* Starts the prefetch. A file with a node is skipped: the program that has it open, or
+ * had, reads for itself. */
 static void early_begin(struct early *e)
 {
     struct loop *loop = e->loop;

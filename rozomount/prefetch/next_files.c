@@ -1,9 +1,9 @@
 /*
- * next_files.c - a chain of small files for each listing, and how far along it somebody has come.
+ * next_files.c - chain of small files for each listing, and a program's position in it.
  *
- * In:     listings as they come, files as they are opened. Out: what to read next.
- * Keeps:  bounded; a wrong guess costs a read that nobody wanted, and nothing else.
- * Yours:  the numbers in next_files.h, and how the window grows.
+ * In:     listings as they arrive, files as they are opened. Out: the files to read next.
+ * Keeps:  memory is bounded; a wrong guess costs an unneeded read and nothing else.
+ * Yours:  the numbers in next_files.h, and the growth of the window.
  */
 #include "rozomount/prefetch/next_files.h"
 
@@ -13,20 +13,20 @@
 
 #include "rozomount/options/xalloc.h"
 
-/* One file, and which comes behind it. */
+/* One file and its successor in the listing. */
 struct noted {
-    uint64_t ino, next; /* 0: none is known */
+    uint64_t ino, next; /* next is 0 if unknown */
     uint32_t size;
-    uint32_t run; /* opened in a row, up to the one before this */
-    bool begun;   /* it is being read, or was, for who will open it */
+    uint32_t run; /* files opened in a row before this one */
+    bool begun;   /* a prefetch of it was started */
     UT_hash_handle hh;
 };
 
 struct next_files {
     unsigned run_min;
     pthread_mutex_t lock; /* guards all below */
-    struct noted *by_ino; /* oldest first */
-    /* The end of the part that was listed last: where the next one goes on. */
+    struct noted *by_ino; /* in order of insertion */
+    /* End of the part listed last, where the next part continues. */
     uint64_t dir, to, last;
 };
 
@@ -100,7 +100,8 @@ void next_files_listed(struct next_files *all, uint64_t dir, uint64_t after, uin
     pthread_mutex_unlock(&all->lock);
 }
 
-/* So many together that few wake-ups are needed, and again when half of them are left. */
+/* Returns the files to prefetch: many at a time so that wake-ups are few, and the next
+ * batch when half of the window is used up. */
 static unsigned begin_next(const struct next_files *all, struct noted *f, unsigned window,
                            uint64_t inos[NEXT_FILES_MAX])
 {

@@ -1,9 +1,10 @@
 /*
- * next_files.h - which small files follow one another in the listings of directories, and who reads them in that order.
+ * next_files.h - predicts which small files a program will open next.
  *
- * Programs that read a tree (copies, archives, searches, compilers) mostly open files in the order in which they were listed. Each
- * of them costs a trip to exportd and to k storages, unless those that will follow are opened and read together, before anybody asks
- * for them (file_prefetch.c). This only says which.
+ * Programs that read a tree (copies, archives, searches, compilers) mostly open files in
+ * the order of the listing. Each open costs a round trip to exportd and to k storages,
+ * unless the next files are opened and read together in advance (file_prefetch.c). This
+ * table only predicts the files.
  *
  * Any thread; a call costs one uncontended lock.
  */
@@ -15,16 +16,19 @@
 #include <stdint.h>
 
 enum {
-    NEXT_FILES_MAX = 32,           /* at a time */
-    NEXT_FILE_BYTES_MAX = 65536,   /* of a file that is small */
-    NEXT_FILES_NOTED_MAX = 16384,  /* the oldest are forgotten */
-    NEXT_FILES_RUN_MIN = 2,        /* of a mount */
-    NEXT_FILES_BYTES_MAX = 1 << 20 /* of all that are ahead of a reader */
+    NEXT_FILES_MAX = 32,           /* files returned by one call */
+    NEXT_FILE_BYTES_MAX = 65536,   /* size of a small file */
+    NEXT_FILES_NOTED_MAX = 16384,  /* files noted; the oldest are evicted */
+    NEXT_FILES_RUN_MIN = 2,        /* run_min that a mount uses */
+    NEXT_FILES_BYTES_MAX = 1 << 20 /* bytes of the files ahead of a reader */
 };
 
 struct next_files;
 
-/** run_min: so many must have been opened one after the other before any is read ahead. */
+/**
+ * Creates a table. run_min: files that must be opened in listing order before prefetch
+ * starts.
+ */
 struct next_files *next_files_new(unsigned run_min);
 void next_files_free(struct next_files *all);
 
@@ -32,12 +36,16 @@ struct next_file {
     uint64_t ino;
     uint64_t size; /* 1..NEXT_FILE_BYTES_MAX */
 };
-/** Part of the listing of dir: what is behind the cookie `after`, up to `to`, small files only, in order. */
+/**
+ * Notes a part of the listing of dir: the small files behind the cookie `after`, up to
+ * the cookie `to`, in order.
+ */
 void next_files_listed(struct next_files *all, uint64_t dir, uint64_t after, uint64_t to,
                        const struct next_file *files, size_t n);
 /**
- * A program has opened ino to read it. Returns how many files, whose numbers are in inos, are to be read now: as long as it goes on so, each
- * once.
+ * Notes that a program has opened ino for reading. Returns the number of files to read
+ * now, and their inode numbers in inos. Each file is returned once while the program
+ * keeps following the listing.
  */
 unsigned next_files_opened(struct next_files *all, uint64_t ino,
                            uint64_t inos[NEXT_FILES_MAX]);
