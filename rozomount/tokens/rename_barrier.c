@@ -2,7 +2,8 @@
  * rename_barrier.c - two short lists behind a mutex.
  *
  * In:     renames of this mount, recalls; any loop. Out: recalls that may go on.
- * Keeps:  I5, our half: a name that the kernel comes to believe by a rename is told before a recall looks for it.
+ * Keeps:  I5, our half: a name that the kernel caches through a rename is noted before a
+ *         recall looks for it.
  */
 #include "rozomount/tokens/rename_barrier.h"
 
@@ -12,7 +13,7 @@
 #include "rozomount/options/xalloc.h"
 
 struct rename_barrier {
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all members below */
     struct list_node under_way, waiters;
 };
 
@@ -45,7 +46,7 @@ void rename_barrier_begin(struct rename_barrier *r, struct rename_under_way *u,
     pthread_mutex_unlock(&r->lock);
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static bool any_in(const struct rename_barrier *r, uint64_t dir)
 {
     LIST_FOREACH(link, &r->under_way) {

@@ -1,9 +1,11 @@
 /*
  * token_cache.c - a hash of tokens behind a mutex.
  *
- * In:     answers and recalls, from any loop. Out: what the kernel may be told, and what it was.
- * Keeps:  I5, our half: what is told by a token is noted while nobody can recall it, and nothing is told by one that is
- *         recalled, or was since the answer was made.
+ * In:     answers and recalls, from any loop. Out: what the kernel may cache, and what it
+ *         caches.
+ * Keeps:  I5, our half: whatever the kernel is given under a token is noted while no
+ *         recall can begin. Nothing is given under a token that is being recalled, or was
+ *         recalled since the answer was made.
  */
 #include "rozomount/tokens/token_cache.h"
 
@@ -23,79 +25,81 @@
 
 enum {
     N_SLOTS = 8192,
-    AHEAD_MISSES_MIN = 4, /* names looked up in vain, until more is asked for at once */
+    AHEAD_MISSES_MIN = 4, /* lookups of unknown names that start a prefetch */
     AHEAD_MISSES_MAX = 1024,
     AHEAD_ENTRIES_MIN = 64,
     AHEAD_ENTRIES_MAX = 1024,
 };
 
-/* Attributes for the kernel's next question. */
+/* Attributes for the kernel's next request. */
 struct kept_attr {
     struct md_attr attr;
     uint64_t grant;
-    struct list_node ahead; /* in tokens->ahead, or alone */
+    struct list_node ahead; /* in token_cache->ahead if prefetched */
 };
 
-/* How looking ahead in a directory goes. */
+/* State of the prefetch in a directory. */
 struct aheads {
-    uint64_t next;               /* cookie */
-    unsigned n;                  /* entries that were asked for the last time */
-    unsigned hits;               /* of them */
-    unsigned misses, misses_max; /* since; then the next part is asked for */
+    uint64_t next; /* cookie where the next part begins */
+    unsigned n;    /* entries in the last request */
+    unsigned hits; /* LOOKUPs that used these entries */
+    /* unknown names since; at misses_max the next request is sent */
+    unsigned misses, misses_max;
     bool is_out;
 };
 
-/* Names of a directory: those that the kernel was told, and of one that is being listed, or was, all that may be there. */
+/* Names of a directory: those that the kernel caches and, if it is being or was
+ * listed, all that may exist. */
 struct told_names {
     struct table by_name;
     struct told_name *first, **end;
-    bool all;           /* no other name is there */
-    bool listed;        /* all up to this cookie are here */
-    uint64_t listed_to; /* 0: none is behind it */
-    uint64_t since;     /* of n_changes: what was asked for before says nothing of them */
+    bool all;           /* no other name exists */
+    bool listed;        /* all names up to listed_to are here */
+    uint64_t listed_to; /* cookie */
+    uint64_t since;     /* n_changes at the start; older answers cannot be used */
 };
 
 struct token {
-    struct table_link by_ino; /* its hash is the number of the inode */
+    struct table_link by_ino; /* hash: the inode number */
     enum token_mode mode;
-    enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
-    bool listing;            /* the kernel's listing, if it has one, is of this time */
-    bool lost; /* of a session that is over: nothing is granted until it is given back */
-    bool offered;               /* by token_cache_lost_one() */
-    bool has_pages;             /* the kernel may keep data by it */
-    bool has_data;              /* the kernel was given some data */
-    bool leaving, leaves_heavy; /* offered by token_cache_surplus() */
+    enum token_mode ceiling; /* highest mode usable for answers; lower during a recall */
+    bool listing;            /* a listing cached by the kernel is valid */
+    bool lost;               /* from an ended session: ignores grants until given back */
+    bool offered;            /* returned by token_cache_lost_one() */
+    bool has_pages;          /* the kernel may have pages under it */
+    bool has_data;           /* the kernel was given some data */
+    bool leaving, leaves_heavy; /* returned by token_cache_surplus() */
     size_t n_names_leaving;
-    uint64_t grant;           /* the newest known of */
-    uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
-    struct told_names *names; /* owned; NULL: none */
-    struct kept_attr *kept;   /* owned; NULL: none */
-    struct aheads *aheads; /* owned; NULL: nobody looked for names that we do not know */
-    uint32_t xattrs;       /* XattrBits; 0: not known */
+    uint64_t grant;              /* newest grant known */
+    uint64_t lowered;            /* EXCLUSIVE from grants up to this one was given back */
+    struct told_names *names;    /* owned; NULL: none */
+    struct kept_attr *kept;      /* owned; NULL: none */
+    struct aheads *aheads;       /* owned; NULL: no unknown name was looked up */
+    uint32_t xattrs;             /* XattrBits; 0: not known */
     struct xattr_set *xattr_set; /* owned; NULL: none is known */
-    struct list_node link;       /* in tokens->all */
-    struct list_node named;      /* in tokens->named, with names */
-    struct spans ranges;         /* RANGES: of enum token_access; not empty */
-    uint64_t size;               /* RANGES: of the file, as long as we have them */
+    struct list_node link;       /* in token_cache->all */
+    struct list_node named;      /* in token_cache->named if it has names */
+    struct spans ranges;         /* RANGES: values of enum token_access; never empty */
+    uint64_t size;               /* RANGES: file size, fixed while held */
 };
 
 struct token_cache {
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all members below */
     atomic_bool given;    /* opened_grant is not 0 */
     atomic_bool others;
     struct table by_ino;
     struct list_node all;   /* least recently used first */
-    struct list_node named; /* those with names, the same */
+    struct list_node named; /* tokens with names, least recently used first */
     size_t n_names;
-    size_t max; /* that exportd gives */
+    size_t max; /* tokens that exportd grants */
     bool trims, trims_names;
     size_t n_leaving, n_leaving_heavy, n_names_leaving;
-    struct list_node ahead; /* attributes kept for LOOKUPs, oldest first */
+    struct list_node ahead; /* prefetched attributes, oldest first */
     size_t n_ahead;
     uint64_t opened_grant;        /* grants below are void; 0: all are */
-    uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
-    uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
-    uint32_t xattrs_changing[N_SLOTS]; /* the same: our changes of xattrs under way */
+    uint64_t given_back[N_SLOTS]; /* by hash of the inode: newest void grant */
+    uint64_t changed[N_SLOTS];    /* by hash of the inode: n_changes at our last change */
+    uint32_t xattrs_changing[N_SLOTS]; /* by hash of the inode: xattr changes under way */
     struct xattr_cache xattrs;
     atomic_ullong n_changes;
 };
@@ -138,7 +142,7 @@ static uint64_t ino_of(const struct token *k)
 static void table_put(struct table *table, struct table_link *link, uint64_t hash)
 {
     if (table_add(table, link, hash) != 0)
-        abort(); /* as xzalloc() */
+        abort(); /* out of memory, as in xzalloc() */
 }
 
 static size_t names_max(const struct token_cache *t)
@@ -163,7 +167,7 @@ static void token_comes_last(struct token_cache *t, struct token *k)
     list_add_tail(&t->all, &k->link);
 }
 
-/* The others are to go before it. */
+/* Marks the token as most recently used. */
 static void token_use(struct token_cache *t, struct token *k)
 {
     token_comes_last(t, k);
@@ -199,7 +203,7 @@ static void xattrs_drop(struct token_cache *t, struct token *k)
     xattr_cache_drop(&t->xattrs, &k->xattr_set);
 }
 
-/* They are the caller's; also those that were not told. */
+/* Takes all names from a token; the caller owns them. */
 static struct told_name *token_take_names(struct token_cache *t, struct token *k)
 {
     struct told_names *names = k->names;
@@ -218,7 +222,8 @@ static struct told_name *token_take_names(struct token_cache *t, struct token *k
     return first;
 }
 
-/* There may be others than those that are noted, and they may be other inodes'. */
+/* Marks the names as incomplete: others may exist, and the noted ones may belong to
+ * other inodes. */
 static void token_doubt_names(struct token *k)
 {
     struct told_names *names = k->names;
@@ -231,7 +236,7 @@ static void token_doubt_names(struct token *k)
         n->ino = 0;
 }
 
-/* It is held again, or gone. */
+/* Clears the marks of a token that is no longer being given back. */
 static void token_left(struct token_cache *t, struct token *k)
 {
     t->n_leaving -= k->leaving;
@@ -267,7 +272,7 @@ void token_cache_free(struct token_cache *t)
 
 /* ---- the session ---- */
 
-/* With the lock. */
+/* Needs the lock. */
 static uint64_t *list_held(struct token_cache *t, enum token_mode least,
                            enum token_mode most, size_t *n)
 {
@@ -295,7 +300,7 @@ uint64_t *token_cache_list(struct token_cache *t, size_t *n)
     return list;
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static void list_ranges(struct token_cache *t, struct token_cache_claim *out)
 {
     size_t n = 0;
@@ -340,8 +345,7 @@ void token_cache_opened(struct token_cache *t, uint64_t grant, bool lost)
         struct token *k = container_of(node, struct token, link);
 
         k->grant = grant;
-        kept_drop(t,
-                  k); /* exportd may have lost its power, and with it what this tells */
+        kept_drop(t, k); /* exportd may have lost changes in a power failure */
         xattrs_drop(t, k);
         token_doubt_names(k);
         if (lost || grant == 0) {
@@ -392,7 +396,7 @@ bool token_cache_is_lost(struct token_cache *t, uint64_t ino)
 
 /* ---- grants ---- */
 
-/* With the lock, by a grant that is good. */
+/* Returns the token of ino, made if there is none. Needs the lock and a valid grant. */
 static struct token *token_make(struct token_cache *t, uint64_t ino)
 {
     struct token *k = token_find(t, ino);
@@ -456,7 +460,7 @@ void token_cache_grant_range(struct token_cache *t, const struct held_range *ran
             k->size = range->size;
             if (spans_raise(&k->ranges, range->from, range->to,
                             range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
-                abort(); /* as xzalloc() */
+                abort(); /* out of memory, as in xzalloc() */
         }
         token_note_grant(t, k, grant);
     }
@@ -502,7 +506,7 @@ enum token_mode token_cache_mode(struct token_cache *t, uint64_t ino)
     return mode;
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static bool token_covers(const struct token *k, const struct token_need *need)
 {
     uint64_t to = need->to;
@@ -534,7 +538,7 @@ bool token_cache_cover(struct token_cache *t, uint64_t ino, const struct token_n
     return covers;
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static uint64_t ranges_readable_to(const struct token *k, uint64_t from)
 {
     const struct span *s = spans_find(&k->ranges, from);
@@ -567,9 +571,9 @@ const struct spans *token_cache_ranges(struct token_cache *t, uint64_t ino)
     return k == NULL || k->ranges.n == 0 ? NULL : &k->ranges;
 }
 
-/* ---- what the kernel is told ---- */
+/* ---- what the kernel may cache ---- */
 
-/* The token, if something that needs no more than SHARED may be told by it. */
+/* Returns the token if it allows caching in the kernel under SHARED. */
 static struct token *token_to_tell(struct token_cache *t, uint64_t ino)
 {
     struct token *k = token_find(t, ino);
@@ -620,7 +624,7 @@ static struct told_names *token_names(struct token_cache *t, struct token *k)
     return k->names;
 }
 
-/* The name, noted if it was not. */
+/* Returns the note of a name, made if there is none. */
 static struct told_name *token_name(struct token_cache *t, struct token *k,
                                     const char *name, size_t len)
 {
@@ -648,7 +652,7 @@ static void token_tell_name(struct token_cache *t, struct token *k, const char *
     n->is_told = true;
 }
 
-/* Those that are noted are all that may be there, as far as they are listed. */
+/* Returns true if the notes hold all names that may exist up to listed_to. */
 static bool names_are_listed(const struct token *k)
 {
     return k->names != NULL && (k->names->all || k->names->listed);
@@ -695,7 +699,8 @@ static void forget_name(struct told_name *n)
     n->ino = 0;
 }
 
-/* The kernel believes it no more. Did it? gone_since: of n_changes, it is not there since then; 0: it may be. */
+/* Notes that the kernel no longer caches a name. Returns true if it did. gone_since:
+ * n_changes since when the name does not exist; 0: it may exist. */
 static bool name_untell(struct token_cache *t, uint64_t dir, const char *name,
                         uint64_t gone_since)
 {
@@ -728,7 +733,7 @@ bool token_cache_name_moved(struct token_cache *t, uint64_t dir, const char *nam
     return name_untell(t, dir, name, 0);
 }
 
-/* ---- which names there are ---- */
+/* ---- known names ---- */
 
 void token_cache_name_comes(struct token_cache *t, uint64_t dir, const char *name)
 {
@@ -751,7 +756,7 @@ static void names_begin(struct token_cache *t, struct told_names *names)
     names->since = atomic_fetch_add(&t->n_changes, 1) + 1;
 }
 
-/* The token of a directory, when an answer with this grant tells its names. */
+/* Returns the token of a directory if an answer with this grant may add names. */
 static struct token *token_to_list(struct token_cache *t, uint64_t dir, uint64_t grant)
 {
     return grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
@@ -767,7 +772,8 @@ void token_cache_dir_is_new(struct token_cache *t, uint64_t dir, uint64_t grant)
     names_begin(t, k->names);
 }
 
-/* Names that nobody may ask for. No directory alone takes the place of all others. */
+/* Returns true if there is room for n names that may never be looked up. One directory
+ * gets at most half of the room. */
 static bool has_room_for_names(const struct token_cache *t, const struct token *k,
                                size_t n)
 {
@@ -783,7 +789,7 @@ void token_cache_names_listed(struct token_cache *t, const struct listed_names *
 
     if (k == NULL || (names != NULL && names->all) || !has_room_for_names(t, k, l->n))
         return;
-    if (names == NULL || !names->listed) { /* what we make meanwhile is not noted yet */
+    if (names == NULL || !names->listed) { /* names created meanwhile are not noted yet */
         if (l->after != 0 || t->changed[slot_of(l->dir)] > l->changes)
             return;
         names = token_names(t, k);
@@ -819,7 +825,8 @@ uint64_t token_cache_changes(struct token_cache *t)
     return atomic_load(&t->n_changes);
 }
 
-/* The token, if what an answer with this grant told may be kept: no newer one came before it. */
+/* Returns the token if data of an answer with this grant may be kept: no newer answer
+ * came before it. */
 static struct token *token_to_keep(struct token_cache *t, uint64_t ino, uint64_t grant,
                                    uint64_t changes)
 {
@@ -842,7 +849,7 @@ void token_cache_keep_attr(struct token_cache *t, const struct md_attr *attr,
     list_init(&k->kept->ahead);
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static bool take_attr(struct token_cache *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant)
 {
@@ -916,9 +923,9 @@ uint64_t token_cache_forget_attr(struct token_cache *t, uint64_t ino, uint64_t c
     k = token_find(t, ino);
     if (k != NULL) {
         kept_drop(t, k);
-        k->has_pages |= k->listing; /* the kernel still has those of the listing */
-        k->listing =
-            false; /* who seeks to the middle of it would not look whether it is old */
+        k->has_pages |= k->listing; /* the kernel still caches the pages of the listing */
+        /* a reader that seeks to its middle would not notice the change */
+        k->listing = false;
     }
     token_cache_unlock(t);
     return changes;
@@ -952,7 +959,8 @@ void token_cache_keep_xattr(struct token_cache *t, uint64_t ino, const char *nam
         xattr_cache_put(&t->xattrs, &k->xattr_set, name, x);
 }
 
-/* Has the inode none of the class of this name? Of "": none at all. */
+/* Returns true if the inode has no attribute of the class of this name; for "": no
+ * attribute at all. */
 static bool xattr_is_absent(const struct token *k, const char *name)
 {
     static const struct {
@@ -972,10 +980,10 @@ static bool xattr_is_absent(const struct token *k, const char *name)
         if (strncmp(name, classes[i].prefix, strlen(classes[i].prefix)) == 0)
             return (k->xattrs & classes[i].bit) == 0;
     }
-    return false; /* exportd knows the rest */
+    return false; /* other classes: exportd must answer */
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static bool find_xattr(struct token_cache *t, uint64_t ino, const char *name,
                        struct known_xattr *out)
 {
@@ -1017,7 +1025,7 @@ void token_cache_xattrs_change(struct token_cache *t, uint64_t ino, bool begins)
     token_cache_unlock(t);
 }
 
-/* ---- looking ahead ---- */
+/* ---- prefetch ---- */
 
 bool token_cache_prefetch_next(struct token_cache *t, uint64_t dir,
                                struct prefetch_answer *out)
@@ -1112,12 +1120,12 @@ void token_cache_recall(struct token_cache *t, uint64_t ino, enum token_mode kee
         k->ceiling = keep;
     if (k != NULL)
         kept_drop(t, k);
-    if (k != NULL && keep == TOKEN_NONE) /* else nobody else changes them */
+    if (k != NULL && keep == TOKEN_NONE) /* above NONE no other mount can change them */
         xattrs_drop(t, k);
     token_cache_unlock(t);
 }
 
-/* Those that the kernel was told; the others are freed. */
+/* Returns the names that the kernel caches, and frees the others. */
 static struct told_name *names_told(struct told_name *names)
 {
     struct told_name *told = NULL, **end = &told;
@@ -1218,7 +1226,7 @@ void token_cache_inode_gone(struct token_cache *t, uint64_t ino)
     token_cache_unlock(t);
 }
 
-/* ---- too many of them ---- */
+/* ---- the limit ---- */
 
 void token_cache_set_max(struct token_cache *t, size_t max)
 {
@@ -1227,13 +1235,14 @@ void token_cache_set_max(struct token_cache *t, size_t max)
     token_cache_unlock(t);
 }
 
-/* They begin to go at three quarters, and stop at five eighths. */
+/* Returns true if n tokens are too many: above three quarters of max, or above five
+ * eighths if trimming already runs (does). */
 static bool trims(bool does, size_t n, size_t max)
 {
     return n > max - max / 4 || (does && n > max - max / 8 * 3);
 }
 
-/* The kernel keeps attributes by it, and nothing else. */
+/* Returns true if the kernel caches only attributes under the token. */
 static bool token_is_plain(const struct token *k)
 {
     return k->mode == TOKEN_SHARED && k->ceiling == TOKEN_EXCLUSIVE && !k->has_pages &&
@@ -1246,7 +1255,7 @@ static struct token *token_of(struct list_node *link, bool named)
                  : container_of(link, struct token, link);
 }
 
-/* NULL: all of them are on their way back. */
+/* Returns the least recently used token; NULL: all are being given back. */
 static struct token *token_least_used(struct token_cache *t, bool named)
 {
     LIST_FOREACH(link, named ? &t->named : &t->all) {
@@ -1262,7 +1271,7 @@ static void token_leaves(struct token_cache *t, struct token *k,
                          struct token_surplus *out)
 {
     *out = (struct token_surplus){ ino_of(k), token_is_plain(k) };
-    token_use(t, k); /* nobody looks at it again soon */
+    token_use(t, k); /* skipped by the next searches */
     k->leaving = true;
     k->leaves_heavy = !out->is_plain;
     k->n_names_leaving = k->names == NULL ? 0 : k->names->by_name.n;
@@ -1271,7 +1280,7 @@ static void token_leaves(struct token_cache *t, struct token *k,
     t->n_names_leaving += k->n_names_leaving;
 }
 
-/* Which kind is to go now? */
+/* Returns true if a token (named: with names) must go now. */
 static bool surplus_is(const struct token_cache *t, bool named)
 {
     if (t->n_leaving >= TOKENS_LEAVING_MAX ||

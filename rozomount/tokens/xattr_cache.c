@@ -1,8 +1,8 @@
 /*
- * xattr_cache.c - one list of entries an inode, the inodes in the order in which they came.
+ * xattr_cache.c - a list of entries for each inode; the inodes in the order of insertion.
  *
- * In:     answers about xattrs, from token_cache.c. Out: the same, to who asks again.
- * Keeps:  I9: no more than XATTR_CACHE_BYTES_MAX, whatever programs ask for.
+ * In:     answers about xattrs, from token_cache.c. Out: the cached values.
+ * Keeps:  I9: at most XATTR_CACHE_BYTES_MAX bytes, whatever programs request.
  */
 #include "rozomount/tokens/xattr_cache.h"
 
@@ -21,7 +21,7 @@ struct xattr_entry {
 
 struct xattr_set {
     struct list_node link;     /* in xattr_cache->sets */
-    struct xattr_set **owner;  /* what points at this */
+    struct xattr_set **owner;  /* the owner's pointer to this set */
     struct xattr_entry *first; /* owned */
     unsigned n;
     size_t bytes;

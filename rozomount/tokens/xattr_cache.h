@@ -1,8 +1,10 @@
 /*
- * xattr_cache.h - small extended attributes of many inodes, also which of them are not there.
+ * xattr_cache.h - small extended attributes of many inodes; also notes that one is
+ * absent.
  *
- * In bounded memory: when it is full, the inode goes whose attributes were put first. Pure data; whoever owns a set sees to it
- * that what is in it is true. No thread of its own: one lock for a cache and all of its sets.
+ * Memory is bounded: when the cache is full, it evicts the inode whose attributes were
+ * added first. Pure data: the owner of a set keeps its content true. Not thread-safe: one
+ * lock must guard a cache and all of its sets.
  */
 #ifndef ROZO_ROZOMOUNT_TOKENS_XATTR_CACHE_H
 #define ROZO_ROZOMOUNT_TOKENS_XATTR_CACHE_H
@@ -15,18 +17,18 @@
 
 enum {
     XATTR_CACHED_MAX = 1024,          /* bytes of one value that is kept */
-    XATTR_CACHE_ENTRIES_MAX = 32,     /* of one inode */
-    XATTR_CACHE_BYTES_MAX = 32 << 20, /* of all inodes, with what it takes to keep them */
+    XATTR_CACHE_ENTRIES_MAX = 32,     /* entries of one inode */
+    XATTR_CACHE_BYTES_MAX = 32 << 20, /* bytes of all inodes, with overhead */
 };
 
 struct xattr_set;
 
 struct xattr_cache {
-    struct list_node sets; /* put first, first */
+    struct list_node sets; /* oldest first */
     size_t bytes;
 };
 
-/* One attribute, or that there is none of this name. */
+/* One attribute, or the fact that this name is absent. */
 struct cached_xattr {
     bool is_there;
     size_t len; /* 0: value may be NULL */
@@ -35,15 +37,15 @@ struct cached_xattr {
 
 void xattr_cache_init(struct xattr_cache *c);
 /**
- * Keeps it in *set, the set of one inode; NULL: it has none yet. The cache puts NULL there when the set goes. What is too large
- * is not kept.
+ * Adds an attribute to *set, the set of one inode (NULL: no set yet). The cache sets *set
+ * to NULL when it evicts the set. Does not keep values that are too large.
  */
 void xattr_cache_put(struct xattr_cache *c, struct xattr_set **set, const char *name,
                      const struct cached_xattr *x);
-/** out->value is the set's. */
+/** Finds an attribute. out->value is borrowed from the set. */
 bool xattr_cache_find(const struct xattr_set *set, const char *name,
                       struct cached_xattr *out);
-/** The set goes, if there is one. */
+/** Frees the set, if there is one. */
 void xattr_cache_drop(struct xattr_cache *c, struct xattr_set **set);
 
 #endif
