@@ -1,7 +1,8 @@
 /*
  * dir_places.c - a table with one slot per hash of the inode number, behind a mutex.
  *
- * In:     answers that name directories, from any loop. Out: whether the kernel may have a dentry elsewhere.
+ * In:     answers that name directories, from any loop. Out: whether the kernel may have
+ *         a dentry in another place.
  */
 #include "rozomount/kcache/dir_places.h"
 
@@ -17,7 +18,7 @@ struct dir_slot {
     uint64_t ino; /* 0: free */
     uint64_t dir;
     uint64_t place;    /* hash of dir and name */
-    uint64_t stuck_ns; /* 0: it is not */
+    uint64_t stuck_ns; /* 0: not stuck */
     pid_t stuck_pid;
 };
 
@@ -27,7 +28,7 @@ struct loose {
 };
 
 struct dir_places {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards all members below */
     struct dir_slot slots[DIRPLACES_MAX];
     struct loose loose[DIRPLACES_LOOSE_MAX]; /* by hash of directory and name */
 };
@@ -117,7 +118,7 @@ void dir_places_renamed(struct dir_places *p, const struct dir_place *to)
     slot_set(p, to, true);
 }
 
-/* A directory, and how far below the one that is asked about it lies. */
+/* A directory and its depth below the top of the search. */
 struct below {
     uint64_t ino;
     unsigned depth;

@@ -1,10 +1,11 @@
 /*
  * dir_places.h - the name under which the kernel last found each directory.
  *
- * Linux keeps one dentry per directory. When another mount has moved the directory, a lookup of its new name moves the
- * dentry; inside a rename() it cannot, since the lock that this takes is held: ESTALE. The old dentry must then go first.
- * This table tells which lookups find a directory in another place than before. It is a cache: a slot that
- * another directory has taken only means that nothing is known.
+ * Linux keeps one dentry per directory. After another mount has moved the directory, a
+ * lookup of its new name moves the dentry. Inside a rename() the lookup cannot take the
+ * lock for that and fails with ESTALE, so the old dentry must be dropped first. This
+ * table shows which lookups find a directory in another place than before. It is a cache:
+ * if another directory has taken the slot, the place is unknown.
  *
  * Any thread; a call costs one uncontended lock.
  */
@@ -20,11 +21,11 @@ enum {
     DIRPLACES_MAX = 65536,
     DIRPLACES_LOOSE_MAX = 4096,
     DIRPLACES_DEPTH_MAX = 256,
-    DIRPLACES_RETRY_MS =
-        1000, /* Linux retries at once after ESTALE; machines may be busy */
+    /* Linux retries at once after ESTALE; slow machines need some time */
+    DIRPLACES_RETRY_MS = 1000,
 };
 
-/* A directory is at this name. */
+/* The place of a directory: a name in another directory. */
 struct dir_place {
     uint64_t ino;
     uint64_t dir;
@@ -34,8 +35,8 @@ struct dir_place {
 enum dir_place_verdict {
     DIR_PLACE_SAME,
     DIR_PLACE_UNKNOWN,
-    DIR_PLACE_MOVED, /* it was somewhere else */
-    DIR_PLACE_RETRY, /* moved and stuck, and the same thread looks it up again */
+    DIR_PLACE_MOVED, /* found in another place than before */
+    DIR_PLACE_RETRY, /* moved and stuck; the same thread looks it up again */
 };
 
 struct dir_places;
@@ -44,28 +45,40 @@ struct told_name;
 struct dir_places *dir_places_new(void);
 void dir_places_free(struct dir_places *p);
 
-/** A lookup of thread `pid` found the directory here; noted. */
+/**
+ * Notes that a lookup by thread `pid` found the directory at `at`. Returns how that
+ * compares to the place noted before.
+ */
 enum dir_place_verdict dir_places_found(struct dir_places *p, const struct dir_place *at,
                                         pid_t pid, uint64_t now_ns);
-/** The kernel could not drop the old dentry before the answer to thread `pid`. */
+/**
+ * Notes that the kernel could not drop the old dentry before the answer to thread `pid`.
+ */
 void dir_places_stuck(struct dir_places *p, uint64_t ino, pid_t pid, uint64_t now_ns);
-/** The kernel knows that the directory is here: it was made or listed. */
+/**
+ * Notes that the kernel has the directory in this place: it was created or listed there.
+ */
 void dir_places_note(struct dir_places *p, const struct dir_place *at);
-/** The kernel itself moved the inode here; nothing is noted unless it is a directory of the table. */
+/** Notes a rename by the kernel. Ignores inodes that are not in the table. */
 void dir_places_renamed(struct dir_places *p, const struct dir_place *to);
 
 /**
- * The directory and those below it, as far as they are known, the deepest first: an array to free(); *n its length.
+ * Returns the directory and all known directories below it, deepest first, as an array
+ * that the caller frees; *n is its length.
  */
 uint64_t *dir_places_below(struct dir_places *p, uint64_t ino, size_t *n);
 
 /**
- * The kernel was told this name, or that it is not there, without a token: it keeps a dentry all the same, and asks each time.
- * The newest of those that share a slot is remembered.
+ * Notes a name, or its absence, that the kernel got without a token. The kernel keeps a
+ * dentry for it and revalidates that each time. Of names that share a slot the newest is
+ * kept.
  */
 void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
                            bool is_dir);
-/** Those of a directory, forgotten now: for told_names_free(). */
+/**
+ * Takes such names of a directory out of the table; the caller frees them with
+ * told_names_free().
+ */
 struct told_name *dir_places_take_loose(struct dir_places *p, uint64_t dir);
 
 #endif

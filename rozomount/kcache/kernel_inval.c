@@ -1,7 +1,8 @@
 /*
- * kernel_inval.c - a thread with a queue of what the kernel is to drop.
+ * kernel_inval.c - a thread with a queue of kernel invalidations.
  *
- * In:     kernel_inval_add() and its like, any thread. Out: fuse_lowlevel_notify_*().
+ * In:     kernel_inval_add() and kernel_inval_add_name(), any thread. Out:
+ *         fuse_lowlevel_notify_*().
  */
 #include "rozomount/kcache/kernel_inval.h"
 
@@ -18,29 +19,29 @@
 
 enum { STOP_WAIT_S = 2 };
 
-/* A name in a directory, or all of an inode. */
+/* One job: a name in a directory (ino), or all cached data of an inode. */
 struct inval_job {
     struct inval_job *next;
     uint64_t ino;
     bool may_be_dropped; /* counted in n_droppable */
     bool is_name;
-    char name[]; /* with is_name */
+    char name[]; /* if is_name */
 };
 
 struct kernel_inval {
     struct fuse_session *se; /* borrowed */
     bool expires;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards all members below */
     pthread_cond_t wake;
     struct inval_job *jobs, **jobs_end; /* owned, oldest first */
     unsigned n_droppable;
     uint64_t n_added, n_done;
-    struct kernel_inval_wait *waits, **waits_end; /* in order of `after` */
+    struct kernel_inval_wait *waits, **waits_end; /* sorted by `after` */
     bool stop, told_full;
 };
 
-/* With the lock. */
+/* Needs the lock. */
 static void invalidator_tell(struct kernel_inval *inv)
 {
     while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
@@ -72,7 +73,7 @@ void kernel_drop_name(struct fuse_session *se, uint64_t dir, const char *name,
     if (!expire)
         fuse_lowlevel_notify_inval_entry(se, dir, name, len);
     else
-#ifdef EXPIRE_ENTRY_HAS_FLAGS /* only in libfuse 3.14.0 */
+#ifdef EXPIRE_ENTRY_HAS_FLAGS /* libfuse 3.14.0 only */
         fuse_lowlevel_notify_expire_entry(se, dir, name, len, FUSE_LL_EXPIRE_ONLY);
 #else
         fuse_lowlevel_notify_expire_entry(se, dir, name, len);
@@ -87,7 +88,7 @@ static void notify(const struct kernel_inval *inv, const struct inval_job *job)
         fuse_lowlevel_notify_inval_inode(inv->se, job->ino, 0, 0);
 }
 
-/* With the lock; there is one. */
+/* Needs the lock and a non-empty queue. */
 static struct inval_job *invalidator_take(struct kernel_inval *inv)
 {
     struct inval_job *job = inv->jobs;
@@ -119,7 +120,7 @@ static void *invalidator_run(void *arg)
         inv->n_done++;
         invalidator_tell(inv);
     }
-    inv->n_done = inv->n_added; /* nobody will read any more */
+    inv->n_done = inv->n_added; /* the kernel reads nothing any more */
     invalidator_tell(inv);
     pthread_mutex_unlock(&inv->lock);
     return NULL;
@@ -142,15 +143,15 @@ struct kernel_inval *kernel_inval_start(struct fuse_session *se, bool expires)
     return inv;
 }
 
-/* Takes job. */
+/* Queues a job and takes ownership of it. */
 static void invalidator_add_job(struct kernel_inval *inv, struct inval_job *job)
 {
     pthread_mutex_lock(&inv->lock);
     if (inv->stop || (job->may_be_dropped && inv->n_droppable == INVALIDATOR_MAX)) {
         if (!inv->stop && !inv->told_full) {
             inv->told_full = true;
-            log_warn(
-                "so many files changed elsewhere that some stale pages stay until reopened");
+            log_warn("too many files were changed by other mounts at once; "
+                     "stale pages of some files stay until they are opened again");
         }
         free(job);
     } else {
@@ -195,8 +196,9 @@ void kernel_inval_stop(struct kernel_inval *inv)
     pthread_mutex_unlock(&inv->lock);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += STOP_WAIT_S;
+    /* the kernel holds the thread; the end of the process frees all of this */
     if (pthread_timedjoin_np(inv->thread, NULL, &until) != 0)
-        return; /* the kernel holds it; the end of the process will free all of this */
+        return;
     while (inv->jobs != NULL)
         free(invalidator_take(inv));
     pthread_cond_destroy(&inv->wake);

@@ -1,7 +1,10 @@
 /*
- * kernel_notify.c - threads that notify the kernel; one more whenever all of them wait.
+ * kernel_notify.c - a pool of threads that notify the kernel; grows when all of them
+ * wait.
  *
- * In:     kernel_notify_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail; what libfuse 3.14 has no call for.
+ * In:     kernel_notify_submit(), any thread.
+ * Out:    fuse_lowlevel_notify_*(), then the job's mail; messages that libfuse 3.14
+ *         cannot send are written to the device directly.
  */
 #include "rozomount/kcache/kernel_notify.h"
 
@@ -24,13 +27,13 @@
 enum {
     NOTIFY_INC_EPOCH = 8, /* FUSE_NOTIFY_INC_EPOCH of Linux 6.16 */
     NOTIFY_PRUNE = 9,     /* FUSE_NOTIFY_PRUNE of Linux 6.18 */
-    THREADS_MAX =
-        1024, /* more than the kernel has requests under way that one may have to wait for */
+    /* more than the kernel has requests under way that one may have to wait for */
+    THREADS_MAX = 1024,
     THREAD_STACK = 64 << 10, /* bytes */
     STOP_WAIT_S = 2,
 };
 
-/* As Linux 6.18 has it; the numbers of the inodes follow. */
+/* Message of Linux 6.18; the inode numbers follow it. */
 struct prune_out {
     uint32_t count;
     uint32_t padding;
@@ -41,13 +44,13 @@ struct kernel_notify {
     struct fuse_session *se;     /* borrowed */
     const struct mountpoint *at; /* borrowed */
     bool expires, ages, prunes;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t wake;  /* a job, or the end */
+    pthread_mutex_t lock; /* guards all members below */
+    pthread_cond_t wake;  /* a job was queued, or stop is set */
     pthread_cond_t gone;  /* a thread has ended */
     struct notify_job *jobs, **jobs_end;
     unsigned n_threads, n_idle, n_jobs;
     bool stop;
-    bool left; /* the kernel holds a thread: what it still does nobody hears of */
+    bool left; /* the kernel holds a thread; its job is never posted */
 };
 
 static void drop_names(const struct kernel_notify *r, uint64_t dir,
@@ -113,7 +116,7 @@ static void *recaller_run(void *arg)
     return NULL;
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static bool thread_add(struct kernel_notify *r)
 {
     pthread_attr_t attr;
@@ -207,7 +210,7 @@ void kernel_notify_submit(struct kernel_notify *r, struct notify_job *job)
         r->jobs_end = &job->next;
         r->n_jobs++;
         if (r->n_jobs > r->n_idle && r->n_threads < THREADS_MAX)
-            thread_add(r); /* else one of those there will come to it */
+            thread_add(r); /* if it fails, a running thread takes the job */
         pthread_cond_signal(&r->wake);
     }
     pthread_mutex_unlock(&r->lock);
@@ -241,7 +244,7 @@ void kernel_notify_stop(struct kernel_notify *r)
     left = r->left = r->n_threads > 0;
     pthread_mutex_unlock(&r->lock);
     if (left)
-        return; /* the kernel holds one; the end of the process will free all of this */
+        return; /* the kernel holds a thread; the end of the process frees all of this */
     pthread_cond_destroy(&r->wake);
     pthread_cond_destroy(&r->gone);
     pthread_mutex_destroy(&r->lock);

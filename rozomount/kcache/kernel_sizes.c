@@ -1,7 +1,8 @@
 /*
- * kernel_sizes.c - a hash of what exportd last said of the files the kernel knows, behind a mutex.
+ * kernel_sizes.c - a hash of sizes that exportd last reported for files the kernel knows,
+ * behind a mutex.
  *
- * Keeps:  bounded by the kernel's own cache of inodes: an entry goes with FORGET.
+ * Keeps:  memory is bounded by the kernel's own inode cache: FORGET removes an entry.
  */
 #include "rozomount/kcache/kernel_sizes.h"
 
@@ -13,7 +14,7 @@
 
 struct kernel_size_entry {
     uint64_t ino;
-    uint64_t size, change; /* as exportd said after the last change of ours */
+    uint64_t size, change; /* as exportd reported after our last change */
     bool unsure;
     bool stale;
     UT_hash_handle hh;
@@ -96,7 +97,7 @@ bool kernel_sizes_wrote(struct kernel_sizes *sizes, const struct kernel_size *sa
     pthread_mutex_lock(&sizes->lock);
     e = entry_find(sizes, said->ino);
     if (e != NULL && said->change > e->change) {
-        if (said->change > e->change + 1 && !e->unsure) /* others had a hand in it */
+        if (said->change > e->change + 1 && !e->unsure) /* others changed it, too */
             e->stale |= said->size > longest || said->size < e->size;
         entry_set(e, said);
     }

@@ -1,8 +1,11 @@
 /*
- * name_inval.c - a list of what is being dropped behind a mutex, and a count of listings by hash of their directory.
+ * name_inval.c - a list of names being dropped, and a count of listings by hash of their
+ * directory, behind a mutex.
  *
- * In:     recalls, changes of names that exportd sends back, listings; any loop. Out: what need not be waited for.
- * Keeps:  I5, our half: names that the kernel may still believe, or come to believe, are not taken for old.
+ * In:     recalls, changes of names that exportd defers, listings; any loop.
+ * Out:    drops that need no wait.
+ * Keeps:  I5, our half: names that the kernel may still cache, or come to cache, do not
+ *         count as invalidated.
  */
 #include "rozomount/kcache/name_inval.h"
 
@@ -17,10 +20,11 @@ enum { LISTING_SLOTS = 1024 };
 struct name_inval {
     pthread_mutex_t lock; /* guards all below; after that of the tokens */
     struct list_node drops;
-    unsigned listings[LISTING_SLOTS]; /* on their way, by hash of the directory */
+    /* listings on their way, by hash of the directory */
+    unsigned listings[LISTING_SLOTS];
 };
 
-/* What is made old, and what not. */
+/* Arguments of is_old(). */
 struct old {
     const struct name_inval *name_inval;
     const uint64_t *locked;

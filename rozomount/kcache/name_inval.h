@@ -1,10 +1,13 @@
 /*
- * name_inval.h - the names that the kernel is dropping, because the token of their directory is on its way back.
+ * name_inval.h - the names that the kernel is dropping because of a recall of their
+ * directory's token.
  *
- * It drops a name under the lock of its directory, which a call of a program may hold that waits for us, and we, at exportd, for
- * another mount. From Linux 6.16 on all names of a mount can be made old at once, without a lock: whoever waits for such a
- * drop then need not. Except where a listing with attributes is on its way to the kernel, which believes
- * its names from when it takes them. Whoever changes a name in a directory has its lock, and no listing is on its way there.
+ * The kernel drops a name under the lock of its directory. A program's call may hold that
+ * lock while it waits for us, and we, at exportd, for another mount. From Linux 6.16 on
+ * all dentries of a mount can be invalidated at once without a lock. That ends the wait,
+ * except for a directory whose listing with attributes is on its way to the kernel: the
+ * kernel caches those names when they arrive. A call that changes a name holds the lock
+ * of the directory, so no listing is on its way there.
  *
  * Any thread; a call costs one uncontended lock.
  */
@@ -17,39 +20,47 @@
 #include "common/base/list.h"
 
 enum {
-    NAME_INVAL_LOCKED_MAX = 3, /* directories that the kernel locks for one call */
-    NAME_INVAL_LONG_MS = 100,  /* the kernel does not get a lock so soon: it cannot */
+    NAME_INVAL_LOCKED_MAX = 3, /* directories locked by the kernel for one call */
+    NAME_INVAL_LONG_MS = 100,  /* a drop that takes longer waits for a lock */
 };
 
 struct name_inval;
 struct token_cache;
 
-/* The names of one directory, while they are dropped. Embedded. */
+/* The names of one directory that are being dropped. Embedded in the recall. */
 struct dropped_names {
-    struct list_node link; /* in dropping->drops */
+    struct list_node link; /* in name_inval->drops */
     uint64_t dir, since_ns;
-    bool is_old; /* all of them were made old: they need not be dropped */
+    bool is_old; /* all were invalidated at once: no drop needed */
 };
 
 struct name_inval *name_inval_new(void);
 void name_inval_free(struct name_inval *name_inval);
 
-/** From now on the kernel drops names of dir that were told before now. */
+/** Notes that the kernel starts to drop the names of dir that it got before now. */
 void name_inval_begin(struct name_inval *name_inval, struct dropped_names *drop,
                       uint64_t dir, uint64_t now_ns);
 void name_inval_end(struct name_inval *name_inval, struct dropped_names *drop);
 bool name_inval_is_old(struct name_inval *name_inval, const struct dropped_names *drop);
 
 /**
- * Must the kernel let go of a lock before these are dropped? locked: NAME_INVAL_LOCKED_MAX directories (0: none) that it has locked for a
- * call. Those of others may have been on their way for long, too, which they are not when no two calls wait for each other.
+ * Returns true if the kernel may have to release a lock before these names can be
+ * dropped. locked: NAME_INVAL_LOCKED_MAX directories (0: none) that it has locked for a
+ * call. Also true if names of other directories have waited for long, since two calls may
+ * then wait for each other.
  */
 bool name_inval_needs_lock(struct name_inval *name_inval, const uint64_t *locked,
                            uint64_t now_ns);
-/** A listing with attributes goes to the kernel (with the lock of the tokens), or has come there. */
+/**
+ * Notes that a listing with attributes is sent to the kernel (needs the lock of the token
+ * cache), or has arrived there.
+ */
 void name_inval_listing_goes(struct name_inval *name_inval, uint64_t dir);
 void name_inval_listing_came(struct name_inval *name_inval, uint64_t dir);
-/** With the lock of the tokens: the kernel has just been made to believe no name that it knew. */
+/**
+ * Notes that the kernel has just invalidated all dentries, see kernel_notify_age(). Needs
+ * the lock of the token cache.
+ */
 void name_inval_made_old(struct name_inval *name_inval, struct token_cache *tokens,
                          const uint64_t *locked);
 
