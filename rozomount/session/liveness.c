@@ -2,8 +2,10 @@
  * liveness.c - see liveness.h.
  *
  * In:     mount_run.c. Out: files in /run/rozo, or in a user's runtime directory.
- * Keeps:  a file has its lock before it has its name; so one that is not locked was let go of, and one that is removed by its owner has no name
- *         any more when somebody else gets its lock. Nothing here is needed: what fails is as if there were no such directory.
+ * Keeps:  a file is locked before it gets its name, so an unlocked file belongs to a dead
+ *         process. A file removed by its owner has no name left when another process gets
+ *         its lock (st_nlink is checked). Errors are ignored, as if the directory did not
+ *         exist: nothing here is essential.
  */
 #include "rozomount/session/liveness.h"
 
@@ -26,18 +28,18 @@
 enum {
     CLUSTER_DIGITS = 2 * PULSE_CLUSTER_BYTES,
     NAME_LEN = CLUSTER_DIGITS + 1 + 16 + 1 + 16, /* cluster-session-boot */
-    OLD_S = 24 * 3600,                           /* its lease is long over */
+    OLD_S = 24 * 3600, /* older files: the lease has ended long ago */
 };
 
 struct dead {
-    int fd; /* we have its lock */
+    int fd; /* locked by this process */
     char name[NAME_LEN + 1];
 };
 
 struct liveness {
     int dir; /* -1: none */
     uint64_t boot;
-    int fd; /* our own file, locked; -1: none */
+    int fd; /* own file, locked; -1: none */
     char name[NAME_LEN + 1];
     size_t n_dead;
     struct dead dead[PULSE_DEAD_MAX];
@@ -59,7 +61,7 @@ static bool dir_of_user(char out[PATH_MAX])
     return n > 0 && n < PATH_MAX;
 }
 
-/* Nobody else may put files there. */
+/* Opens the directory. No other user may be able to add files to it. */
 static int dir_open(const char *path)
 {
     struct stat st;
@@ -87,7 +89,7 @@ static void name_make(const struct liveness *p, const uint8_t *cluster, uint64_t
              (unsigned long long)session, (unsigned long long)p->boot);
 }
 
-/* 0: it is no name of ours. */
+/* Returns the session in a file name; 0: not a name of this boot and format. */
 static uint64_t name_session(const struct liveness *p, const char *name)
 {
     char text[17], again[NAME_LEN + 1];
@@ -103,9 +105,9 @@ static uint64_t name_session(const struct liveness *p, const char *name)
     return strcmp(name + CLUSTER_DIGITS, again) == 0 ? session : 0;
 }
 
-/* ---- who is dead ---- */
+/* ---- dead sessions ---- */
 
-/* Locked by us; -1: it is in use, or gone. */
+/* Opens and locks the file of a dead session. -1: in use, or gone. */
 static int dead_open(const struct liveness *p, const char *name, struct stat *st)
 {
     int fd = openat(p->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -193,11 +195,11 @@ void liveness_dead_are_told(struct liveness *p,
         if (strcmp(name, p->dead[i].name) == 0)
             dead_forget(p, i);
     }
-    while (p->n_dead > 0) /* for mounts of their own clusters */
+    while (p->n_dead > 0) /* left for mounts of their own clusters */
         close(p->dead[--p->n_dead].fd);
 }
 
-/* ---- our own ---- */
+/* ---- own session ---- */
 
 static void own_drop(struct liveness *p, bool over)
 {

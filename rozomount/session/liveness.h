@@ -1,9 +1,11 @@
 /*
- * liveness.h - which sessions of this machine have no process any more.
+ * liveness.h - finds sessions of this machine whose process has died.
  *
- * A mount keeps an empty file in a directory of the machine, named after its session and locked (flock) as long as its process
- * lives. The kernel lets go of the lock when the process is gone, however it ended, and not before: who gets the lock knows.
- * Names have the boot, so that nothing is concluded from a file that another kernel's process may have locked. Thread: the first loop.
+ * Each mount keeps an empty file in a directory of the machine. The file is named after
+ * the session, and the mount process holds a lock (flock) on it. The kernel releases the
+ * lock when the process ends, for whatever reason, and not before; so a process that gets
+ * the lock knows that the mount is dead. File names contain the boot number, because the
+ * file of another boot or machine proves nothing. Thread: the first loop.
  */
 #ifndef ROZO_ROZOMOUNT_SESSION_LIVENESS_H
 #define ROZO_ROZOMOUNT_SESSION_LIVENESS_H
@@ -13,26 +15,33 @@
 #include <stdint.h>
 
 enum {
-    PULSE_DEAD_MAX = 256, /* found at a time */
+    PULSE_DEAD_MAX = 256, /* sessions found at a time */
     PULSE_CLUSTER_BYTES = 16,
 };
 
 struct liveness;
 
 /**
- * Look who is dead. dir: made if it is not there; NULL: that of the machine for this user. Never NULL: without a directory
- * nobody is found dead, and nothing is noted.
+ * Creates the object and finds dead sessions. dir: the directory, created if needed;
+ * NULL: the directory of this machine for this user. Never returns NULL: without a
+ * directory no dead session is found and no file is written.
  */
 struct liveness *liveness_new(const char *dir);
-/** Those that were found, of any cluster. Borrowed. */
+/** Returns the dead sessions of all clusters, borrowed. */
 const uint64_t *liveness_dead(const struct liveness *p, size_t *n);
-/** This cluster's exportd has heard of them: their files go. */
+/**
+ * Removes the files of dead sessions of this cluster, because its exportd knows them now,
+ * and releases those of other clusters.
+ */
 void liveness_dead_are_told(struct liveness *p,
                             const uint8_t cluster[PULSE_CLUSTER_BYTES]);
-/** The session of our process, instead of the one before. */
+/** Notes the current session of this process; replaces the previous one. */
 void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
                    uint64_t session);
-/** over: exportd knows that our session is; else whoever comes after us tells it. NULL is fine. */
+/**
+ * Frees the object; p may be NULL. over: exportd knows that our session has ended, so the
+ * file is removed; if not, a later mount reports the session.
+ */
 void liveness_free(struct liveness *p, bool over);
 
 #endif

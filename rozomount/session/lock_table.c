@@ -26,7 +26,7 @@ struct held_owner {
     UT_hash_handle hh;
 };
 
-/* An inode on which so many owners have lost something. */
+/* Number of owners that have lost a lock on an inode. */
 struct held_inode {
     uint64_t ino;
     unsigned n_owners; /* at least one */
@@ -34,14 +34,14 @@ struct held_inode {
 };
 
 struct lock_table {
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards all members below */
     struct held_owner *owners;
     struct held_inode *lost;
     uint64_t era;
     atomic_bool any_lost; /* lost is not empty */
 };
 
-enum { MODE_LOST = 3 }; /* of a range */
+enum { MODE_LOST = 3 }; /* mode of a lost range */
 
 void lock_table_to_wire(const struct table_lock *lock, Rozo__Lock *msg)
 {
@@ -97,7 +97,7 @@ static void inode_count(struct lock_table *lock_table, uint64_t ino, bool more)
     atomic_store(&lock_table->any_lost, lock_table->lost != NULL);
 }
 
-/* After its ranges have changed. */
+/* Updates the count of lost locks after a change of the owner's ranges. */
 static void owner_count(struct lock_table *lock_table, struct held_owner *o)
 {
     bool has_lost = (owner_bits(o) & LOCK_TABLE_LOST) != 0;
@@ -122,7 +122,7 @@ void lock_table_free(struct lock_table *lock_table)
     if (lock_table == NULL)
         return;
     HASH_ITER(hh, lock_table->owners, o, next)
-    owner_free(lock_table, o); /* with the last of them held->lost is empty */
+    owner_free(lock_table, o); /* the last one empties lock_table->lost */
     pthread_mutex_destroy(&lock_table->lock);
     free(lock_table);
 }
@@ -149,7 +149,7 @@ uint64_t lock_table_era(struct lock_table *lock_table)
 static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned mode)
 {
     if (spans_put(&o->ranges, from, to, mode) != 0)
-        abort(); /* as xzalloc() */
+        abort(); /* out of memory, as in xzalloc() */
 }
 
 static int set_locked(struct lock_table *lock_table, const struct table_lock *lock)
@@ -280,7 +280,7 @@ uint64_t *lock_table_inodes(struct lock_table *lock_table, size_t *n)
     return list;
 }
 
-/* The first of its ranges that is held between. */
+/* Returns the first range of the owner in [from, to) that is still held. */
 static const struct span *owner_find_held(const struct held_owner *o, uint64_t from,
                                           uint64_t to)
 {

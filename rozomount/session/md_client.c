@@ -1,9 +1,10 @@
 /*
  * md_client.c - calls to exportd over one channel.
  *
- * In:     md_client_send() by the operations of one loop; answers from the channel; news of the session.
+ * In:     md_client_send() by the operations of one loop; answers from the channel;
+ *         changes of the session's state.
  * Out:    rpc_send(), each call's done. This is core: no libuv, no clock, no sockets.
- * Keeps:  done comes once, never inside md_client_send(), and not later than the deadline.
+ * Keeps:  done runs once, never inside md_client_send(), and not after the deadline.
  * Yours:  MD_BUSY_PAUSE_MS, MD_MSG_INLINE.
  */
 #include "rozomount/session/md_client.h"
@@ -71,7 +72,7 @@ static void call_wait_for_session(struct md_call *call)
     env_timer_start(call->md->env, &call->timer, call_left_ms(call));
 }
 
-/* again: 0, or the id under which exportd may know it. */
+/* Sends the call. again: 0, or the id under which exportd may know the call. */
 static void call_transmit(struct md_call *call, uint64_t again)
 {
     struct md_client *md = call->md;
@@ -98,7 +99,7 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
 
     call->maybe_repeated = md->n_ups != call->ups_at_send;
     if (rc != 0) {
-        /* -ETIMEDOUT or -ENOTCONN: exportd was away all the time we had. */
+        /* -ETIMEDOUT or -ENOTCONN: exportd was unreachable until the deadline. */
         call_end(call, rc == -EBADMSG ? -EBADMSG : -EIO);
         return;
     }
@@ -118,13 +119,14 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
     if (rq->status == ROZO__STATUS__OK && rq->op != ROZO__OP__MD_OPEN_SESSION &&
         md->config.heard != NULL)
         md->config.heard(md->config.arg, call->sent_ns);
-    call->answered = true; /* BUSY and NO_SESSION are none while there is time */
+    /* BUSY and NO_SESSION count as answers only after the deadline */
+    call->answered = true;
     call->answer = rq->answer_msg;
     call->answer_len = rq->answer_msg_len;
     call_end(call, status_to_errno(rq->status));
 }
 
-/* Until now nothing was done, unless a link broke. */
+/* Sends a call that exportd has not executed yet, unless a link broke. */
 static void call_transmit_anew(struct md_call *call, uint64_t again)
 {
     if (!call->maybe_repeated)
@@ -137,9 +139,9 @@ static void on_call_timer(struct env_timer *timer)
     struct md_call *call = container_of(timer, struct md_call, timer);
 
     if (call->state == MD_CALL_WAITING)
-        call_end(call, -EIO); /* no session in all the time we had */
+        call_end(call, -EIO); /* no session until the deadline */
     else
-        call_transmit_anew(call, 0); /* exportd was busy, or sent it back */
+        call_transmit_anew(call, 0); /* exportd was busy, or answered RETRY */
 }
 
 static void on_call_task(struct env_task *task)
@@ -160,7 +162,7 @@ void md_client_session_is_open(struct md_client *md)
         if (call->may_go != NULL && !call->may_go(call))
             call_end(call, -EIO);
         else
-            call_transmit_anew(call, call->rq.id); /* refused or never sent */
+            call_transmit_anew(call, call->rq.id); /* was refused or never sent */
     }
 }
 
@@ -174,7 +176,7 @@ void md_client_channel_is_up(struct md_client *md)
     md->n_ups++;
 }
 
-/* Pack the message into the call. */
+/* Packs the message into the call. */
 static int call_pack(struct md_call *call, const ProtobufCMessage *msg)
 {
     call->msg_len = protobuf_c_message_get_packed_size(msg);
@@ -287,7 +289,7 @@ int md_client_user_errno(int rc)
     case -ETIMEDOUT:
     case -ENOTCONN:
         return -EIO;
-    case -ERESTART: /* the kernel looks again, and repeats what it asked */
+    case -ERESTART: /* the kernel looks the name up again and repeats its request */
         return -ESTALE;
     default:
         return rc;

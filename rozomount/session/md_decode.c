@@ -1,8 +1,8 @@
 /*
- * md_decode.c - check and unpack what exportd answers.
+ * md_decode.c - checks and unpacks answers of exportd.
  *
  * In:     packed messages from the wire. Out: structs whose fields are in range. Core.
- * Keeps:  I8: nothing beyond this file looks at an unchecked field.
+ * Keeps:  I8: no code outside this file sees an unchecked field.
  */
 #include "rozomount/session/md_decode.h"
 
@@ -15,13 +15,13 @@
 
 #include "rozomount/options/xalloc.h"
 
-/* So many times its bytes on the wire a page of a directory takes. */
+/* Memory of an unpacked page of a directory, as a multiple of its bytes on the wire. */
 enum { UNPACKED_GROWS = 5 };
 
 /* The end of the largest file, in blocks of the smallest size. */
 #define BLOCKS_END (FILE_DATA_END_MAX / 4096)
 
-/* An answer, unpacked: until unpacked_free(). Most fit its room. */
+/* An unpacked answer, valid until unpacked_free(). Most answers fit the inline room. */
 struct unpacked {
     struct arena arena;
     alignas(ARENA_ALIGN) uint8_t room[2048];
@@ -96,7 +96,8 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
 static int grant_check(uint64_t number, unsigned dir, unsigned new_dir, bool others,
                        struct md_grant *out)
 {
-    if (dir > TOKEN_EXCLUSIVE || new_dir > TOKEN_EXCLUSIVE) /* "." of a file */
+    /* EXCLUSIVE: a LOOKUP of "." may be about a file */
+    if (dir > TOKEN_EXCLUSIVE || new_dir > TOKEN_EXCLUSIVE)
         return -EBADMSG;
     *out = (struct md_grant){ number, (enum token_mode)dir, (enum token_mode)new_dir,
                               others };
@@ -110,7 +111,8 @@ void md_entry_drop(struct md_entry *entry)
     spans_free(&entry->file.blocks);
 }
 
-/* The engine checks codec, layout and counts against each other in storcli_file_open(). */
+/* Checks the data part. storcli_file_open() checks codec, layout and counts against
+ * each other. */
 static int data_check(const Rozo__FileData *data, struct md_entry *entry)
 {
     const Rozo__FileRef *ref = data->ref;
@@ -186,7 +188,8 @@ static int entry_check(const struct md_call *call, const Rozo__Attr *attr,
     return rc;
 }
 
-/* Of a directory that the call has changed, when the answer tells them. */
+/* Decodes the attributes of a directory that the call has changed, if the answer has
+ * them. */
 static int dir_check(const Rozo__Attr *attr, struct md_attr *out)
 {
     *out = (struct md_attr){ 0 };
@@ -379,7 +382,7 @@ static bool name_is_fine(const ProtobufCBinaryData *name)
              (name->len == 1 || (name->len == 2 && name->data[1] == '.')));
 }
 
-/* The page makes sense. */
+/* Returns true if the page is valid. */
 static bool page_is_fine(const Rozo__MdReaddirResp *msg, uint64_t after_cookie, bool plus)
 {
     struct md_attr attr;
@@ -394,7 +397,8 @@ static bool page_is_fine(const Rozo__MdReaddirResp *msg, uint64_t after_cookie, 
             return false;
         after_cookie = e->cookie;
     }
-    return (msg->n_entries != 0 || msg->end) && /* else it would never end */
+    /* a page without entries must be the last */
+    return (msg->n_entries != 0 || msg->end) &&
            (unsigned)msg->dir_token <= TOKEN_EXCLUSIVE;
 }
 

@@ -2,9 +2,10 @@
  * mount_session.c - MD_OPEN_SESSION, MD_KEEP_ALIVE, MD_CLOSE_SESSION.
  *
  * In:     mount_session_open/lost/close from the mount; a timer. Thread: the first loop.
- * Out:    md calls; news through struct mount_session_config. This is core.
- * Keeps:  an open session is heard of by exportd three times a lease. From when exportd may have ended it, by our
- *         clock, until it was heard again nobody is told that it goes on.
+ * Out:    md calls; events through struct mount_session_config. This is core.
+ * Keeps:  exportd gets a message three times per lease while the session is open. From
+ *         the time when exportd may have ended it, by our clock, until the next answer,
+ *         mount_session_is_sure() is false.
  * Yours:  the pauses.
  */
 #include "rozomount/session/mount_session.h"
@@ -22,16 +23,17 @@
 enum {
     CLOSE_TIMEOUT_MS = 3000,
     REOPEN_PAUSE_MS = 200,
-    LEASE_MIN_MS = 300,      /* exportd would have us talk of nothing else */
-    CLOCK_SLACK_NS = 200000, /* of the answer's way; not worth moving the clock */
+    LEASE_MIN_MS = 300, /* with a shorter lease keep-alives would take all the time */
+    /* smaller offsets of the clocks are within the error of the round trip */
+    CLOCK_SLACK_NS = 200000,
 };
 
 enum session_state {
     SESSION_NEW,
-    SESSION_OPENING, /* the first time */
+    SESSION_OPENING, /* for the first time */
     SESSION_OPEN,
     SESSION_REOPENING,
-    SESSION_PAUSING, /* before the next try to reopen */
+    SESSION_PAUSING, /* before the next attempt to reopen */
     SESSION_CLOSING,
     SESSION_CLOSED,
 };
@@ -41,25 +43,25 @@ struct mount_session {
     struct md_client *md; /* borrowed */
     struct mount_session_config config;
     enum session_state state;
-    struct mount_session_info info; /* from the first time open */
+    struct mount_session_info info; /* valid once it was open */
     uint64_t map_version;
-    int64_t asked_ns; /* env_wall_ns() when the call went out */
-    /* Any thread: exportd heard us at heard_ns or later, and that is good for so long. */
+    int64_t asked_ns; /* env_wall_ns() at the time of the request */
+    /* Any thread: exportd renewed the session at heard_ns or later, for good_for_ns. */
     atomic_uint_least64_t heard_ns, good_for_ns;
     struct md_call call;  /* OPEN */
     struct md_call alive; /* KEEP_ALIVE */
     struct md_call bye;   /* CLOSE */
-    bool is_over;         /* exportd has answered that */
+    bool is_over;         /* exportd has confirmed the close */
     bool alive_sent;
-    uint64_t alive_no;     /* what was noted as not synced when it was sent */
+    uint64_t alive_no;     /* number of unsynced_inodes at the request */
     struct md_call events; /* EVENTS */
     bool wants_events, events_sent;
     uint64_t seen_event;
     size_t n_claimed;
-    struct table_lock *claimed;    /* owned, while OPEN is out: what it claims */
-    struct env_timer events_timer; /* the pause after one that failed */
+    struct table_lock *claimed;    /* owned: locks claimed by the OPEN under way */
+    struct env_timer events_timer; /* pause after a failed EVENTS */
     struct env_timer timer;        /* next keep-alive, or end of a pause */
-    struct env_timer sure_timer;   /* not before then we may be unsure */
+    struct env_timer sure_timer;   /* next check of mount_session_is_sure() */
     void (*opened)(void *arg, int rc);
     void (*closed)(void *arg);
     void *arg;
@@ -72,7 +74,7 @@ struct cluster_map *cluster_map_copy(const struct cluster_map *map)
     return memcpy(xzalloc(len), map, len);
 }
 
-/* NULL when the list cannot be believed. */
+/* Converts a map from the wire. Returns NULL if it is invalid. */
 static struct cluster_map *map_from_wire(uint64_t version, size_t n,
                                          Rozo__Storage **storages)
 {
@@ -113,7 +115,7 @@ static void session_take_map(struct mount_session *s, uint64_t version, size_t n
     struct cluster_map *map = map_from_wire(version, n, storages);
 
     if (map == NULL) {
-        log_warn("exportd sent a map of storages that makes no sense; the old one stays");
+        log_warn("exportd sent an invalid map of storages; the old map stays in use");
         return;
     }
     s->map_version = version;
@@ -153,7 +155,7 @@ bool mount_session_is_sure(const struct mount_session *s, uint64_t now_ns)
     return now_ns < atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
 }
 
-/* Tell when it is so; once, until exportd was heard again. */
+/* Calls `unsure` when exportd may have ended the session; once, until the next answer. */
 static void session_watch(struct mount_session *s)
 {
     uint64_t now_ns = env_now_ns(s->env);
@@ -170,7 +172,7 @@ static void on_sure_timer(struct env_timer *timer)
     session_watch(container_of(timer, struct mount_session, sure_timer));
 }
 
-/* exportd has answered a call that was sent then. */
+/* Handles an answer of exportd to a call that was sent at sent_ns. */
 static void session_is_heard(struct mount_session *s, uint64_t sent_ns)
 {
     mount_session_heard(s, sent_ns);
@@ -181,15 +183,17 @@ static void session_is_heard(struct mount_session *s, uint64_t sent_ns)
 static void session_lost_lock(struct mount_session *s, const struct table_lock *lock)
 {
     if (!lock_table_lose(s->config.lock_table, lock))
-        return; /* its owner has let go of it meanwhile */
+        return; /* released by its owner meanwhile */
     log_error(
-        "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms. Who held it gets "
-        "I/O errors until it unlocks or closes the file",
+        "a lock on inode %llu was lost: exportd got no message from this mount for "
+        "longer than %u ms. The program that held the lock gets I/O errors until it "
+        "unlocks or closes the file",
         (unsigned long long)lock->ino, s->info.lease_ms);
     s->config.lock_lost(s->config.arg, lock->ino);
 }
 
-/* What exportd did not let us keep of what we claimed; all of it, when the session is another one. */
+/* Marks the claimed locks as lost that exportd refused; all of them if the session is
+ * a new one. */
 static void session_lost_locks(struct mount_session *s, const Rozo__MdOpenSessionResp *r)
 {
     bool all = r->session != s->info.id;
@@ -202,7 +206,7 @@ static void session_lost_locks(struct mount_session *s, const Rozo__MdOpenSessio
     }
 }
 
-/* What was claimed is ours still, or all of it is lost: also when the session is another one. */
+/* Keeps all claimed tokens, or marks all as lost. A new session loses all. */
 static void session_take_tokens(struct mount_session *s, const Rozo__MdOpenSessionResp *r)
 {
     bool lost =
@@ -227,8 +231,8 @@ static int open_answer_take(struct mount_session *s, const struct md_call *call)
         goto out;
     if (s->info.id != 0 && r->session != s->info.id)
         log_warn(
-            "exportd did not hear of us for longer than %u ms and ended our session: a "
-            "new one is open",
+            "exportd got no message from this mount for longer than %u ms and ended its "
+            "session: a new one is open",
             s->info.lease_ms);
     session_lost_locks(s, r);
     session_take_tokens(s, r);
@@ -243,7 +247,7 @@ static int open_answer_take(struct mount_session *s, const struct md_call *call)
     };
     memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
     if (r->events < s->seen_event)
-        s->seen_event = r->events; /* another exportd, or another session for it */
+        s->seen_event = r->events; /* event numbers of another exportd or session */
     atomic_store(&s->good_for_ns, (uint64_t)r->lease_ms * 900000);
     session_is_heard(s, call->sent_ns);
     session_take_clock(s, r->now_ns);
@@ -259,7 +263,7 @@ static void on_open_answer(struct md_call *call, int rc)
     struct mount_session *s = call->arg;
     bool first = s->state == SESSION_OPENING;
 
-    if (!first && s->state != SESSION_REOPENING) /* we are closing */
+    if (!first && s->state != SESSION_REOPENING) /* the session is closing */
         return;
     if (rc == 0)
         rc = open_answer_take(s, call);
@@ -268,12 +272,12 @@ static void on_open_answer(struct md_call *call, int rc)
         env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
         s->config.opened(s->config.arg, &s->info);
         if (s->events_sent && md_client_cancel(&s->events, false))
-            s->events_sent = false; /* it was for the session of before */
+            s->events_sent = false; /* sent in the previous session */
         session_send_events(s);
         if (!first)
             log_info("session %016llx is open again", (unsigned long long)s->info.id);
     } else if (!first) {
-        log_warn("the session could not be opened again: %s", strerror(-rc));
+        log_warn("cannot reopen the session, will try again: %s", strerror(-rc));
         session_reopen_later(s);
     } else {
         s->state = SESSION_CLOSED;
@@ -289,7 +293,8 @@ static void session_forget_claimed(struct mount_session *s)
     s->n_claimed = 0;
 }
 
-/* Pointers and what they point at, in one piece of memory: free(req->locks). */
+/* Adds the locks held to the request: pointers and messages in one allocation, which
+ * free(req->locks) frees. */
 static void session_claim_locks(struct mount_session *s, Rozo__MdOpenSessionReq *req)
 {
     Rozo__Lock *msgs;
@@ -306,7 +311,8 @@ static void session_claim_locks(struct mount_session *s, Rozo__MdOpenSessionReq 
     }
 }
 
-/* The messages that req points at, to free() as req->ranges. */
+/* Adds the ranges held to the request. Returns the messages that req->ranges points
+ * at; the caller frees both. */
 static Rozo__TokenRange *session_claim_ranges(const struct token_cache_claim *claim,
                                               Rozo__MdOpenSessionReq *req)
 {
@@ -376,7 +382,7 @@ static void alive_answer_take(struct mount_session *s, const struct md_call *cal
         rozo__md_keep_alive_resp__unpack(NULL, call->answer_len, call->answer);
 
     if (r == NULL) {
-        log_warn("exportd's answer to a keep-alive makes no sense");
+        log_warn("exportd sent an invalid answer to a keep-alive; ignored");
         return;
     }
     session_take_clock(s, r->now_ns);
@@ -401,7 +407,7 @@ static void on_alive_answer(struct md_call *call, int rc)
         mount_session_lost(s);
 }
 
-/* ---- what exportd says by itself ---- */
+/* ---- events from exportd ---- */
 
 static void event_take(struct mount_session *s, const Rozo__MdEventsResp__Event *e)
 {
@@ -418,7 +424,7 @@ static void events_take(struct mount_session *s, const struct md_call *call)
         rozo__md_events_resp__unpack(NULL, call->answer_len, call->answer);
 
     if (r == NULL) {
-        log_warn("what exportd says of locks and tokens makes no sense");
+        log_warn("exportd sent invalid events of locks and tokens; ignored");
         return;
     }
     if (r->tokens_max != 0) {
@@ -447,7 +453,7 @@ static void on_events_answer(struct md_call *call, int rc)
 
     s->events_sent = false;
     if (s->state != SESSION_OPEN)
-        return; /* asked again when it is open */
+        return; /* sent again when the session is open */
     if (rc == 0) {
         events_take(s, call);
         session_send_events(s);
@@ -556,7 +562,7 @@ void mount_session_lost(struct mount_session *s)
 {
     if (s->state != SESSION_OPEN)
         return;
-    log_warn("exportd does not know our session any more: opening it again");
+    log_warn("exportd does not know this mount's session any more: reopening it");
     session_reopen(s);
 }
 
@@ -571,7 +577,7 @@ static void on_close_answer(struct md_call *call, int rc)
 
     s->is_over = rc == 0;
     if (rc != 0)
-        log_warn("exportd did not hear that we go: %s", strerror(-rc));
+        log_warn("exportd did not confirm the end of the session: %s", strerror(-rc));
     s->state = SESSION_CLOSED;
     s->closed(s->arg);
 }

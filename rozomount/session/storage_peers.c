@@ -2,7 +2,7 @@
  * storage_peers.c - channels to storages by id.
  *
  * In:     maps from the session. Out: rpc_tcp channels. Shell, one loop.
- * Keeps:  a channel that is replaced is closed only after the engine can no longer find it.
+ * Keeps:  a replaced channel is closed only after storcli can no longer find it.
  */
 #include "rozomount/session/storage_peers.h"
 
@@ -193,7 +193,7 @@ void storage_peers_close(struct storage_peers *peers, void (*closed)(void *arg),
 
     peers->closed = closed;
     peers->closed_arg = arg;
-    peers->n_closing++; /* so that the end comes once, and later */
+    peers->n_closing++; /* counts this loop, so that `closed` is called once, after it */
     HASH_ITER(hh, peers->by_id, peer, next)
     peer_remove(peers, peer);
     on_channel_closed(peers);

@@ -1,5 +1,6 @@
 /*
- * storage_peers.h - one loop's channels to the storages of the cluster, kept as the map says.
+ * storage_peers.h - channels of one loop to the storages of the cluster, as the map lists
+ * them.
  *
  * Shell: makes rpc_tcp channels. One thread.
  */
@@ -12,13 +13,13 @@
 
 struct storage_peer;
 
-/* Embedded in its loop. */
+/* Channels of one loop. Embedded in the loop. */
 struct storage_peers {
     struct env_uv *env;
     const struct rpc_keys *keys; /* borrowed */
-    uint64_t session;            /* on every channel */
+    uint64_t session;            /* set on every channel */
     struct storage_peer *by_id;
-    unsigned n_closing; /* channels on their way out */
+    unsigned n_closing; /* channels being closed */
     void (*closed)(void *arg);
     void *closed_arg;
 };
@@ -26,14 +27,23 @@ struct storage_peers {
 void storage_peers_init(struct storage_peers *peers, struct env_uv *env,
                         const struct rpc_keys *keys);
 void storage_peers_set_session(struct storage_peers *peers, uint64_t session);
-/** New storages get a channel, moved and replaced ones another, those gone lose theirs. */
+/**
+ * Applies a map: opens channels to new storages, replaces those of moved or replaced
+ * storages, closes those of removed storages.
+ */
 void storage_peers_update(struct storage_peers *peers, const struct cluster_map *map);
-/** For struct storcli_peers; arg is the struct storage_peers. */
+/**
+ * Returns the channel of a storage, for struct storcli_peers; arg is the struct
+ * storage_peers.
+ */
 struct rpc_channel *storage_peers_channel(void *arg, uint32_t storage_id);
-/** "host:port host:port" of a storage, "" when unknown. Borrowed until the next update. */
+/**
+ * Returns "host:port host:port" of a storage, "" if unknown. Borrowed until the next
+ * update.
+ */
 const char *storage_peers_addresses(const struct storage_peers *peers,
                                     uint32_t storage_id);
-/** Close every channel, then closed(arg): later, or at once when there is none. */
+/** Closes every channel, then calls closed(arg): later, or at once if there is none. */
 void storage_peers_close(struct storage_peers *peers, void (*closed)(void *arg),
                          void *arg);
 

@@ -1,8 +1,8 @@
 /*
- * unsynced_inodes.c - two hashes of inodes behind a mutex: changed since the last sync, and lost.
+ * unsynced_inodes.c - two hashes of inodes behind a mutex: unsynced ones and lost ones.
  *
- * In:     answers of exportd, from any loop. Out: may an fsync say that all is well?
- * Keeps:  bounded; when there are too many, every inode counts as one of them.
+ * In:     answers of exportd, from any loop. Out: whether an fsync must fail.
+ * Keeps:  memory is bounded; above the limit every inode counts as changed.
  */
 #include "rozomount/session/unsynced_inodes.h"
 
@@ -14,17 +14,18 @@
 
 struct unsynced_change {
     uint64_t ino;
-    uint64_t no; /* of the newest one */
+    uint64_t no; /* number of its newest change */
     UT_hash_handle hh;
 };
 
 struct unsynced_inodes {
-    pthread_mutex_t lock;          /* guards all below */
-    struct unsynced_change *noted; /* in order of `no` */
-    struct unsynced_change *lost;  /* nobody was told yet */
-    uint64_t last_no;              /* counts notes */
-    uint64_t everything_no;        /* not 0: up to here any inode may have been noted */
-    bool everything_lost;          /* then the next who asks is told */
+    pthread_mutex_t lock;          /* guards all members below */
+    struct unsynced_change *noted; /* sorted by `no` */
+    struct unsynced_change *lost;  /* not reported by an fsync yet */
+    uint64_t last_no;              /* number of changes noted */
+    /* not 0: any inode may have been changed up to this number */
+    uint64_t everything_no;
+    bool everything_lost; /* the next caller of take_lost gets true */
     uint32_t losses;
 };
 
@@ -56,7 +57,7 @@ void unsynced_inodes_free(struct unsynced_inodes *u)
     free(u);
 }
 
-/* The newest entry of the set. */
+/* Adds or moves ino to the end of the set. */
 static void change_put(struct unsynced_change **set, uint64_t ino, uint64_t no)
 {
     struct unsynced_change *c;
@@ -76,7 +77,7 @@ void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t loss
     bool late, room;
 
     pthread_mutex_lock(&u->lock);
-    late = losses != u->losses; /* it may be of before that loss */
+    late = losses != u->losses; /* the change may precede the latest loss */
     room = (late ? HASH_COUNT(u->lost) : HASH_COUNT(u->noted)) < UNSTABLE_MAX;
     u->last_no++;
     if (room)

@@ -1,9 +1,11 @@
 /*
- * unsynced_inodes.h - which inodes this mount changed at exportd, and nobody has synced there since.
+ * unsynced_inodes.h - inodes that this mount changed at exportd and that are not synced
+ * there yet.
  *
- * Names, attributes, sizes of truncates: what a program did and exportd acknowledged, a loss of exportd's power may
- * take away until something is synced there (an fsync of anything, or a keep-alive). When that has happened, the next
- * fsync of such an inode must not say that all is well. Any thread; a call costs one uncontended lock.
+ * A power failure of exportd may undo changes of names, attributes and sizes that it has
+ * acknowledged, until something is synced there (any fsync, or a keep-alive). After such
+ * a loss the next fsync of a changed inode must fail. Any thread; a call costs one
+ * uncontended lock.
  */
 #ifndef ROZO_ROZOMOUNT_SESSION_UNSYNCED_INODES_H
 #define ROZO_ROZOMOUNT_SESSION_UNSYNCED_INODES_H
@@ -12,25 +14,37 @@
 #include <stdint.h>
 
 enum {
-    UNSTABLE_MAX =
-        1 << 17, /* inodes remembered; with more, any one may have been changed */
+    /* inodes noted; beyond that, any inode may have been changed */
+    UNSTABLE_MAX = 1 << 17,
 };
 
 struct unsynced_inodes;
 
 struct unsynced_inodes *unsynced_inodes_new(void);
 void unsynced_inodes_free(struct unsynced_inodes *u);
-/** exportd has answered a change of ino, or may have done it. losses: as this loop last heard of it. */
+/**
+ * Notes that exportd has changed ino, or may have. losses: the number of power losses
+ * that this loop knows.
+ */
 void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses);
-/** Before a request that is answered when durable: the number for unsynced_inodes_settled(). */
+/**
+ * Returns the number for unsynced_inodes_settled(). Call it before a request that exportd
+ * answers when its changes are durable.
+ */
 uint64_t unsynced_inodes_begin(struct unsynced_inodes *u);
-/** It was answered: what was noted before its beginning is safe, unless it is lost already. */
+/**
+ * Notes that such a request was answered: changes noted before its beginning are durable,
+ * unless they are lost already.
+ */
 void unsynced_inodes_settled(struct unsynced_inodes *u, uint64_t no);
-/** Is nothing noted? Then all that this mount has changed is safe, or lost. */
+/** Returns true if nothing is noted: all changes by this mount are durable or lost. */
 bool unsynced_inodes_is_empty(struct unsynced_inodes *u);
-/** exportd has lost its power so often: all that is noted may be gone. Saying it again changes nothing. */
+/**
+ * Notes the number of power losses of exportd. If it is new, all noted changes may be
+ * lost.
+ */
 void unsynced_inodes_lost(struct unsynced_inodes *u, uint32_t losses);
-/** May a change of ino be gone? True once. */
+/** Returns true once if a change of ino may be lost. */
 bool unsynced_inodes_take_lost(struct unsynced_inodes *u, uint64_t ino);
 
 #endif
