@@ -1,11 +1,10 @@
 /*
- * node.c - inodes in use: from the first pin to the last, and what exportd must hear of
- * it.
+ * node.c - inodes in use: from the first pin to the last, and their reports to exportd.
  *
  * In:     node_* by the operations of one loop; struct file_meta by storcli's files.
- * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE),
+ * Out:    md calls (OPEN for new epochs, WROTE, TRUNCATED, CLOSE),
  *         file_open/refresh/close.
- * Keeps:  references given back only after the file is written out and reported.
+ * Keeps:  references are given back only after the file is written out and reported.
  * Yours:  SEEN_MAX, KEPT_MAX, CLOSES_MAX, GATHER_MS.
  */
 #include "rozomount/inode/node.h"
@@ -20,14 +19,14 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    STAT_BLOCK_BYTES = 512,     /* of st_blocks */
-    PRIVILEGES_NS = 1000000000, /* as long as the kernel believes attributes */
-    GATHER_MS = 10,             /* closes wait so long for others */
+    STAT_BLOCK_BYTES = 512,     /* unit of st_blocks */
+    PRIVILEGES_NS = 1000000000, /* as long as the kernel caches attributes */
+    GATHER_MS = 10,             /* time that a close waits for others */
 };
 
 static void on_gather_timer(struct env_timer *timer);
 
-/* What we remember of an inode that is not in use, for the kernel's pages that may be. */
+/* State of an inode that is not in use, to check kernel pages at the next open. */
 struct closed_node {
     uint64_t ino;
     struct seen seen;
@@ -100,15 +99,15 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
     closed_forget_all(nodes);
     HASH_ITER(hh, nodes->by_ino, node, next)
     {
-        node->seen =
-            (struct seen){ 0 }; /* exportd may count its changes from less than that */
+        /* after the loss exportd may count from a smaller number */
+        node->seen = (struct seen){ 0 };
         node->flags_change = node->times_change = 0;
         if (node->file != NULL)
             file_tell_again(node->file);
     }
 }
 
-/* ---- what the kernel's pages are worth ---- */
+/* ---- validity of the kernel's pages ---- */
 
 static void seen_set(struct seen *seen, const struct md_attr *attr)
 {
@@ -122,7 +121,7 @@ static void closed_remember(struct nodes *nodes, uint64_t ino, const struct seen
     if (!seen->valid)
         return;
     if (HASH_COUNT(nodes->closed) >= SEEN_MAX) {
-        c = nodes->closed; /* the oldest */
+        c = nodes->closed; /* the oldest one */
         HASH_DEL(nodes->closed, c);
     } else {
         c = xzalloc(sizeof(*c));
@@ -144,14 +143,14 @@ static void closed_take(struct nodes *nodes, uint64_t ino, struct seen *seen)
     free(c);
 }
 
-/* Others wrote: neither the kernel's pages nor our blocks are worth anything. */
+/* Handles a change by another mount: the kernel's pages and our blocks are outdated. */
 static void node_foreign_change(struct node *node, const struct md_attr *attr)
 {
     node->mode_until_ns = node->no_capability_until_ns = 0;
     seen_set(&node->seen, attr);
     if (node->file != NULL && !node->closing)
         file_drop_cache(node->file);
-    /* With tokens the kernel has dropped its pages before others could change the
+    /* With tokens, the kernel has dropped its pages before others could change the
      * file. */
     if (node->nodes->config.invalidate != NULL &&
         !(node->nodes->config.tokens != NULL &&
@@ -164,7 +163,7 @@ void node_note_mode(struct node *node, const struct md_attr *attr)
     node->mode = attr->mode;
     node->gid = attr->gid;
     node_renew_mode(node);
-    if (attr->change < node->flags_change) /* the answer is older */
+    if (attr->change < node->flags_change) /* an older answer */
         return;
     node->file_flags = attr->file_flags;
     node->flags_change = attr->change;
@@ -188,8 +187,9 @@ static void node_note_stale(struct node *node, bool stale)
 {
     if (stale && !node->stale)
         log_error(
-            "inode %llu: another mount has changed its size, and writeback_cache does not let us see that: "
-            "reads and writes fail until the kernel has forgotten it",
+            "inode %llu: another mount has changed its size; with writeback_cache the "
+            "kernel does not learn that: reads and writes fail until the kernel "
+            "drops the inode from its cache (or the export is mounted again)",
             (unsigned long long)node->ino);
     node->stale |= stale;
 }
@@ -211,7 +211,7 @@ void node_size_set(struct node *node, const struct md_attr *attr)
         kernel_sizes_own(node->nodes->config.sizes, &said);
 }
 
-/* attr NULL: nobody knows. */
+/* Notes the size after a change of ours. attr NULL: outcome unknown. */
 static void node_note_own_size(struct node *node, const struct md_attr *attr)
 {
     struct kernel_sizes *sizes = node->nodes->config.sizes;
@@ -221,7 +221,7 @@ static void node_note_own_size(struct node *node, const struct md_attr *attr)
         return;
     if (attr == NULL) {
         kernel_sizes_unsure(sizes, node->ino);
-    } else if (node->n_changing == 0) { /* else the last of them will tell */
+    } else if (node->n_changing == 0) { /* if not, the last answer decides */
         said = size_said(attr);
         node_note_stale(
             node,
@@ -261,7 +261,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
     assert(node->n_changing != 0);
     node->n_changing--;
     node_note_own_size(node, attr);
-    if (attr == NULL) { /* it may have happened, or not */
+    if (attr == NULL) { /* outcome unknown */
         node->mode_until_ns = 0;
         node->seen.valid = false;
         return;
@@ -278,7 +278,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
         node_foreign_change(node, attr);
 }
 
-/* exportd knows of a longer file than the open one does: reads must get there. */
+/* Refreshes the size of the open file: reads must reach the end that exportd knows. */
 static void node_note_size(struct node *node, const struct md_attr *attr)
 {
     struct file_attr file = { .size = attr->size, .has_data = attr->has_data };
@@ -297,8 +297,8 @@ void node_note_attr(struct node *node, const struct md_attr *attr)
     if (!node->seen.valid || attr->change > node->seen.change)
         node_foreign_change(node, attr);
     node_is_stale(node, attr);
-    /* also when the change is known: the answer to one of our own may have told of
-     * it, while the file could not adopt the size */
+    /* needed even for a known change: it may have come with an answer to a change of
+     * ours when the file could not adopt the size */
     node_note_size(node, attr);
 }
 
@@ -307,7 +307,8 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
     bool fresh = node->seen.valid && attr->change == node->seen.change;
 
     node_note_time(node, attr);
-    if (node->n_changing != 0 && node->seen.valid) /* ours; its answer will tell */
+    /* a change of ours is under way; its answer decides */
+    if (node->n_changing != 0 && node->seen.valid)
         return true;
     if (!fresh && node->file != NULL && !node->closing)
         file_drop_cache(node->file);
@@ -382,16 +383,16 @@ void node_overlay(const struct node *node, struct stat *st)
     }
 }
 
-/* ---- what the file layer asks of exportd ---- */
+/* ---- requests of the file layer to exportd ---- */
 
-/* For the kernel's next question exportd is asked. */
+/* Drops kept attributes, so that the kernel's next request goes to exportd. */
 static void node_forget_attr(struct node *node)
 {
     if (node->nodes->config.tokens != NULL)
         token_cache_forget_attr(node->nodes->config.tokens, node->ino, 0);
 }
 
-/* A number for the exclusive token that we hold, another for each; 0: we do not. */
+/* Returns a number that identifies the exclusive token held; 0: none is held. */
 static uint64_t exclusive_no(const struct node *node)
 {
     struct token_cache *t = node->nodes->config.tokens;
@@ -407,14 +408,14 @@ bool node_is_settled(const struct node *node)
            unsynced_inodes_is_empty(node->nodes->config.unsynced);
 }
 
-/* One call of a file to exportd. */
+/* A call of a file to exportd. */
 struct meta_op {
     struct md_call call;
     struct node *node; /* lives until its file is closed */
     struct file_meta_call *meta;
-    uint64_t sync_no;     /* of a durable WROTE: fsyncs begun when it was sent */
-    uint64_t unstable_no; /* of what is answered when durable */
-    uint64_t settles;     /* of the exclusive token it was sent under; 0: none */
+    uint64_t sync_no;     /* durable WROTE: node->n_syncs when it was sent */
+    uint64_t unstable_no; /* answered when durable: number of unsynced_inodes when sent */
+    uint64_t settles;     /* exclusive_no() when it was sent; 0: none */
     bool sync;
 };
 
@@ -474,7 +475,7 @@ static void meta_load(void *arg, struct file_meta_call *meta)
     open_again(arg, meta, false);
 }
 
-/* WROTE and TRUNCATED. */
+/* Handles answers of WROTE and TRUNCATED. */
 static void on_changed(struct md_call *call, int rc)
 {
     struct meta_op *m = call->arg;
@@ -484,7 +485,7 @@ static void on_changed(struct md_call *call, int rc)
 
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
-    node_forget_attr(node); /* what is kept has not got that */
+    node_forget_attr(node); /* kept attributes lack this change */
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
     if (rc == 0) {
         nodes_learn_losses(node->nodes, entry.losses);
@@ -615,11 +616,9 @@ struct closed_refs {
     bool untold, nothing_stored;
 };
 
-/*
- * References on their way back to exportd, of files that were closed shortly after one
- * another: nobody waits for it. Repeated until exportd has answered: a reference it
- * keeps would hold an unlinked file for ever.
- */
+/* References being given back to exportd, of files that were closed shortly after one
+ * another. No operation waits for it. Repeated until exportd has answered: a lost one
+ * would keep an unlinked file for ever. */
 struct give_back {
     struct md_call call;
     struct nodes *nodes;
@@ -720,7 +719,7 @@ static void node_free(struct node *node)
     assert(list_is_empty(&node->waiters) && node->n_changing == 0);
     assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
-    node_forget_attr(node); /* nobody knows any more what was written beyond it */
+    node_forget_attr(node); /* sizes and times that were newer here go with the node */
     if (node->gone)
         token_cache_inode_gone(nodes->config.tokens, node->ino);
     closed_remember(nodes, node->ino, &node->seen);
@@ -746,7 +745,7 @@ static void on_file_closed(void *arg, int rc)
         node_free(node);
         return;
     }
-    node_pin(node); /* the last of them may let go */
+    node_pin(node); /* a waiter may drop the last pin */
     while (!list_is_empty(&node->waiters)) {
         struct node_wait *wait = container_of(node->waiters.next, struct node_wait, link);
 
@@ -794,7 +793,7 @@ void node_let_go(struct node *node)
     if (!is_kept(node))
         return;
     if (node->n_pins == 1)
-        node_count(node, 1); /* in use until it is closed */
+        node_count(node, 1); /* counts as in use until closed */
     list_remove(&node->kept_link);
     node->nodes->n_kept--;
     node_count_kept(node, -1);
@@ -813,8 +812,8 @@ void node_wait(struct node *node, struct node_wait *wait)
     list_add_tail(&node->waiters, &wait->link);
 }
 
-/* What is under way by a token that is lost goes on under the session that had it,
- * and fails. */
+/* Returns the target of the data. Session 0 leaves the file in its session: operations
+ * under a lost token stay in the session that held it, and fail. */
 static struct storcli_target node_target(const struct node *node,
                                          const struct md_entry *entry)
 {

@@ -1,10 +1,11 @@
 /*
- * node.h - what one loop knows of the inodes in use: their struct file, their references.
+ * node.h - inodes in use on one loop: their struct file and their references at exportd.
  *
- * A node lives as long as someone holds a pin: an open handle, or an operation that needs it.
- * With the last pin the file is written out and closed, then its references go back to exportd.
- * What was only read may be kept for a while, by a pin of the table's own: opening it again asks nobody.
- * Core: reaches the world through the env, the md and storcli. One thread.
+ * A node lives while it is pinned by an open handle or by an operation. When the last pin
+ * goes, the file is written out and closed, then its references are given back to
+ * exportd. A file that was only read may be kept open for a while by a pin of the table,
+ * so that opening it again needs no request. Core: uses the env, the md client and
+ * storcli. One thread.
  */
 #ifndef ROZO_ROZOMOUNT_INODE_NODE_H
 #define ROZO_ROZOMOUNT_INODE_NODE_H
@@ -25,26 +26,32 @@ struct nodes_config {
     struct open_refs *refs;           /* borrowed */
     struct unsynced_inodes *unsynced; /* borrowed */
     struct token_cache *tokens;       /* borrowed */
-    struct kernel_sizes
-        *sizes; /* borrowed; NULL: the kernel asks us how long files are */
-    /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
+    /* borrowed; NULL: the kernel requests file sizes from us */
+    struct kernel_sizes *sizes;
+    /**
+     * Called when another mount changed the data of ino: the kernel's pages must be
+     * dropped. May be NULL.
+     */
     void (*invalidate)(void *arg, uint64_t ino);
-    /** A node came into use or went out of it (+1, -1). May be NULL. */
+    /** Called when a node comes into use (+1) or goes out of use (-1). May be NULL. */
     void (*count)(void *arg, uint64_t ino, int change);
-    /** The same of those that are only kept. May be NULL. */
+    /**
+     * Called when a node becomes kept open (+1) or stops being kept (-1). May be NULL.
+     */
     void (*count_kept)(void *arg, uint64_t ino, int change);
     void *arg;
 };
 
-/* An inode's change counter as exportd last told us, when nothing of ours was under way. Size and
- * times are no substitute: cp -p and rsync -t set them back. Not valid: others may have changed it
- * besides; but an answer that tells of less is an older one all the same. */
+/* Change counter of an inode, as exportd last reported it while no change of ours was
+ * under way. Size and times do not identify a state: cp -p and rsync -t set them back.
+ * Not valid: others may have changed it besides; an answer with a smaller counter is
+ * still older. */
 struct seen {
     bool valid;
     uint64_t change;
 };
 
-/* Someone waits until a node is not closing any more. Embedded. */
+/* A waiter for the end of node->closing. Embedded in its owner. */
 struct node_wait {
     void (*ready)(struct node_wait *wait);
     struct list_node link; /* in node->waiters */
@@ -58,51 +65,52 @@ struct node {
     struct nodes *nodes; /* borrowed */
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
-    uint32_t n_refs; /* references exportd counts for us */
-    bool untold;     /* storages may have bytes of it that exportd does not know of */
-    bool has_stored; /* file_has_stored(), of a file that was closed */
-    bool closing;    /* file_close() is under way: `file` is not to be used */
-    bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
-    bool gone;       /* it has lost the last, or never had one */
-    bool stale; /* another mount has changed its size, and the kernel will not know */
-    uint64_t n_syncs; /* fsyncs begun */
-    uint64_t
-        synced_no; /* those up to here have a durable WROTE that was sent after them */
-    uint64_t
-        settled; /* of the token under which that was sent: see node_is_settled(); 0: none */
-    unsigned n_changing; /* our own changes under way at exportd */
+    uint32_t n_refs;  /* references that exportd counts for this mount */
+    bool untold;      /* storages may have bytes not yet reported to exportd */
+    bool has_stored;  /* file_has_stored() of a file that was closed */
+    bool closing;     /* file_close() is under way: do not use `file` */
+    bool nameless;    /* lost a name, perhaps the last: not kept open */
+    bool gone;        /* has no name */
+    bool stale;       /* size changed by another mount; unknown to the kernel */
+    uint64_t n_syncs; /* number of fsyncs begun */
+    /* fsyncs up to this number have a durable WROTE sent after them */
+    uint64_t synced_no;
+    /* exclusive_no() of the token of that WROTE, see node_is_settled(); 0: none */
+    uint64_t settled;
+    unsigned n_changing; /* own changes under way at exportd */
     struct seen seen;
-    int64_t changed_ns; /* the latest ctime of it that we know of, by exportd's clock */
+    int64_t changed_ns;       /* latest ctime known, by exportd's clock */
     struct inode_times times; /* from exportd; atime_ns also from reads here */
-    uint64_t times_change;    /* change counter of the inode with `times`; 0: none */
-    /* Privileges that a write takes away, as exportd told us shortly ago. */
+    uint64_t times_change;    /* change counter that came with `times`; 0: none */
+    /* Owner and mode bits that a write may clear, as exportd reported them recently. */
     uint32_t mode;
     gid_t gid;
-    uint64_t mode_until_ns;          /* then mode is too old */
+    uint64_t mode_until_ns;          /* end of the validity of mode and gid */
     uint32_t file_flags;             /* FileFlags, exact under a token to write */
-    uint64_t flags_change;           /* change counter of the attributes they came with */
-    uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
+    uint64_t flags_change;           /* change counter that came with file_flags */
+    uint64_t no_capability_until_ns; /* until then the inode has no security.capability */
     struct file_meta meta;
     struct list_node waiters;
-    /* Tokens: token_recall.c. */
-    unsigned long long lowered; /* mount->n_lowered, when its token was the last time */
-    uint64_t n_given_up; /* times that something written was, for others to go on */
-    int given_up_rc;     /* why, the last time */
-    struct list_node token_waiters; /* operations, in order */
-    struct acquire *acquiring;      /* an MD_TOKEN is out */
-    struct list_node exclusive;     /* operations under way by an exclusive token */
-    struct list_node reading;       /* READs under way that fill pages */
+    /* The members below belong to token_recall.c. */
+    unsigned long long lowered; /* mount->n_lowered when the token was last lowered */
+    /* number of times that written data was dropped for other mounts */
+    uint64_t n_given_up;
+    int given_up_rc;                /* reason of the last one, -errno */
+    struct list_node token_waiters; /* operations that wait for a token, in order */
+    struct acquire *acquiring;      /* MD_TOKEN under way; NULL: none */
+    struct list_node exclusive;     /* operations under way under an exclusive token */
+    struct list_node reading;       /* READs under way that fill kernel pages */
     struct list_node past_eof;      /* READs that wait in read_past_eof.c */
-    uint64_t went_round_ns; /* a recall was last taken round a READ; 0: none was */
+    uint64_t went_round_ns; /* time when a recall last bypassed a READ; 0: never */
     bool dropping_ends, drops_ends_again; /* see fuse_op_read_ended() */
     struct list_node kept_link;           /* in nodes->kept, or alone */
     UT_hash_handle hh;
 };
 
 enum {
-    CLOSES_MAX = 128, /* told to exportd in one message */
-    SEEN_MAX = 16384, /* closed inodes whose state we remember */
-    KEPT_MAX = 2048,  /* files that nobody has open and that are open all the same */
+    CLOSES_MAX = 128, /* files closed in one message */
+    SEEN_MAX = 16384, /* closed inodes whose change counter is remembered */
+    KEPT_MAX = 2048,  /* files kept open without a user */
 };
 
 /* Embedded in its loop. */
@@ -111,103 +119,120 @@ struct nodes {
     struct md_client *md; /* borrowed */
     struct storcli *cli;  /* borrowed */
     struct nodes_config config;
-    uint32_t losses; /* of exportd's power, as this loop last heard */
+    uint32_t losses; /* power losses of exportd, as last known by this loop */
     struct node *by_ino;
-    struct closed_node *closed; /* remembered, oldest first */
-    struct list_node kept;      /* longest unused first */
+    struct closed_node *closed; /* remembered change counters, oldest first */
+    struct list_node kept;      /* least recently used first */
     unsigned n_kept;
-    unsigned n_lost; /* files closed with data that could not be stored */
-    struct give_back
-        *gathering; /* owned; closes that exportd is not told yet; NULL: none */
+    unsigned n_lost; /* number of files closed with data that could not be stored */
+    /* owned; closes not yet reported to exportd; NULL: none */
+    struct give_back *gathering;
     struct env_timer gather_timer;
-    unsigned n_giving_back;  /* MD_CLOSE under way */
-    void (*idle)(void *arg); /* from nodes_when_idle() */
+    unsigned n_giving_back;  /* number of MD_CLOSE under way */
+    void (*idle)(void *arg); /* set by nodes_when_idle() */
     void *idle_arg;
     struct env_task idle_task;
 };
 
 void nodes_init(struct nodes *nodes, struct env *env, struct md_client *md,
                 struct storcli *cli, const struct nodes_config *config);
-/** No node may be left. */
+/** Frees the table. No node may be left. */
 void nodes_close(struct nodes *nodes);
-/** exportd is told at once of what was closed: before it is asked for something that would take the file for open. */
+/**
+ * Reports closed files to exportd now, not after a delay. Call it before a request that
+ * would treat these files as open.
+ */
 void nodes_tell_closes(struct nodes *nodes);
-/** Call idle once, later, when no node and no MD_CLOSE is left. */
+/** Calls idle once, later, when no node and no MD_CLOSE is left. */
 void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg);
 
 /**
- * exportd has lost its power so often. When that is news, what it was told of open files and nobody synced is told
- * again, and what cannot be told again counts as lost.
+ * Notes the number of power losses of exportd. If it is new, reports of open files that
+ * are not synced at exportd are sent again; changes that cannot be sent again count as
+ * lost.
  */
 void nodes_learn_losses(struct nodes *nodes, uint32_t losses);
 
-/** The node of ino, NULL when it is not in use. Not pinned. */
+/** Returns the node of ino, not pinned; NULL if not in use. */
 struct node *node_find(struct nodes *nodes, uint64_t ino);
-/** The node of ino, made when needed; pinned: node_put() it. */
+/** Returns the node of ino, pinned, made if needed. The caller calls node_put(). */
 struct node *node_get(struct nodes *nodes, uint64_t ino);
-/** One more pin. */
+/** Adds a pin. */
 void node_pin(struct node *node);
 void node_put(struct node *node);
 /**
- * It stays open when nobody has it open any more, until node_let_go() or until many others were used since. The caller
- * holds a pin; the file is clean and has no epoch.
+ * Keeps the file open after its last user, until node_let_go() or until many other files
+ * were used since. The caller holds a pin; the file is clean and has no epoch.
  */
 void node_keep(struct node *node);
-/** It does not any more. The node may be gone, unless the caller holds a pin. */
+/** Stops keeping the file open. May free the node unless the caller holds a pin. */
 void node_let_go(struct node *node);
-/** None does. */
+/** Stops keeping files open, for all nodes. */
 void nodes_let_go(struct nodes *nodes);
-/** Call wait->ready later, once the node is not closing. Only while it is; the caller holds a pin. */
+/**
+ * Calls wait->ready later, when the node has finished closing. The node must be closing;
+ * the caller holds a pin.
+ */
 void node_wait(struct node *node, struct node_wait *wait);
 
 /**
- * exportd told how to reach the data: open the file, or refresh the open one. The node must be
- * pinned and not closing.
+ * Opens the file, or refreshes the open one, with the location of the data that exportd
+ * sent. The node must be pinned and not closing. Returns 0 or -errno.
  * @param counted  the answer took a reference for us (MD_OPEN, MD_CREATE with open).
  */
 int node_adopt(struct node *node, const struct md_entry *entry, bool counted);
 /**
- * The same of an open file, with the answer that gives us its token: whoever wrote before has told, and what of ours is on its way
- * to exportd makes it no longer.
+ * Refreshes an open file with the answer that granted its token. All earlier writers have
+ * reported, and our own changes on their way to exportd do not make the file longer.
  */
 void node_adopt_granted(struct node *node, const struct md_entry *entry);
-/** A reference may have been taken: exportd did not answer. */
+/** Counts a reference that exportd may have taken for a request without an answer. */
 void node_count_unanswered(struct node *node);
 
-/** Our own change is sent to exportd / was answered (attr NULL: no). Calls come in pairs. */
+/**
+ * Notes that our own change was sent to exportd, or answered (attr NULL: no answer).
+ * Calls come in pairs.
+ */
 void node_change_sent(struct node *node);
 void node_change_answered(struct node *node, const struct md_attr *attr);
-/** Attributes exportd gave to a question: notes what others changed. */
+/** Notes attributes from a request that changes nothing, and so changes by others. */
 void node_note_attr(struct node *node, const struct md_attr *attr);
 /**
- * At open: true when the kernel's pages, if any, are still what exportd has. Call before
- * node_adopt().
+ * Returns true, at open, if the kernel's pages, if any, match the data at exportd. Call
+ * it before node_adopt().
  */
 bool node_cache_is_fresh(struct node *node, const struct md_attr *attr);
 
-/** At open, before node_adopt(): does the kernel believe in another size, and will not learn? */
+/**
+ * Returns true, at open, if the kernel has a wrong size and will not learn the right one.
+ * Call it before node_adopt().
+ */
 bool node_is_stale(struct node *node, const struct md_attr *attr);
-/** exportd has set the size as we asked; before node_change_answered(). */
+/**
+ * Notes that exportd has set the size at our request. Call it before
+ * node_change_answered().
+ */
 void node_size_set(struct node *node, const struct md_attr *attr);
 
 /**
- * When no WROTE had to be sent, is the inode stable at exportd all the same? Since a durable one was answered nobody else can have
- * changed it, for we have held it exclusively, and whatever we have changed there, anywhere, is stable.
+ * Returns true if the inode is durable at exportd although no WROTE was sent: since a
+ * durable WROTE was answered, no other mount can have changed the inode (we hold its
+ * token exclusively), and all our changes, of any inode, are durable.
  */
 bool node_is_settled(const struct node *node);
 
-/** exportd just told us the mode, and whose it is. */
+/** Notes mode, group and file flags that exportd has just sent. */
 void node_note_mode(struct node *node, const struct md_attr *attr);
-/** They are good for another while. */
+/** Extends the validity of mode and group. */
 void node_renew_mode(struct node *node);
-/** exportd just told us that there is no security.capability. */
+/** Notes that exportd has just reported no security.capability. */
 void node_note_no_capability(struct node *node);
 
 struct atimes;
 /** Notes a read by a program. Returns true if the access time moves. */
 bool node_note_read(struct node *node, struct atimes *atimes);
 
-/** What this client knows better than exportd: size and times of data on its way. */
+/** Puts the size and times of data on its way over those from exportd. */
 void node_overlay(const struct node *node, struct stat *st);
 
 #endif

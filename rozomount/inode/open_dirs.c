@@ -15,7 +15,7 @@
 
 struct opendir {
     uint64_t ino;
-    unsigned n;          /* not 0 */
+    unsigned n;          /* number of opens, at least 1 */
     struct md_attr attr; /* ino 0: not known */
     UT_hash_handle hh;
 };
@@ -23,7 +23,7 @@ struct opendir {
 struct open_dirs {
     pthread_mutex_t lock; /* guards by_ino */
     struct opendir *by_ino;
-    atomic_uint n; /* in it */
+    atomic_uint n; /* number of entries in by_ino */
 };
 
 struct open_dirs *open_dirs_new(void)
@@ -53,7 +53,7 @@ void open_dirs_free(struct open_dirs *dirs)
     free(dirs);
 }
 
-/* With the lock. */
+/* Needs the lock. */
 static struct opendir *opendir_find(struct open_dirs *dirs, uint64_t ino)
 {
     struct opendir *d;

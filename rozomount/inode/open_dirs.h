@@ -1,11 +1,14 @@
 /*
- * open_dirs.h - directories that programs have open, over all loops, and what was last known of each.
+ * open_dirs.h - directories that programs have open, over all loops, with their last
+ * known attributes.
  *
- * exportd keeps no directory for who has it open: once removed it is gone, some two seconds later where there are other mounts. Locally it
- * would stay, empty and without a name, for who has it open, until the last close. It never changes any more, so what we last knew of it is
- * enough to say so.
+ * exportd does not keep a removed directory for programs that have it open: it is gone,
+ * about two seconds later if there are other mounts. A local file system would keep it,
+ * empty and without a name, until the last close. A removed directory does not change any
+ * more, so its last known attributes are enough to show it.
  *
- * Any thread; a call costs one uncontended lock, most only a look when nothing is open.
+ * Any thread; a call costs one uncontended lock, mostly just an atomic read if none is
+ * open.
  */
 #ifndef ROZO_ROZOMOUNT_INODE_OPEN_DIRS_H
 #define ROZO_ROZOMOUNT_INODE_OPEN_DIRS_H
@@ -19,13 +22,16 @@ struct open_dirs;
 struct open_dirs *open_dirs_new(void);
 void open_dirs_free(struct open_dirs *dirs);
 
-/** One more has it open. attr: of it; NULL: not known. */
+/** Counts an open of a directory. attr: its attributes; NULL: unknown. */
 void open_dirs_add(struct open_dirs *dirs, uint64_t ino, const struct md_attr *attr);
-/** One less; as often as it was added. */
+/** Counts a close; call it once per open_dirs_add(). */
 void open_dirs_remove(struct open_dirs *dirs, uint64_t ino);
-/** exportd has told this: it is noted, if it is about a directory that is open. */
+/** Notes attributes that exportd sent, if the inode is an open directory. */
 void open_dirs_note(struct open_dirs *dirs, const struct md_attr *attr);
-/** exportd does not know the inode any more. True: it is open, and this is what it is now. */
+/**
+ * Returns true if an inode that exportd no longer knows is an open directory, and its
+ * attributes now.
+ */
 bool open_dirs_last(struct open_dirs *dirs, uint64_t ino, struct md_attr *out);
 
 #endif
