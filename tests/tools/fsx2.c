@@ -1,19 +1,19 @@
 /*
- * fsx2.c - random operations on one file through one path or two, held against a copy
+ * fsx2.c - random operations on one file through one or two paths, compared with a copy
  * in memory.
  *
  * In:     a seed, and one path, or two that lead to the same file through two mounts.
- * Out:    exit status 0; or 1 with the first byte, size or error that is wrong, in
- *         which step those bytes were written, the last operations, and the command
- *         that does it again. 2: wrong usage.
- * Keeps:  seed, options and number of paths decide every operation; what the file
- *         system answers decides nothing.
- * Yours:  the weights of the operations. They change what a seed does.
+ * Out:    exit status 0; or 1 with the first wrong byte, size or error, the step that
+ *         wrote those bytes, the last operations, and the command that repeats the run.
+ *         2: wrong usage.
+ * Keeps:  seed, options and number of paths decide every operation; answers of the file
+ *         system decide nothing.
+ * Yours:  the weights of the operations. They change the operations of a seed.
  *
- * Each path has descriptors of every kind (read-write, read only, write only, append)
- * and mappings, all open for long, so that whatever a mount keeps for them gets old.
- * After every step the size and the bytes that it touched are looked at through a path
- * that the seed chooses, now and then all of the file through all paths.
+ * Each path has descriptors of every kind (read-write, read only, write only, append) and
+ * mappings, all open for long, so that data cached for them by a mount can become
+ * outdated. After every step the size and the bytes of the step are checked through a
+ * path that the seed chooses, sometimes the whole file through all paths.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@
 
 enum {
     PATHS_MAX = 2,
-    HISTORY = 24,       /* operations told when one fails */
+    HISTORY = 24,       /* operations printed on a failure */
     BLOCK_BYTES = 8192, /* offsets prefer its multiples */
     SLACK_BYTES = 64,   /* looked at on each side of what a step touched */
     MODE_STEPS = 400,   /* then paths alternate in another way */
@@ -92,17 +92,17 @@ struct path {
 struct run {
     struct path paths[PATHS_MAX];
     unsigned n_paths;
-    uint64_t seed, random; /* of the operations */
+    uint64_t seed, random; /* state of the random operations */
     uint64_t n_steps, step;
     uint64_t size_max;
     bool lazy, trace;
 
-    uint8_t *bytes;   /* what the file must hold, size_max */
-    uint32_t *writer; /* of each byte: the step that wrote it; 0: nobody, a zero */
+    uint8_t *bytes;   /* expected content, size_max bytes */
+    uint32_t *writer; /* for each byte: the step that wrote it; 0: none, a zero */
     uint64_t size;
     uint8_t *buf; /* size_max, for what is read and written */
 
-    unsigned path;    /* of the last operation */
+    unsigned path;    /* path of the last operation */
     unsigned stay_pc; /* how likely the next one is on the same, per cent */
     struct op history[HISTORY];
     uint64_t counts[N_OPS];
@@ -127,7 +127,8 @@ static uint64_t below(struct run *run, uint64_t n)
     return mix(run->random) % n;
 }
 
-/* What step `step` writes at `off`: any eight bytes in a row tell which step it was. */
+/* Returns the byte that step `step` writes at `off`: any eight bytes in a row identify
+ * the step. */
 static uint8_t byte_of(const struct run *run, uint64_t step, uint64_t off)
 {
     uint64_t word = mix(mix(run->seed + (step << 24)) + off / 8);
@@ -344,8 +345,8 @@ static void expect_no_bus_error(struct run *run, unsigned p)
 {
     if (run->n_paths == 1)
         return;
-    /* A fault does not ask a FUSE file system how long the file is: the kernel goes
-     * by what it heard last. */
+    /* A page fault does not request the size of the file: the kernel uses the size
+     * that it got last. */
     check_size(run, p, false);
 }
 
@@ -649,7 +650,8 @@ static void end(struct run *run)
 /* ---- the command line ---- */
 
 static const char usage[] =
-    "Usage: fsx2 [--seed N] [--ops N] [--size BYTES] [--lazy] [--trace] PATH [SAME_FILE]\n"
+    "Usage: fsx2 [--seed N] [--ops N] [--size BYTES] [--lazy] [--trace] PATH "
+    "[SAME_FILE]\n"
     "Random operations on a file that it makes, through both paths when there are two.\n"
     "\n"
     "  --seed N      decides all operations (1)\n"

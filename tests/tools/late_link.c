@@ -1,14 +1,13 @@
 /*
- * late_link.c - a relay on loopback whose answers come late: a storage behind it is a
- * slow one.
+ * late_link.c - a relay on loopback that delays answers: a storage behind it is slow.
  *
  *     late_link LISTEN-PORT TO-PORT DELAY-MS
  *
  * In:     connections to LISTEN-PORT, each of which gets one to TO-PORT.
- * Out:    what the client sends goes on at once, what the server sends DELAY-MS later.
- *         "ready" on stdout once it listens.
- * Keeps:  order and bytes; bandwidth is that of the machine, as long as QUEUE_MAX are
- *         enough for the delay.
+ * Out:    data of the client goes on at once, data of the server DELAY-MS later. "ready"
+ *         on stdout once it listens.
+ * Keeps:  order and bytes; bandwidth is that of the machine while QUEUE_MAX is enough for
+ *         the delay.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -21,7 +20,7 @@
 
 enum { PIECE = 256 << 10, QUEUE_MAX = 32 << 20, BACKLOG = 64 };
 
-/* One client and its connection to the server. Freed when all is closed and no piece
+/* One client and its connection to the server. Freed when both are closed and no piece
  * is left. */
 struct link {
     uv_tcp_t client, server;

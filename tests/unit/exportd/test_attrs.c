@@ -959,7 +959,7 @@ static void test_access_times_that_follow_others(void **state)
     assert_true(atime_of(f.ino) == f.atime_ns);
     OK(read_at(f.ino, f.atime_ns, f.ctime_ns + s, false));
     assert_int_equal(atime_of(f.ino), f.ctime_ns + s);
-    /* another mount knew the time before that, and read after the change */
+    /* the other mount knew an older time, and read after the change */
     env_virtual_advance_ms(&w.env, 10000);
     OK(read_at(f.ino, f.atime_ns, g.ctime_ns + s, false));
     assert_int_equal(atime_of(f.ino), g.ctime_ns + s);

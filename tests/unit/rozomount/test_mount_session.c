@@ -643,7 +643,7 @@ static void test_exportds_clock_is_followed(void **state)
     alive.now_ns = env_wall_ns(&f.env.env) + 7000000000;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
     assert_int_equal(f.ahead_ns, 7000000000);
-    /* What waited for a link was on its way for less long. */
+    /* Requests that waited for a link were sent later: the way was shorter. */
     f.ahead_ns = 0;
     env_virtual_advance_ms(&f.env, 1000);
     assert_int_equal(f.exportd.n_sent, 1);

@@ -722,7 +722,7 @@ static void test_a_write_is_later_than_what_is_known_of_its_file(void **state)
     close_node(node);
 }
 
-/* Whether a read counts is decided by what was told, written and read last. */
+/* A read counts depending on the latest reported, written and read times. */
 static void test_reads_count_once_a_change(void **state)
 {
     const int64_t second_ns = 1000000000;
@@ -743,7 +743,7 @@ static void test_reads_count_once_a_change(void **state)
     assert_true(first_ns > e.attr.ctime_ns && note.read.seen_ns == 3 * second_ns);
     node_note_attr(node, &e.attr); /* exportd has not heard of it */
     assert_false(node_note_read(node, a));
-    node->file->mtime_ns = stamp(); /* a write that exportd is not told of */
+    node->file->mtime_ns = stamp(); /* a write not reported to exportd */
     assert_true(node_note_read(node, a));
     assert_int_equal(atimes_take(a, INT64_MAX, &note, 1), 1);
     assert_true(note.read.at_ns > node->file->mtime_ns && note.read.seen_ns == first_ns);

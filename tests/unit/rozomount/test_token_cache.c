@@ -256,8 +256,8 @@ static void dir_is_new(uint64_t dir, uint64_t grant)
     token_cache_unlock(t);
 }
 
-/* Adds a part (after, to] of a listing, with one name; changes: token_cache_changes() when it
- * was requested. */
+/* Adds a part (after, to] of a listing, with one name. changes: token_cache_changes()
+ * at the time of the request. */
 static void listed(uint64_t after, uint64_t to, bool end, const char *name,
                    uint64_t changes)
 {
@@ -655,7 +655,7 @@ static void test_those_of_a_directory_for_all(void **state)
     tokens_note_data(t, 5);
     tokens_note_data(t, 6); /* there is no token */
     assert_true(tokens_have_data(t, 5) && !tokens_have_data(t, 6));
-    tokens_note_atime(t, 5, 77); /* it was listed */
+    tokens_note_atime(t, 5, 77); /* known from a listing */
     tokens_note_atime(t, 6, 77);
     assert_true(token_cache_take_attr(t, 5, &seen, &grant) && seen.atime_ns == 77);
     token_cache_forget_attr(t, 5, 0);

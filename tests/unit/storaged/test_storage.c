@@ -992,7 +992,7 @@ static bool close_idle(void *arg)
     return storage_close_idle(((struct world *)arg)->storage, UINT_MAX);
 }
 
-/* A storage with fewer descriptors than files_max closes idle files, and loses nothing. */
+/* A storage with fewer descriptors than files_max closes idle files and loses no data. */
 static void test_idle_files_make_room_for_others(void **state)
 {
     struct world w;
@@ -1018,8 +1018,8 @@ static void test_idle_files_make_room_for_others(void **state)
     world_free(&w);
 }
 
-/* Without a descriptor and an idle file every request is BUSY: no file counts as damaged or
- * absent. Later all requests succeed. */
+/* Without a descriptor and an idle file, every request is BUSY: no file counts as
+ * damaged or absent. Later all requests succeed. */
 static void test_no_descriptor_is_a_matter_of_the_moment(void **state)
 {
     struct world w;
