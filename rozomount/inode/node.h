@@ -82,7 +82,7 @@ struct node {
     int64_t changed_ns;       /* latest ctime known, by exportd's clock */
     struct inode_times times; /* from exportd; atime_ns also from reads here */
     uint64_t times_change;    /* change counter that came with `times`; 0: none */
-    /* Owner and mode bits that a write may clear, as exportd reported them recently. */
+    /* Mode and group, to know the privileges that a write must clear; from exportd. */
     uint32_t mode;
     gid_t gid;
     uint64_t mode_until_ns;          /* end of the validity of mode and gid */
@@ -159,6 +159,7 @@ struct node *node_find(struct nodes *nodes, uint64_t ino);
 struct node *node_get(struct nodes *nodes, uint64_t ino);
 /** Adds a pin. */
 void node_pin(struct node *node);
+/** Removes a pin. The last one closes the file and then frees the node. */
 void node_put(struct node *node);
 /**
  * Keeps the file open after its last user, until node_let_go() or until many other files
@@ -215,9 +216,9 @@ bool node_is_stale(struct node *node, const struct md_attr *attr);
 void node_size_set(struct node *node, const struct md_attr *attr);
 
 /**
- * Returns true if the inode is durable at exportd although no WROTE was sent: since a
- * durable WROTE was answered, no other mount can have changed the inode (we hold its
- * token exclusively), and all our changes, of any inode, are durable.
+ * Returns true if the inode is durable at exportd without a further WROTE: since a
+ * durable WROTE was answered, no other mount can have changed the inode (its token is
+ * held exclusively), and all changes by this mount, of any inode, are durable.
  */
 bool node_is_settled(const struct node *node);
 

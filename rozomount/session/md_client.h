@@ -58,7 +58,7 @@ enum md_call_state {
 /* One call, from md_client_send() to its callback. Embedded; zero-initialise it before
  * the first use. */
 struct md_call {
-    /* Members below are valid in done. */
+    /* The members below are valid in done. */
     const uint8_t *answer; /* if rc is 0; freed when done returns */
     size_t answer_len;
     uint16_t status; /* enum Rozo__Status, if exportd answered */
@@ -68,7 +68,7 @@ struct md_call {
     /* Set by the caller after md_client_send(), which sets NULL. Returns true if the
      * call may be sent in a session that was just opened; if not, it ends with -EIO. */
     bool (*may_go)(const struct md_call *call);
-    /* Members below belong to md_client.c. */
+    /* The members below belong to md_client.c. */
     struct md_client *md;
     md_done_cb *done;
     enum md_call_state state;
@@ -88,8 +88,10 @@ struct md_call {
 
 struct md_client_config {
     uint32_t timeout_ms; /* time to wait for an answer, then -EIO */
-    /** Called when exportd does not know our session: it must be reopened. May be called
-     * repeatedly. */
+    /**
+     * Called when exportd does not know our session: it must be reopened. May be called
+     * repeatedly.
+     */
     void (*mount_session_lost)(void *arg);
     /**
      * Called when exportd has renewed our session at env_now_ns() sent_ns or later. May
