@@ -95,7 +95,7 @@ uint64_t *token_cache_list(struct token_cache *t, size_t *n);
 struct token_cache_claim {
     uint64_t *shared, *exclusive; /* owned by the caller */
     size_t n_shared, n_exclusive;
-    struct held_range *ranges; /* to free() */
+    struct token_range *ranges; /* owned by the caller */
     size_t n_ranges;
 };
 void token_cache_claim(struct token_cache *t, struct token_cache_claim *out);
