@@ -28,9 +28,6 @@
 #include "common/base/wide_ns.h"
 #include "rozomount/tokens/xattr_cache.h"
 
-enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
-enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* access to a range */
-
 enum {
     TOKENS_MAX = 262144,  /* tokens held if exportd sets no limit */
     TOKENS_NAMES_PER = 2, /* cached names per token */
@@ -47,7 +44,7 @@ struct spans;
 struct token_cache;
 
 /* A range of a file under a RANGES token. */
-struct token_range {
+struct held_range {
     uint64_t ino;
     uint64_t from, to;
     bool write;    /* false: read only */
@@ -95,7 +92,7 @@ uint64_t *token_cache_list(struct token_cache *t, size_t *n);
 struct token_cache_claim {
     uint64_t *shared, *exclusive; /* owned by the caller */
     size_t n_shared, n_exclusive;
-    struct token_range *ranges; /* owned by the caller */
+    struct held_range *ranges; /* owned by the caller */
     size_t n_ranges;
 };
 void token_cache_claim(struct token_cache *t, struct token_cache_claim *out);
@@ -124,7 +121,7 @@ void token_cache_grant(struct token_cache *t, uint64_t ino, enum token_mode mode
 void token_cache_grant_locked(struct token_cache *t, uint64_t ino, enum token_mode mode,
                               uint64_t grant);
 /** Notes a range that came with an answer, in addition to those held. */
-void token_cache_grant_range(struct token_cache *t, const struct token_range *range,
+void token_cache_grant_range(struct token_cache *t, const struct held_range *range,
                              uint64_t grant);
 /** Notes whether other mounts have the export, too. */
 void token_cache_note_others(struct token_cache *t, bool others);
