@@ -13,7 +13,7 @@
 
 #include <sys/uio.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "storcli/blocks.h"
 
 struct file;
@@ -46,7 +46,7 @@ struct file_attr {
     /* Allocated blocks have the value 1; owned by the giver, valid until the end of the
      * call. */
     bool blocks_known, blocks_unsure; /* unsure: there may be more of them */
-    struct spans blocks;
+    struct range_map blocks;
 };
 
 enum {
@@ -77,7 +77,7 @@ struct file_meta_call {
     const uint8_t *inline_data; /* borrowed until wrote returns */
     uint32_t inline_len;
     /* Into wrote: blocks allocated, and freed, since the last successful call
-     * (spans_pack()); borrowed until it returns. blocks_counted: with these, exportd
+     * (range_map_pack()); borrowed until it returns. blocks_counted: with these, exportd
      * knows all allocated blocks. */
     bool tells_blocks, blocks_counted; /* counted: with these, exportd knows all */
     const uint8_t *allocated, *freed;

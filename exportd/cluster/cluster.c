@@ -154,10 +154,10 @@ void map_changed(struct exportd *x)
 
 /* ---- storages ---- */
 
-struct storage *storage_find(struct exportd *x, uint32_t id)
+struct cluster_storage *storage_find(struct exportd *x, uint32_t id)
 {
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->facts.id == id)
             return s;
@@ -167,15 +167,16 @@ struct storage *storage_find(struct exportd *x, uint32_t id)
 
 bool storage_is_lost(struct exportd *x, uint32_t id)
 {
-    const struct storage *s = storage_find(x, id);
+    const struct cluster_storage *s = storage_find(x, id);
 
     return s != NULL && s->facts.lost;
 }
 
-struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation)
+struct cluster_storage *storage_find_incarnation(struct exportd *x,
+                                                 const uint8_t *incarnation)
 {
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (memcmp(s->facts.incarnation, incarnation, INCARNATION_BYTES) == 0)
             return s;
@@ -183,17 +184,17 @@ struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incar
     return NULL;
 }
 
-bool storage_is_cut_off(const struct storage *s)
+bool storage_is_cut_off(const struct cluster_storage *s)
 {
     return s->channel != NULL && rpc_channel_health(s->channel) == RPC_DOWN;
 }
 
-bool storage_is_reachable(const struct storage *s)
+bool storage_is_reachable(const struct cluster_storage *s)
 {
     return s->up && s->channel != NULL && rpc_channel_health(s->channel) == RPC_UP;
 }
 
-static void storage_put(struct storage *s)
+static void storage_put(struct cluster_storage *s)
 {
     const struct storage_facts *facts = &s->facts;
     struct kv_record_out f;
@@ -244,7 +245,7 @@ static int storage_get(struct storage_facts *facts, uint32_t id, const uint8_t *
     return kv_record_end(&f) && id != 0 ? 0 : -EINVAL;
 }
 
-static void channel_open(struct storage *s)
+static void channel_open(struct cluster_storage *s)
 {
     const struct exportd_peers *peers = &s->x->config.peers;
     const char *addrs[ADDRS_MAX];
@@ -255,7 +256,7 @@ static void channel_open(struct storage *s)
 }
 
 /* Closes the channel of a storage. Nothing may be outstanding on it. */
-static void channel_close(struct storage *s)
+static void channel_close(struct cluster_storage *s)
 {
     const struct exportd_peers *peers = &s->x->config.peers;
 
@@ -268,9 +269,10 @@ static void channel_close(struct storage *s)
 }
 
 /* Makes a storage and inserts it in the order of ids. */
-static struct storage *storage_new(struct exportd *x, const struct storage_facts *facts)
+static struct cluster_storage *storage_new(struct exportd *x,
+                                           const struct storage_facts *facts)
 {
-    struct storage *s = calloc(1, sizeof(*s));
+    struct cluster_storage *s = calloc(1, sizeof(*s));
 
     if (s == NULL)
         return NULL;
@@ -283,9 +285,9 @@ static struct storage *storage_new(struct exportd *x, const struct storage_facts
     return s;
 }
 
-struct storage *storage_add(struct exportd *x, const struct storage_facts *facts)
+struct cluster_storage *storage_add(struct exportd *x, const struct storage_facts *facts)
 {
-    struct storage *s = storage_new(x, facts);
+    struct cluster_storage *s = storage_new(x, facts);
 
     if (s == NULL)
         return NULL;
@@ -298,11 +300,12 @@ struct storage *storage_add(struct exportd *x, const struct storage_facts *facts
 void storages_count_disks(struct exportd *x)
 {
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         s->n_on_disk = 0;
         LIST_FOREACH(other, &x->storages) {
-            const struct storage *o = container_of(other, struct storage, link);
+            const struct cluster_storage *o =
+                container_of(other, struct cluster_storage, link);
 
             s->n_on_disk +=
                 o == s || (s->disk_id != 0 && o->disk_id == s->disk_id && !o->facts.lost);
@@ -310,7 +313,7 @@ void storages_count_disks(struct exportd *x)
     }
 }
 
-void storage_change(struct storage *s, const struct storage_facts *facts)
+void storage_change(struct cluster_storage *s, const struct storage_facts *facts)
 {
     bool moved = facts->n_addrs != s->facts.n_addrs,
          lost_changed = facts->lost != s->facts.lost;
@@ -331,7 +334,7 @@ void storage_change(struct storage *s, const struct storage_facts *facts)
         s->x->hooks->lost_changed(s->x);
 }
 
-void storage_follow(struct storage *s)
+void storage_follow(struct cluster_storage *s)
 {
     if (!s->moved || s->n_out > 0)
         return;
@@ -355,7 +358,7 @@ void storage_id_is_taken(struct exportd *x, uint32_t id)
     cluster_put(x);
 }
 
-void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs)
+void storage_message(struct cluster_storage *s, Rozo__Storage *msg, char **addrs)
 {
     rozo__storage__init(msg);
     for (unsigned i = 0; i < s->facts.n_addrs; i++)
@@ -394,7 +397,7 @@ int storage_messages_make(struct exportd *x, struct storage_messages **out)
     addrs = (char **)(msgs + n);
     LIST_FOREACH(node, &x->storages) {
         m->list[i] = &msgs[i];
-        storage_message(container_of(node, struct storage, link), &msgs[i],
+        storage_message(container_of(node, struct cluster_storage, link), &msgs[i],
                         addrs + i * ADDRS_MAX);
         i++;
     }
@@ -484,7 +487,8 @@ unsigned volume_n_candidates(const struct exportd *x, uint32_t id)
     unsigned n = 0;
 
     LIST_FOREACH(node, &x->storages) {
-        const struct storage *s = container_of(node, struct storage, link);
+        const struct cluster_storage *s =
+            container_of(node, struct cluster_storage, link);
 
         n += s->facts.volume == id && !s->facts.lost;
     }
@@ -496,7 +500,7 @@ unsigned volume_n_storages(struct exportd *x, uint32_t id)
     unsigned n = 0;
 
     LIST_FOREACH(node, &x->storages)
-        n += container_of(node, struct storage, link)->facts.volume == id;
+        n += container_of(node, struct cluster_storage, link)->facts.volume == id;
     return n;
 }
 
@@ -724,7 +728,7 @@ void cluster_begin(struct exportd *x)
 void cluster_free(struct exportd *x)
 {
     LIST_FOREACH_SAFE(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         assert(s->round == NULL);
         channel_close(s);

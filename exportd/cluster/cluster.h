@@ -17,34 +17,35 @@ void cluster_begin(struct exportd *x);
 void cluster_end(struct exportd *x);
 void cluster_free(struct exportd *x);
 
-struct storage *storage_find(struct exportd *x, uint32_t id);
+struct cluster_storage *storage_find(struct exportd *x, uint32_t id);
 /**
  * Returns true if the storage with this id was declared lost. False for an unknown id.
  */
 bool storage_is_lost(struct exportd *x, uint32_t id);
-struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation);
+struct cluster_storage *storage_find_incarnation(struct exportd *x,
+                                                 const uint8_t *incarnation);
 /**
  * Adds a storage: puts it into the store, opens a channel and polls it. Returns NULL
  * without memory.
  */
-struct storage *storage_add(struct exportd *x, const struct storage_facts *facts);
+struct cluster_storage *storage_add(struct exportd *x, const struct storage_facts *facts);
 /**
  * Changes the facts of a storage and puts them into the store. A changed address opens a
  * new channel.
  */
-void storage_change(struct storage *s, const struct storage_facts *facts);
+void storage_change(struct cluster_storage *s, const struct storage_facts *facts);
 /**
  * Opens a channel to the new addresses of a storage if nothing is outstanding on the old
  * one.
  */
-void storage_follow(struct storage *s);
+void storage_follow(struct cluster_storage *s);
 /** Returns true if the storage's channel is up at this moment. */
-bool storage_is_reachable(const struct storage *s);
+bool storage_is_reachable(const struct cluster_storage *s);
 /**
  * Returns true if no connection to the storage is left, or the last attempt was refused.
  * The poll would report that only at its deadline.
  */
-bool storage_is_cut_off(const struct storage *s);
+bool storage_is_cut_off(const struct cluster_storage *s);
 /** Sets n_on_disk of all storages: storages on one file system share its free space. */
 void storages_count_disks(struct exportd *x);
 /**
@@ -81,7 +82,7 @@ struct export *export_add(struct exportd *x, const struct export *facts);
 /** Records a change of the map that clients see. */
 void map_changed(struct exportd *x);
 /** Fills a message. Strings are borrowed from s. addrs: room for ADDRS_MAX pointers. */
-void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs);
+void storage_message(struct cluster_storage *s, Rozo__Storage *msg, char **addrs);
 /* Messages of all storages. Free with free(). */
 struct storage_messages {
     size_t n;

@@ -59,7 +59,7 @@ struct deletion_item {
 struct deletion_round {
     struct exportd *x;
     /* storage whose KEY_WAITING records are sent; NULL: new removals */
-    struct storage *storage;
+    struct cluster_storage *storage;
     struct list_node items;
     struct list_node batches; /* batches sent */
     unsigned n_items; /* items not finished; plus one while requests are being sent */
@@ -67,7 +67,7 @@ struct deletion_round {
     struct store_wait wait;
 };
 
-static void round_start(struct exportd *x, struct storage *storage);
+static void round_start(struct exportd *x, struct cluster_storage *storage);
 
 static struct deletion_item *item_new(struct deletion_round *r, const uint8_t *key,
                                       size_t key_len, unsigned n_targets)
@@ -179,7 +179,7 @@ static void cursor_move(struct deletion_round *r)
 
 static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t storage_id)
 {
-    struct storage *s = storage_find(x, storage_id);
+    struct cluster_storage *s = storage_find(x, storage_id);
     uint8_t val[DELETION_HEAD_BYTES] = { DELETION_FORMAT, 1 };
     struct key k;
 
@@ -190,7 +190,7 @@ static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t st
         s->n_waiting++;
 }
 
-bool deletion_add(struct storage *s, const struct file_id *id)
+bool deletion_add(struct cluster_storage *s, const struct file_id *id)
 {
     const uint8_t *val;
     struct key k;
@@ -221,7 +221,7 @@ static void round_free(struct deletion_round *r)
 static void round_end(struct deletion_round *r)
 {
     struct exportd *x = r->x;
-    struct storage *s = r->storage;
+    struct cluster_storage *s = r->storage;
     bool failed = r->failed;
 
     round_free(r);
@@ -268,7 +268,7 @@ static void target_end(struct target *t)
 
 static void on_removed(struct rpc_request *rq, int rc);
 
-static void batch_send(struct storage *s)
+static void batch_send(struct cluster_storage *s)
 {
     struct deletion_batch *b = s->gathering;
     Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
@@ -301,7 +301,7 @@ static void batch_send(struct storage *s)
 }
 
 /* Adds a file to the batch, which is sent when full or by batch_send(). */
-static bool batch_add(struct storage *s, struct target *t)
+static bool batch_add(struct cluster_storage *s, struct target *t)
 {
     struct deletion_batch *b = s->gathering;
 
@@ -320,7 +320,7 @@ static bool batch_add(struct storage *s, struct target *t)
 
 /* Asks again for files that belong to other loops of the storage, but not for the first
  * of the batch: the loop that answered owns it, so each request names fewer. */
-static void batch_again(struct deletion_batch *b, struct storage *s,
+static void batch_again(struct deletion_batch *b, struct cluster_storage *s,
                         const Rozo__StRemoveResp *resp)
 {
     for (size_t i = 0; i < resp->n_elsewhere; i++) {
@@ -336,7 +336,7 @@ static void batch_again(struct deletion_batch *b, struct storage *s,
     batch_send(s);
 }
 
-static void batch_take(struct deletion_batch *b, struct storage *s, int rc)
+static void batch_take(struct deletion_batch *b, struct cluster_storage *s, int rc)
 {
     Rozo__StRemoveResp *resp = NULL;
 
@@ -357,7 +357,7 @@ static void batch_take(struct deletion_batch *b, struct storage *s, int rc)
 static void on_removed(struct rpc_request *rq, int rc)
 {
     struct deletion_batch *b = container_of(rq, struct deletion_batch, rq);
-    struct storage *s = storage_find(b->round->x, b->storage_id);
+    struct cluster_storage *s = storage_find(b->round->x, b->storage_id);
 
     assert(s != NULL && s->n_out > 0);
     s->n_out--;
@@ -372,7 +372,7 @@ static void on_removed(struct rpc_request *rq, int rc)
 
 static bool target_send(struct deletion_item *item, struct target *t)
 {
-    struct storage *s = storage_find(item->round->x, t->storage_id);
+    struct cluster_storage *s = storage_find(item->round->x, t->storage_id);
 
     if (s == NULL) {
         t->confirmed = true; /* the storage does not exist (any more) */
@@ -401,12 +401,12 @@ static void on_round_synced(struct store_wait *wait, int rc)
             item_end(item);
     }
     LIST_FOREACH(node, &r->x->storages)
-        batch_send(container_of(node, struct storage, link));
+        batch_send(container_of(node, struct cluster_storage, link));
     if (--r->n_items == 0)
         round_end(r);
 }
 
-static void round_start(struct exportd *x, struct storage *storage)
+static void round_start(struct exportd *x, struct cluster_storage *storage)
 {
     struct deletion_round *r = calloc(1, sizeof(*r));
 
@@ -449,7 +449,7 @@ void deletion_tick(struct exportd *x)
     if (x->round == NULL && x->n_deletions > 0)
         round_start(x, NULL);
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->round == NULL && s->n_waiting > 0 && now_ns >= s->retry_ns &&
             storage_is_reachable(s))
@@ -471,7 +471,7 @@ static int deletion_count(struct exportd *x, enum key_kind kind)
     for (kv_iter_seek(it, prefix.bytes, prefix.len); kv_iter_valid(it);
          kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &len);
-        struct storage *s;
+        struct cluster_storage *s;
 
         if (len < 5 || key[0] != kind)
             break;
@@ -514,5 +514,5 @@ void deletion_free(struct exportd *x)
 {
     round_cancel(x->round);
     LIST_FOREACH(node, &x->storages)
-        round_cancel(container_of(node, struct storage, link)->round);
+        round_cancel(container_of(node, struct cluster_storage, link)->round);
 }

@@ -14,7 +14,7 @@ void export_deleted(void *arg, const struct inode *in);
  * Notes that a storage has a projection file of a removed inode. Returns false if its
  * removal is already under way or queued.
  */
-bool deletion_add(struct storage *s, const struct file_id *id);
+bool deletion_add(struct cluster_storage *s, const struct file_id *id);
 /** Cancels what is under way. */
 void deletion_free(struct exportd *x);
 

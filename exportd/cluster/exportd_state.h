@@ -93,7 +93,7 @@ struct storage_facts {
 };
 
 /* Storage of the cluster, from its admission on. */
-struct storage {
+struct cluster_storage {
     struct list_node link; /* in x->storages, by id */
     struct exportd *x;     /* borrowed */
     struct storage_facts facts;
@@ -165,9 +165,9 @@ struct strays {
     struct rpc_request rq;
     /* Files of the page in which the storage has no place any more. */
     struct file_id left[STRAYS_A_TICK];
-    unsigned n_left, n_left_told; /* files in left; sent of these */
-    struct storage *asked;        /* borrowed; NULL: no request outstanding */
-    uint32_t storage_id;          /* the sweep continues at this id or a larger one */
+    unsigned n_left, n_left_told;  /* files in left; sent of these */
+    struct cluster_storage *asked; /* borrowed; NULL: no request outstanding */
+    uint32_t storage_id;           /* the sweep continues at this id or a larger one */
     bool has_after;
     uint8_t after[FILE_ID_BYTES]; /* last file of its list that was looked at */
     uint64_t n_found;             /* strays found in this sweep */

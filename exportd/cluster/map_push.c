@@ -26,7 +26,7 @@ static const uint64_t map_version_max = 1ull << 62;
 
 static void on_map_answer(struct rpc_request *rq, int rc)
 {
-    struct storage *s = container_of(rq, struct storage, map_rq);
+    struct cluster_storage *s = container_of(rq, struct cluster_storage, map_rq);
     bool old = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
 
     s->map_out = false;
@@ -41,7 +41,7 @@ static void on_map_answer(struct rpc_request *rq, int rc)
 }
 
 /* Returns true if the storage lacks the newest map, as far as is known. */
-static bool map_is_due(const struct storage *s)
+static bool map_is_due(const struct cluster_storage *s)
 {
     uint64_t passed_ns = env_now_ns(s->x->env) - s->map_told_ns;
 
@@ -50,7 +50,7 @@ static bool map_is_due(const struct storage *s)
     return s->map_known == 0 && passed_ns >= MAP_AGAIN_MS * 1000000ull;
 }
 
-void storage_push_map(struct storage *s)
+void storage_push_map(struct cluster_storage *s)
 {
     struct exportd *x = s->x;
     Rozo__StMapReq msg = ROZO__ST_MAP_REQ__INIT;
@@ -101,7 +101,7 @@ static void map_catch_up(struct exportd *x, uint64_t known)
     x->hooks->map_outrun(x);
 }
 
-void storage_knows_map(struct storage *s, uint64_t known)
+void storage_knows_map(struct cluster_storage *s, uint64_t known)
 {
     map_catch_up(s->x, known);
     if (known < s->map_known) /* the storage was restarted */
@@ -109,7 +109,7 @@ void storage_knows_map(struct storage *s, uint64_t known)
     s->map_known = known;
 }
 
-void map_push_stop(struct storage *s)
+void map_push_stop(struct cluster_storage *s)
 {
     if (!s->map_out)
         return;

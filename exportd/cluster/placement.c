@@ -26,19 +26,19 @@ enum storage_rank {
 };
 
 struct candidate {
-    struct storage *s;
+    struct cluster_storage *s;
     bool taken;
     bool home;                 /* one of the first n, see storage_room.h */
     unsigned on_host, on_rack; /* chosen ones that share its host; its rack */
 };
 
-static bool storage_is_full(const struct storage *s)
+static bool storage_is_full(const struct cluster_storage *s)
 {
     return s->total_bytes > 0 && storage_room(s) == 0;
 }
 
 /* Ranks a storage. One that was not polled since the start counts as reachable. */
-static enum storage_rank storage_rank(const struct storage *s)
+static enum storage_rank storage_rank(const struct cluster_storage *s)
 {
     if (storage_is_full(s))
         return STORAGE_FULL;
@@ -124,7 +124,7 @@ static int choose(struct export *e, struct inode *in, unsigned wanted,
     if (c == NULL)
         return -ENOMEM;
     LIST_FOREACH(node, &e->x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->facts.volume != e->volume || s->facts.lost)
             continue;
@@ -241,7 +241,8 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
 bool export_is_tight(const struct export *e)
 {
     LIST_FOREACH(node, &e->x->storages) {
-        const struct storage *s = container_of(node, struct storage, link);
+        const struct cluster_storage *s =
+            container_of(node, struct cluster_storage, link);
 
         if (s->facts.volume == e->volume && !s->facts.lost && storage_is_full(s))
             return true;

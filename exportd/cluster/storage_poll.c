@@ -2,8 +2,8 @@
  * storage_poll.c - poll the identity and state of each storage every second.
  *
  * In:     the tick; answers to ST_INFO (checked: they come from the network).
- * Out:    up, space, addresses and error texts in struct storage; map_changed() if
- *         clients care.
+ * Out:    up, space, addresses and error texts in struct cluster_storage; map_changed()
+ *         if clients care.
  * Keeps:  a storage is up only if it identifies itself as the admitted one.
  */
 #include "exportd/cluster/storage_poll.h"
@@ -63,7 +63,7 @@ void info_addresses(const Rozo__StInfoResp *info, struct storage_facts *facts)
         facts->n_addrs = n;
 }
 
-static void storage_is_down(struct storage *s, const char *why)
+static void storage_is_down(struct cluster_storage *s, const char *why)
 {
     if (strcmp(s->error, why) != 0) {
         log_warn("storage %u (%s): %s", s->facts.id, s->facts.host, why);
@@ -75,7 +75,8 @@ static void storage_is_down(struct storage *s, const char *why)
 }
 
 /* Returns NULL if this is still the admitted storage, else an error text. */
-static const char *info_objection(const struct storage *s, const Rozo__StInfoResp *info)
+static const char *info_objection(const struct cluster_storage *s,
+                                  const Rozo__StInfoResp *info)
 {
     if (memcmp(info->incarnation.data, s->facts.incarnation, INCARNATION_BYTES) != 0)
         return "another data directory answers at its address, not the admitted one "
@@ -89,7 +90,7 @@ static const char *info_objection(const struct storage *s, const Rozo__StInfoRes
     return NULL;
 }
 
-static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
+static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *info)
 {
     struct storage_facts facts = s->facts;
 
@@ -124,7 +125,7 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
 
 static void on_info(struct rpc_request *rq, int rc)
 {
-    struct storage *s = container_of(rq, struct storage, info);
+    struct cluster_storage *s = container_of(rq, struct cluster_storage, info);
     const struct exportd_peers *peers = &s->x->config.peers;
     Rozo__StInfoResp *info = NULL;
     const char *why;
@@ -152,7 +153,7 @@ static void on_info(struct rpc_request *rq, int rc)
         storage_push_map(s);
 }
 
-void storage_poll(struct storage *s)
+void storage_poll(struct cluster_storage *s)
 {
     if (s->polling || s->x->stopping)
         return;

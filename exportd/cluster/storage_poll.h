@@ -6,7 +6,7 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-void storage_poll(struct storage *s);
+void storage_poll(struct cluster_storage *s);
 /**
  * Sets the addresses at which others reach a storage: those it reports, unless they are
  * wildcards.

@@ -24,7 +24,7 @@ static const double credit_max = 4;
 /* small enough that a storage with share 1 stays a home */
 static const double rank_jitter = 0.5;
 
-uint64_t storage_room(const struct storage *s)
+uint64_t storage_room(const struct cluster_storage *s)
 {
     uint64_t reserve = s->total_bytes / FULL_RESERVE_PART;
 
@@ -318,7 +318,7 @@ int export_room(const struct export *e, struct room *out)
     if (parts == NULL)
         return -ENOMEM;
     LIST_FOREACH(node, &e->x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->facts.volume != e->volume || s->facts.lost)
             continue;

@@ -14,16 +14,16 @@
 #include "exportd/cluster/exportd_state.h"
 
 struct room_part {
-    struct storage *s; /* borrowed */
-    uint64_t room;     /* bytes of rows that fit */
-    uint64_t share;    /* bytes, part of n rows: at most one row */
-    double rank;       /* the highest ranks become homes */
-    unsigned order;    /* index in the caller's list */
+    struct cluster_storage *s; /* borrowed */
+    uint64_t room;             /* bytes of rows that fit */
+    uint64_t share;            /* bytes, part of n rows: at most one row */
+    double rank;               /* the highest ranks become homes */
+    unsigned order;            /* index in the caller's list */
     bool home;
 };
 
 /** Returns the bytes of rows that s can take before it gets no new files. */
-uint64_t storage_room(const struct storage *s);
+uint64_t storage_room(const struct cluster_storage *s);
 
 /**
  * Returns the longest row of n_rows rows, limits of hosts and racks included; sets the

@@ -58,7 +58,7 @@ static bool is_gone(struct exportd *x, const struct file_id *id)
 
 /* True if the file got another storage in the place of this one, and the change is
  * over. */
-static bool is_elsewhere(const struct storage *s, const struct file_id *id,
+static bool is_elsewhere(const struct cluster_storage *s, const struct file_id *id,
                          struct inode *in)
 {
     struct export *e = export_find(s->x, id->export_id);
@@ -77,7 +77,7 @@ static bool is_elsewhere(const struct storage *s, const struct file_id *id,
 }
 
 /* Takes one page. Returns false if it is the last one or malformed. */
-static bool page_take(struct storage *s, const Rozo__StListResp *resp)
+static bool page_take(struct cluster_storage *s, const Rozo__StListResp *resp)
 {
     struct strays *st = &s->x->strays;
 
@@ -103,12 +103,12 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
     return true;
 }
 
-static bool left_ask(struct storage *s);
+static bool left_ask(struct cluster_storage *s);
 
 static void on_listed(struct rpc_request *rq, int rc)
 {
     struct strays *st = container_of(rq, struct strays, rq);
-    struct storage *s = st->asked;
+    struct cluster_storage *s = st->asked;
     Rozo__StListResp *resp = NULL;
 
     st->asked = NULL;
@@ -121,7 +121,7 @@ static void on_listed(struct rpc_request *rq, int rc)
     left_ask(s);
 }
 
-static void page_ask(struct storage *s)
+static void page_ask(struct cluster_storage *s)
 {
     struct strays *st = &s->x->strays;
     Rozo__StListReq msg = ROZO__ST_LIST_REQ__INIT;
@@ -148,7 +148,7 @@ static void page_ask(struct storage *s)
 static void on_left(struct rpc_request *rq, int rc)
 {
     struct strays *st = container_of(rq, struct strays, rq);
-    struct storage *s = st->asked;
+    struct cluster_storage *s = st->asked;
 
     (void)rc; /* after an error the next sweep finds it again */
     st->asked = NULL;
@@ -159,7 +159,7 @@ static void on_left(struct rpc_request *rq, int rc)
 
 /* Sends the next file of the page that the storage must drop. Returns false if none
  * is left. */
-static bool left_ask(struct storage *s)
+static bool left_ask(struct cluster_storage *s)
 {
     struct strays *st = &s->x->strays;
     Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
@@ -194,17 +194,17 @@ static bool left_ask(struct storage *s)
 }
 
 /* Returns true if the storage can be asked now. */
-static bool is_askable(const struct storage *s)
+static bool is_askable(const struct cluster_storage *s)
 {
     return s->up && storage_is_reachable(s) && s->n_waiting < WAITING_ENOUGH;
 }
 
 /* Returns the storage whose turn it is; NULL: the sweep is complete. A storage that
  * cannot be asked is skipped until the next sweep. */
-static struct storage *whose_turn(struct exportd *x)
+static struct cluster_storage *whose_turn(struct exportd *x)
 {
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->facts.id < x->strays.storage_id || !is_askable(s))
             continue;
@@ -228,7 +228,7 @@ static void sweep_end(struct exportd *x)
 
 void strays_tick(struct exportd *x)
 {
-    struct storage *s;
+    struct cluster_storage *s;
 
     if (x->stopping || !x->is_ready || store_error(x->store) != 0 ||
         x->strays.asked != NULL || env_now_ns(x->env) < x->strays.next_ns)

@@ -35,8 +35,8 @@ struct check {
     struct inode in;   /* as it was when its session ended */
     struct file_id id; /* key */
     struct rpc_request rq;
-    struct storage *storage; /* storage asked now; NULL: none */
-    unsigned next;           /* place in the distribution to try next */
+    struct cluster_storage *storage; /* storage asked now; NULL: none */
+    unsigned next;                   /* place in the distribution to try next */
     uint64_t retry_ns, give_up_ns;
     UT_hash_handle hh;
 };
@@ -53,7 +53,7 @@ static void check_free(struct check *c)
     free(c);
 }
 
-static bool check_is_sendable(const struct storage *s)
+static bool check_is_sendable(const struct cluster_storage *s)
 {
     return s != NULL && s->up && storage_is_reachable(s);
 }
@@ -92,7 +92,7 @@ static void on_check_answer(struct rpc_request *rq, int rc)
     checks_send(x);
 }
 
-static void check_send(struct check *c, struct storage *s)
+static void check_send(struct check *c, struct cluster_storage *s)
 {
     Rozo__StCheckReq msg = ROZO__ST_CHECK_REQ__INIT;
     Rozo__FileRef ref;
@@ -134,7 +134,7 @@ static void check_step(struct check *c)
         return;
     }
     while (c->next < c->in.n_storages) {
-        struct storage *s = storage_find(c->x, c->in.storages[c->next++]);
+        struct cluster_storage *s = storage_find(c->x, c->in.storages[c->next++]);
 
         if (check_is_sendable(s)) {
             check_send(c, s);

@@ -289,7 +289,7 @@ struct namespace_wrote {
     /* other sessions write, too, and may have reported a later time */
     bool beside_others;
     bool blocks_counted; /* with this report all blocks of an INODE_UNCOUNTED are known */
-    bool tells_blocks;   /* true: the two range lists below count (spans_pack()) */
+    bool tells_blocks;   /* true: the two range lists below count (range_map_pack()) */
     const uint8_t *allocated, *freed;
     size_t allocated_len, freed_len;
     uint64_t inline_version; /* not 0: inline_data is all data of the file */

@@ -19,8 +19,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/range_map.h"
 #include "common/base/record.h"
-#include "common/base/spans.h"
 #include "exportd/namespace/acl.h"
 #include "exportd/namespace/namespace_int.h"
 
@@ -417,13 +417,13 @@ static bool is_behind_truncate(const struct inode *in, const struct namespace_wr
 
 /* Takes the reported blocks. Frees map. Returns true if the set has changed. */
 static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
-                        struct inode *in, struct spans *map)
+                        struct inode *in, struct range_map *map)
 {
     uint64_t size = inode_final_size(in), n_before = in->n_blocks;
     bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
 
     if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has updated the set */
-        spans_free(map);
+        range_map_free(map);
         return false;
     }
     if (!req->tells_blocks) {
@@ -434,8 +434,8 @@ static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
         return in->n_blocks != n_before;
     }
     if (is_cut && map->n > 0 && map->list[map->n - 1].to * in->block_bytes > size)
-        (void)spans_put(map, size / in->block_bytes + (size % in->block_bytes != 0),
-                        SPAN_END, 0); /* cannot fail, since the set gets smaller */
+        (void)range_map_put(map, size / in->block_bytes + (size % in->block_bytes != 0),
+                            SPAN_END, 0); /* cannot fail, since the set gets smaller */
     if (req->blocks_counted)
         in->flags &= ~(uint32_t)INODE_UNCOUNTED;
     return namespace_blocks_put(ns, in, map) || req->blocks_counted;
@@ -446,7 +446,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
 {
     int64_t now_ns = env_wall_ns(ns->env);
     bool changed, data, ended, was_inline, told;
-    struct spans map = { 0 };
+    struct range_map map = { 0 };
     struct inode in;
     int rc = inode_get(ns, req->ino, &in);
 
@@ -460,7 +460,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (rc == 0)
         rc = inline_wrote(ns, req, &in);
     if (rc != 0) {
-        spans_free(&map);
+        range_map_free(&map);
         return rc;
     }
     data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;

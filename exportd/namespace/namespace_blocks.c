@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "exportd/namespace/namespace_int.h"
 
 enum {
@@ -51,25 +51,25 @@ static int record_get(struct namespace *ns, const struct inode *in, const uint8_
     return 0;
 }
 
-static int record_unpack(struct spans *map, const uint8_t *bytes, size_t len)
+static int record_unpack(struct range_map *map, const uint8_t *bytes, size_t len)
 {
-    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, NAMESPACE_BLOCK_RANGES_MAX,
-                        ALLOCATED);
+    return range_map_unpack(map, bytes, len, INODE_N_BLOCKS_MAX,
+                            NAMESPACE_BLOCK_RANGES_MAX, ALLOCATED);
 }
 
-static int first_ones(const struct inode *in, struct spans *map)
+static int first_ones(const struct inode *in, struct range_map *map)
 {
-    return in->n_blocks == 0 ? 0 : spans_put(map, 0, in->n_blocks, ALLOCATED);
+    return in->n_blocks == 0 ? 0 : range_map_put(map, 0, in->n_blocks, ALLOCATED);
 }
 
 /* Loads the set. Fails only with -ENOMEM. */
-static int map_load(struct namespace *ns, const struct inode *in, struct spans *map)
+static int map_load(struct namespace *ns, const struct inode *in, struct range_map *map)
 {
     const uint8_t *bytes;
     size_t len;
     int rc;
 
-    *map = (struct spans){ 0 };
+    *map = (struct range_map){ 0 };
     if ((in->flags & INODE_BLOCKS) == 0)
         return first_ones(in, map);
     rc = record_get(ns, in, &bytes, &len);
@@ -79,25 +79,25 @@ static int map_load(struct namespace *ns, const struct inode *in, struct spans *
         return rc;
     log_error("export %u: the map of allocated blocks of inode %llu is damaged",
               ns->export_id, (unsigned long long)in->ino);
-    spans_free(map);
+    range_map_free(map);
     return first_ones(in, map);
 }
 
 void namespace_blocks_get(struct namespace *ns, const struct inode *in, uint8_t *room,
                           const uint8_t **bytes, size_t *len)
 {
-    struct span first = { 0, in->n_blocks, ALLOCATED };
-    struct spans map = { &first, in->n_blocks != 0, 1 }, check = { 0 };
+    struct mapped_range first = { 0, in->n_blocks, ALLOCATED };
+    struct range_map map = { &first, in->n_blocks != 0, 1 }, check = { 0 };
     int rc = -ENOENT;
 
     if ((in->flags & INODE_BLOCKS) != 0)
         rc = record_get(ns, in, bytes, len);
     if (rc == 0)
         rc = record_unpack(&check, *bytes, *len);
-    spans_free(&check);
+    range_map_free(&check);
     if (rc == 0)
         return;
-    *len = spans_pack(&map, ALLOCATED, 1, room);
+    *len = range_map_pack(&map, ALLOCATED, 1, room);
     *bytes = room;
 }
 
@@ -113,11 +113,12 @@ static void record_drop(struct namespace *ns, struct inode *in)
 }
 
 /* Puts the record. Returns false if there is an identical one already. */
-static bool record_put(struct namespace *ns, struct inode *in, const struct spans *map)
+static bool record_put(struct namespace *ns, struct inode *in,
+                       const struct range_map *map)
 {
     uint8_t val[BLOCKS_HEAD + NAMESPACE_BLOCK_RANGES_MAX * SPAN_PACKED_MAX];
     size_t len =
-        spans_pack(map, ALLOCATED, NAMESPACE_BLOCK_RANGES_MAX, val + BLOCKS_HEAD);
+        range_map_pack(map, ALLOCATED, NAMESPACE_BLOCK_RANGES_MAX, val + BLOCKS_HEAD);
     const uint8_t *before;
     size_t before_len;
     struct key k;
@@ -133,7 +134,7 @@ static bool record_put(struct namespace *ns, struct inode *in, const struct span
     return true;
 }
 
-bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct spans *map)
+bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct range_map *map)
 {
     uint64_t n_before = in->n_blocks;
     uint32_t flags = in->flags;
@@ -141,24 +142,25 @@ bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct spans *
 
     if (map->n > NAMESPACE_BLOCK_RANGES_MAX)
         /* if this fails, blocks that do not fit are not counted */
-        (void)spans_join(map, RANGES_JOINED);
-    in->n_blocks = spans_total(map, ALLOCATED);
+        (void)range_map_join(map, RANGES_JOINED);
+    in->n_blocks = range_map_total(map, ALLOCATED);
     if (map->n == 0 || (map->n == 1 && map->list[0].from == 0))
         record_drop(ns, in);
     else
         changed = record_put(ns, in, map);
-    spans_free(map);
+    range_map_free(map);
     return changed || in->n_blocks != n_before || in->flags != flags;
 }
 
-static int map_change(struct spans *map, const uint8_t *bytes, size_t len, unsigned value)
+static int map_change(struct range_map *map, const uint8_t *bytes, size_t len,
+                      unsigned value)
 {
-    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX,
-                        NAMESPACE_BLOCK_RANGES_TOLD_MAX, value);
+    return range_map_unpack(map, bytes, len, INODE_N_BLOCKS_MAX,
+                            NAMESPACE_BLOCK_RANGES_TOLD_MAX, value);
 }
 
 int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
-                           const struct inode *in, struct spans *map)
+                           const struct inode *in, struct range_map *map)
 {
     int rc = map_load(ns, in, map);
 
@@ -167,14 +169,14 @@ int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *r
     if (rc == 0)
         rc = map_change(map, req->allocated, req->allocated_len, ALLOCATED);
     if (rc != 0)
-        spans_free(map);
+        range_map_free(map);
     return rc;
 }
 
 void namespace_blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
 {
     uint64_t end = block_past(in, size);
-    struct spans map;
+    struct range_map map;
 
     if (in->n_blocks == 0)
         return;
@@ -185,7 +187,7 @@ void namespace_blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
     }
     if (map.n > 0 && map.list[map.n - 1].to > end)
         /* cannot fail, since the set gets smaller */
-        (void)spans_put(&map, end, SPAN_END, 0);
+        (void)range_map_put(&map, end, SPAN_END, 0);
     namespace_blocks_put(ns, in, &map);
 }
 

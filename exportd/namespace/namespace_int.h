@@ -111,18 +111,18 @@ int scan_inos(struct namespace *ns, enum key_kind kind, uint64_t *after,
  */
 void redist_drop(struct namespace *ns, struct inode *in);
 
-struct spans;
+struct range_map;
 
 /**
  * Computes the allocated blocks after a report, for namespace_blocks_put(). Changes
  * nothing yet. Returns 0, -EINVAL or -ENOMEM.
  */
 int namespace_blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
-                           const struct inode *in, struct spans *map);
+                           const struct inode *in, struct range_map *map);
 /**
  * Replaces the set of allocated blocks. Frees map. Returns true if the set has changed.
  */
-bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct spans *map);
+bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct range_map *map);
 /** Removes all blocks behind the one with byte size - 1 from the set. */
 void namespace_blocks_cut(struct namespace *ns, struct inode *in, uint64_t size);
 /** Notes that a writer may have allocated blocks that it did not report. */

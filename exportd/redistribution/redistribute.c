@@ -76,7 +76,7 @@ struct redist_file;
 struct redist_ask {
     struct rpc_request rq;
     struct redist_file *file;
-    struct storage *storage; /* NULL: not outstanding */
+    struct cluster_storage *storage; /* NULL: not outstanding */
     unsigned place;
 };
 
@@ -119,9 +119,9 @@ static void files_soon(struct exportd *x)
 
 /* ---- requests ---- */
 
-static struct storage *storage_at(const struct redist_file *f, uint32_t id)
+static struct cluster_storage *storage_at(const struct redist_file *f, uint32_t id)
 {
-    struct storage *s = storage_find(f->x, id);
+    struct cluster_storage *s = storage_find(f->x, id);
 
     return s != NULL && s->up && storage_is_reachable(s) ? s : NULL;
 }
@@ -138,7 +138,7 @@ static void ref_fill(const struct redist_file *f, bool after, uint8_t id[FILE_ID
     ref->storages = (uint32_t *)f->want.storages;
 }
 
-static void ask_send(struct redist_ask *a, struct storage *s, uint16_t op,
+static void ask_send(struct redist_ask *a, struct cluster_storage *s, uint16_t op,
                      const ProtobufCMessage *msg,
                      void (*done)(struct rpc_request *rq, int rc))
 {
@@ -174,7 +174,7 @@ static void on_told(struct rpc_request *rq, int rc)
     files_soon(f->x);
 }
 
-static void fence_send(struct redist_file *f, unsigned place, struct storage *s)
+static void fence_send(struct redist_file *f, unsigned place, struct cluster_storage *s)
 {
     Rozo__StFenceReq msg = ROZO__ST_FENCE_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
@@ -187,7 +187,7 @@ static void fence_send(struct redist_file *f, unsigned place, struct storage *s)
     ask_send(&f->asks[place], s, ROZO__OP__ST_FENCE, &msg.base, on_told);
 }
 
-static void redist_send(struct redist_file *f, unsigned place, struct storage *s)
+static void redist_send(struct redist_file *f, unsigned place, struct cluster_storage *s)
 {
     Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
@@ -208,7 +208,7 @@ static bool all_told(struct redist_file *f, uint32_t places, bool fence)
     const uint32_t *ids = fence ? f->in.storages : f->want.storages;
 
     for (unsigned i = 0; i < DIST_MAX; i++) {
-        struct storage *s;
+        struct cluster_storage *s;
 
         if ((places >> i & 1) == 0 || (f->took >> i & 1) != 0 ||
             f->asks[i].storage != NULL)
@@ -250,7 +250,7 @@ static bool all_are_reachable(const struct redist_file *f)
 
 /* ---- builds that know nothing of this ---- */
 
-static void storage_is_too_old(struct storage *s)
+static void storage_is_too_old(struct cluster_storage *s)
 {
     if (s->redist != REDIST_TOO_OLD)
         log_warn("storage %u is too old for files to get other storages: those that have "
@@ -272,7 +272,7 @@ static void on_probed(struct rpc_request *rq, int rc)
 }
 
 /* Asks for what every build refuses: one that knows the request names another reason. */
-static void probe_send(struct redist_file *f, unsigned place, struct storage *s)
+static void probe_send(struct redist_file *f, unsigned place, struct cluster_storage *s)
 {
     Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
@@ -290,7 +290,7 @@ static enum result all_know_redist(struct redist_file *f)
     enum result r = NEXT;
 
     for (uint32_t i = 0; i < f->want.n_storages; i++) {
-        struct storage *s = storage_find(f->x, f->want.storages[i]);
+        struct cluster_storage *s = storage_find(f->x, f->want.storages[i]);
 
         if (s == NULL || s->facts.lost || s->redist == REDIST_KNOWN)
             continue;
@@ -327,16 +327,17 @@ static void on_repaired(struct rpc_request *rq, int rc)
 }
 
 /* Chooses a home to ask; a different one after each check. */
-static struct storage *repair_choose(struct redist_file *f, bool after)
+static struct cluster_storage *repair_choose(struct redist_file *f, bool after)
 {
     const uint32_t *ids = after ? f->want.storages : f->in.storages;
     unsigned n = codec_layout(f->in.layout)->n;
 
     for (unsigned i = 0; i < n; i++) {
         unsigned place = (f->repair_at + i) % n;
-        struct storage *s = place < (after ? f->want.n_storages : f->in.n_storages)
-                                ? storage_at(f, ids[place])
-                                : NULL;
+        struct cluster_storage *s =
+            place < (after ? f->want.n_storages : f->in.n_storages)
+                ? storage_at(f, ids[place])
+                : NULL;
 
         if (s != NULL && (after || (f->fresh >> place & 1) == 0)) {
             f->repair_at = place;
@@ -352,7 +353,7 @@ static enum result repair(struct redist_file *f, bool after)
 {
     Rozo__StRepairReq msg = ROZO__ST_REPAIR_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
-    struct storage *s;
+    struct cluster_storage *s;
     Rozo__FileRef ref;
 
     if (f->repair.storage != NULL)
@@ -429,7 +430,7 @@ static void on_found(struct rpc_request *rq, int rc)
     files_soon(f->x);
 }
 
-static void find_send(struct redist_file *f, unsigned place, struct storage *s)
+static void find_send(struct redist_file *f, unsigned place, struct cluster_storage *s)
 {
     Rozo__StListReq msg = ROZO__ST_LIST_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
@@ -526,7 +527,7 @@ static enum result find(struct redist_file *f)
     enum result r = NEXT;
 
     for (uint32_t i = 0; i < f->in.n_storages; i++) {
-        struct storage *s = storage_at(f, f->in.storages[i]);
+        struct cluster_storage *s = storage_at(f, f->in.storages[i]);
 
         if (s == NULL || (f->took >> i & 1) != 0)
             continue;

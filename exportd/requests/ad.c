@@ -47,7 +47,7 @@ static struct volume_message *volume_message_make(struct exportd *x, struct volu
     m->msg.name = v->name;
     m->msg.storages = m->ids;
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->facts.volume == v->id)
             m->ids[m->msg.n_storages++] = s->facts.id;
@@ -111,7 +111,7 @@ static void status_look(struct exportd *x, Rozo__Storage **list)
     const struct exportd_peers *peers = &x->config.peers;
 
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
         Rozo__Storage *msg = *list++;
         const char *why;
 
@@ -166,7 +166,7 @@ int ad_status(struct md_op *op, const ProtobufCMessage *req)
         resp.version = (char *)ROZO_VERSION;
         resp.trash = x->n_deletions;
         LIST_FOREACH(node, &x->storages)
-            resp.trash += container_of(node, struct storage, link)->n_waiting;
+            resp.trash += container_of(node, struct cluster_storage, link)->n_waiting;
         resp.uptime_s = (env_now_ns(x->env) - x->started_ns) / 1000000000;
         requests_collect(x, p, &resp);
         rc = md_op_pack(op, &resp.base);
@@ -194,7 +194,7 @@ static int words_set(char words[WORDS_MAX + 1], int rc, const char *fmt, ...)
 }
 
 static int lost_check(struct exportd *x, const Rozo__AdStorageLostReq *req,
-                      struct storage **out, char words[WORDS_MAX + 1])
+                      struct cluster_storage **out, char words[WORDS_MAX + 1])
 {
     *out = storage_find(x, req->id);
     if (*out == NULL)
@@ -213,7 +213,7 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
     Rozo__Storage storage_msg;
     char *addrs[ADDRS_MAX];
     struct storage_facts facts;
-    struct storage *s;
+    struct cluster_storage *s;
     int rc = lost_check(op->x, req, &s, words), packed;
 
     if (rc == 0 && s->facts.lost != req->lost) {

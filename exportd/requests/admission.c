@@ -57,7 +57,7 @@ struct admission {
     uint32_t replace_id; /* lost storage whose place it takes; 0: none, it is added */
     bool same_place;     /* the addresses are those of the lost storage */
     struct storage_facts facts;
-    struct storage *storage; /* result */
+    struct cluster_storage *storage; /* result */
     int rc;
     bool told;                 /* ST_ADMIT was sent */
     char words[WORDS_MAX + 1]; /* error text, or a remark if there was nothing to do */
@@ -131,7 +131,7 @@ static int rq_result(struct admission *a, int rc)
 }
 
 /* Checks a storage whose incarnation is a member already. */
-static int known_check(struct admission *a, struct storage *known,
+static int known_check(struct admission *a, struct cluster_storage *known,
                        const Rozo__StInfoResp *info)
 {
     struct volume *v = volume_find_name(a->x, a->volume);
@@ -168,10 +168,10 @@ static int new_check(struct admission *a, const Rozo__StInfoResp *info)
 }
 
 /* Checks whether the storage may take the place of a lost one. */
-static int replace_check(struct admission *a, struct storage *known,
+static int replace_check(struct admission *a, struct cluster_storage *known,
                          const Rozo__StInfoResp *info)
 {
-    struct storage *old = storage_find(a->x, a->replace_id);
+    struct cluster_storage *old = storage_find(a->x, a->replace_id);
     bool chosen =
         old->facts.changes && memcmp(old->facts.next_incarnation, info->incarnation.data,
                                      INCARNATION_BYTES) == 0;
@@ -198,7 +198,8 @@ static int replace_check(struct admission *a, struct storage *known,
 /* Identifies the storage that answered, and decides how to go on. */
 static int info_check(struct admission *a, const Rozo__StInfoResp *info)
 {
-    struct storage *known = storage_find_incarnation(a->x, info->incarnation.data);
+    struct cluster_storage *known =
+        storage_find_incarnation(a->x, info->incarnation.data);
 
     if (info->cluster_id.len != 0 && info->storage_id != 0 &&
         memcmp(info->cluster_id.data, a->x->cluster_id, CLUSTER_ID_BYTES) != 0)
@@ -449,7 +450,7 @@ static int replace_unknown(struct md_op *op, uint32_t id)
 
 /* Returns true if the request names an address of the old storage, which then is not
  * there any more. */
-static bool addresses_meet(const struct storage *old,
+static bool addresses_meet(const struct cluster_storage *old,
                            const Rozo__AdStorageReplaceReq *req)
 {
     for (size_t i = 0; i < req->n_addresses; i++)
@@ -462,7 +463,7 @@ static bool addresses_meet(const struct storage *old,
 int ad_storage_replace(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdStorageReplaceReq *req = (const Rozo__AdStorageReplaceReq *)msg;
-    struct storage *old = storage_find(op->x, req->id);
+    struct cluster_storage *old = storage_find(op->x, req->id);
     struct admission *a;
     char *addrs[ADDRS_MAX];
     int rc = addresses_check(req->addresses, req->n_addresses);

@@ -284,7 +284,7 @@ static void on_tick(struct env_timer *timer)
     x->ticked_ns = now_ns;
     look_at_space(x);
     LIST_FOREACH(node, &x->storages)
-        storage_poll(container_of(node, struct storage, link));
+        storage_poll(container_of(node, struct cluster_storage, link));
     sessions_tick(x);
     writer_recovery_tick(x);
     deletion_tick(x);
@@ -418,7 +418,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     listings_stop(x);
     sessions_stop(x);
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->polling)
             rpc_cancel(&s->info);

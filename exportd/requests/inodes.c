@@ -143,7 +143,7 @@ static void removed_look(struct listing *l, uint64_t ino)
     key_ino(&k, KEY_DELETION, l->export->id, ino);
     found = removed_get(l->x, &k, &in.generation);
     LIST_FOREACH(node, &l->x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (found || s->n_waiting == 0)
             continue;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"

@@ -104,7 +104,8 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
 
     *hasty = false;
     LIST_FOREACH(node, &f->x->storages) {
-        const struct storage *s = container_of(node, struct storage, link);
+        const struct cluster_storage *s =
+            container_of(node, struct cluster_storage, link);
 
         if (e == NULL || s->facts.volume != e->volume || s->facts.lost ||
             s->map_told >= f->map_version)
@@ -222,7 +223,7 @@ static void on_fence_stable(struct store_wait *wait, int rc)
     map_changed(x);
     fence_tell(f);
     LIST_FOREACH(node, &x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
+        struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
         if (s->up)
             storage_push_map(s);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct exportd;
-struct spans;
+struct range_map;
 
 /* Token that a session holds; see tokens.h. */
 struct exportd_token {
@@ -16,7 +16,7 @@ struct exportd_token {
     uint64_t session, ino;
     unsigned mode; /* Rozo__TokenMode, not NONE */
     /* for RANGES: values of enum token_access; borrowed during the callback */
-    const struct spans *ranges;
+    const struct range_map *ranges;
 };
 /** Calls fn for each token of each session, in no order. For checks. */
 void exportd_each_token(const struct exportd *x,

@@ -360,7 +360,7 @@ struct each {
 };
 
 static void on_each(void *arg, const struct token_holder *holder, uint64_t ino,
-                    enum token_mode mode, const struct spans *ranges)
+                    enum token_mode mode, const struct range_map *ranges)
 {
     const struct each *each = arg;
     const struct session *s = container_of(holder, struct session, tokens);

@@ -20,7 +20,7 @@ struct lock_owner {
     enum lock_kind kind;
     uint64_t owner;
     uint32_t pid;
-    struct spans ranges; /* values of enum lock_mode */
+    struct range_map ranges; /* values of enum lock_mode */
 };
 
 struct lock_inode {
@@ -114,7 +114,7 @@ static void owner_free(struct locks *l, struct lock_owner *o)
     l->n_ranges -= o->ranges.n;
     list_remove(&o->link);
     list_remove(&o->holder_link);
-    spans_free(&o->ranges);
+    range_map_free(&o->ranges);
     free(o);
 }
 
@@ -125,7 +125,7 @@ static bool is_in_way(const struct lock_owner *o, const struct lock *lock)
 
     if (lock->mode == LOCK_NONE || o->kind != lock->kind || is_owner(o, lock))
         return false;
-    most = spans_most(&o->ranges, lock->from, lock->to);
+    most = range_map_most(&o->ranges, lock->from, lock->to);
     return most == LOCK_WRITE || (most == LOCK_READ && lock->mode == LOCK_WRITE);
 }
 
@@ -151,7 +151,7 @@ static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lo
     n = o->ranges.n;
     rc = lock->mode != LOCK_NONE && l->n_ranges >= LOCKS_MAX
              ? -ENOLCK
-             : spans_put(&o->ranges, lock->from, lock->to, lock->mode);
+             : range_map_put(&o->ranges, lock->from, lock->to, lock->mode);
     l->n_ranges += o->ranges.n - n;
     if (rc == 0 && lock->mode != LOCK_NONE)
         o->pid = lock->pid;
@@ -285,17 +285,17 @@ bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out
 {
     const struct lock_inode *i = inode_find(l, lock->ino);
     const struct lock_owner *who = NULL;
-    const struct span *where = NULL;
+    const struct mapped_range *where = NULL;
 
     if (i == NULL)
         return false;
     LIST_FOREACH(node, &i->owners) {
         const struct lock_owner *o = container_of(node, struct lock_owner, link);
-        const struct span *s;
+        const struct mapped_range *s;
 
         if (!is_in_way(o, lock))
             continue;
-        s = spans_find(&o->ranges, lock->from);
+        s = range_map_find(&o->ranges, lock->from);
         while (lock->mode == LOCK_READ && s->value == LOCK_READ)
             s++;
         if (where == NULL || s->from < where->from) {

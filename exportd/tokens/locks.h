@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "exportd/tokens/hash.h"
 
 enum lock_kind { LOCK_POSIX, LOCK_FLOCK };

@@ -107,7 +107,7 @@ void recents_limit(const struct token_recents *recents, uint64_t who,
             limit_by(&recents->list[i].range, range, limit);
 }
 
-void ranges_limit(const struct spans *held, const struct token_range *range,
+void ranges_limit(const struct range_map *held, const struct token_range *range,
                   struct token_range *limit)
 {
     for (size_t i = 0; i < held->n; i++)

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 
 enum { RECENTS_MAX = 8 }; /* sessions that are remembered for a file */
 
@@ -43,7 +43,7 @@ void recents_limit(const struct token_recents *recents, uint64_t who,
  * Shortens `limit`, which contains `range`, so that it ends where another session holds
  * ranges.
  */
-void ranges_limit(const struct spans *held, const struct token_range *range,
+void ranges_limit(const struct range_map *held, const struct token_range *range,
                   struct token_range *limit);
 
 #endif

@@ -21,8 +21,8 @@ struct token_holding {
     struct token_holding *next; /* in inode->holdings */
     struct token_inode *inode;
     struct token_holder *holder;
-    struct spans *ranges; /* owned; values of enum token_access; NULL: not RANGES */
-    uint64_t grant;       /* serial of the newest grant */
+    struct range_map *ranges; /* owned; values of enum token_access; NULL: not RANGES */
+    uint64_t grant;           /* serial of the newest grant */
     uint64_t call;
     uint8_t mode;
     uint8_t keep;          /* mode it is recalled down to; equal to mode: not recalled */
@@ -145,7 +145,7 @@ static void holding_set_mode(struct token_holding *h, enum token_mode mode)
         i->exclusive = h;
     if (h->mode == TOKEN_RANGES && mode != TOKEN_RANGES) {
         i->n_ranged--;
-        spans_free(h->ranges);
+        range_map_free(h->ranges);
         free(h->ranges);
         h->ranges = NULL;
     } else if (h->mode != TOKEN_RANGES && mode == TOKEN_RANGES) {
@@ -256,7 +256,7 @@ static bool is_for_ranges(const struct token_inode *i, const struct token_holder
 /* Returns true if this range of another holder excludes the request. */
 static bool excludes(const struct token_holding *h, const struct token_want *want)
 {
-    unsigned most = spans_most(h->ranges, want->range.from, want->range.to);
+    unsigned most = range_map_most(h->ranges, want->range.from, want->range.to);
 
     return most == TOKEN_WRITE || (most != 0 && want->kind == WANT_CHANGE);
 }
@@ -527,10 +527,10 @@ static int holding_raise(struct token_holding *h, const struct token_range *rang
         h->ranges = calloc(1, sizeof(*h->ranges));
     if (h->ranges == NULL)
         return -ENOMEM;
-    if (spans_least(h->ranges, range->from, range->to) < (unsigned)access)
-        rc = spans_raise(h->ranges, range->from, range->to, access);
+    if (range_map_least(h->ranges, range->from, range->to) < (unsigned)access)
+        rc = range_map_raise(h->ranges, range->from, range->to, access);
     if (rc != 0 && h->mode == TOKEN_NONE) {
-        spans_free(h->ranges);
+        range_map_free(h->ranges);
         free(h->ranges);
         h->ranges = NULL;
     }
@@ -702,7 +702,7 @@ bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holde
 
 void tokens_each(const struct tokens *t,
                  void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
-                            enum token_mode mode, const struct spans *ranges),
+                            enum token_mode mode, const struct range_map *ranges),
                  void *arg)
 {
     for (size_t k = 0; k < t->by_ino.n_chains; k++) {
@@ -816,7 +816,7 @@ int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t i
     if (h == NULL || h->mode < TOKEN_RANGES)
         return -EAGAIN;
     if (h->mode == TOKEN_RANGES &&
-        spans_least(h->ranges, range->from, range->to) < (unsigned)access)
+        range_map_least(h->ranges, range->from, range->to) < (unsigned)access)
         return -EAGAIN;
     h->claimed = h->mode; /* ranges it does not claim are given back when recalled */
     return 0;

@@ -212,7 +212,7 @@ bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holde
 /** Lists all holdings, in no order; ranges NULL: not RANGES. For checks. */
 void tokens_each(const struct tokens *t,
                  void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
-                            enum token_mode mode, const struct spans *ranges),
+                            enum token_mode mode, const struct range_map *ranges),
                  void *arg);
 /**
  * Returns since when the holder has owed an answer to a recall (ns, monotonic);

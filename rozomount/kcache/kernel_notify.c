@@ -19,7 +19,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/kcache/kernel_inval.h"
 #include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"

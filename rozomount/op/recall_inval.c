@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/kernel_notify.h"
 #include "rozomount/kcache/name_inval.h"

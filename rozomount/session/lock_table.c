@@ -10,7 +10,7 @@
 #include <string.h>
 #include <uthash.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/options/xalloc.h"
 
 /* Compared as bytes: zeroed before it is filled. */
@@ -21,7 +21,7 @@ struct held_key {
 struct held_owner {
     struct held_key key;
     uint32_t pid;
-    struct spans ranges;
+    struct range_map ranges;
     bool has_lost; /* one of them, and counts in held->lost */
     UT_hash_handle hh;
 };
@@ -110,7 +110,7 @@ static void owner_count(struct lock_table *lock_table, struct held_owner *o)
 static void owner_free(struct lock_table *lock_table, struct held_owner *o)
 {
     HASH_DEL(lock_table->owners, o);
-    spans_free(&o->ranges);
+    range_map_free(&o->ranges);
     owner_count(lock_table, o);
     free(o);
 }
@@ -148,7 +148,7 @@ uint64_t lock_table_era(struct lock_table *lock_table)
 
 static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned mode)
 {
-    if (spans_put(&o->ranges, from, to, mode) != 0)
+    if (range_map_put(&o->ranges, from, to, mode) != 0)
         abort(); /* out of memory, as in xzalloc() */
 }
 
@@ -167,7 +167,7 @@ static int set_locked(struct lock_table *lock_table, const struct table_lock *lo
         o->key = key;
         HASH_ADD(hh, lock_table->owners, key, sizeof(key), o);
     }
-    if (spans_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
+    if (range_map_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
         rc = -EIO;
     owner_put(o, lock->from, lock->to, lock->mode);
     owner_count(lock_table, o);
@@ -244,7 +244,7 @@ struct table_lock *lock_table_list(struct lock_table *lock_table, size_t *n)
     HASH_ITER(hh, lock_table->owners, o, next)
     {
         for (size_t k = 0; k < o->ranges.n; k++) {
-            const struct span *s = &o->ranges.list[k];
+            const struct mapped_range *s = &o->ranges.list[k];
 
             if (s->value == MODE_LOST)
                 continue;
@@ -281,11 +281,11 @@ uint64_t *lock_table_inodes(struct lock_table *lock_table, size_t *n)
 }
 
 /* Returns the first range of the owner in [from, to) that is still held. */
-static const struct span *owner_find_held(const struct held_owner *o, uint64_t from,
-                                          uint64_t to)
+static const struct mapped_range *owner_find_held(const struct held_owner *o,
+                                                  uint64_t from, uint64_t to)
 {
     for (size_t i = 0; i < o->ranges.n; i++) {
-        const struct span *s = &o->ranges.list[i];
+        const struct mapped_range *s = &o->ranges.list[i];
 
         if (s->from < to && from < s->to && s->value != MODE_LOST)
             return s;
@@ -296,7 +296,7 @@ static const struct span *owner_find_held(const struct held_owner *o, uint64_t f
 bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *lock)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
-    const struct span *s;
+    const struct mapped_range *s;
     struct held_owner *o;
     bool any = false;
 

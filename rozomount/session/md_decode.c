@@ -108,7 +108,7 @@ void md_entry_drop(struct md_entry *entry)
 {
     free((void *)(uintptr_t)entry->file.inline_data);
     entry->file.inline_data = NULL;
-    spans_free(&entry->file.blocks);
+    range_map_free(&entry->file.blocks);
 }
 
 /* Checks the data part. storcli_file_open() checks codec, layout and counts against
@@ -155,13 +155,13 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         .inline_len = (uint32_t)data->inline_data.len,
     };
     if (data->blocks_known) {
-        int rc = spans_unpack(&entry->file.blocks, data->blocks.data, data->blocks.len,
-                              BLOCKS_END, FILE_RANGES_MAX, 1);
+        int rc = range_map_unpack(&entry->file.blocks, data->blocks.data,
+                                  data->blocks.len, BLOCKS_END, FILE_RANGES_MAX, 1);
 
         entry->file.blocks_known = true;
         entry->file.blocks_unsure = entry->attr.blocks_unsure;
         if (rc != 0) {
-            spans_free(&entry->file.blocks);
+            range_map_free(&entry->file.blocks);
             return rc == -EINVAL ? -EBADMSG : rc;
         }
     }

@@ -19,7 +19,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/list.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/tokens/md_attr.h"
 
@@ -79,7 +79,7 @@ struct token {
     struct xattr_set *xattr_set; /* owned; NULL: none is known */
     struct list_node link;       /* in token_cache->all */
     struct list_node named;      /* in token_cache->named if it has names */
-    struct spans ranges;         /* RANGES: values of enum token_access; never empty */
+    struct range_map ranges;     /* RANGES: values of enum token_access; never empty */
     uint64_t size;               /* RANGES: file size, fixed while held */
 };
 
@@ -253,7 +253,7 @@ static void token_free(struct token_cache *t, struct token *k)
     kept_drop(t, k);
     xattrs_drop(t, k);
     free(k->aheads);
-    spans_free(&k->ranges);
+    range_map_free(&k->ranges);
     list_remove(&k->link);
     table_remove(&t->by_ino, &k->by_ino);
     free(k);
@@ -313,7 +313,7 @@ static void list_ranges(struct token_cache *t, struct token_cache_claim *out)
         const struct token *k = container_of(node, struct token, link);
 
         for (size_t i = 0; i < k->ranges.n; i++) {
-            const struct span *s = &k->ranges.list[i];
+            const struct mapped_range *s = &k->ranges.list[i];
 
             out->ranges[out->n_ranges++] = (struct held_range){
                 .ino = ino_of(k),
@@ -352,7 +352,7 @@ void token_cache_opened(struct token_cache *t, uint64_t grant, bool lost)
             k->lost = true;
             k->offered = false;
             k->mode = k->ceiling = TOKEN_NONE;
-            spans_free(&k->ranges);
+            range_map_free(&k->ranges);
         }
     }
     token_cache_unlock(t);
@@ -432,7 +432,7 @@ void token_cache_grant_locked(struct token_cache *t, uint64_t ino, enum token_mo
         mode = TOKEN_SHARED;
     if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
         k->mode = mode;
-        spans_free(&k->ranges);
+        range_map_free(&k->ranges);
     }
     k->has_pages |= mode == TOKEN_EXCLUSIVE;
     token_note_grant(t, k, grant);
@@ -458,8 +458,8 @@ void token_cache_grant_range(struct token_cache *t, const struct held_range *ran
             k->mode = TOKEN_RANGES;
             k->has_pages = true;
             k->size = range->size;
-            if (spans_raise(&k->ranges, range->from, range->to,
-                            range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
+            if (range_map_raise(&k->ranges, range->from, range->to,
+                                range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
                 abort(); /* out of memory, as in xzalloc() */
         }
         token_note_grant(t, k, grant);
@@ -518,7 +518,7 @@ static bool token_covers(const struct token *k, const struct token_need *need)
     if (to > k->size)
         to = k->size;
     return need->from >= to ||
-           spans_least(&k->ranges, need->from, to) >=
+           range_map_least(&k->ranges, need->from, to) >=
                (need->mode == TOKEN_EXCLUSIVE ? TOKEN_WRITE : TOKEN_READ);
 }
 
@@ -541,9 +541,9 @@ bool token_cache_cover(struct token_cache *t, uint64_t ino, const struct token_n
 /* Needs the lock. */
 static uint64_t ranges_readable_to(const struct token *k, uint64_t from)
 {
-    const struct span *s = spans_find(&k->ranges, from);
+    const struct mapped_range *s = range_map_find(&k->ranges, from);
 
-    for (; s != NULL && s->from <= from; s = spans_find(&k->ranges, from)) {
+    for (; s != NULL && s->from <= from; s = range_map_find(&k->ranges, from)) {
         if (s->to == SPAN_END)
             return SPAN_END;
         from = s->to;
@@ -564,7 +564,7 @@ uint64_t token_cache_readable_to(struct token_cache *t, uint64_t ino, uint64_t f
     return to;
 }
 
-const struct spans *token_cache_ranges(struct token_cache *t, uint64_t ino)
+const struct range_map *token_cache_ranges(struct token_cache *t, uint64_t ino)
 {
     const struct token *k = token_find(t, ino);
 

@@ -40,7 +40,7 @@ enum {
 };
 
 struct md_attr;
-struct spans;
+struct range_map;
 struct token_cache;
 
 /* A range of a file under a RANGES token. */
@@ -140,7 +140,7 @@ uint64_t token_cache_readable_to(struct token_cache *t, uint64_t ino, uint64_t f
  * Returns the ranges of a RANGES token, borrowed; NULL: none. For checks while nothing
  * else uses the cache.
  */
-const struct spans *token_cache_ranges(struct token_cache *t, uint64_t ino);
+const struct range_map *token_cache_ranges(struct token_cache *t, uint64_t ino);
 
 /* ---- what the kernel may cache ---- */
 

@@ -165,7 +165,7 @@ static void file_free(struct file *f)
     env_timer_stop(f->env, &f->report_timer);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
-    spans_free(&f->reserved);
+    range_map_free(&f->reserved);
     blocks_free(f);
     free(f->dirty.v);
     free(f->writing.v);

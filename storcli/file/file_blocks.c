@@ -19,22 +19,22 @@ enum { KNOWN_MAX = 2 * FILE_RANGES_MAX, COUNT_CLOSING_NS = 1000000000 };
 
 /* Sets a range. Out of memory ends the process: it is as small as an operation, and
  * cannot be reported. */
-static void put(struct spans *spans, uint64_t first, uint64_t end, unsigned value)
+static void put(struct range_map *spans, uint64_t first, uint64_t end, unsigned value)
 {
     if (value == 0 && spans->n == 0)
         return;
-    if (spans_put(spans, first, end, value) != 0)
+    if (range_map_put(spans, first, end, value) != 0)
         abort();
 }
 
 /* Puts all ranges of `from` on top of those in `to`. */
-static void put_all(struct spans *to, const struct spans *from)
+static void put_all(struct range_map *to, const struct range_map *from)
 {
     for (size_t i = 0; i < from->n; i++)
         put(to, from->list[i].from, from->list[i].to, from->list[i].value);
 }
 
-static void know_all(struct blocks *b, const struct spans *changes)
+static void know_all(struct blocks *b, const struct range_map *changes)
 {
     for (size_t i = 0; i < changes->n; i++)
         put(&b->known, changes->list[i].from, changes->list[i].to,
@@ -96,7 +96,7 @@ static void count_next(struct file *f)
 {
     struct blocks *b = &f->blocks;
     uint64_t end = block_past(f, f->meta_size);
-    const struct span *s = spans_find(&b->known, b->count_at);
+    const struct mapped_range *s = range_map_find(&b->known, b->count_at);
 
     b->counting = b->counting && !is_too_late(f);
     if (b->seek_busy || !b->counting) {
@@ -105,7 +105,7 @@ static void count_next(struct file *f)
     }
     if (s != NULL && s->from <= b->count_at) {
         b->count_at = s->to;
-        s = spans_find(&b->known, b->count_at);
+        s = range_map_find(&b->known, b->count_at);
     }
     if (b->count_at >= end) {
         count_end(f);
@@ -139,7 +139,7 @@ void blocks_adopt(struct file *f, const struct file_attr *attr)
 
     if (!attr->blocks_known || attr->size_is_old)
         return;
-    spans_free(&b->known);
+    range_map_free(&b->known);
     b->is_known = true;
     put_all(&b->known, &attr->blocks);
     know_all(b, &b->sent);
@@ -156,7 +156,7 @@ void blocks_forget(struct file *f)
 {
     f->blocks.is_known = false;
     blocks_count_stop(f);
-    spans_free(&f->blocks.known);
+    range_map_free(&f->blocks.known);
 }
 
 /* Bounds the set: past a number of holes, reporting everything is cheaper than keeping
@@ -173,7 +173,7 @@ void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
 {
     struct blocks *b = &f->blocks;
 
-    if (f->inl.place != PLACE_STORAGES || spans_least(&b->known, first, end) != 0)
+    if (f->inl.place != PLACE_STORAGES || range_map_least(&b->known, first, end) != 0)
         return;
     put(&b->known, first, end, BLOCKS_ALLOCATED);
     put(&b->tell, first, end, BLOCKS_ALLOCATED);
@@ -185,7 +185,7 @@ void blocks_freed(struct file *f, uint64_t first, uint64_t end)
 {
     struct blocks *b = &f->blocks;
 
-    if (first >= end || (b->is_known && spans_most(&b->known, first, end) == 0))
+    if (first >= end || (b->is_known && range_map_most(&b->known, first, end) == 0))
         return;
     b->n_freed++;
     put(&b->known, first, end, 0);
@@ -219,18 +219,18 @@ bool blocks_are_told(const struct file *f)
 void blocks_lose(struct file *f)
 {
     blocks_forget(f);
-    spans_free(&f->blocks.tell);
-    spans_free(&f->blocks.told);
+    range_map_free(&f->blocks.tell);
+    range_map_free(&f->blocks.told);
 }
 
-static size_t pack(const struct spans *spans, unsigned value, const uint8_t **out)
+static size_t pack(const struct range_map *spans, unsigned value, const uint8_t **out)
 {
     uint8_t *bytes = malloc(spans->n * SPAN_PACKED_MAX + 1);
 
     if (bytes == NULL)
         abort();
     *out = bytes;
-    return spans_pack(spans, value, FILE_RANGES_TOLD_MAX, bytes);
+    return range_map_pack(spans, value, FILE_RANGES_TOLD_MAX, bytes);
 }
 
 bool blocks_send(struct file *f, struct file_meta_call *call)
@@ -240,10 +240,10 @@ bool blocks_send(struct file *f, struct file_meta_call *call)
 
     call->tells_blocks = true;
     call->blocks_counted = b->counted && is_all;
-    spans_free(&b->sent); /* the old content has been reported */
+    range_map_free(&b->sent); /* the old content has been reported */
     if (is_all) {
         b->sent = b->tell;
-        b->tell = (struct spans){ 0 };
+        b->tell = (struct range_map){ 0 };
     } else {
         for (size_t i = 0; i < FILE_RANGES_TOLD_MAX; i++)
             put(&b->sent, b->tell.list[i].from, b->tell.list[i].to,
@@ -264,16 +264,16 @@ void blocks_sent(struct file *f, bool ok, bool durable)
     if (ok && f->report_call.blocks_counted)
         b->counted = false;
     if (ok && durable) {
-        spans_free(&b->told);
+        range_map_free(&b->told);
     } else if (ok) {
         put_all(&b->told, &b->sent);
     } else {
         put_all(&b->sent, &b->tell); /* newer changes came meanwhile */
-        spans_free(&b->tell);
+        range_map_free(&b->tell);
         b->tell = b->sent;
-        b->sent = (struct spans){ 0 };
+        b->sent = (struct range_map){ 0 };
     }
-    spans_free(&b->sent);
+    range_map_free(&b->sent);
 }
 
 void blocks_tell_again(struct file *f)
@@ -281,22 +281,22 @@ void blocks_tell_again(struct file *f)
     struct blocks *b = &f->blocks;
 
     put_all(&b->told, &b->tell);
-    spans_free(&b->tell);
+    range_map_free(&b->tell);
     b->tell = b->told;
-    b->told = (struct spans){ 0 };
+    b->told = (struct range_map){ 0 };
 }
 
 void blocks_free(struct file *f)
 {
-    spans_free(&f->blocks.known);
-    spans_free(&f->blocks.tell);
-    spans_free(&f->blocks.sent);
-    spans_free(&f->blocks.told);
+    range_map_free(&f->blocks.known);
+    range_map_free(&f->blocks.tell);
+    range_map_free(&f->blocks.sent);
+    range_map_free(&f->blocks.told);
 }
 
 /* ---- the number for our readers ---- */
 
-static void add_runs(struct spans *all, const struct frunset *set)
+static void add_runs(struct range_map *all, const struct frunset *set)
 {
     for (unsigned i = 0; i < set->n; i++)
         put(all, set->v[i]->first, set->v[i]->end, BLOCKS_ALLOCATED);
@@ -310,7 +310,7 @@ static uint64_t set_end(const struct frunset *set)
 uint64_t file_allocated(const struct file *f, uint64_t told)
 {
     const struct blocks *b = &f->blocks;
-    struct spans all = { 0 };
+    struct range_map all = { 0 };
     uint64_t bytes;
 
     if (f->dirty.n == 0 && f->writing.n == 0 && b->tell.n == 0 && b->sent.n == 0)
@@ -322,7 +322,7 @@ uint64_t file_allocated(const struct file *f, uint64_t told)
         put_all(&all, &b->tell);
     add_runs(&all, &f->dirty);
     add_runs(&all, &f->writing);
-    bytes = spans_total(&all, BLOCKS_ALLOCATED) * f->bs;
-    spans_free(&all);
+    bytes = range_map_total(&all, BLOCKS_ALLOCATED) * f->bs;
+    range_map_free(&all);
     return b->is_known ? bytes : told + bytes; /* rather too many than none */
 }

@@ -365,7 +365,7 @@ static int punch_mark(struct alone_fop *a)
     if (a->busy)
         return 0;
     clean_forget_all(f, first, end);
-    if (spans_put(&f->reserved, first, end, 0) != 0)
+    if (range_map_put(&f->reserved, first, end, 0) != 0)
         file_forget_reserved(f, 0);
     if (a->rc == 0)
         punch_free(a);
@@ -504,25 +504,25 @@ enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
 /* Narrows [first, end) to the blocks that are not known to be reserved. */
 static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
 {
-    const struct span *span = spans_find(&f->reserved, *first);
+    const struct mapped_range *span = range_map_find(&f->reserved, *first);
 
     if (span != NULL && span->from <= *first)
         *first = min_u64(span->to, *end);
-    span = *first < *end ? spans_find(&f->reserved, *end - 1) : NULL;
+    span = *first < *end ? range_map_find(&f->reserved, *end - 1) : NULL;
     if (span != NULL && span->from < *end)
         *end = max_u64(span->from, *first);
 }
 
 static void note_reserved(struct file *f, uint64_t first, uint64_t end)
 {
-    if (spans_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
+    if (range_map_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
         file_forget_reserved(f, 0);
 }
 
 void file_forget_reserved(struct file *f, uint64_t first)
 {
-    if (first == 0 || spans_put(&f->reserved, first, SPAN_END, 0) != 0)
-        spans_free(&f->reserved);
+    if (first == 0 || range_map_put(&f->reserved, first, SPAN_END, 0) != 0)
+        range_map_free(&f->reserved);
 }
 
 /* Returns the number of blocks to reserve beyond `end` if the file is being reserved in
@@ -530,11 +530,12 @@ void file_forget_reserved(struct file *f, uint64_t first)
 static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
 {
     const struct file *f = a->op.f;
-    const struct span *before = first == 0 ? NULL : spans_find(&f->reserved, first - 1);
+    const struct mapped_range *before =
+        first == 0 ? NULL : range_map_find(&f->reserved, first - 1);
     uint64_t max = block_of(f, FILE_DATA_END_MAX) - end;
 
     if (a->exactly || before == NULL || before->from >= first ||
-        end != block_past(f, a->end) || spans_least(&f->reserved, end, end + 1) != 0)
+        end != block_past(f, a->end) || range_map_least(&f->reserved, end, end + 1) != 0)
         return 0;
     return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
 }

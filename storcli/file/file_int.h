@@ -20,7 +20,7 @@
 #include <errno.h>
 
 #include "common/base/list.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "storcli/file.h"
 #include "storcli/rules/scratch.h"
 
@@ -288,9 +288,9 @@ struct inl {
 /* Allocated blocks, see file_blocks.c. A change moves from the first set (to report) to
  * the second (on its way) and the third (reported), and leaves it when it is durable. */
 struct blocks {
-    bool is_known;                 /* `known` has the blocks allocated by others, too */
-    struct spans known;            /* value BLOCKS_ALLOCATED */
-    struct spans tell, sent, told; /* values of enum blocks_change */
+    bool is_known;          /* `known` has the blocks allocated by others, too */
+    struct range_map known; /* value BLOCKS_ALLOCATED */
+    struct range_map tell, sent, told; /* values of enum blocks_change */
     /* Unreported blocks of a dead client are searched in the holes that exportd knows. */
     bool counting, counted; /* counted: the end of the search must be reported */
     bool seek_busy;
@@ -323,7 +323,7 @@ struct file {
     bool has_data, has_data_told;
     int64_t mtime_ns; /* last unreported write; 0: none */
     uint32_t epoch, sequence;
-    struct spans reserved; /* blocks reserved by this mount, not freed since */
+    struct range_map reserved; /* blocks reserved by this mount, not freed since */
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     uint64_t n_truncates; /* own truncates; a report across one gives no size */

@@ -28,7 +28,7 @@ enum { UNIT_STEP = 1 };
  * build. */
 static inline unsigned unit_seeds(unsigned n)
 {
-    return getenv("ROZO_UNIT_LONG") != NULL ? n : (n + 1) / 2;
+    return UNIT_STEP > 1 || getenv("ROZO_UNIT_LONG") != NULL ? n : (n + 1) / 2;
 }
 
 #endif

@@ -6,8 +6,8 @@
 #include <sys/xattr.h>
 
 #include "common/base/bytes.h"
+#include "common/base/range_map.h"
 #include "common/base/record.h"
-#include "common/base/spans.h"
 #include "exportd/namespace/acl.h"
 #include "tests/unit/exportd/world.h"
 
@@ -357,18 +357,18 @@ static struct seen told(uint64_t ino, uint64_t size, const uint64_t (*ranges)[2]
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
     ProtobufCBinaryData *into = freed ? &req.freed : &req.allocated;
     uint8_t buf[1024 * SPAN_PACKED_MAX];
-    struct spans map = { 0 };
+    struct range_map map = { 0 };
     struct seen s;
 
     for (; (*ranges)[1] != 0; ranges++)
-        assert_int_equal(spans_put(&map, (*ranges)[0], (*ranges)[1], 1), 0);
+        assert_int_equal(range_map_put(&map, (*ranges)[0], (*ranges)[1], 1), 0);
     req.ino = ino;
     req.size = size;
     req.has_data = true;
     req.tells_blocks = true;
-    into->len = spans_pack(&map, 1, 1024, buf);
+    into->len = range_map_pack(&map, 1, 1024, buf);
     into->data = buf;
-    spans_free(&map);
+    range_map_free(&map);
     OK(t_wrote_req(&w, &req, &s));
     return s;
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/kcache/kernel_notify.h"
 #include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"

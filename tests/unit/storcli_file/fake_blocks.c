@@ -35,7 +35,7 @@ struct request {
     int64_t mtime_ns;
     uint32_t epoch, generation;
     bool has_data, sync, want_hole, early, below, counted;
-    struct spans allocated, freed; /* for FAKE_WROTE; owned */
+    struct range_map allocated, freed; /* for FAKE_WROTE; owned */
 };
 
 /* a global, since storcli_file_open() has no argument for it */
@@ -184,15 +184,15 @@ void fake_move(struct fake *k)
 }
 
 /* Returns the allocated blocks, borrowed until the next call. */
-static struct spans *allocated_now(const struct fake *k)
+static struct range_map *allocated_now(const struct fake *k)
 {
-    static struct spans map;
+    static struct range_map map;
     int rc = 0;
 
-    spans_free(&map);
+    range_map_free(&map);
     for (uint64_t b = 0; b < FAKE_BLOCKS; b++)
         if (k->s.allocated[b] != 0)
-            rc |= spans_put(&map, b, b + 1, 1);
+            rc |= range_map_put(&map, b, b + 1, 1);
     assert(rc == 0);
     return &map;
 }
@@ -235,7 +235,7 @@ void fake_setattr_size(struct fake *k, uint64_t size, struct file_attr *attr)
     attr->epoch = k->s.epoch;
 }
 
-static void told_of_blocks(struct fake *k, const struct spans *changes, uint8_t value)
+static void told_of_blocks(struct fake *k, const struct range_map *changes, uint8_t value)
 {
     for (size_t i = 0; i < changes->n; i++)
         memset(k->s.allocated + changes->list[i].from, value,
@@ -369,8 +369,8 @@ static void answer(struct request *rq)
         rq->done(rq->arg, rc);
     free(rq->copy);
     free(rq->user_copy);
-    spans_free(&rq->allocated);
-    spans_free(&rq->freed);
+    range_map_free(&rq->allocated);
+    range_map_free(&rq->freed);
     free(rq);
 }
 
@@ -659,11 +659,11 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     rq->sync = sync;
     assert(call->tells_blocks);
     rq->counted = call->blocks_counted;
-    rc = spans_unpack(&rq->allocated, call->allocated, call->allocated_len, FAKE_BLOCKS,
-                      FILE_RANGES_TOLD_MAX, 1);
+    rc = range_map_unpack(&rq->allocated, call->allocated, call->allocated_len,
+                          FAKE_BLOCKS, FILE_RANGES_TOLD_MAX, 1);
     if (rc == 0)
-        rc = spans_unpack(&rq->freed, call->freed, call->freed_len, FAKE_BLOCKS,
-                          FILE_RANGES_TOLD_MAX, 1);
+        rc = range_map_unpack(&rq->freed, call->freed, call->freed_len, FAKE_BLOCKS,
+                              FILE_RANGES_TOLD_MAX, 1);
     assert(rc == 0);
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/tokens/token_cache.h"
 #include "tests/sim/cluster/state.h"
 
@@ -37,11 +37,11 @@ static int by_ino(const void *a, const void *b)
 }
 
 /* Tells whether one holds a write range that overlaps a range of the other. */
-static bool ranges_exclude(const struct spans *a, const struct spans *b)
+static bool ranges_exclude(const struct range_map *a, const struct range_map *b)
 {
     for (size_t i = 0; a != NULL && b != NULL && i < a->n; i++) {
-        const struct span *s = &a->list[i];
-        unsigned most = spans_most(b, s->from, s->to);
+        const struct mapped_range *s = &a->list[i];
+        unsigned most = range_map_most(b, s->from, s->to);
 
         if (most == TOKEN_WRITE || (most != 0 && s->value == TOKEN_WRITE))
             return true;
@@ -50,8 +50,8 @@ static bool ranges_exclude(const struct spans *a, const struct spans *b)
 }
 
 /* Tells whether two tokens exclude each other; a: the mount's own belief. */
-static bool tokens_exclude(unsigned a, const struct spans *a_ranges, unsigned b,
-                           const struct spans *b_ranges)
+static bool tokens_exclude(unsigned a, const struct range_map *a_ranges, unsigned b,
+                           const struct range_map *b_ranges)
 {
     if (a == TOKEN_RANGES && b == TOKEN_RANGES)
         return ranges_exclude(a_ranges, b_ranges);
@@ -90,7 +90,7 @@ static const struct exportd_token *held_first(uint64_t ino)
 }
 
 static void belief_check(const struct sim_client *c, uint64_t ino, enum token_mode mode,
-                         const struct spans *ranges)
+                         const struct range_map *ranges)
 {
     for (const struct exportd_token *t = held_first(ino);
          t < held.list + held.n && t->ino == ino; t++) {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/base/list.h"
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 #include "rozomount/options/xalloc.h"
 #include "tests/sim/cluster/world/proc.h"
 

@@ -1,10 +1,10 @@
 /*
- * spans.c - see spans.h. A sorted array, as ranges are few.
+ * range_map.c - see range_map.h. A sorted array, as ranges are few.
  *
  * In:     its users; core, no clock, no I/O.
  * Keeps:  sorted, disjoint, no two neighbours with equal values.
  */
-#include "common/base/spans.h"
+#include "common/base/range_map.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,14 +14,14 @@
 
 enum { ROOM_FIRST = 4 };
 
-void spans_free(struct spans *spans)
+void range_map_free(struct range_map *spans)
 {
     free(spans->list);
-    *spans = (struct spans){ 0 };
+    *spans = (struct range_map){ 0 };
 }
 
 /* Returns the index of the first range that ends after `at`. */
-static size_t find(const struct spans *spans, uint64_t at)
+static size_t find(const struct range_map *spans, uint64_t at)
 {
     size_t low = 0, high = spans->n;
 
@@ -36,17 +36,17 @@ static size_t find(const struct spans *spans, uint64_t at)
     return low;
 }
 
-const struct span *spans_find(const struct spans *spans, uint64_t at)
+const struct mapped_range *range_map_find(const struct range_map *spans, uint64_t at)
 {
     size_t i = find(spans, at);
 
     return i == spans->n ? NULL : &spans->list[i];
 }
 
-static int make_room(struct spans *spans, size_t n)
+static int make_room(struct range_map *spans, size_t n)
 {
     size_t room = spans->room == 0 ? ROOM_FIRST : spans->room;
-    struct span *list;
+    struct mapped_range *list;
 
     while (room < n)
         room *= 2;
@@ -60,9 +60,9 @@ static int make_room(struct spans *spans, size_t n)
     return 0;
 }
 
-int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
+int range_map_put(struct range_map *spans, uint64_t from, uint64_t to, unsigned value)
 {
-    struct span with[3]; /* replaces the ranges that are touched */
+    struct mapped_range with[3]; /* replaces the ranges that are touched */
     size_t n_with = 0, first, last;
     int rc = make_room(spans, spans->n + 2);
 
@@ -79,20 +79,20 @@ int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
         spans->list[last].value == value)
         to = spans->list[last++].to;
     if (first < last) {
-        struct span head = spans->list[first], tail = spans->list[last - 1];
+        struct mapped_range head = spans->list[first], tail = spans->list[last - 1];
 
         if (head.from < from && head.value == value)
             from = head.from;
         if (tail.to > to && tail.value == value)
             to = tail.to;
         if (head.from < from)
-            with[n_with++] = (struct span){ head.from, from, head.value };
+            with[n_with++] = (struct mapped_range){ head.from, from, head.value };
         if (value != 0)
-            with[n_with++] = (struct span){ from, to, value };
+            with[n_with++] = (struct mapped_range){ from, to, value };
         if (tail.to > to)
-            with[n_with++] = (struct span){ to, tail.to, tail.value };
+            with[n_with++] = (struct mapped_range){ to, tail.to, tail.value };
     } else if (value != 0) {
-        with[n_with++] = (struct span){ from, to, value };
+        with[n_with++] = (struct mapped_range){ from, to, value };
     }
     if (last < spans->n)
         memmove(spans->list + first + n_with, spans->list + last,
@@ -103,35 +103,36 @@ int spans_put(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
 }
 
 /* Sets each part of [from, to) whose value is on the other side of `value`. */
-static int limit(struct spans *spans, uint64_t from, uint64_t to, unsigned value, bool up)
+static int limit(struct range_map *spans, uint64_t from, uint64_t to, unsigned value,
+                 bool up)
 {
     int rc = 0;
 
     while (rc == 0 && from < to) {
-        const struct span *s = spans_find(spans, from);
+        const struct mapped_range *s = range_map_find(spans, from);
         unsigned here = s == NULL || s->from > from ? 0 : s->value;
         uint64_t end = s == NULL ? to : here == 0 ? s->from : s->to;
 
         if (end > to)
             end = to;
         if (up ? here < value : here > value)
-            rc = spans_put(spans, from, end, value);
+            rc = range_map_put(spans, from, end, value);
         from = end;
     }
     return rc;
 }
 
-int spans_raise(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
+int range_map_raise(struct range_map *spans, uint64_t from, uint64_t to, unsigned value)
 {
     return limit(spans, from, to, value, true);
 }
 
-int spans_lower(struct spans *spans, uint64_t from, uint64_t to, unsigned value)
+int range_map_lower(struct range_map *spans, uint64_t from, uint64_t to, unsigned value)
 {
     return limit(spans, from, to, value, false);
 }
 
-unsigned spans_least(const struct spans *spans, uint64_t from, uint64_t to)
+unsigned range_map_least(const struct range_map *spans, uint64_t from, uint64_t to)
 {
     unsigned least = UINT32_MAX;
 
@@ -145,7 +146,7 @@ unsigned spans_least(const struct spans *spans, uint64_t from, uint64_t to)
     return least;
 }
 
-unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to)
+unsigned range_map_most(const struct range_map *spans, uint64_t from, uint64_t to)
 {
     unsigned most = 0;
 
@@ -156,7 +157,7 @@ unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to)
     return most;
 }
 
-uint64_t spans_total(const struct spans *spans, unsigned value)
+uint64_t range_map_total(const struct range_map *spans, unsigned value)
 {
     uint64_t total = 0;
 
@@ -173,7 +174,7 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int spans_join(struct spans *spans, size_t n_max)
+int range_map_join(struct range_map *spans, size_t n_max)
 {
     size_t n_gaps = spans->n == 0 ? 0 : spans->n - 1, n = 0;
     uint64_t *gaps, widest;
@@ -210,13 +211,14 @@ static size_t varint_put(uint8_t *out, uint64_t v)
     return n;
 }
 
-size_t spans_pack(const struct spans *spans, unsigned value, size_t n_max, uint8_t *out)
+size_t range_map_pack(const struct range_map *spans, unsigned value, size_t n_max,
+                      uint8_t *out)
 {
     uint64_t at = 0;
     size_t len = 0;
 
     for (size_t i = 0; i < spans->n && n_max > 0; i++) {
-        const struct span *s = &spans->list[i];
+        const struct mapped_range *s = &spans->list[i];
 
         if (s->value != value)
             continue;
@@ -244,8 +246,8 @@ static bool varint_get(const uint8_t *bytes, size_t len, size_t *at, uint64_t *o
     return false;
 }
 
-int spans_unpack(struct spans *spans, const uint8_t *bytes, size_t len, uint64_t end,
-                 size_t n_max, unsigned value)
+int range_map_unpack(struct range_map *spans, const uint8_t *bytes, size_t len,
+                     uint64_t end, size_t n_max, unsigned value)
 {
     uint64_t from = 0, gap, length;
     size_t at = 0;
@@ -256,7 +258,7 @@ int spans_unpack(struct spans *spans, const uint8_t *bytes, size_t len, uint64_t
             !varint_get(bytes, len, &at, &length) || length == 0 || gap > end - from ||
             length > end - from - gap || (n > 0 && gap == 0))
             return -EINVAL;
-        rc = spans_put(spans, from + gap, from + gap + length, value);
+        rc = range_map_put(spans, from + gap, from + gap + length, value);
         from += gap + length;
     }
     return rc;
