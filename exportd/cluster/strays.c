@@ -103,7 +103,28 @@ static bool page_take(struct cluster_storage *s, const Rozo__StListResp *resp)
     return true;
 }
 
-static bool left_ask(struct cluster_storage *s);
+/* Sends the one request that is out at a time. */
+static void strays_send(struct cluster_storage *s, uint16_t op,
+                        const ProtobufCMessage *msg,
+                        void (*done)(struct rpc_request *rq, int rc))
+{
+    struct strays *st = &s->x->strays;
+    uint8_t buf[128 + FILE_ID_BYTES + 5 * DIST_MAX];
+
+    assert(protobuf_c_message_get_packed_size(msg) <= sizeof(buf));
+    st->rq = (struct rpc_request){
+        .op = op,
+        .deadline_ms = LIST_DEADLINE_MS,
+        .msg = buf,
+        .msg_len = protobuf_c_message_pack(msg, buf),
+        .done = done,
+    };
+    st->asked = s;
+    s->n_out++;
+    rpc_send(s->channel, &st->rq);
+}
+
+static void left_ask(struct cluster_storage *s);
 
 static void on_listed(struct rpc_request *rq, int rc)
 {
@@ -125,24 +146,13 @@ static void page_ask(struct cluster_storage *s)
 {
     struct strays *st = &s->x->strays;
     Rozo__StListReq msg = ROZO__ST_LIST_REQ__INIT;
-    uint8_t buf[64];
 
     msg.to_storage = s->facts.id;
     msg.max_files = STRAYS_A_TICK;
     msg.ids_only = true;
     if (st->has_after)
         msg.after = (ProtobufCBinaryData){ FILE_ID_BYTES, st->after };
-    assert(rozo__st_list_req__get_packed_size(&msg) <= sizeof(buf));
-    st->rq = (struct rpc_request){
-        .op = ROZO__OP__ST_LIST,
-        .deadline_ms = LIST_DEADLINE_MS,
-        .msg = buf,
-        .msg_len = rozo__st_list_req__pack(&msg, buf),
-        .done = on_listed,
-    };
-    st->asked = s;
-    s->n_out++;
-    rpc_send(s->channel, &st->rq);
+    strays_send(s, ROZO__OP__ST_LIST, &msg.base, on_listed);
 }
 
 static void on_left(struct rpc_request *rq, int rc)
@@ -157,13 +167,12 @@ static void on_left(struct rpc_request *rq, int rc)
         left_ask(s);
 }
 
-/* Sends the next file of the page that the storage must drop. Returns false if none
- * is left. */
-static bool left_ask(struct cluster_storage *s)
+/* Sends the next file of the page that the storage must drop, if any is left. */
+static void left_ask(struct cluster_storage *s)
 {
     struct strays *st = &s->x->strays;
     Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
-    uint8_t id[FILE_ID_BYTES], buf[128 + FILE_ID_BYTES + 5 * DIST_MAX];
+    uint8_t id[FILE_ID_BYTES];
     Rozo__FileRef ref;
     struct inode in;
 
@@ -176,21 +185,10 @@ static bool left_ask(struct cluster_storage *s)
         msg.ref = &ref;
         msg.to_storage = s->facts.id;
         msg.leave = true;
-        assert(rozo__st_redist_req__get_packed_size(&msg) <= sizeof(buf));
-        st->rq = (struct rpc_request){
-            .op = ROZO__OP__ST_REDIST,
-            .deadline_ms = LIST_DEADLINE_MS,
-            .msg = buf,
-            .msg_len = rozo__st_redist_req__pack(&msg, buf),
-            .done = on_left,
-        };
-        st->asked = s;
-        s->n_out++;
-        rpc_send(s->channel, &st->rq);
-        return true;
+        strays_send(s, ROZO__OP__ST_REDIST, &msg.base, on_left);
+        return;
     }
     st->n_left = st->n_left_told = 0;
-    return false;
 }
 
 /* Returns true if the storage can be asked now. */

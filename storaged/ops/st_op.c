@@ -95,8 +95,9 @@ bool storage_has_fenced(const struct storage *st, const struct rpc_call *call)
            revoked_sessions_have(st->config.revoked, call->session);
 }
 
-int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
-                              uint32_t to_storage, struct file_ref *out)
+/* Parses the ref of a request, and checks that the request is for this storage. */
+static int ref_parse_ours(struct storage *st, const Rozo__FileRef *ref,
+                          uint32_t to_storage, struct file_ref *out)
 {
     uint32_t us = identity_storage_id(st->config.identity);
     int rc = ref_parse(ref, out);
@@ -105,25 +106,28 @@ int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
         return rc;
     if (us == 0)
         return -EUNATCH;
-    if (to_storage != us)
-        return -ENXIO;
-    return ref_has_storage(out, us) || !storage_owns(st, &out->id) ? -EBADMSG : 0;
+    return to_storage == us ? 0 : -ENXIO;
+}
+
+int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
+                              uint32_t to_storage, struct file_ref *out)
+{
+    int rc = ref_parse_ours(st, ref, to_storage, out);
+
+    if (rc != 0)
+        return rc;
+    return ref_has_storage(out, to_storage) || !storage_owns(st, &out->id) ? -EBADMSG : 0;
 }
 
 int st_op_ref_check(struct storage *st, const struct rpc_call *call,
                     const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                     struct file_ref *out)
 {
-    uint32_t us = identity_storage_id(st->config.identity);
-    int rc = ref_parse(ref, out);
+    int rc = ref_parse_ours(st, ref, to_storage, out);
 
     if (rc != 0)
         return rc;
-    if (us == 0)
-        return -EUNATCH;
-    if (to_storage != us)
-        return -ENXIO;
-    if (!ref_has_storage(out, us) || !storage_owns(st, &out->id))
+    if (!ref_has_storage(out, to_storage) || !storage_owns(st, &out->id))
         return -EBADMSG;
     if (call->role == RPC_ROLE_NODE)
         return 0;
