@@ -3,9 +3,10 @@
  *
  * In:     mount_run.c. Out: files in /run/rozo, or in a user's runtime directory.
  * Keeps:  a file is locked before it gets its name, so an unlocked file belongs to a dead
- *         process. A file removed by its owner has no name left when another process gets
- *         its lock (st_nlink is checked). Errors are ignored, as if the directory did not
- *         exist: nothing here is essential.
+ *         process. A search takes a shared lock and releases it at once, so mounts that
+ *         start together all find the session. A file removed by its owner has no name
+ *         left when another process gets its lock (st_nlink is checked). Errors are
+ *         ignored, as if the directory did not exist: nothing here is essential.
  */
 #include "rozomount/session/liveness.h"
 
@@ -31,18 +32,13 @@ enum {
     OLD_S = 24 * 3600, /* older files: the lease has ended long ago */
 };
 
-struct dead {
-    int fd; /* locked by this process */
-    char name[NAME_LEN + 1];
-};
-
 struct liveness {
     int dir; /* -1: none */
     uint64_t boot;
     int fd; /* own file, locked; -1: none */
     char name[NAME_LEN + 1];
     size_t n_dead;
-    struct dead dead[PULSE_DEAD_MAX];
+    char dead[PULSE_DEAD_MAX][NAME_LEN + 1]; /* file names */
     uint64_t ids[PULSE_DEAD_MAX];
 };
 
@@ -107,41 +103,36 @@ static uint64_t name_session(const struct liveness *p, const char *name)
 
 /* ---- dead sessions ---- */
 
-/* Opens and locks the file of a dead session. -1: in use, or gone. */
-static int dead_open(const struct liveness *p, const char *name, struct stat *st)
+/* True: no process has locked the file, so its session is dead. */
+static bool file_is_dead(const struct liveness *p, const char *name, struct stat *st)
 {
     int fd = openat(p->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    bool dead;
 
     if (fd < 0)
-        return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, st) == 0 && S_ISREG(st->st_mode) &&
-        st->st_nlink == 1)
-        return fd;
+        return false;
+    dead = flock(fd, LOCK_SH | LOCK_NB) == 0 && fstat(fd, st) == 0 &&
+           S_ISREG(st->st_mode) && st->st_nlink == 1;
     close(fd);
-    return -1;
+    return dead;
 }
 
 static void dead_forget(struct liveness *p, size_t i)
 {
-    unlinkat(p->dir, p->dead[i].name, 0);
-    close(p->dead[i].fd);
+    unlinkat(p->dir, p->dead[i], 0);
     p->n_dead--;
-    p->dead[i] = p->dead[p->n_dead];
+    memmove(p->dead[i], p->dead[p->n_dead], sizeof(p->dead[i]));
     p->ids[i] = p->ids[p->n_dead];
 }
 
 static void file_look(struct liveness *p, const char *name)
 {
-    struct dead *d = &p->dead[p->n_dead];
     uint64_t session = name_session(p, name);
     struct stat st;
 
-    if (session == 0)
+    if (session == 0 || !file_is_dead(p, name, &st))
         return;
-    d->fd = dead_open(p, name, &st);
-    if (d->fd < 0)
-        return;
-    memcpy(d->name, name, NAME_LEN + 1);
+    memcpy(p->dead[p->n_dead], name, sizeof(p->dead[0]));
     p->ids[p->n_dead++] = session;
     if (time(NULL) - st.st_mtime > OLD_S)
         dead_forget(p, p->n_dead - 1);
@@ -192,11 +183,10 @@ void liveness_dead_are_told(struct liveness *p,
 
     for (size_t i = p->n_dead; i-- > 0;) {
         name_make(p, cluster, p->ids[i], name);
-        if (strcmp(name, p->dead[i].name) == 0)
+        if (strcmp(name, p->dead[i]) == 0)
             dead_forget(p, i);
     }
-    while (p->n_dead > 0) /* left for mounts of their own clusters */
-        close(p->dead[--p->n_dead].fd);
+    p->n_dead = 0; /* the others are left for mounts of their own clusters */
 }
 
 /* ---- own session ---- */
@@ -242,8 +232,6 @@ void liveness_free(struct liveness *p, bool over)
     if (p == NULL)
         return;
     own_drop(p, over);
-    while (p->n_dead > 0)
-        close(p->dead[--p->n_dead].fd);
     if (p->dir >= 0)
         close(p->dir);
     free(p);

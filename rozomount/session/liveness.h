@@ -31,7 +31,7 @@ struct liveness *liveness_new(const char *dir);
 const uint64_t *liveness_dead(const struct liveness *p, size_t *n);
 /**
  * Removes the files of dead sessions of this cluster, because its exportd knows them now,
- * and releases those of other clusters.
+ * and forgets those of other clusters.
  */
 void liveness_dead_are_told(struct liveness *p,
                             const uint8_t cluster[PULSE_CLUSTER_BYTES]);

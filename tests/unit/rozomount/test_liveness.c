@@ -122,6 +122,25 @@ static void test_who_is_told_of_is_forgotten(void **state)
     assert_int_equal(look(), 0);
 }
 
+/* Mounts of two clusters start at the same time: one must not hide the dead from the
+ * other, because only one of them has the right exportd. */
+static void test_two_that_start_together_both_find_it(void **state)
+{
+    struct liveness *other;
+    size_t found;
+
+    (void)state;
+    process_kill(process_start(ours, 7));
+    other = liveness_new(dir);
+    assert_int_equal(look(), 7);
+    assert_int_equal(liveness_dead(other, &found)[0], 7);
+    assert_int_equal(found, 1);
+    liveness_dead_are_told(p, ours);
+    liveness_dead_are_told(other, theirs);
+    liveness_free(other, true);
+    assert_int_equal(look(), 0);
+}
+
 static void test_a_session_after_another(void **state)
 {
     (void)state;
@@ -198,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_who_lives_is_not_dead),
         T(test_who_is_told_of_is_forgotten),
+        T(test_two_that_start_together_both_find_it),
         T(test_a_session_after_another),
         T(test_what_else_lies_there),
         T(test_what_is_old_goes),
