@@ -71,6 +71,7 @@ struct storcli_target {
     uint8_t layout;
     uint16_t block_bytes;
     uint8_t n_storages;       /* c: layout n..DIST_MAX */
+    bool full_quorum;         /* FileRef.full_quorum */
     uint32_t dist_generation; /* 0; one more each time the storages change */
     uint32_t storages[DIST_MAX];
     uint8_t capability[64];

@@ -7,6 +7,7 @@
  */
 #include "common/base/record.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "codec/codec.h"
@@ -128,5 +129,11 @@ uint64_t record_extent_bytes(const struct codec *codec, unsigned projection)
 
 unsigned quorum_write(const struct codec_layout *layout, unsigned c)
 {
-    return quorum_read(layout->k, c > layout->safe ? c : layout->safe);
+    return quorum_min(layout->k, c > layout->safe ? c : layout->safe);
+}
+
+unsigned quorum_read(const struct codec_layout *layout, unsigned c, bool full)
+{
+    assert(c >= layout->k);
+    return full ? quorum_write(layout, c) : quorum_min(layout->k, c);
 }

@@ -109,21 +109,26 @@ enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t 
 uint64_t record_extent_bytes(const struct codec *codec, unsigned projection);
 
 /**
- * Returns the fewest storages that an acknowledged write of a file with c candidates may
- * be on: max(k, c - k + 1). Readers, healing and salvage rely on no more, so that they
- * never pass over a write that was acknowledged when the file had these candidates.
+ * Returns max(k, c - k + 1): the fewest of c storages that share one with any k of them,
+ * and not fewer than k.
  */
-static inline unsigned quorum_read(unsigned k, unsigned c)
+static inline unsigned quorum_min(unsigned k, unsigned c)
 {
     return k > c - k + 1 ? k : c - k + 1;
 }
-
 /**
  * Returns the acknowledgements without which a write never succeeds: as many as a file
  * with all candidates of its layout needs (3, 5, 9). A file with fewer candidates needs
- * as many, so that the number does not depend on unreachable storages; never less than
- * quorum_read().
+ * as many, so that the number does not depend on unreachable storages.
  */
 unsigned quorum_write(const struct codec_layout *layout, unsigned c);
+/**
+ * Returns the fewest storages that an acknowledged write of a file with c candidates may
+ * be on. Readers, healing and salvage rely on no more, so that they never pass over one.
+ * full: no write of the file was acknowledged with less than quorum_write()
+ * (FileRef.full_quorum). Else quorum_min(), as earlier builds acknowledged; that is less
+ * if the file has fewer candidates than its layout.
+ */
+unsigned quorum_read(const struct codec_layout *layout, unsigned c, bool full);
 
 #endif

@@ -228,7 +228,7 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
     if (!has_all_homes(e, in)) {
         /* Kept storages may be all that have a block. With the new homes, of which nobody
          * knows what they had, they must be a quorum. */
-        if (n_kept + n_homes < quorum_read(layout->k, in->n_storages))
+        if (n_kept + n_homes < inode_quorum_read(in))
             *n_new = 0;
         return 0;
     }
@@ -265,5 +265,11 @@ int export_place(void *arg, struct inode *in)
         rc = choose(e, in, layout->safe, STORAGE_AWAY);
     if (rc == 0 && in->n_storages < layout->n)
         rc = -ENOSPC;
-    return rc != 0 ? rc : choose(e, in, layout->safe, STORAGE_FULL);
+    if (rc == 0)
+        rc = choose(e, in, layout->safe, STORAGE_FULL);
+    /* With all candidates of the layout both quorums are one. */
+    if (rc == 0 && quorum_write(layout, in->n_storages) !=
+                       quorum_read(layout, in->n_storages, false))
+        in->flags |= INODE_FULL_QUORUM;
+    return rc;
 }

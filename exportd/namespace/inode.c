@@ -89,7 +89,9 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
     if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
         (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
         return false;
-    if ((in->flags & (INODE_INLINE | INODE_BLOCKS | INODE_MOVED)) != 0 && type != S_IFREG)
+    if ((in->flags & (INODE_INLINE | INODE_BLOCKS | INODE_MOVED | INODE_FULL_QUORUM)) !=
+            0 &&
+        type != S_IFREG)
         return false;
     if (in->dist_generation != 0 && (in->flags & INODE_MOVED) == 0)
         return false; /* a build that does not know generations must not read it */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "codec/codec.h"
 #include "common/base/record.h"
 #include "common/base/wide_ns.h"
 
@@ -47,8 +48,10 @@ enum inode_flags {
     INODE_APPEND = 8192,    /* chattr +a */
     INODE_NAMELESS = 16384, /* made by O_TMPFILE and never linked; may get a name */
     INODE_MOVED = 32768, /* there is, or was, a KEY_REDIST record; see redistribute.c */
-    INODE_FLAGS_ALL =
-        1023 | INODE_IMMUTABLE | INODE_APPEND | INODE_NAMELESS | INODE_MOVED,
+    /* FileRef.full_quorum: fewer candidates than the layout, but its write quorum */
+    INODE_FULL_QUORUM = 65536,
+    INODE_FLAGS_ALL = 1023 | INODE_IMMUTABLE | INODE_APPEND | INODE_NAMELESS |
+                      INODE_MOVED | INODE_FULL_QUORUM,
 };
 
 /*
@@ -109,6 +112,12 @@ static inline bool inode_is_dir(const struct inode *in)
 static inline bool inode_is_file(const struct inode *in)
 {
     return S_ISREG(in->mode);
+}
+/** Returns quorum_read() of a file. */
+static inline unsigned inode_quorum_read(const struct inode *in)
+{
+    return quorum_read(codec_layout(in->layout), in->n_storages,
+                       (in->flags & INODE_FULL_QUORUM) != 0);
 }
 /** Returns true if storages may hold blocks of this file. */
 static inline bool inode_may_have_data(const struct inode *in)

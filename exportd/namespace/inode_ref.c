@@ -14,6 +14,7 @@ void inode_ref_fill(uint32_t export_id, const struct inode *in, uint8_t id[FILE_
     ref->codec = in->codec;
     ref->layout = in->layout;
     ref->block_bytes = in->block_bytes;
+    ref->full_quorum = (in->flags & INODE_FULL_QUORUM) != 0;
     ref->dist_generation = in->dist_generation;
     ref->n_storages = in->n_storages;
     ref->storages = (uint32_t *)in->storages;

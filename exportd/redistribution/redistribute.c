@@ -668,10 +668,8 @@ static enum result prepare(struct redist_file *f)
  * distribution. */
 static bool enough_took(const struct redist_file *f)
 {
-    unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
-
     return (unsigned)__builtin_popcount(f->took & places_old(f)) >=
-           c - quorum_read(k, c) + 1;
+           f->in.n_storages - inode_quorum_read(&f->in) + 1;
 }
 
 static enum result rehead(struct redist_file *f)
@@ -735,10 +733,8 @@ static enum result (*const phases[])(struct redist_file *f) = {
 /* True if enough old storages have the change that it may have taken effect. */
 static bool enough_told(const struct redist_file *f)
 {
-    unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
-
     return (unsigned)__builtin_popcount(f->told & places_old(f)) >=
-           c - quorum_read(k, c) + 1;
+           f->in.n_storages - inode_quorum_read(&f->in) + 1;
 }
 
 /* Files that were fenced and proved before are not fenced and proved again: writes with

@@ -133,6 +133,7 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
     target.codec = (uint8_t)ref->codec;
     target.layout = (uint8_t)ref->layout;
     target.block_bytes = (uint16_t)ref->block_bytes;
+    target.full_quorum = ref->full_quorum;
     target.dist_generation = ref->dist_generation;
     target.n_storages = (uint8_t)ref->n_storages;
     for (unsigned i = 0; i < target.n_storages; i++)

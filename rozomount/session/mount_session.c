@@ -345,6 +345,7 @@ static void session_send_open(struct mount_session *s)
     req.client = (char *)s->config.client;
     req.session = s->info.id;
     req.knows_inline = true;
+    req.full_quorum = true;
     req.n_open_inodes = n_inodes;
     if (s->state == SESSION_OPENING) {
         req.dead_sessions = (uint64_t *)(uintptr_t)s->config.dead;

@@ -119,6 +119,7 @@ static void target_of(const struct storage_file *file, struct storcli_target *ou
     out->layout = file->layout;
     out->block_bytes = (uint16_t)file->block_bytes;
     out->n_storages = file->n_storages;
+    out->full_quorum = file->full_quorum;
     out->dist_generation = file->dist_generation;
     memcpy(out->storages, file->storages, sizeof(out->storages));
 }

@@ -48,7 +48,8 @@ enum {
 
     FLAG_PARTIAL = 1, /* flags of both kinds of page */
     FLAG_UNSYNCED = 2,
-    FLAG_PREPARED = 4, /* headers of format 2 only */
+    FLAG_PREPARED = 4,    /* headers with a dist_generation only */
+    FLAG_FULL_QUORUM = 8, /* headers of format 3 */
 
     UNIT_BLOCKS_SLANTED = 16, /* value if heads have overhangs */
 };
@@ -115,7 +116,17 @@ static unsigned flags_of(bool partial, bool unsynced)
 
 static bool flags_are_valid(unsigned flags, unsigned known)
 {
-    return (flags & ~known) == 0 && (flags == 0 || (flags & FLAG_PARTIAL) != 0);
+    unsigned of_partial = flags & ~(unsigned)FLAG_FULL_QUORUM;
+
+    return (flags & ~known) == 0 && (of_partial == 0 || (flags & FLAG_PARTIAL) != 0);
+}
+
+/* Returns the lowest format that has all of *h: earlier builds read what they can. */
+static uint32_t header_format(const struct projfile_header *h)
+{
+    if (h->full_quorum)
+        return PROJFILE_FORMAT_QUORUM;
+    return h->dist_generation == 0 ? PROJFILE_FORMAT : PROJFILE_FORMAT_REDIST;
 }
 
 void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
@@ -135,11 +146,11 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
         put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
     range_put(page + HEADER_WRITTEN_AT, &h->written);
     assert(!h->prepared || (h->partial && h->dist_generation != 0));
-    put_le32(page + HEADER_FLAGS_AT,
-             flags_of(h->partial, h->unsynced) | (h->prepared ? FLAG_PREPARED : 0));
+    put_le32(page + HEADER_FLAGS_AT, flags_of(h->partial, h->unsynced) |
+                                         (h->prepared ? FLAG_PREPARED : 0) |
+                                         (h->full_quorum ? FLAG_FULL_QUORUM : 0));
     put_le32(page + HEADER_GENERATION_AT, h->dist_generation);
-    page_seal(page, header_magic,
-              h->dist_generation == 0 ? PROJFILE_FORMAT : PROJFILE_FORMAT_REDIST);
+    page_seal(page, header_magic, header_format(h));
 }
 
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
@@ -147,7 +158,7 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
 {
     struct projfile_header got;
     const struct codec *codec;
-    int rc = page_check(page, header_magic, PROJFILE_FORMAT_REDIST);
+    int rc = page_check(page, header_magic, PROJFILE_FORMAT_QUORUM);
     unsigned flags, known = FLAG_PARTIAL | FLAG_UNSYNCED;
     size_t used;
 
@@ -163,9 +174,6 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
         .epoch = get_le32(page + HEADER_EPOCH_AT),
         .dist_generation = get_le32(page + HEADER_GENERATION_AT),
     };
-    if ((got.dist_generation != 0) !=
-        (get_le32(page + FORMAT_AT) == PROJFILE_FORMAT_REDIST))
-        return -EUCLEAN;
     file_id_get(page + HEADER_ID_AT, &got.id);
     codec = codec_get(got.codec, got.layout, got.block_bytes);
     if (codec == NULL || got.projection >= codec_n(codec))
@@ -181,11 +189,16 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     got.written = range_get(page + HEADER_WRITTEN_AT);
     flags = get_le32(page + HEADER_FLAGS_AT);
     known |= got.dist_generation != 0 ? FLAG_PREPARED : 0;
+    got.full_quorum = get_le32(page + FORMAT_AT) == PROJFILE_FORMAT_QUORUM;
+    known |= got.full_quorum ? FLAG_FULL_QUORUM : 0;
     if (!range_is_valid(&got.written) || !flags_are_valid(flags, known))
         return -EUCLEAN;
-    got.partial = flags != 0;
+    got.partial = (flags & FLAG_PARTIAL) != 0;
     got.unsynced = (flags & FLAG_UNSYNCED) != 0;
     got.prepared = (flags & FLAG_PREPARED) != 0;
+    if (header_format(&got) != get_le32(page + FORMAT_AT) ||
+        got.full_quorum != ((flags & FLAG_FULL_QUORUM) != 0))
+        return -EUCLEAN;
     *h = got;
     return 0;
 }
@@ -220,7 +233,7 @@ int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],
 
 static bool is_broken(const uint8_t *page)
 {
-    int rc = page_check(page, header_magic, PROJFILE_FORMAT_REDIST);
+    int rc = page_check(page, header_magic, PROJFILE_FORMAT_QUORUM);
 
     return rc == -ENODATA || rc == -EUCLEAN;
 }

@@ -18,6 +18,7 @@
 enum {
     PROJFILE_FORMAT = 1,
     PROJFILE_FORMAT_REDIST = 2, /* headers whose dist_generation is not 0 */
+    PROJFILE_FORMAT_QUORUM = 3, /* headers with full_quorum */
     PROJFILE_PAGE_BYTES = 4096,
     PROJFILE_MARKS_AT = 4096, /* two pages, written in turn */
     /* a second header page, used after a change of the distribution */
@@ -43,6 +44,7 @@ struct storage_file {
     struct file_id id;
     uint8_t codec, layout, n_storages;
     uint32_t block_bytes;
+    bool full_quorum;         /* false in entries of the journal, which do not store it */
     uint32_t dist_generation; /* 0 in entries of the journal, which do not store it */
     uint32_t storages[DIST_MAX];
 };
@@ -62,6 +64,7 @@ struct projfile_header {
     bool unsynced; /* partial, and no sync of the lost file had ended */
     /* partial; made for a change of the distribution that may never take effect */
     bool prepared;
+    bool full_quorum; /* as in FileRef */
     /* blocks of that write, version: the generation; 0 to 0: none */
     struct mark_range written;
     uint32_t dist_generation; /* 0, plus one for each change of the distribution */

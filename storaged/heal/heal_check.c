@@ -188,6 +188,7 @@ static int take_word(struct heal_check *c, const struct storcli_target *target,
 
     if (heal_same_target(ours, target)) {
         c->unproven = c->unproven && unproven;
+        ours->full_quorum |= !unproven && target->full_quorum;
         return 0;
     }
     if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {

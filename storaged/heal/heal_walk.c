@@ -118,6 +118,7 @@ static void files_merge(struct heal_walk *w)
     for (unsigned i = 0; i < w->n_files; i++) {
         struct heal_walk_file *last = n == 0 ? NULL : &w->files[n - 1];
         struct heal_walk_file *f = &w->files[i];
+        bool full;
 
         if (last == NULL || by_order(last, f) != 0) {
             w->files[n++] = *f;
@@ -126,8 +127,10 @@ static void files_merge(struct heal_walk *w)
         last->own_projections |= f->own_projections;
         last->own_damaged |= f->own_damaged;
         last->own_partial |= f->own_partial;
+        full = f->file.target.full_quorum || last->file.target.full_quorum;
         if (is_better(&f->file, &last->file))
             last->file = f->file;
+        last->file.target.full_quorum = full;
     }
     w->n_files = n;
 }

@@ -24,6 +24,7 @@ enum {
     KEY_BYTES = 1 + 4 + FILE_ID_BYTES,
     VALUE_FORMAT = 1,
     VALUE_FORMAT_REDIST = 2, /* ends with a generation that is not 0 */
+    VALUE_FORMAT_QUORUM = 3, /* full_quorum; ends with a generation */
     GENERATION_BYTES = 4,
     VALUE_FIXED = 8,
     RANGE_BYTES = 32,
@@ -87,11 +88,19 @@ static void key_put(uint8_t key[KEY_BYTES], uint32_t storage, const struct file_
     file_id_put(key + 5, id);
 }
 
+/* Returns the lowest format that has all of the target. */
+static uint8_t value_format(const struct storcli_target *target)
+{
+    if (target->full_quorum)
+        return VALUE_FORMAT_QUORUM;
+    return target->dist_generation == 0 ? VALUE_FORMAT : VALUE_FORMAT_REDIST;
+}
+
 static size_t notes_put(const struct notes *n, uint8_t out[VALUE_MAX])
 {
     uint8_t *p = out + VALUE_FIXED;
 
-    out[0] = n->target.dist_generation == 0 ? VALUE_FORMAT : VALUE_FORMAT_REDIST;
+    out[0] = value_format(&n->target);
     out[1] = n->target.codec;
     out[2] = n->target.layout;
     out[3] = n->target.n_storages;
@@ -106,7 +115,7 @@ static size_t notes_put(const struct notes *n, uint8_t out[VALUE_MAX])
         put_le64(p + 16, n->ranges[i].version);
         put_le64(p + 24, n->ranges[i].note);
     }
-    if (n->target.dist_generation != 0) {
+    if (out[0] != VALUE_FORMAT) {
         put_le32(p, n->target.dist_generation);
         p += GENERATION_BYTES;
     }
@@ -136,16 +145,16 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
                      struct notes *out)
 {
     size_t fixed = len < VALUE_FIXED ? 0 : VALUE_FIXED + (size_t)4 * val[3] + 2;
-    size_t behind = len > 0 && val[0] == VALUE_FORMAT_REDIST ? GENERATION_BYTES : 0;
+    size_t behind = len > 0 && val[0] != VALUE_FORMAT ? GENERATION_BYTES : 0;
     unsigned n;
 
-    if (fixed == 0 || len < fixed || (val[0] != VALUE_FORMAT && behind == 0) ||
+    if (fixed == 0 || len < fixed || val[0] == 0 || val[0] > VALUE_FORMAT_QUORUM ||
         val[3] == 0 || val[3] > DIST_MAX || get_le32(val + 4) > UINT16_MAX)
         return -EUCLEAN;
     n = get_le16(val + fixed - 2);
     if (n == 0 || n > HINT_LOG_RANGES_MAX ||
         len != fixed + (size_t)n * RANGE_BYTES + behind ||
-        (behind > 0 && get_le32(val + len - behind) == 0))
+        (val[0] == VALUE_FORMAT_REDIST && get_le32(val + len - behind) == 0))
         return -EUCLEAN;
     memset(&out->target, 0, sizeof(out->target));
     file_id_get(key + 5, &out->target.id);
@@ -153,6 +162,7 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
     out->target.layout = val[2];
     out->target.n_storages = val[3];
     out->target.block_bytes = (uint16_t)get_le32(val + 4);
+    out->target.full_quorum = val[0] == VALUE_FORMAT_QUORUM;
     out->target.dist_generation = behind > 0 ? get_le32(val + len - behind) : 0;
     for (unsigned i = 0; i < val[3]; i++)
         out->target.storages[i] = get_le32(val + VALUE_FIXED + (size_t)4 * i);

@@ -96,6 +96,7 @@ int heal_target_get(const Rozo__FileRef *ref, struct storcli_target *out)
     out->block_bytes = (uint16_t)ref->block_bytes;
     out->n_storages = (uint8_t)ref->n_storages;
     memcpy(out->storages, ref->storages, ref->n_storages * sizeof(out->storages[0]));
+    out->full_quorum = ref->full_quorum;
     out->dist_generation = ref->dist_generation;
     return heal_target_check(out) == 0 ? 0 : -EBADMSG;
 }
@@ -116,6 +117,7 @@ void heal_ref_put(const struct storcli_target *target, struct heal_ref *out)
     out->ref.block_bytes = target->block_bytes;
     out->ref.storages = (uint32_t *)(uintptr_t)target->storages;
     out->ref.n_storages = target->n_storages;
+    out->ref.full_quorum = target->full_quorum;
     out->ref.dist_generation = target->dist_generation;
 }
 
@@ -318,6 +320,7 @@ static void file_take_pages(struct list_op *op)
     }
     if (pages_say_partial(op, &h))
         f->partial |= bit;
+    f->target.full_quorum |= h.full_quorum; /* true for ever once it is true */
     if (f->known && h.dist_generation <= f->target.dist_generation)
         return;
     f->known = true;

@@ -35,6 +35,7 @@ struct storage_file st_op_file(const struct st_op *op)
         .codec = op->ref.kind,
         .layout = op->ref.layout,
         .n_storages = op->ref.n_storages,
+        .full_quorum = op->ref.full_quorum,
         .dist_generation = op->ref.dist_generation,
         .block_bytes = op->ref.block_bytes,
     };
@@ -66,6 +67,7 @@ static int ref_parse(const Rozo__FileRef *ref, struct file_ref *out)
     out->layout = (uint8_t)ref->layout;
     out->block_bytes = ref->block_bytes;
     out->n_storages = (uint8_t)ref->n_storages;
+    out->full_quorum = ref->full_quorum;
     out->dist_generation = ref->dist_generation;
     for (size_t i = 0; i < ref->n_storages; i++)
         out->storages[i] = ref->storages[i];
@@ -224,6 +226,7 @@ struct st_op *st_op_new_internal(struct storage *st, const struct pending_file *
         .layout = f->ref.layout,
         .n_storages = f->ref.n_storages,
         .block_bytes = f->ref.block_bytes,
+        .full_quorum = f->ref.full_quorum,
         .dist_generation = f->ref.dist_generation,
     };
     memcpy(op->ref.storages, f->ref.storages, sizeof(op->ref.storages));

@@ -87,6 +87,7 @@ struct file_ref {
     uint8_t kind, layout;
     uint8_t n_storages;
     uint32_t block_bytes;
+    bool full_quorum;
     uint32_t dist_generation;
     uint32_t storages[DIST_MAX];
 };

@@ -89,8 +89,7 @@ struct run {
     uint64_t dirs_empty;   /* bits: storages of the file that have nothing of it: holes */
     uint64_t dirs_unknown; /* bits: storages with unreadable parts */
     unsigned n_absent,     /* storages of the file that were not given */
-        c_min,             /* fewest candidates in any of its headers */
-        quorum;            /* number of storages that a write needs */
+        quorum;            /* fewest storages that an acknowledged write may be on */
     /* Indexes in s->waiting: marks, then records; record advances. */
     size_t mark, record, end;
     struct part *parts;           /* CODEC_N_MAX */
@@ -164,21 +163,37 @@ static bool is_coded_as(const struct projfile_header *h, const struct storage_fi
            h->block_bytes == ref->block_bytes;
 }
 
-/* Finds the distribution of the file: that of the latest generation in any header. c_min
- * is the fewest storages in any header: a write acknowledged at that time may be on so
- * few. */
-static void file_ref_lies(const struct headers *hs, size_t n, struct storage_file *out,
-                          unsigned *c_min)
+/* Returns the fewest storages that an acknowledged write may be on: headers of an earlier
+ * distribution may have fewer candidates. full: any header has full_quorum. */
+static unsigned quorum_of_headers(const struct headers *hs, size_t n,
+                                  const struct storage_file *ref, bool full)
 {
-    bool known = false;
+    const struct codec_layout *layout = codec_layout(ref->layout);
+    unsigned q = layout->k, q_min = 0;
 
-    *c_min = out->n_storages;
+    if (ref->n_storages >= layout->k)
+        q = quorum_read(layout, ref->n_storages, full);
+    for (size_t i = 0; i < n; i++) {
+        if (hs->rc[i] != 0 || !is_coded_as(&hs->list[i], ref))
+            continue;
+        q = quorum_read(layout, hs->list[i].n_storages, full);
+        q_min = q_min == 0 || q < q_min ? q : q_min;
+    }
+    return q_min == 0 ? q : q_min;
+}
+
+/* Finds the distribution of the file: that of the latest generation in any header. */
+static void file_ref_lies(const struct headers *hs, size_t n, struct storage_file *out,
+                          unsigned *quorum)
+{
+    bool known = false, full = false;
+
     for (size_t i = 0; i < n; i++) {
         const struct projfile_header *h = &hs->list[i];
 
         if (hs->rc[i] != 0 || !is_coded_as(h, out))
             continue;
-        *c_min = !known || h->n_storages < *c_min ? h->n_storages : *c_min;
+        full |= h->full_quorum;
         if (known && h->dist_generation <= out->dist_generation)
             continue;
         known = true;
@@ -186,12 +201,14 @@ static void file_ref_lies(const struct headers *hs, size_t n, struct storage_fil
         out->n_storages = h->n_storages;
         memcpy(out->storages, h->storages, sizeof(out->storages));
     }
+    if (codec_layout(out->layout) != NULL)
+        *quorum = quorum_of_headers(hs, n, out, full);
 }
 
 /* Finds the code of the file, as most headers say, else as a journal says; and its
  * distribution. */
 static void file_ref(const struct salvage *s, const struct salvage_file *file,
-                     const struct headers *hs, struct storage_file *out, unsigned *c_min)
+                     const struct headers *hs, struct storage_file *out, unsigned *quorum)
 {
     const struct storage_file *waiting = salvage_ref_of(s, &file->id);
     size_t n = file->n < SOURCES_MAX ? file->n : SOURCES_MAX;
@@ -214,7 +231,7 @@ static void file_ref(const struct salvage *s, const struct salvage_file *file,
         out->layout = h->layout;
         out->block_bytes = h->block_bytes;
     }
-    file_ref_lies(hs, n, out, c_min);
+    file_ref_lies(hs, n, out, quorum);
 }
 
 /* Finds the projection of a file without a readable header, by its records.
@@ -828,7 +845,7 @@ static bool has_place(const struct salvage *s, const struct salvage_file *file,
 static void run_count_storages(struct run *run, const struct salvage_file *file)
 {
     const struct storage_file *ref = &run->report->ref;
-    unsigned n_given = 0, n_nameless = 0, k = codec_k(run->codec);
+    unsigned n_given = 0, n_nameless = 0;
 
     for (unsigned i = 0; i < run->s->n_dirs; i++) {
         const struct salvage_dir *d = &run->s->dirs[i];
@@ -847,7 +864,6 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
     run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
     run->n_absent =
         run->report->n_silent > n_nameless ? run->report->n_silent - n_nameless : 0;
-    run->quorum = run->c_min < k ? k : quorum_read(k, run->c_min);
 }
 
 /* Opens a source for each projection file. If it is unusable, its storage counts as
@@ -936,7 +952,7 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
     report->n_files = (unsigned)file->n;
     for (size_t i = 0; i < file->n && i < SOURCES_MAX; i++)
         hs.rc[i] = place_header(s, &s->places[file->first + i], &hs.list[i]);
-    file_ref(s, file, &hs, &report->ref, &run.c_min);
+    file_ref(s, file, &hs, &report->ref, &run.quorum);
     run.codec = codec_get(report->ref.codec, report->ref.layout, report->ref.block_bytes);
     report->codec = run.codec;
     if (run.codec == NULL) {

@@ -407,6 +407,7 @@ int engine_ref_pack(struct storcli_file *file)
     ref.block_bytes = target->block_bytes;
     ref.n_storages = target->n_storages;
     ref.storages = storages;
+    ref.full_quorum = target->full_quorum;
     ref.dist_generation = target->dist_generation;
     ref.capability.data = file->target.capability;
     ref.capability.len = target->capability_len;
@@ -449,9 +450,11 @@ int engine_target_check(const struct storcli_target *target)
 
 void engine_count_candidates(struct storcli_file *file)
 {
+    const struct codec_layout *layout = codec_layout(file->target.layout);
+
     file->c = file->target.n_storages;
-    file->q_read = quorum_read(file->k, file->c);
-    file->q_write = quorum_write(codec_layout(file->target.layout), file->c);
+    file->q_read = quorum_read(layout, file->c, file->target.full_quorum);
+    file->q_write = quorum_write(layout, file->c);
 }
 
 int storcli_file_open(struct storcli *cli, const struct storcli_target *target,

@@ -68,7 +68,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
         .k = layout->k,
         .n = layout->n,
         .c = target->n_storages,
-        .q = quorum_read(layout->k, target->n_storages),
+        .q = quorum_read(layout, target->n_storages, target->full_quorum),
         .file_hash = file_id_hash(&target->id),
         .lost = lost,
     };
@@ -83,6 +83,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
     file->ref.block_bytes = target->block_bytes;
     file->ref.n_storages = target->n_storages;
     file->ref.storages = file->target.storages;
+    file->ref.full_quorum = target->full_quorum;
     file->ref.dist_generation = target->dist_generation;
     return 0;
 }

@@ -52,9 +52,9 @@ unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c)
     for (unsigned i = 0; i < servers.n_storages; i++)
         n_up += storage_node_is_up(&servers.storages[i]);
     if (quorum_is_of_those_up && n_up < c)
-        return quorum_read(layout->k, n_up < layout->k ? layout->k : n_up);
+        return quorum_min(layout->k, n_up < layout->k ? layout->k : n_up);
     if (run != NULL && run->config.old_acks && run->n_grown == 0)
-        return quorum_read(layout->k, c); /* as in builds with smaller quorums */
+        return quorum_min(layout->k, c); /* as in builds with smaller quorums */
     return __real_quorum_write(layout, c);
 }
 

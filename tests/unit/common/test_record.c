@@ -135,10 +135,10 @@ static void any_wrong_field_is_damage(void **state)
 static void quorums_of_the_layouts(void **state)
 {
     (void)state;
-    assert_int_equal(quorum_read(2, 4), 3);
-    assert_int_equal(quorum_read(4, 8), 5);
-    assert_int_equal(quorum_read(8, 16), 9);
-    assert_int_equal(quorum_read(8, 12), 8);
+    assert_int_equal(quorum_min(2, 4), 3);
+    assert_int_equal(quorum_min(4, 8), 5);
+    assert_int_equal(quorum_min(8, 16), 9);
+    assert_int_equal(quorum_min(8, 12), 8);
 }
 
 /* Goal: the write quorum is the same for any number of candidates from k + 1 on; n
@@ -155,8 +155,10 @@ static void a_write_needs_the_same_with_fewer_candidates(void **state)
         for (unsigned c = l->n; c <= l->safe; c++) {
             assert_int_equal(quorum_write(l, c), want[i]);
             assert_true(quorum_write(l, c) > l->k && quorum_write(l, c) <= l->n);
-            assert_true(quorum_write(l, c) >= quorum_read(l->k, c));
-            assert_true(quorum_read(l->k, c) + l->k > c);
+            assert_int_equal(quorum_read(l, c, true), quorum_write(l, c));
+            assert_int_equal(quorum_read(l, c, false), quorum_min(l->k, c));
+            assert_true(quorum_write(l, c) >= quorum_min(l->k, c));
+            assert_true(quorum_min(l->k, c) + l->k > c);
         }
     }
     /* A file may have more candidates than its layout, as many as n acknowledgements

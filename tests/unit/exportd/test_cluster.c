@@ -441,6 +441,27 @@ static void test_a_lost_storage_is_no_candidate(void **state)
         assert_int_not_equal(s.storages[a], 2);
 }
 
+/* Goal: a file that is made with fewer candidates says that its writes need the layout's
+ * quorum, and no client that acknowledges with less can write it. */
+static void test_writers_of_small_files_know_the_quorum(void **state)
+{
+    struct seen all, few;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "all", true, &all));
+    assert_int_equal(all.n_storages, 4);
+    assert_false(all.full_quorum);
+    test_a_lost_storage_is_no_candidate(state);
+    OK(t_lookup(&w, 1, "f", &few));
+    OK(t_open(&w, few.ino, true, &few));
+    assert_true(few.full_quorum);
+    w.old_quorum = true;
+    world_reopen_session(&w);
+    IS(NOT_SUPPORTED, t_open(&w, few.ino, true, NULL));
+    OK(t_open(&w, few.ino, false, NULL));
+    OK(t_open(&w, all.ino, true, NULL));
+}
+
 /* Converts bytes of records, headers included, to user bytes in layout 0. */
 static uint64_t user_bytes(uint64_t bytes)
 {
@@ -1329,6 +1350,7 @@ int main(void)
         T(test_hosts_are_spread, setup),
         T(test_a_new_file_has_all_candidates, setup_export),
         T(test_a_lost_storage_is_no_candidate, setup_export),
+        T(test_writers_of_small_files_know_the_quorum, setup_export),
         T(test_a_killed_storage_is_down_at_once, setup_export),
         T(test_statfs, setup_export),
         T(test_the_map_reaches_clients, setup_export),

@@ -829,6 +829,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         assert_int_equal(d->ref->capability.len, CAPABILITY_BYTES);
         out->epoch = d->epoch;
         out->n_storages = (uint32_t)d->ref->n_storages;
+        out->full_quorum = d->ref->full_quorum;
         out->dist_generation = d->ref->dist_generation;
         for (unsigned i = 0; i < d->ref->n_storages; i++)
             out->storages[i] = d->ref->storages[i];
@@ -1179,6 +1180,7 @@ static unsigned open_session(struct world *w, uint64_t written)
     req.n_exclusive_tokens = written != 0;
     req.exclusive_tokens = &written;
     req.knows_inline = w->inline_max != 0;
+    req.full_quorum = !w->old_quorum;
     req.export_name = (char *)(uintptr_t) "main";
     req.client = (char *)(uintptr_t) "test:1:/mnt";
     req.session = w->session;

@@ -115,6 +115,7 @@ struct world {
     uint64_t n_ids;         /* newest id of a request */
     uint64_t again_id;      /* if not 0, the id of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
+    bool old_quorum;        /* the client is of a build without full_quorum */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* lets time pass until an answer comes */
@@ -182,6 +183,7 @@ struct seen {
     bool with_data;
     uint32_t epoch, n_storages, dist_generation;
     uint32_t storages[32];
+    bool full_quorum;
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     bool existed;

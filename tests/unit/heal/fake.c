@@ -726,7 +726,7 @@ void fake_init(struct fake *f, uint64_t seed, unsigned kind, unsigned layout)
     f->k = l->k;
     f->n = l->n;
     f->c = l->safe;
-    f->q = quorum_read(f->k, f->c);
+    f->q = quorum_write(l, f->c);
     f->delay_ms = 3;
     f->codec = codec_get(kind, layout, 4096);
     f->target = (struct storcli_target){

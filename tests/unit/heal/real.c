@@ -266,7 +266,7 @@ void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout)
     r->k = l->k;
     r->n = l->n;
     r->c = l->safe;
-    r->q = quorum_read(r->k, r->c);
+    r->q = quorum_write(l, r->c);
     assert_int_equal(capability_key_new(node_key, 0, &r->key), 0);
     r->target = (struct storcli_target){
         .id = { .export_id = 1, .generation = 3, .ino = 99 },

@@ -129,6 +129,7 @@ static void test_the_later_distribution_is_kept(void **state)
     t.dist_generation = 3;
     t.n_storages = 5;
     t.storages[4] = 11;
+    t.full_quorum = true;
     assert_int_equal(hint_log_note(l, 9, &t, 30, 40, 6), 0);
     note(9, 1, 50, 60, 7);
     for (unsigned i = 0; i < 2; i++) {
@@ -137,6 +138,7 @@ static void test_the_later_distribution_is_kept(void **state)
         assert_int_equal(told.ranges[2].r.end, 60);
         assert_int_equal(told.targets[0].dist_generation, 3);
         assert_int_equal(told.targets[0].storages[4], 11);
+        assert_true(told.targets[0].full_quorum);
         hint_log_again();
     }
 }

@@ -471,6 +471,33 @@ static void a_repair_ends_when_all_go_away_before_its_second_fence(void **state)
     }
 }
 
+/* A file of three candidates: a disk was replaced, and a torn write is on one storage. It
+ * may have been acknowledged by two if that was enough when it was made, and never if the
+ * layout's quorum was needed. */
+static void a_torn_write_and_a_new_disk(void **state)
+{
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        struct fake f;
+        struct repair_result r;
+
+        fake_init(&f, 9, CODEC_MOJETTE, 0);
+        f.c = f.target.n_storages = 3;
+        f.target.full_quorum = full != 0;
+        write_homes(&f, 0, 4, v1, 0);
+        assert_true(fake_write(&f, 1, 1, 2, v2, true));
+        fake_replace(&f, 2);
+        f.storages[2].projections[2].here = true;
+        r = repair_now(&f, 0, SETTLE, 0, 4);
+        assert_int_equal(r.undecided, full ? 0 : 1);
+        assert_int_equal(r.dropped, full);
+        assert_int_equal(fake_top(&f, 1, 1, 2)->version, full ? v1 : v2);
+        if (full)
+            expect_all(&f, 0, 4, v1);
+        fake_close(&f);
+    }
+}
+
 static void the_first_write_of_all_is_settled_back_too(void **state)
 {
     struct fake f;
@@ -1593,6 +1620,7 @@ int main(void)
         cmocka_unit_test(what_two_have_the_same_of_is_not_committed),
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
         cmocka_unit_test(a_repair_ends_when_all_go_away_before_its_second_fence),
+        cmocka_unit_test(a_torn_write_and_a_new_disk),
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),

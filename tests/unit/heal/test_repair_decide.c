@@ -17,7 +17,7 @@ static uint32_t bits(unsigned n)
 static struct decide_rules rules_of(unsigned k, unsigned n, unsigned c)
 {
     return (struct decide_rules){
-        .k = k, .n = n, .c = c, .q = quorum_read(k, c), .told = bits(c)
+        .k = k, .n = n, .c = c, .q = quorum_min(k, c), .told = bits(c)
     };
 }
 

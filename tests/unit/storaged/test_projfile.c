@@ -54,6 +54,34 @@ static void test_header_pages(void **state)
     }
 }
 
+/* Each header has the lowest format that can say what it says. */
+static void test_formats_of_headers(void **state)
+{
+    static const struct {
+        bool full, partial;
+        uint32_t generation, format;
+    } cases[] = {
+        { false, true, 0, 1 }, { false, true, 5, 2 }, { true, false, 0, 3 },
+        { true, true, 0, 3 },  { true, false, 5, 3 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct projfile_header h = some_header(), got;
+        uint8_t page[PROJFILE_PAGE_BYTES];
+
+        h.full_quorum = cases[i].full;
+        h.partial = cases[i].partial;
+        h.dist_generation = cases[i].generation;
+        projfile_header_put(page, &h);
+        assert_int_equal(get_le32(page + 8), cases[i].format);
+        assert_int_equal(projfile_header_get(page, &got), 0);
+        assert_int_equal(got.full_quorum, h.full_quorum);
+        assert_int_equal(got.partial, h.partial);
+        assert_int_equal(got.dist_generation, h.dist_generation);
+    }
+}
+
 /* Header pages that are valid, but have another format or impossible fields. */
 static void test_header_pages_of_others(void **state)
 {
@@ -62,7 +90,8 @@ static void test_header_pages_of_others(void **state)
         uint8_t value;
         int rc;
     } cases[] = {
-        { 8, 3, -EPROTONOSUPPORT }, { 8, 0, -EPROTONOSUPPORT }, { 8, 2, -EUCLEAN },
+        { 8, 4, -EPROTONOSUPPORT }, { 8, 0, -EPROTONOSUPPORT }, { 8, 2, -EUCLEAN },
+        { 8, 3, -EUCLEAN },         { 200, 8, -EUCLEAN },       { 200, 2, -EUCLEAN },
         { 32, 99, -EUCLEAN },       { 33, 3, -EUCLEAN },        { 34, 6, -EUCLEAN },
         { 35, 5, -EUCLEAN },        { 35, 33, -EUCLEAN },       { 37, 0, -EUCLEAN },
         { 204, 1, -EUCLEAN },       { 208, 1, -EUCLEAN },       { 2000, 1, -EUCLEAN },
@@ -99,7 +128,7 @@ static void front_page_make(uint8_t *page, char what)
         page[100] ^= 1;
     if (what != 'f')
         return;
-    put_le32(page + 8, 3);
+    put_le32(page + 8, PROJFILE_FORMAT_QUORUM + 1);
     put_le32(page + 12, 0);
     put_le32(page + 12, codec_crc32c(0, page, PROJFILE_PAGE_BYTES));
 }
@@ -353,6 +382,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header_pages),
+        cmocka_unit_test(test_formats_of_headers),
         cmocka_unit_test(test_header_pages_of_others),
         cmocka_unit_test(test_a_header_and_its_copy),
         cmocka_unit_test(test_mark_pages),

@@ -410,7 +410,8 @@ static bool is_lost(Rozo__FileRef *ref, uint64_t block)
         }
     }
     return (unsigned)__builtin_popcount(whole) < k &&
-           (unsigned)__builtin_popcount(has | damaged) >= quorum_read(k, c);
+           (unsigned)__builtin_popcount(has | damaged) >=
+               quorum_read(codec_layout(ref->layout), c, ref->full_quorum);
 }
 
 bool healed_is_lost(uint64_t ino, uint64_t block)

@@ -99,6 +99,7 @@ static struct storcli_target target_of(const struct storage_file *file)
                                      .layout = file->layout,
                                      .block_bytes = (uint16_t)file->block_bytes,
                                      .n_storages = file->n_storages,
+                                     .full_quorum = file->full_quorum,
                                      .dist_generation = file->dist_generation };
 
     memcpy(target.storages, file->storages, sizeof(target.storages));
