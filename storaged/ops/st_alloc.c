@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum {
     TAKEN_PER_RANGE = 16, /* newly reserved pieces that are listed: of heads, of bodies */

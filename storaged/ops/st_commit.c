@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 /* Runs steps from op->state on. */
 static enum st_op_next run(struct st_op *op,

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum {
     /* up to so many blocks are written as heads, more as a range */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 typedef enum st_op_next st_op_part(struct st_op *op);
 

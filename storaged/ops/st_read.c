@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 struct st_read_block {
     uint16_t body_len; /* bytes; 0: no body in the answer */

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 struct redist_op {
     struct st_op op; /* must be first */

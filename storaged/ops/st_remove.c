@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum remove_state {
     REMOVE_ENTER,

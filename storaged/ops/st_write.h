@@ -9,7 +9,7 @@
 #ifndef ROZO_STORAGED_OPS_ST_WRITE_H
 #define ROZO_STORAGED_OPS_ST_WRITE_H
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 /*
  * Phases of writing in place, in this order, each over all parts. A part is the blocks of

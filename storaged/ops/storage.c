@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum {
     FILES_MAX_DEFAULT = 1024,

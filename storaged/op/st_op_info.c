@@ -2,7 +2,7 @@
  * st_op_info.c - facts about a projection file beside its records, and walks over its
  * heads.
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    struct disk, by st_op_read() and st_op_disk().
  * Keeps:  I2, a zero head of a block that is known to be written is damaged, not a hole.
  * Ask:    projfile.h for the bytes.
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 const struct marks *proj_marks(const struct proj *proj)
 {

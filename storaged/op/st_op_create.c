@@ -1,7 +1,7 @@
 /*
  * st_op_create.c - creates projection files, quarantines damaged ones, writes mark pages.
  *
- * In:     the requests of this folder, with the object held exclusively. Thread: the
+ * In:     the requests of storaged/ops, with the object held exclusively. Thread: the
  *         storio loop.
  * Out:    struct disk, object.h.
  * Keeps:  a removed file is not created again; records that may be lost with a damaged
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 /* ---- creating projection files and mark pages ---- */
 

@@ -2,12 +2,12 @@
  * st_op.h - common parts of all requests on a file: caller, object, lock, projection
  * files, mark pages.
  *
- * For storaged/ops. An op is one struct that begins with a struct st_op, and one step
- * function. A step calls st_op_enter() until it returns OP_GO, then does its own work,
- * and ends with st_op_finish() or st_op_fail().
+ * For storaged/op and storaged/ops. An op is one struct that begins with a struct st_op,
+ * and one step function. A step calls st_op_enter() until it returns OP_GO, then does its
+ * own work, and ends with st_op_finish() or st_op_fail().
  */
-#ifndef ROZO_STORAGED_OPS_ST_OP_H
-#define ROZO_STORAGED_OPS_ST_OP_H
+#ifndef ROZO_STORAGED_OP_ST_OP_H
+#define ROZO_STORAGED_OP_ST_OP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@
 #include "storaged/disk/disk.h"
 #include "storaged/journal/journal.h"
 #include "storaged/object/object.h"
-#include "storaged/ops/storage.h"
+#include "storaged/op/storage_config.h"
 
 enum {
     /* ms; how long a request waits for room in the journal before it is BUSY */
@@ -405,16 +405,6 @@ enum st_op_next st_op_wal_sync_join(struct st_op *op);
  */
 enum st_op_next st_op_sync_both(struct st_op *op, bool files);
 
-/* The hooks of the journal, see struct journal_hooks. */
-int storage_apply_records(void *storage, struct pending_file *f, unsigned projection,
-                          uint64_t first, unsigned n, void (*done)(void *arg, int rc),
-                          void *arg);
-int storage_apply_mark(void *storage, struct pending_file *f,
-                       const struct pending_mark *mark, void (*done)(void *arg, int rc),
-                       void *arg);
-int storage_resolve(void *storage, struct pending_file *f,
-                    void (*done)(void *arg, int rc), void *arg);
-
 /** Returns how many blocks of [first, end) lie in the extent of first. */
 static inline unsigned extent_part(uint64_t first, uint64_t end)
 {
@@ -422,22 +412,6 @@ static inline unsigned extent_part(uint64_t first, uint64_t end)
 
     return (unsigned)(end - first < left ? end - first : left);
 }
-
-/* ---- the requests ---- */
-void storage_handle_write(struct storage *st, struct rpc_call *call);
-void storage_handle_read(struct storage *st, struct rpc_call *call);
-void storage_handle_mark(struct storage *st, struct rpc_call *call);
-void storage_handle_sync(struct storage *st, struct rpc_call *call);
-void storage_handle_remove(struct storage *st, struct rpc_call *call);
-void storage_handle_stat(struct storage *st, struct rpc_call *call);
-void storage_handle_next(struct storage *st, struct rpc_call *call);
-void storage_handle_alloc(struct storage *st, struct rpc_call *call);
-void storage_handle_commit(struct storage *st, struct rpc_call *call);
-void storage_handle_fence(struct storage *st, struct rpc_call *call);
-void storage_handle_drop(struct storage *st, struct rpc_call *call);
-void storage_handle_redist(struct storage *st, struct rpc_call *call);
-void storage_handle_info(struct storage *st, struct rpc_call *call);
-void storage_handle_admit(struct storage *st, struct rpc_call *call);
 
 /** Answers with one packed message. */
 void reply_message(struct rpc_call *call, uint16_t status, const ProtobufCMessage *msg);

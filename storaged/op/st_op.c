@@ -1,12 +1,12 @@
 /*
  * st_op.c - common parts of all requests on a file: begin, end, disk requests, space.
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    struct disk, object.h, rpc_reply().
  * Keeps:  one answer to each request (I8: only to those whose fields were checked).
  * Ask:    st_op_lookup.c for the way to a projection file, st_op_info.c, st_op_create.c.
  */
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 enum enter_state {
     ENTER_OBJECT,

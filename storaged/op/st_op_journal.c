@@ -2,13 +2,13 @@
  * st_op_journal.c - requests and the journal: room, appended frames, syncs (st_op.h has
  * the contracts).
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    wal.h; the step of an op that waited.
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 /* ---- room ---- */
 
