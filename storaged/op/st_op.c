@@ -141,7 +141,7 @@ static void on_op_task(struct env_task *task)
 {
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, task));
 
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void on_op_locked(struct env_task *task)
@@ -149,7 +149,7 @@ static void on_op_locked(struct env_task *task)
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, wait.task));
 
     op->held = op->wait.exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void on_op_synced(struct env_task *task)
@@ -157,7 +157,7 @@ static void on_op_synced(struct env_task *task)
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, sync.task));
 
     op->rc = op->sync.rc;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void clients_go_on(struct storage *st)
@@ -177,13 +177,14 @@ bool storage_serves_clients(struct storage *st)
     return st->clients.n + st->clients.n_before >= CLIENTS_MIN;
 }
 
-struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
-                        void (*step)(struct st_op *op),
-                        void (*free_more)(struct st_op *op))
+struct st_op *st_op_new(struct storage *st, struct rpc_call *call,
+                        const struct st_op_kind *kind)
 {
-    struct st_op *op = calloc(1, size_bytes);
+    struct st_op *op = calloc(1, kind->bytes);
 
-    assert(size_bytes >= sizeof(*op));
+    assert(kind->bytes >= sizeof(*op) && kind->steps[0] != NULL);
+    if (op == NULL && call != NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
     if (op == NULL)
         return NULL;
     if (call != NULL && call->role != RPC_ROLE_NODE) {
@@ -192,8 +193,7 @@ struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_b
     }
     op->st = st;
     op->call = call;
-    op->step = step;
-    op->free = free_more;
+    op->kind = kind;
     op->task.fn = on_op_task;
     op->wait.task.fn = on_op_locked;
     op->sync.task.fn = on_op_synced;
@@ -207,11 +207,10 @@ struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_b
 }
 
 struct st_op *st_op_new_internal(struct storage *st, const struct pending_file *f,
-                                 size_t size_bytes, void (*step)(struct st_op *op),
-                                 void (*free_more)(struct st_op *op),
+                                 const struct st_op_kind *kind,
                                  void (*done)(void *arg, int rc), void *arg)
 {
-    struct st_op *op = st_op_new(st, NULL, size_bytes, step, free_more);
+    struct st_op *op = st_op_new(st, NULL, kind);
 
     if (op == NULL)
         return NULL;
@@ -239,9 +238,12 @@ void st_op_end_internal(struct st_op *op, int rc)
     done(arg, rc);
 }
 
-void st_op_start(struct st_op *op)
+void st_op_start(struct st_op *op, int rc)
 {
-    env_post(op->st->env, &op->task);
+    if (rc != 0)
+        st_op_fail(op, rc);
+    else
+        env_post(op->st->env, &op->task);
 }
 
 void st_op_unlock(struct st_op *op)
@@ -285,8 +287,8 @@ void st_op_free(struct st_op *op)
         op->prev->next = op->next;
     else
         st->ops = op->next;
-    if (op->free != NULL)
-        op->free(op);
+    if (op->kind->free != NULL)
+        op->kind->free(op);
     if (op->entry != NULL)
         journal_index_put_frame(journal_get_index(st->journal), op->entry);
     free(op->front);
@@ -330,6 +332,62 @@ void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMess
 {
     reply_message(op->call, status, msg);
     st_op_free(op);
+}
+
+/* ---- steps ---- */
+
+static void op_is_done(struct st_op *op)
+{
+    if (op->kind->done != NULL)
+        op->kind->done(op);
+    else if (op->call == NULL)
+        st_op_end_internal(op, 0);
+    else
+        st_op_finish(op, ROZO__STATUS__OK);
+}
+
+static void op_has_failed(struct st_op *op)
+{
+    assert(op->rc != 0);
+    if (op->kind->failed != NULL)
+        op->kind->failed(op);
+    else
+        st_op_fail(op, op->rc);
+}
+
+/* Lets a step be the next one. */
+static void op_goto(struct st_op *op, st_op_step *step)
+{
+    op->step = 0;
+    while (op->kind->steps[op->step] != step) {
+        assert(op->kind->steps[op->step] != NULL);
+        op->step++;
+    }
+}
+
+void st_op_run_next(struct st_op *op)
+{
+    for (;;) {
+        st_op_step *step = op->kind->steps[op->step];
+
+        switch (step == NULL ? OP_DONE : step(op)) {
+        case OP_GO:
+            op->step++;
+            continue;
+        case OP_AGAIN:
+            st_op_enter_again(op);
+            op_goto(op, st_op_enter);
+            continue;
+        case OP_WAIT:
+            return;
+        case OP_BAD:
+            op_has_failed(op);
+            return;
+        case OP_DONE:
+            op_is_done(op);
+            return;
+        }
+    }
 }
 
 enum st_op_next st_op_sync_all(struct st_op *op)
@@ -428,7 +486,7 @@ static void on_op_disk(struct disk_req *req, int rc)
         if (op->call != NULL)
             op->obj->n_asked = op->obj->n_changes;
     }
-    op->step(op);
+    st_op_run_next(op);
 }
 
 void st_op_submit(struct st_op *op)

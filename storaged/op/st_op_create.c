@@ -284,7 +284,7 @@ static enum st_op_next aside_look(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
 
-    op->want |= (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
+    op->want |= file_ref_projections(&op->ref);
     next = st_op_enter(op);
     if (next != OP_GO)
         return next;

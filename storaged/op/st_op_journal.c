@@ -70,7 +70,7 @@ static void on_op_appended(struct wal_append *a, int rc)
     struct st_op *op = container_of(a, struct st_op_append, a)->op;
 
     op->rc = rc;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec *iov,
@@ -166,7 +166,7 @@ static void on_op_wal_synced(struct wal_wait *w, int rc)
     if (rc == 0)
         journal_synced(op->st->journal, op->wal_number);
     if (op->wal_joined)
-        op->step(op);
+        st_op_run_next(op);
 }
 
 bool st_op_file_is_synced(const struct st_op *op)

@@ -493,3 +493,15 @@ enum st_op_next st_op_enter(struct st_op *op)
     }
     return next;
 }
+
+enum st_op_next st_op_enter_present(struct st_op *op)
+{
+    enum st_op_next next = st_op_enter(op);
+
+    if (next == OP_GO && object_present(op->obj) == 0) {
+        bool is_lost = op->obj->emptied != 0 && !st_op_was_never_synced(op);
+
+        return st_op_bad(op, is_lost ? -EUCLEAN : -ENOMEDIUM);
+    }
+    return next;
+}

@@ -82,13 +82,6 @@ static enum st_op_next redist_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* Syncs first, so that unsynced bytes are never all there is beside a second header,
- * see look_empty(). Later calls end each step. */
-static enum st_op_next redist_sync(struct st_op *op)
-{
-    return st_op_sync_all(op);
-}
-
 /* Drops the journal records of the leftovers, stable, before their files go: once a new
  * file has the name, a record that is found again would count as one of it. */
 static enum st_op_next redist_drop(struct st_op *op)
@@ -306,31 +299,20 @@ static enum st_op_next redist_make(struct st_op *op)
     return OP_GO;
 }
 
-static void redist_step(struct st_op *op)
-{
-    static enum st_op_next (*const steps[])(struct st_op *) = {
-        redist_enter,  redist_sync, redist_drop, redist_remove,
-        redist_copies, redist_sync, redist_keep, redist_pages,
-        redist_sync,   redist_make, redist_sync,
-    };
-    const int n = (int)(sizeof(steps) / sizeof(steps[0]));
-    enum st_op_next next = OP_GO;
-
-    while (next == OP_GO && op->state < n) {
-        next = steps[op->state](op);
-        if (next == OP_GO)
-            op->state++;
-    }
-    if (next == OP_GO)
-        st_op_finish(op, ROZO__STATUS__OK);
-    else if (next == OP_BAD)
-        st_op_fail(op, op->rc);
-}
-
 static void redist_free(struct st_op *op)
 {
     free(((struct redist_op *)op)->page);
 }
+
+/* Syncs first, so that unsynced bytes are never all there is beside a second header, see
+ * look_empty(). */
+static const struct st_op_kind redist_kind = {
+    .bytes = sizeof(struct redist_op),
+    .free = redist_free,
+    .steps = { redist_enter, st_op_sync_all, redist_drop, redist_remove, redist_copies,
+               st_op_sync_all, redist_keep, redist_pages, st_op_sync_all, redist_make,
+               st_op_sync_all },
+};
 
 static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 {
@@ -363,18 +345,9 @@ static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 void storage_handle_redist(struct storage *st, struct rpc_call *call)
 {
     Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_op *op =
-        st_op_new(st, call, sizeof(struct redist_op), redist_step, redist_free);
-    int rc;
+    struct st_op *op = st_op_new(st, call, &redist_kind);
 
-    if (op == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-    } else {
-        rc = redist_parse((struct redist_op *)op, req);
-        if (rc != 0)
-            st_op_fail(op, rc);
-        else
-            st_op_start(op);
-    }
+    if (op != NULL)
+        st_op_start(op, redist_parse((struct redist_op *)op, req));
     rozo__st_redist_req__free_unpacked(req, NULL);
 }

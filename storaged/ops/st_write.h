@@ -105,10 +105,6 @@ static inline unsigned write_part_end(const struct st_write_op *w, unsigned i)
  */
 int write_alloc(struct st_write_op *w);
 void write_free(struct st_op *op);
-/** Calls the steps from op->state on, each until it returns OP_GO. */
-enum st_op_next write_run(struct st_write_op *w,
-                          enum st_op_next (*const *steps)(struct st_write_op *), int n);
-
 /**
  * Adds len bytes to the next write or frame; joins them to the last piece if they follow
  * it in memory.
@@ -135,19 +131,19 @@ uint64_t write_find_stale(struct st_write_op *w);
  */
 enum st_op_next write_is_reserved(struct st_write_op *w);
 /** Reads the heads in place, part by part. */
-enum st_op_next write_read_old(struct st_write_op *w);
+enum st_op_next write_read_old(struct st_op *op);
 /** Finds the fresh units. */
-enum st_op_next write_find_fresh(struct st_write_op *w);
+enum st_op_next write_find_fresh(struct st_op *op);
 /** Writes a mark page if one must precede the records. */
-enum st_op_next write_page(struct st_write_op *w);
+enum st_op_next write_page(struct st_op *op);
 /** Writes heads for the blocks beside the written ones in fresh units. */
-enum st_op_next write_fill(struct st_write_op *w);
+enum st_op_next write_fill(struct st_op *op);
 /** Writes bodies and heads. */
-enum st_op_next write_pieces(struct st_write_op *w);
+enum st_op_next write_pieces(struct st_op *op);
 /** Notes that all blocks of the fresh units have heads. */
-enum st_op_next write_note(struct st_write_op *w);
+enum st_op_next write_note(struct st_op *op);
 
 /** Creates the file if it is absent. Not for the applier. */
-enum st_op_next write_create(struct st_write_op *w);
+enum st_op_next write_create(struct st_op *op);
 
 #endif
