@@ -197,7 +197,7 @@ struct st_op *st_op_new(struct storage *st, struct rpc_call *call,
     op->task.fn = on_op_task;
     op->wait.task.fn = on_op_locked;
     op->sync.task.fn = on_op_synced;
-    list_init(&op->room.link);
+    list_init(&op->journal.room.link);
     op->next = st->ops;
     if (op->next != NULL)
         op->next->prev = op;
@@ -289,8 +289,8 @@ void st_op_free(struct st_op *op)
         st->ops = op->next;
     if (op->kind->free != NULL)
         op->kind->free(op);
-    if (op->entry != NULL)
-        journal_index_put_frame(journal_get_index(st->journal), op->entry);
+    if (op->journal.entry != NULL)
+        journal_index_put_frame(journal_get_index(st->journal), op->journal.entry);
     free(op->front);
     free(op);
     assert(st->n_ops > 0);
@@ -304,7 +304,7 @@ void st_op_free(struct st_op *op)
 void st_op_enter_again(struct st_op *op)
 {
     st_op_let_go(op);
-    op->enter_state = 0;
+    op->enter.state = ENTER_OBJECT;
 }
 
 struct pending_file *st_op_pending_file(const struct st_op *op)

@@ -116,6 +116,73 @@ struct st_op_kind {
     st_op_step *steps[OP_STEPS_MAX + 1]; /* up to the first NULL */
 };
 
+/* The lock that an op takes. */
+enum op_access {
+    OP_SHARES,
+    OP_EXCLUSIVE,
+    OP_LOOKS_AGAIN, /* exclusive; forgets all projections first */
+};
+/* The lock that an op has. */
+enum op_held { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE };
+
+/* Progress of st_op_enter(). */
+struct op_enter {
+    enum {
+        ENTER_OBJECT,
+        ENTER_LOCK,
+        ENTER_LOOK,
+        ENTER_OPENED,
+        ENTER_READ,
+        ENTER_PARTIAL,
+        ENTER_PARTIAL_SYNCED,
+        ENTER_EMPTY,
+        ENTER_ASIDE,
+    } state;
+    unsigned p;      /* the projection being looked up */
+    bool none_aside; /* known, under this lock: no quarantined file exists */
+};
+
+/* Progress of st_op_create(), st_op_put_aside() and st_op_write_marks(). */
+struct op_create {
+    enum { CREATE_NONE, CREATE_OPENING, CREATE_WRITING, CREATE_UNDOING } state;
+    int rc; /* error for which the creation is being undone */
+    enum {
+        ASIDE_NONE,
+        ASIDE_SEEKING,
+        ASIDE_LOOKING, /* looking up the other projections */
+        ASIDE_RENAMING,
+        ASIDE_SYNCING_NAME,
+        ASIDE_DROPPING,
+        ASIDE_SYNCING_DROP,
+    } aside;
+    enum { MARKS_NONE, MARKS_WRITING } marks;
+    int marks_slot; /* slot of the mark page being written */
+    /* files made by st_op_create(): complete, partial, or partial for a change that may
+     * never take effect */
+    enum { CREATES_COMPLETE, CREATES_PARTIAL, CREATES_PREPARED } what;
+};
+
+/* Requests of an op to the journal. */
+struct op_journal {
+    struct st_op_append *append; /* append under way; owned */
+    struct journal_frame *entry; /* the appended frame; referenced */
+    bool dropping_again;
+    struct wal_wait wait;
+    uint64_t number; /* number of the newest frame that `wait` covers */
+    enum {
+        WAL_SYNC_NONE,    /* no sync is under way */
+        WAL_SYNC_RUNS,    /* a sync is under way; nobody waits for it */
+        WAL_SYNC_AWAITED, /* a sync is under way, and the step waits for it */
+        WAL_SYNC_JOINED,  /* rc is known */
+    } sync;
+    int rc;
+    /* result of the projection files' sync, kept until the journal's has ended */
+    int files_rc;
+    struct journal_waiter room;
+    uint64_t room_deadline_ns;
+    bool waited_marks;
+};
+
 struct st_op {
     struct st_op *prev, *next; /* in st->ops */
     struct storage *st;        /* borrowed */
@@ -125,43 +192,26 @@ struct st_op {
     const struct st_op_kind *kind;
     unsigned step; /* index of the step under way */
     struct file_ref ref;
-    uint32_t want;   /* bitmap of projections to look up before OP_GO */
-    bool exclusive;  /* the lock to take; `held` is the lock that is held */
-    bool changes;    /* a client's request that is refused after its session has ended */
-    bool look_again; /* exclusive, and look up all projections here again */
-    bool any_homes;  /* headers may have a distribution that differs from ref's */
-    bool makes_partial; /* st_op_create() makes partial files */
-    bool prepares;      /* with makes_partial: for a change that may never take effect */
-    int rc;             /* result of the last disk request; after OP_BAD: the reason */
+    uint32_t want; /* bitmap of projections to look up before OP_GO */
+    enum op_access access;
+    bool changes;   /* a client's request that is refused after its session has ended */
+    bool any_homes; /* headers may have a distribution that differs from ref's */
+    int rc;         /* result of the last disk request; after OP_BAD: the reason */
 
-    enum { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE } held;
+    enum op_held held;
     struct object *obj; /* referenced */
     struct object_wait wait;
     struct sync_wait sync;
+    bool syncing;         /* `sync` is under way */
+    bool sending;         /* answered, see st_op_sending() */
     struct disk_req dr;   /* the disk request under way; one at a time */
     struct proj *dr_proj; /* the projection file that it changes */
     struct iovec iov;
     struct env_task task;
-    int enter_state, create_state, marks_state;
-    int aside_state; /* enum aside_state of st_op_create.c */
-    int create_rc;   /* error for which a creation is being undone */
-    int marks_slot;  /* slot of the mark page being written */
-    bool syncing, sending;
-    bool dropping_again;
-    struct st_op_append *append; /* append under way; owned */
-    struct journal_frame *entry; /* the appended frame; referenced */
-    struct wal_wait wal_wait;
-    uint64_t wal_number; /* number of the newest frame that wal_wait covers */
-    bool wal_waiting, wal_joined;
-    /* result of the projection files' sync, kept until the journal's has ended */
-    int files_rc;
-    int wal_rc;
-    struct journal_waiter room;
-    uint64_t room_deadline_ns;
-    bool waited_marks;
-    bool none_aside; /* known, under this lock: no quarantined file exists */
-    unsigned p;      /* the projection being looked up */
-    uint8_t *front;  /* header and mark pages, PROJFILE_FRONT_BYTES; owned */
+    struct op_enter enter;
+    struct op_create create;
+    struct op_journal journal;
+    uint8_t *front; /* header and mark pages, PROJFILE_FRONT_BYTES; owned */
     char path[PROJFILE_PATH_MAX];
     char aside[PROJFILE_PATH_MAX];
 };
@@ -434,6 +484,10 @@ bool st_op_file_is_synced(const struct st_op *op);
 /** Starts a sync of the journal. st_op_wal_sync_join() waits for it. */
 void st_op_wal_sync_start(struct st_op *op);
 enum st_op_next st_op_wal_sync_join(struct st_op *op);
+/** Waits like st_op_wal_sync_join(); another sync of the op may follow. */
+enum st_op_next st_op_wal_sync_end(struct st_op *op);
+/** True if st_op_wal_sync_join() was called. */
+bool st_op_wal_is_joined(const struct st_op *op);
 /**
  * Syncs the projection files (if `files`), then waits for the journal's sync. Both have
  * ended before it returns, even if one failed.

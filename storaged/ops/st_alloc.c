@@ -151,7 +151,7 @@ static enum st_op_next alloc_page(struct st_op *op)
 
     if (a->created)
         return st_op_first_page(op, a->projection);
-    if (proj->marks_slot >= 0 && op->marks_state == 0)
+    if (proj->marks_slot >= 0 && op->create.marks == MARKS_NONE)
         return OP_GO;
     return st_op_write_marks(op, a->projection, proj_marks(proj), proj_written(proj), 0);
 }
@@ -209,7 +209,7 @@ static enum st_op_next alloc_keep(struct st_op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     struct pending_file *f = a->rc == 0 ? st_op_pending_file(op) : NULL;
 
-    LIST_FOREACH(node, f == NULL ? &op->room.link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &op->journal.room.link : &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first >= a->end || m->end <= a->first)
@@ -325,7 +325,8 @@ static int alloc_parse(struct alloc_op *a, const Rozo__StAllocReq *req)
     a->first = req->first_block;
     a->end = req->first_block + req->n_blocks;
     a->op.want = UINT32_C(1) << req->projection;
-    a->op.exclusive = a->op.changes = true;
+    a->op.access = OP_EXCLUSIVE;
+    a->op.changes = true;
     if (req->n_blocks == 0)
         a->op.kind = &give_back_kind;
     return req->n_give_back == 0 ? 0 : parse_give_back(a, req);

@@ -121,7 +121,7 @@ static int commit_parse(struct commit_op *c, const Rozo__StCommitReq *req)
     commit_do(c, req);
     c->whole = req->whole;
     op->want = file_ref_projections(&op->ref);
-    op->exclusive = true;
+    op->access = OP_EXCLUSIVE;
     return 0;
 }
 

@@ -297,7 +297,7 @@ static enum st_op_next drop_pending(struct st_op *op)
 
     /* The frame is needed even if only applied records are dropped: their old frames
      * may still lie in the log. */
-    if (op->append == NULL && !d->changed && !drop_has_pending(d) &&
+    if (op->journal.append == NULL && !d->changed && !drop_has_pending(d) &&
         !journal_has_failed(op->st->journal)) /* a previous drop frame may be lost */
         return OP_GO;
     return st_op_append_drop(op, &d->d, d->header);
@@ -354,7 +354,7 @@ static int drop_parse(struct drop_op *d, const Rozo__StDropReq *req)
     d->d.epoch = req->epoch;
     d->d.projections = req->projections;
     d->op.want = file_ref_projections(&d->op.ref);
-    d->op.exclusive = true;
+    d->op.access = OP_EXCLUSIVE;
     d->scan.buf = malloc(HEADS_MAX);
     return d->scan.buf == NULL ? -ENOMEM : 0;
 }

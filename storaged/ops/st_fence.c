@@ -23,7 +23,7 @@ static enum st_op_next fence_append(struct st_op *op)
     struct journal_frame *entry;
     enum st_op_next next;
 
-    if (op->append == NULL && epoch >= f->epoch) {
+    if (op->journal.append == NULL && epoch >= f->epoch) {
         if (journal_fence_is_good(op->st->journal, &op->ref.id))
             return OP_GO;
         f->epoch = epoch; /* the old frame may be lost: append it again */
@@ -34,8 +34,8 @@ static enum st_op_next fence_append(struct st_op *op)
     next = st_op_append(op, JOURNAL_FENCE, &op->iov, 1, sizeof(f->header));
     if (next != OP_GO)
         return next;
-    entry = op->entry;
-    op->entry = NULL;
+    entry = op->journal.entry;
+    op->journal.entry = NULL;
     op->rc = journal_fence_note(op->st->journal, &op->ref.id, f->epoch, entry);
     return op->rc == 0 ? OP_GO : OP_BAD;
 }
@@ -74,7 +74,7 @@ static int fence_parse(struct fence_op *f, const Rozo__StFenceReq *req)
     if (op->call->role != RPC_ROLE_NODE)
         return -EACCES;
     f->epoch = req->epoch;
-    op->exclusive = true;
+    op->access = OP_EXCLUSIVE;
     return req->epoch == 0 ? -EBADMSG : 0;
 }
 

@@ -211,7 +211,7 @@ static enum st_op_next mark_put_aside(struct st_op *op)
 
     if (m->projection == PROJECTION_ANY)
         return OP_GO;
-    if (op->aside_state == 0 && m->keep_newer &&
+    if (op->create.aside == ASIDE_NONE && m->keep_newer &&
         op->obj->state[m->projection] == PROJ_DAMAGED)
         return st_op_bad(op, -EUCLEAN); /* newer records in it could not be kept */
     next = st_op_put_aside(op, m->projection, m->version);
@@ -252,7 +252,8 @@ static int append_index(struct mark_op *m)
                                  .since_ns = env_now_ns(m->op.st->env),
                                  .projection = (uint8_t)m->projection,
                                  .keep_newer = m->keep_newer };
-    int rc = f == NULL ? -ENOMEM : journal_index_add_mark(p, f, m->op.entry, &mark);
+    int rc =
+        f == NULL ? -ENOMEM : journal_index_add_mark(p, f, m->op.journal.entry, &mark);
 
     if (f != NULL && (m->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
         journal_commit_range(m->op.st->journal, &m->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
@@ -326,7 +327,7 @@ void mark_free(struct st_op *op)
 int mark_buffers(struct mark_op *m)
 {
     m->op.want = file_ref_projections(&m->op.ref);
-    m->op.exclusive = true;
+    m->op.access = OP_EXCLUSIVE;
     m->scan.buf = malloc(HEADS_MAX);
     m->marks = malloc(sizeof(*m->marks));
     return m->scan.buf == NULL || m->marks == NULL ? -ENOMEM : 0;

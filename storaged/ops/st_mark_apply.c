@@ -295,7 +295,7 @@ static void mark_see_kept(struct mark_apply *a)
     struct pending_file *f = st_op_pending_file(&a->m.op);
 
     a->keep_first = a->keep_end = 0;
-    LIST_FOREACH(node, f == NULL ? &a->m.op.room.link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &a->m.op.journal.room.link : &f->marks) {
         const struct pending_mark *x = container_of(node, struct pending_mark, link);
 
         if (x->version != a->m.version || x->first != a->m.first || x->end != a->m.end)
@@ -406,7 +406,7 @@ static void mark_apply_done(struct st_op *op)
     const struct mark_op *m = (const struct mark_op *)op;
     struct pending_file *f = st_op_pending_file(op);
 
-    LIST_FOREACH(node, f == NULL ? &op->room.link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &op->journal.room.link : &f->marks) {
         struct pending_mark *x = container_of(node, struct pending_mark, link);
 
         if (x->committed && x->version == m->version && x->first >= m->first &&

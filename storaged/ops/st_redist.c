@@ -106,10 +106,7 @@ static enum st_op_next redist_drop(struct st_op *op)
         r->dropped = true;
         st_op_wal_sync_start(op);
     }
-    next = st_op_wal_sync_join(op);
-    if (next == OP_GO)
-        op->wal_joined = false;
-    return next;
+    return st_op_wal_sync_end(op);
 }
 
 /* Removes the file of leftover p and makes that stable. */
@@ -177,7 +174,7 @@ static int header_take(struct redist_op *r, unsigned p)
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
         return -EUCLEAN; /* corrupt since the file was opened */
-    h->prepared = h->prepared && op->prepares;
+    h->prepared = h->prepared && op->create.what == CREATES_PREPARED;
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;
     memset(h->storages, 0, sizeof(h->storages));
@@ -335,8 +332,9 @@ static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
         return -EBADMSG;
     r->make_partial = req->make_partial;
     r->leaves = req->leave;
-    op->exclusive = op->any_homes = op->makes_partial = true;
-    op->prepares = req->prepare;
+    op->access = OP_EXCLUSIVE;
+    op->any_homes = true;
+    op->create.what = req->prepare ? CREATES_PREPARED : CREATES_PARTIAL;
     op->front = malloc(PROJFILE_FRONT_BYTES);
     r->page = malloc(PROJFILE_PAGE_BYTES);
     return op->front == NULL || r->page == NULL ? -ENOMEM : 0;

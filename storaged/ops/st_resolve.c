@@ -299,7 +299,7 @@ int storage_resolve(void *storage, struct pending_file *f,
         return -ENOMEM;
     }
     r->op.want = file_ref_projections(&r->op.ref);
-    r->op.exclusive = true;
+    r->op.access = OP_EXCLUSIVE;
     st_op_start(&r->op, 0);
     return 0;
 }

@@ -82,7 +82,7 @@ static int stat_parse(struct st_op *op, const Rozo__StStatReq *req)
         return rc;
     op->want = file_ref_projections(&op->ref);
     if (req->look_again && op->call->role == RPC_ROLE_NODE)
-        op->exclusive = op->look_again = true;
+        op->access = OP_LOOKS_AGAIN;
     return 0;
 }
 

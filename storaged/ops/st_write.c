@@ -84,7 +84,8 @@ static int write_parse(struct st_write_op *w, const Rozo__StWriteReq *req)
     w->head_bytes =
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
     w->op.want = UINT32_C(1) << req->projection;
-    w->op.exclusive = w->op.changes = true;
+    w->op.access = OP_EXCLUSIVE;
+    w->op.changes = true;
     rc = write_alloc(w);
     if (rc == 0)
         rc = write_check_payload(w, call);
@@ -283,7 +284,7 @@ static int append_index(struct st_write_op *w)
         if (!to_journal(w, i))
             continue;
         record_header_get(write_new_head(w, i), &h);
-        rc = journal_index_add_record(p, f, w->op.entry, w->projection,
+        rc = journal_index_add_record(p, f, w->op.journal.entry, w->projection,
                                       write_new_head(w, i), w->head_bytes, &h, body_at,
                                       w->blocks[i].body_len, env_now_ns(w->op.st->env));
         body_at += w->blocks[i].body_len;
@@ -361,7 +362,7 @@ static enum st_op_next write_sync(struct st_op *op)
         note_loose(w);
     if (!w->sync)
         return OP_GO;
-    if (!op->wal_joined && !op->syncing && w->n_journal + w->n_pending > 0)
+    if (!st_op_wal_is_joined(op) && !op->syncing && w->n_journal + w->n_pending > 0)
         st_op_wal_sync_start(op);
     next = st_op_sync_both(op, w->file_sync);
     if (next == OP_GO && w->verifier != storage_verifier(op->st))

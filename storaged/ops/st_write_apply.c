@@ -282,7 +282,7 @@ int storage_apply_records(void *storage, struct pending_file *f, unsigned projec
     w->n = n;
     w->head_bytes = RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, projection);
     w->op.want = UINT32_C(1) << projection;
-    w->op.exclusive = true;
+    w->op.access = OP_EXCLUSIVE;
     if (write_alloc(w) != 0) {
         st_op_free(&w->op);
         return -ENOMEM;

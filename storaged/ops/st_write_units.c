@@ -120,7 +120,8 @@ enum st_op_next write_page(struct st_op *op)
 
     if (w->n_place == 0 && !w->created)
         return OP_GO;
-    if (version_epoch(w->newest) <= proj->epoch && !first_page && op->marks_state == 0)
+    if (version_epoch(w->newest) <= proj->epoch && !first_page &&
+        op->create.marks == MARKS_NONE)
         return OP_GO;
     return st_op_write_marks(op, w->projection, proj_marks(proj), proj_written(proj),
                              version_epoch(w->newest));
