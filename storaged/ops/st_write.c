@@ -79,7 +79,7 @@ static int write_parse(struct st_write_op *w, const Rozo__StWriteReq *req)
     w->projection = req->projection;
     w->first = req->first_block;
     w->n = req->n_records;
-    w->sync = req->sync;
+    w->sync = req->sync ? WRITE_SYNCS_JOURNAL : WRITE_SYNCS_NOTHING;
     w->payload = call->payload;
     w->head_bytes =
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
@@ -184,16 +184,13 @@ static enum st_op_next write_space(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next = OP_GO;
 
-    if (w->space > 0 && !w->measuring)
+    if (w->space > 0 && w->measuring == MEASURE_NONE)
         next = st_op_space(op, w->space);
-    if (!w->measuring && (next != OP_BAD || op->rc != -ENOSPC || write_proj(w) == NULL))
+    if (w->measuring == MEASURE_NONE &&
+        (next != OP_BAD || op->rc != -ENOSPC || write_proj(w) == NULL))
         return next;
-    w->measuring = true;
     next = write_is_reserved(w);
-    if (next == OP_WAIT)
-        return next;
-    w->measuring = false;
-    if (next == OP_GO)
+    if (next != OP_BAD)
         return next;
     /* Other storages may have room and take all of the run. If the old records here
      * stayed, neither old nor new would be on enough storages (I12). So records that
@@ -353,18 +350,19 @@ static enum st_op_next write_sync(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next;
 
-    if (op->held != OP_HOLDS_NOTHING)
-        w->file_sync = w->sync && needs_file_sync(w);
+    if (op->held != OP_HOLDS_NOTHING && w->sync != WRITE_SYNCS_NOTHING &&
+        needs_file_sync(w))
+        w->sync = WRITE_SYNCS_ALL;
     st_op_unlock(op);
     if (w->no_space)
         return st_op_bad(op, -ENOSPC);
-    if (!w->sync && op->call->role == RPC_ROLE_CLIENT)
+    if (w->sync == WRITE_SYNCS_NOTHING && op->call->role == RPC_ROLE_CLIENT)
         note_loose(w);
-    if (!w->sync)
+    if (w->sync == WRITE_SYNCS_NOTHING)
         return OP_GO;
     if (!st_op_wal_is_joined(op) && !op->syncing && w->n_journal + w->n_pending > 0)
         st_op_wal_sync_start(op);
-    next = st_op_sync_both(op, w->file_sync);
+    next = st_op_sync_both(op, w->sync == WRITE_SYNCS_ALL);
     if (next == OP_GO && w->verifier != storage_verifier(op->st))
         return st_op_bad(op, -EIO); /* a sync failed, perhaps on these bytes */
     return next;

@@ -16,6 +16,7 @@
  * the run in one extent.
  */
 enum write_phase {
+    PHASE_BEGIN,
     PHASE_NEW_BODIES, /* bodies that need space */
     PHASE_NEW_HEADS,  /* heads of parts that replace nothing */
     PHASE_OLD_BODIES, /* bodies that replace a record */
@@ -29,6 +30,19 @@ enum write_way {
     WAY_PLACE,
     WAY_JOURNAL,
 };
+
+/* Files that a write makes stable before its answer. */
+enum write_sync {
+    WRITE_SYNCS_NOTHING,
+    WRITE_SYNCS_JOURNAL,
+    WRITE_SYNCS_ALL, /* projection files, too */
+};
+
+/* A check for reserved space, see st_write_reserved.c. */
+enum write_measure { MEASURE_NONE, MEASURE_HEADS, MEASURE_BODIES };
+
+/* Heads for the blocks beside the written ones, see st_write_units.c. */
+enum write_fill { FILL_NEXT, FILL_READING, FILL_WRITING, FILL_UNDOING };
 
 struct write_block {
     enum write_way way;
@@ -49,8 +63,8 @@ struct st_write_op {
     uint64_t first;
     unsigned n;
     const uint8_t *payload; /* the call's payload, or `loaded` */
-    bool sync;
-    bool reading, writing, waiting;
+    enum write_sync sync;
+    bool reading, waiting;
     unsigned n_place, n_journal; /* blocks of each way */
     unsigned n_pending;          /* pending ones among the blocks already here */
     uint8_t *loaded;             /* applier: heads, then bodies; owned */
@@ -59,19 +73,17 @@ struct st_write_op {
     uint8_t *entry_header;       /* owned */
     bool no_space; /* writes only blocks that replace a record, then fails with -ENOSPC */
     size_t head_bytes;
-    bool created, undoing, noting;
-    bool file_sync;  /* sync the projection files, too */
-    uint16_t fresh;  /* bitmap of units of the run with blocks that may have no head */
-    unsigned unit;   /* unit whose heads are being written */
-    uint8_t filling; /* enum fill_state */
-    uint8_t *fill;   /* heads of `unit`, owned */
+    bool created, noting;
+    uint16_t fresh; /* bitmap of units of the run with blocks that may have no head */
+    unsigned unit;  /* unit whose heads are being written */
+    enum write_fill filling;
+    uint8_t *fill; /* heads of `unit`, owned */
     /* owned: the written blocks after this write, with the fresh units */
     struct marks *noted;
     uint64_t newest; /* newest version in the request */
     uint64_t stale;  /* newest version here that refuses the request */
     uint64_t space;  /* bytes that first writes need */
-    /* a check for reserved space is under way, see st_write_reserved.c */
-    bool measuring, measuring_bodies;
+    enum write_measure measuring;
     uint64_t measured; /* bytes; reserved up to here; 0: not begun */
     /* verifier before the write: a later failed sync may have lost it */
     uint64_t verifier;

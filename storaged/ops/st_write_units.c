@@ -15,8 +15,6 @@
 
 enum { UNITS_MAX = 16 /* upper bound in one run */ };
 
-enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
-
 static unsigned unit_blocks(const struct st_write_op *w)
 {
     struct geometry g;
@@ -133,7 +131,7 @@ static enum st_op_next fill_unit(struct st_write_op *w, uint64_t first)
     struct proj *proj = write_proj(w);
     size_t len = proj->geo.unit_blocks * proj->geo.head_bytes;
 
-    switch ((enum fill_state)w->filling) {
+    switch (w->filling) {
     case FILL_NEXT:
         if (w->fill == NULL && (w->fill = malloc(len)) == NULL)
             return st_op_bad(&w->op, -ENOMEM);
@@ -150,6 +148,8 @@ static enum st_op_next fill_unit(struct st_write_op *w, uint64_t first)
     case FILL_WRITING:
         w->filling = FILL_NEXT;
         return w->op.rc != 0 ? OP_BAD : OP_GO;
+    case FILL_UNDOING:
+        assert(!"a unit is being written");
     }
     w->filling = FILL_NEXT;
     if (fill_holes(w, first) == 0)
@@ -175,7 +175,7 @@ enum st_op_next write_fill(struct st_op *op)
 {
     struct st_write_op *w = (struct st_write_op *)op;
 
-    if (w->undoing)
+    if (w->filling == FILL_UNDOING)
         return st_op_create_undo(op, w->projection);
     for (; w->unit < UNITS_MAX; w->unit++) {
         enum st_op_next next = OP_GO;
@@ -183,7 +183,7 @@ enum st_op_next write_fill(struct st_op *op)
         if (unit_needs_fill(w, w->unit))
             next = fill_unit(w, unit_first(w, w->unit));
         if (next == OP_BAD && w->created) {
-            w->undoing = true;
+            w->filling = FILL_UNDOING;
             return st_op_create_undo(op, w->projection);
         }
         if (next != OP_GO)
