@@ -49,7 +49,7 @@ bool journal_has_failed(const struct journal *j)
 
 bool journal_is_copying(const struct journal *j)
 {
-    return j->copying && j->copier.out != NULL;
+    return j->copying == COPY_FRAMES && j->copier.out != NULL;
 }
 
 static void fence_free(struct journal *j, struct fence **at)
