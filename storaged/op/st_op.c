@@ -328,6 +328,11 @@ void st_op_fail(struct st_op *op, int rc)
     st_op_finish(op, status_from_errno(rc));
 }
 
+void st_op_fail_busy(struct st_op *op)
+{
+    st_op_fail(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
+}
+
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg)
 {
     reply_message(op->call, status, msg);

@@ -285,6 +285,8 @@ void st_op_unlock(struct st_op *op);
 void st_op_finish(struct st_op *op, uint16_t status);
 /** Answers with the status for an errno, and frees the op. */
 void st_op_fail(struct st_op *op, int rc);
+/** Fails an op of which a part may go to the journal: without space it is BUSY. */
+void st_op_fail_busy(struct st_op *op);
 /** Answers with a message and frees the op. */
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg);
 /**
@@ -416,6 +418,11 @@ void proj_written_copy(const struct proj *proj, struct marks *out);
  * shorter.
  */
 uint64_t proj_blocks(const struct proj *proj);
+/**
+ * Returns the whole pages of the file that hold nothing but bodies of n blocks of one
+ * extent; from >= to: none.
+ */
+struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsigned n);
 /** Stores a copy of the written blocks. Returns 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
 /**
@@ -467,7 +474,10 @@ void st_op_enter_again(struct st_op *op);
  * Call it before st_op_enter().
  */
 enum st_op_next st_op_marks_first(struct st_op *op);
-/** Appends a frame; iov must stay until OP_GO. Then op->entry is the frame. */
+/**
+ * Appends a frame; iov must stay until OP_GO. Then op->journal.entry is the frame. OP_BAD
+ * with -EBUSY: the journal is full.
+ */
 enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec *iov,
                              unsigned n_iov, size_t len);
 /**

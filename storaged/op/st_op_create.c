@@ -168,8 +168,7 @@ bool st_op_was_removed(struct st_op *op)
     const struct file_id *id = &op->ref.id, *set = removed_set(op->st, id);
 
     for (unsigned i = 0; i < REMOVED_WAYS; i++) {
-        if (id->ino == set[i].ino && id->export_id == set[i].export_id &&
-            id->generation == set[i].generation)
+        if (file_id_equal(id, &set[i]))
             return true;
     }
     return false;
@@ -325,7 +324,6 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
         .projections = UINT32_C(1) << p,
         .epoch = is_mark_wanted(op, p) ? 0 : UINT32_MAX,
     };
-    enum st_op_next next;
 
     /* pending records may be unsynced */
     if (op->journal.append == NULL && st_op_pending_file(op) != NULL)
@@ -334,10 +332,7 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
         op->front = malloc(PROJFILE_FRONT_BYTES);
     if (op->front == NULL)
         return st_op_bad(op, -ENOMEM);
-    next = st_op_append_drop(op, &d, op->front);
-    if (next == OP_BAD && op->rc == -ENOSPC)
-        op->rc = -EBUSY; /* journal full: room comes soon */
-    return next;
+    return st_op_append_drop(op, &d, op->front);
 }
 
 static enum st_op_next aside_go_on(struct st_op *op, unsigned p)

@@ -75,6 +75,18 @@ uint64_t proj_blocks(const struct proj *proj)
     return blocks > end ? blocks : end;
 }
 
+struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsigned n)
+{
+    const uint64_t page = PROJFILE_PAGE_BYTES;
+    uint64_t from = geometry_body_at(&proj->geo, first);
+    uint64_t to = from + n * proj->geo.stride;
+
+    return (struct disk_range){
+        .from = (from + page - 1) / page * page,
+        .to = (to < proj->size ? to : proj->size) / page * page,
+    };
+}
+
 static bool is_lost(const struct proj *proj, uint64_t block)
 {
     return marks_find(proj_written(proj), block) != 0 ||

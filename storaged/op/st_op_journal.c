@@ -97,7 +97,8 @@ enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec 
     if (op->rc != 0) {
         free(op->journal.append);
         op->journal.append = NULL;
-        return OP_BAD;
+        /* journal full: room comes soon, as overwriting needs no space (I12) */
+        return st_op_bad(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
     }
     op->journal.entry = journal_frame_new(j, &op->journal.append->a);
     free(op->journal.append);

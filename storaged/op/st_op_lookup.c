@@ -143,11 +143,7 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
         return rc;
     if (len < PROJFILE_PAGE_BYTES)
         return -EUCLEAN; /* cut within the zeros of the header page */
-    if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
-        h.id.generation != op->obj->id.generation ||
-        h.id.export_id != op->obj->id.export_id)
-        return -EUCLEAN;
-    if (h.projection != p)
+    if (!file_id_equal(&h.id, &op->obj->id) || h.projection != p)
         return -EUCLEAN;
     if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
         h.block_bytes != op->ref.block_bytes || h.stripe != 0)

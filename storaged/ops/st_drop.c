@@ -241,25 +241,21 @@ static enum st_op_next drop_heads_sync(struct st_op *op)
 static enum st_op_next drop_bodies(struct st_op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
-    const uint64_t page = PROJFILE_PAGE_BYTES;
 
     while (d->body_at < d->n_bodies) {
         struct drop_body *b = &d->bodies[d->body_at];
         struct proj *proj = object_ready(op->obj, b->p);
         unsigned n = b->first < b->end ? extent_part(b->first, b->end) : 0;
-        uint64_t from, to;
+        struct disk_range pages;
 
         if (proj == NULL || n == 0) {
             d->body_at++;
             continue;
         }
-        from = geometry_body_at(&proj->geo, b->first);
-        to = from + n * proj->geo.stride;
+        pages = proj_body_pages(proj, b->first, n);
         b->first += n;
-        from = (from + page - 1) / page * page;
-        to = (to < proj->size ? to : proj->size) / page * page;
-        if (from < to) {
-            st_op_disk(op, DISK_PUNCH, proj, from, to - from);
+        if (pages.from < pages.to) {
+            st_op_disk(op, DISK_PUNCH, proj, pages.from, pages.to - pages.from);
             return OP_WAIT;
         }
     }
@@ -318,11 +314,6 @@ static enum st_op_next drop_sync(struct st_op *op)
     return next;
 }
 
-static void drop_failed(struct st_op *op)
-{
-    st_op_fail(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
-}
-
 static void drop_free(struct st_op *op)
 {
     free(((struct drop_op *)op)->scan.buf);
@@ -331,7 +322,7 @@ static void drop_free(struct st_op *op)
 static const struct st_op_kind drop_kind = {
     .bytes = sizeof(struct drop_op),
     .free = drop_free,
-    .failed = drop_failed,
+    .failed = st_op_fail_busy,
     .steps = { drop_enter, drop_in_place, drop_heads_sync, drop_bodies, drop_remains,
                drop_pending, drop_sync },
 };

@@ -51,15 +51,10 @@ static enum st_op_next fence_sync(struct st_op *op)
     return st_op_wal_sync_join(op);
 }
 
-static void fence_failed(struct st_op *op)
-{
-    st_op_fail(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
-}
-
 /* The lock lets writes under way end first: none is answered after the fence. */
 static const struct st_op_kind fence_kind = {
     .bytes = sizeof(struct fence_op),
-    .failed = fence_failed,
+    .failed = st_op_fail_busy,
     .steps = { st_op_enter, fence_append, fence_sync },
 };
 

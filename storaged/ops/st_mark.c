@@ -296,8 +296,6 @@ static enum st_op_next mark_append(struct st_op *op)
                                   .iov_len = JOURNAL_RECORD_HEADER_BYTES };
     }
     next = st_op_append(op, JOURNAL_MARK, &op->iov, 1, JOURNAL_RECORD_HEADER_BYTES);
-    if (next == OP_BAD && op->rc == -ENOSPC)
-        op->rc = -EBUSY; /* journal full; room comes soon */
     if (next != OP_GO)
         return next;
     op->rc = append_index(m);

@@ -205,14 +205,9 @@ static bool free_heads(struct mark_apply *a, uint64_t first, unsigned n)
 /* Frees whole pages of the bodies of n blocks of one extent. */
 static bool free_bodies(struct mark_apply *a, uint64_t first, unsigned n)
 {
-    struct proj *proj = apply_proj(a);
-    uint64_t page = PROJFILE_PAGE_BYTES;
-    uint64_t from = geometry_body_at(&proj->geo, first);
-    uint64_t to = from + n * proj->geo.stride;
+    struct disk_range pages = proj_body_pages(apply_proj(a), first, n);
 
-    from = (from + page - 1) / page * page;
-    to = (to < proj->size ? to : proj->size) / page * page;
-    return from < to && free_submit(a, DISK_PUNCH, from, to);
+    return pages.from < pages.to && free_submit(a, DISK_PUNCH, pages.from, pages.to);
 }
 
 /* Returns the end of the blocks to free from free_at on; moves free_at behind reserved

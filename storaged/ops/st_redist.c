@@ -99,8 +99,6 @@ static enum st_op_next redist_drop(struct st_op *op)
         return OP_GO;
     if (!r->dropped) {
         next = st_op_append_drop(op, &d, op->front);
-        if (next == OP_BAD && op->rc == -ENOSPC)
-            op->rc = -EBUSY; /* journal full: room comes soon */
         if (next != OP_GO)
             return next;
         r->dropped = true;

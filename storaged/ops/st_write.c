@@ -311,9 +311,6 @@ static enum st_op_next write_append(struct st_op *op)
         len = append_iov(w);
     }
     next = st_op_append(op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
-    /* journal full; room comes soon, as overwriting needs no space (I12) */
-    if (next == OP_BAD && op->rc == -ENOSPC)
-        op->rc = -EBUSY;
     if (next != OP_GO)
         return next;
     op->rc = append_index(w);
