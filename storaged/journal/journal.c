@@ -163,7 +163,7 @@ static void on_unwanted(void *arg, struct journal_frame *entry)
 
 void journal_timer_start(struct journal *j)
 {
-    if (!j->stopping && !env_timer_is_running(&j->timer))
+    if (j->stopping == NOT_STOPPING && !env_timer_is_running(&j->timer))
         env_timer_start(j->config.env, &j->timer, TICK_MS);
 }
 
@@ -220,7 +220,7 @@ void journal_run(struct journal *j)
     if (j->starting < START_DONE)
         return;
     journal_appliers_start(j);
-    if (j->stopping)
+    if (j->stopping != NOT_STOPPING)
         stop_maybe_done(j);
 }
 
@@ -228,7 +228,7 @@ static void on_tick(struct env_timer *timer)
 {
     struct journal *j = container_of(timer, struct journal, timer);
 
-    if (j->stopping)
+    if (j->stopping != NOT_STOPPING)
         return;
     journal_notes_expire(j);
     journal_run(j);
@@ -257,7 +257,7 @@ static void on_stop_synced(struct wal_wait *w, int rc)
 
 static bool has_work(const struct journal *j)
 {
-    if (j->n_appliers > 0 || j->copying || j->copy_syncing)
+    if (j->n_appliers > 0 || j->copying != COPY_IDLE)
         return true;
     LIST_FOREACH(node, &j->queue) {
         if (!container_of(node, struct pending_file, apply_link)->gave_up)
@@ -268,9 +268,9 @@ static bool has_work(const struct journal *j)
 
 static void stop_maybe_done(struct journal *j)
 {
-    if (j->stop_done == NULL || j->is_stopped || has_work(j))
+    if (j->stopping != STOP_APPLIES || has_work(j))
         return;
-    j->is_stopped = true;
+    j->stopping = STOP_SYNCS;
     j->stop_wait.done = on_stop_synced;
     if (wal_sync(j->wal, &j->stop_wait))
         on_stop_synced(&j->stop_wait, 0);
@@ -278,8 +278,9 @@ static void stop_maybe_done(struct journal *j)
 
 void journal_stop(struct journal *j, void (*done)(void *arg), void *arg)
 {
+    assert(j->stopping == NOT_STOPPING);
     env_timer_stop(j->config.env, &j->timer);
-    j->stopping = true;
+    j->stopping = STOP_APPLIES;
     j->stop_done = done;
     j->stop_arg = arg;
     journal_run(j);

@@ -63,7 +63,7 @@ static int applier_collect(struct applier *a)
 void journal_apply_later(const struct journal *j, struct pending_file *f)
 {
     f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
-    f->gave_up = j->stopping;
+    f->gave_up = j->stopping != NOT_STOPPING;
 }
 
 static void applier_end(struct applier *a)
@@ -250,7 +250,7 @@ static bool is_due(const struct journal *j, const struct pending_file *f)
 {
     if (f->gave_up)
         return false;
-    if (j->stopping)
+    if (j->stopping != NOT_STOPPING)
         return true;
     if (journal_now(j) < f->retry_ns)
         return false;
@@ -269,7 +269,7 @@ void journal_appliers_start(struct journal *j)
         if (j->n_appliers == APPLIERS_MAX)
             return;
         if (!is_due(j, f)) {
-            if (++n_early > EARLY_MAX && !j->stopping)
+            if (++n_early > EARLY_MAX && j->stopping == NOT_STOPPING)
                 return; /* the files behind it were committed later, roughly */
             continue;
         }

@@ -36,7 +36,7 @@ static void copy_give_up(struct journal *j, int rc)
 {
     j->copier.entry->copied = false;
     journal_copier_free(&j->copier);
-    j->copying = false;
+    j->copying = COPY_IDLE;
     if (j->starting < START_DONE) {
         j->start_rc = rc;
         journal_start_step(j);
@@ -516,7 +516,8 @@ static void on_copies_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, copy_wait);
 
-    j->copy_syncing = false;
+    assert(j->copying == COPY_SYNCS);
+    j->copying = COPY_IDLE;
     held_release(j);
     if (j->starting < START_DONE) {
         j->keep_old |= rc != 0;
@@ -530,12 +531,13 @@ static void on_copies_synced(struct wal_wait *w, int rc)
 /* Syncs the copies when all frames are copied. */
 static void copies_sync(struct journal *j)
 {
-    j->copying = false;
+    j->copying = COPY_IDLE;
     if (j->n_held > 0) {
         j->copy_wait.done = on_copies_synced;
-        j->copy_syncing = !wal_sync(j->wal, &j->copy_wait);
-        if (j->copy_syncing)
+        if (!wal_sync(j->wal, &j->copy_wait)) {
+            j->copying = COPY_SYNCS;
             return;
+        }
         held_release(j);
     }
     if (j->starting < START_DONE)
@@ -579,7 +581,8 @@ static void copy_next(struct journal *j)
 
 void journal_copy_start(struct journal *j)
 {
-    j->copying = true;
+    assert(j->copying == COPY_IDLE);
+    j->copying = COPY_FRAMES;
     copy_next(j);
 }
 
@@ -590,8 +593,8 @@ void journal_copy_maybe_start(struct journal *j)
     uint64_t segment = wal_oldest_wanted(j->wal);
     uint64_t bytes = 0;
 
-    if (j->copying || j->copy_syncing || j->stopping || !journal_has_pressure(j) ||
-        segment == 0 || segment == wal_newest(j->wal))
+    if (j->copying != COPY_IDLE || j->stopping != NOT_STOPPING ||
+        !journal_has_pressure(j) || segment == 0 || segment == wal_newest(j->wal))
         return;
     if (j->redo_last != 0) {
         redo_start(j);

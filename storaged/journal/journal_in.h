@@ -76,6 +76,18 @@ enum start_state {
     START_DONE,
 };
 
+enum copy_state {
+    COPY_IDLE,
+    COPY_FRAMES, /* the copier works */
+    COPY_SYNCS,  /* all frames are copied; their copies become stable */
+};
+
+enum journal_stop {
+    NOT_STOPPING,
+    STOP_APPLIES, /* applies what is committed */
+    STOP_SYNCS,   /* makes all stable, then stops the log */
+};
+
 struct journal {
     struct journal_config config;
     struct wal *wal; /* owned; NULL before it is open */
@@ -98,7 +110,7 @@ struct journal {
     struct env_timer timer;
 
     struct copier copier;
-    bool copying;
+    enum copy_state copying;
     uint64_t copy_segment; /* segment being emptied */
     uint64_t copy_first;   /* segment of the first copy of this round; 0: none */
     /* segments whose copies may be lost and are copied again; 0: none */
@@ -109,7 +121,6 @@ struct journal {
     struct journal_frame **held;
     unsigned n_held, held_max;
     struct wal_wait copy_wait;
-    bool copy_syncing;
 
     struct wal_scan_result *scanned; /* owned, during the start */
     uint64_t n_damaged;              /* records that cannot be read any more */
@@ -130,7 +141,7 @@ struct journal {
     struct env_task serve_task;
     void (*serve_done)(void *arg);
     void *serve_arg;
-    bool stopping, is_stopped;
+    enum journal_stop stopping;
     void (*stop_done)(void *arg);
     void *stop_arg;
     struct wal_wait stop_wait;

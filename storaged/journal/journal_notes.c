@@ -18,9 +18,7 @@ struct fence **journal_fence_link(struct journal *j, const struct file_id *id)
 {
     struct fence **at = &j->fence_buckets[file_id_hash(id) % JOURNAL_FENCE_BUCKETS];
 
-    while (*at != NULL &&
-           ((*at)->id.ino != id->ino || (*at)->id.generation != id->generation ||
-            (*at)->id.export_id != id->export_id))
+    while (*at != NULL && !file_id_equal(&(*at)->id, id))
         at = &(*at)->hash_next;
     return at;
 }
@@ -49,7 +47,7 @@ bool journal_has_failed(const struct journal *j)
 
 bool journal_is_copying(const struct journal *j)
 {
-    return j->copying && j->copier.out != NULL;
+    return j->copying == COPY_FRAMES && j->copier.out != NULL;
 }
 
 static void fence_free(struct journal *j, struct fence **at)

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum {
     TAKEN_PER_RANGE = 16, /* newly reserved pieces that are listed: of heads, of bodies */
@@ -62,25 +62,21 @@ static struct disk_range alloc_range(const struct alloc_op *a, const struct geom
     return (struct disk_range){ page_down(r.from), page_up(r.to) };
 }
 
-static enum st_op_next alloc_marks_first(struct alloc_op *a)
+static enum st_op_next alloc_enter(struct st_op *op)
 {
-    return st_op_marks_first(&a->op);
-}
+    struct alloc_op *a = (struct alloc_op *)op;
+    enum st_op_next next = st_op_enter(op);
 
-static enum st_op_next alloc_enter(struct alloc_op *a)
-{
-    enum st_op_next next = st_op_enter(&a->op);
-
-    if (next == OP_GO && a->op.obj->state[a->projection] == PROJ_DAMAGED)
-        return st_op_bad(&a->op, -EUCLEAN);
+    if (next == OP_GO && op->obj->state[a->projection] == PROJ_DAMAGED)
+        return st_op_bad(op, -EUCLEAN);
     return next;
 }
 
 /* Refuses if a lost file must be replaced: only a write may do that, since it has an
  * epoch. */
-static enum st_op_next alloc_aside(struct alloc_op *a)
+static enum st_op_next alloc_aside(struct st_op *op)
 {
-    struct st_op *op = &a->op;
+    struct alloc_op *a = (struct alloc_op *)op;
     enum st_op_next next = st_op_seek_aside(op, a->projection);
 
     if (next == OP_GO && object_ready(op->obj, a->projection) == NULL &&
@@ -114,9 +110,9 @@ static enum st_op_next alloc_measure(struct alloc_op *a)
     return OP_GO;
 }
 
-static enum st_op_next alloc_space(struct alloc_op *a)
+static enum st_op_next alloc_space(struct st_op *op)
 {
-    struct st_op *op = &a->op;
+    struct alloc_op *a = (struct alloc_op *)op;
     struct geometry g;
     enum st_op_next next;
 
@@ -136,26 +132,28 @@ static enum st_op_next alloc_space(struct alloc_op *a)
     return st_op_space(op, a->need);
 }
 
-static enum st_op_next alloc_create(struct alloc_op *a)
+static enum st_op_next alloc_create(struct st_op *op)
 {
-    if (object_ready(a->op.obj, a->projection) != NULL)
+    struct alloc_op *a = (struct alloc_op *)op;
+
+    if (object_ready(op->obj, a->projection) != NULL)
         return OP_GO;
     a->created = true;
-    return st_op_create(&a->op, a->projection, 0, NULL);
+    return st_op_create(op, a->projection, 0, NULL);
 }
 
 /* Writes a mark page before the file becomes longer than its header announces; without
  * a page it would look like a file that lost them. */
-static enum st_op_next alloc_page(struct alloc_op *a)
+static enum st_op_next alloc_page(struct st_op *op)
 {
-    struct proj *proj = object_ready(a->op.obj, a->projection);
+    struct alloc_op *a = (struct alloc_op *)op;
+    struct proj *proj = object_ready(op->obj, a->projection);
 
     if (a->created)
-        return st_op_first_page(&a->op, a->projection);
-    if (proj->marks_slot >= 0 && a->op.marks_state == 0)
+        return st_op_first_page(op, a->projection);
+    if (proj->marks_slot >= 0 && op->create.marks == MARKS_NONE)
         return OP_GO;
-    return st_op_write_marks(&a->op, a->projection, proj_marks(proj), proj_written(proj),
-                             0);
+    return st_op_write_marks(op, a->projection, proj_marks(proj), proj_written(proj), 0);
 }
 
 static void alloc_submit(struct alloc_op *a, struct disk_range r)
@@ -177,9 +175,9 @@ static void alloc_submit(struct alloc_op *a, struct disk_range r)
     st_op_submit(op);
 }
 
-static enum st_op_next alloc_ranges(struct alloc_op *a)
+static enum st_op_next alloc_ranges(struct st_op *op)
 {
-    struct st_op *op = &a->op;
+    struct alloc_op *a = (struct alloc_op *)op;
     struct proj *proj = object_ready(op->obj, a->projection);
 
     for (; a->n_done < 2; a->n_done++) {
@@ -206,11 +204,12 @@ static enum st_op_next alloc_ranges(struct alloc_op *a)
 }
 
 /* Lets older marks that are not applied yet keep the reserved space. */
-static enum st_op_next alloc_keep(struct alloc_op *a)
+static enum st_op_next alloc_keep(struct st_op *op)
 {
-    struct pending_file *f = a->rc == 0 ? st_op_pending_file(&a->op) : NULL;
+    struct alloc_op *a = (struct alloc_op *)op;
+    struct pending_file *f = a->rc == 0 ? st_op_pending_file(op) : NULL;
 
-    LIST_FOREACH(node, f == NULL ? &a->op.room.link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &op->journal.room.link : &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first >= a->end || m->end <= a->first)
@@ -243,28 +242,30 @@ static bool is_awaited(const struct alloc_op *a, const struct proj *proj,
     return false;
 }
 
-static enum st_op_next alloc_give_back(struct alloc_op *a)
+static enum st_op_next alloc_give_back(struct st_op *op)
 {
-    struct proj *proj = object_ready(a->op.obj, a->projection);
+    struct alloc_op *a = (struct alloc_op *)op;
+    struct proj *proj = object_ready(op->obj, a->projection);
 
     while (proj != NULL && a->n_given < a->n_give_back) {
         struct disk_range r = a->give_back[a->n_given++];
 
         if (is_awaited(a, proj, r))
             continue;
-        st_op_disk(&a->op, DISK_GIVE_BACK, proj, r.from, r.to - r.from);
+        st_op_disk(op, DISK_GIVE_BACK, proj, r.from, r.to - r.from);
         return OP_WAIT;
     }
-    return a->rc == 0 ? OP_GO : st_op_bad(&a->op, a->rc);
+    return a->rc == 0 ? OP_GO : st_op_bad(op, a->rc);
 }
 
-static enum st_op_next alloc_look(struct alloc_op *a)
+static enum st_op_next alloc_refresh(struct st_op *op)
 {
-    return st_op_space(&a->op, 0);
+    return st_op_space(op, 0);
 }
 
-static void alloc_reply(struct alloc_op *a)
+static void alloc_reply(struct st_op *op)
 {
+    struct alloc_op *a = (struct alloc_op *)op;
     Rozo__StAllocResp resp = ROZO__ST_ALLOC_RESP__INIT;
     uint64_t taken[2 * 2 * TAKEN_PER_RANGE];
 
@@ -274,41 +275,21 @@ static void alloc_reply(struct alloc_op *a)
     }
     resp.taken = taken;
     resp.n_taken = 2 * a->n_taken;
-    resp.left_bytes = storage_space_left(a->op.st);
-    st_op_finish_message(&a->op, ROZO__STATUS__OK, &resp.base);
+    resp.left_bytes = storage_space_left(op->st);
+    st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
-typedef enum st_op_next alloc_part(struct alloc_op *a);
-
-static void alloc_run(struct alloc_op *a, alloc_part *const *parts, int n)
-{
-    enum st_op_next next = OP_GO;
-
-    while (next == OP_GO && a->op.state < n) {
-        next = parts[a->op.state](a);
-        if (next == OP_GO)
-            a->op.state++;
-    }
-    if (next == OP_GO)
-        alloc_reply(a);
-    else if (next == OP_BAD)
-        st_op_fail(&a->op, a->op.rc);
-}
-
-static void alloc_step(struct st_op *op)
-{
-    static alloc_part *const reserve[] = {
-        alloc_marks_first, alloc_enter,  alloc_aside, alloc_space,    alloc_create,
-        alloc_page,        alloc_ranges, alloc_keep,  alloc_give_back
-    };
-    static alloc_part *const give_back[] = { alloc_enter, alloc_give_back, alloc_look };
-    struct alloc_op *a = (struct alloc_op *)op;
-
-    if (a->first < a->end)
-        alloc_run(a, reserve, (int)(sizeof(reserve) / sizeof(reserve[0])));
-    else
-        alloc_run(a, give_back, (int)(sizeof(give_back) / sizeof(give_back[0])));
-}
+static const struct st_op_kind alloc_kind = {
+    .bytes = sizeof(struct alloc_op),
+    .done = alloc_reply,
+    .steps = { st_op_marks_first, alloc_enter, alloc_aside, alloc_space, alloc_create,
+               alloc_page, alloc_ranges, alloc_keep, alloc_give_back },
+};
+static const struct st_op_kind give_back_kind = {
+    .bytes = sizeof(struct alloc_op),
+    .done = alloc_reply,
+    .steps = { alloc_enter, alloc_give_back, alloc_refresh },
+};
 
 static int parse_give_back(struct alloc_op *a, const Rozo__StAllocReq *req)
 {
@@ -344,26 +325,19 @@ static int alloc_parse(struct alloc_op *a, const Rozo__StAllocReq *req)
     a->first = req->first_block;
     a->end = req->first_block + req->n_blocks;
     a->op.want = UINT32_C(1) << req->projection;
-    a->op.exclusive = a->op.changes = true;
+    a->op.access = OP_EXCLUSIVE;
+    a->op.changes = true;
+    if (req->n_blocks == 0)
+        a->op.kind = &give_back_kind;
     return req->n_give_back == 0 ? 0 : parse_give_back(a, req);
 }
 
 void storage_handle_alloc(struct storage *st, struct rpc_call *call)
 {
     Rozo__StAllocReq *req = rozo__st_alloc_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_op *op = st_op_new(st, call, sizeof(struct alloc_op), alloc_step, NULL);
-    int rc = req == NULL ? -EBADMSG : 0;
+    struct st_op *op = st_op_new(st, call, &alloc_kind);
 
-    if (op == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-        rozo__st_alloc_req__free_unpacked(req, NULL);
-        return;
-    }
-    if (rc == 0)
-        rc = alloc_parse((struct alloc_op *)op, req);
+    if (op != NULL)
+        st_op_start(op, req == NULL ? -EBADMSG : alloc_parse((struct alloc_op *)op, req));
     rozo__st_alloc_req__free_unpacked(req, NULL);
-    if (rc != 0)
-        st_op_fail(op, rc);
-    else
-        st_op_start(op);
 }

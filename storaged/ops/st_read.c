@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 struct st_read_block {
     uint16_t body_len; /* bytes; 0: no body in the answer */
@@ -259,45 +259,48 @@ static bool is_wanted(const struct st_read_op *r, unsigned p)
            (r->projection == PROJECTION_ANY || r->projection == p);
 }
 
-static enum st_op_next read_enter(struct st_read_op *r)
+static enum st_op_next read_enter(struct st_op *op)
 {
-    enum st_op_next next = st_op_enter(&r->op);
+    struct st_read_op *r = (struct st_read_op *)op;
+    enum st_op_next next = st_op_enter(op);
     uint32_t present, wanted;
 
     if (next != OP_GO)
         return next;
-    present = object_present(r->op.obj);
+    present = object_present(op->obj);
     wanted = r->projection == PROJECTION_ANY ? present : present & 1u << r->projection;
     if (wanted == 0)
-        return st_op_bad(&r->op, st_op_no_file(&r->op));
+        return st_op_bad(op, st_op_no_file(op));
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         if (is_wanted(r, p))
             return OP_GO;
     }
-    return st_op_bad(&r->op, -EUCLEAN);
+    return st_op_bad(op, -EUCLEAN);
 }
 
-static enum st_op_next read_heads(struct st_read_op *r)
+static enum st_op_next read_heads(struct st_op *op)
 {
+    struct st_read_op *r = (struct st_read_op *)op;
+
     for (; r->candidate < CODEC_N_MAX; r->candidate++) {
-        struct proj *proj = object_ready(r->op.obj, r->candidate);
+        struct proj *proj = object_ready(op->obj, r->candidate);
 
         if (!is_wanted(r, r->candidate))
             continue;
-        if (!r->reading && (r->op.rc = heads_begin(r, r->candidate)) != 0)
+        if (!r->reading && (op->rc = heads_begin(r, r->candidate)) != 0)
             return OP_BAD;
         while (r->at < r->n) {
             unsigned n = extent_part(r->first + r->at, r->first + r->n);
             uint8_t *buf = r->next.heads + r->at * r->next.head_bytes;
 
-            if (!r->reading && st_op_read_heads(&r->op, proj, r->first + r->at, n, buf)) {
+            if (!r->reading && st_op_read_heads(op, proj, r->first + r->at, n, buf)) {
                 r->reading = true;
                 return OP_WAIT;
             }
-            if (r->reading && r->op.rc != 0)
+            if (r->reading && op->rc != 0)
                 return OP_BAD;
             if (r->reading)
-                st_op_read_heads_done(&r->op, buf);
+                st_op_read_heads_done(op, buf);
             r->reading = false;
             r->at += n;
         }
@@ -358,8 +361,9 @@ static bool copy_alloc(struct st_read_op *r)
 }
 
 /* Reads the bodies of a short answer into memory. */
-static enum st_op_next read_copy(struct st_read_op *r)
+static enum st_op_next read_copy(struct st_op *op)
 {
+    struct st_read_op *r = (struct st_read_op *)op;
     unsigned from, to;
 
     if (r->bodies_len == 0 ||
@@ -367,47 +371,48 @@ static enum st_op_next read_copy(struct st_read_op *r)
         return OP_GO;
     r->copying = true;
     if (r->copy == NULL && !copy_alloc(r))
-        return st_op_bad(&r->op, -ENOMEM);
+        return st_op_bad(op, -ENOMEM);
     if (r->reading) {
-        if (r->op.rc != 0)
+        if (op->rc != 0)
             return OP_BAD;
-        if (r->op.dr.n_read != r->run_len)
-            return st_op_bad(&r->op, -EIO); /* the file was cut short meanwhile */
+        if (op->dr.n_read != r->run_len)
+            return st_op_bad(op, -EIO); /* the file was cut short meanwhile */
         r->copied += r->run_len;
     }
     r->reading = next_run(r, &from, &to, &r->run_len);
     if (!r->reading)
         return OP_GO;
-    r->op.iov = (struct iovec){ .iov_base = r->copy + r->copied, .iov_len = r->run_len };
-    r->op.dr = (struct disk_req){ .op = DISK_READ,
-                                  .file = body_file(r, from),
-                                  .offset = r->best.blocks[from].body_at,
-                                  .len = r->run_len,
-                                  .iov = &r->op.iov,
-                                  .n_iov = 1 };
-    st_op_submit(&r->op);
+    op->iov = (struct iovec){ .iov_base = r->copy + r->copied, .iov_len = r->run_len };
+    op->dr = (struct disk_req){ .op = DISK_READ,
+                                .file = body_file(r, from),
+                                .offset = r->best.blocks[from].body_at,
+                                .len = r->run_len,
+                                .iov = &op->iov,
+                                .n_iov = 1 };
+    st_op_submit(op);
     return OP_WAIT;
 }
 
 /* Loads a long answer into the page cache before the loop sends it, extent by extent,
  * and checks that all of it is there, whatever happened to the file. */
-static enum st_op_next read_warm(struct st_read_op *r)
+static enum st_op_next read_warm(struct st_op *op)
 {
-    struct proj *proj = object_ready(r->op.obj, r->best.projection);
+    struct st_read_op *r = (struct st_read_op *)op;
+    struct proj *proj = object_ready(op->obj, r->best.projection);
     const struct st_read_block *b = r->best.blocks;
     unsigned from, to;
 
     if (r->copying && r->copied < r->bodies_len)
-        return read_copy(r);
+        return read_copy(op);
     if (r->bodies_len == 0 || r->copying)
         return OP_GO;
-    if (r->reading && r->op.rc == -EIO) { /* unreadable pages: send it from memory */
+    if (r->reading && op->rc == -EIO) { /* unreadable pages: send it from memory */
         r->copying = true;
         r->reading = false;
         r->at = 0;
-        return read_copy(r);
+        return read_copy(op);
     }
-    if (r->reading && r->op.rc != 0)
+    if (r->reading && op->rc != 0)
         return OP_BAD;
     r->reading = false;
     while (r->at < r->n && b[r->at].body_len == 0)
@@ -420,11 +425,11 @@ static enum st_op_next read_warm(struct st_read_op *r)
         size_t len;
 
         next_run(r, &from, &to, &len);
-        r->op.dr = (struct disk_req){ .op = DISK_WARM,
-                                      .file = body_file(r, from),
-                                      .offset = b[from].body_at,
-                                      .len = len };
-        st_op_submit(&r->op);
+        op->dr = (struct disk_req){ .op = DISK_WARM,
+                                    .file = body_file(r, from),
+                                    .offset = b[from].body_at,
+                                    .len = len };
+        st_op_submit(op);
         return OP_WAIT;
     }
     to = from + extent_part(r->first + from, r->first + r->n);
@@ -435,7 +440,7 @@ static enum st_op_next read_warm(struct st_read_op *r)
     r->at = to;
     while (b[to - 1].body_len == 0)
         to--;
-    st_op_disk(&r->op, DISK_WARM, proj, b[from].body_at,
+    st_op_disk(op, DISK_WARM, proj, b[from].body_at,
                b[to - 1].body_at + b[to - 1].body_len - b[from].body_at);
     return OP_WAIT;
 }
@@ -471,8 +476,9 @@ static void read_segs(struct st_read_op *r)
     }
 }
 
-static void read_reply(struct st_read_op *r)
+static void read_reply(struct st_op *op)
 {
+    struct st_read_op *r = (struct st_read_op *)op;
     Rozo__StReadResp resp = ROZO__ST_READ_RESP__INIT;
     struct rpc_call *call = r->op.call;
     uint8_t msg[32];
@@ -500,23 +506,11 @@ static void unsynced_reply(struct st_op *op)
     st_op_finish_message(op, ROZO__STATUS__DAMAGED, &resp.base);
 }
 
-static void read_step(struct st_op *op)
+static void read_failed(struct st_op *op)
 {
-    static enum st_op_next (*const steps[])(
-        struct st_read_op *) = { read_enter, read_heads, read_copy, read_warm };
-    struct st_read_op *r = (struct st_read_op *)op;
-    enum st_op_next next = OP_GO;
-
-    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
-        next = steps[op->state](r);
-        if (next == OP_GO)
-            op->state++;
-    }
-    if (next == OP_GO)
-        read_reply(r);
-    else if (next == OP_BAD && op->rc == -EUCLEAN && st_op_was_never_synced(op))
+    if (op->rc == -EUCLEAN && st_op_was_never_synced(op))
         unsynced_reply(op);
-    else if (next == OP_BAD)
+    else
         st_op_fail(op, op->rc);
 }
 
@@ -531,6 +525,14 @@ static void read_free(struct st_op *op)
     bufpool_put(&op->st->copies, r->copy, r->bodies_len == 0 ? 1 : r->bodies_len);
     free(r->segs);
 }
+
+static const struct st_op_kind read_kind = {
+    .bytes = sizeof(struct st_read_op),
+    .free = read_free,
+    .done = read_reply,
+    .failed = read_failed,
+    .steps = { read_enter, read_heads, read_copy, read_warm },
+};
 
 static int read_parse(struct st_read_op *r, const Rozo__StReadReq *req)
 {
@@ -561,20 +563,10 @@ static int read_parse(struct st_read_op *r, const Rozo__StReadReq *req)
 void storage_handle_read(struct storage *st, struct rpc_call *call)
 {
     Rozo__StReadReq *req = rozo__st_read_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_read_op *r =
-        (struct st_read_op *)st_op_new(st, call, sizeof(*r), read_step, read_free);
-    int rc = req == NULL ? -EBADMSG : 0;
+    struct st_op *op = st_op_new(st, call, &read_kind);
 
-    if (r == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-        rozo__st_read_req__free_unpacked(req, NULL);
-        return;
-    }
-    if (rc == 0)
-        rc = read_parse(r, req);
+    if (op != NULL)
+        st_op_start(op,
+                    req == NULL ? -EBADMSG : read_parse((struct st_read_op *)op, req));
     rozo__st_read_req__free_unpacked(req, NULL);
-    if (rc != 0)
-        st_op_fail(&r->op, rc);
-    else
-        st_op_start(&r->op);
 }

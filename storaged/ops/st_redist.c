@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 struct redist_op {
     struct st_op op; /* must be first */
@@ -82,13 +82,6 @@ static enum st_op_next redist_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* Syncs first, so that unsynced bytes are never all there is beside a second header,
- * see look_empty(). Later calls end each step. */
-static enum st_op_next redist_sync(struct st_op *op)
-{
-    return st_op_sync_all(op);
-}
-
 /* Drops the journal records of the leftovers, stable, before their files go: once a new
  * file has the name, a record that is found again would count as one of it. */
 static enum st_op_next redist_drop(struct st_op *op)
@@ -106,17 +99,12 @@ static enum st_op_next redist_drop(struct st_op *op)
         return OP_GO;
     if (!r->dropped) {
         next = st_op_append_drop(op, &d, op->front);
-        if (next == OP_BAD && op->rc == -ENOSPC)
-            op->rc = -EBUSY; /* journal full: room comes soon */
         if (next != OP_GO)
             return next;
         r->dropped = true;
         st_op_wal_sync_start(op);
     }
-    next = st_op_wal_sync_join(op);
-    if (next == OP_GO)
-        op->wal_joined = false;
-    return next;
+    return st_op_wal_sync_end(op);
 }
 
 /* Removes the file of leftover p and makes that stable. */
@@ -184,7 +172,7 @@ static int header_take(struct redist_op *r, unsigned p)
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
         return -EUCLEAN; /* corrupt since the file was opened */
-    h->prepared = h->prepared && op->prepares;
+    h->prepared = h->prepared && op->create.what == CREATES_PREPARED;
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;
     memset(h->storages, 0, sizeof(h->storages));
@@ -306,31 +294,20 @@ static enum st_op_next redist_make(struct st_op *op)
     return OP_GO;
 }
 
-static void redist_step(struct st_op *op)
-{
-    static enum st_op_next (*const steps[])(struct st_op *) = {
-        redist_enter,  redist_sync, redist_drop, redist_remove,
-        redist_copies, redist_sync, redist_keep, redist_pages,
-        redist_sync,   redist_make, redist_sync,
-    };
-    const int n = (int)(sizeof(steps) / sizeof(steps[0]));
-    enum st_op_next next = OP_GO;
-
-    while (next == OP_GO && op->state < n) {
-        next = steps[op->state](op);
-        if (next == OP_GO)
-            op->state++;
-    }
-    if (next == OP_GO)
-        st_op_finish(op, ROZO__STATUS__OK);
-    else if (next == OP_BAD)
-        st_op_fail(op, op->rc);
-}
-
 static void redist_free(struct st_op *op)
 {
     free(((struct redist_op *)op)->page);
 }
+
+/* Syncs first, so that unsynced bytes are never all there is beside a second header, see
+ * look_empty(). */
+static const struct st_op_kind redist_kind = {
+    .bytes = sizeof(struct redist_op),
+    .free = redist_free,
+    .steps = { redist_enter, st_op_sync_all, redist_drop, redist_remove, redist_copies,
+               st_op_sync_all, redist_keep, redist_pages, st_op_sync_all, redist_make,
+               st_op_sync_all },
+};
 
 static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 {
@@ -353,8 +330,9 @@ static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
         return -EBADMSG;
     r->make_partial = req->make_partial;
     r->leaves = req->leave;
-    op->exclusive = op->any_homes = op->makes_partial = true;
-    op->prepares = req->prepare;
+    op->access = OP_EXCLUSIVE;
+    op->any_homes = true;
+    op->create.what = req->prepare ? CREATES_PREPARED : CREATES_PARTIAL;
     op->front = malloc(PROJFILE_FRONT_BYTES);
     r->page = malloc(PROJFILE_PAGE_BYTES);
     return op->front == NULL || r->page == NULL ? -ENOMEM : 0;
@@ -363,18 +341,9 @@ static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
 void storage_handle_redist(struct storage *st, struct rpc_call *call)
 {
     Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_op *op =
-        st_op_new(st, call, sizeof(struct redist_op), redist_step, redist_free);
-    int rc;
+    struct st_op *op = st_op_new(st, call, &redist_kind);
 
-    if (op == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-    } else {
-        rc = redist_parse((struct redist_op *)op, req);
-        if (rc != 0)
-            st_op_fail(op, rc);
-        else
-            st_op_start(op);
-    }
+    if (op != NULL)
+        st_op_start(op, redist_parse((struct redist_op *)op, req));
     rozo__st_redist_req__free_unpacked(req, NULL);
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum remove_state {
     REMOVE_ENTER,
@@ -25,7 +25,8 @@ enum remove_state {
 };
 
 struct remove_op {
-    struct st_op op; /* must be first; its state is an enum remove_state */
+    struct st_op op; /* must be first */
+    enum remove_state state;
     bool unfinished, ruined;
     struct file_id *more; /* owned; further files */
     unsigned n_more, at;  /* `at`: number of the one being removed, 0: the first */
@@ -75,7 +76,7 @@ static enum st_op_next name_open(struct remove_op *r)
     else
         projfile_path(op->path, &op->ref.id, r->p);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path };
-    op->state = REMOVE_OPENED;
+    r->state = REMOVE_OPENED;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -84,7 +85,7 @@ static enum st_op_next name_opened(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
-    op->state = REMOVE_OPEN;
+    r->state = REMOVE_OPEN;
     if (op->rc != 0) {
         r->stays |= op->rc != -ENOENT;
         r->p++;
@@ -98,7 +99,7 @@ static enum st_op_next name_opened(struct remove_op *r)
                                 .len = PROJFILE_FRONT_BYTES,
                                 .iov = &op->iov,
                                 .n_iov = 1 };
-    op->state = REMOVE_READ;
+    r->state = REMOVE_READ;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -132,7 +133,7 @@ static void name_judge(struct remove_op *r)
     r->had_any |= ruin;
     disk_close(op->st->disk, r->file);
     r->p++;
-    op->state = REMOVE_OPEN;
+    r->state = REMOVE_OPEN;
 }
 
 /* ---- life ---- */
@@ -149,7 +150,7 @@ static enum st_op_next names_go(struct remove_op *r)
         .path = op->path,
         .n_names = CODEC_N_MAX,
     };
-    op->state = REMOVE_NAMED;
+    r->state = REMOVE_NAMED;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -164,7 +165,7 @@ static enum st_op_next names_gone(struct remove_op *r)
     if (st_op_pending_file(op) != NULL)
         journal_index_remove_all(journal_get_index(op->st->journal),
                                  st_op_pending_file(op));
-    op->state = REMOVE_END;
+    r->state = REMOVE_END;
     return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
 }
 
@@ -173,11 +174,11 @@ static enum st_op_next remove_next(struct remove_op *r)
     struct st_op *op = &r->op;
     enum st_op_next next;
 
-    switch ((enum remove_state)op->state) {
+    switch (r->state) {
     case REMOVE_ENTER:
         next = remove_enter(op);
         if (next == OP_GO)
-            op->state = r->unfinished ? REMOVE_OPEN : REMOVE_NAMES;
+            r->state = r->unfinished ? REMOVE_OPEN : REMOVE_NAMES;
         r->stays = next == OP_GO && r->unfinished && is_in_use(op);
         return next;
     case REMOVE_OPEN:
@@ -185,7 +186,7 @@ static enum st_op_next remove_next(struct remove_op *r)
             return name_open(r);
         if (r->stays && r->ruined)
             return st_op_bad(&r->op, -EUCLEAN);
-        op->state = r->stays ? REMOVE_END : REMOVE_NAMES;
+        r->state = r->stays ? REMOVE_END : REMOVE_NAMES;
         return OP_GO;
     case REMOVE_OPENED:
         return name_opened(r);
@@ -216,49 +217,55 @@ static bool remove_more(struct remove_op *r)
         }
         st_op_enter_again(&r->op);
         r->op.ref.id = *id;
-        r->op.state = REMOVE_ENTER;
+        r->state = REMOVE_ENTER;
         return true;
     }
     return false;
 }
 
-static void remove_reply(struct remove_op *r)
-{
-    Rozo__StRemoveResp resp = ROZO__ST_REMOVE_RESP__INIT;
-
-    resp.n_failed = r->n_failed;
-    resp.failed = r->failed;
-    resp.n_elsewhere = r->n_elsewhere;
-    resp.elsewhere = r->elsewhere;
-    st_op_finish_message(&r->op, ROZO__STATUS__OK, &resp.base);
-}
-
-static void remove_step(struct st_op *op)
+/* Removes one file after the other. Only the failure of a single one fails the op. */
+static enum st_op_next remove_files(struct st_op *op)
 {
     struct remove_op *r = (struct remove_op *)op;
     enum st_op_next next;
 
     do {
         next = OP_GO;
-        while (next == OP_GO && op->state != REMOVE_END)
+        while (next == OP_GO && r->state != REMOVE_END)
             next = remove_next(r);
         if (next == OP_BAD && r->n_more > 0)
             r->failed[r->n_failed++] = r->at;
     } while (next != OP_WAIT && remove_more(r));
-    if (next == OP_WAIT)
-        return;
-    if (r->n_more > 0)
-        remove_reply(r);
-    else if (next == OP_GO)
+    return next == OP_BAD && r->n_more > 0 ? OP_GO : next;
+}
+
+static void remove_reply(struct st_op *op)
+{
+    struct remove_op *r = (struct remove_op *)op;
+    Rozo__StRemoveResp resp = ROZO__ST_REMOVE_RESP__INIT;
+
+    if (r->n_more == 0) {
         st_op_finish(op, ROZO__STATUS__OK);
-    else
-        st_op_fail(op, op->rc);
+        return;
+    }
+    resp.n_failed = r->n_failed;
+    resp.failed = r->failed;
+    resp.n_elsewhere = r->n_elsewhere;
+    resp.elsewhere = r->elsewhere;
+    st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
 static void remove_free(struct st_op *op)
 {
     free(((struct remove_op *)op)->more);
 }
+
+static const struct st_op_kind remove_kind = {
+    .bytes = sizeof(struct remove_op),
+    .free = remove_free,
+    .done = remove_reply,
+    .steps = { remove_files },
+};
 
 static int remove_parse_more(const Rozo__StRemoveReq *req, struct remove_op *r)
 {
@@ -312,19 +319,9 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
 void storage_handle_remove(struct storage *st, struct rpc_call *call)
 {
     Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
-    struct remove_op *r =
-        (struct remove_op *)st_op_new(st, call, sizeof(*r), remove_step, remove_free);
-    int rc;
+    struct st_op *op = st_op_new(st, call, &remove_kind);
 
-    if (r == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-        rozo__st_remove_req__free_unpacked(req, NULL);
-        return;
-    }
-    rc = remove_parse(st, call, req, r);
+    if (op != NULL)
+        st_op_start(op, remove_parse(st, call, req, (struct remove_op *)op));
     rozo__st_remove_req__free_unpacked(req, NULL);
-    if (rc != 0)
-        st_op_fail(&r->op, rc);
-    else
-        st_op_start(&r->op);
 }

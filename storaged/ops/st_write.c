@@ -79,27 +79,22 @@ static int write_parse(struct st_write_op *w, const Rozo__StWriteReq *req)
     w->projection = req->projection;
     w->first = req->first_block;
     w->n = req->n_records;
-    w->sync = req->sync;
+    w->sync = req->sync ? WRITE_SYNCS_JOURNAL : WRITE_SYNCS_NOTHING;
     w->payload = call->payload;
     w->head_bytes =
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
     w->op.want = UINT32_C(1) << req->projection;
-    w->op.exclusive = w->op.changes = true;
+    w->op.access = OP_EXCLUSIVE;
+    w->op.changes = true;
     rc = write_alloc(w);
-    return rc != 0 ? rc : write_check_payload(w, call);
+    if (rc == 0)
+        rc = write_check_payload(w, call);
+    if (rc == 0)
+        journal_commit(w->op.st->journal, &w->op.ref.id, req->durable, req->n_durable);
+    return rc;
 }
 
 /* ---- life: each step is called until it returns OP_GO, in this order ---- */
-
-static enum st_op_next write_marks_first(struct st_write_op *w)
-{
-    return st_op_marks_first(&w->op);
-}
-
-static enum st_op_next write_enter(struct st_write_op *w)
-{
-    return st_op_enter(&w->op);
-}
 
 /* True if records are pending for all blocks: what lies in place is older. */
 static bool heads_are_pending(const struct st_write_op *w)
@@ -114,23 +109,23 @@ static bool heads_are_pending(const struct st_write_op *w)
     return f != NULL && !f->unresolved;
 }
 
-enum st_op_next write_read_old(struct st_write_op *w)
+enum st_op_next write_read_old(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
 
-    if (w->reading && w->op.rc != 0)
+    if (w->reading && op->rc != 0)
         return OP_BAD;
     while (proj != NULL && w->at < w->n) {
         unsigned from = w->at, to = write_part_end(w, from);
         uint8_t *old = w->old + from * w->head_bytes;
 
-        if (!w->reading &&
-            st_op_read_heads(&w->op, proj, w->first + from, to - from, old)) {
+        if (!w->reading && st_op_read_heads(op, proj, w->first + from, to - from, old)) {
             w->reading = true;
             return OP_WAIT;
         }
         if (w->reading)
-            st_op_read_heads_done(&w->op, old);
+            st_op_read_heads_done(op, old);
         w->reading = false;
         w->at = to;
     }
@@ -138,12 +133,13 @@ enum st_op_next write_read_old(struct st_write_op *w)
     return OP_GO;
 }
 
-static enum st_op_next write_read_heads(struct st_write_op *w)
+static enum st_op_next write_read_heads(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     bool none = write_proj(w) == NULL; /* read again: this may be the second time */
 
     if (!none && (w->at > 0 || w->reading || !heads_are_pending(w)))
-        return write_read_old(w);
+        return write_read_old(op);
     memset(w->old, 0, w->n * w->head_bytes);
     return OP_GO;
 }
@@ -163,37 +159,38 @@ static enum st_op_next write_judge_all(struct st_write_op *w)
 /* Checks versions, unless the file is damaged and a healer writes: a damaged file
  * cannot show what is pending over it, so what all storages decided may well look
  * older. The check comes after the quarantine then. */
-static enum st_op_next write_versions(struct st_write_op *w)
+static enum st_op_next write_versions(struct st_op *op)
 {
-    return write_proj(w) == NULL && st_op_is_decided(&w->op) ? OP_GO : write_judge_all(w);
+    struct st_write_op *w = (struct st_write_op *)op;
+
+    return write_proj(w) == NULL && st_op_is_decided(op) ? OP_GO : write_judge_all(w);
 }
 
 /* Quarantines a damaged file that is in the way. */
-static enum st_op_next write_put_aside(struct st_write_op *w)
+static enum st_op_next write_put_aside(struct st_op *op)
 {
-    enum st_op_next next = st_op_put_aside(&w->op, w->projection, w->newest);
+    struct st_write_op *w = (struct st_write_op *)op;
+    enum st_op_next next = st_op_put_aside(op, w->projection, w->newest);
 
-    if (next == OP_BAD && w->op.rc == -EREMCHG)
+    if (next == OP_BAD && op->rc == -EREMCHG)
         w->stale = w->newest;
     if (next != OP_GO || write_proj(w) != NULL)
         return next;
     return write_judge_all(w); /* pending records may be dropped */
 }
 
-static enum st_op_next write_space(struct st_write_op *w)
+static enum st_op_next write_space(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next = OP_GO;
 
-    if (w->space > 0 && !w->measuring)
-        next = st_op_space(&w->op, w->space);
-    if (!w->measuring && (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL))
+    if (w->space > 0 && w->measuring == MEASURE_NONE)
+        next = st_op_space(op, w->space);
+    if (w->measuring == MEASURE_NONE &&
+        (next != OP_BAD || op->rc != -ENOSPC || write_proj(w) == NULL))
         return next;
-    w->measuring = true;
     next = write_is_reserved(w);
-    if (next == OP_WAIT)
-        return next;
-    w->measuring = false;
-    if (next == OP_GO)
+    if (next != OP_BAD)
         return next;
     /* Other storages may have room and take all of the run. If the old records here
      * stayed, neither old nor new would be on enough storages (I12). So records that
@@ -203,30 +200,31 @@ static enum st_op_next write_space(struct st_write_op *w)
 }
 
 /* Waits for room in the journal without the lock, then starts again. */
-static enum st_op_next write_room(struct st_write_op *w)
+static enum st_op_next write_room(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next;
 
     if (w->waiting) {
         w->waiting = false;
-        st_op_enter_again(&w->op);
         w->at = 0;
         w->no_space = false;
-        w->op.state = 0; /* write_step() adds one: write_enter() is next */
-        return OP_GO;
+        return OP_AGAIN;
     }
     if (w->n_journal == 0)
         return OP_GO;
-    next = st_op_journal_room(&w->op, false);
+    next = st_op_journal_room(op, false);
     w->waiting = next == OP_WAIT;
     return next;
 }
 
 /* Takes the verifier before the first change: a new file, and heads that say "never
  * written", matter as much as records. */
-static enum st_op_next write_begin(struct st_write_op *w)
+static enum st_op_next write_begin(struct st_op *op)
 {
-    w->verifier = storage_verifier(w->op.st);
+    struct st_write_op *w = (struct st_write_op *)op;
+
+    w->verifier = storage_verifier(op->st);
     return OP_GO;
 }
 
@@ -283,7 +281,7 @@ static int append_index(struct st_write_op *w)
         if (!to_journal(w, i))
             continue;
         record_header_get(write_new_head(w, i), &h);
-        rc = journal_index_add_record(p, f, w->op.entry, w->projection,
+        rc = journal_index_add_record(p, f, w->op.journal.entry, w->projection,
                                       write_new_head(w, i), w->head_bytes, &h, body_at,
                                       w->blocks[i].body_len, env_now_ns(w->op.st->env));
         body_at += w->blocks[i].body_len;
@@ -295,8 +293,9 @@ static int append_index(struct st_write_op *w)
     return rc;
 }
 
-static enum st_op_next write_append(struct st_write_op *w)
+static enum st_op_next write_append(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next;
     size_t len = 0;
     bool any = false;
@@ -308,17 +307,14 @@ static enum st_op_next write_append(struct st_write_op *w)
     if (w->entry_header == NULL) {
         w->entry_header = malloc(JOURNAL_RECORD_HEADER_BYTES);
         if (w->entry_header == NULL)
-            return st_op_bad(&w->op, -ENOMEM);
+            return st_op_bad(op, -ENOMEM);
         len = append_iov(w);
     }
-    next = st_op_append(&w->op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
-    /* journal full; room comes soon, as overwriting needs no space (I12) */
-    if (next == OP_BAD && w->op.rc == -ENOSPC)
-        w->op.rc = -EBUSY;
+    next = st_op_append(op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
     if (next != OP_GO)
         return next;
-    w->op.rc = append_index(w);
-    return w->op.rc == 0 ? OP_GO : OP_BAD;
+    op->rc = append_index(w);
+    return op->rc == 0 ? OP_GO : OP_BAD;
 }
 
 /* True if files must be synced, which may be so even if all went to the journal: its
@@ -346,24 +342,26 @@ static void note_loose(struct st_write_op *w)
                             w->newest);
 }
 
-static enum st_op_next write_sync(struct st_write_op *w)
+static enum st_op_next write_sync(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next;
 
-    if (w->op.held != OP_HOLDS_NOTHING)
-        w->file_sync = w->sync && needs_file_sync(w);
-    st_op_unlock(&w->op);
+    if (op->held != OP_HOLDS_NOTHING && w->sync != WRITE_SYNCS_NOTHING &&
+        needs_file_sync(w))
+        w->sync = WRITE_SYNCS_ALL;
+    st_op_unlock(op);
     if (w->no_space)
-        return st_op_bad(&w->op, -ENOSPC);
-    if (!w->sync && w->op.call->role == RPC_ROLE_CLIENT)
+        return st_op_bad(op, -ENOSPC);
+    if (w->sync == WRITE_SYNCS_NOTHING && op->call->role == RPC_ROLE_CLIENT)
         note_loose(w);
-    if (!w->sync)
+    if (w->sync == WRITE_SYNCS_NOTHING)
         return OP_GO;
-    if (!w->op.wal_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
-        st_op_wal_sync_start(&w->op);
-    next = st_op_sync_both(&w->op, w->file_sync);
-    if (next == OP_GO && w->verifier != storage_verifier(w->op.st))
-        return st_op_bad(&w->op, -EIO); /* a sync failed, perhaps on these bytes */
+    if (!st_op_wal_is_joined(op) && !op->syncing && w->n_journal + w->n_pending > 0)
+        st_op_wal_sync_start(op);
+    next = st_op_sync_both(op, w->sync == WRITE_SYNCS_ALL);
+    if (next == OP_GO && w->verifier != storage_verifier(op->st))
+        return st_op_bad(op, -EIO); /* a sync failed, perhaps on these bytes */
     return next;
 }
 
@@ -382,57 +380,29 @@ static void tell_handoff(struct st_write_op *w)
     config->handoff(config->handoff_arg, &what);
 }
 
-static void write_reply(struct st_write_op *w)
+static void write_reply(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
     resp.verifier = w->verifier;
     resp.pending = w->n_journal + w->n_pending > 0;
-    resp.pressure = journal_has_pressure(w->op.st->journal);
+    resp.pressure = journal_has_pressure(op->st->journal);
     tell_handoff(w);
-    st_op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
+    st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
-static void write_refuse(struct st_write_op *w)
+static void write_refuse(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
-    if (w->op.rc != -EREMCHG) {
-        st_op_fail(&w->op, w->op.rc);
+    if (op->rc != -EREMCHG) {
+        st_op_fail(op, op->rc);
         return;
     }
     resp.newest_version = w->stale;
-    st_op_finish_message(&w->op, ROZO__STATUS__STALE_VERSION, &resp.base);
-}
-
-enum st_op_next write_run(struct st_write_op *w,
-                          enum st_op_next (*const *steps)(struct st_write_op *), int n)
-{
-    enum st_op_next next = OP_GO;
-
-    while (next == OP_GO && w->op.state < n) {
-        next = steps[w->op.state](w);
-        if (next == OP_GO)
-            w->op.state++;
-    }
-    return next;
-}
-
-static void write_step(struct st_op *op)
-{
-    static enum st_op_next (*const steps[])(struct st_write_op *) = {
-        write_marks_first, write_enter,      write_read_heads, write_versions,
-        write_put_aside,   write_space,      write_room,       write_begin,
-        write_create,      write_find_fresh, write_page,       write_fill,
-        write_pieces,      write_note,       write_append,     write_sync,
-    };
-    struct st_write_op *w = (struct st_write_op *)op;
-    enum st_op_next next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
-
-    if (next == OP_GO)
-        write_reply(w);
-    else if (next == OP_BAD)
-        write_refuse(w);
+    st_op_finish_message(op, ROZO__STATUS__STALE_VERSION, &resp.base);
 }
 
 void write_free(struct st_op *op)
@@ -448,25 +418,24 @@ void write_free(struct st_op *op)
     free(w->noted);
 }
 
+static const struct st_op_kind write_kind = {
+    .bytes = sizeof(struct st_write_op),
+    .free = write_free,
+    .done = write_reply,
+    .failed = write_refuse,
+    .steps = { st_op_marks_first, st_op_enter, write_read_heads, write_versions,
+               write_put_aside, write_space, write_room, write_begin, write_create,
+               write_find_fresh, write_page, write_fill, write_pieces, write_note,
+               write_append, write_sync },
+};
+
 void storage_handle_write(struct storage *st, struct rpc_call *call)
 {
     Rozo__StWriteReq *req = rozo__st_write_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_write_op *w =
-        (struct st_write_op *)st_op_new(st, call, sizeof(*w), write_step, write_free);
-    int rc = req == NULL ? -EBADMSG : 0;
+    struct st_op *op = st_op_new(st, call, &write_kind);
 
-    if (w == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-        rozo__st_write_req__free_unpacked(req, NULL);
-        return;
-    }
-    if (rc == 0)
-        rc = write_parse(w, req);
-    if (rc == 0)
-        journal_commit(st->journal, &w->op.ref.id, req->durable, req->n_durable);
+    if (op != NULL)
+        st_op_start(op,
+                    req == NULL ? -EBADMSG : write_parse((struct st_write_op *)op, req));
     rozo__st_write_req__free_unpacked(req, NULL); /* NULL is fine */
-    if (rc != 0)
-        st_op_fail(&w->op, rc);
-    else
-        st_op_start(&w->op);
 }

@@ -9,13 +9,14 @@
 #ifndef ROZO_STORAGED_OPS_ST_WRITE_H
 #define ROZO_STORAGED_OPS_ST_WRITE_H
 
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 /*
  * Phases of writing in place, in this order, each over all parts. A part is the blocks of
  * the run in one extent.
  */
 enum write_phase {
+    PHASE_BEGIN,
     PHASE_NEW_BODIES, /* bodies that need space */
     PHASE_NEW_HEADS,  /* heads of parts that replace nothing */
     PHASE_OLD_BODIES, /* bodies that replace a record */
@@ -29,6 +30,19 @@ enum write_way {
     WAY_PLACE,
     WAY_JOURNAL,
 };
+
+/* Files that a write makes stable before its answer. */
+enum write_sync {
+    WRITE_SYNCS_NOTHING,
+    WRITE_SYNCS_JOURNAL,
+    WRITE_SYNCS_ALL, /* projection files, too */
+};
+
+/* A check for reserved space, see st_write_reserved.c. */
+enum write_measure { MEASURE_NONE, MEASURE_HEADS, MEASURE_BODIES };
+
+/* Heads for the blocks beside the written ones, see st_write_units.c. */
+enum write_fill { FILL_NEXT, FILL_READING, FILL_WRITING, FILL_UNDOING };
 
 struct write_block {
     enum write_way way;
@@ -49,8 +63,8 @@ struct st_write_op {
     uint64_t first;
     unsigned n;
     const uint8_t *payload; /* the call's payload, or `loaded` */
-    bool sync;
-    bool reading, writing, waiting;
+    enum write_sync sync;
+    bool reading, waiting;
     unsigned n_place, n_journal; /* blocks of each way */
     unsigned n_pending;          /* pending ones among the blocks already here */
     uint8_t *loaded;             /* applier: heads, then bodies; owned */
@@ -59,19 +73,17 @@ struct st_write_op {
     uint8_t *entry_header;       /* owned */
     bool no_space; /* writes only blocks that replace a record, then fails with -ENOSPC */
     size_t head_bytes;
-    bool created, undoing, noting;
-    bool file_sync;  /* sync the projection files, too */
-    uint16_t fresh;  /* bitmap of units of the run with blocks that may have no head */
-    unsigned unit;   /* unit whose heads are being written */
-    uint8_t filling; /* enum fill_state */
-    uint8_t *fill;   /* heads of `unit`, owned */
+    bool created, noting;
+    uint16_t fresh; /* bitmap of units of the run with blocks that may have no head */
+    unsigned unit;  /* unit whose heads are being written */
+    enum write_fill filling;
+    uint8_t *fill; /* heads of `unit`, owned */
     /* owned: the written blocks after this write, with the fresh units */
     struct marks *noted;
     uint64_t newest; /* newest version in the request */
     uint64_t stale;  /* newest version here that refuses the request */
     uint64_t space;  /* bytes that first writes need */
-    /* a check for reserved space is under way, see st_write_reserved.c */
-    bool measuring, measuring_bodies;
+    enum write_measure measuring;
     uint64_t measured; /* bytes; reserved up to here; 0: not begun */
     /* verifier before the write: a later failed sync may have lost it */
     uint64_t verifier;
@@ -105,10 +117,6 @@ static inline unsigned write_part_end(const struct st_write_op *w, unsigned i)
  */
 int write_alloc(struct st_write_op *w);
 void write_free(struct st_op *op);
-/** Calls the steps from op->state on, each until it returns OP_GO. */
-enum st_op_next write_run(struct st_write_op *w,
-                          enum st_op_next (*const *steps)(struct st_write_op *), int n);
-
 /**
  * Adds len bytes to the next write or frame; joins them to the last piece if they follow
  * it in memory.
@@ -135,19 +143,19 @@ uint64_t write_find_stale(struct st_write_op *w);
  */
 enum st_op_next write_is_reserved(struct st_write_op *w);
 /** Reads the heads in place, part by part. */
-enum st_op_next write_read_old(struct st_write_op *w);
+enum st_op_next write_read_old(struct st_op *op);
 /** Finds the fresh units. */
-enum st_op_next write_find_fresh(struct st_write_op *w);
+enum st_op_next write_find_fresh(struct st_op *op);
 /** Writes a mark page if one must precede the records. */
-enum st_op_next write_page(struct st_write_op *w);
+enum st_op_next write_page(struct st_op *op);
 /** Writes heads for the blocks beside the written ones in fresh units. */
-enum st_op_next write_fill(struct st_write_op *w);
+enum st_op_next write_fill(struct st_op *op);
 /** Writes bodies and heads. */
-enum st_op_next write_pieces(struct st_write_op *w);
+enum st_op_next write_pieces(struct st_op *op);
 /** Notes that all blocks of the fresh units have heads. */
-enum st_op_next write_note(struct st_write_op *w);
+enum st_op_next write_note(struct st_op *op);
 
 /** Creates the file if it is absent. Not for the applier. */
-enum st_op_next write_create(struct st_write_op *w);
+enum st_op_next write_create(struct st_op *op);
 
 #endif

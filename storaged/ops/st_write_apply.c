@@ -14,19 +14,6 @@
 #include "common/base/log.h"
 #include "storaged/ops/st_write.h"
 
-static enum st_op_next apply_enter(struct st_write_op *w)
-{
-    enum st_op_next next = st_op_enter(&w->op);
-
-    if (next != OP_GO)
-        return next;
-    if (w->op.obj->state[w->projection] == PROJ_DAMAGED)
-        return st_op_bad(&w->op, -EUCLEAN);
-    if (write_proj(w) == NULL) /* the file was removed: nothing to replace */
-        w->n = 0;
-    return OP_GO;
-}
-
 static struct pending_record *apply_record(const struct st_write_op *w, unsigned i)
 {
     struct pending_record *r =
@@ -38,9 +25,35 @@ static struct pending_record *apply_record(const struct st_write_op *w, unsigned
     return r;
 }
 
-/* Collects, with the lock held, the records that are pending now, and their heads. */
-static enum st_op_next apply_collect(struct st_write_op *w)
+/* Removes pending records whose file is gone: its removal removed what they replace. */
+static void apply_forget(struct st_write_op *w)
 {
+    for (unsigned i = 0; i < w->n; i++) {
+        for (struct pending_record *r = apply_record(w, i); r != NULL;
+             r = apply_record(w, i))
+            journal_index_remove_record(journal_get_index(w->op.st->journal), r);
+    }
+}
+
+static enum st_op_next apply_enter(struct st_op *op)
+{
+    struct st_write_op *w = (struct st_write_op *)op;
+    enum st_op_next next = st_op_enter(op);
+
+    if (next != OP_GO)
+        return next;
+    if (op->obj->state[w->projection] == PROJ_DAMAGED)
+        return st_op_bad(op, -EUCLEAN);
+    if (write_proj(w) != NULL)
+        return OP_GO;
+    apply_forget(w);
+    return OP_DONE;
+}
+
+/* Collects, with the lock held, the records that are pending now, and their heads. */
+static enum st_op_next apply_collect(struct st_op *op)
+{
+    struct st_write_op *w = (struct st_write_op *)op;
     size_t at = w->n * w->head_bytes;
 
     for (unsigned i = 0; i < w->n; i++) {
@@ -59,7 +72,7 @@ static enum st_op_next apply_collect(struct st_write_op *w)
     }
     w->loaded = malloc(at + 1);
     if (w->loaded == NULL)
-        return st_op_bad(&w->op, -ENOMEM);
+        return st_op_bad(op, -ENOMEM);
     w->payload = w->loaded;
     return OP_GO;
 }
@@ -121,19 +134,20 @@ static void apply_check(struct st_write_op *w)
 }
 
 /* Reads bodies, as many at a time as lie without a gap in one frame. */
-static enum st_op_next apply_load(struct st_write_op *w)
+static enum st_op_next apply_load(struct st_op *op)
 {
-    struct journal_index *p = journal_get_index(w->op.st->journal);
+    struct st_write_op *w = (struct st_write_op *)op;
+    struct journal_index *p = journal_get_index(op->st->journal);
 
     if (w->load != NULL) {
         journal_index_put_frame(p, w->load);
         w->load = NULL;
-        if (w->op.rc != 0)
+        if (op->rc != 0)
             return OP_BAD;
-        if (w->op.dr.n_read != w->op.dr.len)
-            return st_op_bad(&w->op, -EIO);
+        if (op->dr.n_read != op->dr.len)
+            return st_op_bad(op, -EIO);
         for (; w->load_at < w->at; w->load_at++)
-            w->blocks[w->load_at].unread = w->op.dr.n_unread > 0;
+            w->blocks[w->load_at].unread = op->dr.n_unread > 0;
     }
     while (w->at < w->n) {
         struct write_block *b = &w->blocks[w->at];
@@ -162,14 +176,14 @@ static enum st_op_next apply_load(struct st_write_op *w)
         } while (r != NULL && r->entry == w->load && r->body_at == from + len &&
                  r->body_len > 0 && w->blocks[w->at].way != WAY_NONE &&
                  r->version == w->blocks[w->at].version);
-        w->op.iov = (struct iovec){ .iov_base = w->loaded + b->body_at, .iov_len = len };
-        w->op.dr = (struct disk_req){ .op = DISK_READ,
-                                      .file = w->load->place.file,
-                                      .offset = w->load->place.offset + from,
-                                      .len = len,
-                                      .iov = &w->op.iov,
-                                      .n_iov = 1 };
-        st_op_submit(&w->op);
+        op->iov = (struct iovec){ .iov_base = w->loaded + b->body_at, .iov_len = len };
+        op->dr = (struct disk_req){ .op = DISK_READ,
+                                    .file = w->load->place.file,
+                                    .offset = w->load->place.offset + from,
+                                    .len = len,
+                                    .iov = &op->iov,
+                                    .n_iov = 1 };
+        st_op_submit(op);
         return OP_WAIT;
     }
     w->at = 0;
@@ -186,22 +200,25 @@ static bool heads_are_older(const struct st_write_op *w)
            marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
 }
 
-static enum st_op_next apply_read_old(struct st_write_op *w)
+static enum st_op_next apply_read_old(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
+
     if (w->at > 0 || w->reading || !heads_are_older(w))
-        return write_read_old(w);
+        return write_read_old(op);
     memset(w->old, 0, w->n * w->head_bytes);
     return OP_GO;
 }
 
 /* Selects the blocks that are newer than those in place. */
-static enum st_op_next apply_judge(struct st_write_op *w)
+static enum st_op_next apply_judge(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     bool blind = heads_are_older(w);
 
     w->n_place = 0;
-    if (st_op_pending_file(&w->op) != NULL)
-        pending_file_marks_pass(st_op_pending_file(&w->op), w->first, w->first + w->n,
+    if (st_op_pending_file(op) != NULL)
+        pending_file_marks_pass(st_op_pending_file(op), w->first, w->first + w->n,
                                 w->newest);
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
@@ -225,56 +242,29 @@ static enum st_op_next apply_judge(struct st_write_op *w)
 }
 
 /* Marks the written records as applied; the journal syncs and then removes them. */
-static void apply_done(struct st_write_op *w)
+static void apply_done(struct st_op *op)
 {
-    struct pending_file *f = st_op_pending_file(&w->op);
+    struct st_write_op *w = (struct st_write_op *)op;
+    struct pending_file *f = st_op_pending_file(op);
 
     for (unsigned i = 0; f != NULL && i < w->n; i++) {
         struct pending_record *r =
-            journal_index_at_most(journal_get_index(w->op.st->journal), f, w->projection,
+            journal_index_at_most(journal_get_index(op->st->journal), f, w->projection,
                                   w->first + i, w->blocks[i].version);
 
         if (r != NULL && r->committed && r->version == w->blocks[i].version)
             r->applied = true;
     }
+    st_op_end_internal(op, 0);
 }
 
-/* Removes pending records whose file is gone: its removal removed what they replace. */
-static void apply_forget(struct st_write_op *w, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        for (struct pending_record *r = apply_record(w, i); r != NULL;
-             r = apply_record(w, i))
-            journal_index_remove_record(journal_get_index(w->op.st->journal), r);
-    }
-}
-
-static void apply_step(struct st_op *op)
-{
-    static enum st_op_next (*const steps[])(struct st_write_op *) = {
-        apply_enter,      apply_collect, apply_load, apply_read_old, apply_judge,
-        write_find_fresh, write_page,    write_fill, write_pieces,   write_note,
-    };
-    struct st_write_op *w = (struct st_write_op *)op;
-    unsigned n = w->n;
-    enum st_op_next next = OP_GO;
-
-    if (op->state == 0) {
-        next = apply_enter(w);
-        if (next == OP_GO && w->n == 0) {
-            apply_forget(w, n);
-            st_op_end_internal(op, 0);
-            return;
-        }
-        op->state = next == OP_GO;
-    }
-    if (next == OP_GO)
-        next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
-    if (next == OP_GO)
-        apply_done(w);
-    if (next != OP_WAIT)
-        st_op_end_internal(op, next == OP_GO ? 0 : op->rc);
-}
+static const struct st_op_kind apply_kind = {
+    .bytes = sizeof(struct st_write_op),
+    .free = write_free,
+    .done = apply_done,
+    .steps = { apply_enter, apply_collect, apply_load, apply_read_old, apply_judge,
+               write_find_fresh, write_page, write_fill, write_pieces, write_note },
+};
 
 _Static_assert((int)APPLY_BLOCKS_MAX <= (int)BLOCKS_PER_REQUEST_MAX, "write_alloc()");
 
@@ -282,8 +272,8 @@ int storage_apply_records(void *storage, struct pending_file *f, unsigned projec
                           uint64_t first, unsigned n, void (*done)(void *arg, int rc),
                           void *arg)
 {
-    struct st_write_op *w = (struct st_write_op *)st_op_new_internal(
-        storage, f, sizeof(*w), apply_step, write_free, done, arg);
+    struct st_write_op *w =
+        (struct st_write_op *)st_op_new_internal(storage, f, &apply_kind, done, arg);
 
     if (w == NULL)
         return -ENOMEM;
@@ -292,12 +282,11 @@ int storage_apply_records(void *storage, struct pending_file *f, unsigned projec
     w->n = n;
     w->head_bytes = RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, projection);
     w->op.want = UINT32_C(1) << projection;
-    w->op.exclusive = true;
+    w->op.access = OP_EXCLUSIVE;
     if (write_alloc(w) != 0) {
-        w->op.internal_done = NULL;
         st_op_free(&w->op);
         return -ENOMEM;
     }
-    st_op_start(&w->op);
+    st_op_start(&w->op, 0);
     return 0;
 }

@@ -129,16 +129,18 @@ static bool submit_piece(struct st_write_op *w)
     return false;
 }
 
-enum st_op_next write_pieces(struct st_write_op *w)
+enum st_op_next write_pieces(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
 
-    if (w->writing && w->op.rc != 0)
+    if (w->phase != PHASE_BEGIN && op->rc != 0)
         return OP_BAD;
     if (w->n_place > 0) {
         proj_forget_floor(proj, w->first, w->first + w->n);
         proj->newest = w->newest > proj->newest ? w->newest : proj->newest;
     }
-    w->writing = true;
+    if (w->phase == PHASE_BEGIN)
+        w->phase = PHASE_NEW_BODIES;
     return submit_piece(w) ? OP_WAIT : OP_GO;
 }

@@ -30,7 +30,7 @@ static struct disk_range needy_bytes(const struct st_write_op *w, struct mark_ra
     const struct geometry *g = &write_proj(w)->geo;
     uint64_t unit = g->unit_blocks;
 
-    if (w->measuring_bodies)
+    if (w->measuring == MEASURE_BODIES)
         return (struct disk_range){ geometry_body_at(g, r.first),
                                     geometry_body_at(g, r.end - 1) + g->stride };
     return (struct disk_range){ geometry_head_at(g, r.first / unit * unit),
@@ -42,7 +42,7 @@ static enum st_op_next ends(struct st_write_op *w, enum st_op_next next)
 {
     w->at = 0;
     w->measured = 0;
-    w->measuring_bodies = false;
+    w->measuring = MEASURE_NONE;
     return next == OP_BAD ? st_op_bad(&w->op, -ENOSPC) : next;
 }
 
@@ -66,6 +66,8 @@ static enum st_op_next measure(struct st_write_op *w, struct disk_range bytes)
 
 enum st_op_next write_is_reserved(struct st_write_op *w)
 {
+    if (w->measuring == MEASURE_NONE)
+        w->measuring = MEASURE_HEADS;
     while (w->at < w->n) {
         unsigned to = write_part_end(w, w->at);
         struct mark_range r = needy_blocks(w, w->at, to);
@@ -75,9 +77,9 @@ enum st_op_next write_is_reserved(struct st_write_op *w)
             next = measure(w, needy_bytes(w, r));
         if (next != OP_GO)
             return next == OP_BAD ? ends(w, next) : next;
-        if (w->measuring_bodies)
+        if (w->measuring == MEASURE_BODIES)
             w->at = to;
-        w->measuring_bodies = !w->measuring_bodies;
+        w->measuring = w->measuring == MEASURE_BODIES ? MEASURE_HEADS : MEASURE_BODIES;
     }
     return ends(w, OP_GO);
 }

@@ -15,8 +15,6 @@
 
 enum { UNITS_MAX = 16 /* upper bound in one run */ };
 
-enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
-
 static unsigned unit_blocks(const struct st_write_op *w)
 {
     struct geometry g;
@@ -37,16 +35,17 @@ static struct mark_range write_units(const struct st_write_op *w)
     };
 }
 
-enum st_op_next write_create(struct st_write_op *w)
+enum st_op_next write_create(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct mark_range units;
 
     if (write_proj(w) != NULL)
         return OP_GO;
-    assert(w->op.call != NULL); /* the applier only replaces records */
+    assert(op->call != NULL); /* the applier only replaces records */
     w->created = true;
     units = write_units(w);
-    return st_op_create(&w->op, w->projection, version_epoch(w->newest), &units);
+    return st_op_create(op, w->projection, version_epoch(w->newest), &units);
 }
 
 /* ---- the rest of a unit: blocks that were never written get a head that says so ---- */
@@ -72,8 +71,9 @@ static bool unit_has_place(const struct st_write_op *w, uint64_t first)
 
 /* Finds the units that become complete by this write. In a partial file there are
  * none: its other blocks stay unknown. */
-enum st_op_next write_find_fresh(struct st_write_op *w)
+enum st_op_next write_find_fresh(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
     unsigned blocks = proj->geo.unit_blocks;
     unsigned n = (unsigned)((w->first + w->n - 1) / blocks - w->first / blocks) + 1;
@@ -110,16 +110,18 @@ static unsigned fill_holes(struct st_write_op *w, uint64_t first)
 /* Writes a mark page first if the epoch is newer, or if the file becomes longer than
  * its header announces: without a page that would look like a file that lost its
  * pages. */
-enum st_op_next write_page(struct st_write_op *w)
+enum st_op_next write_page(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
     bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
 
     if (w->n_place == 0 && !w->created)
         return OP_GO;
-    if (version_epoch(w->newest) <= proj->epoch && !first_page && w->op.marks_state == 0)
+    if (version_epoch(w->newest) <= proj->epoch && !first_page &&
+        op->create.marks == MARKS_NONE)
         return OP_GO;
-    return st_op_write_marks(&w->op, w->projection, proj_marks(proj), proj_written(proj),
+    return st_op_write_marks(op, w->projection, proj_marks(proj), proj_written(proj),
                              version_epoch(w->newest));
 }
 
@@ -129,7 +131,7 @@ static enum st_op_next fill_unit(struct st_write_op *w, uint64_t first)
     struct proj *proj = write_proj(w);
     size_t len = proj->geo.unit_blocks * proj->geo.head_bytes;
 
-    switch ((enum fill_state)w->filling) {
+    switch (w->filling) {
     case FILL_NEXT:
         if (w->fill == NULL && (w->fill = malloc(len)) == NULL)
             return st_op_bad(&w->op, -ENOMEM);
@@ -146,6 +148,8 @@ static enum st_op_next fill_unit(struct st_write_op *w, uint64_t first)
     case FILL_WRITING:
         w->filling = FILL_NEXT;
         return w->op.rc != 0 ? OP_BAD : OP_GO;
+    case FILL_UNDOING:
+        assert(!"a unit is being written");
     }
     w->filling = FILL_NEXT;
     if (fill_holes(w, first) == 0)
@@ -167,18 +171,20 @@ static bool unit_needs_fill(const struct st_write_op *w, unsigned unit)
     return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole || w->n_place < w->n);
 }
 
-enum st_op_next write_fill(struct st_write_op *w)
+enum st_op_next write_fill(struct st_op *op)
 {
-    if (w->undoing)
-        return st_op_create_undo(&w->op, w->projection);
+    struct st_write_op *w = (struct st_write_op *)op;
+
+    if (w->filling == FILL_UNDOING)
+        return st_op_create_undo(op, w->projection);
     for (; w->unit < UNITS_MAX; w->unit++) {
         enum st_op_next next = OP_GO;
 
         if (unit_needs_fill(w, w->unit))
             next = fill_unit(w, unit_first(w, w->unit));
         if (next == OP_BAD && w->created) {
-            w->undoing = true;
-            return st_op_create_undo(&w->op, w->projection);
+            w->filling = FILL_UNDOING;
+            return st_op_create_undo(op, w->projection);
         }
         if (next != OP_GO)
             return next;
@@ -214,25 +220,26 @@ static struct marks *write_note_make(struct st_write_op *w)
 
 /* Notes the fresh units in a mark page, unless the header of a new file announces
  * them. During a sync the page is left to the next write. */
-enum st_op_next write_note(struct st_write_op *w)
+enum st_op_next write_note(struct st_op *op)
 {
+    struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
     enum st_op_next next;
 
     if (!w->noting && w->fresh == 0 && !proj->unsaved)
         return OP_GO;
     if (w->noted == NULL && (w->noted = write_note_make(w)) == NULL)
-        return st_op_bad(&w->op, -ENOMEM);
-    if (!w->noting && (w->created || w->op.obj->syncing)) {
+        return st_op_bad(op, -ENOMEM);
+    if (!w->noting && (w->created || op->obj->syncing)) {
         proj->unsaved |= !w->created;
-        w->op.rc = proj_written_keep(proj, w->noted);
-        return w->op.rc == 0 ? OP_GO : OP_BAD;
+        op->rc = proj_written_keep(proj, w->noted);
+        return op->rc == 0 ? OP_GO : OP_BAD;
     }
     w->noting = true;
-    next = st_op_write_marks(&w->op, w->projection, proj_marks(proj), w->noted, 0);
+    next = st_op_write_marks(op, w->projection, proj_marks(proj), w->noted, 0);
     if (next != OP_BAD)
         return next;
     proj->unsaved = true; /* the records are here; a missing note does no harm */
-    w->op.rc = proj_written_keep(proj, w->noted);
-    return w->op.rc == 0 ? OP_GO : OP_BAD;
+    op->rc = proj_written_keep(proj, w->noted);
+    return op->rc == 0 ? OP_GO : OP_BAD;
 }

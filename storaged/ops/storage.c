@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/ops/st_requests.h"
 
 enum {
     FILES_MAX_DEFAULT = 1024,
@@ -49,27 +49,30 @@ static void info_reply(struct st_op *op)
     st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
-static void info_step(struct st_op *op)
+/* Forces a fresh value. */
+static enum st_op_next info_forget(struct st_op *op)
 {
-    enum st_op_next next;
-
-    op->st->space_known &= op->state != 0; /* the first step forces a fresh value */
-    op->state = 1;
-    next = st_op_space(op, 0);
-    if (next == OP_BAD)
-        st_op_fail(op, op->rc);
-    else if (next == OP_GO)
-        info_reply(op);
+    op->st->space_known = false;
+    return OP_GO;
 }
+
+static enum st_op_next info_space(struct st_op *op)
+{
+    return st_op_space(op, 0);
+}
+
+static const struct st_op_kind info_kind = {
+    .bytes = sizeof(struct st_op),
+    .done = info_reply,
+    .steps = { info_forget, info_space },
+};
 
 void storage_handle_info(struct storage *st, struct rpc_call *call)
 {
-    struct st_op *op = st_op_new(st, call, sizeof(*op), info_step, NULL);
+    struct st_op *op = st_op_new(st, call, &info_kind);
 
-    if (op == NULL)
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-    else
-        st_op_start(op);
+    if (op != NULL)
+        st_op_start(op, 0);
 }
 
 /* ---- ST_ADMIT ---- */
@@ -78,20 +81,55 @@ struct admit_op {
     struct st_op op; /* must be first */
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     uint32_t storage_id;
-    bool rebuild;
+    bool rebuild, saving;
     char text[IDENTITY_TEXT_MAX];
 };
 
-static void admit_end(struct admit_op *a)
+/* Checks whether we are admitted already; then a repeated request is fine. */
+static enum st_op_next admit_check(struct st_op *op)
 {
-    struct storage *st = a->op.st;
+    const struct admit_op *a = (const struct admit_op *)op;
+    const struct identity *id = op->st->config.identity;
+    uint32_t us = identity_storage_id(id);
+
+    if (us == 0 && op->st->admitting)
+        return st_op_bad(op, -EBUSY);
+    if (us == 0)
+        return OP_GO;
+    return us == a->storage_id &&
+                   memcmp(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES) == 0
+               ? OP_DONE
+               : st_op_bad(op, -ENXIO);
+}
+
+static enum st_op_next admit_save(struct st_op *op)
+{
+    struct admit_op *a = (struct admit_op *)op;
+
+    if (a->saving) {
+        op->st->admitting = false;
+        return op->rc == 0 ? OP_GO : OP_BAD;
+    }
+    a->saving = op->st->admitting = true;
+    op->iov.iov_base = a->text;
+    op->iov.iov_len = identity_print(a->text, op->st->config.identity->incarnation,
+                                     a->cluster_id, a->storage_id, a->rebuild);
+    op->dr = (struct disk_req){
+        .op = DISK_SAVE_IDENTITY,
+        .iov = &op->iov,
+        .n_iov = 1,
+        .len = op->iov.iov_len,
+    };
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+static enum st_op_next admit_take(struct st_op *op)
+{
+    const struct admit_op *a = (const struct admit_op *)op;
+    struct storage *st = op->st;
     struct identity *id = st->config.identity;
 
-    st->admitting = false;
-    if (a->op.rc != 0) {
-        st_op_fail(&a->op, a->op.rc);
-        return;
-    }
     memcpy(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES);
     atomic_store_explicit(&id->rebuild, a->rebuild, memory_order_release);
     atomic_store_explicit(&id->storage_id, a->storage_id, memory_order_release);
@@ -99,39 +137,13 @@ static void admit_end(struct admit_op *a)
              a->rebuild ? ", in place of a lost one" : "");
     if (st->config.admitted != NULL)
         st->config.admitted(st->config.arg);
-    st_op_finish(&a->op, ROZO__STATUS__OK);
+    return OP_GO;
 }
 
-static void admit_step(struct st_op *op)
-{
-    struct admit_op *a = (struct admit_op *)op;
-    struct identity *id = op->st->config.identity;
-    uint32_t us = identity_storage_id(id);
-
-    if (op->state == 1) {
-        admit_end(a);
-    } else if (us != 0) {
-        bool same = us == a->storage_id &&
-                    memcmp(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES) == 0;
-
-        st_op_finish(op, same ? ROZO__STATUS__OK : ROZO__STATUS__WRONG_STORAGE);
-    } else if (op->st->admitting) {
-        st_op_finish(op, ROZO__STATUS__BUSY);
-    } else {
-        op->state = 1;
-        op->st->admitting = true;
-        op->iov.iov_base = a->text;
-        op->iov.iov_len = identity_print(a->text, id->incarnation, a->cluster_id,
-                                         a->storage_id, a->rebuild);
-        op->dr = (struct disk_req){
-            .op = DISK_SAVE_IDENTITY,
-            .iov = &op->iov,
-            .n_iov = 1,
-            .len = op->iov.iov_len,
-        };
-        st_op_submit(op);
-    }
-}
+static const struct st_op_kind admit_kind = {
+    .bytes = sizeof(struct admit_op),
+    .steps = { admit_check, admit_save, admit_take },
+};
 
 static int admit_parse(struct admit_op *a, const struct rpc_call *call,
                        const Rozo__StAdmitReq *req)
@@ -152,18 +164,10 @@ static int admit_parse(struct admit_op *a, const struct rpc_call *call,
 void storage_handle_admit(struct storage *st, struct rpc_call *call)
 {
     Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, call->msg_len, call->msg);
-    struct st_op *op = st_op_new(st, call, sizeof(struct admit_op), admit_step, NULL);
-    int rc;
+    struct st_op *op = st_op_new(st, call, &admit_kind);
 
-    if (op == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-    } else {
-        rc = admit_parse((struct admit_op *)op, call, req);
-        if (rc != 0)
-            st_op_fail(op, rc);
-        else
-            st_op_start(op);
-    }
+    if (op != NULL)
+        st_op_start(op, admit_parse((struct admit_op *)op, call, req));
     rozo__st_admit_req__free_unpacked(req, NULL);
 }
 

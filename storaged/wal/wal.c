@@ -405,7 +405,7 @@ void wal_append_step(struct wal *wal)
 
 void wal_append(struct wal *wal, struct wal_append *a)
 {
-    assert(!wal->is_starting && !wal->is_stopping);
+    assert(wal->life >= WAL_RUNS && !wal->is_stopping);
     assert(a->kind != 0 && a->len <= WAL_ENTRY_MAX && a->n_iov <= WAL_IOV_MAX);
     assert(a->head_len <= WAL_HEAD_MAX && a->head_len <= a->len);
     a->wal = wal;
@@ -470,7 +470,7 @@ void wal_close(struct wal *wal)
     if (wal == NULL)
         return;
     assert(wal->first == NULL && wal->first_wait == NULL && wal->job.kind == JOB_NONE &&
-           !wal->is_writing && !wal->is_syncing && !wal->is_listing);
+           !wal->is_writing && !wal->is_syncing && !wal_is_listing(wal));
     env_timer_stop(wal->config.env, &wal->retry);
     env_timer_stop(wal->config.env, &wal->quiet);
     for (unsigned i = 0; i < WAL_FILES_MAX; i++)

@@ -76,8 +76,20 @@ struct leftovers {
     struct disk_req dr;
 };
 
+/* Life of a log. */
+enum wal_life {
+    WAL_NEW,     /* not started, or the start failed */
+    WAL_LISTS,   /* wal_start(): lists the segments of the previous run */
+    WAL_STARTS,  /* wal_start(): makes free segments */
+    WAL_RUNS,    /* takes appends */
+    WAL_FORGETS, /* wal_forget_old(): erases segments; takes appends, too */
+    WAL_CLEARS,  /* wal_forget_old(): removes segments of loops that no longer exist */
+};
+
 struct wal {
     struct wal_config config;
+    enum wal_life life;
+    bool is_stopping; /* wal_stop() was called */
     struct slot slots[WAL_FILES_MAX];
     unsigned n_in_state[SLOT_DEAD + 1]; /* slots in each state */
     uint64_t used_bytes;                /* bytes of segments that are not free */
@@ -128,7 +140,6 @@ struct wal {
     uint64_t make_retry_ns, erase_retry_ns; /* ns, monotonic; earliest next try */
     int make_rc; /* result of the last job that made a segment */
 
-    bool is_starting, is_listing, is_forgetting, is_stopping;
     int forget_rc;
     void (*start_done)(void *arg, int rc);
     void *start_arg;
@@ -139,6 +150,20 @@ struct wal {
     struct env_task check_task;
     struct leftovers left;
 };
+
+/** True while a list of segments is under way, or what follows from it. */
+static inline bool wal_is_listing(const struct wal *wal)
+{
+    return wal->life == WAL_LISTS || wal->life == WAL_CLEARS;
+}
+static inline bool wal_is_starting(const struct wal *wal)
+{
+    return wal->life == WAL_LISTS || wal->life == WAL_STARTS;
+}
+static inline bool wal_is_forgetting(const struct wal *wal)
+{
+    return wal->life == WAL_FORGETS || wal->life == WAL_CLEARS;
+}
 
 /* ---- wal.c ---- */
 

@@ -41,7 +41,7 @@ static bool start_check(struct wal *wal)
     bool is_enough = wal->n_in_state[SLOT_FREE] >= FREE_AT_START;
     int rc = 0;
 
-    if (!wal->is_starting || wal->is_listing || wal->job.kind != JOB_NONE)
+    if (wal->life != WAL_STARTS || wal->job.kind != JOB_NONE)
         return false;
     if (wal->is_stopping) {
         rc = -EIO;
@@ -56,21 +56,22 @@ static bool start_check(struct wal *wal)
         else if (wal->make_rc != -ENOSPC)
             rc = wal->make_rc;
     }
-    wal->is_starting = false;
+    wal->life = rc == 0 ? WAL_RUNS : WAL_NEW;
     wal->start_done(wal->start_arg, rc);
     return true;
 }
 
 void wal_forget_finish(struct wal *wal, int rc)
 {
-    wal->is_forgetting = false;
+    assert(wal_is_forgetting(wal));
+    wal->life = WAL_RUNS;
     wal->forget_done(wal->forget_arg, rc);
 }
 
 /* Ends wal_forget_old() for our own segments when they are erased or cannot be. */
 static void forget_check(struct wal *wal)
 {
-    if (!wal->is_forgetting || wal->is_listing || wal->job.kind != JOB_NONE)
+    if (wal->life != WAL_FORGETS || wal->job.kind != JOB_NONE)
         return;
     if (wal->is_stopping)
         wal_forget_finish(wal, -EIO);
@@ -83,8 +84,8 @@ void wal_stop_check(struct wal *wal)
     void (*done)(void *arg);
 
     if (!wal->is_stopping || wal->job.kind != JOB_NONE || wal->is_writing ||
-        wal->is_syncing || wal->is_saying || wal->is_listing || wal->is_forgetting ||
-        wal->check_task.queued || wal->stop_done == NULL)
+        wal->is_syncing || wal->is_saying || wal_is_listing(wal) ||
+        wal_is_forgetting(wal) || wal->check_task.queued || wal->stop_done == NULL)
         return;
     done = wal->stop_done;
     wal->stop_done = NULL;
@@ -340,7 +341,7 @@ static void job_begin(struct wal *wal, enum job_kind kind, struct slot *slot)
 
 static struct slot *slot_to_remove(struct wal *wal)
 {
-    if (wal->is_starting || wal->n_in_state[SLOT_OLD] > 0 ||
+    if (wal_is_starting(wal) || wal->n_in_state[SLOT_OLD] > 0 ||
         wal_count_files(wal) <= wal->config.slots)
         return NULL;
     for (unsigned i = WAL_FILES_MAX; i-- > 0;) {
@@ -356,9 +357,9 @@ static void job_run(struct wal *wal)
 {
     uint64_t now = env_now_ns(wal->config.env);
     struct slot *dead = wal_slot_oldest_dead(wal), *make = wal_slot_to_make(wal), *extra;
-    unsigned ahead = wal->is_starting ? FREE_AT_START : 1;
+    unsigned ahead = wal_is_starting(wal) ? FREE_AT_START : 1;
 
-    if (wal->job.kind != JOB_NONE || wal->is_listing || wal->is_stopping)
+    if (wal->job.kind != JOB_NONE || wal_is_listing(wal) || wal->is_stopping)
         return;
     if (dead != NULL && wal->is_syncing && wal->sync_dr.file == dead->file)
         return; /* wait for the sync: the job may close its file */

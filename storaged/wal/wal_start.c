@@ -47,12 +47,12 @@ static void on_list(struct wal_list *l, int rc)
 {
     struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
 
-    wal->is_listing = false;
+    assert(wal->life == WAL_LISTS);
     if (rc == 0)
         rc = slots_take(wal, l);
     wal_list_close(l);
+    wal->life = rc == 0 ? WAL_STARTS : WAL_NEW;
     if (rc != 0) {
-        wal->is_starting = false;
         wal->start_done(wal->start_arg, rc);
         wal_stop_check(wal);
         return;
@@ -62,9 +62,10 @@ static void on_list(struct wal_list *l, int rc)
 
 void wal_start(struct wal *wal, void (*done)(void *arg, int rc), void *arg)
 {
+    assert(wal->life == WAL_NEW);
     wal->start_done = done;
     wal->start_arg = arg;
-    wal->is_starting = wal->is_listing = true;
+    wal->life = WAL_LISTS;
     wal->left.list =
         (struct wal_list){ .disk = wal->config.disk, .loop = wal->config.loop };
     wal->left.list.done = on_list;
@@ -85,11 +86,11 @@ int wal_adopt(struct wal *wal, struct wal_place *place)
 
 void wal_forget_old(struct wal *wal, void (*done)(void *arg, int rc), void *arg)
 {
-    assert(!wal->is_starting && !wal->is_forgetting);
+    assert(wal->life == WAL_RUNS);
     wal->forget_done = done;
     wal->forget_arg = arg;
     wal->forget_rc = 0;
-    wal->is_forgetting = true;
+    wal->life = WAL_FORGETS;
     wal->erase_retry_ns = 0;
     for (unsigned i = 0; i < WAL_FILES_MAX; i++) {
         if (wal->slots[i].state == SLOT_OLD)
@@ -105,7 +106,6 @@ static void leftovers_next_loop(struct wal *wal)
     struct wal_list *l = &wal->left.list;
 
     if (l->loop + 1 >= wal->config.n_loops_max || wal->is_stopping) {
-        wal->is_listing = false;
         wal_forget_finish(wal, wal->forget_rc);
         wal_check_later(wal);
         return;
@@ -155,7 +155,6 @@ static void on_leftover(struct disk_req *dr, int rc)
         dr->op = dr->op == DISK_WRITE && done ? DISK_SYNC : DISK_REMOVE;
     } else if (!done) {
         wal_list_close(&left->list);
-        wal->is_listing = false;
         wal_forget_finish(wal, rc);
         wal_check_later(wal);
         return;
@@ -174,7 +173,6 @@ static void on_leftovers(struct wal_list *l, int rc)
     struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
 
     if (rc != 0) {
-        wal->is_listing = false;
         wal_forget_finish(wal, rc);
         wal_check_later(wal);
         return;
@@ -189,7 +187,7 @@ void wal_leftovers_start(struct wal *wal)
         wal_forget_finish(wal, wal->forget_rc);
         return;
     }
-    wal->is_listing = true;
+    wal->life = WAL_CLEARS;
     wal->left.list =
         (struct wal_list){ .disk = wal->config.disk, .loop = wal->config.n_loops };
     wal->left.list.done = on_leftovers;

@@ -2,16 +2,17 @@
  * st_op_info.c - facts about a projection file beside its records, and walks over its
  * heads.
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    struct disk, by st_op_read() and st_op_disk().
  * Keeps:  I2, a zero head of a block that is known to be written is damaged, not a hole.
  * Ask:    projfile.h for the bytes.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 const struct marks *proj_marks(const struct proj *proj)
 {
@@ -72,6 +73,18 @@ uint64_t proj_blocks(const struct proj *proj)
     uint64_t end = written->n == 0 ? 0 : written->ranges[written->n - 1].end;
 
     return blocks > end ? blocks : end;
+}
+
+struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsigned n)
+{
+    const uint64_t page = PROJFILE_PAGE_BYTES;
+    uint64_t from = geometry_body_at(&proj->geo, first);
+    uint64_t to = from + n * proj->geo.stride;
+
+    return (struct disk_range){
+        .from = (from + page - 1) / page * page,
+        .to = (to < proj->size ? to : proj->size) / page * page,
+    };
 }
 
 static bool is_lost(const struct proj *proj, uint64_t block)
@@ -151,7 +164,24 @@ enum record_state st_op_inspect(const struct st_op *op, unsigned p, uint64_t blo
     return state;
 }
 
-enum scan_state { SCAN_NEXT, SCAN_SEEKING, SCAN_READING };
+/* ---- walks over heads ---- */
+
+void head_scan_start(struct head_scan *scan, uint64_t first, uint64_t end,
+                     bool skip_holes)
+{
+    assert(scan->state == SCAN_OFF && scan->buf != NULL);
+    scan->at = first;
+    scan->end = end;
+    scan->n = 0;
+    scan->skip_holes = skip_holes;
+    scan->state = SCAN_NEXT;
+}
+
+void head_scan_stop(struct head_scan *scan)
+{
+    assert(scan->state == SCAN_NEXT); /* no request is under way */
+    scan->state = SCAN_OFF;
+}
 
 static enum st_op_next scan_read(struct st_op *op, struct proj *proj,
                                  struct head_scan *scan)
@@ -193,36 +223,68 @@ static enum st_op_next scan_found(struct st_op *op, struct proj *proj,
     return scan_read(op, proj, scan);
 }
 
-enum st_op_next st_op_scan(struct st_op *op, struct proj *proj, struct head_scan *scan)
+/* Starts with the next extent. */
+static enum st_op_next scan_next(struct st_op *op, struct proj *proj,
+                                 struct head_scan *scan)
 {
-    switch ((enum scan_state)scan->state) {
-    case SCAN_NEXT:
-        scan->at += scan->n;
-        scan->n = 0;
-        if (scan->at >= scan->end)
-            return OP_GO;
-        if (!scan->skip_holes)
-            return scan_read(op, proj, scan);
-        if (geometry_extent_at(&proj->geo, scan->at) >= proj->size) {
-            uint64_t block = written_extent(proj, scan->at);
+    scan->at += scan->n;
+    scan->n = 0;
+    if (scan->at >= scan->end)
+        return OP_GO;
+    if (!scan->skip_holes)
+        return scan_read(op, proj, scan);
+    if (geometry_extent_at(&proj->geo, scan->at) >= proj->size) {
+        uint64_t block = written_extent(proj, scan->at);
 
-            scan->at = block > scan->at ? block : scan->at;
-            if (scan->at < scan->end)
-                return scan_read(op, proj, scan);
-            scan->at = scan->end;
-            return OP_GO;
-        }
-        scan->state = SCAN_SEEKING;
-        st_op_disk(op, DISK_NEXT_DATA, proj, geometry_head_at(&proj->geo, scan->at), 0);
-        return OP_WAIT;
-    case SCAN_SEEKING:
-        return scan_found(op, proj, scan);
-    case SCAN_READING:
-        scan->state = SCAN_NEXT;
-        if (op->rc != 0)
-            return OP_BAD;
-        st_op_read_heads_done(op, scan->buf);
+        scan->at = block > scan->at ? block : scan->at;
+        if (scan->at < scan->end)
+            return scan_read(op, proj, scan);
+        scan->at = scan->end;
         return OP_GO;
     }
-    return OP_BAD;
+    scan->state = SCAN_SEEKING;
+    st_op_disk(op, DISK_NEXT_DATA, proj, geometry_head_at(&proj->geo, scan->at), 0);
+    return OP_WAIT;
+}
+
+static enum st_op_next scan_was_read(struct st_op *op, struct head_scan *scan)
+{
+    scan->state = SCAN_NEXT;
+    if (op->rc != 0)
+        return OP_BAD;
+    st_op_read_heads_done(op, scan->buf);
+    return OP_GO;
+}
+
+enum st_op_next st_op_scan(struct st_op *op, struct proj *proj, struct head_scan *scan)
+{
+    enum st_op_next next;
+
+    assert(head_scan_is_on(scan));
+    if (scan->state == SCAN_WRITING) {
+        if (op->rc != 0)
+            return OP_BAD;
+        scan->state = SCAN_NEXT;
+    }
+    if (scan->state == SCAN_SEEKING)
+        next = scan_found(op, proj, scan);
+    else if (scan->state == SCAN_READING)
+        next = scan_was_read(op, scan);
+    else
+        next = scan_next(op, proj, scan);
+    if (next == OP_GO && scan->n == 0)
+        scan->state = SCAN_OFF;
+    return next;
+}
+
+enum st_op_next st_op_scan_write(struct st_op *op, struct proj *proj,
+                                 struct head_scan *scan)
+{
+    uint64_t len = scan->n * proj->geo.head_bytes;
+
+    assert(scan->state == SCAN_NEXT && scan->n > 0);
+    op->iov = (struct iovec){ .iov_base = scan->buf, .iov_len = len };
+    scan->state = SCAN_WRITING;
+    st_op_write(op, proj, geometry_head_at(&proj->geo, scan->at), &op->iov, 1, len);
+    return OP_WAIT;
 }

@@ -12,19 +12,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
-
-enum enter_state {
-    ENTER_OBJECT,
-    ENTER_LOCK,
-    ENTER_LOOK,
-    ENTER_OPENED,
-    ENTER_READ,
-    ENTER_PARTIAL,
-    ENTER_PARTIAL_SYNCED,
-    ENTER_EMPTY,
-    ENTER_ASIDE
-};
+#include "storaged/op/st_op.h"
 
 /* Removes written blocks that a power loss may have taken: their loss is no damage. */
 static void written_keep_certain(const struct storage *st, struct marks *written)
@@ -155,11 +143,7 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
         return rc;
     if (len < PROJFILE_PAGE_BYTES)
         return -EUCLEAN; /* cut within the zeros of the header page */
-    if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
-        h.id.generation != op->obj->id.generation ||
-        h.id.export_id != op->obj->id.export_id)
-        return -EUCLEAN;
-    if (h.projection != p)
+    if (!file_id_equal(&h.id, &op->obj->id) || h.projection != p)
         return -EUCLEAN;
     if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
         h.block_bytes != op->ref.block_bytes || h.stripe != 0)
@@ -190,9 +174,9 @@ static void look_damaged(struct st_op *op, int why)
     log_warn("%s: %s", op->path,
              why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
                                      : "its header or mark pages are damaged");
-    object_drop_file(op->obj, op->p, PROJ_DAMAGED);
+    object_drop_file(op->obj, op->enter.p, PROJ_DAMAGED);
     if (why == -EPROTONOSUPPORT)
-        op->obj->foreign |= UINT32_C(1) << op->p;
+        op->obj->foreign |= UINT32_C(1) << op->enter.p;
     else
         st_op_tell_damaged(op, 0, UINT64_MAX);
 }
@@ -200,7 +184,7 @@ static void look_damaged(struct st_op *op, int why)
 /* Plans another read of an unreadable page, unless the file is replaced before. */
 static void look_unread(struct st_op *op)
 {
-    op->obj->unread |= UINT32_C(1) << op->p;
+    op->obj->unread |= UINT32_C(1) << op->enter.p;
     op->obj->unread_until_ns =
         env_now_ns(op->st->env) + BAD_PAGE_KNOWN_S * UINT64_C(1000000000);
 }
@@ -226,51 +210,52 @@ static enum st_op_next look_front(struct st_op *op)
     int rc = op->rc;
 
     if (rc == 0)
-        rc = front_check(op, op->p, op->dr.n_read);
+        rc = front_check(op, op->enter.p, op->dr.n_read);
     if (rc == 0) {
-        obj->state[op->p] = PROJ_READY;
-        obj->proj[op->p]->dirty = true; /* a previous process may have left it unsynced */
+        obj->state[op->enter.p] = PROJ_READY;
+        obj->proj[op->enter.p]->dirty =
+            true; /* a previous process may have left it unsynced */
         obj->n_asked = ++obj->n_changes;
     } else if (rc == -ENODATA) {
-        st_op_disk(op, DISK_NEXT_DATA, obj->proj[op->p], PROJFILE_PAGE_BYTES, 0);
-        op->enter_state = ENTER_EMPTY;
+        st_op_disk(op, DISK_NEXT_DATA, obj->proj[op->enter.p], PROJFILE_PAGE_BYTES, 0);
+        op->enter.state = ENTER_EMPTY;
         return OP_WAIT;
     } else if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT) {
         look_damaged(op, rc);
         if (op->dr.n_lost > 0)
             look_unread(op);
     } else {
-        object_drop_file(obj, op->p, PROJ_UNKNOWN);
+        object_drop_file(obj, op->enter.p, PROJ_UNKNOWN);
         op->rc = rc;
         return OP_BAD;
     }
-    op->enter_state = ENTER_LOOK;
+    op->enter.state = ENTER_LOOK;
     return OP_GO;
 }
 
 static enum st_op_next look_opened(struct st_op *op)
 {
     if (op->rc == -ENOENT) {
-        op->obj->state[op->p] = PROJ_ABSENT;
+        op->obj->state[op->enter.p] = PROJ_ABSENT;
         if (op->dr.aside) /* the replacement was perhaps not finished */
-            op->obj->emptied |= UINT32_C(1) << op->p;
-        op->none_aside |= op->dr.to != NULL && !op->dr.aside;
-        op->enter_state = ENTER_LOOK;
+            op->obj->emptied |= UINT32_C(1) << op->enter.p;
+        op->enter.none_aside |= op->dr.to != NULL && !op->dr.aside;
+        op->enter.state = ENTER_LOOK;
         return OP_GO;
     }
     if (op->rc != 0)
         return OP_BAD;
-    op->rc = object_add_file(op->obj, op->p, op->dr.file, op->dr.size);
+    op->rc = object_add_file(op->obj, op->enter.p, op->dr.file, op->dr.size);
     if (op->rc == 0 && op->front == NULL) {
         op->front = malloc(PROJFILE_FRONT_BYTES);
         op->rc = op->front == NULL ? -ENOMEM : 0;
     }
     if (op->rc != 0) {
-        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        object_drop_file(op->obj, op->enter.p, PROJ_UNKNOWN);
         return OP_BAD;
     }
-    st_op_read(op, op->obj->proj[op->p], 0, op->front, PROJFILE_FRONT_BYTES);
-    op->enter_state = ENTER_READ;
+    st_op_read(op, op->obj->proj[op->enter.p], 0, op->front, PROJFILE_FRONT_BYTES);
+    op->enter.state = ENTER_READ;
     return OP_WAIT;
 }
 
@@ -279,20 +264,20 @@ static enum st_op_next look_opened(struct st_op *op)
 static enum st_op_next look_empty(struct st_op *op)
 {
     if (op->rc == -ENODATA) {
-        object_drop_file(op->obj, op->p, PROJ_ABSENT);
-        op->obj->emptied |= UINT32_C(1) << op->p;
+        object_drop_file(op->obj, op->enter.p, PROJ_ABSENT);
+        op->obj->emptied |= UINT32_C(1) << op->enter.p;
     } else if (op->rc == 0) {
         look_damaged(op, -EUCLEAN);
     } else {
-        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        object_drop_file(op->obj, op->enter.p, PROJ_UNKNOWN);
         return OP_BAD;
     }
-    op->enter_state = ENTER_LOOK;
+    op->enter.state = ENTER_LOOK;
     if (!generations_lost_any(op->st->config.generations))
         return OP_GO;
     projfile_path_aside(op->aside, &op->obj->id);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
-    op->enter_state = ENTER_ASIDE;
+    op->enter.state = ENTER_ASIDE;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -302,10 +287,10 @@ static enum st_op_next look_empty(struct st_op *op)
 static enum st_op_next look_aside(struct st_op *op)
 {
     if (op->rc == -ENOENT)
-        op->obj->unsynced |= UINT32_C(1) << op->p;
+        op->obj->unsynced |= UINT32_C(1) << op->enter.p;
     else if (op->rc == 0)
         disk_close(op->st->disk, op->dr.file);
-    op->enter_state = ENTER_LOOK;
+    op->enter.state = ENTER_LOOK;
     return OP_GO;
 }
 
@@ -313,31 +298,33 @@ static enum st_op_next look_aside(struct st_op *op)
  * short shows that only until it is longer again, perhaps after a restart. */
 static enum st_op_next look_partial(struct st_op *op)
 {
-    struct proj *proj = op->obj->proj[op->p];
+    struct proj *proj = op->obj->proj[op->enter.p];
     enum st_op_next next;
 
-    if (op->enter_state == ENTER_PARTIAL) {
-        next = st_op_write_marks(op, op->p, proj_marks(proj), proj_written(proj), 0);
+    if (op->enter.state == ENTER_PARTIAL) {
+        next =
+            st_op_write_marks(op, op->enter.p, proj_marks(proj), proj_written(proj), 0);
         if (next != OP_GO)
             return next;
         st_op_disk(op, DISK_SYNC, proj, 0, 0);
-        op->enter_state = ENTER_PARTIAL_SYNCED;
+        op->enter.state = ENTER_PARTIAL_SYNCED;
         return OP_WAIT;
     }
     if (op->rc != 0) {
         proj->unsaved = true;
         return OP_BAD;
     }
-    op->enter_state = ENTER_LOOK;
+    op->enter.state = ENTER_LOOK;
     return OP_GO;
 }
 
 static bool look_finds_unsaid(struct st_op *op)
 {
-    for (op->p = 0; op->exclusive && op->p < CODEC_N_MAX; op->p++) {
-        const struct proj *proj = object_ready(op->obj, op->p);
+    for (op->enter.p = 0; op->access != OP_SHARES && op->enter.p < CODEC_N_MAX;
+         op->enter.p++) {
+        const struct proj *proj = object_ready(op->obj, op->enter.p);
 
-        if ((op->want >> op->p & 1) != 0 && proj != NULL && proj->partial &&
+        if ((op->want >> op->enter.p & 1) != 0 && proj != NULL && proj->partial &&
             proj->unsaved)
             return true;
     }
@@ -349,22 +336,22 @@ static enum st_op_next look_next(struct st_op *op)
 {
     struct object *obj = op->obj;
 
-    for (op->p = 0; op->p < CODEC_N_MAX; op->p++) {
-        if ((op->want >> op->p & 1) != 0 && obj->state[op->p] == PROJ_UNKNOWN)
+    for (op->enter.p = 0; op->enter.p < CODEC_N_MAX; op->enter.p++) {
+        if ((op->want >> op->enter.p & 1) != 0 && obj->state[op->enter.p] == PROJ_UNKNOWN)
             break;
     }
-    if (op->p == CODEC_N_MAX)
+    if (op->enter.p == CODEC_N_MAX)
         return OP_GO;
     op->rc = objects_room_for_file(&op->st->objects);
     if (op->rc != 0)
         return OP_BAD;
-    projfile_path(op->path, &obj->id, op->p);
+    projfile_path(op->path, &obj->id, op->enter.p);
     projfile_path_aside(op->aside, &op->obj->id);
     op->dr = (struct disk_req){ .op = DISK_OPEN,
                                 .path = op->path,
-                                .to = op->none_aside ? NULL : op->aside };
+                                .to = op->enter.none_aside ? NULL : op->aside };
     st_op_submit(op);
-    op->enter_state = ENTER_OPENED;
+    op->enter.state = ENTER_OPENED;
     return OP_WAIT;
 }
 
@@ -380,8 +367,8 @@ static enum st_op_next enter_forget(struct st_op *op)
     if (op->obj->n_sends > 0)
         return st_op_bad(op, -EBUSY);
     object_forget(op->obj);
-    op->look_again = false;
-    op->enter_state = ENTER_LOOK;
+    op->access = OP_EXCLUSIVE;
+    op->enter.state = ENTER_LOOK;
     return OP_GO;
 }
 
@@ -395,28 +382,28 @@ static enum st_op_next enter_locked(struct st_op *op)
         st_op_enter_again(op);
         return OP_GO;
     }
-    op->none_aside = false; /* unknown from here on */
+    op->enter.none_aside = false; /* unknown from here on */
     if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
         st_op_unlock(op);
-        op->enter_state = ENTER_LOCK;
+        op->enter.state = ENTER_LOCK;
         return OP_GO;
     }
     if (!object_recode(op->obj, op->ref.codec))
         return st_op_bad(op, -EBADMSG);
     if (op->held == OP_HOLDS_EXCLUSIVE && is_unread_due(op))
         unread_forget(op->obj);
-    if (op->look_again)
+    if (op->access == OP_LOOKS_AGAIN)
         return enter_forget(op);
-    op->enter_state = ENTER_LOOK;
+    op->enter.state = ENTER_LOOK;
     return OP_GO;
 }
 
 static enum st_op_next enter_lock(struct st_op *op)
 {
-    bool exclusive = op->exclusive || is_unread_due(op) ||
+    bool exclusive = op->access != OP_SHARES || is_unread_due(op) ||
                      !object_knows(op->obj, op->ref.codec, op->want);
 
-    op->enter_state = ENTER_LOCK;
+    op->enter.state = ENTER_LOCK;
     if (!object_lock(op->obj, &op->wait, exclusive))
         return OP_WAIT;
     op->held = exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
@@ -428,7 +415,7 @@ static enum st_op_next enter_object(struct st_op *op)
     op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
     if (op->rc != 0)
         return OP_BAD;
-    op->enter_state = ENTER_LOCK;
+    op->enter.state = ENTER_LOCK;
     return OP_GO;
 }
 
@@ -445,7 +432,7 @@ static enum st_op_next enter_done(struct st_op *op)
         op->rc = 0;
     if (op->rc != 0)
         return OP_BAD;
-    if (!op->exclusive && op->held == OP_HOLDS_EXCLUSIVE) {
+    if (op->access == OP_SHARES && op->held == OP_HOLDS_EXCLUSIVE) {
         object_downgrade(op->obj);
         op->held = OP_HOLDS_SHARED;
     }
@@ -458,7 +445,7 @@ enum st_op_next st_op_enter(struct st_op *op)
     enum st_op_next next = OP_GO;
 
     while (next == OP_GO) {
-        switch ((enum enter_state)op->enter_state) {
+        switch (op->enter.state) {
         case ENTER_OBJECT:
             next = enter_object(op);
             break;
@@ -471,7 +458,7 @@ enum st_op_next st_op_enter(struct st_op *op)
                 break;
             if (!look_finds_unsaid(op))
                 return enter_done(op);
-            op->enter_state = ENTER_PARTIAL;
+            op->enter.state = ENTER_PARTIAL;
             break;
         case ENTER_OPENED:
             next = look_opened(op);
@@ -490,6 +477,18 @@ enum st_op_next st_op_enter(struct st_op *op)
             next = look_aside(op);
             break;
         }
+    }
+    return next;
+}
+
+enum st_op_next st_op_enter_present(struct st_op *op)
+{
+    enum st_op_next next = st_op_enter(op);
+
+    if (next == OP_GO && object_present(op->obj) == 0) {
+        bool is_lost = op->obj->emptied != 0 && !st_op_was_never_synced(op);
+
+        return st_op_bad(op, is_lost ? -EUCLEAN : -ENOMEDIUM);
     }
     return next;
 }

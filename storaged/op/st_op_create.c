@@ -1,7 +1,7 @@
 /*
  * st_op_create.c - creates projection files, quarantines damaged ones, writes mark pages.
  *
- * In:     the requests of this folder, with the object held exclusively. Thread: the
+ * In:     the requests of storaged/ops, with the object held exclusively. Thread: the
  *         storio loop.
  * Out:    struct disk, object.h.
  * Keeps:  a removed file is not created again; records that may be lost with a damaged
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 /* ---- creating projection files and mark pages ---- */
 
@@ -26,7 +26,7 @@ static bool is_emptied(const struct object *obj, unsigned p)
 /* True if earlier contents of the file may be lost: its own, or all of this storage's. */
 static bool is_partial_when_made(const struct st_op *op, unsigned p)
 {
-    return is_emptied(op->obj, p) || op->makes_partial ||
+    return is_emptied(op->obj, p) || op->create.what != CREATES_COMPLETE ||
            identity_is_rebuilt(op->st->config.identity);
 }
 
@@ -51,7 +51,7 @@ static void create_header(struct st_op *op, unsigned p, uint32_t epoch,
         .epoch = epoch,
         .partial = is_partial_when_made(op, p),
         .unsynced = is_unsynced_when_made(op, p),
-        .prepared = op->prepares,
+        .prepared = op->create.what == CREATES_PREPARED,
     };
 
     h.written.version = generation_of_note(op->st->config.generations);
@@ -73,7 +73,7 @@ static enum st_op_next create_open(struct st_op *op, unsigned p)
     projfile_path(op->path, &op->obj->id, p);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path, .create = true };
     st_op_submit(op);
-    op->create_state = 1;
+    op->create.state = CREATE_OPENING;
     return OP_WAIT;
 }
 
@@ -83,13 +83,13 @@ static enum st_op_next create_opened(struct st_op *op, unsigned p, uint32_t epoc
     if (op->rc == 0)
         op->rc = object_add_file(op->obj, p, op->dr.file, op->dr.size);
     if (op->rc != 0) {
-        op->create_state = 0;
+        op->create.state = CREATE_NONE;
         return OP_BAD;
     }
     create_header(op, p, epoch, written);
     op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
     st_op_write(op, op->obj->proj[p], 0, &op->iov, 1, PROJFILE_PAGE_BYTES);
-    op->create_state = 2;
+    op->create.state = CREATE_WRITING;
     return OP_WAIT;
 }
 
@@ -97,9 +97,9 @@ static enum st_op_next create_opened(struct st_op *op, unsigned p, uint32_t epoc
  * lost it. */
 enum st_op_next st_op_create_undo(struct st_op *op, unsigned p)
 {
-    if (op->create_state == 3) {
-        op->create_state = 0;
-        return st_op_bad(op, op->create_rc);
+    if (op->create.state == CREATE_UNDOING) {
+        op->create.state = CREATE_NONE;
+        return st_op_bad(op, op->create.rc);
     }
     if (op->obj->state[p] == PROJ_READY && op->obj->syncing)
         return st_op_bad(op, op->rc); /* the sync has the file open */
@@ -107,9 +107,9 @@ enum st_op_next st_op_create_undo(struct st_op *op, unsigned p)
         op->obj->emptied |= UINT32_C(1) << p; /* the file replaced a quarantined one */
     projfile_path(op->path, &op->obj->id, p);
     object_drop_file(op->obj, p, PROJ_UNKNOWN); /* a part may be left: look again */
-    op->create_rc = op->rc;
+    op->create.rc = op->rc;
     op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
-    op->create_state = 3;
+    op->create.state = CREATE_UNDOING;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -119,7 +119,7 @@ static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epo
     struct object *obj = op->obj;
     struct proj *proj = obj->proj[p];
 
-    op->create_state = 0;
+    op->create.state = CREATE_NONE;
     if (op->rc != 0 && is_emptied(obj, p)) {
         object_drop_file(obj, p, PROJ_UNKNOWN);
         return OP_BAD;
@@ -169,8 +169,7 @@ bool st_op_was_removed(struct st_op *op)
     const struct file_id *id = &op->ref.id, *set = removed_set(op->st, id);
 
     for (unsigned i = 0; i < REMOVED_WAYS; i++) {
-        if (id->ino == set[i].ino && id->export_id == set[i].export_id &&
-            id->generation == set[i].generation)
+        if (file_id_equal(id, &set[i]))
             return true;
     }
     return false;
@@ -180,19 +179,20 @@ enum st_op_next st_op_create(struct st_op *op, unsigned p, uint32_t epoch,
                              const struct mark_range *written)
 {
     assert(op->held == OP_HOLDS_EXCLUSIVE);
-    switch (op->create_state) {
-    case 0:
+    switch (op->create.state) {
+    case CREATE_NONE:
         assert(op->obj->state[p] == PROJ_ABSENT);
         if (st_op_was_removed(op))
             return st_op_bad(op, -ENOMEDIUM);
         return create_open(op, p);
-    case 1:
+    case CREATE_OPENING:
         return create_opened(op, p, epoch, written);
-    case 2:
+    case CREATE_WRITING:
         return create_written(op, p, epoch);
-    default:
-        return st_op_create_undo(op, p);
+    case CREATE_UNDOING:
+        break;
     }
+    return st_op_create_undo(op, p);
 }
 
 /* A header without a mark page would stand for a file that lost the rest. */
@@ -201,7 +201,7 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
     static const struct marks none;
     enum st_op_next next;
 
-    if (op->create_state != 0)
+    if (op->create.state != CREATE_NONE)
         return st_op_create_undo(op, p);
     next = st_op_write_marks(op, p, &none, &none, 0);
     return next == OP_BAD ? st_op_create_undo(op, p) : next;
@@ -209,30 +209,20 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
 
 /* ---- damaged files and files without a header ---- */
 
-enum aside_state {
-    ASIDE_NONE,
-    ASIDE_SEEKING,
-    ASIDE_LOOKING, /* looking up the other projections */
-    ASIDE_RENAMING,
-    ASIDE_SYNCING_NAME,
-    ASIDE_DROPPING,
-    ASIDE_SYNCING_DROP,
-};
-
 enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
-    if (op->aside_state == ASIDE_NONE) {
+    if (op->create.aside == ASIDE_NONE) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
         projfile_path_aside(op->aside, &op->obj->id);
         op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
-        op->aside_state = ASIDE_SEEKING;
+        op->create.aside = ASIDE_SEEKING;
         st_op_submit(op);
         return OP_WAIT;
     }
-    op->aside_state = ASIDE_NONE;
+    op->create.aside = ASIDE_NONE;
     if (op->rc != 0 && op->rc != -ENOENT)
         return OP_BAD;
     if (op->rc == 0) {
@@ -266,7 +256,7 @@ static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t versio
         obj->floor_set = true;
         return st_op_bad(op, -EREMCHG);
     }
-    op->aside_state = ASIDE_LOOKING;
+    op->create.aside = ASIDE_LOOKING;
     return OP_GO;
 }
 
@@ -285,7 +275,7 @@ static enum st_op_next aside_look(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
 
-    op->want |= (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
+    op->want |= file_ref_projections(&op->ref);
     next = st_op_enter(op);
     if (next != OP_GO)
         return next;
@@ -298,7 +288,7 @@ static enum st_op_next aside_look(struct st_op *op, unsigned p)
             (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
     else
         op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
-    op->aside_state = op->dr.op == DISK_RENAME ? ASIDE_RENAMING : ASIDE_SYNCING_NAME;
+    op->create.aside = op->dr.op == DISK_RENAME ? ASIDE_RENAMING : ASIDE_SYNCING_NAME;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -318,7 +308,7 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
     obj->state[p] = PROJ_ABSENT;
     obj->emptied |= UINT32_C(1) << p;
     op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
-    op->aside_state = ASIDE_SYNCING_NAME;
+    op->create.aside = ASIDE_SYNCING_NAME;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -335,26 +325,22 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
         .projections = UINT32_C(1) << p,
         .epoch = is_mark_wanted(op, p) ? 0 : UINT32_MAX,
     };
-    enum st_op_next next;
 
     /* pending records may be unsynced */
-    if (op->append == NULL && st_op_pending_file(op) != NULL)
+    if (op->journal.append == NULL && st_op_pending_file(op) != NULL)
         generations_lost_bytes(op->st->config.generations);
     if (op->front == NULL)
         op->front = malloc(PROJFILE_FRONT_BYTES);
     if (op->front == NULL)
         return st_op_bad(op, -ENOMEM);
-    next = st_op_append_drop(op, &d, op->front);
-    if (next == OP_BAD && op->rc == -ENOSPC)
-        op->rc = -EBUSY; /* journal full: room comes soon */
-    return next;
+    return st_op_append_drop(op, &d, op->front);
 }
 
 static enum st_op_next aside_go_on(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
 
-    switch ((enum aside_state)op->aside_state) {
+    switch (op->create.aside) {
     case ASIDE_LOOKING:
         return aside_look(op, p);
     case ASIDE_RENAMING:
@@ -362,20 +348,17 @@ static enum st_op_next aside_go_on(struct st_op *op, unsigned p)
     case ASIDE_SYNCING_NAME:
         if (op->rc != 0)
             return OP_BAD;
-        op->aside_state = ASIDE_DROPPING;
+        op->create.aside = ASIDE_DROPPING;
         /* fall through */
     case ASIDE_DROPPING:
         next = aside_drop(op, p);
         if (next != OP_GO)
             return next;
         st_op_wal_sync_start(op);
-        op->aside_state = ASIDE_SYNCING_DROP;
+        op->create.aside = ASIDE_SYNCING_DROP;
         /* fall through */
     default:
-        next = st_op_wal_sync_join(op);
-        if (next == OP_GO)
-            op->wal_joined = false; /* reset, for the request's own sync */
-        return next;
+        return st_op_wal_sync_end(op);
     }
 }
 
@@ -383,14 +366,14 @@ enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
 {
     enum st_op_next next;
 
-    if (op->aside_state == ASIDE_NONE || op->aside_state == ASIDE_SEEKING) {
+    if (op->create.aside == ASIDE_NONE || op->create.aside == ASIDE_SEEKING) {
         next = aside_begin(op, p, version);
-        if (next != OP_GO || op->aside_state == ASIDE_NONE)
+        if (next != OP_GO || op->create.aside == ASIDE_NONE)
             return next;
     }
     next = aside_go_on(op, p);
     if (next != OP_WAIT)
-        op->aside_state = ASIDE_NONE;
+        op->create.aside = ASIDE_NONE;
     return next;
 }
 
@@ -439,8 +422,8 @@ static enum st_op_next marks_submit(struct st_op *op, unsigned p,
     op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
     st_op_write(op, proj, PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES,
                 &op->iov, 1, PROJFILE_PAGE_BYTES);
-    op->marks_slot = slot;
-    op->marks_state = 1;
+    op->create.marks_slot = slot;
+    op->create.marks = MARKS_WRITING;
     return OP_WAIT;
 }
 
@@ -451,7 +434,7 @@ static enum st_op_next marks_written(struct st_op *op, unsigned p,
     struct proj *proj = op->obj->proj[p];
     struct marks fits;
 
-    op->marks_state = 0;
+    op->create.marks = MARKS_NONE;
     if (op->rc == 0)
         op->rc = proj_marks_keep(proj, marks);
     written_fit(op->st, marks, written, &fits);
@@ -460,8 +443,8 @@ static enum st_op_next marks_written(struct st_op *op, unsigned p,
     if (op->rc != 0)
         return OP_BAD;
     proj->unsaved = false;
-    proj->marks_slot = op->marks_slot;
-    proj->synced_slot = 1 - op->marks_slot;
+    proj->marks_slot = op->create.marks_slot;
+    proj->synced_slot = 1 - op->create.marks_slot;
     proj->n_pages++;
     if (epoch > proj->epoch)
         proj->epoch = epoch;
@@ -472,7 +455,7 @@ enum st_op_next st_op_write_marks(struct st_op *op, unsigned p, const struct mar
                                   const struct marks *written, uint32_t epoch)
 {
     assert(op->held == OP_HOLDS_EXCLUSIVE);
-    if (op->marks_state == 1)
+    if (op->create.marks == MARKS_WRITING)
         return marks_written(op, p, marks, written, epoch);
     /* Wait for a sync that may call the page in our slot stable. When one ends another
      * may have begun; but while we hold the lock, only for requests that came before. */

@@ -2,13 +2,14 @@
  * st_op_journal.c - requests and the journal: room, appended frames, syncs (st_op.h has
  * the contracts).
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    wal.h; the step of an op that waited.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 /* ---- room ---- */
 
@@ -26,13 +27,13 @@ enum st_op_next st_op_journal_room(struct st_op *op, bool is_mark)
     if (!journal_is_full(j) &&
         !(is_mark && journal_has_many_marks(st_op_pending_file(op), PENDING_MARKS_MAX)))
         return OP_GO;
-    if (op->room_deadline_ns == 0)
-        op->room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
-    if (t >= op->room_deadline_ns || op->st->stopping)
+    if (op->journal.room_deadline_ns == 0)
+        op->journal.room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
+    if (t >= op->journal.room_deadline_ns || op->st->stopping)
         return st_op_bad(op, -EBUSY);
     st_op_unlock(op); /* the applier needs it to make room */
-    op->room.task = &op->task;
-    journal_wait_for_room(j, &op->room);
+    op->journal.room.task = &op->task;
+    journal_wait_for_room(j, &op->journal.room);
     return OP_WAIT;
 }
 
@@ -41,18 +42,18 @@ enum st_op_next st_op_marks_first(struct st_op *op)
     struct journal *j = op->st->journal;
     struct pending_file *f = st_op_pending_file(op);
 
-    if (f == NULL || f->n_marks == 0 || op->waited_marks || f->applying)
+    if (f == NULL || f->n_marks == 0 || op->journal.waited_marks || f->applying)
         return OP_GO;
     LIST_FOREACH(node, &f->marks) {
         if (!container_of(node, struct pending_mark, link)->committed)
             continue;
-        op->waited_marks = true; /* waits once, whatever the result */
+        op->journal.waited_marks = true; /* waits once, whatever the result */
         f->wanted_now = true;
         journal_poke(j, f);
         if (!f->applying)
             return OP_GO;
-        op->room.task = &op->task;
-        journal_wait(j, &op->room);
+        op->journal.room.task = &op->task;
+        journal_wait(j, &op->journal.room);
         return OP_WAIT;
     }
     return OP_GO;
@@ -70,7 +71,7 @@ static void on_op_appended(struct wal_append *a, int rc)
     struct st_op *op = container_of(a, struct st_op_append, a)->op;
 
     op->rc = rc;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec *iov,
@@ -78,30 +79,31 @@ enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec 
 {
     struct journal *j = op->st->journal;
 
-    if (op->append == NULL) {
+    if (op->journal.append == NULL) {
         /* malloc, since it is large and the log fills it */
-        op->append = malloc(sizeof(*op->append));
-        if (op->append == NULL)
+        op->journal.append = malloc(sizeof(*op->journal.append));
+        if (op->journal.append == NULL)
             return st_op_bad(op, -ENOMEM);
-        op->append->op = op;
-        op->append->a.kind = kind;
-        op->append->a.iov = iov;
-        op->append->a.n_iov = n_iov;
-        op->append->a.len = len;
-        op->append->a.head_len = journal_record_head_bytes(iov[0].iov_base);
-        op->append->a.done = on_op_appended;
-        wal_append(journal_log(j), &op->append->a);
+        op->journal.append->op = op;
+        op->journal.append->a.kind = kind;
+        op->journal.append->a.iov = iov;
+        op->journal.append->a.n_iov = n_iov;
+        op->journal.append->a.len = len;
+        op->journal.append->a.head_len = journal_record_head_bytes(iov[0].iov_base);
+        op->journal.append->a.done = on_op_appended;
+        wal_append(journal_log(j), &op->journal.append->a);
         return OP_WAIT;
     }
     if (op->rc != 0) {
-        free(op->append);
-        op->append = NULL;
-        return OP_BAD;
+        free(op->journal.append);
+        op->journal.append = NULL;
+        /* journal full: room comes soon, as overwriting needs no space (I12) */
+        return st_op_bad(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
     }
-    op->entry = journal_frame_new(j, &op->append->a);
-    free(op->append);
-    op->append = NULL;
-    return op->entry == NULL ? st_op_bad(op, -ENOMEM) : OP_GO;
+    op->journal.entry = journal_frame_new(j, &op->journal.append->a);
+    free(op->journal.append);
+    op->journal.append = NULL;
+    return op->journal.entry == NULL ? st_op_bad(op, -ENOMEM) : OP_GO;
 }
 
 /* Appends the frame before changing the index: a crash in between leaves all of it or
@@ -120,7 +122,7 @@ static enum st_op_next drop_once(struct st_op *op, const struct pending_drop *d,
     struct journal_frame *entry;
     enum st_op_next next;
 
-    if (op->append == NULL) {
+    if (op->journal.append == NULL) {
         journal_record_put(header, &e);
         op->iov =
             (struct iovec){ .iov_base = header, .iov_len = JOURNAL_RECORD_HEADER_BYTES };
@@ -128,8 +130,8 @@ static enum st_op_next drop_once(struct st_op *op, const struct pending_drop *d,
     next = st_op_append(op, JOURNAL_DROP, &op->iov, 1, JOURNAL_RECORD_HEADER_BYTES);
     if (next != OP_GO)
         return next;
-    entry = op->entry;
-    op->entry = NULL;
+    entry = op->journal.entry;
+    op->journal.entry = NULL;
     journal_drop_note(j, entry);
     op->rc = 0;
     if (st_op_pending_file(op) != NULL &&
@@ -147,8 +149,9 @@ enum st_op_next st_op_append_drop(struct st_op *op, const struct pending_drop *d
         if (next != OP_GO)
             return next;
         /* a copy of dropped records may lie behind our frame */
-        op->dropping_again = !op->dropping_again && journal_is_copying(op->st->journal);
-    } while (op->dropping_again);
+        op->journal.dropping_again =
+            !op->journal.dropping_again && journal_is_copying(op->st->journal);
+    } while (op->journal.dropping_again);
     return OP_GO;
 }
 
@@ -159,14 +162,17 @@ bool st_op_frame_is_good(const struct st_op *op, const struct journal_frame *ent
 
 static void on_op_wal_synced(struct wal_wait *w, int rc)
 {
-    struct st_op *op = container_of(w, struct st_op, wal_wait);
+    struct st_op *op = container_of(w, struct st_op, journal.wait);
 
-    op->wal_waiting = false;
-    op->wal_rc = rc;
+    bool is_awaited = op->journal.sync == WAL_SYNC_AWAITED;
+
+    assert(is_awaited || op->journal.sync == WAL_SYNC_RUNS);
+    op->journal.sync = is_awaited ? WAL_SYNC_JOINED : WAL_SYNC_NONE;
+    op->journal.rc = rc;
     if (rc == 0)
-        journal_synced(op->st->journal, op->wal_number);
-    if (op->wal_joined)
-        op->step(op);
+        journal_synced(op->st->journal, op->journal.number);
+    if (is_awaited)
+        st_op_run_next(op);
 }
 
 bool st_op_file_is_synced(const struct st_op *op)
@@ -178,30 +184,49 @@ void st_op_wal_sync_start(struct st_op *op)
 {
     struct journal *j = op->st->journal;
 
+    assert(op->journal.sync == WAL_SYNC_NONE);
     if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
         return;
-    op->wal_number = journal_newest(j);
-    op->wal_wait.done = on_op_wal_synced;
-    op->wal_waiting = !wal_sync(journal_log(j), &op->wal_wait);
+    op->journal.number = journal_newest(j);
+    op->journal.wait.done = on_op_wal_synced;
+    if (!wal_sync(journal_log(j), &op->journal.wait))
+        op->journal.sync = WAL_SYNC_RUNS;
+}
+
+bool st_op_wal_is_joined(const struct st_op *op)
+{
+    return op->journal.sync == WAL_SYNC_AWAITED || op->journal.sync == WAL_SYNC_JOINED;
 }
 
 enum st_op_next st_op_sync_both(struct st_op *op, bool files)
 {
-    enum st_op_next next = files && !op->wal_joined ? st_op_sync(op) : OP_GO;
+    enum st_op_next next = files && !st_op_wal_is_joined(op) ? st_op_sync(op) : OP_GO;
 
     if (next == OP_WAIT)
         return next;
     if (next == OP_BAD) /* the op must stay until the journal's sync ends */
-        op->files_rc = op->rc;
+        op->journal.files_rc = op->rc;
     return st_op_wal_sync_join(op);
 }
 
 enum st_op_next st_op_wal_sync_join(struct st_op *op)
 {
-    op->wal_joined = true;
-    if (op->wal_waiting)
+    if (op->journal.sync == WAL_SYNC_RUNS) {
+        op->journal.sync = WAL_SYNC_AWAITED;
         return OP_WAIT;
-    if (op->files_rc != 0)
-        return st_op_bad(op, op->files_rc);
-    return op->wal_rc == 0 ? OP_GO : st_op_bad(op, op->wal_rc);
+    }
+    assert(op->journal.sync != WAL_SYNC_AWAITED);
+    op->journal.sync = WAL_SYNC_JOINED;
+    if (op->journal.files_rc != 0)
+        return st_op_bad(op, op->journal.files_rc);
+    return op->journal.rc == 0 ? OP_GO : st_op_bad(op, op->journal.rc);
+}
+
+enum st_op_next st_op_wal_sync_end(struct st_op *op)
+{
+    enum st_op_next next = st_op_wal_sync_join(op);
+
+    if (next != OP_WAIT)
+        op->journal.sync = WAL_SYNC_NONE;
+    return next;
 }

@@ -2,12 +2,12 @@
  * st_op.h - common parts of all requests on a file: caller, object, lock, projection
  * files, mark pages.
  *
- * For storaged/ops. An op is one struct that begins with a struct st_op, and one step
- * function. A step calls st_op_enter() until it returns OP_GO, then does its own work,
- * and ends with st_op_finish() or st_op_fail().
+ * For storaged/op and storaged/ops. An op is one struct that begins with a struct st_op.
+ * Its kind lists its steps, which st_op_run_next() calls one after the other; one of the
+ * first is st_op_enter(), for the object and its lock.
  */
-#ifndef ROZO_STORAGED_OPS_ST_OP_H
-#define ROZO_STORAGED_OPS_ST_OP_H
+#ifndef ROZO_STORAGED_OP_ST_OP_H
+#define ROZO_STORAGED_OP_ST_OP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@
 #include "storaged/disk/disk.h"
 #include "storaged/journal/journal.h"
 #include "storaged/object/object.h"
-#include "storaged/ops/storage.h"
+#include "storaged/op/storage_config.h"
 
 enum {
     /* ms; how long a request waits for room in the journal before it is BUSY */
@@ -93,9 +93,95 @@ struct file_ref {
 };
 
 enum st_op_next {
-    OP_WAIT, /* step is called again later */
-    OP_GO,
-    OP_BAD, /* op->rc says why; the caller's step fails the op */
+    OP_WAIT,  /* the step is called again later */
+    OP_GO,    /* the step is done */
+    OP_BAD,   /* op->rc says why */
+    OP_DONE,  /* the op is done; only a step of the list may say so, like OP_AGAIN */
+    OP_AGAIN, /* object and lock are released, and st_op_enter() is the next step */
+};
+
+enum { OP_STEPS_MAX = 16 };
+
+struct st_op;
+typedef enum st_op_next st_op_step(struct st_op *op);
+
+/* One kind of op: its steps, in order, and its ends. */
+struct st_op_kind {
+    size_t bytes; /* size of the whole struct */
+    /** Frees what the op owns; NULL: nothing. */
+    void (*free)(struct st_op *op);
+    /** Answers and frees an op that is done. NULL: success, without a message. */
+    void (*done)(struct st_op *op);
+    /** Answers and frees an op after OP_BAD. NULL: st_op_fail(op, op->rc). */
+    void (*failed)(struct st_op *op);
+    st_op_step *steps[OP_STEPS_MAX + 1]; /* up to the first NULL */
+};
+
+/* The lock that an op takes. */
+enum op_access {
+    OP_SHARES,
+    OP_EXCLUSIVE,
+    OP_LOOKS_AGAIN, /* exclusive; forgets all projections first */
+};
+/* The lock that an op has. */
+enum op_held { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE };
+
+/* Progress of st_op_enter(). */
+struct op_enter {
+    enum {
+        ENTER_OBJECT,
+        ENTER_LOCK,
+        ENTER_LOOK,
+        ENTER_OPENED,
+        ENTER_READ,
+        ENTER_PARTIAL,
+        ENTER_PARTIAL_SYNCED,
+        ENTER_EMPTY,
+        ENTER_ASIDE,
+    } state;
+    unsigned p;      /* the projection being looked up */
+    bool none_aside; /* known, under this lock: no quarantined file exists */
+};
+
+/* Progress of st_op_create(), st_op_put_aside() and st_op_write_marks(). */
+struct op_create {
+    enum { CREATE_NONE, CREATE_OPENING, CREATE_WRITING, CREATE_UNDOING } state;
+    int rc; /* error for which the creation is being undone */
+    enum {
+        ASIDE_NONE,
+        ASIDE_SEEKING,
+        ASIDE_LOOKING, /* looking up the other projections */
+        ASIDE_RENAMING,
+        ASIDE_SYNCING_NAME,
+        ASIDE_DROPPING,
+        ASIDE_SYNCING_DROP,
+    } aside;
+    enum { MARKS_NONE, MARKS_WRITING } marks;
+    int marks_slot; /* slot of the mark page being written */
+    /* files made by st_op_create(): complete, partial, or partial for a change that may
+     * never take effect */
+    enum { CREATES_COMPLETE, CREATES_PARTIAL, CREATES_PREPARED } what;
+};
+
+/* Requests of an op to the journal. */
+struct op_journal {
+    struct st_op_append *append; /* append under way; owned */
+    struct journal_frame *entry; /* the appended frame; referenced */
+    bool dropping_again;
+    struct wal_wait wait;
+    uint64_t number; /* number of the newest frame that `wait` covers */
+    enum {
+        WAL_SYNC_NONE,    /* no sync is under way */
+        WAL_SYNC_RUNS,    /* a sync is under way; nobody waits for it */
+        WAL_SYNC_AWAITED, /* a sync is under way, and the step waits for it */
+        WAL_SYNC_JOINED,  /* rc is known */
+    } sync;
+    int rc;
+    /* result of the projection files' sync, kept until the journal's has ended */
+    int files_rc;
+    struct journal_waiter room;
+    uint64_t room_deadline_ns;
+    bool waited_marks;
 };
 
 struct st_op {
@@ -104,47 +190,29 @@ struct st_op {
     struct rpc_call *call;     /* owned until the answer; NULL: an op of the journal */
     void (*internal_done)(void *arg, int rc); /* callback of an op of the journal */
     void *internal_arg;
-    void (*step)(struct st_op *op);
-    void (*free)(struct st_op *op);
+    const struct st_op_kind *kind;
+    unsigned step; /* index of the step under way */
     struct file_ref ref;
-    uint32_t want;   /* bitmap of projections to look up before OP_GO */
-    bool exclusive;  /* the lock to take; `held` is the lock that is held */
-    bool changes;    /* a client's request that is refused after its session has ended */
-    bool look_again; /* exclusive, and look up all projections here again */
-    bool any_homes;  /* headers may have a distribution that differs from ref's */
-    bool makes_partial; /* st_op_create() makes partial files */
-    bool prepares;      /* with makes_partial: for a change that may never take effect */
-    int rc;             /* result of the last disk request; after OP_BAD: the reason */
-    int state;          /* state of the op's own work */
+    uint32_t want; /* bitmap of projections to look up before OP_GO */
+    enum op_access access;
+    bool changes;   /* a client's request that is refused after its session has ended */
+    bool any_homes; /* headers may have a distribution that differs from ref's */
+    int rc;         /* result of the last disk request; after OP_BAD: the reason */
 
-    enum { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE } held;
+    enum op_held held;
     struct object *obj; /* referenced */
     struct object_wait wait;
     struct sync_wait sync;
+    bool syncing;         /* `sync` is under way */
+    bool sending;         /* answered, see st_op_sending() */
     struct disk_req dr;   /* the disk request under way; one at a time */
     struct proj *dr_proj; /* the projection file that it changes */
     struct iovec iov;
     struct env_task task;
-    int enter_state, create_state, marks_state;
-    int aside_state; /* enum aside_state of st_op_create.c */
-    int create_rc;   /* error for which a creation is being undone */
-    int marks_slot;  /* slot of the mark page being written */
-    bool syncing, sending;
-    bool dropping_again;
-    struct st_op_append *append; /* append under way; owned */
-    struct journal_frame *entry; /* the appended frame; referenced */
-    struct wal_wait wal_wait;
-    uint64_t wal_number; /* number of the newest frame that wal_wait covers */
-    bool wal_waiting, wal_joined;
-    /* result of the projection files' sync, kept until the journal's has ended */
-    int files_rc;
-    int wal_rc;
-    struct journal_waiter room;
-    uint64_t room_deadline_ns;
-    bool waited_marks;
-    bool none_aside; /* known, under this lock: no quarantined file exists */
-    unsigned p;      /* the projection being looked up */
-    uint8_t *front;  /* header and mark pages, PROJFILE_FRONT_BYTES; owned */
+    struct op_enter enter;
+    struct op_create create;
+    struct op_journal journal;
+    uint8_t *front; /* header and mark pages, PROJFILE_FRONT_BYTES; owned */
     char path[PROJFILE_PATH_MAX];
     char aside[PROJFILE_PATH_MAX];
 };
@@ -170,8 +238,7 @@ int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
  * NULL without memory.
  */
 struct st_op *st_op_new_internal(struct storage *st, const struct pending_file *f,
-                                 size_t size_bytes, void (*step)(struct st_op *op),
-                                 void (*free_more)(struct st_op *op),
+                                 const struct st_op_kind *kind,
                                  void (*done)(void *arg, int rc), void *arg);
 /** Ends an op of st_op_new_internal(). rc 0: success. */
 void st_op_end_internal(struct st_op *op, int rc);
@@ -186,16 +253,21 @@ static inline bool st_op_is_decided(const struct st_op *op)
 /** True if clients have sent more than a few requests lately. */
 bool storage_serves_clients(struct storage *st);
 /**
- * Makes an op of size_bytes (of the whole struct), zeroed. Takes call. NULL without
- * memory; the caller still has the call then.
+ * Makes an op of a kind, zeroed. Takes call. Without memory it answers and returns NULL.
  */
-struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
-                        void (*step)(struct st_op *op),
-                        void (*free_more)(struct st_op *op));
-/** Posts the first step of an op. */
-void st_op_start(struct st_op *op);
+struct st_op *st_op_new(struct storage *st, struct rpc_call *call,
+                        const struct st_op_kind *kind);
+/** Posts the first step of an op; rc not 0: answers with that error instead. */
+void st_op_start(struct st_op *op, int rc);
+/** Calls the steps, from the one under way on, until one must wait, or the op ends. */
+void st_op_run_next(struct st_op *op);
 /** Takes the object and the lock, and looks up the projections of op->want. */
 enum st_op_next st_op_enter(struct st_op *op);
+/**
+ * Enters like st_op_enter(), for requests that need a projection file. During a rebuild
+ * most files are absent, which is no loss of anything that was ever acknowledged here.
+ */
+enum st_op_next st_op_enter_present(struct st_op *op);
 /** Returns the file of the request, for entries of the journal. */
 struct storage_file st_op_file(const struct st_op *op);
 /** Sets op->rc and returns OP_BAD. */
@@ -214,6 +286,8 @@ void st_op_unlock(struct st_op *op);
 void st_op_finish(struct st_op *op, uint16_t status);
 /** Answers with the status for an errno, and frees the op. */
 void st_op_fail(struct st_op *op, int rc);
+/** Fails an op of which a part may go to the journal: without space it is BUSY. */
+void st_op_fail_busy(struct st_op *op);
 /** Answers with a message and frees the op. */
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg);
 /**
@@ -226,7 +300,7 @@ void st_op_free(struct st_op *op);
 
 /* ---- disk ---- */
 
-/** Submits op->dr. When it is done step is called with the result in op->rc. */
+/** Submits op->dr. When it is done the step is called with the result in op->rc. */
 void st_op_submit(struct st_op *op);
 void st_op_read(struct st_op *op, struct proj *proj, uint64_t offset, void *buf,
                 uint64_t len);
@@ -250,19 +324,33 @@ bool st_op_read_heads(struct st_op *op, struct proj *proj, uint64_t first, unsig
  */
 void st_op_read_heads_done(struct st_op *op, uint8_t *buf);
 
+/* bytes of an extent's heads, of any projection */
+enum { HEADS_MAX = EXTENT_BLOCKS * (RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX) };
+
 /* A walk over the heads of [at, end) of one projection file, extent by extent. */
 struct head_scan {
     uint64_t at, end;
     unsigned n;      /* blocks whose heads are in buf */
-    uint8_t *buf;    /* owned by the caller; room for EXTENT_BLOCKS heads */
+    uint8_t *buf;    /* owned by the caller; HEADS_MAX bytes */
     bool skip_holes; /* skip holes of the file system, and stop at the end of the file */
-    int state;
+    enum { SCAN_OFF, SCAN_NEXT, SCAN_SEEKING, SCAN_READING, SCAN_WRITING } state;
 };
+void head_scan_start(struct head_scan *scan, uint64_t first, uint64_t end,
+                     bool skip_holes);
+/** Ends a walk before its end. */
+void head_scan_stop(struct head_scan *scan);
+static inline bool head_scan_is_on(const struct head_scan *scan)
+{
+    return scan->state != SCAN_OFF;
+}
 /**
- * Reads the heads of the next n blocks. OP_GO with n 0: the walk is over. Between two
- * calls the caller may use op for other disk requests.
+ * Reads the heads of the next n blocks. OP_GO with n 0: the walk is over, and off.
+ * Between two calls the caller may use op for other disk requests.
  */
 enum st_op_next st_op_scan(struct st_op *op, struct proj *proj, struct head_scan *scan);
+/** Writes the heads in buf, which the caller changed; the walk goes on behind them. */
+enum st_op_next st_op_scan_write(struct st_op *op, struct proj *proj,
+                                 struct head_scan *scan);
 
 /**
  * Grants len bytes of space for new records; counts them without allocating. OP_BAD with
@@ -331,6 +419,11 @@ void proj_written_copy(const struct proj *proj, struct marks *out);
  * shorter.
  */
 uint64_t proj_blocks(const struct proj *proj);
+/**
+ * Returns the whole pages of the file that hold nothing but bodies of n blocks of one
+ * extent; from >= to: none.
+ */
+struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsigned n);
 /** Stores a copy of the written blocks. Returns 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
 /**
@@ -372,18 +465,20 @@ struct pending_file *st_op_pending_file(const struct st_op *op);
 bool st_op_has_pressure(const struct st_op *op);
 /**
  * Waits for room in the journal and, for a mark, among those of the file. OP_WAIT: the
- * lock was released; the next step must begin with st_op_enter(). OP_BAD: -EBUSY, after a
- * while.
+ * lock was released; the step must then return OP_AGAIN. OP_BAD: -EBUSY, after a while.
  */
 enum st_op_next st_op_journal_room(struct st_op *op, bool is_mark);
-/** Releases object and lock; the next step must begin with st_op_enter(). */
+/** Releases object and lock; st_op_enter() takes them again. */
 void st_op_enter_again(struct st_op *op);
 /**
  * Waits until committed marks of the file are applied, before others are laid over them.
  * Call it before st_op_enter().
  */
 enum st_op_next st_op_marks_first(struct st_op *op);
-/** Appends a frame; iov must stay until OP_GO. Then op->entry is the frame. */
+/**
+ * Appends a frame; iov must stay until OP_GO. Then op->journal.entry is the frame. OP_BAD
+ * with -EBUSY: the journal is full.
+ */
 enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec *iov,
                              unsigned n_iov, size_t len);
 /**
@@ -400,22 +495,32 @@ bool st_op_file_is_synced(const struct st_op *op);
 /** Starts a sync of the journal. st_op_wal_sync_join() waits for it. */
 void st_op_wal_sync_start(struct st_op *op);
 enum st_op_next st_op_wal_sync_join(struct st_op *op);
+/** Waits like st_op_wal_sync_join(); another sync of the op may follow. */
+enum st_op_next st_op_wal_sync_end(struct st_op *op);
+/** True if st_op_wal_sync_join() was called. */
+bool st_op_wal_is_joined(const struct st_op *op);
 /**
  * Syncs the projection files (if `files`), then waits for the journal's sync. Both have
  * ended before it returns, even if one failed.
  */
 enum st_op_next st_op_sync_both(struct st_op *op, bool files);
 
-/* The hooks of the journal, see struct journal_hooks. */
-int storage_apply_records(void *storage, struct pending_file *f, unsigned projection,
-                          uint64_t first, unsigned n, void (*done)(void *arg, int rc),
-                          void *arg);
-int storage_apply_mark(void *storage, struct pending_file *f,
-                       const struct pending_mark *mark, void (*done)(void *arg, int rc),
-                       void *arg);
-int storage_resolve(void *storage, struct pending_file *f,
-                    void (*done)(void *arg, int rc), void *arg);
-
+/** Returns the bitmap of all projections of a file. */
+static inline uint32_t file_ref_projections(const struct file_ref *ref)
+{
+    return (UINT32_C(1) << codec_n(ref->codec)) - 1;
+}
+/**
+ * Takes blocks [first, *end) of a request; n_blocks 0: no end. Returns false if they are
+ * invalid.
+ */
+static inline bool blocks_take(uint64_t first, uint64_t n_blocks, uint64_t *end)
+{
+    if (first >= PROJFILE_BLOCKS_MAX || n_blocks > PROJFILE_BLOCKS_MAX - first)
+        return false;
+    *end = n_blocks == 0 ? UINT64_MAX : first + n_blocks;
+    return true;
+}
 /** Returns how many blocks of [first, end) lie in the extent of first. */
 static inline unsigned extent_part(uint64_t first, uint64_t end)
 {
@@ -423,22 +528,6 @@ static inline unsigned extent_part(uint64_t first, uint64_t end)
 
     return (unsigned)(end - first < left ? end - first : left);
 }
-
-/* ---- the requests ---- */
-void storage_handle_write(struct storage *st, struct rpc_call *call);
-void storage_handle_read(struct storage *st, struct rpc_call *call);
-void storage_handle_mark(struct storage *st, struct rpc_call *call);
-void storage_handle_sync(struct storage *st, struct rpc_call *call);
-void storage_handle_remove(struct storage *st, struct rpc_call *call);
-void storage_handle_stat(struct storage *st, struct rpc_call *call);
-void storage_handle_next(struct storage *st, struct rpc_call *call);
-void storage_handle_alloc(struct storage *st, struct rpc_call *call);
-void storage_handle_commit(struct storage *st, struct rpc_call *call);
-void storage_handle_fence(struct storage *st, struct rpc_call *call);
-void storage_handle_drop(struct storage *st, struct rpc_call *call);
-void storage_handle_redist(struct storage *st, struct rpc_call *call);
-void storage_handle_info(struct storage *st, struct rpc_call *call);
-void storage_handle_admit(struct storage *st, struct rpc_call *call);
 
 /** Answers with one packed message. */
 void reply_message(struct rpc_call *call, uint16_t status, const ProtobufCMessage *msg);

@@ -1,12 +1,12 @@
 /*
  * st_op.c - common parts of all requests on a file: begin, end, disk requests, space.
  *
- * In:     the requests of this folder. Thread: the storio loop.
+ * In:     the requests of storaged/ops. Thread: the storio loop.
  * Out:    struct disk, object.h, rpc_reply().
  * Keeps:  one answer to each request (I8: only to those whose fields were checked).
  * Ask:    st_op_lookup.c for the way to a projection file, st_op_info.c, st_op_create.c.
  */
-#include "storaged/ops/st_op.h"
+#include "storaged/op/st_op.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -143,7 +143,7 @@ static void on_op_task(struct env_task *task)
 {
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, task));
 
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void on_op_locked(struct env_task *task)
@@ -151,7 +151,7 @@ static void on_op_locked(struct env_task *task)
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, wait.task));
 
     op->held = op->wait.exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void on_op_synced(struct env_task *task)
@@ -159,7 +159,7 @@ static void on_op_synced(struct env_task *task)
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, sync.task));
 
     op->rc = op->sync.rc;
-    op->step(op);
+    st_op_run_next(op);
 }
 
 static void clients_go_on(struct storage *st)
@@ -179,13 +179,14 @@ bool storage_serves_clients(struct storage *st)
     return st->clients.n + st->clients.n_before >= CLIENTS_MIN;
 }
 
-struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
-                        void (*step)(struct st_op *op),
-                        void (*free_more)(struct st_op *op))
+struct st_op *st_op_new(struct storage *st, struct rpc_call *call,
+                        const struct st_op_kind *kind)
 {
-    struct st_op *op = calloc(1, size_bytes);
+    struct st_op *op = calloc(1, kind->bytes);
 
-    assert(size_bytes >= sizeof(*op));
+    assert(kind->bytes >= sizeof(*op) && kind->steps[0] != NULL);
+    if (op == NULL && call != NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
     if (op == NULL)
         return NULL;
     if (call != NULL && call->role != RPC_ROLE_NODE) {
@@ -194,12 +195,11 @@ struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_b
     }
     op->st = st;
     op->call = call;
-    op->step = step;
-    op->free = free_more;
+    op->kind = kind;
     op->task.fn = on_op_task;
     op->wait.task.fn = on_op_locked;
     op->sync.task.fn = on_op_synced;
-    list_init(&op->room.link);
+    list_init(&op->journal.room.link);
     op->next = st->ops;
     if (op->next != NULL)
         op->next->prev = op;
@@ -209,11 +209,10 @@ struct st_op *st_op_new(struct storage *st, struct rpc_call *call, size_t size_b
 }
 
 struct st_op *st_op_new_internal(struct storage *st, const struct pending_file *f,
-                                 size_t size_bytes, void (*step)(struct st_op *op),
-                                 void (*free_more)(struct st_op *op),
+                                 const struct st_op_kind *kind,
                                  void (*done)(void *arg, int rc), void *arg)
 {
-    struct st_op *op = st_op_new(st, NULL, size_bytes, step, free_more);
+    struct st_op *op = st_op_new(st, NULL, kind);
 
     if (op == NULL)
         return NULL;
@@ -242,9 +241,12 @@ void st_op_end_internal(struct st_op *op, int rc)
     done(arg, rc);
 }
 
-void st_op_start(struct st_op *op)
+void st_op_start(struct st_op *op, int rc)
 {
-    env_post(op->st->env, &op->task);
+    if (rc != 0)
+        st_op_fail(op, rc);
+    else
+        env_post(op->st->env, &op->task);
 }
 
 void st_op_unlock(struct st_op *op)
@@ -288,10 +290,10 @@ void st_op_free(struct st_op *op)
         op->prev->next = op->next;
     else
         st->ops = op->next;
-    if (op->free != NULL)
-        op->free(op);
-    if (op->entry != NULL)
-        journal_index_put_frame(journal_get_index(st->journal), op->entry);
+    if (op->kind->free != NULL)
+        op->kind->free(op);
+    if (op->journal.entry != NULL)
+        journal_index_put_frame(journal_get_index(st->journal), op->journal.entry);
     free(op->front);
     free(op);
     assert(st->n_ops > 0);
@@ -305,7 +307,7 @@ void st_op_free(struct st_op *op)
 void st_op_enter_again(struct st_op *op)
 {
     st_op_let_go(op);
-    op->enter_state = 0;
+    op->enter.state = ENTER_OBJECT;
 }
 
 struct pending_file *st_op_pending_file(const struct st_op *op)
@@ -329,10 +331,71 @@ void st_op_fail(struct st_op *op, int rc)
     st_op_finish(op, status_from_errno(rc));
 }
 
+void st_op_fail_busy(struct st_op *op)
+{
+    st_op_fail(op, op->rc == -ENOSPC ? -EBUSY : op->rc);
+}
+
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg)
 {
     reply_message(op->call, status, msg);
     st_op_free(op);
+}
+
+/* ---- steps ---- */
+
+static void op_is_done(struct st_op *op)
+{
+    if (op->kind->done != NULL)
+        op->kind->done(op);
+    else if (op->call == NULL)
+        st_op_end_internal(op, 0);
+    else
+        st_op_finish(op, ROZO__STATUS__OK);
+}
+
+static void op_has_failed(struct st_op *op)
+{
+    assert(op->rc != 0);
+    if (op->kind->failed != NULL)
+        op->kind->failed(op);
+    else
+        st_op_fail(op, op->rc);
+}
+
+/* Lets a step be the next one. */
+static void op_goto(struct st_op *op, st_op_step *step)
+{
+    op->step = 0;
+    while (op->kind->steps[op->step] != step) {
+        assert(op->kind->steps[op->step] != NULL);
+        op->step++;
+    }
+}
+
+void st_op_run_next(struct st_op *op)
+{
+    for (;;) {
+        st_op_step *step = op->kind->steps[op->step];
+
+        switch (step == NULL ? OP_DONE : step(op)) {
+        case OP_GO:
+            op->step++;
+            continue;
+        case OP_AGAIN:
+            st_op_enter_again(op);
+            op_goto(op, st_op_enter);
+            continue;
+        case OP_WAIT:
+            return;
+        case OP_BAD:
+            op_has_failed(op);
+            return;
+        case OP_DONE:
+            op_is_done(op);
+            return;
+        }
+    }
 }
 
 enum st_op_next st_op_sync_all(struct st_op *op)
@@ -431,7 +494,7 @@ static void on_op_disk(struct disk_req *req, int rc)
         if (op->call != NULL)
             op->obj->n_asked = op->obj->n_changes;
     }
-    op->step(op);
+    st_op_run_next(op);
 }
 
 void st_op_submit(struct st_op *op)
