@@ -1854,7 +1854,7 @@ static void alloc_and_locate(void **state)
     int rc = NOT_DONE;
 
     (void)state;
-    storcli_alloc(f->file, 0, 100, on_done, &rc);
+    storcli_alloc(f->file, 0, 100, false, on_done, &rc);
     wait_done(f, &rc);
     assert_int_equal(rc, 0);
     sim_storage_set(&f->net, 1, SIM_DOWN);
@@ -1878,7 +1878,7 @@ static void alloc_and_locate(void **state)
     for (unsigned full = 0; full < 3; full++) {
         f->net.storages[4 - full].refuse_writes = ROZO__STATUS__NO_SPACE;
         rc = NOT_DONE;
-        storcli_alloc(f->file, 0, 100, on_done, &rc);
+        storcli_alloc(f->file, 0, 100, false, on_done, &rc);
         wait_done(f, &rc);
         assert_int_equal(rc, full < 2 ? 0 : -ENOSPC);
     }
@@ -1920,7 +1920,7 @@ static int alloc_blocks(struct fix *f, uint64_t first, uint64_t n)
 {
     int rc = NOT_DONE;
 
-    storcli_alloc(f->file, first, n, on_done, &rc);
+    storcli_alloc(f->file, first, n, false, on_done, &rc);
     wait_done(f, &rc);
     return rc;
 }
