@@ -208,11 +208,15 @@ void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit
 
 /**
  * Reserves space on the storages for a range: on its homes, and where these have no room,
- * divided among all candidates. Best effort below n. On failure (-ENOSPC, -EIO) all
- * storages that answer free the space that this call had reserved.
+ * divided among all candidates. Best effort below n. On failure all storages that answer
+ * free the space that this call had reserved. If they refuse (-EREMOTE, -EACCES), a call
+ * that repeats this one frees it when it fails too, or does not need it.
+ *
+ * @param again repeats the last call for this file, which failed; no other client may
+ *              have reserved space of the file in between.
  */
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
-                   storcli_done_cb *done, void *arg);
+                   bool again, storcli_done_cb *done, void *arg);
 
 /* One projection file as a storage describes it. */
 struct storcli_place {

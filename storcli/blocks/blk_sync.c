@@ -775,8 +775,6 @@ static void on_surveyed(void *arg, int rc)
         if ((unsynced_any(&op->set) >> i & 1) != 0 && op->peers[i].state == PEER_SYNCED)
             op->peers[i].state = PEER_NEEDED;
     }
-    op->deadline_ns =
-        engine_now_ns(op->file->cli) + ms_ns(op->file->cli->config.write_deadline_ms);
     sync_step(op);
 }
 

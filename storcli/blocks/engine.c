@@ -283,6 +283,7 @@ static void file_free(struct storcli_file *file)
     background_stop(file);
     unsynced_free(&file->unsynced);
     free(file->next);
+    reserve_forget(file);
     free(file);
 }
 

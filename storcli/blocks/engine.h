@@ -76,6 +76,7 @@ enum peer_rank {
 };
 
 struct blk_sync_op;
+struct reserved;
 
 struct storcli_file {
     struct storcli *cli; /* borrowed */
@@ -100,6 +101,7 @@ struct storcli_file {
     struct background background;
     bool others_wrote;           /* see storcli_file_others_wrote() */
     bool has_stored;             /* see storcli_file_has_stored() */
+    struct reserved *reserved;   /* owned; what storcli_alloc() could not give back */
     struct storcli_target *next; /* owned; new target, see relocate.c; or NULL */
     struct blk_op *held;         /* operations begun since `next` was set, oldest first */
     struct blk_op **held_tail;
@@ -237,6 +239,8 @@ struct blk_op *engine_read(struct storcli_file *file, uint64_t first_block,
 /** Ends the read without calling done. False: it begins in this turn, and goes on. */
 bool engine_read_abandon(struct blk_op *read);
 
+/** Forgets what storcli_alloc() could not give back. */
+void reserve_forget(struct storcli_file *file);
 /** Begins the sync that waits, unless another one is under way. */
 void engine_next_sync(struct storcli_file *file);
 /**

@@ -406,6 +406,14 @@ static void fanout_safe(struct fanout *s, uint64_t now_ns)
         fanout_end(s, 0);
 }
 
+/* Ends with an error. Reservations at other storages must be known before that, so that
+ * they can be given back. */
+static void fanout_fails(struct fanout *s, int rc)
+{
+    if (!s->ops->stop_at_no_space || !is_any_awaited(s))
+        fanout_end(s, rc);
+}
+
 static void fanout_step(struct fanout *s)
 {
     uint64_t now_ns = engine_now_ns(s->file->cli);
@@ -419,9 +427,10 @@ static void fanout_step(struct fanout *s)
         fanout_end(s, -ESTALE);
         return;
     }
+    note_slow_ones(s, now_ns);
     if (n_refused(s, -EREMOTE) > 0 ||
         (engine_is_relocating(s->file) && s->acked != all_projections(s))) {
-        fanout_end(s, -EREMOTE);
+        fanout_fails(s, -EREMOTE);
         return;
     }
     /* others may not know it yet: the less they get, the better */
@@ -429,12 +438,8 @@ static void fanout_step(struct fanout *s)
         fanout_end(s, -EIO);
         return;
     }
-    note_slow_ones(s, now_ns);
     if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {
-        /* Reservations at other storages must be known, so that they can be given
-         * back. */
-        if (!s->ops->stop_at_no_space || !is_any_awaited(s))
-            fanout_end(s, failure_of(s));
+        fanout_fails(s, failure_of(s));
         return;
     }
     if (s->acked != all_projections(s))

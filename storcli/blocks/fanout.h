@@ -31,7 +31,9 @@ struct fanout_ops {
     void (*ended)(struct fanout *s, int rc);
     bool tells;  /* messages carry watermarks (blk_commit.h) */
     bool extras; /* afterwards the other candidates are asked too, best effort */
-    bool stop_at_no_space; /* reserving: the first NO_SPACE ends it */
+    /* reserving: the first NO_SPACE ends it, and what others reserved is known when it
+     * fails */
+    bool stop_at_no_space;
 };
 
 enum fanout_try_state {

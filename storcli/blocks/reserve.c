@@ -6,7 +6,9 @@
  * Out:    ST_ALLOC: at first to the homes, through a spread. If a home has no room, all
  *         candidates are asked how much they have left, and the range is divided among
  *         them, spares too.
- * Keeps:  reserved space is given back when the operation fails.
+ * Keeps:  reserved space is given back when the operation fails. If a storage refuses to
+ *         take it back, the call that repeats the operation does it: a ref or capability
+ *         that is too old makes both fail.
  * Ask:    docs/POSIX.md, fallocate.
  */
 #include <assert.h>
@@ -28,6 +30,7 @@ enum {
 /* Ranges that one answer says it reserved, in bytes of the projection file. */
 struct reserved {
     struct reserved *next;
+    uint32_t storage_id;
     uint8_t candidate, projection;
     size_t n, n_given; /* pairs; pairs given back */
     uint64_t pairs[];
@@ -45,6 +48,8 @@ struct reserve_op;
 struct reserve_ask {
     struct rpc_request rq;
     struct reserve_op *op;
+    struct reserved *giving; /* borrowed; n_giving pairs of it are given back; or NULL */
+    size_t n_giving;
     uint8_t projection;
     bool out;
 };
@@ -66,22 +71,56 @@ struct reserve_op {
     struct reserved *taken; /* owned */
     uint64_t left[DIST_MAX];
     uint32_t looked;            /* candidates that were asked what is left */
+    uint32_t unwilling;         /* candidates that refused to take space back */
     struct reserve_part *parts; /* owned */
     unsigned n_parts, parts_max;
     unsigned n_out;
+    bool again; /* repeats the file's last one */
     struct reserve_ask asks[DIST_MAX];
 };
 
 static void reserve_step(struct reserve_op *op);
 
+static void reserved_free(struct reserved *list)
+{
+    while (list != NULL) {
+        struct reserved *t = list;
+
+        list = t->next;
+        free(t);
+    }
+}
+
+void reserve_forget(struct storcli_file *file)
+{
+    reserved_free(file->reserved);
+    file->reserved = NULL;
+}
+
+/* Takes over what the last operation could not give back. A storage that has lost its
+ * place in the file since then is left alone. */
+static void reserve_inherit(struct reserve_op *op)
+{
+    struct storcli_file *file = op->op.file;
+
+    if (!op->again)
+        reserve_forget(file);
+    op->taken = file->reserved;
+    file->reserved = NULL;
+    for (struct reserved *t = op->taken; t != NULL; t = t->next) {
+        if (file->target.storages[t->candidate] != t->storage_id)
+            t->n_given = t->n;
+    }
+}
+
 static void reserve_end(struct reserve_op *op, int rc)
 {
     assert(op->n_out == 0);
-    while (op->taken != NULL) {
-        struct reserved *t = op->taken;
-
-        op->taken = t->next;
-        free(t);
+    if (rc != 0) {
+        assert(op->op.file->reserved == NULL);
+        op->op.file->reserved = op->taken;
+    } else {
+        reserved_free(op->taken);
     }
     free(op->parts);
     blk_op_end(&op->op, rc);
@@ -101,6 +140,7 @@ static uint64_t take_answer(struct reserve_op *op, unsigned candidate,
 
     if (t != NULL) { /* without memory it stays reserved */
         *t = (struct reserved){ .next = op->taken,
+                                .storage_id = op->op.file->target.storages[candidate],
                                 .candidate = (uint8_t)candidate,
                                 .projection = (uint8_t)projection,
                                 .n = n };
@@ -120,9 +160,14 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
 
     ask->out = false;
     op->n_out--;
+    if (ask->giving != NULL && is_well)
+        ask->giving->n_given += ask->n_giving;
+    else if (ask->giving != NULL)
+        op->unwilling |= 1u << candidate;
+    ask->giving = NULL;
     op->left[candidate] = is_well ? take_answer(op, candidate, ask->projection, rq) : 0;
     if (rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION) {
-        op->rc = -EREMOTE; /* nothing can be given back with this ref */
+        op->rc = -EREMOTE; /* space cannot be given back with this ref */
         op->state = RESERVE_UNDO;
     } else if (!is_well && op->state == RESERVE_PARTS) {
         op->rc = rc == 0 && rq->status == ROZO__STATUS__NO_SPACE ? -ENOSPC : -EIO;
@@ -166,15 +211,24 @@ static bool is_reachable(const struct reserve_op *op, unsigned candidate)
            engine_is_up(op->op.file, candidate);
 }
 
+/* Returns the next ranges that this candidate has to take back; NULL: none, or it refused
+ * to. */
+static struct reserved *next_to_give(const struct reserve_op *op, unsigned candidate)
+{
+    struct reserved *t = (op->unwilling >> candidate & 1) != 0 ? NULL : op->taken;
+
+    while (t != NULL && (t->candidate != candidate || t->n_given == t->n))
+        t = t->next;
+    return t;
+}
+
 /* Gives back the next ranges that this candidate reserved, or asks how much it has
  * left. */
 static void look_send(struct reserve_op *op, unsigned candidate)
 {
     Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
-    struct reserved *t = op->taken;
+    struct reserved *t = next_to_give(op, candidate);
 
-    while (t != NULL && (t->candidate != candidate || t->n_given == t->n))
-        t = t->next;
     if (t == NULL && (op->state == RESERVE_UNDO || (op->looked >> candidate & 1) != 0))
         return;
     op->looked |= t == NULL ? 1u << candidate : 0;
@@ -185,7 +239,8 @@ static void look_send(struct reserve_op *op, unsigned candidate)
         req.projection = t->projection;
         req.give_back = t->pairs + 2 * t->n_given;
         req.n_give_back = 2 * n;
-        t->n_given += n;
+        op->asks[candidate].giving = t;
+        op->asks[candidate].n_giving = n;
     }
     ask_send(op, candidate, &req);
 }
@@ -399,14 +454,24 @@ static void homes_acked(struct fanout *s, unsigned candidate,
                 s->tries[candidate].projection, rq);
 }
 
+/* Keeps the reservations that the range needs out of what is given back. */
+static void keep_needed(struct reserve_op *op)
+{
+    const struct holders *held = &op->fanout.held;
+
+    for (struct reserved *t = op->taken; t != NULL; t = t->next) {
+        if ((held->all >> t->candidate & 1) != 0 &&
+            held->projection[t->candidate] == t->projection)
+            t->n_given = t->n;
+    }
+}
+
 static void on_homes(struct fanout *s, int rc)
 {
     struct reserve_op *op = container_of(s, struct reserve_op, fanout);
 
-    if (rc == 0) {
-        reserve_end(op, 0);
-        return;
-    }
+    if (rc == 0)
+        keep_needed(op);
     op->rc = rc;
     op->state = rc == -ENOSPC ? RESERVE_LOOK : RESERVE_UNDO;
     op->deadline_ns =
@@ -424,14 +489,16 @@ static const struct fanout_ops homes_spread_ops = {
 static void reserve_run(struct blk_op *base)
 {
     struct reserve_op *op = container_of(base, struct reserve_op, op);
-    int rc = fanout_start(&op->fanout, base, &homes_spread_ops, false);
+    int rc;
 
+    reserve_inherit(op);
+    rc = fanout_start(&op->fanout, base, &homes_spread_ops, false);
     if (rc != 0)
         reserve_end(op, rc);
 }
 
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
-                   storcli_done_cb *done, void *arg)
+                   bool again, storcli_done_cb *done, void *arg)
 {
     struct reserve_op *op = blk_op_new(file, sizeof(*op), done, arg);
 
@@ -439,5 +506,6 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
     file->has_stored = true;
     op->first_block = first_block;
     op->n_blocks = n_blocks;
+    op->again = again;
     engine_op_begin(&op->op, sizeof(*op), reserve_run);
 }

@@ -551,7 +551,8 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
     f->has_data = true;
     if (!f->has_data_told)
         file_changed(f);
-    storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
+    storcli_alloc(f->sf, first, end + a->n_ahead - first, a->n_tries++ > 0,
+                  on_alone_answer, a);
 }
 
 /* Reserves the range. 1: reserved; 0: waits; -errno. */

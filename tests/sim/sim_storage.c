@@ -484,6 +484,18 @@ static void alloc_give_back(struct sim_storage *s, uint64_t from, uint64_t to)
     }
 }
 
+static bool is_reserved(const struct sim_storage *s, const Rozo__StAllocReq *req)
+{
+    for (unsigned i = 0; i < s->n_allocs; i++) {
+        const struct sim_alloc *a = &s->allocs[i];
+
+        if (a->projection == req->projection && a->first <= req->first_block &&
+            a->first + a->n >= req->first_block + req->n_blocks)
+            return true;
+    }
+    return false;
+}
+
 static uint16_t alloc_take(struct sim_net *net, struct sim_storage *s,
                            const Rozo__StAllocReq *req, Rozo__StAllocResp *resp)
 {
@@ -492,6 +504,8 @@ static uint16_t alloc_take(struct sim_net *net, struct sim_storage *s,
     uint64_t bytes =
         req->n_blocks * record_extent_bytes(net->codec, req->projection) / EXTENT_BLOCKS;
 
+    if (is_reserved(s, req))
+        return ROZO__STATUS__OK;
     if (s->alloc_room != 0 && bytes > s->alloc_room - alloc_used(s))
         return ROZO__STATUS__NO_SPACE;
     s->projections[req->projection].here = true;

@@ -1599,6 +1599,59 @@ static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
     fix_free(f);
 }
 
+static void open_again(struct fix *f)
+{
+    storcli_file_close(f->file);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    storcli_file_others_wrote(f->file);
+}
+
+static void refuse_all(struct fix *f, unsigned first, unsigned n, uint16_t status)
+{
+    for (unsigned i = first; i < first + n; i++)
+        f->net.storages[i].refuse_all = status;
+}
+
+/* Storages have no descriptors left: a write fails after one timeout, and so does the
+ * sync. */
+static void busy_storages_cost_each_call_one_timeout(void **state)
+{
+    struct fix *f = fix_new(0);
+    uint8_t *data = pattern(2, 0, 40, BS);
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    refuse_all(f, 0, f->net.n_storages, ROZO__STATUS__BUSY);
+    storcli_write(f->file, 2, 0, 40, data, BS, false, on_done, &rc);
+    assert_in_range(wait_done(f, &rc), 19000, 21000);
+    assert_int_equal(rc, -EIO);
+    rc = NOT_DONE;
+    storcli_sync(f->file, on_done, &rc);
+    assert_in_range(wait_done(f, &rc), 19000, 21000);
+    assert_int_equal(rc, -EIO);
+    refuse_all(f, 0, f->net.n_storages, 0);
+    assert_int_equal(sync_file(f), 0);
+    free(data);
+    fix_free(f);
+}
+
+/* Others wrote, so that the sync reads what is unstable before it asks for the rest. */
+static void a_busy_storage_costs_a_sync_of_what_others_wrote_one_timeout(void **state)
+{
+    struct fix *f = fix_new(0);
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    open_again(f);
+    refuse_all(f, 0, 1, ROZO__STATUS__BUSY);
+    storcli_sync(f->file, on_done, &rc);
+    assert_in_range(wait_done(f, &rc), 0, 21000);
+    assert_int_equal(rc, 0);
+    fix_free(f);
+}
+
 /* A spare that refuses everything as too old, since its own record there is damaged, does
  * not count as a place for the projection. */
 static void a_home_that_finds_all_too_old_is_none(void **state)
@@ -1686,13 +1739,6 @@ static void a_sync_after_reopening_makes_it_stable(void **state)
 }
 
 /* Opens the file as another client does with file_open(). */
-static void open_again(struct fix *f)
-{
-    storcli_file_close(f->file);
-    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
-    storcli_file_others_wrote(f->file);
-}
-
 /* Homes [first, first + n) lose their unsynced data while they are unreachable, and come
  * back. */
 static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
@@ -1875,7 +1921,7 @@ static void alloc_and_locate(void **state)
     int rc = NOT_DONE;
 
     (void)state;
-    storcli_alloc(f->file, 0, 100, on_done, &rc);
+    storcli_alloc(f->file, 0, 100, false, on_done, &rc);
     wait_done(f, &rc);
     assert_int_equal(rc, 0);
     sim_storage_set(&f->net, 1, SIM_DOWN);
@@ -1899,7 +1945,7 @@ static void alloc_and_locate(void **state)
     for (unsigned full = 0; full < 3; full++) {
         f->net.storages[4 - full].refuse_writes = ROZO__STATUS__NO_SPACE;
         rc = NOT_DONE;
-        storcli_alloc(f->file, 0, 100, on_done, &rc);
+        storcli_alloc(f->file, 0, 100, false, on_done, &rc);
         wait_done(f, &rc);
         assert_int_equal(rc, full < 2 ? 0 : -ENOSPC);
     }
@@ -1941,7 +1987,7 @@ static int alloc_blocks(struct fix *f, uint64_t first, uint64_t n)
 {
     int rc = NOT_DONE;
 
-    storcli_alloc(f->file, first, n, on_done, &rc);
+    storcli_alloc(f->file, first, n, false, on_done, &rc);
     wait_done(f, &rc);
     return rc;
 }
@@ -2087,6 +2133,8 @@ int main(void)
         cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
         cmocka_unit_test(what_all_forgot_is_an_error_once),
         cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),
+        cmocka_unit_test(busy_storages_cost_each_call_one_timeout),
+        cmocka_unit_test(a_busy_storage_costs_a_sync_of_what_others_wrote_one_timeout),
         cmocka_unit_test(a_home_that_finds_all_too_old_is_none),
         cmocka_unit_test(seek_finds_data_and_holes),
         cmocka_unit_test(alloc_and_locate),

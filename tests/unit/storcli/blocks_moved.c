@@ -217,7 +217,7 @@ static void an_old_ref_ends_with_its_errno(void **state)
             storcli_seek(f->file, 0, 300, false, &found, on_done, &rc);
             break;
         case 5:
-            storcli_alloc(f->file, 0, 300, on_done, &rc);
+            storcli_alloc(f->file, 0, 300, false, on_done, &rc);
             break;
         case 6:
             storcli_locate(f->file, places, on_done, &rc);
@@ -251,6 +251,80 @@ static void no_read_is_made_of_two_distributions(void **state)
         redistribute(f, 1u << i, 1);
         assert_int_equal(read_blocks(f, 1, 0, 5), -EREMOTE);
     }
+    fix_free(f);
+}
+
+static unsigned n_reserved(const struct fix *f)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < SIMS; i++)
+        n += f->net.storages[i].n_allocs;
+    return n;
+}
+
+/* Reserves with a ref that storage 2 knows to be old. The answer of storage 0 is late;
+ * when it comes, all storages have the new header. */
+static void reserve_with_an_old_ref(struct fix *f)
+{
+    uint32_t generation = f->target.dist_generation + 1;
+    int rc = NOT_DONE;
+
+    assert_int_equal(write_blocks(f, 1, 0, 5), 0);
+    redistribute(f, 1 << 2, generation);
+    f->net.storages[0].late_ms = 50;
+    storcli_alloc(f->file, 0, 300, false, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 20);
+    assert_int_equal(n_reserved(f), 2);
+    redistribute(f, (1 << SIMS) - 1, generation);
+    assert_true(wait_done(f, &rc) < SOON_MS);
+    assert_int_equal(rc, -EREMOTE);
+    assert_int_equal(n_reserved(f), 2); /* the storages refuse the old ref */
+    f->net.storages[0].late_ms = 0;
+}
+
+static int reserve(struct fix *f, bool again)
+{
+    int rc = NOT_DONE;
+
+    storcli_alloc(f->file, 0, 300, again, on_done, &rc);
+    wait_done(f, &rc);
+    return rc;
+}
+
+/* The call is repeated with the new ref, and fails. If it is another call, other clients
+ * may need what was reserved. */
+static void what_an_old_ref_reserved_is_given_back(void **state)
+{
+    (void)state;
+    for (unsigned again = 0; again < 2; again++) {
+        struct fix *f = fix_new();
+
+        reserve_with_an_old_ref(f);
+        f->net.storages[2].alloc_room = f->net.storages[NEW].alloc_room = 1;
+        grow(f);
+        assert_int_equal(reserve(f, again), -ENOSPC);
+        assert_int_equal(n_reserved(f), again ? 0 : 2);
+        fix_free(f);
+    }
+}
+
+/* The first call took a spare in the place of a home, and the repeated one the home. */
+static void a_spare_that_is_not_needed_with_the_new_ref_gives_back(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    grow(f);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    reserve_with_an_old_ref(f);
+    assert_int_equal(f->net.storages[NEW].n_allocs, 1);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    f->target = f->net.target = next_target(f, 4, grown_ids);
+    assert_int_equal(storcli_file_update(f->file, &f->target), 0);
+    assert_int_equal(reserve(f, true), 0);
+    assert_int_equal(f->net.storages[NEW].n_allocs, 0);
+    assert_int_equal(n_reserved(f), N);
     fix_free(f);
 }
 
@@ -505,6 +579,8 @@ int main(void)
         cmocka_unit_test(a_file_is_written_at_its_new_storages),
         cmocka_unit_test(storages_of_a_lower_generation_serve_the_new_ref),
         cmocka_unit_test(an_old_ref_ends_with_its_errno),
+        cmocka_unit_test(what_an_old_ref_reserved_is_given_back),
+        cmocka_unit_test(a_spare_that_is_not_needed_with_the_new_ref_gives_back),
         cmocka_unit_test(no_read_is_made_of_two_distributions),
         cmocka_unit_test(a_late_answer_does_not_bring_the_old_ref_back),
         cmocka_unit_test(what_is_under_way_ends_and_what_begins_waits),

@@ -615,7 +615,7 @@ void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit
 }
 
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
-                   storcli_done_cb *done, void *arg)
+                   bool again, storcli_done_cb *done, void *arg)
 {
     struct request *rq = request_new(file->k, FAKE_ALLOC, done, arg);
 
@@ -623,6 +623,7 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
     rq->first = first_block;
     rq->n_blocks = n_blocks;
     file->k->n_allocs++;
+    file->k->n_allocs_again += again;
     file->k->last_alloc_first = first_block;
     file->k->last_alloc_blocks = n_blocks;
 }

@@ -76,6 +76,7 @@ struct fake {
     /* Counters of requests. */
     unsigned n[FAKE_KINDS];
     uint64_t blocks_read, blocks_written;
+    unsigned n_allocs_again; /* calls of storcli_alloc() that repeat another */
     unsigned n_allocs; /* calls of storcli_alloc(); the blocks of the last one follow */
     uint64_t last_alloc_first, last_alloc_blocks;
     unsigned n_wrote_sync, n_write_sync, n_updates, n_completes;

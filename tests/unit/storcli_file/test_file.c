@@ -761,6 +761,8 @@ static void a_file_that_moved_is_asked_for_again(void **state)
     c = (struct call){ 0 };
     file_allocate(x->f, 0, 20 * BS, false, on_done, &c);
     assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n_allocs, 2);
+    assert_int_equal(x->k.n_allocs_again, 1);
     fake_move(&x->k);
     c = (struct call){ 0 };
     file_punch(x->f, 2 * BS, 2 * BS, on_done, &c);
