@@ -62,6 +62,7 @@ bool journal_is_full(const struct journal *j)
 
 void journal_tell_failures(struct journal *j)
 {
+    assert(j->wal == NULL || j->failures_told <= wal_failures(j->wal));
     for (; j->wal != NULL && j->failures_told < wal_failures(j->wal); j->failures_told++)
         generations_lost_bytes(j->config.generations);
 }
@@ -99,6 +100,7 @@ void journal_wake(struct journal *j)
 
 void journal_wait(struct journal *j, struct journal_waiter *waiter)
 {
+    assert(waiter->task != NULL && list_is_empty(&waiter->link));
     list_add_tail(&j->waiters, &waiter->link);
 }
 
@@ -126,6 +128,7 @@ struct journal_frame *journal_frame_new(struct journal *j, const struct wal_appe
 {
     struct journal_frame *entry = journal_index_add_frame(&j->index, &a->place);
 
+    assert(a->kind != 0);
     if (entry == NULL) {
         wal_release(j->wal, &a->place);
         return NULL;
@@ -142,6 +145,7 @@ uint64_t journal_newest(const struct journal *j)
 
 void journal_synced(struct journal *j, uint64_t number)
 {
+    assert(number <= j->index.n_numbers);
     if (number > j->synced_number)
         j->synced_number = number;
 }
@@ -155,6 +159,7 @@ static void on_unwanted(void *arg, struct journal_frame *entry)
 {
     struct journal *j = arg;
 
+    assert(entry->n_refs == 0);
     free(entry->data);
     entry->data = NULL;
     if (j->wal_started && entry->place.file != NULL)
@@ -173,6 +178,7 @@ void journal_timer_start(struct journal *j)
  * front. */
 void journal_queue_file(struct journal *j, struct pending_file *f)
 {
+    assert(f->n_committed <= f->n_records + f->n_marks);
     if (f->wanted_now)
         list_remove(&f->apply_link);
     if (f->n_committed > 0 && !f->applying && list_is_empty(&f->apply_link))
@@ -182,6 +188,7 @@ void journal_queue_file(struct journal *j, struct pending_file *f)
 
 void journal_poke(struct journal *j, struct pending_file *f)
 {
+    assert(j->starting == START_DONE);
     journal_queue_file(j, f);
     journal_run(j);
 }
@@ -204,6 +211,7 @@ void journal_commit_range(struct journal *j, const struct file_id *id, uint64_t 
 {
     struct pending_file *f = journal_index_find(&j->index, id);
 
+    assert(first < end);
     if (f == NULL)
         return;
     journal_index_commit_range(&j->index, f, first, end, version, journal_now(j));
@@ -244,6 +252,7 @@ static void on_log_stopped(void *arg)
 {
     struct journal *j = arg;
 
+    assert(j->stopping == STOP_SYNCS && j->n_appliers == 0);
     j->stop_done(j->stop_arg);
 }
 
@@ -291,6 +300,7 @@ int journal_new(const struct journal_config *config, struct journal **out)
     struct journal *j = calloc(1, sizeof(*j));
     int rc;
 
+    assert(config->n_loops <= 1 || config->loop < config->n_loops);
     if (j == NULL)
         return -ENOMEM;
     j->config = *config;

@@ -7,6 +7,7 @@
  *         are stable in place.
  * Yours:  when and how much is applied at a time.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static int applier_collect(struct applier *a)
     struct pending_file *f = a->f;
     unsigned n = f->n_records < APPLY_RECORDS_MAX ? f->n_records : APPLY_RECORDS_MAX;
 
+    assert(a->items == NULL && a->n == 0);
     a->items = malloc((n + 1) * sizeof(a->items[0]));
     if (a->items == NULL)
         return -ENOMEM;
@@ -72,6 +74,7 @@ static void applier_end(struct applier *a)
     struct pending_file *f = a->f;
     bool is_well = a->rc == 0;
 
+    assert(f->applying && j->n_appliers > 0 && f->n_users > 0);
     f->applying = false;
     if (a->rc != 0) {
         log_warn("cannot apply the pending records of file %08x%08x%016llx yet: %s",
@@ -101,6 +104,7 @@ static void on_applied(void *arg, int rc)
 {
     struct applier *a = arg;
 
+    assert(a->state != APPLIER_SYNC);
     if (rc != 0 && a->rc == 0)
         a->rc = rc;
     applier_step(a);
@@ -111,6 +115,7 @@ static bool applier_mark(struct applier *a)
 {
     const struct journal_hooks *hooks = &a->j->config.hooks;
 
+    assert(a->state == APPLIER_MARKS);
     if (a->rc != 0)
         return false;
     LIST_FOREACH(node, &a->f->marks) {
@@ -131,6 +136,7 @@ static bool applier_records(struct applier *a)
     const struct apply_item *i = &a->items[a->at];
     unsigned n = 1;
 
+    assert(a->at <= a->n);
     if (a->at == a->n || a->rc != 0)
         return false;
     while (a->at + n < a->n && n < APPLY_BLOCKS_MAX && i[n].projection == i->projection &&
@@ -147,6 +153,7 @@ static void applier_release(struct applier *a)
 {
     struct pending_file *f = a->f;
 
+    assert(a->state == APPLIER_SYNC);
     LIST_FOREACH_SAFE(node, &f->records[true]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
@@ -165,6 +172,7 @@ static void on_applier_synced(struct env_task *task)
 {
     struct applier *a = container_of(task, struct applier, sync.task);
 
+    assert(a->state == APPLIER_SYNC && a->obj != NULL);
     if (a->sync.rc == 0) {
         applier_release(a);
     } else { /* the kernel may have dropped dirty pages: apply all again */
@@ -212,6 +220,7 @@ static int applier_start(struct journal *j, struct pending_file *f)
     struct applier *a = calloc(1, sizeof(*a));
     int rc;
 
+    assert(!f->applying && list_is_empty(&f->apply_link));
     if (a == NULL)
         return -ENOMEM;
     rc = object_get(j->config.objects, &f->ref.id, &a->obj);
@@ -263,6 +272,7 @@ void journal_appliers_start(struct journal *j)
 {
     unsigned n_early = 0;
 
+    assert(j->n_appliers <= APPLIERS_MAX);
     LIST_FOREACH_SAFE(node, &j->queue) {
         struct pending_file *f = container_of(node, struct pending_file, apply_link);
 

@@ -28,12 +28,14 @@ void journal_copier_free(struct copier *c)
 /* Ends one frame: nothing is left to copy. It is released when the copies are stable. */
 static void copy_entry_end(struct journal *j)
 {
+    assert(j->copying == COPY_FRAMES);
     journal_copier_free(&j->copier);
     copy_next(j);
 }
 
 static void copy_give_up(struct journal *j, int rc)
 {
+    assert(j->copying == COPY_FRAMES && j->copier.entry != NULL);
     j->copier.entry->copied = false;
     journal_copier_free(&j->copier);
     j->copying = COPY_IDLE;
@@ -52,6 +54,8 @@ static void record_move(struct journal_index *p, struct pending_record *r,
 {
     struct journal_frame *from = r->entry;
 
+    assert(from != to && from->n_refs > 0);
+    assert(from->n_bytes >= (unsigned)r->head_len + r->body_len);
     r->entry = to;
     to->n_refs++;
     to->n_bytes += (unsigned)r->head_len + r->body_len;
@@ -142,6 +146,7 @@ static void on_copied(struct wal_append *append, int rc)
     struct journal_frame *to =
         rc == 0 ? journal_index_add_frame(&j->index, &append->place) : NULL;
 
+    assert(j->copying == COPY_FRAMES && c->out != NULL);
     if (rc == 0 && to == NULL) {
         wal_release(j->wal, &append->place);
         rc = -ENOMEM;
@@ -186,6 +191,7 @@ static void copy_append(struct journal *j)
 {
     struct copier *c = &j->copier;
 
+    assert(c->out != NULL && c->iov.iov_len >= JOURNAL_RECORD_HEADER_BYTES);
     journal_record_put(c->out, &c->e);
     c->iov.iov_base = c->out;
     c->append = (struct wal_append){ .kind = c->e.kind,
@@ -225,6 +231,7 @@ static void copy_damaged(struct journal *j)
     struct copier *c = &j->copier;
     const struct pending_record *r = damaged_find(j, c->entry);
 
+    assert(j->copying == COPY_FRAMES && c->entry->n_refs > 0);
     free(c->out);
     c->out = r == NULL ? NULL : malloc(JOURNAL_RECORD_HEADER_BYTES);
     if (r == NULL) {
@@ -254,6 +261,7 @@ static void copy_damaged(struct journal *j)
 
 static void record_lost(struct journal *j, struct pending_record *r)
 {
+    assert(!r->damaged);
     log_error("block %llu of file %08x%08x%016llx: its record in the journal is damaged",
               (unsigned long long)r->block, r->file->ref.id.export_id,
               r->file->ref.id.generation, (unsigned long long)r->file->ref.id.ino);
@@ -301,6 +309,7 @@ static bool copy_make_records(struct copier *c, const struct journal_record *e,
     size_t at = JOURNAL_RECORD_HEADER_BYTES;
     int n_wanted = 0;
 
+    assert(n >= 0 && n <= JOURNAL_RECORD_BLOCKS_MAX && c->out != NULL);
     c->e = *e;
     c->e.version = 0;
     c->e.blocks[0] = c->e.blocks[1] = 0;
@@ -336,6 +345,7 @@ static bool copy_make_records(struct copier *c, const struct journal_record *e,
 /* Makes a new frame of a mark, all of which is in the index. */
 static bool copy_make_mark(struct copier *c)
 {
+    assert(c->entry->kind == JOURNAL_MARK);
     LIST_FOREACH(file_node, &c->j->index.files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
@@ -383,6 +393,7 @@ static void copy_entry(struct journal *j)
     int n = 0;
     int rc = is_mark ? 0 : journal_record_get(c->entry->kind, c->bytes, len, &e);
 
+    assert(is_mark || c->bytes != NULL);
     if (rc == 0 && c->entry->kind == JOURNAL_RECORDS)
         n = journal_record_blocks(&e, c->bytes, len, records);
     if (rc != 0 || n < 0) {
@@ -419,6 +430,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
 {
     struct copier *c = dr->arg;
 
+    assert(c->j->copying == COPY_FRAMES && c->bytes != NULL);
     bool is_short = rc == 0 && dr->n_read != c->entry->place.len;
 
     if (rc != 0 && ++c->n_failed < READS_MAX)
@@ -438,6 +450,7 @@ static void copy_entry_start(struct journal *j, struct journal_frame *entry)
 {
     struct copier *c = &j->copier;
 
+    assert(c->bytes == NULL && c->out == NULL && !entry->copied);
     c->j = j;
     c->entry = entry;
     if (j->n_held == 0)
@@ -489,6 +502,7 @@ static void held_release(struct journal *j)
 {
     bool failed = j->n_held > 0 && j->copy_failures != wal_failures(j->wal);
 
+    assert(j->n_held <= j->held_max);
     j->redo_first = j->redo_last = 0;
     if (failed)
         log_error("journal: a sync failed; the copied frames are kept");
@@ -508,6 +522,7 @@ static void held_release(struct journal *j)
  * frames. */
 static void redo_start(struct journal *j)
 {
+    assert(j->redo_first <= j->redo_last);
     j->copy_failures = wal_failures(j->wal);
     journal_copy_start(j);
 }
@@ -531,6 +546,7 @@ static void on_copies_synced(struct wal_wait *w, int rc)
 /* Syncs the copies when all frames are copied. */
 static void copies_sync(struct journal *j)
 {
+    assert(j->copying != COPY_SYNCS);
     j->copying = COPY_IDLE;
     if (j->n_held > 0) {
         j->copy_wait.done = on_copies_synced;
@@ -568,6 +584,7 @@ static void copy_next(struct journal *j)
     struct list_node *node =
         j->n_held > 0 ? j->held[j->n_held - 1]->link.next : entries->next;
 
+    assert(j->copying == COPY_FRAMES);
     for (; node != entries; node = node->next) {
         struct journal_frame *e = container_of(node, struct journal_frame, link);
 

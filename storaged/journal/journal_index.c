@@ -73,6 +73,7 @@ static void files_grow(struct journal_index *p)
 {
     struct pending_file **more = calloc(2 * (size_t)p->n_buckets, sizeof(*more));
 
+    assert((p->n_buckets & (p->n_buckets - 1)) == 0);
     if (more == NULL)
         return;
     free(p->buckets);
@@ -93,6 +94,7 @@ struct pending_file *journal_index_get(struct journal_index *p,
 {
     struct pending_file *f = journal_index_find(p, &ref->id), **bucket;
 
+    assert(codec != NULL);
     if (f != NULL && f->codec != codec && f->n_records == 0) { /* marks fit any code */
         f->ref = *ref;
         f->codec = codec;
@@ -124,6 +126,7 @@ static void file_maybe_free(struct journal_index *p, struct pending_file *f)
 {
     struct pending_file **at;
 
+    assert(f->n_committed <= f->n_records + f->n_marks);
     if (f->n_records > 0 || f->n_marks > 0 || f->n_users > 0)
         return;
     at = &p->buckets[id_bucket(p, &f->ref.id)];
@@ -175,6 +178,7 @@ static struct pending_record **newest_link(const struct journal_index *p,
     struct pending_record **at =
         &p->blocks[block_hash(f, projection, block) & (p->n_blocks_buckets - 1)];
 
+    assert(projection < CODEC_N_MAX);
     while (*at != NULL && !is_of(*at, f, projection, block))
         at = &(*at)->hash_next;
     return at;
@@ -204,6 +208,7 @@ static void blocks_grow(struct journal_index *p)
     unsigned n = 2 * p->n_blocks_buckets;
     struct pending_record **more = calloc(n, sizeof(*more));
 
+    assert((p->n_blocks_buckets & (p->n_blocks_buckets - 1)) == 0);
     if (more == NULL)
         return;
     for (unsigned i = 0; i < p->n_blocks_buckets; i++) {
@@ -223,6 +228,7 @@ static void blocks_grow(struct journal_index *p)
 
 static void count_commit(struct journal_index *p, struct pending_file *f, uint64_t now_ns)
 {
+    assert(p->n_uncommitted > 0);
     if (f->n_committed++ == 0)
         f->committed_ns = now_ns;
     p->n_uncommitted--;
@@ -237,6 +243,9 @@ static void record_free(struct journal_index *p, struct pending_record *r)
 {
     struct pending_file *f = r->file;
 
+    assert(f->n_records > 0 && p->n_records > 0);
+    assert(r->committed ? f->n_committed > 0 : p->n_uncommitted > 0);
+    assert(r->entry->n_bytes >= record_bytes(r));
     list_remove(&r->link);
     f->n_records--;
     p->n_records--;
@@ -256,6 +265,7 @@ static void record_cut(struct journal_index *p, struct pending_record *r)
 {
     struct pending_record **at = newest_link(p, r->file, r->projection, r->block);
 
+    assert(*at != NULL && (*at)->version >= r->version);
     if (*at == r) {
         struct pending_record *older = r->older;
 
@@ -278,6 +288,7 @@ static void record_cut(struct journal_index *p, struct pending_record *r)
 
 void pending_record_spoil(struct pending_record *r)
 {
+    assert(r->entry->n_bytes >= r->body_len && r->version != 0);
     r->entry->n_bytes -= r->body_len;
     r->entry->n_damaged += !r->damaged;
     r->body_len = 0;
@@ -297,6 +308,7 @@ void journal_index_remove_record(struct journal_index *p, struct pending_record 
 /* Removes versions older than a committed one: no request can ask for them. */
 static void older_cut(struct journal_index *p, struct pending_record *r)
 {
+    assert(r->committed);
     while (r->older != NULL) {
         struct pending_record *older = r->older;
 
@@ -308,6 +320,7 @@ static void older_cut(struct journal_index *p, struct pending_record *r)
 static void record_commit(struct journal_index *p, struct pending_record *r,
                           uint64_t now_ns)
 {
+    assert(!r->committed);
     r->committed = true;
     r->entry->n_committed++;
     list_remove(&r->link);
@@ -329,6 +342,7 @@ static void record_link(struct journal_index *p, struct pending_record *r)
 {
     struct pending_record **at = newest_link(p, r->file, r->projection, r->block);
 
+    assert(r->older == NULL && r->hash_next == NULL);
     if (*at == NULL || (*at)->version < r->version) {
         r->older = *at;
         if (*at == NULL)
@@ -356,6 +370,7 @@ int journal_index_add_record(struct journal_index *p, struct pending_file *f,
     bool was_committed = false;
     bool damaged = (h->flags & RECORD_DAMAGED) != 0;
 
+    assert(e->n_refs > 0 && h->version != 0);
     if (r == NULL)
         return -ENOMEM;
     if (damaged && same != NULL && same->version == h->version && !same->damaged) {
@@ -454,6 +469,8 @@ uint64_t pending_file_marks_newest(const struct pending_file *f, uint64_t first,
 static void mark_free(struct journal_index *p, struct pending_file *f,
                       struct pending_mark *m)
 {
+    assert(f->n_marks > 0 && p->n_marks > 0);
+    assert(m->committed ? f->n_committed > 0 : p->n_uncommitted > 0);
     list_remove(&m->link);
     f->n_marks--;
     p->n_marks--;
@@ -477,6 +494,7 @@ static void mark_link(struct pending_file *f, struct pending_mark *m)
 {
     struct list_node *at = f->marks.prev;
 
+    assert(m->version != 0);
     while (at != &f->marks &&
            container_of(at, struct pending_mark, link)->version > m->version)
         at = at->prev;
@@ -531,6 +549,7 @@ static void mark_cut_blocks(struct journal_index *p, struct pending_file *f,
 static void mark_commit(struct journal_index *p, struct pending_file *f,
                         struct pending_mark *m, uint64_t now_ns)
 {
+    assert(!m->committed && m->first < m->end);
     m->committed = true;
     count_commit(p, f, now_ns);
     if (m->end - m->first < f->n_records / codec_n(f->codec)) {
@@ -551,6 +570,7 @@ int journal_index_add_mark(struct journal_index *p, struct pending_file *f,
 {
     struct pending_mark *m = malloc(sizeof(*m));
 
+    assert(e->n_refs > 0 && mark->version != 0 && mark->first < mark->end);
     if (m == NULL)
         return -ENOMEM;
     *m = *mark;
@@ -594,6 +614,7 @@ static bool durable_note(struct pending_file *f, uint64_t durable)
 {
     unsigned oldest = 0;
 
+    assert(f->n_durable <= PENDING_EPOCHS_MAX);
     for (unsigned i = 0; i < f->n_durable; i++) {
         if (version_epoch(f->durable[i]) == version_epoch(durable)) {
             if (durable <= f->durable[i])
@@ -618,6 +639,7 @@ static bool commit(struct journal_index *p, struct pending_file *f, uint64_t fir
     struct list_node news;
     bool any;
 
+    assert(first < end);
     pending_file_hold(f);
     list_init(&news);
     LIST_FOREACH_SAFE(node, &f->records[false]) {
@@ -683,6 +705,7 @@ int journal_index_drop(struct journal_index *p, struct pending_file *f,
 {
     int n = 0, rc = 0;
 
+    assert(d->first < d->end);
     pending_file_hold(f);
     PENDING_FOREACH_SAFE(node, f)
     {

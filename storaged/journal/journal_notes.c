@@ -4,6 +4,7 @@
  * In:     frames that were appended or found. Thread: the storio loop.
  * Keeps:  the frame of a drop stays while anything that it drops may lie in the log.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -37,6 +38,7 @@ bool journal_fence_is_good(const struct journal *j, const struct file_id *id)
 {
     const struct fence *f = *journal_fence_link((struct journal *)(uintptr_t)j, id);
 
+    assert(j->wal != NULL);
     return f != NULL && f->entry->failures == wal_failures(j->wal);
 }
 
@@ -54,6 +56,7 @@ static void fence_free(struct journal *j, struct fence **at)
 {
     struct fence *f = *at;
 
+    assert(f != NULL && j->n_fences > 0);
     *at = f->hash_next;
     list_remove(&f->link);
     journal_index_put_frame(&j->index, f->entry);
@@ -68,6 +71,7 @@ bool journal_is_doubt(const struct file_id *id)
 
 static void doubt_note(struct journal *j, struct journal_frame *entry)
 {
+    assert(entry->n_refs > 0);
     if (j->doubt != NULL)
         journal_index_put_frame(&j->index, entry);
     else
@@ -79,6 +83,7 @@ int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epo
 {
     struct fence **at = journal_fence_link(j, id), *f = *at;
 
+    assert(entry->n_refs > 0 && entry->kind == JOURNAL_FENCE);
     if (journal_is_doubt(id)) {
         doubt_note(j, entry);
         return 0;
@@ -113,6 +118,7 @@ void journal_drop_note(struct journal *j, struct journal_frame *entry)
 {
     struct drop_note *n = malloc(sizeof(*n));
 
+    assert(entry->n_refs > 0);
     if (n == NULL)
         return; /* the frame stays wanted until the next start */
     n->entry = entry;

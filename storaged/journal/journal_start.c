@@ -5,6 +5,7 @@
  * Out:    wal_scan(), the hook `resolve`, the copier.
  * Keeps:  a replay that is interrupted or repeated has the same outcome.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ static int found_damaged(struct journal *j, struct journal_frame *entry,
  * loop's segment, or is damaged. */
 static int found_keep(struct journal_frame *entry, const uint8_t *data, size_t len)
 {
+    assert(entry->data == NULL && len > 0);
     entry->data = malloc(len);
     if (entry->data == NULL)
         return -ENOMEM;
@@ -175,6 +177,7 @@ static void suspects_judge(struct journal *j)
 {
     struct journal_index *p = &j->index;
 
+    assert(j->scanned != NULL);
     LIST_FOREACH_SAFE(file_node, &p->files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
@@ -208,6 +211,7 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
 {
     struct journal *j = arg;
 
+    assert(j->starting == START_SCAN);
     if (rc == 0 && (j->scanned = malloc(sizeof(*result))) == NULL)
         rc = -ENOMEM;
     if (rc == 0) {
@@ -225,6 +229,7 @@ static void on_log_started(void *arg, int rc)
 {
     struct journal *j = arg;
 
+    assert(j->starting == START_LOG);
     j->start_rc = rc;
     j->wal_started = rc == 0;
     LIST_FOREACH(node, &j->index.entries) {
@@ -260,6 +265,7 @@ static void on_resolved(void *arg, int rc)
 {
     struct journal *j = arg;
 
+    assert(j->n_resolving > 0);
     j->n_resolving--;
     if (rc != 0 && j->start_rc == 0)
         j->start_rc = rc;
@@ -274,6 +280,7 @@ static struct pending_file *resolve_next(struct journal *j)
     struct pending_file *next =
         node == files ? NULL : container_of(node, struct pending_file, link);
 
+    assert(!j->resolved_all);
     if (next != NULL)
         pending_file_hold(next);
     if (j->resolved != NULL)
@@ -303,6 +310,7 @@ static void on_doubt_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
 
+    assert(j->said != NULL && j->doubt == NULL);
     if (rc == 0 && (j->doubt = journal_index_add_frame(&j->index, &a->place)) != NULL)
         journal_frame_init(j, j->doubt, JOURNAL_FENCE);
     else if (rc == 0)
@@ -322,6 +330,7 @@ static bool start_doubt(struct journal *j)
                                                 .block_bytes = 8192 },
                                       .epoch = 1 };
 
+    assert(j->said == NULL);
     if (j->n_lost > 0 || j->doubt != NULL)
         atomic_fetch_add(&j->config.identity->losses, 1);
     if (j->n_lost == 0 || j->doubt != NULL)
@@ -360,6 +369,7 @@ static void on_start_said(struct wal_append *a, int rc)
     struct journal_frame *entry =
         rc == 0 ? journal_index_add_frame(&j->index, &a->place) : NULL;
 
+    assert(j->starting == START_SAY);
     if (entry != NULL) {
         entry->kind = WAL_KIND_SYNCED;
         /* kept while the segments that it describes may lie in the log */
@@ -379,6 +389,7 @@ static bool start_say(struct journal *j)
 {
     size_t len;
 
+    assert(j->said == NULL && j->scanned != NULL);
     if (j->keep_old || (j->said = malloc(WAL_SYNCED_MAX)) == NULL)
         return false;
     len = wal_synced_put(j->scanned, j->config.loop, j->said);
@@ -396,6 +407,7 @@ static bool start_say(struct journal *j)
 
 static void start_end(struct journal *j)
 {
+    assert(j->starting != START_DONE && j->n_resolving == 0);
     free(j->said);
     j->said = NULL;
     free(j->scanned);
@@ -460,6 +472,7 @@ void journal_start_step(struct journal *j)
 
 void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg)
 {
+    assert(j->starting == START_SCAN && j->wal == NULL);
     j->start_done = done;
     j->start_arg = arg;
     j->start_rc = (j->config.believe_any_crc ? wal_scan_any_crc : wal_scan)(
@@ -498,6 +511,7 @@ static void on_serve_task(struct env_task *task)
 
 void journal_serve(struct journal *j, void (*done)(void *arg), void *arg)
 {
+    assert(j->starting == START_DONE && j->start_rc == 0);
     j->serve_done = done;
     j->serve_arg = arg;
     j->serve_task.fn = on_serve_task;

@@ -40,6 +40,7 @@ struct storage_file st_op_file(const struct st_op *op)
         .block_bytes = op->ref.block_bytes,
     };
 
+    assert(op->ref.n_storages <= DIST_MAX);
     memcpy(f.storages, op->ref.storages, op->ref.n_storages * sizeof(f.storages[0]));
     return f;
 }
@@ -87,6 +88,7 @@ static bool ref_has_storage(const struct file_ref *ref, uint32_t id)
  * must never work on one file. */
 bool storage_owns(const struct storage *st, const struct file_id *id)
 {
+    assert(st->config.n_loops <= 1 || st->config.loop < st->config.n_loops);
     return st->config.n_loops <= 1 ||
            file_id_hash(id) % st->config.n_loops == st->config.loop;
 }
@@ -150,6 +152,7 @@ static void on_op_locked(struct env_task *task)
 {
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, wait.task));
 
+    assert(op->held == OP_HOLDS_NOTHING && op->obj != NULL);
     op->held = op->wait.exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
     st_op_run_next(op);
 }
@@ -158,6 +161,7 @@ static void on_op_synced(struct env_task *task)
 {
     struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, sync.task));
 
+    assert(op->syncing && op->obj != NULL);
     op->rc = op->sync.rc;
     st_op_run_next(op);
 }
@@ -214,6 +218,7 @@ struct st_op *st_op_new_internal(struct storage *st, const struct pending_file *
 {
     struct st_op *op = st_op_new(st, NULL, kind);
 
+    assert(f != NULL && done != NULL);
     if (op == NULL)
         return NULL;
     op->internal_done = done;
@@ -237,12 +242,14 @@ void st_op_end_internal(struct st_op *op, int rc)
     void (*done)(void *arg, int rc) = op->internal_done;
     void *arg = op->internal_arg;
 
+    assert(op->call == NULL && done != NULL);
     st_op_free(op);
     done(arg, rc);
 }
 
 void st_op_start(struct st_op *op, int rc)
 {
+    assert(op->step == 0 && op->held == OP_HOLDS_NOTHING);
     if (rc != 0)
         st_op_fail(op, rc);
     else
@@ -251,6 +258,7 @@ void st_op_start(struct st_op *op, int rc)
 
 void st_op_unlock(struct st_op *op)
 {
+    assert(op->held == OP_HOLDS_NOTHING || op->obj != NULL);
     if (op->held != OP_HOLDS_NOTHING)
         object_unlock(op->obj, op->held == OP_HOLDS_EXCLUSIVE);
     op->held = OP_HOLDS_NOTHING;
@@ -266,12 +274,14 @@ static void st_op_let_go(struct st_op *op)
 
 static void stop_when_quiet(struct storage *st)
 {
+    assert(st->n_sending <= st->n_ops);
     if (st->stopping && st->n_ops == st->n_sending)
         env_post(st->env, &st->stop_task);
 }
 
 void st_op_sending(struct st_op *op)
 {
+    assert(op->call != NULL && !op->sending);
     st_op_unlock(op);
     op->sending = true;
     op->st->n_sending++;
@@ -283,6 +293,9 @@ void st_op_free(struct st_op *op)
     struct storage *st = op->st;
     bool sending = op->sending;
 
+    assert(op->prev != NULL ? op->prev->next == op : st->ops == op);
+    assert(op->journal.append == NULL && list_is_empty(&op->journal.room.link));
+    assert(op->journal.sync == WAL_SYNC_NONE || op->journal.sync == WAL_SYNC_JOINED);
     st_op_let_go(op);
     if (op->next != NULL)
         op->next->prev = op->prev;
@@ -317,6 +330,7 @@ struct pending_file *st_op_pending_file(const struct st_op *op)
 
 void st_op_finish(struct st_op *op, uint16_t status)
 {
+    assert(op->call != NULL && !op->sending);
     rpc_reply_status(op->call, status);
     st_op_free(op);
 }
@@ -338,6 +352,7 @@ void st_op_fail_busy(struct st_op *op)
 
 void st_op_finish_message(struct st_op *op, uint16_t status, const ProtobufCMessage *msg)
 {
+    assert(op->call != NULL && !op->sending);
     reply_message(op->call, status, msg);
     st_op_free(op);
 }
@@ -400,6 +415,7 @@ void st_op_run_next(struct st_op *op)
 
 enum st_op_next st_op_sync_all(struct st_op *op)
 {
+    assert(op->obj != NULL);
     if (op->syncing) {
         op->syncing = false;
         return op->rc == 0 ? OP_GO : OP_BAD;
@@ -485,6 +501,7 @@ static void on_op_disk(struct disk_req *req, int rc)
 {
     struct st_op *op = req->arg;
 
+    assert(req == &op->dr);
     op->rc = rc;
     if (req->n_lost > 0)
         tell_lost(op, req);
@@ -499,6 +516,8 @@ static void on_op_disk(struct disk_req *req, int rc)
 
 void st_op_submit(struct st_op *op)
 {
+    assert(!is_change(op->dr.op) ||
+           (op->dr_proj != NULL && op->held == OP_HOLDS_EXCLUSIVE));
     op->dr.done = on_op_disk;
     op->dr.arg = op;
     disk_submit(op->st->disk, &op->dr);
@@ -507,6 +526,7 @@ void st_op_submit(struct st_op *op)
 void st_op_read(struct st_op *op, struct proj *proj, uint64_t offset, void *buf,
                 uint64_t len)
 {
+    assert(proj->file != NULL && len > 0);
     op->iov = (struct iovec){ .iov_base = buf, .iov_len = len };
     op->dr = (struct disk_req){
         .op = DISK_READ,
@@ -522,6 +542,7 @@ void st_op_read(struct st_op *op, struct proj *proj, uint64_t offset, void *buf,
 void st_op_write(struct st_op *op, struct proj *proj, uint64_t offset,
                  const struct iovec *iov, unsigned n_iov, uint64_t len)
 {
+    assert(proj->file != NULL && n_iov > 0 && len > 0);
     op->dr = (struct disk_req){
         .op = DISK_WRITE,
         .file = proj->file,
@@ -540,6 +561,7 @@ void st_op_write(struct st_op *op, struct proj *proj, uint64_t offset,
 void st_op_disk(struct st_op *op, enum disk_op what, struct proj *proj, uint64_t offset,
                 uint64_t len)
 {
+    assert(proj->file != NULL);
     op->dr = (struct disk_req){
         .op = what,
         .file = proj->file,

@@ -63,6 +63,7 @@ static void create_header(struct st_op *op, unsigned p, uint32_t epoch,
 
 static enum st_op_next create_open(struct st_op *op, unsigned p)
 {
+    assert(op->create.state == CREATE_NONE && p < CODEC_N_MAX);
     op->rc = objects_room_for_file(&op->st->objects);
     if (op->rc == 0 && op->front == NULL) {
         op->front = malloc(PROJFILE_FRONT_BYTES);
@@ -80,6 +81,7 @@ static enum st_op_next create_open(struct st_op *op, unsigned p)
 static enum st_op_next create_opened(struct st_op *op, unsigned p, uint32_t epoch,
                                      const struct mark_range *written)
 {
+    assert(op->create.state == CREATE_OPENING);
     if (op->rc == 0)
         op->rc = object_add_file(op->obj, p, op->dr.file, op->dr.size);
     if (op->rc != 0) {
@@ -119,6 +121,7 @@ static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epo
     struct object *obj = op->obj;
     struct proj *proj = obj->proj[p];
 
+    assert(proj != NULL && op->create.state == CREATE_WRITING);
     op->create.state = CREATE_NONE;
     if (op->rc != 0 && is_emptied(obj, p)) {
         object_drop_file(obj, p, PROJ_UNKNOWN);
@@ -158,6 +161,7 @@ void st_op_note_removed(struct st_op *op)
 {
     struct file_id *set = removed_set(op->st, &op->ref.id);
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     if (st_op_was_removed(op)) /* repeated request */
         return;
     memmove(set + 1, set, (REMOVED_WAYS - 1) * sizeof(set[0]));
@@ -201,6 +205,7 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
     static const struct marks none;
     enum st_op_next next;
 
+    assert(op->create.state == CREATE_NONE || op->create.state == CREATE_UNDOING);
     if (op->create.state != CREATE_NONE)
         return st_op_create_undo(op, p);
     next = st_op_write_marks(op, p, &none, &none, 0);
@@ -213,6 +218,8 @@ enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && p < CODEC_N_MAX);
+    assert(op->create.aside == ASIDE_NONE || op->create.aside == ASIDE_SEEKING);
     if (op->create.aside == ASIDE_NONE) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
@@ -297,6 +304,7 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
+    assert(obj->state[p] == PROJ_DAMAGED);
     if (op->rc != 0)
         return OP_BAD;
     log_warn(
@@ -366,6 +374,7 @@ enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
 {
     enum st_op_next next;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && p < CODEC_N_MAX);
     if (op->create.aside == ASIDE_NONE || op->create.aside == ASIDE_SEEKING) {
         next = aside_begin(op, p, version);
         if (next != OP_GO || op->create.aside == ASIDE_NONE)
@@ -382,6 +391,7 @@ enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
 static void written_fit(const struct storage *st, const struct marks *marks,
                         const struct marks *written, struct marks *out)
 {
+    assert(marks->n <= MARKS_MAX && written->n <= MARKS_MAX);
     out->n = 0;
     for (unsigned i = 0; i < written->n; i++) {
         struct mark_range r = written->ranges[i];
@@ -434,6 +444,7 @@ static enum st_op_next marks_written(struct st_op *op, unsigned p,
     struct proj *proj = op->obj->proj[p];
     struct marks fits;
 
+    assert(op->create.marks_slot == 0 || op->create.marks_slot == 1);
     op->create.marks = MARKS_NONE;
     if (op->rc == 0)
         op->rc = proj_marks_keep(proj, marks);
@@ -454,6 +465,7 @@ static enum st_op_next marks_written(struct st_op *op, unsigned p,
 enum st_op_next st_op_write_marks(struct st_op *op, unsigned p, const struct marks *marks,
                                   const struct marks *written, uint32_t epoch)
 {
+    assert(op->obj->proj[p] != NULL);
     assert(op->held == OP_HOLDS_EXCLUSIVE);
     if (op->create.marks == MARKS_WRITING)
         return marks_written(op, p, marks, written, epoch);

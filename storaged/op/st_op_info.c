@@ -23,6 +23,7 @@ const struct marks *proj_marks(const struct proj *proj)
 
 int proj_marks_keep(struct proj *proj, const struct marks *marks)
 {
+    assert(marks->n <= MARKS_MAX);
     if (marks->n == 0) {
         free(proj->marks);
         proj->marks = NULL;
@@ -57,6 +58,7 @@ int proj_written_keep(struct proj *proj, const struct marks *written)
     size_t len = offsetof(struct marks, ranges) + written->n * sizeof(written->ranges[0]);
     struct marks *copy = written->n == 0 ? NULL : malloc(len);
 
+    assert(written->n <= MARKS_MAX);
     if (copy == NULL && written->n != 0)
         return -ENOMEM;
     if (copy != NULL)
@@ -81,6 +83,7 @@ struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsig
     uint64_t from = geometry_body_at(&proj->geo, first);
     uint64_t to = from + n * proj->geo.stride;
 
+    assert(n > 0 && n <= extent_part(first, UINT64_MAX));
     return (struct disk_range){
         .from = (from + page - 1) / page * page,
         .to = (to < proj->size ? to : proj->size) / page * page,
@@ -110,6 +113,7 @@ void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end)
 {
     uint64_t floor = version_make(version_epoch(proj->newest), UINT32_MAX);
 
+    assert(first < end);
     if (proj->floors == NULL)
         proj->floors = calloc(1, sizeof(*proj->floors));
     if (proj->floors == NULL || marks_cover(proj->floors, first, end))
@@ -121,6 +125,7 @@ void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end)
 
 void proj_forget_floor(struct proj *proj, uint64_t first, uint64_t end)
 {
+    assert(first < end);
     if (proj->floors == NULL)
         return;
     while (!marks_cut(proj->floors, first, end))
@@ -153,6 +158,7 @@ enum record_state st_op_inspect(const struct st_op *op, unsigned p, uint64_t blo
     enum record_state state =
         record_inspect(head, op->obj->hash, block, p, op->ref.block_bytes, h);
 
+    assert(p < CODEC_N_MAX);
     if (proj == NULL)
         return state;
     if (record_header_is_zero(head))
@@ -186,6 +192,7 @@ void head_scan_stop(struct head_scan *scan)
 static enum st_op_next scan_read(struct st_op *op, struct proj *proj,
                                  struct head_scan *scan)
 {
+    assert(scan->n == 0 && scan->at < scan->end);
     scan->n = extent_part(scan->at, scan->end);
     scan->state = SCAN_NEXT;
     if (!st_op_read_heads(op, proj, scan->at, scan->n, scan->buf))
@@ -209,6 +216,7 @@ static enum st_op_next scan_found(struct st_op *op, struct proj *proj,
 {
     uint64_t block;
 
+    assert(scan->n == 0 && scan->state == SCAN_SEEKING);
     scan->state = SCAN_NEXT;
     if (op->rc != 0 && op->rc != -ENODATA)
         return OP_BAD;

@@ -24,6 +24,7 @@ enum st_op_next st_op_journal_room(struct st_op *op, bool is_mark)
     struct journal *j = op->st->journal;
     uint64_t t = env_now_ns(op->st->env);
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && list_is_empty(&op->journal.room.link));
     if (!journal_is_full(j) &&
         !(is_mark && journal_has_many_marks(st_op_pending_file(op), PENDING_MARKS_MAX)))
         return OP_GO;
@@ -42,6 +43,7 @@ enum st_op_next st_op_marks_first(struct st_op *op)
     struct journal *j = op->st->journal;
     struct pending_file *f = st_op_pending_file(op);
 
+    assert(op->held == OP_HOLDS_NOTHING && list_is_empty(&op->journal.room.link));
     if (f == NULL || f->n_marks == 0 || op->journal.waited_marks || f->applying)
         return OP_GO;
     LIST_FOREACH(node, &f->marks) {
@@ -70,6 +72,7 @@ static void on_op_appended(struct wal_append *a, int rc)
 {
     struct st_op *op = container_of(a, struct st_op_append, a)->op;
 
+    assert(a == &op->journal.append->a);
     op->rc = rc;
     st_op_run_next(op);
 }
@@ -79,6 +82,7 @@ enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec 
 {
     struct journal *j = op->st->journal;
 
+    assert(n_iov > 0 && op->journal.entry == NULL);
     if (op->journal.append == NULL) {
         /* malloc, since it is large and the log fills it */
         op->journal.append = malloc(sizeof(*op->journal.append));
@@ -122,6 +126,7 @@ static enum st_op_next drop_once(struct st_op *op, const struct pending_drop *d,
     struct journal_frame *entry;
     enum st_op_next next;
 
+    assert(d->first < d->end);
     if (op->journal.append == NULL) {
         journal_record_put(header, &e);
         op->iov =
@@ -202,6 +207,7 @@ enum st_op_next st_op_sync_both(struct st_op *op, bool files)
 {
     enum st_op_next next = files && !st_op_wal_is_joined(op) ? st_op_sync(op) : OP_GO;
 
+    assert(op->held == OP_HOLDS_NOTHING);
     if (next == OP_WAIT)
         return next;
     if (next == OP_BAD) /* the op must stay until the journal's sync ends */

@@ -7,6 +7,7 @@
  *         creation counts as absent, everything else that is not valid as damaged.
  * Ask:    projfile.h for the bytes.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,7 @@ static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks 
         projfile_marks_get(op->front + PROJFILE_MARKS_AT + slot * PROJFILE_PAGE_BYTES,
                            &page, marks, written);
 
+    assert(slot == 0 || slot == 1);
     if (rc == 0 && (page.file_hash != op->obj->hash || page.projection != p))
         rc = -EUCLEAN;
     if (rc != 0 || page.sequence <= proj->marks_sequence)
@@ -137,6 +139,7 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
     struct projfile_header h;
     int rc;
 
+    assert(len <= PROJFILE_FRONT_BYTES);
     memset(op->front + len, 0, PROJFILE_FRONT_BYTES - len);
     rc = projfile_front_get(op->front, &h);
     if (rc != 0)
@@ -171,6 +174,7 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
 
 static void look_damaged(struct st_op *op, int why)
 {
+    assert(why == -EUCLEAN || why == -EPROTONOSUPPORT);
     log_warn("%s: %s", op->path,
              why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
                                      : "its header or mark pages are damaged");
@@ -209,6 +213,7 @@ static enum st_op_next look_front(struct st_op *op)
     struct object *obj = op->obj;
     int rc = op->rc;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && obj->proj[op->enter.p] != NULL);
     if (rc == 0)
         rc = front_check(op, op->enter.p, op->dr.n_read);
     if (rc == 0) {
@@ -235,6 +240,7 @@ static enum st_op_next look_front(struct st_op *op)
 
 static enum st_op_next look_opened(struct st_op *op)
 {
+    assert(op->obj->state[op->enter.p] == PROJ_UNKNOWN);
     if (op->rc == -ENOENT) {
         op->obj->state[op->enter.p] = PROJ_ABSENT;
         if (op->dr.aside) /* the replacement was perhaps not finished */
@@ -263,6 +269,7 @@ static enum st_op_next look_opened(struct st_op *op)
  * nothing follows. */
 static enum st_op_next look_empty(struct st_op *op)
 {
+    assert(op->obj->proj[op->enter.p] != NULL);
     if (op->rc == -ENODATA) {
         object_drop_file(op->obj, op->enter.p, PROJ_ABSENT);
         op->obj->emptied |= UINT32_C(1) << op->enter.p;
@@ -301,6 +308,7 @@ static enum st_op_next look_partial(struct st_op *op)
     struct proj *proj = op->obj->proj[op->enter.p];
     enum st_op_next next;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && proj != NULL);
     if (op->enter.state == ENTER_PARTIAL) {
         next =
             st_op_write_marks(op, op->enter.p, proj_marks(proj), proj_written(proj), 0);
@@ -358,6 +366,7 @@ static enum st_op_next look_next(struct st_op *op)
 /* Waits for a sync before forgetting the projections; if answers are being sent, BUSY. */
 static enum st_op_next enter_forget(struct st_op *op)
 {
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     while (op->syncing || op->obj->syncing) {
         enum st_op_next next = st_op_sync_all(op);
 
@@ -376,6 +385,7 @@ static enum st_op_next enter_forget(struct st_op *op)
  * strong enough. */
 static enum st_op_next enter_locked(struct st_op *op)
 {
+    assert(op->held != OP_HOLDS_NOTHING && op->obj != NULL);
     if (op->changes && storage_has_fenced(op->st, op->call))
         return st_op_bad(op, -EKEYREVOKED); /* the session has ended meanwhile */
     if (op->obj->dead) {
@@ -403,6 +413,7 @@ static enum st_op_next enter_lock(struct st_op *op)
     bool exclusive = op->access != OP_SHARES || is_unread_due(op) ||
                      !object_knows(op->obj, op->ref.codec, op->want);
 
+    assert(op->held == OP_HOLDS_NOTHING);
     op->enter.state = ENTER_LOCK;
     if (!object_lock(op->obj, &op->wait, exclusive))
         return OP_WAIT;
@@ -412,6 +423,7 @@ static enum st_op_next enter_lock(struct st_op *op)
 
 static enum st_op_next enter_object(struct st_op *op)
 {
+    assert(op->obj == NULL);
     op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
     if (op->rc != 0)
         return OP_BAD;
@@ -424,6 +436,8 @@ static enum st_op_next enter_done(struct st_op *op)
 {
     const struct file_ref *ref = &op->ref;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE ||
+           (op->held == OP_HOLDS_SHARED && op->access == OP_SHARES));
     /* Requests of the journal were checked when they came. */
     if (op->call != NULL && !op->any_homes)
         op->rc = object_check_homes(op->obj, op->want, ref->storages, ref->n_storages,

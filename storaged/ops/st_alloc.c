@@ -7,6 +7,7 @@
  *         it; an older mark that is not applied yet leaves it alone. A request that fails
  *         leaves nothing reserved. Space of records is never freed.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ static struct disk_range alloc_range(const struct alloc_op *a, const struct geom
     struct disk_range r = { geometry_head_at(g, a->first / unit * unit),
                             geometry_body_at(g, a->end - 1) + g->stride };
 
+    assert(i < 2 && a->first < a->end);
     if (one_extent && i == 0)
         r.to = geometry_head_at(g, last_unit) + unit * g->head_bytes;
     else if (one_extent)
@@ -91,6 +93,7 @@ static enum st_op_next alloc_measure(struct alloc_op *a)
     struct st_op *op = &a->op;
     struct proj *proj = object_ready(op->obj, a->projection);
 
+    assert(proj != NULL && a->n_done <= 2);
     for (; a->n_done < 2; a->n_done++) {
         struct disk_range r = alloc_range(a, &proj->geo, a->n_done);
 
@@ -149,6 +152,7 @@ static enum st_op_next alloc_page(struct st_op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     struct proj *proj = object_ready(op->obj, a->projection);
 
+    assert(proj != NULL || a->created);
     if (a->created)
         return st_op_first_page(op, a->projection);
     if (proj->marks_slot >= 0 && op->create.marks == MARKS_NONE)
@@ -161,6 +165,7 @@ static void alloc_submit(struct alloc_op *a, struct disk_range r)
     struct st_op *op = &a->op;
     struct proj *proj = object_ready(op->obj, a->projection);
 
+    assert(proj != NULL && a->n_taken <= TAKEN_PER_RANGE);
     a->asking = true;
     a->iov = (struct iovec){ .iov_base = a->taken + a->n_taken,
                              .iov_len = TAKEN_PER_RANGE * sizeof(a->taken[0]) };
@@ -209,6 +214,7 @@ static enum st_op_next alloc_keep(struct st_op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     struct pending_file *f = a->rc == 0 ? st_op_pending_file(op) : NULL;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && a->first < a->end);
     LIST_FOREACH(node, f == NULL ? &op->journal.room.link : &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
@@ -230,6 +236,7 @@ static bool is_awaited(const struct alloc_op *a, const struct proj *proj,
     uint64_t first = geometry_extent_of(&proj->geo, r.from);
     uint64_t end = geometry_extent_of(&proj->geo, r.to - 1) + EXTENT_BLOCKS;
 
+    assert(r.from < r.to);
     if (f == NULL)
         return false;
     PENDING_FOREACH(node, f)
@@ -247,6 +254,7 @@ static enum st_op_next alloc_give_back(struct st_op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     struct proj *proj = object_ready(op->obj, a->projection);
 
+    assert(a->n_given <= a->n_give_back && a->n_give_back <= GIVE_BACK_MAX);
     while (proj != NULL && a->n_given < a->n_give_back) {
         struct disk_range r = a->give_back[a->n_given++];
 
@@ -269,6 +277,7 @@ static void alloc_reply(struct st_op *op)
     Rozo__StAllocResp resp = ROZO__ST_ALLOC_RESP__INIT;
     uint64_t taken[2 * 2 * TAKEN_PER_RANGE];
 
+    assert(a->n_taken <= 2 * TAKEN_PER_RANGE);
     for (unsigned i = 0; i < a->n_taken; i++) {
         taken[2 * i] = a->taken[i].from;
         taken[2 * i + 1] = a->taken[i].to;

@@ -5,6 +5,7 @@
  * Out:    journal.h, struct disk, rpc_reply().
  * Keeps:  a file is called complete on stable storage before the answer.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/ops/st_requests.h"
@@ -22,6 +23,7 @@ static enum st_op_next whole_make(struct st_op *op)
 {
     struct commit_op *c = (struct commit_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && c->whole != 0);
     for (; c->p < CODEC_N_MAX; c->p++) {
         enum st_op_next next = OP_GO;
 
@@ -49,6 +51,7 @@ static enum st_op_next whole_pages(struct st_op *op)
 {
     struct commit_op *c = (struct commit_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && !c->making);
     for (; c->p < CODEC_N_MAX; c->p++) {
         struct proj *proj = object_ready(op->obj, c->p);
         enum st_op_next next;
@@ -70,6 +73,7 @@ static enum st_op_next whole_pages(struct st_op *op)
 
 static enum st_op_next whole_sync(struct st_op *op)
 {
+    assert(!((struct commit_op *)op)->writing);
     st_op_unlock(op);
     return st_op_sync(op);
 }

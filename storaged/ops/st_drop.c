@@ -5,6 +5,7 @@
  * Out:    journal.h, struct disk, rpc_reply().
  * Keeps:  a drop brings back the version below, and nothing dropped returns.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static enum st_op_next drop_enter(struct st_op *op)
     struct drop_op *d = (struct drop_op *)op;
     enum st_op_next next = st_op_enter(op);
 
+    assert(d->d.first < d->d.end && d->scan.buf != NULL);
     if (next != OP_GO)
         return next;
     if (d->d.projections == 0 && journal_fence(op->st->journal, &op->ref.id) < d->d.epoch)
@@ -50,6 +52,7 @@ static void body_note(struct drop_op *d, uint64_t block)
 {
     struct drop_body *last = d->n_bodies == 0 ? NULL : &d->bodies[d->n_bodies - 1];
 
+    assert(d->n_bodies <= DROP_BODIES_MAX && d->p < CODEC_N_MAX);
     if (last != NULL && last->p == d->p && last->end == block)
         last->end = block + 1;
     else if (d->n_bodies < DROP_BODIES_MAX)
@@ -63,6 +66,7 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
 {
     unsigned n = 0;
 
+    assert(d->scan.n > 0 && d->scan.n <= EXTENT_BLOCKS);
     for (unsigned i = 0; i < d->scan.n; i++) {
         uint8_t *p = d->scan.buf + i * proj->geo.head_bytes;
         uint64_t block = d->scan.at + i;
@@ -122,6 +126,7 @@ static bool is_not_needed(const struct drop_op *d, unsigned p)
     const struct st_op *op = &d->op;
     const struct pending_file *f = st_op_pending_file(op);
 
+    assert(p < CODEC_N_MAX);
     if ((d->d.projections >> p & 1) == 0 || d->d.first != 0 || d->d.end != UINT64_MAX ||
         op->ref.storages[p] == identity_storage_id(op->st->config.identity))
         return false;
@@ -155,6 +160,7 @@ static enum st_op_next drop_spoiled(struct drop_op *d)
 {
     struct st_op *op = &d->op;
 
+    assert(op->obj->state[d->p] == PROJ_DAMAGED);
     if (!d->removing) {
         d->removing = true;
         projfile_path(op->path, &op->ref.id, d->p);
@@ -189,6 +195,7 @@ static enum st_op_next drop_remains(struct st_op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
 
+    assert(d->p == CODEC_N_MAX);
     if (!d->removing && are_remains(d)) {
         d->removing = true;
         projfile_path_prefix(op->path, &op->ref.id);
@@ -242,6 +249,7 @@ static enum st_op_next drop_bodies(struct st_op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && d->body_at <= d->n_bodies);
     while (d->body_at < d->n_bodies) {
         struct drop_body *b = &d->bodies[d->body_at];
         struct proj *proj = object_ready(op->obj, b->p);
@@ -291,6 +299,7 @@ static enum st_op_next drop_pending(struct st_op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && !head_scan_is_on(&d->scan));
     /* The frame is needed even if only applied records are dropped: their old frames
      * may still lie in the log. */
     if (op->journal.append == NULL && !d->changed && !drop_has_pending(d) &&

@@ -5,6 +5,7 @@
  * Out:    journal.h, rpc_reply().
  * Keeps:  a fence holds from its answer on.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/ops/st_requests.h"
@@ -23,6 +24,7 @@ static enum st_op_next fence_append(struct st_op *op)
     struct journal_frame *entry;
     enum st_op_next next;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && f->epoch != 0);
     if (op->journal.append == NULL && epoch >= f->epoch) {
         if (journal_fence_is_good(op->st->journal, &op->ref.id))
             return OP_GO;

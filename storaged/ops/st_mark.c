@@ -23,6 +23,7 @@ static bool is_applier(const struct mark_op *m)
 
 static void check_heads(struct mark_op *m, struct proj *proj)
 {
+    assert(m->scan.n > 0 && m->scan.n <= EXTENT_BLOCKS);
     for (unsigned i = 0; i < m->scan.n; i++) {
         struct record_header h;
         const uint8_t *head = m->scan.buf + i * proj->geo.head_bytes;
@@ -47,6 +48,7 @@ static enum st_op_next check_proj(struct mark_op *m, struct proj *proj)
     uint64_t newest = marks_newest(proj_marks(proj), m->first, m->end);
     uint64_t blocks = proj_blocks(proj);
 
+    assert(m->first < m->end && m->version != 0);
     if (!head_scan_is_on(&m->scan)) {
         if (newest > m->version && newest > m->stale)
             m->stale = newest;
@@ -158,6 +160,7 @@ enum st_op_next mark_check(struct st_op *op)
 {
     struct mark_op *m = (struct mark_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && m->p <= CODEC_N_MAX);
     for (; m->p < CODEC_N_MAX; m->p++) {
         struct proj *proj = object_ready(op->obj, m->p);
         enum st_op_next next = proj == NULL ? OP_GO : check_proj(m, proj);
@@ -180,6 +183,7 @@ enum st_op_next mark_begin(struct st_op *op)
 {
     struct mark_op *m = (struct mark_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && m->p == 0);
     if (object_present(op->obj) == 0 && st_op_was_removed(op))
         return st_op_bad(op, -ENOMEDIUM);
     m->verifier = storage_verifier(op->st);
@@ -191,6 +195,7 @@ static enum st_op_next mark_create(struct st_op *op)
     struct mark_op *m = (struct mark_op *)op;
     unsigned p = m->projection;
 
+    assert(p == PROJECTION_ANY || p < codec_n(op->ref.codec));
     if (p == PROJECTION_ANY || object_ready(op->obj, p) != NULL)
         return OP_GO;
     m->created = true;
@@ -209,6 +214,7 @@ static enum st_op_next mark_put_aside(struct st_op *op)
     struct mark_op *m = (struct mark_op *)op;
     enum st_op_next next;
 
+    assert(!head_scan_is_on(&m->scan));
     if (m->projection == PROJECTION_ANY)
         return OP_GO;
     if (op->create.aside == ASIDE_NONE && m->keep_newer &&
@@ -255,6 +261,7 @@ static int append_index(struct mark_op *m)
     int rc =
         f == NULL ? -ENOMEM : journal_index_add_mark(p, f, m->op.journal.entry, &mark);
 
+    assert(m->op.journal.entry != NULL);
     if (f != NULL && (m->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
         journal_commit_range(m->op.st->journal, &m->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
     else if (f != NULL && f->n_committed > 0)
@@ -283,6 +290,7 @@ static enum st_op_next mark_append(struct st_op *op)
                                 .version = m->version };
     enum st_op_next next;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && !m->waiting);
     if (is_about_nothing(m))
         m->way = MARK_IS_NOTHING;
     if (m->way != MARK_IS_APPENDED)
@@ -324,6 +332,7 @@ void mark_free(struct st_op *op)
 
 int mark_buffers(struct mark_op *m)
 {
+    assert(m->scan.buf == NULL && m->marks == NULL);
     m->op.want = file_ref_projections(&m->op.ref);
     m->op.access = OP_EXCLUSIVE;
     m->scan.buf = malloc(HEADS_MAX);

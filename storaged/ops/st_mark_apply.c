@@ -67,6 +67,7 @@ static unsigned heads_to_holes(struct mark_apply *a, const struct proj *proj,
 {
     unsigned n = 0;
 
+    assert(a->m.scan.n > 0 && version != 0);
     for (unsigned i = 0; i < a->m.scan.n; i++) {
         uint8_t *p = a->m.scan.buf + i * proj->geo.head_bytes;
         uint64_t block = a->m.scan.at + i;
@@ -91,6 +92,7 @@ static enum st_op_next write_holes(struct mark_apply *a, uint64_t first, uint64_
 {
     struct proj *proj = apply_proj(a);
 
+    assert(first < end);
     if (!head_scan_is_on(&a->m.scan))
         head_scan_start(&a->m.scan, first, end, false);
     for (;;) {
@@ -129,6 +131,7 @@ static enum st_op_next mark_room(struct mark_apply *a)
     struct mark_range *ranges = m->marks->ranges;
     enum st_op_next next;
 
+    assert(!mark_is_small(m));
     while (a->room != ROOM_NEXT || !marks_fits(m->marks, m->first, m->end, m->version)) {
         switch (a->room) {
         case ROOM_NEXT:
@@ -164,6 +167,7 @@ static bool free_submit(struct mark_apply *a, enum disk_op what, uint64_t from,
 {
     struct proj *proj = apply_proj(a);
 
+    assert(from < to && (what != DISK_WRITE || to - from <= HEADS_MAX));
     if (what != DISK_WRITE) {
         st_op_disk(&a->m.op, what, proj, from, to - from);
         return true;
@@ -182,6 +186,7 @@ static bool free_extents(struct mark_apply *a, uint64_t first, uint64_t end)
     uint64_t from = geometry_extent_at(&proj->geo, first);
     uint64_t to = geometry_extent_at(&proj->geo, end);
 
+    assert(first < end && first % EXTENT_BLOCKS == 0 && end % EXTENT_BLOCKS == 0);
     if (from >= proj->size)
         return false;
     if (to < proj->size)
@@ -197,6 +202,7 @@ static bool free_heads(struct mark_apply *a, uint64_t first, unsigned n)
     struct proj *proj = apply_proj(a);
     uint64_t from = geometry_head_at(&proj->geo, first);
 
+    assert(n <= extent_part(first, UINT64_MAX));
     if (mark_is_small(&a->m) || from >= proj->size)
         return false;
     return free_submit(a, DISK_WRITE, from, from + n * proj->geo.head_bytes);
@@ -214,6 +220,7 @@ static bool free_bodies(struct mark_apply *a, uint64_t first, unsigned n)
  * blocks. */
 static uint64_t free_stretch(struct mark_apply *a)
 {
+    assert(a->free_at < a->free_end);
     if (a->free_at >= a->keep_first && a->free_at < a->keep_end)
         a->free_at = a->keep_end < a->free_end ? a->keep_end : a->free_end;
     return a->free_at < a->keep_first && a->keep_first < a->free_end ? a->keep_first
@@ -305,6 +312,7 @@ static enum st_op_next mark_look(struct mark_apply *a)
     struct proj *proj = apply_proj(a);
     uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
 
+    assert(!a->begun && !head_scan_is_on(&a->m.scan));
     if (a->m.version > proj->newest)
         proj->newest = a->m.version;
     proj_forget_floor(proj, a->m.first, a->m.end);
@@ -381,6 +389,7 @@ static enum st_op_next mark_apply(struct st_op *op)
 {
     struct mark_apply *a = (struct mark_apply *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     for (; a->m.p < CODEC_N_MAX; a->m.p++) {
         if (apply_proj(a) == NULL)
             continue;
@@ -432,6 +441,7 @@ int storage_apply_mark(void *storage, struct pending_file *f,
         (struct mark_apply *)st_op_new_internal(storage, f, &apply_kind, done, arg);
     struct mark_op *m;
 
+    assert(mark->committed && mark->first < mark->end);
     if (a == NULL)
         return -ENOMEM;
     m = &a->m;

@@ -5,6 +5,7 @@
  * Out:    struct disk, rpc_reply().
  * Keeps:  a block is never skipped that may have a record or lie under a mark.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -31,6 +32,7 @@ struct next_op {
  * UINT64_MAX. */
 static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
 {
+    assert(x->scan.n > 0 && x->scan.n <= EXTENT_BLOCKS);
     for (unsigned i = 0; i < x->scan.n; i++) {
         struct record_header h;
         enum record_state state = st_op_inspect(
@@ -134,6 +136,7 @@ static enum st_op_next next_find(struct st_op *op)
 {
     struct next_op *x = (struct next_op *)op;
 
+    assert(op->held != OP_HOLDS_NOTHING);
     if (x->p == 0 && !head_scan_is_on(&x->scan) && (op->rc = next_pending(x)) != 0)
         return OP_BAD;
     for (; x->p < CODEC_N_MAX; x->p++) {
@@ -179,6 +182,7 @@ static void next_reply(struct st_op *op)
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
     Rozo__StCommitReq__Range *marks[NEXT_MARKS_MAX];
 
+    assert(x->n_marks <= NEXT_MARKS_MAX);
     resp.block = x->found;
     resp.partial = next_partial(x);
     resp.n_marks = x->n_marks;

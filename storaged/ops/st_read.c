@@ -195,6 +195,7 @@ static void head_judge(struct st_read_op *r, struct read_heads *rh,
     uint32_t hash = r->op.obj->hash;
     struct st_read_answer a = { .version = 0 };
 
+    assert(i < r->n);
     judge_place(r, rh, i, &a);
     if (f != NULL) {
         judge_mark(r, rh, f, i, &a);
@@ -220,6 +221,7 @@ static int heads_begin(struct st_read_op *r, unsigned projection)
     struct read_heads *rh = &r->next;
     size_t head_bytes = object_ready(r->op.obj, projection)->geo.head_bytes;
 
+    assert(projection < CODEC_N_MAX && r->n > 0);
     heads_let_go(r, rh);
     *rh = (struct read_heads){
         .projection = projection,
@@ -239,6 +241,7 @@ static void heads_end(struct st_read_op *r)
     struct read_heads *best = &r->best, *next = &r->next;
     const struct pending_file *f = st_op_pending_file(&r->op);
 
+    assert(next->blocks != NULL && r->at == r->n);
     for (unsigned i = 0; i < r->n; i++)
         head_judge(r, next, f, i);
     if (r->found &&
@@ -320,6 +323,7 @@ static bool next_run(struct st_read_op *r, unsigned *from, unsigned *to, size_t 
     const struct st_read_block *b = r->best.blocks;
     unsigned i = r->at;
 
+    assert(r->at <= r->n);
     while (i < r->n && b[i].body_len == 0)
         i++;
     if (i == r->n || r->heads_only)
@@ -354,6 +358,7 @@ static bool copy_alloc(struct st_read_op *r)
 {
     struct storage *st = r->op.st;
 
+    assert(r->copy == NULL && r->bodies_len > 0);
     r->copy = bufpool_get(&st->copies, r->bodies_len);
     if (r->copy != NULL)
         st->copies_bytes += r->bodies_len;
@@ -366,6 +371,7 @@ static enum st_op_next read_copy(struct st_op *op)
     struct st_read_op *r = (struct st_read_op *)op;
     unsigned from, to;
 
+    assert(op->held != OP_HOLDS_NOTHING && r->copied <= r->bodies_len);
     if (r->bodies_len == 0 ||
         (r->bodies_len > READ_COPY_MAX && !r->copying && !may_copy(r)))
         return OP_GO;
@@ -402,6 +408,7 @@ static enum st_op_next read_warm(struct st_op *op)
     const struct st_read_block *b = r->best.blocks;
     unsigned from, to;
 
+    assert(op->held != OP_HOLDS_NOTHING && r->at <= r->n);
     if (r->copying && r->copied < r->bodies_len)
         return read_copy(op);
     if (r->bodies_len == 0 || r->copying)
@@ -449,6 +456,7 @@ static void on_read_sent(void *arg)
 {
     struct st_read_op *r = arg;
 
+    assert(r->op.obj->n_sends > 0);
     r->op.obj->n_sends--;
     st_op_free(&r->op);
 }
@@ -458,6 +466,7 @@ static void read_segs(struct st_read_op *r)
     unsigned from, to;
     size_t len;
 
+    assert(r->n_segs == 0);
     r->segs[r->n_segs++] = (struct rpc_seg){ .base = r->best.heads,
                                              .fd = -1,
                                              .len = r->n * r->best.head_bytes };
@@ -484,6 +493,7 @@ static void read_reply(struct st_op *op)
     uint8_t msg[32];
     size_t len;
 
+    assert(op->held != OP_HOLDS_NOTHING && r->found);
     resp.projection = r->best.projection;
     resp.present = object_present(r->op.obj);
     resp.may_be_torn = generations_lost_any(r->op.st->config.generations);
@@ -518,6 +528,7 @@ static void read_free(struct st_op *op)
 {
     struct st_read_op *r = (struct st_read_op *)op;
 
+    assert(r->copy == NULL || op->st->copies_bytes >= r->bodies_len);
     heads_let_go(r, &r->best);
     heads_let_go(r, &r->next);
     if (r->copy != NULL)

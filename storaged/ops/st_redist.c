@@ -11,6 +11,7 @@
  * Order: sync -> leftovers (journal records, then names, stable) -> all second headers ->
  * sync -> all first headers -> sync -> the requested partial files -> sync.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,7 @@ static enum st_op_next redist_drop(struct st_op *op)
     };
     enum st_op_next next;
 
+    assert((r->left & r->todo) == 0);
     if (r->left == 0)
         return OP_GO;
     if (!r->dropped) {
@@ -112,6 +114,7 @@ static enum st_op_next leftover_remove(struct redist_op *r, unsigned p)
 {
     struct st_op *op = &r->op;
 
+    assert((r->left >> p & 1) != 0);
     if (r->removing != LEFTOVER_CLOSE && op->rc != 0 && op->rc != -ENOENT)
         return OP_BAD; /* the next request looks it up again */
     projfile_path(op->path, &op->obj->id, p);
@@ -234,6 +237,7 @@ static enum st_op_next redist_keep(struct st_op *op)
 {
     struct redist_op *r = (struct redist_op *)op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && !r->paging);
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         struct proj *proj = (r->todo >> p & 1) == 0 ? NULL : object_ready(op->obj, p);
 

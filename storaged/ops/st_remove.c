@@ -71,6 +71,7 @@ static enum st_op_next name_open(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
+    assert(r->p <= CODEC_N_MAX && op->front != NULL);
     if (r->p == CODEC_N_MAX)
         projfile_path_aside(op->path, &op->ref.id);
     else
@@ -129,6 +130,7 @@ static void name_judge(struct remove_op *r)
     struct st_op *op = &r->op;
     bool begun = op->rc == 0 && is_begun(r), ruin = op->rc == 0 && !begun && is_ruin(r);
 
+    assert(r->file != NULL && r->p <= CODEC_N_MAX);
     r->stays |= !begun && !ruin;
     r->had_any |= ruin;
     disk_close(op->st->disk, r->file);
@@ -142,6 +144,7 @@ static enum st_op_next names_go(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     if (r->had_any) /* unsynced records may be lost with it */
         generations_lost_bytes(op->st->config.generations);
     projfile_path_prefix(op->path, &op->ref.id);
@@ -159,6 +162,7 @@ static enum st_op_next names_gone(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     object_kill(op->obj); /* after a failure, too: some may be removed */
     if (!r->unfinished)
         st_op_note_removed(op);
@@ -208,6 +212,7 @@ static enum st_op_next remove_next(struct remove_op *r)
 /* Starts with the next file of this loop. Returns false if there is none. */
 static bool remove_more(struct remove_op *r)
 {
+    assert(r->at <= r->n_more && r->n_elsewhere <= r->at);
     while (r->at < r->n_more) {
         const struct file_id *id = &r->more[r->at++];
 
@@ -244,6 +249,7 @@ static void remove_reply(struct st_op *op)
     struct remove_op *r = (struct remove_op *)op;
     Rozo__StRemoveResp resp = ROZO__ST_REMOVE_RESP__INIT;
 
+    assert(r->n_failed + r->n_elsewhere <= r->n_more + 1);
     if (r->n_more == 0) {
         st_op_finish(op, ROZO__STATUS__OK);
         return;

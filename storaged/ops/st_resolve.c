@@ -6,6 +6,7 @@
  * Keeps:  a record that was being applied when the process ended is committed; one that
  *         is not newer than what lies in place does not come back.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -35,6 +36,7 @@ static enum st_op_next resolve_enter(struct st_op *op)
     enum st_op_next next = st_op_enter(op);
     struct pending_file *f;
 
+    assert(op->call == NULL);
     if (next != OP_GO)
         return next;
     f = st_op_pending_file(op);
@@ -69,6 +71,7 @@ static void resolve_judge(struct resolve_op *r, struct proj *proj)
     struct pending_record *x = journal_index_at_most(p, st_op_pending_file(&r->op),
                                                      b->projection, b->block, b->version);
 
+    assert(r->at < r->n && b->projection < CODEC_N_MAX);
     if (x == NULL || x->version != b->version)
         return;
     if (mark > x->version || (state != RECORD_IS_DAMAGED && h.version > x->version))
@@ -90,6 +93,7 @@ static enum st_op_next resolve_absent(struct resolve_op *r)
     enum st_op_next next = st_op_seek_aside(&r->op, b->projection);
     struct pending_record *x;
 
+    assert(r->at < r->n);
     if (next != OP_GO || (r->op.obj->emptied >> b->projection & 1) != 0)
         return next;
     x = journal_index_at_most(p, st_op_pending_file(&r->op), b->projection, b->block,
@@ -134,6 +138,7 @@ static bool mark_in_pages(const struct proj *proj, const struct pending_mark *m)
     const struct marks *marks = proj_marks(proj);
     uint64_t at = m->first;
 
+    assert(m->first < m->end);
     for (unsigned i = 0; i < marks->n && at < m->end; i++) {
         const struct mark_range *x = &marks->ranges[i];
 
@@ -148,6 +153,7 @@ static bool mark_in_pages(const struct proj *proj, const struct pending_mark *m)
 
 static bool mark_in_heads(struct resolve_op *r, const struct proj *proj)
 {
+    assert(r->scan.n > 0 && r->p < CODEC_N_MAX);
     for (unsigned i = 0; i < r->scan.n; i++) {
         uint64_t block = r->scan.at + i;
         struct record_header h;
@@ -211,6 +217,7 @@ static void resolve_mark_end(struct resolve_op *r)
 {
     struct pending_file *f = st_op_pending_file(&r->op);
 
+    assert(r->mark.version > r->marks_done);
     r->marks_done = r->mark.version;
     if (f == NULL || !r->here)
         return;

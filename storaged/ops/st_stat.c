@@ -4,6 +4,7 @@
  * In:     storage_handle_stat(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/ops/st_requests.h"
@@ -21,6 +22,7 @@ static void stat_add(struct stat_op *s, uint64_t size, uint64_t allocated)
 {
     Rozo__StStatResp__Projection *out = &s->projections[s->n];
 
+    assert(s->n < CODEC_N_MAX && s->p < CODEC_N_MAX);
     rozo__st_stat_resp__projection__init(out);
     projfile_path(s->paths[s->n], &s->op.ref.id, s->p);
     out->projection = s->p;
@@ -34,6 +36,7 @@ static enum st_op_next stat_files(struct st_op *op)
 {
     struct stat_op *s = (struct stat_op *)op;
 
+    assert(op->held != OP_HOLDS_NOTHING);
     for (; s->p < CODEC_N_MAX; s->p++) {
         struct proj *proj = object_ready(op->obj, s->p);
 

@@ -6,6 +6,7 @@
  * Keeps:  a sync answers for all changes to the file that were acknowledged before it
  *         came (I1), also by a previous process on this machine.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/ops/st_requests.h"
@@ -49,6 +50,7 @@ static void sync_tell(struct sync_told *t, uint64_t first, uint64_t end, uint64_
 {
     Rozo__StCommitReq__Range *range = t->list[t->n] = &t->told[t->n];
 
+    assert(t->n < SYNC_TOLD_MAX && first < end);
     t->n++;
     rozo__st_commit_req__range__init(range);
     range->first_block = first;
@@ -80,6 +82,7 @@ static void sync_report_unstable(struct st_op *op, struct sync_told *t,
 {
     const struct pending_file *f = st_op_pending_file(op);
 
+    assert(op->obj != NULL);
     resp->unstable_from = UINT64_MAX;
     t->n = t->n_ranges = 0;
     unstable_ranges_get(&op->obj->unstable, t->ranges, &t->n_ranges,

@@ -11,6 +11,7 @@
  */
 #include "storaged/ops/st_write.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 /* Allocates what this run needs, since most writes are small. */
 int write_alloc(struct st_write_op *w)
 {
+    assert(w->n > 0 && w->n <= BLOCKS_PER_REQUEST_MAX);
+    assert(w->head_bytes >= RECORD_HEADER_BYTES);
     w->iov_max = 2 * w->n + 1;
     w->iov = calloc(1, w->iov_max * sizeof(w->iov[0]) + w->n * sizeof(w->blocks[0]) +
                            w->n * w->head_bytes);
@@ -114,6 +117,7 @@ enum st_op_next write_read_old(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     struct proj *proj = write_proj(w);
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && w->at <= w->n);
     if (w->reading && op->rc != 0)
         return OP_BAD;
     while (proj != NULL && w->at < w->n) {
@@ -146,6 +150,7 @@ static enum st_op_next write_read_heads(struct st_op *op)
 
 static enum st_op_next write_judge_all(struct st_write_op *w)
 {
+    assert(w->at == 0 && w->op.held == OP_HOLDS_EXCLUSIVE);
     w->stale = write_find_stale(w);
     if (w->stale == 0)
         return OP_GO;
@@ -224,6 +229,7 @@ static enum st_op_next write_begin(struct st_op *op)
 {
     struct st_write_op *w = (struct st_write_op *)op;
 
+    assert(!w->waiting && w->measuring == MEASURE_NONE);
     w->verifier = storage_verifier(op->st);
     return OP_GO;
 }
@@ -245,6 +251,7 @@ static size_t append_iov(struct st_write_op *w)
                                 .version = w->newest };
     size_t len = JOURNAL_RECORD_HEADER_BYTES;
 
+    assert(w->entry_header != NULL);
     w->n_iov = 0;
     write_iov_add(w, w->entry_header, JOURNAL_RECORD_HEADER_BYTES);
     for (unsigned i = 0; i < w->n; i++) {
@@ -273,6 +280,7 @@ static int append_index(struct st_write_op *w)
     size_t head_at = JOURNAL_RECORD_HEADER_BYTES, body_at = head_at;
     int rc = f == NULL ? -ENOMEM : 0;
 
+    assert(w->op.journal.entry != NULL);
     for (unsigned i = 0; i < w->n; i++)
         body_at += to_journal(w, i) ? w->head_bytes : 0;
     for (unsigned i = 0; i < w->n && rc == 0; i++) {
@@ -300,6 +308,7 @@ static enum st_op_next write_append(struct st_op *op)
     size_t len = 0;
     bool any = false;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
     for (unsigned i = 0; i < w->n; i++)
         any |= to_journal(w, i);
     if (!any)
@@ -347,6 +356,7 @@ static enum st_op_next write_sync(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next;
 
+    assert(op->call != NULL);
     if (op->held != OP_HOLDS_NOTHING && w->sync != WRITE_SYNCS_NOTHING &&
         needs_file_sync(w))
         w->sync = WRITE_SYNCS_ALL;
@@ -373,6 +383,7 @@ static void tell_handoff(struct st_write_op *w)
                                     .end = w->first + w->n,
                                     .version = w->newest };
 
+    assert(w->projection < w->op.ref.n_storages);
     if (config->handoff == NULL || w->op.call->role != RPC_ROLE_CLIENT ||
         w->op.ref.storages[w->projection] == identity_storage_id(config->identity))
         return;

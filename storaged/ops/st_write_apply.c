@@ -7,6 +7,7 @@
  *         newer than the block in place; a version that the journal lost becomes a
  *         damaged head: the older version below never shows.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static struct pending_record *apply_record(const struct st_write_op *w, unsigned
         journal_index_newest(journal_get_index(w->op.st->journal),
                              st_op_pending_file(&w->op), w->projection, w->first + i);
 
+    assert(i < w->n);
     while (r != NULL && !r->committed)
         r = r->older;
     return r;
@@ -56,6 +58,7 @@ static enum st_op_next apply_collect(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     size_t at = w->n * w->head_bytes;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && w->loaded == NULL);
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
         const struct pending_record *r = apply_record(w, i);
@@ -85,6 +88,7 @@ static void apply_later(struct st_write_op *w, unsigned i)
     struct pending_record *r = apply_record(w, i);
     bool went = r == NULL || r->version != b->version; /* a commit removed it meanwhile */
 
+    assert(b->way == WAY_PLACE);
     b->way = WAY_NONE;
     b->version = 0;
     if (went)
@@ -139,6 +143,7 @@ static enum st_op_next apply_load(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     struct journal_index *p = journal_get_index(op->st->journal);
 
+    assert(w->at <= w->n && w->load_at <= w->at);
     if (w->load != NULL) {
         journal_index_put_frame(p, w->load);
         w->load = NULL;
@@ -216,6 +221,7 @@ static enum st_op_next apply_judge(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     bool blind = heads_are_older(w);
 
+    assert(w->at == 0 && w->load == NULL);
     w->n_place = 0;
     if (st_op_pending_file(op) != NULL)
         pending_file_marks_pass(st_op_pending_file(op), w->first, w->first + w->n,
@@ -275,6 +281,7 @@ int storage_apply_records(void *storage, struct pending_file *f, unsigned projec
     struct st_write_op *w =
         (struct st_write_op *)st_op_new_internal(storage, f, &apply_kind, done, arg);
 
+    assert(n > 0 && n <= APPLY_BLOCKS_MAX && projection < codec_n(f->codec));
     if (w == NULL)
         return -ENOMEM;
     w->projection = projection;

@@ -9,6 +9,7 @@
  *         holes are filled in place.
  * Ask:    docs/internals/write-path.md, versions.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "storaged/ops/st_write.h"
@@ -22,6 +23,7 @@ uint64_t write_old_version(struct st_write_op *w, unsigned i, struct record_head
     enum record_state state =
         st_op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, h);
 
+    assert(i < w->n);
     *body_len = 0;
     if (state == RECORD_IS_DAMAGED) { /* the head is invalid; find the bound */
         uint64_t lost = 0;
@@ -66,6 +68,7 @@ static bool is_certain_hole(const struct st_write_op *w, unsigned i)
     const uint8_t *head = w->old + i * w->head_bytes;
     struct record_header h;
 
+    assert(i < w->n);
     if (proj == NULL)
         return true;
     if (record_header_is_zero(head)) /* a partial file may have lost it */
@@ -104,6 +107,7 @@ static uint64_t judge_pending(struct st_write_op *w, unsigned i,
     struct record_header h;
     uint64_t old = mark;
 
+    assert(r->version != 0 && r->projection == w->projection);
     record_header_get(r->head, &h);
     if (h.version < mark)
         h.version = 0;
@@ -130,6 +134,7 @@ static bool is_below_place(const struct st_write_op *w, unsigned i,
     uint64_t block = w->first + i;
     struct record_header h;
 
+    assert(r->block == block);
     if (!r->file->unresolved || proj == NULL)
         return false;
     return marks_find(proj_marks(proj), block) > r->version ||

@@ -24,6 +24,7 @@ static bool in_place(const struct st_write_op *w, unsigned i)
 /* True if this part replaces no record. */
 static bool part_is_new(const struct st_write_op *w, unsigned from, unsigned to)
 {
+    assert(from < to && to <= w->n);
     for (unsigned i = from; i < to; i++) {
         if (w->blocks[i].body_len > 0 && !w->blocks[i].needs_space)
             return false;
@@ -59,6 +60,7 @@ static bool submit_bodies(struct st_write_op *w)
     unsigned from, to, end;
     uint64_t len = 0;
 
+    assert(w->at <= w->n && proj != NULL);
     while (w->at < w->n && !in_phase(w, w->at))
         w->at++;
     if (w->at == w->n)
@@ -87,6 +89,7 @@ static bool submit_heads(struct st_write_op *w)
 {
     struct proj *proj = write_proj(w);
 
+    assert(w->at <= w->n && proj != NULL);
     while (w->at < w->n) {
         unsigned from = w->at, to = write_part_end(w, from);
         size_t len;
@@ -118,6 +121,7 @@ static bool submit_heads(struct st_write_op *w)
 /* Submits the next positioned write. Returns false if all are done. */
 static bool submit_piece(struct st_write_op *w)
 {
+    assert(w->phase != PHASE_BEGIN);
     while (w->phase != PHASE_END) {
         bool bodies = w->phase == PHASE_NEW_BODIES || w->phase == PHASE_OLD_BODIES;
 

@@ -7,6 +7,7 @@
  * Keeps:  a write into a range that ST_ALLOC granted is not refused for lack of space.
  *         The file system knows what is reserved, so a restart forgets none of it.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/ops/st_write.h"
@@ -30,6 +31,7 @@ static struct disk_range needy_bytes(const struct st_write_op *w, struct mark_ra
     const struct geometry *g = &write_proj(w)->geo;
     uint64_t unit = g->unit_blocks;
 
+    assert(r.first < r.end);
     if (w->measuring == MEASURE_BODIES)
         return (struct disk_range){ geometry_body_at(g, r.first),
                                     geometry_body_at(g, r.end - 1) + g->stride };
@@ -49,6 +51,7 @@ static enum st_op_next ends(struct st_write_op *w, enum st_op_next next)
 /* Checks one range of bytes. OP_GO: all of it has space. */
 static enum st_op_next measure(struct st_write_op *w, struct disk_range bytes)
 {
+    assert(bytes.from < bytes.to);
     if (w->measured != 0) { /* the answer to DISK_MAPPED */
         if (w->op.rc != 0 || !w->op.dr.mapped || w->op.dr.next <= w->measured)
             return OP_BAD;
@@ -66,6 +69,7 @@ static enum st_op_next measure(struct st_write_op *w, struct disk_range bytes)
 
 enum st_op_next write_is_reserved(struct st_write_op *w)
 {
+    assert(w->at <= w->n && write_proj(w) != NULL);
     if (w->measuring == MEASURE_NONE)
         w->measuring = MEASURE_HEADS;
     while (w->at < w->n) {

@@ -78,6 +78,7 @@ enum st_op_next write_find_fresh(struct st_op *op)
     unsigned blocks = proj->geo.unit_blocks;
     unsigned n = (unsigned)((w->first + w->n - 1) / blocks - w->first / blocks) + 1;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && n <= UNITS_MAX);
     w->fresh = 0;
     for (unsigned u = 0; u < n && !proj->partial && !w->no_space; u++) {
         uint64_t first = unit_first(w, u);
@@ -116,6 +117,7 @@ enum st_op_next write_page(struct st_op *op)
     struct proj *proj = write_proj(w);
     bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && proj != NULL);
     if (w->n_place == 0 && !w->created)
         return OP_GO;
     if (version_epoch(w->newest) <= proj->epoch && !first_page &&
@@ -226,6 +228,7 @@ enum st_op_next write_note(struct st_op *op)
     struct proj *proj = write_proj(w);
     enum st_op_next next;
 
+    assert(op->held == OP_HOLDS_EXCLUSIVE && proj != NULL);
     if (!w->noting && w->fresh == 0 && !proj->unsaved)
         return OP_GO;
     if (w->noted == NULL && (w->noted = write_note_make(w)) == NULL)

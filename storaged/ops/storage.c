@@ -265,6 +265,7 @@ static void on_journal_stopped(void *arg)
 {
     struct storage *st = arg;
 
+    assert(st->stop_state == STOP_JOURNAL && st->n_ops == st->n_sending);
     st->stop_state = STOP_SYNC;
     env_post(st->env, &st->stop_task);
 }
@@ -289,6 +290,7 @@ static void stop_step(struct storage *st)
 {
     struct object *obj;
 
+    assert(st->stopping);
     if (st->stop_state == STOP_REQUESTS) {
         st->stop_state = STOP_JOURNAL;
         journal_stop(st->journal, on_journal_stopped, st);
@@ -325,6 +327,7 @@ static void on_start_task(struct env_task *task)
 
 void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *arg)
 {
+    assert(!st->serving && !st->stopping);
     st->start_done = done;
     st->start_arg = arg;
     st->start_task.fn = on_start_task;
@@ -335,6 +338,7 @@ static void on_serving(void *arg)
 {
     struct storage *st = arg;
 
+    assert(!st->serving);
     st->serving = true;
 }
 
@@ -363,6 +367,7 @@ void storage_health(const struct storage *st, Rozo__StHealthResp *out)
 static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_t end,
                           uint64_t version, uint64_t age_ns)
 {
+    assert(first < end && version != 0);
     out->first = first < out->first ? first : out->first;
     out->end = end > out->end ? end : out->end;
     out->newest = version > out->newest ? version : out->newest;

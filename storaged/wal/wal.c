@@ -20,11 +20,14 @@
 
 unsigned wal_slot_index(const struct wal *wal, const struct slot *slot)
 {
+    assert(slot >= wal->slots && slot < wal->slots + WAL_FILES_MAX);
     return (unsigned)(slot - wal->slots);
 }
 
 void wal_slot_set(struct wal *wal, struct slot *s, enum slot_state state)
 {
+    assert(wal->n_in_state[s->state] > 0);
+    assert(s->state <= SLOT_FREE || wal->used_bytes >= s->h.bytes);
     wal->n_in_state[s->state]--;
     wal->used_bytes -= s->state > SLOT_FREE ? s->h.bytes : 0;
     s->state = state;
@@ -107,6 +110,7 @@ struct slot *wal_slot_to_make(struct wal *wal)
 
 void wal_slot_retire(struct wal *wal, struct slot *s)
 {
+    assert(s->state == SLOT_CURRENT || s->state == SLOT_OLD);
     wal_slot_set(wal, s, s->wanted == 0 ? SLOT_DEAD : SLOT_FULL);
 }
 
@@ -126,6 +130,7 @@ static struct wal_append *append_pop(struct wal *wal)
 {
     struct wal_append *a = wal->first;
 
+    assert(a != NULL && wal->n_done < wal->n_asked);
     wal->first = a->next;
     if (wal->first == NULL)
         wal->last = &wal->first;
@@ -155,6 +160,7 @@ static void on_written(struct disk_req *dr, int rc)
     struct wal *wal = dr->arg;
     struct wal_append *done = wal->first, *a = NULL;
 
+    assert(wal->is_writing && wal->n_writing > 0 && wal->current != NULL);
     for (unsigned i = 0; i < wal->n_writing; i++)
         a = append_pop(wal);
     a->next = NULL;
@@ -194,6 +200,7 @@ static unsigned frame_put(struct wal *wal, struct wal_append *a, struct iovec *i
              len = wal_frame_bytes(a->len, a->head_len);
     size_t tail;
 
+    assert(at + len <= wal->config.segment_bytes - SEGMENT_PAGE_BYTES);
     says.sequence = wal->sequence + wal->n_writing;
     says.kind = a->kind;
     says.since = wal->since;
@@ -271,6 +278,7 @@ static void append_write(struct wal *wal)
     uint64_t beyond;
     unsigned n_iov;
 
+    assert(a != NULL && !wal->is_writing && wal->current != NULL);
     if (a == &wal->say)
         page_begin(wal);
     wal->n_writing = 0;
@@ -306,6 +314,7 @@ static void current_retire(struct wal *wal)
 
 static void begin_failed(struct wal *wal)
 {
+    assert(wal->begun != NULL && wal->begun->state == SLOT_FREE);
     wal_slot_set(wal, wal->begun, SLOT_DEAD); /* a header of it may be written */
     wal_check_later(wal);
     append_fail_later(wal, -EIO);
@@ -315,6 +324,7 @@ static void on_begun(struct disk_req *dr, int rc)
 {
     struct wal *wal = dr->arg;
 
+    assert(wal->is_writing && wal->begun != NULL);
     if (rc == 0 && dr->offset != 0) { /* the copy is written; now the first page */
         dr->offset = 0;
         disk_submit(wal->config.disk, dr);
@@ -340,6 +350,7 @@ static void on_begun(struct disk_req *dr, int rc)
 
 static void segment_begin(struct wal *wal, struct slot *s)
 {
+    assert(s->state == SLOT_FREE && s->file != NULL && !wal->is_writing);
     if (wal->since == 0)
         wal->since = wal->next_number;
     s->h = (struct segment_header){ .number = wal->next_number++,
@@ -456,6 +467,7 @@ int wal_open(const struct wal_config *config, struct wal **out)
 
 void wal_stop(struct wal *wal, void (*done)(void *arg), void *arg)
 {
+    assert(!wal->is_stopping && done != NULL);
     wal->stop_done = done;
     wal->stop_arg = arg;
     wal_say(wal);

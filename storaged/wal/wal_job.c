@@ -109,6 +109,7 @@ static void on_job(struct disk_req *dr, int rc);
 
 static void job_submit(struct wal *wal, struct disk_req dr)
 {
+    assert(wal->job.kind != JOB_NONE);
     wal->job.dr = dr;
     wal->job.dr.path = wal->job.path;
     wal->job.dr.done = on_job;
@@ -159,6 +160,7 @@ static void job_end_make(struct wal *wal)
 {
     struct slot *s = wal->job.slot;
 
+    assert(s->state == SLOT_NONE);
     wal->make_rc = wal->job.rc;
     if (wal->job.rc == 0) {
         wal_slot_set(wal, s, SLOT_FREE);
@@ -173,6 +175,7 @@ static void job_end_erase(struct wal *wal)
 {
     struct slot *s = wal->job.slot;
 
+    assert(s->state == SLOT_DEAD);
     if (wal->job.rc != 0) {
         wal->forget_rc = wal->job.rc;
         retry_later(wal, &wal->erase_retry_ns);
@@ -256,6 +259,7 @@ static void job_step(struct wal *wal)
 
 static void job_opened(struct wal_job *job, uint64_t bytes)
 {
+    assert(job->slot->file == NULL && job->dr.file != NULL);
     job->slot->file = job->dr.file;
     job->is_new = job->dr.size == 0 && !job->slot->has_file;
     job->state = job->dr.size > bytes ? MAKE_CUT : MAKE_RESERVE;
@@ -265,6 +269,7 @@ static void job_failed(struct wal_job *job, int rc)
 {
     bool is_opened = job->slot->file != NULL;
 
+    assert(rc != 0);
     job->rc = rc;
     job->state =
         job->kind == JOB_MAKE && is_opened && job->is_new && job->state != JOB_UNLINK
@@ -286,6 +291,7 @@ static void on_job(struct disk_req *dr, int rc)
     struct wal_job *job = &wal->job;
     bool has_back = job->slot->h.bytes >= 2 * SEGMENT_PAGE_BYTES;
 
+    assert(dr == &job->dr && job->slot != NULL);
     if (rc != 0 && job->state == MAKE_RESERVE && rc == -EIO) {
         job->state = MAKE_FILL; /* some file systems cannot reserve space */
     } else if (job->state == JOB_UNLINK) {
@@ -330,6 +336,7 @@ static void job_begin(struct wal *wal, enum job_kind kind, struct slot *slot)
     static const enum job_state first[] = { JOB_DONE, MAKE_OPEN, ERASE_FRONT,
                                             JOB_UNLINK };
 
+    assert(wal->job.kind == JOB_NONE && kind != JOB_NONE);
     wal->job = (struct wal_job){
         .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0
     };

@@ -6,6 +6,7 @@
  */
 #include "storaged/wal/wal_list.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ static void on_open(struct disk_req *dr, int rc);
 
 static void list_open(struct wal_list *l)
 {
+    assert(l->slot <= WAL_FILES_MAX && l->n <= l->slot);
     if (l->slot == WAL_FILES_MAX) {
         list_finish(l, 0);
         return;
@@ -62,6 +64,7 @@ static void on_header(struct disk_req *dr, int rc)
     struct wal_found *f = &l->found[l->n];
     bool is_here = rc == 0 && dr->n_read == SEGMENT_HEADER_BYTES;
 
+    assert(dr == &l->dr && f->file != NULL);
     if (!l->is_back) {
         if (!is_here)
             memset(l->front, f->size == 0 ? 0 : 0xff, sizeof(l->front));
@@ -115,6 +118,7 @@ static void on_open(struct disk_req *dr, int rc)
 
 void wal_list_start(struct wal_list *l)
 {
+    assert(l->disk != NULL && l->done != NULL);
     l->n = 0;
     l->slot = 0;
     list_open(l);

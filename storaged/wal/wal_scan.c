@@ -6,6 +6,7 @@
  *         appending.
  * Keeps:  an unreadable page costs the entries in it, not those behind it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,7 @@ static void scan_parse(struct wal_scan *s)
     struct segment_header h = s->list.found[s->index].h;
     int rc;
 
+    assert(s->index < s->list.n && s->bytes != NULL);
     h.any_crc = s->any_crc;
     rc = segment_parse(s->bytes, s->len, &h, s->list.loop, s->cb, s->arg, &s->result);
 
@@ -96,6 +98,7 @@ static void scan_read(struct wal_scan *s)
 {
     uint64_t n = s->at < s->slow_until ? READ_PAGE : READ_BYTES;
 
+    assert(s->bytes != NULL);
     if (s->at >= s->len) {
         scan_parse(s);
         return;
@@ -117,6 +120,7 @@ static void on_read(struct disk_req *dr, int rc)
 {
     struct wal_scan *s = dr->arg;
 
+    assert(dr == &s->dr && s->at <= s->len);
     if (rc == 0 && dr->n_read == 0) { /* the file became shorter */
         scan_parse(s);
         return;
@@ -146,6 +150,7 @@ static void scan_next_segment(struct wal_scan *s)
 {
     const struct wal_found *f;
 
+    assert(s->index <= s->list.n && s->bytes == NULL);
     while (s->index < s->list.n && s->list.found[s->index].rc == -ENODATA)
         s->index++;
     if (s->index == s->list.n) {
@@ -193,6 +198,7 @@ static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
 {
     struct wal_scan *s = calloc(1, sizeof(*s));
 
+    assert(cb != NULL && done != NULL);
     if (s == NULL)
         return -ENOMEM;
     s->disk = disk;

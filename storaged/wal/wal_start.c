@@ -18,6 +18,7 @@ static const uint8_t zeros[SEGMENT_PAGE_BYTES];
 
 static int slots_take(struct wal *wal, struct wal_list *l)
 {
+    assert(l->n <= WAL_FILES_MAX);
     for (unsigned i = 0; i < l->n; i++) {
         if (l->found[i].rc == -EPROTONOSUPPORT)
             return -EPROTONOSUPPORT;
@@ -76,6 +77,7 @@ int wal_adopt(struct wal *wal, struct wal_place *place)
 {
     struct slot *s = wal_slot_of_number(wal, place->segment);
 
+    assert(!wal_is_starting(wal));
     if (s == NULL || s->state != SLOT_OLD)
         return -ENOENT;
     s->wanted++;
@@ -105,6 +107,7 @@ static void leftovers_next_loop(struct wal *wal)
 {
     struct wal_list *l = &wal->left.list;
 
+    assert(wal->life == WAL_CLEARS);
     if (l->loop + 1 >= wal->config.n_loops_max || wal->is_stopping) {
         wal_forget_finish(wal, wal->forget_rc);
         wal_check_later(wal);
@@ -124,6 +127,7 @@ static void leftovers_next(struct wal *wal)
     struct leftovers *left = &wal->left;
     struct wal_list *l = &left->list;
 
+    assert(left->index <= l->n);
     if (left->index == l->n) {
         wal_list_close(l);
         leftovers_next_loop(wal);
@@ -150,6 +154,7 @@ static void on_leftover(struct disk_req *dr, int rc)
     struct leftovers *left = &wal->left;
     bool done = rc == 0 || rc == -ENOENT;
 
+    assert(wal->life == WAL_CLEARS && dr == &left->dr);
     if (dr->op == DISK_WRITE || dr->op == DISK_SYNC) {
         left->unwritten |= !done;
         dr->op = dr->op == DISK_WRITE && done ? DISK_SYNC : DISK_REMOVE;
@@ -172,6 +177,7 @@ static void on_leftovers(struct wal_list *l, int rc)
 {
     struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
 
+    assert(wal->life == WAL_CLEARS);
     if (rc != 0) {
         wal_forget_finish(wal, rc);
         wal_check_later(wal);
@@ -183,6 +189,7 @@ static void on_leftovers(struct wal_list *l, int rc)
 
 void wal_leftovers_start(struct wal *wal)
 {
+    assert(wal->life == WAL_FORGETS);
     if (wal->config.loop != 0 || wal->config.n_loops >= wal->config.n_loops_max) {
         wal_forget_finish(wal, wal->forget_rc);
         return;

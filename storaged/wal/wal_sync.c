@@ -9,6 +9,7 @@
  * Yours:  WAL_QUIET_MS: so long after a sync, if the power fails then, damage to synced
  *         entries may be taken for a torn end.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/wal/wal_in.h"
@@ -32,6 +33,7 @@ static void sync_finish(struct wal *wal)
 {
     bool is_good = wal->sync_rc == 0;
 
+    assert(wal->is_syncing && wal->sync_upto <= wal->n_done);
     wal->is_syncing = false;
     if (is_good) {
         wal->n_synced = wal->sync_upto;
@@ -85,6 +87,7 @@ static void on_synced(struct disk_req *dr, int rc)
 {
     struct wal *wal = dr->arg;
 
+    assert(wal->is_syncing && dr == &wal->sync_dr);
     if (rc != 0)
         wal->sync_rc = rc;
     sync_next(wal);
@@ -92,6 +95,7 @@ static void on_synced(struct disk_req *dr, int rc)
 
 void wal_sync_step(struct wal *wal)
 {
+    assert(wal->n_synced <= wal->n_done && wal->n_done <= wal->n_asked);
     if (wal->is_syncing || wal->first_wait == NULL || wal->first_wait->want > wal->n_done)
         return;
     wal->is_syncing = true;
@@ -113,6 +117,7 @@ void wal_sync_step(struct wal *wal)
 
 static void wait_add(struct wal *wal, struct wal_wait *w)
 {
+    assert(w->done != NULL);
     w->want = wal->n_asked;
     w->next = NULL;
     *wal->last_wait = w;
@@ -132,6 +137,7 @@ bool wal_sync(struct wal *wal, struct wal_wait *w)
 
 static void say_ends(struct wal *wal)
 {
+    assert(wal->is_saying);
     wal->is_saying = false;
     if (wal->is_stopping)
         wal_check_later(wal);
@@ -154,6 +160,7 @@ static void on_said(struct wal_append *a, int rc)
 {
     struct wal *wal = (struct wal *)((char *)a - offsetof(struct wal, say));
 
+    assert(a == &wal->say && wal->is_saying);
     if (rc == 0)
         wal_release(wal, &a->place);
     if (rc == 0)
