@@ -18,7 +18,7 @@
 
 #include "common/base/list.h"
 #include "storaged/format/projfile.h"
-#include "storaged/heal/repair/repair_ask.h"
+#include "storaged/heal/decide/repair_ask.h"
 
 enum { NAMES_BYTES = 16384, ID_DIGITS = 32 };
 

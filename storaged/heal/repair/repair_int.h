@@ -10,8 +10,8 @@
 
 #include "common/base/bufpool.h"
 #include "common/base/list.h"
+#include "storaged/heal/decide/repair_heads.h"
 #include "storaged/heal/repair/repair.h"
-#include "storaged/heal/repair/repair_heads.h"
 
 enum {
     REPAIR_RANGES_MAX = 1024, /* in one batch */

@@ -13,7 +13,7 @@
  * Ask:    docs/internals/healing.md; storcli/rules/resolve.c has the readers' side
  *         of the rules.
  */
-#include "storaged/heal/repair/repair_decide.h"
+#include "storaged/heal/decide/repair_decide.h"
 
 #include <assert.h>
 

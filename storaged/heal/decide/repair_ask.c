@@ -6,7 +6,7 @@
  * Keeps:  a storage that is known to be down is not waited for: it counts as unanswered
  *         at once.
  */
-#include "storaged/heal/repair/repair_ask.h"
+#include "storaged/heal/decide/repair_ask.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  * Keeps:  I8, an answer is checked before it counts; a candidate that left
  *         any request unanswered is not among those that count as having answered.
  */
-#include "storaged/heal/repair/repair_heads.h"
+#include "storaged/heal/decide/repair_heads.h"
 
 #include <assert.h>
 #include <errno.h>
