@@ -81,7 +81,7 @@ bool piece_drop_next(struct repair_piece *piece)
     piece->drop_at = g->at + g->n;
     for (unsigned i = 0; i < piece->repair->file.c; i++) {
         if ((candidates >> i & 1) != 0 &&
-            !piece_drop_send(piece, piece_ask_for(piece, i), i, keep, piece->fence_epoch,
+            !piece_drop_send(piece, piece_ask_for(piece, i), i, keep, piece->fence.epoch,
                              0, on_dropped))
             g->damaged = true;
     }

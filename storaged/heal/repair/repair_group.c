@@ -36,7 +36,7 @@ static const struct decide_answer *source_of(struct repair_piece *piece, unsigne
             continue;
         if (best == NULL || a[i].level < best->level ||
             (a[i].level == best->level &&
-             (piece->repair->own >> a[i].candidate & 1) != 0))
+             (piece->repair->own.bit >> a[i].candidate & 1) != 0))
             best = &a[i];
     }
     return best;
@@ -82,7 +82,7 @@ static bool group_sources(struct repair_piece *piece, struct piece_group *g)
             if ((unsigned)__builtin_popcount(g->sources) == file->k)
                 return true;
             if (a != NULL && (g->sources >> p & 1) == 0 &&
-                (piece->repair->own >> a->candidate & 1) == own)
+                (piece->repair->own.bit >> a->candidate & 1) == own)
                 source_take(g, a);
         }
     }
@@ -302,7 +302,7 @@ static bool is_ahead_wanted(const struct repair_piece *piece)
 {
     const struct repair *repair = piece->repair;
 
-    return repair->reads_ahead && !piece->flat && piece->n_rounds == 0 &&
+    return repair->walk.reads_ahead && !piece->flat && piece->n_rounds == 0 &&
            piece->n_fences == 0 && (repair->request.flags & REPAIR_PARTIAL) != 0 &&
            (repair->request.flags & (REPAIR_FENCE | REPAIR_VERIFY_OWN)) == 0;
 }
@@ -316,7 +316,7 @@ void piece_ahead_start(struct repair_piece *piece)
     for (unsigned i = 0; is_ahead_wanted(piece) && i < file->n && n < file->k; i++) {
         unsigned p = (turn + i) % file->n;
 
-        if (file->home[p] != p || ((repair->scope | repair->own) >> p & 1) != 0 ||
+        if (file->home[p] != p || ((repair->scope | repair->own.bit) >> p & 1) != 0 ||
             !heal_file_is_up(file, p))
             continue;
         piece->ahead.read[p] =
@@ -451,8 +451,9 @@ static void group_healed(struct repair_piece *piece, unsigned p, unsigned candid
 
     piece->repair->result.healed += g->n;
     if (piece->decided[g->at].version != 0)
-        piece->repair->to_sync |= 1u << candidate;
-    piece->repair->pressure |= pressure;
+        repair_note_unstable(piece->repair, candidate);
+    if (pressure)
+        repair_note_pressure(piece->repair);
     for (unsigned b = g->at; b < g->at + g->n; b++) {
         piece->lack[b] &= ~(1u << p);
         piece->holders[b] |= 1u << candidate;
@@ -480,7 +481,7 @@ static void on_group_written(struct repair_ask *ask, int rc)
             resp = rozo__st_write_resp__unpack(NULL, ask->rq.answer_msg_len,
                                                ask->rq.answer_msg);
         piece->repair->result.written_bytes += bytes;
-        piece->repair->batch_bytes += bytes;
+        repair_note_bytes(piece->repair, bytes);
         if (resp != NULL)
             repair_note_verifier(piece->repair, ask->candidate, resp->verifier);
         group_healed(piece, p, ask->candidate, resp != NULL && resp->pending,
@@ -491,7 +492,7 @@ static void on_group_written(struct repair_ask *ask, int rc)
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
         piece->busy = true;
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
-        piece->repair->removed = true;
+        findings_removed(&piece->repair->findings);
     } else {
         piece_refused(piece, ask, rc, "writing");
     }
@@ -549,7 +550,7 @@ static void on_group_marked(struct repair_ask *ask, int rc)
         piece->busy = true;
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE &&
                ask->rq.op == ROZO__OP__ST_MARK) {
-        piece->repair->removed = true;
+        findings_removed(&piece->repair->findings);
     } else {
         piece_refused(piece, ask, rc, "marking holes");
     }

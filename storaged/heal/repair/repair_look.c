@@ -127,7 +127,8 @@ void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
 {
     const struct repair *repair = piece->repair;
 
-    if (repair->file.home[p] != candidate || (repair->verified >> candidate & 1) == 0 ||
+    if (repair->file.home[p] != candidate ||
+        (repair->batch.verified >> candidate & 1) == 0 ||
         version < piece->sound_version[b])
         return;
     if (version > piece->sound_version[b])
@@ -162,7 +163,7 @@ static const struct decide_answer *own_data(struct repair_piece *piece, unsigned
 
     for (unsigned i = 0; i < n; i++) {
         if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
-            (piece->repair->own >> a[i].candidate & 1) != 0)
+            (piece->repair->own.bit >> a[i].candidate & 1) != 0)
             return &a[i];
     }
     return NULL;
@@ -286,7 +287,7 @@ void piece_verify_send(struct repair_piece *piece)
     struct heal_file *file = &piece->repair->file;
     const struct piece_group *g = &piece->group;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
-    unsigned own = (unsigned)__builtin_ctz(piece->repair->own);
+    unsigned own = (unsigned)__builtin_ctz(piece->repair->own.bit);
     unsigned p = (unsigned)__builtin_ctz(g->sources);
 
     req.ref = &file->ref;
@@ -303,7 +304,7 @@ bool piece_verify_next(struct repair_piece *piece)
 {
     unsigned n_all = piece->repair->file.n * piece->n;
 
-    while (piece->repair->own != 0 && wants_any(&piece->repair->request) &&
+    while (piece->repair->own.bit != 0 && wants_any(&piece->repair->request) &&
            piece->verify_at < n_all) {
         unsigned p = piece->verify_at / piece->n, at = piece->verify_at % piece->n;
         unsigned to = at;

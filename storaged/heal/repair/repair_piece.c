@@ -66,21 +66,6 @@ static bool is_settled(const struct repair_piece *piece, unsigned b)
     return d->what == DECIDE_FORWARD && d->version != 0 && !piece->skip[b];
 }
 
-/* Returns whether any candidate answered with something other than damage. */
-static bool has_file(struct repair_piece *piece)
-{
-    for (unsigned b = 0; b < piece->n; b++) {
-        unsigned n;
-        const struct decide_answer *a = piece_answers(piece, b, &n);
-
-        for (unsigned i = 0; i < n; i++) {
-            if (a[i].kind != DECIDE_DAMAGED)
-                return true;
-        }
-    }
-    return false;
-}
-
 static void note_commits(struct repair_piece *piece)
 {
     bool all = (piece->repair->request.flags & (REPAIR_FENCE | REPAIR_PROVE)) != 0 &&
@@ -188,32 +173,12 @@ static void torn_note(const struct repair_piece *piece, unsigned b)
     r->n_torn++;
 }
 
-static void note_spoiled(struct repair_piece *piece)
-{
-    struct repair *repair = piece->repair;
-
-    for (unsigned i = 0; i < repair->file.c; i++)
-        repair->spoiled[i] |= piece->heads.spoiled[i];
-    for (unsigned b = 0; b < piece->n; b++) {
-        unsigned n;
-        const struct decide_answer *a = piece_answers(piece, b, &n);
-
-        for (unsigned i = 0; i < n; i++) {
-            if (a[i].version > repair->newest)
-                repair->newest = a[i].version;
-        }
-    }
-}
-
 static void piece_finish(struct repair_piece *piece)
 {
     struct repair_result *r = &piece->repair->result;
 
     note_commits(piece);
-    piece->repair->none = piece->heads.none;
-    piece->repair->doubt |= piece->heads.doubt;
-    piece->repair->seen_file |= has_file(piece);
-    note_spoiled(piece);
+    findings_take(&piece->repair->findings, &piece->heads);
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &piece->decided[b];
 
@@ -258,7 +223,7 @@ static bool own_is_unseen(const struct repair_piece *piece)
 {
     const struct repair_heads *h = &piece->heads;
 
-    if ((piece->repair->own & ~(h->told | h->none)) != 0)
+    if ((piece->repair->own.bit & ~(h->told | h->none)) != 0)
         return repair_own_refused(piece->repair);
     repair_own_told(piece->repair);
     return false;
@@ -291,9 +256,7 @@ static bool piece_begin(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
 
-    piece->under_fence = repair->fence_up;
-    piece->fence_epoch = repair->fence_epoch;
-    piece->fenced = repair->fenced;
+    piece->fence = fence_view(&repair->fence);
     piece->n_belows = 0;
     piece->drop_at = piece->untorn_at = 0;
     piece_go(piece, PIECE_HEADS);
@@ -357,7 +320,7 @@ static bool piece_decide(struct repair_piece *piece)
         return false;
     }
     if (piece->flat && !piece->tail && piece->decided[0].drop != 0 &&
-        piece->fence_epoch > piece->span_epoch) {
+        piece->fence.epoch > piece->span_epoch) {
         piece->skip[0] = piece->busy = true;
         piece_go(piece, PIECE_END);
         return false;
@@ -492,8 +455,6 @@ struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, uns
     piece->sparse = true;
     piece->memory = repair_piece_memory(repair);
     repair->repairer->memory_used += piece->memory;
-    list_add_tail(&repair->pieces, &piece->link);
-    repair->n_pieces++;
     env_timer_init(&piece->timer, on_piece_timer);
     env_timer_start(repair->file.env, &piece->timer, 0);
     return piece;
@@ -510,8 +471,6 @@ void repair_piece_free(struct repair_piece *piece)
     piece_ahead_free(piece);
     piece_group_free(piece);
     free(piece->told);
-    list_remove(&piece->link);
-    repair->n_pieces--;
     repair->repairer->memory_used -= piece->memory;
     free(piece);
 }

@@ -90,10 +90,7 @@ struct repair_piece {
     uint64_t memory; /* bytes, counted in repairer.memory_used */
     struct env_timer timer;
     struct repair_heads heads;
-    /* The heads were read under the fence of fence_epoch, which candidates `fenced`
-     * have. */
-    bool under_fence;
-    uint32_t fence_epoch, fenced;
+    struct fence_view fence; /* under which the heads were read */
     struct decision decided[EXTENT_BLOCKS];
     uint32_t lack[EXTENT_BLOCKS]; /* projections in scope still to be healed */
     /* Projections that are already in the result's counts. */

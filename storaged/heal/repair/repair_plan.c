@@ -46,7 +46,7 @@ static bool has_data(struct repair_piece *piece, unsigned b)
 static struct decide_rules rules_of(const struct repair_piece *piece)
 {
     const struct heal_file *file = &piece->repair->file;
-    uint32_t count = piece->under_fence ? piece->fenced : UINT32_MAX;
+    uint32_t count = piece->fence.up ? piece->fence.holders : UINT32_MAX;
 
     return (struct decide_rules){
         .k = file->k,
@@ -58,8 +58,8 @@ static struct decide_rules rules_of(const struct repair_piece *piece)
         .doubt = piece->heads.doubt,
         .lost = file->lost,
         .home = file->home,
-        .fenced = piece->under_fence,
-        .fence_epoch = piece->fence_epoch,
+        .fenced = piece->fence.up,
+        .fence_epoch = piece->fence.epoch,
     };
 }
 
@@ -103,7 +103,7 @@ bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
         const struct decision *d = &piece->decided[b];
         uint32_t e = version_epoch(d->torn);
 
-        if (d->torn == 0 || (piece->under_fence && e <= piece->fence_epoch))
+        if (d->torn == 0 || (piece->fence.up && e <= piece->fence.epoch))
             continue;
         wanted = true;
         *epoch = e > *epoch ? e : *epoch;
@@ -134,10 +134,9 @@ static void unwritten(struct repair_piece *piece, unsigned b)
 {
     struct repair *repair = piece->repair;
 
-    if ((repair->request.flags & REPAIR_PARTIAL) != 0 ||
-        repair->request.first_block != 0 || repair->end != UINT64_MAX)
+    if ((repair->request.flags & REPAIR_PARTIAL) != 0 || !repair_is_of_all(repair))
         piece->lack[b] = 0;
-    repair->unknown |= piece->lack[b];
+    findings_unknown(&repair->findings, piece->lack[b]);
     /* A long stretch gets no heads: the file as a whole is declared complete. */
     if (piece->flat)
         piece->lack[b] = 0;
@@ -171,7 +170,7 @@ void piece_plan(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
     bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail &&
-                 piece->first >= repair->counted_to;
+                 piece->first >= repair->walk.counted_to;
 
     narrow(piece);
     piece->sparse = true;
