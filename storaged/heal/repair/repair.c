@@ -268,7 +268,7 @@ uint64_t repair_position(const struct repair *repair)
     LIST_FOREACH(node, &repair->walk.pieces) {
         const struct repair_piece *piece = container_of(node, struct repair_piece, link);
 
-        if (!piece->tail && piece->first < position)
+        if (!piece_is_of_tail(piece) && piece->first < position)
             position = piece->first;
     }
     return position;

@@ -22,6 +22,26 @@
 
 enum { ROUNDS_MAX = 8, AGAIN_MS = 20 };
 
+static void piece_go(struct repair_piece *piece, enum piece_state state)
+{
+    piece->state = state;
+}
+
+void piece_again(struct repair_piece *piece)
+{
+    piece->round.again = true;
+}
+
+void piece_busy(struct repair_piece *piece)
+{
+    piece->round.busy = true;
+}
+
+void piece_wait(struct repair_piece *piece, uint32_t ms)
+{
+    env_timer_start(piece->repair->file.env, &piece->timer, ms);
+}
+
 /* ---- requests of a piece ---- */
 
 struct piece_ask *piece_ask_for(struct repair_piece *piece, unsigned projection)
@@ -49,6 +69,14 @@ bool piece_send(struct repair_piece *piece, struct piece_ask *pa, unsigned candi
     return true;
 }
 
+struct repair_piece *piece_answered(struct repair_ask *ask)
+{
+    struct repair_piece *piece = container_of(ask, struct piece_ask, ask)->piece;
+
+    piece->n_asks--;
+    return piece;
+}
+
 void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int rc,
                    const char *what)
 {
@@ -61,41 +89,44 @@ void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int
 
 static bool is_settled(const struct repair_piece *piece, unsigned b)
 {
-    const struct decision *d = &piece->decided[b];
+    const struct decision *d = &piece->plan.decided[b];
 
-    return d->what == DECIDE_FORWARD && d->version != 0 && !piece->skip[b];
+    return d->what == DECIDE_FORWARD && d->version != 0 && !piece->plan.skip[b];
 }
 
 static void note_commits(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     bool all = (piece->repair->request.flags & (REPAIR_FENCE | REPAIR_PROVE)) != 0 &&
-               !piece->tail;
+               !piece_is_of_tail(piece);
 
     for (unsigned b = 0; b < piece->n; b++) {
-        if (is_settled(piece, b) && (all || piece->pending[b]))
+        if (is_settled(piece, b) && (all || plan->pending[b]))
             repair_note_commit(piece->repair,
-                               piece->tail ? piece->tail_from : piece->first + b,
-                               piece_blocks(piece, 1), piece->decided[b].version,
-                               piece->holders[b], piece->projections[b]);
+                               piece_is_of_tail(piece) ? piece->stretch.tail_from
+                                                       : piece->first + b,
+                               piece_blocks(piece, 1), plan->decided[b].version,
+                               plan->holders[b], plan->projections[b]);
     }
 }
 
 /* Returns whether all homes have the decided version and no candidate a newer one. */
 static bool is_whole(const struct repair_piece *piece, unsigned b)
 {
+    const struct piece_plan *plan = &piece->plan;
     const struct heal_file *file = &piece->repair->file;
-    const struct decision *d = &piece->decided[b];
+    const struct decision *d = &plan->decided[b];
 
     if (!is_settled(piece, b) || !d->newest || d->user_bytes == 0)
         return false;
     for (unsigned p = 0; p < file->n; p++) {
         unsigned home = file->home[p];
 
-        if (home >= file->c || (piece->holders[b] >> home & 1) == 0 ||
+        if (home >= file->c || (plan->holders[b] >> home & 1) == 0 ||
             ((piece->heads.told | piece->heads.none) >> home & 1) == 0)
             return false;
     }
-    return (d->lack & (piece->lack[b] | ~piece->repair->scope)) == 0;
+    return (d->lack & (plan->lack[b] | ~piece->repair->scope)) == 0;
 }
 
 /* Returns the projections whose copies may be dropped. Their homes must be seen to have
@@ -110,7 +141,7 @@ static uint32_t may_go(struct repair_piece *piece, unsigned b)
 
     for (unsigned i = 0; i < n; i++) {
         bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
-                         a[i].version == piece->decided[b].version &&
+                         a[i].version == piece->plan.decided[b].version &&
                          file->home[a[i].projection] != a[i].candidate;
 
         for (unsigned p = 0; p < file->n && stands_in; p++) {
@@ -123,6 +154,7 @@ static uint32_t may_go(struct repair_piece *piece, unsigned b)
 
 static void note_cleans(struct repair_piece *piece, unsigned b)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair *repair = piece->repair;
     uint32_t may = may_go(piece, b);
     uint32_t spare[DIST_MAX] = { 0 };
@@ -130,13 +162,13 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
-        if (piece_is_copy(piece, &a[i], piece->decided[b].version))
+        if (piece_is_copy(piece, &a[i], plan->decided[b].version))
             spare[a[i].candidate] |= may & 1u << a[i].projection;
     }
     for (unsigned i = 0; i < repair->file.c; i++) {
         if (spare[i] != 0)
-            repair_note_clean(repair, piece->first + b, 1, piece->decided[b].version,
-                              piece->holders[b], i, spare[i]);
+            repair_note_clean(repair, piece->first + b, 1, plan->decided[b].version,
+                              plan->holders[b], i, spare[i]);
     }
 }
 
@@ -144,20 +176,22 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
  * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &plan->decided[b];
 
         if (d->version == 0)
-            r->unknown -= (unsigned)__builtin_popcount(piece->lack[b]);
+            r->unknown -= (unsigned)__builtin_popcount(plan->lack[b]);
         else
-            r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
-        r->stale -= (unsigned)__builtin_popcount(piece->lack[b] & d->stale);
-        r->missing -= (unsigned)__builtin_popcount(piece->lack[b] & d->missing);
+            r->damaged -= (unsigned)__builtin_popcount(plan->lack[b] & d->damaged);
+        r->stale -= (unsigned)__builtin_popcount(plan->lack[b] & d->stale);
+        r->missing -= (unsigned)__builtin_popcount(plan->lack[b] & d->missing);
     }
     note_commits(piece);
-    repair_again(piece->repair, piece->tail ? piece->tail_from : piece->first);
+    repair_again(piece->repair,
+                 piece_is_of_tail(piece) ? piece->stretch.tail_from : piece->first);
 }
 
 static void torn_note(const struct repair_piece *piece, unsigned b)
@@ -175,43 +209,44 @@ static void torn_note(const struct repair_piece *piece, unsigned b)
 
 static void piece_finish(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
     note_commits(piece);
     findings_take(&piece->repair->findings, &piece->heads);
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &plan->decided[b];
 
         r->has_content |= d->what == DECIDE_FORWARD && d->version != 0;
-        r->failed += (unsigned)__builtin_popcount(piece->lack[b]);
-        if (piece->lack[b] != 0)
+        r->failed += (unsigned)__builtin_popcount(plan->lack[b]);
+        if (plan->lack[b] != 0)
             r->rc = -EIO;
-        if (d->what == DECIDE_UNDECIDED && !piece->tail) {
+        if (d->what == DECIDE_UNDECIDED && !piece_is_of_tail(piece)) {
             r->undecided++;
             repair_problem(piece->repair, "block %llu is undecided",
                            (unsigned long long)(piece->first + b));
         }
         if (d->what == DECIDE_FORWARD && d->torn != 0 && !d->newest && d->drop == 0 &&
-            !piece->tail)
+            !piece_is_of_tail(piece))
             torn_note(piece, b);
-        if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 && !piece->flat &&
-            is_whole(piece, b))
+        if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 &&
+            piece_is_of_extent(piece) && is_whole(piece, b))
             note_cleans(piece, b);
     }
 }
 
 static bool goes_round(struct repair_piece *piece)
 {
-    bool found = piece->n_bad > piece->n_bad_before;
+    bool found = piece->look.n_bad > piece->round.n_bad_before;
 
-    if (!piece->again || (piece->n_rounds >= ROUNDS_MAX && !found))
+    if (!piece->round.again || (piece->round.n_rounds >= ROUNDS_MAX && !found))
         return false;
     note_commits(piece); /* commits what was done in this round */
-    piece->n_bad_before = piece->n_bad;
-    piece->n_rounds++;
-    piece->again = piece->busy = false;
+    piece->round.n_bad_before = piece->look.n_bad;
+    piece->round.n_rounds++;
+    piece->round.again = piece->round.busy = false;
     piece_go(piece, PIECE_BEGIN);
-    env_timer_start(piece->repair->file.env, &piece->timer, AGAIN_MS);
+    piece_wait(piece, AGAIN_MS);
     return true;
 }
 
@@ -235,7 +270,7 @@ static void on_piece_heads(struct repair_heads *heads)
 
     if (heads->clients)
         piece->repair->repairer->clients_ns = env_now_ns(piece->repair->file.env);
-    piece->ahead.got = heads->with_bodies;
+    piece_ahead_got(piece, heads->with_bodies);
     piece->repair->result.read_bytes += heads->body_bytes;
     heads->body_bytes = 0;
     if (piece->repair->file.moved != 0) { /* the repair ends, and frees this piece */
@@ -244,11 +279,11 @@ static void on_piece_heads(struct repair_heads *heads)
     }
     if (own_is_unseen(piece)) {
         piece_go(piece, PIECE_BEGIN);
-        env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
+        piece_wait(piece, REPAIR_AGAIN_MS);
         return;
     }
     piece_apply_bad(piece);
-    piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
+    piece_go(piece, piece->look.verified ? PIECE_DECIDE : PIECE_VERIFY);
     piece_step(piece);
 }
 
@@ -257,8 +292,8 @@ static bool piece_begin(struct repair_piece *piece)
     struct repair *repair = piece->repair;
 
     piece->fence = fence_view(&repair->fence);
-    piece->n_belows = 0;
-    piece->drop_at = piece->untorn_at = 0;
+    piece_plan_begin(piece);
+    piece_drop_begin(piece);
     piece_go(piece, PIECE_HEADS);
     piece_ahead_free(piece);
     piece_ahead_start(piece);
@@ -270,32 +305,28 @@ static bool piece_begin(struct repair_piece *piece)
     return false;
 }
 
-/* Returns the milliseconds to wait before the group's bodies may be read and written. */
-static uint32_t group_wait(const struct repair_piece *piece)
+/* Returns the milliseconds to wait before this many rows of n blocks may be read or
+ * written. */
+static uint32_t rows_wait(const struct repair_piece *piece, int rows, unsigned n)
 {
     const struct repairer_config *config = &piece->repair->repairer->config;
-    const struct piece_group *g = &piece->group;
-    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
 
     if (config->take == NULL)
         return 0;
-    return config->take(config->arg,
-                        (uint64_t)rows * g->n * piece->repair->file.row_bytes);
+    return config->take(config->arg, (uint64_t)rows * n * piece->repair->file.row_bytes);
 }
 
 /* Reads our own records whole after the first look, where the request wants it. */
 static void piece_verify(struct repair_piece *piece)
 {
     if (piece_verify_next(piece)) {
-        uint32_t wait_ms = group_wait(piece);
+        uint32_t wait_ms = rows_wait(piece, 1, piece->look.n);
 
         piece_go(piece, PIECE_VERIFY_READ);
         if (wait_ms > 0)
-            env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+            piece_wait(piece, wait_ms);
         return;
     }
-    piece->verified = true;
-    piece->group = (struct piece_group){ 0 };
     piece_apply_bad(piece);
     piece_go(piece, PIECE_DECIDE);
 }
@@ -308,20 +339,23 @@ static bool piece_decide(struct repair_piece *piece)
 {
     uint32_t epoch;
 
-    if (piece_decide_all(piece))
+    if (piece_decide_all(piece)) {
+        piece_go(piece, PIECE_HEADS);
         return true;
+    }
     piece_plan(piece);
-    if (!piece->tail && piece_wants_fence(piece, &epoch)) {
-        piece->n_fences++;
+    if (!piece_is_of_tail(piece) && piece_wants_fence(piece, &epoch)) {
+        piece->round.n_fences++;
         piece_go(piece, PIECE_FENCE);
         if (!repair_want_fence(piece->repair, epoch))
             return true;
         piece_go(piece, PIECE_BEGIN);
         return false;
     }
-    if (piece->flat && !piece->tail && piece->decided[0].drop != 0 &&
-        piece->fence.epoch > piece->span_epoch) {
-        piece->skip[0] = piece->busy = true;
+    if (!piece_is_of_extent(piece) && !piece_is_of_tail(piece) &&
+        piece->plan.decided[0].drop != 0 && piece->fence.epoch > piece->stretch.epoch) {
+        piece_skip(piece, 0, 1);
+        piece_busy(piece);
         piece_go(piece, PIECE_END);
         return false;
     }
@@ -331,11 +365,13 @@ static bool piece_decide(struct repair_piece *piece)
 
 static void piece_rate(struct repair_piece *piece)
 {
-    uint32_t wait_ms = group_wait(piece);
+    const struct piece_group *g = &piece->group;
+    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
+    uint32_t wait_ms = rows_wait(piece, rows, g->n);
 
     piece_go(piece, PIECE_RATE);
     if (wait_ms > 0)
-        env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+        piece_wait(piece, wait_ms);
 }
 
 static void piece_group(struct repair_piece *piece)
@@ -347,7 +383,7 @@ static void piece_group(struct repair_piece *piece)
     }
     if (piece->group.n == 0)
         return; /* selects the next group */
-    if (piece->decided[piece->group.at].user_bytes != 0) {
+    if (piece->plan.decided[piece->group.at].user_bytes != 0) {
         piece_rate(piece);
         return;
     }
@@ -407,9 +443,10 @@ void piece_step(struct repair_piece *piece)
         case PIECE_WRITE:
         case PIECE_MARK:
             piece_group_end(piece);
+            piece_go(piece, PIECE_GROUP);
             break;
         case PIECE_END:
-            if (piece->busy)
+            if (piece->round.busy)
                 finish_busy(piece);
             else if (piece->heads.answers != NULL)
                 piece_finish(piece);
@@ -442,7 +479,8 @@ uint64_t repair_piece_memory(const struct repair *repair)
            sizeof(struct repair_piece);
 }
 
-struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, unsigned n)
+struct repair_piece *repair_piece_new(struct repair *repair, enum piece_kind kind,
+                                      uint64_t first, unsigned n)
 {
     struct repair_piece *piece = calloc(1, sizeof(*piece));
 
@@ -450,9 +488,9 @@ struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, uns
         return NULL;
     assert(n >= 1 && n <= EXTENT_BLOCKS);
     piece->repair = repair;
+    piece->kind = kind;
     piece->first = first;
     piece->n = n;
-    piece->sparse = true;
     piece->memory = repair_piece_memory(repair);
     repair->repairer->memory_used += piece->memory;
     env_timer_init(&piece->timer, on_piece_timer);
@@ -470,7 +508,6 @@ void repair_piece_free(struct repair_piece *piece)
     repair_heads_close(&piece->heads);
     piece_ahead_free(piece);
     piece_group_free(piece);
-    free(piece->told);
     repair->repairer->memory_used -= piece->memory;
     free(piece);
 }

@@ -57,10 +57,11 @@ static bool has_room(struct repair *repair)
     return !w->wants_memory;
 }
 
-static struct repair_piece *piece_new(struct repair *repair, uint64_t first, unsigned n)
+static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kind,
+                                      uint64_t first, unsigned n)
 {
     struct repair_walk *w = &repair->walk;
-    struct repair_piece *piece = repair_piece_new(repair, first, n);
+    struct repair_piece *piece = repair_piece_new(repair, kind, first, n);
 
     if (piece == NULL) {
         repair_problem(repair, "out of memory");
@@ -75,6 +76,7 @@ static struct repair_piece *piece_new(struct repair *repair, uint64_t first, uns
 
 static void piece_free(struct repair *repair, struct repair_piece *piece)
 {
+    free(piece->stretch.told);
     list_remove(&piece->link);
     repair->walk.n_pieces--;
     repair_piece_free(piece);
@@ -90,16 +92,24 @@ void repair_wake_waiting(struct repairer *repairer)
     }
 }
 
+void walk_narrow(struct repair_piece *piece)
+{
+    piece->stretch.span = 1;
+    if (piece->stretch.uneven)
+        repair_again(piece->repair, piece->first + 1);
+}
+
 void repair_piece_ended(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair *repair = piece->repair;
     struct repair_walk *w = &repair->walk;
-    bool sparse = piece->sparse && !piece->flat;
+    bool sparse = !plan->has_data && piece_is_of_extent(piece);
 
-    w->reads_ahead = piece->whole;
-    w->n_dense = piece->sparse ? 0 : w->n_dense + 1;
-    if (piece->tail)
-        w->tail.healed = piece->holders[0] & ~piece->decided[0].holders;
+    w->reads_ahead = piece->group.whole;
+    w->n_dense = !plan->has_data ? 0 : w->n_dense + 1;
+    if (piece_is_of_tail(piece))
+        w->tail.healed = plan->holders[0] & ~plan->decided[0].holders;
     if (sparse && !w->small && w->step == WALK_EXTENTS)
         w->step = WALK_NEXT;
     piece_free(repair, piece);
@@ -386,12 +396,11 @@ static bool tail_next(struct repair *repair)
         w->step = WALK_FLATS;
         return false;
     }
-    piece = piece_new(repair, far_block, 1);
+    piece = piece_new(repair, PIECE_OF_TAIL, far_block, 1);
     if (piece == NULL)
         return false;
-    piece->flat = piece->tail = true;
-    piece->tail_from = w->tail.from = from;
-    piece->tail_version = version;
+    piece->stretch.tail_from = w->tail.from = from;
+    piece->stretch.tail_version = version;
     return true;
 }
 
@@ -434,14 +443,14 @@ static void stretch_told(const struct repair *repair, struct repair_piece *piece
 
     for (unsigned i = 0; i < w->marks.n; i++)
         n += is_over(repair, &w->marks.list[i]);
-    piece->told = calloc(n + 1, sizeof(*piece->told));
-    piece->uneven = piece->told == NULL;
-    for (unsigned i = 0; piece->told != NULL && i < w->marks.n; i++) {
+    piece->stretch.told = calloc(n + 1, sizeof(*piece->stretch.told));
+    piece->stretch.uneven = piece->stretch.told == NULL;
+    for (unsigned i = 0; piece->stretch.told != NULL && i < w->marks.n; i++) {
         const struct walk_mark *m = &w->marks.list[i];
 
         if (!is_over(repair, m))
             continue;
-        piece->told[piece->n_told++] = m->version;
+        piece->stretch.told[piece->stretch.n_told++] = m->version;
         if (m->version > of[m->candidate])
             of[m->candidate] = m->version;
         if (m->version > newest)
@@ -450,7 +459,7 @@ static void stretch_told(const struct repair *repair, struct repair_piece *piece
     for (unsigned p = 0; p < repair->file.n; p++) {
         unsigned home = repair->file.home[p];
 
-        piece->uneven |= (repair->scope >> p & 1) != 0 && of[home] != newest;
+        piece->stretch.uneven |= (repair->scope >> p & 1) != 0 && of[home] != newest;
     }
 }
 
@@ -468,12 +477,11 @@ static void flat_next(struct repair *repair)
     end = stretch_end(repair, limit, &covered);
     /* candidates that did not tell where they have heads may have some here */
     if ((covered || next_silent(repair) != 0) && w->cursor <= far_block) {
-        piece = piece_new(repair, w->cursor, 1);
+        piece = piece_new(repair, PIECE_OF_STRETCH, w->cursor, 1);
         if (piece == NULL)
             return;
-        piece->flat = true;
-        piece->span = end == UINT64_MAX ? 0 : end - w->cursor;
-        piece->span_epoch = w->next.epoch;
+        piece->stretch.span = end == UINT64_MAX ? 0 : end - w->cursor;
+        piece->stretch.epoch = w->next.epoch;
         stretch_told(repair, piece);
     }
     w->cursor = end;
@@ -490,7 +498,7 @@ static void extent_next(struct repair *repair)
         w->step = WALK_OVER;
         return;
     }
-    if (piece_new(repair, w->cursor, n) != NULL)
+    if (piece_new(repair, PIECE_OF_EXTENT, w->cursor, n) != NULL)
         w->cursor += n;
 }
 

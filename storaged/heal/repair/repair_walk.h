@@ -57,6 +57,20 @@ struct walk_tail {
     uint32_t healed; /* ... that these candidates were given */
 };
 
+/* A stretch that one block of a piece stands for. */
+struct walk_stretch {
+    uint64_t span; /* blocks; 0: to the end */
+    /* Epoch of the fence that was up when the stretch was found without heads: no write
+     * of a client of this epoch or older came into it since. 0: none. */
+    uint32_t epoch;
+    uint64_t *told; /* owned; versions of marks that lie over the whole stretch */
+    unsigned n_told;
+    bool uneven; /* some home in scope lacks the newest of these marks */
+    /* Tail: homes that lack its hole get a mark of this version from here on. A newer one
+     * begins at another block. */
+    uint64_t tail_from, tail_version;
+};
+
 struct repair_walk {
     enum walk_step step;
     bool small; /* visits every extent of the range without asking for heads */
@@ -90,6 +104,11 @@ void repair_again(struct repair *repair, uint64_t from);
  * or the walk was repeated too often.
  */
 bool repair_walk_again(struct repair *repair);
+/**
+ * Limits a stretch to its first block, as other blocks may differ. The rest is walked
+ * again if it may lack something.
+ */
+void walk_narrow(struct repair_piece *piece);
 /** Ends a piece and frees it. */
 void repair_piece_ended(struct repair_piece *piece);
 /** Frees all pieces and cancels the requests of the walk. */
