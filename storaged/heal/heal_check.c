@@ -103,7 +103,6 @@ static void note_undecided(struct healer *h, struct heal_check *c,
 /* Repeats a check that was extended meanwhile. */
 static void run_again(struct healer *h, struct heal_check *c)
 {
-    c->again = false;
     c->since_ns = env_now_ns(h->env);
     check_run(h, c);
 }
@@ -112,14 +111,15 @@ static void on_located(struct heal_locate *l)
 {
     struct heal_check *c = container_of(l, struct heal_check, locate);
     struct healer *h = l->h;
+    bool again = c->state == CHECK_RUNS_AGAIN;
 
-    c->running = false;
+    c->state = CHECK_WAITS;
     if (l->known) {
         c->job.request.target = l->target;
         c->unproven = false;
         c->flags |= REPAIR_FENCE | REPAIR_ALL_HOMES;
     }
-    if (c->again)
+    if (again)
         run_again(h, c);
     else if (l->known)
         check_run(h, c);
@@ -131,7 +131,7 @@ static void on_located(struct heal_locate *l)
  * client has described the file so far. */
 static void check_locate(struct healer *h, struct heal_check *c)
 {
-    c->running = true;
+    c->state = CHECK_RUNS;
     c->locate.done = on_located;
     heal_locate_start(h, &c->locate, &c->job.request.target.id);
 }
@@ -140,15 +140,15 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
 {
     struct heal_check *c = container_of(job, struct heal_check, job);
     struct healer *h = job->h;
-    bool good = repair_is_good(result);
+    bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
-    c->running = false;
+    c->state = CHECK_WAITS;
     h->checks_unhealed -= c->unhealed;
     c->unhealed = 0;
     if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
     note_undecided(h, c, result);
-    if (c->again) {
+    if (again) {
         run_again(h, c);
     } else if (good && result->n_torn == 0) {
         check_free(h, c);
@@ -173,7 +173,7 @@ static void check_run(struct healer *h, struct heal_check *c)
     r->first_block = c->first;
     r->n_blocks = c->end == UINT64_MAX ? 0 : c->end - c->first;
     r->flags = c->flags;
-    c->running = true;
+    c->state = CHECK_RUNS;
     c->job.done = on_checked;
     heal_job_submit(h, &c->job, RANK_CHECK);
 }
@@ -191,13 +191,13 @@ static int take_word(struct heal_check *c, const struct storcli_target *target,
         return 0;
     }
     if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {
-        if (!c->running && target->dist_generation > ours->dist_generation)
+        if (c->state == CHECK_WAITS && target->dist_generation > ours->dist_generation)
             *ours = *target;
         return 0;
     }
     if (unproven)
         return -EBADMSG;
-    if (!c->unproven || c->running)
+    if (!c->unproven || c->state != CHECK_WAITS)
         return -EBUSY;
     c->job.request.target = *target;
     c->unproven = false;
@@ -214,12 +214,14 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
 
         if (rc != 0)
             return rc;
-        c->again |= c->running && (first < c->first || end > c->end ||
-                                   (flags & ~c->flags) != 0 || c->job.repair != NULL);
+        if (c->state != CHECK_WAITS &&
+            (first < c->first || end > c->end || (flags & ~c->flags) != 0 ||
+             c->job.repair != NULL))
+            c->state = CHECK_RUNS_AGAIN;
         c->first = first < c->first ? first : c->first;
         c->end = end > c->end ? end : c->end;
         c->flags |= flags;
-        if (!c->running)
+        if (c->state == CHECK_WAITS)
             check_run(h, c);
         return 0;
     }
@@ -437,7 +439,7 @@ static void on_check_timer(struct env_timer *timer)
     LIST_FOREACH_SAFE(node, &h->checks) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
-        if (!c->running && c->ready_ns <= now)
+        if (c->state == CHECK_WAITS && c->ready_ns <= now)
             check_run(h, c);
     }
 }

@@ -53,7 +53,7 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
 
 static void ask_end(struct heal_ask *ask, int rc)
 {
-    ask->under_way = ask->sent = false;
+    ask->state = ASK_IDLE;
     list_remove(&ask->link);
     ask->done(ask, rc);
 }
@@ -75,12 +75,12 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
     size_t len = protobuf_c_message_get_packed_size(msg);
     uint8_t *buf = ch == NULL ? NULL : malloc(len + 1);
 
-    assert(!ask->under_way);
+    assert(ask->state == ASK_IDLE);
     ask->h = h;
     ask->storage = storage;
-    ask->under_way = true;
     list_add_tail(&h->asks, &ask->link);
     if (buf == NULL) {
+        ask->state = ASK_NO_CHANNEL;
         env_timer_init(&ask->timer, on_ask_timer);
         env_timer_start(h->env, &ask->timer, 0);
         return;
@@ -94,7 +94,7 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
         .done = on_ask_done,
         .arg = ask,
     };
-    ask->sent = true;
+    ask->state = ASK_SENT;
     rpc_send(ch, &ask->rq);
     free(buf);
 }
@@ -104,13 +104,12 @@ static void asks_cancel(struct healer *h)
     LIST_FOREACH_SAFE(node, &h->asks) {
         struct heal_ask *ask = container_of(node, struct heal_ask, link);
 
-        ask->under_way = false;
         list_remove(node);
-        if (ask->sent)
+        if (ask->state == ASK_SENT)
             rpc_cancel(&ask->rq);
         else
             env_timer_stop(h->env, &ask->timer);
-        ask->sent = false;
+        ask->state = ASK_IDLE;
     }
 }
 

@@ -32,17 +32,23 @@ struct healer;
 
 /* ---- requests to a storage ---- */
 
+enum ask_state {
+    ASK_IDLE,
+    ASK_NO_CHANNEL, /* the timer ends it */
+    ASK_SENT,
+};
+
 /* One request to one storage. Embedded; zero-initialise. */
 struct heal_ask {
     struct healer *h;
     struct rpc_request rq;
-    struct env_timer timer; /* ends the request when there is no channel */
-    bool under_way, sent;
+    struct env_timer timer;
+    enum ask_state state;
     void (*done)(struct heal_ask *ask,
                  int rc); /* rc: transport or status; rq's answer is valid at 0 */
     void *arg;
     uint32_t storage;
-    struct list_node link; /* in h->asks */
+    struct list_node link; /* in h->asks, unless idle */
 };
 /**
  * Sends a request. done() comes later, once; not if the healer stops. The message is
@@ -212,13 +218,20 @@ struct resync {
     uint64_t unhealed, unhealed_before; /* blocks; in this round, in the one before */
 };
 
+enum check_state {
+    CHECK_WAITS, /* for ready_ns */
+    CHECK_RUNS,  /* repairs the file, or searches its distribution */
+    /* Runs, and was extended meanwhile, so it runs once more. */
+    CHECK_RUNS_AGAIN,
+};
+
 /* A check of one file, which is repeated until its result is good. */
 struct heal_check {
     struct heal_job job;   /* first */
     struct list_node link; /* in h->checks */
     uint64_t first, end;
     uint32_t flags;
-    bool running, again;
+    enum check_state state;
     bool unproven;             /* only a client described its distribution: no fence */
     struct heal_locate locate; /* search for its distribution at other storages */
     uint64_t since_ns;         /* time of the request, or of its last extension */
@@ -255,14 +268,20 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
  */
 void ownerless_ask(struct sweep_file *s);
 
+enum rebuild_state {
+    REBUILD_NONE,
+    REBUILD_WAITS, /* for the timer: a pass begins then */
+    REBUILD_RUNS,
+    REBUILD_RESTARTS, /* runs; then it starts again from the beginning */
+    REBUILD_DONE,
+};
+
 /* State of the rebuild of this storage. */
 struct rebuild {
-    uint32_t state; /* as StHealthResp.rebuild_state */
-    bool forced;    /* all files, complete ones too */
-    bool lost;      /* files where we, a spare, replace a storage that is lost for good */
-    bool first;     /* the first pass, whose place is kept */
-    bool again;     /* a restart from the beginning is wanted */
-    bool waiting;   /* for the timer */
+    enum rebuild_state state;
+    bool forced; /* all files, complete ones too */
+    bool lost;   /* files where we, a spare, replace a storage that is lost for good */
+    bool first;  /* the first pass, whose place is kept */
     bool in_identity; /* storage.id says that a rebuild is under way */
     struct heal_walk walk;
     struct heal_walk count;   /* walk that counts files and bytes, for progress */
@@ -288,9 +307,17 @@ struct rebuild {
     unsigned n_everything;
 };
 
+/* As in StHealthResp.scrub_state and the key "scrub". */
+enum scrub_state {
+    SCRUB_NEVER = 0,
+    SCRUB_RUNNING = 1,
+    SCRUB_DONE = 2,
+    SCRUB_STOPPED = 3,
+};
+
 /* State of the scrub of this storage. */
 struct scrub {
-    uint32_t state; /* as StHealthResp.scrub_state */
+    enum scrub_state state;
     bool heads_only;
     bool stop; /* a stop was requested */
     struct heal_walk walk;

@@ -23,6 +23,8 @@ enum {
     RUNS_MAX = 5,
 };
 
+enum proof_state { PROOF_RUNS, PROOF_PAUSES, PROOF_ENDED };
+
 /* One proof, found by the number that its requester chose. */
 struct proof {
     struct heal_job job;   /* first */
@@ -30,7 +32,7 @@ struct proof {
     uint64_t run;
     struct rpc_call *call; /* waiting request; NULL: none */
     struct env_timer call_timer, pause_timer;
-    bool running, pausing, ended;
+    enum proof_state state;
     unsigned n_runs;
     /* Set once it ended. */
     int rc; /* 0: `sound` is valid */
@@ -64,7 +66,7 @@ static void proof_tell(struct healer *h, struct proof *p)
     Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
     struct rpc_call *call = p->call;
 
-    if (!p->ended || call == NULL)
+    if (p->state != PROOF_ENDED || call == NULL)
         return;
     if (p->rc != 0) {
         call_refuse(h, p, status_from_errno(p->rc));
@@ -84,16 +86,13 @@ static void proof_run(struct proof *p)
     if (p->n_runs >= PLAIN_RUNS)
         r->flags |= REPAIR_FENCE;
     p->n_runs++;
-    p->running = true;
+    p->state = PROOF_RUNS;
     heal_job_submit(p->job.h, &p->job, RANK_CHECK);
 }
 
 static void on_pause_timer(struct env_timer *timer)
 {
-    struct proof *p = container_of(timer, struct proof, pause_timer);
-
-    p->pausing = false;
-    proof_run(p);
+    proof_run(container_of(timer, struct proof, pause_timer));
 }
 
 /* Returns whether another run may find the file sound: not if a storage is down or the
@@ -109,13 +108,12 @@ static void on_proved(struct heal_job *job, const struct repair_result *result)
     struct proof *p = (struct proof *)job;
     struct healer *h = job->h;
 
-    p->running = false;
     if (result->rc != -EREMOTE && is_worth_another(p, result)) {
-        p->pausing = true;
+        p->state = PROOF_PAUSES;
         env_timer_start(h->env, &p->pause_timer, PAUSE_MS);
         return;
     }
-    p->ended = true;
+    p->state = PROOF_ENDED;
     p->rc = result->rc == -EREMOTE ? -EREMOTE : 0;
     p->sound = result->sound;
     snprintf(p->problem, sizeof(p->problem), "%s", result->sound ? "" : result->problem);
@@ -151,7 +149,7 @@ static bool make_room(struct healer *h)
     LIST_FOREACH(node, &h->proofs) {
         struct proof *p = container_of(node, struct proof, link);
 
-        if (p->ended) {
+        if (p->state == PROOF_ENDED) {
             proof_free(h, p);
             return true;
         }

@@ -31,6 +31,16 @@ static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
 
 static void pass_begin(struct healer *h);
 
+static bool is_running(const struct rebuild *r)
+{
+    return r->state == REBUILD_RUNS || r->state == REBUILD_RESTARTS;
+}
+
+static bool is_under_way(const struct rebuild *r)
+{
+    return r->state == REBUILD_WAITS || is_running(r);
+}
+
 /* ---- saved place ---- */
 
 static uint64_t run_seconds(const struct healer *h)
@@ -38,14 +48,15 @@ static uint64_t run_seconds(const struct healer *h)
     const struct rebuild *r = &h->rebuild;
 
     return r->ran_s +
-           (r->state == 1 ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
+           (is_under_way(r) ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
 }
 
 static void place_save(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
-    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, r->walk.has_after && !r->again, r->forced,
-                                r->failed || r->walk.unheard };
+    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT,
+                                r->walk.has_after && r->state != REBUILD_RESTARTS,
+                                r->forced, r->failed || r->walk.unheard };
 
     file_id_put(val + 4, &r->walk.after);
     put_le64(val + 20, r->files_done);
@@ -205,10 +216,9 @@ static void pass_later(struct healer *h, uint32_t ms)
 {
     struct rebuild *r = &h->rebuild;
 
-    r->first = r->again;
-    r->again = false;
+    r->first = r->state == REBUILD_RESTARTS;
     r->walk.has_after = false;
-    r->waiting = true;
+    r->state = REBUILD_WAITS;
     env_timer_start(h->env, &r->timer, ms);
 }
 
@@ -217,12 +227,12 @@ static void rebuild_done(struct healer *h)
     struct rebuild *r = &h->rebuild;
 
     r->in_identity = false;
-    if (r->again) { /* requested while storage.id was written */
+    if (r->state == REBUILD_RESTARTS) { /* requested while storage.id was written */
         pass_later(h, 1);
         return;
     }
     r->ran_s = run_seconds(h);
-    r->state = 2;
+    r->state = REBUILD_DONE;
     r->forced = false;
     r->first = true;
     r->walk.has_after = false;
@@ -270,14 +280,15 @@ static void identity_save(struct healer *h)
 static void pass_end(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
-    bool clean = !r->failed && !r->walk.unheard && !r->again;
+    bool again = r->state == REBUILD_RESTARTS;
+    bool clean = !r->failed && !r->walk.unheard && !again;
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
     r->first = false;
     heal_walk_end(&r->walk);
     r->walk.has_after = false;
     if (!clean) {
-        pass_later(h, r->again ? 1 : RETRY_MS);
+        pass_later(h, again ? 1 : RETRY_MS);
         return;
     }
     r->forced = false;
@@ -303,7 +314,7 @@ static void page_done(struct healer *h)
     free(r->files);
     r->files = NULL;
     r->n_files_page = 0;
-    if (r->walk.end || r->again) {
+    if (r->walk.end || r->state == REBUILD_RESTARTS) {
         pass_end(h);
         return;
     }
@@ -412,7 +423,7 @@ static void on_timer(struct env_timer *timer)
 
     if (healer_gathers(h, timer, r->gather_until_ns))
         return;
-    r->waiting = false;
+    r->state = REBUILD_RUNS;
     pass_begin(h);
 }
 
@@ -420,9 +431,8 @@ static void rebuild_begin(struct healer *h, uint32_t after_ms)
 {
     struct rebuild *r = &h->rebuild;
 
-    r->state = 1;
+    r->state = REBUILD_WAITS;
     r->began_ns = env_now_ns(h->env);
-    r->waiting = true;
     env_timer_start(h->env, &r->timer, after_ms);
 }
 
@@ -432,7 +442,7 @@ void rebuild_start(struct healer *h)
 
     if (r->timer.fn == NULL)
         env_timer_init(&r->timer, on_timer);
-    if (h->us == 0 || r->state == 1)
+    if (h->us == 0 || is_under_way(r))
         return;
     r->in_identity = identity_is_rebuilt(h->config.identity);
     r->lost |= lost_is_news(h);
@@ -447,7 +457,7 @@ void rebuild_start(struct healer *h)
  * process does not continue it. */
 static void begin_anew(struct healer *h)
 {
-    h->rebuild.again = true;
+    h->rebuild.state = REBUILD_RESTARTS;
     place_save(h);
 }
 
@@ -458,7 +468,7 @@ void rebuild_lost(struct healer *h)
     if (!h->started || !lost_is_news(h))
         return;
     r->lost = true;
-    if (r->state == 1 && !r->waiting) {
+    if (is_running(r)) {
         begin_anew(h);
         return;
     }
@@ -476,7 +486,7 @@ void rebuild_force(struct healer *h)
 
     r->forced = true;
     r->ran_s = 0;
-    if (r->state == 1 && !r->waiting) {
+    if (is_running(r)) {
         begin_anew(h);
         return;
     }
@@ -492,7 +502,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     struct rebuild *r = &h->rebuild;
 
     if (r->n_told > 0 || r->n_everything == 64 ||
-        (r->state == 1 && !(r->waiting && r->first && r->forced)))
+        (is_under_way(r) && !(r->state == REBUILD_WAITS && r->first && r->forced)))
         return; /* the peer reports it again */
     for (unsigned i = 0; i < r->n_everything; i++) {
         if (r->everything[i].peer == peer) {
@@ -502,7 +512,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     }
     r->everything[r->n_everything].peer = peer;
     r->everything[r->n_everything++].note = note;
-    if (r->state == 1)
+    if (r->state == REBUILD_WAITS)
         return;
     log_info("storage %u reports too many missed writes to list: checking all files",
              (unsigned)peer);
@@ -546,7 +556,7 @@ void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
 {
     const struct rebuild *r = &h->rebuild;
 
-    resp->rebuild_state = r->state;
+    resp->rebuild_state = is_under_way(r) ? 1 : r->state == REBUILD_DONE ? 2 : 0;
     resp->rebuild_files_done = r->files_done;
     resp->rebuild_files =
         r->n_files < r->files_done && r->n_files != 0 ? r->files_done : r->n_files;

@@ -28,9 +28,6 @@ enum {
     KEPT_BYTES = 96,
     SCHEDULE_MS = 60000,
     DOUBT_AGAIN_S = 600, /* pause after a scrub that could not clear unknown losses */
-    SCRUB_RUNNING = 1,
-    SCRUB_DONE = 2,
-    SCRUB_STOPPED = 3,
 };
 
 static const char scrub_key[] = "scrub", findings_key[] = "findings";
@@ -105,7 +102,7 @@ int scrub_load(struct healer *h)
         s->ended_wall_ns = env_wall_ns(h->env);
         return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
     }
-    s->state = val[1];
+    s->state = (enum scrub_state)val[1];
     s->walk.has_after = val[2] != 0;
     s->heads_only = val[3] != 0;
     file_id_get(val + 4, &s->walk.after);
@@ -268,7 +265,7 @@ static void homes_next(struct sweep_file *f)
 
 /* ---- the walk ---- */
 
-static void scrub_finish(struct healer *h, uint32_t state)
+static void scrub_finish(struct healer *h, enum scrub_state state)
 {
     struct scrub *s = &h->scrub;
 
@@ -517,7 +514,7 @@ void scrub_start(struct healer *h)
 
     env_timer_init(&s->timer, on_schedule);
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
-    if (s->state == 0)
+    if (s->state == SCRUB_NEVER)
         state_save(h); /* the first period begins now */
     if (h->us == 0)
         return;
