@@ -8,6 +8,7 @@
  *         the range exactly and comes soon), so it is waited for. Bounded: STOOD_IN_MAX
  *         ranges; above that the oldest is logged at once.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "storaged/heal/healer_int.h"
@@ -29,6 +30,7 @@ struct handoff {
 
 static void handoff_end(struct healer *h, struct handoff *s)
 {
+    assert(h->n_handoff > 0 && s->first < s->end);
     if (!hint_log_has(h->hints, s->home, &s->target.id, s->first, s->end, s->version))
         hint_log_note(h->hints, s->home, &s->target, s->first, s->end, s->version);
     list_remove(&s->link);
@@ -38,6 +40,7 @@ static void handoff_end(struct healer *h, struct handoff *s)
 
 static struct handoff *oldest(const struct healer *h)
 {
+    assert(!list_is_empty(&h->handoff));
     return container_of(h->handoff.next, struct handoff, link);
 }
 
@@ -71,6 +74,7 @@ void healer_handoff(struct healer *h, const struct storcli_target *target, uint3
 {
     struct handoff *s;
 
+    assert(first < end);
     if (h->stopping)
         return;
     s = find_to_join(h, target, home, first, end);
@@ -82,6 +86,7 @@ void healer_handoff(struct healer *h, const struct storcli_target *target, uint3
     }
     while (h->n_handoff >= STOOD_IN_MAX)
         handoff_end(h, oldest(h));
+    assert(h->n_handoff < STOOD_IN_MAX);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return; /* the client reports it, or a scrub finds it */

@@ -8,6 +8,7 @@
  *         again, ever less often, until they are.
  * Yours:  the times.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 
 static void check_free(struct healer *h, struct heal_check *c)
 {
+    assert(h->n_checks > 0 && h->checks_unhealed >= c->unhealed);
     list_remove(&c->link);
     h->n_checks--;
     h->checks_unhealed -= c->unhealed;
@@ -74,6 +76,7 @@ static void retry_later(struct healer *h, struct heal_check *c)
 {
     uint64_t wait_ms = age_ms(h, c);
 
+    assert(c->state == CHECK_WAITS);
     if (wait_ms < RETRY_MIN_MS)
         wait_ms = RETRY_MIN_MS;
     if (wait_ms > RETRY_MAX_MS)
@@ -113,6 +116,7 @@ static void on_located(struct heal_locate *l)
     struct healer *h = l->h;
     bool again = c->state == CHECK_RUNS_AGAIN;
 
+    assert(c->state != CHECK_WAITS);
     c->state = CHECK_WAITS;
     if (l->known) {
         c->job.request.target = l->target;
@@ -131,6 +135,7 @@ static void on_located(struct heal_locate *l)
  * client has described the file so far. */
 static void check_locate(struct healer *h, struct heal_check *c)
 {
+    assert(c->state == CHECK_WAITS && c->unproven);
     c->state = CHECK_RUNS;
     c->locate.done = on_located;
     heal_locate_start(h, &c->locate, &c->job.request.target.id);
@@ -142,6 +147,8 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     struct healer *h = job->h;
     bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
+    assert(c->state != CHECK_WAITS);
+    assert(h->checks_unhealed >= c->unhealed);
     c->state = CHECK_WAITS;
     h->checks_unhealed -= c->unhealed;
     c->unhealed = 0;
@@ -170,6 +177,7 @@ static void check_run(struct healer *h, struct heal_check *c)
 {
     struct repair_request *r = &c->job.request;
 
+    assert(c->state == CHECK_WAITS && c->first < c->end);
     r->first_block = c->first;
     r->n_blocks = c->end == UINT64_MAX ? 0 : c->end - c->first;
     r->flags = c->flags;
@@ -209,6 +217,7 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
 {
     struct heal_check *c = check_find(h, &target->id);
 
+    assert(first < end);
     if (c != NULL) {
         int rc = take_word(c, target, unproven);
 
@@ -308,6 +317,7 @@ static void on_own_file(void *arg, const struct proj_list_result *result)
                 REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
     if (cc->call != NULL)
         rpc_reply_status(cc->call, status_from_errno(rc));
+    assert(cc->call != NULL || h->n_damaged_told > 0);
     h->n_damaged_told -= cc->call == NULL;
     free(cc);
     healer_idle(h);
@@ -354,6 +364,7 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
     int rc = check_parse(h, call, req, &target);
     bool answered = false;
 
+    assert(call->op == ROZO__OP__ST_CHECK && h->us != 0);
     if (rc == 0) {
         uint64_t first = req->first_block;
         uint64_t end = req->n_blocks == 0 ? UINT64_MAX : first + req->n_blocks;
@@ -398,6 +409,7 @@ static void on_unsettled(struct heal_question *q)
 {
     struct healer *h = container_of(q, struct healer, question);
 
+    assert(h->asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
     h->asking = false;
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
@@ -417,6 +429,7 @@ static void on_settle_timer(struct env_timer *timer)
 {
     struct healer *h = container_of(timer, struct healer, settle_timer);
 
+    assert(h->started && !h->stopping);
     env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
     if (h->us == 0 || h->asking)
         return;
@@ -435,6 +448,7 @@ static void on_check_timer(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, check_timer);
     uint64_t now = env_now_ns(h->env);
 
+    assert(h->started && !h->stopping);
     env_timer_start(h->env, &h->check_timer, TICK_MS);
     LIST_FOREACH_SAFE(node, &h->checks) {
         struct heal_check *c = container_of(node, struct heal_check, link);

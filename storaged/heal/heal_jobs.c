@@ -8,6 +8,7 @@
  *         urgent rank. repair_walk.c bounds the work within a repair and lets clients go
  *         first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,7 @@ static void count(struct healer *h, const struct heal_job *job,
 
 static void job_end(struct heal_job *job, const struct repair_result *result)
 {
+    assert(job->repair == NULL && job->move == NULL);
     job->n_moves = 0;
     count(job->h, job, result);
     job->done(job, result);
@@ -81,6 +83,7 @@ static void move_end(struct job_move *m, const struct storcli_target *target)
     struct heal_job *job = m->job;
     struct repair_result result = m->result;
 
+    assert(job != NULL && job->move == m);
     list_remove(&job->link);
     job->move = NULL;
     if (target != NULL)
@@ -100,6 +103,7 @@ static void on_move_located(struct heal_locate *l)
 {
     struct job_move *m = container_of(l, struct job_move, locate);
 
+    assert(m->job != NULL);
     if (!l->known && l->is_elsewhere)
         m->result.rc = -ENOENT;
     move_end(m, l->known ? &l->target : NULL);
@@ -148,6 +152,7 @@ static bool move_start(struct heal_job *job, const struct repair_result *result)
         free(m);
         return false;
     }
+    assert(job->move == NULL && job->repair == NULL);
     h->n_busy++;
     job->move = m;
     list_add_tail(&h->moving, &job->link);
@@ -161,6 +166,7 @@ static void moves_stop(struct healer *h)
         struct heal_job *job = container_of(node, struct heal_job, link);
         struct job_move *m = job->move;
 
+        assert(m != NULL && m->job == job);
         list_remove(node);
         job->move = NULL;
         m->job = NULL;
@@ -176,6 +182,7 @@ static void on_repaired(void *arg, const struct repair_result *result)
     struct heal_job *job = arg;
     struct healer *h = job->h;
 
+    assert(h->n_running > 0 && h->n_of_rank[job->rank] > 0);
     job->repair = NULL;
     list_remove(&job->link);
     h->n_running--;
@@ -191,6 +198,7 @@ static bool may_run(const struct healer *h, unsigned rank)
 {
     unsigned all = h->config.concurrency + CHECKS_EXTRA;
 
+    assert(h->n_running <= all + 1);
     if (rank == RANK_CHECK)
         return h->n_running < all;
     if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
@@ -216,6 +224,7 @@ static void job_run(struct healer *h, struct heal_job *job)
     struct repairer *m = job->rank == RANK_SCRUB ? h->scrub_repairer : h->repairer;
     int rc;
 
+    assert(h->n_waiting > 0 && job->repair == NULL && job->move == NULL);
     list_remove(&job->link);
     list_add_tail(&h->running, &job->link);
     h->n_waiting--;
@@ -243,6 +252,8 @@ static void on_pump(struct env_task *task)
 
 void heal_job_submit(struct healer *h, struct heal_job *job, enum heal_rank rank)
 {
+    assert(rank < RANK_N && job->done != NULL);
+    assert(job->move == NULL);
     job->h = h;
     job->rank = rank;
     job->repair = NULL;
@@ -271,6 +282,7 @@ void heal_jobs_stop(struct healer *h)
     }
     for (unsigned rank = 0; rank < RANK_N; rank++)
         list_init(&h->waiting[rank]);
+    assert(list_is_empty(&h->running));
     h->n_waiting = h->n_running = 0;
     moves_stop(h);
 }

@@ -53,6 +53,7 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
 
 static void ask_end(struct heal_ask *ask, int rc)
 {
+    assert(ask->state != ASK_IDLE);
     ask->state = ASK_IDLE;
     list_remove(&ask->link);
     ask->done(ask, rc);
@@ -76,6 +77,8 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
     uint8_t *buf = ch == NULL ? NULL : malloc(len + 1);
 
     assert(ask->state == ASK_IDLE);
+    assert(ask->done != NULL);
+    assert(!h->stopping);
     ask->h = h;
     ask->storage = storage;
     list_add_tail(&h->asks, &ask->link);
@@ -104,6 +107,7 @@ static void asks_cancel(struct healer *h)
     LIST_FOREACH_SAFE(node, &h->asks) {
         struct heal_ask *ask = container_of(node, struct heal_ask, link);
 
+        assert(ask->state != ASK_IDLE);
         list_remove(node);
         if (ask->state == ASK_SENT)
             rpc_cancel(&ask->rq);
@@ -161,6 +165,7 @@ uint64_t healer_gather_until_ns(const struct healer *h)
 
 bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns)
 {
+    assert(h->started && !h->stopping);
     if (env_now_ns(h->env) >= until_ns || peers_are_up(h))
         return false;
     env_timer_start(h->env, timer, GATHER_STEP_MS);
@@ -273,6 +278,7 @@ static int peer_add(struct healer *h, uint32_t id)
 {
     struct heal_peer *peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
 
+    assert(peer_find(h, id) == NULL);
     if (peers == NULL)
         return -ENOMEM;
     h->peers = peers;
@@ -343,6 +349,7 @@ static int map_check(const Rozo__StMapReq *map)
 /* Publishes a map version that is in force and on stable storage. */
 static void map_is_kept(struct healer *h, uint64_t version)
 {
+    assert(version <= h->map_version);
     if (version == h->map_version)
         atomic_store(&h->config.identity->map_version, version);
 }
@@ -431,6 +438,7 @@ static void handle_map(struct healer *h, struct rpc_call *call)
     struct map_call *mc = calloc(1, sizeof(*mc));
     int rc = mc == NULL ? -ENOMEM : map_take(h, call, map);
 
+    assert(call->op == ROZO__OP__ST_MAP && h->us != 0);
     if (rc == 0) {
         *mc = (struct map_call){
             .wait.done = on_map_stable, .h = h, .call = call, .version = map->version
@@ -469,6 +477,7 @@ void healer_put(struct healer *h, const char *key, const void *val, size_t len)
     };
     struct put *p = calloc(1, sizeof(*p));
 
+    assert(val != NULL || len == 0);
     if (p == NULL)
         return; /* everything kept there can be found out again */
     p->h = h;
@@ -519,6 +528,7 @@ static void list_reply(struct list_call *lc, const struct proj_list_result *resu
     Rozo__StListResp__File **pointers = calloc(result->n_files + 1, sizeof(*pointers));
     struct heal_ref *refs = calloc(result->n_files + 1, sizeof(*refs));
 
+    assert(result->rc == 0);
     if (files != NULL && pointers != NULL && refs != NULL) {
         for (unsigned i = 0; i < result->n_files; i++) {
             const struct proj_list_file *f = &result->files[i];
@@ -597,6 +607,7 @@ static void handle_list(struct healer *h, struct rpc_call *call)
     struct list_op *op;
     int rc = lc == NULL ? -ENOMEM : list_parse(h, call, req, &request);
 
+    assert(call->op == ROZO__OP__ST_LIST && h->us != 0);
     if (rc == 0) {
         lc->h = h;
         lc->call = call;
@@ -660,6 +671,7 @@ static void handle_health(struct healer *h, struct rpc_call *call)
     struct health_call *hc = calloc(1, sizeof(*hc));
     int rc = hc == NULL ? -ENOMEM : 0;
 
+    assert(call->op == ROZO__OP__ST_HEALTH && h->us != 0);
     if (rc == 0 && req == NULL)
         rc = -EBADMSG;
     if (rc == 0 && req->to_storage != h->us && req->to_storage != 0)
@@ -693,6 +705,7 @@ static void handle_heal(struct healer *h, struct rpc_call *call)
     Rozo__StHealReq *req = rozo__st_heal_req__unpack(NULL, call->msg_len, call->msg);
     int rc = heal_parse(h, call, req);
 
+    assert(call->op == ROZO__OP__ST_HEAL && h->us != 0);
     if (rc == 0) {
         if (req->set_rate) /* starts without debt from the old rate */
             h->rate = (struct rate){ .bytes_per_s = req->rate_bytes };
@@ -736,6 +749,7 @@ bool healer_serves(uint16_t op)
 /* Finds out our storage id, at the first request after we were admitted. */
 static void find_out_who_we_are(struct healer *h)
 {
+    assert(h->us == 0 && h->repairer == NULL);
     h->us = identity_storage_id(h->config.identity);
     if (h->us == 0)
         return;
@@ -809,8 +823,10 @@ static int repairers_make(struct healer *h)
         .take = on_take,
         .arg = h,
     };
-    int rc = repairer_new(&config, &h->repairer);
+    int rc;
 
+    assert(h->us != 0 && h->repairer == NULL && h->scrub_repairer == NULL);
+    rc = repairer_new(&config, &h->repairer);
     config.take = on_scrub_take;
     if (rc == 0)
         rc = repairer_new(&config, &h->scrub_repairer);
@@ -858,6 +874,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     struct healer *h = calloc(1, sizeof(*h));
     int rc;
 
+    assert(config->env != NULL && config->disk != NULL && config->kv != NULL);
     if (h == NULL)
         return err_set(err, -ENOMEM, "out of memory");
     h->config = *config;
@@ -884,6 +901,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
 
 void healer_start(struct healer *h)
 {
+    assert(!h->started && !h->stopping);
     h->started = true;
     handoff_start(h);
     resync_start(h);
@@ -896,6 +914,7 @@ static void on_stopped(struct hint_log_wait *w, int rc)
 {
     struct healer *h = container_of(w, struct healer, stop_wait);
 
+    assert(h->stopping && h->n_busy == 0 && list_is_empty(&h->asks));
     (void)rc; /* errors were logged */
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
@@ -906,6 +925,7 @@ static void on_stop_task(struct env_task *task)
 {
     struct healer *h = container_of(task, struct healer, stop_task);
 
+    assert(h->stopping && h->n_busy == 0);
     h->stop_wait.done = on_stopped;
     hint_log_sync(h->hints, &h->stop_wait);
 }
@@ -920,6 +940,7 @@ void healer_idle(struct healer *h)
 void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
 {
     assert(!h->stopping);
+    assert(done != NULL);
     h->stopping = true;
     h->stop_done = done;
     h->stop_arg = arg;
@@ -941,6 +962,7 @@ void healer_close(struct healer *h)
     if (h == NULL)
         return;
     assert(h->n_busy == 0);
+    assert(list_is_empty(&h->asks));
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
     free(h->peers);

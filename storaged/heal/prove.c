@@ -8,6 +8,7 @@
  *         result is given to one request, once. Bounded: PROOFS_MAX runs; those that
  *         ended longest ago are dropped first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ struct proof {
 
 static void proof_free(struct healer *h, struct proof *p)
 {
+    assert(h->n_proofs > 0);
     env_timer_stop(h->env, &p->call_timer);
     env_timer_stop(h->env, &p->pause_timer);
     list_remove(&p->link);
@@ -82,6 +84,7 @@ static void proof_run(struct proof *p)
 {
     struct repair_request *r = &p->job.request;
 
+    assert(p->state != PROOF_ENDED && p->n_runs < RUNS_MAX);
     r->flags = REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES;
     if (p->n_runs >= PLAIN_RUNS)
         r->flags |= REPAIR_FENCE;
@@ -108,6 +111,7 @@ static void on_proved(struct heal_job *job, const struct repair_result *result)
     struct proof *p = (struct proof *)job;
     struct healer *h = job->h;
 
+    assert(p->state == PROOF_RUNS);
     if (result->rc != -EREMOTE && is_worth_another(p, result)) {
         p->state = PROOF_PAUSES;
         env_timer_start(h->env, &p->pause_timer, PAUSE_MS);
@@ -124,6 +128,7 @@ static void on_call_timer(struct env_timer *timer)
 {
     struct proof *p = container_of(timer, struct proof, call_timer);
 
+    assert(p->call != NULL);
     call_refuse(p->job.h, p, ROZO__STATUS__IN_PROGRESS);
 }
 
@@ -164,6 +169,7 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
 
     if (p == NULL)
         return NULL;
+    assert(h->n_proofs < PROOFS_MAX);
     p->job.request.target = *target;
     p->job.fixed = true;
     p->job.done = on_proved;
@@ -198,6 +204,7 @@ void prove_handle(struct healer *h, struct rpc_call *call)
     struct proof *p = NULL;
     int rc = prove_parse(h, call, req, &target);
 
+    assert(call->op == ROZO__OP__ST_REPAIR && h->us != 0);
     if (rc == 0) {
         p = proof_find(h, &target, req->run);
         if (p == NULL)

@@ -12,6 +12,7 @@
  * complete -> passes from the start until one is clean -> storage.id. Files that are
  * complete here are skipped.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,7 @@ static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, uns
 {
     struct rebuild *r = &w->h->rebuild;
 
+    assert(w == &r->count);
     for (unsigned i = 0; i < n; i++) {
         if (is_home(w->h, &files[i].file)) {
             r->counted_files++;
@@ -196,6 +198,7 @@ static void tell_everything(struct healer *h)
     struct rebuild *r = &h->rebuild;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
+    assert(r->n_told <= r->n_everything);
     if (r->n_told == r->n_everything) {
         r->n_told = r->n_everything = 0;
         return;
@@ -216,6 +219,7 @@ static void pass_later(struct healer *h, uint32_t ms)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(is_running(r));
     r->first = r->state == REBUILD_RESTARTS;
     r->walk.has_after = false;
     r->state = REBUILD_WAITS;
@@ -226,6 +230,7 @@ static void rebuild_done(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(is_running(r));
     r->in_identity = false;
     if (r->state == REBUILD_RESTARTS) { /* requested while storage.id was written */
         pass_later(h, 1);
@@ -264,6 +269,7 @@ static void identity_save(struct healer *h)
     struct rebuild *r = &h->rebuild;
     struct identity *id = h->config.identity;
 
+    assert(is_running(r) && r->in_identity);
     r->iov.iov_base = r->text;
     r->iov.iov_len =
         identity_print(r->text, id->incarnation, id->cluster_id, h->us, false);
@@ -284,6 +290,7 @@ static void pass_end(struct healer *h)
     bool clean = !r->failed && !r->walk.unheard && !again;
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
+    assert(is_running(r) && r->n_running == 0);
     r->first = false;
     heal_walk_end(&r->walk);
     r->walk.has_after = false;
@@ -311,6 +318,7 @@ static void page_done(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(r->n_running == 0);
     free(r->files);
     r->files = NULL;
     r->n_files_page = 0;
@@ -328,6 +336,7 @@ static void on_file(struct sweep_file *s, bool good)
     struct healer *h = s->h;
     struct rebuild *r = &h->rebuild;
 
+    assert(r->n_running > 0);
     if (!good) {
         r->failed = true;
         r->unhealed += repair_n_unhealed(&s->result);
@@ -370,6 +379,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
     struct healer *h = w->h;
     struct rebuild *r = &h->rebuild;
 
+    assert(w == &r->walk && r->files == NULL && r->n_running == 0);
     (void)end; /* same as w->end */
     r->files = calloc(n + 1, sizeof(r->files[0]));
     if (r->files == NULL) {
@@ -404,6 +414,7 @@ static void pass_begin(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(is_running(r));
     if (!r->walk.has_after) {
         r->files_done = r->bytes_done = 0;
         r->failed = false;
@@ -421,6 +432,7 @@ static void on_timer(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, rebuild.timer);
     struct rebuild *r = &h->rebuild;
 
+    assert(r->state == REBUILD_WAITS);
     if (healer_gathers(h, timer, r->gather_until_ns))
         return;
     r->state = REBUILD_RUNS;
@@ -431,6 +443,7 @@ static void rebuild_begin(struct healer *h, uint32_t after_ms)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(!is_running(r));
     r->state = REBUILD_WAITS;
     r->began_ns = env_now_ns(h->env);
     env_timer_start(h->env, &r->timer, after_ms);
@@ -457,6 +470,7 @@ void rebuild_start(struct healer *h)
  * process does not continue it. */
 static void begin_anew(struct healer *h)
 {
+    assert(is_running(&h->rebuild));
     h->rebuild.state = REBUILD_RESTARTS;
     place_save(h);
 }

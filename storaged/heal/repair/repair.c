@@ -25,6 +25,7 @@ int repairer_new(const struct repairer_config *config, struct repairer **out)
 {
     struct repairer *repairer = calloc(1, sizeof(*repairer));
 
+    assert(config->env != NULL && config->peers.channel != NULL);
     if (repairer == NULL)
         return -ENOMEM;
     repairer->config = *config;
@@ -79,6 +80,7 @@ static void repair_free(struct repair *repair)
 {
     struct repairer *repairer = repair->repairer;
 
+    assert(repairer->n_repairs > 0);
     repair_walk_cancel(repair);
     repair_fence_cancel(repair);
     repair_commit_cancel(repair);
@@ -96,6 +98,7 @@ static void repair_end(struct repair *repair)
     repair_done_cb *done = repair->done;
     void *arg = repair->arg;
 
+    assert(done != NULL);
     findings_conclude(repair);
     result = repair->result;
     repair_free(repair);
@@ -116,6 +119,7 @@ static bool walk(struct repair *repair)
 {
     bool over = repair->walk.step == WALK_OVER;
 
+    assert(repair->state == REPAIR_WALK);
     if (!over && !repair_batch_is_due(repair))
         over = repair_walk(repair);
     return repair->walk.n_pieces == 0 && (over || repair_batch_is_due(repair));
@@ -214,6 +218,7 @@ static void set_scope(struct repair *repair)
     const struct heal_file *file = &repair->file;
     bool all = (repair->request.flags & REPAIR_ALL_HOMES) != 0;
 
+    assert(repair->scope == 0);
     for (unsigned p = 0; p < file->n; p++) {
         unsigned home = file->home[p];
 
@@ -228,6 +233,8 @@ int repair_start(struct repairer *repairer, const struct repair_request *request
     struct repair *repair = calloc(1, sizeof(*repair));
     int rc;
 
+    assert(done != NULL);
+    assert(request->passed_first <= request->passed_end);
     if (repair == NULL)
         return -ENOMEM;
     rc = heal_file_init(&repair->file, repairer->config.env, &repairer->config.peers,

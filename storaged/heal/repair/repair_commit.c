@@ -30,6 +30,10 @@ static void range_add(struct repair *repair, const struct repair_range *r)
     struct repair_batch *b = &repair->batch;
     struct repair_range *last = b->n_ranges == 0 ? NULL : &b->ranges[b->n_ranges - 1];
 
+    assert(r->version != 0 && r->holders != 0);
+    assert((r->holders & ~heal_file_all(&repair->file)) == 0);
+    assert(r->n == 0 || r->first + r->n > r->first);
+    assert(r->clean == 0 || r->cleaner < repair->file.c);
     if (last != NULL && last->n != 0 && last->first + last->n == r->first &&
         last->version == r->version && last->holders == r->holders &&
         last->projections == r->projections && last->clean == r->clean &&
@@ -65,6 +69,7 @@ void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
                        uint64_t version, uint32_t holders, unsigned candidate,
                        uint32_t projections)
 {
+    assert(projections != 0);
     range_add(repair, &(struct repair_range){ .first = first,
                                               .n = n,
                                               .version = version,
@@ -77,6 +82,7 @@ void repair_note_verifier(struct repair *repair, unsigned candidate, uint64_t ve
 {
     struct repair_batch *b = &repair->batch;
 
+    assert(candidate < repair->file.c);
     if ((b->verified >> candidate & 1) == 0)
         b->verifier[candidate] = verifier;
     b->verified |= 1u << candidate;
@@ -84,6 +90,7 @@ void repair_note_verifier(struct repair *repair, unsigned candidate, uint64_t ve
 
 void repair_note_unstable(struct repair *repair, unsigned candidate)
 {
+    assert(candidate < repair->file.c);
     repair->batch.to_sync |= 1u << candidate;
 }
 
@@ -124,6 +131,7 @@ uint32_t repair_batch_candidates(const struct repair *repair)
 
 void repair_batch_skip(struct repair *repair)
 {
+    assert(repair_batch_is_empty(repair));
     repair->batch.bytes = 0;
 }
 
@@ -136,6 +144,7 @@ static void take_verifier(struct repair *repair, const struct repair_ask *ask)
         rozo__st_sync_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
     unsigned i = ask->candidate;
 
+    assert(repair->state == REPAIR_SYNC_FIRST || repair->state == REPAIR_BATCH_SYNC);
     if (resp == NULL)
         return;
     if ((b->verified >> i & 1) != 0 && b->verifier[i] == resp->verifier) {
@@ -157,6 +166,7 @@ static void on_batch_synced(struct repair_ask *ask, int rc)
         container_of(ask - ask->candidate, struct repair, batch.asks[0]);
     struct repair_batch *b = &repair->batch;
 
+    assert(repair->batch.n_asks > 0);
     b->n_asks--;
     if (repair_ask_is_ok(ask, rc))
         take_verifier(repair, ask);
@@ -172,6 +182,8 @@ void repair_sync_start(struct repair *repair, uint32_t candidates)
     struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(b->n_asks == 0);
+    assert((candidates & ~heal_file_all(file)) == 0);
     b->synced = b->proved = 0;
     b->step = BATCH_COMMIT;
     b->at = 0;
@@ -197,10 +209,12 @@ static void on_batch_done(struct repair_ask *ask, int rc)
         container_of(ask - ask->candidate, struct repair, batch.asks[0]);
     struct repair_batch *b = &repair->batch;
 
+    assert(b->n_asks > 0);
     b->n_asks--;
     if (ask->rq.op == ROZO__OP__ST_DROP && repair->state == REPAIR_BATCH_COMMIT) {
         const struct repair_range *r = &b->ranges[b->at - 1];
 
+        assert(b->step == BATCH_CLEAN && b->at > 0 && b->at <= b->n_ranges);
         if (repair_ask_is_ok(ask, rc))
             repair->result.cleaned += r->n * (unsigned)__builtin_popcount(r->clean);
         else
@@ -288,6 +302,7 @@ static void commit_send(struct repair *repair, const Rozo__StCommitReq *what)
 {
     struct heal_file *file = &repair->file;
 
+    assert(what->n_ranges > 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StCommitReq req = *what;
 
@@ -333,6 +348,7 @@ static void clean_send(struct repair *repair, const struct repair_range *r)
     struct heal_file *file = &repair->file;
     Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
 
+    assert(r->clean != 0 && r->cleaner < file->c);
     req.ref = &file->ref;
     req.first_block = r->first;
     req.n_blocks = r->n;
@@ -348,6 +364,7 @@ static void batch_end(struct repair *repair)
 {
     struct repair_batch *b = &repair->batch;
 
+    assert(b->at == b->n_ranges && b->n_asks == 0);
     if ((b->to_sync & ~b->synced) != 0) {
         repair_problem(repair, "rebuilt records could not be made stable");
         repair->result.rc = -EIO;
@@ -362,6 +379,7 @@ bool repair_commit_next(struct repair *repair)
 {
     struct repair_batch *b = &repair->batch;
 
+    assert(repair->state == REPAIR_BATCH_COMMIT);
     assert(b->n_asks == 0);
     if (b->step == BATCH_COMMIT) {
         b->step = BATCH_CLEAN;
@@ -387,12 +405,14 @@ bool repair_whole_start(struct repair *repair, uint32_t projections)
     struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(projections != 0 && repair->batch.n_asks == 0);
     for (unsigned p = 0; p < file->n; p++) {
         Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
         unsigned home = file->home[p];
 
         if ((projections >> p & 1) == 0)
             continue;
+        assert(home < file->c);
         req.ref = &file->ref;
         req.to_storage = file->target.storages[home];
         req.whole = 1u << p;
@@ -408,6 +428,7 @@ bool repair_spoiled_start(struct repair *repair)
     struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(repair->batch.n_asks == 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
 
@@ -429,6 +450,7 @@ bool repair_remove_start(struct repair *repair)
     struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(repair->batch.n_asks == 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
 

@@ -7,12 +7,14 @@
  * Keeps:  only what was decided is dropped; blocks whose drop failed are skipped in this
  *         round.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/heal/repair/repair_piece.h"
 
 void piece_drop_begin(struct repair_piece *piece)
 {
+    assert(piece->n_asks == 0);
     piece->drop = (struct piece_drop){ 0 };
 }
 
@@ -20,6 +22,7 @@ static void on_dropped(struct repair_ask *ask, int rc)
 {
     struct repair_piece *piece = piece_answered(ask);
 
+    assert(piece->state == PIECE_DROP || piece->state == PIECE_UNTEAR);
     if (!repair_ask_is_ok(ask, rc)) {
         piece_refused(piece, ask, rc, "rolling back");
         piece->drop.failed = true;
@@ -34,6 +37,8 @@ bool piece_drop_send(struct repair_piece *piece, struct piece_ask *pa, unsigned 
     struct heal_file *file = &piece->repair->file;
     Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
 
+    assert(n > 0 && at + n <= piece->n);
+    assert(candidate < file->c);
     req.ref = &file->ref;
     req.first_block = piece->first + at;
     req.n_blocks = piece_blocks(piece, n);
@@ -49,6 +54,7 @@ static void drop_done(struct repair_piece *piece)
 {
     const struct piece_drop *d = &piece->drop;
 
+    assert(d->n > 0 && d->at + d->n <= piece->n);
     if (d->failed) {
         piece->repair->result.rc = -EIO;
         piece_skip(piece, d->at, d->n);
@@ -82,6 +88,7 @@ static uint32_t drop_select(struct repair_piece *piece)
     d->n = to - at;
     d->next = to;
     d->failed = false;
+    assert((d->n > 0) == (candidates != 0));
     return candidates;
 }
 
@@ -109,6 +116,7 @@ bool piece_untorn_next(struct repair_piece *piece)
     const struct piece_plan *plan = &piece->plan;
     struct piece_drop *drop = &piece->drop;
 
+    assert(piece->n_asks == 0);
     if (drop->failed) /* the drop before failed */
         piece_skip(piece, drop->at, 1);
     drop->failed = false;

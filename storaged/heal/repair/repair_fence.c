@@ -8,12 +8,15 @@
  */
 #include "storaged/heal/repair/repair_fence.h"
 
+#include <assert.h>
+
 #include "storaged/heal/repair/repair_piece.h"
 
 static void fence_start(struct repair *repair);
 
 static void wake_the_fenced(struct repair *repair)
 {
+    assert(repair->fence.state == FENCE_UP);
     for (;;) {
         struct repair_piece *waits = NULL;
 
@@ -35,6 +38,7 @@ static void on_fenced(struct repair_ask *ask, int rc)
         container_of(ask - ask->candidate, struct repair, fence.asks[0]);
     struct repair_fence *f = &repair->fence;
 
+    assert(f->state == FENCE_RISES && f->n_asks > 0);
     f->n_asks--;
     if (repair_ask_is_ok(ask, rc))
         f->holders |= 1u << ask->candidate;
@@ -53,6 +57,8 @@ static void fence_start(struct repair *repair)
     struct repair_fence *f = &repair->fence;
     struct heal_file *file = &repair->file;
 
+    assert(f->state != FENCE_RISES || f->n_asks == 0);
+    assert(f->wanted >= f->epoch);
     f->state = FENCE_RISES;
     f->epoch = f->wanted;
     f->holders = 0;
@@ -74,6 +80,7 @@ bool repair_want_fence(struct repair *repair, uint32_t epoch)
 {
     struct repair_fence *f = &repair->fence;
 
+    assert((f->state == FENCE_RISES) == (f->n_asks > 0));
     if (f->state == FENCE_UP && f->epoch >= epoch)
         return true;
     if (epoch > f->wanted)

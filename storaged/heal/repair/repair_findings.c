@@ -9,6 +9,7 @@
  */
 #include "storaged/heal/repair/repair_findings.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "storaged/heal/repair/repair_int.h"
@@ -22,11 +23,13 @@ void findings_ask(struct repair_findings *f)
 
 void findings_no_file(struct repair_findings *f, unsigned candidate)
 {
+    assert(candidate < DIST_MAX);
     f->none |= 1u << candidate;
 }
 
 void findings_unreadable(struct repair_findings *f, unsigned candidate, bool unsynced)
 {
+    assert(candidate < DIST_MAX);
     f->damaged |= 1u << candidate;
     if (unsynced)
         f->unsynced |= 1u << candidate;
@@ -50,6 +53,8 @@ void findings_unknown(struct repair_findings *f, uint32_t projections)
 
 void findings_take(struct repair_findings *f, const struct repair_heads *heads)
 {
+    assert(heads->file != NULL && heads->answers != NULL);
+    assert((heads->told & heads->none) == 0);
     f->none = heads->none;
     f->doubt |= heads->doubt;
     for (unsigned i = 0; i < heads->file->c; i++)
@@ -104,6 +109,7 @@ bool findings_all_in_place(const struct repair *repair)
     const struct repair_result *r = &repair->result;
     uint32_t told = heard(repair);
 
+    assert(repair->walk.step == WALK_OVER && repair->walk.n_pieces == 0);
     /* Candidates with unreadable files answer nothing more. */
     for (unsigned i = 0; i < repair->file.c; i++)
         told |= repair->findings.spoiled[i] != 0 ? 1u << i : 0;
@@ -136,6 +142,7 @@ uint32_t findings_complete_homes(struct repair *repair)
 {
     uint32_t homes = ruins(repair);
 
+    assert(repair->walk.step == WALK_OVER && repair->walk.n_pieces == 0);
     repair->result.damaged += (unsigned)__builtin_popcount(homes);
     return homes == 0 && is_complete(repair) ? unknown_and_heard(repair) : homes;
 }
@@ -153,6 +160,7 @@ static void note_presence(struct repair *repair)
     const struct repair_findings *f = &repair->findings;
     uint32_t maybe = heal_file_all(&repair->file) & ~(f->none | f->unsynced);
 
+    assert(repair->result.rc <= 0);
     if (f->seen == SEEN_REMOVED) {
         repair->result.rc = -ENOENT;
     } else if (repair->result.rc == 0 && f->seen == SEEN_NOWHERE) {
@@ -186,6 +194,7 @@ static void note_silence(struct repair *repair)
  * do. */
 static void note_moved(struct repair *repair)
 {
+    assert(repair->file.moved != 0);
     repair->result.rc = -EREMOTE;
     repair_problem(repair, "storage %u knows a later distribution of the file",
                    repair->file.target.storages[__builtin_ctz(repair->file.moved)]);

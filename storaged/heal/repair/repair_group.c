@@ -44,6 +44,7 @@ static const struct decide_answer *source_of(struct repair_piece *piece, unsigne
 
 static void source_take(struct piece_group *g, const struct decide_answer *a)
 {
+    assert(a->kind == DECIDE_DATA && (g->sources >> a->projection & 1) == 0);
     g->sources |= 1u << a->projection;
     g->source[a->projection] = a->candidate;
     if (a->level > 0)
@@ -63,6 +64,7 @@ static bool group_sources(struct repair_piece *piece, struct piece_group *g)
     const struct heal_file *file = &piece->repair->file;
     unsigned turn = first_source(piece, g->at);
 
+    assert(g->lack != 0 && g->sources == 0);
     for (unsigned p = 0; p < file->n; p++) {
         const struct decide_answer *a =
             (g->lack >> p & 1) != 0 ? source_of(piece, g->at, p) : NULL;
@@ -140,6 +142,7 @@ static size_t group_bytes(const struct repair_piece *piece, unsigned p)
 
 static uint8_t *group_buf(const struct repair_piece *piece, unsigned p)
 {
+    assert(piece->group.n > 0);
     return bufpool_get(&piece->repair->repairer->pool, group_bytes(piece, p));
 }
 
@@ -160,6 +163,7 @@ bool piece_group_next(struct repair_piece *piece)
     struct piece_group *g = &piece->group;
     unsigned at = 0;
 
+    assert(piece->n_asks == 0);
     piece_group_free(piece);
     while (at < piece->n && (piece->plan.lack[at] == 0 || piece->plan.skip[at]))
         at++;
@@ -188,6 +192,7 @@ void piece_group_again(struct repair_piece *piece)
 
 void piece_group_end(struct repair_piece *piece)
 {
+    assert(piece->n_asks == 0);
     for (unsigned b = piece->group.at; b < piece->group.at + piece->group.n; b++) {
         if (piece->plan.lack[b] != 0)
             piece_skip(piece, b, 1);
@@ -203,6 +208,7 @@ static void group_judge(struct repair_piece *piece, unsigned p, unsigned candida
     size_t head_bytes = heal_head_bytes(file, p);
     bool right = true;
 
+    assert((g->sources >> p & 1) != 0 && g->read[p] != NULL);
     for (unsigned i = 0; i < g->n; i++) {
         const struct decision *d = &piece->plan.decided[g->at + i];
         const uint8_t *head = g->read[p] + i * head_bytes;
@@ -241,6 +247,7 @@ static void on_group_read(struct repair_ask *ask, int rc)
     unsigned p = pa->projection;
     size_t heads_bytes = g->n * heal_head_bytes(&piece->repair->file, p);
 
+    assert(piece->state == PIECE_READ);
     if (!repair_ask_is_ok(ask, rc)) {
         piece_refused(piece, ask, rc, "reading");
     } else if (ask->rq.answer_payload_len >= heads_bytes &&
@@ -260,6 +267,7 @@ static void read_send(struct repair_piece *piece, unsigned p)
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     struct piece_ask *pa = piece_ask_for(piece, p);
 
+    assert(g->read[p] == NULL && g->source[p] < file->c);
     g->read[p] = group_buf(piece, p);
     if (g->read[p] == NULL)
         return;
@@ -315,6 +323,7 @@ void piece_ahead_start(struct repair_piece *piece)
     const struct heal_file *file = &repair->file;
     unsigned turn = first_source(piece, 0), n = 0;
 
+    assert(piece->ahead.got == 0);
     for (unsigned i = 0; is_ahead_wanted(piece) && i < file->n && n < file->k; i++) {
         unsigned p = (turn + i) % file->n;
 
@@ -356,6 +365,7 @@ void piece_group_read(struct repair_piece *piece)
 {
     bool taken;
 
+    assert(piece->state == PIECE_READ && piece->group.sources != 0);
     piece->group.whole = piece->group.at == 0 && piece->group.n == piece->n;
     taken = ahead_take(piece);
     piece_ahead_free(piece);
@@ -452,6 +462,7 @@ static void group_healed(struct repair_piece *piece, unsigned p, unsigned candid
 {
     struct piece_group *g = &piece->group;
 
+    assert(candidate == piece->repair->file.home[p]);
     piece->repair->result.healed += g->n;
     if (piece->plan.decided[g->at].version != 0)
         repair_note_unstable(piece->repair, candidate);
@@ -471,6 +482,7 @@ static void on_group_written(struct repair_ask *ask, int rc)
     unsigned p = pa->projection;
     Rozo__StWriteResp *resp = NULL;
 
+    assert(piece->state == PIECE_WRITE || piece->state == PIECE_MARK);
     if (repair_ask_is_ok(ask, rc)) {
         size_t bytes =
             g->iov[p].iov_len - g->n * heal_head_bytes(&piece->repair->file, p);
@@ -503,6 +515,7 @@ static void write_send(struct repair_piece *piece, unsigned p)
     struct piece_group *g = &piece->group;
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
 
+    assert(g->made[p] != NULL);
     req.ref = &file->ref;
     req.projection = p;
     req.first_block = piece->first + g->at;
@@ -514,6 +527,7 @@ static void write_send(struct repair_piece *piece, unsigned p)
 
 void piece_group_write(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_WRITE);
     if (group_make(piece) != 0) {
         repair_problem(piece->repair, "out of memory");
         return;
@@ -532,6 +546,7 @@ static void on_group_marked(struct repair_ask *ask, int rc)
     struct repair_piece *piece = piece_answered(ask);
     Rozo__StMarkResp *resp = NULL;
 
+    assert(piece->state == PIECE_MARK);
     if (repair_ask_is_ok(ask, rc)) {
         if (ask->rq.op == ROZO__OP__ST_MARK && ask->rq.answer_msg_len > 0)
             resp = rozo__st_mark_resp__unpack(NULL, ask->rq.answer_msg_len,
@@ -561,6 +576,7 @@ static void mark_send(struct repair_piece *piece, unsigned p, uint64_t version)
     uint64_t n_blocks = piece_blocks(piece, g->n);
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
 
+    assert(version != 0);
     req.ref = &file->ref;
     req.projection = p;
     req.first_block =
@@ -581,6 +597,7 @@ static void unwrite_send(struct repair_piece *piece, unsigned p)
 {
     uint64_t torn = piece_torn_version(piece, piece->group.at, p);
 
+    assert(piece_is_of_extent(piece));
     piece_drop_send(piece, piece_ask_for(piece, p), piece->group.at, piece->group.n,
                     piece->repair->file.home[p], torn != 0 ? torn : PROJFILE_NO_VERSION,
                     0, 1u << p, on_group_marked);
@@ -639,6 +656,7 @@ void piece_group_mark(struct repair_piece *piece)
 {
     const struct piece_group *g = &piece->group;
 
+    assert(piece->state == PIECE_MARK && g->n > 0);
     if (g->damaged && piece_is_of_extent(piece) &&
         piece->plan.decided[g->at].version != 0)
         group_write_holes(piece);

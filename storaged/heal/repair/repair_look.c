@@ -7,6 +7,7 @@
  *         then on.
  * Keeps:  I4 and I8, a record counts only with the right place, version and crc.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ static int records_take(const struct repair_piece *piece, unsigned at, unsigned 
     const uint8_t *payload = ask->rq.answer_payload;
     size_t len = ask->rq.answer_payload_len;
 
+    assert(at + n <= piece->n && p < file->n);
     if (len < from)
         return -EBADMSG;
     memcpy(heads, payload, from);
@@ -118,6 +120,7 @@ enum look record_judge(struct repair_piece *piece, const struct piece_bad *which
 {
     enum look look = look_at(piece, which, user_bytes, head, body);
 
+    assert(which->block < piece->n && which->projection < piece->repair->file.n);
     if (look == LOOK_WRONG)
         bad_add(piece, which, head, body);
     if (look == LOOK_RIGHT)
@@ -132,6 +135,7 @@ void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
     struct piece_look *look = &piece->look;
     const struct repair *repair = piece->repair;
 
+    assert(b < piece->n && p < repair->file.n);
     if (repair->file.home[p] != candidate ||
         (repair->batch.verified >> candidate & 1) == 0 ||
         version < look->sound_version[b])
@@ -144,6 +148,7 @@ void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
 
 uint32_t piece_sound(const struct repair_piece *piece, unsigned b)
 {
+    assert(b < piece->n);
     return piece->look.sound_version[b] == piece->plan.decided[b].version
                ? piece->look.sound[b]
                : 0;
@@ -168,6 +173,7 @@ static const struct decide_answer *own_data(struct repair_piece *piece, unsigned
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
             (piece->repair->own.bit >> a[i].candidate & 1) != 0)
@@ -247,6 +253,8 @@ static void verify_check(struct repair_piece *piece, const struct repair_ask *as
     size_t head_bytes = heal_head_bytes(file, p);
     uint8_t *buf = malloc(n * (head_bytes + file->row_bytes));
 
+    assert(n > 0 && at + n <= piece->n);
+    assert(piece->repair->own.bit == 1u << ask->candidate);
     if (buf == NULL ||
         records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
         free(buf);
@@ -275,6 +283,7 @@ static void on_verified(struct repair_ask *ask, int rc)
     struct repair_piece *piece = piece_answered(ask);
     struct piece_look *look = &piece->look;
 
+    assert(piece->n_asks == 0);
     if (repair_ask_is_ok(ask, rc)) {
         repair_own_told(piece->repair);
         verify_check(piece, ask);
@@ -296,6 +305,7 @@ void piece_verify_send(struct repair_piece *piece)
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     unsigned own = (unsigned)__builtin_ctz(piece->repair->own.bit);
 
+    assert(look->n > 0 && look->at + look->n <= piece->n);
     req.ref = &file->ref;
     req.projection = look->projection;
     req.first_block = piece->first + look->at;
@@ -311,6 +321,7 @@ bool piece_verify_next(struct repair_piece *piece)
     struct piece_look *look = &piece->look;
     unsigned n_all = piece->repair->file.n * piece->n;
 
+    assert(!look->verified);
     while (piece->repair->own.bit != 0 && wants_any(&piece->repair->request) &&
            look->next < n_all) {
         unsigned p = look->next / piece->n, at = look->next % piece->n;
@@ -332,6 +343,7 @@ bool piece_verify_next(struct repair_piece *piece)
 
 void piece_apply_bad(struct repair_piece *piece)
 {
+    assert(piece->look.n_bad <= REPAIR_BAD_MAX);
     for (unsigned i = 0; i < piece->look.n_bad; i++) {
         const struct piece_bad *bad = &piece->look.bad[i];
         unsigned n;

@@ -7,12 +7,16 @@
  */
 #include "storaged/heal/repair/repair_own.h"
 
+#include <assert.h>
+
 #include "storaged/heal/repair/repair_int.h"
 
 void repair_own_init(struct repair *repair)
 {
     const struct heal_file *file = &repair->file;
 
+    assert(repair->own.bit == 0);
+    assert(file->c <= DIST_MAX);
     for (unsigned i = 0; i < file->c; i++) {
         if (file->target.storages[i] == repair->repairer->config.own_storage)
             repair->own.bit = 1u << i;
@@ -25,6 +29,7 @@ bool repair_own_refused(struct repair *repair)
     struct heal_file *file = &repair->file;
     uint64_t now = env_now_ns(file->env);
 
+    assert(own->bit != 0);
     if (own->refused_ns == 0)
         own->refused_ns = now;
     if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(own->bit)) &&

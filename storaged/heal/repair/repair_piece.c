@@ -39,6 +39,7 @@ void piece_busy(struct repair_piece *piece)
 
 void piece_wait(struct repair_piece *piece, uint32_t ms)
 {
+    assert(!env_timer_is_running(&piece->timer));
     env_timer_start(piece->repair->file.env, &piece->timer, ms);
 }
 
@@ -48,6 +49,7 @@ struct piece_ask *piece_ask_for(struct repair_piece *piece, unsigned projection)
 {
     struct piece_ask *pa = &piece->asks[projection];
 
+    assert(projection < DIST_MAX && !pa->ask.sent);
     pa->piece = piece;
     pa->projection = (uint8_t)projection;
     pa->ask.place = NULL;
@@ -62,6 +64,7 @@ bool piece_send(struct repair_piece *piece, struct piece_ask *pa, unsigned candi
 {
     const struct iovec *iov = n_iov == 0 ? NULL : &piece->group.iov[pa->projection];
 
+    assert(pa->piece == piece && n_iov <= 1);
     if (repair_ask_send(&pa->ask, &piece->repair->file, candidate, op, msg, iov, n_iov,
                         done) != 0)
         return false;
@@ -73,6 +76,7 @@ struct repair_piece *piece_answered(struct repair_ask *ask)
 {
     struct repair_piece *piece = container_of(ask, struct piece_ask, ask)->piece;
 
+    assert(piece->n_asks > 0);
     piece->n_asks--;
     return piece;
 }
@@ -91,6 +95,7 @@ static bool is_settled(const struct repair_piece *piece, unsigned b)
 {
     const struct decision *d = &piece->plan.decided[b];
 
+    assert(b < piece->n);
     return d->what == DECIDE_FORWARD && d->version != 0 && !piece->plan.skip[b];
 }
 
@@ -139,6 +144,7 @@ static uint32_t may_go(struct repair_piece *piece, unsigned b)
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n);
     for (unsigned i = 0; i < n; i++) {
         bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
                          a[i].version == piece->plan.decided[b].version &&
@@ -179,6 +185,7 @@ static void finish_busy(struct repair_piece *piece)
     const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
+    assert(piece->state == PIECE_END);
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &plan->decided[b];
 
@@ -212,6 +219,7 @@ static void piece_finish(struct repair_piece *piece)
     const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
+    assert(piece->state == PIECE_END);
     note_commits(piece);
     findings_take(&piece->repair->findings, &piece->heads);
     for (unsigned b = 0; b < piece->n; b++) {
@@ -239,6 +247,7 @@ static bool goes_round(struct repair_piece *piece)
 {
     bool found = piece->look.n_bad > piece->round.n_bad_before;
 
+    assert(piece->n_asks == 0);
     if (!piece->round.again || (piece->round.n_rounds >= ROUNDS_MAX && !found))
         return false;
     note_commits(piece); /* commits what was done in this round */
@@ -268,6 +277,7 @@ static void on_piece_heads(struct repair_heads *heads)
 {
     struct repair_piece *piece = container_of(heads, struct repair_piece, heads);
 
+    assert(piece->state == PIECE_HEADS);
     if (heads->clients)
         piece->repair->repairer->clients_ns = env_now_ns(piece->repair->file.env);
     piece_ahead_got(piece, heads->with_bodies);
@@ -291,6 +301,7 @@ static bool piece_begin(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
 
+    assert(piece->state == PIECE_BEGIN && piece->n_asks == 0);
     piece->fence = fence_view(&repair->fence);
     piece_plan_begin(piece);
     piece_drop_begin(piece);
@@ -319,6 +330,7 @@ static uint32_t rows_wait(const struct repair_piece *piece, int rows, unsigned n
 /* Reads our own records whole after the first look, where the request wants it. */
 static void piece_verify(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_VERIFY);
     if (piece_verify_next(piece)) {
         uint32_t wait_ms = rows_wait(piece, 1, piece->look.n);
 
@@ -339,6 +351,7 @@ static bool piece_decide(struct repair_piece *piece)
 {
     uint32_t epoch;
 
+    assert(piece->state == PIECE_DECIDE);
     if (piece_decide_all(piece)) {
         piece_go(piece, PIECE_HEADS);
         return true;
@@ -369,6 +382,7 @@ static void piece_rate(struct repair_piece *piece)
     int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
     uint32_t wait_ms = rows_wait(piece, rows, g->n);
 
+    assert(piece->group.n > 0 && piece->group.sources != 0);
     piece_go(piece, PIECE_RATE);
     if (wait_ms > 0)
         piece_wait(piece, wait_ms);
@@ -376,6 +390,7 @@ static void piece_rate(struct repair_piece *piece)
 
 static void piece_group(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_GROUP);
     if (!piece_group_next(piece)) {
         if (!goes_round(piece))
             piece_go(piece, PIECE_END);
@@ -487,6 +502,8 @@ struct repair_piece *repair_piece_new(struct repair *repair, enum piece_kind kin
     if (piece == NULL)
         return NULL;
     assert(n >= 1 && n <= EXTENT_BLOCKS);
+    assert(first % EXTENT_BLOCKS + n <= EXTENT_BLOCKS);
+    assert(kind == PIECE_OF_EXTENT || n == 1);
     piece->repair = repair;
     piece->kind = kind;
     piece->first = first;
@@ -502,6 +519,7 @@ void repair_piece_free(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
 
+    assert(repair->repairer->memory_used >= piece->memory);
     for (unsigned i = 0; i < DIST_MAX; i++)
         repair_ask_cancel(&piece->asks[i].ask);
     env_timer_stop(repair->file.env, &piece->timer);

@@ -5,6 +5,8 @@
  * Out:    decisions and the projections that homes lack; counts of the repair.
  * Keeps:  all decisions are those of repair_decide.h.
  */
+#include <assert.h>
+
 #include "storaged/heal/repair/repair_piece.h"
 
 enum { BELOWS_MAX = 8, FENCES_MAX = 3 };
@@ -70,6 +72,8 @@ bool piece_decide_all(struct repair_piece *piece)
     uint64_t below[EXTENT_BLOCKS] = { 0 };
     bool any = false;
 
+    assert(piece->heads.n == piece->n);
+    assert(piece->n_asks == 0);
     for (unsigned b = 0; b < piece->n; b++) {
         struct decision *d = &plan->decided[b];
         unsigned n;
@@ -119,6 +123,7 @@ static void count_lacks(struct repair_piece *piece, unsigned b)
     struct repair_result *r = &piece->repair->result;
     uint32_t new = plan->lack[b] & ~plan->counted[b];
 
+    assert((piece->plan.lack[b] & ~piece->repair->scope) == 0);
     if (d->version == 0)
         r->unknown += (unsigned)__builtin_popcount(new);
     else
@@ -136,6 +141,7 @@ static void unwritten(struct repair_piece *piece, unsigned b)
     struct piece_plan *plan = &piece->plan;
     struct repair *repair = piece->repair;
 
+    assert(piece->plan.decided[b].version == 0);
     if ((repair->request.flags & REPAIR_PARTIAL) != 0 || !repair_is_of_all(repair))
         plan->lack[b] = 0;
     findings_unknown(&repair->findings, plan->lack[b]);
@@ -174,6 +180,7 @@ void piece_plan(struct repair_piece *piece)
     bool first = piece->round.n_rounds == 0 && piece->round.n_fences == 0 &&
                  !piece_is_of_tail(piece) && piece->first >= repair->walk.counted_to;
 
+    assert(piece->heads.n == piece->n);
     narrow(piece);
     plan->has_data = false;
     for (unsigned b = 0; b < piece->n; b++) {
@@ -205,6 +212,7 @@ void piece_plan_begin(struct repair_piece *piece)
 
 void piece_skip(struct repair_piece *piece, unsigned at, unsigned n)
 {
+    assert(at + n <= piece->n);
     for (unsigned b = at; b < at + n; b++)
         piece->plan.skip[b] = true;
 }
@@ -214,6 +222,8 @@ void piece_plan_healed(struct repair_piece *piece, unsigned b, unsigned p,
 {
     struct piece_plan *plan = &piece->plan;
 
+    assert(b < piece->n && candidate < piece->repair->file.c);
+    assert((plan->lack[b] >> p & 1) != 0);
     plan->lack[b] &= ~(1u << p);
     plan->holders[b] |= 1u << candidate;
     if (plan->projections[b] != 0)
@@ -226,6 +236,7 @@ uint64_t piece_torn_version(struct repair_piece *piece, unsigned b, unsigned p)
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n && p < piece->repair->file.n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].candidate == piece->repair->file.home[p] && a[i].projection == p &&
             a[i].kind == DECIDE_DAMAGED && a[i].level == 0)

@@ -63,6 +63,7 @@ static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kin
     struct repair_walk *w = &repair->walk;
     struct repair_piece *piece = repair_piece_new(repair, kind, first, n);
 
+    assert(w->n_pieces < repair->repairer->config.extents_max);
     if (piece == NULL) {
         repair_problem(repair, "out of memory");
         repair->result.rc = -ENOMEM;
@@ -76,6 +77,7 @@ static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kin
 
 static void piece_free(struct repair *repair, struct repair_piece *piece)
 {
+    assert(piece->repair == repair && repair->walk.n_pieces > 0);
     free(piece->stretch.told);
     list_remove(&piece->link);
     repair->walk.n_pieces--;
@@ -94,6 +96,7 @@ void repair_wake_waiting(struct repairer *repairer)
 
 void walk_narrow(struct repair_piece *piece)
 {
+    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.span != 1);
     piece->stretch.span = 1;
     if (piece->stretch.uneven)
         repair_again(piece->repair, piece->first + 1);
@@ -106,6 +109,7 @@ void repair_piece_ended(struct repair_piece *piece)
     struct repair_walk *w = &repair->walk;
     bool sparse = !plan->has_data && piece_is_of_extent(piece);
 
+    assert(piece->state == PIECE_END && piece->n_asks == 0);
     w->reads_ahead = piece->group.whole;
     w->n_dense = !plan->has_data ? 0 : w->n_dense + 1;
     if (piece_is_of_tail(piece))
@@ -122,6 +126,7 @@ void repair_piece_ended(struct repair_piece *piece)
 static void take_mark(struct walk_marks *marks, unsigned candidate,
                       const Rozo__StCommitReq__Range *r)
 {
+    assert(candidate < DIST_MAX && marks->n <= MARKS_MAX);
     if (marks->n == MARKS_MAX) {
         marks->lost = true;
         return;
@@ -151,6 +156,7 @@ static void take_mark(struct walk_marks *marks, unsigned candidate,
  * partial. */
 static void take_partial(struct repair *repair, unsigned candidate, uint32_t partial)
 {
+    assert(candidate < repair->file.c);
     if ((repair->request.flags & REPAIR_PARTIAL) != 0 || !repair_is_of_all(repair))
         return;
     for (unsigned p = 0; p < repair->file.n; p++) {
@@ -197,6 +203,7 @@ static void on_next(struct repair_ask *ask, int rc)
     struct repair *repair =
         container_of(ask - ask->candidate, struct repair, walk.next.asks[0]);
 
+    assert(repair->walk.step == WALK_ASKED && repair->walk.next.n_asks > 0);
     repair->walk.next.n_asks--;
     if (repair_ask_is_ok(ask, rc))
         take_next(repair, ask);
@@ -217,6 +224,7 @@ static void next_start(struct repair *repair)
     struct walk_next *next = &w->next;
     struct fence_view fence = fence_view(&repair->fence);
 
+    assert(w->step == WALK_NEXT && next->n_asks == 0);
     w->step = WALK_ASKED;
     w->marks.n = 0;
     findings_ask(&repair->findings);
@@ -294,6 +302,7 @@ static void next_end(struct repair *repair)
 {
     struct repair_walk *w = &repair->walk;
 
+    assert(w->step == WALK_ASKED && w->next.n_asks == 0);
     w->head = nearest_head(repair);
     w->step = w->tail.tried ? WALK_FLATS : WALK_TAIL;
     if (w->marks.lost) {
@@ -385,6 +394,7 @@ static bool tail_next(struct repair *repair)
     struct repair_piece *piece;
     uint64_t from, version;
 
+    assert(w->step == WALK_TAIL);
     if (w->tail.tried) {
         if (w->n_pieces > 0)
             return true;
@@ -441,6 +451,7 @@ static void stretch_told(const struct repair *repair, struct repair_piece *piece
     uint64_t of[DIST_MAX] = { 0 }, newest = 0;
     unsigned n = 0;
 
+    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.told == NULL);
     for (unsigned i = 0; i < w->marks.n; i++)
         n += is_over(repair, &w->marks.list[i]);
     piece->stretch.told = calloc(n + 1, sizeof(*piece->stretch.told));
@@ -470,6 +481,7 @@ static void flat_next(struct repair *repair)
     struct repair_piece *piece;
     bool covered;
 
+    assert(w->step == WALK_FLATS);
     if (w->cursor >= limit) {
         w->step = w->cursor >= w->end ? WALK_OVER : WALK_EXTENTS;
         return;
@@ -498,6 +510,7 @@ static void extent_next(struct repair *repair)
         w->step = WALK_OVER;
         return;
     }
+    assert(n >= 1 && n <= EXTENT_BLOCKS);
     if (piece_new(repair, PIECE_OF_EXTENT, w->cursor, n) != NULL)
         w->cursor += n;
 }
@@ -540,6 +553,7 @@ bool repair_walk(struct repair *repair)
 
 void repair_walk_init(struct repair_walk *w, const struct repair_request *request)
 {
+    assert(request->first_block + request->n_blocks >= request->first_block);
     w->cursor = request->first_block;
     w->end =
         request->n_blocks == 0 ? UINT64_MAX : request->first_block + request->n_blocks;
@@ -560,6 +574,7 @@ bool repair_walk_again(struct repair *repair)
 {
     struct repair_walk *w = &repair->walk;
 
+    assert(w->step == WALK_OVER && w->n_pieces == 0);
     if (w->again_from == UINT64_MAX)
         return false;
     if (w->n_agains++ == AGAINS_MAX) {
@@ -583,6 +598,7 @@ void repair_walk_cancel(struct repair *repair)
 
     while (!list_is_empty(&w->pieces))
         piece_free(repair, container_of(w->pieces.next, struct repair_piece, link));
+    assert(w->n_pieces == 0);
     for (unsigned i = 0; i < DIST_MAX; i++)
         repair_ask_cancel(&w->next.asks[i]);
     free(w->marks.list);
