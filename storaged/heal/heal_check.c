@@ -19,6 +19,7 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
+    CHECKS_MAX = 4096, /* files waiting to be checked */
     TICK_MS = 500,
     DAMAGED_TOLD_MAX = 64, /* lookups of our own files at a time */
     RETRY_MIN_MS = 5000,   /* a check that failed for some time waits as long again */
@@ -34,7 +35,7 @@ static void check_run(struct healer *h, struct heal_check *c);
 
 static struct heal_check *check_find(const struct healer *h, const struct file_id *id)
 {
-    LIST_FOREACH(node, &h->checks) {
+    LIST_FOREACH(node, &h->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
         const struct file_id *other = &c->job.request.target.id;
 
@@ -47,10 +48,10 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 
 static void check_free(struct healer *h, struct heal_check *c)
 {
-    assert(h->n_checks > 0 && h->checks_unhealed >= c->unhealed);
+    assert(h->checks.n > 0 && h->checks.unhealed >= c->unhealed);
     list_remove(&c->link);
-    h->n_checks--;
-    h->checks_unhealed -= c->unhealed;
+    h->checks.n--;
+    h->checks.unhealed -= c->unhealed;
     free(c);
 }
 
@@ -148,9 +149,9 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
     assert(c->state != CHECK_WAITS);
-    assert(h->checks_unhealed >= c->unhealed);
+    assert(h->checks.unhealed >= c->unhealed);
     c->state = CHECK_WAITS;
-    h->checks_unhealed -= c->unhealed;
+    h->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
     if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
@@ -161,7 +162,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
         check_free(h, c);
     } else {
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
-        h->checks_unhealed += c->unhealed;
+        h->checks.unhealed += c->unhealed;
         if (good) { /* all but the torn blocks are good */
             c->first = result->torn_first;
             c->end = result->torn_end;
@@ -234,7 +235,7 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
             check_run(h, c);
         return 0;
     }
-    if (h->n_checks >= CHECKS_MAX)
+    if (h->checks.n >= CHECKS_MAX)
         return -EBUSY;
     c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -245,8 +246,8 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
     c->flags = flags;
     c->unproven = unproven;
     c->since_ns = env_now_ns(h->env);
-    list_add_tail(&h->checks, &c->link);
-    h->n_checks++;
+    list_add_tail(&h->checks.list, &c->link);
+    h->checks.n++;
     check_run(h, c);
     return 0;
 }
@@ -317,8 +318,8 @@ static void on_own_file(void *arg, const struct proj_list_result *result)
                 REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
     if (cc->call != NULL)
         rpc_reply_status(cc->call, status_from_errno(rc));
-    assert(cc->call != NULL || h->n_damaged_told > 0);
-    h->n_damaged_told -= cc->call == NULL;
+    assert(cc->call != NULL || h->checks.n_lookups > 0);
+    h->checks.n_lookups -= cc->call == NULL;
     free(cc);
     healer_idle(h);
 }
@@ -351,10 +352,10 @@ void healer_damaged(struct healer *h, const struct storcli_target *target, uint6
                     uint64_t end)
 {
     if (h->stopping || !h->started || h->us == 0 ||
-        heal_place(target, h->us) == DIST_MAX || h->n_damaged_told >= DAMAGED_TOLD_MAX)
+        heal_place(target, h->us) == DIST_MAX || h->checks.n_lookups >= DAMAGED_TOLD_MAX)
         return;
     if (check_own_file(h, NULL, target, first, end) == 0)
-        h->n_damaged_told++;
+        h->checks.n_lookups++;
 }
 
 void heal_check_handle(struct healer *h, struct rpc_call *call)
@@ -407,10 +408,10 @@ static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
 
 static void on_unsettled(struct heal_question *q)
 {
-    struct healer *h = container_of(q, struct healer, question);
+    struct healer *h = container_of(q, struct healer, checks.question);
 
-    assert(h->asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
-    h->asking = false;
+    assert(h->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
+    h->checks.asking = false;
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
@@ -427,30 +428,30 @@ static void on_unsettled(struct heal_question *q)
 
 static void on_settle_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, settle_timer);
+    struct healer *h = container_of(timer, struct healer, checks.settle_timer);
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
-    if (h->us == 0 || h->asking)
+    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
+    if (h->us == 0 || h->checks.asking)
         return;
-    h->asking = true;
+    h->checks.asking = true;
     h->n_busy++;
-    h->question.n_unsettled = 0;
-    h->question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
-    h->question.answered = on_unsettled;
-    h->config.ask_unsettled(h->config.arg, &h->question);
+    h->checks.question.n_unsettled = 0;
+    h->checks.question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
+    h->checks.question.answered = on_unsettled;
+    h->config.ask_unsettled(h->config.arg, &h->checks.question);
 }
 
 /* ---- start and stop ---- */
 
 static void on_check_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, check_timer);
+    struct healer *h = container_of(timer, struct healer, checks.timer);
     uint64_t now = env_now_ns(h->env);
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->check_timer, TICK_MS);
-    LIST_FOREACH_SAFE(node, &h->checks) {
+    env_timer_start(h->env, &h->checks.timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
         if (c->state == CHECK_WAITS && c->ready_ns <= now)
@@ -458,21 +459,26 @@ static void on_check_timer(struct env_timer *timer)
     }
 }
 
+void heal_checks_init(struct healer *h)
+{
+    list_init(&h->checks.list);
+}
+
 void heal_checks_start(struct healer *h)
 {
-    env_timer_init(&h->check_timer, on_check_timer);
-    env_timer_start(h->env, &h->check_timer, TICK_MS);
-    env_timer_init(&h->settle_timer, on_settle_timer);
-    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+    env_timer_init(&h->checks.timer, on_check_timer);
+    env_timer_start(h->env, &h->checks.timer, TICK_MS);
+    env_timer_init(&h->checks.settle_timer, on_settle_timer);
+    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
 }
 
 /* Stops. Jobs were cancelled before. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
-        env_timer_stop(h->env, &h->check_timer);
-        env_timer_stop(h->env, &h->settle_timer);
+        env_timer_stop(h->env, &h->checks.timer);
+        env_timer_stop(h->env, &h->checks.settle_timer);
     }
-    LIST_FOREACH_SAFE(node, &h->checks)
+    LIST_FOREACH_SAFE(node, &h->checks.list)
         check_free(h, container_of(node, struct heal_check, link));
 }

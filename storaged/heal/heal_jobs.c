@@ -45,18 +45,18 @@ uint64_t repair_n_unhealed(const struct repair_result *result)
 static void count(struct healer *h, const struct heal_job *job,
                   const struct repair_result *result)
 {
-    h->healed += result->healed;
-    h->read_bytes += result->read_bytes;
-    h->written_bytes += result->written_bytes;
+    h->jobs.healed += result->healed;
+    h->jobs.read_bytes += result->read_bytes;
+    h->jobs.written_bytes += result->written_bytes;
     if (repair_is_good(result))
         return;
-    snprintf(h->problem, sizeof(h->problem), "file %08x%08x%016llx: %.100s",
+    snprintf(h->jobs.problem, sizeof(h->jobs.problem), "file %08x%08x%016llx: %.100s",
              job->request.target.id.export_id, job->request.target.id.generation,
              (unsigned long long)job->request.target.id.ino,
              result->problem[0] != '\0' ? result->problem
              : result->undecided > 0    ? "too few storages answer to decide"
                                         : strerror(-result->rc));
-    log_debug("not healed: %s", h->problem);
+    log_debug("not healed: %s", h->jobs.problem);
 }
 
 static void job_end(struct heal_job *job, const struct repair_result *result)
@@ -155,14 +155,14 @@ static bool move_start(struct heal_job *job, const struct repair_result *result)
     assert(job->move == NULL && job->repair == NULL);
     h->n_busy++;
     job->move = m;
-    list_add_tail(&h->moving, &job->link);
+    list_add_tail(&h->jobs.moving, &job->link);
     return true;
 }
 
 /* Ends all searches. A list under way still uses its move and frees it later. */
 static void moves_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->moving) {
+    LIST_FOREACH_SAFE(node, &h->jobs.moving) {
         struct heal_job *job = container_of(node, struct heal_job, link);
         struct job_move *m = job->move;
 
@@ -182,12 +182,12 @@ static void on_repaired(void *arg, const struct repair_result *result)
     struct heal_job *job = arg;
     struct healer *h = job->h;
 
-    assert(h->n_running > 0 && h->n_of_rank[job->rank] > 0);
+    assert(h->jobs.n_running > 0 && h->jobs.n_of_rank[job->rank] > 0);
     job->repair = NULL;
     list_remove(&job->link);
-    h->n_running--;
-    h->n_of_rank[job->rank]--;
-    env_post(h->env, &h->pump);
+    h->jobs.n_running--;
+    h->jobs.n_of_rank[job->rank]--;
+    env_post(h->env, &h->jobs.pump);
     if (!move_start(job, result))
         job_end(job, result);
 }
@@ -198,13 +198,13 @@ static bool may_run(const struct healer *h, unsigned rank)
 {
     unsigned all = h->config.concurrency + CHECKS_EXTRA;
 
-    assert(h->n_running <= all + 1);
+    assert(h->jobs.n_running <= all + 1);
     if (rank == RANK_CHECK)
-        return h->n_running < all;
-    if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
+        return h->jobs.n_running < all;
+    if (rank == RANK_SCRUB && h->jobs.n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
         return false;
-    return h->n_running < h->config.concurrency ||
-           (h->n_running == all && h->n_of_rank[RANK_CHECK] == all);
+    return h->jobs.n_running < h->config.concurrency ||
+           (h->jobs.n_running == all && h->jobs.n_of_rank[RANK_CHECK] == all);
 }
 
 /* Bitmap of places that are lost by the current map. */
@@ -224,12 +224,12 @@ static void job_run(struct healer *h, struct heal_job *job)
     struct repairer *m = job->rank == RANK_SCRUB ? h->scrub_repairer : h->repairer;
     int rc;
 
-    assert(h->n_waiting > 0 && job->repair == NULL && job->move == NULL);
+    assert(h->jobs.n_waiting > 0 && job->repair == NULL && job->move == NULL);
     list_remove(&job->link);
-    list_add_tail(&h->running, &job->link);
-    h->n_waiting--;
-    h->n_running++;
-    h->n_of_rank[job->rank]++;
+    list_add_tail(&h->jobs.running, &job->link);
+    h->jobs.n_waiting--;
+    h->jobs.n_running++;
+    h->jobs.n_of_rank[job->rank]++;
     job->request.lost = lost_places(h, &job->request.target);
     rc = m == NULL ? -EUNATCH
                    : repair_start(m, &job->request, on_repaired, job, &job->repair);
@@ -242,11 +242,11 @@ static void job_run(struct healer *h, struct heal_job *job)
 
 static void on_pump(struct env_task *task)
 {
-    struct healer *h = container_of(task, struct healer, pump);
+    struct healer *h = container_of(task, struct healer, jobs.pump);
 
     for (unsigned rank = 0; rank < RANK_N && !h->stopping; rank++) {
-        while (!list_is_empty(&h->waiting[rank]) && may_run(h, rank))
-            job_run(h, container_of(h->waiting[rank].next, struct heal_job, link));
+        while (!list_is_empty(&h->jobs.waiting[rank]) && may_run(h, rank))
+            job_run(h, container_of(h->jobs.waiting[rank].next, struct heal_job, link));
     }
 }
 
@@ -257,23 +257,23 @@ void heal_job_submit(struct healer *h, struct heal_job *job, enum heal_rank rank
     job->h = h;
     job->rank = rank;
     job->repair = NULL;
-    list_add_tail(&h->waiting[rank], &job->link);
-    h->n_waiting++;
-    env_post(h->env, &h->pump);
+    list_add_tail(&h->jobs.waiting[rank], &job->link);
+    h->jobs.n_waiting++;
+    env_post(h->env, &h->jobs.pump);
 }
 
 void heal_jobs_init(struct healer *h)
 {
     for (unsigned rank = 0; rank < RANK_N; rank++)
-        list_init(&h->waiting[rank]);
-    list_init(&h->running);
-    list_init(&h->moving);
-    h->pump.fn = on_pump;
+        list_init(&h->jobs.waiting[rank]);
+    list_init(&h->jobs.running);
+    list_init(&h->jobs.moving);
+    h->jobs.pump.fn = on_pump;
 }
 
 void heal_jobs_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->running) {
+    LIST_FOREACH_SAFE(node, &h->jobs.running) {
         struct heal_job *job = container_of(node, struct heal_job, link);
 
         list_remove(node);
@@ -281,8 +281,8 @@ void heal_jobs_stop(struct healer *h)
             repair_cancel(job->repair);
     }
     for (unsigned rank = 0; rank < RANK_N; rank++)
-        list_init(&h->waiting[rank]);
-    assert(list_is_empty(&h->running));
-    h->n_waiting = h->n_running = 0;
+        list_init(&h->jobs.waiting[rank]);
+    assert(list_is_empty(&h->jobs.running));
+    h->jobs.n_waiting = h->jobs.n_running = 0;
     moves_stop(h);
 }

@@ -14,6 +14,11 @@
 
 #include "storaged/heal/healer_int.h"
 
+enum {
+    LIST_DEADLINE_MS = 60000,
+    PAGE_FILES = 256, /* in one ST_LIST */
+};
+
 static int file_add(struct heal_walk *w, const struct proj_list_file *f, uint32_t by)
 {
     bool own = by == w->h->us;

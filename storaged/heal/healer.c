@@ -22,6 +22,8 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
+    PEERS_MAX = 4096,
+    GATHER_STEP_MS = 20,
     CONCURRENCY_DEFAULT = 4,
     CONCURRENCY_MAX = 64,
     SETTLE_MS_DEFAULT = 10000,
@@ -47,74 +49,6 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
     protobuf_c_message_pack(msg, buf);
     rpc_reply(call, ROZO__STATUS__OK, buf, len, NULL, 0, NULL, NULL);
     free(buf);
-}
-
-/* ---- requests to a storage ---- */
-
-static void ask_end(struct heal_ask *ask, int rc)
-{
-    assert(ask->state != ASK_IDLE);
-    ask->state = ASK_IDLE;
-    list_remove(&ask->link);
-    ask->done(ask, rc);
-}
-
-static void on_ask_timer(struct env_timer *timer)
-{
-    ask_end(container_of(timer, struct heal_ask, timer), -ENOTCONN);
-}
-
-static void on_ask_done(struct rpc_request *rq, int rc)
-{
-    ask_end(rq->arg, rc != 0 ? rc : status_to_errno(rq->status));
-}
-
-void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uint16_t op,
-                   const ProtobufCMessage *msg, uint32_t deadline_ms)
-{
-    struct rpc_channel *ch = healer_channel(h, storage);
-    size_t len = protobuf_c_message_get_packed_size(msg);
-    uint8_t *buf = ch == NULL ? NULL : malloc(len + 1);
-
-    assert(ask->state == ASK_IDLE);
-    assert(ask->done != NULL);
-    assert(!h->stopping);
-    ask->h = h;
-    ask->storage = storage;
-    list_add_tail(&h->asks, &ask->link);
-    if (buf == NULL) {
-        ask->state = ASK_NO_CHANNEL;
-        env_timer_init(&ask->timer, on_ask_timer);
-        env_timer_start(h->env, &ask->timer, 0);
-        return;
-    }
-    protobuf_c_message_pack(msg, buf);
-    ask->rq = (struct rpc_request){
-        .op = op,
-        .deadline_ms = deadline_ms,
-        .msg = buf,
-        .msg_len = len,
-        .done = on_ask_done,
-        .arg = ask,
-    };
-    ask->state = ASK_SENT;
-    rpc_send(ch, &ask->rq);
-    free(buf);
-}
-
-static void asks_cancel(struct healer *h)
-{
-    LIST_FOREACH_SAFE(node, &h->asks) {
-        struct heal_ask *ask = container_of(node, struct heal_ask, link);
-
-        assert(ask->state != ASK_IDLE);
-        list_remove(node);
-        if (ask->state == ASK_SENT)
-            rpc_cancel(&ask->rq);
-        else
-            env_timer_stop(h->env, &ask->timer);
-        ask->state = ASK_IDLE;
-    }
 }
 
 /* ---- the map ---- */
@@ -636,7 +570,7 @@ static uint64_t n_unhealed(const struct healer *h)
 {
     const struct resync *r = &h->round;
 
-    return h->checks_unhealed + h->rebuild.unhealed +
+    return h->checks.unhealed + h->rebuild.unhealed +
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
 }
 
@@ -649,14 +583,14 @@ static void on_health(struct heal_question *q)
     char *findings[FINDINGS_MAX];
 
     resp->missed_ranges = hint_log_n_ranges(h->hints);
-    resp->queued = h->n_waiting + h->n_running + h->n_checks;
-    resp->healed_records = h->healed;
-    resp->heal_read_bytes = h->read_bytes;
-    resp->heal_written_bytes = h->written_bytes;
+    resp->queued = h->jobs.n_waiting + h->jobs.n_running + h->checks.n;
+    resp->healed_records = h->jobs.healed;
+    resp->heal_read_bytes = h->jobs.read_bytes;
+    resp->heal_written_bytes = h->jobs.written_bytes;
     resp->unhealed = n_unhealed(h);
     /* Unless a journal has a problem. */
     if (resp->problem == NULL || resp->problem[0] == '\0')
-        resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
+        resp->problem = resp->unhealed > 0 ? h->jobs.problem : no_problem;
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);
@@ -882,10 +816,10 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     bad_page_disk_init(&h->disk, config->env, config->disk);
     h->config.disk = &h->disk.disk;
     config_defaults(&h->config);
-    list_init(&h->asks);
-    list_init(&h->checks);
-    list_init(&h->proofs);
-    list_init(&h->handoff);
+    heal_asks_init(h);
+    heal_checks_init(h);
+    proofs_init(h);
+    handoff_init(h);
     h->rate.bytes_per_s = config->rate_bytes;
     h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
     heal_jobs_init(h);
@@ -946,7 +880,7 @@ void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
     h->stop_arg = arg;
     h->stop_task.fn = on_stop_task;
     h->n_busy++;
-    asks_cancel(h);
+    heal_asks_cancel(h);
     heal_jobs_stop(h);
     handoff_stop(h);
     resync_stop(h);

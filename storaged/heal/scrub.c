@@ -500,7 +500,7 @@ static void on_schedule(struct env_timer *timer)
 static void on_running_noted(struct hint_log_wait *w, int rc)
 {
     (void)rc;
-    healer_idle(container_of(w, struct healer, boot_wait));
+    healer_idle(container_of(w, struct healer, scrub.boot_wait));
 }
 
 /* Returns whether the machine stopped while this storage ran, so that unsynced data may
@@ -514,9 +514,9 @@ static bool was_power_lost(struct healer *h)
     put_le64(val, h->config.boot);
     val[8] = 1;
     healer_put(h, running_key, val, sizeof(val));
-    h->boot_wait.done = on_running_noted;
+    h->scrub.boot_wait.done = on_running_noted;
     h->n_busy++;
-    hint_log_sync(h->hints, &h->boot_wait);
+    hint_log_sync(h->hints, &h->scrub.boot_wait);
     return lost;
 }
 

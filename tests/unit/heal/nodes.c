@@ -10,7 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "storaged/format/projfile.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];

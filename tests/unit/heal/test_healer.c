@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 static int fail_ino_rc; /* result for fail_ino */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/list.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 static struct env_task *at_repair; /* posted when a repair ends; NULL: none */

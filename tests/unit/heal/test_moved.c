@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/capability.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 enum { OK = ROZO__STATUS__OK, IN_PROGRESS = ROZO__STATUS__IN_PROGRESS };

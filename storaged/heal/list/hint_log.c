@@ -7,7 +7,7 @@
  *         that they did before.
  * Ask:    the bytes of keys and values: users' disks carry them (docs/FORMATS.md).
  */
-#include "storaged/heal/hint_log.h"
+#include "storaged/heal/list/hint_log.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
  * Keeps:  a page of a file counts only if its crc and the file's name fit (I8); memory is
  *         bounded by LIST_FILES_MAX and one buffer of names.
  */
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 
 #include <assert.h>
 #include <errno.h>
