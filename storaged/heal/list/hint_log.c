@@ -91,7 +91,6 @@ static size_t notes_put(const struct notes *n, uint8_t out[VALUE_MAX])
 {
     uint8_t *p = out + VALUE_FIXED;
 
-    assert(n->n > 0 && n->n <= HINT_LOG_RANGES_MAX);
     out[0] = n->target.dist_generation == 0 ? VALUE_FORMAT : VALUE_FORMAT_REDIST;
     out[1] = n->target.codec;
     out[2] = n->target.layout;
@@ -376,6 +375,7 @@ static int notes_save(struct hint_log *l, const uint8_t key[KEY_BYTES],
 {
     uint8_t val[VALUE_MAX];
 
+    assert(n->n <= HINT_LOG_RANGES_MAX);
     if (n->n == 0)
         return commit_one(l, key, KEY_BYTES, NULL, 0);
     return commit_one(l, key, KEY_BYTES, val, notes_put(n, val));
