@@ -8,6 +8,7 @@
  *         again, ever less often, until they are.
  * Yours:  the times.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
+    CHECKS_MAX = 4096, /* files waiting to be checked */
     TICK_MS = 500,
     DAMAGED_TOLD_MAX = 64, /* lookups of our own files at a time */
     RETRY_MIN_MS = 5000,   /* a check that failed for some time waits as long again */
@@ -33,7 +35,7 @@ static void check_run(struct healer *h, struct heal_check *c);
 
 static struct heal_check *check_find(const struct healer *h, const struct file_id *id)
 {
-    LIST_FOREACH(node, &h->checks) {
+    LIST_FOREACH(node, &h->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
         const struct file_id *other = &c->job.request.target.id;
 
@@ -46,9 +48,10 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 
 static void check_free(struct healer *h, struct heal_check *c)
 {
+    assert(h->checks.n > 0 && h->checks.unhealed >= c->unhealed);
     list_remove(&c->link);
-    h->n_checks--;
-    h->checks_unhealed -= c->unhealed;
+    h->checks.n--;
+    h->checks.unhealed -= c->unhealed;
     free(c);
 }
 
@@ -74,6 +77,7 @@ static void retry_later(struct healer *h, struct heal_check *c)
 {
     uint64_t wait_ms = age_ms(h, c);
 
+    assert(c->state == CHECK_WAITS);
     if (wait_ms < RETRY_MIN_MS)
         wait_ms = RETRY_MIN_MS;
     if (wait_ms > RETRY_MAX_MS)
@@ -103,7 +107,6 @@ static void note_undecided(struct healer *h, struct heal_check *c,
 /* Repeats a check that was extended meanwhile. */
 static void run_again(struct healer *h, struct heal_check *c)
 {
-    c->again = false;
     c->since_ns = env_now_ns(h->env);
     check_run(h, c);
 }
@@ -112,14 +115,16 @@ static void on_located(struct heal_locate *l)
 {
     struct heal_check *c = container_of(l, struct heal_check, locate);
     struct healer *h = l->h;
+    bool again = c->state == CHECK_RUNS_AGAIN;
 
-    c->running = false;
+    assert(c->state != CHECK_WAITS);
+    c->state = CHECK_WAITS;
     if (l->known) {
         c->job.request.target = l->target;
         c->unproven = false;
         c->flags |= REPAIR_FENCE | REPAIR_ALL_HOMES;
     }
-    if (c->again)
+    if (again)
         run_again(h, c);
     else if (l->known)
         check_run(h, c);
@@ -131,7 +136,8 @@ static void on_located(struct heal_locate *l)
  * client has described the file so far. */
 static void check_locate(struct healer *h, struct heal_check *c)
 {
-    c->running = true;
+    assert(c->state == CHECK_WAITS && c->unproven);
+    c->state = CHECK_RUNS;
     c->locate.done = on_located;
     heal_locate_start(h, &c->locate, &c->job.request.target.id);
 }
@@ -140,21 +146,23 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
 {
     struct heal_check *c = container_of(job, struct heal_check, job);
     struct healer *h = job->h;
-    bool good = repair_is_good(result);
+    bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
-    c->running = false;
-    h->checks_unhealed -= c->unhealed;
+    assert(c->state != CHECK_WAITS);
+    assert(h->checks.unhealed >= c->unhealed);
+    c->state = CHECK_WAITS;
+    h->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
     if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
     note_undecided(h, c, result);
-    if (c->again) {
+    if (again) {
         run_again(h, c);
     } else if (good && result->n_torn == 0) {
         check_free(h, c);
     } else {
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
-        h->checks_unhealed += c->unhealed;
+        h->checks.unhealed += c->unhealed;
         if (good) { /* all but the torn blocks are good */
             c->first = result->torn_first;
             c->end = result->torn_end;
@@ -170,10 +178,11 @@ static void check_run(struct healer *h, struct heal_check *c)
 {
     struct repair_request *r = &c->job.request;
 
+    assert(c->state == CHECK_WAITS && c->first < c->end);
     r->first_block = c->first;
     r->n_blocks = c->end == UINT64_MAX ? 0 : c->end - c->first;
     r->flags = c->flags;
-    c->running = true;
+    c->state = CHECK_RUNS;
     c->job.done = on_checked;
     heal_job_submit(h, &c->job, RANK_CHECK);
 }
@@ -192,13 +201,13 @@ static int take_word(struct heal_check *c, const struct storcli_target *target,
         return 0;
     }
     if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {
-        if (!c->running && target->dist_generation > ours->dist_generation)
+        if (c->state == CHECK_WAITS && target->dist_generation > ours->dist_generation)
             *ours = *target;
         return 0;
     }
     if (unproven)
         return -EBADMSG;
-    if (!c->unproven || c->running)
+    if (!c->unproven || c->state != CHECK_WAITS)
         return -EBUSY;
     c->job.request.target = *target;
     c->unproven = false;
@@ -210,21 +219,24 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
 {
     struct heal_check *c = check_find(h, &target->id);
 
+    assert(first < end);
     if (c != NULL) {
         int rc = take_word(c, target, unproven);
 
         if (rc != 0)
             return rc;
-        c->again |= c->running && (first < c->first || end > c->end ||
-                                   (flags & ~c->flags) != 0 || c->job.repair != NULL);
+        if (c->state != CHECK_WAITS &&
+            (first < c->first || end > c->end || (flags & ~c->flags) != 0 ||
+             c->job.repair != NULL))
+            c->state = CHECK_RUNS_AGAIN;
         c->first = first < c->first ? first : c->first;
         c->end = end > c->end ? end : c->end;
         c->flags |= flags;
-        if (!c->running)
+        if (c->state == CHECK_WAITS)
             check_run(h, c);
         return 0;
     }
-    if (h->n_checks >= CHECKS_MAX)
+    if (h->checks.n >= CHECKS_MAX)
         return -EBUSY;
     c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -235,8 +247,8 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
     c->flags = flags;
     c->unproven = unproven;
     c->since_ns = env_now_ns(h->env);
-    list_add_tail(&h->checks, &c->link);
-    h->n_checks++;
+    list_add_tail(&h->checks.list, &c->link);
+    h->checks.n++;
     check_run(h, c);
     return 0;
 }
@@ -307,7 +319,8 @@ static void on_own_file(void *arg, const struct proj_list_result *result)
                 REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
     if (cc->call != NULL)
         rpc_reply_status(cc->call, status_from_errno(rc));
-    h->n_damaged_told -= cc->call == NULL;
+    assert(cc->call != NULL || h->checks.n_lookups > 0);
+    h->checks.n_lookups -= cc->call == NULL;
     free(cc);
     healer_idle(h);
 }
@@ -340,10 +353,10 @@ void healer_damaged(struct healer *h, const struct storcli_target *target, uint6
                     uint64_t end)
 {
     if (h->stopping || !h->started || h->us == 0 ||
-        heal_place(target, h->us) == DIST_MAX || h->n_damaged_told >= DAMAGED_TOLD_MAX)
+        heal_place(target, h->us) == DIST_MAX || h->checks.n_lookups >= DAMAGED_TOLD_MAX)
         return;
     if (check_own_file(h, NULL, target, first, end) == 0)
-        h->n_damaged_told++;
+        h->checks.n_lookups++;
 }
 
 void heal_check_handle(struct healer *h, struct rpc_call *call)
@@ -353,6 +366,7 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
     int rc = check_parse(h, call, req, &target);
     bool answered = false;
 
+    assert(call->op == ROZO__OP__ST_CHECK && h->us != 0);
     if (rc == 0) {
         uint64_t first = req->first_block;
         uint64_t end = req->n_blocks == 0 ? UINT64_MAX : first + req->n_blocks;
@@ -395,9 +409,10 @@ static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
 
 static void on_unsettled(struct heal_question *q)
 {
-    struct healer *h = container_of(q, struct healer, question);
+    struct healer *h = container_of(q, struct healer, checks.question);
 
-    h->asking = false;
+    assert(h->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
+    h->checks.asking = false;
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
@@ -414,50 +429,57 @@ static void on_unsettled(struct heal_question *q)
 
 static void on_settle_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, settle_timer);
+    struct healer *h = container_of(timer, struct healer, checks.settle_timer);
 
-    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
-    if (h->us == 0 || h->asking)
+    assert(h->started && !h->stopping);
+    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
+    if (h->us == 0 || h->checks.asking)
         return;
-    h->asking = true;
+    h->checks.asking = true;
     h->n_busy++;
-    h->question.n_unsettled = 0;
-    h->question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
-    h->question.answered = on_unsettled;
-    h->config.ask_unsettled(h->config.arg, &h->question);
+    h->checks.question.n_unsettled = 0;
+    h->checks.question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
+    h->checks.question.answered = on_unsettled;
+    h->config.ask_unsettled(h->config.arg, &h->checks.question);
 }
 
 /* ---- start and stop ---- */
 
 static void on_check_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, check_timer);
+    struct healer *h = container_of(timer, struct healer, checks.timer);
     uint64_t now = env_now_ns(h->env);
 
-    env_timer_start(h->env, &h->check_timer, TICK_MS);
-    LIST_FOREACH_SAFE(node, &h->checks) {
+    assert(h->started && !h->stopping);
+    env_timer_start(h->env, &h->checks.timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
-        if (!c->running && c->ready_ns <= now)
+        if (c->state == CHECK_WAITS && c->ready_ns <= now)
             check_run(h, c);
     }
 }
 
+void heal_checks_init(struct healer *h)
+{
+    list_init(&h->checks.list);
+}
+
 void heal_checks_start(struct healer *h)
 {
-    env_timer_init(&h->check_timer, on_check_timer);
-    env_timer_start(h->env, &h->check_timer, TICK_MS);
-    env_timer_init(&h->settle_timer, on_settle_timer);
-    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+    env_timer_init(&h->checks.timer, on_check_timer);
+    env_timer_start(h->env, &h->checks.timer, TICK_MS);
+    env_timer_init(&h->checks.settle_timer, on_settle_timer);
+    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
 }
 
 /* Stops. Jobs were cancelled before. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
-        env_timer_stop(h->env, &h->check_timer);
-        env_timer_stop(h->env, &h->settle_timer);
+        env_timer_stop(h->env, &h->checks.timer);
+        env_timer_stop(h->env, &h->checks.settle_timer);
     }
-    LIST_FOREACH_SAFE(node, &h->checks)
+    LIST_FOREACH_SAFE(node, &h->checks.list)
         check_free(h, container_of(node, struct heal_check, link));
 }

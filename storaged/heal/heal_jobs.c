@@ -8,6 +8,7 @@
  *         urgent rank. repair_walk.c bounds the work within a repair and lets clients go
  *         first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,22 +45,23 @@ uint64_t repair_n_unhealed(const struct repair_result *result)
 static void count(struct healer *h, const struct heal_job *job,
                   const struct repair_result *result)
 {
-    h->healed += result->healed;
-    h->read_bytes += result->read_bytes;
-    h->written_bytes += result->written_bytes;
+    h->jobs.healed += result->healed;
+    h->jobs.read_bytes += result->read_bytes;
+    h->jobs.written_bytes += result->written_bytes;
     if (repair_is_good(result))
         return;
-    snprintf(h->problem, sizeof(h->problem), "file %08x%08x%016llx: %.100s",
+    snprintf(h->jobs.problem, sizeof(h->jobs.problem), "file %08x%08x%016llx: %.100s",
              job->request.target.id.export_id, job->request.target.id.generation,
              (unsigned long long)job->request.target.id.ino,
              result->problem[0] != '\0' ? result->problem
              : result->undecided > 0    ? "too few storages answer to decide"
                                         : strerror(-result->rc));
-    log_debug("not healed: %s", h->problem);
+    log_debug("not healed: %s", h->jobs.problem);
 }
 
 static void job_end(struct heal_job *job, const struct repair_result *result)
 {
+    assert(job->repair == NULL && job->move == NULL);
     job->n_moves = 0;
     count(job->h, job, result);
     job->done(job, result);
@@ -81,6 +83,7 @@ static void move_end(struct job_move *m, const struct storcli_target *target)
     struct heal_job *job = m->job;
     struct repair_result result = m->result;
 
+    assert(job != NULL && job->move == m);
     list_remove(&job->link);
     job->move = NULL;
     if (target != NULL)
@@ -100,6 +103,7 @@ static void on_move_located(struct heal_locate *l)
 {
     struct job_move *m = container_of(l, struct job_move, locate);
 
+    assert(m->job != NULL);
     if (!l->known && l->is_elsewhere)
         m->result.rc = -ENOENT;
     move_end(m, l->known ? &l->target : NULL);
@@ -148,19 +152,21 @@ static bool move_start(struct heal_job *job, const struct repair_result *result)
         free(m);
         return false;
     }
+    assert(job->move == NULL && job->repair == NULL);
     h->n_busy++;
     job->move = m;
-    list_add_tail(&h->moving, &job->link);
+    list_add_tail(&h->jobs.moving, &job->link);
     return true;
 }
 
 /* Ends all searches. A list under way still uses its move and frees it later. */
 static void moves_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->moving) {
+    LIST_FOREACH_SAFE(node, &h->jobs.moving) {
         struct heal_job *job = container_of(node, struct heal_job, link);
         struct job_move *m = job->move;
 
+        assert(m != NULL && m->job == job);
         list_remove(node);
         job->move = NULL;
         m->job = NULL;
@@ -176,11 +182,12 @@ static void on_repaired(void *arg, const struct repair_result *result)
     struct heal_job *job = arg;
     struct healer *h = job->h;
 
+    assert(h->jobs.n_running > 0 && h->jobs.n_of_rank[job->rank] > 0);
     job->repair = NULL;
     list_remove(&job->link);
-    h->n_running--;
-    h->n_of_rank[job->rank]--;
-    env_post(h->env, &h->pump);
+    h->jobs.n_running--;
+    h->jobs.n_of_rank[job->rank]--;
+    env_post(h->env, &h->jobs.pump);
     if (!move_start(job, result))
         job_end(job, result);
 }
@@ -191,12 +198,13 @@ static bool may_run(const struct healer *h, unsigned rank)
 {
     unsigned all = h->config.concurrency + CHECKS_EXTRA;
 
+    assert(h->jobs.n_running <= all + 1);
     if (rank == RANK_CHECK)
-        return h->n_running < all;
-    if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
+        return h->jobs.n_running < all;
+    if (rank == RANK_SCRUB && h->jobs.n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
         return false;
-    return h->n_running < h->config.concurrency ||
-           (h->n_running == all && h->n_of_rank[RANK_CHECK] == all);
+    return h->jobs.n_running < h->config.concurrency ||
+           (h->jobs.n_running == all && h->jobs.n_of_rank[RANK_CHECK] == all);
 }
 
 /* Bitmap of places that are lost by the current map. */
@@ -216,11 +224,12 @@ static void job_run(struct healer *h, struct heal_job *job)
     struct repairer *m = job->rank == RANK_SCRUB ? h->scrub_repairer : h->repairer;
     int rc;
 
+    assert(h->jobs.n_waiting > 0 && job->repair == NULL && job->move == NULL);
     list_remove(&job->link);
-    list_add_tail(&h->running, &job->link);
-    h->n_waiting--;
-    h->n_running++;
-    h->n_of_rank[job->rank]++;
+    list_add_tail(&h->jobs.running, &job->link);
+    h->jobs.n_waiting--;
+    h->jobs.n_running++;
+    h->jobs.n_of_rank[job->rank]++;
     job->request.lost = lost_places(h, &job->request.target);
     rc = m == NULL ? -EUNATCH
                    : repair_start(m, &job->request, on_repaired, job, &job->repair);
@@ -233,36 +242,38 @@ static void job_run(struct healer *h, struct heal_job *job)
 
 static void on_pump(struct env_task *task)
 {
-    struct healer *h = container_of(task, struct healer, pump);
+    struct healer *h = container_of(task, struct healer, jobs.pump);
 
     for (unsigned rank = 0; rank < RANK_N && !h->stopping; rank++) {
-        while (!list_is_empty(&h->waiting[rank]) && may_run(h, rank))
-            job_run(h, container_of(h->waiting[rank].next, struct heal_job, link));
+        while (!list_is_empty(&h->jobs.waiting[rank]) && may_run(h, rank))
+            job_run(h, container_of(h->jobs.waiting[rank].next, struct heal_job, link));
     }
 }
 
 void heal_job_submit(struct healer *h, struct heal_job *job, enum heal_rank rank)
 {
+    assert(rank < RANK_N && job->done != NULL);
+    assert(job->move == NULL);
     job->h = h;
     job->rank = rank;
     job->repair = NULL;
-    list_add_tail(&h->waiting[rank], &job->link);
-    h->n_waiting++;
-    env_post(h->env, &h->pump);
+    list_add_tail(&h->jobs.waiting[rank], &job->link);
+    h->jobs.n_waiting++;
+    env_post(h->env, &h->jobs.pump);
 }
 
 void heal_jobs_init(struct healer *h)
 {
     for (unsigned rank = 0; rank < RANK_N; rank++)
-        list_init(&h->waiting[rank]);
-    list_init(&h->running);
-    list_init(&h->moving);
-    h->pump.fn = on_pump;
+        list_init(&h->jobs.waiting[rank]);
+    list_init(&h->jobs.running);
+    list_init(&h->jobs.moving);
+    h->jobs.pump.fn = on_pump;
 }
 
 void heal_jobs_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->running) {
+    LIST_FOREACH_SAFE(node, &h->jobs.running) {
         struct heal_job *job = container_of(node, struct heal_job, link);
 
         list_remove(node);
@@ -270,7 +281,8 @@ void heal_jobs_stop(struct healer *h)
             repair_cancel(job->repair);
     }
     for (unsigned rank = 0; rank < RANK_N; rank++)
-        list_init(&h->waiting[rank]);
-    h->n_waiting = h->n_running = 0;
+        list_init(&h->jobs.waiting[rank]);
+    assert(list_is_empty(&h->jobs.running));
+    h->jobs.n_waiting = h->jobs.n_running = 0;
     moves_stop(h);
 }

@@ -7,6 +7,8 @@
  * Keeps:  only answers of storages count, and only a distribution in which we have a
  *         place.
  */
+#include <assert.h>
+
 #include "storaged/heal/healer_int.h"
 
 static void ask_next(struct heal_locate *l);
@@ -17,6 +19,7 @@ static bool take_target(struct heal_locate *l, const Rozo__StListResp__File *in)
 {
     struct storcli_target target;
 
+    assert(!l->known);
     if (heal_target_get(in->ref, &target) != 0 || list_order(&target.id, &l->id) != 0 ||
         target.dist_generation < l->min_generation)
         return false;
@@ -66,6 +69,7 @@ static void ask_next(struct heal_locate *l)
     const struct heal_peer *peer = l->known ? NULL : peer_next(l);
     uint8_t id[FILE_ID_BYTES];
 
+    assert(l->ask.state == ASK_IDLE);
     if (peer == NULL) {
         l->in_doubt |= l->asked == 0;
         l->done(l);
@@ -84,6 +88,7 @@ static void ask_next(struct heal_locate *l)
 
 void heal_locate_start(struct healer *h, struct heal_locate *l, const struct file_id *id)
 {
+    assert(l->done != NULL && l->ask.state == ASK_IDLE);
     l->h = h;
     l->id = *id;
     l->asked = 0;

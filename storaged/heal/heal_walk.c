@@ -7,16 +7,23 @@
  * Keeps:  no file of a peer that answered is skipped: a page reaches only as far as all
  *         lists do.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "storaged/heal/healer_int.h"
 
+enum {
+    LIST_DEADLINE_MS = 60000,
+    PAGE_FILES = 256, /* in one ST_LIST */
+};
+
 static int file_add(struct heal_walk *w, const struct proj_list_file *f, uint32_t by)
 {
     bool own = by == w->h->us;
 
+    assert(w->n_files <= w->files_room);
     if (w->n_files == w->files_room) {
         unsigned room = w->files_room * 2 + 64;
         void *files = realloc(w->files, room * sizeof(w->files[0]));
@@ -82,6 +89,7 @@ static void own_list(struct heal_walk *w)
                                          .max_files = PAGE_FILES };
     struct list_op *op;
 
+    assert(w->own);
     if (proj_list_start(w->h->env, w->h->config.disk, &request, on_own_list, w, &op) ==
         0) {
         w->h->n_busy++;
@@ -139,6 +147,7 @@ static void page_make(struct heal_walk *w)
 {
     const struct file_id *limit = NULL;
 
+    assert(w->n_waiting == 0);
     for (unsigned i = 0; i < w->n_peers; i++) {
         const struct heal_walk_peer *p = &w->peers[i];
 
@@ -201,6 +210,7 @@ static void on_peer_list(struct heal_ask *ask, int rc)
     struct heal_walk_peer *p = container_of(ask, struct heal_walk_peer, ask);
     struct heal_walk *w = p->w;
 
+    assert(w->under_way && w->n_waiting > 0);
     if (rc == 0) {
         Rozo__StListResp *resp =
             rozo__st_list_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
@@ -220,6 +230,7 @@ static void peer_list(struct heal_walk *w, struct heal_walk_peer *p, uint32_t id
     Rozo__StListReq req = ROZO__ST_LIST_REQ__INIT;
     uint8_t after[FILE_ID_BYTES];
 
+    assert(w->n_peers <= w->h->n_peers);
     p->w = w;
     p->heard = p->end = false;
     req.to_storage = id;
@@ -240,6 +251,7 @@ static void peers_list(struct heal_walk *w)
 {
     struct healer *h = w->h;
 
+    assert(!w->own && w->n_waiting == 0);
     free(w->peers);
     w->n_peers = 0;
     w->peers = calloc(h->n_peers + 1, sizeof(w->peers[0]));
@@ -267,6 +279,7 @@ static void peers_list(struct heal_walk *w)
 
 void heal_walk_next(struct heal_walk *w)
 {
+    assert(w->under_way && !w->h->stopping);
     w->n_files = 0;
     w->end = false;
     if (w->own)
@@ -277,6 +290,7 @@ void heal_walk_next(struct heal_walk *w)
 
 void heal_walk_begin(struct healer *h, struct heal_walk *w)
 {
+    assert(w->page != NULL && !w->under_way);
     w->h = h;
     w->task.fn = on_page;
     w->under_way = true;

@@ -22,6 +22,8 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
+    PEERS_MAX = 4096,
+    GATHER_STEP_MS = 20,
     CONCURRENCY_DEFAULT = 4,
     CONCURRENCY_MAX = 64,
     SETTLE_MS_DEFAULT = 10000,
@@ -47,71 +49,6 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
     protobuf_c_message_pack(msg, buf);
     rpc_reply(call, ROZO__STATUS__OK, buf, len, NULL, 0, NULL, NULL);
     free(buf);
-}
-
-/* ---- requests to a storage ---- */
-
-static void ask_end(struct heal_ask *ask, int rc)
-{
-    ask->under_way = ask->sent = false;
-    list_remove(&ask->link);
-    ask->done(ask, rc);
-}
-
-static void on_ask_timer(struct env_timer *timer)
-{
-    ask_end(container_of(timer, struct heal_ask, timer), -ENOTCONN);
-}
-
-static void on_ask_done(struct rpc_request *rq, int rc)
-{
-    ask_end(rq->arg, rc != 0 ? rc : status_to_errno(rq->status));
-}
-
-void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uint16_t op,
-                   const ProtobufCMessage *msg, uint32_t deadline_ms)
-{
-    struct rpc_channel *ch = healer_channel(h, storage);
-    size_t len = protobuf_c_message_get_packed_size(msg);
-    uint8_t *buf = ch == NULL ? NULL : malloc(len + 1);
-
-    assert(!ask->under_way);
-    ask->h = h;
-    ask->storage = storage;
-    ask->under_way = true;
-    list_add_tail(&h->asks, &ask->link);
-    if (buf == NULL) {
-        env_timer_init(&ask->timer, on_ask_timer);
-        env_timer_start(h->env, &ask->timer, 0);
-        return;
-    }
-    protobuf_c_message_pack(msg, buf);
-    ask->rq = (struct rpc_request){
-        .op = op,
-        .deadline_ms = deadline_ms,
-        .msg = buf,
-        .msg_len = len,
-        .done = on_ask_done,
-        .arg = ask,
-    };
-    ask->sent = true;
-    rpc_send(ch, &ask->rq);
-    free(buf);
-}
-
-static void asks_cancel(struct healer *h)
-{
-    LIST_FOREACH_SAFE(node, &h->asks) {
-        struct heal_ask *ask = container_of(node, struct heal_ask, link);
-
-        ask->under_way = false;
-        list_remove(node);
-        if (ask->sent)
-            rpc_cancel(&ask->rq);
-        else
-            env_timer_stop(h->env, &ask->timer);
-        ask->sent = false;
-    }
 }
 
 /* ---- the map ---- */
@@ -162,6 +99,7 @@ uint64_t healer_gather_until_ns(const struct healer *h)
 
 bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns)
 {
+    assert(h->started && !h->stopping);
     if (env_now_ns(h->env) >= until_ns || peers_are_up(h))
         return false;
     env_timer_start(h->env, timer, GATHER_STEP_MS);
@@ -274,6 +212,7 @@ static int peer_add(struct healer *h, uint32_t id)
 {
     struct heal_peer *peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
 
+    assert(peer_find(h, id) == NULL);
     if (peers == NULL)
         return -ENOMEM;
     h->peers = peers;
@@ -344,6 +283,7 @@ static int map_check(const Rozo__StMapReq *map)
 /* Publishes a map version that is in force and on stable storage. */
 static void map_is_kept(struct healer *h, uint64_t version)
 {
+    assert(version <= h->map_version);
     if (version == h->map_version)
         atomic_store(&h->config.identity->map_version, version);
 }
@@ -432,6 +372,7 @@ static void handle_map(struct healer *h, struct rpc_call *call)
     struct map_call *mc = calloc(1, sizeof(*mc));
     int rc = mc == NULL ? -ENOMEM : map_take(h, call, map);
 
+    assert(call->op == ROZO__OP__ST_MAP && h->us != 0);
     if (rc == 0) {
         *mc = (struct map_call){
             .wait.done = on_map_stable, .h = h, .call = call, .version = map->version
@@ -470,6 +411,7 @@ void healer_put(struct healer *h, const char *key, const void *val, size_t len)
     };
     struct put *p = calloc(1, sizeof(*p));
 
+    assert(val != NULL || len == 0);
     if (p == NULL)
         return; /* everything kept there can be found out again */
     p->h = h;
@@ -520,6 +462,7 @@ static void list_reply(struct list_call *lc, const struct proj_list_result *resu
     Rozo__StListResp__File **pointers = calloc(result->n_files + 1, sizeof(*pointers));
     struct heal_ref *refs = calloc(result->n_files + 1, sizeof(*refs));
 
+    assert(result->rc == 0);
     if (files != NULL && pointers != NULL && refs != NULL) {
         for (unsigned i = 0; i < result->n_files; i++) {
             const struct proj_list_file *f = &result->files[i];
@@ -598,6 +541,7 @@ static void handle_list(struct healer *h, struct rpc_call *call)
     struct list_op *op;
     int rc = lc == NULL ? -ENOMEM : list_parse(h, call, req, &request);
 
+    assert(call->op == ROZO__OP__ST_LIST && h->us != 0);
     if (rc == 0) {
         lc->h = h;
         lc->call = call;
@@ -626,7 +570,7 @@ static uint64_t n_unhealed(const struct healer *h)
 {
     const struct resync *r = &h->round;
 
-    return h->checks_unhealed + h->rebuild.unhealed +
+    return h->checks.unhealed + h->rebuild.unhealed +
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
 }
 
@@ -639,14 +583,14 @@ static void on_health(struct heal_question *q)
     char *findings[FINDINGS_MAX];
 
     resp->missed_ranges = hint_log_n_ranges(h->hints);
-    resp->queued = h->n_waiting + h->n_running + h->n_checks;
-    resp->healed_records = h->healed;
-    resp->heal_read_bytes = h->read_bytes;
-    resp->heal_written_bytes = h->written_bytes;
+    resp->queued = h->jobs.n_waiting + h->jobs.n_running + h->checks.n;
+    resp->healed_records = h->jobs.healed;
+    resp->heal_read_bytes = h->jobs.read_bytes;
+    resp->heal_written_bytes = h->jobs.written_bytes;
     resp->unhealed = n_unhealed(h);
     /* Unless a journal has a problem. */
     if (resp->problem == NULL || resp->problem[0] == '\0')
-        resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
+        resp->problem = resp->unhealed > 0 ? h->jobs.problem : no_problem;
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);
@@ -661,6 +605,7 @@ static void handle_health(struct healer *h, struct rpc_call *call)
     struct health_call *hc = calloc(1, sizeof(*hc));
     int rc = hc == NULL ? -ENOMEM : 0;
 
+    assert(call->op == ROZO__OP__ST_HEALTH && h->us != 0);
     if (rc == 0 && req == NULL)
         rc = -EBADMSG;
     if (rc == 0 && req->to_storage != h->us && req->to_storage != 0)
@@ -694,6 +639,7 @@ static void handle_heal(struct healer *h, struct rpc_call *call)
     Rozo__StHealReq *req = rozo__st_heal_req__unpack(NULL, call->msg_len, call->msg);
     int rc = heal_parse(h, call, req);
 
+    assert(call->op == ROZO__OP__ST_HEAL && h->us != 0);
     if (rc == 0) {
         if (req->set_rate) /* starts without debt from the old rate */
             h->rate = (struct rate){ .bytes_per_s = req->rate_bytes };
@@ -737,6 +683,7 @@ bool healer_serves(uint16_t op)
 /* Finds out our storage id, at the first request after we were admitted. */
 static void find_out_who_we_are(struct healer *h)
 {
+    assert(h->us == 0 && h->repairer == NULL);
     h->us = identity_storage_id(h->config.identity);
     if (h->us == 0)
         return;
@@ -810,8 +757,10 @@ static int repairers_make(struct healer *h)
         .take = on_take,
         .arg = h,
     };
-    int rc = repairer_new(&config, &h->repairer);
+    int rc;
 
+    assert(h->us != 0 && h->repairer == NULL && h->scrub_repairer == NULL);
+    rc = repairer_new(&config, &h->repairer);
     config.take = on_scrub_take;
     if (rc == 0)
         rc = repairer_new(&config, &h->scrub_repairer);
@@ -859,6 +808,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     struct healer *h = calloc(1, sizeof(*h));
     int rc;
 
+    assert(config->env != NULL && config->disk != NULL && config->kv != NULL);
     if (h == NULL)
         return err_set(err, -ENOMEM, "out of memory");
     h->config = *config;
@@ -866,10 +816,10 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     bad_page_disk_init(&h->disk, config->env, config->disk);
     h->config.disk = &h->disk.disk;
     config_defaults(&h->config);
-    list_init(&h->asks);
-    list_init(&h->checks);
-    list_init(&h->proofs);
-    list_init(&h->handoff);
+    heal_asks_init(h);
+    heal_checks_init(h);
+    proofs_init(h);
+    handoff_init(h);
     h->rate.bytes_per_s = config->rate_bytes;
     h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
     heal_jobs_init(h);
@@ -885,6 +835,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
 
 void healer_start(struct healer *h)
 {
+    assert(!h->started && !h->stopping);
     h->started = true;
     handoff_start(h);
     resync_start(h);
@@ -897,6 +848,7 @@ static void on_stopped(struct hint_log_wait *w, int rc)
 {
     struct healer *h = container_of(w, struct healer, stop_wait);
 
+    assert(h->stopping && h->n_busy == 0 && list_is_empty(&h->asks));
     (void)rc; /* errors were logged */
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
@@ -907,6 +859,7 @@ static void on_stop_task(struct env_task *task)
 {
     struct healer *h = container_of(task, struct healer, stop_task);
 
+    assert(h->stopping && h->n_busy == 0);
     h->stop_wait.done = on_stopped;
     hint_log_sync(h->hints, &h->stop_wait);
 }
@@ -921,12 +874,13 @@ void healer_idle(struct healer *h)
 void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
 {
     assert(!h->stopping);
+    assert(done != NULL);
     h->stopping = true;
     h->stop_done = done;
     h->stop_arg = arg;
     h->stop_task.fn = on_stop_task;
     h->n_busy++;
-    asks_cancel(h);
+    heal_asks_cancel(h);
     heal_jobs_stop(h);
     handoff_stop(h);
     resync_stop(h);
@@ -942,6 +896,7 @@ void healer_close(struct healer *h)
     if (h == NULL)
         return;
     assert(h->n_busy == 0);
+    assert(list_is_empty(&h->asks));
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
     free(h->peers);

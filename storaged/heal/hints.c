@@ -6,6 +6,7 @@
  * Out:    the hint log, rpc_reply().
  * Keeps:  a hint is on stable storage before it is confirmed (I6 relies on that).
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,7 @@ static int missed_note(struct healer *h, const Rozo__Missed *m,
 {
     int rc = 0;
 
+    assert(m->first_block < range_end(m));
     for (unsigned i = 0; rc == 0 && i < target->n_storages; i++) {
         if ((m->candidates >> i & 1) != 0)
             rc = hint_log_note(h->hints, target->storages[i], target, m->first_block,
@@ -102,6 +104,7 @@ void hints_handle(struct healer *h, struct rpc_call *call)
     struct missed_call *mc = calloc(1, sizeof(*mc));
     int rc = mc == NULL ? -ENOMEM : missed_take(h, call, req);
 
+    assert(call->op == ROZO__OP__ST_MISSED && h->us != 0);
     rozo__st_missed_req__free_unpacked(req, NULL);
     if (rc != 0) {
         free(mc);
@@ -133,6 +136,7 @@ static bool proj_list_file(void *arg, const struct storcli_target *target,
 {
     struct missed_list *ml = arg;
 
+    assert(n_ranges > 0 && n_ranges <= HINT_LOG_RANGES_MAX);
     if (ml->n > 0 && ml->n + n_ranges > ml->max)
         return false;
     for (unsigned i = 0; i < n_ranges && ml->n < ml->max + HINT_LOG_RANGES_MAX; i++) {
@@ -158,6 +162,7 @@ static void list_reply(struct healer *h, struct rpc_call *call, struct missed_li
 {
     Rozo__StMissedListResp resp = ROZO__ST_MISSED_LIST_RESP__INIT;
 
+    assert(ml->n <= ml->max + HINT_LOG_RANGES_MAX);
     resp.missed = ml->pointers;
     resp.n_missed = ml->n;
     resp.end = end;
@@ -174,6 +179,7 @@ static int list_make(struct healer *h, struct rpc_call *call,
     size_t room = (size_t)req->max_ranges + HINT_LOG_RANGES_MAX;
     int rc = -ENOMEM;
 
+    assert(req->max_ranges > 0 && req->max_ranges <= RANGES_PER_REQUEST_MAX);
     ml.missed = calloc(room, sizeof(*ml.missed));
     ml.pointers = calloc(room, sizeof(*ml.pointers));
     ml.targets = calloc(room, sizeof(*ml.targets));
@@ -197,6 +203,7 @@ void hints_handle_list(struct healer *h, struct rpc_call *call)
         rozo__st_missed_list_req__unpack(NULL, call->msg_len, call->msg);
     int rc = 0;
 
+    assert(call->op == ROZO__OP__ST_MISSED_LIST && h->us != 0);
     if (req == NULL || req->max_ranges == 0 || req->max_ranges > RANGES_PER_REQUEST_MAX ||
         (req->after.len != 0 && req->after.len != FILE_ID_BYTES))
         rc = -EBADMSG;
@@ -247,6 +254,7 @@ void hints_handle_done(struct healer *h, struct rpc_call *call)
     Rozo__StMissedDoneReq *req =
         rozo__st_missed_done_req__unpack(NULL, call->msg_len, call->msg);
 
+    assert(call->op == ROZO__OP__ST_MISSED_DONE && h->us != 0);
     rpc_reply_status(call, status_from_errno(done_take(h, call, req)));
     rozo__st_missed_done_req__free_unpacked(req, NULL);
 }

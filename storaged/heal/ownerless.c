@@ -10,6 +10,8 @@
  *         unreadable now, each of them must also be sure that it never had any: a file of
  *         a single storage was never acknowledged and cannot be rebuilt.
  */
+#include <assert.h>
+
 #include "storaged/heal/healer_int.h"
 
 static void on_removed(struct heal_ask *ask, int rc)
@@ -40,6 +42,7 @@ static void on_located(struct heal_locate *l)
 {
     struct sweep_file *f = container_of(l, struct sweep_file, locate);
 
+    assert(!f->f.file.known);
     if (l->known) {
         f->f.file.target = l->target;
         f->f.file.known = true;
@@ -53,6 +56,7 @@ static void on_located(struct heal_locate *l)
 
 void ownerless_ask(struct sweep_file *f)
 {
+    assert(f->done != NULL && !f->f.file.known);
     f->was_unknown = true;
     f->locate.done = on_located;
     heal_locate_start(f->h, &f->locate, &f->f.file.target.id);

@@ -8,6 +8,7 @@
  *         result is given to one request, once. Bounded: PROOFS_MAX runs; those that
  *         ended longest ago are dropped first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +24,16 @@ enum {
     RUNS_MAX = 5,
 };
 
+enum proof_state { PROOF_RUNS, PROOF_PAUSES, PROOF_ENDED };
+
 /* One proof, found by the number that its requester chose. */
 struct proof {
     struct heal_job job;   /* first */
-    struct list_node link; /* in h->proofs */
+    struct list_node link; /* in h->proofs.list */
     uint64_t run;
     struct rpc_call *call; /* waiting request; NULL: none */
     struct env_timer call_timer, pause_timer;
-    bool running, pausing, ended;
+    enum proof_state state;
     unsigned n_runs;
     /* Set once it ended. */
     int rc; /* 0: `sound` is valid */
@@ -40,10 +43,11 @@ struct proof {
 
 static void proof_free(struct healer *h, struct proof *p)
 {
+    assert(h->proofs.n > 0);
     env_timer_stop(h->env, &p->call_timer);
     env_timer_stop(h->env, &p->pause_timer);
     list_remove(&p->link);
-    h->n_proofs--;
+    h->proofs.n--;
     free(p);
 }
 
@@ -64,7 +68,7 @@ static void proof_tell(struct healer *h, struct proof *p)
     Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
     struct rpc_call *call = p->call;
 
-    if (!p->ended || call == NULL)
+    if (p->state != PROOF_ENDED || call == NULL)
         return;
     if (p->rc != 0) {
         call_refuse(h, p, status_from_errno(p->rc));
@@ -80,20 +84,18 @@ static void proof_run(struct proof *p)
 {
     struct repair_request *r = &p->job.request;
 
+    assert(p->state != PROOF_ENDED && p->n_runs < RUNS_MAX);
     r->flags = REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES;
     if (p->n_runs >= PLAIN_RUNS)
         r->flags |= REPAIR_FENCE;
     p->n_runs++;
-    p->running = true;
+    p->state = PROOF_RUNS;
     heal_job_submit(p->job.h, &p->job, RANK_CHECK);
 }
 
 static void on_pause_timer(struct env_timer *timer)
 {
-    struct proof *p = container_of(timer, struct proof, pause_timer);
-
-    p->pausing = false;
-    proof_run(p);
+    proof_run(container_of(timer, struct proof, pause_timer));
 }
 
 /* Returns whether another run may find the file sound: not if a storage is down or the
@@ -109,13 +111,13 @@ static void on_proved(struct heal_job *job, const struct repair_result *result)
     struct proof *p = (struct proof *)job;
     struct healer *h = job->h;
 
-    p->running = false;
+    assert(p->state == PROOF_RUNS);
     if (result->rc != -EREMOTE && is_worth_another(p, result)) {
-        p->pausing = true;
+        p->state = PROOF_PAUSES;
         env_timer_start(h->env, &p->pause_timer, PAUSE_MS);
         return;
     }
-    p->ended = true;
+    p->state = PROOF_ENDED;
     p->rc = result->rc == -EREMOTE ? -EREMOTE : 0;
     p->sound = result->sound;
     snprintf(p->problem, sizeof(p->problem), "%s", result->sound ? "" : result->problem);
@@ -126,13 +128,14 @@ static void on_call_timer(struct env_timer *timer)
 {
     struct proof *p = container_of(timer, struct proof, call_timer);
 
+    assert(p->call != NULL);
     call_refuse(p->job.h, p, ROZO__STATUS__IN_PROGRESS);
 }
 
 static struct proof *proof_find(const struct healer *h, const struct storcli_target *t,
                                 uint64_t run)
 {
-    LIST_FOREACH(node, &h->proofs) {
+    LIST_FOREACH(node, &h->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
         const struct storcli_target *other = &p->job.request.target;
 
@@ -146,12 +149,12 @@ static struct proof *proof_find(const struct healer *h, const struct storcli_tar
 /* Makes room by dropping the proof that ended first and was not fetched. */
 static bool make_room(struct healer *h)
 {
-    if (h->n_proofs < PROOFS_MAX)
+    if (h->proofs.n < PROOFS_MAX)
         return true;
-    LIST_FOREACH(node, &h->proofs) {
+    LIST_FOREACH(node, &h->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
 
-        if (p->ended) {
+        if (p->state == PROOF_ENDED) {
             proof_free(h, p);
             return true;
         }
@@ -166,6 +169,7 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
 
     if (p == NULL)
         return NULL;
+    assert(h->proofs.n < PROOFS_MAX);
     p->job.request.target = *target;
     p->job.fixed = true;
     p->job.done = on_proved;
@@ -173,8 +177,8 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
     p->run = run;
     env_timer_init(&p->call_timer, on_call_timer);
     env_timer_init(&p->pause_timer, on_pause_timer);
-    list_add_tail(&h->proofs, &p->link);
-    h->n_proofs++;
+    list_add_tail(&h->proofs.list, &p->link);
+    h->proofs.n++;
     proof_run(p);
     return p;
 }
@@ -200,6 +204,7 @@ void prove_handle(struct healer *h, struct rpc_call *call)
     struct proof *p = NULL;
     int rc = prove_parse(h, call, req, &target);
 
+    assert(call->op == ROZO__OP__ST_REPAIR && h->us != 0);
     if (rc == 0) {
         p = proof_find(h, &target, req->run);
         if (p == NULL)
@@ -218,10 +223,15 @@ void prove_handle(struct healer *h, struct rpc_call *call)
     proof_tell(h, p);
 }
 
+void proofs_init(struct healer *h)
+{
+    list_init(&h->proofs.list);
+}
+
 /* Stops. Jobs were cancelled before. */
 void proofs_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->proofs) {
+    LIST_FOREACH_SAFE(node, &h->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
 
         call_refuse(h, p, ROZO__STATUS__BUSY);

@@ -12,6 +12,7 @@
  * complete -> passes from the start until one is clean -> storage.id. Files that are
  * complete here are skipped.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,16 @@ static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
 
 static void pass_begin(struct healer *h);
 
+static bool is_running(const struct rebuild *r)
+{
+    return r->state == REBUILD_RUNS || r->state == REBUILD_RESTARTS;
+}
+
+static bool is_under_way(const struct rebuild *r)
+{
+    return r->state == REBUILD_WAITS || is_running(r);
+}
+
 /* ---- saved place ---- */
 
 static uint64_t run_seconds(const struct healer *h)
@@ -38,14 +49,15 @@ static uint64_t run_seconds(const struct healer *h)
     const struct rebuild *r = &h->rebuild;
 
     return r->ran_s +
-           (r->state == 1 ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
+           (is_under_way(r) ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
 }
 
 static void place_save(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
-    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, r->walk.has_after && !r->again, r->forced,
-                                r->failed || r->walk.unheard };
+    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT,
+                                r->walk.has_after && r->state != REBUILD_RESTARTS,
+                                r->forced, r->failed || r->walk.unheard };
 
     file_id_put(val + 4, &r->walk.after);
     put_le64(val + 20, r->files_done);
@@ -144,6 +156,7 @@ static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, uns
 {
     struct rebuild *r = &w->h->rebuild;
 
+    assert(w == &r->count);
     for (unsigned i = 0; i < n; i++) {
         if (is_home(w->h, &files[i].file)) {
             r->counted_files++;
@@ -185,6 +198,7 @@ static void tell_everything(struct healer *h)
     struct rebuild *r = &h->rebuild;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
+    assert(r->n_told <= r->n_everything);
     if (r->n_told == r->n_everything) {
         r->n_told = r->n_everything = 0;
         return;
@@ -205,10 +219,10 @@ static void pass_later(struct healer *h, uint32_t ms)
 {
     struct rebuild *r = &h->rebuild;
 
-    r->first = r->again;
-    r->again = false;
+    assert(is_running(r));
+    r->first = r->state == REBUILD_RESTARTS;
     r->walk.has_after = false;
-    r->waiting = true;
+    r->state = REBUILD_WAITS;
     env_timer_start(h->env, &r->timer, ms);
 }
 
@@ -216,13 +230,14 @@ static void rebuild_done(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(is_running(r));
     r->in_identity = false;
-    if (r->again) { /* requested while storage.id was written */
+    if (r->state == REBUILD_RESTARTS) { /* requested while storage.id was written */
         pass_later(h, 1);
         return;
     }
     r->ran_s = run_seconds(h);
-    r->state = 2;
+    r->state = REBUILD_DONE;
     r->forced = false;
     r->first = true;
     r->walk.has_after = false;
@@ -254,6 +269,7 @@ static void identity_save(struct healer *h)
     struct rebuild *r = &h->rebuild;
     struct identity *id = h->config.identity;
 
+    assert(is_running(r) && r->in_identity);
     r->iov.iov_base = r->text;
     r->iov.iov_len =
         identity_print(r->text, id->incarnation, id->cluster_id, h->us, false);
@@ -270,14 +286,16 @@ static void identity_save(struct healer *h)
 static void pass_end(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
-    bool clean = !r->failed && !r->walk.unheard && !r->again;
+    bool again = r->state == REBUILD_RESTARTS;
+    bool clean = !r->failed && !r->walk.unheard && !again;
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
+    assert(is_running(r) && r->n_running == 0);
     r->first = false;
     heal_walk_end(&r->walk);
     r->walk.has_after = false;
     if (!clean) {
-        pass_later(h, r->again ? 1 : RETRY_MS);
+        pass_later(h, again ? 1 : RETRY_MS);
         return;
     }
     r->forced = false;
@@ -300,10 +318,11 @@ static void page_done(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(r->n_running == 0);
     free(r->files);
     r->files = NULL;
     r->n_files_page = 0;
-    if (r->walk.end || r->again) {
+    if (r->walk.end || r->state == REBUILD_RESTARTS) {
         pass_end(h);
         return;
     }
@@ -317,6 +336,7 @@ static void on_file(struct sweep_file *s, bool good)
     struct healer *h = s->h;
     struct rebuild *r = &h->rebuild;
 
+    assert(r->n_running > 0);
     if (!good) {
         r->failed = true;
         r->unhealed += repair_n_unhealed(&s->result);
@@ -359,6 +379,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
     struct healer *h = w->h;
     struct rebuild *r = &h->rebuild;
 
+    assert(w == &r->walk && r->files == NULL && r->n_running == 0);
     (void)end; /* same as w->end */
     r->files = calloc(n + 1, sizeof(r->files[0]));
     if (r->files == NULL) {
@@ -393,6 +414,7 @@ static void pass_begin(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    assert(is_running(r));
     if (!r->walk.has_after) {
         r->files_done = r->bytes_done = 0;
         r->failed = false;
@@ -410,9 +432,10 @@ static void on_timer(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, rebuild.timer);
     struct rebuild *r = &h->rebuild;
 
+    assert(r->state == REBUILD_WAITS);
     if (healer_gathers(h, timer, r->gather_until_ns))
         return;
-    r->waiting = false;
+    r->state = REBUILD_RUNS;
     pass_begin(h);
 }
 
@@ -420,9 +443,9 @@ static void rebuild_begin(struct healer *h, uint32_t after_ms)
 {
     struct rebuild *r = &h->rebuild;
 
-    r->state = 1;
+    assert(!is_running(r));
+    r->state = REBUILD_WAITS;
     r->began_ns = env_now_ns(h->env);
-    r->waiting = true;
     env_timer_start(h->env, &r->timer, after_ms);
 }
 
@@ -432,7 +455,7 @@ void rebuild_start(struct healer *h)
 
     if (r->timer.fn == NULL)
         env_timer_init(&r->timer, on_timer);
-    if (h->us == 0 || r->state == 1)
+    if (h->us == 0 || is_under_way(r))
         return;
     r->in_identity = identity_is_rebuilt(h->config.identity);
     r->lost |= lost_is_news(h);
@@ -447,7 +470,8 @@ void rebuild_start(struct healer *h)
  * process does not continue it. */
 static void begin_anew(struct healer *h)
 {
-    h->rebuild.again = true;
+    assert(is_running(&h->rebuild));
+    h->rebuild.state = REBUILD_RESTARTS;
     place_save(h);
 }
 
@@ -458,7 +482,7 @@ void rebuild_lost(struct healer *h)
     if (!h->started || !lost_is_news(h))
         return;
     r->lost = true;
-    if (r->state == 1 && !r->waiting) {
+    if (is_running(r)) {
         begin_anew(h);
         return;
     }
@@ -476,7 +500,7 @@ void rebuild_force(struct healer *h)
 
     r->forced = true;
     r->ran_s = 0;
-    if (r->state == 1 && !r->waiting) {
+    if (is_running(r)) {
         begin_anew(h);
         return;
     }
@@ -492,7 +516,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     struct rebuild *r = &h->rebuild;
 
     if (r->n_told > 0 || r->n_everything == 64 ||
-        (r->state == 1 && !(r->waiting && r->first && r->forced)))
+        (is_under_way(r) && !(r->state == REBUILD_WAITS && r->first && r->forced)))
         return; /* the peer reports it again */
     for (unsigned i = 0; i < r->n_everything; i++) {
         if (r->everything[i].peer == peer) {
@@ -502,7 +526,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     }
     r->everything[r->n_everything].peer = peer;
     r->everything[r->n_everything++].note = note;
-    if (r->state == 1)
+    if (r->state == REBUILD_WAITS)
         return;
     log_info("storage %u reports too many missed writes to list: checking all files",
              (unsigned)peer);
@@ -546,7 +570,7 @@ void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
 {
     const struct rebuild *r = &h->rebuild;
 
-    resp->rebuild_state = r->state;
+    resp->rebuild_state = is_under_way(r) ? 1 : r->state == REBUILD_DONE ? 2 : 0;
     resp->rebuild_files_done = r->files_done;
     resp->rebuild_files =
         r->n_files < r->files_done && r->n_files != 0 ? r->files_done : r->n_files;

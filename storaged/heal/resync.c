@@ -49,6 +49,7 @@ static void round_free(struct resync *r)
 
 static void round_end(struct healer *h)
 {
+    assert(h->round.n_waiting == 0 && h->round.n_running == 0);
     h->round.under_way = false;
     h->round.unhealed_before = h->round.unhealed;
     h->round.n_bad = h->round.unhealed > 0 ? h->round.n_bad + 1 : 0;
@@ -64,6 +65,7 @@ static void on_told(struct heal_ask *ask, int rc)
 {
     struct healer *h = ask->h;
 
+    assert(h->round.n_waiting > 0);
     if (rc != 0)
         log_debug("cannot report healed blocks to storage %u: %s", (unsigned)ask->storage,
                   strerror(-rc));
@@ -81,6 +83,7 @@ static unsigned told_collect(struct resync *r, unsigned peer, Rozo__Missed *miss
     for (unsigned i = 0; i < r->n_entries && n < DONE_MAX; i++) {
         const struct hint *e = &r->entries[i];
 
+        assert(e->group < r->n_groups);
         if (e->peer != peer || !r->groups[e->group].good)
             continue;
         rozo__missed__init(&missed[n]);
@@ -102,6 +105,7 @@ static void tell_peer(struct healer *h, unsigned peer, Rozo__Missed *missed,
     struct resync *r = &h->round;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
+    assert(peer < r->n_peers);
     req.n_missed = told_collect(r, peer, missed, pointers, refs);
     if (req.n_missed == 0)
         return;
@@ -122,6 +126,7 @@ static void round_tell(struct healer *h)
     Rozo__Missed **pointers = calloc(DONE_MAX, sizeof(*pointers));
     struct heal_ref *refs = calloc(DONE_MAX, sizeof(*refs));
 
+    assert(r->n_waiting == 0 && r->n_running == 0);
     r->n_waiting = 1; /* one for this function, until all is sent */
     for (unsigned i = 0; i < r->n_peers; i++) {
         if (missed != NULL && pointers != NULL && refs != NULL)
@@ -151,6 +156,7 @@ static void on_group_repaired(struct heal_job *job, const struct repair_result *
     struct hint_group *g = container_of(job, struct hint_group, job);
     struct healer *h = g->h;
 
+    assert(h->round.n_running > 0);
     g->good = repair_is_good(result);
     if (!g->good)
         h->round.unhealed += repair_n_unhealed(result);
@@ -232,6 +238,7 @@ static int groups_make(struct healer *h)
     const struct hint *last = NULL;
     uint64_t end = 0;
 
+    assert(r->n_running == 0);
     free(r->groups);
     r->n_groups = 0;
     r->groups = calloc(r->n_entries + 1, sizeof(*r->groups));
@@ -268,6 +275,7 @@ static void resync_repair(struct healer *h)
     const uint8_t *limit = round_limit(r);
     uint8_t at[FILE_ID_BYTES] = { 0 };
 
+    assert(r->n_waiting == 0 && r->n_running == 0);
     if (limit != NULL)
         memcpy(at, limit, sizeof(at));
     if (r->n_entries > 0)
@@ -296,6 +304,7 @@ static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
     struct hint *e;
     struct storcli_target target;
 
+    assert(peer < r->n_peers && r->n_entries <= r->entries_room);
     if (heal_target_get(m->ref, &target) != 0 ||
         !heal_range_is_good(m->first_block, m->n_blocks))
         return 0; /* an invalid hint must not block the others */
@@ -349,6 +358,7 @@ static void on_listed(struct heal_ask *ask, int rc)
     struct resync_peer *p = container_of(ask, struct resync_peer, ask);
     Rozo__StMissedListResp *resp = NULL;
 
+    assert(h->round.n_waiting > 0);
     if (rc == 0) {
         resp = rozo__st_missed_list_resp__unpack(NULL, ask->rq.answer_msg_len,
                                                  ask->rq.answer_msg);
@@ -367,6 +377,7 @@ static void round_list(struct healer *h)
 {
     struct resync *r = &h->round;
 
+    assert(r->under_way && r->n_waiting == 0);
     r->n_entries = 0;
     r->n_waiting = 1; /* one for this function, until all is sent */
     for (unsigned i = 0; i < r->n_peers; i++) {
@@ -401,6 +412,7 @@ static void round_begin(struct healer *h)
 {
     struct resync *r = &h->round;
 
+    assert(!r->under_way && r->peers == NULL);
     r->peers = calloc(h->n_peers + 1, sizeof(*r->peers));
     if (r->peers == NULL || h->us == 0) {
         round_end(h);

@@ -12,6 +12,7 @@
  * n - k after it. It also asks the homes that the repair found without the file, since
  * more may have lost it where spares took their records.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,9 +29,6 @@ enum {
     KEPT_BYTES = 96,
     SCHEDULE_MS = 60000,
     DOUBT_AGAIN_S = 600, /* pause after a scrub that could not clear unknown losses */
-    SCRUB_RUNNING = 1,
-    SCRUB_DONE = 2,
-    SCRUB_STOPPED = 3,
 };
 
 static const char scrub_key[] = "scrub", findings_key[] = "findings";
@@ -70,6 +68,7 @@ static void findings_save(struct healer *h)
 {
     const struct scrub *s = &h->scrub;
 
+    assert(s->n_findings <= FINDINGS_MAX);
     if (s->n_findings == 0)
         healer_put(h, findings_key, NULL, 0);
     else
@@ -105,7 +104,7 @@ int scrub_load(struct healer *h)
         s->ended_wall_ns = env_wall_ns(h->env);
         return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
     }
-    s->state = val[1];
+    s->state = (enum scrub_state)val[1];
     s->walk.has_after = val[2] != 0;
     s->heads_only = val[3] != 0;
     file_id_get(val + 4, &s->walk.after);
@@ -178,6 +177,7 @@ static void file_done(struct sweep_file *f)
 {
     struct healer *h = f->h;
 
+    assert(h->scrub.n_running > 0);
     h->scrub.files_done++;
     h->scrub.bytes_done += f->f.file.allocated;
     if (--h->scrub.n_running == 0)
@@ -202,6 +202,7 @@ static void home_tell(struct sweep_file *f, uint32_t home)
     Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
     struct heal_ref ref;
 
+    assert(f->place < DIST_MAX);
     finding(f->h, &f->f.file.target.id,
             "storage %u lacks the file and is asked to check it", (unsigned)home);
     f->h->scrub.found++;
@@ -230,6 +231,7 @@ static void on_home(struct heal_ask *ask, int rc)
     unsigned n = codec_n(file_codec(f));
     unsigned place = (f->place + f->n_asked) % n;
 
+    assert(f->place < DIST_MAX);
     if (rc == -ENOMEDIUM || rc == -EUCLEAN || (rc == 0 && !has_projection(ask, place)))
         home_tell(f, ask->storage);
     else
@@ -242,6 +244,7 @@ static bool is_asked(const struct sweep_file *f, const struct codec *codec)
 {
     unsigned home = (f->place + f->n_asked) % codec_n(codec);
 
+    assert(f->place < DIST_MAX);
     return f->n_asked <= codec_n(codec) - codec_k(codec) ||
            (f->result.none >> home & 1) != 0;
 }
@@ -268,10 +271,11 @@ static void homes_next(struct sweep_file *f)
 
 /* ---- the walk ---- */
 
-static void scrub_finish(struct healer *h, uint32_t state)
+static void scrub_finish(struct healer *h, enum scrub_state state)
 {
     struct scrub *s = &h->scrub;
 
+    assert(s->state == SCRUB_RUNNING && s->n_running == 0);
     s->ran_s = run_seconds(h);
     s->state = state;
     s->ended_wall_ns = env_wall_ns(h->env);
@@ -292,6 +296,7 @@ static void page_done(struct healer *h)
 {
     struct scrub *s = &h->scrub;
 
+    assert(s->n_running == 0);
     free(s->files);
     s->files = NULL;
     if (s->walk.unheard) {
@@ -310,6 +315,7 @@ static void page_done(struct healer *h)
 
 static void on_file(struct sweep_file *f, bool good)
 {
+    assert(f->h->scrub.n_running > 0);
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
         heal_check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
@@ -363,6 +369,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
     struct healer *h = w->h;
     struct scrub *s = &h->scrub;
 
+    assert(w == &s->walk && s->files == NULL && s->n_running == 0);
     (void)end; /* same as w->end */
     s->files = calloc(n + 1, sizeof(s->files[0]));
     if (s->files == NULL && n > 0)
@@ -392,6 +399,7 @@ static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, uns
 {
     struct scrub *s = &w->h->scrub;
 
+    assert(w == &s->count);
     for (unsigned i = 0; i < n; i++) {
         s->counted_files++;
         s->counted_bytes += files[i].file.allocated;
@@ -421,6 +429,7 @@ static void on_gather(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, scrub.gather_timer);
     struct scrub *s = &h->scrub;
 
+    assert(s->state == SCRUB_RUNNING);
     if (healer_gathers(h, timer, s->gather_until_ns))
         return;
     heal_walk_begin(h, &s->walk);
@@ -432,6 +441,7 @@ static void walk_on(struct healer *h)
 {
     struct scrub *s = &h->scrub;
 
+    assert(!s->walk.under_way);
     s->stop = false;
     s->state = SCRUB_RUNNING;
     s->losses = atomic_load(&h->config.identity->losses);
@@ -490,7 +500,7 @@ static void on_schedule(struct env_timer *timer)
 static void on_running_noted(struct hint_log_wait *w, int rc)
 {
     (void)rc;
-    healer_idle(container_of(w, struct healer, boot_wait));
+    healer_idle(container_of(w, struct healer, scrub.boot_wait));
 }
 
 /* Returns whether the machine stopped while this storage ran, so that unsynced data may
@@ -504,9 +514,9 @@ static bool was_power_lost(struct healer *h)
     put_le64(val, h->config.boot);
     val[8] = 1;
     healer_put(h, running_key, val, sizeof(val));
-    h->boot_wait.done = on_running_noted;
+    h->scrub.boot_wait.done = on_running_noted;
     h->n_busy++;
-    hint_log_sync(h->hints, &h->boot_wait);
+    hint_log_sync(h->hints, &h->scrub.boot_wait);
     return lost;
 }
 
@@ -517,7 +527,7 @@ void scrub_start(struct healer *h)
 
     env_timer_init(&s->timer, on_schedule);
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
-    if (s->state == 0)
+    if (s->state == SCRUB_NEVER)
         state_save(h); /* the first period begins now */
     if (h->us == 0)
         return;
@@ -554,6 +564,7 @@ void scrub_health(struct healer *h, Rozo__StHealthResp *resp, char **findings)
 {
     struct scrub *s = &h->scrub;
 
+    assert(s->n_findings <= FINDINGS_MAX);
     resp->scrub_state = s->state;
     resp->scrub_files_done = s->files_done;
     resp->scrub_files = s->n_files;

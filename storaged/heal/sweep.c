@@ -7,6 +7,7 @@
  * Keeps:  a projection file is declared complete only after a repair of all its blocks
  *         that left nothing undecided.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ static void tell_whole(struct sweep_file *s)
     Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
     struct heal_ref ref;
 
+    assert(s->place < DIST_MAX);
     heal_ref_put(&s->job.request.target, &ref);
     req.ref = &ref.ref;
     req.to_storage = s->h->us;
@@ -47,6 +49,7 @@ static bool may_be_partial(const struct sweep_file *s)
 {
     uint32_t bit = UINT32_C(1) << s->place;
 
+    assert(s->place < DIST_MAX);
     return (s->f.own_projections & bit) == 0 || (s->f.own_partial & bit) != 0 ||
            (s->f.own_damaged & bit) != 0;
 }
@@ -69,6 +72,7 @@ static void on_job(struct heal_job *job, const struct repair_result *result)
     struct sweep_file *s = (struct sweep_file *)job;
     bool good = repair_is_good(result);
 
+    assert(s->done != NULL);
     s->f.file.target = job->request.target; /* may be a later distribution */
     s->place = healer_home(s->h, &s->f.file.target);
     result_add(&s->result, result);
@@ -110,6 +114,7 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
 {
     const struct storcli_target *t = &s->f.file.target;
 
+    assert(s->done != NULL && s->h != NULL);
     s->place = healer_home(s->h, t);
     s->job.request = (struct repair_request){ .target = *t, .flags = flags };
     if (s->place < DIST_MAX && may_be_partial(s))

@@ -25,6 +25,12 @@ enum proj_state {
     PROJ_DAMAGED, /* header or marks are corrupt: no reading, no writing */
 };
 
+/* Records that were lost: their epochs went up to `last`. */
+struct lost_epochs {
+    bool known;
+    uint32_t last;
+};
+
 /* One projection file on this storage. */
 struct proj {
     struct disk_file *file; /* owned; NULL if damaged */
@@ -46,9 +52,7 @@ struct proj {
     bool unsaved;  /* the mark pages lack some of `written`, or the flag "partial" */
     bool partial;  /* blocks that were never written here are unknown, not holes */
     bool unsynced; /* partial, and nothing unknown was ever synced */
-    /* the lost file that this one replaces had records up to floor_epoch only */
-    bool floor_set;
-    uint32_t floor_epoch;
+    struct lost_epochs lost; /* records of the lost file that this one replaces */
     /* owned; NULL: none. Bounds for the versions of records lost in these blocks */
     struct marks *floors;
     bool dirty;      /* written since the last sync began, or unknown */
@@ -99,8 +103,7 @@ struct object {
     uint32_t closed;
     /* bitmap of absent ones for which a quarantined file was looked for */
     uint32_t sought;
-    bool floor_set; /* damaged files have records up to floor_epoch only */
-    uint32_t floor_epoch;
+    struct lost_epochs lost; /* records of damaged files */
 
     unsigned n_readers;
     bool writer;

@@ -137,10 +137,8 @@ static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epo
     proj->partial = is_partial_when_made(op, p);
     proj->unsynced = is_unsynced_when_made(op, p);
     /* lost records refused older epochs */
-    if (is_emptied(obj, p) && epoch > 0 && !st_op_is_decided(op)) {
-        proj->floor_set = true;
-        proj->floor_epoch = epoch - 1;
-    }
+    if (is_emptied(obj, p) && epoch > 0 && !st_op_is_decided(op))
+        proj->lost = (struct lost_epochs){ .known = true, .last = epoch - 1 };
     if (is_emptied(obj, p)) /* partial until a repair has checked all */
         st_op_tell_damaged(op, 0, UINT64_MAX);
     obj->emptied &= ~(UINT32_C(1) << p);
@@ -257,10 +255,10 @@ static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t versio
     if (is_damaged && (obj->foreign >> p & 1) != 0)
         return st_op_bad(op, -EUCLEAN);
     if (!st_op_is_decided(op) &&
-        (!obj->floor_set || version_epoch(version) <= obj->floor_epoch)) {
-        if (!obj->floor_set || version_epoch(version) > obj->floor_epoch)
-            obj->floor_epoch = version_epoch(version);
-        obj->floor_set = true;
+        (!obj->lost.known || version_epoch(version) <= obj->lost.last)) {
+        if (!obj->lost.known || version_epoch(version) > obj->lost.last)
+            obj->lost.last = version_epoch(version);
+        obj->lost.known = true;
         return st_op_bad(op, -EREMCHG);
     }
     op->create.aside = ASIDE_LOOKING;

@@ -101,9 +101,9 @@ bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *hea
 {
     uint64_t floor = proj->floors == NULL ? 0 : marks_find(proj->floors, block);
 
-    if (floor == 0 && proj->floor_set && proj->partial && record_header_is_zero(head) &&
+    if (floor == 0 && proj->lost.known && proj->partial && record_header_is_zero(head) &&
         marks_find(proj_written(proj), block) == 0) /* nothing written here since */
-        floor = version_make(proj->floor_epoch, UINT32_MAX);
+        floor = version_make(proj->lost.last, UINT32_MAX);
     *version = floor != 0 ? floor : proj->newest;
     return floor != 0;
 }

@@ -42,6 +42,7 @@ int salvage_grow(void **array, size_t *room, size_t n, size_t item)
     size_t more = *room < 64 ? 64 : *room * 2;
     void *p;
 
+    assert(n <= *room && item > 0);
     if (n < *room)
         return 0;
     p = realloc(*array, more * item);
@@ -77,6 +78,7 @@ size_t salvage_pread(int fd, uint8_t *buf, size_t len, uint64_t offset)
         }
         at += (size_t)got;
     }
+    assert(missing <= len);
     return missing;
 }
 
@@ -139,6 +141,7 @@ int salvage_add_dir(struct salvage *s, const char *path, struct err *err)
     struct salvage_dir *d = &s->dirs[s->n_dirs];
     struct stat st, other;
 
+    assert(path != NULL && s->n_dirs <= SALVAGE_DIRS_MAX);
     if (s->n_dirs == SALVAGE_DIRS_MAX)
         return err_set(err, -E2BIG, "more than %d directories", SALVAGE_DIRS_MAX);
     *d = (struct salvage_dir){ .path = path };
@@ -210,6 +213,7 @@ static int place_add(struct salvage *s, unsigned dir, const char *name)
     struct salvage_place place = { .dir = (uint8_t)dir };
     void *array = s->places;
 
+    assert(dir < s->n_dirs);
     if (!name_parse(name, &place))
         return 0;
     if (salvage_grow(&array, &s->room_places, s->n_places, sizeof(place)) != 0)
@@ -222,6 +226,7 @@ static int place_add(struct salvage *s, unsigned dir, const char *name)
 /* Walks a directory; level 0: objects, 1: XX, 2: YY. Closes fd. */
 static int walk(struct salvage *s, unsigned dir, int fd, unsigned level)
 {
+    assert(dir < s->n_dirs && level < LEVELS);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *e;
     int rc = 0;
@@ -282,6 +287,7 @@ bool salvage_next(const struct salvage *s, size_t *cursor, struct salvage_file *
 {
     size_t i = *cursor;
 
+    assert(s->n_places <= s->room_places);
     if (i >= s->n_places)
         return false;
     *out = (struct salvage_file){ .id = s->places[i].id, .first = i };
@@ -312,6 +318,7 @@ static int waiting_add(struct salvage *s, const struct salvage_waiting *w)
 {
     void *array = s->waiting;
 
+    assert(w->first < w->end && w->dir < s->n_dirs);
     if (salvage_grow(&array, &s->room_waiting, s->n_waiting, sizeof(*w)) != 0)
         return -ENOMEM;
     s->waiting = array;
@@ -338,6 +345,7 @@ static int records_add(struct segment_scan *scan, const struct journal_record *e
     static struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
     int n = journal_record_blocks(e, data, len, records), rc = 0;
 
+    assert(scan->segment < scan->s->n_segments);
     if (n < 0) {
         entries_damaged(scan, 1);
         return 0;
@@ -401,6 +409,7 @@ static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, s
     struct segment_header h;
     int rc = segment_header_get(bytes, len >= 2 * PAGE ? bytes + len - PAGE : NULL, &h);
 
+    assert(scan->segment < scan->s->n_segments && scan->dir < scan->s->n_dirs);
     if (rc == -ENODATA)
         return 0;
     if (rc != 0) {
@@ -425,6 +434,7 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     uint8_t *bytes;
     int fd, rc;
 
+    assert(dir < s->n_dirs && s->n_places <= s->room_places);
     if (salvage_grow(&array, &s->room_segments, s->n_segments, sizeof(*segment)) != 0)
         return -ENOMEM;
     s->segments = array;
@@ -530,6 +540,7 @@ void salvage_waiting_of(const struct salvage *s, const struct file_id *id, size_
         else
             hi = mid;
     }
+    assert(lo <= s->n_waiting);
     *first = lo;
     while (lo < s->n_waiting && file_id_compare(&s->waiting[lo].id, id) == 0)
         lo++;

@@ -8,6 +8,7 @@
  *         before that it is NAME.part.
  */
 #include <argp.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -82,6 +83,7 @@ static void on_tick(void *arg, uint64_t n_bytes)
     unsigned full;
     char bar[BAR + 1];
 
+    assert(w->n_done <= w->n_all);
     w->n_bytes += n_bytes;
     if (!w->is_terminal || (now = now_ms()) - w->drawn_ms < DRAW_MS)
         return;
@@ -138,6 +140,7 @@ static int out_open(struct work *w, const char *name)
     char dir[NAME_TEXT_MAX], part[PART_TEXT_MAX];
     struct stat st;
 
+    assert(w->to_fd >= 0 && w->out_fd < 0);
     snprintf(dir, sizeof(dir), "%.8s", name);
     snprintf(part, sizeof(part), "%s.part", name);
     if (mkdirat(w->to_fd, dir, 0700) != 0 && errno != EEXIST)
@@ -166,6 +169,7 @@ static int out_close(struct work *w, const char *name, uint64_t size, bool keep)
     char part[PART_TEXT_MAX];
     int rc = ftruncate(w->out_fd, (off_t)size) == 0 ? 0 : -errno;
 
+    assert(w->out_fd >= 0);
     if (close(w->out_fd) != 0 && rc == 0)
         rc = -errno;
     w->out_fd = -1;
@@ -279,6 +283,7 @@ static void file_do(struct work *w, const struct salvage_file *file)
     bool is_written = false;
     int rc = 0;
 
+    assert(w->out_fd < 0 && w->n_done < w->n_all);
     file_name(&file->id, name);
     if (w->to_fd >= 0)
         rc = out_open(w, name);

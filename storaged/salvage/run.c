@@ -117,6 +117,7 @@ static int place_open(const struct salvage *s, const struct salvage_place *place
 {
     char path[PROJFILE_PATH_MAX];
 
+    assert(place->dir < s->n_dirs);
     if (place->projection == SALVAGE_ASIDE)
         projfile_path_aside(path, &place->id);
     else
@@ -356,6 +357,7 @@ static uint64_t source_next(const struct source *src, uint64_t from)
 {
     uint64_t at = geometry_extent_at(&src->geo, from), block = UINT64_MAX, noted;
 
+    assert(from % EXTENT_BLOCKS == 0);
     if (at < src->size) {
         off_t data = lseek(src->fd, (off_t)at, SEEK_DATA);
 
@@ -374,6 +376,7 @@ static uint64_t extent_next(struct run *run, uint64_t from)
 {
     uint64_t best = UINT64_MAX;
 
+    assert(from % EXTENT_BLOCKS == 0 && run->record <= run->end);
     while (run->record < run->end && run->s->waiting[run->record].first < from)
         run->record++;
 
@@ -399,6 +402,7 @@ static void tick(struct run *run, uint64_t n_bytes)
 
 static void extent_load(struct run *run, uint64_t first)
 {
+    assert(first % EXTENT_BLOCKS == 0);
     for (unsigned i = 0; i < run->n_sources; i++) {
         struct source *src = run->sources[i];
         uint64_t at = geometry_extent_at(&src->geo, first);
@@ -417,6 +421,7 @@ static void source_load_bodies(struct run *run, struct source *src, uint64_t fir
 {
     size_t len = (size_t)(EXTENT_BLOCKS * src->geo.stride);
 
+    assert(first % EXTENT_BLOCKS == 0);
     if (src->has_bodies)
         return;
     salvage_pread(src->fd, src->bodies, len,
@@ -444,6 +449,7 @@ static void claim_add(struct claims *c, const struct claim *claim)
     unsigned i = c->n;
     void *list = c->list;
 
+    assert(c->n <= c->room && claim->dir < SALVAGE_DIRS_MAX);
     while (i > 0 && claim_compare(&c->list[i - 1], claim) > 0)
         i--;
     for (unsigned k = i; k > 0 && claim_compare(&c->list[k - 1], claim) == 0; k--) {
@@ -545,6 +551,7 @@ static int segment_fd(struct salvage *s, uint32_t segment)
 {
     const struct salvage_segment *g = &s->segments[segment];
 
+    assert(segment < s->n_segments);
     if (s->segment_fd >= 0 && s->segment_open == segment)
         return s->segment_fd;
     if (s->segment_fd >= 0)
@@ -563,6 +570,7 @@ static bool part_load(struct run *run, const struct claim *claim, uint64_t block
     size_t len = codec_row_bytes(run->codec, claim->user_bytes);
     struct record_header h;
 
+    assert((claim->source == NULL) != (claim->record == NULL));
     if (claim->source != NULL) {
         struct source *src = claim->source;
 
@@ -598,6 +606,7 @@ static uint32_t parts_gather(struct run *run, struct claims *c, unsigned from,
     unsigned k = codec_k(run->codec), n = 0;
     uint32_t present = 0;
 
+    assert(from < to && to <= c->n);
     for (unsigned i = from; i < to && n < k; i++) {
         const struct claim *claim = &c->list[i];
         uint32_t bit = UINT32_C(1) << claim->projection;
@@ -645,6 +654,7 @@ static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
     uint64_t dirs = 0;
     uint64_t version = c->list[from].version;
 
+    assert(from < to && to <= c->n);
     for (unsigned i = from; i < to; i++) {
         const struct claim *claim = &c->list[i];
 
@@ -755,6 +765,7 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
 
 static void report_unreadable(struct salvage_report *r, uint64_t block)
 {
+    assert(r->n_ranges <= SALVAGE_RANGES_MAX);
     r->n_unreadable++;
     if (r->n_ranges > 0 && r->ranges[r->n_ranges - 1].end == block) {
         r->ranges[r->n_ranges - 1].end++;
@@ -801,6 +812,7 @@ static int extent_write(struct run *run, uint64_t first)
     size_t block_bytes = codec_block_bytes(run->codec);
     unsigned i = 0;
 
+    assert(first % EXTENT_BLOCKS == 0 && run->sink != NULL);
     while (i < EXTENT_BLOCKS) {
         unsigned from = i;
         size_t len = 0;
@@ -847,6 +859,7 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
     const struct storage_file *ref = &run->report->ref;
     unsigned n_given = 0, n_nameless = 0;
 
+    assert(run->dirs_empty == 0 && run->dirs_unknown == 0);
     for (unsigned i = 0; i < run->s->n_dirs; i++) {
         const struct salvage_dir *d = &run->s->dirs[i];
         bool has = has_place(run->s, file, i);
@@ -904,6 +917,7 @@ static int run_open(struct run *run, const struct salvage_file *file,
 {
     size_t block_bytes = codec_block_bytes(run->codec);
 
+    assert(run->n_sources == 0 && run->codec != NULL);
     sources_open(run, file, hs);
     salvage_waiting_of(run->s, &file->id, &run->mark, &run->end);
     run->record = run->mark;
@@ -948,6 +962,7 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
     static struct headers hs;
     int rc = 0;
 
+    assert(file->n > 0 && file->first + file->n <= s->n_places);
     memset(report, 0, sizeof(*report));
     report->n_files = (unsigned)file->n;
     for (size_t i = 0; i < file->n && i < SOURCES_MAX; i++)

@@ -18,13 +18,22 @@
 
 #include "storaged/heal/repair/repair_int.h"
 
+enum {
+    RANGES_MAX = 1024, /* in one batch */
+    BATCH_BYTES = 32 << 20,
+};
+
 /* ---- notes ---- */
 
 static void range_add(struct repair *repair, const struct repair_range *r)
 {
-    struct repair_range *last =
-        repair->n_ranges == 0 ? NULL : &repair->ranges[repair->n_ranges - 1];
+    struct repair_batch *b = &repair->batch;
+    struct repair_range *last = b->n_ranges == 0 ? NULL : &b->ranges[b->n_ranges - 1];
 
+    assert(r->version != 0 && r->holders != 0);
+    assert((r->holders & ~heal_file_all(&repair->file)) == 0);
+    assert(r->n == 0 || r->first + r->n > r->first);
+    assert(r->clean == 0 || r->cleaner < repair->file.c);
     if (last != NULL && last->n != 0 && last->first + last->n == r->first &&
         last->version == r->version && last->holders == r->holders &&
         last->projections == r->projections && last->clean == r->clean &&
@@ -32,18 +41,18 @@ static void range_add(struct repair *repair, const struct repair_range *r)
         last->n = r->n == 0 ? 0 : last->n + r->n;
         return;
     }
-    if ((repair->n_ranges & (repair->n_ranges - 1)) == 0) {
-        size_t n = repair->n_ranges == 0 ? 1 : 2 * (size_t)repair->n_ranges;
-        struct repair_range *ranges = realloc(repair->ranges, n * sizeof(*ranges));
+    if ((b->n_ranges & (b->n_ranges - 1)) == 0) {
+        size_t n = b->n_ranges == 0 ? 1 : 2 * (size_t)b->n_ranges;
+        struct repair_range *ranges = realloc(b->ranges, n * sizeof(*ranges));
 
         if (ranges == NULL) {
             /* The next repair of these blocks commits it. */
             repair_problem(repair, "out of memory");
             return;
         }
-        repair->ranges = ranges;
+        b->ranges = ranges;
     }
-    repair->ranges[repair->n_ranges++] = *r;
+    b->ranges[b->n_ranges++] = *r;
 }
 
 void repair_note_commit(struct repair *repair, uint64_t first, uint64_t n,
@@ -60,6 +69,7 @@ void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
                        uint64_t version, uint32_t holders, unsigned candidate,
                        uint32_t projections)
 {
+    assert(projections != 0);
     range_add(repair, &(struct repair_range){ .first = first,
                                               .n = n,
                                               .version = version,
@@ -70,78 +80,124 @@ void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
 
 void repair_note_verifier(struct repair *repair, unsigned candidate, uint64_t verifier)
 {
-    if ((repair->verified >> candidate & 1) == 0)
-        repair->verifier[candidate] = verifier;
-    repair->verified |= 1u << candidate;
+    struct repair_batch *b = &repair->batch;
+
+    assert(candidate < repair->file.c);
+    if ((b->verified >> candidate & 1) == 0)
+        b->verifier[candidate] = verifier;
+    b->verified |= 1u << candidate;
+}
+
+void repair_note_unstable(struct repair *repair, unsigned candidate)
+{
+    assert(candidate < repair->file.c);
+    repair->batch.to_sync |= 1u << candidate;
+}
+
+void repair_note_bytes(struct repair *repair, uint64_t bytes)
+{
+    repair->batch.bytes += bytes;
+}
+
+void repair_note_pressure(struct repair *repair)
+{
+    repair->batch.pressure = true;
 }
 
 bool repair_batch_is_due(const struct repair *repair)
 {
-    return repair->n_ranges >= REPAIR_RANGES_MAX ||
-           repair->batch_bytes >= REPAIR_BATCH_BYTES ||
-           (repair->pressure && repair->batch_bytes > 0);
+    const struct repair_batch *b = &repair->batch;
+
+    return b->n_ranges >= RANGES_MAX || b->bytes >= BATCH_BYTES ||
+           (b->pressure && b->bytes > 0);
 }
 
 bool repair_batch_is_empty(const struct repair *repair)
 {
-    return repair->n_ranges == 0 && repair->to_sync == 0;
+    return repair->batch.n_ranges == 0 && repair->batch.to_sync == 0;
+}
+
+uint32_t repair_batch_candidates(const struct repair *repair)
+{
+    const struct repair_batch *b = &repair->batch;
+    uint32_t candidates = b->to_sync;
+
+    if ((repair->request.flags & REPAIR_PROVE) != 0)
+        return heal_file_all(&repair->file);
+    for (unsigned i = 0; i < b->n_ranges; i++)
+        candidates |= b->ranges[i].holders;
+    return candidates;
+}
+
+void repair_batch_skip(struct repair *repair)
+{
+    assert(repair_batch_is_empty(repair));
+    repair->batch.bytes = 0;
 }
 
 /* ---- syncing ---- */
 
 static void take_verifier(struct repair *repair, const struct repair_ask *ask)
 {
+    struct repair_batch *b = &repair->batch;
     Rozo__StSyncResp *resp =
         rozo__st_sync_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
     unsigned i = ask->candidate;
 
+    assert(repair->state == REPAIR_SYNC_FIRST || repair->state == REPAIR_BATCH_SYNC);
     if (resp == NULL)
         return;
-    if ((repair->verified >> i & 1) != 0 && repair->verifier[i] == resp->verifier) {
-        repair->synced |= 1u << i;
-        repair->proved |= repair->first_synced & 1u << i;
+    if ((b->verified >> i & 1) != 0 && b->verifier[i] == resp->verifier) {
+        b->synced |= 1u << i;
+        b->proved |= b->first_synced & 1u << i;
     }
     if (repair->state == REPAIR_SYNC_FIRST)
-        repair->first_synced |= 1u << i;
-    else if (repair->verifier[i] != resp->verifier)
-        repair->first_synced &= ~(1u << i);
-    repair->verifier[i] = resp->verifier;
-    repair->verified |= 1u << i;
+        b->first_synced |= 1u << i;
+    else if (b->verifier[i] != resp->verifier)
+        b->first_synced &= ~(1u << i);
+    b->verifier[i] = resp->verifier;
+    b->verified |= 1u << i;
     rozo__st_sync_resp__free_unpacked(resp, NULL);
 }
 
 static void on_batch_synced(struct repair_ask *ask, int rc)
 {
     struct repair *repair =
-        container_of(ask - ask->candidate, struct repair, batch_asks[0]);
+        container_of(ask - ask->candidate, struct repair, batch.asks[0]);
+    struct repair_batch *b = &repair->batch;
 
-    repair->n_batch--;
+    assert(repair->batch.n_asks > 0);
+    b->n_asks--;
     if (repair_ask_is_ok(ask, rc))
         take_verifier(repair, ask);
     /* A storage without the file has nothing to lose. */
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
-        repair->proved |= 1u << ask->candidate;
-    if (repair->n_batch == 0)
+        b->proved |= 1u << ask->candidate;
+    if (b->n_asks == 0)
         repair_step_soon(repair);
 }
 
 void repair_sync_start(struct repair *repair, uint32_t candidates)
 {
+    struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
-    repair->synced = repair->proved = 0;
-    repair->batch_at = 0;
+    assert(b->n_asks == 0);
+    assert((candidates & ~heal_file_all(file)) == 0);
+    b->synced = b->proved = 0;
+    b->step = BATCH_COMMIT;
+    b->at = 0;
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
 
         req.ref = &file->ref;
         req.to_storage = file->target.storages[i];
         if ((candidates >> i & 1) != 0 &&
-            repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_SYNC, &req.base,
-                            NULL, 0, on_batch_synced) == 0)
-            repair->n_batch++;
+            repair_ask_send(&b->asks[i], file, i, ROZO__OP__ST_SYNC, &req.base, NULL, 0,
+                            on_batch_synced) == 0)
+            b->n_asks++;
     }
-    if (repair->n_batch == 0)
+    if (b->n_asks == 0)
         repair_step_soon(repair);
 }
 
@@ -150,12 +206,15 @@ void repair_sync_start(struct repair *repair, uint32_t candidates)
 static void on_batch_done(struct repair_ask *ask, int rc)
 {
     struct repair *repair =
-        container_of(ask - ask->candidate, struct repair, batch_asks[0]);
+        container_of(ask - ask->candidate, struct repair, batch.asks[0]);
+    struct repair_batch *b = &repair->batch;
 
-    repair->n_batch--;
+    assert(b->n_asks > 0);
+    b->n_asks--;
     if (ask->rq.op == ROZO__OP__ST_DROP && repair->state == REPAIR_BATCH_COMMIT) {
-        const struct repair_range *r = &repair->ranges[repair->batch_at - 1];
+        const struct repair_range *r = &b->ranges[b->at - 1];
 
+        assert(b->step == BATCH_CLEAN && b->at > 0 && b->at <= b->n_ranges);
         if (repair_ask_is_ok(ask, rc))
             repair->result.cleaned += r->n * (unsigned)__builtin_popcount(r->clean);
         else
@@ -163,8 +222,8 @@ static void on_batch_done(struct repair_ask *ask, int rc)
                            repair->file.target.storages[ask->candidate]);
     }
     if (ask->rq.op == ROZO__OP__ST_COMMIT && !repair_ask_is_ok(ask, rc))
-        repair->uncommitted = true;
-    if (repair->n_batch == 0)
+        b->uncommitted = true;
+    if (b->n_asks == 0)
         repair_step_soon(repair);
 }
 
@@ -177,17 +236,18 @@ static bool can_be_read(const struct repair *repair, const struct repair_range *
     for (unsigned p = 0; p < repair->file.n; p++) {
         unsigned home = repair->file.home[p];
 
-        n += home < repair->file.c && ((r->holders & repair->synced) >> home & 1) != 0;
+        n += home < repair->file.c &&
+             ((r->holders & repair->batch.synced) >> home & 1) != 0;
     }
-    return (r->holders & ~repair->synced) == 0 || n >= repair->file.k;
+    return (r->holders & ~repair->batch.synced) == 0 || n >= repair->file.k;
 }
 
 /* Returns how many synced holders have a projection that no other holder has, in the
  * worst case for the projections of holders that are not synced. */
 static unsigned n_distinct(const struct repair *repair, const struct repair_range *r)
 {
-    unsigned n_synced = (unsigned)__builtin_popcount(r->holders & repair->synced),
-             n_lost = (unsigned)__builtin_popcount(r->holders & ~repair->synced),
+    unsigned n_synced = (unsigned)__builtin_popcount(r->holders & repair->batch.synced),
+             n_lost = (unsigned)__builtin_popcount(r->holders & ~repair->batch.synced),
              n = (unsigned)__builtin_popcount(r->projections);
 
     if (r->projections == 0)
@@ -218,7 +278,7 @@ static bool may_stay_uncommitted(const struct repair *repair,
         if (home >= file->c)
             continue;
         n_live++;
-        if (((r->holders & repair->synced) >> home & 1) == 0)
+        if (((r->holders & repair->batch.synced) >> home & 1) == 0)
             return false;
     }
     return (repair->request.flags & REPAIR_PROVE) != 0 && n_live < file->q &&
@@ -231,8 +291,8 @@ static bool may_clean(const struct repair *repair, const struct repair_range *r)
     for (unsigned p = 0; p < repair->file.n; p++) {
         unsigned home = repair->file.home[p];
 
-        if (home >= repair->file.c || (r->holders & repair->synced) >> home == 0 ||
-            ((r->holders & repair->synced) >> home & 1) == 0)
+        if (home >= repair->file.c || (r->holders & repair->batch.synced) >> home == 0 ||
+            ((r->holders & repair->batch.synced) >> home & 1) == 0)
             return false;
     }
     return r->clean != 0;
@@ -242,36 +302,38 @@ static void commit_send(struct repair *repair, const Rozo__StCommitReq *what)
 {
     struct heal_file *file = &repair->file;
 
+    assert(what->n_ranges > 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StCommitReq req = *what;
 
         req.ref = &file->ref;
         req.to_storage = file->target.storages[i];
-        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_COMMIT,
+        if (repair_ask_send(&repair->batch.asks[i], file, i, ROZO__OP__ST_COMMIT,
                             &req.base, NULL, 0, on_batch_done) == 0)
-            repair->n_batch++;
+            repair->batch.n_asks++;
     }
 }
 
 /* Commits all ranges that may be committed, at all candidates. */
 static void commit_ranges(struct repair *repair)
 {
+    struct repair_batch *b = &repair->batch;
     Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
-    Rozo__StCommitReq__Range *ranges = calloc(repair->n_ranges + 1, sizeof(*ranges));
-    Rozo__StCommitReq__Range **list = calloc(repair->n_ranges + 1, sizeof(*list));
+    Rozo__StCommitReq__Range *ranges = calloc(b->n_ranges + 1, sizeof(*ranges));
+    Rozo__StCommitReq__Range **list = calloc(b->n_ranges + 1, sizeof(*list));
 
-    for (unsigned i = 0; ranges != NULL && list != NULL && i < repair->n_ranges; i++) {
+    for (unsigned i = 0; ranges != NULL && list != NULL && i < b->n_ranges; i++) {
         Rozo__StCommitReq__Range *to = &ranges[req.n_ranges];
 
-        if (!may_commit(repair, &repair->ranges[i])) {
-            repair->uncommitted |= repair->ranges[i].clean == 0 &&
-                                   !may_stay_uncommitted(repair, &repair->ranges[i]);
+        if (!may_commit(repair, &b->ranges[i])) {
+            b->uncommitted |=
+                b->ranges[i].clean == 0 && !may_stay_uncommitted(repair, &b->ranges[i]);
             continue;
         }
         rozo__st_commit_req__range__init(to);
-        to->first_block = repair->ranges[i].first;
-        to->n_blocks = repair->ranges[i].n;
-        to->version = repair->ranges[i].version;
+        to->first_block = b->ranges[i].first;
+        to->n_blocks = b->ranges[i].n;
+        to->version = b->ranges[i].version;
         list[req.n_ranges++] = to;
     }
     req.ranges = list;
@@ -286,49 +348,53 @@ static void clean_send(struct repair *repair, const struct repair_range *r)
     struct heal_file *file = &repair->file;
     Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
 
+    assert(r->clean != 0 && r->cleaner < file->c);
     req.ref = &file->ref;
     req.first_block = r->first;
     req.n_blocks = r->n;
     req.keep = r->version;
     req.projections = r->clean;
     req.to_storage = file->target.storages[r->cleaner];
-    if (repair_ask_send(&repair->batch_asks[r->cleaner], file, r->cleaner,
+    if (repair_ask_send(&repair->batch.asks[r->cleaner], file, r->cleaner,
                         ROZO__OP__ST_DROP, &req.base, NULL, 0, on_batch_done) == 0)
-        repair->n_batch++;
+        repair->batch.n_asks++;
 }
 
 static void batch_end(struct repair *repair)
 {
-    if ((repair->to_sync & ~repair->synced) != 0) {
+    struct repair_batch *b = &repair->batch;
+
+    assert(b->at == b->n_ranges && b->n_asks == 0);
+    if ((b->to_sync & ~b->synced) != 0) {
         repair_problem(repair, "rebuilt records could not be made stable");
         repair->result.rc = -EIO;
     }
-    repair->n_ranges = 0;
-    repair->batch_bytes = 0;
-    repair->pressure = false;
-    repair->to_sync = 0;
+    b->n_ranges = 0;
+    b->bytes = 0;
+    b->pressure = false;
+    b->to_sync = 0;
 }
 
 bool repair_commit_next(struct repair *repair)
 {
-    assert(repair->n_batch == 0);
-    if (repair->batch_at == 0) {
+    struct repair_batch *b = &repair->batch;
+
+    assert(repair->state == REPAIR_BATCH_COMMIT);
+    assert(b->n_asks == 0);
+    if (b->step == BATCH_COMMIT) {
+        b->step = BATCH_CLEAN;
         commit_ranges(repair);
-        repair->batch_at = 1; /* from here on: index after the range that is looked at */
-        if (repair->n_batch > 0)
+        if (b->n_asks > 0)
             return true;
     }
-    while (repair->batch_at <= repair->n_ranges) {
-        const struct repair_range *r = &repair->ranges[repair->batch_at - 1];
+    while (b->at < b->n_ranges) {
+        const struct repair_range *r = &b->ranges[b->at++];
 
-        if (r->clean != 0 && may_clean(repair, r) && !repair->cleaning) {
-            clean_send(repair, r);
-            repair->cleaning = repair->n_batch > 0;
-            if (repair->n_batch > 0)
-                return true;
-        }
-        repair->cleaning = false;
-        repair->batch_at++;
+        if (!may_clean(repair, r))
+            continue;
+        clean_send(repair, r);
+        if (b->n_asks > 0)
+            return true;
     }
     batch_end(repair);
     return false;
@@ -336,65 +402,74 @@ bool repair_commit_next(struct repair *repair)
 
 bool repair_whole_start(struct repair *repair, uint32_t projections)
 {
+    struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(projections != 0 && repair->batch.n_asks == 0);
     for (unsigned p = 0; p < file->n; p++) {
         Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
         unsigned home = file->home[p];
 
         if ((projections >> p & 1) == 0)
             continue;
+        assert(home < file->c);
         req.ref = &file->ref;
         req.to_storage = file->target.storages[home];
         req.whole = 1u << p;
-        if (repair_ask_send(&repair->batch_asks[home], file, home, ROZO__OP__ST_COMMIT,
-                            &req.base, NULL, 0, on_batch_done) == 0)
-            repair->n_batch++;
+        if (repair_ask_send(&b->asks[home], file, home, ROZO__OP__ST_COMMIT, &req.base,
+                            NULL, 0, on_batch_done) == 0)
+            b->n_asks++;
     }
-    return repair->n_batch > 0;
+    return b->n_asks > 0;
 }
 
 bool repair_spoiled_start(struct repair *repair)
 {
+    struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(repair->batch.n_asks == 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
 
-        if (repair->spoiled[i] == 0)
+        if (repair->findings.spoiled[i] == 0)
             continue;
         req.ref = &file->ref;
         req.to_storage = file->target.storages[i];
-        req.keep = repair->newest;
-        req.projections = repair->spoiled[i];
-        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_DROP, &req.base,
-                            NULL, 0, on_batch_done) == 0)
-            repair->n_batch++;
+        req.keep = repair->findings.newest;
+        req.projections = repair->findings.spoiled[i];
+        if (repair_ask_send(&b->asks[i], file, i, ROZO__OP__ST_DROP, &req.base, NULL, 0,
+                            on_batch_done) == 0)
+            b->n_asks++;
     }
-    return repair->n_batch > 0;
+    return b->n_asks > 0;
 }
 
 bool repair_remove_start(struct repair *repair)
 {
+    struct repair_batch *b = &repair->batch;
     struct heal_file *file = &repair->file;
 
+    assert(repair->batch.n_asks == 0);
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
 
         req.file_id = file->ref.file_id;
         req.to_storage = file->target.storages[i];
-        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_REMOVE,
-                            &req.base, NULL, 0, on_batch_done) == 0)
-            repair->n_batch++;
+        if (repair_ask_send(&b->asks[i], file, i, ROZO__OP__ST_REMOVE, &req.base, NULL, 0,
+                            on_batch_done) == 0)
+            b->n_asks++;
     }
-    return repair->n_batch > 0;
+    return b->n_asks > 0;
 }
 
 void repair_commit_cancel(struct repair *repair)
 {
+    struct repair_batch *b = &repair->batch;
+
     for (unsigned i = 0; i < DIST_MAX; i++)
-        repair_ask_cancel(&repair->batch_asks[i]);
-    free(repair->ranges);
-    repair->ranges = NULL;
-    repair->n_ranges = 0;
+        repair_ask_cancel(&b->asks[i]);
+    free(b->ranges);
+    b->ranges = NULL;
+    b->n_ranges = 0;
 }

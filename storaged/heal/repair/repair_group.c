@@ -25,7 +25,7 @@ enum { SMALL_MARK_BLOCKS = 256 }; /* storages write such marks as heads */
 static const struct decide_answer *source_of(struct repair_piece *piece, unsigned b,
                                              unsigned p)
 {
-    const struct decision *d = &piece->decided[b];
+    const struct decision *d = &piece->plan.decided[b];
     const struct decide_answer *best = NULL;
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
@@ -36,7 +36,7 @@ static const struct decide_answer *source_of(struct repair_piece *piece, unsigne
             continue;
         if (best == NULL || a[i].level < best->level ||
             (a[i].level == best->level &&
-             (piece->repair->own >> a[i].candidate & 1) != 0))
+             (piece->repair->own.bit >> a[i].candidate & 1) != 0))
             best = &a[i];
     }
     return best;
@@ -44,6 +44,7 @@ static const struct decide_answer *source_of(struct repair_piece *piece, unsigne
 
 static void source_take(struct piece_group *g, const struct decide_answer *a)
 {
+    assert(a->kind == DECIDE_DATA && (g->sources >> a->projection & 1) == 0);
     g->sources |= 1u << a->projection;
     g->source[a->projection] = a->candidate;
     if (a->level > 0)
@@ -63,6 +64,7 @@ static bool group_sources(struct repair_piece *piece, struct piece_group *g)
     const struct heal_file *file = &piece->repair->file;
     unsigned turn = first_source(piece, g->at);
 
+    assert(g->lack != 0 && g->sources == 0);
     for (unsigned p = 0; p < file->n; p++) {
         const struct decide_answer *a =
             (g->lack >> p & 1) != 0 ? source_of(piece, g->at, p) : NULL;
@@ -82,7 +84,7 @@ static bool group_sources(struct repair_piece *piece, struct piece_group *g)
             if ((unsigned)__builtin_popcount(g->sources) == file->k)
                 return true;
             if (a != NULL && (g->sources >> p & 1) == 0 &&
-                (piece->repair->own >> a->candidate & 1) == own)
+                (piece->repair->own.bit >> a->candidate & 1) == own)
                 source_take(g, a);
         }
     }
@@ -105,9 +107,11 @@ static bool same_torn(struct repair_piece *piece, const struct piece_group *g, u
 static bool group_takes(struct repair_piece *piece, const struct piece_group *g,
                         unsigned b)
 {
-    const struct decision *first = &piece->decided[g->at], *d = &piece->decided[b];
+    const struct decision *first = &piece->plan.decided[g->at],
+                          *d = &piece->plan.decided[b];
 
-    if (d->what != DECIDE_FORWARD || piece->skip[b] || piece->lack[b] != g->lack ||
+    if (d->what != DECIDE_FORWARD || piece->plan.skip[b] ||
+        piece->plan.lack[b] != g->lack ||
         (d->user_bytes == 0) != (first->user_bytes == 0))
         return false;
     if (d->user_bytes == 0)
@@ -138,6 +142,7 @@ static size_t group_bytes(const struct repair_piece *piece, unsigned p)
 
 static uint8_t *group_buf(const struct repair_piece *piece, unsigned p)
 {
+    assert(piece->group.n > 0);
     return bufpool_get(&piece->repair->repairer->pool, group_bytes(piece, p));
 }
 
@@ -150,7 +155,7 @@ void piece_group_free(struct repair_piece *piece)
         bufpool_put(pool, g->read[p], group_bytes(piece, p));
         bufpool_put(pool, g->made[p], group_bytes(piece, p));
     }
-    *g = (struct piece_group){ 0 };
+    *g = (struct piece_group){ .whole = g->whole };
 }
 
 bool piece_group_next(struct repair_piece *piece)
@@ -158,44 +163,40 @@ bool piece_group_next(struct repair_piece *piece)
     struct piece_group *g = &piece->group;
     unsigned at = 0;
 
+    assert(piece->n_asks == 0);
     piece_group_free(piece);
-    while (at < piece->n && (piece->lack[at] == 0 || piece->skip[at]))
+    while (at < piece->n && (piece->plan.lack[at] == 0 || piece->plan.skip[at]))
         at++;
     if (at == piece->n)
         return false;
     g->at = at;
-    g->lack = piece->lack[at];
-    if (piece->decided[at].user_bytes != 0 && !group_sources(piece, g)) {
-        piece->skip[at] = piece->again = true; /* decided, but its sources are gone */
+    g->lack = piece->plan.lack[at];
+    if (piece->plan.decided[at].user_bytes != 0 && !group_sources(piece, g)) {
+        piece_skip(piece, at, 1); /* decided, but its sources are gone */
+        piece_again(piece);
         return true;
     }
     while (at < piece->n && group_takes(piece, g, at)) {
-        g->damaged |= (piece->decided[at].damaged & g->lack) != 0;
+        g->damaged |= (piece->plan.decided[at].damaged & g->lack) != 0;
         g->n++;
         at++;
     }
     return true;
 }
 
-static void group_skip(struct repair_piece *piece)
-{
-    for (unsigned i = 0; i < piece->group.n; i++)
-        piece->skip[piece->group.at + i] = true;
-}
-
 void piece_group_again(struct repair_piece *piece)
 {
-    piece->again = true;
-    group_skip(piece);
+    piece_again(piece);
+    piece_skip(piece, piece->group.at, piece->group.n);
 }
 
 void piece_group_end(struct repair_piece *piece)
 {
+    assert(piece->n_asks == 0);
     for (unsigned b = piece->group.at; b < piece->group.at + piece->group.n; b++) {
-        if (piece->lack[b] != 0)
-            piece->skip[b] = true;
+        if (piece->plan.lack[b] != 0)
+            piece_skip(piece, b, 1);
     }
-    piece_go(piece, PIECE_GROUP);
 }
 
 /* ---- reading ---- */
@@ -207,8 +208,9 @@ static void group_judge(struct repair_piece *piece, unsigned p, unsigned candida
     size_t head_bytes = heal_head_bytes(file, p);
     bool right = true;
 
+    assert((g->sources >> p & 1) != 0 && g->read[p] != NULL);
     for (unsigned i = 0; i < g->n; i++) {
-        const struct decision *d = &piece->decided[g->at + i];
+        const struct decision *d = &piece->plan.decided[g->at + i];
         const uint8_t *head = g->read[p] + i * head_bytes;
         const uint8_t *body = g->read[p] + g->n * head_bytes + i * file->row_bytes;
         enum look look =
@@ -220,7 +222,8 @@ static void group_judge(struct repair_piece *piece, unsigned p, unsigned candida
                          d->user_bytes, head, body);
 
         right = right && look == LOOK_RIGHT;
-        piece->again |= look == LOOK_WRONG;
+        if (look == LOOK_WRONG)
+            piece_again(piece);
     }
     if (right)
         g->answered |= 1u << p;
@@ -238,13 +241,13 @@ static int on_group_place(struct rpc_request *rq, size_t rest_len, struct iovec 
 
 static void on_group_read(struct repair_ask *ask, int rc)
 {
-    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
-    struct repair_piece *piece = pa->piece;
+    const struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = piece_answered(ask);
     struct piece_group *g = &piece->group;
     unsigned p = pa->projection;
     size_t heads_bytes = g->n * heal_head_bytes(&piece->repair->file, p);
 
-    piece->n_asks--;
+    assert(piece->state == PIECE_READ);
     if (!repair_ask_is_ok(ask, rc)) {
         piece_refused(piece, ask, rc, "reading");
     } else if (ask->rq.answer_payload_len >= heads_bytes &&
@@ -264,6 +267,7 @@ static void read_send(struct repair_piece *piece, unsigned p)
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     struct piece_ask *pa = piece_ask_for(piece, p);
 
+    assert(g->read[p] == NULL && g->source[p] < file->c);
     g->read[p] = group_buf(piece, p);
     if (g->read[p] == NULL)
         return;
@@ -288,6 +292,11 @@ static size_t ahead_bytes(const struct repair_piece *piece, unsigned p)
     return piece->n * (heal_head_bytes(file, p) + file->row_bytes);
 }
 
+void piece_ahead_got(struct repair_piece *piece, uint32_t projections)
+{
+    piece->ahead.got = projections;
+}
+
 void piece_ahead_free(struct repair_piece *piece)
 {
     for (unsigned p = 0; p < piece->repair->file.n; p++)
@@ -302,8 +311,9 @@ static bool is_ahead_wanted(const struct repair_piece *piece)
 {
     const struct repair *repair = piece->repair;
 
-    return repair->reads_ahead && !piece->flat && piece->n_rounds == 0 &&
-           piece->n_fences == 0 && (repair->request.flags & REPAIR_PARTIAL) != 0 &&
+    return repair->walk.reads_ahead && piece_is_of_extent(piece) &&
+           piece->round.n_rounds == 0 && piece->round.n_fences == 0 &&
+           (repair->request.flags & REPAIR_PARTIAL) != 0 &&
            (repair->request.flags & (REPAIR_FENCE | REPAIR_VERIFY_OWN)) == 0;
 }
 
@@ -313,10 +323,11 @@ void piece_ahead_start(struct repair_piece *piece)
     const struct heal_file *file = &repair->file;
     unsigned turn = first_source(piece, 0), n = 0;
 
+    assert(piece->ahead.got == 0);
     for (unsigned i = 0; is_ahead_wanted(piece) && i < file->n && n < file->k; i++) {
         unsigned p = (turn + i) % file->n;
 
-        if (file->home[p] != p || ((repair->scope | repair->own) >> p & 1) != 0 ||
+        if (file->home[p] != p || ((repair->scope | repair->own.bit) >> p & 1) != 0 ||
             !heal_file_is_up(file, p))
             continue;
         piece->ahead.read[p] =
@@ -334,7 +345,7 @@ static bool ahead_take(struct repair_piece *piece)
     struct piece_ahead *ahead = &piece->ahead;
     struct piece_group *g = &piece->group;
 
-    if (!piece->whole || g->at_most != 0 || (g->sources & ~ahead->got) != 0)
+    if (!piece->group.whole || g->at_most != 0 || (g->sources & ~ahead->got) != 0)
         return false;
     for (unsigned p = 0; p < piece->repair->file.n; p++) {
         if ((g->sources >> p & 1) != 0 && g->source[p] != p)
@@ -354,7 +365,8 @@ void piece_group_read(struct repair_piece *piece)
 {
     bool taken;
 
-    piece->whole = piece->group.at == 0 && piece->group.n == piece->n;
+    assert(piece->state == PIECE_READ && piece->group.sources != 0);
+    piece->group.whole = piece->group.at == 0 && piece->group.n == piece->n;
     taken = ahead_take(piece);
     piece_ahead_free(piece);
     if (taken)
@@ -372,7 +384,7 @@ static void block_make(struct repair_piece *piece, const struct codec_plan *plan
 {
     const struct heal_file *file = &piece->repair->file;
     struct piece_group *g = &piece->group;
-    const struct decision *d = &piece->decided[g->at + i];
+    const struct decision *d = &piece->plan.decided[g->at + i];
     size_t row = codec_row_bytes(file->codec, d->user_bytes);
     const uint8_t *body[CODEC_N_MAX] = { 0 }, *overhang[CODEC_N_MAX] = { 0 };
     uint8_t *out_body[CODEC_N_MAX] = { 0 }, *out_overhang[CODEC_N_MAX] = { 0 };
@@ -429,7 +441,8 @@ static int group_make(struct repair_piece *piece)
     }
     for (unsigned i = 0; i < g->n; i++) {
         block_make(piece, &plan, i, body_at);
-        body_at += codec_row_bytes(file->codec, piece->decided[g->at + i].user_bytes);
+        body_at +=
+            codec_row_bytes(file->codec, piece->plan.decided[g->at + i].user_bytes);
     }
     for (unsigned p = 0; p < file->n; p++) {
         if (g->made[p] != NULL)
@@ -449,29 +462,27 @@ static void group_healed(struct repair_piece *piece, unsigned p, unsigned candid
 {
     struct piece_group *g = &piece->group;
 
+    assert(candidate == piece->repair->file.home[p]);
     piece->repair->result.healed += g->n;
-    if (piece->decided[g->at].version != 0)
-        piece->repair->to_sync |= 1u << candidate;
-    piece->repair->pressure |= pressure;
+    if (piece->plan.decided[g->at].version != 0)
+        repair_note_unstable(piece->repair, candidate);
+    if (pressure)
+        repair_note_pressure(piece->repair);
     for (unsigned b = g->at; b < g->at + g->n; b++) {
-        piece->lack[b] &= ~(1u << p);
-        piece->holders[b] |= 1u << candidate;
-        if (piece->projections[b] != 0)
-            piece->projections[b] |= 1u << p;
-        piece->pending[b] |= pending;
-        piece_note_sound(piece, b, p, piece->decided[b].version, candidate);
+        piece_plan_healed(piece, b, p, candidate, pending);
+        piece_note_sound(piece, b, p, piece->plan.decided[b].version, candidate);
     }
 }
 
 static void on_group_written(struct repair_ask *ask, int rc)
 {
-    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
-    struct repair_piece *piece = pa->piece;
+    const struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = piece_answered(ask);
     struct piece_group *g = &piece->group;
     unsigned p = pa->projection;
     Rozo__StWriteResp *resp = NULL;
 
-    piece->n_asks--;
+    assert(piece->state == PIECE_WRITE || piece->state == PIECE_MARK);
     if (repair_ask_is_ok(ask, rc)) {
         size_t bytes =
             g->iov[p].iov_len - g->n * heal_head_bytes(&piece->repair->file, p);
@@ -480,18 +491,18 @@ static void on_group_written(struct repair_ask *ask, int rc)
             resp = rozo__st_write_resp__unpack(NULL, ask->rq.answer_msg_len,
                                                ask->rq.answer_msg);
         piece->repair->result.written_bytes += bytes;
-        piece->repair->batch_bytes += bytes;
+        repair_note_bytes(piece->repair, bytes);
         if (resp != NULL)
             repair_note_verifier(piece->repair, ask->candidate, resp->verifier);
         group_healed(piece, p, ask->candidate, resp != NULL && resp->pending,
                      resp != NULL && resp->pressure);
         rozo__st_write_resp__free_unpacked(resp, NULL);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
-        piece->again = true;
+        piece_again(piece);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
-        piece->busy = true;
+        piece_busy(piece);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
-        piece->repair->removed = true;
+        findings_removed(&piece->repair->findings);
     } else {
         piece_refused(piece, ask, rc, "writing");
     }
@@ -504,6 +515,7 @@ static void write_send(struct repair_piece *piece, unsigned p)
     struct piece_group *g = &piece->group;
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
 
+    assert(g->made[p] != NULL);
     req.ref = &file->ref;
     req.projection = p;
     req.first_block = piece->first + g->at;
@@ -515,6 +527,7 @@ static void write_send(struct repair_piece *piece, unsigned p)
 
 void piece_group_write(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_WRITE);
     if (group_make(piece) != 0) {
         repair_problem(piece->repair, "out of memory");
         return;
@@ -529,11 +542,11 @@ void piece_group_write(struct repair_piece *piece)
 
 static void on_group_marked(struct repair_ask *ask, int rc)
 {
-    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
-    struct repair_piece *piece = pa->piece;
+    const struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = piece_answered(ask);
     Rozo__StMarkResp *resp = NULL;
 
-    piece->n_asks--;
+    assert(piece->state == PIECE_MARK);
     if (repair_ask_is_ok(ask, rc)) {
         if (ask->rq.op == ROZO__OP__ST_MARK && ask->rq.answer_msg_len > 0)
             resp = rozo__st_mark_resp__unpack(NULL, ask->rq.answer_msg_len,
@@ -544,12 +557,12 @@ static void on_group_marked(struct repair_ask *ask, int rc)
                      resp != NULL && resp->pressure);
         rozo__st_mark_resp__free_unpacked(resp, NULL);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
-        piece->again = true;
+        piece_again(piece);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
-        piece->busy = true;
+        piece_busy(piece);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE &&
                ask->rq.op == ROZO__OP__ST_MARK) {
-        piece->repair->removed = true;
+        findings_removed(&piece->repair->findings);
     } else {
         piece_refused(piece, ask, rc, "marking holes");
     }
@@ -563,9 +576,11 @@ static void mark_send(struct repair_piece *piece, unsigned p, uint64_t version)
     uint64_t n_blocks = piece_blocks(piece, g->n);
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
 
+    assert(version != 0);
     req.ref = &file->ref;
     req.projection = p;
-    req.first_block = piece->tail ? piece->tail_from : piece->first + g->at;
+    req.first_block =
+        piece_is_of_tail(piece) ? piece->stretch.tail_from : piece->first + g->at;
     req.n_blocks = n_blocks;
     req.version = version;
     req.to_storage = file->target.storages[file->home[p]];
@@ -582,8 +597,10 @@ static void unwrite_send(struct repair_piece *piece, unsigned p)
 {
     uint64_t torn = piece_torn_version(piece, piece->group.at, p);
 
-    piece_drop_send(piece, piece_ask_for(piece, p), piece->repair->file.home[p],
-                    torn != 0 ? torn : PROJFILE_NO_VERSION, 0, 1u << p, on_group_marked);
+    assert(piece_is_of_extent(piece));
+    piece_drop_send(piece, piece_ask_for(piece, p), piece->group.at, piece->group.n,
+                    piece->repair->file.home[p], torn != 0 ? torn : PROJFILE_NO_VERSION,
+                    0, 1u << p, on_group_marked);
 }
 
 /* Writes records of holes. A mark may leave a damaged record in place, since that may be
@@ -607,7 +624,7 @@ static void group_write_holes(struct repair_piece *piece)
                 .projection = (uint8_t)p,
                 .flags = RECORD_HOLE,
                 .file_hash = file->file_hash,
-                .version = piece->decided[g->at + i].version,
+                .version = piece->plan.decided[g->at + i].version,
                 .block = piece->first + g->at + i,
             };
 
@@ -623,7 +640,7 @@ static void group_write_holes(struct repair_piece *piece)
 
 static void group_mark_holes(struct repair_piece *piece)
 {
-    uint64_t version = piece->decided[piece->group.at].version;
+    uint64_t version = piece->plan.decided[piece->group.at].version;
 
     for (unsigned p = 0; p < piece->repair->file.n; p++) {
         if ((piece->group.lack >> p & 1) == 0)
@@ -639,7 +656,9 @@ void piece_group_mark(struct repair_piece *piece)
 {
     const struct piece_group *g = &piece->group;
 
-    if (g->damaged && !piece->flat && piece->decided[g->at].version != 0)
+    assert(piece->state == PIECE_MARK && g->n > 0);
+    if (g->damaged && piece_is_of_extent(piece) &&
+        piece->plan.decided[g->at].version != 0)
         group_write_holes(piece);
     else
         group_mark_holes(piece);

@@ -7,6 +7,7 @@
  *         then on.
  * Keeps:  I4 and I8, a record counts only with the right place, version and crc.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,18 @@
 
 enum { SECTOR_BYTES = 512 };
 
-int records_take(const struct repair_piece *piece, unsigned at, unsigned n, unsigned p,
-                 const struct repair_ask *ask, uint8_t *heads, uint8_t *bodies)
+/* Takes the answer to a read of n records from block `at` of the piece: heads to `heads`,
+ * bodies at full strides to `bodies`. Returns 0 or -EBADMSG. */
+static int records_take(const struct repair_piece *piece, unsigned at, unsigned n,
+                        unsigned p, const struct repair_ask *ask, uint8_t *heads,
+                        uint8_t *bodies)
 {
     const struct heal_file *file = &piece->repair->file;
     size_t head_bytes = heal_head_bytes(file, p), from = n * head_bytes;
     const uint8_t *payload = ask->rq.answer_payload;
     size_t len = ask->rq.answer_payload_len;
 
+    assert(at + n <= piece->n && p < file->n);
     if (len < from)
         return -EBADMSG;
     memcpy(heads, payload, from);
@@ -100,13 +105,14 @@ static enum look look_at(const struct repair_piece *piece, const struct piece_ba
 static void bad_add(struct repair_piece *piece, const struct piece_bad *which,
                     const uint8_t *head, const uint8_t *body)
 {
-    struct piece_bad *bad = &piece->bad[piece->n_bad];
+    struct piece_look *look = &piece->look;
+    struct piece_bad *bad = &look->bad[look->n_bad];
 
-    if (piece->n_bad == REPAIR_BAD_MAX)
+    if (look->n_bad == REPAIR_BAD_MAX)
         return;
     *bad = *which;
     bad->torn = is_torn(piece, which, head, body);
-    piece->n_bad++;
+    look->n_bad++;
 }
 
 enum look record_judge(struct repair_piece *piece, const struct piece_bad *which,
@@ -114,6 +120,7 @@ enum look record_judge(struct repair_piece *piece, const struct piece_bad *which
 {
     enum look look = look_at(piece, which, user_bytes, head, body);
 
+    assert(which->block < piece->n && which->projection < piece->repair->file.n);
     if (look == LOOK_WRONG)
         bad_add(piece, which, head, body);
     if (look == LOOK_RIGHT)
@@ -125,20 +132,26 @@ enum look record_judge(struct repair_piece *piece, const struct piece_bad *which
 void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
                       uint64_t version, unsigned candidate)
 {
+    struct piece_look *look = &piece->look;
     const struct repair *repair = piece->repair;
 
-    if (repair->file.home[p] != candidate || (repair->verified >> candidate & 1) == 0 ||
-        version < piece->sound_version[b])
+    assert(b < piece->n && p < repair->file.n);
+    if (repair->file.home[p] != candidate ||
+        (repair->batch.verified >> candidate & 1) == 0 ||
+        version < look->sound_version[b])
         return;
-    if (version > piece->sound_version[b])
-        piece->sound[b] = 0;
-    piece->sound_version[b] = version;
-    piece->sound[b] |= 1u << p;
+    if (version > look->sound_version[b])
+        look->sound[b] = 0;
+    look->sound_version[b] = version;
+    look->sound[b] |= 1u << p;
 }
 
 uint32_t piece_sound(const struct repair_piece *piece, unsigned b)
 {
-    return piece->sound_version[b] == piece->decided[b].version ? piece->sound[b] : 0;
+    assert(b < piece->n);
+    return piece->look.sound_version[b] == piece->plan.decided[b].version
+               ? piece->look.sound[b]
+               : 0;
 }
 
 bool piece_is_copy(const struct repair_piece *piece, const struct decide_answer *a,
@@ -160,9 +173,10 @@ static const struct decide_answer *own_data(struct repair_piece *piece, unsigned
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
-            (piece->repair->own >> a[i].candidate & 1) != 0)
+            (piece->repair->own.bit >> a[i].candidate & 1) != 0)
             return &a[i];
     }
     return NULL;
@@ -194,7 +208,7 @@ static bool may_be_missed(struct repair_piece *piece, unsigned b,
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
-    if (piece->flat || piece->first + b < r->passed_first ||
+    if (!piece_is_of_extent(piece) || piece->first + b < r->passed_first ||
         piece->first + b >= r->passed_end ||
         (piece->heads.may_be_torn >> own->candidate & 1) == 0 ||
         piece->repair->file.home[own->projection] != own->candidate)
@@ -231,13 +245,16 @@ static void unverified(struct repair_piece *piece, const char *why)
     piece->repair->result.rc = -EIO;
 }
 
-static void verify_check(struct repair_piece *piece, const struct repair_ask *ask,
-                         unsigned at, unsigned n, unsigned p)
+static void verify_check(struct repair_piece *piece, const struct repair_ask *ask)
 {
+    struct piece_look *look = &piece->look;
     const struct heal_file *file = &piece->repair->file;
+    unsigned at = look->at, n = look->n, p = look->projection;
     size_t head_bytes = heal_head_bytes(file, p);
     uint8_t *buf = malloc(n * (head_bytes + file->row_bytes));
 
+    assert(n > 0 && at + n <= piece->n);
+    assert(piece->repair->own.bit == 1u << ask->candidate);
     if (buf == NULL ||
         records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
         free(buf);
@@ -263,18 +280,18 @@ static void verify_check(struct repair_piece *piece, const struct repair_ask *as
 
 static void on_verified(struct repair_ask *ask, int rc)
 {
-    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
-    struct repair_piece *piece = pa->piece;
+    struct repair_piece *piece = piece_answered(ask);
+    struct piece_look *look = &piece->look;
 
-    piece->n_asks--;
+    assert(piece->n_asks == 0);
     if (repair_ask_is_ok(ask, rc)) {
         repair_own_told(piece->repair);
-        verify_check(piece, ask, piece->group.at, piece->group.n, pa->projection);
+        verify_check(piece, ask);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
         repair_own_told(piece->repair); /* the file was removed meanwhile */
     } else if (repair_own_refused(piece->repair)) {
-        piece->verify_at = pa->projection * piece->n + piece->group.at;
-        env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
+        look->next = look->projection * piece->n + look->at;
+        piece_wait(piece, REPAIR_AGAIN_MS);
     } else {
         unverified(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
     }
@@ -283,46 +300,52 @@ static void on_verified(struct repair_ask *ask, int rc)
 
 void piece_verify_send(struct repair_piece *piece)
 {
+    const struct piece_look *look = &piece->look;
     struct heal_file *file = &piece->repair->file;
-    const struct piece_group *g = &piece->group;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
-    unsigned own = (unsigned)__builtin_ctz(piece->repair->own);
-    unsigned p = (unsigned)__builtin_ctz(g->sources);
+    unsigned own = (unsigned)__builtin_ctz(piece->repair->own.bit);
 
+    assert(look->n > 0 && look->at + look->n <= piece->n);
     req.ref = &file->ref;
-    req.projection = p;
-    req.first_block = piece->first + g->at;
-    req.n_blocks = g->n;
+    req.projection = look->projection;
+    req.first_block = piece->first + look->at;
+    req.n_blocks = look->n;
     req.to_storage = file->target.storages[own];
-    if (!piece_send(piece, piece_ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base, 0,
-                    on_verified))
+    if (!piece_send(piece, piece_ask_for(piece, look->projection), own, ROZO__OP__ST_READ,
+                    &req.base, 0, on_verified))
         unverified(piece, "our own storage is down");
 }
 
 bool piece_verify_next(struct repair_piece *piece)
 {
+    struct piece_look *look = &piece->look;
     unsigned n_all = piece->repair->file.n * piece->n;
 
-    while (piece->repair->own != 0 && wants_any(&piece->repair->request) &&
-           piece->verify_at < n_all) {
-        unsigned p = piece->verify_at / piece->n, at = piece->verify_at % piece->n;
+    assert(!look->verified);
+    while (piece->repair->own.bit != 0 && wants_any(&piece->repair->request) &&
+           look->next < n_all) {
+        unsigned p = look->next / piece->n, at = look->next % piece->n;
         unsigned to = at;
 
         while (to < piece->n && is_wanted(piece, to, p))
             to++;
-        piece->verify_at += to > at ? to - at : 1;
+        look->next += to > at ? to - at : 1;
         if (to == at)
             continue;
-        piece->group = (struct piece_group){ .at = at, .n = to - at, .sources = 1u << p };
+        look->at = at;
+        look->n = to - at;
+        look->projection = p;
         return true;
     }
+    look->verified = true;
     return false;
 }
 
 void piece_apply_bad(struct repair_piece *piece)
 {
-    for (unsigned i = 0; i < piece->n_bad; i++) {
-        const struct piece_bad *bad = &piece->bad[i];
+    assert(piece->look.n_bad <= REPAIR_BAD_MAX);
+    for (unsigned i = 0; i < piece->look.n_bad; i++) {
+        const struct piece_bad *bad = &piece->look.bad[i];
         unsigned n;
         struct decide_answer *a = piece_answers(piece, bad->block, &n);
 

@@ -22,12 +22,34 @@
 
 enum { ROUNDS_MAX = 8, AGAIN_MS = 20 };
 
+static void piece_go(struct repair_piece *piece, enum piece_state state)
+{
+    piece->state = state;
+}
+
+void piece_again(struct repair_piece *piece)
+{
+    piece->round.again = true;
+}
+
+void piece_busy(struct repair_piece *piece)
+{
+    piece->round.busy = true;
+}
+
+void piece_wait(struct repair_piece *piece, uint32_t ms)
+{
+    assert(!env_timer_is_running(&piece->timer));
+    env_timer_start(piece->repair->file.env, &piece->timer, ms);
+}
+
 /* ---- requests of a piece ---- */
 
 struct piece_ask *piece_ask_for(struct repair_piece *piece, unsigned projection)
 {
     struct piece_ask *pa = &piece->asks[projection];
 
+    assert(projection < DIST_MAX && !pa->ask.sent);
     pa->piece = piece;
     pa->projection = (uint8_t)projection;
     pa->ask.place = NULL;
@@ -42,11 +64,21 @@ bool piece_send(struct repair_piece *piece, struct piece_ask *pa, unsigned candi
 {
     const struct iovec *iov = n_iov == 0 ? NULL : &piece->group.iov[pa->projection];
 
+    assert(pa->piece == piece && n_iov <= 1);
     if (repair_ask_send(&pa->ask, &piece->repair->file, candidate, op, msg, iov, n_iov,
                         done) != 0)
         return false;
     piece->n_asks++;
     return true;
+}
+
+struct repair_piece *piece_answered(struct repair_ask *ask)
+{
+    struct repair_piece *piece = container_of(ask, struct piece_ask, ask)->piece;
+
+    assert(piece->n_asks > 0);
+    piece->n_asks--;
+    return piece;
 }
 
 void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int rc,
@@ -61,56 +93,45 @@ void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int
 
 static bool is_settled(const struct repair_piece *piece, unsigned b)
 {
-    const struct decision *d = &piece->decided[b];
+    const struct decision *d = &piece->plan.decided[b];
 
-    return d->what == DECIDE_FORWARD && d->version != 0 && !piece->skip[b];
-}
-
-/* Returns whether any candidate answered with something other than damage. */
-static bool has_file(struct repair_piece *piece)
-{
-    for (unsigned b = 0; b < piece->n; b++) {
-        unsigned n;
-        const struct decide_answer *a = piece_answers(piece, b, &n);
-
-        for (unsigned i = 0; i < n; i++) {
-            if (a[i].kind != DECIDE_DAMAGED)
-                return true;
-        }
-    }
-    return false;
+    assert(b < piece->n);
+    return d->what == DECIDE_FORWARD && d->version != 0 && !piece->plan.skip[b];
 }
 
 static void note_commits(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     bool all = (piece->repair->request.flags & (REPAIR_FENCE | REPAIR_PROVE)) != 0 &&
-               !piece->tail;
+               !piece_is_of_tail(piece);
 
     for (unsigned b = 0; b < piece->n; b++) {
-        if (is_settled(piece, b) && (all || piece->pending[b]))
+        if (is_settled(piece, b) && (all || plan->pending[b]))
             repair_note_commit(piece->repair,
-                               piece->tail ? piece->tail_from : piece->first + b,
-                               piece_blocks(piece, 1), piece->decided[b].version,
-                               piece->holders[b], piece->projections[b]);
+                               piece_is_of_tail(piece) ? piece->stretch.tail_from
+                                                       : piece->first + b,
+                               piece_blocks(piece, 1), plan->decided[b].version,
+                               plan->holders[b], plan->projections[b]);
     }
 }
 
 /* Returns whether all homes have the decided version and no candidate a newer one. */
 static bool is_whole(const struct repair_piece *piece, unsigned b)
 {
+    const struct piece_plan *plan = &piece->plan;
     const struct heal_file *file = &piece->repair->file;
-    const struct decision *d = &piece->decided[b];
+    const struct decision *d = &plan->decided[b];
 
     if (!is_settled(piece, b) || !d->newest || d->user_bytes == 0)
         return false;
     for (unsigned p = 0; p < file->n; p++) {
         unsigned home = file->home[p];
 
-        if (home >= file->c || (piece->holders[b] >> home & 1) == 0 ||
+        if (home >= file->c || (plan->holders[b] >> home & 1) == 0 ||
             ((piece->heads.told | piece->heads.none) >> home & 1) == 0)
             return false;
     }
-    return (d->lack & (piece->lack[b] | ~piece->repair->scope)) == 0;
+    return (d->lack & (plan->lack[b] | ~piece->repair->scope)) == 0;
 }
 
 /* Returns the projections whose copies may be dropped. Their homes must be seen to have
@@ -123,9 +144,10 @@ static uint32_t may_go(struct repair_piece *piece, unsigned b)
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n);
     for (unsigned i = 0; i < n; i++) {
         bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
-                         a[i].version == piece->decided[b].version &&
+                         a[i].version == piece->plan.decided[b].version &&
                          file->home[a[i].projection] != a[i].candidate;
 
         for (unsigned p = 0; p < file->n && stands_in; p++) {
@@ -138,6 +160,7 @@ static uint32_t may_go(struct repair_piece *piece, unsigned b)
 
 static void note_cleans(struct repair_piece *piece, unsigned b)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair *repair = piece->repair;
     uint32_t may = may_go(piece, b);
     uint32_t spare[DIST_MAX] = { 0 };
@@ -145,13 +168,13 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
-        if (piece_is_copy(piece, &a[i], piece->decided[b].version))
+        if (piece_is_copy(piece, &a[i], plan->decided[b].version))
             spare[a[i].candidate] |= may & 1u << a[i].projection;
     }
     for (unsigned i = 0; i < repair->file.c; i++) {
         if (spare[i] != 0)
-            repair_note_clean(repair, piece->first + b, 1, piece->decided[b].version,
-                              piece->holders[b], i, spare[i]);
+            repair_note_clean(repair, piece->first + b, 1, plan->decided[b].version,
+                              plan->holders[b], i, spare[i]);
     }
 }
 
@@ -159,20 +182,23 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
  * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
+    assert(piece->state == PIECE_END);
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &plan->decided[b];
 
         if (d->version == 0)
-            r->unknown -= (unsigned)__builtin_popcount(piece->lack[b]);
+            r->unknown -= (unsigned)__builtin_popcount(plan->lack[b]);
         else
-            r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
-        r->stale -= (unsigned)__builtin_popcount(piece->lack[b] & d->stale);
-        r->missing -= (unsigned)__builtin_popcount(piece->lack[b] & d->missing);
+            r->damaged -= (unsigned)__builtin_popcount(plan->lack[b] & d->damaged);
+        r->stale -= (unsigned)__builtin_popcount(plan->lack[b] & d->stale);
+        r->missing -= (unsigned)__builtin_popcount(plan->lack[b] & d->missing);
     }
     note_commits(piece);
-    repair_again(piece->repair, piece->tail ? piece->tail_from : piece->first);
+    repair_again(piece->repair,
+                 piece_is_of_tail(piece) ? piece->stretch.tail_from : piece->first);
 }
 
 static void torn_note(const struct repair_piece *piece, unsigned b)
@@ -188,65 +214,48 @@ static void torn_note(const struct repair_piece *piece, unsigned b)
     r->n_torn++;
 }
 
-static void note_spoiled(struct repair_piece *piece)
-{
-    struct repair *repair = piece->repair;
-
-    for (unsigned i = 0; i < repair->file.c; i++)
-        repair->spoiled[i] |= piece->heads.spoiled[i];
-    for (unsigned b = 0; b < piece->n; b++) {
-        unsigned n;
-        const struct decide_answer *a = piece_answers(piece, b, &n);
-
-        for (unsigned i = 0; i < n; i++) {
-            if (a[i].version > repair->newest)
-                repair->newest = a[i].version;
-        }
-    }
-}
-
 static void piece_finish(struct repair_piece *piece)
 {
+    const struct piece_plan *plan = &piece->plan;
     struct repair_result *r = &piece->repair->result;
 
+    assert(piece->state == PIECE_END);
     note_commits(piece);
-    piece->repair->none = piece->heads.none;
-    piece->repair->doubt |= piece->heads.doubt;
-    piece->repair->seen_file |= has_file(piece);
-    note_spoiled(piece);
+    findings_take(&piece->repair->findings, &piece->heads);
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &plan->decided[b];
 
         r->has_content |= d->what == DECIDE_FORWARD && d->version != 0;
-        r->failed += (unsigned)__builtin_popcount(piece->lack[b]);
-        if (piece->lack[b] != 0)
+        r->failed += (unsigned)__builtin_popcount(plan->lack[b]);
+        if (plan->lack[b] != 0)
             r->rc = -EIO;
-        if (d->what == DECIDE_UNDECIDED && !piece->tail) {
+        if (d->what == DECIDE_UNDECIDED && !piece_is_of_tail(piece)) {
             r->undecided++;
             repair_problem(piece->repair, "block %llu is undecided",
                            (unsigned long long)(piece->first + b));
         }
         if (d->what == DECIDE_FORWARD && d->torn != 0 && !d->newest && d->drop == 0 &&
-            !piece->tail)
+            !piece_is_of_tail(piece))
             torn_note(piece, b);
-        if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 && !piece->flat &&
-            is_whole(piece, b))
+        if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 &&
+            piece_is_of_extent(piece) && is_whole(piece, b))
             note_cleans(piece, b);
     }
 }
 
 static bool goes_round(struct repair_piece *piece)
 {
-    bool found = piece->n_bad > piece->n_bad_before;
+    bool found = piece->look.n_bad > piece->round.n_bad_before;
 
-    if (!piece->again || (piece->n_rounds >= ROUNDS_MAX && !found))
+    assert(piece->n_asks == 0);
+    if (!piece->round.again || (piece->round.n_rounds >= ROUNDS_MAX && !found))
         return false;
     note_commits(piece); /* commits what was done in this round */
-    piece->n_bad_before = piece->n_bad;
-    piece->n_rounds++;
-    piece->again = piece->busy = false;
+    piece->round.n_bad_before = piece->look.n_bad;
+    piece->round.n_rounds++;
+    piece->round.again = piece->round.busy = false;
     piece_go(piece, PIECE_BEGIN);
-    env_timer_start(piece->repair->file.env, &piece->timer, AGAIN_MS);
+    piece_wait(piece, AGAIN_MS);
     return true;
 }
 
@@ -258,7 +267,7 @@ static bool own_is_unseen(const struct repair_piece *piece)
 {
     const struct repair_heads *h = &piece->heads;
 
-    if ((piece->repair->own & ~(h->told | h->none)) != 0)
+    if ((piece->repair->own.bit & ~(h->told | h->none)) != 0)
         return repair_own_refused(piece->repair);
     repair_own_told(piece->repair);
     return false;
@@ -268,9 +277,10 @@ static void on_piece_heads(struct repair_heads *heads)
 {
     struct repair_piece *piece = container_of(heads, struct repair_piece, heads);
 
+    assert(piece->state == PIECE_HEADS);
     if (heads->clients)
         piece->repair->repairer->clients_ns = env_now_ns(piece->repair->file.env);
-    piece->ahead.got = heads->with_bodies;
+    piece_ahead_got(piece, heads->with_bodies);
     piece->repair->result.read_bytes += heads->body_bytes;
     heads->body_bytes = 0;
     if (piece->repair->file.moved != 0) { /* the repair ends, and frees this piece */
@@ -279,11 +289,11 @@ static void on_piece_heads(struct repair_heads *heads)
     }
     if (own_is_unseen(piece)) {
         piece_go(piece, PIECE_BEGIN);
-        env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
+        piece_wait(piece, REPAIR_AGAIN_MS);
         return;
     }
     piece_apply_bad(piece);
-    piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
+    piece_go(piece, piece->look.verified ? PIECE_DECIDE : PIECE_VERIFY);
     piece_step(piece);
 }
 
@@ -291,11 +301,10 @@ static bool piece_begin(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
 
-    piece->under_fence = repair->fence_up;
-    piece->fence_epoch = repair->fence_epoch;
-    piece->fenced = repair->fenced;
-    piece->n_belows = 0;
-    piece->drop_at = piece->untorn_at = 0;
+    assert(piece->state == PIECE_BEGIN && piece->n_asks == 0);
+    piece->fence = fence_view(&repair->fence);
+    piece_plan_begin(piece);
+    piece_drop_begin(piece);
     piece_go(piece, PIECE_HEADS);
     piece_ahead_free(piece);
     piece_ahead_start(piece);
@@ -307,32 +316,29 @@ static bool piece_begin(struct repair_piece *piece)
     return false;
 }
 
-/* Returns the milliseconds to wait before the group's bodies may be read and written. */
-static uint32_t group_wait(const struct repair_piece *piece)
+/* Returns the milliseconds to wait before this many rows of n blocks may be read or
+ * written. */
+static uint32_t rows_wait(const struct repair_piece *piece, int rows, unsigned n)
 {
     const struct repairer_config *config = &piece->repair->repairer->config;
-    const struct piece_group *g = &piece->group;
-    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
 
     if (config->take == NULL)
         return 0;
-    return config->take(config->arg,
-                        (uint64_t)rows * g->n * piece->repair->file.row_bytes);
+    return config->take(config->arg, (uint64_t)rows * n * piece->repair->file.row_bytes);
 }
 
 /* Reads our own records whole after the first look, where the request wants it. */
 static void piece_verify(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_VERIFY);
     if (piece_verify_next(piece)) {
-        uint32_t wait_ms = group_wait(piece);
+        uint32_t wait_ms = rows_wait(piece, 1, piece->look.n);
 
         piece_go(piece, PIECE_VERIFY_READ);
         if (wait_ms > 0)
-            env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+            piece_wait(piece, wait_ms);
         return;
     }
-    piece->verified = true;
-    piece->group = (struct piece_group){ 0 };
     piece_apply_bad(piece);
     piece_go(piece, PIECE_DECIDE);
 }
@@ -345,20 +351,24 @@ static bool piece_decide(struct repair_piece *piece)
 {
     uint32_t epoch;
 
-    if (piece_decide_all(piece))
+    assert(piece->state == PIECE_DECIDE);
+    if (piece_decide_all(piece)) {
+        piece_go(piece, PIECE_HEADS);
         return true;
+    }
     piece_plan(piece);
-    if (!piece->tail && piece_wants_fence(piece, &epoch)) {
-        piece->n_fences++;
+    if (!piece_is_of_tail(piece) && piece_wants_fence(piece, &epoch)) {
+        piece->round.n_fences++;
         piece_go(piece, PIECE_FENCE);
         if (!repair_want_fence(piece->repair, epoch))
             return true;
         piece_go(piece, PIECE_BEGIN);
         return false;
     }
-    if (piece->flat && !piece->tail && piece->decided[0].drop != 0 &&
-        piece->fence_epoch > piece->span_epoch) {
-        piece->skip[0] = piece->busy = true;
+    if (!piece_is_of_extent(piece) && !piece_is_of_tail(piece) &&
+        piece->plan.decided[0].drop != 0 && piece->fence.epoch > piece->stretch.epoch) {
+        piece_skip(piece, 0, 1);
+        piece_busy(piece);
         piece_go(piece, PIECE_END);
         return false;
     }
@@ -368,15 +378,19 @@ static bool piece_decide(struct repair_piece *piece)
 
 static void piece_rate(struct repair_piece *piece)
 {
-    uint32_t wait_ms = group_wait(piece);
+    const struct piece_group *g = &piece->group;
+    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
+    uint32_t wait_ms = rows_wait(piece, rows, g->n);
 
+    assert(piece->group.n > 0 && piece->group.sources != 0);
     piece_go(piece, PIECE_RATE);
     if (wait_ms > 0)
-        env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+        piece_wait(piece, wait_ms);
 }
 
 static void piece_group(struct repair_piece *piece)
 {
+    assert(piece->state == PIECE_GROUP);
     if (!piece_group_next(piece)) {
         if (!goes_round(piece))
             piece_go(piece, PIECE_END);
@@ -384,7 +398,7 @@ static void piece_group(struct repair_piece *piece)
     }
     if (piece->group.n == 0)
         return; /* selects the next group */
-    if (piece->decided[piece->group.at].user_bytes != 0) {
+    if (piece->plan.decided[piece->group.at].user_bytes != 0) {
         piece_rate(piece);
         return;
     }
@@ -444,9 +458,10 @@ void piece_step(struct repair_piece *piece)
         case PIECE_WRITE:
         case PIECE_MARK:
             piece_group_end(piece);
+            piece_go(piece, PIECE_GROUP);
             break;
         case PIECE_END:
-            if (piece->busy)
+            if (piece->round.busy)
                 finish_busy(piece);
             else if (piece->heads.answers != NULL)
                 piece_finish(piece);
@@ -479,21 +494,22 @@ uint64_t repair_piece_memory(const struct repair *repair)
            sizeof(struct repair_piece);
 }
 
-struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, unsigned n)
+struct repair_piece *repair_piece_new(struct repair *repair, enum piece_kind kind,
+                                      uint64_t first, unsigned n)
 {
     struct repair_piece *piece = calloc(1, sizeof(*piece));
 
     if (piece == NULL)
         return NULL;
     assert(n >= 1 && n <= EXTENT_BLOCKS);
+    assert(first % EXTENT_BLOCKS + n <= EXTENT_BLOCKS);
+    assert(kind == PIECE_OF_EXTENT || n == 1);
     piece->repair = repair;
+    piece->kind = kind;
     piece->first = first;
     piece->n = n;
-    piece->sparse = true;
     piece->memory = repair_piece_memory(repair);
     repair->repairer->memory_used += piece->memory;
-    list_add_tail(&repair->pieces, &piece->link);
-    repair->n_pieces++;
     env_timer_init(&piece->timer, on_piece_timer);
     env_timer_start(repair->file.env, &piece->timer, 0);
     return piece;
@@ -503,15 +519,13 @@ void repair_piece_free(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
 
+    assert(repair->repairer->memory_used >= piece->memory);
     for (unsigned i = 0; i < DIST_MAX; i++)
         repair_ask_cancel(&piece->asks[i].ask);
     env_timer_stop(repair->file.env, &piece->timer);
     repair_heads_close(&piece->heads);
     piece_ahead_free(piece);
     piece_group_free(piece);
-    free(piece->told);
-    list_remove(&piece->link);
-    repair->n_pieces--;
     repair->repairer->memory_used -= piece->memory;
     free(piece);
 }

@@ -5,6 +5,8 @@
  * Out:    decisions and the projections that homes lack; counts of the repair.
  * Keeps:  all decisions are those of repair_decide.h.
  */
+#include <assert.h>
+
 #include "storaged/heal/repair/repair_piece.h"
 
 enum { BELOWS_MAX = 8, FENCES_MAX = 3 };
@@ -46,7 +48,7 @@ static bool has_data(struct repair_piece *piece, unsigned b)
 static struct decide_rules rules_of(const struct repair_piece *piece)
 {
     const struct heal_file *file = &piece->repair->file;
-    uint32_t count = piece->under_fence ? piece->fenced : UINT32_MAX;
+    uint32_t count = piece->fence.up ? piece->fence.holders : UINT32_MAX;
 
     return (struct decide_rules){
         .k = file->k,
@@ -58,19 +60,22 @@ static struct decide_rules rules_of(const struct repair_piece *piece)
         .doubt = piece->heads.doubt,
         .lost = file->lost,
         .home = file->home,
-        .fenced = piece->under_fence,
-        .fence_epoch = piece->fence_epoch,
+        .fenced = piece->fence.up,
+        .fence_epoch = piece->fence.epoch,
     };
 }
 
 bool piece_decide_all(struct repair_piece *piece)
 {
+    struct piece_plan *plan = &piece->plan;
     const struct decide_rules rules = rules_of(piece);
     uint64_t below[EXTENT_BLOCKS] = { 0 };
     bool any = false;
 
+    assert(piece->heads.n == piece->n);
+    assert(piece->n_asks == 0);
     for (unsigned b = 0; b < piece->n; b++) {
-        struct decision *d = &piece->decided[b];
+        struct decision *d = &plan->decided[b];
         unsigned n;
         const struct decide_answer *a = piece_answers(piece, b, &n);
 
@@ -79,7 +84,7 @@ bool piece_decide_all(struct repair_piece *piece)
             d->what = DECIDE_UNDECIDED;
         if (d->what != DECIDE_BELOW)
             continue;
-        if (piece->n_belows == BELOWS_MAX) {
+        if (plan->n_belows == BELOWS_MAX) {
             d->what = DECIDE_UNDECIDED;
             continue;
         }
@@ -88,8 +93,7 @@ bool piece_decide_all(struct repair_piece *piece)
     }
     if (!any)
         return false;
-    piece->n_belows++;
-    piece_go(piece, PIECE_HEADS);
+    plan->n_belows++;
     repair_heads_below(&piece->heads, below);
     return true;
 }
@@ -100,31 +104,33 @@ bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
 
     *epoch = 0;
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &piece->plan.decided[b];
         uint32_t e = version_epoch(d->torn);
 
-        if (d->torn == 0 || (piece->under_fence && e <= piece->fence_epoch))
+        if (d->torn == 0 || (piece->fence.up && e <= piece->fence.epoch))
             continue;
         wanted = true;
         *epoch = e > *epoch ? e : *epoch;
     }
     return wanted && (piece->repair->request.flags & REPAIR_FENCE) != 0 &&
-           piece->n_fences < FENCES_MAX;
+           piece->round.n_fences < FENCES_MAX;
 }
 
 static void count_lacks(struct repair_piece *piece, unsigned b)
 {
-    const struct decision *d = &piece->decided[b];
+    struct piece_plan *plan = &piece->plan;
+    const struct decision *d = &plan->decided[b];
     struct repair_result *r = &piece->repair->result;
-    uint32_t new = piece->lack[b] & ~piece->counted[b];
+    uint32_t new = plan->lack[b] & ~plan->counted[b];
 
+    assert((piece->plan.lack[b] & ~piece->repair->scope) == 0);
     if (d->version == 0)
         r->unknown += (unsigned)__builtin_popcount(new);
     else
         r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
     r->stale += (unsigned)__builtin_popcount(new & d->stale);
     r->missing += (unsigned)__builtin_popcount(new & d->missing);
-    piece->counted[b] |= piece->lack[b];
+    plan->counted[b] |= plan->lack[b];
 }
 
 /* Handles damage in a block that was never written: either a rotten head, or a partial
@@ -132,70 +138,97 @@ static void count_lacks(struct repair_piece *piece, unsigned b)
  * before that, and in a rebuild, it does no harm. */
 static void unwritten(struct repair_piece *piece, unsigned b)
 {
+    struct piece_plan *plan = &piece->plan;
     struct repair *repair = piece->repair;
 
-    if ((repair->request.flags & REPAIR_PARTIAL) != 0 ||
-        repair->request.first_block != 0 || repair->end != UINT64_MAX)
-        piece->lack[b] = 0;
-    repair->unknown |= piece->lack[b];
+    assert(piece->plan.decided[b].version == 0);
+    if ((repair->request.flags & REPAIR_PARTIAL) != 0 || !repair_is_of_all(repair))
+        plan->lack[b] = 0;
+    findings_unknown(&repair->findings, plan->lack[b]);
     /* A long stretch gets no heads: the file as a whole is declared complete. */
-    if (piece->flat)
-        piece->lack[b] = 0;
+    if (!piece_is_of_extent(piece))
+        plan->lack[b] = 0;
 }
 
-static bool was_told(const struct repair_piece *piece, uint64_t version)
+/* Returns whether marks of this version lie over the whole stretch. */
+static bool is_all_over(const struct walk_stretch *stretch, uint64_t version)
 {
-    for (unsigned i = 0; i < piece->n_told; i++) {
-        if (piece->told[i] == version)
+    for (unsigned i = 0; i < stretch->n_told; i++) {
+        if (stretch->told[i] == version)
             return true;
     }
     return false;
 }
 
-/* Limits a flat piece to one block if the decided version is not one that lies over the
- * whole stretch. That version came in later, so the stretch may have other content below
- * it elsewhere, which must be neither covered nor committed. */
+/* Limits a piece to one block if the decided version is not one that lies over the whole
+ * stretch. That version came in later, so the stretch may have other content below it
+ * elsewhere, which must be neither covered nor committed. */
 static void narrow(struct repair_piece *piece)
 {
-    const struct decision *d = &piece->decided[0];
+    const struct decision *d = &piece->plan.decided[0];
 
-    if (!piece->flat || piece->tail || piece->span == 1 || d->what != DECIDE_FORWARD ||
-        d->version == 0 || was_told(piece, d->version))
-        return;
-    piece->span = 1;
-    if (piece->uneven)
-        repair_again(piece->repair, piece->first + 1);
+    if (piece->kind == PIECE_OF_STRETCH && piece->stretch.span != 1 &&
+        d->what == DECIDE_FORWARD && d->version != 0 &&
+        !is_all_over(&piece->stretch, d->version))
+        walk_narrow(piece);
 }
 
 void piece_plan(struct repair_piece *piece)
 {
     struct repair *repair = piece->repair;
-    bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail &&
-                 piece->first >= repair->counted_to;
+    struct piece_plan *plan = &piece->plan;
+    bool first = piece->round.n_rounds == 0 && piece->round.n_fences == 0 &&
+                 !piece_is_of_tail(piece) && piece->first >= repair->walk.counted_to;
 
+    assert(piece->heads.n == piece->n);
     narrow(piece);
-    piece->sparse = true;
+    plan->has_data = false;
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->decided[b];
+        const struct decision *d = &plan->decided[b];
 
-        piece->skip[b] = false;
-        piece->lack[b] = 0;
-        piece->holders[b] = d->holders;
-        piece->projections[b] = d->projections;
-        if (has_data(piece, b))
-            piece->sparse = false;
+        plan->skip[b] = false;
+        plan->lack[b] = 0;
+        plan->holders[b] = d->holders;
+        plan->projections[b] = d->projections;
+        plan->has_data |= has_data(piece, b);
         if (first && has_something(piece, b))
             repair->result.looked_at++;
         /* for a tail, a version that is not the mark's: a truncate is under way and
          * begins at another block */
         if (d->what != DECIDE_FORWARD ||
-            (piece->tail && d->version != piece->tail_version))
+            (piece_is_of_tail(piece) && d->version != piece->stretch.tail_version))
             continue;
-        piece->lack[b] = d->lack & repair->scope;
+        plan->lack[b] = d->lack & repair->scope;
         if (d->version == 0)
             unwritten(piece, b);
         count_lacks(piece, b);
     }
+}
+
+void piece_plan_begin(struct repair_piece *piece)
+{
+    piece->plan.n_belows = 0;
+}
+
+void piece_skip(struct repair_piece *piece, unsigned at, unsigned n)
+{
+    assert(at + n <= piece->n);
+    for (unsigned b = at; b < at + n; b++)
+        piece->plan.skip[b] = true;
+}
+
+void piece_plan_healed(struct repair_piece *piece, unsigned b, unsigned p,
+                       unsigned candidate, bool pending)
+{
+    struct piece_plan *plan = &piece->plan;
+
+    assert(b < piece->n && candidate < piece->repair->file.c);
+    assert((plan->lack[b] >> p & 1) != 0);
+    plan->lack[b] &= ~(1u << p);
+    plan->holders[b] |= 1u << candidate;
+    if (plan->projections[b] != 0)
+        plan->projections[b] |= 1u << p;
+    plan->pending[b] |= pending;
 }
 
 uint64_t piece_torn_version(struct repair_piece *piece, unsigned b, unsigned p)
@@ -203,6 +236,7 @@ uint64_t piece_torn_version(struct repair_piece *piece, unsigned b, unsigned p)
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
+    assert(b < piece->n && p < piece->repair->file.n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].candidate == piece->repair->file.home[p] && a[i].projection == p &&
             a[i].kind == DECIDE_DAMAGED && a[i].level == 0)

@@ -20,6 +20,10 @@ enum {
     AHEAD_MIN = 4,
     /* Divisor of the memory, and so of the work under way, while clients are active. */
     CLIENTS_SHARE = 8,
+    AGAINS_MAX = 20,
+    /* Ranges up to this size are walked without asking for heads. */
+    SMALL_BLOCKS = 8 * EXTENT_BLOCKS,
+    MARKS_MAX = 65536, /* large marks of a file that are kept in memory */
 };
 static const uint64_t CLIENTS_NS = 500000000;
 
@@ -41,52 +45,103 @@ static uint64_t memory_max(const struct repairer *repairer)
  * further ahead it looks; a small file has nothing there. */
 static bool has_room(struct repair *repair)
 {
+    struct repair_walk *w = &repair->walk;
     const struct repairer *repairer = repair->repairer;
-    unsigned ahead = AHEAD_MIN + repair->n_dense;
+    unsigned ahead = AHEAD_MIN + w->n_dense;
 
-    if (repair->n_pieces >= repairer->config.extents_max || repair->n_pieces >= ahead)
+    if (w->n_pieces >= repairer->config.extents_max || w->n_pieces >= ahead)
         return false;
-    repair->wants_memory =
+    w->wants_memory =
         repairer->memory_used != 0 &&
         repairer->memory_used + repair_piece_memory(repair) > memory_max(repairer);
-    return !repair->wants_memory;
+    return !w->wants_memory;
 }
 
-static struct repair_piece *piece_new(struct repair *repair, uint64_t first, unsigned n)
+static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kind,
+                                      uint64_t first, unsigned n)
 {
-    struct repair_piece *piece = repair_piece_new(repair, first, n);
+    struct repair_walk *w = &repair->walk;
+    struct repair_piece *piece = repair_piece_new(repair, kind, first, n);
 
+    assert(w->n_pieces < repair->repairer->config.extents_max);
     if (piece == NULL) {
         repair_problem(repair, "out of memory");
         repair->result.rc = -ENOMEM;
-        repair->look = WALK_OVER;
+        w->step = WALK_OVER;
+        return NULL;
     }
+    list_add_tail(&w->pieces, &piece->link);
+    w->n_pieces++;
     return piece;
+}
+
+static void piece_free(struct repair *repair, struct repair_piece *piece)
+{
+    assert(piece->repair == repair && repair->walk.n_pieces > 0);
+    free(piece->stretch.told);
+    list_remove(&piece->link);
+    repair->walk.n_pieces--;
+    repair_piece_free(piece);
+}
+
+void repair_wake_waiting(struct repairer *repairer)
+{
+    LIST_FOREACH(node, &repairer->repairs) {
+        struct repair *repair = container_of(node, struct repair, link);
+
+        if (repair->walk.wants_memory)
+            repair_step_soon(repair);
+    }
+}
+
+void walk_narrow(struct repair_piece *piece)
+{
+    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.span != 1);
+    piece->stretch.span = 1;
+    if (piece->stretch.uneven)
+        repair_again(piece->repair, piece->first + 1);
+}
+
+void repair_piece_ended(struct repair_piece *piece)
+{
+    const struct piece_plan *plan = &piece->plan;
+    struct repair *repair = piece->repair;
+    struct repair_walk *w = &repair->walk;
+    bool sparse = !plan->has_data && piece_is_of_extent(piece);
+
+    assert(piece->state == PIECE_END && piece->n_asks == 0);
+    w->reads_ahead = piece->group.whole;
+    w->n_dense = !plan->has_data ? 0 : w->n_dense + 1;
+    if (piece_is_of_tail(piece))
+        w->tail.healed = plan->holders[0] & ~plan->decided[0].holders;
+    if (sparse && !w->small && w->step == WALK_EXTENTS)
+        w->step = WALK_NEXT;
+    piece_free(repair, piece);
+    repair_wake_waiting(repair->repairer);
+    repair_step_soon(repair);
 }
 
 /* ---- where is something? ---- */
 
-static void take_mark(struct repair *repair, unsigned candidate,
+static void take_mark(struct walk_marks *marks, unsigned candidate,
                       const Rozo__StCommitReq__Range *r)
 {
-    struct repair_mark *marks;
-
-    if (repair->n_marks == REPAIR_MARKS_MAX) {
-        repair->marks_lost = true;
+    assert(candidate < DIST_MAX && marks->n <= MARKS_MAX);
+    if (marks->n == MARKS_MAX) {
+        marks->lost = true;
         return;
     }
-    /* A power of two: the array is full. */
-    if ((repair->n_marks & (repair->n_marks - 1)) == 0) {
-        marks = realloc(repair->marks,
-                        (repair->n_marks == 0 ? 1 : 2 * (size_t)repair->n_marks) *
-                            sizeof(*marks));
-        if (marks == NULL) {
-            repair->marks_lost = true;
+    if ((marks->n & (marks->n - 1)) == 0) { /* a power of two: the array is full */
+        size_t room = marks->n == 0 ? 1 : 2 * (size_t)marks->n;
+        struct walk_mark *list = realloc(marks->list, room * sizeof(*list));
+
+        if (list == NULL) {
+            marks->lost = true;
             return;
         }
-        repair->marks = marks;
+        marks->list = list;
     }
-    repair->marks[repair->n_marks++] = (struct repair_mark){
+    marks->list[marks->n++] = (struct walk_mark){
         .first = r->first_block,
         .end = r->n_blocks == 0 || r->first_block + r->n_blocks < r->first_block
                    ? UINT64_MAX
@@ -101,27 +156,28 @@ static void take_mark(struct repair *repair, unsigned candidate,
  * partial. */
 static void take_partial(struct repair *repair, unsigned candidate, uint32_t partial)
 {
-    if ((repair->request.flags & REPAIR_PARTIAL) != 0 ||
-        repair->request.first_block != 0 || repair->end != UINT64_MAX)
+    assert(candidate < repair->file.c);
+    if ((repair->request.flags & REPAIR_PARTIAL) != 0 || !repair_is_of_all(repair))
         return;
     for (unsigned p = 0; p < repair->file.n; p++) {
         if ((repair->scope & partial & 1u << p) != 0 && repair->file.home[p] == candidate)
-            repair->unknown |= 1u << p;
+            findings_unknown(&repair->findings, 1u << p);
     }
 }
 
 static void take_next(struct repair *repair, const struct repair_ask *ask)
 {
+    struct repair_walk *w = &repair->walk;
     Rozo__StNextResp *resp =
         rozo__st_next_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
 
-    if (resp != NULL && resp->block >= repair->cursor) {
-        repair->next_told |= 1u << ask->candidate;
-        repair->next_block[ask->candidate] = resp->block;
-        repair->seen_file = true;
+    if (resp != NULL && resp->block >= w->cursor) {
+        w->next.told |= 1u << ask->candidate;
+        w->next.block[ask->candidate] = resp->block;
+        findings_has_file(&repair->findings);
         take_partial(repair, ask->candidate, resp->partial);
         for (size_t i = 0; i < resp->n_marks; i++)
-            take_mark(repair, ask->candidate, resp->marks[i]);
+            take_mark(&w->marks, ask->candidate, resp->marks[i]);
     }
     rozo__st_next_resp__free_unpacked(resp, NULL);
 }
@@ -131,55 +187,59 @@ static void take_damage(struct repair *repair, const struct repair_ask *ask)
     Rozo__StNextResp *resp =
         rozo__st_next_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
 
-    repair->damaged |= 1u << ask->candidate;
-    if (resp != NULL && resp->unsynced)
-        repair->unsynced |= 1u << ask->candidate;
+    findings_unreadable(&repair->findings, ask->candidate,
+                        resp != NULL && resp->unsynced);
     rozo__st_next_resp__free_unpacked(resp, NULL);
 }
 
 static void next_refused(struct repair *repair, unsigned candidate)
 {
     repair->file.silent |= 1u << candidate;
-    repair->next_refused |= 1u << candidate;
+    repair->walk.next.refused |= 1u << candidate;
 }
 
 static void on_next(struct repair_ask *ask, int rc)
 {
     struct repair *repair =
-        container_of(ask - ask->candidate, struct repair, next_asks[0]);
+        container_of(ask - ask->candidate, struct repair, walk.next.asks[0]);
 
-    repair->n_asked--;
+    assert(repair->walk.step == WALK_ASKED && repair->walk.next.n_asks > 0);
+    repair->walk.next.n_asks--;
     if (repair_ask_is_ok(ask, rc))
         take_next(repair, ask);
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
-        repair->none |= 1u << ask->candidate;
+        findings_no_file(&repair->findings, ask->candidate);
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED)
         take_damage(repair, ask);
     else
         next_refused(repair, ask->candidate);
-    if (repair->n_asked == 0)
+    if (repair->walk.next.n_asks == 0)
         repair_step_soon(repair);
 }
 
 static void next_start(struct repair *repair)
 {
+    struct repair_walk *w = &repair->walk;
     struct heal_file *file = &repair->file;
+    struct walk_next *next = &w->next;
+    struct fence_view fence = fence_view(&repair->fence);
 
-    repair->look = WALK_ASKED;
-    repair->next_told = repair->none = repair->damaged = repair->unsynced = 0;
-    repair->next_refused = 0;
-    repair->next_epoch = repair->fence_up ? repair->fence_epoch : 0;
-    repair->n_marks = 0;
+    assert(w->step == WALK_NEXT && next->n_asks == 0);
+    w->step = WALK_ASKED;
+    w->marks.n = 0;
+    findings_ask(&repair->findings);
+    next->told = next->refused = 0;
+    next->epoch = fence.up ? fence.epoch : 0;
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
 
         req.ref = &file->ref;
-        req.from_block = repair->cursor;
+        req.from_block = w->cursor;
         req.to_storage = file->target.storages[i];
         req.heads = true;
-        if (repair_ask_send(&repair->next_asks[i], file, i, ROZO__OP__ST_NEXT, &req.base,
-                            NULL, 0, on_next) == 0)
-            repair->n_asked++;
+        if (repair_ask_send(&next->asks[i], file, i, ROZO__OP__ST_NEXT, &req.base, NULL,
+                            0, on_next) == 0)
+            next->n_asks++;
         else
             next_refused(repair, i);
     }
@@ -189,15 +249,16 @@ static void next_start(struct repair *repair)
  * later. */
 static bool next_again(struct repair *repair)
 {
-    if ((repair->next_refused & repair->own) == 0) {
+    struct repair_walk *w = &repair->walk;
+
+    if ((w->next.refused & repair->own.bit) == 0) {
         repair_own_told(repair);
         return false;
     }
     if (!repair_own_refused(repair))
         return false;
-    repair->next_at_ns =
-        env_now_ns(repair->file.env) + REPAIR_AGAIN_MS * UINT64_C(1000000);
-    repair->look = WALK_NEXT;
+    w->next.at_ns = env_now_ns(repair->file.env) + REPAIR_AGAIN_MS * UINT64_C(1000000);
+    w->step = WALK_NEXT;
     return true;
 }
 
@@ -206,11 +267,11 @@ static bool next_waits(struct repair *repair)
 {
     uint64_t now = env_now_ns(repair->file.env);
 
-    if (now >= repair->next_at_ns)
+    if (now >= repair->walk.next.at_ns)
         return false;
     if (!env_timer_is_running(&repair->timer))
         env_timer_start(repair->file.env, &repair->timer,
-                        (uint32_t)((repair->next_at_ns - now + 999999) / 1000000));
+                        (uint32_t)((repair->walk.next.at_ns - now + 999999) / 1000000));
     return true;
 }
 
@@ -218,50 +279,54 @@ static bool next_waits(struct repair *repair)
  * end that was given to it. */
 static uint64_t nearest_head(const struct repair *repair)
 {
+    const struct repair_walk *w = &repair->walk;
     uint64_t head = UINT64_MAX;
 
     for (unsigned i = 0; i < repair->file.c; i++) {
-        bool hidden = (repair->tail_healed >> i & 1) != 0 &&
-                      repair->next_block[i] >= repair->tail_from;
+        bool hidden = (w->tail.healed >> i & 1) != 0 && w->next.block[i] >= w->tail.from;
 
-        if ((repair->next_told >> i & 1) != 0 && !hidden && repair->next_block[i] < head)
-            head = repair->next_block[i];
+        if ((w->next.told >> i & 1) != 0 && !hidden && w->next.block[i] < head)
+            head = w->next.block[i];
     }
     return head;
 }
 
 static uint32_t next_silent(const struct repair *repair)
 {
-    return heal_file_all(&repair->file) & ~(repair->next_told | repair->none);
+    return heal_file_all(&repair->file) &
+           ~(repair->walk.next.told | repair->findings.none);
 }
 
 /* Evaluates the answers and selects the next step of the walk. */
 static void next_end(struct repair *repair)
 {
-    repair->head = nearest_head(repair);
-    repair->look = repair->tail_tried ? WALK_FLATS : WALK_TAIL;
-    if (repair->marks_lost) {
+    struct repair_walk *w = &repair->walk;
+
+    assert(w->step == WALK_ASKED && w->next.n_asks == 0);
+    w->head = nearest_head(repair);
+    w->step = w->tail.tried ? WALK_FLATS : WALK_TAIL;
+    if (w->marks.lost) {
         repair_problem(repair, "out of memory for the marks of the file");
         repair->result.rc = -ENOMEM;
     }
-    if (repair->next_told == 0 &&
-        (unsigned)__builtin_popcount(next_silent(repair) & ~repair->unsynced) >=
+    if (w->next.told == 0 &&
+        (unsigned)__builtin_popcount(next_silent(repair) & ~repair->findings.unsynced) >=
             repair->file.k) {
         repair_problem(repair, "no storage tells where the file has data");
         repair->result.rc = -EIO;
     }
-    if (repair->marks_lost || repair->next_told == 0)
-        repair->look = WALK_OVER;
+    if (w->marks.lost || w->next.told == 0)
+        w->step = WALK_OVER;
 }
 
 /* ---- the mark to the end of everything ---- */
 
-static const struct repair_mark *tail_of(const struct repair *repair, unsigned candidate)
+static const struct walk_mark *tail_of(const struct repair *repair, unsigned candidate)
 {
-    const struct repair_mark *best = NULL;
+    const struct walk_mark *best = NULL;
 
-    for (unsigned i = 0; i < repair->n_marks; i++) {
-        const struct repair_mark *m = &repair->marks[i];
+    for (unsigned i = 0; i < repair->walk.marks.n; i++) {
+        const struct walk_mark *m = &repair->walk.marks.list[i];
 
         if (m->candidate == candidate && m->end == UINT64_MAX &&
             (best == NULL || m->version > best->version))
@@ -278,7 +343,7 @@ static uint64_t tail_start(const struct repair *repair, uint64_t version)
     unsigned n = 0;
 
     for (unsigned i = 0; i < repair->file.c; i++) {
-        const struct repair_mark *m = tail_of(repair, i);
+        const struct walk_mark *m = tail_of(repair, i);
         unsigned at = n;
 
         if (m == NULL || m->version != version)
@@ -297,16 +362,17 @@ static uint64_t tail_start(const struct repair *repair, uint64_t version)
 static bool tail_is_missed(struct repair *repair, uint64_t *from, uint64_t *version)
 {
     for (unsigned i = 0; i < repair->file.c; i++) {
-        const struct repair_mark *m = tail_of(repair, i);
+        const struct walk_mark *m = tail_of(repair, i);
         uint64_t start = m == NULL ? UINT64_MAX : tail_start(repair, m->version);
 
         if (start >= far_block)
             continue;
         for (unsigned p = 0; p < repair->file.n; p++) {
             unsigned home = repair->file.home[p];
-            const struct repair_mark *has;
+            const struct walk_mark *has;
 
-            if ((repair->scope >> p & 1) == 0 || (repair->next_told >> home & 1) == 0)
+            if ((repair->scope >> p & 1) == 0 ||
+                (repair->walk.next.told >> home & 1) == 0)
                 continue;
             has = tail_of(repair, home);
             if (has != NULL && (has->version > m->version ||
@@ -324,52 +390,54 @@ static bool tail_is_missed(struct repair *repair, uint64_t *from, uint64_t *vers
 /* Returns true if it waits for the piece that sends the mark. */
 static bool tail_next(struct repair *repair)
 {
+    struct repair_walk *w = &repair->walk;
     struct repair_piece *piece;
     uint64_t from, version;
 
-    if (repair->tail_tried) {
-        if (repair->n_pieces > 0)
+    assert(w->step == WALK_TAIL);
+    if (w->tail.tried) {
+        if (w->n_pieces > 0)
             return true;
-        repair->look = WALK_NEXT; /* asks again, since the mark changed the heads */
+        w->step = WALK_NEXT; /* asks again, since the mark changed the heads */
         return false;
     }
-    repair->tail_tried = true;
-    if (repair->end != UINT64_MAX || !tail_is_missed(repair, &from, &version)) {
-        repair->look = WALK_FLATS;
+    w->tail.tried = true;
+    if (w->end != UINT64_MAX || !tail_is_missed(repair, &from, &version)) {
+        w->step = WALK_FLATS;
         return false;
     }
-    piece = piece_new(repair, far_block, 1);
+    piece = piece_new(repair, PIECE_OF_TAIL, far_block, 1);
     if (piece == NULL)
         return false;
-    piece->flat = piece->tail = true;
-    piece->tail_from = repair->tail_from = from;
-    piece->tail_version = version;
+    piece->stretch.tail_from = w->tail.from = from;
+    piece->stretch.tail_version = version;
     return true;
 }
 
 /* ---- stretches without heads ---- */
 
 /* Returns whether the mark lies over the stretch that begins at the cursor. */
-static bool is_over(const struct repair *repair, const struct repair_mark *m)
+static bool is_over(const struct repair *repair, const struct walk_mark *m)
 {
-    return m->first <= repair->cursor && m->end > repair->cursor;
+    return m->first <= repair->walk.cursor && m->end > repair->walk.cursor;
 }
 
 /* Returns the end of the stretch that begins at the cursor, `limit` at most. *covered:
  * some storage has a mark over it. */
 static uint64_t stretch_end(const struct repair *repair, uint64_t limit, bool *covered)
 {
+    const struct repair_walk *w = &repair->walk;
     uint64_t end = limit;
 
     *covered = false;
-    for (unsigned i = 0; i < repair->n_marks; i++) {
-        const struct repair_mark *m = &repair->marks[i];
+    for (unsigned i = 0; i < w->marks.n; i++) {
+        const struct walk_mark *m = &w->marks.list[i];
 
         if (is_over(repair, m))
             *covered = true;
-        if (m->first > repair->cursor && m->first < end)
+        if (m->first > w->cursor && m->first < end)
             end = m->first;
-        if (m->end > repair->cursor && m->end < end)
+        if (m->end > w->cursor && m->end < end)
             end = m->end;
     }
     return end;
@@ -379,19 +447,21 @@ static uint64_t stretch_end(const struct repair *repair, uint64_t limit, bool *c
  * stretch is walked again. */
 static void stretch_told(const struct repair *repair, struct repair_piece *piece)
 {
+    const struct repair_walk *w = &repair->walk;
     uint64_t of[DIST_MAX] = { 0 }, newest = 0;
     unsigned n = 0;
 
-    for (unsigned i = 0; i < repair->n_marks; i++)
-        n += is_over(repair, &repair->marks[i]);
-    piece->told = calloc(n + 1, sizeof(*piece->told));
-    piece->uneven = piece->told == NULL;
-    for (unsigned i = 0; piece->told != NULL && i < repair->n_marks; i++) {
-        const struct repair_mark *m = &repair->marks[i];
+    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.told == NULL);
+    for (unsigned i = 0; i < w->marks.n; i++)
+        n += is_over(repair, &w->marks.list[i]);
+    piece->stretch.told = calloc(n + 1, sizeof(*piece->stretch.told));
+    piece->stretch.uneven = piece->stretch.told == NULL;
+    for (unsigned i = 0; piece->stretch.told != NULL && i < w->marks.n; i++) {
+        const struct walk_mark *m = &w->marks.list[i];
 
         if (!is_over(repair, m))
             continue;
-        piece->told[piece->n_told++] = m->version;
+        piece->stretch.told[piece->stretch.n_told++] = m->version;
         if (m->version > of[m->candidate])
             of[m->candidate] = m->version;
         if (m->version > newest)
@@ -400,56 +470,61 @@ static void stretch_told(const struct repair *repair, struct repair_piece *piece
     for (unsigned p = 0; p < repair->file.n; p++) {
         unsigned home = repair->file.home[p];
 
-        piece->uneven |= (repair->scope >> p & 1) != 0 && of[home] != newest;
+        piece->stretch.uneven |= (repair->scope >> p & 1) != 0 && of[home] != newest;
     }
 }
 
 static void flat_next(struct repair *repair)
 {
-    uint64_t limit = repair->head < repair->end ? repair->head : repair->end, end;
+    struct repair_walk *w = &repair->walk;
+    uint64_t limit = w->head < w->end ? w->head : w->end, end;
     struct repair_piece *piece;
     bool covered;
 
-    if (repair->cursor >= limit) {
-        repair->look = repair->cursor >= repair->end ? WALK_OVER : WALK_EXTENTS;
+    assert(w->step == WALK_FLATS);
+    if (w->cursor >= limit) {
+        w->step = w->cursor >= w->end ? WALK_OVER : WALK_EXTENTS;
         return;
     }
     end = stretch_end(repair, limit, &covered);
     /* candidates that did not tell where they have heads may have some here */
-    if ((covered || next_silent(repair) != 0) && repair->cursor <= far_block) {
-        piece = piece_new(repair, repair->cursor, 1);
+    if ((covered || next_silent(repair) != 0) && w->cursor <= far_block) {
+        piece = piece_new(repair, PIECE_OF_STRETCH, w->cursor, 1);
         if (piece == NULL)
             return;
-        piece->flat = true;
-        piece->span = end == UINT64_MAX ? 0 : end - repair->cursor;
-        piece->span_epoch = repair->next_epoch;
+        piece->stretch.span = end == UINT64_MAX ? 0 : end - w->cursor;
+        piece->stretch.epoch = w->next.epoch;
         stretch_told(repair, piece);
     }
-    repair->cursor = end;
+    w->cursor = end;
 }
 
 static void extent_next(struct repair *repair)
 {
-    uint64_t in_extent = EXTENT_BLOCKS - repair->cursor % EXTENT_BLOCKS;
-    uint64_t left = repair->end - repair->cursor;
+    struct repair_walk *w = &repair->walk;
+    uint64_t in_extent = EXTENT_BLOCKS - w->cursor % EXTENT_BLOCKS;
+    uint64_t left = w->end - w->cursor;
     unsigned n = (unsigned)(left < in_extent ? left : in_extent);
 
-    if (repair->cursor >= repair->end || repair->cursor > far_block) {
-        repair->look = WALK_OVER;
+    if (w->cursor >= w->end || w->cursor > far_block) {
+        w->step = WALK_OVER;
         return;
     }
-    if (piece_new(repair, repair->cursor, n) != NULL)
-        repair->cursor += n;
+    assert(n >= 1 && n <= EXTENT_BLOCKS);
+    if (piece_new(repair, PIECE_OF_EXTENT, w->cursor, n) != NULL)
+        w->cursor += n;
 }
 
 bool repair_walk(struct repair *repair)
 {
-    while (repair->look != WALK_OVER) {
-        if (repair->look == WALK_ASKED && repair->n_asked > 0)
+    struct repair_walk *w = &repair->walk;
+
+    while (w->step != WALK_OVER) {
+        if (w->step == WALK_ASKED && w->next.n_asks > 0)
             return false;
-        if (repair->look != WALK_ASKED && repair->look != WALK_NEXT && !has_room(repair))
+        if (w->step != WALK_ASKED && w->step != WALK_NEXT && !has_room(repair))
             return false;
-        switch (repair->look) {
+        switch (w->step) {
         case WALK_NEXT:
             if (next_waits(repair))
                 return false;
@@ -474,4 +549,57 @@ bool repair_walk(struct repair *repair)
         }
     }
     return true;
+}
+
+void repair_walk_init(struct repair_walk *w, const struct repair_request *request)
+{
+    assert(request->first_block + request->n_blocks >= request->first_block);
+    w->cursor = request->first_block;
+    w->end =
+        request->n_blocks == 0 ? UINT64_MAX : request->first_block + request->n_blocks;
+    w->again_from = UINT64_MAX;
+    w->small = request->n_blocks != 0 && request->n_blocks <= SMALL_BLOCKS;
+    w->step = w->small ? WALK_EXTENTS : WALK_NEXT;
+    list_init(&w->pieces);
+}
+
+void repair_again(struct repair *repair, uint64_t from)
+{
+    repair_note_pressure(repair);
+    if (from < repair->walk.again_from)
+        repair->walk.again_from = from;
+}
+
+bool repair_walk_again(struct repair *repair)
+{
+    struct repair_walk *w = &repair->walk;
+
+    assert(w->step == WALK_OVER && w->n_pieces == 0);
+    if (w->again_from == UINT64_MAX)
+        return false;
+    if (w->n_agains++ == AGAINS_MAX) {
+        repair_problem(repair, "storages stay busy");
+        repair->result.rc = -EIO;
+        return false;
+    }
+    if (w->cursor > w->counted_to)
+        w->counted_to = w->cursor;
+    if (w->again_from < w->cursor)
+        w->cursor = w->again_from;
+    w->again_from = UINT64_MAX;
+    w->step = w->small ? WALK_EXTENTS : WALK_NEXT;
+    w->tail.tried = false;
+    return true;
+}
+
+void repair_walk_cancel(struct repair *repair)
+{
+    struct repair_walk *w = &repair->walk;
+
+    while (!list_is_empty(&w->pieces))
+        piece_free(repair, container_of(w->pieces.next, struct repair_piece, link));
+    assert(w->n_pieces == 0);
+    for (unsigned i = 0; i < DIST_MAX; i++)
+        repair_ask_cancel(&w->next.asks[i]);
+    free(w->marks.list);
 }

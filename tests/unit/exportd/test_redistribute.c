@@ -9,14 +9,14 @@
 
 #include "tests/unit/exportd/world.h"
 
-enum { SIZE = 100000, DONE_S = 200 };
+enum { SEED = 77, SIZE = 100000, DONE_S = 200 };
 
 static struct world w;
 
 static int setup(void **state)
 {
     (void)state;
-    world_open(&w, 77);
+    world_open(&w, SEED);
     world_start(&w);
     return 0;
 }
@@ -72,6 +72,38 @@ static uint64_t file_with_data(const char *name)
     OK(t_close_stored(&w, s.ino, 1));
     w.epochs_given = s.epoch;
     return s.ino;
+}
+
+/* Returns the answer to an open. */
+static struct seen opened(uint64_t ino, bool write)
+{
+    struct seen s;
+
+    OK(t_open(&w, ino, write, &s));
+    OK(t_close(&w, ino, 1));
+    return s;
+}
+
+/* Makes an export on n storages, with one file that is not open. *before, unless NULL:
+ * what an open says of it. */
+static uint64_t begin(unsigned n_storages, struct seen *before)
+{
+    uint64_t ino;
+
+    world_make_export(&w, n_storages, 0);
+    ino = file_with_data("f");
+    if (before != NULL)
+        *before = opened(ino, false);
+    return ino;
+}
+
+/* Begins again with an empty world, which looks for strays every strays_s seconds. */
+static void another_world(unsigned strays_s)
+{
+    world_close(&w);
+    world_open(&w, SEED);
+    w.strays_s = strays_s;
+    world_start(&w);
 }
 
 static void add(unsigned i)
@@ -138,16 +170,6 @@ static unsigned redists(const struct fake_storage *s)
     return s->n_redists;
 }
 
-/* Returns the answer to an open. */
-static struct seen opened(uint64_t ino, bool write)
-{
-    struct seen s;
-
-    OK(t_open(&w, ino, write, &s));
-    OK(t_close(&w, ino, 1));
-    return s;
-}
-
 static void has_these(uint64_t ino, unsigned n, const uint32_t *ids)
 {
     struct seen s = opened(ino, false);
@@ -205,8 +227,7 @@ static void test_a_file_gets_the_spare_that_it_lacks(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     assert_int_equal(n_few(), 0); /* the volume has no more storages */
     s = opened(ino, false);
     assert_int_equal(s.n_storages, 3);
@@ -228,8 +249,7 @@ static void test_a_file_gets_the_spare_that_it_lacks(void **state)
 static void test_a_file_with_all_is_left_alone(void **state)
 {
     (void)state;
-    world_make_export(&w, 4, 0);
-    file_with_data("f");
+    begin(4, NULL);
     add(4);
     pass(10);
     assert_int_equal(n_few(), 0);
@@ -244,9 +264,7 @@ static void test_a_lost_storage_is_replaced_at_its_place(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 4, 0);
-    ino = file_with_data("f");
-    s = opened(ino, false);
+    ino = begin(4, &s);
     lose(s.storages[1] - 1);
     assert_int_equal(n_few() == UINT64_MAX ? 0 : n_few(), 0);
     add(4);
@@ -270,9 +288,7 @@ static void test_a_lost_home_is_replaced_before_a_spare_is_added(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
-    s = opened(ino, false);
+    ino = begin(3, &s);
     lose(s.storages[1] - 1);
     w.storages[s.storages[0] - 1].repairs_wait = 1;
     add(3);
@@ -300,9 +316,7 @@ static void test_a_spare_alone_is_not_replaced_below_a_quorum(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 4, 0);
-    ino = file_with_data("f");
-    s = opened(ino, false);
+    ino = begin(4, &s);
     lose(s.storages[2] - 1);
     lose(s.storages[3] - 1);
     w.storages[4].free = 1ull << 20;
@@ -350,13 +364,9 @@ static void test_one_that_is_back_in_time_keeps_its_place(void **state)
         struct seen s;
         uint64_t ino;
 
-        if (i > 0) {
-            world_close(&w);
-            world_open(&w, 77);
-            world_start(&w);
-        }
-        world_make_export(&w, 4, 0);
-        ino = file_with_data("f");
+        if (i > 0)
+            another_world(0);
+        ino = begin(4, NULL);
         lost = opened(ino, false).storages[1] - 1;
         lose(lost);
         stalls[i]();
@@ -401,8 +411,7 @@ static void test_who_opens_it_meanwhile_waits(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     w.storages[1].no_redists = w.storages[2].no_redists = true;
     add(3);
     while (n_of(redists) == 0)
@@ -432,8 +441,7 @@ static void test_one_that_hangs_is_told_later(void **state)
     struct seen s;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     slow = opened(ino, false).storages[2] - 1;
     w.storages[slow].hangs_redists = true;
     add(3);
@@ -454,18 +462,15 @@ static void test_what_is_not_sound_stays(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
-    for (unsigned i = 0; i < 3; i++)
-        w.storages[i].unsound = true;
+    ino = begin(3, NULL);
+    stall_fill();
     add(3);
     for (unsigned i = 0; i < 60; i++) {
         pass(1);
         assert_int_equal(opened(ino, i % 2 == 0).n_storages, 3);
     }
     assert_true(n_of(repairs) > 3 && n_of(redists) == 0 && n_few() == 1);
-    for (unsigned i = 0; i < 3; i++)
-        w.storages[i].unsound = false;
+    stall_end();
     pass_until_none_is_few();
     assert_int_equal(opened(ino, true).n_storages, 4);
 }
@@ -506,8 +511,7 @@ static void test_nothing_changes_while_a_storage_is_away(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     w.storages[2].down = true;
     pass(5);
     add(3);
@@ -526,8 +530,7 @@ static void test_old_storages_are_left_alone(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     for (unsigned i = 0; i < 3; i++)
         w.storages[i].no_repairs = true;
     add(3);
@@ -546,9 +549,7 @@ static void test_one_that_is_too_old_is_enough(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
-    s = opened(ino, false);
+    ino = begin(3, &s);
     for (unsigned i = 1; i < 3; i++)
         w.storages[s.storages[i] - 1].no_repairs = true;
     add(3);
@@ -607,11 +608,8 @@ static void test_what_a_backup_does_not_know_is_found(void **state)
         struct seen s;
         uint64_t ino;
 
-        if (n > 1) {
-            world_close(&w);
-            world_open(&w, 77);
-            world_start(&w);
-        }
+        if (n > 1)
+            another_world(0);
         ino = file_with_later_headers(n);
         w.storages[3].down = false;
         pass(20);
@@ -636,11 +634,8 @@ static void test_what_a_client_met_is_found(void **state)
 
     (void)state;
     for (unsigned n = 0; n < 3; n += 2) {
-        if (n > 0) {
-            world_close(&w);
-            world_open(&w, 77);
-            world_start(&w);
-        }
+        if (n > 0)
+            another_world(0);
         ino = file_with_later_headers(n);
         req.ino = ino;
         req.no_reference = req.moved = true;
@@ -664,13 +659,8 @@ static void test_who_was_replaced_gives_back_the_space(void **state)
     uint64_t ino;
 
     (void)state;
-    world_close(&w);
-    world_open(&w, 77);
-    w.strays_s = 5;
-    world_start(&w);
-    world_make_export(&w, 4, 0);
-    ino = file_with_data("f");
-    s = opened(ino, false);
+    another_world(5);
+    ino = begin(4, &s);
     for (unsigned i = 0; i < 4; i++)
         w.storages[i].listed[w.storages[i].n_listed++] =
             (struct file_id){ 1, s.generation, ino };
@@ -716,8 +706,7 @@ static void test_a_pending_truncate_stays_pending(void **state)
     uint64_t ino;
 
     (void)state;
-    world_make_export(&w, 3, 0);
-    ino = file_with_data("f");
+    ino = begin(3, NULL);
     OK(t_truncate(&w, ino, 10, &cut));
     assert_true(cut.truncate_pending);
     w.epochs_given = cut.epoch;
@@ -741,8 +730,7 @@ static void removed_in(void (*stall)(void), bool may_wait)
     unsigned lost;
     uint64_t ino;
 
-    world_make_export(&w, 4, 0);
-    ino = file_with_data("f");
+    ino = begin(4, NULL);
     lost = opened(ino, false).storages[0] - 1;
     lose(lost);
     stall();
@@ -801,9 +789,7 @@ static uint64_t file_begun(unsigned seed, bool lost_home, struct seen *before)
 
     world_open(&w, seed);
     world_start(&w);
-    world_make_export(&w, n, 0);
-    ino = file_with_data("f");
-    *before = opened(ino, false);
+    ino = begin(n, before);
     if (lost_home)
         lose(before->storages[2] - 1);
     w.storages[0].repairs_wait = 1;

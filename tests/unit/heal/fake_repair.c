@@ -7,6 +7,16 @@
 #include "common/base/list.h"
 
 struct fake_repairs fake_repairs;
+struct repair_seen seen[SEEN_MAX];
+unsigned n_seen;
+struct repair_result next_result;
+
+void fake_repairs_init(void)
+{
+    fake_repairs = (struct fake_repairs){ .takes_ms = 5 };
+    next_result = (struct repair_result){ 0 };
+    n_seen = 0;
+}
 
 struct repairer {
     struct repairer_config config;
@@ -48,12 +58,15 @@ static void repair_free(struct repair *repair)
 static void on_timer(struct env_timer *timer)
 {
     struct repair *repair = container_of(timer, struct repair, timer);
-    struct repair_result result = { 0 };
+    struct repair_result result = next_result;
+    uint32_t own = repair->repairer->config.own_storage;
     repair_done_cb *done = repair->done;
     void *arg = repair->arg;
 
-    fake_repairs.fn(fake_repairs.arg, repair->repairer->config.own_storage,
-                    &repair->request, &result);
+    assert(n_seen < SEEN_MAX);
+    seen[n_seen++] = (struct repair_seen){ own, repair->request };
+    if (fake_repairs.fn != NULL)
+        fake_repairs.fn(fake_repairs.arg, own, &repair->request, &result);
     fake_repairs.n_ended++;
     repair_free(repair);
     done(arg, &result);

@@ -10,7 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "storaged/format/projfile.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
@@ -298,9 +298,8 @@ void nodes_init(uint64_t seed)
     memset(nodes, 0, sizeof(nodes));
     nodes_lost = 0;
     memset(nodes_incarnations, 0, sizeof(nodes_incarnations));
-    memset(&fake_repairs, 0, sizeof(fake_repairs));
+    fake_repairs_init();
     env_virtual_init(&nodes_env, seed);
-    fake_repairs.takes_ms = 5;
     for (unsigned i = 1; i <= NODES; i++) {
         struct node *n = &nodes[i];
 
@@ -366,6 +365,18 @@ void node_crash(unsigned i)
     kv_memory_kill(nodes[i].mem); /* later changes are not kept */
     node_stop(i);
     kv_memory_revive(nodes[i].mem);
+}
+
+int nodes_teardown(void **state)
+{
+    (void)state;
+    nodes_free();
+    return 0;
+}
+
+void run_ms(uint64_t ms)
+{
+    env_virtual_advance_ms(&nodes_env, ms);
 }
 
 void nodes_free(void)

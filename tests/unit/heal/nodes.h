@@ -48,6 +48,10 @@ extern struct node nodes[NODES + 1]; /* [0] is not used */
 
 void nodes_init(uint64_t seed);
 void nodes_free(void);
+/** Frees the nodes after a test. */
+int nodes_teardown(void **state);
+/** Lets time pass. */
+void run_ms(uint64_t ms);
 /** Starts the healer's process as the config says; stops it cleanly; kills it, with all
  * that it had in memory. */
 void node_start(unsigned i);

@@ -458,6 +458,16 @@ uint16_t real_write(struct real *r, unsigned storage, unsigned projection, uint6
     return status;
 }
 
+void real_write_homes(struct real *r, uint64_t first, unsigned n, uint64_t version,
+                      uint32_t but, bool sync)
+{
+    for (unsigned p = 0; p < r->n; p++) {
+        if ((but >> p & 1) == 0)
+            assert_int_equal(real_write(r, p, p, first, n, version, sync),
+                             ROZO__STATUS__OK);
+    }
+}
+
 uint16_t real_mark(struct real *r, unsigned storage, unsigned projection, uint64_t first,
                    uint64_t n, uint64_t version)
 {
@@ -575,4 +585,25 @@ uint16_t real_read(struct real *r, unsigned storage, unsigned projection, uint64
                          &versions[i]);
     call_free(c);
     return status;
+}
+
+void real_repair(struct real *r, struct run *run, unsigned own,
+                 struct repair_request request)
+{
+    const struct repairer_config config = { .env = &r->v.env,
+                                            .peers = real_peers(r),
+                                            .own_storage = own + 1,
+                                            .deadline_ms = 2000 };
+
+    request.target = r->target;
+    run_begin(run, &config, &request);
+}
+
+struct repair_result real_run_end(struct real *r, struct run *run)
+{
+    for (unsigned i = 0; !run->done; i++) {
+        assert_true(i < 200000);
+        real_run_ms(r, 5);
+    }
+    return run_end(run);
 }

@@ -11,6 +11,7 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/heal/made.h"
+#include "tests/unit/heal/run.h"
 #include "tests/unit/unit.h"
 
 enum { REAL_STORAGES = 16 };
@@ -56,6 +57,15 @@ void real_restart(struct real *r, unsigned storage, bool power_cut);
 /** Replaces the lost disk of a storage by an empty one. */
 void real_replace(struct real *r, unsigned storage);
 
+/** Starts a repair of the target by storage `own`; the request needs no target. */
+void real_repair(struct real *r, struct run *run, unsigned own,
+                 struct repair_request request);
+/** Waits for the end of a repair. Returns its result. */
+struct repair_result real_run_end(struct real *r, struct run *run);
+
+/** Writes n blocks at all homes except those in `but`. */
+void real_write_homes(struct real *r, uint64_t first, unsigned n, uint64_t version,
+                      uint32_t but, bool sync);
 /** Sends a client's write to one storage and waits. Returns the status. */
 uint16_t real_write(struct real *r, unsigned storage, unsigned projection, uint64_t block,
                     unsigned n, uint64_t version, bool sync);

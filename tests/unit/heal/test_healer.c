@@ -10,28 +10,18 @@
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
-/* Repairs that ended, in order, and the results that they return. */
-static struct repair_seen {
-    uint32_t own;
-    struct repair_request request;
-} seen[4096];
-static unsigned n_seen;
 static int fail_ino_rc; /* result for fail_ino */
 static uint64_t fail_ino;
-static struct repair_result next_result;
 
 static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
                       struct repair_result *result)
 {
     unsigned place = heal_place(&request->target, own);
+
     (void)arg;
-    assert_true(n_seen < 4096);
-    seen[n_seen].own = own;
-    seen[n_seen++].request = *request;
-    *result = next_result;
     if (request->target.id.ino == fail_ino)
         result->rc = fail_ino_rc;
     if (result->rc == 0 && (request->flags & REPAIR_PARTIAL) != 0 &&
@@ -43,23 +33,9 @@ static int setup(void **state)
 {
     (void)state;
     nodes_init(1);
-    n_seen = 0;
     fail_ino = 0;
-    memset(&next_result, 0, sizeof(next_result));
     fake_repairs.fn = on_repair;
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    nodes_free();
-    return 0;
-}
-
-static void run_ms(uint64_t ms)
-{
-    env_virtual_advance_ms(&nodes_env, ms);
 }
 
 static uint64_t n_unhealed(unsigned i)
@@ -622,7 +598,7 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
         assert_int_equal(n_seen, 0); /* nothing is repaired */
         nodes[3].up = true;
         atomic_store(&nodes[3].identity.rebuild, false);
-        teardown(state);
+        nodes_teardown(state);
         setup(state);
     }
 }
@@ -1156,7 +1132,7 @@ static void test_a_map_that_is_not_stable(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, nodes_teardown)
     static const struct CMUnitTest tests[] = {
         T(test_what_was_missed_is_mended_once_and_forgotten),
         T(test_what_cannot_be_mended_stays),

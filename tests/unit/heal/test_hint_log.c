@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/heal/hint_log.h"
+#include "storaged/heal/list/hint_log.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
 #include "tests/unit/unit.h"

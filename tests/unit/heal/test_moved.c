@@ -8,24 +8,18 @@
 #include <stdlib.h>
 
 #include "common/base/capability.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 enum { OK = ROZO__STATUS__OK, IN_PROGRESS = ROZO__STATUS__IN_PROGRESS };
 
-static struct repair_request seen[256];
-static unsigned n_seen;
 static uint32_t newest; /* generation: repairs of an earlier one end with -EREMOTE */
-static struct repair_result next_result;
 
 static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
                       struct repair_result *result)
 {
     (void)arg;
     (void)own;
-    assert_true(n_seen < 256);
-    seen[n_seen++] = *request;
-    *result = next_result;
     if (request->target.dist_generation < newest)
         result->rc = -EREMOTE;
 }
@@ -34,24 +28,10 @@ static int setup(void **state)
 {
     (void)state;
     nodes_init(1);
-    n_seen = 0;
     newest = 0;
-    memset(&next_result, 0, sizeof(next_result));
     fake_repairs.fn = on_repair;
     nodes_start_all();
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    nodes_free();
-    return 0;
-}
-
-static void run_ms(uint64_t ms)
-{
-    env_virtual_advance_ms(&nodes_env, ms);
 }
 
 /* ---- ST_REPAIR ---- */
@@ -99,9 +79,9 @@ static void a_look_is_told_of(void **state)
     assert_int_equal(repair(&t, 7, &sound), OK);
     assert_true(sound);
     assert_int_equal(n_seen, 1);
-    assert_int_equal(seen[0].flags,
+    assert_int_equal(seen[0].request.flags,
                      REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES);
-    assert_true(seen[0].first_block == 0 && seen[0].n_blocks == 0);
+    assert_true(seen[0].request.first_block == 0 && seen[0].request.n_blocks == 0);
     assert_int_equal(repair(&t, 8, &sound), OK); /* a new check, not the last result */
     assert_int_equal(repair(&t, 8, &sound), OK); /* the last result was delivered */
     assert_int_equal(n_seen, 3);
@@ -120,7 +100,7 @@ static void it_takes_some_runs(void **state)
     assert_string_equal(problem, "torn");
     assert_int_equal(n_seen, 5);
     for (unsigned i = 0; i < 5; i++)
-        assert_int_equal((seen[i].flags & REPAIR_FENCE) != 0, i >= 2);
+        assert_int_equal((seen[i].request.flags & REPAIR_FENCE) != 0, i >= 2);
     next_result.silent = 2; /* no retry: a storage is down */
     assert_int_equal(repair(&t, 2, &sound), OK);
     assert_int_equal(n_seen, 6);
@@ -212,10 +192,10 @@ static void what_was_missed_before_is_mended_as_it_lies_now(void **state)
         assert_int_equal(node_missed(2, &t, 10, 20, 1, 5), OK);
         run_ms(15000);
         assert_int_equal(n_seen, 2);
-        assert_int_equal(seen[0].target.dist_generation, 0);
-        assert_int_equal(seen[1].target.dist_generation, 2);
-        assert_int_equal(seen[1].target.storages[1], 5);
-        assert_int_equal(seen[1].first_block, seen[0].first_block);
+        assert_int_equal(seen[0].request.target.dist_generation, 0);
+        assert_int_equal(seen[1].request.target.dist_generation, 2);
+        assert_int_equal(seen[1].request.target.storages[1], 5);
+        assert_int_equal(seen[1].request.first_block, seen[0].request.first_block);
         assert_int_equal(node_n_missed(2), 0);
     }
 }
@@ -236,7 +216,7 @@ static void what_nobody_can_place_stays(void **state)
     projection_make(3, &later, 2, false, 1);
     run_ms(30000);
     assert_int_equal(node_n_missed(2), 0);
-    assert_int_equal(seen[n_seen - 1].target.dist_generation, 1);
+    assert_int_equal(seen[n_seen - 1].request.target.dist_generation, 1);
 }
 
 /* A storage that was lost comes back when another one has its place in the file: there is
@@ -293,8 +273,8 @@ static void checks_go_by_the_later_one(void **state)
     assert_int_equal(node_check(1, &t, 5, 1, false), OK);
     run_ms(1000);
     assert_int_equal(n_seen, 3);
-    assert_int_equal(seen[2].target.dist_generation, 1);
-    assert_int_equal(seen[2].n_blocks, 6);
+    assert_int_equal(seen[2].request.target.dist_generation, 1);
+    assert_int_equal(seen[2].request.n_blocks, 6);
 }
 
 static void a_client_is_told_that_its_distribution_is_an_earlier_one(void **state)
@@ -322,7 +302,7 @@ static void a_client_is_told_that_its_distribution_is_an_earlier_one(void **stat
         node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_CHECK, &req.base, NULL, NULL), OK);
     run_ms(1000);
     assert_int_equal(n_seen, 1);
-    assert_int_equal(seen[0].target.dist_generation, 1);
+    assert_int_equal(seen[0].request.target.dist_generation, 1);
 }
 
 /* The rebuild takes the latest of the distributions in the headers of peers. */
@@ -340,30 +320,34 @@ static void a_rebuild_goes_by_the_later_one(void **state)
     node_start(1);
     run_ms(60000);
     assert_true(n_seen > 0);
-    assert_int_equal(seen[0].target.dist_generation, 1);
+    assert_int_equal(seen[0].request.target.dist_generation, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_look_is_told_of, setup, teardown),
-        cmocka_unit_test_setup_teardown(it_takes_some_runs, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_look_is_told_of, setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(it_takes_some_runs, setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(who_asks_again_waits_for_its_end, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(too_many_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(nonsense_is_refused, setup, teardown),
+                                        nodes_teardown),
+        cmocka_unit_test_setup_teardown(too_many_are_refused, setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(nonsense_is_refused, setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(a_look_does_not_go_over_to_another_distribution,
-                                        setup, teardown),
+                                        setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(what_was_missed_before_is_mended_as_it_lies_now,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(what_nobody_can_place_stays, setup, teardown),
+                                        setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(what_nobody_can_place_stays, setup,
+                                        nodes_teardown),
         cmocka_unit_test_setup_teardown(who_is_not_in_it_any_more_has_nothing_to_heal,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stop_at_any_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(checks_go_by_the_later_one, setup, teardown),
+                                        setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(a_stop_at_any_time, setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(checks_go_by_the_later_one, setup,
+                                        nodes_teardown),
         cmocka_unit_test_setup_teardown(
-            a_client_is_told_that_its_distribution_is_an_earlier_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_rebuild_goes_by_the_later_one, setup, teardown),
+            a_client_is_told_that_its_distribution_is_an_earlier_one, setup,
+            nodes_teardown),
+        cmocka_unit_test_setup_teardown(a_rebuild_goes_by_the_later_one, setup,
+                                        nodes_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

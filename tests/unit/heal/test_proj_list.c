@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"

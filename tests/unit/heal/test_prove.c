@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/heal/repair/repair.h"
 #include "tests/unit/heal/real.h"
 
 enum {
@@ -19,47 +18,18 @@ enum {
 
 static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1;
 
-struct run {
-    struct repairer *repairer;
-    struct repair *repair;
-    struct repair_result result;
-    bool done;
-};
-
-static void on_done(void *arg, const struct repair_result *result)
-{
-    struct run *run = arg;
-
-    run->done = true;
-    run->result = *result;
-}
-
 static void run_start(struct real *r, struct run *run, unsigned own, uint32_t flags,
                       uint32_t lost)
 {
-    const struct repairer_config config = { .env = &r->v.env,
-                                            .peers = real_peers(r),
-                                            .own_storage = own + 1,
-                                            .deadline_ms = 2000 };
-    const struct repair_request request = { .target = r->target,
-                                            .flags = flags,
-                                            .lost = lost };
-
-    *run = (struct run){ 0 };
-    assert_int_equal(repairer_new(&config, &run->repairer), 0);
-    assert_int_equal(repair_start(run->repairer, &request, on_done, run, &run->repair),
-                     0);
+    real_repair(r, run, own, (struct repair_request){ .flags = flags, .lost = lost });
 }
 
-static struct repair_result run_end(struct real *r, struct run *run)
+static struct repair_result prove_end(struct real *r, struct run *run)
 {
-    for (unsigned i = 0; !run->done; i++) {
-        assert_true(i < 200000);
-        real_run_ms(r, 5);
-    }
-    repairer_free(run->repairer);
-    assert_int_equal(run->result.sound, run->result.problem[0] == '\0');
-    return run->result;
+    struct repair_result m = real_run_end(r, run);
+
+    assert_int_equal(m.sound, m.problem[0] == '\0');
+    return m;
 }
 
 static struct repair_result prove(struct real *r, unsigned own, uint32_t more,
@@ -68,7 +38,7 @@ static struct repair_result prove(struct real *r, unsigned own, uint32_t more,
     struct run run;
 
     run_start(r, &run, own, PROVE | more, lost);
-    return run_end(r, &run);
+    return prove_end(r, &run);
 }
 
 /* Repairs as ST_REPAIR does. Returns the number of repairs until the file was sound; 0:
@@ -82,15 +52,6 @@ static unsigned prove_long(struct real *r, unsigned own, uint32_t lost)
             return i;
     }
     return 0;
-}
-
-static void write_homes(struct real *r, uint64_t first, unsigned n, uint64_t version,
-                        uint32_t but, bool sync)
-{
-    for (unsigned p = 0; p < r->n; p++) {
-        if ((but >> p & 1) == 0)
-            assert_int_equal(real_write(r, p, p, first, n, version, sync), OK);
-    }
 }
 
 static void expect(struct real *r, uint64_t block, uint64_t version, uint32_t but)
@@ -133,8 +94,8 @@ static void what_is_sound_is_stable_and_committed(void **state)
     struct real *r = begin(0, 4);
 
     (void)state;
-    write_homes(r, 0, 50, v1, 0, false);
-    write_homes(r, 10, 5, v2, 0, false);
+    real_write_homes(r, 0, 50, v1, 0, false);
+    real_write_homes(r, 10, 5, v2, 0, false);
     for (unsigned p = 0; p < 3; p++)
         assert_int_equal(real_mark(r, p, p, 30, 4, v2), OK);
     for (unsigned p = 0; p < 3; p++)
@@ -157,8 +118,8 @@ static void what_was_missed_is_mended_first(void **state)
     struct repair_result m;
 
     (void)state;
-    write_homes(r, 0, 50, v1, 0, true);
-    write_homes(r, 10, 5, v2, 1 << 2, true);
+    real_write_homes(r, 0, 50, v1, 0, true);
+    real_write_homes(r, 10, 5, v2, 1 << 2, true);
     /* handoff: a spare took it */
     assert_int_equal(real_write(r, 3, 2, 12, 1, v2, true), OK);
     m = prove(r, 0, 0, 0);
@@ -175,7 +136,7 @@ static void nobody_may_be_silent_or_in_doubt(void **state)
     struct real *r = begin(0, 4);
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     for (unsigned i = 0; i < 4; i++) {
         r->storages[i].up = false;
         assert_false(prove(r, (i + 1) % 4, 0, 0).sound);
@@ -197,7 +158,7 @@ static void a_torn_write_is_settled_first(void **state)
     struct real *r = begin(0, 3);
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     assert_int_equal(real_write(r, 1, 1, 5, 2, v2, true), OK);
     for (unsigned i = 0; i < 3; i++)
         assert_false(prove(r, i, 0, 0).sound);
@@ -214,7 +175,7 @@ static void an_empty_disk_is_filled_first(void **state)
     struct repair_result m;
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     assert_int_equal(real_mark(r, 0, 0, 15, 0, v2), OK);
     assert_int_equal(real_mark(r, 1, 1, 15, 0, v2), OK);
     real_replace(r, 2);
@@ -253,12 +214,12 @@ static void a_loss_of_power_meanwhile(void **state)
         struct repair_result m;
         struct run run;
 
-        write_homes(r, 0, 30, v1, 0, false);
-        write_homes(r, 10, 5, v2, 0, false);
+        real_write_homes(r, 0, 30, v1, 0, false);
+        real_write_homes(r, 10, 5, v2, 0, false);
         run_start(r, &run, 0, PROVE, 0);
         real_run_ms(r, ms);
         real_restart(r, 1 + ms / 2 % 2, true);
-        m = run_end(r, &run);
+        m = prove_end(r, &run);
         if (m.sound) {
             n_sound++;
             power_cut_all(r);
@@ -278,8 +239,8 @@ static void a_distribution_grows(void **state)
         struct real *r = begin(0, 3);
         struct storcli_target old;
 
-        write_homes(r, 0, 50, v1, 0, false);
-        write_homes(r, 10, 5, v2, 0, false);
+        real_write_homes(r, 0, 50, v1, 0, false);
+        real_write_homes(r, 10, 5, v2, 0, false);
         assert_int_equal(real_mark(r, 0, 0, 45, 0, v2), OK);
         assert_int_equal(real_mark(r, 1, 1, 45, 0, v2), OK);
         assert_int_equal(real_mark(r, 2, 2, 45, 0, v2), OK);
@@ -347,9 +308,9 @@ static void too_few_for_a_quorum_are_sound_uncommitted(void **state)
     uint64_t has = 0;
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     assert_true(prove(r, 0, 0, 0).sound); /* all is committed */
-    write_homes(r, 5, 2, v2, 1 << 2, true);
+    real_write_homes(r, 5, 2, v2, 1 << 2, true);
     r->storages[2].up = r->storages[3].up = false;
     assert_int_not_equal(prove_long(r, 0, 12), 0);
     /* A storage that knows of a commit forgets v1, which the lost ones may bring back. */
@@ -371,7 +332,7 @@ static void a_spare_that_stood_in_is_one_of_them(void **state)
     struct real *r = begin(0, 4);
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     r->storages[0].up = false;
     assert_int_not_equal(prove_long(r, 1, 1), 0);
     r->storages[1].up = false;
@@ -396,13 +357,13 @@ static void fewer_than_k_or_unlike_are_not_sound(void **state)
     struct real *r = begin(0, 4);
 
     (void)state;
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     assert_int_equal(real_write(r, 0, 0, 5, 2, v2, true), OK);
     r->storages[2].up = r->storages[3].up = false;
     assert_int_equal(prove_long(r, 0, 12), 0);
     end(r);
     r = begin(0, 4);
-    write_homes(r, 0, 20, v1, 0, true);
+    real_write_homes(r, 0, 20, v1, 0, true);
     r->storages[1].up = r->storages[2].up = r->storages[3].up = false;
     assert_int_equal(prove_long(r, 0, 14), 0);
     end(r);
@@ -496,7 +457,7 @@ static void histories_by_chance(void **state)
             real_run_ms(r, env_virtual_below(&r->v, 40));
             if (kill)
                 real_restart(r, (own + 1) % r->n, true);
-            if (run_end(r, &run).sound) {
+            if (prove_end(r, &run).sound) {
                 n_sound++;
                 expect_alike(r, lost);
             } else {

@@ -11,64 +11,53 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storaged/heal/repair/repair.h"
 #include "tests/unit/heal/fake.h"
+#include "tests/unit/heal/run.h"
 
 enum { ALL = REPAIR_ALL_HOMES, SETTLE = REPAIR_ALL_HOMES | REPAIR_FENCE };
 
 static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1,
                       v3 = (uint64_t)3 << 32 | 1;
 
-struct run {
-    struct repairer *repairer;
-    struct repair *repair;
-    struct repair_result result;
-    bool done;
-};
-
-static void on_done(void *arg, const struct repair_result *result)
-{
-    struct run *run = arg;
-
-    assert_false(run->done);
-    run->done = true;
-    run->result = *result;
-}
-
 /* limits of the repairers under test */
 static struct repairer_config config;
 
-static void run_start(struct fake *f, struct run *run, unsigned driver, unsigned own,
-                      uint32_t flags, uint64_t first, uint64_t n)
+/* Starts a repair of the target; the request needs no target. */
+static void request_start(struct fake *f, struct run *run, unsigned driver, unsigned own,
+                          struct repair_request request)
 {
-    const struct repair_request request = {
-        .target = f->target,
-        .first_block = first,
-        .n_blocks = n,
-        .flags = flags,
-    };
-
-    *run = (struct run){ 0 };
     config.env = &f->v.env;
     config.peers = fake_peers(f, driver);
     config.own_storage = own + 1;
     config.deadline_ms = 1000;
-    assert_int_equal(repairer_new(&config, &run->repairer), 0);
-    assert_int_equal(repair_start(run->repairer, &request, on_done, run, &run->repair),
-                     0);
-    assert_false(run->done);
+    request.target = f->target;
+    run_begin(run, &config, &request);
+}
+
+static void run_start(struct fake *f, struct run *run, unsigned driver, unsigned own,
+                      uint32_t flags, uint64_t first, uint64_t n)
+{
+    request_start(
+        f, run, driver, own,
+        (struct repair_request){ .first_block = first, .n_blocks = n, .flags = flags });
+}
+
+static struct repair_result request_now(struct fake *f, unsigned own,
+                                        struct repair_request request)
+{
+    struct run run;
+
+    request_start(f, &run, 0, own, request);
+    assert_true(env_virtual_run_until_idle(&f->v, 600000));
+    return run_end(&run);
 }
 
 static struct repair_result repair_now(struct fake *f, unsigned own, uint32_t flags,
                                        uint64_t first, uint64_t n)
 {
-    struct run run;
-
-    run_start(f, &run, 0, own, flags, first, n);
-    assert_true(env_virtual_run_until_idle(&f->v, 600000));
-    assert_true(run.done);
-    repairer_free(run.repairer);
-    return run.result;
+    return request_now(
+        f, own,
+        (struct repair_request){ .first_block = first, .n_blocks = n, .flags = flags });
 }
 
 /* Writes at all homes except those in `but`. */
@@ -130,7 +119,7 @@ static void what_is_left_of_what_it_missed_is_not_believed(void **state)
     (void)state;
     for (unsigned torn = 0; torn < 2; torn++) {
         struct fake f;
-        struct run run;
+        struct repair_result r;
         struct repair_request request = { .n_blocks = 128,
                                           .passed_first = 20,
                                           .passed_end = 30 };
@@ -142,25 +131,15 @@ static void what_is_left_of_what_it_missed_is_not_believed(void **state)
         f.storages[2].may_be_torn = torn != 0;
         for (unsigned b = 20; b < 25; b++)
             fake_top(&f, 2, 2, b)->rotten = true;
-        config.env = &f.v.env;
-        config.peers = fake_peers(&f, 0);
-        config.own_storage = 3;
-        request.target = f.target;
-        run = (struct run){ 0 };
-        assert_int_equal(repairer_new(&config, &run.repairer), 0);
-        assert_int_equal(repair_start(run.repairer, &request, on_done, &run, &run.repair),
-                         0);
-        assert_true(env_virtual_run_until_idle(&f.v, 600000));
-        assert_true(run.done);
-        assert_int_equal(run.result.rc, 0);
-        assert_int_equal(run.result.stale, 5);
-        assert_int_equal(run.result.damaged, torn * 5);
-        assert_int_equal(run.result.healed, 5 + torn * 5);
+        r = request_now(&f, 2, request);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.stale, 5);
+        assert_int_equal(r.damaged, torn * 5);
+        assert_int_equal(r.healed, 5 + torn * 5);
         /* no more bodies than that */
         assert_int_equal(f.n_read_blocks, 4 * 5 + torn * (5 + 4 * 5));
         for (unsigned b = 20; b < 30; b++)
             assert_int_equal(fake_top(&f, 2, 2, b)->rotten, torn == 0 && b < 25);
-        repairer_free(run.repairer);
         fake_close(&f);
     }
 }
@@ -1120,27 +1099,18 @@ static void what_is_lost_before_its_sync_is_not_called_healed(void **state)
 static void a_spare_takes_the_place_of_the_lost(void **state)
 {
     struct fake f;
-    struct run run;
-    struct repair_request request = { .flags = 0, .lost = 1 << 2 };
+    struct repair_result r;
 
     (void)state;
     fake_init(&f, 11, CODEC_MOJETTE, 1);
     write_homes(&f, 0, 40, v1, 0);
     f.storages[2].up = false;
-    run = (struct run){ 0 };
-    config.env = &f.v.env;
-    config.peers = fake_peers(&f, 0);
-    config.own_storage = 7; /* the first spare */
-    request.target = f.target;
-    assert_int_equal(repairer_new(&config, &run.repairer), 0);
-    assert_int_equal(repair_start(run.repairer, &request, on_done, &run, &run.repair), 0);
-    assert_true(env_virtual_run_until_idle(&f.v, 600000));
-    assert_true(run.done);
-    assert_int_equal(run.result.rc, 0);
-    assert_int_equal(run.result.healed, 40);
+    /* repaired by the first spare */
+    r = request_now(&f, 6, (struct repair_request){ .lost = 1 << 2 });
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.healed, 40);
     for (unsigned b = 0; b < 40; b++)
         assert_int_equal(fake_top(&f, 6, 2, b)->version, v1);
-    repairer_free(run.repairer);
     fake_close(&f);
 }
 
@@ -1224,9 +1194,7 @@ static void clients_go_first(void **state)
             env_virtual_advance_ms(&f.v, 1);
         took[clients] = f.v.now_ns;
         request = (struct repair_request){ .target = f.target };
-        run.done = false;
-        assert_int_equal(repair_start(run.repairer, &request, on_done, &run, &run.repair),
-                         0);
+        run_again(&run, &request);
         while (!run.done)
             env_virtual_advance_ms(&f.v, 1);
         assert_int_equal(run.result.healed, 499);

@@ -4,7 +4,7 @@
  * storages may hold a torn version and not answer.
  */
 #include "common/base/record.h"
-#include "storaged/heal/repair/repair_decide.h"
+#include "storaged/heal/decide/repair_decide.h"
 #include "tests/unit/unit.h"
 
 enum { NEW = 9, OLD = 5 };

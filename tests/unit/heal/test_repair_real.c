@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
-#include "storaged/heal/repair/repair.h"
 #include "tests/unit/heal/real.h"
 
 enum { OK = ROZO__STATUS__OK, SETTLE = REPAIR_ALL_HOMES | REPAIR_FENCE };
@@ -19,41 +18,12 @@ enum { OK = ROZO__STATUS__OK, SETTLE = REPAIR_ALL_HOMES | REPAIR_FENCE };
 static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1,
                       v3 = (uint64_t)3 << 32 | 1;
 
-struct run {
-    struct repairer *repairer;
-    struct repair *repair;
-    struct repair_result result;
-    bool done;
-};
-
-static void on_done(void *arg, const struct repair_result *result)
-{
-    struct run *run = arg;
-
-    run->done = true;
-    run->result = *result;
-}
-
 static void run_start(struct real *r, struct run *run, unsigned own, uint32_t flags,
                       uint64_t first, uint64_t n)
 {
-    const struct repairer_config config = {
-        .env = &r->v.env,
-        .peers = real_peers(r),
-        .own_storage = own + 1,
-        .deadline_ms = 2000,
-    };
-    const struct repair_request request = {
-        .target = r->target,
-        .first_block = first,
-        .n_blocks = n,
-        .flags = flags,
-    };
-
-    *run = (struct run){ 0 };
-    assert_int_equal(repairer_new(&config, &run->repairer), 0);
-    assert_int_equal(repair_start(run->repairer, &request, on_done, run, &run->repair),
-                     0);
+    real_repair(
+        r, run, own,
+        (struct repair_request){ .first_block = first, .n_blocks = n, .flags = flags });
 }
 
 static struct repair_result repair_now(struct real *r, unsigned own, uint32_t flags,
@@ -62,21 +32,13 @@ static struct repair_result repair_now(struct real *r, unsigned own, uint32_t fl
     struct run run;
 
     run_start(r, &run, own, flags, first, n);
-    for (unsigned i = 0; !run.done; i++) {
-        assert_true(i < 200000);
-        real_run_ms(r, 5);
-    }
-    repairer_free(run.repairer);
-    return run.result;
+    return real_run_end(r, &run);
 }
 
 static void write_homes(struct real *r, uint64_t first, unsigned n, uint64_t version,
                         uint32_t but)
 {
-    for (unsigned p = 0; p < r->n; p++) {
-        if ((but >> p & 1) == 0)
-            assert_int_equal(real_write(r, p, p, first, n, version, true), OK);
-    }
+    real_write_homes(r, first, n, version, but, true);
 }
 
 /* Returns the version of a block at home p. */

@@ -6,7 +6,7 @@
  * Keeps:  a storage that is known to be down is not waited for: it counts as unanswered
  *         at once.
  */
-#include "storaged/heal/repair/repair_ask.h"
+#include "storaged/heal/decide/repair_ask.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -98,11 +98,13 @@ bool heal_file_is_up(const struct heal_file *file, unsigned candidate)
     struct rpc_channel *ch =
         file->peers.channel(file->peers.arg, file->target.storages[candidate]);
 
+    assert(candidate < file->c);
     return ch != NULL && rpc_channel_health(ch) == RPC_UP;
 }
 
 size_t heal_head_bytes(const struct heal_file *file, unsigned p)
 {
+    assert(p < file->n);
     return RECORD_HEADER_BYTES + codec_overhang_bytes(file->codec, p);
 }
 
@@ -111,6 +113,7 @@ size_t heal_row(const struct heal_file *file, uint64_t block, unsigned p,
 {
     struct record_header h;
 
+    assert(p < file->n);
     if ((head[6] & RECORD_DAMAGED) != 0 ||
         record_inspect(head, file->file_hash, block, p, file->target.block_bytes, &h) !=
             RECORD_IS_DATA)
@@ -124,6 +127,7 @@ size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, uns
     size_t head_bytes = heal_head_bytes(file, p), sum = 0;
     uint8_t *body = buf + n * head_bytes;
 
+    assert(n <= EXTENT_BLOCKS);
     for (unsigned i = 0; i < n; i++, body += file->row_bytes) {
         size_t row = heal_row(file, first + i, p, buf + i * head_bytes);
         struct iovec *last = iov == NULL || *n_iov == 0 ? NULL : &iov[*n_iov - 1];
@@ -170,6 +174,7 @@ int repair_ask_send(struct repair_ask *ask, struct heal_file *file, unsigned can
     uint8_t *packed;
 
     assert(!ask->sent && candidate < file->c);
+    assert(done != NULL && (n_payload == 0 || payload != NULL));
     if (!heal_file_is_up(file, candidate)) {
         file->silent |= 1u << candidate;
         return -ENOTCONN;

@@ -12,8 +12,8 @@
  * decision stands: after "forward" k or more hold it, after "back" fewer than k, for all
  * that ask later.
  */
-#ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_DECIDE_H
-#define ROZO_STORAGED_HEAL_REPAIR_REPAIR_DECIDE_H
+#ifndef ROZO_STORAGED_HEAL_DECIDE_REPAIR_DECIDE_H
+#define ROZO_STORAGED_HEAL_DECIDE_REPAIR_DECIDE_H
 
 #include <stdbool.h>
 #include <stdint.h>

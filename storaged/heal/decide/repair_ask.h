@@ -4,8 +4,8 @@
  *
  * Thread: that of the env. The other parts of a repair send only through this.
  */
-#ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_ASK_H
-#define ROZO_STORAGED_HEAL_REPAIR_REPAIR_ASK_H
+#ifndef ROZO_STORAGED_HEAL_DECIDE_REPAIR_ASK_H
+#define ROZO_STORAGED_HEAL_DECIDE_REPAIR_ASK_H
 
 #include <stdbool.h>
 #include <stdint.h>

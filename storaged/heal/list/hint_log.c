@@ -7,7 +7,7 @@
  *         that they did before.
  * Ask:    the bytes of keys and values: users' disks carry them (docs/FORMATS.md).
  */
-#include "storaged/heal/hint_log.h"
+#include "storaged/heal/list/hint_log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -186,6 +186,7 @@ int hint_log_commit(struct hint_log *l, const struct kv_item *items, size_t n_it
 {
     struct hint_commit *c;
 
+    assert(n_items > 0);
     if (l->failed != 0)
         return l->failed;
     c = calloc(1, sizeof(*c));
@@ -215,6 +216,7 @@ static void on_synced(struct kv_done *done, int rc)
     struct hint_log *l = container_of(done, struct hint_log, sync_done);
     struct hint_log_wait *ready = NULL, **tail = &ready, **at = &l->waiting;
 
+    assert(l->syncing && l->n_sync_target <= l->n_commits);
     l->syncing = false;
     if (rc != 0)
         l->failed = -EIO;
@@ -243,6 +245,7 @@ static void on_synced(struct kv_done *done, int rc)
 
 static void sync_start(struct hint_log *l)
 {
+    assert(!l->syncing);
     l->syncing = true;
     l->n_sync_target = l->n_commits;
     kv_sync(l->config.kv, &l->sync_done);
@@ -250,6 +253,7 @@ static void sync_start(struct hint_log *l)
 
 void hint_log_sync(struct hint_log *l, struct hint_log_wait *w)
 {
+    assert(w->done != NULL);
     w->want = l->n_commits;
     w->next = NULL;
     *l->waiting_tail = w;
@@ -381,6 +385,7 @@ static int notes_save(struct hint_log *l, const uint8_t key[KEY_BYTES],
 {
     uint8_t val[VALUE_MAX];
 
+    assert(n->n <= HINT_LOG_RANGES_MAX);
     if (n->n == 0)
         return commit_one(l, key, KEY_BYTES, NULL, 0);
     return commit_one(l, key, KEY_BYTES, val, notes_put(n, val));
@@ -388,6 +393,7 @@ static int notes_save(struct hint_log *l, const uint8_t key[KEY_BYTES],
 
 static void ranges_remove(struct notes *n, unsigned at, unsigned count)
 {
+    assert(at + count <= n->n);
     memmove(&n->ranges[at], &n->ranges[at + count],
             (n->n - at - count) * sizeof(n->ranges[0]));
     n->n -= count;
@@ -398,6 +404,7 @@ static void ranges_join(struct notes *n, unsigned at, uint64_t note)
 {
     struct hint_log_range *a = &n->ranges[at], *b = a + 1;
 
+    assert(at + 1 < n->n && a->end <= b->first);
     a->end = b->end;
     a->version = a->version > b->version ? a->version : b->version;
     a->note = note;
@@ -409,6 +416,7 @@ static void ranges_coarsen(struct notes *n, uint64_t note)
 {
     unsigned best = 0;
 
+    assert(n->n >= 2);
     for (unsigned i = 0; i + 1 < n->n; i++) {
         if (n->ranges[i + 1].first - n->ranges[i].end <
             n->ranges[best + 1].first - n->ranges[best].end)
@@ -422,6 +430,7 @@ static void ranges_add(struct notes *n, struct hint_log_range r)
 {
     unsigned at = 0, count = 0;
 
+    assert(n->n <= HINT_LOG_RANGES_MAX && r.first < r.end);
     while (at < n->n && n->ranges[at].end < r.first)
         at++;
     while (at + count < n->n && n->ranges[at + count].first <= r.end) {
@@ -495,6 +504,7 @@ bool hint_log_has(struct hint_log *l, uint32_t storage, const struct file_id *id
     uint8_t key[KEY_BYTES];
     struct notes notes;
 
+    assert(first < end);
     if (a != NULL && a->everything != 0)
         return true;
     key_put(key, storage, id);
@@ -558,6 +568,7 @@ int hint_log_scan(struct hint_log *l, uint32_t storage, const uint8_t *after,
     struct kv_iter *it;
     int rc = kv_iter_open(l->config.kv, &it), all = 1;
 
+    assert(cb != NULL);
     if (rc != 0)
         return rc;
     key_put(first, storage, &lowest);
@@ -668,6 +679,7 @@ int hint_log_open(const struct hint_log_config *config, struct hint_log **out)
     struct hint_log *l = calloc(1, sizeof(*l));
     int rc;
 
+    assert(config->env != NULL && config->kv != NULL);
     if (l == NULL)
         return -ENOMEM;
     l->config = *config;

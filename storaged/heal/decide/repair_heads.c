@@ -6,7 +6,7 @@
  * Keeps:  I8, an answer is checked before it counts; a candidate that left
  *         any request unanswered is not among those that count as having answered.
  */
-#include "storaged/heal/repair/repair_heads.h"
+#include "storaged/heal/decide/repair_heads.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -34,6 +34,7 @@ static void ask_send_heads(struct repair_heads *h, unsigned candidate,
 static void answer_add(struct repair_heads *h, unsigned block,
                        const struct decide_answer *a)
 {
+    assert(block < h->n && a->candidate < h->file->c);
     if (h->n_answers[block] == DECIDE_ANSWERS_MAX) {
         h->too_many[block] = true;
         return;
@@ -53,6 +54,7 @@ static void add_damaged(struct head_ask *ha, bool torn)
         .torn = torn,
     };
 
+    assert(ha->at + ha->n <= ha->heads->n);
     for (unsigned i = 0; i < ha->n; i++)
         answer_add(ha->heads, ha->at + i, &a);
 }
@@ -70,6 +72,7 @@ static void add_head(struct head_ask *ha, unsigned i, unsigned projection,
     };
     enum record_state state = RECORD_IS_DAMAGED;
 
+    assert(i < ha->n && ha->at + i < h->n && projection < h->file->n);
     if ((p[6] & RECORD_DAMAGED) != 0) {
         record_header_get(p, &header);
         a.version = header.version;
@@ -151,6 +154,7 @@ static void heads_step(struct repair_heads *h)
     h->told = h->has_file & ~h->failed;
     h->none = ~h->has_file & ~h->failed & heal_file_all(h->file);
     h->file->silent |= h->failed;
+    assert((h->told & h->none) == 0);
     h->done(h);
 }
 
@@ -158,8 +162,10 @@ static void ask_forget(struct head_ask *ha)
 {
     struct head_ask **link = &ha->heads->asks;
 
-    while (*link != ha)
+    while (*link != ha) {
+        assert(*link != NULL);
         link = &(*link)->next;
+    }
     *link = ha->next;
     repair_ask_cancel(&ha->ask);
     free(ha);
@@ -195,6 +201,7 @@ static void on_heads_answer(struct repair_ask *ask, int rc)
     uint32_t bit = 1u << ask->candidate, present = 0;
     bool first = ha->level == 0;
 
+    assert(h->busy);
     if (repair_ask_is_ok(ask, rc)) {
         if (take_answer(ha, &present) != 0)
             h->failed |= bit;
@@ -257,6 +264,7 @@ static void head_ask_new(struct repair_heads *h, unsigned candidate,
 {
     struct head_ask *ha = malloc(sizeof(*ha));
 
+    assert(what->n > 0 && what->at + what->n <= h->n);
     if (ha != NULL)
         *ha = *what;
     if (ha == NULL || head_ask_send(h, ha, candidate) != 0) {
@@ -291,6 +299,7 @@ static void on_heads_timer(struct env_timer *timer)
 /* Starts a timer, so that the collection ends even if no candidate is up. */
 static void heads_begin(struct repair_heads *h)
 {
+    assert(h->asks == NULL && h->answers != NULL);
     h->busy = true;
     env_timer_start(h->file->env, &h->timer, 0);
 }
@@ -300,6 +309,7 @@ int repair_heads_start(struct repair_heads *h, struct heal_file *file, uint64_t 
                        void (*done)(struct repair_heads *heads))
 {
     assert(n >= 1 && first / EXTENT_BLOCKS == (first + n - 1) / EXTENT_BLOCKS);
+    assert(done != NULL);
     repair_heads_close(h);
     *h = (struct repair_heads){ .file = file, .first = first, .n = n, .done = done };
     h->answers = malloc((size_t)n * DECIDE_ANSWERS_MAX * sizeof(*h->answers));
@@ -360,6 +370,7 @@ static void below_of(struct repair_heads *h, unsigned candidate, unsigned projec
         while (to < h->n && version[to] == version[b] &&
                hides(h, to, candidate, projection, version[b]) == level)
             to++;
+        assert(to > b && to <= h->n);
         what.level = (uint8_t)(level + 1);
         what.n = (uint16_t)(to - b);
         head_ask_new(h, candidate, &what);

@@ -7,7 +7,7 @@
  * Keeps:  a page of a file counts only if its crc and the file's name fit (I8); memory is
  *         bounded by LIST_FILES_MAX and one buffer of names.
  */
-#include "storaged/heal/proj_list.h"
+#include "storaged/heal/list/proj_list.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 #include "common/base/list.h"
 #include "storaged/format/projfile.h"
-#include "storaged/heal/repair/repair_ask.h"
+#include "storaged/heal/decide/repair_ask.h"
 
 enum { NAMES_BYTES = 16384, ID_DIGITS = 32 };
 
@@ -108,6 +108,7 @@ bool heal_range_is_good(uint64_t first, uint64_t n_blocks)
 
 void heal_ref_put(const struct storcli_target *target, struct heal_ref *out)
 {
+    assert(target->n_storages <= DIST_MAX);
     rozo__file_ref__init(&out->ref);
     file_id_put(out->id, &target->id);
     out->ref.file_id.data = out->id;
@@ -179,6 +180,7 @@ static bool id_is(const struct file_id *a, const struct file_id *b)
 
 static void names_of(struct list_op *op, unsigned directory, const char *behind)
 {
+    assert(directory < DISK_DIRECTORIES);
     if (behind != NULL)
         snprintf(op->behind, sizeof(op->behind), "%s", behind);
     op->iov = (struct iovec){ .iov_base = op->names, .iov_len = sizeof(op->names) };
@@ -232,6 +234,7 @@ static void names_take(struct list_op *op)
     op->end = op->dr.n_read;
     op->more = op->dr.more;
     op->directory = (unsigned)op->dr.directory;
+    assert(op->end <= sizeof(op->names));
     names_cut(op);
     op->last = op->end;
     while (op->last > 0 && (op->last == op->end || op->names[op->last - 1] != '\0'))
@@ -242,6 +245,7 @@ static void names_take(struct list_op *op)
 
 static int file_begin(struct list_op *op, const struct file_id *id)
 {
+    assert(!op->in_file && op->n_files <= op->files_room);
     if (op->n_files == op->files_room) {
         unsigned room = op->files_room * 2 + 16;
         void *files = realloc(op->files, room * sizeof(op->files[0]));
@@ -262,6 +266,7 @@ static void file_end(struct list_op *op)
     const struct proj_list_file *f = &op->files[op->n_files];
     uint32_t with = op->request.with_storage;
 
+    assert(op->in_file);
     op->in_file = false;
     op->request.has_after = true;
     op->request.after = f->target.id;
@@ -307,6 +312,7 @@ static void file_take_pages(struct list_op *op)
     struct projfile_header h;
     int rc = projfile_front_get(op->pages, &h);
 
+    assert(op->in_file && op->p < CODEC_N_MAX);
     if (rc == 0 && h.prepared && header_fits(&h, f, op->p))
         return; /* only ST_REMOVE, ST_REDIST and requests of that generation know it */
     if (rc == -ENODATA) { /* creation did not end: counts as absent */
@@ -339,6 +345,7 @@ static void file_take_size(struct list_op *op)
     struct geometry g;
     uint64_t blocks;
 
+    assert(op->in_file && op->p < CODEC_N_MAX);
     f->size += op->dr.size;
     f->allocated += op->dr.allocated;
     if (!f->known || (f->damaged >> op->p & 1) != 0)
@@ -369,6 +376,7 @@ static void op_end(struct list_op *op, int rc)
         .aside = op->aside,
     };
 
+    assert(op->file == NULL && !op->cancelled);
     op->done(op->arg, &result);
     op_free(op);
 }
@@ -446,6 +454,7 @@ static void walk_on(struct list_op *op)
 
 static void read_pages(struct list_op *op)
 {
+    assert(op->file != NULL);
     memset(op->pages, 0, sizeof(op->pages));
     op->iov = (struct iovec){ .iov_base = op->pages, .iov_len = sizeof(op->pages) };
     op->dr.op = DISK_READ;
@@ -459,6 +468,7 @@ static void read_pages(struct list_op *op)
 
 static void read_size(struct list_op *op)
 {
+    assert(op->file != NULL);
     op->dr.op = DISK_STAT;
     op->dr.file = op->file;
     op->state = LIST_SIZED;
@@ -552,6 +562,7 @@ int proj_list_start(struct env *env, struct disk *disk,
     if (op == NULL)
         return -ENOMEM;
     assert(request->max_files > 0 || request->only);
+    assert(done != NULL && request->max_files <= LIST_FILES_MAX);
     op->env = env;
     op->disk = disk;
     op->request = *request;
@@ -567,5 +578,6 @@ int proj_list_start(struct env *env, struct disk *disk,
 
 void proj_list_cancel(struct list_op *op)
 {
+    assert(!op->cancelled);
     op->cancelled = true;
 }

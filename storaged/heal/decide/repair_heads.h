@@ -4,12 +4,12 @@
  * It reads heads only, of every projection that a storage has, and on request the heads
  * of older versions below them. The homes can be asked for bodies, too.
  */
-#ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_HEADS_H
-#define ROZO_STORAGED_HEAL_REPAIR_REPAIR_HEADS_H
+#ifndef ROZO_STORAGED_HEAL_DECIDE_REPAIR_HEADS_H
+#define ROZO_STORAGED_HEAL_DECIDE_REPAIR_HEADS_H
 
 #include "common/base/record.h"
-#include "storaged/heal/repair/repair_ask.h"
-#include "storaged/heal/repair/repair_decide.h"
+#include "storaged/heal/decide/repair_ask.h"
+#include "storaged/heal/decide/repair_decide.h"
 
 struct head_ask;
 

@@ -6,8 +6,8 @@
  * file id (export, generation, inode number). Core: one thread, that of the env and the
  * disk.
  */
-#ifndef ROZO_STORAGED_HEAL_PROJ_LIST_H
-#define ROZO_STORAGED_HEAL_PROJ_LIST_H
+#ifndef ROZO_STORAGED_HEAL_LIST_PROJ_LIST_H
+#define ROZO_STORAGED_HEAL_LIST_PROJ_LIST_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -13,7 +13,7 @@
  * Ask:    docs/internals/healing.md; storcli/rules/resolve.c has the readers' side
  *         of the rules.
  */
-#include "storaged/heal/repair/repair_decide.h"
+#include "storaged/heal/decide/repair_decide.h"
 
 #include <assert.h>
 
@@ -276,6 +276,7 @@ static void judge_home(const struct view *w, unsigned p, struct decision *d)
     const struct decide_answer *a;
     uint32_t bit = 1u << p;
 
+    assert(p < w->rules->n);
     if (home >= w->rules->c || ((w->rules->told | w->rules->none) >> home & 1) == 0)
         return;
     a = counts_at_home(w, home, p, d->version);
@@ -295,6 +296,7 @@ static void judge_home(const struct view *w, unsigned p, struct decision *d)
 static void decide_forward(const struct view *w, const struct decide_answer *as,
                            uint64_t newest, struct decision *d)
 {
+    assert(as->kind != DECIDE_DAMAGED && as->version <= newest);
     d->what = DECIDE_FORWARD;
     d->version = as->version;
     d->user_bytes = as->user_bytes;
@@ -303,6 +305,7 @@ static void decide_forward(const struct view *w, const struct decide_answer *as,
     d->projections = projections_of(w, as);
     for (unsigned p = 0; p < w->rules->n; p++)
         judge_home(w, p, d);
+    assert((d->damaged & d->stale) == 0 && ((d->damaged | d->stale) & d->missing) == 0);
     d->lack = d->damaged | d->stale | d->missing;
     for (unsigned i = 0; i < w->n; i++) {
         const struct decide_answer *a = &w->answers[i];
@@ -318,6 +321,7 @@ static void view_init(struct view *w, const struct decide_rules *rules,
 {
     assert(n_answers <= DECIDE_ANSWERS_MAX && rules->c <= DIST_MAX);
     assert((rules->told & rules->none) == 0);
+    assert(rules->k >= 1 && rules->k <= rules->n);
     *w = (struct view){ .rules = rules, .answers = answers, .n = n_answers };
     w->all = rules->c == 32 ? UINT32_MAX : (1u << rules->c) - 1;
     w->damaged = w->unsure = rules->doubt;

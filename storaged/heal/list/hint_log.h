@@ -13,8 +13,8 @@
  *
  * Core; one thread, that of the env and the kv.
  */
-#ifndef ROZO_STORAGED_HEAL_HINT_LOG_H
-#define ROZO_STORAGED_HEAL_HINT_LOG_H
+#ifndef ROZO_STORAGED_HEAL_LIST_HINT_LOG_H
+#define ROZO_STORAGED_HEAL_LIST_HINT_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
