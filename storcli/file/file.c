@@ -1,13 +1,10 @@
 /*
- * file.c - one open file in bytes: opening, closing, attributes, and the loop that steps
- * its operations.
+ * file.c - one open file in bytes: opening, closing, attributes, and its turns.
  *
  * In:     the calls of file.h; answers of the engine and of exportd wake operations.
  *         Core.
  * Out:    callbacks, always from on_task(), never from inside the starting call.
- * Keeps:  writes, flushes and exclusive operations begin in order of arrival; an
- *         exclusive one runs alone; a read never waits for a write that has not been
- *         taken in.
+ * Keeps:  a file is freed when nothing of it is under way.
  */
 #include "storcli/file.h"
 
@@ -18,144 +15,10 @@
 
 #include "storcli/file/file_int.h"
 
-/* ---- operations ---- */
-
-void file_wake(struct file *f)
-{
-    env_post(f->env, &f->task);
-}
-
-void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
-              void (*step)(struct fop *), file_done_cb *done, void *arg)
-{
-    struct fop *op = calloc(1, bytes);
-
-    /* closing may still finish a truncate */
-    assert(!f->closing || kind == FOP_EXCLUSIVE);
-    if (op == NULL) /* ops are small, and this cannot be reported */
-        abort();
-    op->f = f;
-    op->kind = kind;
-    op->step = step;
-    op->done = done;
-    op->arg = arg;
-    list_init(&op->link);
-    return op;
-}
-
-void fop_queue(struct fop *op)
-{
-    list_add_tail(&op->f->queue, &op->link);
-    file_wake(op->f);
-}
-
-void fop_wait(struct fop *op, struct waitlist *list)
-{
-    list_remove(&op->link);
-    list_add_tail(&list->ops, &op->link);
-}
-
-void fop_ready(struct fop *op)
-{
-    list_remove(&op->link);
-    list_add_tail(&op->f->ready, &op->link);
-    file_wake(op->f);
-}
-
-bool fop_denied(struct fop *op, int rc)
-{
-    if (rc != -EACCES || op->denied)
-        return false;
-    op->denied = true;
-    fop_wait(op, &op->f->renew_waiters);
-    file_renew(op->f);
-    return true;
-}
-
-bool fop_moved(struct fop *op, int rc)
-{
-    if (rc != -EREMOTE || op->n_moved++ >= MOVED_TRIES_MAX)
-        return false;
-    file_is_refused(op->f, op->n_moved);
-    fop_wait(op, &op->f->inl.moved_waiters);
-    file_reload(op->f);
-    return true;
-}
-
-void fop_end(struct fop *op, int rc)
-{
-    file_done_cb *done = op->done;
-    void *arg = op->arg;
-
-    list_remove(&op->link);
-    op->f->n_active--;
-    free(op);
-    done(arg, rc);
-}
-
-void waitlist_init(struct waitlist *list)
-{
-    list_init(&list->ops);
-}
-
-void waitlist_wake(struct file *f, struct waitlist *list)
-{
-    LIST_FOREACH_SAFE(node, &list->ops) {
-        list_remove(node);
-        list_add_tail(&f->ready, node);
-    }
-    file_wake(f);
-}
-
-void file_exclusive_end(struct file *f)
-{
-    f->exclusive = NULL;
-    f->exclusive_first = f->exclusive_end = 0;
-    waitlist_wake(f, &f->exclusive_waiters);
-}
-
-static void start_op(struct fop *op)
-{
-    struct file *f = op->f;
-
-    op->started = true;
-    op->clock = f->clock;
-    op->start_ns = env_now_ns(f->env);
-    f->n_active++;
-    if (op->kind == FOP_WRITE)
-        f->accepting = op;
-    if (op->kind == FOP_EXCLUSIVE)
-        f->exclusive = op;
-    if (op->kind == FOP_CLOSE)
-        f->close_op = op;
-    fop_ready(op);
-}
-
-/* Starts queued operations. Reads overtake writes that wait to be taken in; nothing
- * overtakes an exclusive operation. */
-static void start_queue(struct file *f)
-{
-    bool blocked = f->accepting != NULL;
-
-    LIST_FOREACH_SAFE(node, &f->queue) {
-        struct fop *op = container_of(node, struct fop, link);
-        bool overtakes = op->kind == FOP_READ || op->kind == FOP_SEEK;
-
-        if (f->exclusive != NULL)
-            return;
-        if (blocked && (op->kind == FOP_EXCLUSIVE || op->kind == FOP_CLOSE))
-            return;
-        if (blocked && !overtakes)
-            continue;
-        start_op(op);
-        blocked |= op->kind == FOP_WRITE;
-    }
-}
-
 static void file_free(struct file *f)
 {
-    file_done_cb *done = f->close_op != NULL ? f->close_op->done : NULL;
-    void *arg = f->close_op != NULL ? f->close_op->arg : NULL;
+    file_done_cb *done = f->queue.close_op != NULL ? f->queue.close_op->done : NULL;
+    void *arg = f->queue.close_op != NULL ? f->queue.close_op->arg : NULL;
     int rc = f->close_rc;
 
     assert(list_is_empty(&f->fetches));
@@ -173,30 +36,26 @@ static void file_free(struct file *f)
     if (f->sf != NULL)
         storcli_file_close(f->sf);
     file_pool_free(f->own_pool);
-    free(f->close_op);
+    queue_free(f);
     free(f);
     if (done != NULL)
         done(arg, rc);
 }
 
+/* Runs a turn: operations, then writes that are due, then the close. */
 static void on_task(struct env_task *task)
 {
-    struct file *f = container_of(task, struct file, task);
+    struct file *f = container_of(task, struct file, queue.task);
 
     do {
         inline_serve(f);
-        while (!list_is_empty(&f->ready)) {
-            struct fop *op = container_of(f->ready.next, struct fop, link);
-
-            list_remove(&op->link);
-            op->step(op);
-        }
-        start_queue(f);
+        queue_step_ready(f);
+        queue_start(f);
         file_fly(f);
-        if (f->close_op != NULL && !f->closed && list_is_empty(&f->ready))
-            f->close_op->step(f->close_op);
-    } while (!list_is_empty(&f->ready));
-    if (f->closed && !f->task.queued)
+        if (f->queue.close_op != NULL && !f->closed && list_is_empty(&f->queue.ready))
+            f->queue.close_op->step(f->queue.close_op);
+    } while (!list_is_empty(&f->queue.ready));
+    if (f->closed && !f->queue.task.queued)
         file_free(f);
 }
 
@@ -204,10 +63,10 @@ static void on_task(struct env_task *task)
 
 static bool is_quiet(const struct file *f)
 {
-    return f->n_active == 1 && list_is_empty(&f->queue) && f->n_fetches == 0 &&
-           f->n_flying == 0 && !f->renew_busy && !f->report_busy && !f->inl.busy &&
-           !f->inl.load_busy && !f->inl.settle_busy && !f->blocks.counting &&
-           !f->blocks.seek_busy;
+    return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
+           f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report_busy &&
+           !f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy &&
+           !f->blocks.counting && !f->blocks.seek_busy;
 }
 
 /* Runs at the end of every turn: waits for all other operations, then for all writes,
@@ -218,7 +77,8 @@ static void close_step(struct fop *op)
     int rc = 0;
 
     list_remove(&op->link);
-    if (f->n_active > 1 || file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc))
+    if (f->queue.n_active > 1 ||
+        file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc))
         return;
     if (rc != 0) {
         f->close_rc = f->close_rc != 0 ? f->close_rc : rc;
@@ -237,7 +97,7 @@ void file_close(struct file *f, file_done_cb *done, void *arg)
 {
     struct fop *op = fop_new(f, sizeof(*op), FOP_CLOSE, close_step, done, arg);
 
-    assert(!f->exclusive_held);
+    assert(!f->queue.exclusive_held);
     f->closing = true;
     f->close_report_no = f->report_no;
     fop_queue(op);
@@ -268,16 +128,13 @@ static void file_init(struct file *f)
     list_init(&f->pool_link);
     list_init(&f->want);
     list_init(&f->fetches);
-    list_init(&f->queue);
-    list_init(&f->ready);
+    queue_init(f, on_task);
     list_init(&f->reads);
     waitlist_init(&f->run_waiters);
-    waitlist_init(&f->exclusive_waiters);
     waitlist_init(&f->renew_waiters);
     waitlist_init(&f->report_waiters);
     waitlist_init(&f->inl.load_waiters);
     waitlist_init(&f->inl.moved_waiters);
-    f->task.fn = on_task;
     env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->report_timer, file_on_report_timer);
     env_timer_init(&f->clean_timer, NULL);
@@ -368,8 +225,9 @@ static bool is_cut(const struct file *f, const struct file_attr *attr)
 /* Returns true if no report of ours is on its way to exportd, or will be. */
 static bool file_is_silent(const struct file *f)
 {
-    return f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
-           f->exclusive == NULL && !f->report_busy && f->change == f->reported_change;
+    return f->dirty.n == 0 && f->writing.n == 0 && f->queue.accepting == NULL &&
+           f->queue.exclusive == NULL && !f->report_busy &&
+           f->change == f->reported_change;
 }
 
 /* Adopts a size. A smaller one may be an answer from before our own report: it is
@@ -379,7 +237,7 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
 {
     uint64_t size = attr->size;
 
-    if (size == f->meta_size || (size > f->meta_size && f->exclusive != NULL))
+    if (size == f->meta_size || (size > f->meta_size && f->queue.exclusive != NULL))
         return;
     if (size > f->meta_size) {
         f->meta_size = size;
@@ -502,7 +360,8 @@ uint64_t file_losses(const struct file *f)
 bool file_is_clean(const struct file *f)
 {
     return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
-           !(f->truncate_pending && f->truncate_version == 0) && list_is_empty(&f->queue);
+           !(f->truncate_pending && f->truncate_version == 0) &&
+           list_is_empty(&f->queue.arrived);
 }
 
 bool file_has_stored(const struct file *f)

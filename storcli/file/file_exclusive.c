@@ -15,7 +15,7 @@
 struct alone_fop {
     struct fop op;
     unsigned state; /* enum of its kind */
-    bool busy, asked;
+    enum file_answer answer;
     int rc; /* the engine's answer */
     unsigned n_tries;
     uint64_t renew_no, sure_no;
@@ -37,8 +37,7 @@ static void on_alone_answer(void *arg, int rc)
 {
     struct alone_fop *a = arg;
 
-    a->busy = false;
-    a->asked = true;
+    a->answer = ANSWER_HERE;
     a->rc = rc;
     fop_ready(&a->op);
 }
@@ -94,15 +93,11 @@ void file_finish_truncate(struct file *f)
 {
     struct alone_fop *a;
 
-    if (f->exclusive != NULL)
+    if (f->queue.exclusive != NULL)
         return;
     a = alone_new(f, finish_step, on_finished, NULL);
-    a->op.started = true;
-    a->op.clock = f->clock;
-    f->n_active++;
-    f->exclusive = &a->op;
+    fop_start(&a->op);
     trunc_start(f, false);
-    fop_ready(&a->op);
 }
 
 /* Finishes a truncate within an exclusive operation, which cannot wait for another one.
@@ -221,21 +216,13 @@ void file_truncate(struct file *f, const struct storcli_target *target,
                    const struct file_attr *attr, file_done_cb *done, void *arg)
 {
     struct alone_fop *a = alone_new(f, truncate_step, done, arg);
-    struct fop *held = f->exclusive_held ? f->exclusive : NULL;
 
     a->attr = *attr;
     a->target = *target;
-    if (held == NULL) {
+    if (f->queue.exclusive_held)
+        queue_take_hold(&a->op);
+    else
         fop_queue(&a->op);
-        return;
-    }
-    a->op.started = true; /* takes the place of the op that held it for us */
-    a->op.clock = f->clock;
-    f->exclusive = &a->op;
-    f->exclusive_held = false;
-    f->exclusive_first = f->exclusive_end = 0;
-    free(held);
-    fop_ready(&a->op);
 }
 
 /* ---- held for a truncate to come ---- */
@@ -258,8 +245,7 @@ static void hold_step(struct fop *op)
         /* news of another truncate may have come with an epoch */
         if (!finish_first(a, false))
             return;
-        f->exclusive_first = 0;
-        f->exclusive_end = UINT64_MAX;
+        queue_let_through(f, 0, UINT64_MAX);
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
             return;
@@ -282,7 +268,7 @@ static void hold_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
-        f->exclusive_held = true; /* stays f->exclusive, until truncate or cancel */
+        queue_hold(f); /* until truncate or cancel */
         a->state = HOLD_QUIET;
         op->done(op->arg, 0);
         return;
@@ -298,19 +284,12 @@ void file_truncate_begin(struct file *f, file_done_cb *done, void *arg)
 
 void file_truncate_cancel(struct file *f)
 {
-    struct fop *held = f->exclusive;
-
-    assert(f->exclusive_held);
-    f->exclusive_held = false;
-    f->n_active--;
-    file_exclusive_end(f);
-    file_report_released(f);
-    free(held);
+    queue_release(f);
 }
 
 void file_truncate_unsure(struct file *f)
 {
-    if (f->exclusive_held)
+    if (f->queue.exclusive_held)
         file_truncate_cancel(f);
     file_doubt(f);
 }
@@ -349,7 +328,7 @@ static int punch_mark(struct alone_fop *a)
         return 1;
     if (a->renew_no != 0 && f->renew_no >= a->renew_no && f->renew_rc != 0)
         return f->renew_rc;
-    if (!a->asked && !a->busy) {
+    if (a->answer == ANSWER_NONE) {
         if (!file_next_version(f, &a->version)) {
             if (a->renew_no != 0)
                 return -EIO;
@@ -358,11 +337,11 @@ static int punch_mark(struct alone_fop *a)
             file_renew(f);
             return 0;
         }
-        a->busy = true;
+        a->answer = ANSWER_AWAITED;
         storcli_mark(f->sf, a->version, first, end - first, on_alone_answer, a);
         return 0;
     }
-    if (a->busy)
+    if (a->answer == ANSWER_AWAITED)
         return 0;
     clean_forget_all(f, first, end);
     if (range_map_put(&f->reserved, first, end, 0) != 0)
@@ -376,7 +355,7 @@ static int punch_mark(struct alone_fop *a)
     if (a->rc == -EREMOTE)
         file_is_refused(f, a->n_tries);
     a->op.denied |= a->rc == -EACCES;
-    a->asked = false;
+    a->answer = ANSWER_NONE;
     a->renew_no = f->renew_no + 1;
     fop_wait(&a->op, &f->renew_waiters);
     file_renew(f);
@@ -391,8 +370,7 @@ static int punch_edges(struct alone_fop *a)
     int64_t n = 1;
 
     punched_blocks(a, &first, &end);
-    f->exclusive_first = 0;
-    f->exclusive_end = UINT64_MAX; /* the marks are made: later writes are newer */
+    queue_let_through(f, 0, UINT64_MAX); /* the marks are made: later writes are newer */
     while (a->pos < a->end && n > 0) {
         if (first < end && a->pos == block_start(f, first)) {
             a->pos = min_u64(a->end, block_start(f, end));
@@ -454,9 +432,8 @@ static void punch_step(struct fop *op)
     case PUNCH_DRAIN:
         if (!finish_first(a, false)) /* a truncate may have appeared meanwhile */
             return;
-        f->exclusive_first = block_of(f, a->offset);
-        f->exclusive_end = block_past(f, a->end);
-        if (file_is_pending(f, f->exclusive_first, f->exclusive_end, UINT64_MAX,
+        queue_let_through(f, block_of(f, a->offset), block_past(f, a->end));
+        if (file_is_pending(f, block_of(f, a->offset), block_past(f, a->end), UINT64_MAX,
                             op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
             return;
@@ -546,7 +523,7 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
 {
     struct file *f = a->op.f;
 
-    a->busy = true;
+    a->answer = ANSWER_AWAITED;
     a->n_ahead = blocks_ahead(a, first, end);
     f->has_data = true;
     if (!f->has_data_told)
@@ -560,20 +537,20 @@ static int allocate_reserve(struct alone_fop *a)
     struct file *f = a->op.f;
     uint64_t first = block_of(f, a->offset), end = block_past(f, a->end);
 
-    if (a->busy)
+    if (a->answer == ANSWER_AWAITED)
         return 0;
     unreserved_blocks(f, &first, &end);
-    if (a->asked && a->rc == -ENOSPC && a->n_ahead > 0) {
+    if (a->answer == ANSWER_HERE && a->rc == -ENOSPC && a->n_ahead > 0) {
         a->exactly = true;
-        a->asked = false;
+        a->answer = ANSWER_NONE;
     }
-    if (!a->asked && first < end) {
+    if (a->answer == ANSWER_NONE && first < end) {
         allocate_ask(a, first, end);
         return 0;
     }
-    if (!a->asked)
+    if (a->answer == ANSWER_NONE)
         return 1;
-    a->asked = false;
+    a->answer = ANSWER_NONE;
     if (fop_denied(&a->op, a->rc) || fop_moved(&a->op, a->rc))
         return 0;
     if (a->rc == 0)

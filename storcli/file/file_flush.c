@@ -186,8 +186,8 @@ static struct waitlist *rest_of(struct file *f)
         return &f->report_waiters;
     if (f->inl.busy || f->inl.settle_busy)
         return &f->report_waiters;
-    if (f->exclusive != NULL)
-        return &f->exclusive_waiters;
+    if (f->queue.exclusive != NULL)
+        return &f->queue.exclusive_waiters;
     return f->renew_busy ? &f->renew_waiters : NULL;
 }
 

@@ -85,7 +85,7 @@ void inline_forget(struct file *f)
     struct inl *inl = &f->inl;
 
     if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
-        f->writing.n > 0 || f->accepting != NULL ||
+        f->writing.n > 0 || f->queue.accepting != NULL ||
         (inl->leaving && f->change != f->reported_change))
         return;
     leave_not(f);
@@ -374,7 +374,7 @@ bool inline_holds_report(struct file *f)
 
 void inline_look(struct file *f)
 {
-    if (f->inl.leaving && !f->inl.settled && !f->exclusive_held)
+    if (f->inl.leaving && !f->inl.settled && !f->queue.exclusive_held)
         file_report_released(f);
 }
 
@@ -575,7 +575,7 @@ bool inline_fly(struct file *f)
         file_finish_truncate(f);
         return true;
     }
-    if (f->exclusive != NULL && f->exclusive_end != UINT64_MAX)
+    if (f->queue.exclusive != NULL && f->queue.exclusive_end != UINT64_MAX)
         return true;
     end = max_u64(inl->len, max_u64(set_end(&f->dirty), set_end(&f->writing)));
     if (inl->place == PLACE_EXPORTD && end > inl->max) {

@@ -22,6 +22,7 @@
 #include "common/base/list.h"
 #include "common/base/range_map.h"
 #include "storcli/file.h"
+#include "storcli/file/file_queue.h"
 #include "storcli/rules/scratch.h"
 
 enum {
@@ -126,29 +127,6 @@ unsigned frunset_index(const struct frunset *set, uint64_t block);
  */
 uint64_t frunset_next(const struct frunset *set, uint64_t block);
 bool frunset_overlaps(const struct frunset *set, uint64_t first, uint64_t end);
-
-/* Operations that wait for one thing. */
-struct waitlist {
-    struct list_node ops;
-};
-
-enum fop_kind { FOP_READ, FOP_WRITE, FOP_FLUSH, FOP_EXCLUSIVE, FOP_SEEK, FOP_CLOSE };
-
-/* Common part of every operation: first member of its struct, which is malloc'ed. */
-struct fop {
-    struct list_node link; /* in f->queue, f->ready or one waitlist */
-    struct file *f;        /* borrowed */
-    enum fop_kind kind;
-    bool started;
-    bool denied;      /* has asked for a fresh capability once */
-    unsigned n_moved; /* fresh refs that it waited for */
-    int fetch_rc;     /* error of a fetch it waited for; 0: none */
-    void (*step)(struct fop *op);
-    file_done_cb *done; /* called once, by fop_end(); NULL: the op calls for itself */
-    void *arg;          /* the caller's */
-    uint64_t clock;     /* failures up to here are not reported by this op */
-    uint64_t start_ns;
-};
 
 struct read_fop {
     struct fop op;
@@ -354,17 +332,9 @@ struct file {
     /* end of the last write; bytes of the sequence so far */
     uint64_t write_next, write_streak;
 
-    /* Operations. */
-    struct list_node queue; /* not started, in order of arrival */
-    struct list_node ready; /* to be stepped */
+    struct file_queue queue;
     struct list_node reads; /* started and not ended: struct read_fop.active */
-    unsigned n_active;
-    struct fop *accepting; /* write being taken in */
-    struct fop *exclusive; /* truncate, punch, allocate, or a write that finishes one */
-    /* blocks that may be written out nevertheless */
-    uint64_t exclusive_first, exclusive_end;
-    bool exclusive_held; /* file_truncate_begin() was answered, its end has not come */
-    struct waitlist run_waiters, exclusive_waiters, renew_waiters, report_waiters;
+    struct waitlist run_waiters, renew_waiters, report_waiters;
     struct trunc trunc;
     bool trunc_active; /* under way: learns the truncate's outcome by itself */
 
@@ -397,14 +367,12 @@ struct file {
         bool again; /* the size was reported before */
     } report;       /* the report on its way */
 
-    struct env_task task;
     struct env_timer write_timer, report_timer, clean_timer;
     struct env_timer renew_timer, load_timer; /* pauses while `outdated` */
     bool outdated; /* storages refused the newest ref that exportd has */
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
-    struct fop *close_op;     /* owned; outlives the file's other operations */
 };
 
 static inline uint64_t block_of(const struct file *f, uint64_t offset)
@@ -472,32 +440,8 @@ static inline uint64_t frun_bytes(const struct frun *run)
     return (run->end - run->first) * run->f->bs;
 }
 
-/* ---- file.c: operations and the loop that steps them ---- */
+/* ---- file.c ---- */
 
-/**
- * Posts a turn: steps ready operations, writes wanted runs, starts waiting operations.
- */
-void file_wake(struct file *f);
-/**
- * Makes an operation of `bytes` zeroed bytes. Out of memory ends the process: these are
- * small.
- */
-void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
-              void (*step)(struct fop *), file_done_cb *done, void *arg);
-/** Queues an operation, to be started in order of arrival. */
-void fop_queue(struct fop *op);
-/** Makes the op wait until the list is woken, then steps it again. */
-void fop_wait(struct fop *op, struct waitlist *list);
-/**
- * Handles a capability refused for the first time: waits for a fresh one, then steps
- * again. False: rc is something else, or it was refused before.
- */
-bool fop_denied(struct fop *op, int rc);
-/**
- * Handles -EREMOTE: waits for a fresh ref, then steps again. False: rc is something else,
- * or it was so too often.
- */
-bool fop_moved(struct fop *op, int rc);
 /**
  * A request was refused with -EREMOTE for the n-th time: the first time our ref may be
  * old.
@@ -513,14 +457,6 @@ static inline int plain_errno(int rc)
 }
 /** Takes a FileRef from exportd. Returns 0 or -errno of storcli_file_update(). */
 int file_take_ref(struct file *f, const struct storcli_target *target);
-/** Steps the op again in this turn. */
-void fop_ready(struct fop *op);
-/** Frees the op and calls its caller. */
-void fop_end(struct fop *op, int rc);
-void waitlist_init(struct waitlist *list);
-void waitlist_wake(struct file *f, struct waitlist *list);
-/** Ends the exclusive operation; others go on. */
-void file_exclusive_end(struct file *f);
 int64_t file_clock_ns(struct file *f);
 /**
  * Adopts an answer of exportd; with_data: also the fields that only an open or setattr

@@ -239,7 +239,7 @@ static void add_data(struct file *f)
 
 static void send_report(struct file *f, bool sync)
 {
-    if (f->report_busy || f->exclusive_held || inline_holds_report(f)) {
+    if (f->report_busy || f->queue.exclusive_held || inline_holds_report(f)) {
         f->report_again = true;
         f->report_again_sync |= sync;
         return;
@@ -320,7 +320,7 @@ void file_report_released(struct file *f)
 {
     bool sync = f->report_again_sync;
 
-    if (!f->report_again || f->report_busy || f->exclusive_held)
+    if (!f->report_again || f->report_busy || f->queue.exclusive_held)
         return;
     f->report_again = f->report_again_sync = false;
     send_report(f, sync);

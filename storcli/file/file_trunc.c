@@ -19,7 +19,7 @@ static void on_trunc_answer(void *arg, int rc)
     f->trunc.busy = false;
     f->trunc.asked = true;
     f->trunc.rc = rc;
-    fop_ready(f->exclusive);
+    fop_ready(f->queue.exclusive);
 }
 
 static void on_truncated(struct file_meta_call *call, int rc)
@@ -235,8 +235,7 @@ static int step_cut(struct file *f, struct fop *op)
         fop_ready(op);
         return 0;
     }
-    f->exclusive_first = block;
-    f->exclusive_end = block + 1;
+    queue_let_through(f, block, block + 1);
     if (!file_is_pending(f, block, block + 1, UINT64_MAX, t->clock, &rc))
         return rc != 0 ? rc : 1;
     fop_wait(op, &f->run_waiters);
@@ -288,7 +287,7 @@ static int take_steps(struct file *f, struct fop *op)
     struct trunc *t = &f->trunc;
     int rc = 1;
 
-    assert(f->exclusive == op);
+    assert(f->queue.exclusive == op);
     while (rc == 1) {
         enum trunc_state state = t->state;
 

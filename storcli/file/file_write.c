@@ -68,15 +68,6 @@ static void choose_direct(struct write_fop *w)
     w->direct_to = to;
 }
 
-static void stop_accepting(struct write_fop *w)
-{
-    struct file *f = w->op.f;
-
-    assert(f->accepting == &w->op);
-    f->accepting = NULL;
-    file_wake(f);
-}
-
 /* Wants runs when more than half of the dirty limit is used: all but the last; below,
  * runs may gather more. */
 static void keep_flowing(struct file *f, uint64_t end)
@@ -100,7 +91,7 @@ static void write_take_end(struct write_fop *w)
     f->write_next = w->pos;
     w->before_id = f->next_id;
     w->state = WRITE_WAIT;
-    stop_accepting(w);
+    queue_accepted(&w->op);
 }
 
 /* Checks the dirty limit. 1: there is room; 0: waits for it; -errno: the present data
@@ -152,8 +143,8 @@ static int take_direct(struct write_fop *w)
     const uint8_t *src = source_at(w, w->pos, &len);
     int rc = 0;
 
-    if (f->exclusive != NULL) {
-        fop_wait(&w->op, &f->exclusive_waiters);
+    if (f->queue.exclusive != NULL) {
+        fop_wait(&w->op, &f->queue.exclusive_waiters);
         return 0;
     }
     if (f->truncate_pending && end > block_past(f, f->truncate_size))
@@ -203,7 +194,7 @@ static int write_begin(struct write_fop *w)
         w->state = WRITE_TAKE;
         return 0;
     }
-    f->exclusive = &w->op; /* free: this write is being taken in */
+    queue_run_alone(&w->op); /* free: this write is being taken in */
     trunc_start(f, false);
     w->state = WRITE_FINISH;
     return 0;
@@ -222,8 +213,8 @@ static void write_take_start(struct write_fop *w)
 
 static void write_end(struct write_fop *w)
 {
-    if (w->op.f->accepting == &w->op)
-        stop_accepting(w);
+    if (w->op.f->queue.accepting == &w->op)
+        queue_accepted(&w->op);
     fop_end(&w->op, w->rc);
 }
 
@@ -262,8 +253,8 @@ static void write_step(struct fop *op)
 
     switch (w->state) {
     case WRITE_BEGIN:
-        if (f->exclusive != NULL) { /* began in the same turn */
-            fop_wait(op, &f->exclusive_waiters);
+        if (f->queue.exclusive != NULL) { /* began in the same turn */
+            fop_wait(op, &f->queue.exclusive_waiters);
             return;
         }
         rc = file_be_sure(op, &w->sure_no);

@@ -398,8 +398,8 @@ static bool may_fly(struct frun *run)
         file_finish_truncate(f);
         return false;
     }
-    if (f->exclusive != NULL && !run->needed &&
-        (run->end <= f->exclusive_first || run->first >= f->exclusive_end))
+    if (f->queue.exclusive != NULL && !run->needed &&
+        (run->end <= f->queue.exclusive_first || run->first >= f->queue.exclusive_end))
         return false;
     if (run->state == FRUN_PARKED)
         return true;
