@@ -199,7 +199,7 @@ static void size_is_cut(struct file *f, uint64_t size)
 {
     bool untold = f->acked_end > f->meta_size;
 
-    f->n_truncates++;
+    trunc_happened(f);
     frun_forget_beyond(f, size);
     f->meta_size = size;
     if (!untold) {
@@ -264,17 +264,10 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         f->has_data = f->has_data_told = true;
     if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
         adopt_size(f, attr);
-    if (with_data)
+    if (with_data) {
         blocks_adopt(f, attr);
-    if (!with_data || f->trunc_active ||
-        (f->truncate_pending && f->truncate_version == 0))
-        return; /* exportd cannot say "finished" of a truncate that it does not know */
-    if (attr->truncate_pending && attr->truncate_version > f->truncate_version &&
-        f->inl.place == PLACE_STORAGES)
-        frun_forget_beyond(f, attr->truncate_size);
-    f->truncate_pending = attr->truncate_pending;
-    f->truncate_size = attr->truncate_size;
-    f->truncate_version = attr->truncate_version;
+        trunc_adopt(f, attr);
+    }
 }
 
 int file_take_ref(struct file *f, const struct storcli_target *target)
@@ -360,7 +353,7 @@ uint64_t file_losses(const struct file *f)
 bool file_is_clean(const struct file *f)
 {
     return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
-           !(f->truncate_pending && f->truncate_version == 0) &&
+           !(f->trunc.pending && f->trunc.version == 0) &&
            list_is_empty(&f->queue.arrived);
 }
 

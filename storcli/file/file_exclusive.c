@@ -113,7 +113,7 @@ static int try_finish_first(struct alone_fop *a, bool need_it)
     if (rc <= 0)
         return rc;
     if (!a->finishing) {
-        if (!f->truncate_pending || (!is_beyond && !need_it))
+        if (!f->trunc.pending || (!is_beyond && !need_it))
             return 1;
         a->finishing = true;
         trunc_start(f, false);
@@ -156,7 +156,7 @@ static void truncate_apply(struct alone_fop *a)
     bool storages_know_more =
         f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
 
-    f->n_truncates++;
+    trunc_happened(f);
     f->unsure = false; /* about the truncate before: this is exportd's result of both */
     if (a->attr.epoch > f->epoch) {
         f->epoch = a->attr.epoch;
@@ -173,15 +173,9 @@ static void truncate_apply(struct alone_fop *a)
     f->size_epoch = f->epoch;
     f->in_doubt = false;
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
-    f->truncate_pending = a->attr.truncate_pending;
-    f->truncate_size = a->attr.truncate_size;
-    f->truncate_version = a->attr.truncate_version;
-    if (!f->truncate_pending && storages_know_more) {
-        /* The size was not reported to exportd: this cut is unknown there. */
-        f->truncate_pending = true;
-        f->truncate_size = size;
-        f->truncate_version = 0;
-    }
+    trunc_is(f, &a->attr);
+    if (!f->trunc.pending && storages_know_more)
+        trunc_is_unknown(f, size);
 }
 
 static void truncate_step(struct fop *op)
@@ -198,7 +192,7 @@ static void truncate_step(struct fop *op)
         }
         rc = file_take_ref(f, &a->target);
         truncate_apply(a);
-        if (rc != 0 || !f->truncate_pending) {
+        if (rc != 0 || !f->trunc.pending) {
             alone_end(a, rc);
             return;
         }
@@ -401,7 +395,7 @@ static void punch_end(struct alone_fop *a, int rc)
 static void punch_clip(struct alone_fop *a)
 {
     const struct file *f = a->op.f;
-    uint64_t end = f->truncate_pending ? min_u64(f->size, f->truncate_size) : f->size;
+    uint64_t end = f->trunc.pending ? min_u64(f->size, f->trunc.size) : f->size;
 
     a->is_to_end = a->end >= end;
     a->end = min_u64(a->end, end);

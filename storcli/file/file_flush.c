@@ -172,9 +172,9 @@ struct give_up_fop {
  * used the file since. */
 static void forget_cut(struct file *f)
 {
-    if (!f->truncate_pending || f->truncate_version != 0)
+    if (!f->trunc.pending || f->trunc.version != 0)
         return;
-    f->truncate_pending = false;
+    trunc_forget(f);
     f->is_untold = true;
 }
 

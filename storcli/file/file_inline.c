@@ -440,7 +440,7 @@ static void all_written(struct file *f)
         f->n_flying--;
         frun_written(run);
     }
-    if (inl->out.n_truncates == f->n_truncates)
+    if (inl->out.n_truncates == f->trunc.n)
         f->meta_size = max_u64(f->meta_size, inl->out.size);
     f->told_end = inl->out.sync && is_sure ? 0 : max_u64(f->told_end, inl->out.size);
     if (f->mtime_ns == inl->out.mtime_ns)
@@ -537,7 +537,7 @@ static void data_send(struct file *f, uint64_t version)
     inl->out.version = version;
     inl->out.no = inl->no;
     inl->out.change = f->change;
-    inl->out.n_truncates = f->n_truncates;
+    inl->out.n_truncates = f->trunc.n;
     inl->out.doubt_no = f->doubt_no;
     inl->out.mtime_ns = f->mtime_ns;
     inl->out.sync = false;
@@ -571,7 +571,7 @@ bool inline_fly(struct file *f)
         return false;
     if (list_is_empty(&f->want) || inl->busy || f->report_busy || f->renew_busy)
         return true;
-    if (f->truncate_pending) { /* exportd takes nothing before that is finished */
+    if (f->trunc.pending) { /* exportd takes nothing before that is finished */
         file_finish_truncate(f);
         return true;
     }

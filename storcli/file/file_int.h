@@ -23,6 +23,7 @@
 #include "common/base/range_map.h"
 #include "storcli/file.h"
 #include "storcli/file/file_queue.h"
+#include "storcli/file/file_trunc.h"
 #include "storcli/rules/scratch.h"
 
 enum {
@@ -171,35 +172,6 @@ struct fetch {
     void *arg;
 };
 
-/* States of finishing a truncate on the storages: of file_truncate(), or one found
- * unfinished. */
-enum trunc_state {
-    TRUNC_DRAIN, /* no run may be flying */
-    TRUNC_EPOCH, /* an epoch not below the truncate's is needed */
-    TRUNC_MARK,  /* blocks beyond become holes */
-    TRUNC_LOOK,  /* the last partial block is read */
-    TRUNC_CUT,   /* the last partial block is written again, short */
-    TRUNC_SYNC,  /* stable on the storages: exportd is about to forget it */
-    TRUNC_TELL,  /* exportd may forget it */
-};
-struct trunc {
-    enum trunc_state state;
-    bool busy;    /* an answer will come */
-    bool asked;   /* the answer has come: rc is the state's */
-    bool own;     /* our own file_truncate(): blocks beyond are ours to remove */
-    bool fresh;   /* the mark needs a version of our own, the truncate's was too old */
-    bool refused; /* something newer lies beyond a truncate of another client */
-    bool below;   /* exportd says it is still pending: newer records stay */
-    bool denied;  /* has asked for a fresh capability once */
-    bool by_run;  /* a run in memory that will be written is the cut */
-    bool renewed; /* the awaited answer is that of file_renew() */
-    int rc;
-    unsigned n_tries;
-    uint64_t clock;
-    struct fetch *look; /* result of TRUNC_LOOK; owned */
-    struct file_meta_call call;
-};
-
 struct stream {
     uint64_t next;   /* where the reader will go on, bytes */
     uint64_t ahead;  /* blocks below this have been asked for */
@@ -302,11 +274,8 @@ struct file {
     int64_t mtime_ns; /* last unreported write; 0: none */
     uint32_t epoch, sequence;
     struct range_map reserved; /* blocks reserved by this mount, not freed since */
-    bool truncate_pending;
-    uint64_t truncate_size, truncate_version;
-    uint64_t n_truncates; /* own truncates; a report across one gives no size */
-    bool unsure;          /* outcome of a truncate unknown: no version may be used */
-    uint64_t sure_no;     /* renew_no of the answer that will show it */
+    bool unsure;               /* outcome of a truncate unknown: no version may be used */
+    uint64_t sure_no;          /* renew_no of the answer that will show it */
 
     /* Memory. */
     struct frunset dirty, writing, clean;
@@ -335,8 +304,7 @@ struct file {
     struct file_queue queue;
     struct list_node reads; /* started and not ended: struct read_fop.active */
     struct waitlist run_waiters, renew_waiters, report_waiters;
-    struct trunc trunc;
-    bool trunc_active; /* under way: learns the truncate's outcome by itself */
+    struct file_trunc trunc;
 
     /* Exchange with exportd. */
     struct file_meta_call renew_call;
@@ -407,8 +375,8 @@ static inline uint64_t storage_end(const struct file *f)
         return min_u64(f->inl.len, f->size);
     if (!f->has_data)
         return 0;
-    if (f->truncate_pending && f->truncate_size < end && f->inl.place == PLACE_STORAGES)
-        end = f->truncate_size;
+    if (f->trunc.pending && f->trunc.size < end && f->inl.place == PLACE_STORAGES)
+        end = f->trunc.size;
     return min_u64(end, f->size);
 }
 /** Returns the start of the bytes of a dirty run that are right. */
@@ -429,7 +397,7 @@ static inline bool frun_is_beyond(const struct frun *run)
 {
     const struct file *f = run->f;
 
-    return f->truncate_pending && run->end > block_past(f, f->truncate_size);
+    return f->trunc.pending && run->end > block_past(f, f->trunc.size);
 }
 static inline uint8_t *frun_byte(const struct frun *run, uint64_t offset)
 {
@@ -698,18 +666,6 @@ void file_forget_report(struct file *f, int rc);
 /** Sends the reports that waited while they were held. */
 void file_report_released(struct file *f);
 void file_on_report_timer(struct env_timer *timer);
-
-/* ---- file_trunc.c ---- */
-
-/**
- * Begins to finish the pending truncate (own: that of our caller); f->exclusive is held.
- */
-void trunc_start(struct file *f, bool own);
-/**
- * Does the next steps. 1: it is finished; 0: op waits for its next step; -errno: failed,
- * and still pending.
- */
-int trunc_step(struct file *f, struct fop *op);
 
 /* ---- file_exclusive.c ---- */
 

@@ -57,7 +57,7 @@ void file_is_through(struct file *f, uint64_t end)
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
-           blocks_are_told(f) && !f->in_doubt && !f->unsure && !f->truncate_pending &&
+           blocks_are_told(f) && !f->in_doubt && !f->unsure && !f->trunc.pending &&
            max_u64(f->size, f->acked_end) <= f->meta_size;
 }
 
@@ -77,7 +77,7 @@ static void send_report(struct file *f, bool sync);
 
 static void reported(struct file *f)
 {
-    if (f->report.n_truncates == f->n_truncates)
+    if (f->report.n_truncates == f->trunc.n)
         f->meta_size = max_u64(f->meta_size, f->report.size);
     f->has_data_told |= f->report.has_data;
     if (f->mtime_ns == f->report.mtime_ns)
@@ -93,8 +93,7 @@ static void reported(struct file *f)
         f->durable_change = f->report.change;
         f->told_end = 0;
         if (f->fresh_end == f->report.fresh_end ||
-            (f->fresh_end <= f->report.least_size &&
-             f->report.n_truncates == f->n_truncates))
+            (f->fresh_end <= f->report.least_size && f->report.n_truncates == f->trunc.n))
             f->fresh_end = 0;
     } else {
         f->told_end = max_u64(f->told_end, f->report.size);
@@ -104,7 +103,7 @@ static void reported(struct file *f)
 /* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
-    if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->n_truncates)
+    if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->trunc.n)
         return;
     f->in_doubt = false;
     if (call->attr.size == f->meta_size)
@@ -122,7 +121,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
     uint64_t size = call->attr.size;
 
     f->n_losses++;
-    if (f->report.n_truncates != f->n_truncates)
+    if (f->report.n_truncates != f->trunc.n)
         return;
     f->meta_size = size;
     file_forget_beyond(f, size);
@@ -136,7 +135,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
  * since. */
 static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 {
-    if (f->report.n_truncates == f->n_truncates) {
+    if (f->report.n_truncates == f->trunc.n) {
         f->meta_size = call->attr.size;
         file_forget_beyond(f, f->meta_size);
         file_size_recount(f);
@@ -198,10 +197,9 @@ static void on_reported(struct file_meta_call *call, int rc)
  * truncate from the client that asked for it. */
 static uint64_t below_truncate(const struct file *f, uint64_t size)
 {
-    bool is_later =
-        f->truncate_pending && f->size_epoch > version_epoch(f->truncate_version);
+    bool is_later = f->trunc.pending && f->size_epoch > version_epoch(f->trunc.version);
 
-    return is_later ? min_u64(size, f->truncate_size) : size;
+    return is_later ? min_u64(size, f->trunc.size) : size;
 }
 
 /* Returns the size for a report. With sync, one reported before and not known to be
@@ -253,7 +251,7 @@ static void send_report(struct file *f, bool sync)
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;
     f->report.change = f->change;
-    f->report.n_truncates = f->n_truncates;
+    f->report.n_truncates = f->trunc.n;
     f->report.doubt_no = f->doubt_no;
     f->report.fresh_end = f->fresh_end;
     f->report.least_size = max_u64(f->meta_size, f->report.size);

@@ -147,7 +147,7 @@ static int take_direct(struct write_fop *w)
         fop_wait(&w->op, &f->queue.exclusive_waiters);
         return 0;
     }
-    if (f->truncate_pending && end > block_past(f, f->truncate_size))
+    if (f->trunc.pending && end > block_past(f, f->trunc.size))
         return -EIO; /* cut by another client at this moment: order unknown */
     if (file_is_pending(f, first, end, UINT64_MAX, w->op.clock, &rc) && rc == 0) {
         fop_wait(&w->op, &f->run_waiters);
@@ -190,7 +190,7 @@ static int write_begin(struct write_fop *w)
     w->end = w->offset + len;
     inline_expect(f, w->end);
     choose_direct(w);
-    if (len == 0 || !f->truncate_pending || w->end <= f->truncate_size) {
+    if (len == 0 || !f->trunc.pending || w->end <= f->trunc.size) {
         w->state = WRITE_TAKE;
         return 0;
     }

@@ -66,11 +66,9 @@ static void renewed_fetches(struct file *f)
 static void learn_of_truncate(struct file *f, const struct file_attr *attr)
 {
     f->unsure = false;
-    f->n_truncates++;
+    trunc_happened(f);
     if (attr->size < f->meta_size || attr->truncate_pending) {
-        f->truncate_pending = attr->truncate_pending;
-        f->truncate_size = attr->truncate_size;
-        f->truncate_version = attr->truncate_version;
+        trunc_is(f, attr);
         f->meta_size = attr->size;
         file_forget_beyond(f, attr->size);
         file_size_recount(f);
