@@ -28,7 +28,6 @@ static void file_free(struct file *f)
     env_timer_stop(f->env, &f->report_timer);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
-    range_map_free(&f->reserved);
     blocks_free(f);
     free(f->dirty.v);
     free(f->writing.v);
@@ -66,7 +65,7 @@ static bool is_quiet(const struct file *f)
     return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
            f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report_busy &&
            !f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy &&
-           !f->blocks.counting && !f->blocks.seek_busy;
+           f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
 }
 
 /* Runs at the end of every turn: waits for all other operations, then for all writes,
@@ -211,7 +210,7 @@ static void size_is_cut(struct file *f, uint64_t size)
     }
     file_size_recount(f);
     clean_drop_all(f);
-    file_forget_reserved(f, 0);
+    blocks_forget_reserved(f, 0);
 }
 
 /* Returns true if the smaller size comes from a truncate newer than the write that set
@@ -251,7 +250,7 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
         return;
     }
     clean_drop_all(f); /* changed by another client */
-    file_forget_reserved(f, 0);
+    blocks_forget_reserved(f, 0);
 }
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
@@ -276,7 +275,7 @@ int file_take_ref(struct file *f, const struct storcli_target *target)
     int rc = storcli_file_update(f->sf, target);
 
     if (storcli_file_dist_generation(f->sf) != generation) {
-        file_forget_reserved(f, 0); /* new storages have nothing reserved */
+        blocks_forget_reserved(f, 0); /* new storages have nothing reserved */
         f->outdated = false;
     }
     return rc;
@@ -305,7 +304,7 @@ void file_forget_beyond(struct file *f, uint64_t size)
     f->through_end = min_u64(f->through_end, size);
     f->told_end = min_u64(f->told_end, size);
     f->fresh_end = min_u64(f->fresh_end, size);
-    file_forget_reserved(f, block_past(f, size));
+    blocks_forget_reserved(f, block_past(f, size));
 }
 
 void file_size_recount(struct file *f)
@@ -381,7 +380,7 @@ void file_drop_cache(struct file *f)
 {
     storcli_file_others_wrote(f->sf); /* changed by another client, perhaps */
     clean_forget_all(f, 0, UINT64_MAX);
-    file_forget_reserved(f, 0);
+    blocks_forget_reserved(f, 0);
     inline_forget(f);
     blocks_forget(f);
 }

@@ -338,8 +338,7 @@ static int punch_mark(struct alone_fop *a)
     if (a->answer == ANSWER_AWAITED)
         return 0;
     clean_forget_all(f, first, end);
-    if (range_map_put(&f->reserved, first, end, 0) != 0)
-        file_forget_reserved(f, 0);
+    blocks_unreserved(f, first, end);
     if (a->rc == 0)
         punch_free(a);
     is_refused =
@@ -472,41 +471,18 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
 
-/* Narrows [first, end) to the blocks that are not known to be reserved. */
-static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
-{
-    const struct mapped_range *span = range_map_find(&f->reserved, *first);
-
-    if (span != NULL && span->from <= *first)
-        *first = min_u64(span->to, *end);
-    span = *first < *end ? range_map_find(&f->reserved, *end - 1) : NULL;
-    if (span != NULL && span->from < *end)
-        *end = max_u64(span->from, *first);
-}
-
-static void note_reserved(struct file *f, uint64_t first, uint64_t end)
-{
-    if (range_map_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
-        file_forget_reserved(f, 0);
-}
-
-void file_forget_reserved(struct file *f, uint64_t first)
-{
-    if (first == 0 || range_map_put(&f->reserved, first, SPAN_END, 0) != 0)
-        range_map_free(&f->reserved);
-}
-
 /* Returns the number of blocks to reserve beyond `end` if the file is being reserved in
  * small steps: as many as are reserved before `first`. */
 static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
 {
     const struct file *f = a->op.f;
     const struct mapped_range *before =
-        first == 0 ? NULL : range_map_find(&f->reserved, first - 1);
+        first == 0 ? NULL : range_map_find(&f->blocks.reserved, first - 1);
     uint64_t max = block_of(f, FILE_DATA_END_MAX) - end;
 
     if (a->exactly || before == NULL || before->from >= first ||
-        end != block_past(f, a->end) || range_map_least(&f->reserved, end, end + 1) != 0)
+        end != block_past(f, a->end) ||
+        range_map_least(&f->blocks.reserved, end, end + 1) != 0)
         return 0;
     return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
 }
@@ -533,7 +509,7 @@ static int allocate_reserve(struct alone_fop *a)
 
     if (a->answer == ANSWER_AWAITED)
         return 0;
-    unreserved_blocks(f, &first, &end);
+    blocks_not_reserved(f, &first, &end);
     if (a->answer == ANSWER_HERE && a->rc == -ENOSPC && a->n_ahead > 0) {
         a->exactly = true;
         a->answer = ANSWER_NONE;
@@ -548,7 +524,7 @@ static int allocate_reserve(struct alone_fop *a)
     if (fop_denied(&a->op, a->rc) || fop_moved(&a->op, a->rc))
         return 0;
     if (a->rc == 0)
-        note_reserved(f, first, end + a->n_ahead);
+        blocks_reserved(f, first, end + a->n_ahead);
     return a->rc != 0 ? plain_errno(a->rc) : 1;
 }
 

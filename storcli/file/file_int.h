@@ -20,8 +20,8 @@
 #include <errno.h>
 
 #include "common/base/list.h"
-#include "common/base/range_map.h"
 #include "storcli/file.h"
+#include "storcli/file/file_blocks.h"
 #include "storcli/file/file_queue.h"
 #include "storcli/file/file_trunc.h"
 #include "storcli/rules/scratch.h"
@@ -34,7 +34,6 @@ enum {
     STREAMS_MAX = 8,         /* sequential readers followed in one file */
     STALE_TRIES_MAX = 16,    /* fresh epochs for one write before it fails */
     AHEAD_BLOCKS_MAX = 128,  /* reserved beyond the end by a fallocate() in small steps */
-    RESERVED_MAX = 256,      /* ranges that are remembered; more are forgotten */
     DENIED_TRIES_MAX = 1,    /* fresh capabilities for one request before it fails */
     MOVED_TRIES_MAX = 16,    /* fresh refs for one request before it fails */
     OUTDATED_PAUSE_MS = 500, /* before exportd is asked again for a later ref */
@@ -235,21 +234,6 @@ struct inl {
     uint64_t renew_no;             /* inl.no when the renewal was asked */
 };
 
-/* Allocated blocks, see file_blocks.c. A change moves from the first set (to report) to
- * the second (on its way) and the third (reported), and leaves it when it is durable. */
-struct blocks {
-    bool is_known;          /* `known` has the blocks allocated by others, too */
-    struct range_map known; /* value BLOCKS_ALLOCATED */
-    struct range_map tell, sent, told; /* values of enum blocks_change */
-    /* Unreported blocks of a dead client are searched in the holes that exportd knows. */
-    bool counting, counted; /* counted: the end of the search must be reported */
-    bool seek_busy;
-    uint64_t count_at, hole_end; /* blocks */
-    uint64_t count_ns;           /* start of the search */
-    uint64_t found;
-    uint64_t n_freed, seek_n_freed; /* frees during a seek make its result invalid */
-};
-
 struct file {
     struct env *env;         /* borrowed */
     struct storcli *cli;     /* borrowed */
@@ -273,9 +257,8 @@ struct file {
     bool has_data, has_data_told;
     int64_t mtime_ns; /* last unreported write; 0: none */
     uint32_t epoch, sequence;
-    struct range_map reserved; /* blocks reserved by this mount, not freed since */
-    bool unsure;               /* outcome of a truncate unknown: no version may be used */
-    uint64_t sure_no;          /* renew_no of the answer that will show it */
+    bool unsure;      /* outcome of a truncate unknown: no version may be used */
+    uint64_t sure_no; /* renew_no of the answer that will show it */
 
     /* Memory. */
     struct frunset dirty, writing, clean;
@@ -325,7 +308,7 @@ struct file {
     bool in_doubt;      /* exportd may have forgotten meta_size */
     uint64_t doubt_no;  /* number of such doubts so far */
     struct inl inl;
-    struct blocks blocks;
+    struct file_blocks blocks;
     struct {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
         uint64_t least_size; /* size at exportd, at least, after the report */
@@ -435,8 +418,6 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
 bool file_is_landed(const struct file *f);
 /** Forgets what is known of acknowledged bytes beyond size. */
 void file_forget_beyond(struct file *f, uint64_t size);
-/** Forgets reservations from block `first` on: they may have been freed. */
-void file_forget_reserved(struct file *f, uint64_t first);
 /** Computes the size again after a failed write. */
 void file_size_recount(struct file *f);
 
@@ -594,35 +575,6 @@ void inline_lose(struct file *f);
 /** Handles the answer to a renewal. */
 void inline_renewed(struct file *f, int rc);
 void inline_free(struct file *f);
-
-/* ---- file_blocks.c: allocated blocks ---- */
-
-/** Adopts exportd's set of allocated blocks. */
-void blocks_adopt(struct file *f, const struct file_attr *attr);
-/** Forgets the set: another client may have changed it. */
-void blocks_forget(struct file *f);
-/** Records blocks as written or reserved; as freed. News is reported to exportd. */
-void blocks_allocated(struct file *f, uint64_t first, uint64_t end);
-void blocks_freed(struct file *f, uint64_t first, uint64_t end);
-/**
- * Stops the search: another client wants the file, and its next opening for writing
- * searches again.
- */
-void blocks_count_stop(struct file *f);
-/** Forgets blocks beyond size, which exportd has cut off itself. */
-void blocks_cut(struct file *f, uint64_t size);
-/** Returns true if no block is allocated: no data, nothing reserved. */
-bool blocks_are_none(const struct file *f);
-/** Returns true if exportd has been sent all changes. */
-bool blocks_are_told(const struct file *f);
-void blocks_lose(struct file *f);
-/** Adds the changes to a report; false: there are more than fit. */
-bool blocks_send(struct file *f, struct file_meta_call *call);
-/** Ends a report. ok: it succeeded; durable: it and all before are durable. */
-void blocks_sent(struct file *f, bool ok, bool durable);
-/** Reports again the changes that exportd has not made durable. */
-void blocks_tell_again(struct file *f);
-void blocks_free(struct file *f);
 
 /* ---- file_meta_report.c: reports to exportd ---- */
 
