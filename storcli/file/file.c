@@ -64,8 +64,7 @@ static bool is_quiet(const struct file *f)
 {
     return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
            f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report_busy &&
-           !f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy &&
-           f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
+           inline_is_quiet(f) && f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
 }
 
 /* Runs at the end of every turn: waits for all other operations, then for all writes,
@@ -132,13 +131,11 @@ static void file_init(struct file *f)
     waitlist_init(&f->run_waiters);
     waitlist_init(&f->renew_waiters);
     waitlist_init(&f->report_waiters);
-    waitlist_init(&f->inl.load_waiters);
-    waitlist_init(&f->inl.moved_waiters);
+    inline_init(f);
     env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->report_timer, file_on_report_timer);
     env_timer_init(&f->clean_timer, NULL);
     env_timer_init(&f->renew_timer, file_on_renew_timer);
-    env_timer_init(&f->load_timer, file_on_load_timer);
     f->retry_ms = RETRY_MS_MIN;
     f->next_id = 1;
 }
@@ -183,7 +180,6 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     f->size = f->meta_size = attr->size;
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);
-    f->inl.place = PLACE_UNKNOWN; /* until the next line */
     inline_adopt(f, attr, false);
     file_adopt(f, attr, true);
     *out = f;
@@ -259,7 +255,7 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         f->epoch = attr->epoch;
         f->sequence = 0;
     }
-    if (attr->has_data && !f->inl.leaving)
+    if (attr->has_data && f->inl.leave == LEAVE_NONE)
         f->has_data = f->has_data_told = true;
     if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
         adopt_size(f, attr);

@@ -166,7 +166,7 @@ static void truncate_apply(struct alone_fop *a)
         f->has_data = f->has_data_told = true;
     if (size < f->size)
         frun_cut(f, size);
-    f->inl.resend = false;
+    inline_no_resend(f);
     inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
     file_forget_beyond(f, size);
     f->size = f->meta_size = f->told_end = size;

@@ -184,7 +184,7 @@ static struct waitlist *rest_of(struct file *f)
 {
     if (f->report_busy)
         return &f->report_waiters;
-    if (f->inl.busy || f->inl.settle_busy)
+    if (f->inl.busy || f->inl.settle != SETTLE_NONE)
         return &f->report_waiters;
     if (f->queue.exclusive != NULL)
         return &f->queue.exclusive_waiters;

@@ -11,6 +11,8 @@
  *         if exportd's copy may be durable). If the client dies before that, the file
  *         stays as exportd has it.
  */
+#include "storcli/file/file_inline.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +22,8 @@
 
 /* ---- what exportd has ---- */
 
-static void bytes_set(struct inl *inl, uint8_t *bytes, uint64_t len, uint64_t version)
+static void bytes_set(struct file_inline *inl, uint8_t *bytes, uint64_t len,
+                      uint64_t version)
 {
     free(inl->bytes);
     inl->bytes = bytes;
@@ -41,11 +44,11 @@ static int leave(struct file *f);
 
 void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     bool stays = attr->inline_max == 0 || attr->on_storages;
 
     inl->max = attr->inline_max;
-    if (inl->leaving || (attr->size_is_old && !overrules))
+    if (inl->leave != LEAVE_NONE || (attr->size_is_old && !overrules))
         return;
     if (inl->place == PLACE_STORAGES && !stays && !overrules)
         return; /* the answer is older than the move */
@@ -75,18 +78,18 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
  * storages are known to have. */
 static void leave_not(struct file *f)
 {
-    if (f->inl.leaving)
+    if (f->inl.leave != LEAVE_NONE)
         f->has_data = true;
-    f->inl.leaving = false;
+    f->inl.leave = LEAVE_NONE;
 }
 
 void inline_forget(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
         f->writing.n > 0 || f->queue.accepting != NULL ||
-        (inl->leaving && f->change != f->reported_change))
+        (inl->leave != LEAVE_NONE && f->change != f->reported_change))
         return;
     leave_not(f);
     if (inl->resend) /* the outcome can never be known */
@@ -104,8 +107,7 @@ static void on_settled(void *arg, int rc);
 
 static void settle(struct file *f)
 {
-    f->inl.settle_moved = false;
-    f->inl.settle_busy = true;
+    f->inl.settle = SETTLE_BUSY;
     storcli_settle(f->sf, on_settled, f);
 }
 
@@ -121,7 +123,7 @@ static void moved_end(struct file *f)
         fetch->moved = false;
         fetch_read(fetch);
     }
-    if (f->inl.settle_moved)
+    if (f->inl.settle == SETTLE_MOVED)
         settle(f);
     waitlist_wake(f, &f->inl.moved_waiters);
 }
@@ -178,14 +180,14 @@ static void load_start(struct file *f)
         return;
     f->inl.load_busy = true;
     if (f->outdated)
-        env_timer_start(f->env, &f->load_timer, OUTDATED_PAUSE_MS);
+        env_timer_start(f->env, &f->inl.load_timer, OUTDATED_PAUSE_MS);
     else
         load_send(f);
 }
 
-void file_on_load_timer(struct env_timer *timer)
+static void on_load_timer(struct env_timer *timer)
 {
-    load_send(container_of(timer, struct file, load_timer));
+    load_send(container_of(timer, struct file, inl.load_timer));
 }
 
 void file_reload(struct file *f)
@@ -265,7 +267,7 @@ void inline_serve(struct file *f)
 /* Makes blocks that are not in memory dirty; no data may be on its way to exportd. */
 static int leave(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     assert(inl->place == PLACE_EXPORTD && !inl->busy);
     for (unsigned i = 0; i < f->dirty.n; i++)
@@ -282,10 +284,10 @@ static int leave(struct file *f)
         assert((uint64_t)n == to - from);
     }
     inl->place = PLACE_STORAGES;
-    inl->leaving = true;
+    inl->leave = LEAVE_WRITING;
     inl->leave_id = f->next_id;
     inl->leave_syncs = inl->len > 0;
-    inl->settled = inl->resend = inl->stale = false;
+    inl->resend = inl->stale = false;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     f->has_data = f->has_data_told = false; /* known again when storages acknowledge */
@@ -319,15 +321,16 @@ static void on_settled(void *arg, int rc)
     struct file *f = arg;
 
     if (rc == -EREMOTE && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
-        f->inl.settle_moved = true;
+        f->inl.settle = SETTLE_MOVED;
         file_is_refused(f, f->inl.n_settle_moved);
         file_reload(f);
         return;
     }
     rc = plain_errno(rc);
     f->inl.n_settle_moved = 0;
-    f->inl.settle_busy = false;
-    f->inl.settled = rc == 0;
+    f->inl.settle = SETTLE_NONE;
+    if (f->inl.leave != LEAVE_NONE)
+        f->inl.leave = rc == 0 ? LEAVE_SETTLED : LEAVE_WRITING;
     if (rc == -EACCES)
         file_renew(f);
     if (rc == 0)
@@ -355,34 +358,39 @@ static bool any_older(const struct frunset *set, uint64_t id)
 
 bool inline_holds_report(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     if (inl->busy)
         return true;
-    if (!inl->leaving || inl->settled)
+    if (inl->leave != LEAVE_WRITING)
         return false;
     if (any_older(&f->dirty, inl->leave_id) || any_older(&f->writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
-        inl->settled = true;
+        inl->leave = LEAVE_SETTLED;
         return false;
     }
-    if (!inl->settle_busy)
+    if (inl->settle == SETTLE_NONE)
         settle(f);
     return true;
 }
 
 void inline_look(struct file *f)
 {
-    if (f->inl.leaving && !f->inl.settled && !f->queue.exclusive_held)
+    if (f->inl.leave == LEAVE_WRITING && !f->queue.exclusive_held)
         file_report_released(f);
+}
+
+void inline_left(struct file *f)
+{
+    f->inl.leave = LEAVE_NONE;
 }
 
 void inline_lose(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
-    if (!inl->leaving)
+    if (inl->leave == LEAVE_NONE)
         return;
     leave_not(f);
     inl->place = PLACE_UNKNOWN;
@@ -427,7 +435,7 @@ static struct frun *next_out(struct file *f)
 /* Handles success: exportd has the data, with size and time. */
 static void all_written(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     bool is_all = f->change == inl->out.change,
          is_sure = inl->out.doubt_no == f->doubt_no;
     struct frun *run;
@@ -480,7 +488,7 @@ static void all_failed(struct file *f, int rc)
 static void on_data_wrote(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     assert(inl->busy);
     inl->busy = false;
@@ -507,7 +515,7 @@ static uint64_t set_end(const struct frunset *set)
 static void run_goes(struct frun *run)
 {
     struct file *f = run->f;
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     uint64_t from = block_start(f, run->first);
     uint64_t to = min_u64(block_start(f, run->end), inl->out.len);
 
@@ -526,7 +534,7 @@ static void run_goes(struct frun *run)
  * newer. */
 static void data_send(struct file *f, uint64_t version)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     bool again = f->writing.n > 0;
     const struct frunset *set = again ? &f->writing : &f->dirty;
     uint64_t end = set_end(set);
@@ -563,7 +571,7 @@ static void data_send(struct file *f, uint64_t version)
 
 bool inline_fly(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     uint64_t version, end;
     int rc;
 
@@ -595,8 +603,57 @@ bool inline_fly(struct file *f)
     return true;
 }
 
+/* ---- data that exportd may have forgotten ---- */
+
+void inline_tell_again(struct file *f)
+{
+    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
+        f->inl.resend = true;
+}
+
+void inline_no_resend(struct file *f)
+{
+    f->inl.resend = false;
+}
+
+bool inline_resend(struct file *f, struct file_meta_call *call)
+{
+    struct file_inline *inl = &f->inl;
+    uint64_t version = inl->version;
+
+    if (!inl->resend || inl->place != PLACE_EXPORTD ||
+        (version_epoch(version) != f->epoch && !file_next_version(f, &version)))
+        return false;
+    inl->version = version;
+    call->inline_version = version;
+    call->inline_data = inl->bytes;
+    call->inline_len = (uint32_t)inl->len;
+    return true;
+}
+
+void inline_refused(struct file *f)
+{
+    f->inl.stale = true;
+    file_renew(f); /* a fresh epoch brings exportd's state */
+}
+
+/* ---- begin and end ---- */
+
+bool inline_is_quiet(const struct file *f)
+{
+    return !f->inl.busy && !f->inl.load_busy && f->inl.settle == SETTLE_NONE;
+}
+
+void inline_init(struct file *f)
+{
+    f->inl.place = PLACE_UNKNOWN;
+    waitlist_init(&f->inl.load_waiters);
+    waitlist_init(&f->inl.moved_waiters);
+    env_timer_init(&f->inl.load_timer, on_load_timer);
+}
+
 void inline_free(struct file *f)
 {
-    assert(!f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy);
+    assert(inline_is_quiet(f));
     free(f->inl.bytes);
 }

@@ -22,6 +22,7 @@
 #include "common/base/list.h"
 #include "storcli/file.h"
 #include "storcli/file/file_blocks.h"
+#include "storcli/file/file_inline.h"
 #include "storcli/file/file_queue.h"
 #include "storcli/file/file_trunc.h"
 #include "storcli/rules/scratch.h"
@@ -186,54 +187,6 @@ struct stepper {
     unsigned n_ahead; /* reads asked for beyond the last one */
 };
 
-/* Where the data of the file are. */
-enum place {
-    PLACE_STORAGES,
-    PLACE_EXPORTD, /* no data on storages counts */
-    /* Others may have changed it since the last answer: exportd is asked before data are
-     * read or changed. */
-    PLACE_UNKNOWN,
-};
-
-/* State of a small file, see file_inline.c. Data at exportd (`bytes`) take the place of
- * data on storages: runs are completed from them, fetches are served from them, and runs
- * to be written go there, all at once. */
-struct inl {
-    enum place place;
-    uint64_t max;   /* data end here at the latest; 0: never with exportd */
-    uint8_t *bytes; /* EXPORTD: its data, owned; zeros follow up to the end */
-    uint64_t len;
-    uint64_t version; /* version of `bytes`; 0: there are none */
-    uint64_t no; /* number of our last change: older answers say nothing of the place */
-    bool stale;  /* EXPORTD: needs a fresh epoch before it takes data */
-    unsigned n_stale; /* refusals as stale since the last success */
-    bool resend; /* exportd may have forgotten: the next report sends `bytes` again */
-    /* On the way from exportd to the storages: place is STORAGES, but exportd does not
-     * know yet. */
-    bool leaving;
-    uint64_t leave_id; /* runs older than this must be acknowledged before the report */
-    bool leave_syncs;  /* a sync as well: the old data may be durable */
-    bool settled;      /* all of that is done */
-    bool settle_busy;
-    bool settle_moved; /* waits for a fresh ref */
-    unsigned n_settle_moved;
-    /* A WROTE with data is out. */
-    bool busy;
-    struct file_meta_call call;
-    uint8_t *sent; /* owned */
-    struct {
-        uint64_t len, version, no, size, change, n_truncates, doubt_no;
-        int64_t mtime_ns;
-        bool sync;
-    } out;
-    bool load_busy;
-    uint64_t load_no;
-    struct file_meta_call load_call;
-    struct waitlist load_waiters;
-    struct waitlist moved_waiters; /* operations that wait for a fresh ref */
-    uint64_t renew_no;             /* inl.no when the renewal was asked */
-};
-
 struct file {
     struct env *env;         /* borrowed */
     struct storcli *cli;     /* borrowed */
@@ -292,8 +245,9 @@ struct file {
     /* Exchange with exportd. */
     struct file_meta_call renew_call;
     bool renew_busy;
-    uint64_t renew_no; /* answers so far, good and bad */
-    int renew_rc;      /* result of the last one */
+    uint64_t renew_place_no; /* inl.no when it was asked */
+    uint64_t renew_no;       /* answers so far, good and bad */
+    int renew_rc;            /* result of the last one */
     struct file_meta_call report_call;
     bool report_busy, report_again, report_again_sync;
     uint64_t change; /* counts changes that exportd must learn */
@@ -307,7 +261,7 @@ struct file {
     bool is_untold;     /* a failed write beyond the end may have left bytes */
     bool in_doubt;      /* exportd may have forgotten meta_size */
     uint64_t doubt_no;  /* number of such doubts so far */
-    struct inl inl;
+    struct file_inline inl;
     struct file_blocks blocks;
     struct {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
@@ -319,8 +273,8 @@ struct file {
     } report;       /* the report on its way */
 
     struct env_timer write_timer, report_timer, clean_timer;
-    struct env_timer renew_timer, load_timer; /* pauses while `outdated` */
-    bool outdated; /* storages refused the newest ref that exportd has */
+    struct env_timer renew_timer; /* pause while `outdated` */
+    bool outdated;                /* storages refused the newest ref that exportd has */
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
@@ -535,46 +489,6 @@ void frun_written(struct frun *run);
 /** Handles the answer to a fetch, or ends it. */
 void fetch_answered(struct fetch *fetch, int rc);
 void fetch_read(struct fetch *fetch);
-
-/* ---- file_inline.c: small files, whose data exportd has ---- */
-
-/**
- * Adopts exportd's answer on where the data are. overrules: even if our knowledge is not
- * older.
- */
-void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules);
-/** Forgets where the data are: others may have changed the file. */
-void inline_forget(struct file *f);
-/** Makes sure the place is known. 1: it is; 0: op waits for that; -errno. */
-int inline_know(struct fop *op);
-/** Begins to move the data to storages. 1: they belong there now; 0: op waits; -errno. */
-int inline_leave_first(struct fop *op);
-/**
- * Prepares for a write up to byte end: moves the data to storages if they get too large.
- */
-void inline_expect(struct file *f, uint64_t end);
-/** Sends wanted runs to exportd. False: they go to the storages. */
-bool inline_fly(struct file *f);
-/** Serves fetches that wait for exportd's data. */
-void inline_serve(struct file *f);
-void inline_read(struct fetch *fetch);
-/**
- * Asks exportd where the file lies, without a fresh epoch: moved_waiters and moved
- * fetches go on then.
- */
-void file_reload(struct file *f);
-void file_on_load_timer(struct env_timer *timer);
-/** Bytes [from, to) of what exportd has, to be in their block of the run. */
-void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
-/** Returns true if a report must wait. */
-bool inline_holds_report(struct file *f);
-/** Sends a report that waited for an acknowledgement. */
-void inline_look(struct file *f);
-/** Drops data that was not reported. */
-void inline_lose(struct file *f);
-/** Handles the answer to a renewal. */
-void inline_renewed(struct file *f, int rc);
-void inline_free(struct file *f);
 
 /* ---- file_meta_report.c: reports to exportd ---- */
 

@@ -56,9 +56,9 @@ void file_is_through(struct file *f, uint64_t end)
  * are. */
 bool file_changes_only_time(const struct file *f)
 {
-    return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
-           blocks_are_told(f) && !f->in_doubt && !f->unsure && !f->trunc.pending &&
-           max_u64(f->size, f->acked_end) <= f->meta_size;
+    return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
+           f->has_data_told && blocks_are_told(f) && !f->in_doubt && !f->unsure &&
+           !f->trunc.pending && max_u64(f->size, f->acked_end) <= f->meta_size;
 }
 
 void file_acked(struct file *f, uint64_t end)
@@ -86,9 +86,9 @@ static void reported(struct file *f)
     if (!blocks_are_told(f))
         start_report_timer(f);
     if (f->report.left)
-        f->inl.leaving = false;
+        inline_left(f);
     if (f->report.resent)
-        f->inl.resend = false;
+        inline_no_resend(f);
     if (f->report.sync) {
         f->durable_change = f->report.change;
         f->told_end = 0;
@@ -150,8 +150,7 @@ void file_tell_again(struct file *f)
     f->doubt_no++;
     if (f->change == f->durable_change)
         return;
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
-        f->inl.resend = true;
+    inline_tell_again(f);
     f->has_data_told = false;
     blocks_tell_again(f);
     file_changed(f);
@@ -177,11 +176,8 @@ static void on_reported(struct file_meta_call *call, int rc)
     } else if (rc == 0) { /* unknown whether exportd kept it */
         start_report_timer(f);
     } else {
-        /* a fresh epoch brings exportd's state */
-        if (rc == -ESTALE && f->report.resent) {
-            f->inl.stale = true;
-            file_renew(f);
-        }
+        if (rc == -ESTALE && f->report.resent)
+            inline_refused(f);
         f->report_failed_no = f->report_no;
         start_report_timer(f);
     }
@@ -216,25 +212,6 @@ static uint64_t size_to_tell(const struct file *f, bool sync)
     return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
 }
 
-/* Adds the data that exportd may have forgotten, under an epoch that it remembers. */
-static void add_data(struct file *f)
-{
-    struct inl *inl = &f->inl;
-    uint64_t version = inl->version;
-
-    f->report.resent =
-        inl->resend && inl->place == PLACE_EXPORTD &&
-        (version_epoch(version) == f->epoch || file_next_version(f, &version));
-    if (!f->report.resent)
-        return;
-    inl->version = version;
-    f->report.has_data = false;
-    f->report.size = max_u64(f->report.size, inl->len);
-    f->report_call.inline_version = version;
-    f->report_call.inline_data = inl->bytes;
-    f->report_call.inline_len = (uint32_t)inl->len;
-}
-
 static void send_report(struct file *f, bool sync)
 {
     if (f->report_busy || f->queue.exclusive_held || inline_holds_report(f)) {
@@ -247,7 +224,7 @@ static void send_report(struct file *f, bool sync)
     f->report.size = size_to_tell(f, sync);
     f->report.again = f->report.size <= f->told_end;
     f->report.has_data = f->has_data && f->inl.place == PLACE_STORAGES;
-    f->report.left = f->inl.leaving && f->report.has_data;
+    f->report.left = f->inl.leave != LEAVE_NONE && f->report.has_data;
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;
     f->report.change = f->change;
@@ -256,7 +233,11 @@ static void send_report(struct file *f, bool sync)
     f->report.fresh_end = f->fresh_end;
     f->report.least_size = max_u64(f->meta_size, f->report.size);
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
-    add_data(f);
+    f->report.resent = inline_resend(f, &f->report_call);
+    if (f->report.resent) {
+        f->report.has_data = false;
+        f->report.size = max_u64(f->report.size, f->inl.len);
+    }
     if (!f->report.resent && !blocks_send(f, &f->report_call))
         f->report.change = f->reported_change; /* a further report for the rest */
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,

@@ -104,7 +104,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
     call->target.session = 0; /* waiting requests began under our present session */
     if (rc == 0)
         rc = file_take_ref(f, &call->target);
-    if (rc == 0 && f->inl.renew_no == f->inl.no)
+    if (rc == 0 && f->renew_place_no == f->inl.no)
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     if (rc == 0)
         file_adopt(f, &call->attr, true);
@@ -131,7 +131,7 @@ void file_doubt(struct file *f)
 
 static void renew_send(struct file *f)
 {
-    f->inl.renew_no = f->inl.no;
+    f->renew_place_no = f->inl.no;
     f->renew_call =
         (struct file_meta_call){ .done = on_renewed,
                                  .file = f,
