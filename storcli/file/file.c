@@ -177,7 +177,7 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     f->run_blocks = blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX);
     f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
     f->clean_max = 4 * f->config.read_ahead_max; /* not less than twice the far one */
-    f->size = f->meta_size = attr->size;
+    size_init(f, attr->size);
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);
     inline_adopt(f, attr, false);
@@ -186,67 +186,11 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     return 0;
 }
 
-/* Handles a truncate by another client, newer than our growth of the file: exportd knew
- * that size or has learned it again. Unreported bytes stay until exportd decides on their
- * report. Bytes that it may have forgotten may have been cut off unseen, so our writers
- * get a loss. */
-static void size_is_cut(struct file *f, uint64_t size)
-{
-    bool untold = f->acked_end > f->meta_size;
-
-    trunc_happened(f);
-    frun_forget_beyond(f, size);
-    f->meta_size = size;
-    if (!untold) {
-        if (f->in_doubt && max_u64(f->told_end, f->fresh_end) > size) {
-            f->n_losses++;
-            file_doubt(f);
-        }
-        file_forget_beyond(f, size);
-    }
-    file_size_recount(f);
-    clean_drop_all(f);
-    blocks_forget_reserved(f, 0);
-}
-
-/* Returns true if the smaller size comes from a truncate newer than the write that set
- * our size. */
-static bool is_cut(const struct file *f, const struct file_attr *attr)
-{
-    return attr->size < f->meta_size &&
-           version_epoch(attr->truncate_version) > f->size_epoch;
-}
-
-/* Returns true if no report of ours is on its way to exportd, or will be. */
-static bool file_is_silent(const struct file *f)
+bool file_is_silent(const struct file *f)
 {
     return f->dirty.n == 0 && f->writing.n == 0 && f->queue.accepting == NULL &&
            f->queue.exclusive == NULL && !f->report_busy &&
            f->change == f->reported_change;
-}
-
-/* Adopts a size. A smaller one may be an answer from before our own report: it is
- * believed only if no report is on its way, or with the truncate that caused it. An
- * exclusive operation may be a truncate, which knows better. */
-static void adopt_size(struct file *f, const struct file_attr *attr)
-{
-    uint64_t size = attr->size;
-
-    if (size == f->meta_size || (size > f->meta_size && f->queue.exclusive != NULL))
-        return;
-    if (size > f->meta_size) {
-        f->meta_size = size;
-        f->size = max_u64(f->size, size);
-    } else if (file_is_silent(f)) {
-        file_forget_beyond(f, size);
-        f->size = f->meta_size = size;
-    } else {
-        if (is_cut(f, attr))
-            size_is_cut(f, size);
-        return;
-    }
-    clean_drop_all(f); /* changed by another client */
-    blocks_forget_reserved(f, 0);
 }
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
@@ -255,10 +199,11 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         f->epoch = attr->epoch;
         f->sequence = 0;
     }
-    if (attr->has_data && f->inl.leave == LEAVE_NONE)
-        f->has_data = f->has_data_told = true;
-    if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
-        adopt_size(f, attr);
+    if (attr->has_data && f->inl.leave == LEAVE_NONE) {
+        size_set_has_data(f, true);
+        f->has_data_told = true;
+    }
+    size_adopt(f, attr);
     if (with_data) {
         blocks_adopt(f, attr);
         trunc_adopt(f, attr);
@@ -292,47 +237,9 @@ void file_refresh(struct file *f, const struct storcli_target *target,
     file_wake(f);
 }
 
-void file_forget_beyond(struct file *f, uint64_t size)
-{
-    if (size < f->size)
-        blocks_cut(f, size);
-    f->acked_end = min_u64(f->acked_end, size);
-    f->through_end = min_u64(f->through_end, size);
-    f->told_end = min_u64(f->told_end, size);
-    f->fresh_end = min_u64(f->fresh_end, size);
-    blocks_forget_reserved(f, block_past(f, size));
-}
-
-void file_size_recount(struct file *f)
-{
-    uint64_t size = max_u64(f->meta_size, f->acked_end);
-    struct frun *run;
-
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        size = max_u64(size, f->dirty.v[i]->hi);
-    for (unsigned i = 0; i < f->writing.n; i++)
-        size = max_u64(size, f->writing.v[i]->hi);
-    f->size = size;
-    /* A block completed from the write that failed has bytes of it beyond what is
-     * left. */
-    run = frunset_find(&f->dirty, block_of(f, size));
-    if (run != NULL)
-        memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
-}
-
 int64_t file_clock_ns(struct file *f)
 {
     return f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
-}
-
-uint64_t file_size(const struct file *f)
-{
-    return f->size;
-}
-
-bool file_has_data(const struct file *f)
-{
-    return f->has_data || f->dirty.n > 0 || f->writing.n > 0;
 }
 
 uint32_t file_epoch(const struct file *f)
@@ -355,11 +262,6 @@ bool file_is_clean(const struct file *f)
 bool file_has_stored(const struct file *f)
 {
     return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
-}
-
-bool file_is_untold(const struct file *f)
-{
-    return f->is_untold;
 }
 
 int64_t file_mtime_ns(const struct file *f)

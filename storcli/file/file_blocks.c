@@ -109,7 +109,7 @@ static bool is_too_late(const struct file *f)
 static void count_next(struct file *f)
 {
     struct file_blocks *b = &f->blocks;
-    uint64_t end = block_past(f, f->meta_size);
+    uint64_t end = block_past(f, f->size.meta);
     const struct mapped_range *s = range_map_find(&b->known, b->count_at);
 
     if (is_too_late(f))

@@ -154,7 +154,7 @@ static void truncate_apply(struct alone_fop *a)
     struct file *f = a->op.f;
     uint64_t size = a->attr.size;
     bool storages_know_more =
-        f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
+        f->size.has_data && f->size.acked_end > size && f->inl.place == PLACE_STORAGES;
 
     trunc_happened(f);
     f->unsure = false; /* about the truncate before: this is exportd's result of both */
@@ -162,16 +162,16 @@ static void truncate_apply(struct alone_fop *a)
         f->epoch = a->attr.epoch;
         f->sequence = 0;
     }
-    if (a->attr.has_data)
-        f->has_data = f->has_data_told = true;
-    if (size < f->size)
+    if (a->attr.has_data) {
+        size_set_has_data(f, true);
+        f->has_data_told = true;
+    }
+    if (size < f->size.now)
         frun_cut(f, size);
     inline_no_resend(f);
     inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
     file_forget_beyond(f, size);
-    f->size = f->meta_size = f->told_end = size;
-    f->size_epoch = f->epoch;
-    f->in_doubt = false;
+    size_truncated(f, size);
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
     trunc_is(f, &a->attr);
     if (!f->trunc.pending && storages_know_more)
@@ -394,7 +394,7 @@ static void punch_end(struct alone_fop *a, int rc)
 static void punch_clip(struct alone_fop *a)
 {
     const struct file *f = a->op.f;
-    uint64_t end = f->trunc.pending ? min_u64(f->size, f->trunc.size) : f->size;
+    uint64_t end = f->trunc.pending ? min_u64(f->size.now, f->trunc.size) : f->size.now;
 
     a->is_to_end = a->end >= end;
     a->end = min_u64(a->end, end);
@@ -431,7 +431,7 @@ static void punch_step(struct fop *op)
             fop_wait(op, &f->run_waiters);
             return;
         }
-        if (rc != 0 || (!f->has_data && blocks_are_none(f))) {
+        if (rc != 0 || (!f->size.has_data && blocks_are_none(f))) {
             punch_end(a, rc != 0 ? rc : 1); /* all of it is a hole */
             return;
         }
@@ -450,7 +450,8 @@ static void punch_step(struct fop *op)
     case PUNCH_EDGES:
         if (!finish_first(a, false))
             return;
-        a->end = min_u64(a->end, f->size); /* cut by another client meanwhile, perhaps */
+        a->end =
+            min_u64(a->end, f->size.now); /* cut by another client meanwhile, perhaps */
         rc = punch_edges(a);
         if (rc != 0)
             punch_end(a, rc);
@@ -495,7 +496,7 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
 
     a->answer = ANSWER_AWAITED;
     a->n_ahead = blocks_ahead(a, first, end);
-    f->has_data = true;
+    size_set_has_data(f, true);
     if (!f->has_data_told)
         file_changed(f);
     storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
@@ -534,10 +535,9 @@ static void allocate_grow(struct alone_fop *a)
     struct file *f = a->op.f;
 
     blocks_allocated(f, block_of(f, a->offset), block_past(f, a->end));
-    if (a->keep_size || a->end <= f->size)
+    if (a->keep_size || a->end <= f->size.now)
         return;
-    f->size = f->acked_end = f->fresh_end = a->end;
-    f->size_epoch = f->epoch;
+    size_allocated(f, a->end);
     f->mtime_ns = file_clock_ns(f);
     file_changed(f);
 }
@@ -554,7 +554,7 @@ static void allocate_step(struct fop *op)
             alone_end(a, -EFBIG);
             return;
         }
-        if (!finish_first(a, !a->keep_size && a->end > f->size) || !leave_first(a))
+        if (!finish_first(a, !a->keep_size && a->end > f->size.now) || !leave_first(a))
             return;
         a->state = ALLOCATE_RESERVE;
         /* fall through */
@@ -569,7 +569,7 @@ static void allocate_step(struct fop *op)
         a->state = ALLOCATE_GROW;
         /* fall through */
     case ALLOCATE_GROW:
-        if (!finish_first(a, !a->keep_size && a->end > f->size))
+        if (!finish_first(a, !a->keep_size && a->end > f->size.now))
             return;
         allocate_grow(a);
         alone_end(a, 0);

@@ -97,7 +97,7 @@ static void flush_step(struct fop *op)
         }
         rc = 0;
         s->before_id = f->next_id;
-        s->end = f->size;
+        s->end = f->size.now;
         if (s->sync)
             write_stable(s);
         s->state = FLUSH_WRITE;
@@ -175,7 +175,7 @@ static void forget_cut(struct file *f)
     if (!f->trunc.pending || f->trunc.version != 0)
         return;
     trunc_forget(f);
-    f->is_untold = true;
+    size_set_untold(f);
 }
 
 /* Returns the list to wait on for requests that end by themselves; NULL: there are

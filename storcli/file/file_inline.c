@@ -79,7 +79,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
 static void leave_not(struct file *f)
 {
     if (f->inl.leave != LEAVE_NONE)
-        f->has_data = true;
+        size_set_has_data(f, true);
     f->inl.leave = LEAVE_NONE;
 }
 
@@ -154,7 +154,7 @@ static void on_loaded(struct file_meta_call *call, int rc)
     if (rc == 0 && call->target.dist_generation > storcli_file_dist_generation(f->sf))
         rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.load_no == f->inl.no) {
-        f->has_data |= call->attr.has_data;
+        size_set_has_data(f, f->size.has_data || call->attr.has_data);
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     }
     if (rc == 0 && f->inl.place == PLACE_UNKNOWN)
@@ -290,7 +290,8 @@ static int leave(struct file *f)
     inl->resend = inl->stale = false;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
-    f->has_data = f->has_data_told = false; /* known again when storages acknowledge */
+    size_set_has_data(f, false);
+    f->has_data_told = false; /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -395,8 +396,8 @@ void inline_lose(struct file *f)
     leave_not(f);
     inl->place = PLACE_UNKNOWN;
     inl->no++;
-    f->is_untold = true;
-    file_forget_beyond(f, f->meta_size);
+    size_set_untold(f);
+    file_forget_beyond(f, f->size.meta);
     file_size_recount(f);
     clean_forget_all(f, 0, UINT64_MAX);
 }
@@ -448,9 +449,8 @@ static void all_written(struct file *f)
         f->n_flying--;
         frun_written(run);
     }
-    if (inl->out.n_truncates == f->trunc.n)
-        f->meta_size = max_u64(f->meta_size, inl->out.size);
-    f->told_end = inl->out.sync && is_sure ? 0 : max_u64(f->told_end, inl->out.size);
+    size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
+                  inl->out.sync && is_sure);
     if (f->mtime_ns == inl->out.mtime_ns)
         f->mtime_ns = 0;
     if (!is_sure) { /* unknown whether exportd kept it */
@@ -540,7 +540,8 @@ static void data_send(struct file *f, uint64_t version)
     uint64_t end = set_end(set);
 
     inl->busy = true;
-    inl->out.size = again ? max_u64(f->meta_size, min_u64(end, f->size)) : f->size;
+    inl->out.size =
+        again ? max_u64(f->size.meta, min_u64(end, f->size.now)) : f->size.now;
     inl->out.len = min_u64(max_u64(inl->len, end), inl->out.size);
     inl->out.version = version;
     inl->out.no = inl->no;

@@ -24,6 +24,7 @@
 #include "storcli/file/file_blocks.h"
 #include "storcli/file/file_inline.h"
 #include "storcli/file/file_queue.h"
+#include "storcli/file/file_size.h"
 #include "storcli/file/file_trunc.h"
 #include "storcli/rules/scratch.h"
 
@@ -201,13 +202,9 @@ struct file {
     uint64_t clean_max;
 
     /* Attributes of the inode. */
-    uint64_t size;        /* as our readers see it: grows when a write is accepted */
-    uint64_t meta_size;   /* as exportd knows it */
-    uint64_t acked_end;   /* end of acknowledged or reserved bytes */
-    uint64_t through_end; /* least size by a flush or O_SYNC write, whatever lies below */
-    uint32_t size_epoch; /* epoch of the write, or else, that set the size; 0: not ours */
-    uint64_t n_losses;   /* sizes refused by exportd, and data abandoned */
-    bool has_data, has_data_told;
+    struct file_size size;
+    uint64_t n_losses; /* sizes refused by exportd, and data abandoned */
+    bool has_data_told;
     int64_t mtime_ns; /* last unreported write; 0: none */
     uint32_t epoch, sequence;
     bool unsure;      /* outcome of a truncate unknown: no version may be used */
@@ -256,11 +253,7 @@ struct file {
     uint64_t report_failed_no; /* the newest that failed */
     uint64_t report_lost_no;   /* the newest whose data was abandoned */
     int report_rc;
-    uint64_t told_end;  /* largest size reported since the last durable report; 0: none */
-    uint64_t fresh_end; /* end of acknowledged bytes since then */
-    bool is_untold;     /* a failed write beyond the end may have left bytes */
-    bool in_doubt;      /* exportd may have forgotten meta_size */
-    uint64_t doubt_no;  /* number of such doubts so far */
+    uint64_t doubt_no; /* number of such doubts so far */
     struct file_inline inl;
     struct file_blocks blocks;
     struct {
@@ -306,15 +299,15 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
  */
 static inline uint64_t storage_end(const struct file *f)
 {
-    uint64_t end = max_u64(f->meta_size, f->acked_end);
+    uint64_t end = max_u64(f->size.meta, f->size.acked_end);
 
     if (f->inl.place == PLACE_EXPORTD)
-        return min_u64(f->inl.len, f->size);
-    if (!f->has_data)
+        return min_u64(f->inl.len, f->size.now);
+    if (!f->size.has_data)
         return 0;
     if (f->trunc.pending && f->trunc.size < end && f->inl.place == PLACE_STORAGES)
         end = f->trunc.size;
-    return min_u64(end, f->size);
+    return min_u64(end, f->size.now);
 }
 /** Returns the start of the bytes of a dirty run that are right. */
 static inline uint64_t frun_from(const struct frun *run)
@@ -368,13 +361,10 @@ int64_t file_clock_ns(struct file *f);
  * answer has.
  */
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
+/** Returns true if no report of ours is on its way to exportd, or will be. */
+bool file_is_silent(const struct file *f);
 /** Returns true if no run is on its way to the storages, or waits for an epoch. */
 bool file_is_landed(const struct file *f);
-/** Forgets what is known of acknowledged bytes beyond size. */
-void file_forget_beyond(struct file *f, uint64_t size);
-/** Computes the size again after a failed write. */
-void file_size_recount(struct file *f);
-
 /* ---- file_run.c: runs in memory ---- */
 
 struct frun *frun_new(struct file *f);
@@ -513,11 +503,6 @@ bool file_changes_only_time(const struct file *f);
  * changes.
  */
 bool file_tell_ahead(struct file *f, uint64_t *change);
-/**
- * Records that all bytes up to end that were accepted before some moment are
- * acknowledged: report it now.
- */
-void file_is_through(struct file *f, uint64_t end);
 /**
  * Makes sure that exportd has all changes up to `change` (durably, with sync).
  * @param since failures of reports begun up to this number do not count.

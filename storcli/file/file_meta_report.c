@@ -13,24 +13,6 @@
 
 #include "storcli/file/file_int.h"
 
-static uint64_t set_unacked(const struct file *f, const struct frunset *set,
-                            uint64_t size)
-{
-    for (unsigned i = frunset_index(set, block_of(f, f->meta_size)); i < set->n; i++)
-        if (set->v[i]->hi > f->meta_size)
-            size = min_u64(size, max_u64(set->v[i]->lo, f->meta_size));
-    return size;
-}
-
-/* Returns the largest size that may be reported. */
-static uint64_t reportable_size(const struct file *f)
-{
-    uint64_t size = max_u64(f->meta_size, f->acked_end);
-
-    size = set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
-    return max_u64(size, min_u64(f->through_end, f->acked_end));
-}
-
 static void start_report_timer(struct file *f)
 {
     if (!f->closing && !env_timer_is_running(&f->report_timer))
@@ -43,22 +25,13 @@ void file_changed(struct file *f)
     start_report_timer(f);
 }
 
-void file_is_through(struct file *f, uint64_t end)
-{
-    if (end <= f->through_end)
-        return;
-    f->through_end = end;
-    if (end > f->meta_size) /* an earlier report may have had less */
-        file_changed(f);
-}
-
 /* False while exportd may have forgotten something, or does not know where the data
  * are. */
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
-           f->has_data_told && blocks_are_told(f) && !f->in_doubt && !f->unsure &&
-           !f->trunc.pending && max_u64(f->size, f->acked_end) <= f->meta_size;
+           f->has_data_told && blocks_are_told(f) && !f->size.in_doubt && !f->unsure &&
+           !f->trunc.pending && max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
 }
 
 void file_acked(struct file *f, uint64_t end)
@@ -67,8 +40,8 @@ void file_acked(struct file *f, uint64_t end)
                       f->report.doubt_no == f->doubt_no;
     bool is_told = file_changes_only_time(f) && (f->mtime_ns == 0 || is_telling);
 
-    if (!is_told || f->change != f->durable_change || f->told_end != 0)
-        f->fresh_end = max_u64(f->fresh_end, end);
+    if (!is_told || f->change != f->durable_change || f->size.told_end != 0)
+        size_is_fresh(f, end);
     if (!is_told)
         file_changed(f);
 }
@@ -77,8 +50,9 @@ static void send_report(struct file *f, bool sync);
 
 static void reported(struct file *f)
 {
-    if (f->report.n_truncates == f->trunc.n)
-        f->meta_size = max_u64(f->meta_size, f->report.size);
+    bool is_same = f->report.n_truncates == f->trunc.n;
+
+    size_reported(f, f->report.size, is_same, f->report.sync);
     f->has_data_told |= f->report.has_data;
     if (f->mtime_ns == f->report.mtime_ns)
         f->mtime_ns = 0;
@@ -91,26 +65,18 @@ static void reported(struct file *f)
         inline_no_resend(f);
     if (f->report.sync) {
         f->durable_change = f->report.change;
-        f->told_end = 0;
-        if (f->fresh_end == f->report.fresh_end ||
-            (f->fresh_end <= f->report.least_size && f->report.n_truncates == f->trunc.n))
-            f->fresh_end = 0;
-    } else {
-        f->told_end = max_u64(f->told_end, f->report.size);
+        if (f->size.fresh_end == f->report.fresh_end ||
+            (f->size.fresh_end <= f->report.least_size && is_same))
+            size_nothing_fresh(f);
     }
 }
 
 /* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
-    if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->trunc.n)
+    if (!f->size.in_doubt || !call->has_size || f->report.n_truncates != f->trunc.n)
         return;
-    f->in_doubt = false;
-    if (call->attr.size == f->meta_size)
-        return;
-    f->meta_size = call->attr.size;
-    file_size_recount(f);
-    clean_drop_all(f);
+    size_known(f, call->attr.size);
 }
 
 /* Handles a report that came too late: another client, or exportd for it, has cut off
@@ -123,10 +89,8 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
     f->n_losses++;
     if (f->report.n_truncates != f->trunc.n)
         return;
-    f->meta_size = size;
-    file_forget_beyond(f, size);
-    f->in_doubt = false;
-    file_size_recount(f);
+    size_cut(f, size);
+    size_doubt_ends(f);
     clean_drop_all(f);
     file_doubt(f);
 }
@@ -136,9 +100,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
 static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 {
     if (f->report.n_truncates == f->trunc.n) {
-        f->meta_size = call->attr.size;
-        file_forget_beyond(f, f->meta_size);
-        file_size_recount(f);
+        size_cut(f, call->attr.size);
         clean_drop_all(f);
     }
     f->report.size = 0;
@@ -146,7 +108,7 @@ static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 
 void file_tell_again(struct file *f)
 {
-    f->in_doubt = true;
+    size_doubt(f);
     f->doubt_no++;
     if (f->change == f->durable_change)
         return;
@@ -164,7 +126,7 @@ static void on_reported(struct file_meta_call *call, int rc)
     assert(f->report_busy);
     f->report_busy = f->report_again = f->report_again_sync = false;
     blocks_sent(f, rc == 0 && f->report.doubt_no == f->doubt_no, f->report.sync);
-    if (rc == 0 && call->is_cut && f->report.again && !f->in_doubt) {
+    if (rc == 0 && call->is_cut && f->report.again && !f->size.in_doubt) {
         learn_of_truncate(f, call);
     } else if (rc == 0 && call->is_cut) {
         learn_of_cut(f, call);
@@ -188,30 +150,6 @@ static void on_reported(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
-/* Limits a size reported again with a later epoch than a pending truncate's: exportd
- * would take a larger one as the end of that truncate. It knows the size after the
- * truncate from the client that asked for it. */
-static uint64_t below_truncate(const struct file *f, uint64_t size)
-{
-    bool is_later = f->trunc.pending && f->size_epoch > version_epoch(f->trunc.version);
-
-    return is_later ? min_u64(size, f->trunc.size) : size;
-}
-
-/* Returns the size for a report. With sync, one reported before and not known to be
- * durable is reported again, as exportd's power may have failed meanwhile; unless another
- * client has cut the file since. */
-static uint64_t size_to_tell(const struct file *f, bool sync)
-{
-    uint64_t size = reportable_size(f);
-
-    if (size > f->meta_size)
-        return size;
-    if (f->in_doubt)
-        return below_truncate(f, min_u64(size, max_u64(f->told_end, f->fresh_end)));
-    return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
-}
-
 static void send_report(struct file *f, bool sync)
 {
     if (f->report_busy || f->queue.exclusive_held || inline_holds_report(f)) {
@@ -222,16 +160,16 @@ static void send_report(struct file *f, bool sync)
     f->report_busy = true;
     f->report_no++;
     f->report.size = size_to_tell(f, sync);
-    f->report.again = f->report.size <= f->told_end;
-    f->report.has_data = f->has_data && f->inl.place == PLACE_STORAGES;
+    f->report.again = f->report.size <= f->size.told_end;
+    f->report.has_data = f->size.has_data && f->inl.place == PLACE_STORAGES;
     f->report.left = f->inl.leave != LEAVE_NONE && f->report.has_data;
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;
     f->report.change = f->change;
     f->report.n_truncates = f->trunc.n;
     f->report.doubt_no = f->doubt_no;
-    f->report.fresh_end = f->fresh_end;
-    f->report.least_size = max_u64(f->meta_size, f->report.size);
+    f->report.fresh_end = f->size.fresh_end;
+    f->report.least_size = max_u64(f->size.meta, f->report.size);
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
     f->report.resent = inline_resend(f, &f->report_call);
     if (f->report.resent) {
@@ -240,7 +178,7 @@ static void send_report(struct file *f, bool sync)
     }
     if (!f->report.resent && !blocks_send(f, &f->report_call))
         f->report.change = f->reported_change; /* a further report for the rest */
-    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
+    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size.epoch,
                   f->report.has_data, f->report.mtime_ns, 0, sync);
     free((void *)(uintptr_t)f->report_call.allocated);
     free((void *)(uintptr_t)f->report_call.freed);
@@ -285,14 +223,15 @@ void file_forget_report(struct file *f, int rc)
     inline_lose(f);
     blocks_lose(f);
     f->n_losses++;
-    f->is_untold |= f->acked_end > f->meta_size;
-    file_forget_beyond(f, f->meta_size);
+    if (f->size.acked_end > f->size.meta)
+        size_set_untold(f);
+    file_forget_beyond(f, f->size.meta);
     f->mtime_ns = 0;
     f->report_lost_no = f->report_no;
     f->lost_rc = rc;
     f->reported_change = f->change;
     file_size_recount(f);
-    clean_forget_all(f, block_of(f, f->size), UINT64_MAX);
+    clean_forget_all(f, block_of(f, f->size.now), UINT64_MAX);
 }
 
 void file_report_released(struct file *f)

@@ -331,7 +331,7 @@ static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
 static void cached_step(struct read_fop *r)
 {
     struct pieces p;
-    uint64_t end = min_u64(r->end, r->op.f->size);
+    uint64_t end = min_u64(r->end, r->op.f->size.now);
     int rc = 0;
 
     p.n = 0;
@@ -363,7 +363,7 @@ static void on_own(struct fetch *fetch, void *arg)
 static void direct_answer(struct read_fop *r)
 {
     struct file *f = r->op.f;
-    uint64_t end = min_u64(r->end, f->size), pos = r->offset, had = r->offset;
+    uint64_t end = min_u64(r->end, f->size.now), pos = r->offset, had = r->offset;
     struct pieces p;
 
     p.n = 0;
@@ -424,7 +424,7 @@ static void read_step(struct fop *op)
 {
     struct read_fop *r = container_of(op, struct read_fop, op);
     struct file *f = op->f;
-    uint64_t offset = r->offset, end = min_u64(r->end, f->size), within = r->within;
+    uint64_t offset = r->offset, end = min_u64(r->end, f->size.now), within = r->within;
     bool begins = false;
 
     if (!r->begun) {

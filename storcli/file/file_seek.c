@@ -86,7 +86,7 @@ static int seek_data(struct seek_fop *s)
     in_memory = min_u64(frunset_next(&f->dirty, block), frunset_next(&f->writing, block));
     if (in_memory != UINT64_MAX)
         found = min_u64(found, max_u64(s->pos, block_start(f, in_memory)));
-    if (found >= f->size)
+    if (found >= f->size.now)
         return -ENXIO;
     *s->found = found;
     return 1;
@@ -98,7 +98,7 @@ static int seek_hole(struct seek_fop *s)
     struct frun *run;
     int rc;
 
-    while (s->pos < f->size) {
+    while (s->pos < f->size.now) {
         run = run_in_memory(f, block_of(f, s->pos));
         if (run != NULL) {
             s->pos = block_start(f, run->end);
@@ -109,11 +109,11 @@ static int seek_hole(struct seek_fop *s)
         rc = ask(s);
         if (rc <= 0)
             return rc;
-        s->pos = min_u64(answer_at(s), f->size);
+        s->pos = min_u64(answer_at(s), f->size.now);
         if (run_in_memory(f, block_of(f, s->pos)) == NULL)
             break;
     }
-    *s->found = min_u64(s->pos, f->size);
+    *s->found = min_u64(s->pos, f->size.now);
     return 1;
 }
 
@@ -146,7 +146,7 @@ static void seek_step(struct fop *op)
         fop_end(op, rc);
     if (rc != 1)
         return;
-    if (s->offset >= op->f->size)
+    if (s->offset >= op->f->size.now)
         rc = s->answer == ANSWER_AWAITED ? 0 : -ENXIO;
     else
         rc = s->want_hole ? seek_hole(s) : seek_data(s);

@@ -183,7 +183,7 @@ static int write_begin(struct write_fop *w)
     uint64_t len = w->end;
 
     if ((w->flags & FILE_WRITE_APPEND) != 0)
-        w->offset = f->size;
+        w->offset = f->size.now;
     if (len > FILE_DATA_END_MAX || w->offset > FILE_DATA_END_MAX - len)
         return -EFBIG;
     w->pos = w->offset;
@@ -224,8 +224,8 @@ static uint64_t write_waits_from(const struct write_fop *w)
 {
     const struct file *f = w->op.f;
 
-    if ((w->flags & FILE_WRITE_SYNC) != 0 && w->pos > f->meta_size)
-        return min_u64(w->offset, f->meta_size);
+    if ((w->flags & FILE_WRITE_SYNC) != 0 && w->pos > f->size.meta)
+        return min_u64(w->offset, f->size.meta);
     return w->offset;
 }
 

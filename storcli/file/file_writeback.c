@@ -67,11 +67,9 @@ static void learn_of_truncate(struct file *f, const struct file_attr *attr)
 {
     f->unsure = false;
     trunc_happened(f);
-    if (attr->size < f->meta_size || attr->truncate_pending) {
+    if (attr->size < f->size.meta || attr->truncate_pending) {
         trunc_is(f, attr);
-        f->meta_size = attr->size;
-        file_forget_beyond(f, attr->size);
-        file_size_recount(f);
+        size_cut(f, attr->size);
     }
     clean_forget_all(f, 0, UINT64_MAX);
 }
@@ -238,10 +236,11 @@ void file_failed(struct frun *run, int rc)
     }
     frunset_remove(&f->writing, run); /* the memory is the caller's, who gets the error */
     f->dirty_bytes -= frun_bytes(run);
-    f->is_untold |= run->hi > f->meta_size;
+    if (run->hi > f->size.meta)
+        size_set_untold(f);
     frun_free(run);
     file_size_recount(f);
-    if (f->acked_end > f->meta_size)
+    if (f->size.acked_end > f->size.meta)
         file_changed(f); /* the run held back the size of data after it */
     write_on_direct(direct, rc);
 }
@@ -254,7 +253,7 @@ static void note_lost(struct file *f, int rc)
     f->lost_clock = ++f->clock;
     f->lost_rc = rc;
     f->n_losses++;
-    f->is_untold = true;
+    size_set_untold(f);
     f->retry_at_ns = 0;
     f->retry_ms = RETRY_MS_MIN;
     f->change++;
@@ -284,14 +283,11 @@ void frun_written(struct frun *run)
 {
     struct file *f = run->f;
     struct write_fop *direct = run->direct;
-    uint64_t end = min_u64(run->hi, f->size);
+    uint64_t end = min_u64(run->hi, f->size.now);
 
     frunset_remove(&f->writing, run);
     f->dirty_bytes -= frun_bytes(run);
-    if (end > f->acked_end)
-        f->size_epoch = version_epoch(run->version);
-    f->acked_end = max_u64(f->acked_end, end);
-    f->has_data = true;
+    size_acked(f, end, version_epoch(run->version));
     blocks_allocated(f, run->first, run->end);
     if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
@@ -346,12 +342,13 @@ static void launch(struct frun *run)
         file_renew(f);
         return;
     }
-    assert(f->size > last);
+    assert(f->size.now > last);
     frun_apply_cut(run);
     run->state = FRUN_FLYING;
     f->n_flying++;
     storcli_write(f->sf, run->version, run->first, (uint32_t)(run->end - run->first),
-                  run->data, min_u64(f->bs, f->size - last), run->sync, on_written, run);
+                  run->data, min_u64(f->bs, f->size.now - last), run->sync, on_written,
+                  run);
 }
 
 /* Sends a run again, unless a truncate came with the fresh epoch: that goes first. */
@@ -449,7 +446,7 @@ int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_
     run->born_ns = env_now_ns(f->env);
     frunset_add(&f->writing, run);
     f->dirty_bytes += frun_bytes(run);
-    f->size = max_u64(f->size, run->hi);
+    size_grows(f, run->hi);
     launch(run);
     return 0;
 }
