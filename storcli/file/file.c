@@ -25,7 +25,7 @@ static void file_free(struct file *f)
     assert(f->dirty.n == 0 && f->writing.n == 0);
     clean_drop_all(f);
     env_timer_stop(f->env, &f->write_timer);
-    env_timer_stop(f->env, &f->report_timer);
+    report_free(f);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
     blocks_free(f);
@@ -63,7 +63,7 @@ static void on_task(struct env_task *task)
 static bool is_quiet(const struct file *f)
 {
     return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
-           f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report_busy &&
+           f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report.busy &&
            inline_is_quiet(f) && f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
 }
 
@@ -83,7 +83,7 @@ static void close_step(struct fop *op)
         file_lose(f, rc);
         op->clock = f->clock;
     }
-    rc = file_report(f, f->change, false, f->close_report_no);
+    rc = file_report(f, f->report.change, false, f->close_report_no);
     if (rc == 0)
         return;
     if (rc < 0 && f->close_rc == 0)
@@ -97,7 +97,7 @@ void file_close(struct file *f, file_done_cb *done, void *arg)
 
     assert(!f->queue.exclusive_held);
     f->closing = true;
-    f->close_report_no = f->report_no;
+    f->close_report_no = f->report.no;
     fop_queue(op);
 }
 
@@ -130,10 +130,9 @@ static void file_init(struct file *f)
     list_init(&f->reads);
     waitlist_init(&f->run_waiters);
     waitlist_init(&f->renew_waiters);
-    waitlist_init(&f->report_waiters);
+    report_init(f);
     inline_init(f);
     env_timer_init(&f->write_timer, file_on_write_timer);
-    env_timer_init(&f->report_timer, file_on_report_timer);
     env_timer_init(&f->clean_timer, NULL);
     env_timer_init(&f->renew_timer, file_on_renew_timer);
     f->retry_ms = RETRY_MS_MIN;
@@ -189,8 +188,8 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
 bool file_is_silent(const struct file *f)
 {
     return f->dirty.n == 0 && f->writing.n == 0 && f->queue.accepting == NULL &&
-           f->queue.exclusive == NULL && !f->report_busy &&
-           f->change == f->reported_change;
+           f->queue.exclusive == NULL && !f->report.busy &&
+           f->report.change == f->report.reported_change;
 }
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
@@ -201,7 +200,7 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
     if (attr->has_data && f->inl.leave == LEAVE_NONE) {
         size_set_has_data(f, true);
-        f->has_data_told = true;
+        report_set_data_told(f, true);
     }
     size_adopt(f, attr);
     if (with_data) {
@@ -237,11 +236,6 @@ void file_refresh(struct file *f, const struct storcli_target *target,
     file_wake(f);
 }
 
-int64_t file_clock_ns(struct file *f)
-{
-    return f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
-}
-
 uint32_t file_epoch(const struct file *f)
 {
     return f->epoch;
@@ -254,7 +248,7 @@ uint64_t file_losses(const struct file *f)
 
 bool file_is_clean(const struct file *f)
 {
-    return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
+    return file_is_silent(f) && f->report.mtime_ns == 0 && !f->renew_busy &&
            !(f->trunc.pending && f->trunc.version == 0) &&
            list_is_empty(&f->queue.arrived);
 }
@@ -262,16 +256,6 @@ bool file_is_clean(const struct file *f)
 bool file_has_stored(const struct file *f)
 {
     return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
-}
-
-int64_t file_mtime_ns(const struct file *f)
-{
-    return f->mtime_ns;
-}
-
-void file_forget_mtime(struct file *f)
-{
-    f->mtime_ns = 0;
 }
 
 void file_drop_cache(struct file *f)

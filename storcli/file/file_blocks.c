@@ -182,7 +182,7 @@ static void bound(struct file *f)
     if (f->blocks.known.n > KNOWN_MAX)
         blocks_forget(f);
     if (f->blocks.tell.n >= FILE_RANGES_TOLD_MAX)
-        file_report(f, f->change, false, f->report_no);
+        file_report(f, f->report.change, false, f->report.no);
 }
 
 void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
@@ -277,7 +277,7 @@ void blocks_sent(struct file *f, bool ok, bool durable)
 {
     struct file_blocks *b = &f->blocks;
 
-    if (ok && f->report_call.blocks_counted && b->count == COUNT_DONE)
+    if (ok && f->report.call.blocks_counted && b->count == COUNT_DONE)
         b->count = COUNT_NONE;
     if (ok && durable) {
         range_map_free(&b->told);

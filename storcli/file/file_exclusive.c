@@ -164,7 +164,7 @@ static void truncate_apply(struct alone_fop *a)
     }
     if (a->attr.has_data) {
         size_set_has_data(f, true);
-        f->has_data_told = true;
+        report_set_data_told(f, true);
     }
     if (size < f->size.now)
         frun_cut(f, size);
@@ -172,7 +172,7 @@ static void truncate_apply(struct alone_fop *a)
     inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
     file_forget_beyond(f, size);
     size_truncated(f, size);
-    f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
+    file_forget_mtime(f); /* exportd's, of the truncate, is newer */
     trunc_is(f, &a->attr);
     if (!f->trunc.pending && storages_know_more)
         trunc_is_unknown(f, size);
@@ -186,8 +186,8 @@ static void truncate_step(struct fop *op)
 
     switch (a->state) {
     case TRUNCATE_DRAIN:
-        if (!file_is_landed(f) || f->report_busy) {
-            fop_wait(op, f->report_busy ? &f->report_waiters : &f->run_waiters);
+        if (!file_is_landed(f) || f->report.busy) {
+            fop_wait(op, f->report.busy ? &f->report.waiters : &f->run_waiters);
             return;
         }
         rc = file_take_ref(f, &a->target);
@@ -248,14 +248,14 @@ static void hold_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
-        a->change = f->change;
-        a->report_no = f->report_no;
+        a->change = f->report.change;
+        a->report_no = f->report.no;
         a->state = HOLD_TELL;
         /* fall through */
     case HOLD_TELL:
         rc = file_report(f, a->change, false, a->report_no);
-        if (rc == 0 || f->report_busy) {
-            fop_wait(op, &f->report_waiters);
+        if (rc == 0 || f->report.busy) {
+            fop_wait(op, &f->report.waiters);
             return;
         }
         if (rc < 0) {
@@ -384,7 +384,7 @@ static void punch_end(struct alone_fop *a, int rc)
     struct file *f = a->op.f;
 
     if (rc > 0) {
-        f->mtime_ns = file_clock_ns(f);
+        report_touch(f);
         file_changed(f);
     }
     alone_end(a, rc < 0 ? rc : 0);
@@ -497,7 +497,7 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
     a->answer = ANSWER_AWAITED;
     a->n_ahead = blocks_ahead(a, first, end);
     size_set_has_data(f, true);
-    if (!f->has_data_told)
+    if (!f->report.has_data_told)
         file_changed(f);
     storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
 }
@@ -538,7 +538,7 @@ static void allocate_grow(struct alone_fop *a)
     if (a->keep_size || a->end <= f->size.now)
         return;
     size_allocated(f, a->end);
-    f->mtime_ns = file_clock_ns(f);
+    report_touch(f);
     file_changed(f);
 }
 

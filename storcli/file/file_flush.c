@@ -113,8 +113,8 @@ static void flush_step(struct fop *op)
         }
         file_is_through(f, s->end);
         if (!s->ahead || !file_changes_only_time(f))
-            s->change = f->change;
-        s->report_no = f->report_no;
+            s->change = f->report.change;
+        s->report_no = f->report.no;
         start_sync(s);
         file_report(f, s->change, s->sync, s->report_no);
         /* fall through */
@@ -131,7 +131,7 @@ static void flush_step(struct fop *op)
     case FLUSH_TELL:
         rc = file_report(f, s->change, s->sync, s->report_no);
         if (rc == 0) {
-            fop_wait(op, &f->report_waiters);
+            fop_wait(op, &f->report.waiters);
             return;
         }
         fop_end(op, s->rc != 0 ? plain_errno(s->rc) : rc < 0 ? rc : 0);
@@ -182,10 +182,10 @@ static void forget_cut(struct file *f)
  * none. */
 static struct waitlist *rest_of(struct file *f)
 {
-    if (f->report_busy)
-        return &f->report_waiters;
+    if (f->report.busy)
+        return &f->report.waiters;
     if (f->inl.busy || f->inl.settle != SETTLE_NONE)
-        return &f->report_waiters;
+        return &f->report.waiters;
     if (f->queue.exclusive != NULL)
         return &f->queue.exclusive_waiters;
     return f->renew_busy ? &f->renew_waiters : NULL;
@@ -214,16 +214,16 @@ static void give_up_step(struct fop *op)
         g->rc = rc;
         if (f->dirty.n > 0 || f->writing.n > 0)
             file_lose(f, rc);
-        g->change = f->change;
-        g->report_no = f->report_no;
+        g->change = f->report.change;
+        g->report_no = f->report.no;
         g->state = GIVE_UP_TELL;
         /* fall through */
     case GIVE_UP_TELL:
-        rc = g->at_once && !f->report_busy
+        rc = g->at_once && !f->report.busy
                  ? -EIO
                  : file_report(f, g->change, false, g->report_no);
-        if (rc == 0 || f->report_busy) {
-            fop_wait(op, &f->report_waiters);
+        if (rc == 0 || f->report.busy) {
+            fop_wait(op, &f->report.waiters);
             return;
         }
         if (rc < 0) {
@@ -240,7 +240,7 @@ static void give_up_step(struct fop *op)
         }
         forget_cut(f);
         blocks_count_stop(f);
-        f->mtime_ns = 0;
+        file_forget_mtime(f);
         f->n_giving_up--;
         fop_end(op, g->rc);
     }

@@ -89,7 +89,7 @@ void inline_forget(struct file *f)
 
     if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
         f->writing.n > 0 || f->queue.accepting != NULL ||
-        (inl->leave != LEAVE_NONE && f->change != f->reported_change))
+        (inl->leave != LEAVE_NONE && f->report.change != f->report.reported_change))
         return;
     leave_not(f);
     if (inl->resend) /* the outcome can never be known */
@@ -291,7 +291,7 @@ static int leave(struct file *f)
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     size_set_has_data(f, false);
-    f->has_data_told = false; /* known again when storages acknowledge */
+    report_set_data_told(f, false); /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -338,7 +338,7 @@ static void on_settled(void *arg, int rc)
         file_report_released(f);
     else
         file_report_failed(f, rc);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
 
@@ -437,8 +437,8 @@ static struct frun *next_out(struct file *f)
 static void all_written(struct file *f)
 {
     struct file_inline *inl = &f->inl;
-    bool is_all = f->change == inl->out.change,
-         is_sure = inl->out.doubt_no == f->doubt_no;
+    bool is_all = f->report.change == inl->out.change,
+         is_sure = inl->out.doubt_no == f->report.doubt_no;
     struct frun *run;
 
     if (inl->out.no == inl->no && inl->out.version > inl->version) {
@@ -451,18 +451,12 @@ static void all_written(struct file *f)
     }
     size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
                   inl->out.sync && is_sure);
-    if (f->mtime_ns == inl->out.mtime_ns)
-        f->mtime_ns = 0;
+    report_time_taken(f, inl->out.mtime_ns);
     if (!is_sure) { /* unknown whether exportd kept it */
         inl->resend = inl->place == PLACE_EXPORTD;
         return;
     }
-    f->has_data_told = true;
-    f->reported_change =
-        max_u64(f->reported_change, is_all ? f->change : inl->out.change);
-    if (inl->out.sync)
-        f->durable_change =
-            max_u64(f->durable_change, is_all ? f->change : inl->out.change);
+    report_changes_taken(f, is_all ? f->report.change : inl->out.change, inl->out.sync);
 }
 
 static void all_failed(struct file *f, int rc)
@@ -502,7 +496,7 @@ static void on_data_wrote(struct file_meta_call *call, int rc)
     inl->sent = NULL;
     file_report_released(f);
     waitlist_wake(f, &f->run_waiters);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
 
@@ -545,10 +539,10 @@ static void data_send(struct file *f, uint64_t version)
     inl->out.len = min_u64(max_u64(inl->len, end), inl->out.size);
     inl->out.version = version;
     inl->out.no = inl->no;
-    inl->out.change = f->change;
+    inl->out.change = f->report.change;
     inl->out.n_truncates = f->trunc.n;
-    inl->out.doubt_no = f->doubt_no;
-    inl->out.mtime_ns = f->mtime_ns;
+    inl->out.doubt_no = f->report.doubt_no;
+    inl->out.mtime_ns = f->report.mtime_ns;
     inl->out.sync = false;
     inl->sent = bytes_new(inl->out.len);
     inline_copy(f, inl->sent, 0, inl->out.len);
@@ -578,7 +572,7 @@ bool inline_fly(struct file *f)
 
     if (inl->place == PLACE_STORAGES)
         return false;
-    if (list_is_empty(&f->want) || inl->busy || f->report_busy || f->renew_busy)
+    if (list_is_empty(&f->want) || inl->busy || f->report.busy || f->renew_busy)
         return true;
     if (f->trunc.pending) { /* exportd takes nothing before that is finished */
         file_finish_truncate(f);

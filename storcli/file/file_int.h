@@ -23,6 +23,7 @@
 #include "storcli/file.h"
 #include "storcli/file/file_blocks.h"
 #include "storcli/file/file_inline.h"
+#include "storcli/file/file_meta_report.h"
 #include "storcli/file/file_queue.h"
 #include "storcli/file/file_size.h"
 #include "storcli/file/file_trunc.h"
@@ -204,8 +205,6 @@ struct file {
     /* Attributes of the inode. */
     struct file_size size;
     uint64_t n_losses; /* sizes refused by exportd, and data abandoned */
-    bool has_data_told;
-    int64_t mtime_ns; /* last unreported write; 0: none */
     uint32_t epoch, sequence;
     bool unsure;      /* outcome of a truncate unknown: no version may be used */
     uint64_t sure_no; /* renew_no of the answer that will show it */
@@ -236,7 +235,7 @@ struct file {
 
     struct file_queue queue;
     struct list_node reads; /* started and not ended: struct read_fop.active */
-    struct waitlist run_waiters, renew_waiters, report_waiters;
+    struct waitlist run_waiters, renew_waiters;
     struct file_trunc trunc;
 
     /* Exchange with exportd. */
@@ -245,27 +244,10 @@ struct file {
     uint64_t renew_place_no; /* inl.no when it was asked */
     uint64_t renew_no;       /* answers so far, good and bad */
     int renew_rc;            /* result of the last one */
-    struct file_meta_call report_call;
-    bool report_busy, report_again, report_again_sync;
-    uint64_t change; /* counts changes that exportd must learn */
-    uint64_t reported_change, durable_change;
-    uint64_t report_no;        /* reports begun */
-    uint64_t report_failed_no; /* the newest that failed */
-    uint64_t report_lost_no;   /* the newest whose data was abandoned */
-    int report_rc;
-    uint64_t doubt_no; /* number of such doubts so far */
+    struct file_report report;
     struct file_inline inl;
     struct file_blocks blocks;
-    struct {
-        uint64_t size, change, n_truncates, doubt_no, fresh_end;
-        uint64_t least_size; /* size at exportd, at least, after the report */
-        bool left, resent;
-        int64_t mtime_ns;
-        bool has_data, sync;
-        bool again; /* the size was reported before */
-    } report;       /* the report on its way */
-
-    struct env_timer write_timer, report_timer, clean_timer;
+    struct env_timer write_timer, clean_timer;
     struct env_timer renew_timer; /* pause while `outdated` */
     bool outdated;                /* storages refused the newest ref that exportd has */
     bool closing, closed;
@@ -355,7 +337,6 @@ static inline int plain_errno(int rc)
 }
 /** Takes a FileRef from exportd. Returns 0 or -errno of storcli_file_update(). */
 int file_take_ref(struct file *f, const struct storcli_target *target);
-int64_t file_clock_ns(struct file *f);
 /**
  * Adopts an answer of exportd; with_data: also the fields that only an open or setattr
  * answer has.
@@ -479,44 +460,6 @@ void frun_written(struct frun *run);
 /** Handles the answer to a fetch, or ends it. */
 void fetch_answered(struct fetch *fetch, int rc);
 void fetch_read(struct fetch *fetch);
-
-/* ---- file_meta_report.c: reports to exportd ---- */
-
-/** Records a report that failed before it was sent; it will be tried again. */
-void file_report_failed(struct file *f, int rc);
-
-/** Records a change that exportd must learn, at the latest after report_delay_ms. */
-void file_changed(struct file *f);
-/**
- * Records that storages acknowledged bytes up to end; reports it if exportd does not
- * know.
- */
-void file_acked(struct file *f, uint64_t end);
-/**
- * Returns true if accepted writes change nothing at exportd but the time: it knows of
- * data and the size.
- */
-bool file_changes_only_time(const struct file *f);
-/**
- * Makes the time durable beside the writes of a sync, if nothing else must be reported.
- * True: done so; *change is then the number for file_report(), as long as only the time
- * changes.
- */
-bool file_tell_ahead(struct file *f, uint64_t *change);
-/**
- * Makes sure that exportd has all changes up to `change` (durably, with sync).
- * @param since failures of reports begun up to this number do not count.
- * @return 1: it has; 0: wait for report_waiters; -errno: the report failed.
- */
-int file_report(struct file *f, uint64_t change, bool sync, uint64_t since);
-/**
- * Drops all unreported changes: the file is as exportd knows it. No report may be under
- * way.
- */
-void file_forget_report(struct file *f, int rc);
-/** Sends the reports that waited while they were held. */
-void file_report_released(struct file *f);
-void file_on_report_timer(struct env_timer *timer);
 
 /* ---- file_exclusive.c ---- */
 

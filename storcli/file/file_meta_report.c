@@ -7,6 +7,8 @@
  * Keeps:  a size is reported only when the storages have acknowledged every accepted byte
  *         below it; a flush is answerable for the bytes that were accepted before it.
  */
+#include "storcli/file/file_meta_report.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -15,14 +17,54 @@
 
 static void start_report_timer(struct file *f)
 {
-    if (!f->closing && !env_timer_is_running(&f->report_timer))
-        env_timer_start(f->env, &f->report_timer, f->config.report_delay_ms);
+    if (!f->closing && !env_timer_is_running(&f->report.timer))
+        env_timer_start(f->env, &f->report.timer, f->config.report_delay_ms);
 }
 
 void file_changed(struct file *f)
 {
-    f->change++;
+    f->report.change++;
     start_report_timer(f);
+}
+
+void report_count_change(struct file *f)
+{
+    f->report.change++;
+}
+
+void report_touch(struct file *f)
+{
+    f->report.mtime_ns =
+        f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
+}
+
+void report_set_data_told(struct file *f, bool is_told)
+{
+    f->report.has_data_told = is_told;
+}
+
+int64_t file_mtime_ns(const struct file *f)
+{
+    return f->report.mtime_ns;
+}
+
+void file_forget_mtime(struct file *f)
+{
+    f->report.mtime_ns = 0;
+}
+
+void report_time_taken(struct file *f, int64_t mtime_ns)
+{
+    if (f->report.mtime_ns == mtime_ns)
+        f->report.mtime_ns = 0;
+}
+
+void report_changes_taken(struct file *f, uint64_t change, bool durable)
+{
+    f->report.has_data_told = true;
+    f->report.reported_change = max_u64(f->report.reported_change, change);
+    if (durable)
+        f->report.durable_change = max_u64(f->report.durable_change, change);
 }
 
 /* False while exportd may have forgotten something, or does not know where the data
@@ -30,17 +72,18 @@ void file_changed(struct file *f)
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
-           f->has_data_told && blocks_are_told(f) && !f->size.in_doubt && !f->unsure &&
-           !f->trunc.pending && max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
+           f->report.has_data_told && blocks_are_told(f) && !f->size.in_doubt &&
+           !f->unsure && !f->trunc.pending &&
+           max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
 }
 
 void file_acked(struct file *f, uint64_t end)
 {
-    bool is_telling = f->report_busy && f->report.mtime_ns == f->mtime_ns &&
-                      f->report.doubt_no == f->doubt_no;
-    bool is_told = file_changes_only_time(f) && (f->mtime_ns == 0 || is_telling);
+    bool is_telling = f->report.busy && f->report.sent.mtime_ns == f->report.mtime_ns &&
+                      f->report.sent.doubt_no == f->report.doubt_no;
+    bool is_told = file_changes_only_time(f) && (f->report.mtime_ns == 0 || is_telling);
 
-    if (!is_told || f->change != f->durable_change || f->size.told_end != 0)
+    if (!is_told || f->report.change != f->report.durable_change || f->size.told_end != 0)
         size_is_fresh(f, end);
     if (!is_told)
         file_changed(f);
@@ -50,23 +93,22 @@ static void send_report(struct file *f, bool sync);
 
 static void reported(struct file *f)
 {
-    bool is_same = f->report.n_truncates == f->trunc.n;
+    bool is_same = f->report.sent.n_truncates == f->trunc.n;
 
-    size_reported(f, f->report.size, is_same, f->report.sync);
-    f->has_data_told |= f->report.has_data;
-    if (f->mtime_ns == f->report.mtime_ns)
-        f->mtime_ns = 0;
-    f->reported_change = f->report.change;
+    size_reported(f, f->report.sent.size, is_same, f->report.sent.sync);
+    f->report.has_data_told |= f->report.sent.has_data;
+    report_time_taken(f, f->report.sent.mtime_ns);
+    f->report.reported_change = f->report.sent.change;
     if (!blocks_are_told(f))
         start_report_timer(f);
-    if (f->report.left)
+    if (f->report.sent.left)
         inline_left(f);
-    if (f->report.resent)
+    if (f->report.sent.resent)
         inline_no_resend(f);
-    if (f->report.sync) {
-        f->durable_change = f->report.change;
-        if (f->size.fresh_end == f->report.fresh_end ||
-            (f->size.fresh_end <= f->report.least_size && is_same))
+    if (f->report.sent.sync) {
+        f->report.durable_change = f->report.sent.change;
+        if (f->size.fresh_end == f->report.sent.fresh_end ||
+            (f->size.fresh_end <= f->report.sent.least_size && is_same))
             size_nothing_fresh(f);
     }
 }
@@ -74,7 +116,7 @@ static void reported(struct file *f)
 /* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
-    if (!f->size.in_doubt || !call->has_size || f->report.n_truncates != f->trunc.n)
+    if (!f->size.in_doubt || !call->has_size || f->report.sent.n_truncates != f->trunc.n)
         return;
     size_known(f, call->attr.size);
 }
@@ -87,7 +129,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
     uint64_t size = call->attr.size;
 
     f->n_losses++;
-    if (f->report.n_truncates != f->trunc.n)
+    if (f->report.sent.n_truncates != f->trunc.n)
         return;
     size_cut(f, size);
     size_doubt_ends(f);
@@ -99,21 +141,21 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
  * since. */
 static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 {
-    if (f->report.n_truncates == f->trunc.n) {
+    if (f->report.sent.n_truncates == f->trunc.n) {
         size_cut(f, call->attr.size);
         clean_drop_all(f);
     }
-    f->report.size = 0;
+    f->report.sent.size = 0;
 }
 
 void file_tell_again(struct file *f)
 {
     size_doubt(f);
-    f->doubt_no++;
-    if (f->change == f->durable_change)
+    f->report.doubt_no++;
+    if (f->report.change == f->report.durable_change)
         return;
     inline_tell_again(f);
-    f->has_data_told = false;
+    f->report.has_data_told = false;
     blocks_tell_again(f);
     file_changed(f);
 }
@@ -121,78 +163,82 @@ void file_tell_again(struct file *f)
 static void on_reported(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
-    bool again = f->report_again, sync = f->report_again_sync;
+    enum report_next next = f->report.next;
 
-    assert(f->report_busy);
-    f->report_busy = f->report_again = f->report_again_sync = false;
-    blocks_sent(f, rc == 0 && f->report.doubt_no == f->doubt_no, f->report.sync);
-    if (rc == 0 && call->is_cut && f->report.again && !f->size.in_doubt) {
+    assert(f->report.busy);
+    f->report.busy = false;
+    f->report.next = NEXT_NONE;
+    blocks_sent(f, rc == 0 && f->report.sent.doubt_no == f->report.doubt_no,
+                f->report.sent.sync);
+    if (rc == 0 && call->is_cut && f->report.sent.again && !f->size.in_doubt) {
         learn_of_truncate(f, call);
     } else if (rc == 0 && call->is_cut) {
         learn_of_cut(f, call);
         rc = -EIO;
     }
-    if (rc == 0 && f->report.doubt_no == f->doubt_no) {
+    if (rc == 0 && f->report.sent.doubt_no == f->report.doubt_no) {
         reported(f);
         doubt_ends(f, call);
     } else if (rc == 0) { /* unknown whether exportd kept it */
         start_report_timer(f);
     } else {
-        if (rc == -ESTALE && f->report.resent)
+        if (rc == -ESTALE && f->report.sent.resent)
             inline_refused(f);
-        f->report_failed_no = f->report_no;
+        f->report.failed_no = f->report.no;
         start_report_timer(f);
     }
-    f->report_rc = rc;
-    if (again)
-        send_report(f, sync);
-    waitlist_wake(f, &f->report_waiters);
+    f->report.rc = rc;
+    if (next != NEXT_NONE)
+        send_report(f, next == NEXT_DURABLE);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
 
 static void send_report(struct file *f, bool sync)
 {
-    if (f->report_busy || f->queue.exclusive_held || inline_holds_report(f)) {
-        f->report_again = true;
-        f->report_again_sync |= sync;
+    if (f->report.busy || f->queue.exclusive_held || inline_holds_report(f)) {
+        if (f->report.next != NEXT_DURABLE)
+            f->report.next = sync ? NEXT_DURABLE : NEXT_REPORT;
         return;
     }
-    f->report_busy = true;
-    f->report_no++;
-    f->report.size = size_to_tell(f, sync);
-    f->report.again = f->report.size <= f->size.told_end;
-    f->report.has_data = f->size.has_data && f->inl.place == PLACE_STORAGES;
-    f->report.left = f->inl.leave != LEAVE_NONE && f->report.has_data;
-    f->report.mtime_ns = f->mtime_ns;
-    f->report.sync = sync;
-    f->report.change = f->change;
-    f->report.n_truncates = f->trunc.n;
-    f->report.doubt_no = f->doubt_no;
-    f->report.fresh_end = f->size.fresh_end;
-    f->report.least_size = max_u64(f->size.meta, f->report.size);
-    f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
-    f->report.resent = inline_resend(f, &f->report_call);
-    if (f->report.resent) {
-        f->report.has_data = false;
-        f->report.size = max_u64(f->report.size, f->inl.len);
+    f->report.busy = true;
+    f->report.no++;
+    f->report.sent.size = size_to_tell(f, sync);
+    f->report.sent.again = f->report.sent.size <= f->size.told_end;
+    f->report.sent.has_data = f->size.has_data && f->inl.place == PLACE_STORAGES;
+    f->report.sent.left = f->inl.leave != LEAVE_NONE && f->report.sent.has_data;
+    f->report.sent.mtime_ns = f->report.mtime_ns;
+    f->report.sent.sync = sync;
+    f->report.sent.change = f->report.change;
+    f->report.sent.n_truncates = f->trunc.n;
+    f->report.sent.doubt_no = f->report.doubt_no;
+    f->report.sent.fresh_end = f->size.fresh_end;
+    f->report.sent.least_size = max_u64(f->size.meta, f->report.sent.size);
+    f->report.call = (struct file_meta_call){ .done = on_reported, .file = f };
+    f->report.sent.resent = inline_resend(f, &f->report.call);
+    if (f->report.sent.resent) {
+        f->report.sent.has_data = false;
+        f->report.sent.size = max_u64(f->report.sent.size, f->inl.len);
     }
-    if (!f->report.resent && !blocks_send(f, &f->report_call))
-        f->report.change = f->reported_change; /* a further report for the rest */
-    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size.epoch,
-                  f->report.has_data, f->report.mtime_ns, 0, sync);
-    free((void *)(uintptr_t)f->report_call.allocated);
-    free((void *)(uintptr_t)f->report_call.freed);
+    if (!f->report.sent.resent && !blocks_send(f, &f->report.call))
+        f->report.sent.change =
+            f->report.reported_change; /* a further report for the rest */
+    f->meta.wrote(f->meta.arg, &f->report.call, f->report.sent.size, f->size.epoch,
+                  f->report.sent.has_data, f->report.sent.mtime_ns, 0, sync);
+    free((void *)(uintptr_t)f->report.call.allocated);
+    free((void *)(uintptr_t)f->report.call.freed);
 }
 
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
 {
-    if (f->report_lost_no > since)
+    if (f->report.lost_no > since)
         return f->lost_rc;
-    if ((sync ? f->durable_change : f->reported_change) >= change)
+    if ((sync ? f->report.durable_change : f->report.reported_change) >= change)
         return 1;
-    if (f->report_failed_no > since)
-        return f->report_rc != 0 ? f->report_rc : -EIO;
-    if (!f->report_busy || f->report.change < change || (sync && !f->report.sync))
+    if (f->report.failed_no > since)
+        return f->report.rc != 0 ? f->report.rc : -EIO;
+    if (!f->report.busy || f->report.sent.change < change ||
+        (sync && !f->report.sent.sync))
         send_report(f, sync);
     return 0;
 }
@@ -201,53 +247,64 @@ bool file_tell_ahead(struct file *f, uint64_t *change)
 {
     if (!file_changes_only_time(f))
         return false;
-    if (f->mtime_ns != 0)
+    if (f->report.mtime_ns != 0)
         file_changed(f);
-    *change = f->change;
-    file_report(f, *change, true, f->report_no);
+    *change = f->report.change;
+    file_report(f, *change, true, f->report.no);
     return true;
 }
 
 void file_report_failed(struct file *f, int rc)
 {
-    f->report_failed_no = ++f->report_no;
-    f->report_rc = rc;
-    f->report_again = f->report_again_sync = false;
+    f->report.failed_no = ++f->report.no;
+    f->report.rc = rc;
+    f->report.next = NEXT_NONE;
     start_report_timer(f);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
 }
 
 void file_forget_report(struct file *f, int rc)
 {
-    assert(!f->report_busy);
+    assert(!f->report.busy);
     inline_lose(f);
     blocks_lose(f);
     f->n_losses++;
     if (f->size.acked_end > f->size.meta)
         size_set_untold(f);
     file_forget_beyond(f, f->size.meta);
-    f->mtime_ns = 0;
-    f->report_lost_no = f->report_no;
+    f->report.mtime_ns = 0;
+    f->report.lost_no = f->report.no;
     f->lost_rc = rc;
-    f->reported_change = f->change;
+    f->report.reported_change = f->report.change;
     file_size_recount(f);
     clean_forget_all(f, block_of(f, f->size.now), UINT64_MAX);
 }
 
 void file_report_released(struct file *f)
 {
-    bool sync = f->report_again_sync;
+    enum report_next next = f->report.next;
 
-    if (!f->report_again || f->report_busy || f->queue.exclusive_held)
+    if (next == NEXT_NONE || f->report.busy || f->queue.exclusive_held)
         return;
-    f->report_again = f->report_again_sync = false;
-    send_report(f, sync);
+    f->report.next = NEXT_NONE;
+    send_report(f, next == NEXT_DURABLE);
 }
 
-void file_on_report_timer(struct env_timer *timer)
+static void on_report_timer(struct env_timer *timer)
 {
-    struct file *f = container_of(timer, struct file, report_timer);
+    struct file *f = container_of(timer, struct file, report.timer);
 
-    if (f->change != f->reported_change)
+    if (f->report.change != f->report.reported_change)
         send_report(f, false);
+}
+
+void report_init(struct file *f)
+{
+    waitlist_init(&f->report.waiters);
+    env_timer_init(&f->report.timer, on_report_timer);
+}
+
+void report_free(struct file *f)
+{
+    env_timer_stop(f->env, &f->report.timer);
 }

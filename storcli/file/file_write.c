@@ -207,7 +207,7 @@ static void write_take_start(struct write_fop *w)
     if (w->offset != f->write_next)
         f->write_streak = 0;
     if (w->end > w->offset)
-        f->mtime_ns = file_clock_ns(f);
+        report_touch(f);
     w->state = WRITE_TAKE;
 }
 
@@ -294,14 +294,14 @@ static void write_step(struct fop *op)
         }
         file_is_through(f, w->pos);
         if (!w->ahead || !file_changes_only_time(f))
-            w->change = f->change;
-        w->report_no = f->report_no;
+            w->change = f->report.change;
+        w->report_no = f->report.no;
         w->state = WRITE_TELL;
         /* fall through */
     case WRITE_TELL:
         rc = file_report(f, w->change, true, w->report_no);
         if (rc == 0) {
-            fop_wait(op, &f->report_waiters);
+            fop_wait(op, &f->report.waiters);
             return;
         }
         w->rc = rc < 0 ? rc : 0;

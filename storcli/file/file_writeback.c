@@ -256,7 +256,7 @@ static void note_lost(struct file *f, int rc)
     size_set_untold(f);
     f->retry_at_ns = 0;
     f->retry_ms = RETRY_MS_MIN;
-    f->change++;
+    report_count_change(f);
     waitlist_wake(f, &f->run_waiters);
 }
 
