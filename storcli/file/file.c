@@ -24,7 +24,7 @@ static void file_free(struct file *f)
     assert(list_is_empty(&f->fetches));
     assert(f->dirty.n == 0 && f->writing.n == 0);
     clean_drop_all(f);
-    env_timer_stop(f->env, &f->write_timer);
+    writeback_free(f);
     report_free(f);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
@@ -63,8 +63,9 @@ static void on_task(struct env_task *task)
 static bool is_quiet(const struct file *f)
 {
     return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
-           f->n_fetches == 0 && f->n_flying == 0 && !f->renew_busy && !f->report.busy &&
-           inline_is_quiet(f) && f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
+           f->n_fetches == 0 && f->writeback.n_flying == 0 && !f->epoch.renew_busy &&
+           !f->report.busy && inline_is_quiet(f) && f->blocks.count != COUNT_BUSY &&
+           !f->blocks.seek_busy;
 }
 
 /* Runs at the end of every turn: waits for all other operations, then for all writes,
@@ -81,7 +82,7 @@ static void close_step(struct fop *op)
     if (rc != 0) {
         f->close_rc = f->close_rc != 0 ? f->close_rc : rc;
         file_lose(f, rc);
-        op->clock = f->clock;
+        op->clock = f->writeback.clock;
     }
     rc = file_report(f, f->report.change, false, f->close_report_no);
     if (rc == 0)
@@ -124,18 +125,14 @@ static void file_init(struct file *f)
 {
     list_init(&f->lru);
     list_init(&f->pool_link);
-    list_init(&f->want);
+    writeback_init(f);
     list_init(&f->fetches);
     queue_init(f, on_task);
     list_init(&f->reads);
     waitlist_init(&f->run_waiters);
-    waitlist_init(&f->renew_waiters);
     report_init(f);
     inline_init(f);
-    env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->clean_timer, NULL);
-    env_timer_init(&f->renew_timer, file_on_renew_timer);
-    f->retry_ms = RETRY_MS_MIN;
     f->next_id = 1;
 }
 
@@ -194,10 +191,8 @@ bool file_is_silent(const struct file *f)
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
 {
-    if (with_data && attr->epoch > f->epoch) {
-        f->epoch = attr->epoch;
-        f->sequence = 0;
-    }
+    if (with_data)
+        epoch_adopt(f, attr->epoch);
     if (attr->has_data && f->inl.leave == LEAVE_NONE) {
         size_set_has_data(f, true);
         report_set_data_told(f, true);
@@ -209,24 +204,12 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
 }
 
-int file_take_ref(struct file *f, const struct storcli_target *target)
-{
-    uint32_t generation = storcli_file_dist_generation(f->sf);
-    int rc = storcli_file_update(f->sf, target);
-
-    if (storcli_file_dist_generation(f->sf) != generation) {
-        blocks_forget_reserved(f, 0); /* new storages have nothing reserved */
-        f->outdated = false;
-    }
-    return rc;
-}
-
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
     /* A read-only capability, which comes without an epoch, does not replace one for
      * writing, unless the file lies elsewhere: a writer needs a fresh epoch then. */
-    if (target != NULL && (attr->epoch >= f->epoch ||
+    if (target != NULL && (attr->epoch >= f->epoch.now ||
                            target->dist_generation > storcli_file_dist_generation(f->sf)))
         if (file_take_ref(f, target) != 0)
             return;
@@ -238,17 +221,17 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 
 uint32_t file_epoch(const struct file *f)
 {
-    return f->epoch;
+    return f->epoch.now;
 }
 
 uint64_t file_losses(const struct file *f)
 {
-    return storcli_file_losses(f->sf) + f->n_losses;
+    return storcli_file_losses(f->sf) + f->writeback.n_losses;
 }
 
 bool file_is_clean(const struct file *f)
 {
-    return file_is_silent(f) && f->report.mtime_ns == 0 && !f->renew_busy &&
+    return file_is_silent(f) && f->report.mtime_ns == 0 && !f->epoch.renew_busy &&
            !(f->trunc.pending && f->trunc.version == 0) &&
            list_is_empty(&f->queue.arrived);
 }

@@ -42,14 +42,6 @@ static void on_alone_answer(void *arg, int rc)
     fop_ready(&a->op);
 }
 
-bool file_is_landed(const struct file *f)
-{
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (f->writing.v[i]->state != FRUN_PARKED)
-            return false;
-    return true;
-}
-
 static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
                                    file_done_cb *done, void *arg)
 {
@@ -61,7 +53,7 @@ static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
 /* Returns the first wanted run that cannot be written before the truncate is finished. */
 static struct frun *wanted_beyond(struct file *f)
 {
-    LIST_FOREACH(node, &f->want) {
+    LIST_FOREACH(node, &f->writeback.want) {
         struct frun *run = container_of(node, struct frun, link);
 
         if (frun_is_beyond(run))
@@ -157,11 +149,8 @@ static void truncate_apply(struct alone_fop *a)
         f->size.has_data && f->size.acked_end > size && f->inl.place == PLACE_STORAGES;
 
     trunc_happened(f);
-    f->unsure = false; /* about the truncate before: this is exportd's result of both */
-    if (a->attr.epoch > f->epoch) {
-        f->epoch = a->attr.epoch;
-        f->sequence = 0;
-    }
+    epoch_is_sure(f); /* about the truncate before: this is exportd's result of both */
+    epoch_adopt(f, a->attr.epoch);
     if (a->attr.has_data) {
         size_set_has_data(f, true);
         report_set_data_told(f, true);
@@ -320,14 +309,14 @@ static int punch_mark(struct alone_fop *a)
     punched_blocks(a, &first, &end);
     if (first >= end)
         return 1;
-    if (a->renew_no != 0 && f->renew_no >= a->renew_no && f->renew_rc != 0)
-        return f->renew_rc;
+    if (a->renew_no != 0 && f->epoch.renew_no >= a->renew_no && f->epoch.renew_rc != 0)
+        return f->epoch.renew_rc;
     if (a->answer == ANSWER_NONE) {
         if (!file_next_version(f, &a->version)) {
             if (a->renew_no != 0)
                 return -EIO;
-            a->renew_no = f->renew_no + 1;
-            fop_wait(&a->op, &f->renew_waiters);
+            a->renew_no = f->epoch.renew_no + 1;
+            fop_wait(&a->op, &f->epoch.waiters);
             file_renew(f);
             return 0;
         }
@@ -349,8 +338,8 @@ static int punch_mark(struct alone_fop *a)
         file_is_refused(f, a->n_tries);
     a->op.denied |= a->rc == -EACCES;
     a->answer = ANSWER_NONE;
-    a->renew_no = f->renew_no + 1;
-    fop_wait(&a->op, &f->renew_waiters);
+    a->renew_no = f->epoch.renew_no + 1;
+    fop_wait(&a->op, &f->epoch.waiters);
     file_renew(f);
     return 0;
 }

@@ -188,7 +188,7 @@ static struct waitlist *rest_of(struct file *f)
         return &f->report.waiters;
     if (f->queue.exclusive != NULL)
         return &f->queue.exclusive_waiters;
-    return f->renew_busy ? &f->renew_waiters : NULL;
+    return f->epoch.renew_busy ? &f->epoch.waiters : NULL;
 }
 
 static void give_up_step(struct fop *op)
@@ -200,7 +200,7 @@ static void give_up_step(struct fop *op)
 
     switch (g->state) {
     case GIVE_UP_BEGIN:
-        f->n_giving_up++;
+        writeback_give_up(f);
         blocks_count_stop(f);
         if (g->at_once && !file_is_clean(f))
             file_lose_unsent(f, -EIO);
@@ -241,7 +241,7 @@ static void give_up_step(struct fop *op)
         forget_cut(f);
         blocks_count_stop(f);
         file_forget_mtime(f);
-        f->n_giving_up--;
+        writeback_gave_up(f);
         fop_end(op, g->rc);
     }
 }

@@ -64,7 +64,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
         (!overrules || inl->resend || attr->inline_version == inl->version))
         return; /* ours is as new */
     if (inl->resend && attr->inline_version != inl->version)
-        f->n_losses++; /* forgotten, and others have written since */
+        file_count_loss(f); /* forgotten, and others have written since */
     assert(attr->inline_len == 0 || attr->inline_data != NULL);
     inl->resend = false;
     inl->place = PLACE_EXPORTD;
@@ -93,7 +93,7 @@ void inline_forget(struct file *f)
         return;
     leave_not(f);
     if (inl->resend) /* the outcome can never be known */
-        f->n_losses++;
+        file_count_loss(f);
     inl->resend = false;
     inl->place = PLACE_UNKNOWN;
     inl->no++;
@@ -169,7 +169,7 @@ static void load_send(struct file *f)
     f->inl.load_call =
         (struct file_meta_call){ .done = on_loaded,
                                  .file = f,
-                                 .moved = f->outdated,
+                                 .moved = f->epoch.outdated,
                                  .dist_generation = storcli_file_dist_generation(f->sf) };
     f->meta.load(f->meta.arg, &f->inl.load_call);
 }
@@ -179,7 +179,7 @@ static void load_start(struct file *f)
     if (f->inl.load_busy)
         return;
     f->inl.load_busy = true;
-    if (f->outdated)
+    if (f->epoch.outdated)
         env_timer_start(f->env, &f->inl.load_timer, OUTDATED_PAUSE_MS);
     else
         load_send(f);
@@ -407,8 +407,8 @@ void inline_lose(struct file *f)
 /* Fails all wanted runs. */
 static void wanted_fail(struct file *f, int rc)
 {
-    while (!list_is_empty(&f->want))
-        file_failed(container_of(f->want.next, struct frun, link), rc);
+    while (!list_is_empty(&f->writeback.want))
+        file_failed(container_of(f->writeback.want.next, struct frun, link), rc);
 }
 
 void inline_renewed(struct file *f, int rc)
@@ -446,7 +446,7 @@ static void all_written(struct file *f)
         inl->sent = NULL;
     }
     while ((run = next_out(f)) != NULL) {
-        f->n_flying--;
+        frun_lands(run);
         frun_written(run);
     }
     size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
@@ -469,7 +469,7 @@ static void all_failed(struct file *f, int rc)
         file_renew(f);
     }
     while ((run = next_out(f)) != NULL) {
-        f->n_flying--;
+        frun_lands(run);
         if (again) {
             run->state = FRUN_PARKED;
             frun_want(run);
@@ -518,10 +518,9 @@ static void run_goes(struct frun *run)
     if (to > from)
         memcpy(inl->sent + from, run->data, to - from);
     run->failed_clock = 0;
-    run->state = FRUN_FLYING;
     run->version = inl->out.version;
     inl->out.sync |= run->sync;
-    f->n_flying++;
+    frun_takes_off(run);
 }
 
 /* Sends the data. Runs that failed before go first, alone: runs above them may be
@@ -572,7 +571,8 @@ bool inline_fly(struct file *f)
 
     if (inl->place == PLACE_STORAGES)
         return false;
-    if (list_is_empty(&f->want) || inl->busy || f->report.busy || f->renew_busy)
+    if (list_is_empty(&f->writeback.want) || inl->busy || f->report.busy ||
+        f->epoch.renew_busy)
         return true;
     if (f->trunc.pending) { /* exportd takes nothing before that is finished */
         file_finish_truncate(f);
@@ -602,7 +602,7 @@ bool inline_fly(struct file *f)
 
 void inline_tell_again(struct file *f)
 {
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
+    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
         f->inl.resend = true;
 }
 
@@ -617,7 +617,7 @@ bool inline_resend(struct file *f, struct file_meta_call *call)
     uint64_t version = inl->version;
 
     if (!inl->resend || inl->place != PLACE_EXPORTD ||
-        (version_epoch(version) != f->epoch && !file_next_version(f, &version)))
+        (version_epoch(version) != f->epoch.now && !file_next_version(f, &version)))
         return false;
     inl->version = version;
     call->inline_version = version;

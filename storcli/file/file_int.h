@@ -27,12 +27,12 @@
 #include "storcli/file/file_queue.h"
 #include "storcli/file/file_size.h"
 #include "storcli/file/file_trunc.h"
+#include "storcli/file/file_writeback.h"
 #include "storcli/rules/scratch.h"
 
 enum {
     /* blocks of one read: 1 MiB of the smallest blocks, unaligned */
     FETCH_BLOCKS_MAX = 320,
-    FLYING_MAX = 64, /* runs of one file on their way */
     READ_AHEAD_FAR_BYTES = 4 << 20,
     STREAMS_MAX = 8,         /* sequential readers followed in one file */
     STALE_TRIES_MAX = 16,    /* fresh epochs for one write before it fails */
@@ -40,8 +40,6 @@ enum {
     DENIED_TRIES_MAX = 1,    /* fresh capabilities for one request before it fails */
     MOVED_TRIES_MAX = 16,    /* fresh refs for one request before it fails */
     OUTDATED_PAUSE_MS = 500, /* before exportd is asked again for a later ref */
-    RETRY_MS_MIN = 1000, /* first pause before a parked run is tried again by itself */
-    RETRY_MS_MAX = 30000,
 };
 
 /* Memory for the data of many files of one loop. */
@@ -81,9 +79,9 @@ struct write_fop;
 
 /* Consecutive blocks in memory. */
 struct frun {
-    struct file *f;           /* borrowed */
-    struct list_node link;    /* in f->want (dirty, writing) or f->lru (clean) */
-    struct fbuf *buf;         /* shared; NULL: the caller's memory, see `direct` */
+    struct file *f;        /* borrowed */
+    struct list_node link; /* in f->writeback.want (dirty, writing) or f->lru (clean) */
+    struct fbuf *buf;      /* shared; NULL: the caller's memory, see `direct` */
     struct write_fop *direct; /* write whose memory this is; NULL with a buf */
     uint8_t *data;            /* start of block `first` */
     uint64_t first;           /* block index */
@@ -102,9 +100,10 @@ struct frun {
     uint64_t version; /* version of the last attempt */
     uint64_t cut;     /* flying: filler from this byte on has been cut off since */
     unsigned n_stale, n_denied; /* refusals of this attempt */
-    uint64_t failed_clock;      /* f->clock when the last attempt failed; 0: did not */
-    bool was_told;              /* has failed before, at any time */
-    int rc;                     /* error of the failure */
+    uint64_t
+        failed_clock; /* f->writeback.clock when the last attempt failed; 0: did not */
+    bool was_told;    /* has failed before, at any time */
+    int rc;           /* error of the failure */
     uint64_t born_ns; /* dirty: age of its oldest byte; clean: time of the data */
 };
 
@@ -204,27 +203,15 @@ struct file {
 
     /* Attributes of the inode. */
     struct file_size size;
-    uint64_t n_losses; /* sizes refused by exportd, and data abandoned */
-    uint32_t epoch, sequence;
-    bool unsure;      /* outcome of a truncate unknown: no version may be used */
-    uint64_t sure_no; /* renew_no of the answer that will show it */
 
     /* Memory. */
     struct frunset dirty, writing, clean;
     unsigned n_runs;
     struct list_node lru;       /* clean runs, least recently used first */
     struct list_node pool_link; /* in pool->cached while there are any */
-    struct list_node want;      /* dirty and parked runs to write, in order of wanting */
     uint64_t dirty_bytes;       /* dirty and writing */
     uint64_t clean_bytes;
-    unsigned n_flying;
     uint64_t next_id;
-    uint64_t clock;       /* counts failures */
-    uint64_t lost_clock;  /* f->clock when data was dropped last; 0: never */
-    int lost_rc;          /* why data, or a report, was dropped */
-    unsigned n_giving_up; /* operations that abandon failed runs: no retries */
-    uint64_t retry_ms;
-    uint64_t retry_at_ns; /* parked runs are wanted again; 0: none is parked */
     struct list_node fetches;
     unsigned n_fetches;
     struct stream streams[STREAMS_MAX];
@@ -235,21 +222,16 @@ struct file {
 
     struct file_queue queue;
     struct list_node reads; /* started and not ended: struct read_fop.active */
-    struct waitlist run_waiters, renew_waiters;
+    struct waitlist run_waiters;
     struct file_trunc trunc;
 
     /* Exchange with exportd. */
-    struct file_meta_call renew_call;
-    bool renew_busy;
-    uint64_t renew_place_no; /* inl.no when it was asked */
-    uint64_t renew_no;       /* answers so far, good and bad */
-    int renew_rc;            /* result of the last one */
+    struct file_epoch epoch;
+    struct file_writeback writeback;
     struct file_report report;
     struct file_inline inl;
     struct file_blocks blocks;
-    struct env_timer write_timer, clean_timer;
-    struct env_timer renew_timer; /* pause while `outdated` */
-    bool outdated;                /* storages refused the newest ref that exportd has */
+    struct env_timer clean_timer;
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
@@ -322,21 +304,11 @@ static inline uint64_t frun_bytes(const struct frun *run)
 
 /* ---- file.c ---- */
 
-/**
- * A request was refused with -EREMOTE for the n-th time: the first time our ref may be
- * old.
- */
-static inline void file_is_refused(struct file *f, unsigned n)
-{
-    f->outdated = f->outdated || n > 1;
-}
 /** Replaces -ESTALE and -EREMOTE, which mean nothing to callers. */
 static inline int plain_errno(int rc)
 {
     return rc == -ESTALE || rc == -EREMOTE ? -EIO : rc;
 }
-/** Takes a FileRef from exportd. Returns 0 or -errno of storcli_file_update(). */
-int file_take_ref(struct file *f, const struct storcli_target *target);
 /**
  * Adopts an answer of exportd; with_data: also the fields that only an open or setattr
  * answer has.
@@ -344,8 +316,7 @@ int file_take_ref(struct file *f, const struct storcli_target *target);
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
 /** Returns true if no report of ours is on its way to exportd, or will be. */
 bool file_is_silent(const struct file *f);
-/** Returns true if no run is on its way to the storages, or waits for an epoch. */
-bool file_is_landed(const struct file *f);
+
 /* ---- file_run.c: runs in memory ---- */
 
 struct frun *frun_new(struct file *f);
@@ -401,52 +372,8 @@ void frun_drop_dirty(struct file *f);
 /** Drops dirty runs. */
 void frun_drop_unsent(struct file *f);
 
-/* ---- file_writeback.c: to and from the storages ---- */
+/* ---- file_writeback.c: fetches ---- */
 
-void frun_want(struct frun *run);
-void frun_unwant(struct frun *run);
-/** Wants every dirty or parked run. */
-void file_want_all(struct file *f);
-/** Sends the wanted runs that may go. */
-void file_fly(struct file *f);
-/**
- * Sends a write's own memory; no dirty or writing run may overlap. Returns 0 or -errno.
- */
-int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_t end,
-                    const uint8_t *data, bool sync);
-/**
- * Returns true if accepted bytes of blocks [first, end), in runs older than before_id,
- * wait for their acknowledgement; wants them. A failure since clock ends the waiting for
- * that run: its reason goes to *rc (if that is 0).
- */
-bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t before_id,
-                     uint64_t clock, int *rc);
-void file_failed(struct frun *run, int rc);
-/**
- * Drops all unwritten data, for rc: no run may be flying. Operations that wait for it
- * fail, and the size of data after it can be reported.
- */
-void file_lose(struct file *f, int rc);
-/** Drops all data that is not on its way to storages. */
-void file_lose_unsent(struct file *f, int rc);
-/** Starts the delay timer for the oldest dirty and the parked runs. */
-void file_start_write_timer(struct file *f);
-void file_on_write_timer(struct env_timer *timer);
-void file_on_renew_timer(struct env_timer *timer);
-/**
- * A version above all before; f->epoch must not be 0. False: a fresh epoch is needed
- * first.
- */
-bool file_next_version(struct file *f, uint64_t *version);
-void file_renew(struct file *f);
-/** Forbids all versions until exportd has answered with the state of the file. */
-void file_doubt(struct file *f);
-/**
- * Decides whether an operation about to change the file must wait for exportd. 1: go on;
- * 0: op waits; -errno: exportd does not answer. *asked_no: 0 before the first call, then
- * its own.
- */
-int file_be_sure(struct fop *op, uint64_t *asked_no);
 /**
  * Reads blocks into a new fetch; runs in memory are not looked at. Returns 0 or -ENOMEM.
  */
@@ -455,8 +382,6 @@ int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n
 void fetch_free(struct fetch *fetch);
 struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block);
 
-/* Ends an acknowledged run: it becomes clean. */
-void frun_written(struct frun *run);
 /** Handles the answer to a fetch, or ends it. */
 void fetch_answered(struct fetch *fetch, int rc);
 void fetch_read(struct fetch *fetch);

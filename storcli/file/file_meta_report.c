@@ -73,7 +73,7 @@ bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
            f->report.has_data_told && blocks_are_told(f) && !f->size.in_doubt &&
-           !f->unsure && !f->trunc.pending &&
+           !f->epoch.unsure && !f->trunc.pending &&
            max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
 }
 
@@ -128,7 +128,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
 {
     uint64_t size = call->attr.size;
 
-    f->n_losses++;
+    file_count_loss(f);
     if (f->report.sent.n_truncates != f->trunc.n)
         return;
     size_cut(f, size);
@@ -232,7 +232,7 @@ static void send_report(struct file *f, bool sync)
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
 {
     if (f->report.lost_no > since)
-        return f->lost_rc;
+        return f->writeback.lost_rc;
     if ((sync ? f->report.durable_change : f->report.reported_change) >= change)
         return 1;
     if (f->report.failed_no > since)
@@ -268,13 +268,12 @@ void file_forget_report(struct file *f, int rc)
     assert(!f->report.busy);
     inline_lose(f);
     blocks_lose(f);
-    f->n_losses++;
+    file_lost_for(f, rc);
     if (f->size.acked_end > f->size.meta)
         size_set_untold(f);
     file_forget_beyond(f, f->size.meta);
     f->report.mtime_ns = 0;
     f->report.lost_no = f->report.no;
-    f->lost_rc = rc;
     f->report.reported_change = f->report.change;
     file_size_recount(f);
     clean_forget_all(f, block_of(f, f->size.now), UINT64_MAX);

@@ -82,7 +82,7 @@ bool fop_denied(struct fop *op, int rc)
     if (rc != -EACCES || op->denied)
         return false;
     op->denied = true;
-    fop_wait(op, &op->f->renew_waiters);
+    fop_wait(op, &op->f->epoch.waiters);
     file_renew(op->f);
     return true;
 }
@@ -118,7 +118,7 @@ void fop_start(struct fop *op)
 {
     struct file_queue *q = &op->f->queue;
 
-    op->clock = op->f->clock;
+    op->clock = op->f->writeback.clock;
     op->start_ns = env_now_ns(op->f->env);
     q->n_active++;
     if (op->kind == FOP_WRITE)
@@ -176,7 +176,7 @@ void queue_take_hold(struct fop *op)
     q->exclusive = op; /* counted in n_active already */
     q->exclusive_held = false;
     q->exclusive_first = q->exclusive_end = 0;
-    op->clock = op->f->clock;
+    op->clock = op->f->writeback.clock;
     fop_ready(op);
 }
 

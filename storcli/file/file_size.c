@@ -35,13 +35,13 @@ void size_acked(struct file *f, uint64_t end, uint32_t epoch)
 void size_allocated(struct file *f, uint64_t end)
 {
     f->size.now = f->size.acked_end = f->size.fresh_end = end;
-    f->size.epoch = f->epoch;
+    f->size.epoch = f->epoch.now;
 }
 
 void size_truncated(struct file *f, uint64_t size)
 {
     f->size.now = f->size.meta = f->size.told_end = size;
-    f->size.epoch = f->epoch;
+    f->size.epoch = f->epoch.now;
     f->size.in_doubt = false;
 }
 
@@ -105,7 +105,7 @@ static void size_is_cut(struct file *f, uint64_t size)
     f->size.meta = size;
     if (!untold) {
         if (f->size.in_doubt && max_u64(f->size.told_end, f->size.fresh_end) > size) {
-            f->n_losses++;
+            file_count_loss(f);
             file_doubt(f);
         }
         file_forget_beyond(f, size);

@@ -93,7 +93,7 @@ static void need_renewal(struct file *f, struct fop *op)
 {
     next_state(&f->trunc, TRUNC_EPOCH);
     f->trunc.answer = ANSWER_AWAITED;
-    fop_wait(op, &f->renew_waiters);
+    fop_wait(op, &f->epoch.waiters);
     file_renew(f);
 }
 
@@ -101,11 +101,11 @@ static void need_renewal(struct file *f, struct fop *op)
  * unchanged? 1: it is finished; 0: go on; -errno. */
 static int look_at_renewal(struct file *f)
 {
-    const struct file_attr *attr = &f->renew_call.attr;
+    const struct file_attr *attr = &f->epoch.call.attr;
     struct file_trunc *t = &f->trunc;
 
-    if (f->renew_rc != 0)
-        return f->renew_rc;
+    if (f->epoch.renew_rc != 0)
+        return f->epoch.renew_rc;
     if (f->trunc.version == 0) /* exportd does not know of it */
         return 0;
     if (!attr->truncate_pending) {
@@ -131,8 +131,8 @@ static int step_epoch(struct file *f, struct fop *op)
 
     if (rc != 0)
         return rc > 0 ? 2 : rc;
-    if (f->epoch != 0 && f->epoch >= version_epoch(f->trunc.version) &&
-        f->sequence < UINT32_MAX - 2)
+    if (f->epoch.now != 0 && f->epoch.now >= version_epoch(f->trunc.version) &&
+        f->epoch.sequence < UINT32_MAX - 2)
         return 1;
     if (renewed) /* a fresh epoch below an older one */
         return -EIO;
@@ -381,5 +381,5 @@ void trunc_start(struct file *f, bool own)
     t->mark = MARK_AS_ACCEPTED;
     t->denied = t->by_run = false;
     t->n_tries = 0;
-    t->clock = f->clock;
+    t->clock = f->writeback.clock;
 }
