@@ -1,13 +1,10 @@
 /*
- * file.c - one open file in bytes: opening, closing, attributes, and the loop that steps
- * its operations.
+ * file.c - one open file in bytes: opening, closing, attributes, and its turns.
  *
  * In:     the calls of file.h; answers of the engine and of exportd wake operations.
  *         Core.
  * Out:    callbacks, always from on_task(), never from inside the starting call.
- * Keeps:  writes, flushes and exclusive operations begin in order of arrival; an
- *         exclusive one runs alone; a read never waits for a write that has not been
- *         taken in.
+ * Keeps:  a file is freed when nothing of it is under way.
  */
 #include "storcli/file.h"
 
@@ -18,154 +15,19 @@
 
 #include "storcli/file/file_int.h"
 
-/* ---- operations ---- */
-
-void file_wake(struct file *f)
-{
-    env_post(f->env, &f->task);
-}
-
-void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
-              void (*step)(struct fop *), file_done_cb *done, void *arg)
-{
-    struct fop *op = calloc(1, bytes);
-
-    /* closing may still finish a truncate */
-    assert(!f->closing || kind == FOP_EXCLUSIVE);
-    if (op == NULL) /* ops are small, and this cannot be reported */
-        abort();
-    op->f = f;
-    op->kind = kind;
-    op->step = step;
-    op->done = done;
-    op->arg = arg;
-    list_init(&op->link);
-    return op;
-}
-
-void fop_queue(struct fop *op)
-{
-    list_add_tail(&op->f->queue, &op->link);
-    file_wake(op->f);
-}
-
-void fop_wait(struct fop *op, struct waitlist *list)
-{
-    list_remove(&op->link);
-    list_add_tail(&list->ops, &op->link);
-}
-
-void fop_ready(struct fop *op)
-{
-    list_remove(&op->link);
-    list_add_tail(&op->f->ready, &op->link);
-    file_wake(op->f);
-}
-
-bool fop_denied(struct fop *op, int rc)
-{
-    if (rc != -EACCES || op->denied)
-        return false;
-    op->denied = true;
-    fop_wait(op, &op->f->renew_waiters);
-    file_renew(op->f);
-    return true;
-}
-
-bool fop_moved(struct fop *op, int rc)
-{
-    if (rc != -EREMOTE || op->n_moved++ >= MOVED_TRIES_MAX)
-        return false;
-    file_is_refused(op->f, op->n_moved);
-    fop_wait(op, &op->f->inl.moved_waiters);
-    file_reload(op->f);
-    return true;
-}
-
-void fop_end(struct fop *op, int rc)
-{
-    file_done_cb *done = op->done;
-    void *arg = op->arg;
-
-    list_remove(&op->link);
-    op->f->n_active--;
-    free(op);
-    done(arg, rc);
-}
-
-void waitlist_init(struct waitlist *list)
-{
-    list_init(&list->ops);
-}
-
-void waitlist_wake(struct file *f, struct waitlist *list)
-{
-    LIST_FOREACH_SAFE(node, &list->ops) {
-        list_remove(node);
-        list_add_tail(&f->ready, node);
-    }
-    file_wake(f);
-}
-
-void file_exclusive_end(struct file *f)
-{
-    f->exclusive = NULL;
-    f->exclusive_first = f->exclusive_end = 0;
-    waitlist_wake(f, &f->exclusive_waiters);
-}
-
-static void start_op(struct fop *op)
-{
-    struct file *f = op->f;
-
-    op->started = true;
-    op->clock = f->clock;
-    op->start_ns = env_now_ns(f->env);
-    f->n_active++;
-    if (op->kind == FOP_WRITE)
-        f->accepting = op;
-    if (op->kind == FOP_EXCLUSIVE)
-        f->exclusive = op;
-    if (op->kind == FOP_CLOSE)
-        f->close_op = op;
-    fop_ready(op);
-}
-
-/* Starts queued operations. Reads overtake writes that wait to be taken in; nothing
- * overtakes an exclusive operation. */
-static void start_queue(struct file *f)
-{
-    bool blocked = f->accepting != NULL;
-
-    LIST_FOREACH_SAFE(node, &f->queue) {
-        struct fop *op = container_of(node, struct fop, link);
-        bool overtakes = op->kind == FOP_READ || op->kind == FOP_SEEK;
-
-        if (f->exclusive != NULL)
-            return;
-        if (blocked && (op->kind == FOP_EXCLUSIVE || op->kind == FOP_CLOSE))
-            return;
-        if (blocked && !overtakes)
-            continue;
-        start_op(op);
-        blocked |= op->kind == FOP_WRITE;
-    }
-}
-
 static void file_free(struct file *f)
 {
-    file_done_cb *done = f->close_op != NULL ? f->close_op->done : NULL;
-    void *arg = f->close_op != NULL ? f->close_op->arg : NULL;
+    file_done_cb *done = f->queue.close_op != NULL ? f->queue.close_op->done : NULL;
+    void *arg = f->queue.close_op != NULL ? f->queue.close_op->arg : NULL;
     int rc = f->close_rc;
 
     assert(list_is_empty(&f->fetches));
     assert(f->dirty.n == 0 && f->writing.n == 0);
     clean_drop_all(f);
-    env_timer_stop(f->env, &f->write_timer);
-    env_timer_stop(f->env, &f->report_timer);
+    writeback_free(f);
+    report_free(f);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
-    range_map_free(&f->reserved);
     blocks_free(f);
     free(f->dirty.v);
     free(f->writing.v);
@@ -173,30 +35,26 @@ static void file_free(struct file *f)
     if (f->sf != NULL)
         storcli_file_close(f->sf);
     file_pool_free(f->own_pool);
-    free(f->close_op);
+    queue_free(f);
     free(f);
     if (done != NULL)
         done(arg, rc);
 }
 
+/* Runs a turn: operations, then writes that are due, then the close. */
 static void on_task(struct env_task *task)
 {
-    struct file *f = container_of(task, struct file, task);
+    struct file *f = container_of(task, struct file, queue.task);
 
     do {
         inline_serve(f);
-        while (!list_is_empty(&f->ready)) {
-            struct fop *op = container_of(f->ready.next, struct fop, link);
-
-            list_remove(&op->link);
-            op->step(op);
-        }
-        start_queue(f);
+        queue_step_ready(f);
+        queue_start(f);
         file_fly(f);
-        if (f->close_op != NULL && !f->closed && list_is_empty(&f->ready))
-            f->close_op->step(f->close_op);
-    } while (!list_is_empty(&f->ready));
-    if (f->closed && !f->task.queued)
+        if (f->queue.close_op != NULL && !f->closed && list_is_empty(&f->queue.ready))
+            f->queue.close_op->step(f->queue.close_op);
+    } while (!list_is_empty(&f->queue.ready));
+    if (f->closed && !f->queue.task.queued)
         file_free(f);
 }
 
@@ -204,9 +62,9 @@ static void on_task(struct env_task *task)
 
 static bool is_quiet(const struct file *f)
 {
-    return f->n_active == 1 && list_is_empty(&f->queue) && f->n_fetches == 0 &&
-           f->n_flying == 0 && !f->renew_busy && !f->report_busy && !f->inl.busy &&
-           !f->inl.load_busy && !f->inl.settle_busy && !f->blocks.counting &&
+    return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
+           f->n_fetches == 0 && f->writeback.n_flying == 0 && !f->epoch.renew_busy &&
+           !f->report.busy && inline_is_quiet(f) && f->blocks.count != COUNT_BUSY &&
            !f->blocks.seek_busy;
 }
 
@@ -218,14 +76,15 @@ static void close_step(struct fop *op)
     int rc = 0;
 
     list_remove(&op->link);
-    if (f->n_active > 1 || file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc))
+    if (f->queue.n_active > 1 ||
+        file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc))
         return;
     if (rc != 0) {
         f->close_rc = f->close_rc != 0 ? f->close_rc : rc;
         file_lose(f, rc);
-        op->clock = f->clock;
+        op->clock = f->writeback.clock;
     }
-    rc = file_report(f, f->change, false, f->close_report_no);
+    rc = file_report(f, f->report.change, false, f->close_report_no);
     if (rc == 0)
         return;
     if (rc < 0 && f->close_rc == 0)
@@ -237,9 +96,9 @@ void file_close(struct file *f, file_done_cb *done, void *arg)
 {
     struct fop *op = fop_new(f, sizeof(*op), FOP_CLOSE, close_step, done, arg);
 
-    assert(!f->exclusive_held);
+    assert(!f->queue.exclusive_held);
     f->closing = true;
-    f->close_report_no = f->report_no;
+    f->close_report_no = f->report.no;
     fop_queue(op);
 }
 
@@ -266,24 +125,14 @@ static void file_init(struct file *f)
 {
     list_init(&f->lru);
     list_init(&f->pool_link);
-    list_init(&f->want);
+    writeback_init(f);
     list_init(&f->fetches);
-    list_init(&f->queue);
-    list_init(&f->ready);
+    queue_init(f, on_task);
     list_init(&f->reads);
     waitlist_init(&f->run_waiters);
-    waitlist_init(&f->exclusive_waiters);
-    waitlist_init(&f->renew_waiters);
-    waitlist_init(&f->report_waiters);
-    waitlist_init(&f->inl.load_waiters);
-    waitlist_init(&f->inl.moved_waiters);
-    f->task.fn = on_task;
-    env_timer_init(&f->write_timer, file_on_write_timer);
-    env_timer_init(&f->report_timer, file_on_report_timer);
+    report_init(f);
+    inline_init(f);
     env_timer_init(&f->clean_timer, NULL);
-    env_timer_init(&f->renew_timer, file_on_renew_timer);
-    env_timer_init(&f->load_timer, file_on_load_timer);
-    f->retry_ms = RETRY_MS_MIN;
     f->next_id = 1;
 }
 
@@ -324,111 +173,35 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     f->run_blocks = blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX);
     f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
     f->clean_max = 4 * f->config.read_ahead_max; /* not less than twice the far one */
-    f->size = f->meta_size = attr->size;
+    size_init(f, attr->size);
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);
-    f->inl.place = PLACE_UNKNOWN; /* until the next line */
     inline_adopt(f, attr, false);
     file_adopt(f, attr, true);
     *out = f;
     return 0;
 }
 
-/* Handles a truncate by another client, newer than our growth of the file: exportd knew
- * that size or has learned it again. Unreported bytes stay until exportd decides on their
- * report. Bytes that it may have forgotten may have been cut off unseen, so our writers
- * get a loss. */
-static void size_is_cut(struct file *f, uint64_t size)
+bool file_is_silent(const struct file *f)
 {
-    bool untold = f->acked_end > f->meta_size;
-
-    f->n_truncates++;
-    frun_forget_beyond(f, size);
-    f->meta_size = size;
-    if (!untold) {
-        if (f->in_doubt && max_u64(f->told_end, f->fresh_end) > size) {
-            f->n_losses++;
-            file_doubt(f);
-        }
-        file_forget_beyond(f, size);
-    }
-    file_size_recount(f);
-    clean_drop_all(f);
-    file_forget_reserved(f, 0);
-}
-
-/* Returns true if the smaller size comes from a truncate newer than the write that set
- * our size. */
-static bool is_cut(const struct file *f, const struct file_attr *attr)
-{
-    return attr->size < f->meta_size &&
-           version_epoch(attr->truncate_version) > f->size_epoch;
-}
-
-/* Returns true if no report of ours is on its way to exportd, or will be. */
-static bool file_is_silent(const struct file *f)
-{
-    return f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
-           f->exclusive == NULL && !f->report_busy && f->change == f->reported_change;
-}
-
-/* Adopts a size. A smaller one may be an answer from before our own report: it is
- * believed only if no report is on its way, or with the truncate that caused it. An
- * exclusive operation may be a truncate, which knows better. */
-static void adopt_size(struct file *f, const struct file_attr *attr)
-{
-    uint64_t size = attr->size;
-
-    if (size == f->meta_size || (size > f->meta_size && f->exclusive != NULL))
-        return;
-    if (size > f->meta_size) {
-        f->meta_size = size;
-        f->size = max_u64(f->size, size);
-    } else if (file_is_silent(f)) {
-        file_forget_beyond(f, size);
-        f->size = f->meta_size = size;
-    } else {
-        if (is_cut(f, attr))
-            size_is_cut(f, size);
-        return;
-    }
-    clean_drop_all(f); /* changed by another client */
-    file_forget_reserved(f, 0);
+    return f->dirty.n == 0 && f->writing.n == 0 && f->queue.accepting == NULL &&
+           f->queue.exclusive == NULL && !f->report.busy &&
+           f->report.change == f->report.reported_change;
 }
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
 {
-    if (with_data && attr->epoch > f->epoch) {
-        f->epoch = attr->epoch;
-        f->sequence = 0;
-    }
-    if (attr->has_data && !f->inl.leaving)
-        f->has_data = f->has_data_told = true;
-    if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
-        adopt_size(f, attr);
     if (with_data)
-        blocks_adopt(f, attr);
-    if (!with_data || f->trunc_active ||
-        (f->truncate_pending && f->truncate_version == 0))
-        return; /* exportd cannot say "finished" of a truncate that it does not know */
-    if (attr->truncate_pending && attr->truncate_version > f->truncate_version &&
-        f->inl.place == PLACE_STORAGES)
-        frun_forget_beyond(f, attr->truncate_size);
-    f->truncate_pending = attr->truncate_pending;
-    f->truncate_size = attr->truncate_size;
-    f->truncate_version = attr->truncate_version;
-}
-
-int file_take_ref(struct file *f, const struct storcli_target *target)
-{
-    uint32_t generation = storcli_file_dist_generation(f->sf);
-    int rc = storcli_file_update(f->sf, target);
-
-    if (storcli_file_dist_generation(f->sf) != generation) {
-        file_forget_reserved(f, 0); /* new storages have nothing reserved */
-        f->outdated = false;
+        epoch_adopt(f, attr->epoch);
+    if (attr->has_data && f->inl.leave == LEAVE_NONE) {
+        size_set_has_data(f, true);
+        report_set_data_told(f, true);
     }
-    return rc;
+    size_adopt(f, attr);
+    if (with_data) {
+        blocks_adopt(f, attr);
+        trunc_adopt(f, attr);
+    }
 }
 
 void file_refresh(struct file *f, const struct storcli_target *target,
@@ -436,7 +209,7 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 {
     /* A read-only capability, which comes without an epoch, does not replace one for
      * writing, unless the file lies elsewhere: a writer needs a fresh epoch then. */
-    if (target != NULL && (attr->epoch >= f->epoch ||
+    if (target != NULL && (attr->epoch >= f->epoch.now ||
                            target->dist_generation > storcli_file_dist_generation(f->sf)))
         if (file_take_ref(f, target) != 0)
             return;
@@ -446,63 +219,21 @@ void file_refresh(struct file *f, const struct storcli_target *target,
     file_wake(f);
 }
 
-void file_forget_beyond(struct file *f, uint64_t size)
-{
-    if (size < f->size)
-        blocks_cut(f, size);
-    f->acked_end = min_u64(f->acked_end, size);
-    f->through_end = min_u64(f->through_end, size);
-    f->told_end = min_u64(f->told_end, size);
-    f->fresh_end = min_u64(f->fresh_end, size);
-    file_forget_reserved(f, block_past(f, size));
-}
-
-void file_size_recount(struct file *f)
-{
-    uint64_t size = max_u64(f->meta_size, f->acked_end);
-    struct frun *run;
-
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        size = max_u64(size, f->dirty.v[i]->hi);
-    for (unsigned i = 0; i < f->writing.n; i++)
-        size = max_u64(size, f->writing.v[i]->hi);
-    f->size = size;
-    /* A block completed from the write that failed has bytes of it beyond what is
-     * left. */
-    run = frunset_find(&f->dirty, block_of(f, size));
-    if (run != NULL)
-        memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
-}
-
-int64_t file_clock_ns(struct file *f)
-{
-    return f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
-}
-
-uint64_t file_size(const struct file *f)
-{
-    return f->size;
-}
-
-bool file_has_data(const struct file *f)
-{
-    return f->has_data || f->dirty.n > 0 || f->writing.n > 0;
-}
-
 uint32_t file_epoch(const struct file *f)
 {
-    return f->epoch;
+    return f->epoch.now;
 }
 
 uint64_t file_losses(const struct file *f)
 {
-    return storcli_file_losses(f->sf) + f->n_losses;
+    return storcli_file_losses(f->sf) + f->writeback.n_losses;
 }
 
 bool file_is_clean(const struct file *f)
 {
-    return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
-           !(f->truncate_pending && f->truncate_version == 0) && list_is_empty(&f->queue);
+    return file_is_silent(f) && f->report.mtime_ns == 0 && !f->epoch.renew_busy &&
+           !(f->trunc.pending && f->trunc.version == 0) &&
+           list_is_empty(&f->queue.arrived);
 }
 
 bool file_has_stored(const struct file *f)
@@ -510,26 +241,11 @@ bool file_has_stored(const struct file *f)
     return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
 }
 
-bool file_is_untold(const struct file *f)
-{
-    return f->is_untold;
-}
-
-int64_t file_mtime_ns(const struct file *f)
-{
-    return f->mtime_ns;
-}
-
-void file_forget_mtime(struct file *f)
-{
-    f->mtime_ns = 0;
-}
-
 void file_drop_cache(struct file *f)
 {
     storcli_file_others_wrote(f->sf); /* changed by another client, perhaps */
     clean_forget_all(f, 0, UINT64_MAX);
-    file_forget_reserved(f, 0);
+    blocks_forget_reserved(f, 0);
     inline_forget(f);
     blocks_forget(f);
 }

@@ -8,6 +8,8 @@
  *         report may come twice.
  * Yours:  how many ranges are kept.
  */
+#include "storcli/file/file_blocks.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -15,7 +17,11 @@
 
 enum blocks_change { BLOCKS_ALLOCATED = 1, BLOCKS_FREED = 2 };
 
-enum { KNOWN_MAX = 2 * FILE_RANGES_MAX, COUNT_CLOSING_NS = 1000000000 };
+enum {
+    KNOWN_MAX = 2 * FILE_RANGES_MAX,
+    RESERVED_MAX = 256, /* ranges that are remembered; more are forgotten */
+    COUNT_CLOSING_NS = 1000000000,
+};
 
 /* Sets a range. Out of memory ends the process: it is as small as an operation, and
  * cannot be reported. */
@@ -34,7 +40,7 @@ static void put_all(struct range_map *to, const struct range_map *from)
         put(to, from->list[i].from, from->list[i].to, from->list[i].value);
 }
 
-static void know_all(struct blocks *b, const struct range_map *changes)
+static void know_all(struct file_blocks *b, const struct range_map *changes)
 {
     for (size_t i = 0; i < changes->n; i++)
         put(&b->known, changes->list[i].from, changes->list[i].to,
@@ -45,28 +51,37 @@ static void know_all(struct blocks *b, const struct range_map *changes)
 
 static void count_next(struct file *f);
 
+/* Stops the search if it is under way. */
+static void count_abandon(struct file_blocks *b)
+{
+    if (b->count == COUNT_BUSY)
+        b->count = COUNT_NONE;
+}
+
 static void on_data_end(void *arg, int rc)
 {
     struct file *f = arg;
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     b->seek_busy = false;
-    if (rc == 0 && b->counting && b->n_freed == b->seek_n_freed) {
+    if (rc == 0 && b->count == COUNT_BUSY && b->n_freed == b->seek_n_freed) {
         blocks_allocated(f, b->count_at, b->found);
         b->count_at = b->found;
     }
-    b->counting = b->counting && rc == 0;
+    if (rc != 0)
+        count_abandon(b);
     count_next(f);
 }
 
 static void on_data(void *arg, int rc)
 {
     struct file *f = arg;
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     b->seek_busy = false;
-    b->counting = b->counting && rc == 0; /* on failure the next opening tries again */
-    if (!b->counting || b->found >= b->hole_end) {
+    if (rc != 0)
+        count_abandon(b); /* the next opening tries again */
+    if (b->count != COUNT_BUSY || b->found >= b->hole_end) {
         b->count_at = b->hole_end;
         count_next(f);
         return;
@@ -78,8 +93,7 @@ static void on_data(void *arg, int rc)
 
 static void count_end(struct file *f)
 {
-    f->blocks.counting = false;
-    f->blocks.counted = true;
+    f->blocks.count = COUNT_DONE;
     file_changed(f);
     file_wake(f); /* a close waits for it */
 }
@@ -94,12 +108,13 @@ static bool is_too_late(const struct file *f)
 /* Searches from hole to hole. */
 static void count_next(struct file *f)
 {
-    struct blocks *b = &f->blocks;
-    uint64_t end = block_past(f, f->meta_size);
+    struct file_blocks *b = &f->blocks;
+    uint64_t end = block_past(f, f->size.meta);
     const struct mapped_range *s = range_map_find(&b->known, b->count_at);
 
-    b->counting = b->counting && !is_too_late(f);
-    if (b->seek_busy || !b->counting) {
+    if (is_too_late(f))
+        count_abandon(b);
+    if (b->seek_busy || b->count != COUNT_BUSY) {
         file_wake(f);
         return;
     }
@@ -119,13 +134,14 @@ static void count_next(struct file *f)
 
 static void count_start(struct file *f, const struct file_attr *attr)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
-    b->counted = b->counted && attr->blocks_unsure;
-    if (!attr->blocks_unsure || attr->epoch == 0 || b->counting || b->counted ||
+    if (b->count == COUNT_DONE && !attr->blocks_unsure)
+        b->count = COUNT_NONE;
+    if (!attr->blocks_unsure || attr->epoch == 0 || b->count != COUNT_NONE ||
         b->seek_busy || f->inl.place != PLACE_STORAGES || f->closing)
         return;
-    b->counting = true;
+    b->count = COUNT_BUSY;
     b->count_at = 0;
     b->count_ns = env_now_ns(f->env);
     count_next(f);
@@ -135,7 +151,7 @@ static void count_start(struct file *f, const struct file_attr *attr)
 
 void blocks_adopt(struct file *f, const struct file_attr *attr)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     if (!attr->blocks_known || attr->size_is_old)
         return;
@@ -149,7 +165,7 @@ void blocks_adopt(struct file *f, const struct file_attr *attr)
 
 void blocks_count_stop(struct file *f)
 {
-    f->blocks.counting = f->blocks.counted = false;
+    f->blocks.count = COUNT_NONE;
 }
 
 void blocks_forget(struct file *f)
@@ -166,12 +182,12 @@ static void bound(struct file *f)
     if (f->blocks.known.n > KNOWN_MAX)
         blocks_forget(f);
     if (f->blocks.tell.n >= FILE_RANGES_TOLD_MAX)
-        file_report(f, f->change, false, f->report_no);
+        file_report(f, f->report.change, false, f->report.no);
 }
 
 void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     if (f->inl.place != PLACE_STORAGES || range_map_least(&b->known, first, end) != 0)
         return;
@@ -183,7 +199,7 @@ void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
 
 void blocks_freed(struct file *f, uint64_t first, uint64_t end)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     if (first >= end || (b->is_known && range_map_most(&b->known, first, end) == 0))
         return;
@@ -196,7 +212,7 @@ void blocks_freed(struct file *f, uint64_t first, uint64_t end)
 
 void blocks_cut(struct file *f, uint64_t size)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
     uint64_t first = block_past(f, size);
 
     b->n_freed++;
@@ -235,11 +251,11 @@ static size_t pack(const struct range_map *spans, unsigned value, const uint8_t 
 
 bool blocks_send(struct file *f, struct file_meta_call *call)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
     bool is_all = b->tell.n <= FILE_RANGES_TOLD_MAX;
 
     call->tells_blocks = true;
-    call->blocks_counted = b->counted && is_all;
+    call->blocks_counted = b->count == COUNT_DONE && is_all;
     range_map_free(&b->sent); /* the old content has been reported */
     if (is_all) {
         b->sent = b->tell;
@@ -259,10 +275,10 @@ bool blocks_send(struct file *f, struct file_meta_call *call)
 
 void blocks_sent(struct file *f, bool ok, bool durable)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
-    if (ok && f->report_call.blocks_counted)
-        b->counted = false;
+    if (ok && f->report.call.blocks_counted && b->count == COUNT_DONE)
+        b->count = COUNT_NONE;
     if (ok && durable) {
         range_map_free(&b->told);
     } else if (ok) {
@@ -278,7 +294,7 @@ void blocks_sent(struct file *f, bool ok, bool durable)
 
 void blocks_tell_again(struct file *f)
 {
-    struct blocks *b = &f->blocks;
+    struct file_blocks *b = &f->blocks;
 
     put_all(&b->told, &b->tell);
     range_map_free(&b->tell);
@@ -292,6 +308,39 @@ void blocks_free(struct file *f)
     range_map_free(&f->blocks.tell);
     range_map_free(&f->blocks.sent);
     range_map_free(&f->blocks.told);
+    range_map_free(&f->blocks.reserved);
+}
+
+/* ---- reservations ---- */
+
+void blocks_forget_reserved(struct file *f, uint64_t first)
+{
+    if (first == 0 || range_map_put(&f->blocks.reserved, first, SPAN_END, 0) != 0)
+        range_map_free(&f->blocks.reserved);
+}
+
+void blocks_reserved(struct file *f, uint64_t first, uint64_t end)
+{
+    if (range_map_put(&f->blocks.reserved, first, end, 1) != 0 ||
+        f->blocks.reserved.n > RESERVED_MAX)
+        blocks_forget_reserved(f, 0);
+}
+
+void blocks_unreserved(struct file *f, uint64_t first, uint64_t end)
+{
+    if (range_map_put(&f->blocks.reserved, first, end, 0) != 0)
+        blocks_forget_reserved(f, 0);
+}
+
+void blocks_not_reserved(const struct file *f, uint64_t *first, uint64_t *end)
+{
+    const struct mapped_range *span = range_map_find(&f->blocks.reserved, *first);
+
+    if (span != NULL && span->from <= *first)
+        *first = min_u64(span->to, *end);
+    span = *first < *end ? range_map_find(&f->blocks.reserved, *end - 1) : NULL;
+    if (span != NULL && span->from < *end)
+        *end = max_u64(span->from, *first);
 }
 
 /* ---- the number for our readers ---- */
@@ -309,7 +358,7 @@ static uint64_t set_end(const struct frunset *set)
 
 uint64_t file_allocated(const struct file *f, uint64_t told)
 {
-    const struct blocks *b = &f->blocks;
+    const struct file_blocks *b = &f->blocks;
     struct range_map all = { 0 };
     uint64_t bytes;
 

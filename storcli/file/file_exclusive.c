@@ -15,7 +15,7 @@
 struct alone_fop {
     struct fop op;
     unsigned state; /* enum of its kind */
-    bool busy, asked;
+    enum file_answer answer;
     int rc; /* the engine's answer */
     unsigned n_tries;
     uint64_t renew_no, sure_no;
@@ -37,18 +37,9 @@ static void on_alone_answer(void *arg, int rc)
 {
     struct alone_fop *a = arg;
 
-    a->busy = false;
-    a->asked = true;
+    a->answer = ANSWER_HERE;
     a->rc = rc;
     fop_ready(&a->op);
-}
-
-bool file_is_landed(const struct file *f)
-{
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (f->writing.v[i]->state != FRUN_PARKED)
-            return false;
-    return true;
 }
 
 static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
@@ -62,7 +53,7 @@ static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
 /* Returns the first wanted run that cannot be written before the truncate is finished. */
 static struct frun *wanted_beyond(struct file *f)
 {
-    LIST_FOREACH(node, &f->want) {
+    LIST_FOREACH(node, &f->writeback.want) {
         struct frun *run = container_of(node, struct frun, link);
 
         if (frun_is_beyond(run))
@@ -94,15 +85,11 @@ void file_finish_truncate(struct file *f)
 {
     struct alone_fop *a;
 
-    if (f->exclusive != NULL)
+    if (f->queue.exclusive != NULL)
         return;
     a = alone_new(f, finish_step, on_finished, NULL);
-    a->op.started = true;
-    a->op.clock = f->clock;
-    f->n_active++;
-    f->exclusive = &a->op;
+    fop_start(&a->op);
     trunc_start(f, false);
-    fop_ready(&a->op);
 }
 
 /* Finishes a truncate within an exclusive operation, which cannot wait for another one.
@@ -118,7 +105,7 @@ static int try_finish_first(struct alone_fop *a, bool need_it)
     if (rc <= 0)
         return rc;
     if (!a->finishing) {
-        if (!f->truncate_pending || (!is_beyond && !need_it))
+        if (!f->trunc.pending || (!is_beyond && !need_it))
             return 1;
         a->finishing = true;
         trunc_start(f, false);
@@ -159,34 +146,25 @@ static void truncate_apply(struct alone_fop *a)
     struct file *f = a->op.f;
     uint64_t size = a->attr.size;
     bool storages_know_more =
-        f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
+        f->size.has_data && f->size.acked_end > size && f->inl.place == PLACE_STORAGES;
 
-    f->n_truncates++;
-    f->unsure = false; /* about the truncate before: this is exportd's result of both */
-    if (a->attr.epoch > f->epoch) {
-        f->epoch = a->attr.epoch;
-        f->sequence = 0;
+    trunc_happened(f);
+    epoch_is_sure(f); /* about the truncate before: this is exportd's result of both */
+    epoch_adopt(f, a->attr.epoch);
+    if (a->attr.has_data) {
+        size_set_has_data(f, true);
+        report_set_data_told(f, true);
     }
-    if (a->attr.has_data)
-        f->has_data = f->has_data_told = true;
-    if (size < f->size)
+    if (size < f->size.now)
         frun_cut(f, size);
-    f->inl.resend = false;
+    inline_no_resend(f);
     inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
     file_forget_beyond(f, size);
-    f->size = f->meta_size = f->told_end = size;
-    f->size_epoch = f->epoch;
-    f->in_doubt = false;
-    f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
-    f->truncate_pending = a->attr.truncate_pending;
-    f->truncate_size = a->attr.truncate_size;
-    f->truncate_version = a->attr.truncate_version;
-    if (!f->truncate_pending && storages_know_more) {
-        /* The size was not reported to exportd: this cut is unknown there. */
-        f->truncate_pending = true;
-        f->truncate_size = size;
-        f->truncate_version = 0;
-    }
+    size_truncated(f, size);
+    file_forget_mtime(f); /* exportd's, of the truncate, is newer */
+    trunc_is(f, &a->attr);
+    if (!f->trunc.pending && storages_know_more)
+        trunc_is_unknown(f, size);
 }
 
 static void truncate_step(struct fop *op)
@@ -197,13 +175,13 @@ static void truncate_step(struct fop *op)
 
     switch (a->state) {
     case TRUNCATE_DRAIN:
-        if (!file_is_landed(f) || f->report_busy) {
-            fop_wait(op, f->report_busy ? &f->report_waiters : &f->run_waiters);
+        if (!file_is_landed(f) || f->report.busy) {
+            fop_wait(op, f->report.busy ? &f->report.waiters : &f->run_waiters);
             return;
         }
         rc = file_take_ref(f, &a->target);
         truncate_apply(a);
-        if (rc != 0 || !f->truncate_pending) {
+        if (rc != 0 || !f->trunc.pending) {
             alone_end(a, rc);
             return;
         }
@@ -221,21 +199,13 @@ void file_truncate(struct file *f, const struct storcli_target *target,
                    const struct file_attr *attr, file_done_cb *done, void *arg)
 {
     struct alone_fop *a = alone_new(f, truncate_step, done, arg);
-    struct fop *held = f->exclusive_held ? f->exclusive : NULL;
 
     a->attr = *attr;
     a->target = *target;
-    if (held == NULL) {
+    if (f->queue.exclusive_held)
+        queue_take_hold(&a->op);
+    else
         fop_queue(&a->op);
-        return;
-    }
-    a->op.started = true; /* takes the place of the op that held it for us */
-    a->op.clock = f->clock;
-    f->exclusive = &a->op;
-    f->exclusive_held = false;
-    f->exclusive_first = f->exclusive_end = 0;
-    free(held);
-    fop_ready(&a->op);
 }
 
 /* ---- held for a truncate to come ---- */
@@ -258,8 +228,7 @@ static void hold_step(struct fop *op)
         /* news of another truncate may have come with an epoch */
         if (!finish_first(a, false))
             return;
-        f->exclusive_first = 0;
-        f->exclusive_end = UINT64_MAX;
+        queue_let_through(f, 0, UINT64_MAX);
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
             return;
@@ -268,21 +237,21 @@ static void hold_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
-        a->change = f->change;
-        a->report_no = f->report_no;
+        a->change = f->report.change;
+        a->report_no = f->report.no;
         a->state = HOLD_TELL;
         /* fall through */
     case HOLD_TELL:
         rc = file_report(f, a->change, false, a->report_no);
-        if (rc == 0 || f->report_busy) {
-            fop_wait(op, &f->report_waiters);
+        if (rc == 0 || f->report.busy) {
+            fop_wait(op, &f->report.waiters);
             return;
         }
         if (rc < 0) {
             alone_end(a, rc);
             return;
         }
-        f->exclusive_held = true; /* stays f->exclusive, until truncate or cancel */
+        queue_hold(f); /* until truncate or cancel */
         a->state = HOLD_QUIET;
         op->done(op->arg, 0);
         return;
@@ -298,19 +267,12 @@ void file_truncate_begin(struct file *f, file_done_cb *done, void *arg)
 
 void file_truncate_cancel(struct file *f)
 {
-    struct fop *held = f->exclusive;
-
-    assert(f->exclusive_held);
-    f->exclusive_held = false;
-    f->n_active--;
-    file_exclusive_end(f);
-    file_report_released(f);
-    free(held);
+    queue_release(f);
 }
 
 void file_truncate_unsure(struct file *f)
 {
-    if (f->exclusive_held)
+    if (f->queue.exclusive_held)
         file_truncate_cancel(f);
     file_doubt(f);
 }
@@ -347,26 +309,25 @@ static int punch_mark(struct alone_fop *a)
     punched_blocks(a, &first, &end);
     if (first >= end)
         return 1;
-    if (a->renew_no != 0 && f->renew_no >= a->renew_no && f->renew_rc != 0)
-        return f->renew_rc;
-    if (!a->asked && !a->busy) {
+    if (a->renew_no != 0 && f->epoch.renew_no >= a->renew_no && f->epoch.renew_rc != 0)
+        return f->epoch.renew_rc;
+    if (a->answer == ANSWER_NONE) {
         if (!file_next_version(f, &a->version)) {
             if (a->renew_no != 0)
                 return -EIO;
-            a->renew_no = f->renew_no + 1;
-            fop_wait(&a->op, &f->renew_waiters);
+            a->renew_no = f->epoch.renew_no + 1;
+            fop_wait(&a->op, &f->epoch.waiters);
             file_renew(f);
             return 0;
         }
-        a->busy = true;
+        a->answer = ANSWER_AWAITED;
         storcli_mark(f->sf, a->version, first, end - first, on_alone_answer, a);
         return 0;
     }
-    if (a->busy)
+    if (a->answer == ANSWER_AWAITED)
         return 0;
     clean_forget_all(f, first, end);
-    if (range_map_put(&f->reserved, first, end, 0) != 0)
-        file_forget_reserved(f, 0);
+    blocks_unreserved(f, first, end);
     if (a->rc == 0)
         punch_free(a);
     is_refused =
@@ -376,9 +337,9 @@ static int punch_mark(struct alone_fop *a)
     if (a->rc == -EREMOTE)
         file_is_refused(f, a->n_tries);
     a->op.denied |= a->rc == -EACCES;
-    a->asked = false;
-    a->renew_no = f->renew_no + 1;
-    fop_wait(&a->op, &f->renew_waiters);
+    a->answer = ANSWER_NONE;
+    a->renew_no = f->epoch.renew_no + 1;
+    fop_wait(&a->op, &f->epoch.waiters);
     file_renew(f);
     return 0;
 }
@@ -391,8 +352,7 @@ static int punch_edges(struct alone_fop *a)
     int64_t n = 1;
 
     punched_blocks(a, &first, &end);
-    f->exclusive_first = 0;
-    f->exclusive_end = UINT64_MAX; /* the marks are made: later writes are newer */
+    queue_let_through(f, 0, UINT64_MAX); /* the marks are made: later writes are newer */
     while (a->pos < a->end && n > 0) {
         if (first < end && a->pos == block_start(f, first)) {
             a->pos = min_u64(a->end, block_start(f, end));
@@ -413,7 +373,7 @@ static void punch_end(struct alone_fop *a, int rc)
     struct file *f = a->op.f;
 
     if (rc > 0) {
-        f->mtime_ns = file_clock_ns(f);
+        report_touch(f);
         file_changed(f);
     }
     alone_end(a, rc < 0 ? rc : 0);
@@ -423,7 +383,7 @@ static void punch_end(struct alone_fop *a, int rc)
 static void punch_clip(struct alone_fop *a)
 {
     const struct file *f = a->op.f;
-    uint64_t end = f->truncate_pending ? min_u64(f->size, f->truncate_size) : f->size;
+    uint64_t end = f->trunc.pending ? min_u64(f->size.now, f->trunc.size) : f->size.now;
 
     a->is_to_end = a->end >= end;
     a->end = min_u64(a->end, end);
@@ -454,14 +414,13 @@ static void punch_step(struct fop *op)
     case PUNCH_DRAIN:
         if (!finish_first(a, false)) /* a truncate may have appeared meanwhile */
             return;
-        f->exclusive_first = block_of(f, a->offset);
-        f->exclusive_end = block_past(f, a->end);
-        if (file_is_pending(f, f->exclusive_first, f->exclusive_end, UINT64_MAX,
+        queue_let_through(f, block_of(f, a->offset), block_past(f, a->end));
+        if (file_is_pending(f, block_of(f, a->offset), block_past(f, a->end), UINT64_MAX,
                             op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
             return;
         }
-        if (rc != 0 || (!f->has_data && blocks_are_none(f))) {
+        if (rc != 0 || (!f->size.has_data && blocks_are_none(f))) {
             punch_end(a, rc != 0 ? rc : 1); /* all of it is a hole */
             return;
         }
@@ -480,7 +439,8 @@ static void punch_step(struct fop *op)
     case PUNCH_EDGES:
         if (!finish_first(a, false))
             return;
-        a->end = min_u64(a->end, f->size); /* cut by another client meanwhile, perhaps */
+        a->end =
+            min_u64(a->end, f->size.now); /* cut by another client meanwhile, perhaps */
         rc = punch_edges(a);
         if (rc != 0)
             punch_end(a, rc);
@@ -501,41 +461,18 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
 
-/* Narrows [first, end) to the blocks that are not known to be reserved. */
-static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
-{
-    const struct mapped_range *span = range_map_find(&f->reserved, *first);
-
-    if (span != NULL && span->from <= *first)
-        *first = min_u64(span->to, *end);
-    span = *first < *end ? range_map_find(&f->reserved, *end - 1) : NULL;
-    if (span != NULL && span->from < *end)
-        *end = max_u64(span->from, *first);
-}
-
-static void note_reserved(struct file *f, uint64_t first, uint64_t end)
-{
-    if (range_map_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
-        file_forget_reserved(f, 0);
-}
-
-void file_forget_reserved(struct file *f, uint64_t first)
-{
-    if (first == 0 || range_map_put(&f->reserved, first, SPAN_END, 0) != 0)
-        range_map_free(&f->reserved);
-}
-
 /* Returns the number of blocks to reserve beyond `end` if the file is being reserved in
  * small steps: as many as are reserved before `first`. */
 static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
 {
     const struct file *f = a->op.f;
     const struct mapped_range *before =
-        first == 0 ? NULL : range_map_find(&f->reserved, first - 1);
+        first == 0 ? NULL : range_map_find(&f->blocks.reserved, first - 1);
     uint64_t max = block_of(f, FILE_DATA_END_MAX) - end;
 
     if (a->exactly || before == NULL || before->from >= first ||
-        end != block_past(f, a->end) || range_map_least(&f->reserved, end, end + 1) != 0)
+        end != block_past(f, a->end) ||
+        range_map_least(&f->blocks.reserved, end, end + 1) != 0)
         return 0;
     return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
 }
@@ -546,10 +483,10 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
 {
     struct file *f = a->op.f;
 
-    a->busy = true;
+    a->answer = ANSWER_AWAITED;
     a->n_ahead = blocks_ahead(a, first, end);
-    f->has_data = true;
-    if (!f->has_data_told)
+    size_set_has_data(f, true);
+    if (!f->report.has_data_told)
         file_changed(f);
     storcli_alloc(f->sf, first, end + a->n_ahead - first, a->n_tries++ > 0,
                   on_alone_answer, a);
@@ -561,24 +498,24 @@ static int allocate_reserve(struct alone_fop *a)
     struct file *f = a->op.f;
     uint64_t first = block_of(f, a->offset), end = block_past(f, a->end);
 
-    if (a->busy)
+    if (a->answer == ANSWER_AWAITED)
         return 0;
-    unreserved_blocks(f, &first, &end);
-    if (a->asked && a->rc == -ENOSPC && a->n_ahead > 0) {
+    blocks_not_reserved(f, &first, &end);
+    if (a->answer == ANSWER_HERE && a->rc == -ENOSPC && a->n_ahead > 0) {
         a->exactly = true;
-        a->asked = false;
+        a->answer = ANSWER_NONE;
     }
-    if (!a->asked && first < end) {
+    if (a->answer == ANSWER_NONE && first < end) {
         allocate_ask(a, first, end);
         return 0;
     }
-    if (!a->asked)
+    if (a->answer == ANSWER_NONE)
         return 1;
-    a->asked = false;
+    a->answer = ANSWER_NONE;
     if (fop_denied(&a->op, a->rc) || fop_moved(&a->op, a->rc))
         return 0;
     if (a->rc == 0)
-        note_reserved(f, first, end + a->n_ahead);
+        blocks_reserved(f, first, end + a->n_ahead);
     return a->rc != 0 ? plain_errno(a->rc) : 1;
 }
 
@@ -588,11 +525,10 @@ static void allocate_grow(struct alone_fop *a)
     struct file *f = a->op.f;
 
     blocks_allocated(f, block_of(f, a->offset), block_past(f, a->end));
-    if (a->keep_size || a->end <= f->size)
+    if (a->keep_size || a->end <= f->size.now)
         return;
-    f->size = f->acked_end = f->fresh_end = a->end;
-    f->size_epoch = f->epoch;
-    f->mtime_ns = file_clock_ns(f);
+    size_allocated(f, a->end);
+    report_touch(f);
     file_changed(f);
 }
 
@@ -608,7 +544,7 @@ static void allocate_step(struct fop *op)
             alone_end(a, -EFBIG);
             return;
         }
-        if (!finish_first(a, !a->keep_size && a->end > f->size) || !leave_first(a))
+        if (!finish_first(a, !a->keep_size && a->end > f->size.now) || !leave_first(a))
             return;
         a->state = ALLOCATE_RESERVE;
         /* fall through */
@@ -623,7 +559,7 @@ static void allocate_step(struct fop *op)
         a->state = ALLOCATE_GROW;
         /* fall through */
     case ALLOCATE_GROW:
-        if (!finish_first(a, !a->keep_size && a->end > f->size))
+        if (!finish_first(a, !a->keep_size && a->end > f->size.now))
             return;
         allocate_grow(a);
         alone_end(a, 0);

@@ -97,7 +97,7 @@ static void flush_step(struct fop *op)
         }
         rc = 0;
         s->before_id = f->next_id;
-        s->end = f->size;
+        s->end = f->size.now;
         if (s->sync)
             write_stable(s);
         s->state = FLUSH_WRITE;
@@ -113,8 +113,8 @@ static void flush_step(struct fop *op)
         }
         file_is_through(f, s->end);
         if (!s->ahead || !file_changes_only_time(f))
-            s->change = f->change;
-        s->report_no = f->report_no;
+            s->change = f->report.change;
+        s->report_no = f->report.no;
         start_sync(s);
         file_report(f, s->change, s->sync, s->report_no);
         /* fall through */
@@ -131,7 +131,7 @@ static void flush_step(struct fop *op)
     case FLUSH_TELL:
         rc = file_report(f, s->change, s->sync, s->report_no);
         if (rc == 0) {
-            fop_wait(op, &f->report_waiters);
+            fop_wait(op, &f->report.waiters);
             return;
         }
         fop_end(op, s->rc != 0 ? plain_errno(s->rc) : rc < 0 ? rc : 0);
@@ -172,23 +172,23 @@ struct give_up_fop {
  * used the file since. */
 static void forget_cut(struct file *f)
 {
-    if (!f->truncate_pending || f->truncate_version != 0)
+    if (!f->trunc.pending || f->trunc.version != 0)
         return;
-    f->truncate_pending = false;
-    f->is_untold = true;
+    trunc_forget(f);
+    size_set_untold(f);
 }
 
 /* Returns the list to wait on for requests that end by themselves; NULL: there are
  * none. */
 static struct waitlist *rest_of(struct file *f)
 {
-    if (f->report_busy)
-        return &f->report_waiters;
-    if (f->inl.busy || f->inl.settle_busy)
-        return &f->report_waiters;
-    if (f->exclusive != NULL)
-        return &f->exclusive_waiters;
-    return f->renew_busy ? &f->renew_waiters : NULL;
+    if (f->report.busy)
+        return &f->report.waiters;
+    if (f->inl.busy || f->inl.settle != SETTLE_NONE)
+        return &f->report.waiters;
+    if (f->queue.exclusive != NULL)
+        return &f->queue.exclusive_waiters;
+    return f->epoch.renew_busy ? &f->epoch.waiters : NULL;
 }
 
 static void give_up_step(struct fop *op)
@@ -200,7 +200,7 @@ static void give_up_step(struct fop *op)
 
     switch (g->state) {
     case GIVE_UP_BEGIN:
-        f->n_giving_up++;
+        writeback_give_up(f);
         blocks_count_stop(f);
         if (g->at_once && !file_is_clean(f))
             file_lose_unsent(f, -EIO);
@@ -214,16 +214,16 @@ static void give_up_step(struct fop *op)
         g->rc = rc;
         if (f->dirty.n > 0 || f->writing.n > 0)
             file_lose(f, rc);
-        g->change = f->change;
-        g->report_no = f->report_no;
+        g->change = f->report.change;
+        g->report_no = f->report.no;
         g->state = GIVE_UP_TELL;
         /* fall through */
     case GIVE_UP_TELL:
-        rc = g->at_once && !f->report_busy
+        rc = g->at_once && !f->report.busy
                  ? -EIO
                  : file_report(f, g->change, false, g->report_no);
-        if (rc == 0 || f->report_busy) {
-            fop_wait(op, &f->report_waiters);
+        if (rc == 0 || f->report.busy) {
+            fop_wait(op, &f->report.waiters);
             return;
         }
         if (rc < 0) {
@@ -240,8 +240,8 @@ static void give_up_step(struct fop *op)
         }
         forget_cut(f);
         blocks_count_stop(f);
-        f->mtime_ns = 0;
-        f->n_giving_up--;
+        file_forget_mtime(f);
+        writeback_gave_up(f);
         fop_end(op, g->rc);
     }
 }

@@ -11,6 +11,8 @@
  *         if exportd's copy may be durable). If the client dies before that, the file
  *         stays as exportd has it.
  */
+#include "storcli/file/file_inline.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +22,8 @@
 
 /* ---- what exportd has ---- */
 
-static void bytes_set(struct inl *inl, uint8_t *bytes, uint64_t len, uint64_t version)
+static void bytes_set(struct file_inline *inl, uint8_t *bytes, uint64_t len,
+                      uint64_t version)
 {
     free(inl->bytes);
     inl->bytes = bytes;
@@ -41,11 +44,11 @@ static int leave(struct file *f);
 
 void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     bool stays = attr->inline_max == 0 || attr->on_storages;
 
     inl->max = attr->inline_max;
-    if (inl->leaving || (attr->size_is_old && !overrules))
+    if (inl->leave != LEAVE_NONE || (attr->size_is_old && !overrules))
         return;
     if (inl->place == PLACE_STORAGES && !stays && !overrules)
         return; /* the answer is older than the move */
@@ -61,7 +64,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
         (!overrules || inl->resend || attr->inline_version == inl->version))
         return; /* ours is as new */
     if (inl->resend && attr->inline_version != inl->version)
-        f->n_losses++; /* forgotten, and others have written since */
+        file_count_loss(f); /* forgotten, and others have written since */
     assert(attr->inline_len == 0 || attr->inline_data != NULL);
     inl->resend = false;
     inl->place = PLACE_EXPORTD;
@@ -75,22 +78,22 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
  * storages are known to have. */
 static void leave_not(struct file *f)
 {
-    if (f->inl.leaving)
-        f->has_data = true;
-    f->inl.leaving = false;
+    if (f->inl.leave != LEAVE_NONE)
+        size_set_has_data(f, true);
+    f->inl.leave = LEAVE_NONE;
 }
 
 void inline_forget(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
-        f->writing.n > 0 || f->accepting != NULL ||
-        (inl->leaving && f->change != f->reported_change))
+        f->writing.n > 0 || f->queue.accepting != NULL ||
+        (inl->leave != LEAVE_NONE && f->report.change != f->report.reported_change))
         return;
     leave_not(f);
     if (inl->resend) /* the outcome can never be known */
-        f->n_losses++;
+        file_count_loss(f);
     inl->resend = false;
     inl->place = PLACE_UNKNOWN;
     inl->no++;
@@ -104,8 +107,7 @@ static void on_settled(void *arg, int rc);
 
 static void settle(struct file *f)
 {
-    f->inl.settle_moved = false;
-    f->inl.settle_busy = true;
+    f->inl.settle = SETTLE_BUSY;
     storcli_settle(f->sf, on_settled, f);
 }
 
@@ -121,7 +123,7 @@ static void moved_end(struct file *f)
         fetch->moved = false;
         fetch_read(fetch);
     }
-    if (f->inl.settle_moved)
+    if (f->inl.settle == SETTLE_MOVED)
         settle(f);
     waitlist_wake(f, &f->inl.moved_waiters);
 }
@@ -152,7 +154,7 @@ static void on_loaded(struct file_meta_call *call, int rc)
     if (rc == 0 && call->target.dist_generation > storcli_file_dist_generation(f->sf))
         rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.load_no == f->inl.no) {
-        f->has_data |= call->attr.has_data;
+        size_set_has_data(f, f->size.has_data || call->attr.has_data);
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     }
     if (rc == 0 && f->inl.place == PLACE_UNKNOWN)
@@ -167,7 +169,7 @@ static void load_send(struct file *f)
     f->inl.load_call =
         (struct file_meta_call){ .done = on_loaded,
                                  .file = f,
-                                 .moved = f->outdated,
+                                 .moved = f->epoch.outdated,
                                  .dist_generation = storcli_file_dist_generation(f->sf) };
     f->meta.load(f->meta.arg, &f->inl.load_call);
 }
@@ -177,15 +179,15 @@ static void load_start(struct file *f)
     if (f->inl.load_busy)
         return;
     f->inl.load_busy = true;
-    if (f->outdated)
-        env_timer_start(f->env, &f->load_timer, OUTDATED_PAUSE_MS);
+    if (f->epoch.outdated)
+        env_timer_start(f->env, &f->inl.load_timer, OUTDATED_PAUSE_MS);
     else
         load_send(f);
 }
 
-void file_on_load_timer(struct env_timer *timer)
+static void on_load_timer(struct env_timer *timer)
 {
-    load_send(container_of(timer, struct file, load_timer));
+    load_send(container_of(timer, struct file, inl.load_timer));
 }
 
 void file_reload(struct file *f)
@@ -265,7 +267,7 @@ void inline_serve(struct file *f)
 /* Makes blocks that are not in memory dirty; no data may be on its way to exportd. */
 static int leave(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     assert(inl->place == PLACE_EXPORTD && !inl->busy);
     for (unsigned i = 0; i < f->dirty.n; i++)
@@ -282,13 +284,14 @@ static int leave(struct file *f)
         assert((uint64_t)n == to - from);
     }
     inl->place = PLACE_STORAGES;
-    inl->leaving = true;
+    inl->leave = LEAVE_WRITING;
     inl->leave_id = f->next_id;
     inl->leave_syncs = inl->len > 0;
-    inl->settled = inl->resend = inl->stale = false;
+    inl->resend = inl->stale = false;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
-    f->has_data = f->has_data_told = false; /* known again when storages acknowledge */
+    size_set_has_data(f, false);
+    report_set_data_told(f, false); /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -319,22 +322,23 @@ static void on_settled(void *arg, int rc)
     struct file *f = arg;
 
     if (rc == -EREMOTE && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
-        f->inl.settle_moved = true;
+        f->inl.settle = SETTLE_MOVED;
         file_is_refused(f, f->inl.n_settle_moved);
         file_reload(f);
         return;
     }
     rc = plain_errno(rc);
     f->inl.n_settle_moved = 0;
-    f->inl.settle_busy = false;
-    f->inl.settled = rc == 0;
+    f->inl.settle = SETTLE_NONE;
+    if (f->inl.leave != LEAVE_NONE)
+        f->inl.leave = rc == 0 ? LEAVE_SETTLED : LEAVE_WRITING;
     if (rc == -EACCES)
         file_renew(f);
     if (rc == 0)
         file_report_released(f);
     else
         file_report_failed(f, rc);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
 
@@ -355,40 +359,45 @@ static bool any_older(const struct frunset *set, uint64_t id)
 
 bool inline_holds_report(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     if (inl->busy)
         return true;
-    if (!inl->leaving || inl->settled)
+    if (inl->leave != LEAVE_WRITING)
         return false;
     if (any_older(&f->dirty, inl->leave_id) || any_older(&f->writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
-        inl->settled = true;
+        inl->leave = LEAVE_SETTLED;
         return false;
     }
-    if (!inl->settle_busy)
+    if (inl->settle == SETTLE_NONE)
         settle(f);
     return true;
 }
 
 void inline_look(struct file *f)
 {
-    if (f->inl.leaving && !f->inl.settled && !f->exclusive_held)
+    if (f->inl.leave == LEAVE_WRITING && !f->queue.exclusive_held)
         file_report_released(f);
+}
+
+void inline_left(struct file *f)
+{
+    f->inl.leave = LEAVE_NONE;
 }
 
 void inline_lose(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
-    if (!inl->leaving)
+    if (inl->leave == LEAVE_NONE)
         return;
     leave_not(f);
     inl->place = PLACE_UNKNOWN;
     inl->no++;
-    f->is_untold = true;
-    file_forget_beyond(f, f->meta_size);
+    size_set_untold(f);
+    file_forget_beyond(f, f->size.meta);
     file_size_recount(f);
     clean_forget_all(f, 0, UINT64_MAX);
 }
@@ -398,8 +407,8 @@ void inline_lose(struct file *f)
 /* Fails all wanted runs. */
 static void wanted_fail(struct file *f, int rc)
 {
-    while (!list_is_empty(&f->want))
-        file_failed(container_of(f->want.next, struct frun, link), rc);
+    while (!list_is_empty(&f->writeback.want))
+        file_failed(container_of(f->writeback.want.next, struct frun, link), rc);
 }
 
 void inline_renewed(struct file *f, int rc)
@@ -427,9 +436,9 @@ static struct frun *next_out(struct file *f)
 /* Handles success: exportd has the data, with size and time. */
 static void all_written(struct file *f)
 {
-    struct inl *inl = &f->inl;
-    bool is_all = f->change == inl->out.change,
-         is_sure = inl->out.doubt_no == f->doubt_no;
+    struct file_inline *inl = &f->inl;
+    bool is_all = f->report.change == inl->out.change,
+         is_sure = inl->out.doubt_no == f->report.doubt_no;
     struct frun *run;
 
     if (inl->out.no == inl->no && inl->out.version > inl->version) {
@@ -437,24 +446,17 @@ static void all_written(struct file *f)
         inl->sent = NULL;
     }
     while ((run = next_out(f)) != NULL) {
-        f->n_flying--;
+        frun_lands(run);
         frun_written(run);
     }
-    if (inl->out.n_truncates == f->n_truncates)
-        f->meta_size = max_u64(f->meta_size, inl->out.size);
-    f->told_end = inl->out.sync && is_sure ? 0 : max_u64(f->told_end, inl->out.size);
-    if (f->mtime_ns == inl->out.mtime_ns)
-        f->mtime_ns = 0;
+    size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
+                  inl->out.sync && is_sure);
+    report_time_taken(f, inl->out.mtime_ns);
     if (!is_sure) { /* unknown whether exportd kept it */
         inl->resend = inl->place == PLACE_EXPORTD;
         return;
     }
-    f->has_data_told = true;
-    f->reported_change =
-        max_u64(f->reported_change, is_all ? f->change : inl->out.change);
-    if (inl->out.sync)
-        f->durable_change =
-            max_u64(f->durable_change, is_all ? f->change : inl->out.change);
+    report_changes_taken(f, is_all ? f->report.change : inl->out.change, inl->out.sync);
 }
 
 static void all_failed(struct file *f, int rc)
@@ -467,7 +469,7 @@ static void all_failed(struct file *f, int rc)
         file_renew(f);
     }
     while ((run = next_out(f)) != NULL) {
-        f->n_flying--;
+        frun_lands(run);
         if (again) {
             run->state = FRUN_PARKED;
             frun_want(run);
@@ -480,7 +482,7 @@ static void all_failed(struct file *f, int rc)
 static void on_data_wrote(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
 
     assert(inl->busy);
     inl->busy = false;
@@ -494,7 +496,7 @@ static void on_data_wrote(struct file_meta_call *call, int rc)
     inl->sent = NULL;
     file_report_released(f);
     waitlist_wake(f, &f->run_waiters);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
 
@@ -507,7 +509,7 @@ static uint64_t set_end(const struct frunset *set)
 static void run_goes(struct frun *run)
 {
     struct file *f = run->f;
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     uint64_t from = block_start(f, run->first);
     uint64_t to = min_u64(block_start(f, run->end), inl->out.len);
 
@@ -516,30 +518,30 @@ static void run_goes(struct frun *run)
     if (to > from)
         memcpy(inl->sent + from, run->data, to - from);
     run->failed_clock = 0;
-    run->state = FRUN_FLYING;
     run->version = inl->out.version;
     inl->out.sync |= run->sync;
-    f->n_flying++;
+    frun_takes_off(run);
 }
 
 /* Sends the data. Runs that failed before go first, alone: runs above them may be
  * newer. */
 static void data_send(struct file *f, uint64_t version)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     bool again = f->writing.n > 0;
     const struct frunset *set = again ? &f->writing : &f->dirty;
     uint64_t end = set_end(set);
 
     inl->busy = true;
-    inl->out.size = again ? max_u64(f->meta_size, min_u64(end, f->size)) : f->size;
+    inl->out.size =
+        again ? max_u64(f->size.meta, min_u64(end, f->size.now)) : f->size.now;
     inl->out.len = min_u64(max_u64(inl->len, end), inl->out.size);
     inl->out.version = version;
     inl->out.no = inl->no;
-    inl->out.change = f->change;
-    inl->out.n_truncates = f->n_truncates;
-    inl->out.doubt_no = f->doubt_no;
-    inl->out.mtime_ns = f->mtime_ns;
+    inl->out.change = f->report.change;
+    inl->out.n_truncates = f->trunc.n;
+    inl->out.doubt_no = f->report.doubt_no;
+    inl->out.mtime_ns = f->report.mtime_ns;
     inl->out.sync = false;
     inl->sent = bytes_new(inl->out.len);
     inline_copy(f, inl->sent, 0, inl->out.len);
@@ -563,19 +565,20 @@ static void data_send(struct file *f, uint64_t version)
 
 bool inline_fly(struct file *f)
 {
-    struct inl *inl = &f->inl;
+    struct file_inline *inl = &f->inl;
     uint64_t version, end;
     int rc;
 
     if (inl->place == PLACE_STORAGES)
         return false;
-    if (list_is_empty(&f->want) || inl->busy || f->report_busy || f->renew_busy)
+    if (list_is_empty(&f->writeback.want) || inl->busy || f->report.busy ||
+        f->epoch.renew_busy)
         return true;
-    if (f->truncate_pending) { /* exportd takes nothing before that is finished */
+    if (f->trunc.pending) { /* exportd takes nothing before that is finished */
         file_finish_truncate(f);
         return true;
     }
-    if (f->exclusive != NULL && f->exclusive_end != UINT64_MAX)
+    if (f->queue.exclusive != NULL && f->queue.exclusive_end != UINT64_MAX)
         return true;
     end = max_u64(inl->len, max_u64(set_end(&f->dirty), set_end(&f->writing)));
     if (inl->place == PLACE_EXPORTD && end > inl->max) {
@@ -595,8 +598,57 @@ bool inline_fly(struct file *f)
     return true;
 }
 
+/* ---- data that exportd may have forgotten ---- */
+
+void inline_tell_again(struct file *f)
+{
+    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
+        f->inl.resend = true;
+}
+
+void inline_no_resend(struct file *f)
+{
+    f->inl.resend = false;
+}
+
+bool inline_resend(struct file *f, struct file_meta_call *call)
+{
+    struct file_inline *inl = &f->inl;
+    uint64_t version = inl->version;
+
+    if (!inl->resend || inl->place != PLACE_EXPORTD ||
+        (version_epoch(version) != f->epoch.now && !file_next_version(f, &version)))
+        return false;
+    inl->version = version;
+    call->inline_version = version;
+    call->inline_data = inl->bytes;
+    call->inline_len = (uint32_t)inl->len;
+    return true;
+}
+
+void inline_refused(struct file *f)
+{
+    f->inl.stale = true;
+    file_renew(f); /* a fresh epoch brings exportd's state */
+}
+
+/* ---- begin and end ---- */
+
+bool inline_is_quiet(const struct file *f)
+{
+    return !f->inl.busy && !f->inl.load_busy && f->inl.settle == SETTLE_NONE;
+}
+
+void inline_init(struct file *f)
+{
+    f->inl.place = PLACE_UNKNOWN;
+    waitlist_init(&f->inl.load_waiters);
+    waitlist_init(&f->inl.moved_waiters);
+    env_timer_init(&f->inl.load_timer, on_load_timer);
+}
+
 void inline_free(struct file *f)
 {
-    assert(!f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy);
+    assert(inline_is_quiet(f));
     free(f->inl.bytes);
 }

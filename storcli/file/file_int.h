@@ -20,24 +20,26 @@
 #include <errno.h>
 
 #include "common/base/list.h"
-#include "common/base/range_map.h"
 #include "storcli/file.h"
+#include "storcli/file/file_blocks.h"
+#include "storcli/file/file_inline.h"
+#include "storcli/file/file_meta_report.h"
+#include "storcli/file/file_queue.h"
+#include "storcli/file/file_size.h"
+#include "storcli/file/file_trunc.h"
+#include "storcli/file/file_writeback.h"
 #include "storcli/rules/scratch.h"
 
 enum {
     /* blocks of one read: 1 MiB of the smallest blocks, unaligned */
     FETCH_BLOCKS_MAX = 320,
-    FLYING_MAX = 64, /* runs of one file on their way */
     READ_AHEAD_FAR_BYTES = 4 << 20,
     STREAMS_MAX = 8,         /* sequential readers followed in one file */
     STALE_TRIES_MAX = 16,    /* fresh epochs for one write before it fails */
     AHEAD_BLOCKS_MAX = 128,  /* reserved beyond the end by a fallocate() in small steps */
-    RESERVED_MAX = 256,      /* ranges that are remembered; more are forgotten */
     DENIED_TRIES_MAX = 1,    /* fresh capabilities for one request before it fails */
     MOVED_TRIES_MAX = 16,    /* fresh refs for one request before it fails */
     OUTDATED_PAUSE_MS = 500, /* before exportd is asked again for a later ref */
-    RETRY_MS_MIN = 1000, /* first pause before a parked run is tried again by itself */
-    RETRY_MS_MAX = 30000,
 };
 
 /* Memory for the data of many files of one loop. */
@@ -77,9 +79,9 @@ struct write_fop;
 
 /* Consecutive blocks in memory. */
 struct frun {
-    struct file *f;           /* borrowed */
-    struct list_node link;    /* in f->want (dirty, writing) or f->lru (clean) */
-    struct fbuf *buf;         /* shared; NULL: the caller's memory, see `direct` */
+    struct file *f;        /* borrowed */
+    struct list_node link; /* in f->writeback.want (dirty, writing) or f->lru (clean) */
+    struct fbuf *buf;      /* shared; NULL: the caller's memory, see `direct` */
     struct write_fop *direct; /* write whose memory this is; NULL with a buf */
     uint8_t *data;            /* start of block `first` */
     uint64_t first;           /* block index */
@@ -98,9 +100,10 @@ struct frun {
     uint64_t version; /* version of the last attempt */
     uint64_t cut;     /* flying: filler from this byte on has been cut off since */
     unsigned n_stale, n_denied; /* refusals of this attempt */
-    uint64_t failed_clock;      /* f->clock when the last attempt failed; 0: did not */
-    bool was_told;              /* has failed before, at any time */
-    int rc;                     /* error of the failure */
+    uint64_t
+        failed_clock; /* f->writeback.clock when the last attempt failed; 0: did not */
+    bool was_told;    /* has failed before, at any time */
+    int rc;           /* error of the failure */
     uint64_t born_ns; /* dirty: age of its oldest byte; clean: time of the data */
 };
 
@@ -126,29 +129,6 @@ unsigned frunset_index(const struct frunset *set, uint64_t block);
  */
 uint64_t frunset_next(const struct frunset *set, uint64_t block);
 bool frunset_overlaps(const struct frunset *set, uint64_t first, uint64_t end);
-
-/* Operations that wait for one thing. */
-struct waitlist {
-    struct list_node ops;
-};
-
-enum fop_kind { FOP_READ, FOP_WRITE, FOP_FLUSH, FOP_EXCLUSIVE, FOP_SEEK, FOP_CLOSE };
-
-/* Common part of every operation: first member of its struct, which is malloc'ed. */
-struct fop {
-    struct list_node link; /* in f->queue, f->ready or one waitlist */
-    struct file *f;        /* borrowed */
-    enum fop_kind kind;
-    bool started;
-    bool denied;      /* has asked for a fresh capability once */
-    unsigned n_moved; /* fresh refs that it waited for */
-    int fetch_rc;     /* error of a fetch it waited for; 0: none */
-    void (*step)(struct fop *op);
-    file_done_cb *done; /* called once, by fop_end(); NULL: the op calls for itself */
-    void *arg;          /* the caller's */
-    uint64_t clock;     /* failures up to here are not reported by this op */
-    uint64_t start_ns;
-};
 
 struct read_fop {
     struct fop op;
@@ -193,35 +173,6 @@ struct fetch {
     void *arg;
 };
 
-/* States of finishing a truncate on the storages: of file_truncate(), or one found
- * unfinished. */
-enum trunc_state {
-    TRUNC_DRAIN, /* no run may be flying */
-    TRUNC_EPOCH, /* an epoch not below the truncate's is needed */
-    TRUNC_MARK,  /* blocks beyond become holes */
-    TRUNC_LOOK,  /* the last partial block is read */
-    TRUNC_CUT,   /* the last partial block is written again, short */
-    TRUNC_SYNC,  /* stable on the storages: exportd is about to forget it */
-    TRUNC_TELL,  /* exportd may forget it */
-};
-struct trunc {
-    enum trunc_state state;
-    bool busy;    /* an answer will come */
-    bool asked;   /* the answer has come: rc is the state's */
-    bool own;     /* our own file_truncate(): blocks beyond are ours to remove */
-    bool fresh;   /* the mark needs a version of our own, the truncate's was too old */
-    bool refused; /* something newer lies beyond a truncate of another client */
-    bool below;   /* exportd says it is still pending: newer records stay */
-    bool denied;  /* has asked for a fresh capability once */
-    bool by_run;  /* a run in memory that will be written is the cut */
-    bool renewed; /* the awaited answer is that of file_renew() */
-    int rc;
-    unsigned n_tries;
-    uint64_t clock;
-    struct fetch *look; /* result of TRUNC_LOOK; owned */
-    struct file_meta_call call;
-};
-
 struct stream {
     uint64_t next;   /* where the reader will go on, bytes */
     uint64_t ahead;  /* blocks below this have been asked for */
@@ -235,69 +186,6 @@ struct stepper {
     int64_t step;     /* distance of the last two reads */
     unsigned n_same;  /* equal steps and lengths so far */
     unsigned n_ahead; /* reads asked for beyond the last one */
-};
-
-/* Where the data of the file are. */
-enum place {
-    PLACE_STORAGES,
-    PLACE_EXPORTD, /* no data on storages counts */
-    /* Others may have changed it since the last answer: exportd is asked before data are
-     * read or changed. */
-    PLACE_UNKNOWN,
-};
-
-/* State of a small file, see file_inline.c. Data at exportd (`bytes`) take the place of
- * data on storages: runs are completed from them, fetches are served from them, and runs
- * to be written go there, all at once. */
-struct inl {
-    enum place place;
-    uint64_t max;   /* data end here at the latest; 0: never with exportd */
-    uint8_t *bytes; /* EXPORTD: its data, owned; zeros follow up to the end */
-    uint64_t len;
-    uint64_t version; /* version of `bytes`; 0: there are none */
-    uint64_t no; /* number of our last change: older answers say nothing of the place */
-    bool stale;  /* EXPORTD: needs a fresh epoch before it takes data */
-    unsigned n_stale; /* refusals as stale since the last success */
-    bool resend; /* exportd may have forgotten: the next report sends `bytes` again */
-    /* On the way from exportd to the storages: place is STORAGES, but exportd does not
-     * know yet. */
-    bool leaving;
-    uint64_t leave_id; /* runs older than this must be acknowledged before the report */
-    bool leave_syncs;  /* a sync as well: the old data may be durable */
-    bool settled;      /* all of that is done */
-    bool settle_busy;
-    bool settle_moved; /* waits for a fresh ref */
-    unsigned n_settle_moved;
-    /* A WROTE with data is out. */
-    bool busy;
-    struct file_meta_call call;
-    uint8_t *sent; /* owned */
-    struct {
-        uint64_t len, version, no, size, change, n_truncates, doubt_no;
-        int64_t mtime_ns;
-        bool sync;
-    } out;
-    bool load_busy;
-    uint64_t load_no;
-    struct file_meta_call load_call;
-    struct waitlist load_waiters;
-    struct waitlist moved_waiters; /* operations that wait for a fresh ref */
-    uint64_t renew_no;             /* inl.no when the renewal was asked */
-};
-
-/* Allocated blocks, see file_blocks.c. A change moves from the first set (to report) to
- * the second (on its way) and the third (reported), and leaves it when it is durable. */
-struct blocks {
-    bool is_known;          /* `known` has the blocks allocated by others, too */
-    struct range_map known; /* value BLOCKS_ALLOCATED */
-    struct range_map tell, sent, told; /* values of enum blocks_change */
-    /* Unreported blocks of a dead client are searched in the holes that exportd knows. */
-    bool counting, counted; /* counted: the end of the search must be reported */
-    bool seek_busy;
-    uint64_t count_at, hole_end; /* blocks */
-    uint64_t count_ns;           /* start of the search */
-    uint64_t found;
-    uint64_t n_freed, seek_n_freed; /* frees during a seek make its result invalid */
 };
 
 struct file {
@@ -314,38 +202,16 @@ struct file {
     uint64_t clean_max;
 
     /* Attributes of the inode. */
-    uint64_t size;        /* as our readers see it: grows when a write is accepted */
-    uint64_t meta_size;   /* as exportd knows it */
-    uint64_t acked_end;   /* end of acknowledged or reserved bytes */
-    uint64_t through_end; /* least size by a flush or O_SYNC write, whatever lies below */
-    uint32_t size_epoch; /* epoch of the write, or else, that set the size; 0: not ours */
-    uint64_t n_losses;   /* sizes refused by exportd, and data abandoned */
-    bool has_data, has_data_told;
-    int64_t mtime_ns; /* last unreported write; 0: none */
-    uint32_t epoch, sequence;
-    struct range_map reserved; /* blocks reserved by this mount, not freed since */
-    bool truncate_pending;
-    uint64_t truncate_size, truncate_version;
-    uint64_t n_truncates; /* own truncates; a report across one gives no size */
-    bool unsure;          /* outcome of a truncate unknown: no version may be used */
-    uint64_t sure_no;     /* renew_no of the answer that will show it */
+    struct file_size size;
 
     /* Memory. */
     struct frunset dirty, writing, clean;
     unsigned n_runs;
     struct list_node lru;       /* clean runs, least recently used first */
     struct list_node pool_link; /* in pool->cached while there are any */
-    struct list_node want;      /* dirty and parked runs to write, in order of wanting */
     uint64_t dirty_bytes;       /* dirty and writing */
     uint64_t clean_bytes;
-    unsigned n_flying;
     uint64_t next_id;
-    uint64_t clock;       /* counts failures */
-    uint64_t lost_clock;  /* f->clock when data was dropped last; 0: never */
-    int lost_rc;          /* why data, or a report, was dropped */
-    unsigned n_giving_up; /* operations that abandon failed runs: no retries */
-    uint64_t retry_ms;
-    uint64_t retry_at_ns; /* parked runs are wanted again; 0: none is parked */
     struct list_node fetches;
     unsigned n_fetches;
     struct stream streams[STREAMS_MAX];
@@ -354,57 +220,21 @@ struct file {
     /* end of the last write; bytes of the sequence so far */
     uint64_t write_next, write_streak;
 
-    /* Operations. */
-    struct list_node queue; /* not started, in order of arrival */
-    struct list_node ready; /* to be stepped */
+    struct file_queue queue;
     struct list_node reads; /* started and not ended: struct read_fop.active */
-    unsigned n_active;
-    struct fop *accepting; /* write being taken in */
-    struct fop *exclusive; /* truncate, punch, allocate, or a write that finishes one */
-    /* blocks that may be written out nevertheless */
-    uint64_t exclusive_first, exclusive_end;
-    bool exclusive_held; /* file_truncate_begin() was answered, its end has not come */
-    struct waitlist run_waiters, exclusive_waiters, renew_waiters, report_waiters;
-    struct trunc trunc;
-    bool trunc_active; /* under way: learns the truncate's outcome by itself */
+    struct waitlist run_waiters;
+    struct file_trunc trunc;
 
     /* Exchange with exportd. */
-    struct file_meta_call renew_call;
-    bool renew_busy;
-    uint64_t renew_no; /* answers so far, good and bad */
-    int renew_rc;      /* result of the last one */
-    struct file_meta_call report_call;
-    bool report_busy, report_again, report_again_sync;
-    uint64_t change; /* counts changes that exportd must learn */
-    uint64_t reported_change, durable_change;
-    uint64_t report_no;        /* reports begun */
-    uint64_t report_failed_no; /* the newest that failed */
-    uint64_t report_lost_no;   /* the newest whose data was abandoned */
-    int report_rc;
-    uint64_t told_end;  /* largest size reported since the last durable report; 0: none */
-    uint64_t fresh_end; /* end of acknowledged bytes since then */
-    bool is_untold;     /* a failed write beyond the end may have left bytes */
-    bool in_doubt;      /* exportd may have forgotten meta_size */
-    uint64_t doubt_no;  /* number of such doubts so far */
-    struct inl inl;
-    struct blocks blocks;
-    struct {
-        uint64_t size, change, n_truncates, doubt_no, fresh_end;
-        uint64_t least_size; /* size at exportd, at least, after the report */
-        bool left, resent;
-        int64_t mtime_ns;
-        bool has_data, sync;
-        bool again; /* the size was reported before */
-    } report;       /* the report on its way */
-
-    struct env_task task;
-    struct env_timer write_timer, report_timer, clean_timer;
-    struct env_timer renew_timer, load_timer; /* pauses while `outdated` */
-    bool outdated; /* storages refused the newest ref that exportd has */
+    struct file_epoch epoch;
+    struct file_writeback writeback;
+    struct file_report report;
+    struct file_inline inl;
+    struct file_blocks blocks;
+    struct env_timer clean_timer;
     bool closing, closed;
     int close_rc;
     uint64_t close_report_no; /* failures of older reports are not close's */
-    struct fop *close_op;     /* owned; outlives the file's other operations */
 };
 
 static inline uint64_t block_of(const struct file *f, uint64_t offset)
@@ -433,15 +263,15 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
  */
 static inline uint64_t storage_end(const struct file *f)
 {
-    uint64_t end = max_u64(f->meta_size, f->acked_end);
+    uint64_t end = max_u64(f->size.meta, f->size.acked_end);
 
     if (f->inl.place == PLACE_EXPORTD)
-        return min_u64(f->inl.len, f->size);
-    if (!f->has_data)
+        return min_u64(f->inl.len, f->size.now);
+    if (!f->size.has_data)
         return 0;
-    if (f->truncate_pending && f->truncate_size < end && f->inl.place == PLACE_STORAGES)
-        end = f->truncate_size;
-    return min_u64(end, f->size);
+    if (f->trunc.pending && f->trunc.size < end && f->inl.place == PLACE_STORAGES)
+        end = f->trunc.size;
+    return min_u64(end, f->size.now);
 }
 /** Returns the start of the bytes of a dirty run that are right. */
 static inline uint64_t frun_from(const struct frun *run)
@@ -461,7 +291,7 @@ static inline bool frun_is_beyond(const struct frun *run)
 {
     const struct file *f = run->f;
 
-    return f->truncate_pending && run->end > block_past(f, f->truncate_size);
+    return f->trunc.pending && run->end > block_past(f, f->trunc.size);
 }
 static inline uint8_t *frun_byte(const struct frun *run, uint64_t offset)
 {
@@ -472,69 +302,20 @@ static inline uint64_t frun_bytes(const struct frun *run)
     return (run->end - run->first) * run->f->bs;
 }
 
-/* ---- file.c: operations and the loop that steps them ---- */
+/* ---- file.c ---- */
 
-/**
- * Posts a turn: steps ready operations, writes wanted runs, starts waiting operations.
- */
-void file_wake(struct file *f);
-/**
- * Makes an operation of `bytes` zeroed bytes. Out of memory ends the process: these are
- * small.
- */
-void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
-              void (*step)(struct fop *), file_done_cb *done, void *arg);
-/** Queues an operation, to be started in order of arrival. */
-void fop_queue(struct fop *op);
-/** Makes the op wait until the list is woken, then steps it again. */
-void fop_wait(struct fop *op, struct waitlist *list);
-/**
- * Handles a capability refused for the first time: waits for a fresh one, then steps
- * again. False: rc is something else, or it was refused before.
- */
-bool fop_denied(struct fop *op, int rc);
-/**
- * Handles -EREMOTE: waits for a fresh ref, then steps again. False: rc is something else,
- * or it was so too often.
- */
-bool fop_moved(struct fop *op, int rc);
-/**
- * A request was refused with -EREMOTE for the n-th time: the first time our ref may be
- * old.
- */
-static inline void file_is_refused(struct file *f, unsigned n)
-{
-    f->outdated = f->outdated || n > 1;
-}
 /** Replaces -ESTALE and -EREMOTE, which mean nothing to callers. */
 static inline int plain_errno(int rc)
 {
     return rc == -ESTALE || rc == -EREMOTE ? -EIO : rc;
 }
-/** Takes a FileRef from exportd. Returns 0 or -errno of storcli_file_update(). */
-int file_take_ref(struct file *f, const struct storcli_target *target);
-/** Steps the op again in this turn. */
-void fop_ready(struct fop *op);
-/** Frees the op and calls its caller. */
-void fop_end(struct fop *op, int rc);
-void waitlist_init(struct waitlist *list);
-void waitlist_wake(struct file *f, struct waitlist *list);
-/** Ends the exclusive operation; others go on. */
-void file_exclusive_end(struct file *f);
-int64_t file_clock_ns(struct file *f);
 /**
  * Adopts an answer of exportd; with_data: also the fields that only an open or setattr
  * answer has.
  */
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
-/** Returns true if no run is on its way to the storages, or waits for an epoch. */
-bool file_is_landed(const struct file *f);
-/** Forgets what is known of acknowledged bytes beyond size. */
-void file_forget_beyond(struct file *f, uint64_t size);
-/** Forgets reservations from block `first` on: they may have been freed. */
-void file_forget_reserved(struct file *f, uint64_t first);
-/** Computes the size again after a failed write. */
-void file_size_recount(struct file *f);
+/** Returns true if no report of ours is on its way to exportd, or will be. */
+bool file_is_silent(const struct file *f);
 
 /* ---- file_run.c: runs in memory ---- */
 
@@ -591,52 +372,8 @@ void frun_drop_dirty(struct file *f);
 /** Drops dirty runs. */
 void frun_drop_unsent(struct file *f);
 
-/* ---- file_writeback.c: to and from the storages ---- */
+/* ---- file_writeback.c: fetches ---- */
 
-void frun_want(struct frun *run);
-void frun_unwant(struct frun *run);
-/** Wants every dirty or parked run. */
-void file_want_all(struct file *f);
-/** Sends the wanted runs that may go. */
-void file_fly(struct file *f);
-/**
- * Sends a write's own memory; no dirty or writing run may overlap. Returns 0 or -errno.
- */
-int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_t end,
-                    const uint8_t *data, bool sync);
-/**
- * Returns true if accepted bytes of blocks [first, end), in runs older than before_id,
- * wait for their acknowledgement; wants them. A failure since clock ends the waiting for
- * that run: its reason goes to *rc (if that is 0).
- */
-bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t before_id,
-                     uint64_t clock, int *rc);
-void file_failed(struct frun *run, int rc);
-/**
- * Drops all unwritten data, for rc: no run may be flying. Operations that wait for it
- * fail, and the size of data after it can be reported.
- */
-void file_lose(struct file *f, int rc);
-/** Drops all data that is not on its way to storages. */
-void file_lose_unsent(struct file *f, int rc);
-/** Starts the delay timer for the oldest dirty and the parked runs. */
-void file_start_write_timer(struct file *f);
-void file_on_write_timer(struct env_timer *timer);
-void file_on_renew_timer(struct env_timer *timer);
-/**
- * A version above all before; f->epoch must not be 0. False: a fresh epoch is needed
- * first.
- */
-bool file_next_version(struct file *f, uint64_t *version);
-void file_renew(struct file *f);
-/** Forbids all versions until exportd has answered with the state of the file. */
-void file_doubt(struct file *f);
-/**
- * Decides whether an operation about to change the file must wait for exportd. 1: go on;
- * 0: op waits; -errno: exportd does not answer. *asked_no: 0 before the first call, then
- * its own.
- */
-int file_be_sure(struct fop *op, uint64_t *asked_no);
 /**
  * Reads blocks into a new fetch; runs in memory are not looked at. Returns 0 or -ENOMEM.
  */
@@ -645,135 +382,9 @@ int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n
 void fetch_free(struct fetch *fetch);
 struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block);
 
-/* Ends an acknowledged run: it becomes clean. */
-void frun_written(struct frun *run);
 /** Handles the answer to a fetch, or ends it. */
 void fetch_answered(struct fetch *fetch, int rc);
 void fetch_read(struct fetch *fetch);
-
-/* ---- file_inline.c: small files, whose data exportd has ---- */
-
-/**
- * Adopts exportd's answer on where the data are. overrules: even if our knowledge is not
- * older.
- */
-void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules);
-/** Forgets where the data are: others may have changed the file. */
-void inline_forget(struct file *f);
-/** Makes sure the place is known. 1: it is; 0: op waits for that; -errno. */
-int inline_know(struct fop *op);
-/** Begins to move the data to storages. 1: they belong there now; 0: op waits; -errno. */
-int inline_leave_first(struct fop *op);
-/**
- * Prepares for a write up to byte end: moves the data to storages if they get too large.
- */
-void inline_expect(struct file *f, uint64_t end);
-/** Sends wanted runs to exportd. False: they go to the storages. */
-bool inline_fly(struct file *f);
-/** Serves fetches that wait for exportd's data. */
-void inline_serve(struct file *f);
-void inline_read(struct fetch *fetch);
-/**
- * Asks exportd where the file lies, without a fresh epoch: moved_waiters and moved
- * fetches go on then.
- */
-void file_reload(struct file *f);
-void file_on_load_timer(struct env_timer *timer);
-/** Bytes [from, to) of what exportd has, to be in their block of the run. */
-void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
-/** Returns true if a report must wait. */
-bool inline_holds_report(struct file *f);
-/** Sends a report that waited for an acknowledgement. */
-void inline_look(struct file *f);
-/** Drops data that was not reported. */
-void inline_lose(struct file *f);
-/** Handles the answer to a renewal. */
-void inline_renewed(struct file *f, int rc);
-void inline_free(struct file *f);
-
-/* ---- file_blocks.c: allocated blocks ---- */
-
-/** Adopts exportd's set of allocated blocks. */
-void blocks_adopt(struct file *f, const struct file_attr *attr);
-/** Forgets the set: another client may have changed it. */
-void blocks_forget(struct file *f);
-/** Records blocks as written or reserved; as freed. News is reported to exportd. */
-void blocks_allocated(struct file *f, uint64_t first, uint64_t end);
-void blocks_freed(struct file *f, uint64_t first, uint64_t end);
-/**
- * Stops the search: another client wants the file, and its next opening for writing
- * searches again.
- */
-void blocks_count_stop(struct file *f);
-/** Forgets blocks beyond size, which exportd has cut off itself. */
-void blocks_cut(struct file *f, uint64_t size);
-/** Returns true if no block is allocated: no data, nothing reserved. */
-bool blocks_are_none(const struct file *f);
-/** Returns true if exportd has been sent all changes. */
-bool blocks_are_told(const struct file *f);
-void blocks_lose(struct file *f);
-/** Adds the changes to a report; false: there are more than fit. */
-bool blocks_send(struct file *f, struct file_meta_call *call);
-/** Ends a report. ok: it succeeded; durable: it and all before are durable. */
-void blocks_sent(struct file *f, bool ok, bool durable);
-/** Reports again the changes that exportd has not made durable. */
-void blocks_tell_again(struct file *f);
-void blocks_free(struct file *f);
-
-/* ---- file_meta_report.c: reports to exportd ---- */
-
-/** Records a report that failed before it was sent; it will be tried again. */
-void file_report_failed(struct file *f, int rc);
-
-/** Records a change that exportd must learn, at the latest after report_delay_ms. */
-void file_changed(struct file *f);
-/**
- * Records that storages acknowledged bytes up to end; reports it if exportd does not
- * know.
- */
-void file_acked(struct file *f, uint64_t end);
-/**
- * Returns true if accepted writes change nothing at exportd but the time: it knows of
- * data and the size.
- */
-bool file_changes_only_time(const struct file *f);
-/**
- * Makes the time durable beside the writes of a sync, if nothing else must be reported.
- * True: done so; *change is then the number for file_report(), as long as only the time
- * changes.
- */
-bool file_tell_ahead(struct file *f, uint64_t *change);
-/**
- * Records that all bytes up to end that were accepted before some moment are
- * acknowledged: report it now.
- */
-void file_is_through(struct file *f, uint64_t end);
-/**
- * Makes sure that exportd has all changes up to `change` (durably, with sync).
- * @param since failures of reports begun up to this number do not count.
- * @return 1: it has; 0: wait for report_waiters; -errno: the report failed.
- */
-int file_report(struct file *f, uint64_t change, bool sync, uint64_t since);
-/**
- * Drops all unreported changes: the file is as exportd knows it. No report may be under
- * way.
- */
-void file_forget_report(struct file *f, int rc);
-/** Sends the reports that waited while they were held. */
-void file_report_released(struct file *f);
-void file_on_report_timer(struct env_timer *timer);
-
-/* ---- file_trunc.c ---- */
-
-/**
- * Begins to finish the pending truncate (own: that of our caller); f->exclusive is held.
- */
-void trunc_start(struct file *f, bool own);
-/**
- * Does the next steps. 1: it is finished; 0: op waits for its next step; -errno: failed,
- * and still pending.
- */
-int trunc_step(struct file *f, struct fop *op);
 
 /* ---- file_exclusive.c ---- */
 

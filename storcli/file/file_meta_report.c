@@ -7,68 +7,84 @@
  * Keeps:  a size is reported only when the storages have acknowledged every accepted byte
  *         below it; a flush is answerable for the bytes that were accepted before it.
  */
+#include "storcli/file/file_meta_report.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "storcli/file/file_int.h"
 
-static uint64_t set_unacked(const struct file *f, const struct frunset *set,
-                            uint64_t size)
-{
-    for (unsigned i = frunset_index(set, block_of(f, f->meta_size)); i < set->n; i++)
-        if (set->v[i]->hi > f->meta_size)
-            size = min_u64(size, max_u64(set->v[i]->lo, f->meta_size));
-    return size;
-}
-
-/* Returns the largest size that may be reported. */
-static uint64_t reportable_size(const struct file *f)
-{
-    uint64_t size = max_u64(f->meta_size, f->acked_end);
-
-    size = set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
-    return max_u64(size, min_u64(f->through_end, f->acked_end));
-}
-
 static void start_report_timer(struct file *f)
 {
-    if (!f->closing && !env_timer_is_running(&f->report_timer))
-        env_timer_start(f->env, &f->report_timer, f->config.report_delay_ms);
+    if (!f->closing && !env_timer_is_running(&f->report.timer))
+        env_timer_start(f->env, &f->report.timer, f->config.report_delay_ms);
 }
 
 void file_changed(struct file *f)
 {
-    f->change++;
+    f->report.change++;
     start_report_timer(f);
 }
 
-void file_is_through(struct file *f, uint64_t end)
+void report_count_change(struct file *f)
 {
-    if (end <= f->through_end)
-        return;
-    f->through_end = end;
-    if (end > f->meta_size) /* an earlier report may have had less */
-        file_changed(f);
+    f->report.change++;
+}
+
+void report_touch(struct file *f)
+{
+    f->report.mtime_ns =
+        f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
+}
+
+void report_set_data_told(struct file *f, bool is_told)
+{
+    f->report.has_data_told = is_told;
+}
+
+int64_t file_mtime_ns(const struct file *f)
+{
+    return f->report.mtime_ns;
+}
+
+void file_forget_mtime(struct file *f)
+{
+    f->report.mtime_ns = 0;
+}
+
+void report_time_taken(struct file *f, int64_t mtime_ns)
+{
+    if (f->report.mtime_ns == mtime_ns)
+        f->report.mtime_ns = 0;
+}
+
+void report_changes_taken(struct file *f, uint64_t change, bool durable)
+{
+    f->report.has_data_told = true;
+    f->report.reported_change = max_u64(f->report.reported_change, change);
+    if (durable)
+        f->report.durable_change = max_u64(f->report.durable_change, change);
 }
 
 /* False while exportd may have forgotten something, or does not know where the data
  * are. */
 bool file_changes_only_time(const struct file *f)
 {
-    return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
-           blocks_are_told(f) && !f->in_doubt && !f->unsure && !f->truncate_pending &&
-           max_u64(f->size, f->acked_end) <= f->meta_size;
+    return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
+           f->report.has_data_told && blocks_are_told(f) && !f->size.in_doubt &&
+           !f->epoch.unsure && !f->trunc.pending &&
+           max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
 }
 
 void file_acked(struct file *f, uint64_t end)
 {
-    bool is_telling = f->report_busy && f->report.mtime_ns == f->mtime_ns &&
-                      f->report.doubt_no == f->doubt_no;
-    bool is_told = file_changes_only_time(f) && (f->mtime_ns == 0 || is_telling);
+    bool is_telling = f->report.busy && f->report.sent.mtime_ns == f->report.mtime_ns &&
+                      f->report.sent.doubt_no == f->report.doubt_no;
+    bool is_told = file_changes_only_time(f) && (f->report.mtime_ns == 0 || is_telling);
 
-    if (!is_told || f->change != f->durable_change || f->told_end != 0)
-        f->fresh_end = max_u64(f->fresh_end, end);
+    if (!is_told || f->report.change != f->report.durable_change || f->size.told_end != 0)
+        size_is_fresh(f, end);
     if (!is_told)
         file_changed(f);
 }
@@ -77,41 +93,32 @@ static void send_report(struct file *f, bool sync);
 
 static void reported(struct file *f)
 {
-    if (f->report.n_truncates == f->n_truncates)
-        f->meta_size = max_u64(f->meta_size, f->report.size);
-    f->has_data_told |= f->report.has_data;
-    if (f->mtime_ns == f->report.mtime_ns)
-        f->mtime_ns = 0;
-    f->reported_change = f->report.change;
+    bool is_same = f->report.sent.n_truncates == f->trunc.n;
+
+    size_reported(f, f->report.sent.size, is_same, f->report.sent.sync);
+    f->report.has_data_told |= f->report.sent.has_data;
+    report_time_taken(f, f->report.sent.mtime_ns);
+    f->report.reported_change = f->report.sent.change;
     if (!blocks_are_told(f))
         start_report_timer(f);
-    if (f->report.left)
-        f->inl.leaving = false;
-    if (f->report.resent)
-        f->inl.resend = false;
-    if (f->report.sync) {
-        f->durable_change = f->report.change;
-        f->told_end = 0;
-        if (f->fresh_end == f->report.fresh_end ||
-            (f->fresh_end <= f->report.least_size &&
-             f->report.n_truncates == f->n_truncates))
-            f->fresh_end = 0;
-    } else {
-        f->told_end = max_u64(f->told_end, f->report.size);
+    if (f->report.sent.left)
+        inline_left(f);
+    if (f->report.sent.resent)
+        inline_no_resend(f);
+    if (f->report.sent.sync) {
+        f->report.durable_change = f->report.sent.change;
+        if (f->size.fresh_end == f->report.sent.fresh_end ||
+            (f->size.fresh_end <= f->report.sent.least_size && is_same))
+            size_nothing_fresh(f);
     }
 }
 
 /* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
-    if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->n_truncates)
+    if (!f->size.in_doubt || !call->has_size || f->report.sent.n_truncates != f->trunc.n)
         return;
-    f->in_doubt = false;
-    if (call->attr.size == f->meta_size)
-        return;
-    f->meta_size = call->attr.size;
-    file_size_recount(f);
-    clean_drop_all(f);
+    size_known(f, call->attr.size);
 }
 
 /* Handles a report that came too late: another client, or exportd for it, has cut off
@@ -121,13 +128,11 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
 {
     uint64_t size = call->attr.size;
 
-    f->n_losses++;
-    if (f->report.n_truncates != f->n_truncates)
+    file_count_loss(f);
+    if (f->report.sent.n_truncates != f->trunc.n)
         return;
-    f->meta_size = size;
-    file_forget_beyond(f, size);
-    f->in_doubt = false;
-    file_size_recount(f);
+    size_cut(f, size);
+    size_doubt_ends(f);
     clean_drop_all(f);
     file_doubt(f);
 }
@@ -136,24 +141,21 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
  * since. */
 static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
 {
-    if (f->report.n_truncates == f->n_truncates) {
-        f->meta_size = call->attr.size;
-        file_forget_beyond(f, f->meta_size);
-        file_size_recount(f);
+    if (f->report.sent.n_truncates == f->trunc.n) {
+        size_cut(f, call->attr.size);
         clean_drop_all(f);
     }
-    f->report.size = 0;
+    f->report.sent.size = 0;
 }
 
 void file_tell_again(struct file *f)
 {
-    f->in_doubt = true;
-    f->doubt_no++;
-    if (f->change == f->durable_change)
+    size_doubt(f);
+    f->report.doubt_no++;
+    if (f->report.change == f->report.durable_change)
         return;
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
-        f->inl.resend = true;
-    f->has_data_told = false;
+    inline_tell_again(f);
+    f->report.has_data_told = false;
     blocks_tell_again(f);
     file_changed(f);
 }
@@ -161,121 +163,82 @@ void file_tell_again(struct file *f)
 static void on_reported(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
-    bool again = f->report_again, sync = f->report_again_sync;
+    enum report_next next = f->report.next;
 
-    assert(f->report_busy);
-    f->report_busy = f->report_again = f->report_again_sync = false;
-    blocks_sent(f, rc == 0 && f->report.doubt_no == f->doubt_no, f->report.sync);
-    if (rc == 0 && call->is_cut && f->report.again && !f->in_doubt) {
+    assert(f->report.busy);
+    f->report.busy = false;
+    f->report.next = NEXT_NONE;
+    blocks_sent(f, rc == 0 && f->report.sent.doubt_no == f->report.doubt_no,
+                f->report.sent.sync);
+    if (rc == 0 && call->is_cut && f->report.sent.again && !f->size.in_doubt) {
         learn_of_truncate(f, call);
     } else if (rc == 0 && call->is_cut) {
         learn_of_cut(f, call);
         rc = -EIO;
     }
-    if (rc == 0 && f->report.doubt_no == f->doubt_no) {
+    if (rc == 0 && f->report.sent.doubt_no == f->report.doubt_no) {
         reported(f);
         doubt_ends(f, call);
     } else if (rc == 0) { /* unknown whether exportd kept it */
         start_report_timer(f);
     } else {
-        /* a fresh epoch brings exportd's state */
-        if (rc == -ESTALE && f->report.resent) {
-            f->inl.stale = true;
-            file_renew(f);
-        }
-        f->report_failed_no = f->report_no;
+        if (rc == -ESTALE && f->report.sent.resent)
+            inline_refused(f);
+        f->report.failed_no = f->report.no;
         start_report_timer(f);
     }
-    f->report_rc = rc;
-    if (again)
-        send_report(f, sync);
-    waitlist_wake(f, &f->report_waiters);
+    f->report.rc = rc;
+    if (next != NEXT_NONE)
+        send_report(f, next == NEXT_DURABLE);
+    waitlist_wake(f, &f->report.waiters);
     file_wake(f);
-}
-
-/* Limits a size reported again with a later epoch than a pending truncate's: exportd
- * would take a larger one as the end of that truncate. It knows the size after the
- * truncate from the client that asked for it. */
-static uint64_t below_truncate(const struct file *f, uint64_t size)
-{
-    bool is_later =
-        f->truncate_pending && f->size_epoch > version_epoch(f->truncate_version);
-
-    return is_later ? min_u64(size, f->truncate_size) : size;
-}
-
-/* Returns the size for a report. With sync, one reported before and not known to be
- * durable is reported again, as exportd's power may have failed meanwhile; unless another
- * client has cut the file since. */
-static uint64_t size_to_tell(const struct file *f, bool sync)
-{
-    uint64_t size = reportable_size(f);
-
-    if (size > f->meta_size)
-        return size;
-    if (f->in_doubt)
-        return below_truncate(f, min_u64(size, max_u64(f->told_end, f->fresh_end)));
-    return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
-}
-
-/* Adds the data that exportd may have forgotten, under an epoch that it remembers. */
-static void add_data(struct file *f)
-{
-    struct inl *inl = &f->inl;
-    uint64_t version = inl->version;
-
-    f->report.resent =
-        inl->resend && inl->place == PLACE_EXPORTD &&
-        (version_epoch(version) == f->epoch || file_next_version(f, &version));
-    if (!f->report.resent)
-        return;
-    inl->version = version;
-    f->report.has_data = false;
-    f->report.size = max_u64(f->report.size, inl->len);
-    f->report_call.inline_version = version;
-    f->report_call.inline_data = inl->bytes;
-    f->report_call.inline_len = (uint32_t)inl->len;
 }
 
 static void send_report(struct file *f, bool sync)
 {
-    if (f->report_busy || f->exclusive_held || inline_holds_report(f)) {
-        f->report_again = true;
-        f->report_again_sync |= sync;
+    if (f->report.busy || f->queue.exclusive_held || inline_holds_report(f)) {
+        if (f->report.next != NEXT_DURABLE)
+            f->report.next = sync ? NEXT_DURABLE : NEXT_REPORT;
         return;
     }
-    f->report_busy = true;
-    f->report_no++;
-    f->report.size = size_to_tell(f, sync);
-    f->report.again = f->report.size <= f->told_end;
-    f->report.has_data = f->has_data && f->inl.place == PLACE_STORAGES;
-    f->report.left = f->inl.leaving && f->report.has_data;
-    f->report.mtime_ns = f->mtime_ns;
-    f->report.sync = sync;
-    f->report.change = f->change;
-    f->report.n_truncates = f->n_truncates;
-    f->report.doubt_no = f->doubt_no;
-    f->report.fresh_end = f->fresh_end;
-    f->report.least_size = max_u64(f->meta_size, f->report.size);
-    f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
-    add_data(f);
-    if (!f->report.resent && !blocks_send(f, &f->report_call))
-        f->report.change = f->reported_change; /* a further report for the rest */
-    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
-                  f->report.has_data, f->report.mtime_ns, 0, sync);
-    free((void *)(uintptr_t)f->report_call.allocated);
-    free((void *)(uintptr_t)f->report_call.freed);
+    f->report.busy = true;
+    f->report.no++;
+    f->report.sent.size = size_to_tell(f, sync);
+    f->report.sent.again = f->report.sent.size <= f->size.told_end;
+    f->report.sent.has_data = f->size.has_data && f->inl.place == PLACE_STORAGES;
+    f->report.sent.left = f->inl.leave != LEAVE_NONE && f->report.sent.has_data;
+    f->report.sent.mtime_ns = f->report.mtime_ns;
+    f->report.sent.sync = sync;
+    f->report.sent.change = f->report.change;
+    f->report.sent.n_truncates = f->trunc.n;
+    f->report.sent.doubt_no = f->report.doubt_no;
+    f->report.sent.fresh_end = f->size.fresh_end;
+    f->report.sent.least_size = max_u64(f->size.meta, f->report.sent.size);
+    f->report.call = (struct file_meta_call){ .done = on_reported, .file = f };
+    f->report.sent.resent = inline_resend(f, &f->report.call);
+    if (f->report.sent.resent) {
+        f->report.sent.has_data = false;
+        f->report.sent.size = max_u64(f->report.sent.size, f->inl.len);
+    }
+    if (!f->report.sent.resent && !blocks_send(f, &f->report.call))
+        f->report.sent.change =
+            f->report.reported_change; /* a further report for the rest */
+    f->meta.wrote(f->meta.arg, &f->report.call, f->report.sent.size, f->size.epoch,
+                  f->report.sent.has_data, f->report.sent.mtime_ns, 0, sync);
+    free((void *)(uintptr_t)f->report.call.allocated);
+    free((void *)(uintptr_t)f->report.call.freed);
 }
 
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
 {
-    if (f->report_lost_no > since)
-        return f->lost_rc;
-    if ((sync ? f->durable_change : f->reported_change) >= change)
+    if (f->report.lost_no > since)
+        return f->writeback.lost_rc;
+    if ((sync ? f->report.durable_change : f->report.reported_change) >= change)
         return 1;
-    if (f->report_failed_no > since)
-        return f->report_rc != 0 ? f->report_rc : -EIO;
-    if (!f->report_busy || f->report.change < change || (sync && !f->report.sync))
+    if (f->report.failed_no > since)
+        return f->report.rc != 0 ? f->report.rc : -EIO;
+    if (!f->report.busy || f->report.sent.change < change ||
+        (sync && !f->report.sent.sync))
         send_report(f, sync);
     return 0;
 }
@@ -284,52 +247,63 @@ bool file_tell_ahead(struct file *f, uint64_t *change)
 {
     if (!file_changes_only_time(f))
         return false;
-    if (f->mtime_ns != 0)
+    if (f->report.mtime_ns != 0)
         file_changed(f);
-    *change = f->change;
-    file_report(f, *change, true, f->report_no);
+    *change = f->report.change;
+    file_report(f, *change, true, f->report.no);
     return true;
 }
 
 void file_report_failed(struct file *f, int rc)
 {
-    f->report_failed_no = ++f->report_no;
-    f->report_rc = rc;
-    f->report_again = f->report_again_sync = false;
+    f->report.failed_no = ++f->report.no;
+    f->report.rc = rc;
+    f->report.next = NEXT_NONE;
     start_report_timer(f);
-    waitlist_wake(f, &f->report_waiters);
+    waitlist_wake(f, &f->report.waiters);
 }
 
 void file_forget_report(struct file *f, int rc)
 {
-    assert(!f->report_busy);
+    assert(!f->report.busy);
     inline_lose(f);
     blocks_lose(f);
-    f->n_losses++;
-    f->is_untold |= f->acked_end > f->meta_size;
-    file_forget_beyond(f, f->meta_size);
-    f->mtime_ns = 0;
-    f->report_lost_no = f->report_no;
-    f->lost_rc = rc;
-    f->reported_change = f->change;
+    file_lost_for(f, rc);
+    if (f->size.acked_end > f->size.meta)
+        size_set_untold(f);
+    file_forget_beyond(f, f->size.meta);
+    f->report.mtime_ns = 0;
+    f->report.lost_no = f->report.no;
+    f->report.reported_change = f->report.change;
     file_size_recount(f);
-    clean_forget_all(f, block_of(f, f->size), UINT64_MAX);
+    clean_forget_all(f, block_of(f, f->size.now), UINT64_MAX);
 }
 
 void file_report_released(struct file *f)
 {
-    bool sync = f->report_again_sync;
+    enum report_next next = f->report.next;
 
-    if (!f->report_again || f->report_busy || f->exclusive_held)
+    if (next == NEXT_NONE || f->report.busy || f->queue.exclusive_held)
         return;
-    f->report_again = f->report_again_sync = false;
-    send_report(f, sync);
+    f->report.next = NEXT_NONE;
+    send_report(f, next == NEXT_DURABLE);
 }
 
-void file_on_report_timer(struct env_timer *timer)
+static void on_report_timer(struct env_timer *timer)
 {
-    struct file *f = container_of(timer, struct file, report_timer);
+    struct file *f = container_of(timer, struct file, report.timer);
 
-    if (f->change != f->reported_change)
+    if (f->report.change != f->report.reported_change)
         send_report(f, false);
+}
+
+void report_init(struct file *f)
+{
+    waitlist_init(&f->report.waiters);
+    env_timer_init(&f->report.timer, on_report_timer);
+}
+
+void report_free(struct file *f)
+{
+    env_timer_stop(f->env, &f->report.timer);
 }

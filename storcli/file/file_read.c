@@ -61,14 +61,12 @@ static void add_zeros(struct pieces *p, uint64_t len)
 
 static void read_end(struct read_fop *r, int rc, const struct iovec *iov, unsigned n_iov)
 {
-    struct file *f = r->op.f;
     file_read_cb *done = r->read_done;
     void *arg = r->op.arg;
     struct fetch *own = r->own;
 
-    list_remove(&r->op.link);
+    fop_leave(&r->op);
     list_remove(&r->active);
-    f->n_active--;
     free(r);
     done(arg, rc, iov, n_iov);
     fetch_free(own);
@@ -201,7 +199,7 @@ static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t w
 
     if (s->window == 0)
         follow_stepper(&f->stepper, offset, end - offset);
-    if (f->closing || f->exclusive != NULL || !pool_make_room(f->pool, 0))
+    if (f->closing || f->queue.exclusive != NULL || !pool_make_room(f->pool, 0))
         return;
     if (s->window == 0) {
         step_ahead(f, limit);
@@ -312,7 +310,7 @@ static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
             n = min_u64(end, block_start(f, run->end)) - pos;
         } else if (n == 0) {
             complete = false;
-            if (f->exclusive == NULL)
+            if (f->queue.exclusive == NULL)
                 *rc = fetch_missing(f, block_of(f, pos), block_past(f, missing_end),
                                     !r->exact, &wait);
             n = missing_end - pos;
@@ -326,14 +324,14 @@ static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
     else if (fill != NULL)
         fop_wait(&r->op, &f->run_waiters);
     else
-        fop_wait(&r->op, &f->exclusive_waiters);
+        fop_wait(&r->op, &f->queue.exclusive_waiters);
     return false;
 }
 
 static void cached_step(struct read_fop *r)
 {
     struct pieces p;
-    uint64_t end = min_u64(r->end, r->op.f->size);
+    uint64_t end = min_u64(r->end, r->op.f->size.now);
     int rc = 0;
 
     p.n = 0;
@@ -365,7 +363,7 @@ static void on_own(struct fetch *fetch, void *arg)
 static void direct_answer(struct read_fop *r)
 {
     struct file *f = r->op.f;
-    uint64_t end = min_u64(r->end, f->size), pos = r->offset, had = r->offset;
+    uint64_t end = min_u64(r->end, f->size.now), pos = r->offset, had = r->offset;
     struct pieces p;
 
     p.n = 0;
@@ -400,8 +398,8 @@ static void direct_step(struct read_fop *r)
         }
         r->drained = rc == 0;
     }
-    if (rc == 0 && f->exclusive != NULL) {
-        fop_wait(&r->op, &f->exclusive_waiters);
+    if (rc == 0 && f->queue.exclusive != NULL) {
+        fop_wait(&r->op, &f->queue.exclusive_waiters);
         return;
     }
     end = min_u64(end, block_past(f, storage_end(f)));
@@ -426,7 +424,7 @@ static void read_step(struct fop *op)
 {
     struct read_fop *r = container_of(op, struct read_fop, op);
     struct file *f = op->f;
-    uint64_t offset = r->offset, end = min_u64(r->end, f->size), within = r->within;
+    uint64_t offset = r->offset, end = min_u64(r->end, f->size.now), within = r->within;
     bool begins = false;
 
     if (!r->begun) {

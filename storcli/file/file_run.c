@@ -602,7 +602,7 @@ int64_t frun_place(struct file *f, uint64_t pos, uint64_t end, const uint8_t *sr
     run->sync |= sync;
     edges_from_memory(run);
     clean_forget(f, block_of(f, pos), block_past(f, limit));
-    f->size = max_u64(f->size, limit);
+    size_grows(f, limit);
     if (run->hi == block_start(f, run->cap_end) && frun_bytes(run) >= RUN_BYTES_LONG)
         frun_want(run);
     return (int64_t)(limit - pos);

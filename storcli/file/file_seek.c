@@ -11,8 +11,8 @@
 struct seek_fop {
     struct fop op;
     uint64_t offset, pos;
-    bool want_hole, busy, asked;
-    bool drained;
+    bool want_hole, drained;
+    enum file_answer answer;
     uint64_t before_id;
     int rc;
     uint64_t block; /* the storages' answer */
@@ -23,8 +23,7 @@ static void on_sought(void *arg, int rc)
 {
     struct seek_fop *s = arg;
 
-    s->busy = false;
-    s->asked = true;
+    s->answer = ANSWER_HERE;
     s->rc = rc;
     fop_ready(&s->op);
 }
@@ -42,19 +41,20 @@ static int ask(struct seek_fop *s)
 {
     struct file *f = s->op.f;
 
-    if (s->busy)
+    if (s->answer == ANSWER_AWAITED)
         return 0;
-    if (f->inl.place == PLACE_EXPORTD && !s->asked) { /* all up to storage_end() */
+    if (f->inl.place == PLACE_EXPORTD &&
+        s->answer == ANSWER_NONE) { /* all up to storage_end() */
         s->block = s->want_hole ? block_past(f, storage_end(f)) : block_of(f, s->pos);
         return 1;
     }
-    if (!s->asked) {
-        s->busy = true;
+    if (s->answer == ANSWER_NONE) {
+        s->answer = ANSWER_AWAITED;
         storcli_seek(f->sf, block_of(f, s->pos), block_past(f, storage_end(f)),
                      s->want_hole, &s->block, on_sought, s);
         return 0;
     }
-    s->asked = false;
+    s->answer = ANSWER_NONE;
     if (fop_denied(&s->op, s->rc) || fop_moved(&s->op, s->rc))
         return 0;
     return s->rc != 0 ? plain_errno(s->rc) : 1;
@@ -86,7 +86,7 @@ static int seek_data(struct seek_fop *s)
     in_memory = min_u64(frunset_next(&f->dirty, block), frunset_next(&f->writing, block));
     if (in_memory != UINT64_MAX)
         found = min_u64(found, max_u64(s->pos, block_start(f, in_memory)));
-    if (found >= f->size)
+    if (found >= f->size.now)
         return -ENXIO;
     *s->found = found;
     return 1;
@@ -98,7 +98,7 @@ static int seek_hole(struct seek_fop *s)
     struct frun *run;
     int rc;
 
-    while (s->pos < f->size) {
+    while (s->pos < f->size.now) {
         run = run_in_memory(f, block_of(f, s->pos));
         if (run != NULL) {
             s->pos = block_start(f, run->end);
@@ -109,11 +109,11 @@ static int seek_hole(struct seek_fop *s)
         rc = ask(s);
         if (rc <= 0)
             return rc;
-        s->pos = min_u64(answer_at(s), f->size);
+        s->pos = min_u64(answer_at(s), f->size.now);
         if (run_in_memory(f, block_of(f, s->pos)) == NULL)
             break;
     }
-    *s->found = min_u64(s->pos, f->size);
+    *s->found = min_u64(s->pos, f->size.now);
     return 1;
 }
 
@@ -146,8 +146,8 @@ static void seek_step(struct fop *op)
         fop_end(op, rc);
     if (rc != 1)
         return;
-    if (s->offset >= op->f->size)
-        rc = s->busy ? 0 : -ENXIO;
+    if (s->offset >= op->f->size.now)
+        rc = s->answer == ANSWER_AWAITED ? 0 : -ENXIO;
     else
         rc = s->want_hole ? seek_hole(s) : seek_data(s);
     if (rc != 0)

@@ -6,20 +6,59 @@
  * Keeps:  the truncate stays pending until exportd knows that it is finished; until then
  *         nothing makes the file longer.
  */
+#include "storcli/file/file_trunc.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "storcli/file/file_int.h"
 
+/* ---- the truncate that is pending ---- */
+
+void trunc_is(struct file *f, const struct file_attr *attr)
+{
+    f->trunc.pending = attr->truncate_pending;
+    f->trunc.size = attr->truncate_size;
+    f->trunc.version = attr->truncate_version;
+}
+
+void trunc_is_unknown(struct file *f, uint64_t size)
+{
+    f->trunc.pending = true;
+    f->trunc.size = size;
+    f->trunc.version = 0;
+}
+
+void trunc_adopt(struct file *f, const struct file_attr *attr)
+{
+    if (f->trunc.state != TRUNC_IDLE || (f->trunc.pending && f->trunc.version == 0))
+        return; /* exportd cannot say "finished" of a truncate that it does not know */
+    if (attr->truncate_pending && attr->truncate_version > f->trunc.version &&
+        f->inl.place == PLACE_STORAGES)
+        frun_forget_beyond(f, attr->truncate_size);
+    trunc_is(f, attr);
+}
+
+void trunc_happened(struct file *f)
+{
+    f->trunc.n++;
+}
+
+void trunc_forget(struct file *f)
+{
+    f->trunc.pending = false;
+}
+
+/* ---- its steps ---- */
+
 static void on_trunc_answer(void *arg, int rc)
 {
     struct file *f = arg;
 
-    f->trunc.busy = false;
-    f->trunc.asked = true;
+    f->trunc.answer = ANSWER_HERE;
     f->trunc.rc = rc;
-    fop_ready(f->exclusive);
+    fop_ready(f->queue.exclusive);
 }
 
 static void on_truncated(struct file_meta_call *call, int rc)
@@ -35,55 +74,50 @@ static void on_looked(struct fetch *fetch, void *arg)
     on_trunc_answer(f, fetch->rc);
 }
 
-static bool ask_begin(struct trunc *t)
+static bool ask_begin(struct file_trunc *t)
 {
-    if (t->asked || t->busy)
+    if (t->answer != ANSWER_NONE)
         return false;
-    t->busy = true;
+    t->answer = ANSWER_AWAITED;
     return true;
 }
 
-static void next_state(struct trunc *t, enum trunc_state state)
+static void next_state(struct file_trunc *t, enum trunc_state state)
 {
     t->state = state;
-    t->asked = t->busy = t->renewed = false;
+    t->answer = ANSWER_NONE;
     t->rc = 0;
 }
 
 static void need_renewal(struct file *f, struct fop *op)
 {
     next_state(&f->trunc, TRUNC_EPOCH);
-    f->trunc.renewed = true;
-    fop_wait(op, &f->renew_waiters);
+    f->trunc.answer = ANSWER_AWAITED;
+    fop_wait(op, &f->epoch.waiters);
     file_renew(f);
-}
-
-static void finished(struct file *f)
-{
-    f->truncate_pending = false;
 }
 
 /* Looks at exportd's answer with a fresh epoch: is the truncate still pending, and
  * unchanged? 1: it is finished; 0: go on; -errno. */
 static int look_at_renewal(struct file *f)
 {
-    const struct file_attr *attr = &f->renew_call.attr;
-    struct trunc *t = &f->trunc;
+    const struct file_attr *attr = &f->epoch.call.attr;
+    struct file_trunc *t = &f->trunc;
 
-    if (f->renew_rc != 0)
-        return f->renew_rc;
-    if (f->truncate_version == 0) /* exportd does not know of it */
+    if (f->epoch.renew_rc != 0)
+        return f->epoch.renew_rc;
+    if (f->trunc.version == 0) /* exportd does not know of it */
         return 0;
     if (!attr->truncate_pending) {
-        finished(f);
+        trunc_forget(f);
         return 1;
     }
-    if (attr->truncate_version != f->truncate_version) {
-        f->truncate_version = attr->truncate_version;
-        f->truncate_size = attr->truncate_size;
-        t->fresh = t->refused = t->below = false;
+    if (attr->truncate_version != t->version) {
+        trunc_is(f, attr);
+        t->mark = MARK_AS_ACCEPTED;
     }
-    t->below |= t->refused;
+    if (t->mark == MARK_REFUSED)
+        t->mark = MARK_BELOW;
     return 0;
 }
 
@@ -91,22 +125,23 @@ static int look_at_renewal(struct file *f)
  * the truncate; -errno. */
 static int step_epoch(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
-    int rc = t->renewed ? look_at_renewal(f) : 0;
+    struct file_trunc *t = &f->trunc;
+    bool renewed = t->answer != ANSWER_NONE;
+    int rc = renewed ? look_at_renewal(f) : 0;
 
     if (rc != 0)
         return rc > 0 ? 2 : rc;
-    if (f->epoch != 0 && f->epoch >= version_epoch(f->truncate_version) &&
-        f->sequence < UINT32_MAX - 2)
+    if (f->epoch.now != 0 && f->epoch.now >= version_epoch(f->trunc.version) &&
+        f->epoch.sequence < UINT32_MAX - 2)
         return 1;
-    if (t->renewed) /* a fresh epoch below an older one */
+    if (renewed) /* a fresh epoch below an older one */
         return -EIO;
     need_renewal(f, op);
     return 0;
 }
 
 /* Refused for its version, or for the first time for its capability. */
-static bool may_try_again(struct file *f, struct trunc *t)
+static bool may_try_again(struct file *f, struct file_trunc *t)
 {
     if (t->rc == -EACCES && !t->denied)
         return t->denied = true;
@@ -119,9 +154,9 @@ static bool may_try_again(struct file *f, struct trunc *t)
  * -errno. */
 static int answered(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
 
-    if (t->busy)
+    if (t->answer == ANSWER_AWAITED)
         return 0;
     if (t->rc == 0)
         return 1;
@@ -134,23 +169,21 @@ static int answered(struct file *f, struct fop *op)
 /* Marks the blocks beyond the end. 1: marked; 0: waits; -errno. */
 static int step_mark(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
-    uint64_t version = f->truncate_version;
+    struct file_trunc *t = &f->trunc;
+    uint64_t version = f->trunc.version;
 
     if (ask_begin(t)) {
-        if ((t->fresh || version == 0) && !file_next_version(f, &version))
+        if ((t->mark == MARK_FRESH || version == 0) && !file_next_version(f, &version))
             return -EIO; /* checked by step_epoch() */
-        (t->below ? storcli_mark_below : storcli_mark)(
-            f->sf, version, block_past(f, f->truncate_size), 0, on_trunc_answer, f);
+        (t->mark == MARK_BELOW ? storcli_mark_below : storcli_mark)(
+            f->sf, version, block_past(f, f->trunc.size), 0, on_trunc_answer, f);
         return 0;
     }
     /* Newer blocks beyond our own truncate are ours, from before it. Beyond another
      * client's: either exportd will say that it is finished, or that client marked them
      * with a newer version and died before its report. */
-    if (!t->busy && t->rc == -ESTALE) {
-        t->fresh |= t->own;
-        t->refused |= !t->own;
-    }
+    if (t->answer == ANSWER_HERE && t->rc == -ESTALE && t->mark != MARK_BELOW)
+        t->mark = t->own ? MARK_FRESH : MARK_REFUSED;
     return answered(f, op);
 }
 
@@ -158,7 +191,7 @@ static int step_mark(struct file *f, struct fop *op)
  * the cut. */
 static bool is_cut_by_run(struct file *f)
 {
-    uint64_t block = block_of(f, f->truncate_size);
+    uint64_t block = block_of(f, f->trunc.size);
     struct frun *run = frunset_find(&f->dirty, block);
 
     if (run == NULL)
@@ -166,7 +199,7 @@ static bool is_cut_by_run(struct file *f)
     return run != NULL && run->end == block + 1;
 }
 
-static void forget_look(struct trunc *t)
+static void forget_look(struct file_trunc *t)
 {
     fetch_free(t->look);
     t->look = NULL;
@@ -176,23 +209,23 @@ static void forget_look(struct trunc *t)
  * exportd knows of no data: a client that died may not have reported them. */
 static int step_look(struct file *f)
 {
-    struct trunc *t = &f->trunc;
-    uint32_t keep = (uint32_t)(f->truncate_size % f->bs);
+    struct file_trunc *t = &f->trunc;
+    uint32_t keep = (uint32_t)(f->trunc.size % f->bs);
     struct fetch *fetch;
     int rc = 0;
 
     t->by_run = keep != 0 && is_cut_by_run(f);
-    if (keep == 0 || (t->by_run && t->look == NULL && !t->busy))
+    if (keep == 0 || (t->by_run && t->look == NULL && t->answer != ANSWER_AWAITED))
         return 1;
     if (ask_begin(t)) {
-        rc = fetch_start(f, FETCH_OWN, block_of(f, f->truncate_size), 1, &fetch);
+        rc = fetch_start(f, FETCH_OWN, block_of(f, f->trunc.size), 1, &fetch);
         if (rc == 0) {
             fetch->done = on_looked;
             fetch->arg = f;
         }
         return rc;
     }
-    if (t->busy)
+    if (t->answer == ANSWER_AWAITED)
         return 0;
     t->by_run = false;
     if (t->rc == 0 && t->look->user_bytes[0] <= keep) /* short enough already */
@@ -203,7 +236,7 @@ static int step_look(struct file *f)
 /* Writes the storages' block again, short; newer bytes are written over it later. */
 static int cut_by_look(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
     uint64_t version;
 
     if (ask_begin(t)) {
@@ -212,18 +245,18 @@ static int cut_by_look(struct file *f, struct fop *op)
         clean_forget(f, t->look->first, t->look->first + 1);
         storcli_file_completes(f->sf, t->look->first);
         storcli_write(f->sf, version, t->look->first, 1, t->look->buf->data,
-                      f->truncate_size % f->bs, false, on_trunc_answer, f);
+                      f->trunc.size % f->bs, false, on_trunc_answer, f);
         return 0;
     }
-    if (!t->busy)
+    if (t->answer == ANSWER_HERE)
         forget_look(t);
     return answered(f, op);
 }
 
 static int step_cut(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
-    uint64_t block = block_of(f, f->truncate_size);
+    struct file_trunc *t = &f->trunc;
+    uint64_t block = block_of(f, f->trunc.size);
     int rc = 0;
 
     if (t->look != NULL)
@@ -235,8 +268,7 @@ static int step_cut(struct file *f, struct fop *op)
         fop_ready(op);
         return 0;
     }
-    f->exclusive_first = block;
-    f->exclusive_end = block + 1;
+    queue_let_through(f, block, block + 1);
     if (!file_is_pending(f, block, block + 1, UINT64_MAX, t->clock, &rc))
         return rc != 0 ? rc : 1;
     fop_wait(op, &f->run_waiters);
@@ -247,10 +279,10 @@ static int step_cut(struct file *f, struct fop *op)
  * survives, old bytes would come back when the file grows again. */
 static int step_sync(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
 
-    if (f->truncate_version == 0 ||
-        (!t->asked && !t->busy && !storcli_file_is_unsynced(f->sf)))
+    if (f->trunc.version == 0 ||
+        (t->answer == ANSWER_NONE && !storcli_file_is_unsynced(f->sf)))
         return 1;
     if (ask_begin(t)) {
         storcli_settle(f->sf, on_trunc_answer, f);
@@ -261,16 +293,16 @@ static int step_sync(struct file *f, struct fop *op)
 
 static int step_tell(struct file *f)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
 
-    if (f->truncate_version == 0)
+    if (f->trunc.version == 0)
         return 1;
     if (ask_begin(t)) {
         t->call = (struct file_meta_call){ .done = on_truncated, .file = f };
-        f->meta.truncated(f->meta.arg, &t->call, f->truncate_version);
+        f->meta.truncated(f->meta.arg, &t->call, f->trunc.version);
         return 0;
     }
-    if (t->busy)
+    if (t->answer == ANSWER_AWAITED)
         return 0;
     return t->rc != 0 ? t->rc : 1;
 }
@@ -285,14 +317,17 @@ static int step_drain(struct file *f, struct fop *op)
 
 static int take_steps(struct file *f, struct fop *op)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
     int rc = 1;
 
-    assert(f->exclusive == op);
+    assert(f->queue.exclusive == op);
     while (rc == 1) {
         enum trunc_state state = t->state;
 
         switch (state) {
+        case TRUNC_IDLE:
+            assert(!"trunc_start() comes first");
+            break;
         case TRUNC_DRAIN:
             rc = step_drain(f, op);
             break;
@@ -314,7 +349,7 @@ static int take_steps(struct file *f, struct fop *op)
         case TRUNC_TELL:
             rc = step_tell(f);
             if (rc == 1) {
-                finished(f);
+                trunc_forget(f);
                 return 1;
             }
             break;
@@ -331,19 +366,20 @@ int trunc_step(struct file *f, struct fop *op)
 {
     int rc = take_steps(f, op);
 
-    f->trunc_active = rc == 0;
+    if (rc != 0)
+        f->trunc.state = TRUNC_IDLE;
     return rc;
 }
 
 void trunc_start(struct file *f, bool own)
 {
-    struct trunc *t = &f->trunc;
+    struct file_trunc *t = &f->trunc;
 
-    assert(f->truncate_pending && t->look == NULL);
+    assert(f->trunc.pending && t->look == NULL);
     next_state(t, TRUNC_DRAIN);
-    f->trunc_active = true;
     t->own = own;
-    t->fresh = t->refused = t->below = t->denied = t->by_run = false;
+    t->mark = MARK_AS_ACCEPTED;
+    t->denied = t->by_run = false;
     t->n_tries = 0;
-    t->clock = f->clock;
+    t->clock = f->writeback.clock;
 }

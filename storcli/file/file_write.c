@@ -68,15 +68,6 @@ static void choose_direct(struct write_fop *w)
     w->direct_to = to;
 }
 
-static void stop_accepting(struct write_fop *w)
-{
-    struct file *f = w->op.f;
-
-    assert(f->accepting == &w->op);
-    f->accepting = NULL;
-    file_wake(f);
-}
-
 /* Wants runs when more than half of the dirty limit is used: all but the last; below,
  * runs may gather more. */
 static void keep_flowing(struct file *f, uint64_t end)
@@ -100,7 +91,7 @@ static void write_take_end(struct write_fop *w)
     f->write_next = w->pos;
     w->before_id = f->next_id;
     w->state = WRITE_WAIT;
-    stop_accepting(w);
+    queue_accepted(&w->op);
 }
 
 /* Checks the dirty limit. 1: there is room; 0: waits for it; -errno: the present data
@@ -152,11 +143,11 @@ static int take_direct(struct write_fop *w)
     const uint8_t *src = source_at(w, w->pos, &len);
     int rc = 0;
 
-    if (f->exclusive != NULL) {
-        fop_wait(&w->op, &f->exclusive_waiters);
+    if (f->queue.exclusive != NULL) {
+        fop_wait(&w->op, &f->queue.exclusive_waiters);
         return 0;
     }
-    if (f->truncate_pending && end > block_past(f, f->truncate_size))
+    if (f->trunc.pending && end > block_past(f, f->trunc.size))
         return -EIO; /* cut by another client at this moment: order unknown */
     if (file_is_pending(f, first, end, UINT64_MAX, w->op.clock, &rc) && rc == 0) {
         fop_wait(&w->op, &f->run_waiters);
@@ -192,18 +183,18 @@ static int write_begin(struct write_fop *w)
     uint64_t len = w->end;
 
     if ((w->flags & FILE_WRITE_APPEND) != 0)
-        w->offset = f->size;
+        w->offset = f->size.now;
     if (len > FILE_DATA_END_MAX || w->offset > FILE_DATA_END_MAX - len)
         return -EFBIG;
     w->pos = w->offset;
     w->end = w->offset + len;
     inline_expect(f, w->end);
     choose_direct(w);
-    if (len == 0 || !f->truncate_pending || w->end <= f->truncate_size) {
+    if (len == 0 || !f->trunc.pending || w->end <= f->trunc.size) {
         w->state = WRITE_TAKE;
         return 0;
     }
-    f->exclusive = &w->op; /* free: this write is being taken in */
+    queue_run_alone(&w->op); /* free: this write is being taken in */
     trunc_start(f, false);
     w->state = WRITE_FINISH;
     return 0;
@@ -216,14 +207,14 @@ static void write_take_start(struct write_fop *w)
     if (w->offset != f->write_next)
         f->write_streak = 0;
     if (w->end > w->offset)
-        f->mtime_ns = file_clock_ns(f);
+        report_touch(f);
     w->state = WRITE_TAKE;
 }
 
 static void write_end(struct write_fop *w)
 {
-    if (w->op.f->accepting == &w->op)
-        stop_accepting(w);
+    if (w->op.f->queue.accepting == &w->op)
+        queue_accepted(&w->op);
     fop_end(&w->op, w->rc);
 }
 
@@ -233,8 +224,8 @@ static uint64_t write_waits_from(const struct write_fop *w)
 {
     const struct file *f = w->op.f;
 
-    if ((w->flags & FILE_WRITE_SYNC) != 0 && w->pos > f->meta_size)
-        return min_u64(w->offset, f->meta_size);
+    if ((w->flags & FILE_WRITE_SYNC) != 0 && w->pos > f->size.meta)
+        return min_u64(w->offset, f->size.meta);
     return w->offset;
 }
 
@@ -262,8 +253,8 @@ static void write_step(struct fop *op)
 
     switch (w->state) {
     case WRITE_BEGIN:
-        if (f->exclusive != NULL) { /* began in the same turn */
-            fop_wait(op, &f->exclusive_waiters);
+        if (f->queue.exclusive != NULL) { /* began in the same turn */
+            fop_wait(op, &f->queue.exclusive_waiters);
             return;
         }
         rc = file_be_sure(op, &w->sure_no);
@@ -303,14 +294,14 @@ static void write_step(struct fop *op)
         }
         file_is_through(f, w->pos);
         if (!w->ahead || !file_changes_only_time(f))
-            w->change = f->change;
-        w->report_no = f->report_no;
+            w->change = f->report.change;
+        w->report_no = f->report.no;
         w->state = WRITE_TELL;
         /* fall through */
     case WRITE_TELL:
         rc = file_report(f, w->change, true, w->report_no);
         if (rc == 0) {
-            fop_wait(op, &f->report_waiters);
+            fop_wait(op, &f->report.waiters);
             return;
         }
         w->rc = rc < 0 ? rc : 0;

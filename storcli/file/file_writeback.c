@@ -8,6 +8,8 @@
  *         its bytes were accepted; a run that could not be written is parked, not lost.
  * Yours:  how many runs fly, when failed ones are tried again.
  */
+#include "storcli/file/file_writeback.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -15,13 +17,49 @@
 
 #include "storcli/file/file_int.h"
 
-/* ---- epochs and versions ---- */
+enum {
+    FLYING_MAX = 64,     /* runs of one file on their way */
+    RETRY_MS_MIN = 1000, /* first pause before a parked run is tried again by itself */
+    RETRY_MS_MAX = 30000,
+};
+
+/* ---- epochs, versions, refs ---- */
+
+void epoch_adopt(struct file *f, uint32_t epoch)
+{
+    if (epoch <= f->epoch.now)
+        return;
+    f->epoch.now = epoch;
+    f->epoch.sequence = 0;
+}
+
+void epoch_is_sure(struct file *f)
+{
+    f->epoch.unsure = false;
+}
+
+void file_is_refused(struct file *f, unsigned n)
+{
+    f->epoch.outdated = f->epoch.outdated || n > 1;
+}
+
+int file_take_ref(struct file *f, const struct storcli_target *target)
+{
+    uint32_t generation = storcli_file_dist_generation(f->sf);
+    int rc = storcli_file_update(f->sf, target);
+
+    if (storcli_file_dist_generation(f->sf) != generation) {
+        blocks_forget_reserved(f, 0); /* new storages have nothing reserved */
+        f->epoch.outdated = false;
+    }
+    return rc;
+}
 
 bool file_next_version(struct file *f, uint64_t *version)
 {
-    if (f->epoch == 0 || f->unsure || f->sequence == UINT32_MAX)
+    if (f->epoch.now == 0 || f->epoch.unsure || f->epoch.sequence == UINT32_MAX)
         return false;
-    *version = version_make(f->epoch, ++f->sequence);
+    *version = version_make(f->epoch.now, ++f->epoch.sequence);
     return true;
 }
 
@@ -38,10 +76,10 @@ static void renewed_runs(struct file *f)
             i++;
             continue;
         }
-        if (f->renew_rc == 0)
+        if (f->epoch.renew_rc == 0)
             relaunch(run);
         else
-            file_failed(run, f->renew_rc);
+            file_failed(run, f->epoch.renew_rc);
         i = 0;
     }
 }
@@ -54,7 +92,7 @@ static void renewed_fetches(struct file *f)
         if (!fetch->waits)
             continue;
         fetch->waits = false;
-        if (f->renew_rc == 0)
+        if (f->epoch.renew_rc == 0)
             fetch_read(fetch);
         else
             fetch_answered(fetch, -EACCES);
@@ -65,15 +103,11 @@ static void renewed_fetches(struct file *f)
  * storages since, so everything in memory is newer. */
 static void learn_of_truncate(struct file *f, const struct file_attr *attr)
 {
-    f->unsure = false;
-    f->n_truncates++;
-    if (attr->size < f->meta_size || attr->truncate_pending) {
-        f->truncate_pending = attr->truncate_pending;
-        f->truncate_size = attr->truncate_size;
-        f->truncate_version = attr->truncate_version;
-        f->meta_size = attr->size;
-        file_forget_beyond(f, attr->size);
-        file_size_recount(f);
+    f->epoch.unsure = false;
+    trunc_happened(f);
+    if (attr->size < f->size.meta || attr->truncate_pending) {
+        trunc_is(f, attr);
+        size_cut(f, attr->size);
     }
     clean_forget_all(f, 0, UINT64_MAX);
 }
@@ -82,15 +116,16 @@ int file_be_sure(struct fop *op, uint64_t *asked_no)
 {
     struct file *f = op->f;
 
-    if (!f->unsure && f->inl.place != PLACE_UNKNOWN)
+    if (!f->epoch.unsure && f->inl.place != PLACE_UNKNOWN)
         return 1;
-    if (*asked_no != 0 && f->renew_no >= *asked_no && (f->unsure || f->renew_rc != 0))
-        return f->renew_rc != 0 ? f->renew_rc : -EIO;
-    if (*asked_no != 0 && f->renew_no >= *asked_no)
+    if (*asked_no != 0 && f->epoch.renew_no >= *asked_no &&
+        (f->epoch.unsure || f->epoch.renew_rc != 0))
+        return f->epoch.renew_rc != 0 ? f->epoch.renew_rc : -EIO;
+    if (*asked_no != 0 && f->epoch.renew_no >= *asked_no)
         *asked_no = 0; /* the place of the data may have changed since */
     if (*asked_no == 0)
-        *asked_no = max_u64(f->sure_no, f->renew_no + 1);
-    fop_wait(op, &f->renew_waiters);
+        *asked_no = max_u64(f->epoch.sure_no, f->epoch.renew_no + 1);
+    fop_wait(op, &f->epoch.waiters);
     file_renew(f);
     return 0;
 }
@@ -99,63 +134,63 @@ static void on_renewed(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
 
-    assert(f->renew_busy);
-    f->renew_busy = false;
-    if (rc == 0 && call->attr.epoch <= f->epoch) /* exportd owes us a new one */
+    assert(f->epoch.renew_busy);
+    f->epoch.renew_busy = false;
+    if (rc == 0 && call->attr.epoch <= f->epoch.now) /* exportd owes us a new one */
         rc = -EIO;
     call->target.session = 0; /* waiting requests began under our present session */
     if (rc == 0)
         rc = file_take_ref(f, &call->target);
-    if (rc == 0 && f->inl.renew_no == f->inl.no)
+    if (rc == 0 && f->epoch.place_no == f->inl.no)
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     if (rc == 0)
         file_adopt(f, &call->attr, true);
     inline_renewed(f, rc);
-    f->renew_no++;
-    f->renew_rc = rc;
-    if (f->unsure && f->renew_no < f->sure_no)
+    f->epoch.renew_no++;
+    f->epoch.renew_rc = rc;
+    if (f->epoch.unsure && f->epoch.renew_no < f->epoch.sure_no)
         file_renew(f); /* asked before the truncate */
-    else if (f->unsure && rc == 0)
+    else if (f->epoch.unsure && rc == 0)
         learn_of_truncate(f, &call->attr);
-    if (rc != 0 || !f->unsure)
+    if (rc != 0 || !f->epoch.unsure)
         renewed_runs(f);
     renewed_fetches(f);
-    waitlist_wake(f, &f->renew_waiters);
+    waitlist_wake(f, &f->epoch.waiters);
     file_wake(f);
 }
 
 void file_doubt(struct file *f)
 {
-    f->unsure = true;
-    f->sure_no = f->renew_no + (f->renew_busy ? 2 : 1);
+    f->epoch.unsure = true;
+    f->epoch.sure_no = f->epoch.renew_no + (f->epoch.renew_busy ? 2 : 1);
     file_renew(f);
 }
 
 static void renew_send(struct file *f)
 {
-    f->inl.renew_no = f->inl.no;
-    f->renew_call =
+    f->epoch.place_no = f->inl.no;
+    f->epoch.call =
         (struct file_meta_call){ .done = on_renewed,
                                  .file = f,
-                                 .moved = f->outdated,
+                                 .moved = f->epoch.outdated,
                                  .dist_generation = storcli_file_dist_generation(f->sf) };
-    f->meta.renew(f->meta.arg, &f->renew_call);
+    f->meta.renew(f->meta.arg, &f->epoch.call);
 }
 
 void file_renew(struct file *f)
 {
-    if (f->renew_busy)
+    if (f->epoch.renew_busy)
         return;
-    f->renew_busy = true;
-    if (f->outdated)
-        env_timer_start(f->env, &f->renew_timer, OUTDATED_PAUSE_MS);
+    f->epoch.renew_busy = true;
+    if (f->epoch.outdated)
+        env_timer_start(f->env, &f->epoch.timer, OUTDATED_PAUSE_MS);
     else
         renew_send(f);
 }
 
-void file_on_renew_timer(struct env_timer *timer)
+static void on_renew_timer(struct env_timer *timer)
 {
-    renew_send(container_of(timer, struct file, renew_timer));
+    renew_send(container_of(timer, struct file, epoch.timer));
 }
 
 /* ---- writing ---- */
@@ -166,7 +201,7 @@ void frun_want(struct frun *run)
         return;
     assert(run->state == FRUN_DIRTY || run->state == FRUN_PARKED);
     run->wanted = true;
-    list_add_tail(&run->f->want, &run->link);
+    list_add_tail(&run->f->writeback.want, &run->link);
     file_wake(run->f);
 }
 
@@ -198,9 +233,9 @@ static bool any_parked(const struct file *f)
 
 static void start_retry(struct file *f)
 {
-    if (f->retry_at_ns == 0) {
-        f->retry_at_ns = env_now_ns(f->env) + f->retry_ms * 1000000;
-        f->retry_ms = min_u64(f->retry_ms * 2, RETRY_MS_MAX);
+    if (f->writeback.retry_at_ns == 0) {
+        f->writeback.retry_at_ns = env_now_ns(f->env) + f->writeback.retry_ms * 1000000;
+        f->writeback.retry_ms = min_u64(f->writeback.retry_ms * 2, RETRY_MS_MAX);
     }
     file_start_write_timer(f);
 }
@@ -209,7 +244,7 @@ static void mark_failed(struct frun *run, int rc)
 {
     frun_unwant(run);
     run->rc = rc;
-    run->failed_clock = run->f->clock;
+    run->failed_clock = run->f->writeback.clock;
     run->was_told = true;
 }
 
@@ -221,7 +256,7 @@ void file_failed(struct frun *run, int rc)
     struct file *f = run->f;
     struct write_fop *direct = run->direct;
 
-    f->clock++;
+    f->writeback.clock++;
     mark_failed(run, rc);
     waitlist_wake(f, &f->run_waiters);
     file_wake(f);
@@ -240,12 +275,35 @@ void file_failed(struct frun *run, int rc)
     }
     frunset_remove(&f->writing, run); /* the memory is the caller's, who gets the error */
     f->dirty_bytes -= frun_bytes(run);
-    f->is_untold |= run->hi > f->meta_size;
+    if (run->hi > f->size.meta)
+        size_set_untold(f);
     frun_free(run);
     file_size_recount(f);
-    if (f->acked_end > f->meta_size)
+    if (f->size.acked_end > f->size.meta)
         file_changed(f); /* the run held back the size of data after it */
     write_on_direct(direct, rc);
+}
+
+void file_count_loss(struct file *f)
+{
+    f->writeback.n_losses++;
+}
+
+void file_lost_for(struct file *f, int rc)
+{
+    file_count_loss(f);
+    f->writeback.lost_rc = rc;
+}
+
+void writeback_give_up(struct file *f)
+{
+    f->writeback.n_giving_up++;
+}
+
+void writeback_gave_up(struct file *f)
+{
+    assert(f->writeback.n_giving_up > 0);
+    f->writeback.n_giving_up--;
 }
 
 /* Records that data was dropped. */
@@ -253,13 +311,12 @@ static void note_lost(struct file *f, int rc)
 {
     clean_forget_all(f, 0, UINT64_MAX);
     inline_lose(f);
-    f->lost_clock = ++f->clock;
-    f->lost_rc = rc;
-    f->n_losses++;
-    f->is_untold = true;
-    f->retry_at_ns = 0;
-    f->retry_ms = RETRY_MS_MIN;
-    f->change++;
+    f->writeback.lost_clock = ++f->writeback.clock;
+    file_lost_for(f, rc);
+    size_set_untold(f);
+    f->writeback.retry_at_ns = 0;
+    f->writeback.retry_ms = RETRY_MS_MIN;
+    report_count_change(f);
     waitlist_wake(f, &f->run_waiters);
 }
 
@@ -286,21 +343,18 @@ void frun_written(struct frun *run)
 {
     struct file *f = run->f;
     struct write_fop *direct = run->direct;
-    uint64_t end = min_u64(run->hi, f->size);
+    uint64_t end = min_u64(run->hi, f->size.now);
 
     frunset_remove(&f->writing, run);
     f->dirty_bytes -= frun_bytes(run);
-    if (end > f->acked_end)
-        f->size_epoch = version_epoch(run->version);
-    f->acked_end = max_u64(f->acked_end, end);
-    f->has_data = true;
+    size_acked(f, end, version_epoch(run->version));
     blocks_allocated(f, run->first, run->end);
     if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
     frun_free(run);
-    if (f->retry_ms != RETRY_MS_MIN && !any_parked(f)) {
-        f->retry_at_ns = 0;
-        f->retry_ms = RETRY_MS_MIN;
+    if (f->writeback.retry_ms != RETRY_MS_MIN && !any_parked(f)) {
+        f->writeback.retry_at_ns = 0;
+        f->writeback.retry_ms = RETRY_MS_MIN;
     }
     file_acked(f, end);
     waitlist_wake(f, &f->run_waiters);
@@ -309,12 +363,32 @@ void frun_written(struct frun *run)
         write_on_direct(direct, 0);
 }
 
+void frun_takes_off(struct frun *run)
+{
+    run->state = FRUN_FLYING;
+    run->f->writeback.n_flying++;
+}
+
+void frun_lands(struct frun *run)
+{
+    assert(run->f->writeback.n_flying > 0);
+    run->f->writeback.n_flying--;
+}
+
+bool file_is_landed(const struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (f->writing.v[i]->state != FRUN_PARKED)
+            return false;
+    return true;
+}
+
 static void on_written(void *arg, int rc)
 {
     struct frun *run = arg;
     struct file *f = run->f;
     /* Data reported as lost must not replace what others wrote since. */
-    bool given_up = (f->closing || f->n_giving_up != 0) && run->was_told;
+    bool given_up = (f->closing || f->writeback.n_giving_up != 0) && run->was_told;
     bool is_stale = rc == -ESTALE || rc == -EREMOTE;
     bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
@@ -322,7 +396,7 @@ static void on_written(void *arg, int rc)
     if (rc == -EREMOTE)
         file_is_refused(f, run->n_stale);
     assert(run->state == FRUN_FLYING);
-    f->n_flying--;
+    frun_lands(run);
     if (rc == 0) {
         frun_written(run);
         inline_look(f);
@@ -330,7 +404,7 @@ static void on_written(void *arg, int rc)
         file_failed(run, plain_errno(rc));
     } else {
         run->state = FRUN_EPOCH;
-        if (f->epoch > version_epoch(run->version))
+        if (f->epoch.now > version_epoch(run->version))
             relaunch(run);
         else
             file_renew(f);
@@ -348,12 +422,12 @@ static void launch(struct frun *run)
         file_renew(f);
         return;
     }
-    assert(f->size > last);
+    assert(f->size.now > last);
     frun_apply_cut(run);
-    run->state = FRUN_FLYING;
-    f->n_flying++;
+    frun_takes_off(run);
     storcli_write(f->sf, run->version, run->first, (uint32_t)(run->end - run->first),
-                  run->data, min_u64(f->bs, f->size - last), run->sync, on_written, run);
+                  run->data, min_u64(f->bs, f->size.now - last), run->sync, on_written,
+                  run);
 }
 
 /* Sends a run again, unless a truncate came with the fresh epoch: that goes first. */
@@ -398,8 +472,8 @@ static bool may_fly(struct frun *run)
         file_finish_truncate(f);
         return false;
     }
-    if (f->exclusive != NULL && !run->needed &&
-        (run->end <= f->exclusive_first || run->first >= f->exclusive_end))
+    if (f->queue.exclusive != NULL && !run->needed &&
+        (run->end <= f->queue.exclusive_first || run->first >= f->queue.exclusive_end))
         return false;
     if (run->state == FRUN_PARKED)
         return true;
@@ -410,10 +484,10 @@ void file_fly(struct file *f)
 {
     if (inline_fly(f))
         return;
-    LIST_FOREACH_SAFE(node, &f->want) {
+    LIST_FOREACH_SAFE(node, &f->writeback.want) {
         struct frun *run = container_of(node, struct frun, link);
 
-        if (f->n_flying >= FLYING_MAX)
+        if (f->writeback.n_flying >= FLYING_MAX)
             return;
         if (!may_fly(run))
             continue;
@@ -451,7 +525,7 @@ int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_
     run->born_ns = env_now_ns(f->env);
     frunset_add(&f->writing, run);
     f->dirty_bytes += frun_bytes(run);
-    f->size = max_u64(f->size, run->hi);
+    size_grows(f, run->hi);
     launch(run);
     return 0;
 }
@@ -483,8 +557,8 @@ bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t befo
 {
     bool pending = set_is_pending(&f->writing, first, end, before_id, clock, rc);
 
-    if (f->lost_clock > clock && *rc == 0)
-        *rc = f->lost_rc;
+    if (f->writeback.lost_clock > clock && *rc == 0)
+        *rc = f->writeback.lost_rc;
     return set_is_pending(&f->dirty, first, end, before_id, clock, rc) || pending;
 }
 
@@ -497,7 +571,7 @@ static uint64_t due_ns(const struct frun *run)
     if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->wanted)
         return UINT64_MAX;
     if (run->failed_clock != 0)
-        return f->n_giving_up != 0 ? UINT64_MAX : f->retry_at_ns;
+        return f->writeback.n_giving_up != 0 ? UINT64_MAX : f->writeback.retry_at_ns;
     return run->born_ns + f->config.write_delay_ms * 1000000ull;
 }
 
@@ -516,13 +590,14 @@ void file_start_write_timer(struct file *f)
 {
     uint64_t now_ns = env_now_ns(f->env), due, after_ms;
 
-    if (env_timer_is_running(&f->write_timer))
+    if (env_timer_is_running(&f->writeback.timer))
         return;
     due = min_u64(set_due_ns(&f->dirty), set_due_ns(&f->writing));
     if (due == UINT64_MAX)
         return;
     after_ms = due > now_ns ? (due - now_ns + 999999) / 1000000 : 0;
-    env_timer_start(f->env, &f->write_timer, min_u64(after_ms, f->config.write_delay_ms));
+    env_timer_start(f->env, &f->writeback.timer,
+                    min_u64(after_ms, f->config.write_delay_ms));
 }
 
 static void want_due(struct frunset *set, uint64_t now_ns)
@@ -532,16 +607,30 @@ static void want_due(struct frunset *set, uint64_t now_ns)
             frun_want(set->v[i]);
 }
 
-void file_on_write_timer(struct env_timer *timer)
+static void on_write_timer(struct env_timer *timer)
 {
-    struct file *f = container_of(timer, struct file, write_timer);
+    struct file *f = container_of(timer, struct file, writeback.timer);
     uint64_t now_ns = env_now_ns(f->env);
 
     want_due(&f->dirty, now_ns);
     want_due(&f->writing, now_ns);
-    if (f->retry_at_ns != 0 && f->retry_at_ns <= now_ns)
-        f->retry_at_ns = 0; /* the next failure sets it again */
+    if (f->writeback.retry_at_ns != 0 && f->writeback.retry_at_ns <= now_ns)
+        f->writeback.retry_at_ns = 0; /* the next failure sets it again */
     file_start_write_timer(f);
+}
+
+void writeback_init(struct file *f)
+{
+    list_init(&f->writeback.want);
+    f->writeback.retry_ms = RETRY_MS_MIN;
+    env_timer_init(&f->writeback.timer, on_write_timer);
+    env_timer_init(&f->epoch.timer, on_renew_timer);
+    waitlist_init(&f->epoch.waiters);
+}
+
+void writeback_free(struct file *f)
+{
+    env_timer_stop(f->env, &f->writeback.timer);
 }
 
 /* ---- fetches ---- */
