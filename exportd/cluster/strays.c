@@ -194,7 +194,7 @@ static void left_ask(struct cluster_storage *s)
 /* Returns true if the storage can be asked now. */
 static bool is_askable(const struct cluster_storage *s)
 {
-    return s->up && storage_is_reachable(s) && s->n_waiting < WAITING_ENOUGH;
+    return s->up && storage_is_reachable(s) && deletions_missed(s) < WAITING_ENOUGH;
 }
 
 /* Returns the storage whose turn it is; NULL: the sweep is complete. A storage that

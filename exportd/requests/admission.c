@@ -24,6 +24,7 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_poll.h"
 #include "exportd/redistribution/redistribute.h"
+#include "exportd/requests/requests.h"
 
 enum {
     ADMISSIONS_MAX = 64,
@@ -42,7 +43,7 @@ enum admission_state {
 /* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE ->
  * ADMIT ->) DONE. */
 struct admission {
-    struct list_node link; /* in x->admissions */
+    struct list_node link; /* in the list of all */
     struct exportd *x;
     struct rpc_call *call; /* owned until answered */
     enum admission_state state;
@@ -108,7 +109,7 @@ static void admission_free(struct admission *a)
     if (a->channel != NULL)
         peers->close(peers->arg, a->channel);
     list_remove(&a->link);
-    a->x->n_admissions--;
+    a->x->requests->admissions.n--;
     free(a);
 }
 
@@ -353,8 +354,10 @@ static void admission_done(struct admission *a)
     }
     answer(a);
     admission_free(a);
-    if (!list_is_empty(&x->admissions))
-        env_post(x->env, &container_of(x->admissions.next, struct admission, link)->task);
+    if (!list_is_empty(&x->requests->admissions.list))
+        env_post(x->env,
+                 &container_of(x->requests->admissions.list.next, struct admission, link)
+                      ->task);
 }
 
 static void admission_step(struct admission *a)
@@ -400,7 +403,7 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     struct exportd *x = op->x;
     struct admission *a;
 
-    if (x->n_admissions >= ADMISSIONS_MAX)
+    if (x->requests->admissions.n >= ADMISSIONS_MAX)
         return -EBUSY;
     a = calloc(1, sizeof(*a));
     if (a == NULL)
@@ -414,9 +417,9 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);
-    if (x->n_admissions++ == 0)
+    if (x->requests->admissions.n++ == 0)
         env_post(x->env, &a->task);
-    list_add_tail(&x->admissions, &a->link);
+    list_add_tail(&x->requests->admissions.list, &a->link);
     *out = a;
     return 0;
 }
@@ -485,9 +488,20 @@ int ad_storage_replace(struct md_op *op, const ProtobufCMessage *msg)
     return rc;
 }
 
+void admissions_init(struct admissions *all)
+{
+    list_init(&all->list);
+}
+
+bool admissions_are_over(const struct admissions *all)
+{
+    assert((all->n == 0) == list_is_empty(&all->list));
+    return all->n == 0;
+}
+
 void admissions_stop(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->admissions) {
+    LIST_FOREACH(node, &x->requests->admissions.list) {
         struct admission *a = container_of(node, struct admission, link);
 
         if (a->rq_out)

@@ -67,7 +67,7 @@ enum listing_state {
 
 /* One AD_INODES, from its request until the answer. */
 struct listing {
-    struct list_node link; /* in x->listings */
+    struct list_node link; /* in the list of all */
     struct exportd *x;
     struct export *export; /* borrowed: exports are never removed */
     struct rpc_call *call; /* owned, with paths; else NULL */
@@ -145,7 +145,7 @@ static void removed_look(struct listing *l, uint64_t ino)
     LIST_FOREACH(node, &l->x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        if (found || s->n_waiting == 0)
+        if (found || deletions_missed(s) == 0)
             continue;
         key_waiting(&k, s->facts.id, l->export->id, ino);
         found = removed_get(l->x, &k, &in.generation);
@@ -462,7 +462,7 @@ static void listing_end(struct listing *l)
 {
     listing_answer(l, NULL);
     list_remove(&l->link);
-    l->x->n_listings--;
+    l->x->requests->listings.n--;
     listing_free(l);
 }
 
@@ -498,9 +498,14 @@ static void on_next(struct env_timer *timer)
     listing_step(container_of(timer, struct listing, next));
 }
 
+void listings_init(struct listings *all)
+{
+    list_init(&all->list);
+}
+
 void listings_stop(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->listings) {
+    LIST_FOREACH_SAFE(node, &x->requests->listings.list) {
         struct listing *l = container_of(node, struct listing, link);
 
         env_timer_stop(x->env, &l->next);
@@ -554,7 +559,7 @@ int ad_inodes(struct md_op *op, const ProtobufCMessage *msg)
 
     if (rc == 0 && e == NULL)
         rc = -ENOENT;
-    if (rc == 0 && req->with_paths && x->n_listings >= LISTINGS_MAX)
+    if (rc == 0 && req->with_paths && x->requests->listings.n >= LISTINGS_MAX)
         rc = -EBUSY;
     if (rc == 0)
         rc = listing_new(x, e, req, &l);
@@ -567,8 +572,8 @@ int ad_inodes(struct md_op *op, const ProtobufCMessage *msg)
     if (rc == 0 && req->with_paths) {
         l->call = op->call;
         op->call = NULL;
-        list_add_tail(&x->listings, &l->link);
-        x->n_listings++;
+        list_add_tail(&x->requests->listings.list, &l->link);
+        x->requests->listings.n++;
         env_timer_start(x->env, &l->next, 0);
         return 0;
     }

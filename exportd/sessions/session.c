@@ -19,15 +19,10 @@
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/writer_recovery.h"
-#include "exportd/sessions/delayed_unlink.h"
-#include "exportd/sessions/reply_log.h"
 #include "exportd/sessions/session_events.h"
-#include "exportd/sessions/session_fence.h"
 #include "exportd/sessions/session_locks.h"
-#include "exportd/sessions/session_store.h"
 #include "exportd/sessions/session_tokens.h"
-#include "exportd/sessions/token_share.h"
-#include "exportd/sessions/token_wait.h"
+#include "exportd/sessions/sessions.h"
 
 enum {
     ORPHANS_A_TICK = 4096, /* orphans looked at after the grace */
@@ -70,7 +65,7 @@ struct session *session_find(struct exportd *x, uint64_t id)
 {
     struct session *s;
 
-    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    HASH_FIND(hh, x->sessions->table.by_id, &id, sizeof(id), s);
     return s;
 }
 
@@ -78,7 +73,7 @@ bool exportd_has_session(const struct exportd *x, uint64_t id)
 {
     const struct session *s;
 
-    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    HASH_FIND(hh, x->sessions->table.by_id, &id, sizeof(id), s);
     return s != NULL && !s->ends;
 }
 
@@ -104,7 +99,7 @@ static struct session *session_new(struct export *e, uint64_t id)
     s->export = e;
     s->tokens_max = (uint32_t)e->x->token_limits.session;
     e->n_sessions++;
-    HASH_ADD(hh, e->x->sessions, id, sizeof(s->id), s);
+    HASH_ADD(hh, e->x->sessions->table.by_id, id, sizeof(s->id), s);
     return s;
 }
 
@@ -114,7 +109,7 @@ static void session_free(struct exportd *x, struct session *s)
     session_drop_locks(s);
     session_drop_tokens(s);
     session_events_end(s, -ESRCH);
-    HASH_DEL(x->sessions, s);
+    HASH_DEL(x->sessions->table.by_id, s);
     reply_cache_free(&s->replies);
     reply_cache_free(&s->before);
     free(s);
@@ -150,7 +145,8 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
     if (s != NULL && !s->ends && s->export != e)
         return -EEXIST;
     if (s == NULL || s->ends) {
-        if (!back && HASH_COUNT(x->sessions) + sessions_awaited(x) >= SESSIONS_MAX)
+        if (!back &&
+            HASH_COUNT(x->sessions->table.by_id) + sessions_awaited(x) >= SESSIONS_MAX)
             return -EBUSY;
         if (!back)
             id = 0;
@@ -173,7 +169,8 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
 
 bool session_may_ref(const struct session *s)
 {
-    return HASH_COUNT(s->refs) < SESSION_REFS_MAX && s->export->x->n_refs < REFS_MAX;
+    return HASH_COUNT(s->refs) < SESSION_REFS_MAX &&
+           s->export->x->sessions->table.n_refs < REFS_MAX;
 }
 
 /* Adds n references of the session to the inode. */
@@ -195,7 +192,7 @@ static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
             open_file_free(&s->refs, mine);
         return -ENOMEM;
     }
-    s->export->x->n_refs += mine->n_refs == 0;
+    s->export->x->sessions->table.n_refs += mine->n_refs == 0;
     mine->n_refs += n;
     all->n_refs += n;
     return 0;
@@ -226,8 +223,10 @@ void session_writes(struct session *s, uint64_t ino)
     if (mine != NULL) {
         open_file_find(s->export->opens, ino)->n_writers += !mine->writes;
         mine->writes = true;
-    } else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
-        s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
+    } else if (s->export->x->sessions->table.n_cuts < CUTS_MAX &&
+               open_file_find(s->cuts, ino) == NULL)
+        s->export->x->sessions->table.n_cuts +=
+            open_file_add(&s->cuts, ino, false) != NULL;
     /* if not remembered, scrub repairs the file */
 }
 
@@ -242,7 +241,7 @@ bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
     /* False for a whole lease, even if all are back: a session that opens the file while
      * the truncate that follows is pending would not see what another one writes behind
      * it. */
-    return n == 0 && env_now_ns(s->export->x->env) > s->export->x->grace_ends_ns;
+    return n == 0 && grace_time_is_over(s->export->x);
 }
 
 void session_has_cut(struct session *s, uint64_t ino)
@@ -252,7 +251,7 @@ void session_has_cut(struct session *s, uint64_t ino)
     if (cut == NULL)
         return;
     open_file_free(&s->cuts, cut);
-    s->export->x->n_cuts--;
+    s->export->x->sessions->table.n_cuts--;
 }
 
 void export_reap(struct export *e, uint64_t ino)
@@ -298,7 +297,7 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
     if (mine->n_refs == 0) {
         wrote = mine->writes;
         open_file_free(&s->refs, mine);
-        x->n_refs--;
+        x->sessions->table.n_refs--;
     }
     refs_drop(s->export, ino, n, wrote, nothing_stored);
 }
@@ -322,7 +321,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         if (gone)
             file_abandoned(s, f->ino);
         open_file_free(&s->cuts, f);
-        x->n_cuts--;
+        x->sessions->table.n_cuts--;
     }
     HASH_ITER(hh, s->refs, f, tmp)
     {
@@ -335,7 +334,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
             namespace_untold(&s->export->ns, ino);
         }
         open_file_free(&s->refs, f);
-        x->n_refs--;
+        x->sessions->table.n_refs--;
         refs_drop(s->export, ino, n, wrote, false);
     }
     if (!gone)
@@ -380,6 +379,7 @@ void session_is_dead(struct exportd *x, uint64_t id)
 /* Removes orphans that no session has claimed since the start: their holders are gone. */
 static void orphans_look(struct exportd *x)
 {
+    struct orphan_search *o = &x->sessions->orphans;
     struct kv_iter *it;
     struct key from;
     size_t len;
@@ -393,7 +393,7 @@ static void orphans_look(struct exportd *x)
         free(found);
         return; /* tried again with the next tick */
     }
-    key_ino(&from, KEY_ORPHAN, x->orphan_cursor_export, x->orphan_cursor_ino);
+    key_ino(&from, KEY_ORPHAN, o->export_id, o->ino);
     kv_iter_seek(it, from.bytes, from.len);
     for (; n < ORPHANS_A_TICK && kv_iter_valid(it); kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &len);
@@ -403,15 +403,15 @@ static void orphans_look(struct exportd *x)
         found[n].export_id = key_get_u32(key + 1);
         found[n++].ino = key_get_u64(key + 5);
     }
-    x->orphans_seen = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
+    o->done = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
     kv_iter_close(it);
     for (unsigned i = 0; i < n; i++) {
         struct export *e = export_find(x, found[i].export_id);
 
         if (e != NULL && !export_needs(e, found[i].ino))
             export_reap(e, found[i].ino);
-        x->orphan_cursor_export = found[i].export_id;
-        x->orphan_cursor_ino = found[i].ino + 1;
+        o->export_id = found[i].export_id;
+        o->ino = found[i].ino + 1;
     }
     free(found);
 }
@@ -424,8 +424,8 @@ void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
         "exportd was suspended for %llu ms (stopped, or waiting for its disk): leases "
         "are extended by as much",
         (unsigned long long)(slept_ns / 1000000));
-    x->grace_ends_ns += slept_ns;
-    HASH_ITER(hh, x->sessions, s, tmp)
+    grace_extend(x, slept_ns);
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         s->expires_ns += slept_ns;
         token_holder_extend(&s->tokens, slept_ns);
@@ -456,7 +456,7 @@ void sessions_tick(struct exportd *x)
     uint64_t now_ns = env_now_ns(x->env);
     struct session *s, *tmp;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         reply_cache_trim(&s->replies, now_ns);
         reply_cache_trim(&s->before, now_ns);
@@ -475,17 +475,37 @@ void sessions_tick(struct exportd *x)
         tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
     grace_tick(x);
     fences_tick(x);
-    if (!x->orphans_seen && grace_is_over(x))
+    if (!x->sessions->orphans.done && grace_is_over(x))
         orphans_look(x);
     delayed_unlink_tick(x);
     reply_log_tick(x);
+}
+
+int sessions_new(struct exportd *x)
+{
+    struct sessions *all = calloc(1, sizeof(*all));
+
+    if (all == NULL)
+        return -ENOMEM;
+    all->x = x;
+    fences_init(&all->fences);
+    delayed_unlinks_init(&all->delayed);
+    token_turns_init(&all->turns);
+    x->sessions = all;
+    grace_init(x);
+    return 0;
+}
+
+bool sessions_are_idle(const struct exportd *x)
+{
+    return token_turns_are_over(&x->sessions->turns);
 }
 
 void sessions_stop(struct exportd *x)
 {
     struct session *s, *tmp;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         session_events_end(s, -EBUSY);
         session_parked_end(s, -EBUSY);
@@ -497,7 +517,7 @@ void sessions_free(struct exportd *x)
     struct session *s, *tmp;
     struct open_file *f, *next;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         HASH_ITER(hh, s->refs, f, next)
         open_file_free(&s->refs, f);

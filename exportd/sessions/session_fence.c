@@ -23,8 +23,7 @@
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/map_push.h"
-#include "exportd/sessions/session.h"
-#include "exportd/sessions/session_store.h"
+#include "exportd/sessions/sessions.h"
 #include "exportd/store/kv_record.h"
 
 enum {
@@ -36,7 +35,7 @@ enum {
 
 /* Fence of a session, from its end on. */
 struct session_fence {
-    struct list_node link; /* in x->fences, oldest first */
+    struct list_node link; /* in the list of fences */
     struct exportd *x;     /* borrowed */
     uint64_t number;       /* key; ascending */
     uint64_t session;
@@ -70,7 +69,7 @@ static void fence_put(const struct session_fence *f)
 static void fence_free(struct session_fence *f)
 {
     list_remove(&f->link);
-    f->x->n_fences--;
+    f->x->sessions->fences.n--;
     free(f);
 }
 
@@ -85,9 +84,9 @@ static struct session_fence *fence_new(struct exportd *x, uint64_t number,
     f->number = number;
     f->session = session;
     f->export_id = export_id;
-    list_add_tail(&x->fences, &f->link);
-    x->n_fences++;
-    x->last_fence = number;
+    list_add_tail(&x->sessions->fences.list, &f->link);
+    x->sessions->fences.n++;
+    x->sessions->fences.last = number;
     return f;
 }
 
@@ -108,7 +107,7 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
             container_of(node, struct cluster_storage, link);
 
         if (e == NULL || s->facts.volume != e->volume || s->facts.lost ||
-            s->map_told >= f->map_version)
+            storage_has_map(s, f->map_version))
             continue;
         n++;
         *hasty |= !is_late && (s->up || !s->asked);
@@ -137,14 +136,14 @@ static void fence_confirm(struct session_fence *f)
     struct session *s = session_find(x, f->session);
 
     f->confirmed = true;
-    x->n_unconfirmed--;
+    x->sessions->fences.n_unconfirmed--;
     fence_put(f);
     if (s != NULL && s->ends)
         session_end(x, s, true);
     if (!f->in_grace)
         return;
     f->in_grace = false;
-    x->n_grace_fences--;
+    x->sessions->fences.n_in_grace--;
     grace_check(x);
 }
 
@@ -162,9 +161,10 @@ void fences_check(struct exportd *x)
     const struct session_fence *before = NULL;
     bool tight = false;
 
-    if (x->n_unconfirmed == 0 || x->stopping || store_error(x->store) != 0)
+    if (x->sessions->fences.n_unconfirmed == 0 || x->stopping ||
+        store_error(x->store) != 0)
         return;
-    LIST_FOREACH_SAFE(node, &x->fences) {
+    LIST_FOREACH_SAFE(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->confirmed || f->map_version == 0 || client_may_believe(f))
@@ -185,9 +185,9 @@ void fences_tick(struct exportd *x)
     bool hasty;
 
     fences_check(x);
-    if (x->n_unconfirmed == 0 || now_ns < x->fence_words_ns)
+    if (x->sessions->fences.n_unconfirmed == 0 || now_ns < x->sessions->fences.words_ns)
         return;
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
@@ -198,8 +198,8 @@ void fences_tick(struct exportd *x)
             "session %016llx has ended (%u in all): its tokens and locks stay reserved "
             "until these storages confirm: %s (if one will not come back: rozo storage "
             "lost)",
-            (unsigned long long)f->session, x->n_unconfirmed, words);
-        x->fence_words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
+            (unsigned long long)f->session, x->sessions->fences.n_unconfirmed, words);
+        x->sessions->fences.words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
         return;
     }
 }
@@ -236,9 +236,9 @@ static bool fences_make_room(struct exportd *x)
 {
     struct key k;
 
-    if (x->n_fences < FENCES_MAX)
+    if (x->sessions->fences.n < FENCES_MAX)
         return true;
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (!f->confirmed)
@@ -256,17 +256,22 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
     struct session_fence *f = NULL;
 
     if (fences_make_room(x))
-        f = fence_new(x, x->last_fence + 1, session, export_id);
+        f = fence_new(x, x->sessions->fences.last + 1, session, export_id);
     if (f == NULL)
         return false;
     f->in_grace = in_grace;
-    x->n_grace_fences += in_grace;
-    x->n_unconfirmed++;
+    x->sessions->fences.n_in_grace += in_grace;
+    x->sessions->fences.n_unconfirmed++;
     fence_put(f);
     session_store_delete(x, session);
     f->wait.fn = on_fence_stable;
     store_when_synced(x->store, &f->wait);
     return true;
+}
+
+bool fences_hold_grace(const struct exportd *x)
+{
+    return x->sessions->fences.n_in_grace > 0;
 }
 
 /* ---- maps for storages ---- */
@@ -275,7 +280,7 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
 {
     size_t n = 0;
 
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->map_version != 0)
@@ -288,7 +293,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
 {
     uint64_t now_ns = env_now_ns(x->env);
 
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->session == session && (f->map_version == 0 || !f->confirmed ||
@@ -300,7 +305,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
 
 void fences_resend(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (!f->confirmed && f->map_version != 0)
@@ -332,9 +337,14 @@ static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size
     f->told_ns = env_now_ns(x->env);
     f->confirmed = confirmed != 0;
     f->in_grace = !f->confirmed;
-    x->n_unconfirmed += !f->confirmed;
-    x->n_grace_fences += !f->confirmed;
+    x->sessions->fences.n_unconfirmed += !f->confirmed;
+    x->sessions->fences.n_in_grace += !f->confirmed;
     return 0;
+}
+
+void fences_init(struct fences *fences)
+{
+    list_init(&fences->list);
 }
 
 int fences_load(struct exportd *x, struct err *err)
@@ -354,8 +364,9 @@ int fences_load(struct exportd *x, struct err *err)
 
         if (key_len != from.len || key[0] != KEY_FENCE)
             break;
-        rc = x->n_fences >= FENCES_MAX ? -EINVAL
-                                       : load_one(x, key_get_u64(key + 1), val, len);
+        rc = x->sessions->fences.n >= FENCES_MAX
+                 ? -EINVAL
+                 : load_one(x, key_get_u64(key + 1), val, len);
         if (rc != 0)
             err_set(err, rc, "the record of fence %llu in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
@@ -369,6 +380,6 @@ int fences_load(struct exportd *x, struct err *err)
 
 void fences_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->fences)
+    LIST_FOREACH_SAFE(node, &x->sessions->fences.list)
         fence_free(container_of(node, struct session_fence, link));
 }

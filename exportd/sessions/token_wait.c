@@ -14,10 +14,9 @@
 
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/sessions/session.h"
 #include "exportd/sessions/session_events.h"
-#include "exportd/sessions/session_store.h"
 #include "exportd/sessions/session_tokens.h"
+#include "exportd/sessions/sessions.h"
 
 /* Waiting call. Owned by its session. */
 struct parked {
@@ -26,7 +25,7 @@ struct parked {
     struct rpc_call *call;   /* owned; NULL while it runs again */
     enum when_asked when_asked;
     struct list_node link;       /* in session->parked */
-    struct list_node ready_link; /* in x->ready, or alone */
+    struct list_node ready_link; /* in turns.ready, or alone */
 };
 
 static struct exportd *exportd_of(const struct session *s)
@@ -48,8 +47,8 @@ void session_recall(struct token_holder *holder, const struct token_recall *reca
 
     session_tell_recall(s, recall);
     list_remove(&s->news_link);
-    list_add_tail(&x->news, &s->news_link);
-    env_post(x->env, &x->tokens_turn);
+    list_add_tail(&x->sessions->turns.news, &s->news_link);
+    env_post(x->env, &x->sessions->turns.task);
 }
 
 void session_wake(struct token_waiter *waiter)
@@ -59,8 +58,8 @@ void session_wake(struct token_waiter *waiter)
 
     if (!list_is_empty(&p->ready_link))
         return;
-    list_add_tail(&x->ready, &p->ready_link);
-    env_post(x->env, &x->tokens_turn);
+    list_add_tail(&x->sessions->turns.ready, &p->ready_link);
+    env_post(x->env, &x->sessions->turns.task);
 }
 
 /* ---- waiting ---- */
@@ -70,7 +69,7 @@ static struct parked *parked_new(struct session *s)
     struct exportd *x = exportd_of(s);
     struct parked *p;
 
-    if (x->n_parked >= PARKED_MAX || s->n_parked >= SESSION_PARKED_MAX)
+    if (x->sessions->turns.n_parked >= PARKED_MAX || s->n_parked >= SESSION_PARKED_MAX)
         return NULL;
     p = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -80,7 +79,7 @@ static struct parked *parked_new(struct session *s)
     list_init(&p->ready_link);
     list_add_tail(&s->parked, &p->link);
     s->n_parked++;
-    x->n_parked++;
+    x->sessions->turns.n_parked++;
     return p;
 }
 
@@ -90,7 +89,7 @@ static void parked_free(struct parked *p)
     list_remove(&p->ready_link);
     list_remove(&p->link);
     p->session->n_parked--;
-    exportd_of(p->session)->n_parked--;
+    exportd_of(p->session)->sessions->turns.n_parked--;
     free(p);
 }
 
@@ -181,18 +180,30 @@ static void parked_look(struct parked *p)
         parked_run(p);
 }
 
-void on_tokens_turn(struct env_task *task)
+static void on_turn(struct env_task *task)
 {
-    struct exportd *x = container_of(task, struct exportd, tokens_turn);
+    struct token_turns *turns = container_of(task, struct token_turns, task);
 
-    while (!list_is_empty(&x->ready))
-        parked_look(container_of(x->ready.next, struct parked, ready_link));
-    while (!list_is_empty(&x->news)) {
-        struct session *s = container_of(x->news.next, struct session, news_link);
+    while (!list_is_empty(&turns->ready))
+        parked_look(container_of(turns->ready.next, struct parked, ready_link));
+    while (!list_is_empty(&turns->news)) {
+        struct session *s = container_of(turns->news.next, struct session, news_link);
 
         list_remove(&s->news_link);
         session_tell_now(s);
     }
+}
+
+void token_turns_init(struct token_turns *turns)
+{
+    list_init(&turns->ready);
+    list_init(&turns->news);
+    turns->task.fn = on_turn;
+}
+
+bool token_turns_are_over(const struct token_turns *turns)
+{
+    return !turns->task.queued;
 }
 
 void session_send_back(struct session *s)
