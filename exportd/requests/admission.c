@@ -49,7 +49,7 @@ struct admission {
     enum admission_state state;
     struct rpc_channel *channel; /* owned */
     struct rpc_request rq;
-    bool rq_out, reserving;
+    enum { WAITS_FOR_NONE, WAITS_FOR_ANSWER, WAITS_FOR_STORE } waits;
     struct env_task task;   /* next step */
     struct env_timer again; /* next request to a storage that is starting */
     uint64_t patience;      /* ns, monotonic; a starting storage is asked until then */
@@ -103,7 +103,7 @@ static void admission_free(struct admission *a)
 {
     const struct exportd_peers *peers = &a->x->config.peers;
 
-    if (a->rq_out)
+    if (a->waits == WAITS_FOR_ANSWER)
         rpc_cancel(&a->rq);
     env_timer_stop(a->x->env, &a->again);
     if (a->channel != NULL)
@@ -219,7 +219,7 @@ static void on_info(struct rpc_request *rq, int rc)
     struct admission *a = container_of(rq, struct admission, rq);
     Rozo__StInfoResp *info;
 
-    a->rq_out = false;
+    a->waits = WAITS_FOR_NONE;
     if (rc == 0 && rq->status == ROZO__STATUS__BUSY &&
         env_now_ns(a->x->env) < a->patience) {
         env_timer_start(a->x->env, &a->again, AGAIN_MS);
@@ -244,7 +244,7 @@ static void on_reserved(struct store_wait *wait, int rc)
 {
     struct admission *a = container_of(wait, struct admission, wait);
 
-    a->reserving = false;
+    a->waits = WAITS_FOR_NONE;
     a->state = rc == 0 ? ADMISSION_ADMIT : ADMISSION_DONE;
     if (rc != 0)
         refuse(a, rc, "its id could not be stored");
@@ -255,7 +255,7 @@ static void on_admitted(struct rpc_request *rq, int rc)
 {
     struct admission *a = container_of(rq, struct admission, rq);
 
-    a->rq_out = false;
+    a->waits = WAITS_FOR_NONE;
     a->state = ADMISSION_DONE;
     rq_result(a, rc);
     env_post(a->x->env, &a->task);
@@ -271,7 +271,8 @@ static void rq_send(struct admission *a, unsigned op, const void *msg, size_t le
         .msg_len = len,
         .done = done,
     };
-    a->rq_out = true;
+    assert(a->waits == WAITS_FOR_NONE);
+    a->waits = WAITS_FOR_ANSWER;
     rpc_send(a->channel, &a->rq);
 }
 
@@ -311,7 +312,8 @@ static void admission_reserve(struct admission *a)
         a->facts.id = storage_new_id(a->x);
     else
         storage_id_is_taken(a->x, a->facts.id);
-    a->reserving = true;
+    assert(a->waits == WAITS_FOR_NONE);
+    a->waits = WAITS_FOR_STORE;
     a->wait.fn = on_reserved;
     store_when_synced(a->x->store, &a->wait);
 }
@@ -504,10 +506,11 @@ void admissions_stop(struct exportd *x)
     LIST_FOREACH(node, &x->requests->admissions.list) {
         struct admission *a = container_of(node, struct admission, link);
 
-        if (a->rq_out)
+        if (a->waits == WAITS_FOR_STORE)
+            continue;
+        if (a->waits == WAITS_FOR_ANSWER)
             rpc_cancel(&a->rq);
-        a->rq_out = false;
-        if (!a->reserving)
-            env_post(x->env, &a->task);
+        a->waits = WAITS_FOR_NONE;
+        env_post(x->env, &a->task);
     }
 }

@@ -33,6 +33,12 @@ enum {
     FENCE_WORDS_MS = 30000, /* between log lines about unconfirmed fences */
 };
 
+enum fence_state {
+    FENCE_STORING, /* not stable yet: no map has it */
+    FENCE_SENT,    /* maps have it from map_version on */
+    FENCE_CONFIRMED,
+};
+
 /* Fence of a session, from its end on. */
 struct session_fence {
     struct list_node link; /* in the list of fences */
@@ -40,10 +46,10 @@ struct session_fence {
     uint64_t number;       /* key; ascending */
     uint64_t session;
     uint32_t export_id;
-    uint64_t map_version; /* first map with it; 0: not stable yet */
+    enum fence_state state;
+    uint64_t map_version; /* first map with it */
     uint64_t told_ns;     /* ns, monotonic; when that map was made */
-    bool confirmed;
-    bool in_grace; /* the grace lasts until it is confirmed */
+    bool in_grace;        /* the grace lasts until it is confirmed */
     struct store_wait wait;
 };
 
@@ -61,15 +67,18 @@ static void fence_put(const struct session_fence *f)
     kv_record_begin(&out);
     kv_record_put_u64(&out, f->session);
     kv_record_put_u32(&out, f->export_id);
-    kv_record_put_u32(&out, f->confirmed);
+    kv_record_put_u32(&out, f->state == FENCE_CONFIRMED);
     fence_key(&k, f->number);
     store_put(f->x->store, &k, out.bytes, out.len);
 }
 
 static void fence_free(struct session_fence *f)
 {
+    struct fences *all = &f->x->sessions->fences;
+
+    assert(all->n > 0);
     list_remove(&f->link);
-    f->x->sessions->fences.n--;
+    all->n--;
     free(f);
 }
 
@@ -135,7 +144,8 @@ static void fence_confirm(struct session_fence *f)
     struct exportd *x = f->x;
     struct session *s = session_find(x, f->session);
 
-    f->confirmed = true;
+    assert(f->state == FENCE_SENT && x->sessions->fences.n_unconfirmed > 0);
+    f->state = FENCE_CONFIRMED;
     x->sessions->fences.n_unconfirmed--;
     fence_put(f);
     if (s != NULL && s->ends)
@@ -167,7 +177,7 @@ void fences_check(struct exportd *x)
     LIST_FOREACH_SAFE(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->confirmed || f->map_version == 0 || client_may_believe(f))
+        if (f->state != FENCE_SENT || client_may_believe(f))
             continue;
         if (before == NULL || before->export_id != f->export_id ||
             before->map_version != f->map_version || before->told_ns != f->told_ns)
@@ -190,7 +200,7 @@ void fences_tick(struct exportd *x)
     LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
+        if (f->state != FENCE_SENT || client_may_believe(f) ||
             now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
             continue;
         n_unaware(f, &hasty, words);
@@ -209,6 +219,8 @@ void fences_tick(struct exportd *x)
 /* Notes that the newest map has the fence. */
 static void fence_tell(struct session_fence *f)
 {
+    assert(f->state != FENCE_CONFIRMED);
+    f->state = FENCE_SENT;
     f->map_version = f->x->map_version;
     f->told_ns = env_now_ns(f->x->env);
 }
@@ -241,7 +253,7 @@ static bool fences_make_room(struct exportd *x)
     LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (!f->confirmed)
+        if (f->state != FENCE_CONFIRMED)
             continue;
         fence_key(&k, f->number);
         store_delete(x->store, &k);
@@ -283,7 +295,7 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
     LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->map_version != 0)
+        if (f->state != FENCE_STORING)
             sessions[n++] = f->session;
     }
     return n;
@@ -296,7 +308,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
     LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->session == session && (f->map_version == 0 || !f->confirmed ||
+        if (f->session == session && (f->state != FENCE_CONFIRMED ||
                                       now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
             return true;
     }
@@ -308,7 +320,7 @@ void fences_resend(struct exportd *x)
     LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (!f->confirmed && f->map_version != 0)
+        if (f->state == FENCE_SENT)
             fence_tell(f);
     }
 }
@@ -335,10 +347,10 @@ static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size
         return -ENOMEM;
     f->map_version = 1;
     f->told_ns = env_now_ns(x->env);
-    f->confirmed = confirmed != 0;
-    f->in_grace = !f->confirmed;
-    x->sessions->fences.n_unconfirmed += !f->confirmed;
-    x->sessions->fences.n_in_grace += !f->confirmed;
+    f->state = confirmed != 0 ? FENCE_CONFIRMED : FENCE_SENT;
+    f->in_grace = confirmed == 0;
+    x->sessions->fences.n_unconfirmed += f->in_grace;
+    x->sessions->fences.n_in_grace += f->in_grace;
     return 0;
 }
 
