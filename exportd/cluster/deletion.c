@@ -17,6 +17,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 
@@ -220,7 +221,7 @@ static void round_end(struct deletion_round *r)
 
     round_free(r);
     if (s != NULL && failed)
-        s->deletions.retry_ns = env_now_ns(x->env) + RETRY_MS * 1000000ull;
+        s->deletions.retry_ns = env_now_ns(x->env) + ms_to_ns(RETRY_MS);
     else if (of->n > 0)
         round_start(x, s);
 }

@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 
@@ -49,7 +50,7 @@ static bool map_is_due(const struct cluster_storage *s)
 
     if (s->map.told != s->x->map_version)
         return true;
-    return s->map.known == 0 && passed_ns >= MAP_AGAIN_MS * 1000000ull;
+    return s->map.known == 0 && passed_ns >= ms_to_ns(MAP_AGAIN_MS);
 }
 
 void storage_push_map(struct cluster_storage *s)

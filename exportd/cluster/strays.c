@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/deletion.h"
 #include "exportd/cluster/exportd_state.h"
@@ -29,12 +30,12 @@ enum {
 
 static uint64_t period_ns(const struct exportd *x)
 {
-    return x->config.strays_s * UINT64_C(1000000000);
+    return s_to_ns(x->config.strays_s);
 }
 
 void strays_begin(struct exportd *x)
 {
-    uint64_t first_ns = FIRST_AFTER_S * UINT64_C(1000000000);
+    uint64_t first_ns = s_to_ns(FIRST_AFTER_S);
 
     if (period_ns(x) < first_ns)
         first_ns = period_ns(x);

@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/namespace/inode_ref.h"
@@ -64,7 +65,7 @@ static void check_put_off(struct check *c)
     uint64_t now_ns = env_now_ns(c->x->env);
 
     c->next = 0;
-    c->retry_ns = now_ns + CHECK_RETRY_MS * 1000000ull;
+    c->retry_ns = now_ns + ms_to_ns(CHECK_RETRY_MS);
     if (now_ns >= c->give_up_ns) {
         log_warn(
             "inode %llu of export %u: its writer is gone, and no storage could be asked "
@@ -197,7 +198,7 @@ void writer_recovery_add(struct export *e, const struct inode *in)
     c->x = x;
     c->in = *in;
     c->id = id;
-    c->give_up_ns = env_now_ns(x->env) + CHECK_GIVE_UP_MS * 1000000ull;
+    c->give_up_ns = env_now_ns(x->env) + ms_to_ns(CHECK_GIVE_UP_MS);
     list_add_tail(&x->writer_recovery.queue, &c->link);
     HASH_ADD(hh, x->writer_recovery.by_id, id, sizeof(c->id), c);
     x->writer_recovery.n++;

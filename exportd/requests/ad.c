@@ -12,6 +12,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
@@ -165,7 +166,7 @@ int ad_status(struct md_op *op, const ProtobufCMessage *req)
         resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
         resp.version = (char *)ROZO_VERSION;
         resp.trash = deletions_waiting(x);
-        resp.uptime_s = (env_now_ns(x->env) - x->requests->started_ns) / 1000000000;
+        resp.uptime_s = ns_to_s(env_now_ns(x->env) - x->requests->started_ns);
         requests_collect(x, p, &resp);
         rc = md_op_pack(op, &resp.base);
     }

@@ -19,6 +19,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
@@ -415,7 +416,7 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     op->call = NULL;
     a->task.fn = on_task;
     env_timer_init(&a->again, on_again);
-    a->patience = env_now_ns(x->env) + START_MS * 1000000ull;
+    a->patience = env_now_ns(x->env) + ms_to_ns(START_MS);
     a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);

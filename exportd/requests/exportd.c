@@ -16,6 +16,7 @@
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/deletion.h"
@@ -265,7 +266,7 @@ static void on_tick(struct env_timer *timer)
     uint64_t now_ns = env_now_ns(x->env);
 
     env_timer_start(x->env, &all->tick, TICK_MS);
-    if (all->ticked_ns != 0 && now_ns - all->ticked_ns > ASLEEP_MS * 1000000ull)
+    if (all->ticked_ns != 0 && now_ns - all->ticked_ns > ms_to_ns(ASLEEP_MS))
         sessions_extend_leases(x, now_ns - all->ticked_ns);
     all->ticked_ns = now_ns;
     metadata_room_look(x);

@@ -11,6 +11,7 @@
  */
 #include "exportd/sessions/delayed_unlink.h"
 
+#include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/placement.h"
 #include "exportd/sessions/sessions.h"
@@ -64,7 +65,7 @@ static bool delayed_unlink_begin(struct export *e, uint64_t ino)
         return false;
     l->ino = ino;
     l->export = e;
-    l->until_ns = env_now_ns(x->env) + UNLINK_DELAY_MS * 1000000ull;
+    l->until_ns = env_now_ns(x->env) + ms_to_ns(UNLINK_DELAY_MS);
     list_add_tail(&x->sessions->delayed.list, &l->link);
     HASH_ADD(hh, e->delayed, ino, sizeof(l->ino), l);
     x->sessions->delayed.n++;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "codec/codec.h"
+#include "common/base/units.h"
 
 enum { N_BUCKETS = 512 };
 
@@ -95,7 +96,7 @@ void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, 
 void reply_cache_trim(struct reply_cache *r, uint64_t now_ns)
 {
     while (!list_is_empty(&r->all) &&
-           now_ns - oldest(r)->kept_ns > REPLY_KEEP_MS * 1000000ull)
+           now_ns - oldest(r)->kept_ns > ms_to_ns(REPLY_KEEP_MS))
         reply_forget(r, oldest(r));
     if (r->n == 0) {
         free(r->buckets);

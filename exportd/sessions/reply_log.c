@@ -18,6 +18,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/sessions.h"
 #include "exportd/store/kv_record.h"
@@ -223,7 +224,7 @@ void reply_log_tick(struct exportd *x)
     }
     if (!more) {
         x->sessions->reply_search.cursor = 0;
-        x->sessions->reply_search.next_ns = now_ns + LOOK_MS * 1000000ull;
+        x->sessions->reply_search.next_ns = now_ns + ms_to_ns(LOOK_MS);
     }
     free(l);
 }

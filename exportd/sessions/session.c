@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/writer_recovery.h"
@@ -79,7 +80,7 @@ bool exportd_has_session(const struct exportd *x, uint64_t id)
 
 void session_touch(struct exportd *x, struct session *s)
 {
-    s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
+    s->expires_ns = env_now_ns(x->env) + ms_to_ns(x->config.lease_ms);
 }
 
 static struct session *session_new(struct export *e, uint64_t id)
@@ -423,7 +424,7 @@ void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
     log_warn(
         "exportd was suspended for %llu ms (stopped, or waiting for its disk): leases "
         "are extended by as much",
-        (unsigned long long)(slept_ns / 1000000));
+        (unsigned long long)ns_to_ms(slept_ns));
     grace_extend(x, slept_ns);
     HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
@@ -439,7 +440,7 @@ static bool may_be_stuck(const struct session *s, uint64_t now_ns)
 {
     uint64_t since_ns = token_holder_owes_shared_since(&s->tokens);
 
-    return since_ns != UINT64_MAX && now_ns > since_ns + STUCK_MS * 1000000ull;
+    return since_ns != UINT64_MAX && now_ns > since_ns + ms_to_ns(STUCK_MS);
 }
 
 /* Returns true if other sessions have waited too long for a token of this one. */
@@ -448,7 +449,7 @@ static bool owes_too_long(const struct session *s, uint64_t now_ns)
     uint64_t since_ns = token_holder_owes_since(&s->tokens);
 
     return since_ns != UINT64_MAX &&
-           now_ns > since_ns + (uint64_t)s->export->x->config.evict_ms * 1000000;
+           now_ns > since_ns + ms_to_ns(s->export->x->config.evict_ms);
 }
 
 void sessions_tick(struct exportd *x)

@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/session.h"
@@ -148,8 +149,7 @@ void session_events_tick(struct session *s)
 {
     struct exportd *x = s->export->x;
 
-    if (env_now_ns(x->env) - s->events_held_ns >
-        (uint64_t)x->config.lease_ms * 1000000 / 3)
+    if (env_now_ns(x->env) - s->events_held_ns > ms_to_ns(x->config.lease_ms) / 3)
         session_answer_events(s, 0);
 }
 

@@ -20,6 +20,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/map_push.h"
@@ -107,7 +108,7 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
                           char words[WORDS_MAX + 1])
 {
     const struct export *e = export_find(f->x, f->export_id);
-    bool is_late = env_now_ns(f->x->env) - f->told_ns >= FENCE_PATIENCE_MS * 1000000ull;
+    bool is_late = env_now_ns(f->x->env) - f->told_ns >= ms_to_ns(FENCE_PATIENCE_MS);
     unsigned n = 0, len = 0;
 
     *hasty = false;
@@ -201,7 +202,7 @@ void fences_tick(struct exportd *x)
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->state != FENCE_SENT || client_may_believe(f) ||
-            now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
+            now_ns - f->told_ns < ms_to_ns(FENCE_PATIENCE_MS))
             continue;
         n_unaware(f, &hasty, words);
         log_warn(
@@ -209,7 +210,7 @@ void fences_tick(struct exportd *x)
             "until these storages confirm: %s (if one will not come back: rozo storage "
             "lost)",
             (unsigned long long)f->session, x->sessions->fences.n_unconfirmed, words);
-        x->sessions->fences.words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
+        x->sessions->fences.words_ns = now_ns + ms_to_ns(FENCE_WORDS_MS);
         return;
     }
 }
@@ -309,7 +310,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->session == session && (f->state != FENCE_CONFIRMED ||
-                                      now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
+                                      now_ns - f->told_ns < ms_to_ns(FENCE_YOUNG_MS)))
             return true;
     }
     return false;

@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/sessions.h"
@@ -254,7 +255,7 @@ void grace_begin(struct exportd *x)
         lease_ms = x->sessions->grace.lease_before_ms;
     record_put(x, NOBODY, x->config.lease_ms, "");
     if (cluster_n_starts(x) > 0)
-        x->sessions->grace.ends_ns += (uint64_t)lease_ms * 1000000;
+        x->sessions->grace.ends_ns += ms_to_ns(lease_ms);
     if (cluster_n_starts(x) == 0 || (x->sessions->grace.phase == GRACE_FOR_AWAITED &&
                                      x->sessions->grace.awaited == NULL))
         /* there were no sessions before this start */

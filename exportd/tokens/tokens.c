@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
+
 enum {
     COOL_AGAIN = 4, /* a recall within this many cooling times counts as soon */
 };
@@ -387,12 +389,12 @@ static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_n
  * time is cheaper than a recall each time. */
 static void inode_cool(struct tokens *t, struct token_inode *i, uint64_t now_ns)
 {
-    if (i->cool_ms == 0 || now_ns > i->cooled_ns + i->cool_ms * COOL_AGAIN * 1000000ull)
+    if (i->cool_ms == 0 || now_ns > i->cooled_ns + ms_to_ns(i->cool_ms * COOL_AGAIN))
         i->cool_ms = TOKEN_COOL_MS;
     else if (now_ns > i->cooled_ns && i->cool_ms < TOKEN_COOL_MAX_MS)
         i->cool_ms *= 2; /* granted, and wanted again at once */
     list_remove(&i->cool_link);
-    i->cool_ns = i->cooled_ns = now_ns + i->cool_ms * 1000000ull;
+    i->cool_ns = i->cooled_ns = now_ns + ms_to_ns(i->cool_ms);
     list_add_tail(&t->cooling, &i->cool_link);
 }
 

@@ -19,9 +19,9 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    STAT_BLOCK_BYTES = 512,     /* unit of st_blocks */
-    PRIVILEGES_NS = 1000000000, /* as long as the kernel caches attributes */
-    GATHER_MS = 10,             /* time that a close waits for others */
+    STAT_BLOCK_BYTES = 512,   /* unit of st_blocks */
+    PRIVILEGES_NS = NS_PER_S, /* as long as the kernel caches attributes */
+    GATHER_MS = 10,           /* time that a close waits for others */
 };
 
 static void on_gather_timer(struct env_timer *timer);
