@@ -192,8 +192,7 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
 
 static bool same_file(const struct projfile_header *a, const struct projfile_header *b)
 {
-    return a->id.ino == b->id.ino && a->id.generation == b->id.generation &&
-           a->id.export_id == b->id.export_id && a->projection == b->projection;
+    return file_id_equal(&a->id, &b->id) && a->projection == b->projection;
 }
 
 int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],

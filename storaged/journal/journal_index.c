@@ -45,12 +45,6 @@ void journal_index_put_frame(struct journal_index *p, struct journal_frame *e)
 
 /* ---- files ---- */
 
-static bool id_is(const struct file_id *a, const struct file_id *b)
-{
-    return a->ino == b->ino && a->generation == b->generation &&
-           a->export_id == b->export_id;
-}
-
 /* Hashes a file id. Cheaper than the hash in record headers, since requests look up
  * often. */
 static unsigned id_bucket(const struct journal_index *p, const struct file_id *id)
@@ -69,7 +63,7 @@ struct pending_file *journal_index_find(const struct journal_index *p,
     if (p->n_files == 0)
         return NULL;
     f = p->buckets[id_bucket(p, id)];
-    while (f != NULL && !id_is(&f->ref.id, id))
+    while (f != NULL && !file_id_equal(&f->ref.id, id))
         f = f->hash_next;
     return f;
 }

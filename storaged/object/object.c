@@ -46,12 +46,6 @@ static struct object **bucket_of(struct objects *all, const struct file_id *id)
     return &all->buckets[file_id_hash(id) & (all->n_buckets - 1)];
 }
 
-static bool id_is(const struct file_id *a, const struct file_id *b)
-{
-    return a->ino == b->ino && a->generation == b->generation &&
-           a->export_id == b->export_id;
-}
-
 static void table_remove(struct object *obj)
 {
     struct object **at = bucket_of(obj->all, &obj->id);
@@ -154,7 +148,7 @@ int object_get(struct objects *all, const struct file_id *id, struct object **ou
 {
     struct object *obj = *bucket_of(all, id);
 
-    while (obj != NULL && !id_is(&obj->id, id))
+    while (obj != NULL && !file_id_equal(&obj->id, id))
         obj = obj->hash_next;
     if (obj != NULL) {
         if (obj->n_refs++ == 0)
