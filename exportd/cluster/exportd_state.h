@@ -9,6 +9,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/hash.h"
 #include "common/base/list.h"
 #include "exportd/cluster/cluster_numbers.h"
 #include "exportd/cluster/deletion.h"
@@ -18,7 +19,6 @@
 #include "exportd/cluster/strays.h"
 #include "exportd/cluster/writer_recovery.h"
 #include "exportd/namespace/namespace.h"
-#include "exportd/tokens/hash.h"
 #include "exportd/tokens/locks.h"
 #include "exportd/tokens/tokens.h"
 

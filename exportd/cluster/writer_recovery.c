@@ -182,7 +182,7 @@ void writer_recovery_add(struct export *e, const struct inode *in)
 
     if (!inode_is_file(in) || !inode_may_have_data(in))
         return;
-    HASH_FIND(hh, x->writer_recovery.by_id, &id, sizeof(id), c);
+    c = hash_find(x->writer_recovery.by_id, id);
     if (c != NULL) {
         c->next = 0;
         return;
@@ -200,7 +200,7 @@ void writer_recovery_add(struct export *e, const struct inode *in)
     c->id = id;
     c->give_up_ns = env_now_ns(x->env) + ms_to_ns(CHECK_GIVE_UP_MS);
     list_add_tail(&x->writer_recovery.queue, &c->link);
-    HASH_ADD(hh, x->writer_recovery.by_id, id, sizeof(c->id), c);
+    hash_add(x->writer_recovery.by_id, id, c);
     x->writer_recovery.n++;
 }
 

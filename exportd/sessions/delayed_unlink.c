@@ -35,14 +35,6 @@ struct delayed_unlink {
     UT_hash_handle hh;
 };
 
-static struct delayed_unlink *delayed_unlink_find(const struct export *e, uint64_t ino)
-{
-    struct delayed_unlink *l;
-
-    HASH_FIND(hh, e->delayed, &ino, sizeof(ino), l);
-    return l;
-}
-
 static void delayed_unlink_drop(struct delayed_unlink *l)
 {
     l->export->x->sessions->delayed.n--;
@@ -67,7 +59,7 @@ static bool delayed_unlink_begin(struct export *e, uint64_t ino)
     l->export = e;
     l->until_ns = env_now_ns(x->env) + ms_to_ns(UNLINK_DELAY_MS);
     list_add_tail(&x->sessions->delayed.list, &l->link);
-    HASH_ADD(hh, e->delayed, ino, sizeof(l->ino), l);
+    hash_add(e->delayed, ino, l);
     x->sessions->delayed.n++;
     return true;
 }
@@ -87,7 +79,7 @@ bool export_keeps(void *arg, uint64_t ino)
 
 bool export_needs(struct export *e, uint64_t ino)
 {
-    return delayed_unlink_find(e, ino) != NULL || export_is_open(e, ino);
+    return hash_find(e->delayed, ino) != NULL || export_is_open(e, ino);
 }
 
 static void delayed_unlink_let_go(struct exportd *x, unsigned n_max)

@@ -31,14 +31,6 @@ enum {
     STUCK_MS = 500,        /* giving back a SHARED token normally takes milliseconds */
 };
 
-static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
-{
-    struct open_file *f;
-
-    HASH_FIND(hh, table, &ino, sizeof(ino), f);
-    return f;
-}
-
 static struct open_file *open_file_add(struct open_file **table, uint64_t ino, bool clean)
 {
     struct open_file *f = calloc(1, sizeof(*f));
@@ -47,7 +39,7 @@ static struct open_file *open_file_add(struct open_file **table, uint64_t ino, b
         return NULL;
     f->ino = ino;
     f->clean = clean;
-    HASH_ADD(hh, *table, ino, sizeof(f->ino), f);
+    hash_add(*table, ino, f);
     return f;
 }
 
@@ -59,22 +51,18 @@ static void open_file_free(struct open_file **table, struct open_file *f)
 
 bool export_is_open(struct export *e, uint64_t ino)
 {
-    return !grace_is_over(e->x) || open_file_find(e->opens, ino) != NULL;
+    return !grace_is_over(e->x) || hash_find(e->opens, ino) != NULL;
 }
 
 struct session *session_find(struct exportd *x, uint64_t id)
 {
-    struct session *s;
-
-    HASH_FIND(hh, x->sessions->table.by_id, &id, sizeof(id), s);
-    return s;
+    return hash_find(x->sessions->table.by_id, id);
 }
 
 bool exportd_has_session(const struct exportd *x, uint64_t id)
 {
-    const struct session *s;
+    const struct session *s = hash_find(x->sessions->table.by_id, id);
 
-    HASH_FIND(hh, x->sessions->table.by_id, &id, sizeof(id), s);
     return s != NULL && !s->ends;
 }
 
@@ -100,7 +88,7 @@ static struct session *session_new(struct export *e, uint64_t id)
     s->export = e;
     s->tokens_max = (uint32_t)e->x->token_limits.session;
     e->n_sessions++;
-    HASH_ADD(hh, e->x->sessions->table.by_id, id, sizeof(s->id), s);
+    hash_add(e->x->sessions->table.by_id, id, s);
     return s;
 }
 
@@ -177,8 +165,8 @@ bool session_may_ref(const struct session *s)
 /* Adds n references of the session to the inode. */
 static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
-    struct open_file *all = open_file_find(s->export->opens, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
+    struct open_file *all = hash_find(s->export->opens, ino);
 
     if (mine == NULL && !session_may_ref(s))
         return -ENOMEM;
@@ -206,7 +194,7 @@ int session_ref(struct session *s, uint64_t ino, bool clean)
 
 int session_claim(struct session *s, uint64_t ino, uint32_t n)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
     int rc;
 
     if (mine != NULL && mine->n_refs >= n)
@@ -219,13 +207,13 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n)
 
 void session_writes(struct session *s, uint64_t ino)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
 
     if (mine != NULL) {
-        open_file_find(s->export->opens, ino)->n_writers += !mine->writes;
+        hash_find(s->export->opens, ino)->n_writers += !mine->writes;
         mine->writes = true;
     } else if (s->export->x->sessions->table.n_cuts < CUTS_MAX &&
-               open_file_find(s->cuts, ino) == NULL)
+               hash_find(s->cuts, ino) == NULL)
         s->export->x->sessions->table.n_cuts +=
             open_file_add(&s->cuts, ino, false) != NULL;
     /* if not remembered, scrub repairs the file */
@@ -233,8 +221,8 @@ void session_writes(struct session *s, uint64_t ino)
 
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
 {
-    const struct open_file *all = open_file_find(s->export->opens, ino);
-    const struct open_file *mine = open_file_find(s->refs, ino);
+    const struct open_file *all = hash_find(s->export->opens, ino);
+    const struct open_file *mine = hash_find(s->refs, ino);
     uint32_t n = all == NULL ? 0 : all->n_writers;
 
     if (own_too && mine != NULL)
@@ -247,7 +235,7 @@ bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
 
 void session_has_cut(struct session *s, uint64_t ino)
 {
-    struct open_file *cut = open_file_find(s->cuts, ino);
+    struct open_file *cut = hash_find(s->cuts, ino);
 
     if (cut == NULL)
         return;
@@ -267,7 +255,7 @@ void export_reap(struct export *e, uint64_t ino)
 static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
                       bool nothing_stored)
 {
-    struct open_file *all = open_file_find(e->opens, ino);
+    struct open_file *all = hash_find(e->opens, ino);
     bool clean;
 
     assert(all != NULL && all->n_refs >= n && all->n_writers >= wrote);
@@ -287,7 +275,7 @@ static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
                    bool nothing_stored)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
     bool wrote = false;
 
     if (mine == NULL)

@@ -73,14 +73,6 @@ static void awaited_free(struct exportd *x, struct awaited *a)
     free(a);
 }
 
-static struct awaited *awaited_find(struct exportd *x, uint64_t id)
-{
-    struct awaited *a;
-
-    HASH_FIND(hh, x->sessions->grace.awaited, &id, sizeof(id), a);
-    return a;
-}
-
 unsigned sessions_awaited(const struct exportd *x)
 {
     return HASH_COUNT(x->sessions->grace.awaited);
@@ -88,7 +80,7 @@ unsigned sessions_awaited(const struct exportd *x)
 
 bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id)
 {
-    const struct awaited *a = awaited_find(x, id);
+    const struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
     return a == NULL ? x->sessions->grace.phase == GRACE_FOR_ANY : a->export_id == e->id;
 }
@@ -107,7 +99,7 @@ void grace_check(struct exportd *x)
 
 bool session_came_back(struct exportd *x, uint64_t id)
 {
-    struct awaited *a = awaited_find(x, id);
+    struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
     if (a == NULL)
         return false;
@@ -138,7 +130,7 @@ static bool awaited_end(struct exportd *x, struct awaited *a, const char *why)
 
 void awaited_is_dead(struct exportd *x, uint64_t id)
 {
-    struct awaited *a = awaited_find(x, id);
+    struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
     if (a != NULL &&
         awaited_end(x, a, "is dead, as a later mount on its machine reports"))
@@ -212,7 +204,7 @@ static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t l
         x->sessions->grace.lease_before_ms = a->export_id;
         free(a);
     } else {
-        HASH_ADD(hh, x->sessions->grace.awaited, id, sizeof(a->id), a);
+        hash_add(x->sessions->grace.awaited, id, a);
     }
     return 0;
 }

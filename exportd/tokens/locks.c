@@ -43,17 +43,9 @@ void lock_holder_init(struct lock_holder *holder)
 
 /* ---- locks held ---- */
 
-static struct lock_inode *inode_find(const struct locks *l, uint64_t ino)
-{
-    struct lock_inode *i;
-
-    HASH_FIND(hh, l->inodes, &ino, sizeof(ino), i);
-    return i;
-}
-
 static struct lock_inode *inode_make(struct locks *l, uint64_t ino)
 {
-    struct lock_inode *i = inode_find(l, ino);
+    struct lock_inode *i = hash_find(l->inodes, ino);
 
     if (i != NULL)
         return i;
@@ -63,7 +55,7 @@ static struct lock_inode *inode_make(struct locks *l, uint64_t ino)
     i->ino = ino;
     list_init(&i->owners);
     list_init(&i->waits);
-    HASH_ADD(hh, l->inodes, ino, sizeof(i->ino), i);
+    hash_add(l->inodes, ino, i);
     return i;
 }
 
@@ -196,7 +188,7 @@ static void inode_released(struct locks *l, struct lock_inode *i)
 static void search_behind(struct locks *l, const struct lock *lock,
                           struct list_node *search)
 {
-    const struct lock_inode *i = inode_find(l, lock->ino);
+    const struct lock_inode *i = hash_find(l->inodes, lock->ino);
 
     LIST_FOREACH(node, &i->owners) {
         const struct lock_owner *o = container_of(node, struct lock_owner, link);
@@ -225,7 +217,7 @@ static bool is_deadlock(struct locks *l, const struct lock *lock)
     while (!list_is_empty(&search)) {
         const struct lock_wait *w =
             container_of(search.next, struct lock_wait, search_link);
-        const struct lock_inode *i = inode_find(l, w->lock.ino);
+        const struct lock_inode *i = hash_find(l->inodes, w->lock.ino);
 
         list_remove(search.next);
         LIST_FOREACH(node, &i->owners) {
@@ -266,14 +258,14 @@ int locks_wait(struct locks *l, struct lock_wait *wait)
         return rc;
     if (wait->lock.kind == LOCK_POSIX && is_deadlock(l, &wait->lock))
         return -EDEADLK;
-    list_add_tail(&inode_find(l, wait->lock.ino)->waits, &wait->link);
+    list_add_tail(&hash_find(l->inodes, wait->lock.ino)->waits, &wait->link);
     list_add_tail(&wait->lock.holder->waits, &wait->holder_link);
     return -EINPROGRESS;
 }
 
 void locks_cancel(struct locks *l, struct lock_wait *wait)
 {
-    struct lock_inode *i = inode_find(l, wait->lock.ino);
+    struct lock_inode *i = hash_find(l->inodes, wait->lock.ino);
 
     list_remove(&wait->link);
     list_remove(&wait->holder_link);
@@ -283,7 +275,7 @@ void locks_cancel(struct locks *l, struct lock_wait *wait)
 
 bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out)
 {
-    const struct lock_inode *i = inode_find(l, lock->ino);
+    const struct lock_inode *i = hash_find(l->inodes, lock->ino);
     const struct lock_owner *who = NULL;
     const struct mapped_range *where = NULL;
 
@@ -327,7 +319,7 @@ void locks_drop(struct locks *l, uint64_t ino, enum lock_kind kind,
                               .owner = owner,
                               .to = SPAN_END,
                               .mode = LOCK_NONE };
-    struct lock_inode *i = inode_find(l, ino);
+    struct lock_inode *i = hash_find(l->inodes, ino);
     struct lock_owner *o = i == NULL ? NULL : owner_find(i, &all);
 
     if (o == NULL)
