@@ -353,7 +353,7 @@ int md_give_back(struct md_op *op, const ProtobufCMessage *msg)
     for (size_t i = 0; i < req->n_tokens; i++) {
         const Rozo__MdGiveBackReq__Token *t = req->tokens[i];
 
-        if ((unsigned)t->keep > TOKEN_EXCLUSIVE)
+        if ((unsigned)t->keep > TOKEN_EXCLUSIVE || t->keep == ROZO__TOKEN_MODE__RANGES)
             return -EINVAL;
         tokens_give_back(&op->export->tokens, &op->session->tokens, t->ino,
                          (enum token_mode)t->keep, t->grant, now_ns);

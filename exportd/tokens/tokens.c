@@ -621,6 +621,7 @@ void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t in
 {
     struct token_holding *h = holding_find(inode_find(t, ino), holder);
 
+    assert(keep != TOKEN_RANGES); /* nothing is known of the ranges */
     if (h == NULL || h->mode <= keep || h->grant > grant)
         return;
     if (h->mode == TOKEN_RANGES)
