@@ -451,7 +451,8 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     int rc = inode_get(ns, req->ino, &in);
 
     was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
-    if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
+    if (rc == 0 && !inode_is_file(&in) &&
+        (req->has_data || req->size > 0 || (req->tells_blocks && req->allocated_len > 0)))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
