@@ -10,6 +10,7 @@
  */
 #include "exportd/cluster/cluster.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 

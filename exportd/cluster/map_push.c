@@ -10,6 +10,7 @@
  */
 #include "exportd/cluster/map_push.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"

@@ -6,6 +6,8 @@
  */
 #include "exportd/cluster/metadata_room.h"
 
+#include <assert.h>
+
 #include "exportd/cluster/exportd_state.h"
 
 /* bytes kept free under the kv; below that the tree may not grow */

@@ -12,6 +12,7 @@
  */
 #include "exportd/cluster/strays.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"

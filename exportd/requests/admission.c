@@ -14,6 +14,7 @@
  */
 #include "exportd/requests/admission.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 

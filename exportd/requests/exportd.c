@@ -10,6 +10,7 @@
  */
 #include "exportd/requests/exportd.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdalign.h>
 

@@ -11,6 +11,8 @@
  */
 #include "exportd/sessions/delayed_unlink.h"
 
+#include <assert.h>
+
 #include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/placement.h"
@@ -37,6 +39,7 @@ struct delayed_unlink {
 
 static void delayed_unlink_drop(struct delayed_unlink *l)
 {
+    assert(l->export->x->sessions->delayed.n > 0);
     l->export->x->sessions->delayed.n--;
     list_remove(&l->link);
     HASH_DEL(l->export->delayed, l);

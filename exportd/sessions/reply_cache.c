@@ -7,6 +7,7 @@
  */
 #include "exportd/sessions/reply_cache.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,8 +31,11 @@ static void reply_forget(struct reply_cache *r, struct reply *reply)
 {
     struct reply **at = bucket_of(r, reply->to.id);
 
-    while (*at != reply)
+    assert(r->n > 0);
+    while (*at != reply) {
+        assert(*at != NULL);
         at = &(*at)->next;
+    }
     *at = reply->next;
     list_remove(&reply->link);
     r->n--;
@@ -40,6 +44,7 @@ static void reply_forget(struct reply_cache *r, struct reply *reply)
 
 static struct reply *oldest(const struct reply_cache *r)
 {
+    assert(!list_is_empty(&r->all));
     return container_of(r->all.next, struct reply, link);
 }
 
@@ -76,6 +81,7 @@ void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, 
         free(reply);
         return;
     }
+    assert(r->n <= REPLIES_MAX && (msg != NULL || len == 0));
     if (r->n == REPLIES_MAX)
         reply_forget(r, oldest(r));
     *reply = (struct reply){

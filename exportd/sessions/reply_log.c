@@ -15,6 +15,7 @@
  */
 #include "exportd/sessions/reply_log.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
@@ -49,6 +50,7 @@ void reply_log_put(struct session *s, const struct reply_to *to, uint64_t made_i
     struct kv_record_out f;
     struct key k;
 
+    assert(to->op < OPS_MAX && !s->ends);
     kv_record_begin(&f);
     kv_record_put_u64(&f, s->n_done);
     kv_record_put_u64(&f, to->id);

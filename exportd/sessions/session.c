@@ -12,6 +12,7 @@
  */
 #include "exportd/sessions/session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -68,6 +69,7 @@ bool exportd_has_session(const struct exportd *x, uint64_t id)
 
 void session_touch(struct exportd *x, struct session *s)
 {
+    assert(!s->ends);
     s->expires_ns = env_now_ns(x->env) + ms_to_ns(x->config.lease_ms);
 }
 
@@ -75,6 +77,7 @@ static struct session *session_new(struct export *e, uint64_t id)
 {
     struct session *s = calloc(1, sizeof(*s));
 
+    assert(id != 0 && session_find(e->x, id) == NULL);
     if (s == NULL)
         return NULL;
     reply_cache_init(&s->replies);
@@ -95,9 +98,11 @@ static struct session *session_new(struct export *e, uint64_t id)
 /* Frees a session without references. */
 static void session_free(struct exportd *x, struct session *s)
 {
+    assert(s->refs == NULL && s->cuts == NULL);
     session_drop_locks(s);
     session_drop_tokens(s);
     session_events_end(s, -ESRCH);
+    assert(s->lock_calls == NULL && s->n_parked == 0 && s->n_events == 0);
     HASH_DEL(x->sessions->table.by_id, s);
     reply_cache_free(&s->replies);
     reply_cache_free(&s->before);
@@ -168,6 +173,7 @@ static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
     struct open_file *mine = hash_find(s->refs, ino);
     struct open_file *all = hash_find(s->export->opens, ino);
 
+    assert(n > 0 && (mine == NULL || all != NULL));
     if (mine == NULL && !session_may_ref(s))
         return -ENOMEM;
     if (mine == NULL)
@@ -239,6 +245,7 @@ void session_has_cut(struct session *s, uint64_t ino)
 
     if (cut == NULL)
         return;
+    assert(s->export->x->sessions->table.n_cuts > 0);
     open_file_free(&s->cuts, cut);
     s->export->x->sessions->table.n_cuts--;
 }
@@ -284,6 +291,7 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
         n = mine->n_refs;
     mine->n_refs -= n;
     if (mine->n_refs == 0) {
+        assert(x->sessions->table.n_refs > 0);
         wrote = mine->writes;
         open_file_free(&s->refs, mine);
         x->sessions->table.n_refs--;
@@ -305,6 +313,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
 {
     struct open_file *f, *tmp;
 
+    assert(s->export->n_sessions > 0);
     HASH_ITER(hh, s->cuts, f, tmp)
     {
         if (gone)
@@ -318,6 +327,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         uint32_t n = f->n_refs;
         bool wrote = f->writes;
 
+        assert(n > 0);
         if (gone && wrote) {
             file_abandoned(s, ino);
             namespace_untold(&s->export->ns, ino);
@@ -339,6 +349,7 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
 {
     char words[32] = "";
 
+    assert(!s->ends);
     s->ends = fence_add(x, s->export->id, s->id, false);
     if (!s->ends)
         return; /* no room: tried again with the next tick */
@@ -378,6 +389,7 @@ static void orphans_look(struct exportd *x)
     } *found = calloc(ORPHANS_A_TICK, sizeof(*found));
     unsigned n = 0;
 
+    assert(!o->done && grace_is_over(x));
     if (found == NULL || store_scan(x->store, &it) != 0) {
         free(found);
         return; /* tried again with the next tick */

@@ -8,6 +8,7 @@
  */
 #include "exportd/sessions/session_events.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/status.h"
@@ -116,6 +117,7 @@ void session_tell_tokens_max(struct session *s, uint32_t max)
 
 static void event_free(struct session *s, struct event *e)
 {
+    assert(s->n_events > 0);
     list_remove(&e->link);
     s->n_events--;
     free(e);
@@ -139,6 +141,7 @@ int md_events(struct md_op *op, const ProtobufCMessage *msg)
         message_fill(s, &m);
         return md_op_pack(op, &m.msg.base);
     }
+    assert(s->events_call == NULL && op->call != NULL);
     s->events_call = op->call;
     s->events_held_ns = env_now_ns(op->x->env);
     op->call = NULL;

@@ -15,6 +15,7 @@
  */
 #include "exportd/sessions/session_fence.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -153,6 +154,7 @@ static void fence_confirm(struct session_fence *f)
         session_end(x, s, true);
     if (!f->in_grace)
         return;
+    assert(x->sessions->fences.n_in_grace > 0);
     f->in_grace = false;
     x->sessions->fences.n_in_grace--;
     grace_check(x);
@@ -296,6 +298,7 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
     LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
+        assert(n < FENCES_MAX);
         if (f->state != FENCE_STORING)
             sessions[n++] = f->session;
     }

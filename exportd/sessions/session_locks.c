@@ -7,6 +7,7 @@
  */
 #include "exportd/sessions/session_locks.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "exportd/cluster/exportd_state.h"
@@ -43,6 +44,7 @@ int session_lock_decode(struct session *s, const Rozo__Lock *msg, struct lock *o
 
 static void lock_call_free(struct lock_call *c)
 {
+    assert(hash_find(c->session->lock_calls, c->waiter) == c);
     HASH_DEL(c->session->lock_calls, c);
     free(c);
 }

@@ -12,6 +12,7 @@
  */
 #include "exportd/sessions/session_store.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
@@ -112,6 +113,7 @@ static void on_late_are_over(struct store_wait *wait, int rc)
 {
     struct exportd *x = container_of(wait, struct sessions, grace.wait)->x;
 
+    assert(x->sessions->grace.phase == GRACE_ENDS);
     if (rc != 0)
         return; /* locks of awaited sessions are given to no other session */
     x->sessions->grace.phase = GRACE_FOR_FENCES;
@@ -149,6 +151,7 @@ static void grace_end(struct exportd *x)
         else if (!awaited_end(x, a, "did not reconnect within the grace period"))
             return; /* tried again with the next tick */
     }
+    assert(x->sessions->grace.awaited == NULL);
     x->sessions->grace.phase = GRACE_ENDS;
     x->sessions->grace.wait.fn = on_late_are_over;
     store_when_synced(x->store, &x->sessions->grace.wait);

@@ -10,6 +10,7 @@
  */
 #include "exportd/sessions/token_wait.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "exportd/cluster/answer.h"
@@ -45,6 +46,7 @@ void session_recall(struct token_holder *holder, const struct token_recall *reca
     struct session *s = container_of(holder, struct session, tokens);
     struct exportd *x = exportd_of(s);
 
+    assert(holder->hooks == NULL);
     session_tell_recall(s, recall);
     list_remove(&s->news_link);
     list_add_tail(&x->sessions->turns.news, &s->news_link);
@@ -85,6 +87,8 @@ static struct parked *parked_new(struct session *s)
 
 static void parked_free(struct parked *p)
 {
+    assert(p->session->n_parked > 0);
+    assert(exportd_of(p->session)->sessions->turns.n_parked > 0);
     tokens_leave(tokens_of(p->session), &p->waiter);
     list_remove(&p->ready_link);
     list_remove(&p->link);
@@ -101,6 +105,7 @@ static int md_op_park(struct md_op *op, const struct token_want *wants, unsigned
 
     if (p == NULL)
         return -EBUSY;
+    assert(p->call == NULL && p->session == op->session);
     rc = tokens_wait(&op->export->tokens, &p->waiter, wants, n, env_now_ns(op->x->env));
     if (rc != 0) {
         if (op->parked == NULL)
@@ -172,6 +177,7 @@ static void parked_look(struct parked *p)
 {
     enum token_verdict verdict;
 
+    assert(p->call != NULL);
     list_remove(&p->ready_link);
     verdict = tokens_look(tokens_of(p->session), &p->waiter,
                           env_now_ns(exportd_of(p->session)->env));
@@ -217,6 +223,7 @@ void session_send_back(struct session *s)
 
         if (p->when_asked != ASKED_FAILS)
             continue;
+        assert(call != NULL);
         parked_free(p);
         to = reply_cache_to(call);
         reply_cache_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
@@ -230,6 +237,7 @@ void session_parked_end(struct session *s, int rc)
         struct parked *p = container_of(s->parked.next, struct parked, link);
         struct rpc_call *call = p->call;
 
+        assert(call != NULL);
         parked_free(p);
         call_answer(exportd_of(s), call, rc, NULL, false);
     }

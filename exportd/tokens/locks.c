@@ -92,6 +92,7 @@ static struct lock_owner *owner_make(struct lock_inode *i, const struct lock *lo
     o = calloc(1, sizeof(*o));
     if (o == NULL)
         return NULL;
+    assert(lock->holder != NULL && lock->mode != LOCK_NONE);
     o->inode = i;
     o->holder = lock->holder;
     o->kind = lock->kind;
@@ -103,6 +104,7 @@ static struct lock_owner *owner_make(struct lock_inode *i, const struct lock *lo
 
 static void owner_free(struct locks *l, struct lock_owner *o)
 {
+    assert(l->n_ranges >= o->ranges.n && !list_is_empty(&o->link));
     l->n_ranges -= o->ranges.n;
     list_remove(&o->link);
     list_remove(&o->holder_link);
@@ -144,6 +146,7 @@ static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lo
     rc = lock->mode != LOCK_NONE && l->n_ranges >= LOCKS_MAX
              ? -ENOLCK
              : range_map_put(&o->ranges, lock->from, lock->to, lock->mode);
+    assert(o->inode == i && l->n_ranges >= n);
     l->n_ranges += o->ranges.n - n;
     if (rc == 0 && lock->mode != LOCK_NONE)
         o->pid = lock->pid;
@@ -163,6 +166,7 @@ static void tell(struct locks *l)
         struct lock_wait *wait = container_of(l->granted.next, struct lock_wait, link);
 
         list_remove(&wait->link);
+        assert(list_is_empty(&wait->holder_link));
         wait->granted(wait, wait->rc);
     }
     l->telling = false;
@@ -174,6 +178,7 @@ static void inode_released(struct locks *l, struct lock_inode *i)
     LIST_FOREACH_SAFE(node, &i->waits) {
         struct lock_wait *wait = container_of(node, struct lock_wait, link);
 
+        assert(wait->lock.ino == i->ino);
         if (!is_free(i, &wait->lock))
             continue;
         wait->rc = lock_put(l, i, &wait->lock);
@@ -256,6 +261,7 @@ int locks_wait(struct locks *l, struct lock_wait *wait)
 
     if (rc != -EAGAIN)
         return rc;
+    assert(wait->granted != NULL && wait->lock.mode != LOCK_NONE);
     if (wait->lock.kind == LOCK_POSIX && is_deadlock(l, &wait->lock))
         return -EDEADLK;
     list_add_tail(&hash_find(l->inodes, wait->lock.ino)->waits, &wait->link);
@@ -267,6 +273,7 @@ void locks_cancel(struct locks *l, struct lock_wait *wait)
 {
     struct lock_inode *i = hash_find(l->inodes, wait->lock.ino);
 
+    assert(!list_is_empty(&wait->link));
     list_remove(&wait->link);
     list_remove(&wait->holder_link);
     if (i != NULL)
@@ -337,6 +344,7 @@ void lock_holder_end(struct locks *l, struct lock_holder *holder)
             container_of(holder->owned.next, struct lock_owner, holder_link);
         struct lock_inode *i = o->inode;
 
+        assert(o->holder == holder);
         owner_free(l, o);
         inode_released(l, i);
     }
