@@ -14,9 +14,9 @@
 #include <stdint.h>
 #include <time.h>
 
-__extension__ typedef __int128 wide_ns;
+#include "common/base/units.h"
 
-enum { NS_PER_S = 1000000000 };
+__extension__ typedef __int128 wide_ns;
 
 /**
  * Returns the seconds, rounded down: before 1970 they are negative, and the rest is not.

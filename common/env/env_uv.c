@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "common/base/units.h"
 #include "common/env/timers.h"
 
 enum {
@@ -66,7 +67,7 @@ static int64_t uv_env_wall_ns(struct env *env)
 
     (void)env;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (int64_t)timespec_to_ns(now);
 }
 
 static void on_uv_timer(uv_timer_t *handle);
@@ -86,7 +87,7 @@ static void timer_arm(struct env_uv_impl *impl)
     }
     uv_update_time(impl->timer.loop); /* the loop's clock may be a long turn old */
     uv_timer_start(&impl->timer, on_uv_timer,
-                   next_ns <= now_ns ? 0 : (next_ns - now_ns + 999999) / 1000000, 0);
+                   next_ns <= now_ns ? 0 : ns_to_ms_up(next_ns - now_ns), 0);
 }
 
 static void on_uv_timer(uv_timer_t *handle)
@@ -108,9 +109,9 @@ static void uv_env_timer_start(struct env *env, struct env_timer *timer,
     struct env_uv_impl *impl = env_impl(env);
     uint64_t now_ns = uv_env_now_ns(env);
 
-    if (after_ms > UINT64_MAX / 4 / 1000000)
-        after_ms = UINT64_MAX / 4 / 1000000;
-    timers_start(&impl->timers, timer, now_ns + after_ms * 1000000);
+    if (after_ms > ns_to_ms(UINT64_MAX / 4))
+        after_ms = ns_to_ms(UINT64_MAX / 4);
+    timers_start(&impl->timers, timer, now_ns + ms_to_ns(after_ms));
     /* If it is later than the armed time, on_uv_timer() will arm again. Waking early
      * costs less than moving the uv_timer for each of thousands of deadlines that never
      * fire. */

@@ -23,6 +23,7 @@
 #include <leveldb/c.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "common/system/fds.h"
 
 enum {
@@ -75,7 +76,7 @@ static void failure_log(struct kv_leveldb *k, const char *what, const char *word
 {
     uint64_t now_ns = env_now_ns(k->env);
 
-    if (k->failed_ns != 0 && now_ns - k->failed_ns < FAILED_LOG_MS * UINT64_C(1000000)) {
+    if (k->failed_ns != 0 && now_ns - k->failed_ns < ms_to_ns(FAILED_LOG_MS)) {
         k->n_failed++;
         return;
     }
@@ -125,7 +126,7 @@ static void reserve_fill(struct kv_leveldb *k)
     int spare[RESERVE_FDS];
     bool all = true;
 
-    if (k->reserve[0] >= 0 || now_ns - k->reserve_ns < RESERVE_MS * UINT64_C(1000000))
+    if (k->reserve[0] >= 0 || now_ns - k->reserve_ns < ms_to_ns(RESERVE_MS))
         return;
     k->reserve_ns = now_ns;
     for (unsigned i = 0; i < RESERVE_FDS; i++) {
@@ -151,7 +152,7 @@ static bool is_open(struct kv_leveldb *k)
 
     if (k->db != NULL)
         return true;
-    if (now_ns - k->opened_ns < REOPEN_MS * UINT64_C(1000000))
+    if (now_ns - k->opened_ns < ms_to_ns(REOPEN_MS))
         return false;
     k->opened_ns = now_ns;
     k->db = leveldb_open(k->options, k->dir, &words);
@@ -556,7 +557,7 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
         kv_leveldb_close(k);
         return rc;
     }
-    k->reserve_ns = env_now_ns(env) - RESERVE_MS * UINT64_C(1000000);
+    k->reserve_ns = env_now_ns(env) - ms_to_ns(RESERVE_MS);
     reserve_fill(k);
     *out = k;
     return 0;

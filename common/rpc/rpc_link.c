@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "common/rpc/rpc_channel_in.h"
 
 enum {
@@ -47,7 +48,7 @@ bool link_is_suspect(const struct link *l, uint64_t now_ns)
 {
     uint64_t since = link_silent_since(l);
 
-    return since != 0 && now_ns - since >= l->ch->probe_ms * 1000000ull;
+    return since != 0 && now_ns - since >= ms_to_ns(l->ch->probe_ms);
 }
 
 /* Detects that this process slept. Bytes that peers sent meanwhile are not read yet, so
@@ -65,7 +66,7 @@ void channel_note_sleep(struct channel *ch, uint64_t now_ns)
         struct link *l = &ch->links[i];
         uint64_t since = link_silent_since(l);
 
-        if (since != 0 && slept_ns < ch->probe_ms * 1000000ull)
+        if (since != 0 && slept_ns < ms_to_ns(ch->probe_ms))
             l->awake_ns = since + slept_ns < now_ns ? since + slept_ns : now_ns;
         else
             l->awake_ns = now_ns;
@@ -180,7 +181,7 @@ static void link_up(struct link *l)
     log_debug("rpc: link to %s (%s) is up", ch->addrs[l->addr], l->hello.peer_name);
     if (ch->n_up++ == 0) {
         if (!env_timer_is_running(&ch->tick)) {
-            ch->tick_due_ns = now_of(ch) + 1000000;
+            ch->tick_due_ns = now_of(ch) + NS_PER_MS;
             env_timer_start(&ch->e->env, &ch->tick, 1);
         }
         if (ch->on_up != NULL)
@@ -520,13 +521,13 @@ static void link_ping(struct link *l)
 static void link_probe(struct link *l, uint64_t now_ns, bool others_hear)
 {
     struct channel *ch = l->ch;
-    uint64_t probe_ns = ch->probe_ms * 1000000ull;
+    uint64_t probe_ns = ms_to_ns(ch->probe_ms);
     uint64_t since = link_silent_since(l);
     uint64_t dead_ns = probe_ns * (others_hear ? DEAD_PROBES_BETTER : DEAD_PROBES);
 
     if (since != 0 && now_ns - since >= dead_ns) {
         link_error(l, "link to %s: no data for %u ms", ch->addrs[l->addr],
-                   (unsigned)((now_ns - since) / 1000000));
+                   (unsigned)ns_to_ms(now_ns - since));
         link_fail(l);
         return;
     }
@@ -540,7 +541,7 @@ static void link_probe(struct link *l, uint64_t now_ns, bool others_hear)
 void on_channel_tick(struct env_timer *timer)
 {
     struct channel *ch = container_of(timer, struct channel, tick);
-    uint64_t now_ns = now_of(ch), probe_ns = ch->probe_ms * 1000000ull;
+    uint64_t now_ns = now_of(ch), probe_ns = ms_to_ns(ch->probe_ms);
     unsigned n_hear = 0;
 
     if (ch->n_up == 0) {

@@ -24,6 +24,7 @@
 #include "common/base/bufpool.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "common/rpc/hello.h"
 #include "common/rpc/rpc_conn.h"
 #include "common/rpc/rpc_tcp.h"
@@ -138,7 +139,7 @@ static void server_warn(struct rpc_server *server, const char *fmt, ...)
     char text[512];
     va_list ap;
 
-    if (now_ns - server->warnings_from_ns > WARNINGS_MS * 1000000ull) {
+    if (now_ns - server->warnings_from_ns > ms_to_ns(WARNINGS_MS)) {
         if (server->n_warnings > WARNINGS_MAX)
             log_warn("rpc: %u more warnings about peers were not written",
                      server->n_warnings - WARNINGS_MAX);
@@ -648,10 +649,10 @@ static const char *conn_stall(const struct server_conn *sc, uint64_t now_ns)
     uint64_t out_ms = in_the_way ? STALL_FULL_MS : STALL_MS;
 
     if (sc->hello.state != HELLO_DONE)
-        return now_ns - sc->opened_ns > HELLO_MS * 1000000ull ? "no Hello in time" : NULL;
-    if (c->out_bytes != 0 && now_ns - c->drained_ns > out_ms * 1000000)
+        return now_ns - sc->opened_ns > ms_to_ns(HELLO_MS) ? "no Hello in time" : NULL;
+    if (c->out_bytes != 0 && now_ns - c->drained_ns > ms_to_ns(out_ms))
         return "it does not receive its answers";
-    if (in_frame && !c->is_paused && now_ns - c->heard_ns > STALL_MS * 1000000ull)
+    if (in_frame && !c->is_paused && now_ns - c->heard_ns > ms_to_ns(STALL_MS))
         return "it stopped in the middle of a request";
     return NULL;
 }

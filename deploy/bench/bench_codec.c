@@ -33,6 +33,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+
+#include "common/base/units.h"
 #if defined(__x86_64__)
 #    include <x86intrin.h>
 #endif
@@ -208,7 +210,7 @@ static inline uint64_t ticks(void)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return timespec_to_ns(now);
 #endif
 }
 

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/units.h"
 #include "deploy/cli/fsutil.h"
 #include "deploy/cli/progress.h"
 
@@ -35,7 +36,7 @@ uint64_t fsb_now_ns(void)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return timespec_to_ns(now);
 }
 
 bool fsb_stopped(const struct fsb_job *job)
@@ -176,7 +177,7 @@ static int jobs_run(struct measure *m, struct fsb_cpu *cpu)
     run->start_ns = fsb_now_ns();
     run->stop_ns = UINT64_MAX;
     if (run->load->flags & (FSB_RANDOM | FSB_SYNC_EACH) && !(run->load->flags & FSB_ONCE))
-        run->stop_ns = run->start_ns + run->wish->seconds * 1000000000ull;
+        run->stop_ns = run->start_ns + s_to_ns(run->wish->seconds);
     pthread_barrier_wait(&m->barrier);
     for (unsigned i = 0; i < run->n_jobs; i++)
         pthread_join(threads[i], NULL);
@@ -247,7 +248,7 @@ static void *measure_main(void *arg)
 /* Runs in a thread; draws meanwhile. */
 static int measure_wait(struct measure *m, struct progress *progress)
 {
-    struct timespec tick = { .tv_nsec = TICK_MS * 1000000 };
+    struct timespec tick = { .tv_nsec = TICK_MS * NS_PER_MS };
     sigset_t ours, were;
     pthread_t thread;
     int rc;
@@ -262,7 +263,7 @@ static int measure_wait(struct measure *m, struct progress *progress)
     if (rc != 0)
         return -rc;
     for (unsigned i = 0; !atomic_load(&m->done); i++) {
-        struct timespec soon = { .tv_nsec = 2 * 1000000 };
+        struct timespec soon = { .tv_nsec = 2 * NS_PER_MS };
 
         nanosleep(i < 50 ? &soon : &tick, NULL); /* short runs are not delayed */
         progress_tick(progress);

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/units.h"
+
 enum { BAR_WIDTH = 24 };
 
 uint64_t clock_ms(void)
@@ -15,7 +17,7 @@ uint64_t clock_ms(void)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return ns_to_ms(timespec_to_ns(now));
 }
 
 void progress_start(struct progress *p, unsigned n_all)

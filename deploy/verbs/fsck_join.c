@@ -51,7 +51,7 @@ static uint32_t *index_place(uint32_t *index, size_t n_index,
 {
     size_t at = file_id_hash(id) & (n_index - 1);
 
-    while (index[at] != 0 && memcmp(&files[index[at] - 1].id, id, sizeof(*id)) != 0)
+    while (index[at] != 0 && !file_id_equal(&files[index[at] - 1].id, id))
         at = (at + 1) & (n_index - 1);
     return &index[at];
 }

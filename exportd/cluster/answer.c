@@ -8,6 +8,7 @@
  */
 #include "exportd/cluster/answer.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/status.h"

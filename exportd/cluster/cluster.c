@@ -10,6 +10,7 @@
  */
 #include "exportd/cluster/cluster.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -17,6 +18,7 @@
 #include "common/base/log.h"
 #include "exportd/cluster/deletion.h"
 #include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/map_push.h"
 #include "exportd/cluster/placement.h"
 #include "exportd/cluster/storage_poll.h"
 #include "exportd/store/kv_record.h"
@@ -33,10 +35,10 @@ static void cluster_put(struct exportd *x)
 
     kv_record_begin(&f);
     kv_record_put_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    kv_record_put_u32(&f, x->next_storage_id);
-    kv_record_put_u32(&f, x->next_volume_id);
-    kv_record_put_u32(&f, x->next_export_id);
-    kv_record_put_u32(&f, x->n_starts);
+    kv_record_put_u32(&f, x->numbers.next_storage);
+    kv_record_put_u32(&f, x->numbers.next_volume);
+    kv_record_put_u32(&f, x->numbers.next_export);
+    kv_record_put_u32(&f, x->numbers.n_starts);
     key_start(&k, KEY_CLUSTER);
     store_put(x->store, &k, f.bytes, f.len);
 }
@@ -57,7 +59,7 @@ static int cluster_make(struct exportd *x, struct err *err)
         return err_set(err, -EUCLEAN,
                        "the metadata store is damaged: the cluster's record is missing");
     env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
-    x->next_storage_id = x->next_volume_id = x->next_export_id = 1;
+    x->numbers.next_storage = x->numbers.next_volume = x->numbers.next_export = 1;
     return 0;
 }
 
@@ -78,10 +80,10 @@ static int cluster_get(struct exportd *x, struct err *err)
                        strerror(-rc));
     kv_record_read(&f, val, len);
     kv_record_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    x->next_storage_id = kv_record_get_u32(&f);
-    x->next_volume_id = kv_record_get_u32(&f);
-    x->next_export_id = kv_record_get_u32(&f);
-    x->n_starts = kv_record_get_u32(&f);
+    x->numbers.next_storage = kv_record_get_u32(&f);
+    x->numbers.next_volume = kv_record_get_u32(&f);
+    x->numbers.next_export = kv_record_get_u32(&f);
+    x->numbers.n_starts = kv_record_get_u32(&f);
     if (!kv_record_end(&f))
         return err_set(
             err, -EINVAL,
@@ -101,7 +103,7 @@ static void boot_put(struct exportd *x)
     kv_record_begin(&f);
     kv_record_put_u64(&f, x->config.boot);
     kv_record_put_u32(&f, x->stopping);
-    kv_record_put_u32(&f, x->last_loss);
+    kv_record_put_u32(&f, x->numbers.last_loss);
     key_start(&k, KEY_BOOT);
     store_put(x->store, &k, f.bytes, f.len);
 }
@@ -114,7 +116,7 @@ static int boot_get(struct exportd *x, struct err *err)
     size_t len;
     int rc;
 
-    x->last_boot = x->config.boot;
+    x->numbers.last_boot = x->config.boot;
     key_start(&k, KEY_BOOT);
     rc = store_get(x->store, &k, &val, &len);
     if (rc == -ENOENT)
@@ -123,9 +125,9 @@ static int boot_get(struct exportd *x, struct err *err)
         return err_set(err, rc, "read the boot record from the metadata store: %s",
                        strerror(-rc));
     kv_record_read(&f, val, len);
-    x->last_boot = kv_record_get_u64(&f);
-    x->stopped_well = kv_record_get_u32(&f) != 0;
-    x->last_loss = kv_record_get_u32(&f);
+    x->numbers.last_boot = kv_record_get_u64(&f);
+    x->numbers.stopped_well = kv_record_get_u32(&f) != 0;
+    x->numbers.last_loss = kv_record_get_u32(&f);
     if (!kv_record_end(&f))
         return err_set(err, -EINVAL, "the boot record in the metadata store is corrupt");
     return 0;
@@ -134,10 +136,10 @@ static int boot_get(struct exportd *x, struct err *err)
 /* Notes a loss of power. Stable together with the number of the start. */
 static void boot_begin(struct exportd *x)
 {
-    if (x->last_boot != x->config.boot && !x->stopped_well) {
+    if (x->numbers.last_boot != x->config.boot && !x->numbers.stopped_well) {
         log_warn("the machine went down while exportd ran: unsynced changes of its "
                  "last moments may be lost");
-        x->last_loss = x->n_starts;
+        x->numbers.last_loss = x->numbers.n_starts;
     }
     boot_put(x);
 }
@@ -147,9 +149,25 @@ void cluster_end(struct exportd *x)
     boot_put(x);
 }
 
+uint32_t cluster_losses(const struct exportd *x)
+{
+    return x->numbers.last_loss;
+}
+
+uint32_t cluster_n_starts(const struct exportd *x)
+{
+    return x->numbers.n_starts;
+}
+
 void map_changed(struct exportd *x)
 {
     x->map_version++;
+}
+
+void map_version_raise(struct exportd *x, uint64_t version)
+{
+    assert(version > x->map_version);
+    x->map_version = version;
 }
 
 /* ---- storages ---- */
@@ -260,9 +278,7 @@ static void channel_close(struct cluster_storage *s)
 {
     const struct exportd_peers *peers = &s->x->config.peers;
 
-    if (s->polling)
-        rpc_cancel(&s->info);
-    s->polling = false;
+    storage_poll_stop(s);
     if (s->channel != NULL)
         peers->close(peers->arg, s->channel);
     s->channel = NULL;
@@ -321,7 +337,7 @@ void storage_change(struct cluster_storage *s, const struct storage_facts *facts
     for (unsigned i = 0; !moved && i < facts->n_addrs; i++)
         moved = strcmp(facts->addrs[i], s->facts.addrs[i]) != 0;
     if (memcmp(facts->incarnation, s->facts.incarnation, INCARNATION_BYTES) != 0)
-        s->map_told = s->map_known = 0;
+        map_push_forget(s);
     if (lost_changed) {
         s->facts.lost = facts->lost;
         storages_count_disks(s->x);
@@ -345,7 +361,7 @@ void storage_follow(struct cluster_storage *s)
 
 uint32_t storage_new_id(struct exportd *x)
 {
-    uint32_t id = x->next_storage_id++;
+    uint32_t id = x->numbers.next_storage++;
 
     cluster_put(x);
     return id;
@@ -353,8 +369,8 @@ uint32_t storage_new_id(struct exportd *x)
 
 void storage_id_is_taken(struct exportd *x, uint32_t id)
 {
-    if (id >= x->next_storage_id && id < UINT32_MAX)
-        x->next_storage_id = id + 1;
+    if (id >= x->numbers.next_storage && id < UINT32_MAX)
+        x->numbers.next_storage = id + 1;
     cluster_put(x);
 }
 
@@ -444,13 +460,13 @@ static struct volume *volume_new(struct exportd *x, uint32_t id, const char *nam
 
 struct volume *volume_add(struct exportd *x, const char *name)
 {
-    struct volume *v = volume_new(x, x->next_volume_id, name);
+    struct volume *v = volume_new(x, x->numbers.next_volume, name);
     struct kv_record_out f;
     struct key k;
 
     if (v == NULL)
         return NULL;
-    x->next_volume_id++;
+    x->numbers.next_volume++;
     cluster_put(x);
     kv_record_begin(&f);
     kv_record_put_text(&f, name);
@@ -563,7 +579,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
 
     if (e == NULL)
         return NULL;
-    e->id = x->next_export_id++;
+    e->id = x->numbers.next_export++;
     cluster_put(x);
     kv_record_begin(&f);
     kv_record_put_text(&f, e->name);
@@ -580,8 +596,8 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     store_put(x->store, &k, f.bytes, f.len);
     namespace_make(&e->ns, x->env, x->store, e->id, &hooks);
     e->ns.inline_max = e->inline_max;
-    e->ns.start = x->n_starts;
-    e->ns.last_loss = x->last_loss;
+    e->ns.start = x->numbers.n_starts;
+    e->ns.last_loss = x->numbers.last_loss;
     e->few_known = true; /* a new export has no files */
     return e;
 }
@@ -715,14 +731,15 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
-    x->n_starts++;
-    x->last_grant = (uint64_t)x->n_starts << 40;
-    x->map_version = (uint64_t)x->n_starts << 32; /* newer than in any start before */
+    x->numbers.n_starts++;
+    x->last_grant = (uint64_t)x->numbers.n_starts << 40;
+    x->map_version = (uint64_t)x->numbers.n_starts
+                     << 32; /* newer than in any start before */
     cluster_put(x);
     boot_begin(x);
     LIST_FOREACH(node, &x->exports)
-        namespace_begin(&container_of(node, struct export, link)->ns, x->n_starts,
-                        x->last_loss);
+        namespace_begin(&container_of(node, struct export, link)->ns, x->numbers.n_starts,
+                        x->numbers.last_loss);
 }
 
 void cluster_free(struct exportd *x)
@@ -730,7 +747,7 @@ void cluster_free(struct exportd *x)
     LIST_FOREACH_SAFE(node, &x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        assert(s->round == NULL);
+        assert(deletions_are_over(&s->deletions) && s->n_out == 0);
         channel_close(s);
         free(s);
     }

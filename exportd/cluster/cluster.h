@@ -16,6 +16,10 @@ void cluster_begin(struct exportd *x);
  */
 void cluster_end(struct exportd *x);
 void cluster_free(struct exportd *x);
+/** Returns the number of the last start after a loss of power; 0: none. */
+uint32_t cluster_losses(const struct exportd *x);
+/** Returns the number of starts; that of this one, from cluster_begin() on. */
+uint32_t cluster_n_starts(const struct exportd *x);
 
 struct cluster_storage *storage_find(struct exportd *x, uint32_t id);
 /**
@@ -81,6 +85,8 @@ struct export *export_add(struct exportd *x, const struct export *facts);
 
 /** Records a change of the map that clients see. */
 void map_changed(struct exportd *x);
+/** Continues with a version newer than all that storages know. */
+void map_version_raise(struct exportd *x, uint64_t version);
 /** Fills a message. Strings are borrowed from s. addrs: room for ADDRS_MAX pointers. */
 void storage_message(struct cluster_storage *s, Rozo__Storage *msg, char **addrs);
 /* Messages of all storages. Free with free(). */

@@ -17,6 +17,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 
@@ -58,6 +59,7 @@ struct deletion_item {
 /* Some removed files, from the scan until all storages have answered. */
 struct deletion_round {
     struct exportd *x;
+    struct deletions *of;
     /* storage whose KEY_WAITING records are sent; NULL: new removals */
     struct cluster_storage *storage;
     struct list_node items;
@@ -128,16 +130,11 @@ static int item_load(struct deletion_round *r, const uint8_t *key, size_t key_le
     return 0;
 }
 
-static struct key *round_cursor(struct deletion_round *r)
-{
-    return r->storage == NULL ? &r->x->deletion_cursor : &r->storage->deletion_cursor;
-}
-
 /* Loads the next records behind the cursor. */
 static int round_scan(struct deletion_round *r)
 {
     struct key prefix = round_prefix(r);
-    struct key *cursor = round_cursor(r);
+    struct key *cursor = &r->of->cursor;
     struct kv_iter *it;
     size_t key_len, len;
     int rc = store_scan(r->x->store, &it);
@@ -166,7 +163,7 @@ static int round_scan(struct deletion_round *r)
  * start. */
 static void cursor_move(struct deletion_round *r)
 {
-    struct key *cursor = round_cursor(r);
+    struct key *cursor = &r->of->cursor;
 
     if (list_is_empty(&r->items)) {
         cursor->len = 0;
@@ -187,7 +184,7 @@ static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t st
     key_waiting(&k, storage_id, id->export_id, id->ino);
     store_put(x->store, &k, val, sizeof(val));
     if (s != NULL)
-        s->n_waiting++;
+        s->deletions.n++;
 }
 
 bool deletion_add(struct cluster_storage *s, const struct file_id *id)
@@ -208,10 +205,7 @@ bool deletion_add(struct cluster_storage *s, const struct file_id *id)
 
 static void round_free(struct deletion_round *r)
 {
-    if (r->storage != NULL)
-        r->storage->round = NULL;
-    else
-        r->x->round = NULL;
+    r->of->round = NULL;
     LIST_FOREACH_SAFE(node, &r->items)
         free(container_of(node, struct deletion_item, link));
     assert(list_is_empty(&r->batches));
@@ -222,12 +216,13 @@ static void round_end(struct deletion_round *r)
 {
     struct exportd *x = r->x;
     struct cluster_storage *s = r->storage;
+    const struct deletions *of = r->of;
     bool failed = r->failed;
 
     round_free(r);
     if (s != NULL && failed)
-        s->retry_ns = env_now_ns(x->env) + RETRY_MS * 1000000ull;
-    else if (s == NULL ? x->n_deletions > 0 : s->n_waiting > 0)
+        s->deletions.retry_ns = env_now_ns(x->env) + ms_to_ns(RETRY_MS);
+    else if (of->n > 0)
         round_start(x, s);
 }
 
@@ -244,12 +239,9 @@ static void item_end(struct deletion_item *item)
         if (!t->confirmed && r->storage == NULL)
             waiting_put(x, &item->id, t->storage_id);
     }
-    if (r->storage == NULL) {
+    if (r->storage == NULL || confirmed) {
         store_delete(x->store, &item->key);
-        x->n_deletions -= x->n_deletions > 0;
-    } else if (confirmed) {
-        store_delete(x->store, &item->key);
-        r->storage->n_waiting -= r->storage->n_waiting > 0;
+        r->of->n -= r->of->n > 0;
     } else {
         r->failed = true;
     }
@@ -270,7 +262,7 @@ static void on_removed(struct rpc_request *rq, int rc);
 
 static void batch_send(struct cluster_storage *s)
 {
-    struct deletion_batch *b = s->gathering;
+    struct deletion_batch *b = s->deletions.gathering;
     Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
     uint8_t ids[REMOVE_FILES_MAX][FILE_ID_BYTES];
     uint8_t buf[REMOVE_FILES_MAX * (FILE_ID_BYTES + 2) + 16];
@@ -278,7 +270,7 @@ static void batch_send(struct cluster_storage *s)
 
     if (b == NULL)
         return;
-    s->gathering = NULL;
+    s->deletions.gathering = NULL;
     for (unsigned i = 0; i < b->n; i++) {
         file_id_put(ids[i], &b->targets[i]->item->id);
         more[i] = (ProtobufCBinaryData){ FILE_ID_BYTES, ids[i] };
@@ -303,10 +295,10 @@ static void batch_send(struct cluster_storage *s)
 /* Adds a file to the batch, which is sent when full or by batch_send(). */
 static bool batch_add(struct cluster_storage *s, struct target *t)
 {
-    struct deletion_batch *b = s->gathering;
+    struct deletion_batch *b = s->deletions.gathering;
 
     if (b == NULL) {
-        b = s->gathering = calloc(1, sizeof(*b));
+        b = s->deletions.gathering = calloc(1, sizeof(*b));
         if (b == NULL)
             return false;
         b->round = t->item->round;
@@ -414,13 +406,12 @@ static void round_start(struct exportd *x, struct cluster_storage *storage)
         return; /* tried again with the next tick */
     r->x = x;
     r->storage = storage;
+    r->of = storage == NULL ? &x->deletions : &storage->deletions;
     r->wait.fn = on_round_synced;
     list_init(&r->items);
     list_init(&r->batches);
-    if (storage != NULL)
-        storage->round = r;
-    else
-        x->round = r;
+    assert(r->of->round == NULL);
+    r->of->round = r;
     if (x->stopping || round_scan(r) != 0) {
         round_free(r);
         return;
@@ -437,7 +428,7 @@ void export_deleted(void *arg, const struct inode *in)
     struct export *e = arg;
 
     (void)in;
-    e->x->n_deletions++;
+    e->x->deletions.n++;
 }
 
 void deletion_tick(struct exportd *x)
@@ -446,13 +437,13 @@ void deletion_tick(struct exportd *x)
 
     if (store_error(x->store) != 0)
         return;
-    if (x->round == NULL && x->n_deletions > 0)
+    if (x->deletions.round == NULL && x->deletions.n > 0)
         round_start(x, NULL);
     LIST_FOREACH(node, &x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        if (s->round == NULL && s->n_waiting > 0 && now_ns >= s->retry_ns &&
-            storage_is_reachable(s))
+        if (s->deletions.round == NULL && s->deletions.n > 0 &&
+            now_ns >= s->deletions.retry_ns && storage_is_reachable(s))
             round_start(x, s);
     }
 }
@@ -475,10 +466,10 @@ static int deletion_count(struct exportd *x, enum key_kind kind)
 
         if (len < 5 || key[0] != kind)
             break;
-        x->n_deletions += kind == KEY_DELETION;
+        x->deletions.n += kind == KEY_DELETION;
         s = kind == KEY_WAITING ? storage_find(x, key_get_u32(key + 1)) : NULL;
         if (s != NULL)
-            s->n_waiting++;
+            s->deletions.n++;
     }
     rc = kv_iter_error(it);
     kv_iter_close(it);
@@ -490,6 +481,26 @@ int deletion_load(struct exportd *x)
     int rc = deletion_count(x, KEY_DELETION);
 
     return rc == 0 ? deletion_count(x, KEY_WAITING) : rc;
+}
+
+bool deletions_are_over(const struct deletions *d)
+{
+    assert(d->round != NULL || d->gathering == NULL);
+    return d->round == NULL;
+}
+
+uint64_t deletions_missed(const struct cluster_storage *s)
+{
+    return s->deletions.n;
+}
+
+uint64_t deletions_waiting(const struct exportd *x)
+{
+    uint64_t n = x->deletions.n;
+
+    LIST_FOREACH(node, &x->storages)
+        n += deletions_missed(container_of(node, struct cluster_storage, link));
+    return n;
 }
 
 static void round_cancel(struct deletion_round *r)
@@ -512,7 +523,7 @@ static void round_cancel(struct deletion_round *r)
 
 void deletion_free(struct exportd *x)
 {
-    round_cancel(x->round);
+    round_cancel(x->deletions.round);
     LIST_FOREACH(node, &x->storages)
-        round_cancel(container_of(node, struct cluster_storage, link)->round);
+        round_cancel(container_of(node, struct cluster_storage, link)->deletions.round);
 }

@@ -10,9 +10,11 @@
  */
 #include "exportd/cluster/map_push.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 
@@ -26,14 +28,16 @@ static const uint64_t map_version_max = 1ull << 62;
 
 static void on_map_answer(struct rpc_request *rq, int rc)
 {
-    struct cluster_storage *s = container_of(rq, struct cluster_storage, map_rq);
+    struct cluster_storage *s = container_of(rq, struct cluster_storage, map.rq);
     bool old = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
+    uint64_t sent = s->map.sent;
 
-    s->map_out = false;
+    assert(sent != 0 && s->n_out > 0);
+    s->map.sent = 0;
     s->n_out--;
     if (rc == 0 && (old || rq->status == ROZO__STATUS__OK)) {
-        s->map_told = s->map_sent;
-        s->map_told_ns = env_now_ns(s->x->env);
+        s->map.told = sent;
+        s->map.told_ns = env_now_ns(s->x->env);
         s->x->hooks->map_taken(s->x);
         if (s->up)
             storage_push_map(s); /* the map may have changed meanwhile */
@@ -43,11 +47,11 @@ static void on_map_answer(struct rpc_request *rq, int rc)
 /* Returns true if the storage lacks the newest map, as far as is known. */
 static bool map_is_due(const struct cluster_storage *s)
 {
-    uint64_t passed_ns = env_now_ns(s->x->env) - s->map_told_ns;
+    uint64_t passed_ns = env_now_ns(s->x->env) - s->map.told_ns;
 
-    if (s->map_told != s->x->map_version)
+    if (s->map.told != s->x->map_version)
         return true;
-    return s->map_known == 0 && passed_ns >= MAP_AGAIN_MS * 1000000ull;
+    return s->map.known == 0 && passed_ns >= ms_to_ns(MAP_AGAIN_MS);
 }
 
 void storage_push_map(struct cluster_storage *s)
@@ -59,7 +63,7 @@ void storage_push_map(struct cluster_storage *s)
     size_t len;
     uint8_t *packed;
 
-    if (s->map_out || x->stopping || !x->is_ready || !map_is_due(s) ||
+    if (s->map.sent != 0 || x->stopping || !x->is_ready || !map_is_due(s) ||
         storage_messages_make(x, &storages) != 0)
         return;
     msg.version = x->map_version;
@@ -72,17 +76,16 @@ void storage_push_map(struct cluster_storage *s)
     packed = len > RPC_MSG_MAX ? NULL : malloc(len);
     if (packed != NULL) {
         rozo__st_map_req__pack(&msg, packed);
-        s->map_rq = (struct rpc_request){
+        s->map.rq = (struct rpc_request){
             .op = ROZO__OP__ST_MAP,
             .deadline_ms = MAP_DEADLINE_MS,
             .msg = packed,
             .msg_len = len,
             .done = on_map_answer,
         };
-        s->map_sent = x->map_version;
-        s->map_out = true;
+        s->map.sent = x->map_version;
         s->n_out++;
-        rpc_send(s->channel, &s->map_rq);
+        rpc_send(s->channel, &s->map.rq);
     } else if (len > RPC_MSG_MAX) {
         log_error("the map of the cluster is too large to send: %zu bytes", len);
     }
@@ -96,24 +99,34 @@ static void map_catch_up(struct exportd *x, uint64_t known)
 {
     if (known <= x->map_version || known >= map_version_max)
         return;
-    x->map_version = known;
-    map_changed(x);
+    map_version_raise(x, known + 1);
     x->hooks->map_outrun(x);
 }
 
 void storage_knows_map(struct cluster_storage *s, uint64_t known)
 {
     map_catch_up(s->x, known);
-    if (known < s->map_known) /* the storage was restarted */
-        s->map_told = 0;
-    s->map_known = known;
+    if (known < s->map.known) /* the storage was restarted */
+        s->map.told = 0;
+    s->map.known = known;
+}
+
+void map_push_forget(struct cluster_storage *s)
+{
+    s->map.told = s->map.known = 0;
+}
+
+bool storage_has_map(const struct cluster_storage *s, uint64_t version)
+{
+    assert(version != 0);
+    return s->map.told >= version;
 }
 
 void map_push_stop(struct cluster_storage *s)
 {
-    if (!s->map_out)
+    if (s->map.sent == 0)
         return;
-    rpc_cancel(&s->map_rq);
-    s->map_out = false;
+    rpc_cancel(&s->map.rq);
+    s->map.sent = 0;
     s->n_out--;
 }

@@ -99,7 +99,7 @@ static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *inf
         map_changed(s->x);
     }
     if (!s->up) {
-        s->map_told = 0;
+        map_push_forget(s);
         s->redist = REDIST_UNASKED; /* the build there may have changed */
     }
     s->up = true;
@@ -151,6 +151,13 @@ static void on_info(struct rpc_request *rq, int rc)
     rozo__st_info_resp__free_unpacked(info, NULL);
     if (s->up)
         storage_push_map(s);
+}
+
+void storage_poll_stop(struct cluster_storage *s)
+{
+    if (s->polling)
+        rpc_cancel(&s->info);
+    s->polling = false;
 }
 
 void storage_poll(struct cluster_storage *s)

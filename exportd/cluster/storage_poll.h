@@ -7,6 +7,8 @@
 #include "exportd/cluster/exportd_state.h"
 
 void storage_poll(struct cluster_storage *s);
+/** Cancels the poll under way. */
+void storage_poll_stop(struct cluster_storage *s);
 /**
  * Sets the addresses at which others reach a storage: those it reports, unless they are
  * wildcards.

@@ -12,9 +12,11 @@
  */
 #include "exportd/cluster/strays.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/deletion.h"
 #include "exportd/cluster/exportd_state.h"
@@ -29,12 +31,12 @@ enum {
 
 static uint64_t period_ns(const struct exportd *x)
 {
-    return x->config.strays_s * UINT64_C(1000000000);
+    return s_to_ns(x->config.strays_s);
 }
 
 void strays_begin(struct exportd *x)
 {
-    uint64_t first_ns = FIRST_AFTER_S * UINT64_C(1000000000);
+    uint64_t first_ns = s_to_ns(FIRST_AFTER_S);
 
     if (period_ns(x) < first_ns)
         first_ns = period_ns(x);
@@ -194,7 +196,7 @@ static void left_ask(struct cluster_storage *s)
 /* Returns true if the storage can be asked now. */
 static bool is_askable(const struct cluster_storage *s)
 {
-    return s->up && storage_is_reachable(s) && s->n_waiting < WAITING_ENOUGH;
+    return s->up && storage_is_reachable(s) && deletions_missed(s) < WAITING_ENOUGH;
 }
 
 /* Returns the storage whose turn it is; NULL: the sweep is complete. A storage that

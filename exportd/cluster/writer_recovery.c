@@ -12,9 +12,11 @@
  */
 #include "exportd/cluster/writer_recovery.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/namespace/inode_ref.h"
@@ -30,7 +32,7 @@ enum {
 
 /* File, until a storage has taken its check. */
 struct check {
-    struct list_node link; /* in x->checks, longest waiting first */
+    struct list_node link; /* in the queue */
     struct exportd *x;
     struct inode in;   /* as it was when its session ended */
     struct file_id id; /* key */
@@ -48,8 +50,8 @@ static void check_free(struct check *c)
     struct exportd *x = c->x;
 
     list_remove(&c->link);
-    HASH_DEL(x->checks_by_id, c);
-    x->n_checks--;
+    HASH_DEL(x->writer_recovery.by_id, c);
+    x->writer_recovery.n--;
     free(c);
 }
 
@@ -64,7 +66,7 @@ static void check_put_off(struct check *c)
     uint64_t now_ns = env_now_ns(c->x->env);
 
     c->next = 0;
-    c->retry_ns = now_ns + CHECK_RETRY_MS * 1000000ull;
+    c->retry_ns = now_ns + ms_to_ns(CHECK_RETRY_MS);
     if (now_ns >= c->give_up_ns) {
         log_warn(
             "inode %llu of export %u: its writer is gone, and no storage could be asked "
@@ -74,7 +76,7 @@ static void check_put_off(struct check *c)
         return;
     }
     list_remove(&c->link);
-    list_add_tail(&c->x->checks, &c->link);
+    list_add_tail(&c->x->writer_recovery.queue, &c->link);
 }
 
 static void on_check_answer(struct rpc_request *rq, int rc)
@@ -86,7 +88,7 @@ static void on_check_answer(struct rpc_request *rq, int rc)
 
     c->storage->n_out--;
     c->storage = NULL;
-    x->n_checks_out--;
+    x->writer_recovery.n_out--;
     if (taken)
         check_free(c);
     checks_send(x);
@@ -112,7 +114,7 @@ static void check_send(struct check *c, struct cluster_storage *s)
     };
     c->storage = s;
     s->n_out++;
-    c->x->n_checks_out++;
+    c->x->writer_recovery.n_out++;
     rpc_send(s->channel, &c->rq);
 }
 
@@ -151,10 +153,10 @@ static void checks_send(struct exportd *x)
 
     if (x->stopping)
         return;
-    LIST_FOREACH_SAFE(node, &x->checks) {
+    LIST_FOREACH_SAFE(node, &x->writer_recovery.queue) {
         struct check *c = container_of(node, struct check, link);
 
-        if (x->n_checks_out >= CHECKS_OUT_MAX || n_steps >= CHECKS_A_TURN)
+        if (x->writer_recovery.n_out >= CHECKS_OUT_MAX || n_steps >= CHECKS_A_TURN)
             return;
         if (c->storage != NULL || now_ns < c->retry_ns)
             continue;
@@ -163,9 +165,14 @@ static void checks_send(struct exportd *x)
     }
 }
 
+void writer_recovery_begin(struct exportd *x)
+{
+    list_init(&x->writer_recovery.queue);
+}
+
 bool writer_recovery_has_room(const struct exportd *x)
 {
-    return x->n_checks < CHECKS_MAX;
+    return x->writer_recovery.n < CHECKS_MAX;
 }
 
 void writer_recovery_add(struct export *e, const struct inode *in)
@@ -176,7 +183,7 @@ void writer_recovery_add(struct export *e, const struct inode *in)
 
     if (!inode_is_file(in) || !inode_may_have_data(in))
         return;
-    HASH_FIND(hh, x->checks_by_id, &id, sizeof(id), c);
+    c = hash_find(x->writer_recovery.by_id, id);
     if (c != NULL) {
         c->next = 0;
         return;
@@ -192,10 +199,10 @@ void writer_recovery_add(struct export *e, const struct inode *in)
     c->x = x;
     c->in = *in;
     c->id = id;
-    c->give_up_ns = env_now_ns(x->env) + CHECK_GIVE_UP_MS * 1000000ull;
-    list_add_tail(&x->checks, &c->link);
-    HASH_ADD(hh, x->checks_by_id, id, sizeof(c->id), c);
-    x->n_checks++;
+    c->give_up_ns = env_now_ns(x->env) + ms_to_ns(CHECK_GIVE_UP_MS);
+    list_add_tail(&x->writer_recovery.queue, &c->link);
+    hash_add(x->writer_recovery.by_id, id, c);
+    x->writer_recovery.n++;
 }
 
 void writer_recovery_tick(struct exportd *x)
@@ -205,7 +212,7 @@ void writer_recovery_tick(struct exportd *x)
 
 void writer_recovery_stop(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->checks) {
+    LIST_FOREACH(node, &x->writer_recovery.queue) {
         struct check *c = container_of(node, struct check, link);
 
         if (c->storage == NULL)
@@ -213,12 +220,12 @@ void writer_recovery_stop(struct exportd *x)
         rpc_cancel(&c->rq);
         c->storage->n_out--;
         c->storage = NULL;
-        x->n_checks_out--;
+        x->writer_recovery.n_out--;
     }
 }
 
 void writer_recovery_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->checks)
+    LIST_FOREACH_SAFE(node, &x->writer_recovery.queue)
         check_free(container_of(node, struct check, link));
 }

@@ -148,7 +148,7 @@ struct exportd_daemon {
     struct stop_signals signals;
     bool env_open, signals_open;
     unsigned n_closing; /* channels */
-    bool stopping, stopped;
+    enum { RUNNING, STOPPING, STOPPED } state;
     int rc;
 };
 
@@ -216,7 +216,7 @@ static void on_stopped(void *arg, int rc)
 {
     struct exportd_daemon *d = arg;
 
-    d->stopped = true;
+    d->state = STOPPED;
     d->rc = rc;
 }
 
@@ -227,9 +227,9 @@ static void on_server_closed(void *arg)
 
 static void core_stop(struct exportd_daemon *d)
 {
-    if (d->stopping)
+    if (d->state != RUNNING)
         return;
-    d->stopping = true;
+    d->state = STOPPING;
     exportd_stop(d->core, on_stopped, d);
 }
 
@@ -352,7 +352,7 @@ static void daemon_serve(struct exportd_daemon *d)
         log_info("listening on %s (port %u)", d->config->exportd.listen[i],
                  rpc_server_port(d->server, i));
     sd_tell_ready("serving metadata");
-    while (!d->stopped)
+    while (d->state != STOPPED)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
@@ -361,7 +361,7 @@ static void daemon_end(struct exportd_daemon *d)
 {
     if (d->core != NULL)
         core_stop(d); /* after a start that failed */
-    while (d->core != NULL && !d->stopped)
+    while (d->core != NULL && d->state != STOPPED)
         uv_run(&d->loop, UV_RUN_ONCE);
     if (d->server != NULL)
         rpc_server_close(d->server, on_server_closed, d);

@@ -46,11 +46,39 @@ static bool get_times(const uint8_t *buf, struct inode *in)
     return true;
 }
 
+static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
+{
+    uint32_t type = in->mode & S_IFMT;
+
+    if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
+        (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
+        return false;
+    if ((in->flags & (INODE_INLINE | INODE_BLOCKS | INODE_MOVED | INODE_FULL_QUORUM)) !=
+            0 &&
+        type != S_IFREG)
+        return false;
+    if (in->dist_generation != 0 && (in->flags & INODE_MOVED) == 0)
+        return false; /* a build that does not know generations must not read it */
+    if (inode_is_fixed(in) && type != S_IFREG && type != S_IFDIR)
+        return false;
+    if ((in->flags & INODE_NAMELESS) != 0 && (type != S_IFREG || in->nlink != 0))
+        return false;
+    if (in->n_blocks > INODE_N_BLOCKS_MAX || (in->n_blocks > 0 && type != S_IFREG))
+        return false;
+    if (type == S_IFREG)
+        return n_distributions == 1 && in->n_storages > 0 && in->block_bytes > 0;
+    return n_distributions == 0 && in->n_storages == 0 &&
+           (type == S_IFDIR || type == S_IFLNK || type == S_IFCHR || type == S_IFBLK ||
+            type == S_IFIFO || type == S_IFSOCK);
+}
+
 size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
 {
     bool dir = inode_is_dir(in);
 
     assert(in->n_storages <= DIST_MAX);
+    /* The next start must be able to read it. */
+    assert(inode_makes_sense(in, in->n_storages > 0));
     buf[0] = INODE_FORMAT;
     buf[1] = in->codec;
     buf[2] = in->layout;
@@ -80,32 +108,6 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     for (uint32_t i = 0; i < in->n_storages; i++)
         put_le32(buf + INODE_BYTES_MIN + 4 * i, in->storages[i]);
     return INODE_BYTES_MIN + 4 * (size_t)in->n_storages;
-}
-
-static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
-{
-    uint32_t type = in->mode & S_IFMT;
-
-    if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
-        (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
-        return false;
-    if ((in->flags & (INODE_INLINE | INODE_BLOCKS | INODE_MOVED | INODE_FULL_QUORUM)) !=
-            0 &&
-        type != S_IFREG)
-        return false;
-    if (in->dist_generation != 0 && (in->flags & INODE_MOVED) == 0)
-        return false; /* a build that does not know generations must not read it */
-    if (inode_is_fixed(in) && type != S_IFREG && type != S_IFDIR)
-        return false;
-    if ((in->flags & INODE_NAMELESS) != 0 && (type != S_IFREG || in->nlink != 0))
-        return false;
-    if (in->n_blocks > INODE_N_BLOCKS_MAX || (in->n_blocks > 0 && type != S_IFREG))
-        return false;
-    if (type == S_IFREG)
-        return n_distributions == 1 && in->n_storages > 0 && in->block_bytes > 0;
-    return n_distributions == 0 && in->n_storages == 0 &&
-           (type == S_IFDIR || type == S_IFLNK || type == S_IFCHR || type == S_IFBLK ||
-            type == S_IFIFO || type == S_IFSOCK);
 }
 
 uint64_t inode_blocks_of_size(const struct inode *in)

@@ -10,6 +10,7 @@
  */
 #include "exportd/namespace/namespace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -108,6 +109,7 @@ int dentry_get(struct namespace *ns, uint64_t dir, struct namespace_name name,
     size_t len;
     int rc;
 
+    assert(name.len > 0 && name.len <= NAMESPACE_NAME_MAX);
     key_name(&k, KEY_DENTRY, ns->export_id, dir, name.bytes, name.len);
     rc = store_get(ns->store, &k, &val, &len);
     if (rc != 0)
@@ -126,6 +128,7 @@ void dentry_put(struct namespace *ns, uint64_t dir, struct namespace_name name,
     uint8_t buf[ORDER_BYTES_MIN + NAMESPACE_NAME_MAX];
     struct key k;
 
+    assert(name_check(name) == 0);
     buf[0] = DENTRY_FORMAT;
     put_le64(buf + 1, d->ino);
     put_le32(buf + 9, d->type);
@@ -142,6 +145,7 @@ void dentry_delete(struct namespace *ns, uint64_t dir, struct namespace_name nam
 {
     struct key k;
 
+    assert(name_check(name) == 0);
     key_name(&k, KEY_DENTRY, ns->export_id, dir, name.bytes, name.len);
     store_delete(ns->store, &k);
     key_order(&k, ns->export_id, dir, d->cookie);
@@ -165,6 +169,7 @@ void counters_put(struct namespace *ns)
  * these may not be given out again. All is stable with the number of the start. */
 void namespace_begin(struct namespace *ns, uint32_t start, uint32_t last_loss)
 {
+    assert(ns->start == 0);
     ns->start = start;
     ns->last_loss = last_loss;
     namespace_seed_drop_unused(ns);
@@ -177,6 +182,7 @@ void namespace_begin(struct namespace *ns, uint32_t start, uint32_t last_loss)
 static void namespace_init(struct namespace *ns, struct env *env, struct store *store,
                            uint32_t export_id, const struct namespace_hooks *hooks)
 {
+    assert(hooks->place != NULL && hooks->keeps != NULL && hooks->deleted != NULL);
     *ns = (struct namespace){
         .env = env, .store = store, .hooks = *hooks, .export_id = export_id
     };
@@ -266,6 +272,7 @@ static int create_permissions(struct namespace *ns, const struct inode *dir,
     bool exact;
     int rc;
 
+    assert(inode_is_dir(dir));
     if (S_ISLNK(in->mode)) {
         in->mode = S_IFLNK | 0777;
         return 0;
@@ -391,6 +398,7 @@ void new_inode_put(struct namespace *ns, const struct namespace_create *req,
     struct inode *in = &n->in;
     struct key k;
 
+    assert(in->ino == 0 && (req != NULL || !S_ISLNK(in->mode)));
     in->ino = ns->next_ino++;
     in->generation = namespace_generation(&ns->seed, in->ino);
     ns->n_inodes++;
@@ -410,6 +418,7 @@ static void create_put(struct namespace *ns, const struct namespace_create *req,
     struct inode *in = &n->in;
     struct dentry d = { .type = in->mode & S_IFMT, .cookie = dir->next_cookie++ };
 
+    assert(inode_is_dir(dir) && dir->nlink > 0);
     new_inode_put(ns, req, n);
     d.ino = in->ino;
     dentry_put(ns, dir->ino, req->name, &d);
@@ -504,6 +513,7 @@ static void deletion_put(struct namespace *ns, const struct inode *in)
     uint8_t buf[6 + 4 * DIST_MAX];
     struct key k;
 
+    assert(in->n_storages <= DIST_MAX);
     buf[0] = DELETION_FORMAT;
     buf[1] = (uint8_t)in->n_storages;
     put_le32(buf + 2, in->generation);
@@ -519,6 +529,7 @@ static void inode_remove(struct namespace *ns, struct inode *in)
 {
     struct key k;
 
+    assert(in->nlink == 0);
     xattrs_delete_all(ns, in);
     if (S_ISLNK(in->mode)) {
         key_ino(&k, KEY_SYMLINK, ns->export_id, in->ino);
@@ -739,6 +750,7 @@ int namespace_readdir(struct namespace *ns, uint64_t ino, uint64_t cookie,
     bool sane = true, first = true;
     int rc = inode_get(ns, ino, dir);
 
+    assert(fn != NULL);
     if (rc == 0 && !inode_is_dir(dir))
         rc = -ENOTDIR;
     if (rc == 0)

@@ -83,6 +83,7 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
 {
     bool untold = is_untold(ns, in);
 
+    assert(inode_is_file(in));
     epoch_give(ns, in);
     if (!untold)
         return;
@@ -194,6 +195,7 @@ static void kill_suidgid(struct inode *in)
  * data on storages do not count; a cut to 0 ends that. */
 static bool cuts_storages(const struct inode *in, uint64_t size)
 {
+    assert(inode_is_file(in));
     if ((in->flags & INODE_INLINE) != 0)
         return size == 0 && (in->flags & INODE_UNTOLD) != 0;
     return size < inode_final_size(in) && inode_may_have_data(in);
@@ -205,6 +207,7 @@ static int set_size(struct namespace *ns, struct inode *in, uint64_t size, bool 
     bool pending;
     int rc;
 
+    assert(inode_is_file(in) && size <= INT64_MAX);
     epoch_give_to(ns, in, alone);
     pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
     if (cuts_storages(in, size)) {
@@ -386,6 +389,7 @@ void namespace_forget_may_have_data(struct namespace *ns, uint64_t ino)
 /* Raises the size; growth beyond a pending truncate waits for its end. */
 static bool grow(struct inode *in, uint64_t size)
 {
+    assert(size <= INT64_MAX);
     if (size <= inode_final_size(in))
         return false;
     if ((in->flags & INODE_TRUNCATE_PENDING) != 0 && size > in->truncate_size)
@@ -400,6 +404,7 @@ static bool grow(struct inode *in, uint64_t size)
  * inode is never inline again. */
 static void truncate_end(struct inode *in)
 {
+    assert((in->flags & INODE_TRUNCATE_PENDING) != 0);
     in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
     in->flags |= INODE_HAS_DATA;
     in->size = inode_final_size(in);
@@ -422,6 +427,7 @@ static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
     uint64_t size = inode_final_size(in), n_before = in->n_blocks;
     bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
 
+    assert(inode_is_file(in) || map->n == 0);
     if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has updated the set */
         range_map_free(map);
         return false;
@@ -451,7 +457,8 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     int rc = inode_get(ns, req->ino, &in);
 
     was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
-    if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
+    if (rc == 0 && !inode_is_file(&in) &&
+        (req->has_data || req->size > 0 || (req->tells_blocks && req->allocated_len > 0)))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;

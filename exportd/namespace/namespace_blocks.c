@@ -10,6 +10,7 @@
  *         then counts as having no hole before its n_blocks.
  * Ask:    the record. Users' disks carry it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ enum {
 
 static uint64_t block_past(const struct inode *in, uint64_t size)
 {
+    assert(in->block_bytes > 0);
     return size / in->block_bytes + (size % in->block_bytes != 0);
 }
 
@@ -123,6 +125,7 @@ static bool record_put(struct namespace *ns, struct inode *in,
     size_t before_len;
     struct key k;
 
+    assert(inode_is_file(in) && map->n > 0);
     if ((in->flags & INODE_BLOCKS) != 0 &&
         record_get(ns, in, &before, &before_len) == 0 && before_len == len &&
         memcmp(before, val + BLOCKS_HEAD, len) == 0)
@@ -140,6 +143,7 @@ bool namespace_blocks_put(struct namespace *ns, struct inode *in, struct range_m
     uint32_t flags = in->flags;
     bool changed = false;
 
+    assert(inode_is_file(in) || map->n == 0);
     if (map->n > NAMESPACE_BLOCK_RANGES_MAX)
         /* if this fails, blocks that do not fit are not counted */
         (void)range_map_join(map, RANGES_JOINED);

@@ -14,6 +14,7 @@
  *         the seed then differs, so the generation distinguishes the two inodes.
  * Ask:    docs/FORMATS.md. Users' disks carry these bytes.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -33,6 +34,7 @@ static int gaps_grow(struct namespace *ns, size_t n)
 {
     struct namespace_gap *list = realloc(ns->gaps, (n + 1) * sizeof(*list));
 
+    assert(n >= ns->n_gaps);
     if (list == NULL)
         return -ENOMEM;
     ns->gaps = list;
@@ -178,6 +180,7 @@ void namespace_gap_add(struct namespace *ns, uint64_t from, uint64_t to)
     uint8_t val[GAP_BYTES];
     struct key k;
 
+    assert(ns->gaps != NULL); /* namespace_gaps_load() has made room for one */
     if (last == NULL || last->to != from) {
         last = &ns->gaps[ns->n_gaps++];
         last->from = from;

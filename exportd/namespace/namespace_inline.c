@@ -10,6 +10,7 @@
  *         that was written before.
  * Ask:    the record. Users' disks carry it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ static void inline_put(struct namespace *ns, const struct inode *in, uint64_t ve
     uint8_t val[INLINE_HEAD + NAMESPACE_INLINE_MAX];
     struct key k;
 
+    assert(len > 0 && len <= NAMESPACE_INLINE_MAX && (in->flags & INODE_INLINE) != 0);
     val[0] = INLINE_FORMAT;
     put_le64(val + 1, version);
     memcpy(val + INLINE_HEAD, bytes, len);
@@ -139,6 +141,7 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
         return rc;
     if (version > req->inline_version)
         return -EREMCHG;
+    assert(in->block_bytes > 0); /* only files are inline */
     in->flags |= INODE_INLINE;
     namespace_blocks_drop(ns, in);
     in->n_blocks =

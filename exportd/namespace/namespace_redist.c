@@ -7,6 +7,7 @@
  * Keeps:  INODE_MOVED marks a file with a record, so that no other file is looked up. A
  *         build that knows neither refuses such an inode.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/bytes.h"
@@ -48,6 +49,7 @@ int namespace_redist_get(struct namespace *ns, uint64_t ino, struct namespace_re
 
 static void inode_take(struct inode *in, const struct namespace_redist *r)
 {
+    assert(r->n_storages > 0 && r->n_storages <= DIST_MAX && r->generation > 0);
     in->dist_generation = r->generation;
     in->n_storages = r->n_storages;
     memcpy(in->storages, r->storages, r->n_storages * sizeof(in->storages[0]));

@@ -7,6 +7,7 @@
  *         replaced inode, a whiteout.
  * Keeps:  the tree is a tree: a directory never moves below itself.
  */
+#include <assert.h>
 #include <errno.h>
 #include <linux/fs.h>
 
@@ -118,6 +119,7 @@ static int rename_check(struct rename *r, uint32_t flags)
 /* Updates ".." and both parents' links if a directory got another parent. */
 static void moved(struct inode *in, struct inode *from, struct inode *to)
 {
+    assert(inode_is_dir(from) && inode_is_dir(to));
     if (!inode_is_dir(in) || from == to)
         return;
     in->parent = to->ino;
@@ -140,6 +142,7 @@ static void exchange_put(struct rename *r, int64_t now_ns)
     struct dentry d = { r->new_d.ino, r->new_d.type, r->d.cookie };
     struct dentry new_d = { r->d.ino, r->d.type, r->new_d.cookie };
 
+    assert(r->replaces && r->in.ino != r->new_in.ino);
     moved(&r->in, &r->dir, target_dir(r));
     moved(&r->new_in, target_dir(r), &r->dir);
     dentry_put(r->ns, r->dir.ino, r->name, &d);
@@ -153,6 +156,7 @@ static void exchange_put(struct rename *r, int64_t now_ns)
 /* Takes the name from the replaced inode. */
 static void replaced_put(struct rename *r, int64_t now_ns)
 {
+    assert(r->replaces && r->new_in.ino != r->in.ino);
     r->new_in.ctime_ns = now_ns;
     if (inode_is_dir(&r->new_in)) {
         target_dir(r)->nlink--;
@@ -181,6 +185,7 @@ static void old_name_put(struct rename *r)
 {
     struct dentry d = { .type = S_IFCHR, .cookie = r->d.cookie };
 
+    assert(r->d.ino == r->in.ino);
     if (!r->leaves_whiteout) {
         dentry_delete(r->ns, r->dir.ino, r->name, &r->d);
         r->dir.n_entries--;

@@ -6,6 +6,7 @@
  * Keeps:  a call looks at no more keys than asked for. A concurrent change is seen or
  *         not.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/bytes.h"
@@ -25,6 +26,7 @@ int scan_inos(struct namespace *ns, enum key_kind kind, uint64_t *after,
     size_t key_len, len;
     int rc = store_scan(ns->store, &it);
 
+    assert(fn != NULL && end != NULL);
     if (rc != 0)
         return rc;
     key_id(&prefix, kind, ns->export_id);

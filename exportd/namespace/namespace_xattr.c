@@ -7,6 +7,7 @@
  *         no look into the store. An access ACL that says no more than the mode bits is
  *         not stored.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/xattr.h>
@@ -104,6 +105,7 @@ static void names_put(struct namespace *ns, uint64_t ino, const uint8_t *names,
 {
     struct key k;
 
+    assert(len <= NAMESPACE_XATTR_NAMES_MAX);
     key_ino(&k, KEY_XATTRS, ns->export_id, ino);
     if (len == 0)
         store_delete(ns->store, &k);
@@ -160,6 +162,7 @@ void xattrs_make(struct namespace *ns, uint64_t ino, const char *const *names,
     for (unsigned i = 0; i < n; i++) {
         struct namespace_name name = name_of(names[i]);
 
+        assert(len + name.len + 1 <= sizeof(list));
         memcpy(list + len, names[i], name.len + 1);
         len += name.len + 1;
         value_put(ns, ino, name, vals[i], lens[i]);
@@ -288,6 +291,7 @@ static void change_remove(struct namespace *ns, struct xattr_change *c)
 
     assert(c->names_len <= sizeof(list));
     if (!change_is_new(c)) {
+        assert(c->at + cut <= c->names_len);
         memcpy(list, c->names, c->at);
         memcpy(list + c->at, c->names + c->at + cut, c->names_len - c->at - cut);
         names_put(ns, c->in.ino, list, c->names_len - cut);
@@ -304,7 +308,9 @@ static void change_set(struct namespace *ns, struct xattr_change *c, const uint8
 {
     uint8_t list[NAMESPACE_XATTR_NAMES_MAX];
 
+    assert(len <= NAMESPACE_XATTR_VALUE_MAX && c->at <= c->names_len);
     if (change_is_new(c)) {
+        assert(c->names_len + c->name.len + 1 <= sizeof(list));
         memcpy(list, c->names, c->names_len);
         memcpy(list + c->names_len, c->name.bytes, c->name.len);
         list[c->names_len + c->name.len] = 0;

@@ -13,6 +13,7 @@
  */
 #include "exportd/redistribution/redistribute.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "codec/codec.h"

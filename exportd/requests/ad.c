@@ -12,6 +12,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
@@ -94,11 +95,11 @@ static void requests_collect(const struct exportd *x, struct status_parts *p,
     for (unsigned op = 0; op < OPS_MAX; op++) {
         Rozo__Requests *msg = &p->requests[resp->n_requests];
 
-        if (x->n_requests[op] == 0)
+        if (x->requests->n_by_op[op] == 0)
             continue;
         rozo__requests__init(msg);
         msg->op = op;
-        msg->count = x->n_requests[op];
+        msg->count = x->requests->n_by_op[op];
         p->request_list[resp->n_requests++] = msg;
     }
 }
@@ -164,10 +165,8 @@ int ad_status(struct md_op *op, const ProtobufCMessage *req)
     if (rc == 0) {
         resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
         resp.version = (char *)ROZO_VERSION;
-        resp.trash = x->n_deletions;
-        LIST_FOREACH(node, &x->storages)
-            resp.trash += container_of(node, struct cluster_storage, link)->n_waiting;
-        resp.uptime_s = (env_now_ns(x->env) - x->started_ns) / 1000000000;
+        resp.trash = deletions_waiting(x);
+        resp.uptime_s = ns_to_s(env_now_ns(x->env) - x->requests->started_ns);
         requests_collect(x, p, &resp);
         rc = md_op_pack(op, &resp.base);
     }

@@ -14,16 +14,19 @@
  */
 #include "exportd/requests/admission.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_poll.h"
 #include "exportd/redistribution/redistribute.h"
+#include "exportd/requests/requests.h"
 
 enum {
     ADMISSIONS_MAX = 64,
@@ -42,13 +45,13 @@ enum admission_state {
 /* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE ->
  * ADMIT ->) DONE. */
 struct admission {
-    struct list_node link; /* in x->admissions */
+    struct list_node link; /* in the list of all */
     struct exportd *x;
     struct rpc_call *call; /* owned until answered */
     enum admission_state state;
     struct rpc_channel *channel; /* owned */
     struct rpc_request rq;
-    bool rq_out, reserving;
+    enum { WAITS_FOR_NONE, WAITS_FOR_ANSWER, WAITS_FOR_STORE } waits;
     struct env_task task;   /* next step */
     struct env_timer again; /* next request to a storage that is starting */
     uint64_t patience;      /* ns, monotonic; a starting storage is asked until then */
@@ -102,13 +105,13 @@ static void admission_free(struct admission *a)
 {
     const struct exportd_peers *peers = &a->x->config.peers;
 
-    if (a->rq_out)
+    if (a->waits == WAITS_FOR_ANSWER)
         rpc_cancel(&a->rq);
     env_timer_stop(a->x->env, &a->again);
     if (a->channel != NULL)
         peers->close(peers->arg, a->channel);
     list_remove(&a->link);
-    a->x->n_admissions--;
+    a->x->requests->admissions.n--;
     free(a);
 }
 
@@ -218,7 +221,7 @@ static void on_info(struct rpc_request *rq, int rc)
     struct admission *a = container_of(rq, struct admission, rq);
     Rozo__StInfoResp *info;
 
-    a->rq_out = false;
+    a->waits = WAITS_FOR_NONE;
     if (rc == 0 && rq->status == ROZO__STATUS__BUSY &&
         env_now_ns(a->x->env) < a->patience) {
         env_timer_start(a->x->env, &a->again, AGAIN_MS);
@@ -243,7 +246,7 @@ static void on_reserved(struct store_wait *wait, int rc)
 {
     struct admission *a = container_of(wait, struct admission, wait);
 
-    a->reserving = false;
+    a->waits = WAITS_FOR_NONE;
     a->state = rc == 0 ? ADMISSION_ADMIT : ADMISSION_DONE;
     if (rc != 0)
         refuse(a, rc, "its id could not be stored");
@@ -254,7 +257,7 @@ static void on_admitted(struct rpc_request *rq, int rc)
 {
     struct admission *a = container_of(rq, struct admission, rq);
 
-    a->rq_out = false;
+    a->waits = WAITS_FOR_NONE;
     a->state = ADMISSION_DONE;
     rq_result(a, rc);
     env_post(a->x->env, &a->task);
@@ -270,7 +273,8 @@ static void rq_send(struct admission *a, unsigned op, const void *msg, size_t le
         .msg_len = len,
         .done = done,
     };
-    a->rq_out = true;
+    assert(a->waits == WAITS_FOR_NONE);
+    a->waits = WAITS_FOR_ANSWER;
     rpc_send(a->channel, &a->rq);
 }
 
@@ -310,7 +314,8 @@ static void admission_reserve(struct admission *a)
         a->facts.id = storage_new_id(a->x);
     else
         storage_id_is_taken(a->x, a->facts.id);
-    a->reserving = true;
+    assert(a->waits == WAITS_FOR_NONE);
+    a->waits = WAITS_FOR_STORE;
     a->wait.fn = on_reserved;
     store_when_synced(a->x->store, &a->wait);
 }
@@ -353,8 +358,10 @@ static void admission_done(struct admission *a)
     }
     answer(a);
     admission_free(a);
-    if (!list_is_empty(&x->admissions))
-        env_post(x->env, &container_of(x->admissions.next, struct admission, link)->task);
+    if (!list_is_empty(&x->requests->admissions.list))
+        env_post(x->env,
+                 &container_of(x->requests->admissions.list.next, struct admission, link)
+                      ->task);
 }
 
 static void admission_step(struct admission *a)
@@ -400,7 +407,7 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     struct exportd *x = op->x;
     struct admission *a;
 
-    if (x->n_admissions >= ADMISSIONS_MAX)
+    if (x->requests->admissions.n >= ADMISSIONS_MAX)
         return -EBUSY;
     a = calloc(1, sizeof(*a));
     if (a == NULL)
@@ -410,13 +417,13 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     op->call = NULL;
     a->task.fn = on_task;
     env_timer_init(&a->again, on_again);
-    a->patience = env_now_ns(x->env) + START_MS * 1000000ull;
+    a->patience = env_now_ns(x->env) + ms_to_ns(START_MS);
     a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);
-    if (x->n_admissions++ == 0)
+    if (x->requests->admissions.n++ == 0)
         env_post(x->env, &a->task);
-    list_add_tail(&x->admissions, &a->link);
+    list_add_tail(&x->requests->admissions.list, &a->link);
     *out = a;
     return 0;
 }
@@ -485,15 +492,27 @@ int ad_storage_replace(struct md_op *op, const ProtobufCMessage *msg)
     return rc;
 }
 
+void admissions_init(struct admissions *all)
+{
+    list_init(&all->list);
+}
+
+bool admissions_are_over(const struct admissions *all)
+{
+    assert((all->n == 0) == list_is_empty(&all->list));
+    return all->n == 0;
+}
+
 void admissions_stop(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->admissions) {
+    LIST_FOREACH(node, &x->requests->admissions.list) {
         struct admission *a = container_of(node, struct admission, link);
 
-        if (a->rq_out)
+        if (a->waits == WAITS_FOR_STORE)
+            continue;
+        if (a->waits == WAITS_FOR_ANSWER)
             rpc_cancel(&a->rq);
-        a->rq_out = false;
-        if (!a->reserving)
-            env_post(x->env, &a->task);
+        a->waits = WAITS_FOR_NONE;
+        env_post(x->env, &a->task);
     }
 }

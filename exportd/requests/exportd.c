@@ -10,12 +10,14 @@
  */
 #include "exportd/requests/exportd.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdalign.h>
 
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/deletion.h"
@@ -27,13 +29,8 @@
 #include "exportd/redistribution/redistribute.h"
 #include "exportd/requests/admission.h"
 #include "exportd/requests/requests.h"
-#include "exportd/sessions/delayed_unlink.h"
-#include "exportd/sessions/reply_log.h"
-#include "exportd/sessions/session.h"
 #include "exportd/sessions/session_events.h"
-#include "exportd/sessions/session_fence.h"
-#include "exportd/sessions/session_store.h"
-#include "exportd/sessions/token_wait.h"
+#include "exportd/sessions/sessions.h"
 
 enum {
     REQUEST_ROOM = 64 << 10, /* bytes for a request, unpacked; more is allocated */
@@ -151,7 +148,7 @@ static int md_op_admit(struct md_op *op, const struct handler *h)
         return -EBUSY;
     if ((h->flags & CHANGES) != 0 && op->session != NULL && op->session->read_only)
         return -EROFS;
-    if ((h->flags & GROWS) != 0 && x->space_low)
+    if ((h->flags & GROWS) != 0 && metadata_room_is_low(x))
         return -ENOSPC;
     return (h->flags & CHANGES) != 0 ? store_error(x->store) : 0;
 }
@@ -247,7 +244,7 @@ void exportd_handle(void *arg, struct rpc_call *call)
     struct exportd *x = arg;
 
     if (call->op < OPS_MAX)
-        x->n_requests[call->op]++;
+        x->requests->n_by_op[call->op]++;
     call_run(x, call, NULL);
 }
 
@@ -263,26 +260,17 @@ static const struct exportd_hooks hooks = {
     .run_call = call_run,
 };
 
-static void look_at_space(struct exportd *x)
-{
-    uint64_t n_free = store_free_bytes(x->store);
-
-    x->space_low = n_free < METADATA_RESERVE;
-    x->inline_room = x->space_low ? 0
-                                  /* needed in the log, and in a table */
-                                  : (n_free - METADATA_RESERVE) / 2;
-}
-
 static void on_tick(struct env_timer *timer)
 {
-    struct exportd *x = container_of(timer, struct exportd, tick);
+    struct requests *all = container_of(timer, struct requests, tick);
+    struct exportd *x = all->x;
     uint64_t now_ns = env_now_ns(x->env);
 
-    env_timer_start(x->env, &x->tick, TICK_MS);
-    if (x->ticked_ns != 0 && now_ns - x->ticked_ns > ASLEEP_MS * 1000000ull)
-        sessions_extend_leases(x, now_ns - x->ticked_ns);
-    x->ticked_ns = now_ns;
-    look_at_space(x);
+    env_timer_start(x->env, &all->tick, TICK_MS);
+    if (all->ticked_ns != 0 && now_ns - all->ticked_ns > ms_to_ns(ASLEEP_MS))
+        sessions_extend_leases(x, now_ns - all->ticked_ns);
+    all->ticked_ns = now_ns;
+    metadata_room_look(x);
     LIST_FOREACH(node, &x->storages)
         storage_poll(container_of(node, struct cluster_storage, link));
     sessions_tick(x);
@@ -305,58 +293,106 @@ static void exportd_free(struct exportd *x)
     writer_recovery_free(x);
     cluster_free(x);
     store_close(x->store);
+    free(x->sessions);
+    free(x->requests);
     free(x);
 }
 
 static void on_start_synced(struct store_wait *wait, int rc)
 {
-    container_of(wait, struct exportd, ready_wait)->is_ready = rc == 0;
+    container_of(wait, struct requests, ready_wait)->x->is_ready = rc == 0;
+}
+
+/* Waits until no call and no task is left. */
+static void on_stop_task(struct env_task *task)
+{
+    struct requests *all = container_of(task, struct requests, stop_task);
+    struct exportd *x = all->x;
+
+    if (!store_is_idle(x->store) || x->n_answers > 0 ||
+        !admissions_are_over(&all->admissions) || !sessions_are_idle(x))
+        env_post(x->env, &all->stop_task);
+    else
+        all->stopped(all->stopped_arg, store_error(x->store));
+}
+
+static void on_stop_synced(struct store_wait *wait, int rc)
+{
+    struct requests *all = container_of(wait, struct requests, stop_wait);
+
+    (void)rc; /* store_error() has it */
+    env_post(all->x->env, &all->stop_task);
+}
+
+static void config_complete(struct exportd_config *c)
+{
+    if (c->evict_ms == 0)
+        c->evict_ms = EVICT_DEFAULT_MS;
+    if (c->lease_ms == 0) /* a client may rely on its tokens for so long */
+        c->lease_ms = c->evict_ms < LEASE_DEFAULT_MS ? c->evict_ms : LEASE_DEFAULT_MS;
+    if (c->cache_max == 0)
+        c->cache_max = cache_default;
+    if (c->session_tokens_max == 0)
+        c->session_tokens_max = SESSION_TOKENS_DEFAULT;
+    if (c->tokens_max == 0)
+        c->tokens_max = TOKENS_DEFAULT;
+    if (c->strays_s == 0)
+        c->strays_s = STRAYS_DEFAULT_S;
+}
+
+static int requests_new(struct exportd *x)
+{
+    struct requests *all = calloc(1, sizeof(*all));
+
+    if (all == NULL)
+        return -ENOMEM;
+    all->x = x;
+    all->started_ns = env_now_ns(x->env);
+    admissions_init(&all->admissions);
+    listings_init(&all->listings);
+    env_timer_init(&all->tick, on_tick);
+    all->ready_wait.fn = on_start_synced;
+    all->stop_wait.fn = on_stop_synced;
+    all->stop_task.fn = on_stop_task;
+    x->requests = all;
+    return 0;
+}
+
+/* Makes exportd with nothing loaded. Returns NULL without memory. */
+static struct exportd *exportd_new(struct env *env, struct kv *kv,
+                                   const struct exportd_config *config)
+{
+    struct exportd *x = calloc(1, sizeof(*x));
+
+    if (x == NULL)
+        return NULL;
+    x->env = env;
+    x->hooks = &hooks;
+    x->config = *config;
+    config_complete(&x->config);
+    x->token_limits.session = x->config.session_tokens_max;
+    x->token_limits.all = x->config.tokens_max;
+    list_init(&x->storages);
+    list_init(&x->volumes);
+    list_init(&x->exports);
+    writer_recovery_begin(x);
+    if (sessions_new(x) == 0 && requests_new(x) == 0 &&
+        store_open(env, kv, x->config.cache_max, &x->store) == 0)
+        return x;
+    free(x->requests);
+    free(x->sessions);
+    free(x);
+    return NULL;
 }
 
 int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
                  struct exportd **out, struct err *err)
 {
-    struct exportd *x = calloc(1, sizeof(*x));
+    struct exportd *x = exportd_new(env, kv, config);
     int rc;
 
     if (x == NULL)
         return err_set(err, -ENOMEM, "out of memory");
-    x->env = env;
-    x->config = *config;
-    if (x->config.evict_ms == 0)
-        x->config.evict_ms = EVICT_DEFAULT_MS;
-    if (x->config.lease_ms == 0) /* a client may rely on its tokens for so long */
-        x->config.lease_ms =
-            x->config.evict_ms < LEASE_DEFAULT_MS ? x->config.evict_ms : LEASE_DEFAULT_MS;
-    if (x->config.cache_max == 0)
-        x->config.cache_max = cache_default;
-    x->token_limits =
-        (struct token_limits){ config->session_tokens_max, config->tokens_max };
-    if (x->token_limits.session == 0)
-        x->token_limits.session = SESSION_TOKENS_DEFAULT;
-    if (x->token_limits.all == 0)
-        x->token_limits.all = TOKENS_DEFAULT;
-    if (x->config.strays_s == 0)
-        x->config.strays_s = STRAYS_DEFAULT_S;
-    x->started_ns = x->grace_ends_ns = env_now_ns(env);
-    list_init(&x->storages);
-    list_init(&x->volumes);
-    list_init(&x->exports);
-    list_init(&x->admissions);
-    list_init(&x->fences);
-    list_init(&x->checks);
-    list_init(&x->listings);
-    list_init(&x->delayed);
-    list_init(&x->ready);
-    list_init(&x->news);
-    x->hooks = &hooks;
-    x->tokens_turn.fn = on_tokens_turn;
-    env_timer_init(&x->tick, on_tick);
-    rc = store_open(env, kv, x->config.cache_max, &x->store);
-    if (rc != 0) {
-        free(x);
-        return err_set(err, rc, "out of memory");
-    }
     rc = cluster_load(x, err);
     if (rc == 0)
         rc = session_store_load(x, err);
@@ -373,42 +409,21 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     }
     grace_begin(x);
     cluster_begin(x);
-    x->ready_wait.fn = on_start_synced;
-    store_when_synced(x->store, &x->ready_wait);
-    look_at_space(x);
+    store_when_synced(x->store, &x->requests->ready_wait);
+    metadata_room_look(x);
     strays_begin(x);
-    env_timer_start(env, &x->tick, 0);
+    env_timer_start(env, &x->requests->tick, 0);
     *out = x;
     return 0;
-}
-
-/* Waits until no call and no task is left. */
-static void on_stop_task(struct env_task *task)
-{
-    struct exportd *x = container_of(task, struct exportd, stop_task);
-
-    if (!store_is_idle(x->store) || x->n_answers > 0 || x->n_admissions > 0 ||
-        x->tokens_turn.queued)
-        env_post(x->env, &x->stop_task);
-    else
-        x->stopped(x->stopped_arg, store_error(x->store));
-}
-
-static void on_stop_synced(struct store_wait *wait, int rc)
-{
-    struct exportd *x = container_of(wait, struct exportd, stop_wait);
-
-    (void)rc; /* store_error() has it */
-    env_post(x->env, &x->stop_task);
 }
 
 void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
 {
     assert(!x->stopping);
     x->stopping = true;
-    x->stopped = done;
-    x->stopped_arg = arg;
-    env_timer_stop(x->env, &x->tick);
+    x->requests->stopped = done;
+    x->requests->stopped_arg = arg;
+    env_timer_stop(x->env, &x->requests->tick);
     cluster_end(x);
     deletion_free(x);
     writer_recovery_stop(x);
@@ -420,14 +435,10 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     LIST_FOREACH(node, &x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        if (s->polling)
-            rpc_cancel(&s->info);
-        s->polling = false;
+        storage_poll_stop(s);
         map_push_stop(s);
     }
-    x->stop_task.fn = on_stop_task;
-    x->stop_wait.fn = on_stop_synced;
-    store_when_synced(x->store, &x->stop_wait);
+    store_when_synced(x->store, &x->requests->stop_wait);
 }
 
 void exportd_close(struct exportd *x)

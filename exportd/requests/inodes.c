@@ -67,7 +67,7 @@ enum listing_state {
 
 /* One AD_INODES, from its request until the answer. */
 struct listing {
-    struct list_node link; /* in x->listings */
+    struct list_node link; /* in the list of all */
     struct exportd *x;
     struct export *export; /* borrowed: exports are never removed */
     struct rpc_call *call; /* owned, with paths; else NULL */
@@ -101,13 +101,13 @@ static struct listed *item_add(struct listing *l, const struct inode *in, bool r
 {
     struct listed *item;
 
-    HASH_FIND(hh, l->by_ino, &in->ino, sizeof(in->ino), item);
+    item = hash_find(l->by_ino, in->ino);
     if (item != NULL || l->n == l->n_max)
         return item;
     item = &l->items[l->n++];
     item->in = *in;
     item->removed = removed;
-    HASH_ADD(hh, l->by_ino, in.ino, sizeof(item->in.ino), item);
+    hash_add(l->by_ino, in.ino, item);
     l->n_unnamed += !removed && in->nlink > 0;
     return item;
 }
@@ -145,7 +145,7 @@ static void removed_look(struct listing *l, uint64_t ino)
     LIST_FOREACH(node, &l->x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        if (found || s->n_waiting == 0)
+        if (found || deletions_missed(s) == 0)
             continue;
         key_waiting(&k, s->facts.id, l->export->id, ino);
         found = removed_get(l->x, &k, &in.generation);
@@ -269,7 +269,7 @@ static bool on_name(void *arg, const struct namespace_named *named)
 
     if (!S_ISREG(named->type))
         return true;
-    HASH_FIND(hh, l->by_ino, &named->ino, sizeof(named->ino), item);
+    item = hash_find(l->by_ino, named->ino);
     if (item == NULL || item->named || item->removed || item->in.nlink == 0 ||
         named->name.len > sizeof(item->name))
         return true;
@@ -280,21 +280,13 @@ static bool on_name(void *arg, const struct namespace_named *named)
     return --l->n_unnamed > 0;
 }
 
-static struct dir_name *dir_find(struct listing *l, uint64_t ino)
-{
-    struct dir_name *d;
-
-    HASH_FIND(hh, l->dirs, &ino, sizeof(ino), d);
-    return d;
-}
-
 static int wanted_add(struct listing *l, uint64_t dir)
 {
     struct dir_wanted *w;
     struct inode in;
     int rc;
 
-    HASH_FIND(hh, l->wanted_by_ino, &dir, sizeof(dir), w);
+    w = hash_find(l->wanted_by_ino, dir);
     if (w != NULL || dir == NAMESPACE_ROOT_INO)
         return 0;
     rc = namespace_getattr(&l->export->ns, dir, &in);
@@ -303,7 +295,7 @@ static int wanted_add(struct listing *l, uint64_t dir)
     w = &l->wanted[l->n_wanted++];
     w->ino = dir;
     w->parent = in.parent;
-    HASH_ADD(hh, l->wanted_by_ino, ino, sizeof(w->ino), w);
+    hash_add(l->wanted_by_ino, ino, w);
     return 0;
 }
 
@@ -327,14 +319,14 @@ static int dir_add(struct listing *l, uint64_t ino, struct namespace_name name)
 
     if (d == NULL)
         return -ENOMEM;
-    HASH_FIND(hh, l->wanted_by_ino, &ino, sizeof(ino), w);
+    w = hash_find(l->wanted_by_ino, ino);
     if (w != NULL)
         HASH_DEL(l->wanted_by_ino, w);
     d->ino = ino;
     d->parent = l->dir_parent;
     d->len = name.len;
     memcpy(d->name, name.bytes, name.len);
-    HASH_ADD(hh, l->dirs, ino, sizeof(d->ino), d);
+    hash_add(l->dirs, ino, d);
     l->n_dirs++;
     if (l->dir == ino)
         l->dir = 0;
@@ -346,7 +338,7 @@ static bool on_dir_name(void *arg, const struct namespace_named *named)
     struct listing *l = arg;
     struct dir_wanted *w;
 
-    HASH_FIND(hh, l->wanted_by_ino, &named->ino, sizeof(named->ino), w);
+    w = hash_find(l->wanted_by_ino, named->ino);
     if (w == NULL && named->ino != l->dir)
         return true;
     if (w != NULL && w->parent == l->dir_parent)
@@ -376,7 +368,7 @@ static void dir_want(struct listing *l, uint64_t ino)
     for (size_t i = 0; i < l->n_wanted; i++) {
         struct dir_wanted *w = &l->wanted[i], *unknown;
 
-        HASH_FIND(hh, l->wanted_by_ino, &w->ino, sizeof(w->ino), unknown);
+        unknown = hash_find(l->wanted_by_ino, w->ino);
         l->n_here += unknown == w && w->parent == in.parent;
     }
 }
@@ -420,7 +412,7 @@ static char *path_make(struct listing *l, const struct listed *item)
 
     buf[sizeof(buf) - 1] = '\0';
     while (fits && dir != NAMESPACE_ROOT_INO) {
-        const struct dir_name *d = dir_find(l, dir);
+        const struct dir_name *d = hash_find(l->dirs, dir);
 
         if (d == NULL && l->n_dirs < DIRS_MAX) {
             dir_want(l, dir);
@@ -462,7 +454,7 @@ static void listing_end(struct listing *l)
 {
     listing_answer(l, NULL);
     list_remove(&l->link);
-    l->x->n_listings--;
+    l->x->requests->listings.n--;
     listing_free(l);
 }
 
@@ -498,9 +490,14 @@ static void on_next(struct env_timer *timer)
     listing_step(container_of(timer, struct listing, next));
 }
 
+void listings_init(struct listings *all)
+{
+    list_init(&all->list);
+}
+
 void listings_stop(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->listings) {
+    LIST_FOREACH_SAFE(node, &x->requests->listings.list) {
         struct listing *l = container_of(node, struct listing, link);
 
         env_timer_stop(x->env, &l->next);
@@ -554,7 +551,7 @@ int ad_inodes(struct md_op *op, const ProtobufCMessage *msg)
 
     if (rc == 0 && e == NULL)
         rc = -ENOENT;
-    if (rc == 0 && req->with_paths && x->n_listings >= LISTINGS_MAX)
+    if (rc == 0 && req->with_paths && x->requests->listings.n >= LISTINGS_MAX)
         rc = -EBUSY;
     if (rc == 0)
         rc = listing_new(x, e, req, &l);
@@ -567,8 +564,8 @@ int ad_inodes(struct md_op *op, const ProtobufCMessage *msg)
     if (rc == 0 && req->with_paths) {
         l->call = op->call;
         op->call = NULL;
-        list_add_tail(&x->listings, &l->link);
-        x->n_listings++;
+        list_add_tail(&x->requests->listings.list, &l->link);
+        x->requests->listings.n++;
         env_timer_start(x->env, &l->next, 0);
         return 0;
     }

@@ -212,7 +212,7 @@ static int answer_told(struct md_op *op, const struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
 
-    resp.losses = op->x->last_loss;
+    resp.losses = cluster_losses(op->x);
     resp.cut = cut;
     return answer_with(op, in, resp);
 }
@@ -316,7 +316,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     resp.map_version = x->map_version;
     resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
     resp.now_ns = env_wall_ns(x->env);
-    resp.losses = x->last_loss;
+    resp.losses = cluster_losses(x);
     resp.events = s->last_event;
     resp.tokens_max = s->tokens_max;
     rc = md_op_pack(op, &resp.base);
@@ -336,7 +336,7 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     op->sync = true;
     resp.map_version = x->map_version;
     resp.now_ns = env_wall_ns(x->env);
-    resp.losses = x->last_loss;
+    resp.losses = cluster_losses(x);
     if (req->map_version != x->map_version)
         rc = storage_messages_make(x, &storages);
     if (storages != NULL) {
@@ -683,7 +683,7 @@ int md_rename(struct md_op *op, const ProtobufCMessage *msg)
     Rozo__Attr dir, new_dir;
     int rc = 0;
 
-    if ((req->flags & RENAME_WHITEOUT) != 0 && op->x->space_low)
+    if ((req->flags & RENAME_WHITEOUT) != 0 && metadata_room_is_low(op->x))
         return -ENOSPC; /* a whiteout is an inode */
     rc = wants_rename(op, req);
     if (rc == 0)
@@ -1022,12 +1022,12 @@ int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
     if (!wrote.beside_others)
         rc = md_op_wants(op, &want, 1, ASKED_PASSES);
 
-    if (rc == 0 && wrote.inline_len > op->x->inline_room)
+    if (rc == 0 && !metadata_room_fits(op->x, wrote.inline_len))
         rc = -ENOSPC;
     if (rc == 0)
         rc = namespace_wrote(op->ns, &wrote, &in, &cut);
     if (rc == 0)
-        op->x->inline_room -= wrote.inline_len;
+        metadata_room_take(op->x, wrote.inline_len);
     op->sync = req->sync;
     return rc == 0 ? answer_told(op, &in, cut) : rc;
 }
@@ -1131,6 +1131,6 @@ int md_sync(struct md_op *op, const ProtobufCMessage *req)
 
     (void)req;
     op->sync = true;
-    resp.losses = op->x->last_loss;
+    resp.losses = cluster_losses(op->x);
     return md_op_pack(op, &resp.base);
 }

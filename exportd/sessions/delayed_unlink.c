@@ -11,9 +11,12 @@
  */
 #include "exportd/sessions/delayed_unlink.h"
 
+#include <assert.h>
+
+#include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/placement.h"
-#include "exportd/sessions/session.h"
+#include "exportd/sessions/sessions.h"
 
 enum {
     /* A mount that looked up the name needs two messages and a busy kernel before it
@@ -30,21 +33,14 @@ struct delayed_unlink {
     uint64_t ino; /* key */
     struct export *export;
     uint64_t until_ns;
-    struct list_node link; /* in x->delayed, oldest first */
+    struct list_node link; /* in the list of all */
     UT_hash_handle hh;
 };
 
-static struct delayed_unlink *delayed_unlink_find(const struct export *e, uint64_t ino)
-{
-    struct delayed_unlink *l;
-
-    HASH_FIND(hh, e->delayed, &ino, sizeof(ino), l);
-    return l;
-}
-
 static void delayed_unlink_drop(struct delayed_unlink *l)
 {
-    l->export->x->n_delayed--;
+    assert(l->export->x->sessions->delayed.n > 0);
+    l->export->x->sessions->delayed.n--;
     list_remove(&l->link);
     HASH_DEL(l->export->delayed, l);
     free(l);
@@ -56,18 +52,24 @@ static bool delayed_unlink_begin(struct export *e, uint64_t ino)
     struct exportd *x = e->x;
     struct delayed_unlink *l;
 
-    if (e->n_sessions < 2 || e->tight || x->space_low || x->n_delayed >= UNLINK_DELAY_MAX)
+    if (e->n_sessions < 2 || e->tight || metadata_room_is_low(x) ||
+        x->sessions->delayed.n >= UNLINK_DELAY_MAX)
         return false;
     l = calloc(1, sizeof(*l));
     if (l == NULL)
         return false;
     l->ino = ino;
     l->export = e;
-    l->until_ns = env_now_ns(x->env) + UNLINK_DELAY_MS * 1000000ull;
-    list_add_tail(&x->delayed, &l->link);
-    HASH_ADD(hh, e->delayed, ino, sizeof(l->ino), l);
-    x->n_delayed++;
+    l->until_ns = env_now_ns(x->env) + ms_to_ns(UNLINK_DELAY_MS);
+    list_add_tail(&x->sessions->delayed.list, &l->link);
+    hash_add(e->delayed, ino, l);
+    x->sessions->delayed.n++;
     return true;
+}
+
+void delayed_unlinks_init(struct delayed_unlinks *delayed)
+{
+    list_init(&delayed->list);
 }
 
 bool export_keeps(void *arg, uint64_t ino)
@@ -80,16 +82,16 @@ bool export_keeps(void *arg, uint64_t ino)
 
 bool export_needs(struct export *e, uint64_t ino)
 {
-    return delayed_unlink_find(e, ino) != NULL || export_is_open(e, ino);
+    return hash_find(e->delayed, ino) != NULL || export_is_open(e, ino);
 }
 
 static void delayed_unlink_let_go(struct exportd *x, unsigned n_max)
 {
     uint64_t now_ns = env_now_ns(x->env);
 
-    for (unsigned n = 0; n < n_max && !list_is_empty(&x->delayed); n++) {
+    for (unsigned n = 0; n < n_max && !list_is_empty(&x->sessions->delayed.list); n++) {
         struct delayed_unlink *l =
-            container_of(x->delayed.next, struct delayed_unlink, link);
+            container_of(x->sessions->delayed.list.next, struct delayed_unlink, link);
         struct export *e = l->export;
         uint64_t ino = l->ino;
 
@@ -121,6 +123,6 @@ void delayed_unlink_tick(struct exportd *x)
 
 void delayed_unlink_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->delayed)
+    LIST_FOREACH_SAFE(node, &x->sessions->delayed.list)
         delayed_unlink_drop(container_of(node, struct delayed_unlink, link));
 }

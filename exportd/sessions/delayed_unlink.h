@@ -6,7 +6,13 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-struct delayed_unlink;
+/* Delayed removals of all exports. */
+struct delayed_unlinks {
+    struct list_node list; /* owned; oldest first */
+    unsigned n;
+};
+
+void delayed_unlinks_init(struct delayed_unlinks *delayed);
 /**
  * Hook of the name space: returns true if an inode that loses its last name stays for
  * now: it is open, or other sessions may be about to open it.

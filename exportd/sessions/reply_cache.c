@@ -7,10 +7,12 @@
  */
 #include "exportd/sessions/reply_cache.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec.h"
+#include "common/base/units.h"
 
 enum { N_BUCKETS = 512 };
 
@@ -29,8 +31,11 @@ static void reply_forget(struct reply_cache *r, struct reply *reply)
 {
     struct reply **at = bucket_of(r, reply->to.id);
 
-    while (*at != reply)
+    assert(r->n > 0);
+    while (*at != reply) {
+        assert(*at != NULL);
         at = &(*at)->next;
+    }
     *at = reply->next;
     list_remove(&reply->link);
     r->n--;
@@ -39,6 +44,7 @@ static void reply_forget(struct reply_cache *r, struct reply *reply)
 
 static struct reply *oldest(const struct reply_cache *r)
 {
+    assert(!list_is_empty(&r->all));
     return container_of(r->all.next, struct reply, link);
 }
 
@@ -75,6 +81,7 @@ void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, 
         free(reply);
         return;
     }
+    assert(r->n <= REPLIES_MAX && (msg != NULL || len == 0));
     if (r->n == REPLIES_MAX)
         reply_forget(r, oldest(r));
     *reply = (struct reply){
@@ -95,7 +102,7 @@ void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, 
 void reply_cache_trim(struct reply_cache *r, uint64_t now_ns)
 {
     while (!list_is_empty(&r->all) &&
-           now_ns - oldest(r)->kept_ns > REPLY_KEEP_MS * 1000000ull)
+           now_ns - oldest(r)->kept_ns > ms_to_ns(REPLY_KEEP_MS))
         reply_forget(r, oldest(r));
     if (r->n == 0) {
         free(r->buckets);

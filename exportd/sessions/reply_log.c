@@ -15,13 +15,13 @@
  */
 #include "exportd/sessions/reply_log.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/sessions/session.h"
-#include "exportd/sessions/session_fence.h"
-#include "exportd/sessions/session_store.h"
+#include "exportd/sessions/sessions.h"
 #include "exportd/store/kv_record.h"
 
 enum {
@@ -50,6 +50,7 @@ void reply_log_put(struct session *s, const struct reply_to *to, uint64_t made_i
     struct kv_record_out f;
     struct key k;
 
+    assert(to->op < OPS_MAX && !s->ends);
     kv_record_begin(&f);
     kv_record_put_u64(&f, s->n_done);
     kv_record_put_u64(&f, to->id);
@@ -150,7 +151,7 @@ int reply_log_load(struct session *s, uint64_t id)
 
 /* ---- ended sessions ---- */
 
-/* Scan of the records, from x->reply_log_cursor on. */
+/* Scan of the records, from the cursor on. */
 struct reply_log_scan {
     struct kv_iter *it;
     unsigned n_sessions;
@@ -178,7 +179,7 @@ static bool look_at_session(struct exportd *x, struct reply_log_scan *l)
     if (key == NULL || len != KEY_BYTES || key[0] != KEY_DONE)
         return false;
     id = key_get_u64(key + 1);
-    x->reply_log_cursor = id;
+    x->sessions->reply_search.cursor = id;
     reply_log_key(&from, id, 0);
     for (bool needed = is_needed(x, id); !needed && l->n < DONE_A_TICK;) {
         l->gone[l->n].session = id;
@@ -192,7 +193,7 @@ static bool look_at_session(struct exportd *x, struct reply_log_scan *l)
         return true; /* the next scan looks at it again */
     if (id == UINT64_MAX)
         return false;
-    x->reply_log_cursor = id + 1;
+    x->sessions->reply_search.cursor = id + 1;
     reply_log_key(&from, id + 1, 0);
     kv_iter_seek(l->it, from.bytes, from.len);
     return true;
@@ -205,7 +206,8 @@ void reply_log_tick(struct exportd *x)
     struct key from;
     bool more = true;
 
-    if (now_ns < x->reply_log_look_ns || !grace_is_over(x) || store_error(x->store) != 0)
+    if (now_ns < x->sessions->reply_search.next_ns || !grace_is_over(x) ||
+        store_error(x->store) != 0)
         return;
     l = malloc(sizeof(*l));
     if (l == NULL || store_scan(x->store, &l->it) != 0) {
@@ -213,7 +215,7 @@ void reply_log_tick(struct exportd *x)
         return; /* tried again with the next tick */
     }
     l->n = l->n_sessions = 0;
-    reply_log_key(&from, x->reply_log_cursor, 0);
+    reply_log_key(&from, x->sessions->reply_search.cursor, 0);
     kv_iter_seek(l->it, from.bytes, from.len);
     while (more && l->n < DONE_A_TICK && l->n_sessions++ < SESSIONS_A_TICK)
         more = look_at_session(x, l);
@@ -223,8 +225,8 @@ void reply_log_tick(struct exportd *x)
         store_delete(x->store, &from);
     }
     if (!more) {
-        x->reply_log_cursor = 0;
-        x->reply_log_look_ns = now_ns + LOOK_MS * 1000000ull;
+        x->sessions->reply_search.cursor = 0;
+        x->sessions->reply_search.next_ns = now_ns + ms_to_ns(LOOK_MS);
     }
     free(l);
 }

@@ -7,6 +7,12 @@
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/reply_cache.h"
 
+/* Search for records of ended sessions, or the pause before the next. */
+struct reply_search {
+    uint64_t cursor;  /* session */
+    uint64_t next_ns; /* ns, monotonic */
+};
+
 /**
  * Puts a record into the batch of the request's changes. made_ino: inode that a CREATE
  * made.

@@ -12,36 +12,25 @@
  */
 #include "exportd/sessions/session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/writer_recovery.h"
-#include "exportd/sessions/delayed_unlink.h"
-#include "exportd/sessions/reply_log.h"
 #include "exportd/sessions/session_events.h"
-#include "exportd/sessions/session_fence.h"
 #include "exportd/sessions/session_locks.h"
-#include "exportd/sessions/session_store.h"
 #include "exportd/sessions/session_tokens.h"
-#include "exportd/sessions/token_share.h"
-#include "exportd/sessions/token_wait.h"
+#include "exportd/sessions/sessions.h"
 
 enum {
     ORPHANS_A_TICK = 4096, /* orphans looked at after the grace */
     CUTS_MAX = 1 << 16,    /* remembered truncates, all sessions */
     STUCK_MS = 500,        /* giving back a SHARED token normally takes milliseconds */
 };
-
-static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
-{
-    struct open_file *f;
-
-    HASH_FIND(hh, table, &ino, sizeof(ino), f);
-    return f;
-}
 
 static struct open_file *open_file_add(struct open_file **table, uint64_t ino, bool clean)
 {
@@ -51,7 +40,7 @@ static struct open_file *open_file_add(struct open_file **table, uint64_t ino, b
         return NULL;
     f->ino = ino;
     f->clean = clean;
-    HASH_ADD(hh, *table, ino, sizeof(f->ino), f);
+    hash_add(*table, ino, f);
     return f;
 }
 
@@ -63,34 +52,32 @@ static void open_file_free(struct open_file **table, struct open_file *f)
 
 bool export_is_open(struct export *e, uint64_t ino)
 {
-    return !grace_is_over(e->x) || open_file_find(e->opens, ino) != NULL;
+    return !grace_is_over(e->x) || hash_find(e->opens, ino) != NULL;
 }
 
 struct session *session_find(struct exportd *x, uint64_t id)
 {
-    struct session *s;
-
-    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
-    return s;
+    return hash_find(x->sessions->table.by_id, id);
 }
 
 bool exportd_has_session(const struct exportd *x, uint64_t id)
 {
-    const struct session *s;
+    const struct session *s = hash_find(x->sessions->table.by_id, id);
 
-    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
     return s != NULL && !s->ends;
 }
 
 void session_touch(struct exportd *x, struct session *s)
 {
-    s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
+    assert(!s->ends);
+    s->expires_ns = env_now_ns(x->env) + ms_to_ns(x->config.lease_ms);
 }
 
 static struct session *session_new(struct export *e, uint64_t id)
 {
     struct session *s = calloc(1, sizeof(*s));
 
+    assert(id != 0 && session_find(e->x, id) == NULL);
     if (s == NULL)
         return NULL;
     reply_cache_init(&s->replies);
@@ -104,17 +91,19 @@ static struct session *session_new(struct export *e, uint64_t id)
     s->export = e;
     s->tokens_max = (uint32_t)e->x->token_limits.session;
     e->n_sessions++;
-    HASH_ADD(hh, e->x->sessions, id, sizeof(s->id), s);
+    hash_add(e->x->sessions->table.by_id, id, s);
     return s;
 }
 
 /* Frees a session without references. */
 static void session_free(struct exportd *x, struct session *s)
 {
+    assert(s->refs == NULL && s->cuts == NULL);
     session_drop_locks(s);
     session_drop_tokens(s);
     session_events_end(s, -ESRCH);
-    HASH_DEL(x->sessions, s);
+    assert(s->lock_calls == NULL && s->n_parked == 0 && s->n_events == 0);
+    HASH_DEL(x->sessions->table.by_id, s);
     reply_cache_free(&s->replies);
     reply_cache_free(&s->before);
     free(s);
@@ -150,7 +139,8 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
     if (s != NULL && !s->ends && s->export != e)
         return -EEXIST;
     if (s == NULL || s->ends) {
-        if (!back && HASH_COUNT(x->sessions) + sessions_awaited(x) >= SESSIONS_MAX)
+        if (!back &&
+            HASH_COUNT(x->sessions->table.by_id) + sessions_awaited(x) >= SESSIONS_MAX)
             return -EBUSY;
         if (!back)
             id = 0;
@@ -173,15 +163,17 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
 
 bool session_may_ref(const struct session *s)
 {
-    return HASH_COUNT(s->refs) < SESSION_REFS_MAX && s->export->x->n_refs < REFS_MAX;
+    return HASH_COUNT(s->refs) < SESSION_REFS_MAX &&
+           s->export->x->sessions->table.n_refs < REFS_MAX;
 }
 
 /* Adds n references of the session to the inode. */
 static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
-    struct open_file *all = open_file_find(s->export->opens, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
+    struct open_file *all = hash_find(s->export->opens, ino);
 
+    assert(n > 0 && (mine == NULL || all != NULL));
     if (mine == NULL && !session_may_ref(s))
         return -ENOMEM;
     if (mine == NULL)
@@ -195,7 +187,7 @@ static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
             open_file_free(&s->refs, mine);
         return -ENOMEM;
     }
-    s->export->x->n_refs += mine->n_refs == 0;
+    s->export->x->sessions->table.n_refs += mine->n_refs == 0;
     mine->n_refs += n;
     all->n_refs += n;
     return 0;
@@ -208,7 +200,7 @@ int session_ref(struct session *s, uint64_t ino, bool clean)
 
 int session_claim(struct session *s, uint64_t ino, uint32_t n)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
     int rc;
 
     if (mine != NULL && mine->n_refs >= n)
@@ -221,20 +213,22 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n)
 
 void session_writes(struct session *s, uint64_t ino)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
 
     if (mine != NULL) {
-        open_file_find(s->export->opens, ino)->n_writers += !mine->writes;
+        hash_find(s->export->opens, ino)->n_writers += !mine->writes;
         mine->writes = true;
-    } else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
-        s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
+    } else if (s->export->x->sessions->table.n_cuts < CUTS_MAX &&
+               hash_find(s->cuts, ino) == NULL)
+        s->export->x->sessions->table.n_cuts +=
+            open_file_add(&s->cuts, ino, false) != NULL;
     /* if not remembered, scrub repairs the file */
 }
 
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
 {
-    const struct open_file *all = open_file_find(s->export->opens, ino);
-    const struct open_file *mine = open_file_find(s->refs, ino);
+    const struct open_file *all = hash_find(s->export->opens, ino);
+    const struct open_file *mine = hash_find(s->refs, ino);
     uint32_t n = all == NULL ? 0 : all->n_writers;
 
     if (own_too && mine != NULL)
@@ -242,17 +236,18 @@ bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
     /* False for a whole lease, even if all are back: a session that opens the file while
      * the truncate that follows is pending would not see what another one writes behind
      * it. */
-    return n == 0 && env_now_ns(s->export->x->env) > s->export->x->grace_ends_ns;
+    return n == 0 && grace_time_is_over(s->export->x);
 }
 
 void session_has_cut(struct session *s, uint64_t ino)
 {
-    struct open_file *cut = open_file_find(s->cuts, ino);
+    struct open_file *cut = hash_find(s->cuts, ino);
 
     if (cut == NULL)
         return;
+    assert(s->export->x->sessions->table.n_cuts > 0);
     open_file_free(&s->cuts, cut);
-    s->export->x->n_cuts--;
+    s->export->x->sessions->table.n_cuts--;
 }
 
 void export_reap(struct export *e, uint64_t ino)
@@ -267,7 +262,7 @@ void export_reap(struct export *e, uint64_t ino)
 static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
                       bool nothing_stored)
 {
-    struct open_file *all = open_file_find(e->opens, ino);
+    struct open_file *all = hash_find(e->opens, ino);
     bool clean;
 
     assert(all != NULL && all->n_refs >= n && all->n_writers >= wrote);
@@ -287,7 +282,7 @@ static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
                    bool nothing_stored)
 {
-    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *mine = hash_find(s->refs, ino);
     bool wrote = false;
 
     if (mine == NULL)
@@ -296,9 +291,10 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
         n = mine->n_refs;
     mine->n_refs -= n;
     if (mine->n_refs == 0) {
+        assert(x->sessions->table.n_refs > 0);
         wrote = mine->writes;
         open_file_free(&s->refs, mine);
-        x->n_refs--;
+        x->sessions->table.n_refs--;
     }
     refs_drop(s->export, ino, n, wrote, nothing_stored);
 }
@@ -317,12 +313,13 @@ void session_end(struct exportd *x, struct session *s, bool gone)
 {
     struct open_file *f, *tmp;
 
+    assert(s->export->n_sessions > 0);
     HASH_ITER(hh, s->cuts, f, tmp)
     {
         if (gone)
             file_abandoned(s, f->ino);
         open_file_free(&s->cuts, f);
-        x->n_cuts--;
+        x->sessions->table.n_cuts--;
     }
     HASH_ITER(hh, s->refs, f, tmp)
     {
@@ -330,12 +327,13 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         uint32_t n = f->n_refs;
         bool wrote = f->writes;
 
+        assert(n > 0);
         if (gone && wrote) {
             file_abandoned(s, ino);
             namespace_untold(&s->export->ns, ino);
         }
         open_file_free(&s->refs, f);
-        x->n_refs--;
+        x->sessions->table.n_refs--;
         refs_drop(s->export, ino, n, wrote, false);
     }
     if (!gone)
@@ -351,6 +349,7 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
 {
     char words[32] = "";
 
+    assert(!s->ends);
     s->ends = fence_add(x, s->export->id, s->id, false);
     if (!s->ends)
         return; /* no room: tried again with the next tick */
@@ -380,6 +379,7 @@ void session_is_dead(struct exportd *x, uint64_t id)
 /* Removes orphans that no session has claimed since the start: their holders are gone. */
 static void orphans_look(struct exportd *x)
 {
+    struct orphan_search *o = &x->sessions->orphans;
     struct kv_iter *it;
     struct key from;
     size_t len;
@@ -389,11 +389,12 @@ static void orphans_look(struct exportd *x)
     } *found = calloc(ORPHANS_A_TICK, sizeof(*found));
     unsigned n = 0;
 
+    assert(!o->done && grace_is_over(x));
     if (found == NULL || store_scan(x->store, &it) != 0) {
         free(found);
         return; /* tried again with the next tick */
     }
-    key_ino(&from, KEY_ORPHAN, x->orphan_cursor_export, x->orphan_cursor_ino);
+    key_ino(&from, KEY_ORPHAN, o->export_id, o->ino);
     kv_iter_seek(it, from.bytes, from.len);
     for (; n < ORPHANS_A_TICK && kv_iter_valid(it); kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &len);
@@ -403,15 +404,15 @@ static void orphans_look(struct exportd *x)
         found[n].export_id = key_get_u32(key + 1);
         found[n++].ino = key_get_u64(key + 5);
     }
-    x->orphans_seen = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
+    o->done = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
     kv_iter_close(it);
     for (unsigned i = 0; i < n; i++) {
         struct export *e = export_find(x, found[i].export_id);
 
         if (e != NULL && !export_needs(e, found[i].ino))
             export_reap(e, found[i].ino);
-        x->orphan_cursor_export = found[i].export_id;
-        x->orphan_cursor_ino = found[i].ino + 1;
+        o->export_id = found[i].export_id;
+        o->ino = found[i].ino + 1;
     }
     free(found);
 }
@@ -423,9 +424,9 @@ void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
     log_warn(
         "exportd was suspended for %llu ms (stopped, or waiting for its disk): leases "
         "are extended by as much",
-        (unsigned long long)(slept_ns / 1000000));
-    x->grace_ends_ns += slept_ns;
-    HASH_ITER(hh, x->sessions, s, tmp)
+        (unsigned long long)ns_to_ms(slept_ns));
+    grace_extend(x, slept_ns);
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         s->expires_ns += slept_ns;
         token_holder_extend(&s->tokens, slept_ns);
@@ -439,7 +440,7 @@ static bool may_be_stuck(const struct session *s, uint64_t now_ns)
 {
     uint64_t since_ns = token_holder_owes_shared_since(&s->tokens);
 
-    return since_ns != UINT64_MAX && now_ns > since_ns + STUCK_MS * 1000000ull;
+    return since_ns != UINT64_MAX && now_ns > since_ns + ms_to_ns(STUCK_MS);
 }
 
 /* Returns true if other sessions have waited too long for a token of this one. */
@@ -448,7 +449,7 @@ static bool owes_too_long(const struct session *s, uint64_t now_ns)
     uint64_t since_ns = token_holder_owes_since(&s->tokens);
 
     return since_ns != UINT64_MAX &&
-           now_ns > since_ns + (uint64_t)s->export->x->config.evict_ms * 1000000;
+           now_ns > since_ns + ms_to_ns(s->export->x->config.evict_ms);
 }
 
 void sessions_tick(struct exportd *x)
@@ -456,7 +457,7 @@ void sessions_tick(struct exportd *x)
     uint64_t now_ns = env_now_ns(x->env);
     struct session *s, *tmp;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         reply_cache_trim(&s->replies, now_ns);
         reply_cache_trim(&s->before, now_ns);
@@ -475,17 +476,37 @@ void sessions_tick(struct exportd *x)
         tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
     grace_tick(x);
     fences_tick(x);
-    if (!x->orphans_seen && grace_is_over(x))
+    if (!x->sessions->orphans.done && grace_is_over(x))
         orphans_look(x);
     delayed_unlink_tick(x);
     reply_log_tick(x);
+}
+
+int sessions_new(struct exportd *x)
+{
+    struct sessions *all = calloc(1, sizeof(*all));
+
+    if (all == NULL)
+        return -ENOMEM;
+    all->x = x;
+    fences_init(&all->fences);
+    delayed_unlinks_init(&all->delayed);
+    token_turns_init(&all->turns);
+    x->sessions = all;
+    grace_init(x);
+    return 0;
+}
+
+bool sessions_are_idle(const struct exportd *x)
+{
+    return token_turns_are_over(&x->sessions->turns);
 }
 
 void sessions_stop(struct exportd *x)
 {
     struct session *s, *tmp;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         session_events_end(s, -EBUSY);
         session_parked_end(s, -EBUSY);
@@ -497,7 +518,7 @@ void sessions_free(struct exportd *x)
     struct session *s, *tmp;
     struct open_file *f, *next;
 
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         HASH_ITER(hh, s->refs, f, next)
         open_file_free(&s->refs, f);

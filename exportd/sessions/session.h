@@ -39,7 +39,7 @@ struct session {
     unsigned n_parked;
     struct list_node events; /* events not seen yet, ascending */
     unsigned n_events;
-    struct list_node news_link; /* in x->news while some events are new */
+    struct list_node news_link; /* in turns.news while some events are new */
     uint64_t last_event;
     /* owned: MD_EVENTS held until there is an event; NULL: none */
     struct rpc_call *events_call;
@@ -47,6 +47,24 @@ struct session {
     UT_hash_handle hh;
 };
 
+/* All sessions, and sums over them. */
+struct session_table {
+    struct session *by_id; /* owned */
+    uint64_t n_refs;       /* open inodes, counted once for each session */
+    unsigned n_cuts;       /* sum of struct session.cuts */
+};
+
+/* Search for orphans that nobody claimed, after the grace. */
+struct orphan_search {
+    bool done;
+    uint32_t export_id; /* the search continues at this inode */
+    uint64_t ino;
+};
+
+/** Makes the state of the room, with nothing loaded. Returns 0 or -ENOMEM. */
+int sessions_new(struct exportd *x);
+/** Returns true if no turn of waiting calls is due. */
+bool sessions_are_idle(const struct exportd *x);
 struct session *session_find(struct exportd *x, uint64_t id);
 /**
  * Opens a session. id 0: a new one, with a record. If session `id` has ended: also a new

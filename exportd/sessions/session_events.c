@@ -8,9 +8,11 @@
  */
 #include "exportd/sessions/session_events.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/session.h"
@@ -115,6 +117,7 @@ void session_tell_tokens_max(struct session *s, uint32_t max)
 
 static void event_free(struct session *s, struct event *e)
 {
+    assert(s->n_events > 0);
     list_remove(&e->link);
     s->n_events--;
     free(e);
@@ -138,6 +141,7 @@ int md_events(struct md_op *op, const ProtobufCMessage *msg)
         message_fill(s, &m);
         return md_op_pack(op, &m.msg.base);
     }
+    assert(s->events_call == NULL && op->call != NULL);
     s->events_call = op->call;
     s->events_held_ns = env_now_ns(op->x->env);
     op->call = NULL;
@@ -148,8 +152,7 @@ void session_events_tick(struct session *s)
 {
     struct exportd *x = s->export->x;
 
-    if (env_now_ns(x->env) - s->events_held_ns >
-        (uint64_t)x->config.lease_ms * 1000000 / 3)
+    if (env_now_ns(x->env) - s->events_held_ns > ms_to_ns(x->config.lease_ms) / 3)
         session_answer_events(s, 0);
 }
 

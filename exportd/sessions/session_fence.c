@@ -15,16 +15,17 @@
  */
 #include "exportd/sessions/session_fence.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/map_push.h"
-#include "exportd/sessions/session.h"
-#include "exportd/sessions/session_store.h"
+#include "exportd/sessions/sessions.h"
 #include "exportd/store/kv_record.h"
 
 enum {
@@ -34,17 +35,23 @@ enum {
     FENCE_WORDS_MS = 30000, /* between log lines about unconfirmed fences */
 };
 
+enum fence_state {
+    FENCE_STORING, /* not stable yet: no map has it */
+    FENCE_SENT,    /* maps have it from map_version on */
+    FENCE_CONFIRMED,
+};
+
 /* Fence of a session, from its end on. */
 struct session_fence {
-    struct list_node link; /* in x->fences, oldest first */
+    struct list_node link; /* in the list of fences */
     struct exportd *x;     /* borrowed */
     uint64_t number;       /* key; ascending */
     uint64_t session;
     uint32_t export_id;
-    uint64_t map_version; /* first map with it; 0: not stable yet */
+    enum fence_state state;
+    uint64_t map_version; /* first map with it */
     uint64_t told_ns;     /* ns, monotonic; when that map was made */
-    bool confirmed;
-    bool in_grace; /* the grace lasts until it is confirmed */
+    bool in_grace;        /* the grace lasts until it is confirmed */
     struct store_wait wait;
 };
 
@@ -62,15 +69,18 @@ static void fence_put(const struct session_fence *f)
     kv_record_begin(&out);
     kv_record_put_u64(&out, f->session);
     kv_record_put_u32(&out, f->export_id);
-    kv_record_put_u32(&out, f->confirmed);
+    kv_record_put_u32(&out, f->state == FENCE_CONFIRMED);
     fence_key(&k, f->number);
     store_put(f->x->store, &k, out.bytes, out.len);
 }
 
 static void fence_free(struct session_fence *f)
 {
+    struct fences *all = &f->x->sessions->fences;
+
+    assert(all->n > 0);
     list_remove(&f->link);
-    f->x->n_fences--;
+    all->n--;
     free(f);
 }
 
@@ -85,9 +95,9 @@ static struct session_fence *fence_new(struct exportd *x, uint64_t number,
     f->number = number;
     f->session = session;
     f->export_id = export_id;
-    list_add_tail(&x->fences, &f->link);
-    x->n_fences++;
-    x->last_fence = number;
+    list_add_tail(&x->sessions->fences.list, &f->link);
+    x->sessions->fences.n++;
+    x->sessions->fences.last = number;
     return f;
 }
 
@@ -99,7 +109,7 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
                           char words[WORDS_MAX + 1])
 {
     const struct export *e = export_find(f->x, f->export_id);
-    bool is_late = env_now_ns(f->x->env) - f->told_ns >= FENCE_PATIENCE_MS * 1000000ull;
+    bool is_late = env_now_ns(f->x->env) - f->told_ns >= ms_to_ns(FENCE_PATIENCE_MS);
     unsigned n = 0, len = 0;
 
     *hasty = false;
@@ -108,7 +118,7 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
             container_of(node, struct cluster_storage, link);
 
         if (e == NULL || s->facts.volume != e->volume || s->facts.lost ||
-            s->map_told >= f->map_version)
+            storage_has_map(s, f->map_version))
             continue;
         n++;
         *hasty |= !is_late && (s->up || !s->asked);
@@ -136,15 +146,17 @@ static void fence_confirm(struct session_fence *f)
     struct exportd *x = f->x;
     struct session *s = session_find(x, f->session);
 
-    f->confirmed = true;
-    x->n_unconfirmed--;
+    assert(f->state == FENCE_SENT && x->sessions->fences.n_unconfirmed > 0);
+    f->state = FENCE_CONFIRMED;
+    x->sessions->fences.n_unconfirmed--;
     fence_put(f);
     if (s != NULL && s->ends)
         session_end(x, s, true);
     if (!f->in_grace)
         return;
+    assert(x->sessions->fences.n_in_grace > 0);
     f->in_grace = false;
-    x->n_grace_fences--;
+    x->sessions->fences.n_in_grace--;
     grace_check(x);
 }
 
@@ -162,12 +174,13 @@ void fences_check(struct exportd *x)
     const struct session_fence *before = NULL;
     bool tight = false;
 
-    if (x->n_unconfirmed == 0 || x->stopping || store_error(x->store) != 0)
+    if (x->sessions->fences.n_unconfirmed == 0 || x->stopping ||
+        store_error(x->store) != 0)
         return;
-    LIST_FOREACH_SAFE(node, &x->fences) {
+    LIST_FOREACH_SAFE(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->confirmed || f->map_version == 0 || client_may_believe(f))
+        if (f->state != FENCE_SENT || client_may_believe(f))
             continue;
         if (before == NULL || before->export_id != f->export_id ||
             before->map_version != f->map_version || before->told_ns != f->told_ns)
@@ -185,21 +198,21 @@ void fences_tick(struct exportd *x)
     bool hasty;
 
     fences_check(x);
-    if (x->n_unconfirmed == 0 || now_ns < x->fence_words_ns)
+    if (x->sessions->fences.n_unconfirmed == 0 || now_ns < x->sessions->fences.words_ns)
         return;
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
-            now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
+        if (f->state != FENCE_SENT || client_may_believe(f) ||
+            now_ns - f->told_ns < ms_to_ns(FENCE_PATIENCE_MS))
             continue;
         n_unaware(f, &hasty, words);
         log_warn(
             "session %016llx has ended (%u in all): its tokens and locks stay reserved "
             "until these storages confirm: %s (if one will not come back: rozo storage "
             "lost)",
-            (unsigned long long)f->session, x->n_unconfirmed, words);
-        x->fence_words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
+            (unsigned long long)f->session, x->sessions->fences.n_unconfirmed, words);
+        x->sessions->fences.words_ns = now_ns + ms_to_ns(FENCE_WORDS_MS);
         return;
     }
 }
@@ -209,6 +222,8 @@ void fences_tick(struct exportd *x)
 /* Notes that the newest map has the fence. */
 static void fence_tell(struct session_fence *f)
 {
+    assert(f->state != FENCE_CONFIRMED);
+    f->state = FENCE_SENT;
     f->map_version = f->x->map_version;
     f->told_ns = env_now_ns(f->x->env);
 }
@@ -236,12 +251,12 @@ static bool fences_make_room(struct exportd *x)
 {
     struct key k;
 
-    if (x->n_fences < FENCES_MAX)
+    if (x->sessions->fences.n < FENCES_MAX)
         return true;
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (!f->confirmed)
+        if (f->state != FENCE_CONFIRMED)
             continue;
         fence_key(&k, f->number);
         store_delete(x->store, &k);
@@ -256,17 +271,22 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
     struct session_fence *f = NULL;
 
     if (fences_make_room(x))
-        f = fence_new(x, x->last_fence + 1, session, export_id);
+        f = fence_new(x, x->sessions->fences.last + 1, session, export_id);
     if (f == NULL)
         return false;
     f->in_grace = in_grace;
-    x->n_grace_fences += in_grace;
-    x->n_unconfirmed++;
+    x->sessions->fences.n_in_grace += in_grace;
+    x->sessions->fences.n_unconfirmed++;
     fence_put(f);
     session_store_delete(x, session);
     f->wait.fn = on_fence_stable;
     store_when_synced(x->store, &f->wait);
     return true;
+}
+
+bool fences_hold_grace(const struct exportd *x)
+{
+    return x->sessions->fences.n_in_grace > 0;
 }
 
 /* ---- maps for storages ---- */
@@ -275,10 +295,11 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
 {
     size_t n = 0;
 
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->map_version != 0)
+        assert(n < FENCES_MAX);
+        if (f->state != FENCE_STORING)
             sessions[n++] = f->session;
     }
     return n;
@@ -288,11 +309,11 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
 {
     uint64_t now_ns = env_now_ns(x->env);
 
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (f->session == session && (f->map_version == 0 || !f->confirmed ||
-                                      now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
+        if (f->session == session && (f->state != FENCE_CONFIRMED ||
+                                      now_ns - f->told_ns < ms_to_ns(FENCE_YOUNG_MS)))
             return true;
     }
     return false;
@@ -300,10 +321,10 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
 
 void fences_resend(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->fences) {
+    LIST_FOREACH(node, &x->sessions->fences.list) {
         struct session_fence *f = container_of(node, struct session_fence, link);
 
-        if (!f->confirmed && f->map_version != 0)
+        if (f->state == FENCE_SENT)
             fence_tell(f);
     }
 }
@@ -330,11 +351,16 @@ static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size
         return -ENOMEM;
     f->map_version = 1;
     f->told_ns = env_now_ns(x->env);
-    f->confirmed = confirmed != 0;
-    f->in_grace = !f->confirmed;
-    x->n_unconfirmed += !f->confirmed;
-    x->n_grace_fences += !f->confirmed;
+    f->state = confirmed != 0 ? FENCE_CONFIRMED : FENCE_SENT;
+    f->in_grace = confirmed == 0;
+    x->sessions->fences.n_unconfirmed += f->in_grace;
+    x->sessions->fences.n_in_grace += f->in_grace;
     return 0;
+}
+
+void fences_init(struct fences *fences)
+{
+    list_init(&fences->list);
 }
 
 int fences_load(struct exportd *x, struct err *err)
@@ -354,8 +380,9 @@ int fences_load(struct exportd *x, struct err *err)
 
         if (key_len != from.len || key[0] != KEY_FENCE)
             break;
-        rc = x->n_fences >= FENCES_MAX ? -EINVAL
-                                       : load_one(x, key_get_u64(key + 1), val, len);
+        rc = x->sessions->fences.n >= FENCES_MAX
+                 ? -EINVAL
+                 : load_one(x, key_get_u64(key + 1), val, len);
         if (rc != 0)
             err_set(err, rc, "the record of fence %llu in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
@@ -369,6 +396,6 @@ int fences_load(struct exportd *x, struct err *err)
 
 void fences_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->fences)
+    LIST_FOREACH_SAFE(node, &x->sessions->fences.list)
         fence_free(container_of(node, struct session_fence, link));
 }

@@ -7,6 +7,16 @@
 
 #include "exportd/cluster/exportd_state.h"
 
+/* Fences: sessions that ended without closing. */
+struct fences {
+    struct list_node list; /* owned; oldest first */
+    uint64_t last;         /* number of the newest */
+    unsigned n, n_unconfirmed;
+    unsigned n_in_grace; /* the grace waits for so many */
+    uint64_t words_ns;   /* ns, monotonic; earliest next log line about them */
+};
+
+void fences_init(struct fences *fences);
 /** Loads the fences from the store. */
 int fences_load(struct exportd *x, struct err *err);
 /**
@@ -30,6 +40,8 @@ bool fence_is_young(const struct exportd *x, uint64_t session);
 size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
 /** Voids all confirmations: storages took the maps so far for old ones. */
 void fences_resend(struct exportd *x);
+/** Returns true if the grace lasts until a fence is confirmed. */
+bool fences_hold_grace(const struct exportd *x);
 void fences_free(struct exportd *x);
 
 #endif

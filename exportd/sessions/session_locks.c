@@ -7,6 +7,7 @@
  */
 #include "exportd/sessions/session_locks.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "exportd/cluster/exportd_state.h"
@@ -43,6 +44,7 @@ int session_lock_decode(struct session *s, const Rozo__Lock *msg, struct lock *o
 
 static void lock_call_free(struct lock_call *c)
 {
+    assert(hash_find(c->session->lock_calls, c->waiter) == c);
     HASH_DEL(c->session->lock_calls, c);
     free(c);
 }
@@ -57,20 +59,12 @@ static void on_lock_granted(struct lock_wait *wait, int rc)
     session_tell_lock(s, waiter, rc);
 }
 
-static struct lock_call *lock_call_find(struct session *s, uint64_t waiter)
-{
-    struct lock_call *c;
-
-    HASH_FIND(hh, s->lock_calls, &waiter, sizeof(waiter), c);
-    return c;
-}
-
 int session_lock_wait(struct session *s, const struct lock *lock, uint64_t waiter)
 {
     struct lock_call *c;
     int rc;
 
-    if (lock_call_find(s, waiter) != NULL)
+    if (hash_find(s->lock_calls, waiter) != NULL)
         return -EINPROGRESS; /* the client repeats its request, to be sure */
     c = HASH_COUNT(s->lock_calls) < LOCK_WAITS_MAX ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL)
@@ -78,7 +72,7 @@ int session_lock_wait(struct session *s, const struct lock *lock, uint64_t waite
     c->session = s;
     c->waiter = waiter;
     c->wait = (struct lock_wait){ .lock = *lock, .granted = on_lock_granted };
-    HASH_ADD(hh, s->lock_calls, waiter, sizeof(c->waiter), c);
+    hash_add(s->lock_calls, waiter, c);
     rc = locks_wait(&s->export->locks, &c->wait);
     if (rc != -EINPROGRESS)
         lock_call_free(c);
@@ -87,7 +81,7 @@ int session_lock_wait(struct session *s, const struct lock *lock, uint64_t waite
 
 int session_lock_cancel(struct session *s, uint64_t waiter)
 {
-    struct lock_call *c = lock_call_find(s, waiter);
+    struct lock_call *c = hash_find(s->lock_calls, waiter);
 
     if (c == NULL)
         return -ENOENT;

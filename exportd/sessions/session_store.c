@@ -12,12 +12,14 @@
  */
 #include "exportd/sessions/session_store.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
+#include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/sessions/session.h"
-#include "exportd/sessions/session_fence.h"
+#include "exportd/sessions/sessions.h"
 #include "exportd/store/kv_record.h"
 
 /* Pseudo session 0: its record shows that session records are kept, and in the place of
@@ -68,44 +70,37 @@ void session_store_delete(struct exportd *x, uint64_t id)
 
 static void awaited_free(struct exportd *x, struct awaited *a)
 {
-    HASH_DEL(x->awaited, a);
+    HASH_DEL(x->sessions->grace.awaited, a);
     free(a);
-}
-
-static struct awaited *awaited_find(struct exportd *x, uint64_t id)
-{
-    struct awaited *a;
-
-    HASH_FIND(hh, x->awaited, &id, sizeof(id), a);
-    return a;
 }
 
 unsigned sessions_awaited(const struct exportd *x)
 {
-    return HASH_COUNT(x->awaited);
+    return HASH_COUNT(x->sessions->grace.awaited);
 }
 
 bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id)
 {
-    const struct awaited *a = awaited_find(x, id);
+    const struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
-    return a == NULL ? x->grace == GRACE_FOR_ANY : a->export_id == e->id;
+    return a == NULL ? x->sessions->grace.phase == GRACE_FOR_ANY : a->export_id == e->id;
 }
 
 void grace_check(struct exportd *x)
 {
-    if (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL)
-        x->grace = GRACE_FOR_FENCES;
-    if (x->grace != GRACE_FOR_FENCES || x->n_grace_fences > 0)
+    if (x->sessions->grace.phase == GRACE_FOR_AWAITED &&
+        x->sessions->grace.awaited == NULL)
+        x->sessions->grace.phase = GRACE_FOR_FENCES;
+    if (x->sessions->grace.phase != GRACE_FOR_FENCES || fences_hold_grace(x))
         return;
-    x->grace = GRACE_OVER;
+    x->sessions->grace.phase = GRACE_OVER;
     log_info(
         "all sessions from before the start are back or have ended: the grace is over");
 }
 
 bool session_came_back(struct exportd *x, uint64_t id)
 {
-    struct awaited *a = awaited_find(x, id);
+    struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
     if (a == NULL)
         return false;
@@ -116,11 +111,12 @@ bool session_came_back(struct exportd *x, uint64_t id)
 
 static void on_late_are_over(struct store_wait *wait, int rc)
 {
-    struct exportd *x = container_of(wait, struct exportd, grace_wait);
+    struct exportd *x = container_of(wait, struct sessions, grace.wait)->x;
 
+    assert(x->sessions->grace.phase == GRACE_ENDS);
     if (rc != 0)
         return; /* locks of awaited sessions are given to no other session */
-    x->grace = GRACE_FOR_FENCES;
+    x->sessions->grace.phase = GRACE_FOR_FENCES;
     grace_check(x);
 }
 
@@ -136,7 +132,7 @@ static bool awaited_end(struct exportd *x, struct awaited *a, const char *why)
 
 void awaited_is_dead(struct exportd *x, uint64_t id)
 {
-    struct awaited *a = awaited_find(x, id);
+    struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
     if (a != NULL &&
         awaited_end(x, a, "is dead, as a later mount on its machine reports"))
@@ -148,31 +144,48 @@ static void grace_end(struct exportd *x)
 {
     struct awaited *a, *next;
 
-    HASH_ITER(hh, x->awaited, a, next)
+    HASH_ITER(hh, x->sessions->grace.awaited, a, next)
     {
         if (session_find(x, a->id) != NULL) /* a session that opens at this moment */
             awaited_free(x, a);
         else if (!awaited_end(x, a, "did not reconnect within the grace period"))
             return; /* tried again with the next tick */
     }
-    x->grace = GRACE_ENDS;
-    x->grace_wait.fn = on_late_are_over;
-    store_when_synced(x->store, &x->grace_wait);
+    assert(x->sessions->grace.awaited == NULL);
+    x->sessions->grace.phase = GRACE_ENDS;
+    x->sessions->grace.wait.fn = on_late_are_over;
+    store_when_synced(x->store, &x->sessions->grace.wait);
 }
 
 bool grace_is_over(const struct exportd *x)
 {
-    return x->grace == GRACE_OVER;
+    return x->sessions->grace.phase == GRACE_OVER;
+}
+
+void grace_extend(struct exportd *x, uint64_t ns)
+{
+    x->sessions->grace.ends_ns += ns;
+}
+
+bool grace_time_is_over(const struct exportd *x)
+{
+    return env_now_ns(x->env) > x->sessions->grace.ends_ns;
 }
 
 void grace_tick(struct exportd *x)
 {
-    if ((x->grace == GRACE_FOR_AWAITED || x->grace == GRACE_FOR_ANY) &&
-        env_now_ns(x->env) > x->grace_ends_ns)
+    if ((x->sessions->grace.phase == GRACE_FOR_AWAITED ||
+         x->sessions->grace.phase == GRACE_FOR_ANY) &&
+        grace_time_is_over(x))
         grace_end(x);
 }
 
 /* ---- the start ---- */
+
+void grace_init(struct exportd *x)
+{
+    x->sessions->grace.ends_ns = env_now_ns(x->env);
+}
 
 static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t len)
 {
@@ -190,11 +203,11 @@ static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t l
         return -EINVAL;
     }
     if (id == NOBODY) {
-        x->grace = GRACE_FOR_AWAITED;
-        x->lease_before_ms = a->export_id;
+        x->sessions->grace.phase = GRACE_FOR_AWAITED;
+        x->sessions->grace.lease_before_ms = a->export_id;
         free(a);
     } else {
-        HASH_ADD(hh, x->awaited, id, sizeof(a->id), a);
+        hash_add(x->sessions->grace.awaited, id, a);
     }
     return 0;
 }
@@ -206,7 +219,7 @@ int session_store_load(struct exportd *x, struct err *err)
     size_t key_len, len;
     int rc = store_scan(x->store, &it);
 
-    x->grace = GRACE_FOR_ANY;
+    x->sessions->grace.phase = GRACE_FOR_ANY;
     if (rc != 0)
         return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
     key_session(&from, NOBODY);
@@ -233,20 +246,21 @@ void grace_begin(struct exportd *x)
 {
     uint32_t lease_ms = x->config.lease_ms;
 
-    if (lease_ms < x->lease_before_ms)
-        lease_ms = x->lease_before_ms;
+    if (lease_ms < x->sessions->grace.lease_before_ms)
+        lease_ms = x->sessions->grace.lease_before_ms;
     record_put(x, NOBODY, x->config.lease_ms, "");
-    if (x->n_starts > 0)
-        x->grace_ends_ns += (uint64_t)lease_ms * 1000000;
-    if (x->n_starts == 0 || (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL))
+    if (cluster_n_starts(x) > 0)
+        x->sessions->grace.ends_ns += ms_to_ns(lease_ms);
+    if (cluster_n_starts(x) == 0 || (x->sessions->grace.phase == GRACE_FOR_AWAITED &&
+                                     x->sessions->grace.awaited == NULL))
         /* there were no sessions before this start */
-        x->grace = x->n_grace_fences == 0 ? GRACE_OVER : GRACE_FOR_FENCES;
+        x->sessions->grace.phase = !fences_hold_grace(x) ? GRACE_OVER : GRACE_FOR_FENCES;
 }
 
 void awaited_free_all(struct exportd *x)
 {
     struct awaited *a, *next;
 
-    HASH_ITER(hh, x->awaited, a, next)
+    HASH_ITER(hh, x->sessions->grace.awaited, a, next)
     awaited_free(x, a);
 }

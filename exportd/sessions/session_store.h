@@ -6,13 +6,37 @@
 
 #include "exportd/cluster/exportd_state.h"
 
+enum grace_phase {
+    GRACE_FOR_AWAITED, /* sessions that were open at the start may come back */
+    GRACE_FOR_ANY,     /* any session may come back: no record of them was found */
+    GRACE_ENDS,        /* none may come back; this is being made stable */
+    GRACE_FOR_FENCES,  /* the end is stable, but storages may not know it yet */
+    GRACE_OVER,
+};
+
+/* Grace period after a start. */
+struct grace {
+    enum grace_phase phase;
+    uint64_t ends_ns;         /* ns, monotonic; end of the time to come back */
+    uint32_t lease_before_ms; /* lease that mounts had before this start */
+    struct awaited *awaited;  /* owned; sessions that have not come back yet */
+    struct store_wait wait;
+};
+
+/** Sets the start of exportd as the end of the grace. */
+void grace_init(struct exportd *x);
 /** Loads the records of sessions from the store. */
 int session_store_load(struct exportd *x, struct err *err);
 /**
- * Begins the grace, after everything was loaded; x->n_starts must still be the old one.
+ * Begins the grace, after everything was loaded and before the number of the start
+ * changes.
  */
 void grace_begin(struct exportd *x);
 void grace_tick(struct exportd *x);
+/** Gives sessions so much more time to come back. */
+void grace_extend(struct exportd *x, uint64_t ns);
+/** Returns true if the time in which sessions may come back has passed. */
+bool grace_time_is_over(const struct exportd *x);
 /** Ends the current phase of the grace if nothing is awaited any more. */
 void grace_check(struct exportd *x);
 /**

@@ -11,8 +11,8 @@
 #include "exportd/sessions/token_share.h"
 
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/sessions/session.h"
 #include "exportd/sessions/session_events.h"
+#include "exportd/sessions/sessions.h"
 
 enum {
     ASK_AT_A_TIME = 256, /* tokens, a tick */
@@ -23,7 +23,7 @@ enum {
  * this. */
 static size_t level_for(const struct exportd *x, size_t target)
 {
-    size_t n_above = HASH_COUNT(x->sessions), below = 0, level = 0, before;
+    size_t n_above = HASH_COUNT(x->sessions->table.by_id), below = 0, level = 0, before;
 
     do {
         const struct session *s, *tmp;
@@ -31,7 +31,7 @@ static size_t level_for(const struct exportd *x, size_t target)
         before = level;
         level = n_above == 0 || target < below ? before : (target - below) / n_above;
         n_above = below = 0;
-        HASH_ITER(hh, x->sessions, s, tmp)
+        HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
         {
             if (s->tokens.n > level)
                 n_above++;
@@ -58,19 +58,19 @@ void sessions_trim_tokens(struct exportd *x)
     struct session *s, *tmp;
 
     if (x->n_tokens > limits->all / 4 * 3)
-        x->tokens_scarce = true;
+        x->sessions->shares.are_scarce = true;
     else if (x->n_tokens < limits->all / 2)
-        x->tokens_scarce = false;
-    if (x->tokens_scarce)
+        x->sessions->shares.are_scarce = false;
+    if (x->sessions->shares.are_scarce)
         level = level_for(x, limits->all / 8 * 5);
     if (level > limits->session)
         level = limits->session;
-    HASH_ITER(hh, x->sessions, s, tmp)
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
     {
         if (s->ends)
             continue;
         session_ask_oldest(s); /* by the limit that it has known for a tick or longer */
-        if (!x->tokens_scarce || level < s->tokens_max)
+        if (!x->sessions->shares.are_scarce || level < s->tokens_max)
             session_tell_tokens_max(s, (uint32_t)level);
     }
 }

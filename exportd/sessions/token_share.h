@@ -6,6 +6,11 @@
 
 #include "exportd/cluster/exportd_state.h"
 
+/* Shares of sessions in all tokens. */
+struct token_shares {
+    bool are_scarce; /* sessions have a lower limit than they would have alone */
+};
+
 /**
  * Asks sessions to give back tokens if they hold too many, alone or as a share of all
  * that are held.

@@ -10,14 +10,14 @@
  */
 #include "exportd/sessions/token_wait.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
-#include "exportd/sessions/session.h"
 #include "exportd/sessions/session_events.h"
-#include "exportd/sessions/session_store.h"
 #include "exportd/sessions/session_tokens.h"
+#include "exportd/sessions/sessions.h"
 
 /* Waiting call. Owned by its session. */
 struct parked {
@@ -26,7 +26,7 @@ struct parked {
     struct rpc_call *call;   /* owned; NULL while it runs again */
     enum when_asked when_asked;
     struct list_node link;       /* in session->parked */
-    struct list_node ready_link; /* in x->ready, or alone */
+    struct list_node ready_link; /* in turns.ready, or alone */
 };
 
 static struct exportd *exportd_of(const struct session *s)
@@ -46,10 +46,11 @@ void session_recall(struct token_holder *holder, const struct token_recall *reca
     struct session *s = container_of(holder, struct session, tokens);
     struct exportd *x = exportd_of(s);
 
+    assert(holder->hooks == NULL);
     session_tell_recall(s, recall);
     list_remove(&s->news_link);
-    list_add_tail(&x->news, &s->news_link);
-    env_post(x->env, &x->tokens_turn);
+    list_add_tail(&x->sessions->turns.news, &s->news_link);
+    env_post(x->env, &x->sessions->turns.task);
 }
 
 void session_wake(struct token_waiter *waiter)
@@ -59,8 +60,8 @@ void session_wake(struct token_waiter *waiter)
 
     if (!list_is_empty(&p->ready_link))
         return;
-    list_add_tail(&x->ready, &p->ready_link);
-    env_post(x->env, &x->tokens_turn);
+    list_add_tail(&x->sessions->turns.ready, &p->ready_link);
+    env_post(x->env, &x->sessions->turns.task);
 }
 
 /* ---- waiting ---- */
@@ -70,7 +71,7 @@ static struct parked *parked_new(struct session *s)
     struct exportd *x = exportd_of(s);
     struct parked *p;
 
-    if (x->n_parked >= PARKED_MAX || s->n_parked >= SESSION_PARKED_MAX)
+    if (x->sessions->turns.n_parked >= PARKED_MAX || s->n_parked >= SESSION_PARKED_MAX)
         return NULL;
     p = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -80,17 +81,19 @@ static struct parked *parked_new(struct session *s)
     list_init(&p->ready_link);
     list_add_tail(&s->parked, &p->link);
     s->n_parked++;
-    x->n_parked++;
+    x->sessions->turns.n_parked++;
     return p;
 }
 
 static void parked_free(struct parked *p)
 {
+    assert(p->session->n_parked > 0);
+    assert(exportd_of(p->session)->sessions->turns.n_parked > 0);
     tokens_leave(tokens_of(p->session), &p->waiter);
     list_remove(&p->ready_link);
     list_remove(&p->link);
     p->session->n_parked--;
-    exportd_of(p->session)->n_parked--;
+    exportd_of(p->session)->sessions->turns.n_parked--;
     free(p);
 }
 
@@ -102,6 +105,7 @@ static int md_op_park(struct md_op *op, const struct token_want *wants, unsigned
 
     if (p == NULL)
         return -EBUSY;
+    assert(p->call == NULL && p->session == op->session);
     rc = tokens_wait(&op->export->tokens, &p->waiter, wants, n, env_now_ns(op->x->env));
     if (rc != 0) {
         if (op->parked == NULL)
@@ -173,6 +177,7 @@ static void parked_look(struct parked *p)
 {
     enum token_verdict verdict;
 
+    assert(p->call != NULL);
     list_remove(&p->ready_link);
     verdict = tokens_look(tokens_of(p->session), &p->waiter,
                           env_now_ns(exportd_of(p->session)->env));
@@ -181,18 +186,30 @@ static void parked_look(struct parked *p)
         parked_run(p);
 }
 
-void on_tokens_turn(struct env_task *task)
+static void on_turn(struct env_task *task)
 {
-    struct exportd *x = container_of(task, struct exportd, tokens_turn);
+    struct token_turns *turns = container_of(task, struct token_turns, task);
 
-    while (!list_is_empty(&x->ready))
-        parked_look(container_of(x->ready.next, struct parked, ready_link));
-    while (!list_is_empty(&x->news)) {
-        struct session *s = container_of(x->news.next, struct session, news_link);
+    while (!list_is_empty(&turns->ready))
+        parked_look(container_of(turns->ready.next, struct parked, ready_link));
+    while (!list_is_empty(&turns->news)) {
+        struct session *s = container_of(turns->news.next, struct session, news_link);
 
         list_remove(&s->news_link);
         session_tell_now(s);
     }
+}
+
+void token_turns_init(struct token_turns *turns)
+{
+    list_init(&turns->ready);
+    list_init(&turns->news);
+    turns->task.fn = on_turn;
+}
+
+bool token_turns_are_over(const struct token_turns *turns)
+{
+    return !turns->task.queued;
 }
 
 void session_send_back(struct session *s)
@@ -206,6 +223,7 @@ void session_send_back(struct session *s)
 
         if (p->when_asked != ASKED_FAILS)
             continue;
+        assert(call != NULL);
         parked_free(p);
         to = reply_cache_to(call);
         reply_cache_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
@@ -219,6 +237,7 @@ void session_parked_end(struct session *s, int rc)
         struct parked *p = container_of(s->parked.next, struct parked, link);
         struct rpc_call *call = p->call;
 
+        assert(call != NULL);
         parked_free(p);
         call_answer(exportd_of(s), call, rc, NULL, false);
     }
@@ -342,7 +361,7 @@ int md_give_back(struct md_op *op, const ProtobufCMessage *msg)
     for (size_t i = 0; i < req->n_tokens; i++) {
         const Rozo__MdGiveBackReq__Token *t = req->tokens[i];
 
-        if ((unsigned)t->keep > TOKEN_EXCLUSIVE)
+        if ((unsigned)t->keep > TOKEN_EXCLUSIVE || t->keep == ROZO__TOKEN_MODE__RANGES)
             return -EINVAL;
         tokens_give_back(&op->export->tokens, &op->session->tokens, t->ino,
                          (enum token_mode)t->keep, t->grant, now_ns);

@@ -21,6 +21,17 @@ enum when_asked {
     ASKED_FAILS,  /* end with -ERESTART: the client's kernel holds locks until then */
 };
 
+/* Calls and sessions that have something to do in the next turn of the loop. */
+struct token_turns {
+    struct list_node ready; /* parked calls that may be able to go on */
+    struct list_node news;  /* sessions with new recalls */
+    struct env_task task;   /* works through both */
+    unsigned n_parked;      /* calls that wait */
+};
+
+void token_turns_init(struct token_turns *turns);
+/** Returns true if nothing is left for the next turn. */
+bool token_turns_are_over(const struct token_turns *turns);
 /**
  * Returns true if nothing of others can be in the way of this call, and its session has
  * no recall.
@@ -66,7 +77,6 @@ void session_send_back(struct session *s);
 void session_parked_end(struct session *s, int rc);
 /** Ends all waits and drops all tokens of the session. */
 void session_drop_tokens(struct session *s);
-void on_tokens_turn(struct env_task *task);
 
 md_handler md_give_back;
 

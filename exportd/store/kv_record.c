@@ -19,6 +19,7 @@ void kv_record_begin(struct kv_record_out *f)
 
 void kv_record_put_bytes(struct kv_record_out *f, const void *p, size_t len)
 {
+    assert(f->len > 0 && (p != NULL || len == 0));
     assert(f->len + len <= sizeof(f->bytes));
     if (len > 0)
         memcpy(f->bytes + f->len, p, len);
@@ -87,6 +88,7 @@ void kv_record_get_text(struct kv_record_in *f, char *text, size_t max)
 {
     uint32_t len = kv_record_get_u32(f);
 
+    assert(text != NULL && max < UINT32_MAX);
     if (len > max || len > f->len) {
         f->bad = true;
         len = 0;

@@ -10,6 +10,7 @@
  */
 #include "exportd/store/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -97,6 +98,7 @@ static struct store_entry *entry_add(struct store *s, const struct key *key,
     struct store_entry *e = malloc(sizeof(*e) + key->len);
     struct store_entry **bucket = &s->buckets[hash & (s->n_buckets - 1)];
 
+    assert(key->len > 0 && key->len <= KEY_BYTES_MAX);
     if (e == NULL) {
         free(val);
         return NULL;
@@ -124,9 +126,12 @@ static void entry_forget(struct store *s, struct store_entry *e)
 {
     struct store_entry **p = &s->buckets[e->hash & (s->n_buckets - 1)];
 
-    while (*p != e)
+    while (*p != e) {
+        assert(*p != NULL);
         p = &(*p)->bucket_next;
+    }
     *p = e->bucket_next;
+    assert(s->cached_bytes >= entry_bytes(e));
     list_remove(&e->link);
     s->cached_bytes -= entry_bytes(e);
     free(e->val);
@@ -182,6 +187,7 @@ static void entry_change(struct store *s, const struct key *key, uint8_t *val, s
         if (e == NULL)
             out_of_memory();
     } else {
+        assert(s->cached_bytes >= entry_bytes(e));
         s->cached_bytes -= entry_bytes(e);
         free(e->val);
         e->val = val;
@@ -202,6 +208,7 @@ void store_put(struct store *s, const struct key *key, const void *val, size_t l
 {
     uint8_t *p = malloc(len + 1); /* not NULL for an empty value either */
 
+    assert((val != NULL || len == 0) && len <= UINT32_MAX);
     if (p == NULL)
         out_of_memory();
     if (len > 0)
@@ -257,6 +264,7 @@ static void on_sync_done(struct kv_done *done, int rc);
 
 static void sync_start(struct store *s)
 {
+    assert(!s->syncing && list_is_empty(&s->syncing_waits));
     s->syncing = true;
     s->unsynced = false;
     waits_move(&s->sync_waits, &s->syncing_waits);
@@ -267,6 +275,7 @@ static void on_sync_done(struct kv_done *done, int rc)
 {
     struct store *s = (struct store *)((char *)done - offsetof(struct store, sync_done));
 
+    assert(s->syncing);
     s->syncing = false;
     if (rc != 0)
         store_fail(s, rc);
@@ -280,6 +289,7 @@ static void on_commit_done(struct kv_done *done, int rc)
     struct store_commit *c = (struct store_commit *)done;
     struct store *s = c->store;
 
+    assert(s->n_committing > 0);
     s->n_committing--;
     if (rc != 0)
         store_fail(s, rc);
@@ -306,6 +316,7 @@ static void gone_forget(struct store *s, struct store_entry *batch)
 {
     for (struct store_entry *e = batch, *next; e != NULL; e = next) {
         next = e->dirty_next;
+        assert(!e->dirty);
         if (e->val == NULL)
             entry_forget(s, e);
     }
@@ -325,6 +336,7 @@ static void commit_start(struct store *s)
         s->items[n++] = (struct kv_item){ e->key, e->key_len, e->val, e->val_len };
         e->dirty = false;
     }
+    assert(n == s->n_dirty && s->error == 0);
     s->dirty = NULL;
     s->n_dirty = 0;
     c->done.fn = on_commit_done;
@@ -396,12 +408,14 @@ bool store_is_idle(const struct store *s)
 
 void store_when_committed(struct store *s, struct store_wait *wait)
 {
+    assert(wait->fn != NULL);
     list_add_tail(&s->commit_waits, &wait->link);
     env_post(s->env, &s->task);
 }
 
 void store_when_synced(struct store *s, struct store_wait *wait)
 {
+    assert(wait->fn != NULL);
     list_add_tail(&s->sync_waits, &wait->link);
     env_post(s->env, &s->task);
 }

@@ -43,17 +43,9 @@ void lock_holder_init(struct lock_holder *holder)
 
 /* ---- locks held ---- */
 
-static struct lock_inode *inode_find(const struct locks *l, uint64_t ino)
-{
-    struct lock_inode *i;
-
-    HASH_FIND(hh, l->inodes, &ino, sizeof(ino), i);
-    return i;
-}
-
 static struct lock_inode *inode_make(struct locks *l, uint64_t ino)
 {
-    struct lock_inode *i = inode_find(l, ino);
+    struct lock_inode *i = hash_find(l->inodes, ino);
 
     if (i != NULL)
         return i;
@@ -63,7 +55,7 @@ static struct lock_inode *inode_make(struct locks *l, uint64_t ino)
     i->ino = ino;
     list_init(&i->owners);
     list_init(&i->waits);
-    HASH_ADD(hh, l->inodes, ino, sizeof(i->ino), i);
+    hash_add(l->inodes, ino, i);
     return i;
 }
 
@@ -100,6 +92,7 @@ static struct lock_owner *owner_make(struct lock_inode *i, const struct lock *lo
     o = calloc(1, sizeof(*o));
     if (o == NULL)
         return NULL;
+    assert(lock->holder != NULL && lock->mode != LOCK_NONE);
     o->inode = i;
     o->holder = lock->holder;
     o->kind = lock->kind;
@@ -111,6 +104,7 @@ static struct lock_owner *owner_make(struct lock_inode *i, const struct lock *lo
 
 static void owner_free(struct locks *l, struct lock_owner *o)
 {
+    assert(l->n_ranges >= o->ranges.n && !list_is_empty(&o->link));
     l->n_ranges -= o->ranges.n;
     list_remove(&o->link);
     list_remove(&o->holder_link);
@@ -152,6 +146,7 @@ static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lo
     rc = lock->mode != LOCK_NONE && l->n_ranges >= LOCKS_MAX
              ? -ENOLCK
              : range_map_put(&o->ranges, lock->from, lock->to, lock->mode);
+    assert(o->inode == i && l->n_ranges >= n);
     l->n_ranges += o->ranges.n - n;
     if (rc == 0 && lock->mode != LOCK_NONE)
         o->pid = lock->pid;
@@ -171,6 +166,7 @@ static void tell(struct locks *l)
         struct lock_wait *wait = container_of(l->granted.next, struct lock_wait, link);
 
         list_remove(&wait->link);
+        assert(list_is_empty(&wait->holder_link));
         wait->granted(wait, wait->rc);
     }
     l->telling = false;
@@ -182,6 +178,7 @@ static void inode_released(struct locks *l, struct lock_inode *i)
     LIST_FOREACH_SAFE(node, &i->waits) {
         struct lock_wait *wait = container_of(node, struct lock_wait, link);
 
+        assert(wait->lock.ino == i->ino);
         if (!is_free(i, &wait->lock))
             continue;
         wait->rc = lock_put(l, i, &wait->lock);
@@ -196,7 +193,7 @@ static void inode_released(struct locks *l, struct lock_inode *i)
 static void search_behind(struct locks *l, const struct lock *lock,
                           struct list_node *search)
 {
-    const struct lock_inode *i = inode_find(l, lock->ino);
+    const struct lock_inode *i = hash_find(l->inodes, lock->ino);
 
     LIST_FOREACH(node, &i->owners) {
         const struct lock_owner *o = container_of(node, struct lock_owner, link);
@@ -225,7 +222,7 @@ static bool is_deadlock(struct locks *l, const struct lock *lock)
     while (!list_is_empty(&search)) {
         const struct lock_wait *w =
             container_of(search.next, struct lock_wait, search_link);
-        const struct lock_inode *i = inode_find(l, w->lock.ino);
+        const struct lock_inode *i = hash_find(l->inodes, w->lock.ino);
 
         list_remove(search.next);
         LIST_FOREACH(node, &i->owners) {
@@ -264,17 +261,19 @@ int locks_wait(struct locks *l, struct lock_wait *wait)
 
     if (rc != -EAGAIN)
         return rc;
+    assert(wait->granted != NULL && wait->lock.mode != LOCK_NONE);
     if (wait->lock.kind == LOCK_POSIX && is_deadlock(l, &wait->lock))
         return -EDEADLK;
-    list_add_tail(&inode_find(l, wait->lock.ino)->waits, &wait->link);
+    list_add_tail(&hash_find(l->inodes, wait->lock.ino)->waits, &wait->link);
     list_add_tail(&wait->lock.holder->waits, &wait->holder_link);
     return -EINPROGRESS;
 }
 
 void locks_cancel(struct locks *l, struct lock_wait *wait)
 {
-    struct lock_inode *i = inode_find(l, wait->lock.ino);
+    struct lock_inode *i = hash_find(l->inodes, wait->lock.ino);
 
+    assert(!list_is_empty(&wait->link));
     list_remove(&wait->link);
     list_remove(&wait->holder_link);
     if (i != NULL)
@@ -283,7 +282,7 @@ void locks_cancel(struct locks *l, struct lock_wait *wait)
 
 bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out)
 {
-    const struct lock_inode *i = inode_find(l, lock->ino);
+    const struct lock_inode *i = hash_find(l->inodes, lock->ino);
     const struct lock_owner *who = NULL;
     const struct mapped_range *where = NULL;
 
@@ -327,7 +326,7 @@ void locks_drop(struct locks *l, uint64_t ino, enum lock_kind kind,
                               .owner = owner,
                               .to = SPAN_END,
                               .mode = LOCK_NONE };
-    struct lock_inode *i = inode_find(l, ino);
+    struct lock_inode *i = hash_find(l->inodes, ino);
     struct lock_owner *o = i == NULL ? NULL : owner_find(i, &all);
 
     if (o == NULL)
@@ -345,6 +344,7 @@ void lock_holder_end(struct locks *l, struct lock_holder *holder)
             container_of(holder->owned.next, struct lock_owner, holder_link);
         struct lock_inode *i = o->inode;
 
+        assert(o->holder == holder);
         owner_free(l, o);
         inode_released(l, i);
     }

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/hash.h"
 #include "common/base/list.h"
 #include "common/base/range_map.h"
-#include "exportd/tokens/hash.h"
 
 enum lock_kind { LOCK_POSIX, LOCK_FLOCK };
 /* Modes; values in spans. */

@@ -6,6 +6,7 @@
  */
 #include "exportd/tokens/token_ranges.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -60,6 +61,7 @@ int recents_note(struct token_recents **recents, uint64_t who,
     struct recent *own = find(all, who);
     struct token_range wider;
 
+    assert(who != 0 && range->from < range->to);
     if (all == NULL)
         all = *recents = calloc(1, sizeof(*all));
     if (all == NULL || (own == NULL && all->n == RECENTS_MAX))
@@ -110,6 +112,7 @@ void recents_limit(const struct token_recents *recents, uint64_t who,
 void ranges_limit(const struct range_map *held, const struct token_range *range,
                   struct token_range *limit)
 {
+    assert(limit->from <= range->from && limit->to >= range->to);
     for (size_t i = 0; i < held->n; i++)
         limit_by(&(struct token_range){ held->list[i].from, held->list[i].to }, range,
                  limit);

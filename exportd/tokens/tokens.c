@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
+
 enum {
     COOL_AGAIN = 4, /* a recall within this many cooling times counts as soon */
 };
@@ -50,6 +52,7 @@ struct token_inode {
 void tokens_init(struct tokens *t, const struct token_hooks *hooks,
                  const struct token_limits *limits, size_t *n_all)
 {
+    assert(limits != NULL && n_all != NULL);
     *t = (struct tokens){ .hooks = *hooks, .limits = limits, .n_all = n_all };
     list_init(&t->cooling);
 }
@@ -98,6 +101,8 @@ static void inode_free_if_empty(struct tokens *t, struct token_inode *i)
 {
     if (i->holdings != NULL || !list_is_empty(&i->places) || i->cool_ns != 0)
         return;
+    assert(i->n == 0 && i->n_ranged == 0 && i->exclusive == NULL);
+    assert(list_is_empty(&i->cool_link));
     table_remove(&t->by_ino, &i->by_ino);
     free(i->recents);
     free(i);
@@ -120,6 +125,7 @@ static struct token_holding *holding_make(struct tokens *t, struct token_inode *
 {
     struct token_holding *h = i->first.holder == NULL ? &i->first : malloc(sizeof(*h));
 
+    assert(i->exclusive == NULL);
     if (h == NULL)
         return NULL;
     *h = (struct token_holding){ 0 };
@@ -153,14 +159,19 @@ static void holding_set_mode(struct token_holding *h, enum token_mode mode)
     }
     h->mode = (uint8_t)mode;
     assert(i->exclusive == NULL || i->n == 1); /* I5 */
+    assert(i->n_ranged <= i->n);
+    assert((h->ranges != NULL) == (mode == TOKEN_RANGES));
 }
 
 static void holding_free(struct tokens *t, struct token_holding *h)
 {
     struct token_holding **at = &h->inode->holdings;
 
-    while (*at != h)
+    assert(h->inode->n > 0 && h->holder->n > 0 && *t->n_all > 0);
+    while (*at != h) {
+        assert(*at != NULL);
         at = &(*at)->next;
+    }
     *at = h->next;
     holding_set_mode(h, TOKEN_NONE);
     h->inode->n--;
@@ -256,8 +267,10 @@ static bool is_for_ranges(const struct token_inode *i, const struct token_holder
 /* Returns true if this range of another holder excludes the request. */
 static bool excludes(const struct token_holding *h, const struct token_want *want)
 {
-    unsigned most = range_map_most(h->ranges, want->range.from, want->range.to);
+    unsigned most;
 
+    assert(h->mode == TOKEN_RANGES);
+    most = range_map_most(h->ranges, want->range.from, want->range.to);
     return most == TOKEN_WRITE || (most != 0 && want->kind == WANT_CHANGE);
 }
 
@@ -311,6 +324,7 @@ enum token_verdict tokens_judge(const struct tokens *t, const struct token_holde
 {
     bool in_way = false, asked = false;
 
+    assert(n <= TOKEN_WANTS_MAX && (waiter == NULL || waiter->holder == holder));
     for (unsigned k = 0; k < n; k++) {
         const struct token_inode *i =
             wants[k].ino == 0 ? NULL : inode_find(t, wants[k].ino);
@@ -343,6 +357,7 @@ static void recall(struct tokens *t, struct token_holding *h, enum token_mode ke
 {
     if (h->keep <= keep)
         return;
+    assert(h->keep <= h->mode && keep < TOKEN_RANGES);
     if (!is_recalled(h)) {
         h->recalled_ns = now_ns;
         list_add_tail(&h->holder->recalled, &h->recall_link);
@@ -387,12 +402,12 @@ static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_n
  * time is cheaper than a recall each time. */
 static void inode_cool(struct tokens *t, struct token_inode *i, uint64_t now_ns)
 {
-    if (i->cool_ms == 0 || now_ns > i->cooled_ns + i->cool_ms * COOL_AGAIN * 1000000ull)
+    if (i->cool_ms == 0 || now_ns > i->cooled_ns + ms_to_ns(i->cool_ms * COOL_AGAIN))
         i->cool_ms = TOKEN_COOL_MS;
     else if (now_ns > i->cooled_ns && i->cool_ms < TOKEN_COOL_MAX_MS)
         i->cool_ms *= 2; /* granted, and wanted again at once */
     list_remove(&i->cool_link);
-    i->cool_ns = i->cooled_ns = now_ns + i->cool_ms * 1000000ull;
+    i->cool_ns = i->cooled_ns = now_ns + ms_to_ns(i->cool_ms);
     list_add_tail(&t->cooling, &i->cool_link);
 }
 
@@ -414,6 +429,7 @@ int tokens_wait(struct tokens *t, struct token_waiter *waiter,
                 const struct token_want *wants, unsigned n, uint64_t now_ns)
 {
     assert(waiter->n == 0 && n <= TOKEN_WANTS_MAX);
+    assert(waiter->holder != NULL);
     if (waiter->number == 0)
         waiter->number = ++t->n_waits;
     for (unsigned k = 0; k < n; k++) {
@@ -452,6 +468,7 @@ void tokens_leave(struct tokens *t, struct token_waiter *waiter)
     while (waiter->n > 0) {
         struct token_place *p = &waiter->places[--waiter->n];
 
+        assert(p->waiter == waiter);
         list_remove(&p->link);
         wake_all(t, p->inode);
         inode_free_if_empty(t, p->inode);
@@ -497,6 +514,7 @@ static enum token_mode holding_grant(struct tokens *t, struct token_holding *h,
 {
     bool asked = is_recalled(h);
 
+    assert(grant->serial >= h->grant);
     if (h->mode < mode)
         holding_set_mode(h, mode);
     if (!asked)
@@ -523,6 +541,7 @@ static int holding_raise(struct token_holding *h, const struct token_range *rang
 {
     int rc = 0;
 
+    assert(h->mode == TOKEN_NONE || h->mode == TOKEN_RANGES);
     if (h->ranges == NULL)
         h->ranges = calloc(1, sizeof(*h->ranges));
     if (h->ranges == NULL)
@@ -562,6 +581,7 @@ static enum token_mode grant_range(struct tokens *t, struct token_inode *i,
         holding_free_if_new(t, h);
         return TOKEN_NONE;
     }
+    assert(limit.from <= grant->range.from && limit.to >= grant->range.to);
     *grant->given = limit;
     return holding_grant(t, h, grant, TOKEN_RANGES);
 }
@@ -577,6 +597,8 @@ enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
     enum token_mode mode = grant->mode;
     bool unasked = grant->how == GRANT_UNASKED;
 
+    assert(mode != TOKEN_RANGES || (h != NULL && h->mode == mode));
+    assert(grant->range.to == 0 || grant->given != NULL);
     if (i == NULL || (unasked && is_recalled(h)))
         return TOKEN_NONE;
     if (unasked && !is_free_to_give(t, i, h, holder, now_ns))
@@ -603,6 +625,7 @@ static void holding_lower(struct tokens *t, struct token_holding *h, enum token_
 {
     struct token_inode *i = h->inode;
 
+    assert(mode < h->mode);
     holding_set_mode(h, mode);
     if (h->keep > mode)
         h->keep = (uint8_t)mode;
@@ -619,6 +642,7 @@ void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t in
 {
     struct token_holding *h = holding_find(inode_find(t, ino), holder);
 
+    assert(keep != TOKEN_RANGES); /* nothing is known of the ranges */
     if (h == NULL || h->mode <= keep || h->grant > grant)
         return;
     if (h->mode == TOKEN_RANGES)
@@ -718,6 +742,7 @@ void tokens_each(const struct tokens *t,
 
 uint64_t token_holder_owes_since(const struct token_holder *holder)
 {
+    assert(holder->n > 0 || list_is_empty(&holder->recalled));
     if (list_is_empty(&holder->recalled))
         return UINT64_MAX;
     return container_of(holder->recalled.next, struct token_holding, recall_link)
@@ -750,6 +775,7 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
     struct token_inode *i = fresh ? inode_make(t, ino) : inode_find(t, ino);
     struct token_holding *h = holding_find(i, holder);
 
+    assert(mode == TOKEN_SHARED || mode == TOKEN_EXCLUSIVE);
     if (fresh && i == NULL)
         return -ENOMEM;
     if (fresh && h == NULL) {
@@ -810,6 +836,7 @@ int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t i
     struct token_holding *h;
     int rc = fresh ? claim_fresh_range(t, holder, ino, range, access) : 0;
 
+    assert(range->from < range->to && (access == TOKEN_READ || access == TOKEN_WRITE));
     if (rc != 0)
         return rc;
     h = holding_find(inode_find(t, ino), holder);
@@ -828,6 +855,7 @@ void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t seri
         struct token_holding *h = container_of(node, struct token_holding, link);
         enum token_mode mode = (enum token_mode)h->claimed;
 
+        assert(h->holder == holder && serial >= h->grant);
         h->claimed = TOKEN_NONE;
         h->grant = serial;
         h->call = 0;
@@ -843,6 +871,7 @@ void tokens_tick(struct tokens *t, uint64_t now_ns)
     LIST_FOREACH_SAFE(node, &t->cooling) {
         struct token_inode *i = container_of(node, struct token_inode, cool_link);
 
+        assert(i->cool_ns != 0);
         if (i->cool_ns > now_ns)
             continue;
         list_remove(&i->cool_link);

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "common/base/list.h"
 #include "rozomount/options/xalloc.h"
 
@@ -55,14 +55,6 @@ bool atimes_is_strict(const struct atimes *a)
     return atomic_load_explicit(&a->mode, memory_order_relaxed) == ATIMES_STRICT;
 }
 
-static struct note *note_find(struct atimes *a, uint64_t ino)
-{
-    struct note *n;
-
-    HASH_FIND(hh, a->by_ino, &ino, sizeof(ino), n);
-    return n;
-}
-
 static void note_drop(struct atimes *a, struct note *n)
 {
     HASH_DEL(a->by_ino, n);
@@ -105,7 +97,7 @@ static struct note *note_new(struct atimes *a, uint64_t ino)
     n->ino = ino;
     n->reported = true;
     list_init(&n->link);
-    HASH_ADD(hh, a->by_ino, ino, sizeof(n->ino), n);
+    hash_add(a->by_ino, ino, n);
     a->n++;
     return n;
 }
@@ -159,7 +151,7 @@ bool atimes_note(struct atimes *a, uint64_t ino, int64_t now_ns,
     if (decides && !atime_is_due(known, read.at_ns, atimes_is_strict(a)))
         return false;
     pthread_mutex_lock(&a->mutex);
-    n = note_find(a, ino);
+    n = hash_find(a->by_ino, ino);
     noted = atimes_counts(a, false) && !(decides && !is_due(a, n, known, read.at_ns));
     if (noted) {
         read_follows(&read, n, known);
@@ -178,7 +170,7 @@ wide_ns atimes_of(struct atimes *a, const struct md_attr *attr)
     const struct note *n;
 
     pthread_mutex_lock(&a->mutex);
-    n = note_find(a, attr->ino);
+    n = hash_find(a->by_ino, attr->ino);
     if (n != NULL && atime_moves(&t, &n->read, atimes_is_strict(a)))
         at = n->read.at_ns;
     pthread_mutex_unlock(&a->mutex);
@@ -190,7 +182,7 @@ void atimes_forget(struct atimes *a, uint64_t ino)
     struct note *n;
 
     pthread_mutex_lock(&a->mutex);
-    n = note_find(a, ino);
+    n = hash_find(a->by_ino, ino);
     if (n != NULL)
         note_drop(a, n);
     pthread_mutex_unlock(&a->mutex);
@@ -254,7 +246,7 @@ void atimes_give_back(struct atimes *a, const struct atime_note *notes, unsigned
 {
     pthread_mutex_lock(&a->mutex);
     for (unsigned i = n; i-- > 0;) { /* each goes to the front */
-        struct note *note = note_find(a, notes[i].ino);
+        struct note *note = hash_find(a->by_ino, notes[i].ino);
 
         if (note != NULL)
             note_give_back(a, note, &notes[i].read);

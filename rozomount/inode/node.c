@@ -19,9 +19,9 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
-    STAT_BLOCK_BYTES = 512,     /* unit of st_blocks */
-    PRIVILEGES_NS = 1000000000, /* as long as the kernel caches attributes */
-    GATHER_MS = 10,             /* time that a close waits for others */
+    STAT_BLOCK_BYTES = 512,   /* unit of st_blocks */
+    PRIVILEGES_NS = NS_PER_S, /* as long as the kernel caches attributes */
+    GATHER_MS = 10,           /* time that a close waits for others */
 };
 
 static void on_gather_timer(struct env_timer *timer);
@@ -128,14 +128,13 @@ static void closed_remember(struct nodes *nodes, uint64_t ino, const struct seen
     }
     c->ino = ino;
     c->seen = *seen;
-    HASH_ADD(hh, nodes->closed, ino, sizeof(ino), c);
+    hash_add(nodes->closed, ino, c);
 }
 
 static void closed_take(struct nodes *nodes, uint64_t ino, struct seen *seen)
 {
-    struct closed_node *c;
+    struct closed_node *c = hash_find(nodes->closed, ino);
 
-    HASH_FIND(hh, nodes->closed, &ino, sizeof(ino), c);
     if (c == NULL)
         return;
     *seen = c->seen;
@@ -566,10 +565,7 @@ static void node_count_kept(struct node *node, int change)
 
 struct node *node_find(struct nodes *nodes, uint64_t ino)
 {
-    struct node *node;
-
-    HASH_FIND(hh, nodes->by_ino, &ino, sizeof(ino), node);
-    return node;
+    return hash_find(nodes->by_ino, ino);
 }
 
 void node_pin(struct node *node)
@@ -602,7 +598,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
         list_init(&node->past_eof);
         list_init(&node->kept_link);
         closed_take(nodes, ino, &node->seen);
-        HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);
+        hash_add(nodes->by_ino, ino, node);
         node_count(node, 1);
     }
     node_pin(node);

@@ -10,8 +10,7 @@
 #ifndef ROZO_ROZOMOUNT_INODE_NODE_H
 #define ROZO_ROZOMOUNT_INODE_NODE_H
 
-#include <uthash.h>
-
+#include "common/base/hash.h"
 #include "common/base/inode_times.h"
 #include "rozomount/kcache/kernel_sizes.h"
 #include "rozomount/session/md_client.h"

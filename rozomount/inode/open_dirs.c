@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/session/md_decode.h"
 
@@ -53,28 +53,14 @@ void open_dirs_free(struct open_dirs *dirs)
     free(dirs);
 }
 
-/* Needs the lock. */
-static struct opendir *opendir_find(struct open_dirs *dirs, uint64_t ino)
-{
-    struct opendir *d;
-
-    HASH_FIND(hh, dirs->by_ino, &ino, sizeof(ino), d);
-    return d;
-}
-
 void open_dirs_add(struct open_dirs *dirs, uint64_t ino, const struct md_attr *attr)
 {
     struct opendir *d;
 
     pthread_mutex_lock(&dirs->lock);
-    d = opendir_find(dirs, ino);
-    if (d == NULL) {
-        d = xzalloc(sizeof(*d));
-        d->ino = ino;
-        HASH_ADD(hh, dirs->by_ino, ino, sizeof(ino), d);
+    d = hash_find_or_make(dirs->by_ino, ino, ino, xzalloc(sizeof(*d)));
+    if (d->n++ == 0)
         atomic_fetch_add(&dirs->n, 1);
-    }
-    d->n++;
     if (attr != NULL)
         d->attr = *attr;
     pthread_mutex_unlock(&dirs->lock);
@@ -85,7 +71,7 @@ void open_dirs_remove(struct open_dirs *dirs, uint64_t ino)
     struct opendir *d;
 
     pthread_mutex_lock(&dirs->lock);
-    d = opendir_find(dirs, ino);
+    d = hash_find(dirs->by_ino, ino);
     assert(d != NULL);
     if (--d->n == 0)
         opendir_free(dirs, d);
@@ -99,7 +85,7 @@ void open_dirs_note(struct open_dirs *dirs, const struct md_attr *attr)
     if (!S_ISDIR(attr->mode) || atomic_load(&dirs->n) == 0)
         return;
     pthread_mutex_lock(&dirs->lock);
-    d = opendir_find(dirs, attr->ino);
+    d = hash_find(dirs->by_ino, attr->ino);
     if (d != NULL && attr->change >= d->attr.change)
         d->attr = *attr;
     pthread_mutex_unlock(&dirs->lock);
@@ -111,7 +97,7 @@ bool open_dirs_last(struct open_dirs *dirs, uint64_t ino, struct md_attr *out)
     bool known;
 
     pthread_mutex_lock(&dirs->lock);
-    d = opendir_find(dirs, ino);
+    d = hash_find(dirs->by_ino, ino);
     known = d != NULL && d->attr.ino != 0;
     if (known) {
         *out = d->attr;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/table.h"
+#include "common/base/units.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/tokens/token_cache.h"
 
@@ -64,7 +65,7 @@ static uint64_t place_of(const struct dir_place *at)
 static bool is_retry(const struct dir_slot *s, pid_t pid, uint64_t now_ns)
 {
     return s->stuck_ns != 0 && s->stuck_pid == pid &&
-           now_ns < s->stuck_ns + DIRPLACES_RETRY_MS * 1000000ull;
+           now_ns < s->stuck_ns + ms_to_ns(DIRPLACES_RETRY_MS);
 }
 
 enum dir_place_verdict dir_places_found(struct dir_places *p, const struct dir_place *at,

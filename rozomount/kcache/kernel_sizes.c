@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "rozomount/options/xalloc.h"
 
 struct kernel_size_entry {
@@ -48,14 +48,6 @@ void kernel_sizes_free(struct kernel_sizes *sizes)
     free(sizes);
 }
 
-static struct kernel_size_entry *entry_find(struct kernel_sizes *sizes, uint64_t ino)
-{
-    struct kernel_size_entry *e;
-
-    HASH_FIND(hh, sizes->by_ino, &ino, sizeof(ino), e);
-    return e;
-}
-
 static void entry_set(struct kernel_size_entry *e, const struct kernel_size *said)
 {
     e->size = said->size;
@@ -68,11 +60,11 @@ void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *sai
     struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
-    if (entry_find(sizes, said->ino) == NULL) {
+    if (hash_find(sizes->by_ino, said->ino) == NULL) {
         e = xzalloc(sizeof(*e));
         e->ino = said->ino;
         entry_set(e, said);
-        HASH_ADD(hh, sizes->by_ino, ino, sizeof(e->ino), e);
+        hash_add(sizes->by_ino, ino, e);
     }
     pthread_mutex_unlock(&sizes->lock);
 }
@@ -82,7 +74,7 @@ void kernel_sizes_own(struct kernel_sizes *sizes, const struct kernel_size *said
     struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
-    e = entry_find(sizes, said->ino);
+    e = hash_find(sizes->by_ino, said->ino);
     if (e != NULL && said->change > e->change)
         entry_set(e, said);
     pthread_mutex_unlock(&sizes->lock);
@@ -95,7 +87,7 @@ bool kernel_sizes_wrote(struct kernel_sizes *sizes, const struct kernel_size *sa
     bool stale = false;
 
     pthread_mutex_lock(&sizes->lock);
-    e = entry_find(sizes, said->ino);
+    e = hash_find(sizes->by_ino, said->ino);
     if (e != NULL && said->change > e->change) {
         if (said->change > e->change + 1 && !e->unsure) /* others changed it, too */
             e->stale |= said->size > longest || said->size < e->size;
@@ -111,7 +103,7 @@ void kernel_sizes_unsure(struct kernel_sizes *sizes, uint64_t ino)
     struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
-    e = entry_find(sizes, ino);
+    e = hash_find(sizes->by_ino, ino);
     if (e != NULL)
         e->unsure = true;
     pthread_mutex_unlock(&sizes->lock);
@@ -123,7 +115,7 @@ bool kernel_sizes_is_stale(struct kernel_sizes *sizes, const struct kernel_size 
     bool stale;
 
     pthread_mutex_lock(&sizes->lock);
-    e = entry_find(sizes, said->ino);
+    e = hash_find(sizes->by_ino, said->ino);
     if (e != NULL && (said->change > e->change || e->unsure)) {
         e->stale |= !e->unsure && said->size != e->size;
         entry_set(e, said);
@@ -138,7 +130,7 @@ void kernel_sizes_forget(struct kernel_sizes *sizes, uint64_t ino)
     struct kernel_size_entry *e;
 
     pthread_mutex_lock(&sizes->lock);
-    e = entry_find(sizes, ino);
+    e = hash_find(sizes->by_ino, ino);
     if (e != NULL) {
         HASH_DEL(sizes->by_ino, e);
         free(e);

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/tokens/token_cache.h"
 
@@ -97,7 +98,7 @@ bool name_inval_needs_lock(struct name_inval *name_inval, const uint64_t *locked
         const struct dropped_names *drop = container_of(link, struct dropped_names, link);
 
         need |= is_locked(locked, drop->dir) ||
-                now_ns >= drop->since_ns + NAME_INVAL_LONG_MS * 1000000ull;
+                now_ns >= drop->since_ns + ms_to_ns(NAME_INVAL_LONG_MS);
     }
     pthread_mutex_unlock(&name_inval->lock);
     return need;

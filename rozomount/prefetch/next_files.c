@@ -9,8 +9,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "rozomount/options/xalloc.h"
 
 /* One file and its successor in the listing. */
@@ -57,17 +57,9 @@ void next_files_free(struct next_files *all)
     free(all);
 }
 
-static struct noted *noted_find(const struct next_files *all, uint64_t ino)
-{
-    struct noted *f;
-
-    HASH_FIND(hh, all->by_ino, &ino, sizeof(ino), f);
-    return f;
-}
-
 static struct noted *noted_get(struct next_files *all, uint64_t ino)
 {
-    struct noted *f = noted_find(all, ino);
+    struct noted *f = hash_find(all->by_ino, ino);
 
     if (f != NULL)
         return f;
@@ -75,7 +67,7 @@ static struct noted *noted_get(struct next_files *all, uint64_t ino)
         noted_free(all, all->by_ino);
     f = xzalloc(sizeof(*f));
     f->ino = ino;
-    HASH_ADD(hh, all->by_ino, ino, sizeof(f->ino), f);
+    hash_add(all->by_ino, ino, f);
     return f;
 }
 
@@ -90,7 +82,7 @@ void next_files_listed(struct next_files *all, uint64_t dir, uint64_t after, uin
     for (size_t i = 0; i < n; i++) {
         f = noted_get(all, files[i].ino);
         f->size = (uint32_t)files[i].size;
-        before = noted_find(all, all->last);
+        before = hash_find(all->by_ino, all->last);
         if (before != NULL)
             before->next = f->ino;
         all->last = f->ino;
@@ -108,7 +100,8 @@ static unsigned begin_next(const struct next_files *all, struct noted *f, unsign
     uint64_t bytes = 0;
     unsigned n = 0;
 
-    for (unsigned i = 0; f != NULL && i < window; i++, f = noted_find(all, f->next)) {
+    for (unsigned i = 0; f != NULL && i < window;
+         i++, f = hash_find(all->by_ino, f->next)) {
         bytes += f->size;
         if (bytes > NEXT_FILES_BYTES_MAX || (n == 0 && !f->begun && i > window / 2))
             break;
@@ -126,8 +119,8 @@ unsigned next_files_opened(struct next_files *all, uint64_t ino,
     unsigned window, n = 0;
 
     pthread_mutex_lock(&all->lock);
-    f = noted_find(all, ino);
-    next = f == NULL ? NULL : noted_find(all, f->next);
+    f = hash_find(all->by_ino, ino);
+    next = f == NULL ? NULL : hash_find(all->by_ino, f->next);
     if (next != NULL) {
         if (next->run <= f->run)
             next->run = f->run + 1;

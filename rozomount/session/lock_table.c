@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "common/base/range_map.h"
 #include "rozomount/options/xalloc.h"
 
@@ -72,23 +72,11 @@ static unsigned owner_bits(const struct held_owner *o)
     return bits;
 }
 
-static struct held_inode *inode_find(struct lock_table *lock_table, uint64_t ino)
-{
-    struct held_inode *in;
-
-    HASH_FIND(hh, lock_table->lost, &ino, sizeof(ino), in);
-    return in;
-}
-
 static void inode_count(struct lock_table *lock_table, uint64_t ino, bool more)
 {
-    struct held_inode *in = inode_find(lock_table, ino);
+    struct held_inode *in =
+        hash_find_or_make(lock_table->lost, ino, ino, xzalloc(sizeof(*in)));
 
-    if (in == NULL) {
-        in = xzalloc(sizeof(*in));
-        in->ino = ino;
-        HASH_ADD(hh, lock_table->lost, ino, sizeof(ino), in);
-    }
     in->n_owners += more ? 1 : -1u;
     if (in->n_owners == 0) {
         HASH_DEL(lock_table->lost, in);
@@ -127,15 +115,6 @@ void lock_table_free(struct lock_table *lock_table)
     free(lock_table);
 }
 
-static struct held_owner *owner_find(struct lock_table *lock_table,
-                                     const struct held_key *key)
-{
-    struct held_owner *o;
-
-    HASH_FIND(hh, lock_table->owners, key, sizeof(*key), o);
-    return o;
-}
-
 uint64_t lock_table_era(struct lock_table *lock_table)
 {
     uint64_t era;
@@ -155,18 +134,14 @@ static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned
 static int set_locked(struct lock_table *lock_table, const struct table_lock *lock)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
-    struct held_owner *o = owner_find(lock_table, &key);
+    struct held_owner *o = hash_find(lock_table->owners, key);
     int rc = 0;
 
     if (lock->era != lock_table->era)
         return -EAGAIN;
     if (o == NULL && lock->mode == 0)
         return 0;
-    if (o == NULL) {
-        o = xzalloc(sizeof(*o));
-        o->key = key;
-        HASH_ADD(hh, lock_table->owners, key, sizeof(key), o);
-    }
+    o = hash_find_or_make(lock_table->owners, key, key, xzalloc(sizeof(*o)));
     if (range_map_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
         rc = -EIO;
     owner_put(o, lock->from, lock->to, lock->mode);
@@ -195,7 +170,7 @@ unsigned lock_table_take(struct lock_table *lock_table, uint64_t ino, bool flock
     unsigned bits;
 
     pthread_mutex_lock(&lock_table->lock);
-    o = owner_find(lock_table, &key);
+    o = hash_find(lock_table->owners, key);
     bits = owner_bits(o);
     if (o != NULL)
         owner_free(lock_table, o);
@@ -209,9 +184,9 @@ unsigned lock_table_look(struct lock_table *lock_table, uint64_t ino, uint64_t o
     unsigned bits;
 
     pthread_mutex_lock(&lock_table->lock);
-    bits = owner_bits(owner_find(lock_table, &key));
+    bits = owner_bits(hash_find(lock_table->owners, key));
     key.flock = true;
-    bits |= owner_bits(owner_find(lock_table, &key));
+    bits |= owner_bits(hash_find(lock_table->owners, key));
     pthread_mutex_unlock(&lock_table->lock);
     return bits;
 }
@@ -223,7 +198,7 @@ bool lock_table_is_lost(struct lock_table *lock_table, uint64_t ino)
     if (!atomic_load(&lock_table->any_lost))
         return false;
     pthread_mutex_lock(&lock_table->lock);
-    lost = inode_find(lock_table, ino) != NULL;
+    lost = hash_find(lock_table->lost, ino) != NULL;
     pthread_mutex_unlock(&lock_table->lock);
     return lost;
 }
@@ -301,7 +276,7 @@ bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *loc
     bool any = false;
 
     pthread_mutex_lock(&lock_table->lock);
-    o = owner_find(lock_table, &key);
+    o = hash_find(lock_table->owners, key);
     while (o != NULL && (s = owner_find_held(o, lock->from, lock->to)) != NULL) {
         any = true;
         owner_put(o, s->from > lock->from ? s->from : lock->from,

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "common/base/units.h"
 
 void md_client_init(struct md_client *md, struct env *env, struct rpc_channel *channel,
                     const struct md_client_config *config)
@@ -62,7 +63,7 @@ static uint32_t call_left_ms(const struct md_call *call)
 
     if (now_ns >= call->deadline_ns)
         return 0;
-    return (uint32_t)((call->deadline_ns - now_ns + 999999) / 1000000);
+    return (uint32_t)ns_to_ms_up(call->deadline_ns - now_ns);
 }
 
 static void call_wait_for_session(struct md_call *call)
@@ -208,7 +209,7 @@ void md_client_send_within(struct md_client *md, struct md_call *call, uint16_t 
     call->maybe_repeated = false;
     call->may_go = NULL;
     call->ups_at_send = md->n_ups;
-    call->deadline_ns = env_now_ns(md->env) + (uint64_t)timeout_ms * 1000000;
+    call->deadline_ns = env_now_ns(md->env) + ms_to_ns(timeout_ms);
     env_timer_init(&call->timer, on_call_timer);
     call->task.fn = on_call_task;
     call->rq.op = op;

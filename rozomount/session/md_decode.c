@@ -197,23 +197,47 @@ static int dir_check(const Rozo__Attr *attr, struct md_attr *out)
     return attr == NULL ? 0 : md_attr_check(attr, out);
 }
 
-int md_decode_entry(const struct md_call *call, struct md_entry *out)
+/* Fields that all answers with an entry have. */
+struct entry_answer {
+    const Rozo__Attr *attr, *dir;
+    const Rozo__FileData *data;
+    uint64_t grant;
+    unsigned dir_token;
+    bool others, existed;
+};
+
+static int entry_answer_check(const struct md_call *call, const struct entry_answer *a,
+                              struct md_entry *out)
 {
-    struct unpacked u;
-    Rozo__MdEntryResp *msg = unpack(&u, call, &rozo__md_entry_resp__descriptor);
     struct md_attr dir;
     struct md_grant grant;
-    int rc = msg == NULL
-                 ? -EBADMSG
-                 : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
+    int rc = grant_check(a->grant, a->dir_token, 0, a->others, &grant);
 
     if (rc == 0)
-        rc = dir_check(msg->dir, &dir);
+        rc = dir_check(a->dir, &dir);
     if (rc == 0)
-        rc = entry_check(call, msg->attr, msg->data, false, out);
+        rc = entry_check(call, a->attr, a->data, a->existed, out);
     if (rc == 0) {
         out->grant = grant;
         out->dir = dir;
+    }
+    return rc;
+}
+
+int md_decode_entry(const struct md_call *call, struct md_entry *out)
+{
+    struct unpacked u;
+    const Rozo__MdEntryResp *msg = unpack(&u, call, &rozo__md_entry_resp__descriptor);
+    int rc = -EBADMSG;
+
+    if (msg != NULL) {
+        const struct entry_answer a = { msg->attr,  msg->dir,       msg->data,
+                                        msg->grant, msg->dir_token, msg->others,
+                                        false };
+
+        rc = entry_answer_check(call, &a, out);
+    }
+    if (rc == 0) {
         out->losses = msg->losses;
         out->cut = msg->cut;
     }
@@ -289,20 +313,15 @@ void md_xattr_drop(struct md_xattr *x)
 int md_decode_create(const struct md_call *call, struct md_entry *out)
 {
     struct unpacked u;
-    Rozo__MdCreateResp *msg = unpack(&u, call, &rozo__md_create_resp__descriptor);
-    struct md_attr dir;
-    struct md_grant grant;
-    int rc = msg == NULL
-                 ? -EBADMSG
-                 : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
+    const Rozo__MdCreateResp *msg = unpack(&u, call, &rozo__md_create_resp__descriptor);
+    int rc = -EBADMSG;
 
-    if (rc == 0)
-        rc = dir_check(msg->dir, &dir);
-    if (rc == 0)
-        rc = entry_check(call, msg->attr, msg->data, msg->existed, out);
-    if (rc == 0) {
-        out->grant = grant;
-        out->dir = dir;
+    if (msg != NULL) {
+        const struct entry_answer a = { msg->attr,   msg->dir,       msg->data,
+                                        msg->grant,  msg->dir_token, msg->others,
+                                        msg->existed };
+
+        rc = entry_answer_check(call, &a, out);
     }
     unpacked_free(&u);
     return rc;

@@ -18,6 +18,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "rozomount/options/xalloc.h"
 
 enum {
@@ -162,7 +163,7 @@ static void session_watch(struct mount_session *s)
     uint64_t until_ns = atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
 
     if (now_ns < until_ns)
-        env_timer_start(s->env, &s->sure_timer, (until_ns - now_ns + 999999) / 1000000);
+        env_timer_start(s->env, &s->sure_timer, ns_to_ms_up(until_ns - now_ns));
     else if (s->config.unsure != NULL)
         s->config.unsure(s->config.arg);
 }

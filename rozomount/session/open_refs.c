@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "rozomount/options/xalloc.h"
 
 struct ref {
@@ -49,12 +49,7 @@ void open_refs_add(struct open_refs *refs, uint64_t ino)
     struct ref *ref;
 
     pthread_mutex_lock(&refs->lock);
-    HASH_FIND(hh, refs->by_ino, &ino, sizeof(ino), ref);
-    if (ref == NULL) {
-        ref = xzalloc(sizeof(*ref));
-        ref->ino = ino;
-        HASH_ADD(hh, refs->by_ino, ino, sizeof(ino), ref);
-    }
+    ref = hash_find_or_make(refs->by_ino, ino, ino, xzalloc(sizeof(*ref)));
     ref->count++;
     pthread_mutex_unlock(&refs->lock);
 }
@@ -66,7 +61,7 @@ void open_refs_remove(struct open_refs *refs, uint64_t ino, uint32_t n)
     if (n == 0)
         return;
     pthread_mutex_lock(&refs->lock);
-    HASH_FIND(hh, refs->by_ino, &ino, sizeof(ino), ref);
+    ref = hash_find(refs->by_ino, ino);
     assert(ref != NULL && ref->count >= n);
     ref->count -= n;
     if (ref->count == 0) {

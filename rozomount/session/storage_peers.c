@@ -9,8 +9,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "rozomount/options/xalloc.h"
 
@@ -109,13 +109,12 @@ static bool where_is_same(const struct map_storage *a, const struct map_storage 
 
 static void peers_set_one(struct storage_peers *peers, const struct map_storage *where)
 {
-    struct storage_peer *peer;
+    struct storage_peer *peer = hash_find(peers->by_id, where->id);
 
-    HASH_FIND(hh, peers->by_id, &where->id, sizeof(where->id), peer);
     if (peer == NULL) {
         peer = xzalloc(sizeof(*peer));
         peer->id = where->id;
-        HASH_ADD(hh, peers->by_id, id, sizeof(peer->id), peer);
+        hash_add(peers->by_id, id, peer);
     } else if (where_is_same(&peer->where, where) && peer->channel != NULL) {
         peer->in_map = true;
         return;
@@ -167,7 +166,7 @@ static struct storage_peer *peer_find(const struct storage_peers *peers, uint32_
 {
     struct storage_peer *peer;
 
-    HASH_FIND(hh, peers->by_id, &id, sizeof(id), peer);
+    peer = hash_find(peers->by_id, id);
     return peer;
 }
 

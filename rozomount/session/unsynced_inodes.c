@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <uthash.h>
 
+#include "common/base/hash.h"
 #include "rozomount/options/xalloc.h"
 
 struct unsynced_change {
@@ -60,16 +60,15 @@ void unsynced_inodes_free(struct unsynced_inodes *u)
 /* Adds or moves ino to the end of the set. */
 static void change_put(struct unsynced_change **set, uint64_t ino, uint64_t no)
 {
-    struct unsynced_change *c;
+    struct unsynced_change *c = hash_find(*set, ino);
 
-    HASH_FIND(hh, *set, &ino, sizeof(ino), c);
     if (c == NULL)
         c = xzalloc(sizeof(*c));
     else
         HASH_DEL(*set, c);
     c->ino = ino;
     c->no = no;
-    HASH_ADD(hh, *set, ino, sizeof(c->ino), c);
+    hash_add(*set, ino, c);
 }
 
 void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses)
@@ -149,7 +148,7 @@ bool unsynced_inodes_take_lost(struct unsynced_inodes *u, uint64_t ino)
     bool lost;
 
     pthread_mutex_lock(&u->lock);
-    HASH_FIND(hh, u->lost, &ino, sizeof(ino), c);
+    c = hash_find(u->lost, ino);
     lost = c != NULL || u->everything_lost;
     if (c != NULL)
         change_free(&u->lost, c);

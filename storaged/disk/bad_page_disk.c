@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 
 /* A read or write that is done page by page. */
 struct patience {
@@ -63,7 +64,7 @@ static uint64_t iov_len(const struct disk_req *req)
 
 static void window_turn(struct bad_page_disk *d)
 {
-    uint64_t now = env_now_ns(d->env), window = BAD_PAGE_WINDOW_S * UINT64_C(1000000000);
+    uint64_t now = env_now_ns(d->env), window = s_to_ns(BAD_PAGE_WINDOW_S);
 
     if (now - d->window_ns < window)
         return;
@@ -77,7 +78,7 @@ bool bad_page_disk_is_failing(const struct bad_page_disk *d)
 {
     uint64_t age_ns = env_now_ns(d->env) - d->window_ns;
 
-    if (age_ns >= 2 * BAD_PAGE_WINDOW_S * UINT64_C(1000000000))
+    if (age_ns >= 2 * s_to_ns(BAD_PAGE_WINDOW_S))
         return false;
     return d->n_errors[0] + d->n_errors[1] > BAD_PAGE_ERRORS_MAX &&
            (d->n_errors[0] + d->n_errors[1]) * BAD_PAGE_ERRORS_SHARE >
@@ -139,8 +140,7 @@ static void known_add(struct bad_page_disk *d, const struct disk_file *f, uint64
         p = &d->known[d->n_known++];
     *p = (struct bad_page){ .file = f,
                             .index = index,
-                            .until_ns = env_now_ns(d->env) +
-                                        BAD_PAGE_KNOWN_S * UINT64_C(1000000000) };
+                            .until_ns = env_now_ns(d->env) + s_to_ns(BAD_PAGE_KNOWN_S) };
 }
 
 /* Forgets the pages of [offset, end): they can be read again or are gone. */
@@ -293,7 +293,7 @@ static void page_read(struct patience *p, int rc)
     }
     d->n_read_errors++;
     if (++p->n_tries < BAD_PAGE_TRIES &&
-        env_now_ns(d->env) - p->since_ns < BAD_PAGE_TRY_MS * UINT64_C(1000000))
+        env_now_ns(d->env) - p->since_ns < ms_to_ns(BAD_PAGE_TRY_MS))
         return;
     error_note(d);
     p->req->n_lost += known_find(d, p->req->file, p->at / BAD_PAGE_PAGE) == NULL;

@@ -64,7 +64,7 @@ static int applier_collect(struct applier *a)
 
 void journal_apply_later(const struct journal *j, struct pending_file *f)
 {
-    f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
+    f->retry_ns = journal_now(j) + ms_to_ns(RETRY_AFTER_MS);
     f->gave_up = j->stopping != NOT_STOPPING;
 }
 
@@ -248,10 +248,10 @@ static bool is_time(const struct journal *j, const struct pending_file *f)
 {
     uint64_t now = journal_now(j);
 
-    if (now < f->committed_ns + APPLY_AFTER_MS * MS)
+    if (now < f->committed_ns + ms_to_ns(APPLY_AFTER_MS))
         return false;
-    return f->n_marks > 0 || now >= f->added_ns + APPLY_AFTER_MS * MS ||
-           now >= f->committed_ns + APPLY_LATEST_MS * MS ||
+    return f->n_marks > 0 || now >= f->added_ns + ms_to_ns(APPLY_AFTER_MS) ||
+           now >= f->committed_ns + ms_to_ns(APPLY_LATEST_MS) ||
            2 * wal_used_bytes(j->wal) > wal_max_bytes(j->wal);
 }
 

@@ -7,11 +7,10 @@
 #ifndef ROZO_STORAGED_JOURNAL_JOURNAL_IN_H
 #define ROZO_STORAGED_JOURNAL_JOURNAL_IN_H
 
+#include "common/base/units.h"
 #include "storaged/journal/journal.h"
 
 enum { JOURNAL_LOOPS_MAX = 16, JOURNAL_FENCE_BUCKETS = 1024 };
-
-#define MS UINT64_C(1000000)
 
 struct fence {
     struct fence *hash_next;

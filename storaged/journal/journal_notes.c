@@ -144,7 +144,7 @@ void journal_notes_expire(struct journal *j)
     while (!list_is_empty(&j->fences)) {
         struct fence *f = container_of(j->fences.next, struct fence, link);
 
-        if (journal_now(j) - f->since_ns < FENCE_HOURS * 3600 * 1000 * MS)
+        if (journal_now(j) - f->since_ns < ms_to_ns(FENCE_HOURS * 3600 * 1000))
             break;
         fence_free(j, journal_fence_link(j, &f->id));
     }

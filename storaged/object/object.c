@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 
 enum {
     FAILED_LOG_MS = 10000,
@@ -484,7 +485,7 @@ static void sync_failed_log(struct object *obj)
     uint64_t now_ns = env_now_ns(all->env);
 
     if (all->sync_failed_ns != 0 &&
-        now_ns - all->sync_failed_ns < FAILED_LOG_MS * UINT64_C(1000000)) {
+        now_ns - all->sync_failed_ns < ms_to_ns(FAILED_LOG_MS)) {
         all->n_syncs_failed++;
         return;
     }

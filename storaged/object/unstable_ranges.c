@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "common/base/units.h"
+
 static void range_remove(struct unstable_range *ranges, unsigned *n, unsigned at)
 {
     (*n)--;
@@ -72,7 +74,7 @@ static void list_merge(struct unstable_list *into, const struct unstable_list *f
 
 void unstable_ranges_sync(struct unstable_ranges *l, uint64_t now_ns)
 {
-    uint64_t span_ns = UNSTABLE_MS * UINT64_C(1000000);
+    uint64_t span_ns = ms_to_ns(UNSTABLE_MS);
 
     if (l->fresh.n == 0 && l->synced[0].n == 0 && l->synced[1].n == 0)
         return;

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/units.h"
 #include "storaged/salvage/salvage.h"
 
 enum {
@@ -65,7 +66,7 @@ static uint64_t now_ms(void)
     struct timespec ts;
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+    return ns_to_ms(timespec_to_ns(ts));
 }
 
 static void progress_wipe(struct work *w)

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/units.h"
 #include "storaged/wal/wal_in.h"
 
 enum {
@@ -152,7 +153,7 @@ void wal_slot_close(struct wal *wal, struct slot *s)
 
 static void retry_later(struct wal *wal, uint64_t *not_before)
 {
-    *not_before = env_now_ns(wal->config.env) + (uint64_t)RETRY_MS * 1000000;
+    *not_before = env_now_ns(wal->config.env) + ms_to_ns(RETRY_MS);
     env_timer_start(wal->config.env, &wal->retry, RETRY_MS);
 }
 

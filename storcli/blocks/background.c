@@ -18,6 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/units.h"
 #include "storcli/blocks/engine.h"
 
 enum {
@@ -162,7 +163,7 @@ static uint64_t commit_pause_ns(const struct background *a)
     bool at_once = (a->hurry || a->pressed) && a->n_commit_failed == 0;
     uint64_t first_ms = at_once ? 0 : COMMIT_MS;
 
-    return ms_ns(backoff_ms(first_ms, a->n_commit_failed, COMMIT_RETRY_MAX_MS));
+    return ms_to_ns(backoff_ms(first_ms, a->n_commit_failed, COMMIT_RETRY_MAX_MS));
 }
 
 static void step_commit(struct storcli_file *file, uint64_t now_ns)
@@ -204,12 +205,12 @@ static void step_sync(struct storcli_file *file, uint64_t now_ns)
     }
     if (a->sync_at_ns == 0)
         a->sync_at_ns =
-            now_ns + ms_ns(backoff_ms(a->hurry && a->n_sync_failed == 0 ? 0 : SYNC_MS,
-                                      a->n_sync_failed, SYNC_RETRY_MAX_MS));
+            now_ns + ms_to_ns(backoff_ms(a->hurry && a->n_sync_failed == 0 ? 0 : SYNC_MS,
+                                         a->n_sync_failed, SYNC_RETRY_MAX_MS));
     if (now_ns < a->sync_at_ns)
         return;
     if (file->cli->n_background >= SYNCS_MAX) {
-        a->sync_at_ns = now_ns + ms_ns(SYNCS_MAX_WAIT_MS);
+        a->sync_at_ns = now_ns + ms_to_ns(SYNCS_MAX_WAIT_MS);
         return;
     }
     a->sync_at_ns = 0;
@@ -405,8 +406,9 @@ static void step_tell(struct storcli_file *file, uint64_t now_ns)
         return;
     }
     if (a->tell_at_ns == 0)
-        a->tell_at_ns = now_ns + ms_ns(backoff_ms(tells_at_once(a) ? 0 : TELL_MS,
-                                                  a->n_tell_failed, TELL_RETRY_MAX_MS));
+        a->tell_at_ns =
+            now_ns + ms_to_ns(backoff_ms(tells_at_once(a) ? 0 : TELL_MS, a->n_tell_failed,
+                                         TELL_RETRY_MAX_MS));
     if (now_ns < a->tell_at_ns)
         return;
     a->tell_at_ns = 0;
@@ -429,7 +431,7 @@ bool background_must_wait(struct storcli_file *file)
     if (a->n_telling == 0 && missed_is_urgent(&a->missed) && a->n_tell_failed == 0)
         tell_all(file);
     return a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told &&
-           now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
+           now_ns - a->telling_ns < ms_to_ns(TELL_WAIT_MS);
 }
 
 /* ---- another distribution ---- */
@@ -487,7 +489,7 @@ void background_check(struct storcli_file *file, unsigned candidate, uint64_t fi
     if (call == NULL)
         return;
     a->checking = true;
-    a->check_ns = now_ns + ms_ns(CHECK_MS);
+    a->check_ns = now_ns + ms_to_ns(CHECK_MS);
     file->cli->stats.checks++;
     len = engine_msg_begin(file, msg);
     req.first_block = first_block;
@@ -532,13 +534,14 @@ static void after_step(struct storcli_file *file)
     step_tell(file, now_ns);
     wake_ns = sooner(a->tell_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
     if (a->closed) /* a sync that begins to read in this turn cannot be stopped */
-        wake_ns = sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
-                                                         : now_ns + ms_ns(WATCH_POLL_MS));
+        wake_ns =
+            sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
+                                                   : now_ns + ms_to_ns(WATCH_POLL_MS));
     if (wake_ns == 0)
         env_timer_stop(file->cli->env, &a->timer);
     else
         env_timer_start(file->cli->env, &a->timer,
-                        wake_ns > now_ns ? (wake_ns - now_ns + 999999) / 1000000 : 0);
+                        wake_ns > now_ns ? ns_to_ms_up(wake_ns - now_ns) : 0);
 }
 
 void background_kick(struct storcli_file *file)
@@ -557,7 +560,7 @@ void background_delay(struct storcli_file *file)
     struct background *a = &file->background;
 
     a->closed = true;
-    a->give_up_ns = engine_now_ns(file->cli) + ms_ns(LINGER_MS);
+    a->give_up_ns = engine_now_ns(file->cli) + ms_to_ns(LINGER_MS);
     if (file->cli->n_lingering >= LINGER_MAX)
         a->give_up_ns = 0;
     if (a->tell_at_ns != 0 && tells_at_once(a))

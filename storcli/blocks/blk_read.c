@@ -103,7 +103,7 @@ static void round_wait(struct read_piece *piece, uint64_t now_ns)
             piece->backoff_ms == 0 ? BACKOFF_MIN_MS : piece->backoff_ms * 2;
         if (piece->backoff_ms > BACKOFF_MAX_MS)
             piece->backoff_ms = BACKOFF_MAX_MS;
-        piece->again_ns = now_ns + ms_ns(piece->backoff_ms);
+        piece->again_ns = now_ns + ms_to_ns(piece->backoff_ms);
         piece->up_before = candidates_up(piece);
     }
     if (now_ns >= piece->again_ns || (candidates_up(piece) & ~piece->up_before) != 0)
@@ -115,7 +115,7 @@ static void round_wait(struct read_piece *piece, uint64_t now_ns)
 static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
 {
     return piece->n_full >= SETTLED_ROUNDS && all_are_heard(piece) &&
-           now_ns - piece->full_ns >= ms_ns(SETTLED_MS) &&
+           now_ns - piece->full_ns >= ms_to_ns(SETTLED_MS) &&
            read_n_in_state(piece, ASK_SENT, true) == 0 &&
            (unsigned)__builtin_popcount(read_asked_candidates(piece)) ==
                piece->op->op.file->c &&
@@ -143,7 +143,7 @@ static bool is_starved(const struct read_piece *piece, uint64_t now_ns)
 {
     const struct storcli_file *file = piece->op->op.file;
 
-    return file->starved && now_ns - piece->started_ns >= ms_ns(STARVED_MS) &&
+    return file->starved && now_ns - piece->started_ns >= ms_to_ns(STARVED_MS) &&
            (candidates_up(piece) & ~file->starved_up) == 0 &&
            only_absent_ones_can_help(piece);
 }
@@ -191,7 +191,7 @@ void read_piece_step(struct read_piece *piece)
         piece_end(piece, piece->denied != 0 ? -EACCES : -EIO);
         return;
     }
-    piece->watch.wake_ns = now_ns + ms_ns(WATCH_TICK_MS);
+    piece->watch.wake_ns = now_ns + ms_to_ns(WATCH_TICK_MS);
     read_note_slow_ones(piece, now_ns);
     read_ask_until_k(piece);
     if (read_is_awaited(piece) || read_ask_the_rest(piece))
@@ -213,9 +213,9 @@ static void piece_start(struct read_piece *piece)
 
     piece->n = piece->n_blocks;
     piece->started_ns = engine_now_ns(cli);
-    piece->deadline_ns = piece->started_ns + ms_ns(cli->config.read_deadline_ms);
+    piece->deadline_ns = piece->started_ns + ms_to_ns(cli->config.read_deadline_ms);
     watch_start(cli, &piece->watch, on_piece_wake);
-    piece->watch.wake_ns = piece->started_ns + ms_ns(WATCH_TICK_MS);
+    piece->watch.wake_ns = piece->started_ns + ms_to_ns(WATCH_TICK_MS);
     if (piece->op->want.holders != NULL)
         ask_all(piece);
     else

@@ -114,7 +114,7 @@ static void on_next_answer(struct rpc_request *rq, int rc)
     Rozo__StNextResp *resp = NULL;
 
     ask->sent = false;
-    ask->retry_ns = engine_now_ns(op->op.file->cli) + ms_ns(RETRY_MS);
+    ask->retry_ns = engine_now_ns(op->op.file->cli) + ms_to_ns(RETRY_MS);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_next_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
@@ -184,7 +184,7 @@ static bool jump_awaits(struct seek_op *op, uint64_t now_ns)
 {
     for (unsigned i = 0; i < op->op.file->c; i++) {
         if (op->asks[i].sent && engine_is_up(op->op.file, i) &&
-            now_ns - op->asks[i].sent_ns < ms_ns(SILENT_MS))
+            now_ns - op->asks[i].sent_ns < ms_to_ns(SILENT_MS))
             return true;
     }
     return false;
@@ -196,7 +196,7 @@ static void jump_step(struct seek_op *op)
     uint64_t now_ns = engine_now_ns(file->cli), block;
     unsigned n_answered;
 
-    op->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    op->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     if (op->moved || engine_is_relocating(file)) {
         seek_end(op, -EREMOTE, 0);
         return;
@@ -243,8 +243,8 @@ static void jump_begin(struct seek_op *op)
     for (unsigned i = 0; i < op->op.file->c; i++)
         op->asks[i] = (struct next_ask){ 0 };
     op->n_denied = 0;
-    op->no_file_ns = engine_now_ns(cli) + ms_ns(NO_FILE_MS);
-    op->deadline_ns = engine_now_ns(cli) + ms_ns(cli->config.read_deadline_ms);
+    op->no_file_ns = engine_now_ns(cli) + ms_to_ns(NO_FILE_MS);
+    op->deadline_ns = engine_now_ns(cli) + ms_to_ns(cli->config.read_deadline_ms);
     watch_start(cli, &op->watch, on_seek_wake);
     jump_step(op);
 }

@@ -229,7 +229,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
         peer->state = PEER_SYNCED;
     } else {
         peer->state = PEER_FAILED;
-        peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
+        peer->retry_ns = engine_now_ns(op->file->cli) + ms_to_ns(RETRY_MS);
         op->gone = op->gone || (rc == 0 && rq->status == ROZO__STATUS__NO_FILE);
         peer->busy = rc == 0 && rq->status == ROZO__STATUS__BUSY;
         op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
@@ -280,7 +280,8 @@ static uint32_t ask_peers(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
             (peer->state == PEER_FAILED && now_ns >= peer->retry_ns &&
              now_ns < op->deadline_ns))
             peer_send(op, i);
-        if (peer->state == PEER_SENT && now_ns - peer->sent_ns < ms_ns(SYNC_PATIENCE_MS))
+        if (peer->state == PEER_SENT &&
+            now_ns - peer->sent_ns < ms_to_ns(SYNC_PATIENCE_MS))
             awaited |= 1u << i;
         if (peer->state == PEER_FAILED && peer->busy && now_ns < op->deadline_ns)
             awaited |= 1u << i;
@@ -746,7 +747,7 @@ static bool remake_begin(struct blk_sync_op *op)
 static void put_check(struct blk_sync_op *op, uint64_t now_ns)
 {
     if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
-        now_ns - op->remake.put_ns < ms_ns(PUT_PATIENCE_MS))
+        now_ns - op->remake.put_ns < ms_to_ns(PUT_PATIENCE_MS))
         return;
     rpc_cancel(&op->remake.rq);
     remake_failed(op);
@@ -842,7 +843,7 @@ static void sync_step(struct blk_sync_op *op)
 {
     uint64_t now_ns = engine_now_ns(op->file->cli);
 
-    op->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    op->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     for (;;) {
         switch (op->state) {
         case SYNC_ASK:
@@ -905,7 +906,7 @@ void engine_next_sync(struct storcli_file *file)
     if (!op->background)
         take_over_debts(op);
     op->deadline_ns =
-        engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
+        engine_now_ns(file->cli) + ms_to_ns(file->cli->config.write_deadline_ms);
     watch_start(file->cli, &op->watch, on_sync_wake);
     sync_step(op);
 }
@@ -980,7 +981,7 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
     op->background = false;
     file->cli->n_background--;
     op->deadline_ns =
-        engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
+        engine_now_ns(file->cli) + ms_to_ns(file->cli->config.write_deadline_ms);
     op->calls = call;
     op->told_before = was_told_before(call);
     take_over_loss(op);

@@ -264,7 +264,7 @@ void engine_peer_slow(struct storcli_file *file, unsigned candidate)
     peer->avoid_ms = peer->avoid_ms == 0 ? AVOID_MIN_MS : peer->avoid_ms * 2;
     if (peer->avoid_ms > AVOID_MAX_MS)
         peer->avoid_ms = AVOID_MAX_MS;
-    peer->avoid_until_ns = now_ns + ms_ns(peer->avoid_ms);
+    peer->avoid_until_ns = now_ns + ms_to_ns(peer->avoid_ms);
 }
 
 void engine_peer_fine(struct storcli_file *file, unsigned candidate)

@@ -7,6 +7,7 @@
 #ifndef ROZO_STORCLI_BLOCKS_ENGINE_H
 #define ROZO_STORCLI_BLOCKS_ENGINE_H
 
+#include "common/base/units.h"
 #include "storcli/blocks.h"
 #include "storcli/blocks/background.h"
 #include "storcli/blocks/blk_commit.h"
@@ -159,10 +160,6 @@ void watch_stop(struct storcli *cli, struct watch *watch);
 static inline uint64_t engine_now_ns(struct storcli *cli)
 {
     return env_now_ns(cli->env);
-}
-static inline uint64_t ms_ns(uint64_t ms)
-{
-    return ms * 1000000;
 }
 
 /** Returns the channel to a candidate of the file; NULL when there is none. */

@@ -18,6 +18,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/units.h"
+
 enum {
     BACKOFF_MIN_MS = 50,
     BACKOFF_MAX_MS = 1000,
@@ -68,7 +70,7 @@ static void try_refused(struct fanout_try *try, int refusal)
     try->backoff_ms = try->backoff_ms == 0 ? BACKOFF_MIN_MS : try->backoff_ms * 2;
     if (try->backoff_ms > BACKOFF_MAX_MS)
         try->backoff_ms = BACKOFF_MAX_MS;
-    try->retry_ns = engine_now_ns(try->fanout->file->cli) + ms_ns(try->backoff_ms);
+    try->retry_ns = engine_now_ns(try->fanout->file->cli) + ms_to_ns(try->backoff_ms);
 }
 
 static void try_acked(struct fanout_try *try)
@@ -127,7 +129,7 @@ static void try_send(struct fanout *s, unsigned candidate, unsigned projection)
     try->projection = (uint8_t)projection;
     try->sent_ns = now_ns;
     try->rq = (struct rpc_request){
-        .deadline_ms = (uint32_t)(left_ns / 1000000) + 1,
+        .deadline_ms = (uint32_t)ns_to_ms(left_ns) + 1,
         .done = on_try_answer,
         .session = s->session,
         .msg = msg,
@@ -166,7 +168,7 @@ static void note_slow_ones(struct fanout *s, uint64_t now_ns)
         }
         if (try->slow)
             continue;
-        waited = now_ns - try->sent_ns >= ms_ns(patience_ms(s, try));
+        waited = now_ns - try->sent_ns >= ms_to_ns(patience_ms(s, try));
         if (waited && engine_is_connecting(s->file, i))
             engine_peer_never_connected(s->file, i);
         if (!is_there(s, i)) {
@@ -312,7 +314,7 @@ static void note_stragglers(struct fanout *s)
     }
     if (times.n == 0)
         return;
-    limit_ns = straggler_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
+    limit_ns = straggler_times_middle(&times) * 2 + ms_to_ns(STRAGGLES_MS);
     for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
             straggler_suspect(s->file, i, 0);
@@ -323,7 +325,7 @@ static void note_stragglers(struct fanout *s)
  * reached. */
 static bool worth_waiting(struct fanout *s, uint64_t now_ns)
 {
-    uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
+    uint64_t give_up_ns = ms_to_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
 
     for (unsigned i = 0; i < s->file->c; i++) {
         const struct fanout_try *try = &s->tries[i];
@@ -375,7 +377,7 @@ static bool is_hopeless(const struct fanout *s)
 static void send_extras(struct fanout *s)
 {
     s->extras_sent = true;
-    s->deadline_ns = engine_now_ns(s->file->cli) + ms_ns(EXTRAS_MS);
+    s->deadline_ns = engine_now_ns(s->file->cli) + ms_to_ns(EXTRAS_MS);
     for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state == TRY_IDLE && engine_rank(s->file, i) == PEER_GOOD)
             try_send(s, i, PROJECTION_ANY);
@@ -418,7 +420,7 @@ static void fanout_step(struct fanout *s)
 {
     uint64_t now_ns = engine_now_ns(s->file->cli);
 
-    s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    s->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     if (s->extras_sent) {
         fanout_safe(s, now_ns);
         return;
@@ -502,12 +504,12 @@ int fanout_start(struct fanout *s, const struct blk_op *op, const struct fanout_
     s->session = op->session;
     s->ops = ops;
     s->started_ns = now_ns;
-    s->deadline_ns = now_ns + ms_ns(cli->config.write_deadline_ms);
+    s->deadline_ns = now_ns + ms_to_ns(cli->config.write_deadline_ms);
     s->patience_ms = cli->config.spare_ms * (sync ? 2 : 1);
     memset(s->held.projection, UNSYNCED_NO_PROJECTION, sizeof(s->held.projection));
     s->running = true;
     watch_start(cli, &s->watch, on_spread_wake);
-    s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    s->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     fill_slots(s, PEER_SLOW, now_ns);
     if (cli->n_late != 0) {
         straggler_probe(file, 0);

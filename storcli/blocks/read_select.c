@@ -65,7 +65,7 @@ bool read_ask_candidate(struct read_piece *piece, unsigned candidate, unsigned a
 /* Returns the time after which an unanswered request is not waited for. */
 static uint64_t slow_ns(const struct storcli *cli, const struct read_ask *ask)
 {
-    uint64_t least = ms_ns(cli->config.hedge_ms), most = ms_ns(SLOW_MAX_MS);
+    uint64_t least = ms_to_ns(cli->config.hedge_ms), most = ms_to_ns(SLOW_MAX_MS);
     /* when all are slow, haste makes it worse */
     uint64_t wanted = cli->read_latency_ns * 4;
 
@@ -78,7 +78,7 @@ static uint64_t slow_ns(const struct storcli *cli, const struct read_ask *ask)
  * counts. */
 static uint64_t late_ns(const struct storcli *cli, const struct read_ask *ask)
 {
-    uint64_t hedge_ns = ms_ns(cli->config.hedge_ms);
+    uint64_t hedge_ns = ms_to_ns(cli->config.hedge_ms);
     uint64_t grace_ns = ask->grace_ns < hedge_ns / 4 ? ask->grace_ns : hedge_ns / 4;
 
     return hedge_ns / 3 + cli->read_latency_ns * 2 + grace_ns;

@@ -22,9 +22,8 @@
 
 static bool is_same_file(const struct storcli_target *a, const struct storcli_target *b)
 {
-    return a->id.export_id == b->id.export_id && a->id.generation == b->id.generation &&
-           a->id.ino == b->id.ino && a->codec == b->codec && a->layout == b->layout &&
-           a->block_bytes == b->block_bytes;
+    return file_id_equal(&a->id, &b->id) && a->codec == b->codec &&
+           a->layout == b->layout && a->block_bytes == b->block_bytes;
 }
 
 static bool is_same_place(const struct storcli_target *a, const struct storcli_target *b)

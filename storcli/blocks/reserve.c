@@ -18,6 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/units.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/fanout.h"
 
@@ -194,7 +195,7 @@ static void ask_send(struct reserve_op *op, unsigned candidate, Rozo__StAllocReq
     ask->projection = (uint8_t)req->projection;
     ask->rq = (struct rpc_request){
         .op = ROZO__OP__ST_ALLOC,
-        .deadline_ms = (uint32_t)(left_ns / 1000000) + 1,
+        .deadline_ms = (uint32_t)ns_to_ms(left_ns) + 1,
         .session = op->op.session,
         .msg = msg,
         .msg_len = len,
@@ -475,7 +476,7 @@ static void on_homes(struct fanout *s, int rc)
     op->rc = rc;
     op->state = rc == -ENOSPC ? RESERVE_LOOK : RESERVE_UNDO;
     op->deadline_ns =
-        engine_now_ns(s->file->cli) + ms_ns(s->file->cli->config.write_deadline_ms);
+        engine_now_ns(s->file->cli) + ms_to_ns(s->file->cli->config.write_deadline_ms);
     reserve_step(op);
 }
 

@@ -50,21 +50,21 @@ static void become_late(struct storcli *cli, struct straggler *late)
 {
     uint64_t now_ns = engine_now_ns(cli);
     bool relapse =
-        late->fine_since_ns != 0 && now_ns - late->fine_since_ns < ms_ns(RELAPSE_MS);
+        late->fine_since_ns != 0 && now_ns - late->fine_since_ns < ms_to_ns(RELAPSE_MS);
 
     late->is_late = true;
     late->since_ns = now_ns;
     late->pause_ms = relapse ? late->pause_ms * 2 : PAUSE_MIN_MS;
     if (late->pause_ms > PAUSE_MAX_MS)
         late->pause_ms = PAUSE_MAX_MS;
-    late->probe_ns = now_ns + ms_ns(late->pause_ms);
+    late->probe_ns = now_ns + ms_to_ns(late->pause_ms);
     cli->n_late++;
 }
 
 /* Takes a new value of the excess; starts or ends lateness. */
 static void late_is(struct storcli *cli, struct straggler *late, uint64_t excess_ns)
 {
-    uint64_t limit_ns = ms_ns(LATE_MS) + cli->read_latency_ns;
+    uint64_t limit_ns = ms_to_ns(LATE_MS) + cli->read_latency_ns;
 
     late->excess_ns = excess_ns;
     if (!late->is_late && excess_ns > limit_ns) {
@@ -81,8 +81,8 @@ void straggler_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns,
 {
     struct straggler *late = &peer->straggler;
 
-    if (excess_ns > ms_ns(EXCESS_MAX_MS))
-        excess_ns = ms_ns(EXCESS_MAX_MS);
+    if (excess_ns > ms_to_ns(EXCESS_MAX_MS))
+        excess_ns = ms_to_ns(EXCESS_MAX_MS);
     if (!at_least)
         late_is(cli, late, late->excess_ns - late->excess_ns / 4 + excess_ns / 4);
     else if (excess_ns > late->excess_ns)
@@ -100,9 +100,9 @@ static void on_probe_answer(struct rpc_request *rq, int rc)
         rc == 0 && took_ns > cli->read_latency_ns ? took_ns - cli->read_latency_ns : 0;
 
     late->probing = false;
-    late->probe_ns = now_ns + ms_ns(late->is_late ? late->pause_ms : PAUSE_MIN_MS);
-    if (rc != 0 || excess_ns > ms_ns(EXCESS_MAX_MS))
-        excess_ns = ms_ns(EXCESS_MAX_MS);
+    late->probe_ns = now_ns + ms_to_ns(late->is_late ? late->pause_ms : PAUSE_MIN_MS);
+    if (rc != 0 || excess_ns > ms_to_ns(EXCESS_MAX_MS))
+        excess_ns = ms_to_ns(EXCESS_MAX_MS);
     late_is(cli, late, (late->excess_ns + excess_ns) / 2);
 }
 
@@ -158,7 +158,7 @@ void straggler_suspect(struct storcli_file *file, unsigned candidate, uint64_t b
 bool straggler_for_long(const struct storcli *cli, const struct peer *peer)
 {
     return peer->straggler.is_late &&
-           env_now_ns(cli->env) - peer->straggler.since_ns >= ms_ns(LONG_MS);
+           env_now_ns(cli->env) - peer->straggler.since_ns >= ms_to_ns(LONG_MS);
 }
 
 void straggler_stop(struct peer *peer)

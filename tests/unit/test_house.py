@@ -68,3 +68,18 @@ def test_structs_have_few_flags():
 def test_asserts_do_not_get_fewer():
     text = "".join(code(f) for f in sources(PRODUCT) if f.suffix == ".c")
     assert len(re.findall(r"\bassert\(", text)) / len(re.findall(r"^\}$", text, re.M)) > ASSERTS_MIN
+
+
+def test_parts_of_exportd_are_touched_by_their_owners_only():
+    """A part's struct lies in struct exportd, struct cluster_storage or struct sessions: member -> file."""
+    owners = {"numbers": "cluster.c", "room": "metadata_room.c", "writer_recovery": "writer_recovery.c",
+              "deletions": "deletion.c", "strays": "strays.c", "map": "map_push.c", "orphans": "session.c",
+              "table": "session.c", "grace": "session_store.c", "fences": "session_fence.c",
+              "delayed": "delayed_unlink.c", "reply_search": "reply_log.c", "shares": "token_share.c",
+              "turns": "token_wait.c", "admissions": "admission.c", "listings": "inodes.c"}
+    wrong = []
+    for path in sources(["exportd"]):
+        for name in re.findall(r"(?:\bx|\bs|\ball|sessions|requests)->(\w+)\.\w", code(path)):
+            if owners.get(name, path.name) != path.name and (name, path.name) != ("table", "token_share.c"):
+                wrong.append("%s of %s in %s" % (name, owners[name], path.relative_to(ROOT)))
+    assert wrong == []

@@ -501,6 +501,24 @@ static void test_blocks_that_make_no_sense(void **state)
     holds(s.ino, 0);
 }
 
+/* Blocks of a directory would make its record unreadable. */
+static void test_only_files_have_blocks(void **state)
+{
+    static const uint8_t two[] = { 1, 2 };
+    const uint32_t modes[] = { S_IFDIR | 0755, S_IFIFO | 0644 };
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    struct seen s;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        req.ino = mk(i == 0 ? "d" : "p", modes[i]);
+        req.tells_blocks = true;
+        req.allocated = (ProtobufCBinaryData){ sizeof(two), (uint8_t *)(uintptr_t)two };
+        assert_int_not_equal(t_wrote_req(&w, &req, &s), ROZO__STATUS__OK);
+        assert_int_equal(get(req.ino).mode, modes[i]);
+    }
+}
+
 /* ---- xattrs ---- */
 
 static void test_xattrs(void **state)
@@ -1020,6 +1038,7 @@ int main(void)
         T(test_blocks_that_nobody_told_of),
         T(test_a_client_that_tells_of_no_blocks),
         T(test_blocks_that_make_no_sense),
+        T(test_only_files_have_blocks),
         T(test_xattrs),
         T(test_list_of_xattrs),
         T(test_classes_of_xattrs),

@@ -274,8 +274,8 @@ static struct answer_got *range_asked(uint64_t session, Rozo__TokenMode mode,
     return sent(session, ROZO__OP__MD_TOKEN, &req.base);
 }
 
-static void give_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
-                      uint64_t grant)
+static struct answer_got *given_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
+                                     uint64_t grant)
 {
     Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
     Rozo__MdGiveBackReq__Token t = ROZO__MD_GIVE_BACK_REQ__TOKEN__INIT, *list[] = { &t };
@@ -285,7 +285,13 @@ static void give_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
     t.grant = grant;
     req.n_tokens = 1;
     req.tokens = list;
-    ends(sent(session, ROZO__OP__MD_GIVE_BACK, &req.base), ROZO__STATUS__OK);
+    return sent(session, ROZO__OP__MD_GIVE_BACK, &req.base);
+}
+
+static void give_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
+                      uint64_t grant)
+{
+    ends(given_back(session, ino, keep, grant), ROZO__STATUS__OK);
 }
 
 /* ---- recalls ---- */
@@ -475,6 +481,21 @@ static void test_to_see_asks_for_what_was_written(void **state)
     cool_down();
     assert_int_equal(given(getattr(s2, file), NULL), SHARED);
     assert_int_equal(given(getattr(s1, file), NULL), SHARED);
+}
+
+/* RANGES of which nothing is known cannot be kept: a mount never sends this. */
+static void test_nobody_keeps_ranges(void **state)
+{
+    struct answer_got *got;
+    uint64_t grant;
+
+    (void)state;
+    assert_int_equal(given_open(opened(s1, file, true), &grant), EXCLUSIVE);
+    ends(given_back(s1, file, RANGES, grant), ROZO__STATUS__INVALID);
+    got = getattr(s2, file);
+    assert_int_equal(is_recalled(s1, file, SHARED), grant);
+    give_back(s1, file, SHARED, grant);
+    ends(got, ROZO__STATUS__OK);
 }
 
 static void test_to_change_asks_for_all(void **state)
@@ -2052,6 +2073,7 @@ int main(void)
         T(test_answers_give),
         T(test_alone_it_is_the_same),
         T(test_to_see_asks_for_what_was_written),
+        T(test_nobody_keeps_ranges),
         T(test_to_change_asks_for_all),
         T(test_an_old_good_bye_counts_for_nothing),
         T(test_a_removal_asks_side_by_side),

@@ -1236,14 +1236,14 @@ static void a_late_home_is_written_around(void **state)
         }
         ns = env_now_ns(&f->v.env);
         assert_int_equal(sync_file(f), 0); /* the straggler has some of the first */
-        assert_true(env_now_ns(&f->v.env) - ns < ms_ns(3 * LATE_MS));
+        assert_true(env_now_ns(&f->v.env) - ns < ms_to_ns(3 * LATE_MS));
         assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
         env_virtual_advance_ms(&f->v, 1000); /* all hints are sent by then */
         n_missed = f->net.storages[1].n_missed;
         assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
         ns = env_now_ns(&f->v.env);
         assert_int_equal(sync_file(f), 0);
-        assert_true(env_now_ns(&f->v.env) - ns < ms_ns(40));
+        assert_true(env_now_ns(&f->v.env) - ns < ms_to_ns(40));
         /* no hint: it gets the block soon */
         assert_int_equal(f->net.storages[1].n_missed, n_missed);
         assert_false(storcli_file_is_unsynced(f->file));
