@@ -11,8 +11,7 @@ PRODUCT = [r for r in language.ROOMS if r != "tests"]
 FILES_MAX = 25  # .c and .h files of a folder
 FOLDERS_MAX = {"tests/unit/exportd": 26}
 BOOLS_MAX = 6  # fields of a struct
-STRUCTS_MAX = {"fuse_op": 19, "blk_sync_op": 10, "mount": 10, "node": 8, "token": 7, "read_ask": 8,
-               "frun": 8, "redist_file": 10, "options": 10, "file_attr": 8,
+STRUCTS_MAX = {"blk_sync_op": 10, "read_ask": 8, "frun": 8, "redist_file": 10, "file_attr": 8,
                "bench_code_ops": 7}
 ASSERTS_MIN = 0.1  # for each function of the product
 
