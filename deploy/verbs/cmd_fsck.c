@@ -26,6 +26,7 @@ enum {
     INODES_A_CALL = 4096,
     FILES_A_CALL = 1024,
     ONLY_MAX = 1024,
+    UNKNOWN_MAX = 100, /* printed storages that exportd does not know */
     PRINTED_MAX = 100, /* printed findings of a kind; --json has all */
     LIST_DEADLINE_MS = 20000,
     ORDER_DEADLINE_MS = 20000,
@@ -288,6 +289,15 @@ static const Rozo__AdInodesResp__Inode *inode_of(const Rozo__AdInodesResp *answe
     return NULL;
 }
 
+/* Returns whether exportd still has the file, and has not taken its later distribution
+ * since. */
+static bool is_still_so(const struct fsck_file *file, const Rozo__AdInodesResp__Inode *in,
+                        const struct file_id *id)
+{
+    return !in->removed && id->generation == file->id.generation &&
+           (file->later == 0 || in->ref->dist_generation < file->dist_generation);
+}
+
 /* Confirms findings of one export from *from on, at most ONLY_MAX, and gets their paths.
  * exportd has to search all names for a path, so only those that will be printed ask for
  * it. */
@@ -316,8 +326,7 @@ static int findings_confirm(struct fsck_run *r, size_t *from, size_t *n_believed
         struct file_id id;
         const Rozo__AdInodesResp__Inode *in = inode_of(answer, inos[i], &id);
 
-        found->believed = in != NULL && !in->removed &&
-                          id.generation == r->join.files[found->file].id.generation;
+        found->believed = in != NULL && is_still_so(&r->join.files[found->file], in, &id);
         *n_believed += found->believed;
         if (found->believed && in->path[0] != '\0')
             found->path = strdup(in->path);
@@ -429,6 +438,7 @@ static void ref_fill(const struct fsck_run *r, const struct fsck_file *file,
     p->msg.block_bytes = file->block_4k ? 4096 : 8192;
     p->msg.n_storages = file->n_storages;
     p->msg.storages = (uint32_t *)fsck_storages(&r->join, file);
+    p->msg.dist_generation = file->dist_generation;
 }
 
 static bool stray_is_to_go(const struct fsck_run *r, const struct fsck_stray *s)
@@ -565,25 +575,37 @@ static const char *export_name(const struct fsck_run *r, uint32_t id)
     return "?";
 }
 
-/* Writes "2, 3": the storages of a bitmap. */
-static void storages_text(const struct fsck_run *r, const struct fsck_file *file,
-                          uint32_t bitmap, char *out, size_t size)
+/* Writes "2, 3": those of n storages that are in the bitmap. */
+static void storages_text(const uint32_t *ids, unsigned n, uint32_t bitmap, char *out,
+                          size_t size)
 {
-    const uint32_t *ids = fsck_storages(&r->join, file);
     size_t len = 0;
 
     out[0] = '\0';
-    for (unsigned i = 0; i < file->n_storages && len < size; i++) {
+    for (unsigned i = 0; i < n && len < size; i++) {
         if ((bitmap >> i & 1) != 0)
             len += (size_t)snprintf(out + len, size - len, "%s%u", len == 0 ? "" : ", ",
                                     ids[i]);
     }
 }
 
+static void moved_print(const struct fsck_run *r, const struct fsck_file *file)
+{
+    char now[200], before[200];
+    unsigned n;
+    const uint32_t *ids = fsck_later(&r->join, file, &n);
+
+    storages_text(ids, n, UINT32_MAX, now, sizeof(now));
+    storages_text(fsck_storages(&r->join, file), file->n_storages, UINT32_MAX, before,
+                  sizeof(before));
+    printf(" is on storages %s by now; exportd's data say %s\n", now, before);
+}
+
 static void finding_print(const struct fsck_run *r, const struct fsck_finding *found)
 {
     const struct fsck_file *file = &r->join.files[found->file];
     const struct codec_layout *layout = codec_layout(file->layout);
+    const uint32_t *ids = fsck_storages(&r->join, file);
     char path[4200], list[200];
 
     if (found->path != NULL)
@@ -592,15 +614,19 @@ static void finding_print(const struct fsck_run *r, const struct fsck_finding *f
         snprintf(path, sizeof(path), "inode %llu (%s)", (unsigned long long)file->id.ino,
                  file->orphan ? "removed, still open" : "no name was found");
     printf("%.64s: %s:", export_name(r, file->id.export_id), path);
+    if (found->lack.moved) {
+        moved_print(r, file);
+        return;
+    }
     if (found->lack.unreadable)
         printf(" UNREADABLE, %u of the %u projections it needs are there;",
                found->lack.n_there, layout->k);
     if (found->lack.missing != 0) {
-        storages_text(r, file, found->lack.missing, list, sizeof(list));
+        storages_text(ids, file->n_storages, found->lack.missing, list, sizeof(list));
         printf(" missing on storage %s;", list);
     }
     if (found->lack.damaged != 0) {
-        storages_text(r, file, found->lack.damaged, list, sizeof(list));
+        storages_text(ids, file->n_storages, found->lack.damaged, list, sizeof(list));
         printf(" damaged on storage %s;", list);
     }
     printf(" %u of %u there\n", found->lack.n_there, layout->n);
@@ -608,13 +634,18 @@ static void finding_print(const struct fsck_run *r, const struct fsck_finding *f
 
 /* Sums for the summary. */
 struct fsck_counts {
-    size_t n_lacking, n_unreadable;
+    size_t n_lacking, n_unreadable, n_moved;
     size_t n_orphans, n_unknown,
         n_misplaced; /* counted per storage: one file on three storages is three */
     uint64_t orphan_bytes, unknown_bytes;
     size_t n_silent, n_listed; /* storages; those lost for good are in neither */
     size_t n_few;              /* files, see candidates_of() */
 };
+
+static size_t n_faults(const struct fsck_counts *c)
+{
+    return c->n_lacking + c->n_moved + c->n_orphans + c->n_unknown + c->n_misplaced;
+}
 
 /* Counts the storages that a file may be on, without those lost for good. */
 static unsigned candidates_of(const struct fsck_run *r, const struct fsck_file *file)
@@ -642,8 +673,11 @@ static struct fsck_counts count(const struct fsck_run *r)
     struct fsck_counts c = { 0 };
 
     for (size_t i = 0; i < r->n_findings; i++) {
-        c.n_lacking += r->findings[i].believed;
-        c.n_unreadable += r->findings[i].believed && r->findings[i].lack.unreadable;
+        if (!r->findings[i].believed)
+            continue;
+        c.n_lacking += !r->findings[i].lack.moved;
+        c.n_moved += r->findings[i].lack.moved;
+        c.n_unreadable += r->findings[i].lack.unreadable;
     }
     for (size_t i = 0; i < r->join.n_strays; i++) {
         const struct fsck_stray *s = &r->join.strays[i];
@@ -701,6 +735,49 @@ static void strays_print(const struct fsck_run *r)
     }
 }
 
+static bool has_number(const uint32_t *list, size_t n, uint32_t number)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i] == number)
+            return true;
+    }
+    return false;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Prints the storages that files moved to, and that exportd does not know. */
+static void unknown_storages_print(const struct fsck_run *r)
+{
+    uint32_t unknown[UNKNOWN_MAX];
+    size_t n_unknown = 0;
+
+    for (size_t i = 0; i < r->n_findings; i++) {
+        const struct fsck_finding *found = &r->findings[i];
+        const uint32_t *ids;
+        unsigned n;
+
+        if (!found->believed || !found->lack.moved)
+            continue;
+        ids = fsck_later(&r->join, &r->join.files[found->file], &n);
+        for (unsigned j = 0; j < n; j++) {
+            if (storage_clients_find(r->fleet, ids[j]) == NULL &&
+                n_unknown < UNKNOWN_MAX && !has_number(unknown, n_unknown, ids[j]))
+                unknown[n_unknown++] = ids[j];
+        }
+    }
+    qsort(unknown, n_unknown, sizeof(unknown[0]), by_number);
+    for (size_t i = 0; i < n_unknown; i++)
+        printf("storage %u: exportd does not know it, and files are there: add it again "
+               "(rozo storage add)\n",
+               unknown[i]);
+}
+
 static void repaired_print(const struct fsck_run *r)
 {
     if (r->n_removed > 0)
@@ -730,6 +807,13 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
             printf("storage %u: not looked at: %s\n", r->fleet->members[i].st->id,
                    r->storages[i].words);
     }
+    unknown_storages_print(r);
+    if (c->n_moved > 0)
+        printf(
+            "%zu file%s on other storages than exportd's data say, for example after a "
+            "restore from a backup: read each of them once, and exportd finds out "
+            "where it is\n",
+            c->n_moved, c->n_moved == 1 ? " is" : "s are");
     repaired_print(r);
     if (c->n_few > 0)
         printf("files with fewer storages to lie on than their layout wants: %zu\n",
@@ -737,7 +821,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
     printf("%zu files, %llu projection files (%s) on %zu of %zu storages: ",
            r->join.n_files, (unsigned long long)r->join.n_projections,
            human_bytes(bytes, r->join.bytes), c->n_listed, r->fleet->n);
-    if (c->n_lacking + c->n_orphans + c->n_unknown + c->n_misplaced == 0)
+    if (n_faults(c) == 0)
         printf("%s\n", c->n_silent == 0 ? "clean" : "nothing wrong was found there");
     else
         printf("%zu files lack projections, %zu of them are unreadable; %zu projection "
@@ -776,7 +860,7 @@ static json_t *findings_json(const struct fsck_run *r)
         const struct fsck_file *file = &r->join.files[found->file];
         char id[2 * FILE_ID_BYTES + 1];
 
-        if (!found->believed)
+        if (!found->believed || found->lack.moved)
             continue;
         id_text(&file->id, id);
         json_array_append_new(
@@ -790,6 +874,35 @@ static json_t *findings_json(const struct fsck_run *r)
                       bitmap_json(r, file, found->lack.missing), "damaged_on",
                       bitmap_json(r, file, found->lack.damaged), "not_looked_at",
                       bitmap_json(r, file, found->lack.silent)));
+    }
+    return list;
+}
+
+static json_t *moved_json(const struct fsck_run *r)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < r->n_findings; i++) {
+        const struct fsck_finding *found = &r->findings[i];
+        const struct fsck_file *file = &r->join.files[found->file];
+        char id[2 * FILE_ID_BYTES + 1];
+        json_t *storages;
+        const uint32_t *ids;
+        unsigned n;
+
+        if (!found->believed || !found->lack.moved)
+            continue;
+        id_text(&file->id, id);
+        ids = fsck_later(&r->join, file, &n);
+        storages = json_array();
+        for (unsigned j = 0; j < n; j++)
+            json_array_append_new(storages, json_integer(ids[j]));
+        json_array_append_new(
+            list,
+            json_pack(
+                "{s:s, s:o, s:I, s:s, s:o}", "export", export_name(r, file->id.export_id),
+                "path", found->path == NULL ? json_null() : cli_json_path(found->path),
+                "ino", (json_int_t)file->id.ino, "file_id", id, "storages", storages));
     }
     return list;
 }
@@ -846,15 +959,13 @@ static json_t *run_json(const struct fsck_run *r, const struct fsck_counts *c)
                           "error", cli_json_text(r->storages[i].words)));
     }
     return json_pack(
-        "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o}", "clean",
-        (int)(c->n_lacking + c->n_orphans + c->n_unknown + c->n_misplaced + c->n_silent ==
-              0),
-        "whole", (int)(c->n_silent == 0), "files", (json_int_t)r->join.n_files,
-        "projections", (json_int_t)r->join.n_projections, "bytes",
-        (json_int_t)r->join.bytes, "lacking", findings_json(r), "strays", strays_json(r),
-        "not_looked_at", silent, "removed", (json_int_t)r->n_removed, "being_healed",
-        (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused, "few_candidates",
-        few_json(r));
+        "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "clean",
+        (int)(n_faults(c) + c->n_silent == 0), "whole", (int)(c->n_silent == 0), "files",
+        (json_int_t)r->join.n_files, "projections", (json_int_t)r->join.n_projections,
+        "bytes", (json_int_t)r->join.bytes, "lacking", findings_json(r), "strays",
+        strays_json(r), "not_looked_at", silent, "removed", (json_int_t)r->n_removed,
+        "being_healed", (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused,
+        "few_candidates", few_json(r), "moved", moved_json(r));
 }
 
 /* ---- the verb ---- */
@@ -922,16 +1033,18 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "Hold what exportd knows of files against what storages hold: projection "
-               "files that "
-               "no file owns, and files that lack projections, by path. Changes nothing "
-               "unless "
-               "--repair is given; the cluster goes on working meanwhile. It checks that "
-               "projection "
-               "files exist; `rozo scrub` checks their content.\v"
-               "Exit status: 0 clean, 1 something could not be looked at (and nothing "
-               "wrong was "
-               "found elsewhere), 2 wrong usage, 4 something is wrong, or was until now.",
+        .doc =
+            "Hold what exportd knows of files against what storages hold: projection "
+            "files that "
+            "no file owns, and files that lack projections or are on other storages than "
+            "exportd's data say, by path. Changes nothing "
+            "unless "
+            "--repair is given; the cluster goes on working meanwhile. It checks that "
+            "projection "
+            "files exist; `rozo scrub` checks their content.\v"
+            "Exit status: 0 clean, 1 something could not be looked at (and nothing "
+            "wrong was "
+            "found elsewhere), 2 wrong usage, 4 something is wrong, or was until now.",
         .children = target_children
     };
     struct fsck_args args = { 0 };
@@ -960,7 +1073,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     }
     if (rc == CLI_DONE && counts.n_silent > 0)
         rc = CLI_FAILED;
-    if (counts.n_lacking + counts.n_orphans + counts.n_unknown + counts.n_misplaced > 0)
+    if (n_faults(&counts) > 0)
         rc = FSCK_FINDINGS;
     run_close(&r);
     return rc;

@@ -149,6 +149,13 @@ const uint32_t *fsck_storages(const struct fsck *f, const struct fsck_file *file
     return &f->storages[file->dist + 1];
 }
 
+const uint32_t *fsck_later(const struct fsck *f, const struct fsck_file *file,
+                           unsigned *n)
+{
+    *n = f->storages[file->later - 1];
+    return &f->storages[file->later];
+}
+
 /* ---- adding ---- */
 
 static bool ref_makes_sense(const Rozo__FileRef *ref)
@@ -183,6 +190,7 @@ int fsck_add_inode(struct fsck *f, const Rozo__AdInodesResp__Inode *in)
         rc = dist_add(f, in->ref->storages, in->ref->n_storages, &file.dist);
     if (rc != 0)
         return rc;
+    file.dist_generation = in->ref->dist_generation;
     file.size = in->size;
     file.codec = (uint8_t)in->ref->codec;
     file.layout = (uint8_t)in->ref->layout;
@@ -212,13 +220,52 @@ static unsigned bits(uint32_t bitmap)
     return (unsigned)__builtin_popcount(bitmap);
 }
 
+/* Takes the distribution in a storage's header, if it is later than what we know. */
+static int later_take(struct fsck *f, struct fsck_file *file, const Rozo__FileRef *ref)
+{
+    uint32_t dist;
+    int rc;
+
+    if (ref->dist_generation <= file->dist_generation)
+        return 0;
+    if (ref->n_storages < codec_layout(file->layout)->n || ref->n_storages > DIST_MAX)
+        return -EBADMSG;
+    rc = dist_add(f, ref->storages, ref->n_storages, &dist);
+    if (rc != 0)
+        return rc;
+    file->later = dist + 1;
+    file->dist_generation = ref->dist_generation;
+    return 0;
+}
+
+static unsigned place_of(const uint32_t *ids, unsigned n, uint32_t storage)
+{
+    unsigned at = 0;
+
+    while (at < n && ids[at] != storage)
+        at++;
+    return at;
+}
+
+/* Returns true if the file moved, and is on this storage now. */
+static bool moved_to(const struct fsck *f, const struct fsck_file *file, uint32_t storage)
+{
+    const uint32_t *ids;
+    unsigned n;
+
+    if (file->later == 0)
+        return false;
+    ids = fsck_later(f, file, &n);
+    return place_of(ids, n, storage) < n;
+}
+
 int fsck_add_listed(struct fsck *f, uint32_t storage, const Rozo__StListResp__File *file)
 {
     struct fsck_stray stray = { .storage = storage, .bytes = file->size };
     struct fsck_file *owner;
-    const uint32_t *ids;
     uint32_t good = file->projections & ~file->damaged;
-    unsigned at = 0, n;
+    unsigned at, n;
+    int rc;
 
     if (file->ref == NULL || file->ref->file_id.len != FILE_ID_BYTES)
         return -EBADMSG;
@@ -229,9 +276,10 @@ int fsck_add_listed(struct fsck *f, uint32_t storage, const Rozo__StListResp__Fi
     owner = fsck_find(f, &stray.id);
     if (owner == NULL)
         return stray_add(f, &stray);
-    ids = fsck_storages(f, owner);
-    while (at < owner->n_storages && ids[at] != storage)
-        at++;
+    rc = later_take(f, owner, file->ref);
+    if (rc != 0 || moved_to(f, owner, storage))
+        return rc;
+    at = place_of(fsck_storages(f, owner), owner->n_storages, storage);
     if (at == owner->n_storages) {
         stray.misplaced = true;
         return stray_add(f, &stray);
@@ -255,6 +303,9 @@ bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
     const uint32_t *ids = fsck_storages(f, file);
 
     memset(out, 0, sizeof(*out));
+    out->moved = file->later != 0;
+    if (out->moved)
+        return true;
     for (unsigned i = 0; i < file->n_storages; i++) {
         enum fsck_heard what = heard(arg, ids[i]);
         uint32_t bit = 1u << i;

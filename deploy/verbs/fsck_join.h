@@ -4,8 +4,11 @@
  *
  * First all inodes are added, then all that storages list. So a file created in between
  * looks ownerless, and a removed one looks missing: both are only candidates until
- * exportd has been asked again. Takes about 50 bytes per file, and 4 for each storage of
+ * exportd has been asked again. Takes about 60 bytes per file, and 4 for each storage of
  * a distribution that no file before had.
+ *
+ * A file *moved* if a storage has a later distribution of it than exportd, whose data
+ * then are from a backup (docs/internals/redistribution.md).
  */
 #ifndef ROZO_DEPLOY_VERBS_FSCK_JOIN_H
 #define ROZO_DEPLOY_VERBS_FSCK_JOIN_H
@@ -23,10 +26,12 @@
 struct fsck_file {
     struct file_id id;
     uint64_t size;
-    uint32_t dist;     /* index of its distribution in fsck.storages */
-    uint16_t homes;    /* bitmap: home i has projection i */
-    uint16_t anywhere; /* bitmap: projections on any storage of the distribution */
-    uint16_t damaged;  /* bitmap: home i has a damaged projection file */
+    uint32_t dist;  /* index of its distribution in fsck.storages */
+    uint32_t later; /* 1 + index of the latest distribution; 0: the file did not move */
+    uint32_t dist_generation; /* generation of the latest distribution */
+    uint16_t homes;           /* bitmap: home i has projection i */
+    uint16_t anywhere;        /* bitmap: projections on any storage of the distribution */
+    uint16_t damaged;         /* bitmap: home i has a damaged projection file */
     uint8_t codec, layout;
     uint8_t n_storages;
     bool block_4k;
@@ -76,6 +81,10 @@ struct fsck_file *fsck_find(struct fsck *f, const struct file_id *id);
 /** Returns the storages of a file, file->n_storages of them. */
 const uint32_t *fsck_storages(const struct fsck *f, const struct fsck_file *file);
 
+/** Returns the storages of a file that moved, and their number. */
+const uint32_t *fsck_later(const struct fsck *f, const struct fsck_file *file,
+                           unsigned *n);
+
 /* State of a storage for the comparison. */
 enum fsck_heard {
     FSCK_SILENT, /* may have anything */
@@ -92,6 +101,8 @@ struct fsck_lack {
     uint32_t silent;  /* bitmap of candidates that were not listed */
     unsigned n_there; /* distinct projections seen that are not damaged */
     bool unreadable;  /* fewer than k, although all candidates were listed */
+    /* The file moved; nothing else is known then. */
+    bool moved;
 };
 /**
  * Finds the faults of a file.

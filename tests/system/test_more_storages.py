@@ -171,8 +171,12 @@ def test_files_are_read_after_a_restore_of_older_metadata(cluster, more):
     shutil.copytree(backup, c.data("exportd"))
     c.restart("exportd")
     c.remount()
+    said = c.admin("fsck", check=False).stdout
+    assert "main: f: is on storages 1, 2, 3, 4 by now; exportd's data say 1, 2, 3\n" in said
+    assert "storage 4: exportd does not know it" in said
     c.admin("storage", "add", *address)
     with open(name, "rb") as f:
         assert f.read() == pattern(1, SIZE)
+    assert json.loads(c.admin("fsck", "--json").stdout)["moved"] == []
     store(name, pattern(2, SIZE))
     assert candidates(name)[3] == 4

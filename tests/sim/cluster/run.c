@@ -104,6 +104,7 @@ void expect(const char *words_or_null, const struct program *p)
 static void cluster_make(bool sync_export)
 {
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    struct answer a;
     int rc;
 
     admin_begin();
@@ -119,10 +120,12 @@ static void cluster_make(bool sync_export)
 
         add.n_addresses = 1;
         add.addresses = &addr;
-        rc = admin_tell(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &add.base);
-        if (rc != 0)
-            wrong("storage %u is not admitted: %d", i + 1, rc);
-        servers.storages[i].id = i + 1;
+        admin_ask(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &add.base, &a);
+        if (a.rc != 0 || a.status != ROZO__STATUS__OK)
+            wrong("%s is not admitted: %d", servers.storages[i].name,
+                  a.rc != 0 ? a.rc : (int)a.status);
+        storage_node_added(&servers.storages[i], a.msg, a.msg_len);
+        answer_free(&a);
     }
     create.name = (char *)(uintptr_t) "main";
     create.layout = run->config.layout;

@@ -127,9 +127,10 @@ struct run {
     bool armed_power[HOSTS_MAX]; /* the armed host loses its
                                   * power, not only its process */
     uint64_t fault_pause_us;     /* longest pause between two faults */
-    unsigned replacing;          /* id of the storage that lost its disk; 0: none yet */
-    bool replaced;               /* exportd has admitted the new disk ... */
-    uint64_t replaced_ns;        /* ... at this time */
+    /* the storage that lost its disk; NULL: none yet */
+    const struct sim_storage *replacing;
+    bool replaced;        /* exportd has admitted the new disk ... */
+    uint64_t replaced_ns; /* ... at this time */
     struct env_timer replace_timer;
     struct env_timer grow_timer;
     unsigned n_grown; /* storages that joined during the run */

@@ -199,6 +199,12 @@ static void nonsense_is_refused(void **state)
     for (ref.n_storages = 0; ref.n_storages <= 40; ref.n_storages++)
         assert_int_equal(fsck_add_inode(&f, &in),
                          ref.n_storages < 3 || ref.n_storages > DIST_MAX ? -EBADMSG : 0);
+    /* a later distribution of too few or too many */
+    for (ref.n_storages = 0; ref.n_storages <= 40; ref.n_storages++) {
+        ref.dist_generation++;
+        assert_int_equal(fsck_add_listed(&f, 1, &file),
+                         ref.n_storages < 3 || ref.n_storages > DIST_MAX ? -EBADMSG : 0);
+    }
     ref.layout = 3;
     ref.n_storages = 4;
     bytes[1] = 9;

@@ -25,11 +25,13 @@ struct fake_file {
     const char *path; /* NULL: the inode has no name */
     bool late;        /* created after the listing: found only by its number */
     bool gone;        /* removed after the listing */
+    bool moves;       /* exportd takes its later distribution after the listing */
 };
 
 struct fake_listed {
     uint64_t ino;
     uint32_t generation, projections, damaged;
+    const uint32_t *later; /* 4 storages of a later distribution in the header, or NULL */
 };
 
 struct fake_daemon {
@@ -110,7 +112,8 @@ struct inode_parts {
     uint8_t id[FILE_ID_BYTES];
 };
 
-static void inode_fill(struct inode_parts *p, struct fake_file *file, bool path)
+static void inode_fill(struct inode_parts *p, struct fake_file *file, bool path,
+                       bool only)
 {
     struct file_id id = { 1, file->generation, file->ino };
 
@@ -122,6 +125,7 @@ static void inode_fill(struct inode_parts *p, struct fake_file *file, bool path)
     p->ref.block_bytes = 8192;
     p->ref.n_storages = 4;
     p->ref.storages = file->storages;
+    p->ref.dist_generation = file->moves && only;
     p->msg.ref = &p->ref;
     p->msg.has_data = file->has_data;
     if (path && file->path != NULL)
@@ -158,7 +162,7 @@ static void answer_inodes(struct rpc_call *call)
             resp.end = false;
             break;
         }
-        inode_fill(&parts[resp.n_inodes], &files[i], req->with_paths);
+        inode_fill(&parts[resp.n_inodes], &files[i], req->with_paths, req->n_only > 0);
         list[resp.n_inodes] = &parts[resp.n_inodes].msg;
         resp.n_inodes++;
         resp.after = files[i].ino;
@@ -198,6 +202,11 @@ static void answer_list(struct fake_daemon *d, struct rpc_call *call)
         rozo__file_ref__init(&refs[n]);
         refs[n].file_id = (ProtobufCBinaryData){ FILE_ID_BYTES, ids[n] };
         files_msg[n].ref = &refs[n];
+        if (d->listed[at].later != NULL) {
+            refs[n].storages = (uint32_t *)(uintptr_t)d->listed[at].later;
+            refs[n].n_storages = 4;
+            refs[n].dist_generation = 1;
+        }
         files_msg[n].projections = d->listed[at].projections;
         files_msg[n].damaged = d->listed[at].damaged;
         files_msg[n].size = 1000;
@@ -444,7 +453,7 @@ static int setup(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             struct fake_daemon *d = &daemons[i + 1];
 
-            d->listed[d->n_listed++] = (struct fake_listed){ ino, 7, 1u << i, 0 };
+            d->listed[d->n_listed++] = (struct fake_listed){ ino, 7, 1u << i, 0, NULL };
         }
     }
     return 0;
@@ -486,13 +495,14 @@ static void test_fsck_finds_and_repairs(void **state)
     daemons[3].listed[3] = daemons[3].listed[4]; /* e: one of two it needs */
     daemons[3].n_listed = 4;
     /* a file that no inode has */
-    daemons[1].listed[5] = (struct fake_listed){ 50, 9, 1, 0 };
+    daemons[1].listed[5] = (struct fake_listed){ 50, 9, 1, 0, NULL };
     /* a number that was never used */
-    daemons[1].listed[6] = (struct fake_listed){ 500, 9, 3, 0 };
-    daemons[1].listed[7] = (struct fake_listed){ 14, 8, 1, 0 }; /* wrong generation */
+    daemons[1].listed[6] = (struct fake_listed){ 500, 9, 3, 0, NULL };
+    daemons[1].listed[7] =
+        (struct fake_listed){ 14, 8, 1, 0, NULL }; /* wrong generation */
     daemons[1].n_listed = 8;
     /* not the place of that projection */
-    daemons[5].listed[0] = (struct fake_listed){ 11, 7, 1, 0 };
+    daemons[5].listed[0] = (struct fake_listed){ 11, 7, 1, 0, NULL };
     daemons[5].n_listed = 1;
     assert_int_equal(verb(cmd_fsck, "fsck", NULL), 4);
     PRINTED("main: a: damaged on storage 3; 2 of 3 there\n");
@@ -527,12 +537,56 @@ static void test_fsck_finds_and_repairs(void **state)
     assert_int_equal(daemons[1].n_removed, 4);
 }
 
+/* exportd's data come from a backup: headers have a later distribution. Storage 9 has
+ * taken the place of storage 2 in file c, and exportd does not know it. */
+static void test_fsck_names_files_that_moved(void **state)
+{
+    static const uint32_t grown[4] = { 1, 2, 3, 5 }, replaced[4] = { 1, 9, 3, 4 };
+    json_t *json, *found;
+
+    (void)state;
+    daemons[1].listed[1].later = daemons[3].listed[1].later = grown; /* dir/b */
+    daemons[5].listed[0] = (struct fake_listed){ 11, 7, 1, 0, grown };
+    daemons[5].n_listed = 1;
+    daemons[1].listed[2].later = daemons[3].listed[2].later = replaced; /* dir/c d */
+    daemons[2].listed[2] = daemons[2].listed[--daemons[2].n_listed];
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 4);
+    PRINTED("main: dir/b: is on storages 1, 2, 3, 5 by now; exportd's data say 1, 2, 3, "
+            "4\n");
+    PRINTED(
+        "main: dir/c d: is on storages 1, 9, 3, 4 by now; exportd's data say 1, 2, 3, "
+        "4\n");
+    PRINTED("storage 9: exportd does not know it, and files are there: add it again "
+            "(rozo storage add)\n");
+    PRINTED("2 files are on other storages than exportd's data say, for example after a "
+            "restore from a backup: read each of them once, and exportd finds out where "
+            "it is\n");
+    PRINTED("0 files lack projections");
+    assert_int_equal(verb(cmd_fsck, "fsck", "--json", NULL), 4);
+    json = out_json();
+    assert_false(json_is_true(json_object_get(json, "clean")));
+    assert_int_equal(json_array_size(json_object_get(json, "lacking")), 0);
+    assert_int_equal(json_array_size(json_object_get(json, "strays")), 0);
+    assert_int_equal(json_array_size(json_object_get(json, "moved")), 2);
+    found = json_array_get(json_object_get(json, "moved"), 1);
+    assert_string_equal(json_string_value(json_object_get(found, "path")), "dir/c d");
+    assert_int_equal(
+        json_integer_value(json_array_get(json_object_get(found, "storages"), 1)), 9);
+    json_decref(json);
+    assert_int_equal(verb(cmd_fsck, "fsck", "--repair", NULL), 4);
+    for (unsigned i = 1; i <= STORAGES; i++)
+        assert_true(daemons[i].n_removed == 0 && daemons[i].n_checked == 0);
+    files[1].moves = files[2].moves = true;
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 0);
+}
+
 /* Goal: files that are created or removed during fsck are not reported. */
 static void test_fsck_while_files_come_and_go(void **state)
 {
     (void)state;
     files[0].gone = true; /* the projections are removed, too */
-    daemons[1].listed[0] = (struct fake_listed){ 60, 3, 1, 0 }; /* a file is created */
+    daemons[1].listed[0] =
+        (struct fake_listed){ 60, 3, 1, 0, NULL }; /* a file is created */
     for (unsigned i = 2; i <= 3; i++) {
         daemons[i].listed[0] = daemons[i].listed[4];
         daemons[i].n_listed = 4;
@@ -665,6 +719,7 @@ int main(void)
         T(test_fsck_of_a_clean_cluster),
         T(test_fsck_waits_while_others_list),
         T(test_fsck_finds_and_repairs),
+        T(test_fsck_names_files_that_moved),
         T(test_fsck_while_files_come_and_go),
         T(test_fsck_with_storages_that_do_not_tell),
         T(test_rebuild_and_scrub_status),

@@ -255,7 +255,7 @@ static bool wait_until_healed(uint64_t until_ns)
 /* Tells whether the replacement is done. */
 static bool is_replaced(void)
 {
-    return run->replacing == 0 || run->replaced;
+    return run->replacing == NULL || run->replaced;
 }
 
 /* Scrubs all storages; returns the number of findings. */

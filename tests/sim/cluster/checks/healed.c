@@ -22,14 +22,14 @@ enum { READ_BLOCKS = EXTENT_BLOCKS };
 
 static char words[512];
 
-static Rozo__StHealthResp *health_of(unsigned i)
+static Rozo__StHealthResp *health_of(const struct sim_storage *s)
 {
     Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
     Rozo__StHealthResp *resp = NULL;
     struct answer a;
 
-    req.to_storage = i + 1;
-    admin_ask(servers.storages[i].host, ROZO__OP__ST_HEALTH, &req.base, &a);
+    req.to_storage = s->id;
+    admin_ask(s->host, ROZO__OP__ST_HEALTH, &req.base, &a);
     if (a.rc == 0 && a.status == ROZO__STATUS__OK)
         resp = rozo__st_health_resp__unpack(NULL, a.msg_len, a.msg);
     answer_free(&a);
@@ -42,11 +42,12 @@ bool healed_is_quiet(char *why, size_t why_len)
     bool quiet = true, told = false;
 
     for (unsigned i = 0; i < servers.n_storages && !told; i++) {
-        Rozo__StHealthResp *h = health_of(i);
+        const struct sim_storage *s = &servers.storages[i];
+        Rozo__StHealthResp *h = health_of(s);
 
         if (h == NULL) {
             quiet = false;
-            snprintf(why, why_len, "storage %u does not answer", i + 1);
+            snprintf(why, why_len, "storage %u does not answer", s->id);
         } else if (h->queued != 0 || h->unhealed != 0 || h->uncommitted != 0 ||
                    h->missed_ranges != 0 || h->rebuild_state == 1) {
             quiet = false;
@@ -55,7 +56,7 @@ bool healed_is_quiet(char *why, size_t why_len)
                      "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu "
                      "pending, "
                      "%llu missed ranges%s: %s",
-                     i + 1, (unsigned long long)h->queued,
+                     s->id, (unsigned long long)h->queued,
                      (unsigned long long)h->unhealed, (unsigned long long)h->uncommitted,
                      (unsigned long long)h->pending_records,
                      (unsigned long long)h->missed_ranges,
@@ -69,11 +70,12 @@ bool healed_is_quiet(char *why, size_t why_len)
 void scrub_start_all(void)
 {
     for (unsigned i = 0; i < servers.n_storages; i++) {
+        const struct sim_storage *s = &servers.storages[i];
         Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
 
-        req.to_storage = i + 1;
+        req.to_storage = s->id;
         req.scrub = 1;
-        admin_tell(servers.storages[i].host, ROZO__OP__ST_HEAL, &req.base);
+        admin_tell(s->host, ROZO__OP__ST_HEAL, &req.base);
     }
 }
 
@@ -83,12 +85,13 @@ bool scrub_is_done(uint64_t *found)
 
     *found = 0;
     for (unsigned i = 0; i < servers.n_storages; i++) {
-        Rozo__StHealthResp *h = health_of(i);
+        const struct sim_storage *s = &servers.storages[i];
+        Rozo__StHealthResp *h = health_of(s);
 
         done = done && h != NULL && h->scrub_state == 2;
         *found += h == NULL ? 0 : h->scrub_found;
         for (size_t j = 0; h != NULL && done && j < h->n_scrub_findings && j < 3; j++)
-            snprintf(words, sizeof(words), "storage %u: %s", i + 1, h->scrub_findings[j]);
+            snprintf(words, sizeof(words), "storage %u: %s", s->id, h->scrub_findings[j]);
         rozo__st_health_resp__free_unpacked(h, NULL);
     }
     return done;

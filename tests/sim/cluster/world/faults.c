@@ -58,7 +58,7 @@ static unsigned n_ill(void)
 
         n += !storage_node_is_up(s) || s->host->handler == NULL || s->host->proc->hung ||
              s->disk.health.hangs || s->disk.health.error_ppm != 0 ||
-             run->replacing == i + 1 || (run->lost >> i & 1) != 0 || run->old_in == i + 1;
+             run->replacing == s || (run->lost >> i & 1) != 0 || run->old_in == i + 1;
     }
     return n;
 }
@@ -370,7 +370,7 @@ static void on_replaced(void *arg, int rc)
         replace_again(300);
         return;
     }
-    say("storage %u has its new disk", run->replacing);
+    say("storage %u has its new disk", run->replacing->id);
     run->replaced = true;
     run->replaced_ns = world_clock.now_ns;
     if ((run->config.faults & FAULT_LOSE) == 0 || !world_chance(700000))
@@ -387,7 +387,7 @@ static void replace_ask(void)
         replace_again(100);
         return;
     }
-    req.id = run->replacing;
+    req.id = run->replacing->id;
     admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
                      on_replaced, NULL);
 }
@@ -410,15 +410,16 @@ static void grow_after(uint64_t ms)
 
 static void on_grown(void *arg, int rc)
 {
-    unsigned i = servers.n_storages - run->config.n_more + run->n_grown;
+    struct sim_storage *s = arg;
+    size_t len;
+    const uint8_t *told = admin_told(&len);
 
-    (void)arg;
     if (rc != 0) { /* exportd or the new storage is down */
         grow_after(300);
         return;
     }
-    servers.storages[i].id = i + 1;
-    say("storage %u has joined", i + 1);
+    storage_node_added(s, told, len);
+    say("storage %u has joined", s->id);
     if (++run->n_grown < run->config.n_more)
         grow_after(world_below(10000));
 }
@@ -427,7 +428,8 @@ static void grow_ask(void)
 {
     Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
     unsigned i = servers.n_storages - run->config.n_more + run->n_grown;
-    char *addr = servers.storages[i].addr;
+    struct sim_storage *s = &servers.storages[i];
+    char *addr = s->addr;
 
     if (admin_is_telling()) {
         grow_after(100);
@@ -436,16 +438,17 @@ static void grow_ask(void)
     req.n_addresses = 1;
     req.addresses = &addr;
     admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
-                     NULL);
+                     s);
 }
 
-/* Loses one disk per run: a second loss before the rebuild ends would lose data. */
+/* Loses one disk per run: a second loss before the rebuild ends would lose data. A
+ * storage that has not joined has nothing to lose. */
 static void fault_replace(void)
 {
     unsigned i = (unsigned)world_below(servers.n_storages);
     struct sim_storage *s = &servers.storages[i];
 
-    if (run->replacing != 0 || n_ill() != 0 || !world_chance(300000) ||
+    if (run->replacing != NULL || n_ill() != 0 || !world_chance(300000) || s->id == 0 ||
         fault_new(200 + world_below(3000), end_storage, i, 0) == NULL)
         return;
     say("storage %u loses its disk", i + 1);
@@ -453,7 +456,7 @@ static void fault_replace(void)
     storage_node_wipe(s, false);
     model_power_lost();
     run->result.n_replaced++;
-    run->replacing = i + 1;
+    run->replacing = s;
     replace_again(500);
 }
 
@@ -463,7 +466,7 @@ static void disk_is_lost(unsigned i, bool more)
 {
     struct sim_storage *s = &servers.storages[i];
 
-    if (fault_new(200 + world_below(3000), end_storage, i, 0) == NULL)
+    if (s->id == 0 || fault_new(200 + world_below(3000), end_storage, i, 0) == NULL)
         return;
     say("storage %u loses its disk%s", i + 1, more ? ", too" : "");
     storage_node_kill(s, true);
@@ -474,7 +477,7 @@ static void disk_is_lost(unsigned i, bool more)
     run->kills_seen = run->storage_kills;
     run->lost |= 1u << i;
     run->replaced = false;
-    run->replacing = i + 1;
+    run->replacing = s;
     replace_again(500);
 }
 
@@ -497,7 +500,7 @@ static void on_lose_more(struct env_timer *timer)
 static void all_is_well(void)
 {
     run->lost = 0;
-    run->replacing = 0;
+    run->replacing = NULL;
     if (!run->ending && n_ill() == 0 && run->kills_seen == run->storage_kills)
         disk_is_lost((unsigned)world_below(servers.n_storages), false);
 }
@@ -527,7 +530,7 @@ static void health_ask(void)
 {
     Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
 
-    req.to_storage = run->asked + 1;
+    req.to_storage = servers.storages[run->asked].id;
     admin_tell_later(servers.storages[run->asked].host, ROZO__OP__ST_HEALTH, &req.base,
                      on_health, NULL);
 }

@@ -385,6 +385,15 @@ void storage_node_swap(struct sim_storage *s)
     s->old.kv = now.kv;
 }
 
+void storage_node_added(struct sim_storage *s, const uint8_t *msg, size_t len)
+{
+    Rozo__AdStorageAddResp *resp = rozo__ad_storage_add_resp__unpack(NULL, len, msg);
+
+    assert(resp != NULL && resp->storage != NULL && resp->storage->id != 0);
+    s->id = resp->storage->id;
+    rozo__ad_storage_add_resp__free_unpacked(resp, NULL);
+}
+
 bool storage_node_is_rebuilt(const struct sim_storage *s)
 {
     return s->process != NULL && identity_is_rebuilt(&s->process->identity);

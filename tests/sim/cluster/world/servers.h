@@ -81,6 +81,8 @@ void storage_node_kill(struct sim_storage *s, bool power);
 void storage_node_wipe(struct sim_storage *s, bool keep);
 /** Swaps the kept data directory of a stopped storage with its current one. */
 void storage_node_swap(struct sim_storage *s);
+/** Takes the id that exportd gave the storage, from its answer to AD_STORAGE_ADD. */
+void storage_node_added(struct sim_storage *s, const uint8_t *msg, size_t len);
 /** Tells whether the storage was chosen as a replacement and is not fully rebuilt yet. */
 bool storage_node_is_rebuilt(const struct sim_storage *s);
 bool storage_node_is_up(const struct sim_storage *s);
