@@ -39,14 +39,10 @@ static inline bool file_id_equal(const struct file_id *a, const struct file_id *
     return a->ino == b->ino && a->generation == b->generation &&
            a->export_id == b->export_id;
 }
+
 /** Packs an id: little-endian, FILE_ID_BYTES at p. */
 void file_id_put(uint8_t *p, const struct file_id *id);
 void file_id_get(const uint8_t *p, struct file_id *id);
-static inline bool file_id_equal(const struct file_id *a, const struct file_id *b)
-{
-    return a->ino == b->ino && a->generation == b->generation &&
-           a->export_id == b->export_id;
-}
 /**
  * Returns the crc32c of the 16 bytes: it goes into every record, so that a misdirected
  * one is seen.
