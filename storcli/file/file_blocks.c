@@ -137,9 +137,9 @@ static void count_start(struct file *f, const struct file_attr *attr)
 {
     struct file_blocks *b = &f->blocks;
 
-    if (b->count == COUNT_DONE && !attr->blocks_unsure)
+    if (b->count == COUNT_DONE && attr->blocks_known == BLOCKS_ALL)
         b->count = COUNT_NONE;
-    if (!attr->blocks_unsure || attr->epoch == 0 || b->count != COUNT_NONE ||
+    if (attr->blocks_known == BLOCKS_ALL || attr->epoch == 0 || b->count != COUNT_NONE ||
         b->seek_busy || f->inl.place != PLACE_STORAGES || f->life != FILE_OPEN)
         return;
     b->count = COUNT_BUSY;
@@ -154,7 +154,7 @@ void blocks_adopt(struct file *f, const struct file_attr *attr)
 {
     struct file_blocks *b = &f->blocks;
 
-    if (!attr->blocks_known || attr->size_is_old)
+    if (attr->blocks_known == BLOCKS_UNKNOWN || attr->size_age == SIZE_OLD)
         return;
     range_map_free(&b->known);
     b->is_known = true;

@@ -48,7 +48,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
     bool stays = attr->inline_max == 0 || attr->on_storages;
 
     inl->max = attr->inline_max;
-    if (inl->leave != LEAVE_NONE || (attr->size_is_old && !overrules))
+    if (inl->leave != LEAVE_NONE || (attr->size_age == SIZE_OLD && !overrules))
         return;
     if (inl->place == PLACE_STORAGES && !stays && !overrules)
         return; /* the answer is older than the move */

@@ -130,7 +130,8 @@ void size_adopt(struct file *f, const struct file_attr *attr)
 {
     uint64_t size = attr->size;
 
-    if (attr->size_is_old || (attr->size_may_be_old && size < f->size.meta))
+    if (attr->size_age == SIZE_OLD ||
+        (attr->size_age == SIZE_PERHAPS_OLD && size < f->size.meta))
         return;
     if (size == f->size.meta || (size > f->size.meta && f->queue.exclusive != NULL))
         return;

@@ -13,7 +13,7 @@ FOLDERS_MAX = {"tests/unit/exportd": 26}
 BOOLS_MAX = 6  # fields of a struct
 STRUCTS_MAX = {"fuse_op": 19, "mark_op": 14, "repair": 12, "st_op": 13, "repair_piece": 11, "st_write_op": 11,
                "mount": 10, "wal": 8, "node": 8, "token": 7,
-               "redist_file": 10, "options": 10, "file_attr": 8, "journal": 7, "rebuild": 7, "proj": 7,
+               "redist_file": 10, "options": 10, "journal": 7, "rebuild": 7, "proj": 7,
                "bench_code_ops": 7}
 ASSERTS_MIN = 0.05  # for each function of the product
 
