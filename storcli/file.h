@@ -24,12 +24,24 @@ typedef void file_done_cb(void *arg, int rc);
  * takes in one file. */
 #define FILE_DATA_END_MAX (UINT64_C(1) << 44)
 
+/* Age of the size in an answer of exportd. */
+enum file_size_age {
+    SIZE_NEW,
+    SIZE_PERHAPS_OLD, /* a smaller size is ignored */
+    SIZE_OLD,         /* a newer answer came before this one: the size is ignored */
+};
+
+/* Knowledge of the allocated blocks in an answer of exportd. */
+enum file_blocks_known {
+    BLOCKS_UNKNOWN,
+    BLOCKS_AT_LEAST, /* there may be more */
+    BLOCKS_ALL,
+};
+
 /* Attributes of the inode that a file needs. */
 struct file_attr {
     uint64_t size;
-    /* size_is_old: a newer answer came before this one, its size is ignored.
-     * size_may_be_old: a smaller size is ignored. */
-    bool size_is_old, size_may_be_old;
+    enum file_size_age size_age;
     bool has_data;  /* false: reads are zeros, no storage is asked */
     uint32_t epoch; /* to write with; 0: none yet */
     bool truncate_pending;
@@ -45,7 +57,7 @@ struct file_attr {
     uint32_t inline_len;        /* 1..FILE_INLINE_MAX */
     /* Allocated blocks have the value 1; owned by the giver, valid until the end of the
      * call. */
-    bool blocks_known, blocks_unsure; /* unsure: there may be more of them */
+    enum file_blocks_known blocks_known;
     struct range_map blocks;
 };
 

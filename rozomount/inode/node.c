@@ -843,8 +843,10 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
         const struct storcli_target target = node_target(node, entry);
         struct file_attr attr = entry->file;
 
-        attr.size_is_old = entry->attr.change < node->seen.change;
-        attr.size_may_be_old = node->n_changing != 0;
+        if (entry->attr.change < node->seen.change)
+            attr.size_age = SIZE_OLD;
+        else if (node->n_changing != 0)
+            attr.size_age = SIZE_PERHAPS_OLD;
         file_refresh(node->file, &target, &attr);
         return 0;
     }

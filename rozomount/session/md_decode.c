@@ -159,8 +159,8 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         int rc = range_map_unpack(&entry->file.blocks, data->blocks.data,
                                   data->blocks.len, BLOCKS_END, FILE_RANGES_MAX, 1);
 
-        entry->file.blocks_known = true;
-        entry->file.blocks_unsure = entry->attr.blocks_unsure;
+        entry->file.blocks_known =
+            entry->attr.blocks_unsure ? BLOCKS_AT_LEAST : BLOCKS_ALL;
         if (rc != 0) {
             range_map_free(&entry->file.blocks);
             return rc == -EINVAL ? -EBADMSG : rc;

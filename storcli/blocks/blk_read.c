@@ -238,7 +238,7 @@ static bool is_wrong_at_home(const struct read_piece *piece, const struct read_a
 {
     if (piece->blocks[block].version == 0)
         return false;
-    if (ask->lacks)
+    if (ask->lack != LACK_NOTHING)
         return block >= ask->at && block < ask->at + (unsigned)ask->n;
     return read_ask_covers(ask, block) &&
            (ask->judged[block - ask->at] == JUDGED_BAD ||

@@ -28,6 +28,20 @@ enum judged {
     JUDGED_HOLE,
 };
 
+/* Patience with a request without an answer. */
+enum ask_pace {
+    PACE_FINE,
+    PACE_HEDGED, /* hedged: one more storage was asked; the answer still counts */
+    PACE_SLOW,   /* unanswered too long or channel suspect: not waited for */
+};
+
+/* Projection that a storage answered not to have. */
+enum ask_lack {
+    LACK_NOTHING,
+    LACK_OTHERS_UNASKED, /* other projections may be there: they are asked for */
+    LACK_OTHERS_ASKED,
+};
+
 /* Request to one candidate. */
 struct read_ask {
     struct rpc_request rq;
@@ -40,9 +54,7 @@ struct read_ask {
     uint8_t candidate;
     uint8_t projection; /* asked for, then the one that was answered */
     uint8_t state;      /* enum ask_state */
-    /* hedged: another storage was asked too; its answer still counts */
-    bool straggler;
-    bool slow;         /* unanswered too long or channel suspect: not waited for */
+    enum ask_pace pace;
     bool in_place;     /* full rows go to the caller's memory */
     bool whole;        /* covers the whole piece, and nothing in it is damaged */
     uint16_t at, n;    /* blocks, within the piece */
@@ -51,9 +63,8 @@ struct read_ask {
     uint8_t *heads;    /* scratch, n * head_bytes */
     uint8_t *bodies;   /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
-    bool doubt;    /* answered: the storage may have had something newer */
-    bool not_here; /* projection asked for is missing, others may be there */
-    bool lacks;    /* like not_here, but never reset */
+    bool doubt; /* answered: the storage may have had something newer */
+    enum ask_lack lack;
     uint8_t judged[EXTENT_BLOCKS];     /* enum judged, from `at` on */
     uint16_t row_bytes[EXTENT_BLOCKS]; /* bytes of each body */
 };

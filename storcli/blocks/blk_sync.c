@@ -84,6 +84,20 @@ struct remake {
     struct iovec iov[2];
 };
 
+/* Acknowledged data that cannot become stable, to be reported. */
+enum sync_loss {
+    LOSS_NONE,
+    LOSS_EARLIER, /* found by an earlier sync, which nobody learned of */
+    LOSS_HERE,    /* the lost data is of this sync's own set */
+};
+
+/* Reason for a sync. */
+enum sync_reason {
+    SYNC_FOR_CALLERS,
+    SYNC_BACKGROUND,  /* no caller waits for it */
+    SYNC_INTERRUPTED, /* background, and a caller wants another: ends after its read */
+};
+
 struct blk_sync_op {
     struct storcli_file *file; /* borrowed */
     struct watch watch;
@@ -96,16 +110,14 @@ struct blk_sync_op {
     struct survey survey; /* holders of the data of others */
     uint32_t unfit;       /* candidates that could not take a lost projection */
     bool denied;
-    bool fenced;    /* our session is over: nothing can be rebuilt */
-    bool moved;     /* a storage knows of a newer distribution */
-    bool lost;      /* acknowledged data cannot become stable: to be reported */
-    bool lost_here; /* the lost data is of this sync's own set */
+    bool fenced; /* our session is over: nothing can be rebuilt */
+    bool moved;  /* a storage knows of a newer distribution */
+    enum sync_loss loss;
     /* an earlier sync, ended after our callers came, reported a loss: their data is part
      * of it */
     bool told_before;
-    bool background;  /* no caller waits for it */
-    bool interrupted; /* background, and a caller wants another: ends after its read */
-    bool gone;        /* a storage that held something has no such file any more */
+    enum sync_reason reason;
+    bool gone;              /* a storage that held something has no such file any more */
     struct blk_op *reading; /* SYNC_READING: the read */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
@@ -149,14 +161,14 @@ static void loss_goes_on(const struct blk_sync_op *op, int rc)
     else if (told)
         file->sync_waiting->told_before = true;
     else
-        file->sync_waiting->lost = true;
+        file->sync_waiting->loss = LOSS_EARLIER;
 }
 
 static void sync_end(struct blk_sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
     struct sync_call *calls = op->calls;
-    bool background = op->background;
+    bool background = op->reason != SYNC_FOR_CALLERS;
 
     /* a caller that repeats would not learn of that loss */
     if (rc == -EREMOTE && op->told_before)
@@ -174,12 +186,12 @@ static void sync_end(struct blk_sync_op *op, int rc)
     if (rc != 0 && op->others != 0)
         file->others_wrote = true;
     unsynced_free(&op->set);
-    if (op->lost)
+    if (op->loss != LOSS_NONE)
         loss_goes_on(op, rc);
-    file->n_losses += op->lost_here;
-    commit_sync_end(&file->commit, op->lost_here ? COMMIT_SYNC_LOST
-                                   : rc != 0     ? COMMIT_SYNC_FAILED
-                                                 : COMMIT_SYNC_DONE);
+    file->n_losses += op->loss == LOSS_HERE;
+    commit_sync_end(&file->commit, op->loss == LOSS_HERE ? COMMIT_SYNC_LOST
+                                   : rc != 0             ? COMMIT_SYNC_FAILED
+                                                         : COMMIT_SYNC_DONE);
     file->syncing = NULL;
     file->cli->n_background -= background;
     free(op);
@@ -390,7 +402,7 @@ static enum heal holders_heal(struct blk_sync_op *op, struct holders *held, uint
 /* Abandons a lost range: it is reported once, at the end of this sync. */
 static void holders_lose(struct blk_sync_op *op, struct holders *held)
 {
-    op->lost = op->lost_here = true;
+    op->loss = LOSS_HERE;
     held->any = held->all = held->gone = held->lacks = 0;
 }
 
@@ -660,7 +672,7 @@ static void on_remake_read(void *arg, int rc)
     op->moved |= rc == -EREMOTE;
     if (rc != 0)
         remake_failed(op);
-    if (op->interrupted) {
+    if (op->reason == SYNC_INTERRUPTED) {
         op->state = SYNC_ASK;
         sync_end(op, -ECANCELED);
         return;
@@ -808,9 +820,9 @@ static enum step_result sync_settle(struct blk_sync_op *op, uint32_t any, uint64
             op->unfit = 0; /* candidates may have recovered */
             return STEP_WAIT;
         }
-        rc = heal == HEAL_REMAKE                                 ? -ENOMEM
-             : heal == HEAL_STUCK || op->lost || op->told_before ? -EIO
-                                                                 : 0;
+        rc = heal == HEAL_REMAKE                                              ? -ENOMEM
+             : heal == HEAL_STUCK || op->loss != LOSS_NONE || op->told_before ? -EIO
+                                                                              : 0;
         if (heal == HEAL_STUCK && op->denied)
             rc = -EACCES;
         if (rc == 0 && !op->surveyed && survey_is_due(&op->survey, peers_synced(op))) {
@@ -876,7 +888,8 @@ static void take_over_loss(struct blk_sync_op *op)
 
     if (!sync_tells(op))
         return;
-    op->lost |= file->lost;
+    if (file->lost && op->loss == LOSS_NONE)
+        op->loss = LOSS_EARLIER;
     file->lost = false;
 }
 
@@ -903,7 +916,7 @@ void engine_next_sync(struct storcli_file *file)
     file->unsynced = (struct unsynced){ 0 };
     commit_sync_begin(&file->commit);
     background_sync_began(file);
-    if (!op->background)
+    if (op->reason == SYNC_FOR_CALLERS)
         take_over_debts(op);
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_to_ns(file->cli->config.write_deadline_ms);
@@ -932,7 +945,7 @@ void engine_sync_background(struct storcli_file *file)
     file->sync_waiting = sync_op_new(file);
     if (file->sync_waiting == NULL)
         return;
-    file->sync_waiting->background = true;
+    file->sync_waiting->reason = SYNC_BACKGROUND;
     file->cli->n_background++;
     file->cli->stats.background_syncs++;
     engine_next_sync(file);
@@ -946,7 +959,7 @@ void engine_sync_look(struct storcli_file *file)
 
 void engine_sync_relocates(struct storcli_file *file)
 {
-    if (file->syncing->background && !file->syncing->interrupted)
+    if (file->syncing->reason == SYNC_BACKGROUND)
         engine_sync_abandon(file);
 }
 
@@ -954,9 +967,9 @@ bool engine_sync_abandon(struct storcli_file *file)
 {
     struct blk_sync_op *op = file->syncing;
 
-    assert(op->background);
+    assert(op->reason != SYNC_FOR_CALLERS);
     if (op->state == SYNC_READING && !engine_read_abandon(op->reading)) {
-        op->interrupted = true;
+        op->reason = SYNC_INTERRUPTED;
         return false;
     }
     if (op->state == SYNC_PUTTING)
@@ -976,9 +989,10 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
 {
     struct blk_sync_op *op = file->syncing;
 
-    if (op->interrupted || !unsynced_is_empty(&file->unsynced) || file->others_wrote)
+    if (op->reason == SYNC_INTERRUPTED || !unsynced_is_empty(&file->unsynced) ||
+        file->others_wrote)
         return false;
-    op->background = false;
+    op->reason = SYNC_FOR_CALLERS;
     file->cli->n_background--;
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_to_ns(file->cli->config.write_deadline_ms);
@@ -993,7 +1007,7 @@ static void sync_call_run(struct blk_op *base)
     struct sync_call *call = container_of(base, struct sync_call, op);
     struct storcli_file *file = base->file;
 
-    if (file->syncing != NULL && file->syncing->background) {
+    if (file->syncing != NULL && file->syncing->reason != SYNC_FOR_CALLERS) {
         if (join_background(file, call))
             return;
         engine_sync_abandon(file);

@@ -238,7 +238,7 @@ static void ask_answered(struct read_ask *ask)
         return;
     ask->state = ASK_ANSWERED;
     ask->took_ns = engine_now_ns(file->cli) - ask->sent_ns;
-    if (!ask->slow)
+    if (ask->pace != PACE_SLOW)
         engine_peer_fine(file, ask->candidate);
 }
 
@@ -259,9 +259,9 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
         ask->projection == PROJECTION_ANY)
         ask->piece->none |= 1u << ask->candidate;
-    ask->lacks = ask->not_here =
-        rc == 0 && ask->projection != PROJECTION_ANY &&
-        (rq->status == ROZO__STATUS__NO_FILE || rq->status == ROZO__STATUS__DAMAGED);
+    if (rc == 0 && ask->projection != PROJECTION_ANY &&
+        (rq->status == ROZO__STATUS__NO_FILE || rq->status == ROZO__STATUS__DAMAGED))
+        ask->lack = LACK_OTHERS_UNASKED;
     read_piece_step(ask->piece);
 }
 

@@ -90,14 +90,15 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
 
     for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         uint64_t waited_ns = now_ns - ask->sent_ns;
-        bool was_late = ask->straggler;
+        bool was_fine = ask->pace == PACE_FINE;
 
-        if (ask->state != ASK_SENT || ask->slow)
+        if (ask->state != ASK_SENT || ask->pace == PACE_SLOW)
             continue;
-        ask->slow =
-            !engine_is_up(file, ask->candidate) || waited_ns >= slow_ns(file->cli, ask);
-        ask->straggler |= ask->slow || waited_ns >= late_ns(file->cli, ask);
-        if (ask->straggler && !was_late)
+        if (!engine_is_up(file, ask->candidate) || waited_ns >= slow_ns(file->cli, ask))
+            ask->pace = PACE_SLOW;
+        else if (waited_ns >= late_ns(file->cli, ask))
+            ask->pace = PACE_HEDGED;
+        if (was_fine && ask->pace != PACE_FINE)
             file->cli->stats.hedges++;
     }
 }
@@ -109,7 +110,7 @@ static unsigned n_counted_on(const struct read_piece *piece)
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if ((ask->state == ASK_ANSWERED && !ask->doubt) ||
-            (ask->state == ASK_SENT && !ask->straggler))
+            (ask->state == ASK_SENT && ask->pace == PACE_FINE))
             counted |= 1u << ask->candidate;
     }
     return (unsigned)__builtin_popcount(counted);
@@ -118,7 +119,7 @@ static unsigned n_counted_on(const struct read_piece *piece)
 bool read_is_awaited(const struct read_piece *piece)
 {
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        if (ask->state == ASK_SENT && !ask->straggler)
+        if (ask->state == ASK_SENT && ask->pace == PACE_FINE)
             return true;
     }
     return false;
@@ -129,7 +130,8 @@ bool read_is_awaited(const struct read_piece *piece)
 static bool is_comparable(const struct read_piece *piece, const struct read_ask *ask)
 {
     return ask->at == piece->at && ask->n == piece->n && ask->at_most == 0 &&
-           (ask->state == ASK_ANSWERED || (ask->state == ASK_SENT && !ask->slow));
+           (ask->state == ASK_ANSWERED ||
+            (ask->state == ASK_SENT && ask->pace != PACE_SLOW));
 }
 
 /* Returns the median time of the storages that answered; 0: too few did. */
@@ -168,7 +170,7 @@ unsigned read_n_in_state(const struct read_piece *piece, enum ask_state state,
     unsigned n = 0;
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        if (ask->state == state && (slow_too || !ask->slow))
+        if (ask->state == state && (slow_too || ask->pace != PACE_SLOW))
             n++;
     }
     return n;
@@ -206,8 +208,8 @@ bool read_ask_beside(struct read_piece *piece, unsigned at, unsigned n)
 
     for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         /* a home that lacks its own projection may hold another one */
-        if (ask->state == ASK_FAILED && ask->not_here) {
-            ask->not_here = false;
+        if (ask->state == ASK_FAILED && ask->lack == LACK_OTHERS_UNASKED) {
+            ask->lack = LACK_OTHERS_ASKED;
             any = read_ask_send(piece, ask->candidate, PROJECTION_ANY, at, n, 0) || any;
         }
         for (unsigned p = 0; ask->state == ASK_ANSWERED && p < n_projections; p++) {

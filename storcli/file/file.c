@@ -21,19 +21,13 @@ static void file_free(struct file *f)
     void *arg = f->queue.close_op != NULL ? f->queue.close_op->arg : NULL;
     int rc = f->close_rc;
 
-    assert(list_is_empty(&f->fetches));
-    assert(f->dirty.n == 0 && f->writing.n == 0);
-    clean_drop_all(f);
+    cache_free(f);
+    runs_free(f);
     writeback_free(f);
     report_free(f);
-    env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
     blocks_free(f);
-    free(f->dirty.v);
-    free(f->writing.v);
-    free(f->clean.v);
-    if (f->sf != NULL)
-        storcli_file_close(f->sf);
+    storcli_file_close(f->sf);
     file_pool_free(f->own_pool);
     queue_free(f);
     free(f);
@@ -51,10 +45,11 @@ static void on_task(struct env_task *task)
         queue_step_ready(f);
         queue_start(f);
         file_fly(f);
-        if (f->queue.close_op != NULL && !f->closed && list_is_empty(&f->queue.ready))
+        if (f->queue.close_op != NULL && f->life != FILE_CLOSED &&
+            list_is_empty(&f->queue.ready))
             f->queue.close_op->step(f->queue.close_op);
     } while (!list_is_empty(&f->queue.ready));
-    if (f->closed && !f->queue.task.queued)
+    if (f->life == FILE_CLOSED && !f->queue.task.queued)
         file_free(f);
 }
 
@@ -63,9 +58,9 @@ static void on_task(struct env_task *task)
 static bool is_quiet(const struct file *f)
 {
     return f->queue.n_active == 1 && list_is_empty(&f->queue.arrived) &&
-           f->n_fetches == 0 && f->writeback.n_flying == 0 && !f->epoch.renew_busy &&
-           !f->report.busy && inline_is_quiet(f) && f->blocks.count != COUNT_BUSY &&
-           !f->blocks.seek_busy;
+           f->cache.n_fetches == 0 && f->writeback.n_flying == 0 &&
+           !f->epoch.renew_busy && !f->report.busy && inline_is_quiet(f) &&
+           f->blocks.count != COUNT_BUSY && !f->blocks.seek_busy;
 }
 
 /* Runs at the end of every turn: waits for all other operations, then for all writes,
@@ -89,7 +84,7 @@ static void close_step(struct fop *op)
         return;
     if (rc < 0 && f->close_rc == 0)
         f->close_rc = rc;
-    f->closed = is_quiet(f);
+    f->life = is_quiet(f) ? FILE_CLOSED : FILE_CLOSING;
 }
 
 void file_close(struct file *f, file_done_cb *done, void *arg)
@@ -97,7 +92,7 @@ void file_close(struct file *f, file_done_cb *done, void *arg)
     struct fop *op = fop_new(f, sizeof(*op), FOP_CLOSE, close_step, done, arg);
 
     assert(!f->queue.exclusive_held);
-    f->closing = true;
+    f->life = FILE_CLOSING;
     f->close_report_no = f->report.no;
     fop_queue(op);
 }
@@ -121,26 +116,21 @@ static void config_default(struct file_config *c)
     c->cache_ms = (uint32_t)or_default(c->cache_ms, 1000);
 }
 
-static void file_init(struct file *f)
-{
-    list_init(&f->lru);
-    list_init(&f->pool_link);
-    writeback_init(f);
-    list_init(&f->fetches);
-    queue_init(f, on_task);
-    list_init(&f->reads);
-    waitlist_init(&f->run_waiters);
-    report_init(f);
-    inline_init(f);
-    env_timer_init(&f->clean_timer, NULL);
-    f->next_id = 1;
-}
-
 static uint32_t blocks_of(const struct file *f, uint64_t bytes, uint32_t n_max)
 {
     uint64_t n = bytes / f->bs;
 
     return n < 1 ? 1 : n > n_max ? n_max : (uint32_t)n;
+}
+
+static void file_init(struct file *f)
+{
+    runs_init(f, blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX));
+    cache_init(f, blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX));
+    writeback_init(f);
+    queue_init(f, on_task);
+    report_init(f);
+    inline_init(f);
 }
 
 int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
@@ -158,21 +148,19 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     if (config != NULL)
         f->config = *config;
     config_default(&f->config);
-    file_init(f);
     f->bs = target->block_bytes;
     f->pool = f->config.pool;
     rc = f->pool == NULL ? file_pool_new(0, &f->own_pool) : 0;
     if (rc == 0)
         rc = storcli_file_open(cli, target, &f->sf);
     if (rc != 0) {
-        file_free(f);
+        file_pool_free(f->own_pool);
+        free(f);
         return rc;
     }
     if (f->pool == NULL)
         f->pool = f->own_pool;
-    f->run_blocks = blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX);
-    f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
-    f->clean_max = 4 * f->config.read_ahead_max; /* not less than twice the far one */
+    file_init(f);
     size_init(f, attr->size);
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);
@@ -184,7 +172,7 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
 
 bool file_is_silent(const struct file *f)
 {
-    return f->dirty.n == 0 && f->writing.n == 0 && f->queue.accepting == NULL &&
+    return f->runs.dirty.n == 0 && f->runs.writing.n == 0 && f->queue.accepting == NULL &&
            f->queue.exclusive == NULL && !f->report.busy &&
            f->report.change == f->report.reported_change;
 }
@@ -238,7 +226,7 @@ bool file_is_clean(const struct file *f)
 
 bool file_has_stored(const struct file *f)
 {
-    return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
+    return storcli_file_has_stored(f->sf) || f->runs.dirty.n > 0 || f->runs.writing.n > 0;
 }
 
 void file_drop_cache(struct file *f)

@@ -102,7 +102,8 @@ static void count_end(struct file *f)
  * again soon. */
 static bool is_too_late(const struct file *f)
 {
-    return f->closing && env_now_ns(f->env) - f->blocks.count_ns > COUNT_CLOSING_NS;
+    return f->life != FILE_OPEN &&
+           env_now_ns(f->env) - f->blocks.count_ns > COUNT_CLOSING_NS;
 }
 
 /* Searches from hole to hole. */
@@ -136,10 +137,10 @@ static void count_start(struct file *f, const struct file_attr *attr)
 {
     struct file_blocks *b = &f->blocks;
 
-    if (b->count == COUNT_DONE && !attr->blocks_unsure)
+    if (b->count == COUNT_DONE && attr->blocks_known == BLOCKS_ALL)
         b->count = COUNT_NONE;
-    if (!attr->blocks_unsure || attr->epoch == 0 || b->count != COUNT_NONE ||
-        b->seek_busy || f->inl.place != PLACE_STORAGES || f->closing)
+    if (attr->blocks_known == BLOCKS_ALL || attr->epoch == 0 || b->count != COUNT_NONE ||
+        b->seek_busy || f->inl.place != PLACE_STORAGES || f->life != FILE_OPEN)
         return;
     b->count = COUNT_BUSY;
     b->count_at = 0;
@@ -153,7 +154,7 @@ void blocks_adopt(struct file *f, const struct file_attr *attr)
 {
     struct file_blocks *b = &f->blocks;
 
-    if (!attr->blocks_known || attr->size_is_old)
+    if (attr->blocks_known == BLOCKS_UNKNOWN || attr->size_age == SIZE_OLD)
         return;
     range_map_free(&b->known);
     b->is_known = true;
@@ -362,15 +363,17 @@ uint64_t file_allocated(const struct file *f, uint64_t told)
     struct range_map all = { 0 };
     uint64_t bytes;
 
-    if (f->dirty.n == 0 && f->writing.n == 0 && b->tell.n == 0 && b->sent.n == 0)
+    if (f->runs.dirty.n == 0 && f->runs.writing.n == 0 && b->tell.n == 0 &&
+        b->sent.n == 0)
         return told;
     if (f->inl.place == PLACE_EXPORTD)
-        return max_u64(told, max_u64(set_end(&f->dirty), set_end(&f->writing)) * f->bs);
+        return max_u64(told, max_u64(set_end(&f->runs.dirty), set_end(&f->runs.writing)) *
+                                 f->bs);
     put_all(&all, b->is_known ? &b->known : &b->sent);
     if (!b->is_known)
         put_all(&all, &b->tell);
-    add_runs(&all, &f->dirty);
-    add_runs(&all, &f->writing);
+    add_runs(&all, &f->runs.dirty);
+    add_runs(&all, &f->runs.writing);
     bytes = range_map_total(&all, BLOCKS_ALLOCATED) * f->bs;
     range_map_free(&all);
     return b->is_known ? bytes : told + bytes; /* rather too many than none */

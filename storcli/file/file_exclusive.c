@@ -98,8 +98,10 @@ void file_finish_truncate(struct file *f)
 static int try_finish_first(struct alone_fop *a, bool need_it)
 {
     struct file *f = a->op.f;
-    bool is_beyond = (f->dirty.n > 0 && frun_is_beyond(f->dirty.v[f->dirty.n - 1])) ||
-                     (f->writing.n > 0 && frun_is_beyond(f->writing.v[f->writing.n - 1]));
+    bool is_beyond =
+        (f->runs.dirty.n > 0 && frun_is_beyond(f->runs.dirty.v[f->runs.dirty.n - 1])) ||
+        (f->runs.writing.n > 0 &&
+         frun_is_beyond(f->runs.writing.v[f->runs.writing.n - 1]));
     int rc = file_be_sure(&a->op, &a->sure_no);
 
     if (rc <= 0)
@@ -176,7 +178,7 @@ static void truncate_step(struct fop *op)
     switch (a->state) {
     case TRUNCATE_DRAIN:
         if (!file_is_landed(f) || f->report.busy) {
-            fop_wait(op, f->report.busy ? &f->report.waiters : &f->run_waiters);
+            fop_wait(op, f->report.busy ? &f->report.waiters : &f->runs.waiters);
             return;
         }
         rc = file_take_ref(f, &a->target);
@@ -230,7 +232,7 @@ static void hold_step(struct fop *op)
             return;
         queue_let_through(f, 0, UINT64_MAX);
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
-            fop_wait(op, &f->run_waiters);
+            fop_wait(op, &f->runs.waiters);
             return;
         }
         if (rc != 0) {
@@ -408,7 +410,7 @@ static void punch_step(struct fop *op)
             alone_end(a, 0);
             return;
         }
-        f->write_streak = 0;
+        runs_end_sequence(f);
         a->state = PUNCH_DRAIN;
         /* fall through */
     case PUNCH_DRAIN:
@@ -417,7 +419,7 @@ static void punch_step(struct fop *op)
         queue_let_through(f, block_of(f, a->offset), block_past(f, a->end));
         if (file_is_pending(f, block_of(f, a->offset), block_past(f, a->end), UINT64_MAX,
                             op->clock, &rc)) {
-            fop_wait(op, &f->run_waiters);
+            fop_wait(op, &f->runs.waiters);
             return;
         }
         if (rc != 0 || (!f->size.has_data && blocks_are_none(f))) {

@@ -40,13 +40,13 @@ static unsigned blocks_to_write(const struct file *f)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < f->writing.n; i++) {
-        if (f->writing.v[i]->state == FRUN_FLYING && !f->writing.v[i]->sync)
+    for (unsigned i = 0; i < f->runs.writing.n; i++) {
+        if (f->runs.writing.v[i]->state == FRUN_FLYING && !f->runs.writing.v[i]->sync)
             return UINT_MAX;
-        n += (unsigned)(f->writing.v[i]->end - f->writing.v[i]->first);
+        n += (unsigned)(f->runs.writing.v[i]->end - f->runs.writing.v[i]->first);
     }
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        n += (unsigned)(f->dirty.v[i]->end - f->dirty.v[i]->first);
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        n += (unsigned)(f->runs.dirty.v[i]->end - f->runs.dirty.v[i]->first);
     return n;
 }
 
@@ -60,12 +60,13 @@ static void write_stable(struct flush_fop *s)
 
     s->ahead = file_tell_ahead(f, &s->change);
     if (!s->ahead || storcli_file_is_unsynced(f->sf) ||
-        f->dirty.n + f->writing.n > STABLE_RUNS_MAX || blocks_to_write(f) > f->run_blocks)
+        f->runs.dirty.n + f->runs.writing.n > STABLE_RUNS_MAX ||
+        blocks_to_write(f) > f->runs.blocks)
         return;
-    for (unsigned i = 0; i < f->writing.n; i++)
-        f->writing.v[i]->sync = true;
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        f->dirty.v[i]->sync = true;
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        f->runs.writing.v[i]->sync = true;
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        f->runs.dirty.v[i]->sync = true;
 }
 
 static void start_sync(struct flush_fop *s)
@@ -96,7 +97,7 @@ static void flush_step(struct fop *op)
             return;
         }
         rc = 0;
-        s->before_id = f->next_id;
+        s->before_id = f->runs.next_id;
         s->end = f->size.now;
         if (s->sync)
             write_stable(s);
@@ -104,7 +105,7 @@ static void flush_step(struct fop *op)
         /* fall through */
     case FLUSH_WRITE:
         if (file_is_pending(f, 0, UINT64_MAX, s->before_id, op->clock, &rc)) {
-            fop_wait(op, &f->run_waiters);
+            fop_wait(op, &f->runs.waiters);
             return;
         }
         if (rc != 0) {
@@ -208,11 +209,11 @@ static void give_up_step(struct fop *op)
         /* fall through */
     case GIVE_UP_WRITE:
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
-            fop_wait(op, &f->run_waiters);
+            fop_wait(op, &f->runs.waiters);
             return;
         }
         g->rc = rc;
-        if (f->dirty.n > 0 || f->writing.n > 0)
+        if (f->runs.dirty.n > 0 || f->runs.writing.n > 0)
             file_lose(f, rc);
         g->change = f->report.change;
         g->report_no = f->report.no;

@@ -48,7 +48,7 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
     bool stays = attr->inline_max == 0 || attr->on_storages;
 
     inl->max = attr->inline_max;
-    if (inl->leave != LEAVE_NONE || (attr->size_is_old && !overrules))
+    if (inl->leave != LEAVE_NONE || (attr->size_age == SIZE_OLD && !overrules))
         return;
     if (inl->place == PLACE_STORAGES && !stays && !overrules)
         return; /* the answer is older than the move */
@@ -87,8 +87,8 @@ void inline_forget(struct file *f)
 {
     struct file_inline *inl = &f->inl;
 
-    if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
-        f->writing.n > 0 || f->queue.accepting != NULL ||
+    if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->runs.dirty.n > 0 ||
+        f->runs.writing.n > 0 || f->queue.accepting != NULL ||
         (inl->leave != LEAVE_NONE && f->report.change != f->report.reported_change))
         return;
     leave_not(f);
@@ -115,7 +115,7 @@ static void settle(struct file *f)
  * storages do. */
 static void moved_end(struct file *f)
 {
-    LIST_FOREACH_SAFE(node, &f->fetches) {
+    LIST_FOREACH_SAFE(node, &f->cache.fetches) {
         struct fetch *fetch = container_of(node, struct fetch, link);
 
         if (!fetch->moved)
@@ -130,7 +130,7 @@ static void moved_end(struct file *f)
 
 static void load_end(struct file *f, int rc)
 {
-    LIST_FOREACH_SAFE(node, &f->fetches) {
+    LIST_FOREACH_SAFE(node, &f->cache.fetches) {
         struct fetch *fetch = container_of(node, struct fetch, link);
 
         if (!fetch->inlined)
@@ -254,7 +254,7 @@ void inline_serve(struct file *f)
 {
     if (f->inl.place == PLACE_UNKNOWN)
         return;
-    LIST_FOREACH_SAFE(node, &f->fetches) {
+    LIST_FOREACH_SAFE(node, &f->cache.fetches) {
         struct fetch *fetch = container_of(node, struct fetch, link);
 
         if (fetch->inlined)
@@ -270,13 +270,14 @@ static int leave(struct file *f)
     struct file_inline *inl = &f->inl;
 
     assert(inl->place == PLACE_EXPORTD && !inl->busy);
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        frun_complete(f->dirty.v[i]); /* from exportd's data, at once */
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        frun_complete(f->runs.dirty.v[i]); /* from exportd's data, at once */
     for (uint64_t b = 0; b < block_past(f, inl->len); b++) {
         uint64_t from = block_start(f, b), to = min_u64(inl->len, from + f->bs);
         int64_t n;
 
-        if (frunset_find(&f->dirty, b) != NULL || frunset_find(&f->writing, b) != NULL)
+        if (frunset_find(&f->runs.dirty, b) != NULL ||
+            frunset_find(&f->runs.writing, b) != NULL)
             continue;
         n = frun_place(f, from, to, inl->bytes + from, false, NULL);
         if (n < 0)
@@ -285,7 +286,7 @@ static int leave(struct file *f)
     }
     inl->place = PLACE_STORAGES;
     inl->leave = LEAVE_WRITING;
-    inl->leave_id = f->next_id;
+    inl->leave_id = f->runs.next_id;
     inl->leave_syncs = inl->len > 0;
     inl->resend = inl->stale = false;
     inl->no++;
@@ -304,7 +305,7 @@ int inline_leave_first(struct fop *op)
     if (f->inl.place == PLACE_STORAGES)
         return 1;
     if (f->inl.busy) {
-        fop_wait(op, &f->run_waiters);
+        fop_wait(op, &f->runs.waiters);
         return 0;
     }
     rc = leave(f);
@@ -365,7 +366,8 @@ bool inline_holds_report(struct file *f)
         return true;
     if (inl->leave != LEAVE_WRITING)
         return false;
-    if (any_older(&f->dirty, inl->leave_id) || any_older(&f->writing, inl->leave_id))
+    if (any_older(&f->runs.dirty, inl->leave_id) ||
+        any_older(&f->runs.writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
         inl->leave = LEAVE_SETTLED;
@@ -427,9 +429,9 @@ static bool is_out(const struct frun *run, uint64_t version)
 
 static struct frun *next_out(struct file *f)
 {
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (is_out(f->writing.v[i], f->inl.out.version))
-            return f->writing.v[i];
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        if (is_out(f->runs.writing.v[i], f->inl.out.version))
+            return f->runs.writing.v[i];
     return NULL;
 }
 
@@ -495,7 +497,7 @@ static void on_data_wrote(struct file_meta_call *call, int rc)
     free(inl->sent);
     inl->sent = NULL;
     file_report_released(f);
-    waitlist_wake(f, &f->run_waiters);
+    waitlist_wake(f, &f->runs.waiters);
     waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
@@ -528,8 +530,8 @@ static void run_goes(struct frun *run)
 static void data_send(struct file *f, uint64_t version)
 {
     struct file_inline *inl = &f->inl;
-    bool again = f->writing.n > 0;
-    const struct frunset *set = again ? &f->writing : &f->dirty;
+    bool again = f->runs.writing.n > 0;
+    const struct frunset *set = again ? &f->runs.writing : &f->runs.dirty;
     uint64_t end = set_end(set);
 
     inl->busy = true;
@@ -545,15 +547,10 @@ static void data_send(struct file *f, uint64_t version)
     inl->out.sync = false;
     inl->sent = bytes_new(inl->out.len);
     inline_copy(f, inl->sent, 0, inl->out.len);
-    while (!again && f->dirty.n > 0) {
-        struct frun *run = f->dirty.v[0];
-
-        clean_forget_all(f, run->first, run->end);
-        frunset_remove(&f->dirty, run);
-        frunset_add(&f->writing, run);
-    }
-    for (unsigned i = 0; i < f->writing.n; i++)
-        run_goes(f->writing.v[i]);
+    while (!again && f->runs.dirty.n > 0)
+        runs_set_off(f->runs.dirty.v[0]);
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        run_goes(f->runs.writing.v[i]);
     inl->call = (struct file_meta_call){ .done = on_data_wrote,
                                          .file = f,
                                          .inline_version = version,
@@ -580,7 +577,7 @@ bool inline_fly(struct file *f)
     }
     if (f->queue.exclusive != NULL && f->queue.exclusive_end != UINT64_MAX)
         return true;
-    end = max_u64(inl->len, max_u64(set_end(&f->dirty), set_end(&f->writing)));
+    end = max_u64(inl->len, max_u64(set_end(&f->runs.dirty), set_end(&f->runs.writing)));
     if (inl->place == PLACE_EXPORTD && end > inl->max) {
         rc = leave(f);
         if (rc != 0)
@@ -592,8 +589,8 @@ bool inline_fly(struct file *f)
         file_renew(f);
         return true;
     }
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        frun_complete(f->dirty.v[i]);
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        frun_complete(f->runs.dirty.v[i]);
     data_send(f, version);
     return true;
 }

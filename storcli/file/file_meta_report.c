@@ -17,7 +17,7 @@
 
 static void start_report_timer(struct file *f)
 {
-    if (!f->closing && !env_timer_is_running(&f->report.timer))
+    if (f->life == FILE_OPEN && !env_timer_is_running(&f->report.timer))
         env_timer_start(f->env, &f->report.timer, f->config.report_delay_ms);
 }
 

@@ -46,7 +46,7 @@ void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
     struct fop *op = calloc(1, bytes);
 
     /* closing may still finish a truncate */
-    assert(!f->closing || kind == FOP_EXCLUSIVE);
+    assert(f->life == FILE_OPEN || kind == FOP_EXCLUSIVE);
     if (op == NULL) /* ops are small, and this cannot be reported */
         abort();
     op->f = f;

@@ -1,12 +1,11 @@
 /*
- * file_read.c - reads, and reading ahead of sequential readers.
+ * file_read.c - reads, from memory and from the storages.
  *
  * In:     file_read(). Core.
  * Out:    pieces of memory to the callback: dirty, writing and clean runs, and zeros for
  *         bytes that were never written. Missing blocks are fetched into clean runs
  *         first.
  * Keeps:  a read sees every write accepted before it.
- * Yours:  which reader counts as sequential and how far ahead it is served.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,15 +18,7 @@ enum {
     READ_BYTES_MAX = 1 << 20,
     READ_IOV_MAX = 1024, /* two pieces for each of 257 blocks at most, and some air */
     ZERO_BYTES = 64 << 10,
-    AHEAD_BYTES_MIN = 256 << 10,
-    /* parallel requests of one reader come in any order */
-    STREAM_SLACK_BYTES = 256 << 10,
-    AHEAD_FETCHES_MAX = 32,
-    STEPS_SURE = 2, /* equal steps in a row, after the first: not by chance */
 };
-
-/* Storages that take so long are far away, or busy: more must be on its way. */
-static const uint64_t FAR_NS = 8000000;
 
 static const uint8_t zeros[ZERO_BYTES] __attribute__((aligned(4096)));
 
@@ -66,178 +57,13 @@ static void read_end(struct read_fop *r, int rc, const struct iovec *iov, unsign
     struct fetch *own = r->own;
 
     fop_leave(&r->op);
-    list_remove(&r->active);
+    cache_read_ends(r);
     free(r);
     done(arg, rc, iov, n_iov);
     fetch_free(own);
 }
 
-/* ---- ahead ---- */
-
-/* Starts fetches for the missing blocks of [first, end). */
-static int fetch_missing(struct file *f, uint64_t first, uint64_t end, bool join,
-                         struct fetch **first_out)
-{
-    int rc = 0;
-
-    for (uint64_t b = first; b < end && rc == 0;) {
-        uint64_t to = min_u64(end, b - b % f->fetch_blocks + f->fetch_blocks);
-        struct fetch *fetch = join ? fetch_find(f, FETCH_CACHE, b) : NULL;
-
-        if (frunset_find(&f->dirty, b) != NULL || frunset_find(&f->writing, b) != NULL ||
-            clean_find(f, b, env_now_ns(f->env)) != NULL) {
-            b++;
-            continue;
-        }
-        if (fetch == NULL) {
-            uint64_t n = 1;
-
-            while (b + n < to && !(join && fetch_find(f, FETCH_CACHE, b + n) != NULL) &&
-                   frunset_find(&f->dirty, b + n) == NULL &&
-                   frunset_find(&f->writing, b + n) == NULL &&
-                   frunset_find(&f->clean, b + n) == NULL)
-                n++;
-            rc = fetch_start(f, FETCH_CACHE, b, (uint32_t)n, &fetch);
-            to = b + n;
-        } else {
-            to = fetch->first + fetch->n;
-        }
-        if (rc == 0 && first_out != NULL && *first_out == NULL)
-            *first_out = fetch;
-        b = to;
-    }
-    return rc;
-}
-
-static struct stream *find_stream(struct file *f, uint64_t offset)
-{
-    for (unsigned i = 0; i < STREAMS_MAX; i++) {
-        struct stream *s = &f->streams[i];
-
-        if (s->used_ns != 0 && offset + STREAM_SLACK_BYTES >= s->next &&
-            offset <= s->next + STREAM_SLACK_BYTES)
-            return s;
-    }
-    return NULL;
-}
-
-static struct stream *oldest_stream(struct file *f)
-{
-    struct stream *oldest = &f->streams[0];
-
-    for (unsigned i = 1; i < STREAMS_MAX; i++)
-        if (f->streams[i].used_ns < oldest->used_ns)
-            oldest = &f->streams[i];
-    return oldest;
-}
-
-static uint64_t ahead_max_now(const struct file *f)
-{
-    return f->fetch_ns > FAR_NS ? f->config.read_ahead_far_max : f->config.read_ahead_max;
-}
-
-static struct stream *follow_stream(struct file *f, uint64_t offset, uint64_t end)
-{
-    struct stream *s = find_stream(f, offset);
-    uint64_t ahead_max = ahead_max_now(f);
-
-    if (s == NULL) {
-        s = oldest_stream(f);
-        s->next = end;
-        s->ahead = 0;
-        s->window = offset == 0 ? min_u64(AHEAD_BYTES_MIN, ahead_max) : 0;
-    } else if (end > s->next) {
-        s->next = end;
-        s->window = min_u64(max_u64(2 * s->window, AHEAD_BYTES_MIN), ahead_max);
-    }
-    s->used_ns = env_now_ns(f->env);
-    return s;
-}
-
-static void follow_stepper(struct stepper *t, uint64_t offset, uint64_t len)
-{
-    int64_t step = (int64_t)(offset - t->at);
-    bool same = step == t->step && step != 0 && len == t->len;
-
-    t->n_same = same ? t->n_same + 1 : 0;
-    t->n_ahead -= same && t->n_ahead > 0;
-    if (!same)
-        t->n_ahead = 0;
-    t->step = step;
-    t->at = offset;
-    t->len = len;
-}
-
-/* Fetches the next reads of a stepper, without the data between them. */
-static void step_ahead(struct file *f, uint64_t limit)
-{
-    struct stepper *t = &f->stepper;
-    uint64_t most = min_u64(ahead_max_now(f) / t->len, AHEAD_FETCHES_MAX / 2);
-
-    if (t->n_same < STEPS_SURE)
-        return;
-    most = min_u64(most, UINT64_C(1) << min_u64(t->n_same - STEPS_SURE + 1, 8));
-    while (t->n_ahead < most && f->n_fetches < AHEAD_FETCHES_MAX) {
-        uint64_t from = t->at + (uint64_t)t->step * (t->n_ahead + 1);
-        uint64_t end = min_u64(block_past(f, from + t->len), limit);
-
-        if (from > FILE_DATA_END_MAX || block_of(f, from) >= end)
-            return; /* before the beginning, or beyond the end */
-        if (fetch_missing(f, block_of(f, from), end, true, NULL) != 0)
-            return;
-        t->n_ahead++;
-    }
-}
-
-/* Keeps window bytes ahead of the reader, but below `within`, in pieces that are worth a
- * request. */
-static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t within)
-{
-    struct stream *s = follow_stream(f, offset, end);
-    uint64_t limit = min_u64(block_past(f, storage_end(f)), block_of(f, within));
-    uint64_t target = min_u64(block_past(f, s->next + s->window), limit);
-
-    if (s->window == 0)
-        follow_stepper(&f->stepper, offset, end - offset);
-    if (f->closing || f->queue.exclusive != NULL || !pool_make_room(f->pool, 0))
-        return;
-    if (s->window == 0) {
-        step_ahead(f, limit);
-        return;
-    }
-    s->ahead = max_u64(s->ahead, block_past(f, s->next));
-    while (s->ahead < target && f->n_fetches < AHEAD_FETCHES_MAX) {
-        uint64_t grid = s->ahead - s->ahead % f->fetch_blocks + f->fetch_blocks;
-        uint64_t to = min_u64(grid, target);
-
-        if (to != grid && to != limit && (to - s->ahead) * f->bs < s->window / 2)
-            return; /* more will come */
-        if (fetch_missing(f, s->ahead, to, true, NULL) != 0)
-            return;
-        s->ahead = to;
-    }
-}
-
 /* ---- through the cache ---- */
-
-/* Lets a run that was read to its end go first: a sequential reader does not come back.
- * For a stream it goes at once, so that data read ahead comes into memory that is in the
- * processor's caches. */
-static void used_up(const struct read_fop *r, struct frun *run, uint64_t end)
-{
-    struct file *f = run->f;
-    const struct stream *s;
-
-    if (end != block_start(f, run->end))
-        return;
-    s = find_stream(f, r->offset);
-    if (s != NULL && s->window >= f->config.read_ahead_max) {
-        clean_is_used_up(run);
-        return;
-    }
-    list_remove(&run->link);
-    list_add_after(&f->lru, &run->link);
-}
 
 /* Adds valid bytes from pos on to the answer. 0: they must be fetched (up to
  * *missing_end), or a dirty block must be filled (*fill). */
@@ -246,8 +72,8 @@ static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
 {
     struct file *f = r->op.f;
     uint64_t block = block_of(f, pos);
-    struct frun *run = frunset_find(&f->dirty, block);
-    uint64_t dirty_next = frunset_next(&f->dirty, block), to = end;
+    struct frun *run = frunset_find(&f->runs.dirty, block);
+    uint64_t dirty_next = frunset_next(&f->runs.dirty, block), to = end;
 
     if (run != NULL && pos >= frun_from(run) && pos < frun_to(run)) {
         to = min_u64(end, frun_to(run));
@@ -260,14 +86,14 @@ static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
     }
     if (dirty_next != UINT64_MAX)
         to = min_u64(to, block_start(f, dirty_next));
-    run = frunset_find(&f->writing, block);
+    run = frunset_find(&f->runs.writing, block);
     if (run != NULL) {
         to = min_u64(to, block_start(f, run->end));
         add_piece(p, frun_byte(run, pos), to - pos);
         return to - pos;
     }
-    if (frunset_next(&f->writing, block) != UINT64_MAX)
-        to = min_u64(to, block_start(f, frunset_next(&f->writing, block)));
+    if (frunset_next(&f->runs.writing, block) != UINT64_MAX)
+        to = min_u64(to, block_start(f, frunset_next(&f->runs.writing, block)));
     if (pos >= storage_end(f)) {
         add_zeros(p, to - pos);
         return to - pos;
@@ -277,12 +103,12 @@ static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
     if (run != NULL) {
         to = min_u64(to, block_start(f, run->end));
         add_piece(p, frun_byte(run, pos), to - pos);
-        used_up(r, run, to);
+        cache_used_up(run, r->offset, to);
         return to - pos;
     }
-    if (frunset_next(&f->clean, block) != UINT64_MAX &&
-        frunset_next(&f->clean, block) > block)
-        to = min_u64(to, block_start(f, frunset_next(&f->clean, block)));
+    if (frunset_next(&f->cache.clean, block) != UINT64_MAX &&
+        frunset_next(&f->cache.clean, block) > block)
+        to = min_u64(to, block_start(f, frunset_next(&f->cache.clean, block)));
     *missing_end = to;
     return 0;
 }
@@ -322,7 +148,7 @@ static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
     if (wait != NULL)
         fop_wait(&r->op, &wait->waiters);
     else if (fill != NULL)
-        fop_wait(&r->op, &f->run_waiters);
+        fop_wait(&r->op, &f->runs.waiters);
     else
         fop_wait(&r->op, &f->queue.exclusive_waiters);
     return false;
@@ -393,7 +219,7 @@ static void direct_step(struct read_fop *r)
     }
     if (rc == 0 && !r->drained) {
         if (file_is_pending(f, first, end, r->before_id, r->op.clock, &rc)) {
-            fop_wait(&r->op, &f->run_waiters);
+            fop_wait(&r->op, &f->runs.waiters);
             return;
         }
         r->drained = rc == 0;
@@ -430,8 +256,8 @@ static void read_step(struct fop *op)
     if (!r->begun) {
         r->begun = true;
         r->end = end;
-        r->before_id = f->next_id;
-        list_add_tail(&f->reads, &r->active);
+        r->before_id = f->runs.next_id;
+        cache_read_begins(r);
         if (r->offset >= r->end) {
             read_end(r, 0, NULL, 0);
             return;
@@ -443,7 +269,7 @@ static void read_step(struct fop *op)
     else
         cached_step(r); /* r may be gone now */
     if (begins)
-        read_ahead(f, offset, end, within);
+        cache_read_ahead(f, offset, end, within);
 }
 
 void file_read(struct file *f, uint64_t offset, size_t len, bool direct,

@@ -30,9 +30,9 @@ static void on_sought(void *arg, int rc)
 
 static struct frun *run_in_memory(struct file *f, uint64_t block)
 {
-    struct frun *run = frunset_find(&f->dirty, block);
+    struct frun *run = frunset_find(&f->runs.dirty, block);
 
-    return run != NULL ? run : frunset_find(&f->writing, block);
+    return run != NULL ? run : frunset_find(&f->runs.writing, block);
 }
 
 /* Asks the storages for the next data or hole from pos on. 1: s->block is the answer; 0:
@@ -83,7 +83,8 @@ static int seek_data(struct seek_fop *s)
         if (found >= storage_end(f))
             found = UINT64_MAX;
     }
-    in_memory = min_u64(frunset_next(&f->dirty, block), frunset_next(&f->writing, block));
+    in_memory = min_u64(frunset_next(&f->runs.dirty, block),
+                        frunset_next(&f->runs.writing, block));
     if (in_memory != UINT64_MAX)
         found = min_u64(found, max_u64(s->pos, block_start(f, in_memory)));
     if (found >= f->size.now)
@@ -126,11 +127,11 @@ static bool drain(struct seek_fop *s)
     int rc = 0;
 
     if (s->before_id == 0)
-        s->before_id = f->next_id;
+        s->before_id = f->runs.next_id;
     s->drained |= !file_is_pending(f, block_of(f, s->offset), UINT64_MAX, s->before_id,
                                    s->op.clock, &rc);
     if (!s->drained)
-        fop_wait(&s->op, &f->run_waiters);
+        fop_wait(&s->op, &f->runs.waiters);
     return s->drained;
 }
 

@@ -61,14 +61,14 @@ void file_size_recount(struct file *f)
     uint64_t size = max_u64(f->size.meta, f->size.acked_end);
     struct frun *run;
 
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        size = max_u64(size, f->dirty.v[i]->hi);
-    for (unsigned i = 0; i < f->writing.n; i++)
-        size = max_u64(size, f->writing.v[i]->hi);
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        size = max_u64(size, f->runs.dirty.v[i]->hi);
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        size = max_u64(size, f->runs.writing.v[i]->hi);
     f->size.now = size;
     /* A block completed from the write that failed has bytes of it beyond what is
      * left. */
-    run = frunset_find(&f->dirty, block_of(f, size));
+    run = frunset_find(&f->runs.dirty, block_of(f, size));
     if (run != NULL)
         memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
 }
@@ -130,7 +130,8 @@ void size_adopt(struct file *f, const struct file_attr *attr)
 {
     uint64_t size = attr->size;
 
-    if (attr->size_is_old || (attr->size_may_be_old && size < f->size.meta))
+    if (attr->size_age == SIZE_OLD ||
+        (attr->size_age == SIZE_PERHAPS_OLD && size < f->size.meta))
         return;
     if (size == f->size.meta || (size > f->size.meta && f->queue.exclusive != NULL))
         return;
@@ -165,7 +166,7 @@ static uint64_t reportable_size(const struct file *f)
 {
     uint64_t size = max_u64(f->size.meta, f->size.acked_end);
 
-    size = set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
+    size = set_unacked(f, &f->runs.writing, set_unacked(f, &f->runs.dirty, size));
     return max_u64(size, min_u64(f->size.through_end, f->size.acked_end));
 }
 
@@ -250,7 +251,7 @@ uint64_t file_size(const struct file *f)
 
 bool file_has_data(const struct file *f)
 {
-    return f->size.has_data || f->dirty.n > 0 || f->writing.n > 0;
+    return f->size.has_data || f->runs.dirty.n > 0 || f->runs.writing.n > 0;
 }
 
 bool file_is_untold(const struct file *f)

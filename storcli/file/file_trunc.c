@@ -192,10 +192,10 @@ static int step_mark(struct file *f, struct fop *op)
 static bool is_cut_by_run(struct file *f)
 {
     uint64_t block = block_of(f, f->trunc.size);
-    struct frun *run = frunset_find(&f->dirty, block);
+    struct frun *run = frunset_find(&f->runs.dirty, block);
 
     if (run == NULL)
-        run = frunset_find(&f->writing, block);
+        run = frunset_find(&f->runs.writing, block);
     return run != NULL && run->end == block + 1;
 }
 
@@ -263,7 +263,7 @@ static int step_cut(struct file *f, struct fop *op)
         return cut_by_look(f, op);
     if (!t->by_run)
         return 1;
-    if (frunset_overlaps(&f->dirty, block, block + 1) && !is_cut_by_run(f)) {
+    if (frunset_overlaps(&f->runs.dirty, block, block + 1) && !is_cut_by_run(f)) {
         next_state(t, TRUNC_LOOK); /* the run has grown, and may not be written yet */
         fop_ready(op);
         return 0;
@@ -271,7 +271,7 @@ static int step_cut(struct file *f, struct fop *op)
     queue_let_through(f, block, block + 1);
     if (!file_is_pending(f, block, block + 1, UINT64_MAX, t->clock, &rc))
         return rc != 0 ? rc : 1;
-    fop_wait(op, &f->run_waiters);
+    fop_wait(op, &f->runs.waiters);
     return 0;
 }
 
@@ -311,7 +311,7 @@ static int step_drain(struct file *f, struct fop *op)
 {
     if (file_is_landed(f))
         return 1;
-    fop_wait(op, &f->run_waiters);
+    fop_wait(op, &f->runs.waiters);
     return 0;
 }
 

@@ -72,13 +72,13 @@ static void choose_direct(struct write_fop *w)
  * runs may gather more. */
 static void keep_flowing(struct file *f, uint64_t end)
 {
-    if (f->dirty_bytes * 2 <= f->config.write_behind_max)
+    if (f->runs.bytes * 2 <= f->config.write_behind_max)
         return;
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        if (f->dirty.v[i]->failed_clock == 0 &&
-            (block_of(f, end - 1) < f->dirty.v[i]->first ||
-             block_of(f, end - 1) >= f->dirty.v[i]->end))
-            frun_want(f->dirty.v[i]);
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        if (f->runs.dirty.v[i]->failed_clock == 0 &&
+            (block_of(f, end - 1) < f->runs.dirty.v[i]->first ||
+             block_of(f, end - 1) >= f->runs.dirty.v[i]->end))
+            frun_want(f->runs.dirty.v[i]);
 }
 
 static void write_take_end(struct write_fop *w)
@@ -87,9 +87,8 @@ static void write_take_end(struct write_fop *w)
 
     if (w->pos > w->offset)
         keep_flowing(f, w->pos);
-    f->write_streak += w->pos - w->offset;
-    f->write_next = w->pos;
-    w->before_id = f->next_id;
+    runs_wrote(f, w->offset, w->pos);
+    w->before_id = f->runs.next_id;
     w->state = WRITE_WAIT;
     queue_accepted(&w->op);
 }
@@ -99,15 +98,15 @@ static void write_take_end(struct write_fop *w)
 static int wait_for_room(struct write_fop *w)
 {
     struct file *f = w->op.f;
-    bool full = f->dirty_bytes + f->bs > f->config.write_behind_max ||
+    bool full = f->runs.bytes + f->bs > f->config.write_behind_max ||
                 !pool_make_room(f->pool, f->bs);
     int rc = 0;
 
-    if (!full || f->dirty_bytes == 0)
+    if (!full || f->runs.bytes == 0)
         return 1;
     file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, w->op.clock, &rc);
     if (rc == 0)
-        fop_wait(&w->op, &f->run_waiters);
+        fop_wait(&w->op, &f->runs.waiters);
     return rc;
 }
 
@@ -138,8 +137,8 @@ static int take_direct(struct write_fop *w)
 {
     struct file *f = w->op.f;
     uint64_t first = block_of(f, w->pos), len;
-    uint64_t end =
-        min_u64(first - first % f->run_blocks + f->run_blocks, block_of(f, w->direct_to));
+    uint64_t end = min_u64(first - first % f->runs.blocks + f->runs.blocks,
+                           block_of(f, w->direct_to));
     const uint8_t *src = source_at(w, w->pos, &len);
     int rc = 0;
 
@@ -150,7 +149,7 @@ static int take_direct(struct write_fop *w)
     if (f->trunc.pending && end > block_past(f, f->trunc.size))
         return -EIO; /* cut by another client at this moment: order unknown */
     if (file_is_pending(f, first, end, UINT64_MAX, w->op.clock, &rc) && rc == 0) {
-        fop_wait(&w->op, &f->run_waiters);
+        fop_wait(&w->op, &f->runs.waiters);
         return 0;
     }
     if (rc == 0)
@@ -204,8 +203,7 @@ static void write_take_start(struct write_fop *w)
 {
     struct file *f = w->op.f;
 
-    if (w->offset != f->write_next)
-        f->write_streak = 0;
+    runs_write_begins(f, w->offset);
     if (w->end > w->offset)
         report_touch(f);
     w->state = WRITE_TAKE;
@@ -239,7 +237,7 @@ static bool write_is_through(struct write_fop *w)
         return w->n_direct == 0;
     if (file_is_pending(f, block_of(f, write_waits_from(w)), block_past(f, w->pos),
                         w->before_id, w->op.clock, &w->rc)) {
-        fop_wait(&w->op, &f->run_waiters);
+        fop_wait(&w->op, &f->runs.waiters);
         return false;
     }
     return w->n_direct == 0; /* the last one wakes this op */

@@ -1,9 +1,8 @@
 /*
- * file_writeback.c - exchange with the storages: runs on their way, fetches, versions,
- * epochs.
+ * file_writeback.c - exchange with the storages: runs on their way, versions, epochs.
  *
- * In:     runs that are wanted, fetch_start(). Core.
- * Out:    storcli_write(), storcli_read(), meta.renew().
+ * In:     runs that are wanted. Core.
+ * Out:    storcli_write(), meta.renew().
  * Keeps:  no block is in two writes at a time; versions of one block grow in the order
  *         its bytes were accepted; a run that could not be written is parked, not lost.
  * Yours:  how many runs fly, when failed ones are tried again.
@@ -69,8 +68,8 @@ static void relaunch(struct frun *run);
  * scan ends. */
 static void renewed_runs(struct file *f)
 {
-    for (unsigned i = 0; i < f->writing.n;) {
-        struct frun *run = f->writing.v[i];
+    for (unsigned i = 0; i < f->runs.writing.n;) {
+        struct frun *run = f->runs.writing.v[i];
 
         if (run->state != FRUN_EPOCH) {
             i++;
@@ -81,21 +80,6 @@ static void renewed_runs(struct file *f)
         else
             file_failed(run, f->epoch.renew_rc);
         i = 0;
-    }
-}
-
-static void renewed_fetches(struct file *f)
-{
-    LIST_FOREACH_SAFE(node, &f->fetches) {
-        struct fetch *fetch = container_of(node, struct fetch, link);
-
-        if (!fetch->waits)
-            continue;
-        fetch->waits = false;
-        if (f->epoch.renew_rc == 0)
-            fetch_read(fetch);
-        else
-            fetch_answered(fetch, -EACCES);
     }
 }
 
@@ -154,7 +138,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
         learn_of_truncate(f, &call->attr);
     if (rc != 0 || !f->epoch.unsure)
         renewed_runs(f);
-    renewed_fetches(f);
+    fetches_renewed(f, f->epoch.renew_rc);
     waitlist_wake(f, &f->epoch.waiters);
     file_wake(f);
 }
@@ -197,36 +181,36 @@ static void on_renew_timer(struct env_timer *timer)
 
 void frun_want(struct frun *run)
 {
-    if (run->wanted)
+    if (run->want != WANT_NOT)
         return;
     assert(run->state == FRUN_DIRTY || run->state == FRUN_PARKED);
-    run->wanted = true;
+    run->want = WANT_SOON;
     list_add_tail(&run->f->writeback.want, &run->link);
     file_wake(run->f);
 }
 
 void frun_unwant(struct frun *run)
 {
-    run->wanted = run->needed = false;
+    run->want = WANT_NOT;
     list_remove(&run->link);
 }
 
 void file_want_all(struct file *f)
 {
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        frun_want(f->dirty.v[i]);
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (f->writing.v[i]->state == FRUN_PARKED)
-            frun_want(f->writing.v[i]);
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        frun_want(f->runs.dirty.v[i]);
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        if (f->runs.writing.v[i]->state == FRUN_PARKED)
+            frun_want(f->runs.writing.v[i]);
 }
 
 static bool any_parked(const struct file *f)
 {
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (f->writing.v[i]->state == FRUN_PARKED)
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        if (f->runs.writing.v[i]->state == FRUN_PARKED)
             return true;
-    for (unsigned i = 0; i < f->dirty.n; i++)
-        if (f->dirty.v[i]->failed_clock != 0)
+    for (unsigned i = 0; i < f->runs.dirty.n; i++)
+        if (f->runs.dirty.v[i]->failed_clock != 0)
             return true;
     return false;
 }
@@ -258,7 +242,7 @@ void file_failed(struct frun *run, int rc)
 
     f->writeback.clock++;
     mark_failed(run, rc);
-    waitlist_wake(f, &f->run_waiters);
+    waitlist_wake(f, &f->runs.waiters);
     file_wake(f);
     if (run->state == FRUN_DIRTY) {
         start_retry(f);
@@ -267,14 +251,13 @@ void file_failed(struct frun *run, int rc)
     run->n_stale = run->n_denied = 0;
     run->state = FRUN_PARKED;
     if (direct == NULL) {
-        for (unsigned i = frunset_index(&f->dirty, run->first);
-             i < f->dirty.n && f->dirty.v[i]->first < run->end; i++)
-            mark_failed(f->dirty.v[i], rc);
+        for (unsigned i = frunset_index(&f->runs.dirty, run->first);
+             i < f->runs.dirty.n && f->runs.dirty.v[i]->first < run->end; i++)
+            mark_failed(f->runs.dirty.v[i], rc);
         start_retry(f);
         return;
     }
-    frunset_remove(&f->writing, run); /* the memory is the caller's, who gets the error */
-    f->dirty_bytes -= frun_bytes(run);
+    runs_take_out(run); /* the memory is the caller's, who gets the error */
     if (run->hi > f->size.meta)
         size_set_untold(f);
     frun_free(run);
@@ -317,7 +300,7 @@ static void note_lost(struct file *f, int rc)
     f->writeback.retry_at_ns = 0;
     f->writeback.retry_ms = RETRY_MS_MIN;
     report_count_change(f);
-    waitlist_wake(f, &f->run_waiters);
+    waitlist_wake(f, &f->runs.waiters);
 }
 
 void file_lose(struct file *f, int rc)
@@ -336,7 +319,7 @@ void file_lose_unsent(struct file *f, int rc)
  * runs get this memory while it is in the processor's caches. */
 static bool is_streamed(const struct frun *run)
 {
-    return run->end - run->first == run->f->run_blocks;
+    return run->end - run->first == run->f->runs.blocks;
 }
 
 void frun_written(struct frun *run)
@@ -345,8 +328,7 @@ void frun_written(struct frun *run)
     struct write_fop *direct = run->direct;
     uint64_t end = min_u64(run->hi, f->size.now);
 
-    frunset_remove(&f->writing, run);
-    f->dirty_bytes -= frun_bytes(run);
+    runs_take_out(run);
     size_acked(f, end, version_epoch(run->version));
     blocks_allocated(f, run->first, run->end);
     if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
@@ -357,7 +339,7 @@ void frun_written(struct frun *run)
         f->writeback.retry_ms = RETRY_MS_MIN;
     }
     file_acked(f, end);
-    waitlist_wake(f, &f->run_waiters);
+    waitlist_wake(f, &f->runs.waiters);
     file_wake(f);
     if (direct != NULL)
         write_on_direct(direct, 0);
@@ -377,8 +359,8 @@ void frun_lands(struct frun *run)
 
 bool file_is_landed(const struct file *f)
 {
-    for (unsigned i = 0; i < f->writing.n; i++)
-        if (f->writing.v[i]->state != FRUN_PARKED)
+    for (unsigned i = 0; i < f->runs.writing.n; i++)
+        if (f->runs.writing.v[i]->state != FRUN_PARKED)
             return false;
     return true;
 }
@@ -388,7 +370,8 @@ static void on_written(void *arg, int rc)
     struct frun *run = arg;
     struct file *f = run->f;
     /* Data reported as lost must not replace what others wrote since. */
-    bool given_up = (f->closing || f->writeback.n_giving_up != 0) && run->was_told;
+    bool given_up =
+        (f->life != FILE_OPEN || f->writeback.n_giving_up != 0) && run->was_told;
     bool is_stale = rc == -ESTALE || rc == -EREMOTE;
     bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
@@ -441,7 +424,7 @@ static void relaunch(struct frun *run)
         run->state = FRUN_PARKED;
         frun_want(run);
         /* the exclusive operation must finish it */
-        waitlist_wake(run->f, &run->f->run_waiters);
+        waitlist_wake(run->f, &run->f->runs.waiters);
     }
 }
 
@@ -452,13 +435,14 @@ static bool is_above_writing(struct frun *run)
     struct file *f = run->f;
     bool is_above = false;
 
-    for (unsigned i = frunset_index(&f->writing, run->first);
-         i < f->writing.n && f->writing.v[i]->first < run->end; i++) {
+    for (unsigned i = frunset_index(&f->runs.writing, run->first);
+         i < f->runs.writing.n && f->runs.writing.v[i]->first < run->end; i++) {
         is_above = true;
-        if (f->writing.v[i]->state != FRUN_PARKED || f->writing.v[i]->needed)
+        if (f->runs.writing.v[i]->state != FRUN_PARKED ||
+            f->runs.writing.v[i]->want == WANT_BELOW)
             continue;
-        f->writing.v[i]->needed = true;
-        frun_want(f->writing.v[i]);
+        frun_want(f->runs.writing.v[i]);
+        f->runs.writing.v[i]->want = WANT_BELOW;
         file_wake(f);
     }
     return is_above;
@@ -472,7 +456,7 @@ static bool may_fly(struct frun *run)
         file_finish_truncate(f);
         return false;
     }
-    if (f->queue.exclusive != NULL && !run->needed &&
+    if (f->queue.exclusive != NULL && run->want != WANT_BELOW &&
         (run->end <= f->queue.exclusive_first || run->first >= f->queue.exclusive_end))
         return false;
     if (run->state == FRUN_PARKED)
@@ -492,12 +476,8 @@ void file_fly(struct file *f)
         if (!may_fly(run))
             continue;
         frun_unwant(run);
-        if (run->state == FRUN_DIRTY) {
-            /* A fill that later writes made needless must not fill a later run. */
-            clean_forget_all(f, run->first, run->end);
-            frunset_remove(&f->dirty, run);
-            frunset_add(&f->writing, run);
-        }
+        if (run->state == FRUN_DIRTY)
+            runs_set_off(run);
         run->failed_clock = 0;
         launch(run);
     }
@@ -506,25 +486,10 @@ void file_fly(struct file *f)
 int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_t end,
                     const uint8_t *data, bool sync)
 {
-    struct frun *run = frun_new(f);
+    struct frun *run = runs_add_direct(f, w, first, end, data, sync);
 
     if (run == NULL)
         return -ENOMEM;
-    assert(!frunset_overlaps(&f->dirty, first, end));
-    assert(!frunset_overlaps(&f->writing, first, end));
-    clean_forget(f, first, end);
-    run->direct = w;
-    run->data = (uint8_t *)data; /* never written to: writing runs are not */
-    run->first = first;
-    run->end = run->cap_end = end;
-    run->lo = block_start(f, first);
-    run->hi = block_start(f, end);
-    run->head_ok = run->tail_ok = true;
-    run->sync = sync;
-    run->id = f->next_id++;
-    run->born_ns = env_now_ns(f->env);
-    frunset_add(&f->writing, run);
-    f->dirty_bytes += frun_bytes(run);
     size_grows(f, run->hi);
     launch(run);
     return 0;
@@ -555,11 +520,11 @@ static bool set_is_pending(struct frunset *set, uint64_t first, uint64_t end,
 bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t before_id,
                      uint64_t clock, int *rc)
 {
-    bool pending = set_is_pending(&f->writing, first, end, before_id, clock, rc);
+    bool pending = set_is_pending(&f->runs.writing, first, end, before_id, clock, rc);
 
     if (f->writeback.lost_clock > clock && *rc == 0)
         *rc = f->writeback.lost_rc;
-    return set_is_pending(&f->dirty, first, end, before_id, clock, rc) || pending;
+    return set_is_pending(&f->runs.dirty, first, end, before_id, clock, rc) || pending;
 }
 
 /* ---- the delay ---- */
@@ -568,7 +533,7 @@ static uint64_t due_ns(const struct frun *run)
 {
     const struct file *f = run->f;
 
-    if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->wanted)
+    if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->want != WANT_NOT)
         return UINT64_MAX;
     if (run->failed_clock != 0)
         return f->writeback.n_giving_up != 0 ? UINT64_MAX : f->writeback.retry_at_ns;
@@ -592,7 +557,7 @@ void file_start_write_timer(struct file *f)
 
     if (env_timer_is_running(&f->writeback.timer))
         return;
-    due = min_u64(set_due_ns(&f->dirty), set_due_ns(&f->writing));
+    due = min_u64(set_due_ns(&f->runs.dirty), set_due_ns(&f->runs.writing));
     if (due == UINT64_MAX)
         return;
     after_ms = due > now_ns ? (due - now_ns + 999999) / 1000000 : 0;
@@ -612,8 +577,8 @@ static void on_write_timer(struct env_timer *timer)
     struct file *f = container_of(timer, struct file, writeback.timer);
     uint64_t now_ns = env_now_ns(f->env);
 
-    want_due(&f->dirty, now_ns);
-    want_due(&f->writing, now_ns);
+    want_due(&f->runs.dirty, now_ns);
+    want_due(&f->runs.writing, now_ns);
     if (f->writeback.retry_at_ns != 0 && f->writeback.retry_at_ns <= now_ns)
         f->writeback.retry_at_ns = 0; /* the next failure sets it again */
     file_start_write_timer(f);
@@ -631,142 +596,4 @@ void writeback_init(struct file *f)
 void writeback_free(struct file *f)
 {
     env_timer_stop(f->env, &f->writeback.timer);
-}
-
-/* ---- fetches ---- */
-
-struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block)
-{
-    LIST_FOREACH(node, &f->fetches) {
-        struct fetch *fetch = container_of(node, struct fetch, link);
-        uint64_t i = block - fetch->first;
-
-        if (fetch->kind == kind && block >= fetch->first && i < fetch->n &&
-            (fetch->stale[i / 64] >> i % 64 & 1) == 0)
-            return fetch;
-    }
-    return NULL;
-}
-
-void fetch_free(struct fetch *fetch)
-{
-    if (fetch == NULL)
-        return;
-    assert(list_is_empty(&fetch->waiters.ops));
-    fbuf_drop(fetch->buf);
-    free(fetch);
-}
-
-static void fill_done(struct fetch *fetch, int rc)
-{
-    struct file *f = fetch->f;
-    struct frun *run = frunset_find(&f->dirty, fetch->first);
-
-    if (run != NULL && rc != 0) {
-        file_failed(run, rc);
-    } else if (run != NULL && (fetch->stale[0] & 1) == 0) {
-        if (f->inl.place == PLACE_STORAGES)
-            storcli_file_completes(f->sf, fetch->first);
-        frun_fill(run, fetch->first, fetch->buf->data);
-    }
-    waitlist_wake(f, &f->run_waiters);
-}
-
-static void cache_done(struct fetch *fetch, int rc)
-{
-    struct file *f = fetch->f;
-
-    if (rc == 0) {
-        f->fetch_ns = (3 * f->fetch_ns + env_now_ns(f->env) - fetch->started_ns) / 4;
-        clean_add(f, fetch->buf, fetch->first, fetch->n, fetch->stale);
-    }
-    LIST_FOREACH(node, &fetch->waiters.ops)
-        container_of(node, struct fop, link)->fetch_rc = rc;
-    waitlist_wake(f, &fetch->waiters);
-}
-
-/* Clears the bytes beyond the valid end: never written, or cut off. */
-static void fetch_limit(struct fetch *fetch)
-{
-    struct file *f = fetch->f;
-    uint64_t start = block_start(f, fetch->first);
-    uint64_t bytes = (uint64_t)fetch->n * f->bs;
-    uint64_t keep = fetch->limit > start ? min_u64(fetch->limit - start, bytes) : 0;
-
-    memset(fetch->buf->data + keep, 0, bytes - keep);
-}
-
-void fetch_answered(struct fetch *fetch, int rc)
-{
-    struct file *f = fetch->f;
-
-    file_wake(f);
-    if (rc == -EACCES && !fetch->denied) {
-        fetch->denied = fetch->waits = true;
-        file_renew(f);
-        return;
-    }
-    if (rc == -EREMOTE && fetch->n_moved++ < MOVED_TRIES_MAX) {
-        fetch->moved = true;
-        file_is_refused(f, fetch->n_moved);
-        file_reload(f);
-        return;
-    }
-    rc = plain_errno(rc);
-    list_remove(&fetch->link);
-    f->n_fetches--;
-    fetch->rc = rc;
-    if (rc == 0)
-        fetch_limit(fetch);
-    if (fetch->kind == FETCH_OWN) {
-        fetch->done(fetch, fetch->arg);
-        return;
-    }
-    if (fetch->kind == FETCH_FILL)
-        fill_done(fetch, rc);
-    else
-        cache_done(fetch, rc);
-    fetch_free(fetch);
-}
-
-static void on_fetched(void *arg, int rc)
-{
-    fetch_answered(arg, rc);
-}
-
-void fetch_read(struct fetch *fetch)
-{
-    if (fetch->f->inl.place != PLACE_STORAGES) {
-        inline_read(fetch);
-        return;
-    }
-    storcli_read(fetch->f->sf, fetch->first, fetch->n, fetch->buf->data,
-                 fetch->user_bytes, on_fetched, fetch);
-}
-
-int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n,
-                struct fetch **out)
-{
-    struct fetch *fetch = calloc(1, sizeof(*fetch));
-
-    assert(n > 0 && n <= FETCH_BLOCKS_MAX);
-    if (fetch == NULL)
-        return -ENOMEM;
-    fetch->buf = fbuf_new(f->pool, (size_t)n * f->bs);
-    if (fetch->buf == NULL) {
-        free(fetch);
-        return -ENOMEM;
-    }
-    fetch->f = f;
-    fetch->kind = kind;
-    fetch->first = first;
-    fetch->n = n;
-    fetch->limit = storage_end(f);
-    fetch->started_ns = env_now_ns(f->env);
-    waitlist_init(&fetch->waiters);
-    list_add_tail(&f->fetches, &fetch->link);
-    f->n_fetches++;
-    fetch_read(fetch);
-    *out = fetch;
-    return 0;
 }

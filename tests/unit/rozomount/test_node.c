@@ -44,7 +44,7 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    if (!attr->size_is_old)
+    if (attr->size_age != SIZE_OLD)
         f->size = attr->size;
     if (target != NULL && target->session != 0)
         f->session = target->session;

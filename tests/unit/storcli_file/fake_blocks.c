@@ -200,8 +200,7 @@ static struct range_map *allocated_now(const struct fake *k)
 void fake_attr(const struct fake *k, struct file_attr *attr)
 {
     *attr = (struct file_attr){
-        .blocks_known = true,
-        .blocks_unsure = k->s.uncounted,
+        .blocks_known = k->s.uncounted ? BLOCKS_AT_LEAST : BLOCKS_ALL,
         .blocks = *allocated_now(k),
         .size = k->s.size,
         .has_data = k->s.has_data,

@@ -1854,11 +1854,11 @@ static void an_answer_that_was_overtaken_does_not_make_the_file_shorter(void **s
     fake_attr(&x->k, &attr);
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    attr.size_may_be_old = true;
+    attr.size_age = SIZE_PERHAPS_OLD;
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 10 * BS);
     assert_written(x, 0, 10 * BS, false);
-    attr.size_may_be_old = false; /* cut by another client */
+    attr.size_age = SIZE_NEW; /* cut by another client */
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 0);
 }
@@ -1874,11 +1874,10 @@ static void nor_longer(void **state)
     assert_int_equal(do_call(x, file_flush), 0);
     fake_attr(&x->k, &attr);
     assert_int_equal(truncate_to(x, BS), 0);
-    attr.size_is_old = true;
+    attr.size_age = SIZE_OLD;
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), BS);
-    attr.size_is_old = false;
-    attr.size_may_be_old = true; /* written by another client */
+    attr.size_age = SIZE_PERHAPS_OLD; /* written by another client */
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 10 * BS);
 }
