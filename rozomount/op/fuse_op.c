@@ -27,33 +27,29 @@
 
 enum {
     FREE_OPS_MAX = 256,
+    OP_BYTES = 2560, /* memory of an operation of any kind, to be used again */
     SIGNAL_LOOK_MS = 100,
     /* Linux hands the lock to the longest waiter after half of that */
     LET_GO_PAUSE_MS = 10,
     AGAIN_PAUSE_MAX = 6, /* the longest pause is 1 << this, in ms */
 };
 
-struct fuse_op *fuse_op_begin(fuse_req_t req)
+void *fuse_op_begin(fuse_req_t req, size_t bytes)
 {
     struct loop *loop = fuse_req_userdata(req);
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
     struct fuse_op *op = loop->free_ops;
 
+    assert(bytes >= sizeof(*op) && bytes <= OP_BYTES);
     if (op != NULL) {
-        loop->free_ops = (struct fuse_op *)op->memory;
+        loop->free_ops = op->memory;
         loop->n_free_ops--;
-        memset(op, 0, offsetof(struct fuse_op, name));
+        memset(op, 0, bytes);
     } else {
-        op = xzalloc(sizeof(*op));
+        op = xzalloc(OP_BYTES);
     }
     op->home = op->loop = loop;
     op->req = req;
     op->unique = loop->current_unique;
-    op->started_ns = env_now_ns(&loop->env.env);
-    op->uid = ctx->uid;
-    op->gid = ctx->gid;
-    op->pid = ctx->pid;
-    op->umask = ctx->umask;
     atomic_fetch_add(&loop->mount->n_ops, 1);
     return op;
 }
@@ -79,7 +75,7 @@ static void fuse_op_free(struct fuse_op *op)
     struct loop *loop = op->home;
     struct mount *m = loop->mount;
 
-    assert(op->loop == loop && op->req == NULL && !op->waiting);
+    assert(op->loop == loop && op->req == NULL && !op->interrupt.waits);
     if (op->buf != NULL)
         m->shell->return_buf(loop, op->buf);
     free(op->memory);
@@ -94,31 +90,99 @@ static void fuse_op_free(struct fuse_op *op)
     fuse_op_is_over(m);
 }
 
-static void on_op_mail(struct env_mail *mail)
-{
-    struct fuse_op *op = container_of(mail, struct fuse_op, mail);
+/* ---- steps ---- */
 
-    op->step(op);
+static fuse_op_step *op_take_step(struct fuse_op *op)
+{
+    fuse_op_step *step = op->next;
+
+    if (step == NULL)
+        return *op->steps++;
+    op->next = NULL;
+    return step;
 }
 
-void fuse_op_goto(struct fuse_op *op, struct loop *loop, void (*step)(struct fuse_op *op))
+void fuse_op_resume(struct fuse_op *op, enum step_end end)
 {
-    assert(!op->waiting);
-    if (op->loop == loop) {
-        step(op);
-        return;
+    fuse_op_wait_over(op);
+    while (end == STEP_GO) {
+        fuse_op_step *step = op_take_step(op);
+
+        assert(step != NULL);
+        end = step(op);
     }
+    if (end == STEP_END)
+        fuse_op_reply_err(op, op->rc);
+}
+
+void fuse_op_next(struct fuse_op *op)
+{
+    fuse_op_resume(op, STEP_GO);
+}
+
+void fuse_op_start(struct fuse_op *op, fuse_op_step *const *steps)
+{
+    fuse_op_resume(op, fuse_op_go(op, steps));
+}
+
+void fuse_op_file_done(void *arg, int rc)
+{
+    struct fuse_op *op = arg;
+
+    op->rc = rc;
+    fuse_op_next(op);
+}
+
+enum step_end fuse_op_go(struct fuse_op *op, fuse_op_step *const *steps)
+{
+    assert(op->next == NULL);
+    op->steps = steps;
+    return STEP_GO;
+}
+
+enum step_end fuse_op_end(struct fuse_op *op, int rc)
+{
+    op->rc = rc;
+    return STEP_END;
+}
+
+/* ---- loops ---- */
+
+static void on_op_mail(struct env_mail *mail)
+{
+    fuse_op_next(container_of(mail, struct fuse_op, mail));
+}
+
+static void on_op_home(struct env_mail *mail)
+{
+    fuse_op_free(container_of(mail, struct fuse_op, mail));
+}
+
+static void op_post(struct fuse_op *op, struct loop *loop,
+                    void (*fn)(struct env_mail *mail))
+{
     op->loop = loop;
-    op->step = step;
-    op->mail.fn = on_op_mail;
+    op->mail.fn = fn;
     env_mailbox_post(&loop->env, &op->mail);
 }
 
-void fuse_op_goto_owner(struct fuse_op *op, uint64_t ino,
-                        void (*step)(struct fuse_op *op))
+enum step_end fuse_op_goto(struct fuse_op *op, uint64_t ino)
 {
-    fuse_op_goto(op, mount_owner(op->loop->mount, ino), step);
+    struct loop *loop = mount_owner(op->loop->mount, ino);
+
+    assert(!op->interrupt.waits);
+    if (op->loop == loop)
+        return STEP_GO;
+    op_post(op, loop, on_op_mail);
+    return STEP_WAIT;
 }
+
+enum step_end fuse_op_goto_owner(struct fuse_op *op)
+{
+    return fuse_op_goto(op, op->ino);
+}
+
+/* ---- the end ---- */
 
 void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino)
 {
@@ -134,11 +198,11 @@ static void op_xattrs_changed(struct fuse_op *op)
     op->xattrs_of = 0;
 }
 
-void fuse_op_finish(struct fuse_op *op)
+enum step_end fuse_op_finish(struct fuse_op *op)
 {
     struct node *node = op->node;
 
-    assert(op->req == NULL);
+    assert(op->req == NULL && !op->interrupt.waits);
     fuse_op_token_done(op);
     fuse_op_rename_over(op);
     op_xattrs_changed(op);
@@ -147,7 +211,11 @@ void fuse_op_finish(struct fuse_op *op)
         op->node = NULL;
         node_put(node);
     }
-    fuse_op_goto(op, op->home, fuse_op_free);
+    if (op->loop == op->home)
+        fuse_op_free(op);
+    else
+        op_post(op, op->home, on_op_home);
+    return STEP_WAIT;
 }
 
 void fuse_op_reply_err(struct fuse_op *op, int rc)
@@ -155,8 +223,8 @@ void fuse_op_reply_err(struct fuse_op *op, int rc)
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    if (op->copies && op->done_bytes != 0)
-        fuse_reply_write(req, op->done_bytes);
+    if (op->n_copied != 0)
+        fuse_reply_write(req, op->n_copied);
     else /* ENOSYS would tell the kernel never to ask again. */
         fuse_reply_err(req, rc == -ENOSYS ? EIO : -rc);
     fuse_op_finish(op);
@@ -172,7 +240,7 @@ static bool op_knows_better(const struct fuse_op *op, const struct node *node)
 {
     struct token_cache *t = op->loop->mount->tokens;
 
-    return !token_cache_are_given(t) || node->lowered > op->asked ||
+    return !token_cache_are_given(t) || node->lowered > op->changes.lowered ||
            token_cache_mode_locked(t, node->ino) >= TOKEN_RANGES;
 }
 
@@ -180,12 +248,13 @@ static bool op_knows_better(const struct fuse_op *op, const struct node *node)
  * Overlays our own sizes and times. With range tokens others write, too: the later mtime
  * wins.
  */
-static void op_overlay_node(struct fuse_op *op, const struct node *node)
+static void op_overlay_node(const struct fuse_op *op, const struct node *node,
+                            struct stat *st)
 {
-    const struct timespec others = op->st.st_mtim;
-    struct timespec *ours = &op->st.st_mtim;
+    const struct timespec others = st->st_mtim;
+    struct timespec *ours = &st->st_mtim;
 
-    node_overlay(node, &op->st);
+    node_overlay(node, st);
     if (token_cache_mode_locked(op->loop->mount->tokens, node->ino) == TOKEN_RANGES &&
         (ours->tv_sec < others.tv_sec ||
          (ours->tv_sec == others.tv_sec && ours->tv_nsec < others.tv_nsec)))
@@ -193,21 +262,21 @@ static void op_overlay_node(struct fuse_op *op, const struct node *node)
 }
 
 /*
- * Records exportd's attributes of an inode that may be open here, and overlays newer ones
- * of our own. Called with the token lock.
+ * Records exportd's attributes of an inode that may be open here, and sets *st to them,
+ * with newer ones of our own laid over. Called with the token lock.
  */
-static void op_overlay(struct fuse_op *op)
+static void op_overlay(struct fuse_op *op, struct stat *st)
 {
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
 
     op->entry.attr.atime_ns = atimes_of(op->loop->mount->atimes, &op->entry.attr);
-    md_attr_to_stat(&op->entry.attr, &op->st);
+    md_attr_to_stat(&op->entry.attr, st);
     open_dirs_note(op->loop->mount->open_dirs, &op->entry.attr);
     if (node == NULL)
         return;
     node_note_attr(node, &op->entry.attr);
     if (op_knows_better(op, node))
-        op_overlay_node(op, node);
+        op_overlay_node(op, node, st);
 }
 
 /* Called with the token lock. */
@@ -255,12 +324,13 @@ void fuse_op_take_grant(struct fuse_op *op, uint64_t dir)
         return;
     token_cache_lock(t);
     token_cache_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
-    token_cache_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number, op->changes);
+    token_cache_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number,
+                            op->changes.entry);
     if (dir != 0) {
         token_cache_grant_locked(t, dir, e->grant.dir, e->grant.number);
         token_cache_note_others(t, e->grant.others);
         if (e->dir.ino == dir)
-            keep_dir(op, &e->dir, e->grant.number, op->changes_ino);
+            keep_dir(op, &e->dir, e->grant.number, op->changes.ino);
     }
     token_cache_unlock(t);
     recalls_trim(op->loop);
@@ -317,21 +387,20 @@ static void op_keep_attr(struct fuse_op *op, bool may_tell)
 
     if (e->attr.token != TOKEN_NONE && may_tell && !e->attr.blocks_unsure)
         token_cache_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number,
-                              op->changes);
+                              op->changes.entry);
 }
 
-static void reply_attr_step(struct fuse_op *op)
+static enum step_end attr_answer(struct fuse_op *op, bool others)
 {
     struct token_cache *t = op->loop->mount->tokens;
-    bool is_change = op->valid != 0;
-    bool others = is_change && token_cache_has_others(t);
     fuse_req_t req = op->req;
+    struct stat st;
     bool may_tell;
 
     op->req = NULL;
     token_cache_lock(t);
     may_tell = loop_may_tell(op->loop);
-    op_overlay(op);
+    op_overlay(op, &st);
     /*
      * The kernel asks again after it has read or changed a directory, or written a file,
      * and after each open of a file if each read counts.
@@ -339,29 +408,46 @@ static void reply_attr_step(struct fuse_op *op)
     if (S_ISDIR(op->entry.attr.mode) || atimes_is_strict(op->loop->mount->atimes) ||
         token_cache_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op, may_tell);
-    fuse_reply_attr(req, &op->st,
+    fuse_reply_attr(req, &st,
                     op_attr_timeout(op, fuse_op_may_cache_attr(op, may_tell, others)));
     token_cache_unlock(t);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
+}
+
+static enum step_end reply_attr(struct fuse_op *op)
+{
+    return attr_answer(op, false);
+}
+
+static enum step_end reply_changed_attr(struct fuse_op *op)
+{
+    return attr_answer(op, token_cache_has_others(op->loop->mount->tokens));
 }
 
 /*
- * Continues on the owner loop if the file may be open there: that loop knows newer
- * attributes.
+ * Ends op with this step, on the owner loop if the file may be open there: that loop
+ * knows newer attributes.
  */
-static void fuse_op_goto_owner_if_open(struct fuse_op *op,
-                                       void (*step)(struct fuse_op *op))
+static enum step_end op_end_where_open(struct fuse_op *op, fuse_op_step *step)
 {
-    if (S_ISREG(op->entry.attr.mode) &&
-        mount_may_be_open(op->loop->mount, op->entry.attr.ino) && op->node == NULL)
-        fuse_op_goto_owner(op, op->entry.attr.ino, step);
-    else
-        step(op);
+    uint64_t ino = op->entry.attr.ino;
+
+    assert(op->next == NULL);
+    op->next = step;
+    return S_ISREG(op->entry.attr.mode) && op->node == NULL &&
+                   mount_may_be_open(op->loop->mount, ino)
+               ? fuse_op_goto(op, ino)
+               : STEP_GO;
 }
 
-void fuse_op_reply_attr(struct fuse_op *op)
+enum step_end fuse_op_reply_attr(struct fuse_op *op)
 {
-    fuse_op_goto_owner_if_open(op, reply_attr_step);
+    return op_end_where_open(op, reply_attr);
+}
+
+enum step_end fuse_op_reply_changed_attr(struct fuse_op *op)
+{
+    return op_end_where_open(op, reply_changed_attr);
 }
 
 /* Records the size that the kernel gets now and may keep. */
@@ -379,13 +465,14 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
 {
     const struct options *opt = op->loop->mount->opt;
     const struct md_grant *grant = &op->entry.grant;
-    bool named = !op->nameless && may_tell && grant->dir != TOKEN_NONE &&
+    bool named = name != NULL && may_tell && grant->dir != TOKEN_NONE &&
                  token_cache_tell_name(op->loop->mount->tokens, dir, name,
                                        S_ISDIR(op->entry.attr.mode), grant->number);
+    struct stat st;
 
-    if (!named && !op->nameless)
+    if (!named && name != NULL)
         name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
-    op_overlay(op);
+    op_overlay(op, &st);
     op_note_told(op);
     /*
      * The kernel asks for them at once, and then keeps the answer unless an invalidation
@@ -396,7 +483,7 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
     *e = (struct fuse_entry_param){
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
-        .attr = op->st,
+        .attr = st,
         .attr_timeout =
             op_attr_timeout(op, fuse_op_may_cache_attr(op, may_tell, grant->others)),
         .entry_timeout = fuse_op_timeout(op, named, opt->entry_timeout_s),
@@ -413,19 +500,19 @@ void fuse_op_answer_entry(struct fuse_op *op)
     fuse_reply_entry(req, &e);
 }
 
-static void reply_entry_step(struct fuse_op *op)
+static enum step_end reply_entry(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
 
     token_cache_lock(t);
     fuse_op_answer_entry(op);
     token_cache_unlock(t);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
-void fuse_op_reply_entry(struct fuse_op *op)
+enum step_end fuse_op_reply_entry(struct fuse_op *op)
 {
-    fuse_op_goto_owner_if_open(op, reply_entry_step);
+    return op_end_where_open(op, reply_entry);
 }
 
 /* ---- asking exportd ---- */
@@ -493,12 +580,12 @@ static void op_names_come(struct fuse_op *op, uint16_t code)
 {
     struct token_cache *t = op->loop->mount->tokens;
 
-    if ((code == ROZO__OP__MD_CREATE && !op->nameless) || code == ROZO__OP__MD_LINK)
+    if ((code == ROZO__OP__MD_CREATE && op->name != NULL) || code == ROZO__OP__MD_LINK)
         token_cache_name_comes(t, op->ino, op->name);
     if (code == ROZO__OP__MD_RENAME)
-        token_cache_name_comes(t, op->ino2, op->name2);
+        token_cache_name_comes(t, op->ino2, op->renaming->name);
     if (code == ROZO__OP__MD_RENAME &&
-        (op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
+        (op->renaming->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         token_cache_name_comes(t, op->parent, op->name);
 }
 
@@ -522,18 +609,20 @@ static bool code_minds_closes(uint16_t code)
 uint64_t fuse_op_note_change(struct fuse_op *op, uint64_t ino)
 {
     unsynced_inodes_note(op->loop->mount->unsynced, ino, op->loop->nodes.losses);
-    return token_cache_forget_attr(op->loop->mount->tokens, ino, op->changes);
+    return token_cache_forget_attr(op->loop->mount->tokens, ino, op->changes.entry);
 }
 
-bool fuse_op_has_lost(struct fuse_op *op)
+/* Ends the wait for an answer. */
+static void op_answered(struct fuse_op *op, int rc)
 {
-    return unsynced_inodes_take_lost(op->loop->mount->unsynced, op->ino);
+    op->rc = rc;
+    fuse_op_next(op);
 }
 
 static void op_give_up_asking(struct fuse_op *op)
 {
     if (md_client_cancel(&op->call, !code_only_asks(op->call.rq.op)))
-        op->on_answer(op, -EINTR);
+        op_answered(op, -EINTR);
 }
 
 /* Answers ESTALE after a pause. The kernel holds the lock of a directory until then, and
@@ -544,7 +633,7 @@ static void on_op_pause(struct env_timer *timer)
     struct fuse_op *op = container_of(timer, struct fuse_op, pause);
 
     md_client_cancel(&op->call, false);
-    op->on_answer(op, -ESTALE);
+    op_answered(op, -ESTALE);
 }
 
 /*
@@ -564,14 +653,14 @@ static bool op_must_let_go(struct fuse_op *op)
 
 static void op_wait_for_answer(struct fuse_op *op)
 {
-    if (op->req != NULL && !op->to_the_end)
+    if (op->req != NULL && op->interrupt.by != SIGNALS_NONE)
         fuse_op_wait_interruptibly(op, op_give_up_asking);
 }
 
 void fuse_op_note_asked(struct fuse_op *op)
 {
-    op->asked = atomic_load(&op->loop->mount->n_lowered);
-    op->changes = token_cache_changes(op->loop->mount->tokens);
+    op->changes.lowered = atomic_load(&op->loop->mount->n_lowered);
+    op->changes.entry = token_cache_changes(op->loop->mount->tokens);
 }
 
 /*
@@ -580,7 +669,7 @@ void fuse_op_note_asked(struct fuse_op *op)
  */
 static void op_again(struct fuse_op *op)
 {
-    bool renames = op->renaming.is_noted;
+    bool renames = op->renaming != NULL;
     unsigned n = op->n_sent_back++;
 
     fuse_op_rename_over(op); /* not done; the recall may wait for the rename */
@@ -591,13 +680,13 @@ static void op_again(struct fuse_op *op)
     }
     fuse_op_note_asked(op);
     if (renames)
-        rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming, op->parent,
-                             op->ino2);
+        rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming->dirs,
+                             op->parent, op->ino2);
     if (md_client_send_again(&op->call,
                              1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
         op_wait_for_answer(op);
     else
-        op->on_answer(op, -EIO);
+        op_answered(op, -EIO);
 }
 
 bool fuse_op_was_done(const struct fuse_op *op)
@@ -612,10 +701,11 @@ static void on_op_answer(struct md_call *call, int rc)
     fuse_op_wait_over(op);
     if (code_changes(call->rq.op) &&
         (rc == 0 || !call->answered || fuse_op_was_done(op))) {
-        if (!op->nameless) /* the directory is unchanged */
-            op->changes_ino = fuse_op_note_change(op, op->ino);
+        /* a file without a name does not change its directory */
+        if (call->rq.op != ROZO__OP__MD_CREATE || op->name != NULL)
+            op->changes.ino = fuse_op_note_change(op, op->ino);
         if (op->ino2 != 0)
-            op->changes_ino2 = fuse_op_note_change(op, op->ino2);
+            op->changes.ino2 = fuse_op_note_change(op, op->ino2);
         op_names_come(op, call->rq.op); /* again: a listing may have begun meanwhile */
     }
     if (code_changes(call->rq.op) && rc != 0 &&
@@ -635,7 +725,7 @@ static void on_op_answer(struct md_call *call, int rc)
     if (rc == -ESTALE && code_names(call->rq.op) &&
         token_cache_are_given(op->loop->mount->tokens))
         rc = -ENOENT;
-    op->on_answer(op, md_client_user_errno(rc));
+    op_answered(op, md_client_user_errno(rc));
 }
 
 /*
@@ -647,13 +737,11 @@ static bool op_may_go(const struct md_call *call)
     return !fuse_op_has_lost_its_lock(call->arg);
 }
 
-void fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
-                        const ProtobufCMessage *msg,
-                        void (*on_answer)(struct fuse_op *op, int rc))
+enum step_end fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
+                                 const ProtobufCMessage *msg)
 {
     /* inode of the change */
     assert(!code_changes(code) || (op->ino | op->ino2 | op->parent) != 0);
-    op->on_answer = on_answer;
     md_entry_drop(&op->entry);
     fuse_op_note_asked(op);
     op->n_sent_back = 0;
@@ -665,38 +753,12 @@ void fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
     if (op->locked != NULL)
         op->call.may_go = op_may_go;
     op_wait_for_answer(op);
+    return STEP_WAIT;
 }
 
-void fuse_op_ask(struct fuse_op *op, uint16_t code, const ProtobufCMessage *msg,
-                 void (*on_answer)(struct fuse_op *op, int rc))
+enum step_end fuse_op_ask(struct fuse_op *op, uint16_t code, const ProtobufCMessage *msg)
 {
-    fuse_op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg, on_answer);
-}
-
-static void on_md_synced(struct fuse_op *op, int rc)
-{
-    Rozo__MdSyncResp *msg;
-
-    if (rc == 0) {
-        msg = rozo__md_sync_resp__unpack(NULL, op->call.answer_len, op->call.answer);
-        rc = msg == NULL ? -EIO : 0;
-    }
-    if (rc == 0) {
-        nodes_learn_losses(&op->loop->nodes, msg->losses);
-        unsynced_inodes_settled(op->loop->mount->unsynced, op->offset2);
-        rozo__md_sync_resp__free_unpacked(msg, NULL);
-        rc = fuse_op_has_lost(op) ? -EIO : 0;
-    }
-    fuse_op_reply_err(op, rc);
-}
-
-void fuse_op_sync_and_reply(struct fuse_op *op)
-{
-    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
-
-    msg.ino = op->ino;
-    op->offset2 = unsynced_inodes_begin(op->loop->mount->unsynced);
-    fuse_op_ask(op, ROZO__OP__MD_SYNC, &msg.base, on_md_synced);
+    return fuse_op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg);
 }
 
 /* ---- interrupts ---- */
@@ -732,13 +794,14 @@ static bool status_is_doomed(FILE *f)
  * systems send signals often. */
 static bool op_is_doomed(const struct fuse_op *op)
 {
+    pid_t pid = fuse_op_caller(op)->pid;
     char path[32];
     bool doomed;
     FILE *f;
 
-    if (op->pid == 0) /* a process of another pid namespace */
+    if (pid == 0) /* a process of another pid namespace */
         return true;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)op->pid);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     f = fopen(path, "re");
     if (f == NULL)
         return true;
@@ -757,18 +820,18 @@ static void on_signal_timer(struct env_timer *timer)
     bool any = false;
 
     LIST_FOREACH(link, &loop->waiting) {
-        struct fuse_op *op = container_of(link, struct fuse_op, waiting_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, interrupt.link);
 
-        if (op->signalled && doomed == NULL && op_is_doomed(op))
+        if (op->interrupt.signalled && doomed == NULL && op_is_doomed(op))
             doomed = op;
-        any |= op->signalled;
+        any |= op->interrupt.signalled;
     }
     if (any)
         env_timer_start(&loop->env.env, &loop->signal_timer,
                         doomed != NULL ? 0 : SIGNAL_LOOK_MS);
     if (doomed != NULL) { /* one at a time: its end may end others */
         fuse_op_wait_over(doomed);
-        doomed->give_up(doomed);
+        doomed->interrupt.give_up(doomed);
     }
 }
 
@@ -783,13 +846,13 @@ static void op_signal(struct fuse_op *op)
 {
     struct loop *loop = op->loop;
 
-    if (op->any_signal || op_is_doomed(op)) {
-        op->signalled = true; /* for the next wait, if this one cannot end */
+    if (op->interrupt.by == SIGNALS_ANY || op_is_doomed(op)) {
+        op->interrupt.signalled = true; /* for the next wait, if this one cannot end */
         fuse_op_wait_over(op);
-        op->give_up(op);
+        op->interrupt.give_up(op);
         return;
     }
-    op->signalled = true;
+    op->interrupt.signalled = true;
     if (!env_timer_is_running(&loop->signal_timer))
         env_timer_start(&loop->env.env, &loop->signal_timer, SIGNAL_LOOK_MS);
 }
@@ -820,27 +883,27 @@ void fuse_op_wait_interruptibly(struct fuse_op *op, void (*give_up)(struct fuse_
 {
     struct loop *loop = op->loop;
 
-    assert(!op->waiting);
-    op->give_up = give_up;
-    op->waiting = true;
-    list_add_tail(&loop->waiting, &op->waiting_link);
-    if (op->signalled || /* signalled in an earlier wait */
+    assert(!op->interrupt.waits && op->req != NULL);
+    op->interrupt.give_up = give_up;
+    op->interrupt.waits = true;
+    list_add_tail(&loop->waiting, &op->interrupt.link);
+    if (op->interrupt.signalled || /* signalled in an earlier wait */
         take_early(loop, op->unique))
         op_signal(op);
 }
 
 void fuse_op_wait_over(struct fuse_op *op)
 {
-    if (!op->waiting)
+    if (!op->interrupt.waits)
         return;
-    op->waiting = false;
-    list_remove(&op->waiting_link);
+    op->interrupt.waits = false;
+    list_remove(&op->interrupt.link);
 }
 
 static bool loop_interrupt(struct loop *loop, uint64_t unique)
 {
     LIST_FOREACH(link, &loop->waiting) {
-        struct fuse_op *op = container_of(link, struct fuse_op, waiting_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, interrupt.link);
 
         if (op->unique == unique) {
             op_signal(op);
@@ -889,54 +952,30 @@ void fuse_op_interrupt(struct loop *loop, uint64_t unique)
 
 static void on_node_ready(struct node_wait *wait)
 {
-    struct fuse_op *op = container_of(wait, struct fuse_op, wait);
-
-    op->step(op);
+    fuse_op_next(container_of(wait, struct fuse_op, node_wait));
 }
 
-void fuse_op_with_node(struct fuse_op *op, void (*step)(struct fuse_op *op))
+enum step_end fuse_op_wait_for_node(struct fuse_op *op)
 {
     assert(op->node != NULL);
-    if (!op->node->closing) {
-        step(op);
-        return;
-    }
-    op->step = step;
-    op->wait.ready = on_node_ready;
-    node_wait(op->node, &op->wait);
+    if (!op->node->closing)
+        return STEP_GO;
+    op->node_wait.ready = on_node_ready;
+    node_wait(op->node, &op->node_wait);
+    return STEP_WAIT;
 }
 
-static void on_pages_mail(struct env_mail *mail)
-{
-    struct fuse_op *op = container_of(mail, struct fuse_op, pages.mail);
-
-    op->step(op);
-}
-
-void fuse_op_after_pages(struct fuse_op *op, void (*step)(struct fuse_op *op))
-{
-    struct kernel_inval *inv = op->loop->mount->inval;
-
-    if (inv == NULL) {
-        step(op);
-        return;
-    }
-    op->step = step;
-    op->pages.env = &op->loop->env;
-    op->pages.mail.fn = on_pages_mail;
-    kernel_inval_wait(inv, &op->pages);
-}
-
-bool fuse_op_set_name(struct fuse_op *op, char *to, const char *name)
+const char *fuse_op_copy_name(struct fuse_op *op, char to[NAME_BYTES_MAX + 1],
+                              const char *name)
 {
     size_t len = strlen(name);
 
     if (len > NAME_BYTES_MAX) {
         fuse_op_reply_err(op, -ENAMETOOLONG);
-        return false;
+        return NULL;
     }
     memcpy(to, name, len + 1);
-    return true;
+    return to;
 }
 
 ProtobufCBinaryData bytes_of(const char *text)

@@ -6,6 +6,8 @@
  */
 #include "rozomount/op/handle.h"
 
+#include <assert.h>
+
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/loop.h"
 #include "rozomount/op/mount.h"
@@ -44,6 +46,14 @@ void handle_free(struct loop *loop, struct handle *handle)
     node_put(node);
 }
 
+struct file *handle_file(const struct handle *handle)
+{
+    const struct node *node = handle->node;
+
+    assert(node->file != NULL && !node->closing);
+    return node->file;
+}
+
 int handle_has_lost(const struct handle *handle)
 {
     const struct node *node = handle->node;
@@ -64,15 +74,12 @@ void handle_locks(struct handle *handle, uint64_t owner)
 
 /* ---- reading and writing under a lock ---- */
 
-static void under_lock_look(struct fuse_op *op);
+static enum step_end under_lock_look(struct fuse_op *op);
 
 /* Continues after exportd has answered: locks lost until then are recorded. */
-static void on_heard(struct fuse_op *op, int rc)
+static enum step_end under_lock_heard(struct fuse_op *op)
 {
-    if (rc != 0) /* timeout */
-        fuse_op_reply_err(op, rc);
-    else
-        under_lock_look(op);
+    return op->rc != 0 /* timeout */ ? STEP_END : under_lock_look(op);
 }
 
 /* Returns LOCK_TABLE_* bits of all its owners. */
@@ -85,7 +92,7 @@ static unsigned handle_has(const struct mount *m, const struct handle *handle)
     return has;
 }
 
-static void under_lock_look(struct fuse_op *op)
+static enum step_end under_lock_look(struct fuse_op *op)
 {
     const struct mount *m = op->loop->mount;
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
@@ -93,26 +100,19 @@ static void under_lock_look(struct fuse_op *op)
     bool sure = mount_session_is_sure(m->session, env_now_ns(&op->loop->env.env));
     unsigned has = handle_has(m, op->locked);
 
-    if ((has & LOCK_TABLE_LOST) != 0) {
-        fuse_op_reply_err(op, -EIO);
-    } else if (has == 0 || sure) {
-        op->under_lock(op);
-    } else {
-        msg.ino = ROOT_INO; /* always exists */
-        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
-    }
+    if ((has & LOCK_TABLE_LOST) != 0)
+        return fuse_op_end(op, -EIO);
+    if (has == 0 || sure)
+        return STEP_GO;
+    msg.ino = ROOT_INO; /* always exists */
+    op->next = under_lock_heard;
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
 }
 
-void fuse_op_under_lock(struct fuse_op *op, const struct handle *handle,
-                        void (*step)(struct fuse_op *op))
+enum step_end fuse_op_under_lock(struct fuse_op *op)
 {
-    op->locked = handle->n_owners == 0 ? NULL : handle;
-    if (op->locked == NULL) {
-        step(op);
-        return;
-    }
-    op->under_lock = step;
-    under_lock_look(op);
+    op->locked = op->handle == NULL || op->handle->n_owners == 0 ? NULL : op->handle;
+    return op->locked == NULL ? STEP_GO : under_lock_look(op);
 }
 
 bool fuse_op_has_lost_its_lock(const struct fuse_op *op)

@@ -20,6 +20,10 @@ struct handle {
     struct handle *next, *prev; /* in loop->handles */
 };
 
+static inline struct handle *handle_of(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
+}
 struct handle *handle_new(struct loop *loop, struct node *node);
 void handle_free(struct loop *loop, struct handle *handle);
 /**
@@ -30,12 +34,13 @@ int handle_has_lost(const struct handle *handle);
 /** Records that this owner took a lock through the handle: its last close releases it. */
 void handle_locks(struct handle *handle, uint64_t owner);
 /**
- * Calls step, before data are read or changed, if locks taken through the handle are
+ * A step, before data are read or changed: checks that locks taken through op->handle are
  * certainly still held. Waits if exportd has not been heard for so long that they may be
- * lost. Answers EIO and finishes if they are lost or the wait times out.
+ * lost. Ends with -EIO if they are lost or the wait times out.
  */
-void fuse_op_under_lock(struct fuse_op *op, const struct handle *handle,
-                        void (*step)(struct fuse_op *op));
+enum step_end fuse_op_under_lock(struct fuse_op *op);
+/** Returns the file, on its owner loop. The handle pins it. */
+struct file *handle_file(const struct handle *handle);
 /** Returns true if a lock that op began under was lost while it waited. */
 bool fuse_op_has_lost_its_lock(const struct fuse_op *op);
 

@@ -41,6 +41,7 @@ enum {
 struct mount;
 struct handle;
 struct fuse_op;
+struct lock_op;
 
 /*
  * Memory that one request of the kernel is read into; a write keeps it until its data are
@@ -80,7 +81,7 @@ struct loop {
     /* numbers of interrupted operations that do not wait yet; 0: none */
     uint64_t early[INTERRUPTS_EARLY];
     unsigned next_early, n_early;
-    struct fuse_op *lock_waits; /* hash table by number */
+    struct lock_op *lock_waits; /* hash table by number */
     uint64_t last_waiter;
     struct env_timer signal_timer; /* runs while an operation in waiting is signalled */
 

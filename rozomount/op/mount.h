@@ -11,6 +11,7 @@
 #define ROZO_ROZOMOUNT_OP_MOUNT_H
 
 #include "rozomount/inode/atimes.h"
+#include "rozomount/kcache/kernel_inval.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/loop.h"
 #include "rozomount/options/mountpoint.h"

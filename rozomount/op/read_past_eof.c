@@ -29,20 +29,29 @@ enum {
     LOOK_MS = 1,   /* extra time to read the device, in case this loop was slow */
 };
 
-static void past_eof_go_on(struct fuse_op *op)
+static struct read_op *read_op_at(const struct list_node *link)
 {
-    env_timer_stop(&op->loop->env.env, &op->pause);
-    fuse_op_wait_over(op);
-    list_remove(&op->token_link);
-    op->step(op);
+    return (struct read_op *)container_of(link, struct fuse_op, token.link);
+}
+
+static struct read_op *read_op_of(struct env_timer *pause)
+{
+    return (struct read_op *)container_of(pause, struct fuse_op, pause);
+}
+
+static void past_eof_go_on(struct read_op *r)
+{
+    env_timer_stop(&r->op.loop->env.env, &r->op.pause);
+    list_remove(&r->op.token.link);
+    fuse_op_next(&r->op);
 }
 
 static bool any_comes_to(const struct list_node *ops, uint64_t end)
 {
     LIST_FOREACH(link, ops) {
-        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
+        const struct token_use *t = container_of(link, struct token_use, link);
 
-        if (op->fills_pages && op->offset <= end && end < op->offset + op->size)
+        if (t->pages == PAGES_FILL && t->from <= end && end < t->to)
             return true;
     }
     return false;
@@ -55,18 +64,18 @@ static bool end_will_be_told(const struct node *node)
     return any_comes_to(&node->reading, end) || any_comes_to(&node->token_waiters, end);
 }
 
-static void past_eof_wait(struct fuse_op *op);
+static void past_eof_wait(struct read_op *r);
 
 static void on_looked(struct env_timer *timer)
 {
-    struct fuse_op *op = container_of(timer, struct fuse_op, pause);
+    struct read_op *r = read_op_of(timer);
 
-    if (!op->end_is_told && end_will_be_told(op->node)) {
-        past_eof_wait(op);
+    if (r->eof == EOF_WAIT && end_will_be_told(r->op.node)) {
+        past_eof_wait(r);
         return;
     }
-    op->has_waited = true;
-    past_eof_go_on(op);
+    r->eof = r->eof == EOF_WAIT ? EOF_WAITED : EOF_WAITED_TAKEN;
+    past_eof_go_on(r);
 }
 
 static void on_comes(struct env_timer *timer)
@@ -77,34 +86,34 @@ static void on_comes(struct env_timer *timer)
     env_timer_start(&op->loop->env.env, &op->pause, LOOK_MS);
 }
 
-static void past_eof_wait(struct fuse_op *op)
+static void past_eof_wait(struct read_op *r)
 {
-    struct env *env = &op->loop->env.env;
+    struct env *env = &r->op.loop->env.env;
 
-    env_timer_stop(env, &op->pause);
-    env_timer_init(&op->pause, on_comes);
-    env_timer_start(env, &op->pause, op->end_is_told ? TAKEN_MS : COMES_MS);
+    env_timer_stop(env, &r->op.pause);
+    env_timer_init(&r->op.pause, on_comes);
+    env_timer_start(env, &r->op.pause, r->eof == EOF_WAIT_TAKEN ? TAKEN_MS : COMES_MS);
 }
 
 static void past_eof_interrupted(struct fuse_op *op)
 {
     env_timer_stop(&op->loop->env.env, &op->pause);
-    list_remove(&op->token_link);
+    list_remove(&op->token.link);
     fuse_op_reply_err(op, -EINTR);
 }
 
-bool read_past_eof_waits(struct fuse_op *op, void (*again)(struct fuse_op *op))
+bool read_past_eof_waits(struct read_op *r)
 {
+    struct fuse_op *op = &r->op;
     struct mount *m = op->loop->mount;
 
-    if (!op->fills_pages || op->has_waited || m->notify == NULL ||
+    if (op->token.pages != PAGES_FILL || r->eof >= EOF_WAITED || m->notify == NULL ||
         !atomic_load(&m->was_recalled))
         return false;
-    op->step = again;
     fuse_op_token_done(op);
-    list_add_tail(&op->node->past_eof, &op->token_link);
+    list_add_tail(&op->node->past_eof, &op->token.link);
     env_timer_init(&op->pause, NULL);
-    past_eof_wait(op);
+    past_eof_wait(r);
     fuse_op_wait_interruptibly(op, past_eof_interrupted);
     return true;
 }
@@ -112,20 +121,19 @@ bool read_past_eof_waits(struct fuse_op *op, void (*again)(struct fuse_op *op))
 void node_eof_answered(struct node *node)
 {
     LIST_FOREACH(link, &node->past_eof) {
-        struct fuse_op *op = container_of(link, struct fuse_op, token_link);
+        struct read_op *r = read_op_at(link);
 
-        op->end_is_told = true;
-        past_eof_wait(op);
+        r->eof = EOF_WAIT_TAKEN;
+        past_eof_wait(r);
     }
 }
 
 void node_past_eof_resume(struct node *node)
 {
     while (!list_is_empty(&node->past_eof)) {
-        struct fuse_op *op =
-            container_of(node->past_eof.next, struct fuse_op, token_link);
+        struct read_op *r = read_op_at(node->past_eof.next);
 
-        op->end_is_told = false; /* the next token may bring a new end */
-        past_eof_go_on(op);
+        r->eof = EOF_WAIT; /* the next token may bring a new end */
+        past_eof_go_on(r);
     }
 }

@@ -93,20 +93,20 @@ static void drops_send(struct recall *r)
     }
 }
 
-/* Finds the pages that the kernel may keep locked until op, which waits, is answered:
- * those of a READ, which hold nothing yet; and the last page of a WRITE that covers it in
- * part, if that page holds nothing old. */
-static bool op_locks(const struct fuse_op *op, uint64_t *from, uint64_t *to)
+/* Finds the pages that the kernel may keep locked until the request with t, which waits,
+ * is answered: those of a READ, which hold nothing yet; and the last page of a WRITE that
+ * covers it in part, if that page holds nothing old. */
+static bool token_use_locks(const struct token_use *t, uint64_t *from, uint64_t *to)
 {
-    uint64_t end = op->offset + op->size;
+    bool fills = t->pages == PAGES_FILL;
+    uint64_t end = t->to;
 
-    if (op->size == 0 || (op->fi.flags & O_DIRECT) != 0 ||
-        (!is_exclusive(op) && !op->fills_pages))
+    if (t->from == end ||
+        (!fills && t->pages != PAGES_WRITE && t->pages != PAGES_WRITE_BACK))
         return false;
-    *from = (is_exclusive(op) ? end - 1 : op->offset) / PAGE_BYTES * PAGE_BYTES;
+    *from = (fills ? t->from : end - 1) / PAGE_BYTES * PAGE_BYTES;
     *to = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    return !is_exclusive(op) ||
-           (op->iov.iov_base != NULL && (op->offset > *from || end < *to));
+    return fills || t->from > *from || end < *to;
 }
 
 /*
@@ -136,7 +136,7 @@ static void drops_part(struct recall *r, const struct fuse_op *op)
 {
     uint64_t from, to;
 
-    if (!op_locks(op, &from, &to))
+    if (!token_use_locks(&op->token, &from, &to))
         return;
     LIST_FOREACH_SAFE(link, &r->drops) {
         struct drop *d = container_of(link, struct drop, link);
@@ -169,7 +169,7 @@ void recall_inval_begin(struct recall *r)
         drop_add(r, 0, SPAN_END);
     }
     LIST_FOREACH(link, &r->node->token_waiters)
-        drops_part(r, container_of(link, struct fuse_op, token_link));
+        drops_part(r, container_of(link, struct fuse_op, token.link));
     r->busy = true;
     drops_send(r);
 }
@@ -213,13 +213,13 @@ static void drop_ends(struct loop *loop, struct node *node)
     kernel_notify_submit(loop->mount->notify, &d->job);
 }
 
-void fuse_op_read_ended(struct fuse_op *op)
+void fuse_op_read_ended(struct read_op *r)
 {
-    struct node *node = op->node;
+    struct node *node = r->op.node;
 
-    if (op->fills_pages && node->went_round_ns != 0 &&
-        op->started_ns < node->went_round_ns + READ_COMES_NS)
-        drop_ends(op->loop, node);
+    if (r->op.token.pages == PAGES_FILL && node->went_round_ns != 0 &&
+        r->started_ns < node->went_round_ns + READ_COMES_NS)
+        drop_ends(r->op.loop, node);
 }
 
 /* ---- for one operation ---- */
@@ -230,33 +230,31 @@ static void on_dropped_for_op(struct env_mail *mail)
     struct fuse_op *op = d->op;
 
     free(d);
-    op->step(op);
+    fuse_op_next(op);
 }
 
-static void op_drop_to(struct fuse_op *op, uint64_t to, void (*step)(struct fuse_op *op))
+static enum step_end op_drop_to(struct fuse_op *op, uint64_t to)
 {
     struct drop *d;
 
-    op->step = step;
-    if (op->loop->mount->notify == NULL) {
-        step(op);
-        return;
-    }
+    if (op->loop->mount->notify == NULL)
+        return STEP_GO;
     d = drop_new(op->loop, op->ino, 0, to);
     d->op = op;
     d->job.mail.fn = on_dropped_for_op;
     kernel_notify_submit(op->loop->mount->notify, &d->job);
+    return STEP_WAIT;
 }
 
-void fuse_op_drop_pages(struct fuse_op *op, void (*step)(struct fuse_op *op))
+enum step_end fuse_op_drop_pages(struct fuse_op *op)
 {
     fuse_op_token_done(op);
-    op_drop_to(op, SPAN_END, step);
+    return op_drop_to(op, SPAN_END);
 }
 
-void op_drop_attr(struct fuse_op *op, void (*step)(struct fuse_op *op))
+enum step_end fuse_op_drop_attr(struct fuse_op *op)
 {
-    op_drop_to(op, 0, step);
+    return op_drop_to(op, 0);
 }
 
 /* ---- expired names ---- */

@@ -6,20 +6,22 @@
 
 #include "rozomount/op/mount.h"
 
+struct read_op;
+
 /**
- * Handles a READ of op->node that was answered short. If the kernel got an invalidation
+ * Handles a READ of its node that was answered short. If the kernel got an invalidation
  * after it had sent the READ, it takes the missing bytes for zeros, not for the end of
  * the file. Drops these pages unless that invalidation covered them.
  */
-void fuse_op_read_ended(struct fuse_op *op);
+void fuse_op_read_ended(struct read_op *r);
 /**
- * Ends op's use of its token, makes the kernel drop the attributes and pages of op->ino,
- * then calls step. No request for which the kernel keeps pages locked may wait for op:
+ * A step: ends op's use of its token, and makes the kernel drop the attributes and pages
+ * of op->ino. No request for which the kernel keeps pages locked may wait for op:
  * the kernel may wait for pages that other READs keep locked.
  */
-void fuse_op_drop_pages(struct fuse_op *op, void (*step)(struct fuse_op *op));
-/** Makes the kernel drop the attributes of op->ino, but no pages; then calls step. */
-void op_drop_attr(struct fuse_op *op, void (*step)(struct fuse_op *op));
+enum step_end fuse_op_drop_pages(struct fuse_op *op);
+/** A step: makes the kernel drop the attributes of op->ino, but no pages. */
+enum step_end fuse_op_drop_attr(struct fuse_op *op);
 /**
  * Makes the kernel ask us again for all that it keeps, because exportd may have ended our
  * session. Any loop.

@@ -90,23 +90,21 @@ static bool op_is_covered(const struct fuse_op *op)
     struct loop *loop = op->loop;
 
     return mount_session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)) &&
-           token_cache_cover(tokens_of(loop), op->token_node->ino, &op->token_need);
+           token_cache_cover(tokens_of(loop), op->token.node->ino, &op->token.need);
 }
 
-static void op_start(struct fuse_op *op)
+static enum step_end op_start(struct fuse_op *op)
 {
-    struct node *node = op->token_node;
+    struct node *node = op->token.node;
 
     if (is_exclusive(op))
-        list_add_tail(&node->exclusive, &op->token_link);
-    else if (op->fills_pages)
-        list_add_tail(&node->reading, &op->token_link);
+        list_add_tail(&node->exclusive, &op->token.link);
+    else if (op->token.pages == PAGES_FILL)
+        list_add_tail(&node->reading, &op->token.link);
     else
-        op->token_node = NULL;
-    if (fuse_op_has_lost_its_lock(op)) /* lost while op waited */
-        fuse_op_reply_err(op, -EIO);
-    else
-        op->token_step(op);
+        op->token.node = NULL;
+    /* lost while op waited? */
+    return fuse_op_has_lost_its_lock(op) ? fuse_op_end(op, -EIO) : STEP_GO;
 }
 
 /* Returns true if op may start although the token is being recalled. */
@@ -114,24 +112,25 @@ static bool recall_lets_by(const struct recall *r, const struct fuse_op *op)
 {
     if (r->lost)
         return false;
-    if (op->token_page) /* the kernel writes out pages that it must drop */
+    /* the kernel writes out pages that it must drop */
+    if (op->token.pages == PAGES_WRITE_BACK)
         return true;
-    return op->token_need.mode <= r->keep || (!is_exclusive(op) && !r->told);
+    return op->token.need.mode <= r->keep || (!is_exclusive(op) && !r->told);
 }
 
 /* Returns true if the READ and the change touch a page in common. */
 static bool share_pages(const struct fuse_op *read, const struct fuse_op *change)
 {
-    if (change->iov.iov_base == NULL) /* not a WRITE */
-        return true;
-    return change->offset / PAGE_BYTES <= (read->offset + read->size) / PAGE_BYTES &&
-           read->offset / PAGE_BYTES <= (change->offset + change->size) / PAGE_BYTES;
+    const struct token_use *r = &read->token, *c = &change->token;
+
+    return c->pages == PAGES_NONE || (c->from / PAGE_BYTES <= r->to / PAGE_BYTES &&
+                                      r->from / PAGE_BYTES <= c->to / PAGE_BYTES);
 }
 
 static bool any_shares_pages(const struct list_node *ops, const struct fuse_op *read)
 {
     LIST_FOREACH(link, ops) {
-        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
+        const struct fuse_op *op = container_of(link, struct fuse_op, token.link);
 
         if (is_exclusive(op) && share_pages(read, op))
             return true;
@@ -144,30 +143,31 @@ static bool any_shares_pages(const struct list_node *ops, const struct fuse_op *
  * that recall may wait for the READ. */
 static bool op_comes_second(const struct fuse_op *op, const struct recall *r)
 {
-    const struct node *node = op->token_node;
+    const struct node *node = op->token.node;
 
-    return op->fills_pages && (r == NULL || r->keep != TOKEN_NONE) &&
+    return op->token.pages == PAGES_FILL && (r == NULL || r->keep != TOKEN_NONE) &&
            (any_shares_pages(&node->exclusive, op) ||
             any_shares_pages(&node->token_waiters, op));
 }
 
 static void op_overtakes_reads(const struct fuse_op *op)
 {
-    LIST_FOREACH(link, &op->token_node->reading) {
-        struct fuse_op *read = container_of(link, struct fuse_op, token_link);
+    LIST_FOREACH(link, &op->token.node->reading) {
+        struct fuse_op *read = container_of(link, struct fuse_op, token.link);
 
         if (share_pages(read, op))
-            read->overtaken = true;
+            ((struct read_op *)read)->overtaken = true;
     }
 }
 
 static bool op_may_start(struct fuse_op *op)
 {
-    struct recall *r = recall_find(op->loop, op->token_node->ino);
+    struct recall *r = recall_find(op->loop, op->token.node->ino);
 
     if (op_comes_second(op, r))
         return false;
-    if (op->token_page && r != NULL && node_holds(op->loop, op->token_node) != TOKEN_NONE)
+    if (op->token.pages == PAGES_WRITE_BACK && r != NULL &&
+        node_holds(op->loop, op->token.node) != TOKEN_NONE)
         return recall_lets_by(r, op);
     return op_is_covered(op) && (r == NULL || recall_lets_by(r, op));
 }
@@ -175,13 +175,13 @@ static bool op_may_start(struct fuse_op *op)
 /* Returns true for a page that a mapping changed under a token that is lost. */
 static bool op_is_lost(const struct fuse_op *op, const struct recall *r)
 {
-    return op->token_page && r != NULL && r->lost;
+    return op->token.pages == PAGES_WRITE_BACK && r != NULL && r->lost;
 }
 
 static void op_unqueue(struct fuse_op *op)
 {
     fuse_op_wait_over(op);
-    list_remove(&op->token_link);
+    list_remove(&op->token.link);
 }
 
 /* Starts waiting operations after one that blocked them has ended. */
@@ -194,68 +194,63 @@ static void node_look_again(struct loop *loop, struct node *node)
 
 static void give_up_waiting(struct fuse_op *op)
 {
-    struct node *node = op->token_node;
+    struct node *node = op->token.node;
 
-    list_remove(&op->token_link);
-    op->token_node = NULL;
+    list_remove(&op->token.link);
+    op->token.node = NULL;
     if (is_exclusive(op))
         node_look_again(op->loop, node);
     fuse_op_reply_err(op, -EINTR);
 }
 
-void fuse_op_with_token(struct fuse_op *op, struct node *node, enum token_mode mode,
-                        void (*step)(struct fuse_op *op))
+enum step_end fuse_op_with_token(struct fuse_op *op, struct node *node,
+                                 enum token_mode mode)
 {
-    fuse_op_with_range(op, node, &(struct token_need){ .mode = mode }, step);
+    return fuse_op_with_range(op, node, &(struct token_need){ .mode = mode });
 }
 
-void fuse_op_with_range(struct fuse_op *op, struct node *node,
-                        const struct token_need *need, void (*step)(struct fuse_op *op))
+enum step_end fuse_op_with_range(struct fuse_op *op, struct node *node,
+                                 const struct token_need *need)
 {
     struct loop *loop = op->loop;
     struct recall *r;
 
-    if (!token_cache_are_given(tokens_of(loop))) {
-        step(op);
-        return;
-    }
-    assert(op->token_node == NULL);
-    op->token_node = node;
-    op->token_need = *need;
-    op->token_step = step;
+    if (!token_cache_are_given(tokens_of(loop)))
+        return STEP_GO;
+    assert(op->token.node == NULL);
+    op->token.node = node;
+    op->token.need = *need;
     if (is_exclusive(op))
         op_overtakes_reads(op);
-    if (op_may_start(op)) {
-        op_start(op);
-        return;
-    }
+    if (op_may_start(op))
+        return op_start(op);
     if (recall_find(loop, node->ino) == NULL &&
         token_cache_is_lost(tokens_of(loop), node->ino))
         lose(loop, node->ino);
     r = recall_find(loop, node->ino);
     if (op_is_lost(op, r)) {
-        op->token_node = NULL;
-        fuse_op_reply_err(op, -EIO);
-        return;
+        op->token.node = NULL;
+        return fuse_op_end(op, -EIO);
     }
-    list_add_tail(&node->token_waiters, &op->token_link);
+    list_add_tail(&node->token_waiters, &op->token.link);
     if (r != NULL)
         inval_skip_locked(r, op);
     else if (!op_is_covered(op))
         node_acquire(loop, node);
     if (op->req != NULL)
         fuse_op_wait_interruptibly(op, give_up_waiting);
+    return STEP_WAIT;
 }
 
 void fuse_op_token_done(struct fuse_op *op)
 {
-    struct node *node = op->token_node;
+    struct node *node = op->token.node;
     struct recall *r;
 
     if (node == NULL)
         return;
-    op->token_node = NULL;
-    list_remove(&op->token_link);
+    op->token.node = NULL;
+    list_remove(&op->token.link);
     if (!is_exclusive(op))
         return;
     r = list_is_empty(&node->exclusive) ? recall_find(op->loop, node->ino) : NULL;
@@ -270,8 +265,8 @@ void fuse_op_token_done(struct fuse_op *op)
  */
 static bool op_may_start_once(const struct fuse_op *op)
 {
-    return token_cache_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
-           !op_comes_second(op, recall_find(op->loop, op->token_node->ino));
+    return token_cache_cover(tokens_of(op->loop), op->token.node->ino, &op->token.need) &&
+           !op_comes_second(op, recall_find(op->loop, op->token.node->ino));
 }
 
 /* Starts all waiting operations that may start. granted: a token was granted just now. */
@@ -286,15 +281,13 @@ static void node_run_waiters(struct node *node, bool granted)
     }
     node_pin(node); /* the last operation may unpin it */
     while (!list_is_empty(&all)) {
-        struct fuse_op *op = container_of(all.next, struct fuse_op, token_link);
+        struct fuse_op *op = container_of(all.next, struct fuse_op, token.link);
 
-        list_remove(&op->token_link);
-        if (op_may_start(op) || (granted && op_may_start_once(op))) {
-            fuse_op_wait_over(op);
-            op_start(op);
-        } else {
-            list_add_tail(&node->token_waiters, &op->token_link);
-        }
+        list_remove(&op->token.link);
+        if (op_may_start(op) || (granted && op_may_start_once(op)))
+            fuse_op_resume(op, op_start(op));
+        else
+            list_add_tail(&node->token_waiters, &op->token.link);
     }
     node_put(node);
 }
@@ -305,10 +298,10 @@ static void waiters_fail(struct node *node, int rc)
 {
     while (!list_is_empty(&node->token_waiters)) {
         struct fuse_op *op =
-            container_of(node->token_waiters.next, struct fuse_op, token_link);
+            container_of(node->token_waiters.next, struct fuse_op, token.link);
 
         op_unqueue(op);
-        op->token_node = NULL;
+        op->token.node = NULL;
         fuse_op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
     }
 }
@@ -369,7 +362,7 @@ static int acquire_take(struct acquire *a, const struct md_call *call)
 static bool waiters_lack_it(const struct node *node)
 {
     LIST_FOREACH(link, &node->token_waiters) {
-        if (!op_is_covered(container_of(link, struct fuse_op, token_link)))
+        if (!op_is_covered(container_of(link, struct fuse_op, token.link)))
             return true;
     }
     return false;
@@ -410,7 +403,7 @@ static struct token_need waiters_want(struct loop *loop, const struct node *node
     const struct fuse_op *first = NULL;
 
     LIST_FOREACH(link, &node->token_waiters) {
-        const struct fuse_op *op = container_of(link, struct fuse_op, token_link);
+        const struct fuse_op *op = container_of(link, struct fuse_op, token.link);
 
         if (op_is_covered(op))
             continue;
@@ -418,7 +411,7 @@ static struct token_need waiters_want(struct loop *loop, const struct node *node
             first = op;
     }
     return first == NULL ? (struct token_need){ .mode = TOKEN_SHARED }
-                         : first->token_need;
+                         : first->token.need;
 }
 
 static void node_acquire(struct loop *loop, struct node *node)
@@ -708,12 +701,12 @@ struct lost_news {
 static void lose_pages(struct recall *r)
 {
     LIST_FOREACH_SAFE(link, &r->node->token_waiters) {
-        struct fuse_op *op = container_of(link, struct fuse_op, token_link);
+        struct fuse_op *op = container_of(link, struct fuse_op, token.link);
 
         if (!op_is_lost(op, r))
             continue;
         op_unqueue(op);
-        op->token_node = NULL;
+        op->token.node = NULL;
         fuse_op_reply_err(op, -EIO);
     }
 }
@@ -1016,8 +1009,10 @@ void fuse_op_rename_over(struct fuse_op *op)
 {
     struct list_node ready;
 
+    if (op->renaming == NULL)
+        return;
     list_init(&ready);
-    rename_barrier_end(op->loop->mount->rename_barrier, &op->renaming, &ready);
+    rename_barrier_end(op->loop->mount->rename_barrier, &op->renaming->dirs, &ready);
     LIST_FOREACH_SAFE(link, &ready) {
         struct rename_waiter *w = container_of(link, struct rename_waiter, link);
         struct recall_news *news = container_of(w, struct recall_news, waiter);

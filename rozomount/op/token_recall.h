@@ -6,20 +6,28 @@
 
 #include "rozomount/op/mount.h"
 
+/** Says which bytes op reads or writes, and how. Call it before the functions below. */
+static inline void fuse_op_use_pages(struct fuse_op *op, enum page_use pages,
+                                     uint64_t offset, size_t size)
+{
+    op->token.pages = pages;
+    op->token.from = offset;
+    op->token.to = offset + size;
+}
 /**
- * Calls step when this mount holds the token of the node, which op or its handle pins;
- * else answers with an error and finishes. An EXCLUSIVE token, or that of a READ, is held
- * until fuse_op_token_done() or the end of op; another SHARED one is held when step
- * begins, and may be recalled later. READs and WRITEs set op->offset and op->size first.
+ * Waits until this mount holds the token of the node, which op or its handle pins; else
+ * ends with an error. An EXCLUSIVE token, or that of a READ, is held until
+ * fuse_op_token_done() or the end of op; another SHARED one is held when the next step
+ * begins, and may be recalled later.
  */
-void fuse_op_with_token(struct fuse_op *op, struct node *node, enum token_mode mode,
-                        void (*step)(struct fuse_op *op));
+enum step_end fuse_op_with_token(struct fuse_op *op, struct node *node,
+                                 enum token_mode mode);
 /**
  * As fuse_op_with_token(), for an operation that reads or writes only the bytes in need,
  * below the end of the file.
  */
-void fuse_op_with_range(struct fuse_op *op, struct node *node,
-                        const struct token_need *need, void (*step)(struct fuse_op *op));
+enum step_end fuse_op_with_range(struct fuse_op *op, struct node *node,
+                                 const struct token_need *need);
 void fuse_op_token_done(struct fuse_op *op);
 /* A token that exportd recalls. */
 struct recalled_token {

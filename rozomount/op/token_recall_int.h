@@ -33,7 +33,7 @@ static inline struct token_cache *tokens_of(const struct loop *loop)
 
 static inline bool is_exclusive(const struct fuse_op *op)
 {
-    return op->token_need.mode == TOKEN_EXCLUSIVE;
+    return op->token.need.mode == TOKEN_EXCLUSIVE;
 }
 
 /* ---- token_recall.c ---- */

@@ -21,8 +21,36 @@
 
 /* ---- getattr ---- */
 
-static void on_got_attr(struct fuse_op *op, int rc)
+/* Without a handle the file may still be open, on its owner loop. */
+static enum step_end getattr_goto_owner(struct fuse_op *op)
 {
+    return op->handle != NULL || mount_may_be_open(op->loop->mount, op->ino)
+               ? fuse_op_goto_owner(op)
+               : STEP_GO;
+}
+
+/*
+ * Answers from kept attributes if possible. An open file is handled on its owner loop,
+ * which knows the latest writes.
+ */
+static enum step_end getattr_ask(struct fuse_op *op)
+{
+    const struct node *node = node_find(&op->loop->nodes, op->ino);
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    fuse_op_note_asked(op);
+    if (loop_may_tell(op->loop) && (node == NULL || !node->closing) &&
+        token_cache_take_attr(op->loop->mount->tokens, op->ino, &op->entry.attr,
+                              &op->entry.grant.number))
+        return fuse_op_reply_attr(op);
+    msg.ino = op->ino;
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
+}
+
+static enum step_end getattr_answered(struct fuse_op *op)
+{
+    int rc = op->rc;
+
     if (rc == 0 &&
         (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
         rc = -EIO;
@@ -31,37 +59,10 @@ static void on_got_attr(struct fuse_op *op, int rc)
     if (rc == -ESTALE &&
         open_dirs_last(op->loop->mount->open_dirs, op->ino, &op->entry.attr))
         rc = 0;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
+    if (rc != 0)
+        return fuse_op_end(op, rc);
     fuse_op_take_grant(op, 0);
-    fuse_op_reply_attr(op);
-}
-
-/*
- * Answers from kept attributes if possible. An open file is handled on its owner loop,
- * which knows the latest writes.
- */
-static void getattr_here(struct fuse_op *op)
-{
-    const struct node *node = node_find(&op->loop->nodes, op->ino);
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-
-    fuse_op_note_asked(op);
-    if (loop_may_tell(op->loop) && (node == NULL || !node->closing) &&
-        token_cache_take_attr(op->loop->mount->tokens, op->ino, &op->entry.attr,
-                              &op->entry.grant.number)) {
-        fuse_op_reply_attr(op);
-        return;
-    }
-    msg.ino = op->ino;
-    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
-}
-
-static void getattr_under_lock(struct fuse_op *op)
-{
-    fuse_op_under_lock(op, op->handle, getattr_here);
+    return fuse_op_reply_attr(op);
 }
 
 /*
@@ -70,20 +71,26 @@ static void getattr_under_lock(struct fuse_op *op)
  */
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const steps[] = {
+        getattr_goto_owner, fuse_op_under_lock, getattr_ask, getattr_answered, NULL,
+    };
+    struct fuse_op *op = fuse_op_begin(req, sizeof(*op));
 
     op->ino = ino;
     if (fi != NULL)
-        op->handle = (struct handle *)(uintptr_t)fi->fh;
-    if (op->handle != NULL)
-        fuse_op_goto_owner(op, ino, getattr_under_lock);
-    else if (mount_may_be_open(op->loop->mount, ino))
-        fuse_op_goto_owner(op, ino, getattr_here);
-    else
-        getattr_here(op);
+        op->handle = handle_of(fi);
+    fuse_op_start(op, steps);
 }
 
 /* ---- setattr ---- */
+
+struct setattr_op {
+    struct fuse_op op;  /* must be first */
+    uint32_t valid;     /* SetattrBits */
+    struct stat st;     /* the new attributes */
+    bool flushes_mtime; /* mtime that writeback_cache gave to written pages */
+    bool holds_writes;  /* file_truncate_begin() was done */
+};
 
 /* Converts FUSE_SET_ATTR_* to exportd's bits. */
 static uint32_t valid_to_wire(int valid)
@@ -114,77 +121,169 @@ static uint32_t valid_to_wire(int valid)
     return out;
 }
 
-static void on_set_gid_gone(struct fuse_op *op, int rc)
+static fuse_op_step chown_look, chown_answered, setattr_get_node, setattr_take_token,
+    setattr_hold_writes, setattr_held, setattr_ask, setattr_answered, setattr_truncate,
+    truncate_clear_set_gid, set_gid_cleared, setattr_reply;
+
+static fuse_op_step *const chown_steps[] = {
+    fuse_op_goto_owner, chown_look, chown_answered, NULL, /* then setattr_steps */
+};
+static fuse_op_step *const setattr_steps[] = {
+    fuse_op_under_lock,  setattr_get_node, setattr_take_token,
+    setattr_hold_writes, setattr_held,     NULL, /* then set_steps */
+};
+static fuse_op_step *const set_steps[] = {
+    setattr_ask,      setattr_answered,
+    setattr_truncate, truncate_clear_set_gid,
+    set_gid_cleared,  NULL,
+};
+
+static bool is_sized(const struct setattr_op *s)
 {
-    if (rc == 0 &&
-        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
-        rc = -EIO;
-    node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
-    op->changes = op->changes_ino;
-    if (fuse_op_was_done(op)) {
-        op->entry.attr.mode &= ~(uint32_t)S_ISGID;
-        rc = 0;
-    }
-    if (rc != 0)
-        fuse_op_reply_err(op, rc);
-    else
-        fuse_op_reply_attr(op);
+    return (s->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
 }
 
-/*
- * Clears set-gid if the caller is outside the file's group: exportd clears set-id bits on
- * a truncate, but does not know the groups of the caller.
- */
-static void on_truncated(void *arg, int rc)
+static bool is_given_away(const struct setattr_op *s)
 {
-    struct fuse_op *op = arg;
-    const struct md_attr *attr = &op->entry.attr;
-    Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
+    return (s->valid & (ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID)) != 0;
+}
 
-    if (rc != 0) {
-        fuse_op_reply_err(op, md_client_user_errno(rc));
-        return;
-    }
+/* Looks up the file's group first: chown by a caller outside it clears set-gid, too. */
+static enum step_end chown_look(struct fuse_op *op)
+{
+    const struct setattr_op *s = (struct setattr_op *)op;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
     msg.ino = op->ino;
-    msg.valid = !op->loop->mount->drops_privileges
-                    ? 0
-                    : fuse_op_kills_set_id(op, attr->mode, attr->gid) &
-                          ROZO__SETATTR_BITS__SET_KILL_SGID;
-    if (msg.valid == 0) {
-        fuse_op_reply_attr(op);
-        return;
-    }
-    op->to_the_end = true;
-    node_change_sent(op->node);
-    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_gid_gone);
+    return (s->valid & ROZO__SETATTR_BITS__SET_KILL_SUIDGID) != 0 &&
+                   fuse_op_caller(op)->uid != 0 && is_given_away(s)
+               ? fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base)
+               : fuse_op_go(op, setattr_steps);
 }
 
-static bool is_sized(const struct fuse_op *op)
+static enum step_end chown_answered(struct fuse_op *op)
 {
-    return (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
+    struct setattr_op *s = (struct setattr_op *)op;
+    const struct md_attr *attr = &op->entry.attr;
+
+    if (op->rc != 0)
+        return fuse_op_end(op, op->rc == -ENOENT ? -ESTALE : op->rc);
+    if (md_decode_entry(&op->call, &op->entry) != 0 || attr->ino != op->ino)
+        return fuse_op_end(op, -EIO);
+    s->valid |= fuse_op_kills_set_id(op, attr->mode, attr->gid);
+    return fuse_op_go(op, setattr_steps);
+}
+
+static enum step_end setattr_get_node(struct fuse_op *op)
+{
+    const struct setattr_op *s = (struct setattr_op *)op;
+    struct nodes *nodes = &op->loop->nodes;
+
+    if (!is_sized(s) && node_find(nodes, op->ino) == NULL)
+        return STEP_GO;
+    op->node = node_get(nodes, op->ino);
+    return fuse_op_wait_for_node(op);
+}
+
+static enum step_end setattr_take_token(struct fuse_op *op)
+{
+    if (!is_sized((struct setattr_op *)op))
+        return STEP_GO;
+    node_let_go(op->node); /* the file gets a new epoch */
+    return fuse_op_with_token(op, op->node, TOKEN_EXCLUSIVE);
+}
+
+/* Flushes data, and holds writes until the truncate is done. */
+static enum step_end setattr_hold_writes(struct fuse_op *op)
+{
+    struct setattr_op *s = (struct setattr_op *)op;
+
+    if (!is_sized(s) || op->node->file == NULL)
+        return fuse_op_go(op, set_steps);
+    file_truncate_begin(op->node->file, fuse_op_file_done, op);
+    return STEP_WAIT;
 }
 
 /*
  * Lets writes go on after a failed truncate; refused: it certainly does not happen, else
  * its outcome is unknown.
  */
-static void setattr_cancel(struct fuse_op *op, bool refused)
+static void setattr_cancel(struct setattr_op *s, bool refused)
 {
-    struct file *file = op->node == NULL ? NULL : op->node->file;
+    struct file *file = s->op.node == NULL ? NULL : s->op.node->file;
 
-    if (op->plus && refused)
+    if (s->holds_writes && refused)
         file_truncate_cancel(file);
-    else if (file != NULL && !refused && is_sized(op))
+    else if (file != NULL && !refused && is_sized(s))
         file_truncate_unsure(file);
+}
+
+static enum step_end setattr_held(struct fuse_op *op)
+{
+    struct setattr_op *s = (struct setattr_op *)op;
+
+    s->holds_writes = op->rc == 0;
+    if (op->rc == 0 && fuse_op_has_lost_its_lock(op)) { /* lost while op waited */
+        setattr_cancel(s, true);
+        return fuse_op_end(op, -EIO);
+    }
+    return op->rc == 0 ? fuse_op_go(op, set_steps)
+                       : fuse_op_end(op, md_client_user_errno(op->rc));
+}
+
+static void setattr_pack(const struct setattr_op *s, Rozo__MdSetattrReq *msg)
+{
+    const wide_ns atime_ns = wide_ns_of_timespec(s->st.st_atim);
+    const wide_ns mtime_ns = wide_ns_of_timespec(s->st.st_mtim);
+    const struct node *node = s->op.node;
+
+    rozo__md_setattr_req__init(msg);
+    msg->ino = s->op.ino;
+    msg->valid = s->valid;
+    msg->mode = s->st.st_mode & 07777;
+    msg->uid = s->st.st_uid;
+    msg->gid = s->st.st_gid;
+    msg->size = (uint64_t)s->st.st_size;
+    msg->atime_ns = wide_ns_near(atime_ns);
+    msg->atime_more_s = wide_ns_more_s(atime_ns);
+    msg->mtime_ns = wide_ns_near(mtime_ns);
+    msg->mtime_more_s = wide_ns_more_s(mtime_ns);
+    /* File flags come only from an exportd that knows this bit. */
+    if (s->flushes_mtime && node != NULL && node->file_flags != 0)
+        msg->valid |= ROZO__SETATTR_BITS__SET_WRITTEN;
+}
+
+static enum step_end setattr_ask(struct fuse_op *op)
+{
+    enum {
+        ATIME = ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW,
+        MTIME = ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_MTIME_NOW,
+    };
+    const struct setattr_op *s = (struct setattr_op *)op;
+    Rozo__MdSetattrReq msg;
+
+    setattr_pack(s, &msg);
+    if ((s->valid & ATIME) != 0)
+        atimes_forget(op->loop->mount->atimes, op->ino);
+    if (op->node != NULL) {
+        node_change_sent(op->node);
+        if (op->node->file != NULL &&
+            (s->valid & (MTIME | ROZO__SETATTR_BITS__SET_SIZE)) != 0)
+            file_forget_mtime(op->node->file);
+    }
+    if ((s->valid & ~(uint32_t)(ATIME | MTIME)) != 0) /* an ACL changes with the mode */
+        fuse_op_changes_xattrs(op, op->ino);
+    return fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base);
 }
 
 /*
  * Takes exportd's answer: op->entry is the changed inode, or rc the error. refused: the
  * change was certainly not done.
  */
-static void setattr_take(struct fuse_op *op, int rc, bool refused)
+static enum step_end setattr_take(struct setattr_op *s, int rc, bool refused)
 {
-    bool sized = is_sized(op);
+    struct fuse_op *op = &s->op;
+    bool sized = is_sized(s);
 
     if (rc == 0 && (op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
         rc = -EIO;
@@ -195,261 +294,192 @@ static void setattr_take(struct fuse_op *op, int rc, bool refused)
     if (rc == -ENOENT)
         rc = -ESTALE;
     if (rc != 0) {
-        setattr_cancel(op, refused);
-        fuse_op_reply_err(op, rc);
-        return;
+        setattr_cancel(s, refused);
+        return fuse_op_end(op, rc);
     }
     fuse_op_take_grant(op, 0);
-    if (!sized) {
-        fuse_op_reply_attr(op);
-        return;
-    }
-    if (op->node->file == NULL) /* not open: used only to truncate on the storages */
-        rc = node_adopt(op->node, &op->entry, false);
-    op->entry.target.session = 0; /* the session of our token, even if lost */
-    if (rc != 0)
-        fuse_op_reply_err(op, md_client_user_errno(rc));
-    else
-        file_truncate(op->node->file, &op->entry.target, &op->entry.file, on_truncated,
-                      op);
+    return STEP_GO;
 }
 
 /* Continues a change that exportd had done before its restart. It is not repeated: others
  * may have written past a truncate since. The attributes are asked for; if the inode is
  * gone, the outcome is unknown. */
-static void on_set_before(struct fuse_op *op, int rc)
+static enum step_end done_before_answered(struct fuse_op *op)
 {
+    struct setattr_op *s = (struct setattr_op *)op;
     int (*decode)(const struct md_call *, struct md_entry *) =
-        is_sized(op) ? md_decode_open : md_decode_entry;
+        is_sized(s) ? md_decode_open : md_decode_entry;
+    int rc = op->rc != 0 || decode(&op->call, &op->entry) != 0 ? -EIO : 0;
 
-    if (rc != 0 || decode(&op->call, &op->entry) != 0)
-        rc = -EIO;
     op->entry.file.truncate_is_old = true;
-    setattr_take(op, rc, false);
+    return setattr_take(s, rc, false);
 }
 
-static void was_set_before(struct fuse_op *op)
+static enum step_end done_before_ask(struct fuse_op *op)
 {
     Rozo__MdOpenReq open = ROZO__MD_OPEN_REQ__INIT;
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
 
-    op->to_the_end = true;
+    op->interrupt.by = SIGNALS_NONE;
+    op->next = done_before_answered;
     open.ino = get.ino = op->ino;
     open.write = open.no_reference = true;
-    if (is_sized(op))
-        fuse_op_ask(op, ROZO__OP__MD_OPEN, &open.base, on_set_before);
-    else
-        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_set_before);
+    return is_sized((struct setattr_op *)op)
+               ? fuse_op_ask(op, ROZO__OP__MD_OPEN, &open.base)
+               : fuse_op_ask(op, ROZO__OP__MD_GETATTR, &get.base);
 }
 
-static void on_attr_set(struct fuse_op *op, int rc)
+static enum step_end setattr_answered(struct fuse_op *op)
 {
     /* answered, or never sent */
-    bool refused = rc != 0 && (op->call.answered || rc == -EINTR);
+    bool refused = op->rc != 0 && (op->call.answered || op->rc == -EINTR);
+    int rc = op->rc;
 
-    if (fuse_op_was_done(op)) {
-        was_set_before(op);
-        return;
-    }
+    if (fuse_op_was_done(op))
+        return done_before_ask(op);
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
         rc = -EIO;
-    op->changes = op->changes_ino;
-    setattr_take(op, rc, refused);
+    op->changes.entry = op->changes.ino;
+    return setattr_take((struct setattr_op *)op, rc, refused);
 }
 
-static void setattr_ask(struct fuse_op *op)
+static enum step_end setattr_truncate(struct fuse_op *op)
 {
-    enum {
-        TIMES = ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW |
-                ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_MTIME_NOW,
-    };
-    const wide_ns atime_ns = wide_ns_of_timespec(op->st.st_atim);
-    const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
+    const struct setattr_op *s = (struct setattr_op *)op;
+    int rc = 0;
+
+    if (!is_sized(s))
+        return setattr_reply(op);
+    if (op->node->file == NULL) /* not open: used only to truncate on the storages */
+        rc = node_adopt(op->node, &op->entry, false);
+    op->entry.target.session = 0; /* the session of our token, even if lost */
+    if (rc != 0)
+        return fuse_op_end(op, md_client_user_errno(rc));
+    file_truncate(op->node->file, &op->entry.target, &op->entry.file, fuse_op_file_done,
+                  op);
+    return STEP_WAIT;
+}
+
+/*
+ * Clears set-gid if the caller is outside the file's group: exportd clears set-id bits on
+ * a truncate, but does not know the groups of the caller.
+ */
+static enum step_end truncate_clear_set_gid(struct fuse_op *op)
+{
+    const struct md_attr *attr = &op->entry.attr;
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
-    if ((op->valid &
-         (ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW)) != 0)
-        atimes_forget(op->loop->mount->atimes, op->ino);
+    if (op->rc != 0)
+        return fuse_op_end(op, md_client_user_errno(op->rc));
     msg.ino = op->ino;
-    msg.valid = op->valid;
-    msg.mode = op->st.st_mode & 07777;
-    msg.uid = op->st.st_uid;
-    msg.gid = op->st.st_gid;
-    msg.size = (uint64_t)op->st.st_size;
-    msg.atime_ns = wide_ns_near(atime_ns);
-    msg.atime_more_s = wide_ns_more_s(atime_ns);
-    msg.mtime_ns = wide_ns_near(mtime_ns);
-    msg.mtime_more_s = wide_ns_more_s(mtime_ns);
-    /* File flags come only from an exportd that knows this bit. */
-    if (op->flushes_mtime && op->node != NULL && op->node->file_flags != 0)
-        msg.valid |= ROZO__SETATTR_BITS__SET_WRITTEN;
-    if (op->node != NULL) {
-        node_change_sent(op->node);
-        if (op->node->file != NULL && (op->valid & (ROZO__SETATTR_BITS__SET_MTIME |
-                                                    ROZO__SETATTR_BITS__SET_MTIME_NOW |
-                                                    ROZO__SETATTR_BITS__SET_SIZE)) != 0)
-            file_forget_mtime(op->node->file);
-    }
-    if ((op->valid & ~(uint32_t)TIMES) != 0) /* an ACL changes with the mode */
-        fuse_op_changes_xattrs(op, op->ino);
-    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
+    msg.valid = !op->loop->mount->drops_privileges
+                    ? 0
+                    : fuse_op_kills_set_id(op, attr->mode, attr->gid) &
+                          ROZO__SETATTR_BITS__SET_KILL_SGID;
+    if (msg.valid == 0)
+        return setattr_reply(op);
+    op->interrupt.by = SIGNALS_NONE;
+    node_change_sent(op->node);
+    return fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base);
 }
 
-/* Continues when data are flushed; writes are held until the truncate is done. */
-static void on_held(void *arg, int rc)
+static enum step_end set_gid_cleared(struct fuse_op *op)
 {
-    struct fuse_op *op = arg;
+    int rc = op->rc;
 
-    op->plus = rc == 0;
-    if (rc == 0 && fuse_op_has_lost_its_lock(op)) { /* lost while op waited */
-        setattr_cancel(op, true);
+    if (rc == 0 &&
+        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
         rc = -EIO;
+    node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
+    op->changes.entry = op->changes.ino;
+    if (fuse_op_was_done(op)) {
+        op->entry.attr.mode &= ~(uint32_t)S_ISGID;
+        rc = 0;
     }
-    if (rc != 0)
-        fuse_op_reply_err(op, md_client_user_errno(rc));
-    else
-        setattr_ask(op);
+    return rc != 0 ? fuse_op_end(op, rc) : setattr_reply(op);
 }
 
-static void setattr_with_token(struct fuse_op *op)
+static enum step_end setattr_reply(struct fuse_op *op)
 {
-    if (op->node->file != NULL && is_sized(op))
-        file_truncate_begin(op->node->file, on_held, op);
-    else
-        setattr_ask(op);
-}
-
-/* Continues when the node is ready and not closing. */
-static void setattr_with_node(struct fuse_op *op)
-{
-    if (is_sized(op)) {
-        node_let_go(op->node); /* the file gets a new epoch */
-        fuse_op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
-    } else {
-        setattr_ask(op);
-    }
-}
-
-static void setattr_under_lock(struct fuse_op *op)
-{
-    struct nodes *nodes = &op->loop->nodes;
-
-    if (is_sized(op) || node_find(nodes, op->ino) != NULL) {
-        op->node = node_get(nodes, op->ino);
-        fuse_op_with_node(op, setattr_with_node);
-    } else {
-        setattr_ask(op);
-    }
-}
-
-static void setattr_on_owner(struct fuse_op *op)
-{
-    if (op->handle != NULL)
-        fuse_op_under_lock(op, op->handle, setattr_under_lock);
-    else
-        setattr_under_lock(op);
-}
-
-static bool is_given_away(const struct fuse_op *op)
-{
-    return (op->valid & (ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID)) != 0;
+    return ((struct setattr_op *)op)->valid != 0 ? fuse_op_reply_changed_attr(op)
+                                                 : fuse_op_reply_attr(op);
 }
 
 /*
  * Returns true for changes that clear set-id bits: a new owner, or a new size unless root
  * sets it.
  */
-static bool takes_set_id(const struct fuse_op *op)
+static bool takes_set_id(const struct setattr_op *s)
 {
-    return is_given_away(op) || (op->uid != 0 && is_sized(op));
-}
-
-static void on_attr_for_chown(struct fuse_op *op, int rc)
-{
-    const struct md_attr *attr = &op->entry.attr;
-
-    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 || attr->ino != op->ino))
-        rc = -EIO;
-    if (rc == -ENOENT)
-        rc = -ESTALE;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    op->valid |= fuse_op_kills_set_id(op, attr->mode, attr->gid);
-    setattr_on_owner(op);
-}
-
-/* Looks up the file's group first: chown by a caller outside it clears set-gid, too. */
-static void chown_look(struct fuse_op *op)
-{
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-
-    msg.ino = op->ino;
-    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_chown);
+    return is_given_away(s) || (fuse_op_caller(&s->op)->uid != 0 && is_sized(s));
 }
 
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
                 struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    struct setattr_op *s = fuse_op_begin(req, sizeof(*s));
+    const struct mount *m = s->op.loop->mount;
 
-    op->ino = ino;
-    op->st = *st;
-    op->valid = valid_to_wire(valid);
+    s->op.ino = ino;
+    s->st = *st;
+    s->valid = valid_to_wire(valid);
     /* utimes(2) never names an open file to FUSE. */
-    op->flushes_mtime = fi != NULL && op->loop->mount->writeback &&
-                        op->valid == ROZO__SETATTR_BITS__SET_MTIME;
-    if (fi != NULL && is_sized(op))
-        op->handle = (struct handle *)(uintptr_t)fi->fh;
-    if (op->loop->mount->drops_privileges && takes_set_id(op))
-        op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
-    fuse_op_goto_owner(op, ino,
-                       (op->valid & ROZO__SETATTR_BITS__SET_KILL_SUIDGID) != 0 &&
-                               op->uid != 0 && is_given_away(op)
-                           ? chown_look
-                           : setattr_on_owner);
+    s->flushes_mtime =
+        fi != NULL && m->writeback && s->valid == ROZO__SETATTR_BITS__SET_MTIME;
+    if (fi != NULL && is_sized(s))
+        s->op.handle = handle_of(fi);
+    if (m->drops_privileges && takes_set_id(s))
+        s->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
+    fuse_op_start(&s->op, chown_steps);
 }
 
 /* ---- statfs ---- */
 
-static void on_statfs(struct fuse_op *op, int rc)
+static enum step_end statfs_ask(struct fuse_op *op)
+{
+    Rozo__MdStatfsReq msg = ROZO__MD_STATFS_REQ__INIT;
+
+    return fuse_op_ask(op, ROZO__OP__MD_STATFS, &msg.base);
+}
+
+static void statfs_fill(const Rozo__MdStatfsResp *msg, struct statvfs *st)
 {
     enum { UNIT = 4096 };
-    Rozo__MdStatfsResp *msg = NULL;
-    struct statvfs st = { 0 };
-    fuse_req_t req;
 
-    if (rc == 0) {
-        msg = rozo__md_statfs_resp__unpack(NULL, op->call.answer_len, op->call.answer);
-        if (msg == NULL)
-            rc = -EIO;
-    }
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    st.f_bsize = st.f_frsize = UNIT; /* many programs multiply blocks by f_bsize */
-    st.f_blocks = msg->total_bytes / UNIT;
-    st.f_bavail = msg->free_bytes / UNIT;
-    st.f_bfree =
-        msg->unused_bytes > msg->free_bytes ? msg->unused_bytes / UNIT : st.f_bavail;
+    st->f_bsize = st->f_frsize = UNIT; /* many programs multiply blocks by f_bsize */
+    st->f_blocks = msg->total_bytes / UNIT;
+    st->f_bavail = msg->free_bytes / UNIT;
+    st->f_bfree =
+        msg->unused_bytes > msg->free_bytes ? msg->unused_bytes / UNIT : st->f_bavail;
     /* each inode with data takes a block at least */
-    st.f_ffree = st.f_favail = st.f_bavail;
-    st.f_files = msg->files + st.f_ffree;
-    st.f_namemax = NAME_BYTES_MAX;
+    st->f_ffree = st->f_favail = st->f_bavail;
+    st->f_files = msg->files + st->f_ffree;
+    st->f_namemax = NAME_BYTES_MAX;
+}
+
+static enum step_end statfs_answered(struct fuse_op *op)
+{
+    Rozo__MdStatfsResp *msg;
+    struct statvfs st = { 0 };
+    fuse_req_t req = op->req;
+
+    if (op->rc != 0)
+        return STEP_END;
+    msg = rozo__md_statfs_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+    if (msg == NULL)
+        return fuse_op_end(op, -EIO);
+    statfs_fill(msg, &st);
     rozo__md_statfs_resp__free_unpacked(msg, NULL);
-    req = op->req;
     op->req = NULL;
     fuse_reply_statfs(req, &st);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
 void fs_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdStatfsReq msg = ROZO__MD_STATFS_REQ__INIT;
+    static fuse_op_step *const steps[] = { statfs_ask, statfs_answered, NULL };
+    struct fuse_op *op = fuse_op_begin(req, sizeof(*op));
 
     (void)ino;
-    fuse_op_ask(op, ROZO__OP__MD_STATFS, &msg.base, on_statfs);
+    fuse_op_start(op, steps);
 }

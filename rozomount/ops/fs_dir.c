@@ -54,6 +54,28 @@ struct dir {
     bool is_listing;
 };
 
+/* OPENDIR that waits for an invalidation. */
+struct opendir_op {
+    struct fuse_op op; /* must be first */
+    struct dir *dir;
+    struct fuse_file_info fi;
+};
+
+/* READDIR, READDIRPLUS, RELEASEDIR. */
+struct readdir_op {
+    struct fuse_op op; /* must be first */
+    struct dir *dir;
+    bool plus;       /* with attributes */
+    uint64_t offset; /* offset of the next entry to add */
+    size_t size;     /* room in op.memory */
+    size_t n_bytes;  /* filled */
+};
+
+static struct dir *dir_of(const struct fuse_file_info *fi)
+{
+    return (struct dir *)(uintptr_t)fi->fh;
+}
+
 static bool dir_counts_reads(const struct loop *loop, const struct dir *dir)
 {
     return !dir->no_atime && atimes_counts(loop->mount->atimes, true);
@@ -112,30 +134,32 @@ static void opendir_tell(struct loop *loop, uint64_t ino, struct fuse_file_info 
     fi->keep_cache = kept;
 }
 
-static void opendir_answer(struct fuse_op *op)
+static enum step_end opendir_answer(struct fuse_op *op)
 {
+    struct opendir_op *o = (struct opendir_op *)op;
     struct token_cache *t = op->loop->mount->tokens;
     fuse_req_t req = op->req;
 
     op->req = NULL;
     token_cache_lock(t);
-    opendir_tell(op->loop, op->ino, &op->fi);
-    opendir_reply(op->loop, op->dir, req, &op->fi);
+    opendir_tell(op->loop, op->ino, &o->fi);
+    opendir_reply(op->loop, o->dir, req, &o->fi);
     token_cache_unlock(t);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
 /* Counts an open as a read, because the kernel sends no READDIR for a cached listing. */
 static void opendir_note_read(fuse_req_t req, struct dir *dir,
                               const struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const steps[] = { fuse_op_drop_attr, opendir_answer, NULL };
+    struct opendir_op *o = fuse_op_begin(req, sizeof(*o));
 
-    op->ino = dir->ino;
-    op->dir = dir;
-    op->fi = *fi;
-    dir_note_read(op->loop, dir);
-    op_drop_attr(op, opendir_answer);
+    o->op.ino = dir->ino;
+    o->dir = dir;
+    o->fi = *fi;
+    dir_note_read(o->op.loop, dir);
+    fuse_op_start(&o->op, steps);
 }
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -169,28 +193,32 @@ static void dir_drop_page(struct dir *dir)
     dir->page = NULL;
 }
 
-static void dir_listing_came(struct fuse_op *op)
+static void dir_listing_came(struct loop *loop, struct dir *dir)
 {
-    if (op->dir->is_listing)
-        name_inval_listing_came(op->loop->mount->name_inval, op->dir->ino);
-    op->dir->is_listing = false;
+    if (dir->is_listing)
+        name_inval_listing_came(loop->mount->name_inval, dir->ino);
+    dir->is_listing = false;
 }
 
-static void releasedir_on_owner(struct fuse_op *op)
+static enum step_end releasedir(struct fuse_op *op)
 {
-    dir_listing_came(op);
-    dir_drop_page(op->dir);
-    open_dirs_remove(op->loop->mount->open_dirs, op->dir->ino);
-    free(op->dir);
-    fuse_op_reply_err(op, 0);
+    struct dir *dir = ((struct readdir_op *)op)->dir;
+
+    dir_listing_came(op->loop, dir);
+    dir_drop_page(dir);
+    open_dirs_remove(op->loop->mount->open_dirs, dir->ino);
+    free(dir);
+    return fuse_op_end(op, 0);
 }
 
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const steps[] = { fuse_op_goto_owner, releasedir, NULL };
+    struct readdir_op *r = fuse_op_begin(req, sizeof(*r));
 
-    op->dir = (struct dir *)(uintptr_t)fi->fh;
-    fuse_op_goto_owner(op, ino, releasedir_on_owner);
+    r->op.ino = ino;
+    r->dir = dir_of(fi);
+    fuse_op_start(&r->op, steps);
 }
 
 /* ---- filling the kernel's buffer ---- */
@@ -214,35 +242,35 @@ static void entry_fill(struct fuse_op *op, const Rozo__MdReaddirResp__Entry *ent
 }
 
 /* Returns false if the entry does not fit. */
-static bool add_entry(struct fuse_op *op, const char *name,
+static bool add_entry(struct readdir_op *r, const char *name,
                       const struct fuse_entry_param *e, uint64_t offset)
 {
-    char *at = (char *)op->memory + op->done_bytes;
-    size_t room = op->size - op->done_bytes;
+    char *at = (char *)r->op.memory + r->n_bytes;
+    size_t room = r->size - r->n_bytes;
     size_t len =
-        op->plus ? fuse_add_direntry_plus(op->req, at, room, name, e, (off_t)offset)
-                 : fuse_add_direntry(op->req, at, room, name, &e->attr, (off_t)offset);
+        r->plus ? fuse_add_direntry_plus(r->op.req, at, room, name, e, (off_t)offset)
+                : fuse_add_direntry(r->op.req, at, room, name, &e->attr, (off_t)offset);
 
     if (len > room)
         return false;
-    op->done_bytes += len;
+    r->n_bytes += len;
     return true;
 }
 
-static bool add_dots(struct fuse_op *op, uint64_t parent)
+static bool add_dots(struct readdir_op *r, uint64_t parent)
 {
-    struct fuse_entry_param e = { .attr = { .st_ino = op->ino, .st_mode = S_IFDIR } };
+    struct fuse_entry_param e = { .attr = { .st_ino = r->op.ino, .st_mode = S_IFDIR } };
 
-    if (op->offset < OFFSET_DOT) {
-        if (!add_entry(op, ".", &e, OFFSET_DOT))
+    if (r->offset < OFFSET_DOT) {
+        if (!add_entry(r, ".", &e, OFFSET_DOT))
             return false;
-        op->offset = OFFSET_DOT;
+        r->offset = OFFSET_DOT;
     }
-    if (op->offset < OFFSET_DOT_DOT) {
+    if (r->offset < OFFSET_DOT_DOT) {
         e.attr.st_ino = parent;
-        if (!add_entry(op, "..", &e, OFFSET_DOT_DOT))
+        if (!add_entry(r, "..", &e, OFFSET_DOT_DOT))
             return false;
-        op->offset = OFFSET_DOT_DOT;
+        r->offset = OFFSET_DOT_DOT;
     }
     return true;
 }
@@ -262,15 +290,17 @@ static bool listing_has(const struct dir *dir, uint64_t cookie)
     return dir->until == 0 || cookie < dir->until; /* 0: exportd is too old to send it */
 }
 
-/* Adds entries from op->offset on until the buffer is full. */
-static void fill_from_page(struct fuse_op *op, struct dir *dir)
+/* Adds entries from r->offset on until the buffer is full. */
+static void fill_from_page(struct readdir_op *r)
 {
+    struct fuse_op *op = &r->op;
+    struct dir *dir = r->dir;
     const Rozo__MdReaddirResp *page = dir->page;
-    bool may_tell = op->plus && loop_may_tell(op->loop);
+    bool may_tell = r->plus && loop_may_tell(op->loop);
     char name[NAME_BYTES_MAX + 1];
     struct fuse_entry_param e;
 
-    if (!add_dots(op, page->parent))
+    if (!add_dots(r, page->parent))
         return;
     /* The tokens that came with the page are those of each entry. */
     op->entry.grant = (struct md_grant){ .number = page->grant,
@@ -284,21 +314,21 @@ static void fill_from_page(struct fuse_op *op, struct dir *dir)
         memcpy(name, entry->name.data, entry->name.len);
         name[entry->name.len] = '\0';
         entry_fill(op, entry, name, may_tell, &e);
-        if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
+        if (!add_entry(r, name, &e, entry->cookie + OFFSET_DOT_DOT))
             return;
-        if (op->plus && e.ino != 0 && S_ISDIR(e.attr.st_mode))
+        if (r->plus && e.ino != 0 && S_ISDIR(e.attr.st_mode))
             dir_places_note(op->loop->mount->dir_places,
                             &(struct dir_place){ e.ino, op->ino, name });
         dir->next_after = entry->cookie;
     }
 }
 
-static void readdir_answer(struct fuse_op *op)
+static void readdir_answer(struct readdir_op *r)
 {
-    fuse_req_t req = op->req;
+    fuse_req_t req = r->op.req;
 
-    op->req = NULL;
-    fuse_reply_buf(req, op->memory, op->done_bytes);
+    r->op.req = NULL;
+    fuse_reply_buf(req, r->op.memory, r->n_bytes);
 }
 
 /*
@@ -315,7 +345,7 @@ static void page_note_names(struct fuse_op *op, const Rozo__MdReaddirResp *page,
         .after = after,
         .to = after,
         .end = page->end,
-        .changes = op->changes,
+        .changes = op->changes.entry,
         .n = page->n_entries,
         .names = names,
     };
@@ -349,102 +379,116 @@ void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
         if (attr == NULL)
             continue;
         token_cache_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
-        token_cache_note_xattrs(t, attr->ino, attr->xattrs, page->grant, op->changes);
+        token_cache_note_xattrs(t, attr->ino, attr->xattrs, page->grant,
+                                op->changes.entry);
     }
     token_cache_unlock(t);
     file_prefetch_listed(op->loop->mount, op->ino, after, page);
     recalls_trim(op->loop);
 }
 
-static void on_page(struct fuse_op *op, int rc)
+/* Returns the cookie before the entries wanted. */
+static uint64_t readdir_after(const struct readdir_op *r)
 {
-    struct dir *dir = op->dir;
-    uint64_t after = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
-
-    dir_drop_page(dir);
-    if (rc == 0) {
-        dir->page = md_decode_readdir(&op->call, after, op->plus, &dir->page_arena);
-        if (dir->page == NULL)
-            rc = -EIO;
-    }
-    if (rc == -ENOENT)
-        rc = -ESTALE;
-    if (rc == -ESTALE) { /* removed while open: empty */
-        readdir_answer(op);
-        fuse_op_finish(op);
-        return;
-    }
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    dir_note_read(op->loop, dir);
-    dir->next = 0;
-    dir->next_after = after;
-    listing_begin(dir, dir->page, op->offset <= OFFSET_DOT_DOT);
-    fuse_op_take_page(op, dir->page, after);
-    token_cache_lock(op->loop->mount->tokens);
-    fill_from_page(op, dir);
-    if (op->plus) {
-        dir_drop_page(dir); /* entries that did not fit are too old next time */
-        dir->is_listing = true;
-        name_inval_listing_goes(op->loop->mount->name_inval, dir->ino);
-    }
-    readdir_answer(op);
-    token_cache_unlock(op->loop->mount->tokens);
-    fuse_op_finish(op);
+    return r->offset <= OFFSET_DOT_DOT ? 0 : r->offset - OFFSET_DOT_DOT;
 }
 
-static void ask_page(struct fuse_op *op)
+/* Answers from the page of an earlier request if it has what follows. */
+static enum step_end readdir_continue(struct fuse_op *op)
 {
-    Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
-    size_t n = op->plus ? op->size / ENTRY_PLUS_BYTES : PAGE_ENTRIES_MAX;
+    struct readdir_op *r = (struct readdir_op *)op;
+    struct dir *dir = r->dir;
+    bool continues = dir->page != NULL && r->offset > OFFSET_DOT_DOT && !r->plus &&
+                     r->offset - OFFSET_DOT_DOT == dir->next_after &&
+                     (dir->next < dir->page->n_entries || dir->page->end);
 
-    if (!op->plus && op->offset <= OFFSET_DOT_DOT) /* most directories are small */
-        n = 2 * op->size / ENTRY_BYTES;
+    dir_listing_came(op->loop, dir);
+    op->memory = xrealloc(NULL, r->size); /* only the used part is filled */
+    if (!continues)
+        return STEP_GO;
+    fill_from_page(r);
+    readdir_answer(r);
+    return fuse_op_finish(op);
+}
+
+static enum step_end readdir_ask(struct fuse_op *op)
+{
+    const struct readdir_op *r = (struct readdir_op *)op;
+    Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
+    size_t n = r->plus ? r->size / ENTRY_PLUS_BYTES : PAGE_ENTRIES_MAX;
+
+    if (!r->plus && r->offset <= OFFSET_DOT_DOT) /* most directories are small */
+        n = 2 * r->size / ENTRY_BYTES;
     if (n < PAGE_ENTRIES_MIN)
         n = PAGE_ENTRIES_MIN;
     if (n > PAGE_ENTRIES_MAX)
         n = PAGE_ENTRIES_MAX;
     msg.ino = op->ino;
-    msg.cookie = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
+    msg.cookie = readdir_after(r);
     msg.max_entries = (uint32_t)n;
-    msg.plus = op->plus;
-    fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_page);
+    msg.plus = r->plus;
+    return fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base);
 }
 
-static void readdir_on_owner(struct fuse_op *op)
+static int readdir_take_page(struct readdir_op *r)
 {
-    struct dir *dir = op->dir;
-    bool continues = dir->page != NULL && op->offset > OFFSET_DOT_DOT && !op->plus &&
-                     op->offset - OFFSET_DOT_DOT == dir->next_after &&
-                     (dir->next < dir->page->n_entries || dir->page->end);
+    struct dir *dir = r->dir;
 
-    dir_listing_came(op);
-    op->memory = xrealloc(NULL, op->size); /* only the used part is filled */
-    if (!continues) {
-        ask_page(op);
-        return;
+    dir_drop_page(dir);
+    if (r->op.rc != 0)
+        return r->op.rc == -ENOENT ? -ESTALE : r->op.rc;
+    dir->page =
+        md_decode_readdir(&r->op.call, readdir_after(r), r->plus, &dir->page_arena);
+    return dir->page == NULL ? -EIO : 0;
+}
+
+static enum step_end readdir_answered(struct fuse_op *op)
+{
+    struct readdir_op *r = (struct readdir_op *)op;
+    uint64_t after = readdir_after(r);
+    struct dir *dir = r->dir;
+    int rc = readdir_take_page(r);
+
+    if (rc == -ESTALE) { /* removed while open: empty */
+        readdir_answer(r);
+        return fuse_op_finish(op);
     }
-    fill_from_page(op, dir);
-    readdir_answer(op);
-    fuse_op_finish(op);
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    dir_note_read(op->loop, dir);
+    dir->next = 0;
+    dir->next_after = after;
+    listing_begin(dir, dir->page, r->offset <= OFFSET_DOT_DOT);
+    fuse_op_take_page(op, dir->page, after);
+    token_cache_lock(op->loop->mount->tokens);
+    fill_from_page(r);
+    if (r->plus) {
+        dir_drop_page(dir); /* entries that did not fit are too old next time */
+        dir->is_listing = true;
+        name_inval_listing_goes(op->loop->mount->name_inval, dir->ino);
+    }
+    readdir_answer(r);
+    token_cache_unlock(op->loop->mount->tokens);
+    return fuse_op_finish(op);
 }
 
 static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
                           bool plus, struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const steps[] = {
+        fuse_op_goto_owner, readdir_continue, readdir_ask, readdir_answered, NULL,
+    };
+    struct readdir_op *r = fuse_op_begin(req, sizeof(*r));
 
-    op->ino = ino;
-    op->size = size;
-    op->offset = (uint64_t)off;
-    op->plus = plus;
-    op->dir = (struct dir *)(uintptr_t)fi->fh;
+    r->op.ino = ino;
+    r->size = size;
+    r->offset = (uint64_t)off;
+    r->plus = plus;
+    r->dir = dir_of(fi);
     if (off < 0 || size > IO_MAX)
-        fuse_op_reply_err(op, -EINVAL);
+        fuse_op_reply_err(&r->op, -EINVAL);
     else
-        fuse_op_goto_owner(op, ino, readdir_on_owner);
+        fuse_op_start(&r->op, steps);
 }
 
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -457,14 +501,4 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
                     struct fuse_file_info *fi)
 {
     readdir_start(req, ino, size, off, true, fi);
-}
-
-void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
-{
-    struct fuse_op *op = fuse_op_begin(req);
-
-    (void)datasync;
-    (void)fi;
-    op->ino = ino;
-    fuse_op_sync_and_reply(op);
 }

@@ -63,128 +63,114 @@ static uint32_t flags_from_wire(uint32_t wire, bool xfs)
     return out;
 }
 
-/*
- * Uses of members: op->valid is the ioctl, op->flags the flags to set, op->size the room
- * for the answer.
- */
+struct flags_op {
+    struct fuse_op op; /* must be first; handle is NULL for a directory */
+    unsigned cmd;      /* FS_IOC_* */
+    uint32_t flags;    /* FileFlags to set */
+    size_t room;       /* bytes for the answer */
+};
 
-static void reply_flags(struct fuse_op *op)
+static int take_attr(struct fuse_op *op)
 {
-    bool xfs = is_xfs(op->valid);
-    struct fsxattr x = { .fsx_xflags = flags_from_wire(op->entry.attr.file_flags, xfs) };
-    uint64_t room[(sizeof(x) + 7) / 8] = { x.fsx_xflags }; /* room for an int or a long */
-    fuse_req_t req = op->req;
-
-    if (xfs)
-        memcpy(room, &x, sizeof(x));
-    op->req = NULL;
-    fuse_reply_ioctl(req, 0, room, op->size);
-    fuse_op_finish(op);
+    if (op->rc == 0 &&
+        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
+        op->rc = -EIO;
+    if (op->rc == 0)
+        fuse_op_take_grant(op, 0);
+    return op->rc == -ENOENT ? -ESTALE : op->rc;
 }
 
-static void reply_set(struct fuse_op *op)
+static enum step_end flags_ask(struct fuse_op *op)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
+}
+
+/* ---- setting ---- */
+
+static enum step_end set_reply(struct fuse_op *op)
 {
     fuse_req_t req = op->req;
 
     op->req = NULL;
     fuse_reply_ioctl(req, 0, NULL, 0);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
-static int take_attr(struct fuse_op *op, int rc)
+/* The kernel writes out changed mappings of a file first. */
+static enum step_end set_drop_pages(struct fuse_op *op)
 {
-    if (rc == 0 &&
-        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
-        rc = -EIO;
-    if (rc == 0)
-        fuse_op_take_grant(op, 0);
-    return rc == -ENOENT ? -ESTALE : rc;
-}
+    const struct flags_op *f = (struct flags_op *)op;
+    int rc = take_attr(op);
 
-static void ask_attr(struct fuse_op *op, void (*on_answer)(struct fuse_op *op, int rc))
-{
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-
-    msg.ino = op->ino;
-    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_answer);
-}
-
-/* ---- setting ---- */
-
-static void on_set_before(struct fuse_op *op, int rc)
-{
-    rc = take_attr(op, rc);
-    if (rc == 0 && op->handle != NULL)
-        node_note_mode(op->handle->node, &op->entry.attr);
     if (rc != 0)
-        fuse_op_reply_err(op, -EIO); /* done, but the result is unknown */
-    else
-        fuse_op_drop_pages(op, reply_set);
+        return fuse_op_end(op, rc);
+    if (op->entry.attr.file_flags == f->flags)
+        return set_reply(op);
+    if (fuse_op_caller(op)->uid != 0)
+        return fuse_op_end(op, -EPERM);
+    return op->handle != NULL ? fuse_op_drop_pages(op) : STEP_GO;
 }
 
-static void on_flags_set(struct fuse_op *op, int rc)
-{
-    bool is_old = rc == -EINVAL && op->call.answered;
-
-    rc = take_attr(op, is_old ? -EOPNOTSUPP : rc); /* -EINVAL: exportd knows no flags */
-    if (op->handle != NULL)
-        node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
-    if (fuse_op_was_done(op)) {
-        op->to_the_end = true;
-        ask_attr(op, on_set_before);
-    } else if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-    } else {
-        fuse_op_drop_pages(op, reply_set); /* the kernel does not know the new ctime */
-    }
-}
-
-static void set_ask(struct fuse_op *op)
+static enum step_end set_send(struct fuse_op *op)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->ino;
     msg.valid = ROZO__SETATTR_BITS__SET_FLAGS;
-    msg.file_flags = op->flags;
+    msg.file_flags = ((struct flags_op *)op)->flags;
     if (op->handle != NULL)
         node_change_sent(op->handle->node);
-    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_flags_set);
+    return fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base);
 }
 
-static void on_attr_to_set(struct fuse_op *op, int rc)
+static enum step_end set_before_answered(struct fuse_op *op)
 {
-    rc = take_attr(op, rc);
-    if (rc == 0 && op->entry.attr.file_flags == op->flags)
-        reply_set(op);
-    else if (rc == 0 && op->uid != 0)
-        fuse_op_reply_err(op, -EPERM);
-    else if (rc != 0)
-        fuse_op_reply_err(op, rc);
-    else if (op->handle != NULL) /* the kernel writes out changed mappings first */
-        fuse_op_drop_pages(op, set_ask);
-    else
-        set_ask(op);
+    int rc = take_attr(op);
+
+    if (rc == 0 && op->handle != NULL)
+        node_note_mode(op->handle->node, &op->entry.attr);
+    return rc == 0 ? STEP_GO
+                   : fuse_op_end(op, -EIO); /* done, but the result is unknown */
 }
 
-static void set_on_owner(struct fuse_op *op)
+static enum step_end set_answered(struct fuse_op *op)
 {
-    ask_attr(op, on_attr_to_set);
+    int rc;
+
+    if (op->rc == -EINVAL && op->call.answered) /* exportd knows no flags */
+        op->rc = -EOPNOTSUPP;
+    rc = take_attr(op);
+    if (op->handle != NULL)
+        node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
+    if (fuse_op_was_done(op)) {
+        op->interrupt.by = SIGNALS_NONE;
+        op->next = set_before_answered;
+        return flags_ask(op);
+    }
+    return rc == 0 ? STEP_GO : fuse_op_end(op, rc);
 }
 
 /* ---- getting ---- */
 
-static void on_attr_to_get(struct fuse_op *op, int rc)
+static enum step_end get_answered(struct fuse_op *op)
 {
-    rc = take_attr(op, rc);
-    if (rc != 0)
-        fuse_op_reply_err(op, rc);
-    else
-        reply_flags(op);
-}
+    const struct flags_op *f = (struct flags_op *)op;
+    bool xfs = is_xfs(f->cmd);
+    int rc = take_attr(op);
+    struct fsxattr x = { .fsx_xflags = flags_from_wire(op->entry.attr.file_flags, xfs) };
+    uint64_t room[(sizeof(x) + 7) / 8] = { x.fsx_xflags }; /* room for an int or a long */
+    fuse_req_t req = op->req;
 
-static void get_on_owner(struct fuse_op *op)
-{
-    ask_attr(op, on_attr_to_get);
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    if (xfs)
+        memcpy(room, &x, sizeof(x));
+    op->req = NULL;
+    fuse_reply_ioctl(req, 0, room, f->room);
+    return fuse_op_finish(op);
 }
 
 /* ---- the ioctls ---- */
@@ -208,30 +194,41 @@ void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
               struct fuse_file_info *fi, unsigned ioctl_flags, const void *in_buf,
               size_t in_size, size_t out_size)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const get_steps[] = {
+        fuse_op_goto_owner,
+        flags_ask,
+        get_answered,
+        NULL,
+    };
+    static fuse_op_step *const set_steps[] = {
+        fuse_op_goto_owner, flags_ask, set_drop_pages, set_send, set_answered,
+        fuse_op_drop_pages, /* the kernel does not know the new ctime */
+        set_reply,          NULL,
+    };
+    struct flags_op *f = fuse_op_begin(req, sizeof(*f));
     size_t room = is_xfs(cmd) ? sizeof(struct fsxattr) : sizeof(long);
     int rc;
 
     (void)arg;
-    op->ino = ino;
-    op->valid = cmd;
-    op->size = out_size < room ? out_size : room;
+    f->op.ino = ino;
+    f->cmd = cmd;
+    f->room = out_size < room ? out_size : room;
     if ((ioctl_flags & FUSE_IOCTL_DIR) == 0)
-        op->handle = (struct handle *)(uintptr_t)fi->fh;
+        f->op.handle = handle_of(fi);
     switch (cmd) {
     case FS_IOC_GETFLAGS:
     case FS_IOC_FSGETXATTR:
-        fuse_op_goto_owner(op, ino, get_on_owner);
+        fuse_op_start(&f->op, get_steps);
         break;
     case FS_IOC_SETFLAGS:
     case FS_IOC_FSSETXATTR:
-        rc = read_flags(cmd, in_buf, in_size, &op->flags);
+        rc = read_flags(cmd, in_buf, in_size, &f->flags);
         if (rc != 0)
-            fuse_op_reply_err(op, rc);
+            fuse_op_reply_err(&f->op, rc);
         else
-            fuse_op_goto_owner(op, ino, set_on_owner);
+            fuse_op_start(&f->op, set_steps);
         break;
     default:
-        fuse_op_reply_err(op, -ENOTTY);
+        fuse_op_reply_err(&f->op, -ENOTTY);
     }
 }

@@ -2,7 +2,7 @@
  * fs_lock.c - fcntl and flock locks: held at exportd, for all mounts.
  *
  * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE,
- *         from fs_file.c.
+ *         from fs_open.c.
  * Out:    MD_LOCK*. Held locks are recorded in mount->lock_table, for an exportd that
  *         restarts.
  * Keeps:  I10. Written data are on the storages before a lock is released, or the unlock
@@ -24,6 +24,30 @@
 #include "rozomount/ops/fs_privileges.h"
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/options/xalloc.h"
+
+/* Progress of an operation that may have to wait for a lock. */
+enum lock_state {
+    LOCKING_NO,
+    LOCKING_ASKS,     /* MD_LOCK is out */
+    LOCKING_WAITS,    /* waits for the event that grants it */
+    LOCKING_GIVES_UP, /* a signal came: MD_LOCK_CANCEL is out */
+    LOCKING_LATE,     /* MD_LOCK_CANCEL came too late: the event is on its way */
+};
+
+/* GETLK, SETLK or FLOCK. */
+struct lock_op {
+    struct fuse_op op; /* must be first */
+    struct table_lock lock;
+    bool sleeps;    /* the caller waits for the lock */
+    bool gives_up;  /* abandoned the wait once: a repeated request does not wait */
+    bool has_event; /* the event came, with event_rc */
+    enum lock_state state;
+    uint64_t waiter; /* number of the wait; key in loop->lock_waits */
+    int event_rc;
+    int flush_rc; /* UNLOCK: of the flush before */
+    struct kernel_inval_wait pages;
+    UT_hash_handle hh;
+};
 
 enum {
     LOOP_BITS = 8, /* low bits of a waiter's number: the loop that waits */
@@ -60,8 +84,8 @@ static struct table_lock range_of(uint64_t ino, const struct fuse_file_info *fi,
     };
 }
 
-static void ask_lock(struct fuse_op *op, const struct table_lock *lock, uint64_t waiter,
-                     uint32_t timeout_ms, void (*on_answer)(struct fuse_op *op, int rc))
+static enum step_end ask_lock(struct fuse_op *op, const struct table_lock *lock,
+                              uint64_t waiter)
 {
     Rozo__MdLockReq msg = ROZO__MD_LOCK_REQ__INIT;
     Rozo__Lock wire;
@@ -69,209 +93,47 @@ static void ask_lock(struct fuse_op *op, const struct table_lock *lock, uint64_t
     lock_table_to_wire(lock, &wire);
     msg.lock = &wire;
     msg.waiter = waiter;
-    fuse_op_ask_within(op, timeout_ms, ROZO__OP__MD_LOCK, &msg.base, on_answer);
+    return fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK,
+                              &msg.base);
 }
 
 /* ---- taking ---- */
 
-static void lock_reply(struct fuse_op *op)
+/* Unlocks even if the flush failed: otherwise waiters would wait for data that may never
+ * be stored. One unlock reports losses so far, so that programs that rely on locks only
+ * can go on. */
+static enum step_end lock_flush(struct fuse_op *op)
 {
-    fuse_op_reply_err(op, 0);
+    const struct lock_op *l = (struct lock_op *)op;
+
+    op->rc = 0;
+    if (l->lock.mode != ROZO__LOCK__MODE__UNLOCK)
+        return STEP_GO;
+    file_flush(op->handle->node->file, fuse_op_file_done, op);
+    return STEP_WAIT;
 }
 
-/*
- * Takes the attributes after a lock is granted: they show changes by earlier holders, and
- * drop our old pages.
- */
-static void on_seen(struct fuse_op *op, int rc)
+static void unlock_note_losses(struct lock_op *l)
 {
-    struct nodes *nodes = &op->loop->nodes;
+    struct handle *handle = l->op.handle;
+    int rc = l->op.rc;
 
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) == 0) {
-        node_note_attr(op->handle->node, &op->entry.attr);
-    } else { /* unknown if the cache is old */
-        file_drop_cache(op->handle->node->file);
-        if (nodes->config.invalidate != NULL)
-            nodes->config.invalidate(nodes->config.arg, op->ino);
-    }
-    fuse_op_after_pages(op, lock_reply); /* the lock is held in any case */
+    if (rc == 0 && handle->unlocked != handle->node->n_given_up)
+        rc = handle_has_lost(handle);
+    handle->unlocked = handle->node->n_given_up;
+    l->flush_rc = md_client_user_errno(rc);
 }
 
-static void setlk_send(struct fuse_op *op);
-
-static void lock_taken(struct fuse_op *op)
+static enum step_end lock_check(struct fuse_op *op)
 {
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-    int rc = lock_table_set(op->loop->mount->lock_table, &op->lock);
+    struct lock_op *l = (struct lock_op *)op;
+    struct lock_table *table = op->loop->mount->lock_table;
 
-    if (rc == -EAGAIN) { /* the present exportd may not know it */
-        setlk_send(op);
-        return;
-    }
-    if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK) {
-        fuse_op_reply_err(op, rc != 0 ? rc : op->rc);
-        return;
-    }
-    handle_locks(op->handle, op->lock.owner);
-    /* too late for a signal: the program must not read old pages */
-    op->to_the_end = true;
-    msg.ino = op->ino;
-    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
-}
-
-static void on_lock_answer(struct fuse_op *op, int rc);
-
-static void lock_send(struct fuse_op *op)
-{
-    op->lock.era = lock_table_era(op->loop->mount->lock_table);
-    /*
-     * After its start exportd grants no lock until all clients are back, at most for a
-     * lease.
-     */
-    ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
-}
-
-/* ---- waiting ---- */
-
-static void wait_end(struct fuse_op *op)
-{
-    HASH_DELETE(lock_hh, op->loop->lock_waits, op);
-    op->locking = LOCKING_NO;
-}
-
-static void on_cancel_answer(struct fuse_op *op, int rc);
-
-static void wait_give_up(struct fuse_op *op)
-{
-    Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
-
-    op->locking = LOCKING_GIVES_UP;
-    op->gives_up = true;
-    op->any_signal = false;
-    op->to_the_end = true;
-    msg.waiter = op->found;
-    fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL,
-                       &msg.base, on_cancel_answer);
-}
-
-static void wait_over(struct fuse_op *op, int rc)
-{
-    wait_end(op);
-    if (rc == 0)
-        lock_taken(op);
-    else
-        fuse_op_reply_err(op, rc);
-}
-
-static void ask_once_more(struct fuse_op *op)
-{
-    op->locking = LOCKING_ASKS;
-    lock_send(op);
-}
-
-/*
- * Returns true if the request was sent before the session was opened again: its answer is
- * out of date.
- */
-static bool lock_is_old(const struct fuse_op *op)
-{
-    return op->lock.era != lock_table_era(op->loop->mount->lock_table);
-}
-
-/* Ends a cancelled wait. The lock may have been granted meanwhile: then it is held. */
-static void on_cancel_answer(struct fuse_op *op, int rc)
-{
-    if (op->lock_granted)
-        wait_over(op, op->rc);
-    /* either held, or the wait was forgotten */
-    else if (rc == -ENOENT && lock_is_old(op))
-        ask_once_more(op);
-    else if (rc == -ENOENT)
-        op->locking = LOCKING_LATE; /* the event is on its way */
-    /* No signal came: on EINTR the kernel would restart the call. */
-    else if (atomic_load(&op->loop->mount->stop_sent))
-        wait_over(op, -EIO);
-    else
-        wait_over(op, -EINTR);
-}
-
-static void on_lock_answer(struct fuse_op *op, int rc)
-{
-    if (op->locking == LOCKING_NO) { /* does not wait */
-        if (rc == 0)
-            lock_taken(op);
-        else
-            fuse_op_reply_err(op, rc);
-        return;
-    }
-    if (op->lock_granted) { /* the event came before the answer */
-        wait_over(op, op->rc);
-        return;
-    }
-    if (rc != -EINPROGRESS) {
-        wait_over(op, rc);
-        return;
-    }
-    if (lock_is_old(op)) {
-        ask_once_more(op);
-        return;
-    }
-    if (op->gives_up || atomic_load(&op->loop->mount->stop_sent)) {
-        wait_give_up(op);
-        return;
-    }
-    op->locking = LOCKING_WAITS;
-    op->any_signal = true;
-    fuse_op_wait_interruptibly(op, wait_give_up);
-}
-
-void locks_event(struct loop *loop, uint64_t waiter, int rc)
-{
-    struct fuse_op *op;
-
-    HASH_FIND(lock_hh, loop->lock_waits, &waiter, sizeof(waiter), op);
-    if (op == NULL)
-        return;
-    op->lock_granted = true;
-    op->rc = rc;
-    if (op->locking == LOCKING_WAITS)
-        fuse_op_wait_over(op);
-    if (op->locking == LOCKING_WAITS || op->locking == LOCKING_LATE)
-        wait_over(op, rc);
-}
-
-struct loop *locks_loop(struct mount *m, uint64_t waiter)
-{
-    unsigned index = (unsigned)(waiter & ((1u << LOOP_BITS) - 1));
-
-    return index < m->n_loops ? &m->loops[index] : NULL;
-}
-
-void locks_give_up(struct loop *loop)
-{
-    struct fuse_op *op, *next;
-
-    HASH_ITER(lock_hh, loop->lock_waits, op, next)
-    {
-        if (op->locking != LOCKING_WAITS)
-            continue; /* ends when it is answered */
-        fuse_op_wait_over(op);
-        wait_give_up(op);
-    }
-}
-
-void locks_ask_again(struct loop *loop)
-{
-    struct fuse_op *op, *next;
-
-    HASH_ITER(lock_hh, loop->lock_waits, op, next)
-    {
-        /* a request is on its way, and is repeated if needed */
-        if (op->locking != LOCKING_WAITS && op->locking != LOCKING_LATE)
-            continue;
-        fuse_op_wait_over(op);
-        ask_once_more(op);
-    }
+    if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
+        unlock_note_losses(l);
+    else if ((lock_table_look(table, op->ino, l->lock.owner) & LOCK_TABLE_LOST) != 0)
+        return fuse_op_end(op, -EIO);
+    return STEP_GO;
 }
 
 static void on_events_mail(struct env_mail *mail)
@@ -288,55 +150,251 @@ static void want_events(struct mount *m)
     env_mailbox_post(&m->loops[0].env, &m->events_mail);
 }
 
-static void setlk_send(struct fuse_op *op)
+static enum step_end lock_begin(struct fuse_op *op)
 {
+    struct lock_op *l = (struct lock_op *)op;
     struct loop *loop = op->loop;
 
-    if (op->plus) { /* the caller would wait */
-        want_events(loop->mount);
-        op->found = ++loop->last_waiter << LOOP_BITS | loop->index;
-        op->locking = LOCKING_ASKS;
-        op->lock_granted = false;
-        HASH_ADD(lock_hh, loop->lock_waits, found, sizeof(op->found), op);
+    if (!l->sleeps)
+        return STEP_GO;
+    want_events(loop->mount);
+    l->waiter = ++loop->last_waiter << LOOP_BITS | loop->index;
+    l->state = LOCKING_ASKS;
+    l->has_event = false;
+    HASH_ADD(hh, loop->lock_waits, waiter, sizeof(l->waiter), l);
+    return STEP_GO;
+}
+
+/*
+ * After its start exportd grants no lock until all clients are back, at most for a lease.
+ */
+static enum step_end lock_send(struct fuse_op *op)
+{
+    struct lock_op *l = (struct lock_op *)op;
+
+    l->lock.era = lock_table_era(op->loop->mount->lock_table);
+    return ask_lock(op, &l->lock, l->waiter);
+}
+
+static enum step_end wait_over(struct lock_op *l, int rc)
+{
+    HASH_DELETE(hh, l->op.loop->lock_waits, l);
+    l->state = LOCKING_NO;
+    return rc == 0 ? STEP_GO : fuse_op_end(&l->op, rc);
+}
+
+/*
+ * Returns true if the request was sent before the session was opened again: its answer is
+ * out of date.
+ */
+static bool lock_is_old(const struct lock_op *l)
+{
+    return l->lock.era != lock_table_era(l->op.loop->mount->lock_table);
+}
+
+static enum step_end ask_once_more(struct lock_op *l);
+static enum step_end wait_cancel(struct lock_op *l);
+static void wait_give_up(struct fuse_op *op);
+
+static enum step_end lock_answered(struct fuse_op *op)
+{
+    struct lock_op *l = (struct lock_op *)op;
+
+    if (l->state == LOCKING_NO) /* does not wait */
+        return op->rc == 0 ? STEP_GO : STEP_END;
+    if (l->has_event) /* the event came before the answer */
+        return wait_over(l, l->event_rc);
+    if (op->rc != -EINPROGRESS)
+        return wait_over(l, op->rc);
+    if (lock_is_old(l))
+        return ask_once_more(l);
+    if (l->gives_up || atomic_load(&op->loop->mount->stop_sent))
+        return wait_cancel(l);
+    l->state = LOCKING_WAITS;
+    op->interrupt.by = SIGNALS_ANY;
+    fuse_op_wait_interruptibly(op, wait_give_up);
+    return STEP_WAIT;
+}
+
+static enum step_end lock_note(struct fuse_op *op);
+
+/* Takes the attributes after a lock is granted: they show changes by earlier holders. */
+static enum step_end lock_ask_attr(struct fuse_op *op)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    /* too late for a signal: the program must not read old pages */
+    op->interrupt.by = SIGNALS_NONE;
+    msg.ino = op->ino;
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
+}
+
+static void on_pages_mail(struct env_mail *mail)
+{
+    struct lock_op *l = container_of(mail, struct lock_op, pages.mail);
+
+    fuse_op_next(&l->op);
+}
+
+/* Waits until the kernel has dropped all pages that it was asked to drop until now. */
+static enum step_end lock_wait_for_pages(struct lock_op *l)
+{
+    struct kernel_inval *inv = l->op.loop->mount->inval;
+
+    if (inv == NULL)
+        return STEP_GO;
+    l->pages.env = &l->op.loop->env;
+    l->pages.mail.fn = on_pages_mail;
+    kernel_inval_wait(inv, &l->pages);
+    return STEP_WAIT;
+}
+
+/* Drops our old pages. */
+static enum step_end lock_take_attr(struct fuse_op *op)
+{
+    const struct nodes_config *config = &op->loop->nodes.config;
+    struct node *node = op->handle->node;
+
+    if (op->rc == 0 && md_decode_entry(&op->call, &op->entry) == 0) {
+        node_note_attr(node, &op->entry.attr);
+    } else { /* unknown if the cache is old */
+        file_drop_cache(node->file);
+        if (config->invalidate != NULL)
+            config->invalidate(config->arg, op->ino);
     }
-    lock_send(op);
+    return lock_wait_for_pages((struct lock_op *)op);
 }
 
-/* Unlocks even if the flush failed: otherwise waiters would wait for data that may never
- * be stored. One unlock reports losses so far, so that programs that rely on locks only
- * can go on. */
-static void on_flushed_before(void *arg, int rc)
+static enum step_end lock_end(struct fuse_op *op)
 {
-    struct fuse_op *op = arg;
-    struct handle *handle = op->handle;
-
-    if (rc == 0 && handle->unlocked != handle->node->n_given_up)
-        rc = handle_has_lost(handle);
-    handle->unlocked = handle->node->n_given_up;
-    op->rc = md_client_user_errno(rc);
-    setlk_send(op);
+    return fuse_op_end(op, 0); /* the lock is held in any case */
 }
 
-static void setlk_on_owner(struct fuse_op *op)
+static fuse_op_step *const ask_steps[] = {
+    lock_send, lock_answered, lock_note, lock_ask_attr, lock_take_attr, lock_end, NULL,
+};
+static fuse_op_step *const lock_steps[] = {
+    fuse_op_goto_owner, lock_flush,    lock_check, lock_begin,
+    lock_send,          lock_answered, lock_note,  lock_ask_attr,
+    lock_take_attr,     lock_end,      NULL,
+};
+
+static enum step_end ask_once_more(struct lock_op *l)
 {
-    if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK)
-        file_flush(op->handle->node->file, on_flushed_before, op);
-    else if ((lock_table_look(op->loop->mount->lock_table, op->ino, op->lock.owner) &
-              LOCK_TABLE_LOST) != 0)
-        fuse_op_reply_err(op, -EIO);
-    else
-        setlk_send(op);
+    l->state = LOCKING_ASKS;
+    return fuse_op_go(&l->op, ask_steps);
 }
 
-static void setlk(struct fuse_op *op, const struct fuse_file_info *fi,
+/* Records what exportd has done. */
+static enum step_end lock_note(struct fuse_op *op)
+{
+    struct lock_op *l = (struct lock_op *)op;
+    int rc = lock_table_set(op->loop->mount->lock_table, &l->lock);
+
+    if (rc == -EAGAIN) { /* the present exportd may not know it */
+        lock_begin(op);
+        return fuse_op_go(op, ask_steps);
+    }
+    if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
+        return fuse_op_end(op, rc != 0 ? rc : l->flush_rc);
+    handle_locks(op->handle, l->lock.owner);
+    return STEP_GO;
+}
+
+/* ---- waiting ---- */
+
+/* Ends a cancelled wait. The lock may have been granted meanwhile: then it is held. */
+static enum step_end cancel_answered(struct fuse_op *op)
+{
+    struct lock_op *l = (struct lock_op *)op;
+
+    if (l->has_event)
+        return wait_over(l, l->event_rc);
+    /* either held, or the wait was forgotten */
+    if (op->rc == -ENOENT && lock_is_old(l))
+        return ask_once_more(l);
+    if (op->rc == -ENOENT) {
+        l->state = LOCKING_LATE; /* the event is on its way */
+        return STEP_WAIT;
+    }
+    /* No signal came: on EINTR the kernel would restart the call. */
+    return wait_over(l, atomic_load(&op->loop->mount->stop_sent) ? -EIO : -EINTR);
+}
+
+static enum step_end wait_cancel(struct lock_op *l)
+{
+    struct fuse_op *op = &l->op;
+    Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
+
+    l->state = LOCKING_GIVES_UP;
+    l->gives_up = true;
+    op->interrupt.by = SIGNALS_NONE;
+    msg.waiter = l->waiter;
+    op->next = cancel_answered;
+    return fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL,
+                              &msg.base);
+}
+
+static void wait_give_up(struct fuse_op *op)
+{
+    wait_cancel((struct lock_op *)op);
+}
+
+void locks_event(struct loop *loop, uint64_t waiter, int rc)
+{
+    struct lock_op *l;
+
+    HASH_FIND(hh, loop->lock_waits, &waiter, sizeof(waiter), l);
+    if (l == NULL)
+        return;
+    l->has_event = true;
+    l->event_rc = rc;
+    if (l->state == LOCKING_WAITS || l->state == LOCKING_LATE)
+        fuse_op_resume(&l->op, wait_over(l, rc));
+}
+
+struct loop *locks_loop(struct mount *m, uint64_t waiter)
+{
+    unsigned index = (unsigned)(waiter & ((1u << LOOP_BITS) - 1));
+
+    return index < m->n_loops ? &m->loops[index] : NULL;
+}
+
+void locks_give_up(struct loop *loop)
+{
+    struct lock_op *l, *next;
+
+    HASH_ITER(hh, loop->lock_waits, l, next)
+    {
+        if (l->state != LOCKING_WAITS)
+            continue; /* ends when it is answered */
+        fuse_op_wait_over(&l->op);
+        wait_cancel(l);
+    }
+}
+
+void locks_ask_again(struct loop *loop)
+{
+    struct lock_op *l, *next;
+
+    HASH_ITER(hh, loop->lock_waits, l, next)
+    {
+        /* a request is on its way, and is repeated if needed */
+        if (l->state == LOCKING_WAITS || l->state == LOCKING_LATE)
+            fuse_op_resume(&l->op, ask_once_more(l));
+    }
+}
+
+static void setlk(fuse_req_t req, const struct fuse_file_info *fi,
                   const struct table_lock *lock, bool sleep)
 {
-    op->ino = lock->ino;
-    op->fi = *fi;
-    op->handle = (struct handle *)(uintptr_t)fi->fh;
-    op->lock = *lock;
-    op->plus = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
-    fuse_op_goto_owner(op, op->ino, setlk_on_owner);
+    struct lock_op *l = fuse_op_begin(req, sizeof(*l));
+
+    l->op.ino = lock->ino;
+    l->op.handle = handle_of(fi);
+    l->lock = *lock;
+    l->sleeps = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
+    fuse_op_start(&l->op, lock_steps);
 }
 
 void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
@@ -344,7 +402,7 @@ void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct 
 {
     struct table_lock lock = range_of(ino, fi, fl);
 
-    setlk(fuse_op_begin(req), fi, &lock, sleep != 0);
+    setlk(req, fi, &lock, sleep != 0);
 }
 
 void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how)
@@ -359,24 +417,33 @@ void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how
                                        : ROZO__LOCK__MODE__UNLOCK,
     };
 
-    setlk(fuse_op_begin(req), fi, &lock, (how & LOCK_NB) == 0);
+    setlk(req, fi, &lock, (how & LOCK_NB) == 0);
 }
 
 /* ---- testing ---- */
 
-static void on_tested(struct fuse_op *op, int rc)
+static enum step_end test_ask(struct fuse_op *op)
+{
+    const struct lock_op *l = (struct lock_op *)op;
+    Rozo__MdLockTestReq msg = ROZO__MD_LOCK_TEST_REQ__INIT;
+    Rozo__Lock wire;
+
+    lock_table_to_wire(&l->lock, &wire);
+    msg.lock = &wire;
+    return fuse_op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base);
+}
+
+static enum step_end test_answered(struct fuse_op *op)
 {
     Rozo__MdLockTestResp *msg;
     struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
     fuse_req_t req = op->req;
 
-    msg = rc != 0 ? NULL
-                  : rozo__md_lock_test_resp__unpack(NULL, op->call.answer_len,
-                                                    op->call.answer);
-    if (msg == NULL) {
-        fuse_op_reply_err(op, rc == 0 ? -EIO : rc);
-        return;
-    }
+    if (op->rc != 0)
+        return STEP_END;
+    msg = rozo__md_lock_test_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+    if (msg == NULL)
+        return fuse_op_end(op, -EIO);
     if (msg->lock != NULL) {
         fl.l_type = msg->lock->mode == ROZO__LOCK__MODE__READ ? F_RDLCK : F_WRLCK;
         fl.l_start = (off_t)msg->lock->from;
@@ -387,70 +454,48 @@ static void on_tested(struct fuse_op *op, int rc)
     rozo__md_lock_test_resp__free_unpacked(msg, NULL);
     op->req = NULL;
     fuse_reply_lock(req, &fl);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
 void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdLockTestReq msg = ROZO__MD_LOCK_TEST_REQ__INIT;
-    Rozo__Lock wire;
+    static fuse_op_step *const steps[] = { test_ask, test_answered, NULL };
+    struct lock_op *l = fuse_op_begin(req, sizeof(*l));
 
-    op->ino = ino;
-    op->lock = range_of(ino, fi, fl);
-    lock_table_to_wire(&op->lock, &wire);
-    msg.lock = &wire;
-    fuse_op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base, on_tested);
+    l->op.ino = ino;
+    l->lock = range_of(ino, fi, fl);
+    fuse_op_start(&l->op, steps);
 }
 
 /* ---- releases by a close ---- */
 
-static void release_next(struct fuse_op *op);
-
-static void on_released(struct fuse_op *op, int rc)
-{
-    (void)rc; /* no caller to report to */
-    release_next(op);
-}
-
-static void release_all(struct fuse_op *op, bool flock, uint64_t owner)
+/* Asks for no answer in particular: no caller is left to report to. */
+static enum step_end release_all(struct close_op *c, bool flock, uint64_t owner)
 {
     const struct table_lock all = {
-        .ino = op->ino, .flock = flock, .owner = owner, .to = UINT64_MAX
+        .ino = c->op.ino, .flock = flock, .owner = owner, .to = UINT64_MAX
     };
 
-    ask_lock(op, &all, 0, patience_ms(op->loop->mount), on_released);
+    c->op.next = locks_release;
+    return ask_lock(&c->op, &all, 0);
 }
 
-/* Releases the next kind of locks of the next owner. */
-static void release_next(struct fuse_op *op)
+enum step_end locks_release(struct fuse_op *op)
 {
+    struct close_op *c = (struct close_op *)op;
     struct lock_table *lock_table = op->loop->mount->lock_table;
 
-    while (op->n_owners > 0) {
-        uint64_t owner = op->owners[op->n_owners - 1];
+    op->interrupt.by = SIGNALS_NONE;
+    for (; c->n_owners > 0; c->n_owners--) {
+        uint64_t owner = c->owners[c->n_owners - 1];
 
-        for (int flock = op->owners_flock ? 1 : 0; flock >= 0; flock--) {
+        for (int flock = c->releases_flock ? 1 : 0; flock >= 0; flock--) {
             unsigned had = lock_table_take(lock_table, op->ino, flock != 0, owner);
 
-            op->lock_lost |= (had & LOCK_TABLE_LOST) != 0;
-            if (had != 0) {
-                release_all(op, flock != 0, owner);
-                return;
-            }
+            c->lock_lost |= (had & LOCK_TABLE_LOST) != 0;
+            if (had != 0)
+                return release_all(c, flock != 0, owner);
         }
-        op->n_owners--;
     }
-    op->released(op);
-}
-
-void locks_release(struct fuse_op *op, const uint64_t *owners, unsigned n, bool flock,
-                   void (*step)(struct fuse_op *op))
-{
-    op->owners = owners;
-    op->n_owners = n;
-    op->owners_flock = flock;
-    op->released = step;
-    op->to_the_end = true;
-    release_next(op);
+    return STEP_GO;
 }

@@ -56,7 +56,7 @@ static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
         fuse_reply_err(req, ENOENT);
 }
 
-static void reply_nothing(struct fuse_op *op, const struct md_grant *grant)
+static enum step_end reply_nothing(struct fuse_op *op, const struct md_grant *grant)
 {
     struct token_cache *t = op->loop->mount->tokens;
 
@@ -65,7 +65,7 @@ static void reply_nothing(struct fuse_op *op, const struct md_grant *grant)
     answer_nothing(op, grant->number,
                    loop_may_tell(op->loop) && grant->dir != TOKEN_NONE);
     token_cache_unlock(t);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
 static bool is_dots(const char *name)
@@ -92,60 +92,65 @@ static bool lookup_finds_nothing(struct fuse_op *op)
     return nothing;
 }
 
-static void on_looked_up(struct fuse_op *op, int rc)
+/* Answers without exportd if possible. */
+static enum step_end lookup_answer_here(struct fuse_op *op)
+{
+    return lookup_finds_nothing(op) || lookup_prefetch_answers(op) ? fuse_op_finish(op)
+                                                                   : STEP_GO;
+}
+
+/* Sends MD_LOOKUP of op->name in directory op->ino. */
+static enum step_end lookup_ask(struct fuse_op *op)
+{
+    Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
+
+    msg.parent = op->ino;
+    msg.name = bytes_of(op->name);
+    return fuse_op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base);
+}
+
+static enum step_end lookup_answered(struct fuse_op *op)
 {
     struct md_grant grant;
+    int rc = op->rc;
 
     if ((rc == 0 && md_decode_entry(&op->call, &op->entry) != 0) ||
         (rc == -ENOENT && md_decode_no_entry(&op->call, &grant) != 0))
         rc = -EIO;
-    if (rc == -ENOENT) {
-        reply_nothing(op, &grant);
-    } else if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-    } else {
-        fuse_op_take_grant(op, op->ino);
-        if (fuse_op_dir_is_free(op))
-            fuse_op_reply_entry(op);
-        else
-            fuse_op_reply_free_dir(op);
-    }
+    if (rc == -ENOENT)
+        return reply_nothing(op, &grant);
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    fuse_op_take_grant(op, op->ino);
+    return fuse_op_dir_is_free(op) ? fuse_op_reply_entry(op) : fuse_op_reply_free_dir(op);
 }
 
-static void ask_lookup(struct fuse_op *op, uint64_t parent, const char *name,
-                       void (*on_answer)(struct fuse_op *op, int rc))
+static enum step_end lookup_prefetch(struct fuse_op *op)
 {
-    Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
+    static fuse_op_step *const steps[] = { lookup_ask, lookup_answered, NULL };
 
-    msg.parent = parent;
-    msg.name = bytes_of(name);
-    fuse_op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
-}
-
-/* Answers without exportd if possible. */
-static bool lookup_is_here(struct fuse_op *op)
-{
-    if (!lookup_finds_nothing(op) && !lookup_prefetch_answers(op))
-        return false;
-    fuse_op_finish(op);
-    return true;
-}
-
-void fs_lookup_again(struct fuse_op *op)
-{
-    if (!lookup_is_here(op))
-        ask_lookup(op, op->ino, op->name, on_looked_up);
+    return !is_dots(op->name) && lookup_prefetch_begin((struct lookup_op *)op)
+               ? STEP_WAIT
+               : fuse_op_go(op, steps);
 }
 
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    static fuse_op_step *const steps[] = {
+        lookup_answer_here,
+        lookup_prefetch,
+        lookup_prefetch_answered,
+        lookup_answer_here,
+        lookup_ask,
+        lookup_answered,
+        NULL,
+    };
+    struct lookup_op *l = fuse_op_begin(req, sizeof(*l));
 
-    op->ino = parent;
-    if (!fuse_op_set_name(op, op->name, name))
-        return;
-    if (!lookup_is_here(op) && (is_dots(op->name) || !lookup_prefetch_begin(op)))
-        ask_lookup(op, parent, op->name, on_looked_up);
+    l->op.ino = parent;
+    l->op.name = fuse_op_copy_name(&l->op, l->name, name);
+    if (l->op.name != NULL)
+        fuse_op_start(&l->op, steps);
 }
 
 /* Node ids are inode numbers: the only state is the size that the kernel knows. */
@@ -171,127 +176,166 @@ void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
     fuse_reply_none(req);
 }
 
-/* ---- made before exportd was restarted ---- */
+/* ---- mknod, mkdir, symlink, create ---- */
+
+struct create_op {
+    struct open_op open; /* must be first; used only if opens */
+    mode_t mode;
+    dev_t rdev;
+    bool opens;       /* CREATE: the answer opens the file */
+    unsigned n_tries; /* attempts, while a name appears and disappears */
+    char name[NAME_BYTES_MAX + 1];
+};
+
+/* Sends MD_CREATE; target: of a symbolic link. */
+static enum step_end create_send(struct fuse_op *op, const char *target)
+{
+    const struct create_op *c = (struct create_op *)op;
+    const struct fuse_ctx *caller = fuse_op_caller(op);
+    Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
+
+    msg.parent = op->ino;
+    msg.name = bytes_of(c->name);
+    msg.mode = c->mode;
+    msg.umask = caller->umask;
+    msg.uid = caller->uid;
+    msg.gid = caller->gid;
+    msg.rdev = (uint32_t)c->rdev;
+    if (target != NULL)
+        msg.target = bytes_of(target);
+    msg.open = c->opens;
+    msg.exclusive = true;
+    msg.nameless = op->name == NULL;
+    return fuse_op_ask(op, ROZO__OP__MD_CREATE, &msg.base);
+}
+
+static enum step_end create_ask(struct fuse_op *op)
+{
+    return create_send(op, NULL);
+}
+
+static enum step_end create_answered(struct fuse_op *op);
+static fuse_op_step *const create_steps[] = { create_ask, create_answered, NULL };
+
+/* Tries again, up to a limit. */
+static enum step_end create_again(struct fuse_op *op)
+{
+    return ++((struct create_op *)op)->n_tries < CREATE_TRIES_MAX
+               ? fuse_op_go(op, create_steps)
+               : fuse_op_end(op, -ESTALE);
+}
+
+/* ---- a create done before exportd's restart ---- */
 
 /*
  * Opens an inode made before exportd's restart. If others have removed it since, answers
  * EIO: it was made, but the outcome is unknown.
  */
-static void on_made_opened(struct fuse_op *op, int rc)
+static enum step_end made_opened(struct fuse_op *op)
 {
-    if (rc != 0 || md_decode_open(&op->call, &op->entry) != 0) {
-        fuse_op_reply_err(op, -EIO);
-        return;
-    }
+    if (op->rc != 0 || md_decode_open(&op->call, &op->entry) != 0)
+        return fuse_op_end(op, -EIO);
     fuse_op_take_grant(op, 0);
-    fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
+    return fs_created(op);
 }
 
-static void on_made_seen(struct fuse_op *op, int rc)
+static enum step_end made_seen(struct fuse_op *op)
 {
-    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0) {
-        fuse_op_reply_err(op, -EIO);
-        return;
-    }
+    if (op->rc != 0 || md_decode_entry(&op->call, &op->entry) != 0)
+        return fuse_op_end(op, -EIO);
     fuse_op_take_grant(op, 0);
-    fuse_op_reply_entry(op);
+    return fuse_op_reply_entry(op);
 }
 
-static void ask_made(struct fuse_op *op, uint64_t ino)
+/* Looks at an inode that got its name before exportd's restart. */
+static enum step_end made_ask(struct fuse_op *op, uint64_t ino)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    op->to_the_end = true;
+    op->interrupt.by = SIGNALS_NONE;
+    op->next = made_seen;
     msg.ino = ino;
-    fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
 }
 
-/* Continues a create done before exportd's restart. op->plus: also opens the file. */
-static void created_before(struct fuse_op *op)
+static enum step_end made_open(struct fuse_op *op, uint64_t ino)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
-    uint64_t ino;
 
-    if (md_decode_done(&op->call, &ino) != 0 || ino == 0) {
-        fuse_op_reply_err(op, -EIO);
-    } else if (!op->plus) {
-        ask_made(op, ino);
-    } else {
-        op->to_the_end = true;
-        msg.ino = ino;
-        msg.write = true;
-        fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_made_opened);
-    }
+    op->interrupt.by = SIGNALS_NONE;
+    op->next = made_opened;
+    msg.ino = ino;
+    msg.write = true;
+    return fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base);
 }
 
-/* ---- mknod, mkdir, symlink, create ---- */
-
-/* Returns true if a file that others made since the kernel's lookup may be opened here.
- * ESTALE makes the kernel look up once more, but the name may come and go. FUSE_CREATE
- * neither checks nor truncates: only the owner's mode bits count, since no ACL or
- * capability limits them. */
-static bool is_surely_allowed(const struct fuse_op *op, const struct md_attr *attr)
+static enum step_end create_was_done(struct fuse_op *op)
 {
-    unsigned access = op->fi.flags & O_ACCMODE;
-    mode_t needs = access == O_RDONLY   ? S_IRUSR
-                   : access == O_WRONLY ? S_IWUSR
-                                        : S_IRUSR | S_IWUSR;
+    uint64_t ino;
 
-    return S_ISREG(attr->mode) && attr->uid == op->uid && (attr->mode & needs) == needs &&
-           ((op->fi.flags & O_TRUNC) == 0 || attr->size == 0) &&
+    if (op->name == NULL) /* the first one is not open anywhere: exportd deletes it */
+        return create_again(op);
+    if (md_decode_done(&op->call, &ino) != 0 || ino == 0)
+        return fuse_op_end(op, -EIO);
+    return ((struct create_op *)op)->opens ? made_open(op, ino) : made_ask(op, ino);
+}
+
+/* ---- a file that others made since the kernel's lookup ---- */
+
+/* Returns true if that file may be opened here. ESTALE makes the kernel look up once
+ * more, but the name may come and go. FUSE_CREATE neither checks nor truncates: only the
+ * owner's mode bits count, since no ACL or capability limits them. */
+static bool found_is_allowed(const struct fuse_op *op)
+{
+    const struct md_attr *attr = &op->entry.attr;
+    int flags = ((struct create_op *)op)->open.fi.flags;
+    mode_t needs = (flags & O_ACCMODE) == O_RDONLY   ? S_IRUSR
+                   : (flags & O_ACCMODE) == O_WRONLY ? S_IWUSR
+                                                     : S_IRUSR | S_IWUSR;
+
+    return S_ISREG(attr->mode) && attr->uid == fuse_op_caller(op)->uid &&
+           (attr->mode & needs) == needs && ((flags & O_TRUNC) == 0 || attr->size == 0) &&
            !op->loop->mount->writeback;
 }
 
-static void ask_create(struct fuse_op *op, const char *target);
-
-/* Tries again, up to a limit. */
-static void create_again(struct fuse_op *op)
+static enum step_end found_open(struct fuse_op *op)
 {
-    if (++op->n_tries < CREATE_TRIES_MAX)
-        ask_create(op, NULL);
-    else
-        fuse_op_reply_err(op, -ESTALE);
-}
-
-static void on_found_opened(struct fuse_op *op, int rc)
-{
-    if (rc == -ESTALE) {
-        create_again(op);
-        return;
-    }
-    token_cache_forget_attr(op->loop->mount->tokens, op->entry.attr.ino, op->changes);
-    if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
-        rc = -EIO;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    op->entry.existed = true;
-    fuse_op_take_grant(op, 0);
-    fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
-}
-
-static void on_found(struct fuse_op *op, int rc)
-{
+    int flags = ((struct create_op *)op)->open.fi.flags;
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+    int rc = op->rc;
 
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc == 0)
         fuse_op_take_grant(op, op->ino);
-    if (rc == -ENOENT) {
-        create_again(op);
-    } else if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-    } else if (is_surely_allowed(op, &op->entry.attr)) {
-        msg.ino = op->entry.attr.ino;
-        msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
-        msg.append = (op->fi.flags & O_APPEND) != 0;
-        fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
-    } else {
-        fuse_op_reply_err(op, -ESTALE); /* the kernel looks up again, and checks */
-    }
+    if (rc == -ENOENT)
+        return create_again(op);
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    if (!found_is_allowed(op))
+        return fuse_op_end(op, -ESTALE); /* the kernel looks up again, and checks */
+    msg.ino = op->entry.attr.ino;
+    msg.write = (flags & O_ACCMODE) != O_RDONLY;
+    msg.append = (flags & O_APPEND) != 0;
+    return fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base);
 }
+
+static enum step_end found_opened(struct fuse_op *op)
+{
+    if (op->rc == -ESTALE)
+        return create_again(op);
+    token_cache_forget_attr(op->loop->mount->tokens, op->entry.attr.ino,
+                            op->changes.entry);
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_open(&op->call, &op->entry) != 0)
+        return fuse_op_end(op, -EIO);
+    op->entry.existed = true;
+    fuse_op_take_grant(op, 0);
+    return fs_created(op);
+}
+
+/* ---- the answer ---- */
 
 /* Records that a new directory is empty. */
 static void note_new_dir(struct fuse_op *op)
@@ -305,93 +349,98 @@ static void note_new_dir(struct fuse_op *op)
                     &(struct dir_place){ op->entry.attr.ino, op->ino, op->name });
 }
 
-static void on_created(struct fuse_op *op, int rc)
+static enum step_end create_failed(struct fuse_op *op, int rc)
 {
+    static fuse_op_step *const found_steps[] = {
+        lookup_ask,
+        found_open,
+        found_opened,
+        NULL,
+    };
+    const struct create_op *c = (struct create_op *)op;
+
+    if (op->name == NULL && rc == -EINVAL)
+        return fuse_op_end(op, -EOPNOTSUPP); /* exportd knows no O_TMPFILE */
+    if (rc == -EEXIST && c->opens && (c->open.fi.flags & O_EXCL) == 0)
+        return fuse_op_go(op, found_steps);
+    return fuse_op_end(op, rc);
+}
+
+static enum step_end create_answered(struct fuse_op *op)
+{
+    int rc = op->rc;
+
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
         rc = -EIO;
-    if (op->nameless && fuse_op_was_done(op)) {
-        create_again(op); /* the first one is not open anywhere: exportd deletes it */
-    } else if (op->nameless && rc == -EINVAL) {
-        fuse_op_reply_err(op, -EOPNOTSUPP); /* exportd knows no O_TMPFILE */
-    } else if (fuse_op_was_done(op)) {
-        created_before(op);
-    } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
-        ask_lookup(op, op->ino, op->name, on_found);
-    } else if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-    } else {
-        op->changes = fuse_op_note_change(op, op->entry.attr.ino);
-        fuse_op_take_grant(op, op->nameless ? 0 : op->ino);
-        if (S_ISDIR(op->entry.attr.mode))
-            note_new_dir(op);
-        if (op->plus)
-            fuse_op_goto_owner(op, op->entry.attr.ino, fs_created);
-        else
-            fuse_op_reply_entry(op);
-    }
+    if (fuse_op_was_done(op))
+        return create_was_done(op);
+    if (rc != 0)
+        return create_failed(op, rc);
+    op->changes.entry = fuse_op_note_change(op, op->entry.attr.ino);
+    fuse_op_take_grant(op, op->name == NULL ? 0 : op->ino);
+    if (S_ISDIR(op->entry.attr.mode))
+        note_new_dir(op);
+    return ((struct create_op *)op)->opens ? fs_created(op) : fuse_op_reply_entry(op);
 }
 
-/* Sends MD_CREATE. op->plus: also opens the file. */
-static void ask_create(struct fuse_op *op, const char *target)
+/* Begins a create. Returns NULL if the name is too long: answered. */
+static struct create_op *create_begin(fuse_req_t req, fuse_ino_t parent, const char *name,
+                                      mode_t mode)
 {
-    Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
-
-    msg.parent = op->ino;
-    msg.name = bytes_of(op->name);
-    msg.mode = op->mode;
-    msg.umask = op->umask;
-    msg.uid = op->uid;
-    msg.gid = op->gid;
-    msg.rdev = (uint32_t)op->rdev;
-    if (target != NULL)
-        msg.target = bytes_of(target);
-    msg.open = op->plus;
-    msg.exclusive = true;
-    msg.nameless = op->nameless;
-    fuse_op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
-}
-
-static void create_start(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
-                         dev_t rdev, const char *target)
-{
-    struct fuse_op *op = fuse_op_begin(req);
+    struct create_op *c = fuse_op_begin(req, sizeof(*c));
+    struct fuse_op *op = &c->open.op;
 
     op->ino = parent;
-    op->mode = mode;
-    op->rdev = rdev;
-    if (fuse_op_set_name(op, op->name, name))
-        ask_create(op, target);
+    c->mode = mode;
+    op->name = fuse_op_copy_name(op, c->name, name);
+    return op->name == NULL ? NULL : c;
 }
 
 void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
               dev_t rdev)
 {
-    create_start(req, parent, name, (mode & S_IFMT) == 0 ? mode | S_IFREG : mode, rdev,
-                 NULL);
+    struct create_op *c =
+        create_begin(req, parent, name, (mode & S_IFMT) == 0 ? mode | S_IFREG : mode);
+
+    if (c == NULL)
+        return;
+    c->rdev = rdev;
+    fuse_op_start(&c->open.op, create_steps);
 }
 
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    create_start(req, parent, name, S_IFDIR | (mode & 07777), 0, NULL);
+    struct create_op *c = create_begin(req, parent, name, S_IFDIR | (mode & 07777));
+
+    if (c != NULL)
+        fuse_op_start(&c->open.op, create_steps);
 }
 
 void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-    create_start(req, parent, name, S_IFLNK | 0777, 0, target);
+    struct create_op *c = create_begin(req, parent, name, S_IFLNK | 0777);
+
+    if (c == NULL)
+        return;
+    fuse_op_go(&c->open.op, create_steps + 1); /* target is valid only here */
+    create_send(&c->open.op, target);
 }
 
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi)
 {
-    struct fuse_op *op = fuse_op_begin(req);
+    const struct loop *loop = fuse_req_userdata(req);
+    bool nameless = loop->makes_nameless;
+    struct create_op *c =
+        create_begin(req, parent, nameless ? "" : name, S_IFREG | (mode & 07777));
 
-    op->ino = parent;
-    op->mode = S_IFREG | (mode & 07777);
-    op->fi = *fi;
-    op->plus = true;
-    op->nameless = op->loop->makes_nameless;
-    if (fuse_op_set_name(op, op->name, op->nameless ? "" : name))
-        ask_create(op, NULL);
+    if (c == NULL)
+        return;
+    c->open.fi = *fi;
+    c->opens = true;
+    if (nameless)
+        c->open.op.name = NULL;
+    fuse_op_start(&c->open.op, create_steps);
 }
 
 /* ---- unlink, rmdir ---- */
@@ -406,7 +455,7 @@ static int note_removed(struct fuse_op *op, struct md_removed *r)
     token_cache_grant(t, op->parent, r->grant.dir, r->grant.number);
     if (r->removed.ino != 0) {
         open_dirs_note(op->loop->mount->open_dirs, &r->removed);
-        token_cache_forget_attr(t, r->removed.ino, op->changes);
+        token_cache_forget_attr(t, r->removed.ino, op->changes.entry);
         recalls_let_go(op->loop, r->removed.ino, r->removed.nlink == 0);
     }
     for (unsigned i = 0; i < 2; i++) {
@@ -416,50 +465,87 @@ static int note_removed(struct fuse_op *op, struct md_removed *r)
     return 0;
 }
 
-static void on_removed(struct fuse_op *op, int rc)
+static enum step_end remove_answered(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
-    uint64_t changes = token_cache_forget_attr(t, op->parent, op->changes);
-    struct md_removed removed;
+    uint64_t changes = token_cache_forget_attr(t, op->parent, op->changes.entry);
+    struct md_removed r;
+    int rc = op->rc;
 
     if (rc == 0)
-        rc = note_removed(op, &removed);
-    if (rc == 0 && removed.dir.ino == op->parent)
-        fuse_op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+        rc = note_removed(op, &r);
+    if (rc == 0 && r.dir.ino == op->parent)
+        fuse_op_keep_dir(op, &r.dir, r.grant.number, changes);
     if (fuse_op_was_done(op))
         rc = 0;
     if (rc == 0)
-        token_cache_name_gone(t, op->parent, op->name, op->changes);
-    fuse_op_reply_err(op, rc);
+        token_cache_name_gone(t, op->parent, op->name, op->changes.entry);
+    return fuse_op_end(op, rc);
+}
+
+static enum step_end unlink_ask(struct fuse_op *op)
+{
+    Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
+
+    msg.parent = op->parent;
+    msg.name = bytes_of(op->name);
+    return fuse_op_ask(op, ROZO__OP__MD_UNLINK, &msg.base);
+}
+
+static enum step_end rmdir_ask(struct fuse_op *op)
+{
+    Rozo__MdRmdirReq msg = ROZO__MD_RMDIR_REQ__INIT;
+
+    msg.parent = op->parent;
+    msg.name = bytes_of(op->name);
+    return fuse_op_ask(op, ROZO__OP__MD_RMDIR, &msg.base);
+}
+
+/* UNLINK, RMDIR, LINK. */
+struct name_op {
+    struct fuse_op op; /* must be first */
+    char name[NAME_BYTES_MAX + 1];
+};
+
+static void remove_start(fuse_req_t req, fuse_ino_t parent, const char *name,
+                         fuse_op_step *const *steps)
+{
+    struct name_op *n = fuse_op_begin(req, sizeof(*n));
+
+    n->op.parent = parent;
+    n->op.name = fuse_op_copy_name(&n->op, n->name, name);
+    if (n->op.name != NULL)
+        fuse_op_start(&n->op, steps);
 }
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
+    static fuse_op_step *const steps[] = { unlink_ask, remove_answered, NULL };
 
-    if (!fuse_op_set_name(op, op->name, name))
-        return;
-    msg.parent = parent;
-    msg.name = bytes_of(op->name);
-    op->parent = parent;
-    fuse_op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
+    remove_start(req, parent, name, steps);
 }
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdRmdirReq msg = ROZO__MD_RMDIR_REQ__INIT;
+    static fuse_op_step *const steps[] = { rmdir_ask, remove_answered, NULL };
 
-    if (!fuse_op_set_name(op, op->name, name))
-        return;
-    msg.parent = parent;
-    msg.name = bytes_of(op->name);
-    op->parent = parent;
-    fuse_op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
+    remove_start(req, parent, name, steps);
 }
 
 /* ---- rename ---- */
+
+/* RENAME of op.name in op.parent to renaming.name in op.ino2. */
+struct rename_op {
+    struct fuse_op op; /* must be first */
+    struct op_rename renaming;
+    char from[NAME_BYTES_MAX + 1];
+    char to[NAME_BYTES_MAX + 1];
+};
+
+static bool is_exchange(const struct fuse_op *op)
+{
+    return (op->renaming->flags & RENAME_EXCHANGE) != 0;
+}
 
 /*
  * Lets the kernel keep a moved inode's new name as long as it kept the old one. grant: of
@@ -484,129 +570,142 @@ static void note_renamed(struct fuse_op *op, const struct md_removed *r)
     struct dir_places *places = op->loop->mount->dir_places;
 
     if (r->moved[0] != 0)
-        dir_places_renamed(places,
-                           &(struct dir_place){ r->moved[0], op->ino2, op->name2 });
+        dir_places_renamed(
+            places, &(struct dir_place){ r->moved[0], op->ino2, op->renaming->name });
     if (r->moved[1] != 0)
         dir_places_renamed(places,
                            &(struct dir_place){ r->moved[1], op->parent, op->name });
 }
 
-static void renamed_reply(struct fuse_op *op, const struct md_grant *grant)
+static enum step_end renamed_reply(struct fuse_op *op, const struct md_grant *grant)
 {
     struct mount *m = op->loop->mount;
-    bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    const char *to = op->renaming->name;
+    bool exchange = is_exchange(op);
     bool was_told = token_cache_name_moved(m->tokens, op->parent, op->name);
-    bool other_was_told =
-        exchange && token_cache_name_moved(m->tokens, op->ino2, op->name2);
+    bool other_was_told = exchange && token_cache_name_moved(m->tokens, op->ino2, to);
     fuse_req_t req = op->req;
     bool told, told_other;
 
     op->req = NULL;
     token_cache_lock(m->tokens);
-    told = tell_renamed(op, op->ino2, op->name2, grant->new_dir, grant->number);
+    told = tell_renamed(op, op->ino2, to, grant->new_dir, grant->number);
     told_other =
         exchange && tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
     fuse_reply_err(req, 0);
     token_cache_unlock(m->tokens);
     if (was_told && !told)
-        drop_renamed(m, op->ino2, op->name2);
+        drop_renamed(m, op->ino2, to);
     if (other_was_told && !told_other)
         drop_renamed(m, op->parent, op->name);
-    fuse_op_finish(op);
+    return fuse_op_finish(op);
 }
 
-static void on_renamed(struct fuse_op *op, int rc)
+static enum step_end rename_ask(struct fuse_op *op)
+{
+    const struct op_rename *renaming = op->renaming;
+    Rozo__MdRenameReq msg = ROZO__MD_RENAME_REQ__INIT;
+
+    msg.parent = op->parent;
+    msg.name = bytes_of(op->name);
+    msg.new_parent = op->ino2;
+    msg.new_name = bytes_of(renaming->name);
+    msg.flags = renaming->flags;
+    if ((renaming->flags & RENAME_WHITEOUT) != 0) {
+        msg.uid = fuse_op_caller(op)->uid;
+        msg.gid = fuse_op_caller(op)->gid;
+    }
+    rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming->dirs, op->parent,
+                         op->ino2);
+    return fuse_op_ask(op, ROZO__OP__MD_RENAME, &msg.base);
+}
+
+static enum step_end rename_answered(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
     uint64_t changes = op->parent == op->ino2
-                           ? op->changes_ino2
-                           : token_cache_forget_attr(t, op->parent, op->changes);
-    struct md_removed removed;
+                           ? op->changes.ino2
+                           : token_cache_forget_attr(t, op->parent, op->changes.entry);
+    struct md_removed r;
+    int rc = op->rc;
 
-    if ((op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
+    if ((op->renaming->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         token_cache_name_comes(t, op->parent, op->name);
     if (rc == 0)
-        rc = note_removed(op, &removed);
-    if (fuse_op_was_done(op)) {
-        renamed_reply(op, &(struct md_grant){ 0 });
-        return;
-    }
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    note_renamed(op, &removed);
-    token_cache_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
-    if (removed.dir.ino == op->parent)
-        fuse_op_keep_dir(op, &removed.dir, removed.grant.number, changes);
-    if (removed.new_dir.ino == op->ino2)
-        fuse_op_keep_dir(op, &removed.new_dir, removed.grant.number, op->changes_ino2);
-    renamed_reply(op, &removed.grant);
+        rc = note_removed(op, &r);
+    if (fuse_op_was_done(op))
+        return renamed_reply(op, &(struct md_grant){ 0 });
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    note_renamed(op, &r);
+    token_cache_grant(t, op->ino2, r.grant.new_dir, r.grant.number);
+    if (r.dir.ino == op->parent)
+        fuse_op_keep_dir(op, &r.dir, r.grant.number, changes);
+    if (r.new_dir.ino == op->ino2)
+        fuse_op_keep_dir(op, &r.new_dir, r.grant.number, op->changes.ino2);
+    return renamed_reply(op, &r.grant);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned flags)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdRenameReq msg = ROZO__MD_RENAME_REQ__INIT;
+    static fuse_op_step *const steps[] = { rename_ask, rename_answered, NULL };
+    const unsigned known = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+    struct rename_op *r = fuse_op_begin(req, sizeof(*r));
+    struct fuse_op *op = &r->op;
 
-    if (!fuse_op_set_name(op, op->name, name) ||
-        !fuse_op_set_name(op, op->name2, new_name))
+    op->name = fuse_op_copy_name(op, r->from, name);
+    if (op->name == NULL)
         return;
-    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) !=
-        0) {
+    r->renaming.name = fuse_op_copy_name(op, r->to, new_name);
+    if (r->renaming.name == NULL)
+        return;
+    if ((flags & ~known) != 0) {
         fuse_op_reply_err(op, -EINVAL);
         return;
     }
+    r->renaming.flags = flags;
     op->ino2 = new_parent;
     op->parent = parent;
-    op->flags = flags;
-    msg.parent = parent;
-    msg.name = bytes_of(op->name);
-    msg.new_parent = new_parent;
-    msg.new_name = bytes_of(op->name2);
-    msg.flags = flags;
-    if ((flags & RENAME_WHITEOUT) != 0) {
-        msg.uid = op->uid;
-        msg.gid = op->gid;
-    }
-    rename_barrier_begin(op->loop->mount->rename_barrier, &op->renaming, parent,
-                         new_parent);
-    fuse_op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
+    op->renaming = &r->renaming;
+    fuse_op_start(op, steps);
 }
 
 /* ---- link, readlink ---- */
 
-static void on_linked(struct fuse_op *op, int rc)
+static enum step_end link_ask(struct fuse_op *op)
 {
-    if (fuse_op_was_done(op)) {
-        ask_made(op, op->ino2);
-        return;
-    }
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
-        rc = -EIO;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    op->changes = op->changes_ino2;
+    Rozo__MdLinkReq msg = ROZO__MD_LINK_REQ__INIT;
+
+    msg.ino = op->ino2;
+    msg.parent = op->ino;
+    msg.name = bytes_of(op->name);
+    return fuse_op_ask(op, ROZO__OP__MD_LINK, &msg.base);
+}
+
+static enum step_end link_answered(struct fuse_op *op)
+{
+    if (fuse_op_was_done(op))
+        return made_ask(op, op->ino2);
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_entry(&op->call, &op->entry) != 0)
+        return fuse_op_end(op, -EIO);
+    op->changes.entry = op->changes.ino2;
     fuse_op_take_grant(op, op->ino);
-    fuse_op_reply_entry(op);
+    return fuse_op_reply_entry(op);
 }
 
 void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdLinkReq msg = ROZO__MD_LINK_REQ__INIT;
+    static fuse_op_step *const steps[] = { link_ask, link_answered, NULL };
+    struct name_op *n = fuse_op_begin(req, sizeof(*n));
 
-    if (!fuse_op_set_name(op, op->name, name))
-        return;
-    op->ino = parent;
-    op->ino2 = ino;
-    msg.ino = ino;
-    msg.parent = parent;
-    msg.name = bytes_of(op->name);
-    fuse_op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
+    n->op.ino = parent;
+    n->op.ino2 = ino;
+    n->op.name = fuse_op_copy_name(&n->op, n->name, name);
+    if (n->op.name != NULL)
+        fuse_op_start(&n->op, steps);
 }
 
 /* msg: NULL if exportd is too old to send attributes. */
@@ -622,38 +721,49 @@ static void link_note_read(struct fuse_op *op, const Rozo__Attr *msg)
     atimes_note(atimes, op->ino, env_wall_ns(&op->loop->env.env), &t, false);
 }
 
-static void on_link_read(struct fuse_op *op, int rc)
+static enum step_end readlink_ask(struct fuse_op *op)
 {
-    Rozo__MdReadlinkResp *msg = NULL;
-    fuse_req_t req;
-    char *target;
+    Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
 
-    if (rc == 0) {
-        msg = rozo__md_readlink_resp__unpack(NULL, op->call.answer_len, op->call.answer);
-        if (msg == NULL || msg->target.len == 0 || msg->target.len > 4095 ||
-            memchr(msg->target.data, '\0', msg->target.len) != NULL)
-            rc = -EIO;
-    }
-    if (rc != 0) {
-        rozo__md_readlink_resp__free_unpacked(msg, NULL);
-        fuse_op_reply_err(op, rc);
-        return;
-    }
+    msg.ino = op->ino;
+    return fuse_op_ask(op, ROZO__OP__MD_READLINK, &msg.base);
+}
+
+/* Copies the target of an answer to op->memory. Returns 0 or -EIO. */
+static int link_take_target(struct fuse_op *op, const Rozo__MdReadlinkResp *msg)
+{
+    if (msg == NULL || msg->target.len == 0 || msg->target.len > 4095 ||
+        memchr(msg->target.data, '\0', msg->target.len) != NULL)
+        return -EIO;
     link_note_read(op, msg->attr);
-    target = op->memory = xzalloc(msg->target.len + 1);
-    memcpy(target, msg->target.data, msg->target.len);
+    op->memory = xzalloc(msg->target.len + 1);
+    memcpy(op->memory, msg->target.data, msg->target.len);
+    return 0;
+}
+
+static enum step_end readlink_answered(struct fuse_op *op)
+{
+    Rozo__MdReadlinkResp *msg;
+    fuse_req_t req = op->req;
+    int rc;
+
+    if (op->rc != 0)
+        return STEP_END;
+    msg = rozo__md_readlink_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+    rc = link_take_target(op, msg);
     rozo__md_readlink_resp__free_unpacked(msg, NULL);
-    req = op->req;
+    if (rc != 0)
+        return fuse_op_end(op, rc);
     op->req = NULL;
-    fuse_reply_readlink(req, target);
-    fuse_op_finish(op);
+    fuse_reply_readlink(req, op->memory);
+    return fuse_op_finish(op);
 }
 
 void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
+    static fuse_op_step *const steps[] = { readlink_ask, readlink_answered, NULL };
+    struct fuse_op *op = fuse_op_begin(req, sizeof(*op));
 
-    op->ino = msg.ino = ino;
-    fuse_op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
+    op->ino = ino;
+    fuse_op_start(op, steps);
 }

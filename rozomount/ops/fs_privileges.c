@@ -29,12 +29,12 @@ enum { ASK_AGAIN_MS = 1000 };
 
 enum { GROUPS_FIRST = 64 }; /* more than most processes have */
 
-static void drop_step(struct fuse_op *op);
+static enum step_end drop_next(struct fuse_op *op);
 
 bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid)
 {
     gid_t *groups = NULL;
-    bool is_in = op->gid == gid;
+    bool is_in = fuse_op_caller(op)->gid == gid;
     int room = 0, n = is_in ? 0 : GROUPS_FIRST;
 
     while (n > room) { /* exact count unknown: the process may join groups */
@@ -54,7 +54,7 @@ uint32_t fuse_op_kills_set_id(struct fuse_op *op, uint32_t mode, gid_t gid)
     const uint32_t set_gid = S_ISGID | S_IXGRP;
     uint32_t kills = 0;
 
-    if (op->uid == 0 || S_ISDIR(mode))
+    if (fuse_op_caller(op)->uid == 0 || S_ISDIR(mode))
         return 0;
     if ((mode & S_ISUID) != 0 || (mode & set_gid) == set_gid)
         kills |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
@@ -71,18 +71,17 @@ bool fuse_op_still_knows(const struct fuse_op *op, uint64_t until_ns)
 }
 
 /* until_ns: 0 if nothing was known. */
-void fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
-                       const ProtobufCMessage *msg,
-                       void (*on_answer)(struct fuse_op *op, int rc))
+enum step_end fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
+                                const ProtobufCMessage *msg)
 {
-    fuse_op_ask_within(
+    return fuse_op_ask_within(
         op, until_ns == 0 ? op->loop->mount->opt->meta_timeout_ms : ASK_AGAIN_MS, code,
-        msg, on_answer);
+        msg);
 }
 
-bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns, int rc)
+bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns)
 {
-    return rc == -EIO && !op->call.answered && until_ns != 0;
+    return op->rc == -EIO && !op->call.answered && until_ns != 0;
 }
 
 static bool answer_is_ours(struct fuse_op *op)
@@ -91,77 +90,75 @@ static bool answer_is_ours(struct fuse_op *op)
            op->entry.attr.ino == op->handle->node->ino;
 }
 
-static void drop_failed(struct fuse_op *op, int rc)
+static enum step_end drop_failed(struct fuse_op *op, int rc)
 {
-    fuse_op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+    return fuse_op_end(op, rc == -ENOENT ? -ESTALE : rc);
 }
 
-static void on_mode(struct fuse_op *op, int rc)
+static enum step_end mode_answered(struct fuse_op *op)
 {
     struct node *node = op->handle->node;
 
-    if (fuse_op_goes_on_knowing(op, node->mode_until_ns, rc)) {
+    if (fuse_op_goes_on_knowing(op, node->mode_until_ns)) {
         node_renew_mode(node);
-        drop_step(op);
-        return;
+        return drop_next(op);
     }
-    if (rc == 0 && !answer_is_ours(op))
-        rc = -EIO;
-    if (rc != 0) {
-        drop_failed(op, rc);
-        return;
-    }
+    if (op->rc != 0)
+        return drop_failed(op, op->rc);
+    if (!answer_is_ours(op))
+        return fuse_op_end(op, -EIO);
     node_note_mode(node, &op->entry.attr);
-    drop_step(op);
+    return drop_next(op);
 }
 
-static void on_capability_gone(struct fuse_op *op, int rc)
+static enum step_end capability_is_gone(struct fuse_op *op)
 {
-    if (rc != 0 && rc != -ENODATA && !fuse_op_was_done(op)) {
-        drop_failed(op, rc);
-        return;
-    }
     node_note_no_capability(op->handle->node);
-    drop_step(op);
+    return drop_next(op);
 }
 
-static void on_capability(struct fuse_op *op, int rc)
+static enum step_end capability_removed(struct fuse_op *op)
 {
-    uint64_t until_ns = op->handle->node->no_capability_until_ns;
+    if (op->rc != 0 && op->rc != -ENODATA && !fuse_op_was_done(op))
+        return drop_failed(op, op->rc);
+    return capability_is_gone(op);
+}
+
+static enum step_end capability_answered(struct fuse_op *op)
+{
+    struct node *node = op->handle->node;
     Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
 
-    if (rc != 0) {
-        on_capability_gone(op, fuse_op_goes_on_knowing(op, until_ns, rc) ? -ENODATA : rc);
-        return;
-    }
-    msg.ino = op->handle->node->ino;
+    if (op->rc != 0 && fuse_op_goes_on_knowing(op, node->no_capability_until_ns))
+        return capability_is_gone(op);
+    if (op->rc != 0)
+        return capability_removed(op);
+    msg.ino = node->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
     fuse_op_changes_xattrs(op, msg.ino);
-    fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
+    op->next = capability_removed;
+    return fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base);
 }
 
 /* Drops the old mode from the kernel's cache. */
-static void on_set_id_gone(struct fuse_op *op, int rc)
+static enum step_end set_id_removed(struct fuse_op *op)
 {
     struct nodes *nodes = &op->loop->nodes;
+    int rc = op->rc == 0 && !answer_is_ours(op) ? -EIO : op->rc;
 
-    if (rc == 0 && !answer_is_ours(op))
-        rc = -EIO;
     node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
-    if (rc != 0 && !fuse_op_was_done(op)) {
-        drop_failed(op, rc);
-        return;
-    }
+    if (rc != 0 && !fuse_op_was_done(op))
+        return drop_failed(op, rc);
     if (rc == 0)
         node_note_mode(op->handle->node, &op->entry.attr);
     else
         op->handle->node->mode_until_ns = 0; /* asks exportd next time */
     if (nodes->config.invalidate != NULL)
         nodes->config.invalidate(nodes->config.arg, op->handle->node->ino);
-    drop_step(op);
+    return drop_next(op);
 }
 
-static void drop_set_id(struct fuse_op *op, uint32_t kills)
+static enum step_end drop_set_id(struct fuse_op *op, uint32_t kills)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
@@ -169,7 +166,8 @@ static void drop_set_id(struct fuse_op *op, uint32_t kills)
     msg.valid = kills;
     node_change_sent(op->handle->node);
     fuse_op_changes_xattrs(op, msg.ino);
-    fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
+    op->next = set_id_removed;
+    return fuse_op_ask(op, ROZO__OP__MD_SETATTR, &msg.base);
 }
 
 /* Answers from what we keep under the inode's token. */
@@ -186,42 +184,58 @@ static bool lacks_capability(const struct fuse_op *op, struct node *node)
     return !x.is_there;
 }
 
-/* Asks for the next unknown fact, or removes the next privilege; then calls op->step. */
-static void drop_step(struct fuse_op *op)
+static enum step_end ask_mode(struct fuse_op *op)
 {
-    struct node *node = op->handle->node;
-    Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
-    Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
-    uint32_t kills;
+    const struct node *node = op->handle->node;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    if (!fuse_op_still_knows(op, node->mode_until_ns)) {
-        get.ino = node->ino;
-        fuse_op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &get.base,
-                          on_mode);
-    } else if (!fuse_op_still_knows(op, node->no_capability_until_ns) &&
-               !lacks_capability(op, node)) {
-        getx.ino = node->ino;
-        getx.name = bytes_of(XATTR_NAME_CAPS);
-        fuse_op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR,
-                          &getx.base, on_capability);
-    } else {
-        kills = fuse_op_kills_set_id(op, node->mode, node->gid);
-        if (kills != 0)
-            drop_set_id(op, kills);
-        else
-            op->step(op);
-    }
+    msg.ino = node->ino;
+    op->next = mode_answered;
+    return fuse_op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &msg.base);
 }
 
-void fuse_op_drop_privileges(struct fuse_op *op, void (*step)(struct fuse_op *op))
+static enum step_end ask_capability(struct fuse_op *op)
+{
+    const struct node *node = op->handle->node;
+    Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
+
+    msg.ino = node->ino;
+    msg.name = bytes_of(XATTR_NAME_CAPS);
+    op->next = capability_answered;
+    return fuse_op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR,
+                             &msg.base);
+}
+
+/* Asks for the next unknown fact, or removes the next privilege. */
+static enum step_end drop_next(struct fuse_op *op)
+{
+    struct node *node = op->handle->node;
+    uint32_t kills;
+
+    if (!fuse_op_still_knows(op, node->mode_until_ns))
+        return ask_mode(op);
+    if (!fuse_op_still_knows(op, node->no_capability_until_ns) &&
+        !lacks_capability(op, node))
+        return ask_capability(op);
+    kills = fuse_op_kills_set_id(op, node->mode, node->gid);
+    return kills != 0 ? drop_set_id(op, kills) : STEP_GO;
+}
+
+enum step_end fuse_op_drop_privileges(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
 
-    op->step = step;
     /* Files that have privileges get no range tokens. */
-    if (op->loop->mount->drops_privileges &&
-        token_cache_mode(t, op->handle->node->ino) != TOKEN_RANGES)
-        drop_step(op);
-    else
-        step(op);
+    return op->loop->mount->drops_privileges &&
+                   token_cache_mode(t, op->handle->node->ino) != TOKEN_RANGES
+               ? drop_next(op)
+               : STEP_GO;
+}
+
+bool fuse_op_is_forbidden(const struct fuse_op *op, bool only_appends)
+{
+    uint32_t flags = op->handle->node->file_flags;
+
+    return (flags & ROZO__FILE_FLAGS__FLAG_IMMUTABLE) != 0 ||
+           ((flags & ROZO__FILE_FLAGS__FLAG_APPEND) != 0 && !only_appends);
 }

@@ -7,10 +7,16 @@
 #include "rozomount/op/mount.h"
 
 /**
- * Removes the set-id bits (unless root writes) and the capability of a file before a
- * write, then calls step. Calls it at once if the kernel does this itself.
+ * A step: removes the set-id bits (unless root writes) and the capability of the file of
+ * op->handle before a write. Does nothing if the kernel does this itself.
  */
-void fuse_op_drop_privileges(struct fuse_op *op, void (*step)(struct fuse_op *op));
+enum step_end fuse_op_drop_privileges(struct fuse_op *op);
+/**
+ * Returns true if flags of the file of op->handle (chattr) forbid this change. They may
+ * have been set after the open, and O_APPEND cleared. Called with the token: the flags
+ * are exact.
+ */
+bool fuse_op_is_forbidden(const struct fuse_op *op, bool only_appends);
 /** Returns true if the caller is in that group; false if that cannot be found out. */
 bool fuse_op_is_in_group(struct fuse_op *op, gid_t gid);
 /**
@@ -26,13 +32,12 @@ bool fuse_op_still_knows(const struct fuse_op *op, uint64_t until_ns);
 /**
  * Asks exportd to renew such knowledge; with a short timeout if the cached one is usable.
  */
-void fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
-                       const ProtobufCMessage *msg,
-                       void (*on_answer)(struct fuse_op *op, int rc));
+enum step_end fuse_op_ask_again(struct fuse_op *op, uint64_t until_ns, uint16_t code,
+                                const ProtobufCMessage *msg);
 /**
- * Returns true if exportd did not answer fuse_op_ask_again() (rc) and the cached
- * knowledge is used.
+ * Returns true if exportd did not answer fuse_op_ask_again() and the cached knowledge is
+ * used.
  */
-bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns, int rc);
+bool fuse_op_goes_on_knowing(const struct fuse_op *op, uint64_t until_ns);
 
 #endif

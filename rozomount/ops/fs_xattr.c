@@ -32,32 +32,38 @@ static bool name_is_capability(const char *name)
 }
 
 /* Answers with a value, or with its length if the caller asked only for that. */
-void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len)
+enum step_end xattr_reply(struct xattr_op *x, const void *value, size_t len)
 {
-    fuse_req_t req = op->req;
+    fuse_req_t req = x->op.req;
 
-    op->req = NULL;
-    if (op->size == 0)
+    x->op.req = NULL;
+    if (x->size == 0)
         fuse_reply_xattr(req, len);
-    else if (len > op->size)
+    else if (len > x->size)
         fuse_reply_err(req, ERANGE);
     else
         fuse_reply_buf(req, value, len);
-    fuse_op_finish(op);
+    return fuse_op_finish(&x->op);
 }
 
 /*
- * Returns false if the name is invalid: answered. An empty name, which no caller has,
- * stands for the list of names.
+ * Begins an operation on the xattr of that name; NULL: the list of names. Returns NULL if
+ * the name is invalid: answered.
  */
-static bool op_set_xattr_name(struct fuse_op *op, const char *name)
+static struct xattr_op *xattr_begin(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    int rc = name[0] == '\0' ? -EINVAL : strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
+    struct xattr_op *x = fuse_op_begin(req, sizeof(*x));
+    int rc = name == NULL                    ? 0
+             : name[0] == '\0'               ? -EINVAL
+             : strlen(name) > XATTR_NAME_MAX ? -ERANGE
+                                             : 0;
 
-    if (rc == 0)
-        return fuse_op_set_name(op, op->name, name);
-    fuse_op_reply_err(op, rc);
-    return false;
+    x->op.ino = ino;
+    if (rc != 0) {
+        fuse_op_reply_err(&x->op, rc);
+        return NULL;
+    }
+    return name == NULL || fuse_op_copy_name(&x->op, x->name, name) != NULL ? x : NULL;
 }
 
 /* Removes trusted names in place; returns the new length. */
@@ -78,230 +84,250 @@ static size_t names_hide_trusted(uint8_t *names, size_t len)
 
 /* ---- get, list ---- */
 
-/* Keeps the answer about the xattr op->name, or about the list of names, as long as our
- * token of the inode lasts. */
-static void op_keep_xattr(struct fuse_op *op, const struct md_xattr *x, bool is_there)
+/* Keeps the answer as long as our token of the inode lasts. */
+static void xattr_keep(const struct xattr_op *x, const struct md_xattr *value,
+                       bool is_there)
 {
-    struct token_cache *t = op->loop->mount->tokens;
-    const struct cached_xattr cached = { is_there, x->len, x->value };
+    struct token_cache *t = x->op.loop->mount->tokens;
+    const struct cached_xattr cached = { is_there, value->len, value->value };
 
     token_cache_lock(t);
-    token_cache_keep_xattr(t, op->ino, op->name, &cached, x->grant, op->changes);
+    token_cache_keep_xattr(t, x->op.ino, x->name, &cached, value->grant,
+                           x->op.changes.entry);
     token_cache_unlock(t);
 }
 
-static void op_reply_names(struct fuse_op *op, uint8_t *names, size_t len)
+static enum step_end names_reply(struct xattr_op *x, uint8_t *names, size_t len)
 {
-    if (op->uid != 0)
+    if (fuse_op_caller(&x->op)->uid != 0)
         len = names_hide_trusted(names, len);
-    fuse_op_reply_xattr(op, names, len);
+    return xattr_reply(x, names, len);
 }
 
-/*
- * Answers about op->name, or the list of names, if a token covers it. Returns false if
- * not.
- */
-static bool op_knows_xattr(struct fuse_op *op)
+/* Answers if a token covers the xattr, or the list of names. */
+static enum step_end get_known(struct fuse_op *op)
 {
-    struct known_xattr x;
+    struct xattr_op *x = (struct xattr_op *)op;
+    struct known_xattr known;
 
     if (!loop_may_tell(op->loop) ||
-        !token_cache_find_xattr(op->loop->mount->tokens, op->ino, op->name, &x))
-        return false;
-    if (!x.is_there)
-        fuse_op_reply_err(op, -ENODATA);
-    else if (op->name[0] == '\0')
-        op_reply_names(op, x.value, x.len);
-    else
-        fuse_op_reply_xattr(op, x.value, x.len);
-    return true;
+        !token_cache_find_xattr(op->loop->mount->tokens, op->ino, x->name, &known))
+        return STEP_GO;
+    if (!known.is_there)
+        return fuse_op_end(op, -ENODATA);
+    return x->name[0] == '\0' ? names_reply(x, known.value, known.len)
+                              : xattr_reply(x, known.value, known.len);
 }
 
-static void on_got_xattr(struct fuse_op *op, int rc)
+static enum step_end get_ask(struct fuse_op *op)
 {
-    struct md_xattr x = { 0 };
+    const struct xattr_op *x = (struct xattr_op *)op;
+    Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.name = bytes_of(x->name);
+    return fuse_op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base);
+}
+
+static enum step_end get_answered(struct fuse_op *op)
+{
+    struct xattr_op *x = (struct xattr_op *)op;
+    struct md_xattr value = { 0 };
+    int rc = op->rc;
 
     if ((rc == 0 || (rc == -ENODATA && op->call.answered)) &&
-        md_decode_xattr(&op->call, &x) != 0)
+        md_decode_xattr(&op->call, &value) != 0)
         rc = -EIO;
     if (rc == 0 || rc == -ENODATA)
-        op_keep_xattr(op, &x, rc == 0);
-    if (rc != 0)
-        fuse_op_reply_err(op, rc);
-    else
-        fuse_op_reply_xattr(op, x.value, x.len);
-    md_xattr_drop(&x);
-}
-
-static void on_got_capability(struct fuse_op *op, int rc)
-{
-    struct node *node = node_find(&op->loop->nodes, op->ino);
-
-    if (node != NULL && fuse_op_goes_on_knowing(op, node->no_capability_until_ns, rc))
-        rc = -ENODATA;
-    if (rc == -ENODATA && node != NULL)
-        node_note_no_capability(node);
-    on_got_xattr(op, rc);
+        xattr_keep(x, &value, rc == 0);
+    if (rc == 0)
+        xattr_reply(x, value.value, value.len);
+    md_xattr_drop(&value);
+    return rc == 0 ? STEP_WAIT : fuse_op_end(op, rc);
 }
 
 /*
  * Answers about the capability: the kernel asks before every write through its page
  * cache.
  */
-static void getxattr_capability(struct fuse_op *op)
+static enum step_end capability_ask(struct fuse_op *op)
 {
     const struct node *node = node_find(&op->loop->nodes, op->ino);
+    uint64_t until_ns = node == NULL ? 0 : node->no_capability_until_ns;
     Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
 
-    if (node != NULL && fuse_op_still_knows(op, node->no_capability_until_ns)) {
-        fuse_op_reply_err(op, -ENODATA);
-        return;
-    }
+    if (fuse_op_still_knows(op, until_ns))
+        return fuse_op_end(op, -ENODATA);
     msg.ino = op->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
-    fuse_op_ask_again(op, node == NULL ? 0 : node->no_capability_until_ns,
-                      ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
+    return fuse_op_ask_again(op, until_ns, ROZO__OP__MD_GETXATTR, &msg.base);
+}
+
+static enum step_end capability_answered(struct fuse_op *op)
+{
+    struct node *node = node_find(&op->loop->nodes, op->ino);
+
+    if (node != NULL && fuse_op_goes_on_knowing(op, node->no_capability_until_ns))
+        op->rc = -ENODATA;
+    if (op->rc == -ENODATA && node != NULL)
+        node_note_no_capability(node);
+    return get_answered(op);
 }
 
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
+    static fuse_op_step *const steps[] = { get_known, get_ask, get_answered, NULL };
+    static fuse_op_step *const capability_steps[] = {
+        get_known, fuse_op_goto_owner, capability_ask, capability_answered, NULL,
+    };
+    struct xattr_op *x = xattr_begin(req, ino, name);
 
-    op->ino = ino;
-    op->size = size;
-    if (!op_set_xattr_name(op, name))
+    if (x == NULL)
         return;
-    if (strcmp(name, "rozo.locate") == 0) {
-        fs_locate(op);
-    } else if (name_is_virtual(name)) {
-        fuse_op_reply_err(op, -ENODATA);
-    } else if (op_knows_xattr(op)) {
-        return;
-    } else if (name_is_capability(name)) {
-        fuse_op_goto_owner(op, ino, getxattr_capability);
-    } else {
-        msg.ino = ino;
-        msg.name = bytes_of(op->name);
-        fuse_op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_xattr);
-    }
+    x->size = size;
+    if (strcmp(name, "rozo.locate") == 0)
+        fs_locate(x);
+    else if (name_is_virtual(name))
+        fuse_op_reply_err(&x->op, -ENODATA);
+    else
+        fuse_op_start(&x->op, name_is_capability(name) ? capability_steps : steps);
 }
 
-static void on_listed_xattr(struct fuse_op *op, int rc)
+static enum step_end list_ask(struct fuse_op *op)
 {
-    struct md_xattr x = { 0 };
+    Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
 
-    if (rc == 0 && md_decode_xattr_names(&op->call, &x) != 0)
-        rc = -EIO;
-    if (rc == 0)
-        op_keep_xattr(op, &x, true);
-    if (rc != 0)
-        fuse_op_reply_err(op, rc);
-    else
-        op_reply_names(op, x.value, x.len);
-    md_xattr_drop(&x);
+    msg.ino = op->ino;
+    return fuse_op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base);
+}
+
+static enum step_end list_answered(struct fuse_op *op)
+{
+    struct xattr_op *x = (struct xattr_op *)op;
+    struct md_xattr names = { 0 };
+
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_xattr_names(&op->call, &names) != 0)
+        return fuse_op_end(op, -EIO);
+    xattr_keep(x, &names, true);
+    names_reply(x, names.value, names.len);
+    md_xattr_drop(&names);
+    return STEP_WAIT;
 }
 
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
+    static fuse_op_step *const steps[] = { get_known, list_ask, list_answered, NULL };
+    struct xattr_op *x = xattr_begin(req, ino, NULL);
 
-    op->ino = ino;
-    op->size = size;
-    op->name[0] = '\0'; /* the list of names */
-    if (op_knows_xattr(op))
-        return;
-    msg.ino = ino;
-    fuse_op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base, on_listed_xattr);
+    x->size = size;
+    fuse_op_start(&x->op, steps);
 }
 
 /* ---- set, remove ---- */
 
-static void on_set_xattr(struct fuse_op *op, int rc)
+static enum step_end set_looked(struct fuse_op *op)
 {
-    fuse_op_reply_err(op, fuse_op_was_done(op) ? 0 : rc);
+    struct xattr_op *x = (struct xattr_op *)op;
+
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_entry(&op->call, &op->entry) != 0)
+        return fuse_op_end(op, -EIO);
+    x->kills_sgid = !fuse_op_is_in_group(op, op->entry.attr.gid);
+    return STEP_GO;
 }
 
-/* Runs on the owner loop. */
-static void on_set_capability(struct fuse_op *op, int rc)
+/* Linux clears set-gid with a new ACL if the caller is outside the file's group. */
+static enum step_end set_look(struct fuse_op *op)
 {
-    struct node *node = node_find(&op->loop->nodes, op->ino);
+    const struct xattr_op *x = (struct xattr_op *)op;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    if (node != NULL)
-        node->no_capability_until_ns = 0;
-    on_set_xattr(op, rc);
+    if (strcmp(x->name, "system.posix_acl_access") != 0 || fuse_op_caller(op)->uid == 0)
+        return STEP_GO;
+    msg.ino = op->ino;
+    op->next = set_looked;
+    return fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base);
 }
 
-/*
- * Sends MD_SETXATTR. op->memory: the value; op->size: its length; op->plus: clear
- * set-gid.
- */
-static void setxattr_ask(struct fuse_op *op)
+/* A capability is changed on the owner loop, which knows whether there is one. */
+static enum step_end set_goto_owner(struct fuse_op *op)
 {
+    return name_is_capability(((struct xattr_op *)op)->name) ? fuse_op_goto_owner(op)
+                                                             : STEP_GO;
+}
+
+static enum step_end set_ask(struct fuse_op *op)
+{
+    const struct xattr_op *x = (struct xattr_op *)op;
     Rozo__MdSetxattrReq msg = ROZO__MD_SETXATTR_REQ__INIT;
 
     msg.ino = op->ino;
-    msg.name = bytes_of(op->name);
-    msg.value = (ProtobufCBinaryData){ .len = op->size, .data = op->memory };
-    msg.flags = op->flags;
-    msg.kill_sgid = op->plus;
+    msg.name = bytes_of(x->name);
+    msg.value = (ProtobufCBinaryData){ .len = x->size, .data = op->memory };
+    msg.flags = (unsigned)x->flags;
+    msg.kill_sgid = x->kills_sgid;
     fuse_op_changes_xattrs(op, op->ino);
-    fuse_op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base,
-                name_is_capability(op->name) ? on_set_capability : on_set_xattr);
+    return fuse_op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base);
 }
 
-static void on_attr_for_acl(struct fuse_op *op, int rc)
+static enum step_end xattr_changed(struct fuse_op *op)
 {
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
-        rc = -EIO;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    op->plus = !fuse_op_is_in_group(op, op->entry.attr.gid);
-    setxattr_ask(op);
+    return fuse_op_end(op, fuse_op_was_done(op) ? 0 : op->rc);
+}
+
+static enum step_end set_answered(struct fuse_op *op)
+{
+    struct node *node = node_find(&op->loop->nodes, op->ino);
+
+    if (node != NULL && name_is_capability(((struct xattr_op *)op)->name))
+        node->no_capability_until_ns = 0;
+    return xattr_changed(op);
 }
 
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
                  size_t size, int flags)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    static fuse_op_step *const steps[] = { set_look, set_goto_owner, set_ask,
+                                           set_answered, NULL };
+    struct xattr_op *x = xattr_begin(req, ino, name);
 
-    if (!op_set_xattr_name(op, name))
+    if (x == NULL)
         return;
     if (name_is_virtual(name)) {
-        fuse_op_reply_err(op, -EPERM);
+        fuse_op_reply_err(&x->op, -EPERM);
         return;
     }
-    op->ino = ino;
-    op->size = size;
-    op->flags = (unsigned)flags;
-    op->memory = xzalloc(size + 1);
+    x->size = size;
+    x->flags = flags;
+    x->op.memory = xzalloc(size + 1);
     if (size != 0)
-        memcpy(op->memory, value, size);
-    if (strcmp(name, "system.posix_acl_access") == 0 && op->uid != 0) {
-        msg.ino = ino;
-        fuse_op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_acl);
-    } else if (name_is_capability(name)) {
-        fuse_op_goto_owner(op, ino, setxattr_ask);
-    } else {
-        setxattr_ask(op);
-    }
+        memcpy(x->op.memory, value, size);
+    fuse_op_start(&x->op, steps);
+}
+
+static enum step_end remove_ask(struct fuse_op *op)
+{
+    const struct xattr_op *x = (struct xattr_op *)op;
+    Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.name = bytes_of(x->name);
+    fuse_op_changes_xattrs(op, op->ino);
+    return fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base);
 }
 
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    struct fuse_op *op = fuse_op_begin(req);
-    Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
+    static fuse_op_step *const steps[] = { remove_ask, xattr_changed, NULL };
+    struct xattr_op *x = xattr_begin(req, ino, name);
 
-    if (name_is_virtual(name)) {
-        fuse_op_reply_err(op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+    if (x == NULL)
         return;
-    }
-    op->ino = msg.ino = ino;
-    msg.name = bytes_of(name);
-    fuse_op_changes_xattrs(op, ino);
-    fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
+    if (name_is_virtual(name))
+        fuse_op_reply_err(&x->op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+    else
+        fuse_op_start(&x->op, steps);
 }

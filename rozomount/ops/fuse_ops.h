@@ -4,10 +4,53 @@
 #ifndef ROZO_ROZOMOUNT_OPS_FUSE_OPS_H
 #define ROZO_ROZOMOUNT_OPS_FUSE_OPS_H
 
+#include <fcntl.h>
+
 #include "rozomount/op/handle.h"
 #include "rozomount/op/mount.h"
 
 extern const struct fuse_lowlevel_ops face_ops;
+
+/* OPEN; the beginning of CREATE. */
+struct open_op {
+    struct fuse_op op; /* must be first */
+    struct fuse_file_info fi;
+    bool is_open_still; /* exportd was not asked */
+    bool keep_cache;    /* the kernel's pages are those of the file */
+};
+
+/* FLUSH, RELEASE: ends locks of these owners. */
+struct close_op {
+    struct fuse_op op; /* must be first */
+    uint64_t owner;
+    const uint64_t *owners; /* memory of the handle, or &owner */
+    unsigned n_owners;
+    bool releases_flock; /* flock locks, too */
+    bool lock_lost;      /* one was lost before */
+    int rc;              /* result of the flush */
+};
+
+/* LOOKUP. */
+struct lookup_op {
+    struct fuse_op op; /* must be first */
+    uint64_t after;    /* cookie before the names being prefetched */
+    char name[NAME_BYTES_MAX + 1];
+};
+
+/* Operations on extended attributes. */
+struct xattr_op {
+    struct fuse_op op; /* must be first */
+    size_t size;       /* room for the answer, or bytes of the value in op.memory */
+    int flags;         /* XATTR_CREATE, XATTR_REPLACE */
+    bool kills_sgid;
+    char name[NAME_BYTES_MAX + 1]; /* empty: the list of names */
+};
+
+static inline bool open_counts_as_read(int flags)
+{
+    return (flags & O_ACCMODE) != O_WRONLY && (flags & O_NOATIME) == 0;
+}
+
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);
 void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
@@ -35,8 +78,8 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 /** Answers with the virtual xattr rozo.locate of a regular file. */
-void fs_locate(struct fuse_op *op);
-void fuse_op_reply_xattr(struct fuse_op *op, const void *value, size_t len);
+void fs_locate(struct xattr_op *x);
+enum step_end xattr_reply(struct xattr_op *x, const void *value, size_t len);
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -85,18 +128,14 @@ void locks_event(struct loop *loop, uint64_t waiter, int rc);
 void locks_ask_again(struct loop *loop);
 /** Ends all waits for locks at the end of the mount. */
 void locks_give_up(struct loop *loop);
-/**
- * Releases all locks of these owners on op->ino, then calls step. flock: flock locks,
- * too.
- */
-void locks_release(struct fuse_op *op, const uint64_t *owners, unsigned n, bool flock,
-                   void (*step)(struct fuse_op *op));
+/** A step of a struct close_op: releases all locks of its owners on op->ino. */
+enum step_end locks_release(struct fuse_op *op);
 
 /**
- * Answers OPEN or CREATE of the file in op->entry with a handle. Called on the owner
- * loop.
+ * Answers OPEN or CREATE of the file in op->entry with a handle, on the owner loop. op is
+ * a struct open_op. Returns STEP_GO.
  */
-void fs_created(struct fuse_op *op);
+enum step_end fs_created(struct fuse_op *op);
 /**
  * Records tokens and attributes of a page of directory op->ino, before any entry of it
  * goes to the kernel. after: the cookie before this page.

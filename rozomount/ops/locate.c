@@ -21,7 +21,7 @@
 
 /* State of a request to the storages. */
 struct locate {
-    struct fuse_op *op;
+    struct xattr_op *x;
     /* owned; opened here, since the file may be open on another loop */
     struct storcli_file *file;
     struct storcli_place places[DIST_MAX];
@@ -115,7 +115,7 @@ static void text_add_place(struct text *t, struct fuse_op *op, unsigned slot, un
 
 static void locate_write(struct locate *l, struct text *t)
 {
-    struct fuse_op *op = l->op;
+    struct fuse_op *op = &l->x->op;
     const struct storcli_target *target = &op->entry.target;
     const struct codec *codec = storcli_file_codec(l->file);
     const char *kind = codec_kind_name(target->codec);
@@ -143,48 +143,59 @@ static void locate_write(struct locate *l, struct text *t)
 static void on_located(void *arg, int rc)
 {
     struct locate *l = arg;
-    struct fuse_op *op = l->op;
+    struct xattr_op *x = l->x;
     struct text text = { 0 };
 
     if (rc == 0)
         locate_write(l, &text);
     storcli_file_close(l->file);
     free(l);
-    op->memory = text.bytes;
+    x->op.memory = text.bytes;
     if (rc != 0)
-        fuse_op_reply_err(op, md_client_user_errno(rc));
+        fuse_op_reply_err(&x->op, md_client_user_errno(rc));
     else
-        fuse_op_reply_xattr(op, text.bytes, text.len);
+        xattr_reply(x, text.bytes, text.len);
 }
 
-static void on_opened_for_locate(struct fuse_op *op, int rc)
-{
-    struct locate *l;
-
-    if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 || !op->entry.has_target))
-        rc = -EIO;
-    if (rc == -EISDIR || rc == -EINVAL) /* only regular files have projections */
-        rc = -ENODATA;
-    if (rc != 0) {
-        fuse_op_reply_err(op, rc);
-        return;
-    }
-    l = xzalloc(sizeof(*l));
-    l->op = op;
-    rc = storcli_file_open(op->loop->cli, &op->entry.target, &l->file);
-    if (rc != 0) {
-        free(l);
-        fuse_op_reply_err(op, md_client_user_errno(rc));
-        return;
-    }
-    storcli_locate(l->file, l->places, on_located, l);
-}
-
-void fs_locate(struct fuse_op *op)
+static enum step_end locate_ask(struct fuse_op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
 
     msg.ino = op->ino;
     msg.no_reference = true;
-    fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened_for_locate);
+    return fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base);
+}
+
+static int locate_take_answer(struct fuse_op *op)
+{
+    if (op->rc == 0 &&
+        (md_decode_open(&op->call, &op->entry) != 0 || !op->entry.has_target))
+        return -EIO;
+    /* only regular files have projections */
+    return op->rc == -EISDIR || op->rc == -EINVAL ? -ENODATA : op->rc;
+}
+
+static enum step_end locate_storages(struct fuse_op *op)
+{
+    int rc = locate_take_answer(op);
+    struct locate *l;
+
+    if (rc != 0)
+        return fuse_op_end(op, rc);
+    l = xzalloc(sizeof(*l));
+    l->x = (struct xattr_op *)op;
+    rc = storcli_file_open(op->loop->cli, &op->entry.target, &l->file);
+    if (rc != 0) {
+        free(l);
+        return fuse_op_end(op, md_client_user_errno(rc));
+    }
+    storcli_locate(l->file, l->places, on_located, l);
+    return STEP_WAIT;
+}
+
+void fs_locate(struct xattr_op *x)
+{
+    static fuse_op_step *const steps[] = { locate_ask, locate_storages, NULL };
+
+    fuse_op_start(&x->op, steps);
 }

@@ -2,7 +2,7 @@
  * lookup_prefetch.c - prefetch of names for a program that looks up name after name in a
  * directory.
  *
- * In:     fs_lookup(), when exportd would have to be asked.
+ * In:     LOOKUP, when exportd would have to be asked.
  * Out:    MD_READDIR with attributes; then the LOOKUP again.
  * Keeps:  prefetched answers came with tokens of the directory and of the inode that we
  *         still hold, and none of our own operations has changed either since. Files open
@@ -56,19 +56,19 @@ static void keep_page(struct fuse_op *op, const Rozo__MdReaddirResp *page)
 
         if (e->attr != NULL && md_attr_check(e->attr, &attr) == 0)
             token_cache_keep_prefetched(op->loop->mount->tokens, op->ino, &name, &attr,
-                                        page->grant, op->changes);
+                                        page->grant, op->changes.entry);
     }
 }
 
-static void on_part(struct fuse_op *op, int rc)
+enum step_end lookup_prefetch_answered(struct fuse_op *op)
 {
     struct token_cache *t = op->loop->mount->tokens;
-    const struct prefetch_answer part = { op->ino, op->offset, 0 };
+    const struct prefetch_answer part = { op->ino, ((struct lookup_op *)op)->after, 0 };
     Rozo__MdReaddirResp *page = NULL;
     struct arena arena;
     uint64_t next = 0;
 
-    if (rc == 0)
+    if (op->rc == 0)
         page = md_decode_readdir(&op->call, part.after, true, &arena);
     if (page != NULL && !page->end)
         next = page->entries[page->n_entries - 1]->cookie;
@@ -81,14 +81,13 @@ static void on_part(struct fuse_op *op, int rc)
     token_cache_unlock(t);
     if (page != NULL)
         arena_free(&arena);
-    if (rc != 0 && !op->call.answered) /* the LOOKUP has timed out, too */
-        fuse_op_reply_err(op, rc);
-    else
-        fs_lookup_again(op);
+    /* without an answer the LOOKUP has timed out, too */
+    return op->rc != 0 && !op->call.answered ? STEP_END : STEP_GO;
 }
 
-bool lookup_prefetch_begin(struct fuse_op *op)
+bool lookup_prefetch_begin(struct lookup_op *l)
 {
+    struct fuse_op *op = &l->op;
     struct token_cache *t = op->loop->mount->tokens;
     Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
     struct prefetch_answer part;
@@ -99,11 +98,11 @@ bool lookup_prefetch_begin(struct fuse_op *op)
     token_cache_unlock(t);
     if (!goes)
         return false;
-    op->offset = part.after;
+    l->after = part.after;
     msg.ino = op->ino;
     msg.cookie = part.after;
     msg.max_entries = part.n;
     msg.plus = true;
-    fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_part);
+    fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base);
     return true;
 }

@@ -50,12 +50,13 @@ struct unalias_job {
 bool fuse_op_dir_is_free(struct fuse_op *op)
 {
     struct mount *m = op->loop->mount;
+    pid_t pid = fuse_op_caller(op)->pid;
     const struct dir_place at = { op->entry.attr.ino, op->ino, op->name };
     uint64_t now_ns = env_now_ns(&op->loop->env.env);
 
     if (!S_ISDIR(op->entry.attr.mode) || !mount_prunes(m))
         return true;
-    switch (dir_places_found(m->dir_places, &at, op->pid, now_ns)) {
+    switch (dir_places_found(m->dir_places, &at, pid, now_ns)) {
     case DIR_PLACE_SAME:
         return true;
     case DIR_PLACE_UNKNOWN:
@@ -64,7 +65,7 @@ bool fuse_op_dir_is_free(struct fuse_op *op)
     case DIR_PLACE_MOVED:
         kernel_notify_prune(m->notify, at.ino);
         if (kernel_notify_is_known(m->notify, at.ino))
-            dir_places_stuck(m->dir_places, at.ino, op->pid, now_ns);
+            dir_places_stuck(m->dir_places, at.ino, pid, now_ns);
         return true;
     default:
         return false;
@@ -79,7 +80,7 @@ static void unalias_answer(struct unalias *u)
     env_timer_stop(&op->loop->env.env, &u->timer);
     for (size_t i = 0; i < u->n_dirs; i++)
         kernel_notify_prune(op->loop->mount->notify, u->dirs[i]);
-    fuse_op_reply_entry(op);
+    fuse_op_next(op);
 }
 
 static void on_names_wait(struct env_timer *timer)
@@ -137,7 +138,7 @@ static void names_drop(struct unalias *u, uint64_t dir)
     kernel_notify_submit(loop->mount->notify, &j->job);
 }
 
-void fuse_op_reply_free_dir(struct fuse_op *op)
+enum step_end fuse_op_reply_free_dir(struct fuse_op *op)
 {
     struct unalias *u = xzalloc(sizeof(*u));
 
@@ -146,5 +147,7 @@ void fuse_op_reply_free_dir(struct fuse_op *op)
         dir_places_below(op->loop->mount->dir_places, op->entry.attr.ino, &u->n_dirs);
     env_timer_init(&u->timer, on_names_wait);
     env_timer_start(&op->loop->env.env, &u->timer, NAMES_WAIT_MS);
+    op->next = fuse_op_reply_entry;
     unalias_step(u);
+    return STEP_WAIT;
 }

@@ -14,8 +14,9 @@
  */
 bool fuse_op_dir_is_free(struct fuse_op *op);
 /**
- * Calls fuse_op_reply_entry() when the kernel has dropped that dentry, or cannot drop it.
+ * A last step: as fuse_op_reply_entry(), when the kernel has dropped that dentry, or
+ * cannot drop it.
  */
-void fuse_op_reply_free_dir(struct fuse_op *op);
+enum step_end fuse_op_reply_free_dir(struct fuse_op *op);
 
 #endif
