@@ -222,7 +222,7 @@ static int mount_as_told(struct options *opt)
 
     if (rc == 0)
         rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, NULL, 0, &err);
-    if (rc == 0 && !opt->foreground)
+    if (rc == 0 && opt->run == RUN_BACKGROUND)
         rc = daemon_fork(&report, &err);
     if (rc == 0)
         rc = run(opt, &report, &err);
@@ -260,8 +260,9 @@ int main(int argc, char **argv)
     if (rc != 0) {
         complain(&err);
         status = EXIT_USAGE;
-    } else if (opt.help || opt.version) {
-        printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
+    } else if (opt.print != PRINT_NOTHING) {
+        printf("%s",
+               opt.print == PRINT_HELP ? options_help : "rozomount " ROZO_VERSION "\n");
     } else {
         status = opt.remount ? remount_as_told(&opt) : mount_as_told(&opt);
     }

@@ -348,7 +348,7 @@ static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iov
     memcpy(&init, iov[1].iov_base, sizeof(init));
     if (m->drops_privileges)
         init.flags |= FUSE_HANDLE_KILLPRIV_V2;
-    if ((m->direct || m->direct_writes) && m->maps_direct) {
+    if ((m->cache == CACHE_NONE || m->cache == CACHE_READS) && m->maps_direct) {
         init.flags |= FUSE_INIT_EXT;
         init.flags2 |= DIRECT_IO_ALLOW_MMAP;
     }

@@ -287,11 +287,17 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
         file_refresh(node->file, NULL, &file);
 }
 
+void node_note_nlink(struct node *node, const struct md_attr *attr)
+{
+    if (attr->nlink == 0 && node->names == NODE_NAMED)
+        node->names = NODE_LOST_A_NAME;
+}
+
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
     node_note_time(node, attr);
-    if (attr->nlink != 0) /* an O_TMPFILE has got a name */
-        node->gone = false;
+    if (attr->nlink != 0 && node->names == NODE_GONE) /* an O_TMPFILE has got a name */
+        node->names = NODE_LOST_A_NAME;
     if (node->n_changing != 0 || attr->change < node->seen.change)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)
@@ -720,7 +726,7 @@ static void node_free(struct node *node)
     assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
     node_forget_attr(node); /* sizes and times that were newer here go with the node */
-    if (node->gone)
+    if (node->names == NODE_GONE)
         token_cache_inode_gone(nodes->config.tokens, node->ino);
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);

@@ -57,6 +57,20 @@ struct node_wait {
     struct list_node link; /* in node->waiters */
 };
 
+/* Names of an inode in use, as far as known. */
+enum node_names {
+    NODE_NAMED,
+    NODE_LOST_A_NAME, /* perhaps the last: not kept open */
+    NODE_GONE,        /* has no name */
+};
+
+/* Invalidation of the ends of READs that were answered short: recall_inval.c. */
+enum ends_drop {
+    ENDS_KEPT,
+    ENDS_DROPPED,       /* under way */
+    ENDS_DROPPED_AGAIN, /* under way, and one more follows */
+};
+
 struct nodes;
 
 /* One inode in use. */
@@ -65,12 +79,11 @@ struct node {
     struct nodes *nodes; /* borrowed */
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
+    enum node_names names;
     uint32_t n_refs;  /* references that exportd counts for this mount */
     bool untold;      /* storages may have bytes not yet reported to exportd */
     bool has_stored;  /* file_has_stored() of a file that was closed */
     bool closing;     /* file_close() is under way: do not use `file` */
-    bool nameless;    /* lost a name, perhaps the last: not kept open */
-    bool gone;        /* has no name */
     bool stale;       /* size changed by another mount; unknown to the kernel */
     uint64_t n_syncs; /* number of fsyncs begun */
     /* fsyncs up to this number have a durable WROTE sent after them */
@@ -101,9 +114,9 @@ struct node {
     struct list_node exclusive;     /* operations under way under an exclusive token */
     struct list_node reading;       /* READs under way that fill kernel pages */
     struct list_node past_eof;      /* READs that wait in read_past_eof.c */
-    uint64_t went_round_ns; /* time when a recall last bypassed a READ; 0: never */
-    bool dropping_ends, drops_ends_again; /* see fuse_op_read_ended() */
-    struct list_node kept_link;           /* in nodes->kept, or alone */
+    uint64_t went_round_ns;     /* time when a recall last bypassed a READ; 0: never */
+    enum ends_drop ends;        /* see fuse_op_read_ended() */
+    struct list_node kept_link; /* in nodes->kept, or alone */
     UT_hash_handle hh;
 };
 
@@ -224,6 +237,8 @@ bool node_is_settled(const struct node *node);
 
 /** Notes mode, group and file flags that exportd has just sent. */
 void node_note_mode(struct node *node, const struct md_attr *attr);
+/** Notes whether the inode has lost its last name, as exportd has just said. */
+void node_note_nlink(struct node *node, const struct md_attr *attr);
 /** Extends the validity of mode and group. */
 void node_renew_mode(struct node *node);
 /** Notes that exportd has just reported no security.capability. */

@@ -35,6 +35,14 @@ struct mount_shell {
                       const struct fuse_file_info *fi, bool parallel);
 };
 
+/* Opens that go through the kernel's page cache. */
+enum mount_cache {
+    CACHE_PAGES,     /* all */
+    CACHE_READS,     /* opens for reading, unless for append or with O_DIRECT */
+    CACHE_NONE,      /* none: only memory mappings do */
+    CACHE_WRITEBACK, /* all: the kernel writes later, and owns sizes and times of files */
+};
+
 /*
  * The whole mount. Members that are not atomic are written before the other loops start.
  */
@@ -69,12 +77,8 @@ struct mount {
     bool names_expire; /* the kernel can let a name expire, not only drop it */
     /* this mount, not the kernel, clears set-id bits and capabilities on a write */
     bool drops_privileges;
-    bool direct;      /* cache=direct: every open bypasses the page cache */
-    bool maps_direct; /* ... and the file can be mapped shared all the same */
-    /* opens for writing only, for append, or with O_DIRECT bypass the page cache */
-    bool direct_writes;
-    /* Writeback: the kernel writes later, and owns the sizes and times of files. */
-    bool writeback;
+    bool maps_direct; /* a file can be mapped shared though its open bypasses the cache */
+    enum mount_cache cache;
     atomic_llong clock_ahead_ns; /* exportd's clock minus this machine's */
     atomic_uint open_counts[COUNTERS];
     atomic_uint kept_counts[COUNTERS]; /* files kept open by this mount only */
@@ -99,6 +103,10 @@ struct mount {
     char client[256];
 };
 
+static inline bool mount_writes_back(const struct mount *m)
+{
+    return m->cache == CACHE_WRITEBACK;
+}
 static inline struct loop *mount_owner(struct mount *m, uint64_t ino)
 {
     if (m->n_loops == 1)

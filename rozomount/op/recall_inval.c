@@ -191,12 +191,14 @@ static void on_ends_dropped(struct env_mail *mail)
     struct drop *d = container_of(mail, struct drop, job.mail);
     struct loop *loop = d->loop;
     struct node *node = node_find(&loop->nodes, d->job.ino);
+    bool again;
 
     free(d);
     if (node == NULL)
         return;
-    node->dropping_ends = false;
-    if (node->drops_ends_again)
+    again = node->ends == ENDS_DROPPED_AGAIN;
+    node->ends = ENDS_KEPT;
+    if (again)
         drop_ends(loop, node);
 }
 
@@ -204,10 +206,11 @@ static void drop_ends(struct loop *loop, struct node *node)
 {
     struct drop *d;
 
-    node->drops_ends_again = node->dropping_ends;
-    if (node->dropping_ends || loop->mount->notify == NULL)
+    if (node->ends != ENDS_KEPT)
+        node->ends = ENDS_DROPPED_AGAIN;
+    if (node->ends != ENDS_KEPT || loop->mount->notify == NULL)
         return;
-    node->dropping_ends = true;
+    node->ends = ENDS_DROPPED;
     d = drop_new(loop, node->ino, 0, SPAN_END);
     d->job.mail.fn = on_ends_dropped;
     kernel_notify_submit(loop->mount->notify, &d->job);

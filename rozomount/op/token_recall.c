@@ -71,7 +71,7 @@ static enum token_mode node_holds(struct loop *loop, const struct node *node)
 
 bool node_is_open_still(struct loop *loop, const struct node *node)
 {
-    return !loop->mount->writeback && node->file != NULL && !node->closing &&
+    return !mount_writes_back(loop->mount) && node->file != NULL && !node->closing &&
            node->n_refs != 0 && recall_find(loop, node->ino) == NULL &&
            node_holds(loop, node) >= TOKEN_SHARED &&
            node_holds(loop, node) != TOKEN_RANGES;
@@ -80,8 +80,9 @@ bool node_is_open_still(struct loop *loop, const struct node *node)
 /* Examples: `git status`, compilers, servers. */
 bool node_is_worth_keeping(struct loop *loop, const struct node *node)
 {
-    return !loop->kernel_is_gone && !node->nameless && node_is_open_still(loop, node) &&
-           file_epoch(node->file) == 0 && file_is_clean(node->file);
+    return !loop->kernel_is_gone && node->names == NODE_NAMED &&
+           node_is_open_still(loop, node) && file_epoch(node->file) == 0 &&
+           file_is_clean(node->file);
 }
 
 /* Returns true if the tokens held cover op. */
@@ -336,7 +337,7 @@ static int acquire_entry(struct acquire *a, const struct md_entry *entry)
         return -EBADMSG;
     acquire_grant(a, entry);
     node_note_mode(node, &entry->attr);
-    node->nameless |= entry->attr.nlink == 0;
+    node_note_nlink(node, &entry->attr);
     if (node->file == NULL || node->closing || !entry->has_target)
         return 0;
     if (entry->range_to != 0) /* others may have written there without a report yet */
@@ -940,8 +941,8 @@ static void let_go(struct loop *loop, uint64_t ino, bool gone)
     struct node *node = node_find(&loop->nodes, ino);
 
     if (node != NULL) {
-        node->nameless = true;
-        node->gone |= gone;
+        if (node->names != NODE_GONE)
+            node->names = gone ? NODE_GONE : NODE_LOST_A_NAME;
         node_let_go(node);
     } else if (gone) {
         token_cache_inode_gone(tokens_of(loop), ino);

@@ -425,7 +425,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
     s->valid = valid_to_wire(valid);
     /* utimes(2) never names an open file to FUSE. */
     s->flushes_mtime =
-        fi != NULL && m->writeback && s->valid == ROZO__SETATTR_BITS__SET_MTIME;
+        fi != NULL && mount_writes_back(m) && s->valid == ROZO__SETATTR_BITS__SET_MTIME;
     if (fi != NULL && is_sized(s))
         s->op.handle = handle_of(fi);
     if (m->drops_privileges && takes_set_id(s))

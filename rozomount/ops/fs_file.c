@@ -205,7 +205,7 @@ static unsigned write_flags(const struct mount *m, const struct fuse_file_info *
 
     if (fi->writepage) /* written by the kernel, through any handle */
         return 0;
-    if ((fi->flags & O_APPEND) != 0 && !m->writeback)
+    if ((fi->flags & O_APPEND) != 0 && !mount_writes_back(m))
         flags |= FILE_WRITE_APPEND;
     if ((fi->flags & O_DSYNC) != 0)
         flags |= FILE_WRITE_SYNC;
@@ -243,7 +243,7 @@ static enum step_end write_page_check(struct fuse_op *op)
     const struct nodes_config *config = &op->loop->nodes.config;
     uint64_t ino = op->ino;
 
-    if (!fuse_op_is_forbidden(op, op->loop->mount->writeback))
+    if (!fuse_op_is_forbidden(op, mount_writes_back(op->loop->mount)))
         return STEP_GO;
     fuse_op_reply_err(op, -EPERM);
     if (config->invalidate != NULL)
@@ -577,7 +577,7 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
      * Data that the kernel has not written yet would look like a hole: ENOSYS makes it
      * never ask again.
      */
-    if (loop->mount->writeback) {
+    if (mount_writes_back(loop->mount)) {
         fuse_reply_err(req, ENOSYS);
         return;
     }

@@ -295,7 +295,7 @@ static bool found_is_allowed(const struct fuse_op *op)
 
     return S_ISREG(attr->mode) && attr->uid == fuse_op_caller(op)->uid &&
            (attr->mode & needs) == needs && ((flags & O_TRUNC) == 0 || attr->size == 0) &&
-           !op->loop->mount->writeback;
+           !mount_writes_back(op->loop->mount);
 }
 
 static enum step_end found_open(struct fuse_op *op)

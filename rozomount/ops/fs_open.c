@@ -28,7 +28,7 @@ static bool open_goes_past_pages(const struct mount *m, int flags)
     bool appends = (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) != 0;
     bool may = !reads || (m->maps_direct && ((flags & O_DIRECT) != 0 || appends));
 
-    return m->direct || (m->direct_writes && may);
+    return m->cache == CACHE_NONE || (m->cache == CACHE_READS && may);
 }
 
 /* Gives the pin of op->node, which has its file, to a new handle. */
@@ -102,7 +102,7 @@ static int open_take_answer(struct open_op *o)
     /* Pages exist only under a token, and go with it. */
     o->keep_cache |= token_cache_are_given(t);
     node_note_mode(op->node, &op->entry.attr);
-    op->node->nameless |= op->entry.attr.nlink == 0;
+    node_note_nlink(op->node, &op->entry.attr);
     return md_client_user_errno(node_adopt(op->node, &op->entry, true));
 }
 
@@ -201,7 +201,7 @@ static enum step_end created_adopt(struct fuse_op *op)
     if (!op->entry.existed)
         node_note_no_capability(op->node);
     if (op->name == NULL)
-        op->node->nameless = op->node->gone = true;
+        op->node->names = NODE_GONE;
     return STEP_GO;
 }
 

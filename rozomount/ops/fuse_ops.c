@@ -20,6 +20,18 @@ enum {
     MINOR_DIRECT_WRITE = 42,
 };
 
+static enum mount_cache cache_of(const struct mount *m, const struct fuse_conn_info *conn)
+{
+    if ((conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0)
+        return CACHE_WRITEBACK;
+    if (m->opt->cache == OPTIONS_CACHE_DIRECT)
+        return CACHE_NONE;
+    return m->opt->cache != OPTIONS_CACHE_PAGE && m->drops_privileges &&
+                   conn->proto_minor >= MINOR_DIRECT_WRITE
+               ? CACHE_READS
+               : CACHE_PAGES;
+}
+
 static void fs_init(void *userdata, struct fuse_conn_info *conn)
 {
     const unsigned wanted =
@@ -42,12 +54,9 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
     }
     m->names_expire = (conn->capable & FUSE_CAP_EXPIRE_ONLY) != 0;
-    m->writeback = (conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0;
-    m->direct = !m->writeback && m->opt->cache == OPTIONS_CACHE_DIRECT;
-    if (m->direct && !m->maps_direct)
+    m->cache = cache_of(m, conn);
+    if (m->cache == CACHE_NONE && !m->maps_direct)
         log_warn("before Linux 6.6 files cannot be mapped shared with cache=direct");
-    m->direct_writes = !m->writeback && m->opt->cache != OPTIONS_CACHE_PAGE &&
-                       m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
     conn->max_write = IO_MAX;
     conn->max_read = IO_MAX;
     conn->max_readahead = IO_MAX;
@@ -56,7 +65,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     conn->time_gran = 1;
     if ((conn->want & FUSE_CAP_POSIX_ACL) == 0)
         log_warn("this kernel's FUSE does not support POSIX ACLs");
-    if (m->writeback != m->opt->writeback_cache)
+    if (mount_writes_back(m) != m->opt->writeback_cache)
         log_warn("this kernel's FUSE has no write-back cache; writes are sent at once");
 }
 

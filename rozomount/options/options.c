@@ -439,6 +439,12 @@ static const char *value_of(int argc, char **argv, int *i, size_t glued_at)
     return argv[++*i];
 }
 
+static void run_at_least(struct options *opt, enum options_run run)
+{
+    if (opt->run < run)
+        opt->run = run;
+}
+
 static int set_argument(struct options *opt, int argc, char **argv, int *i, unsigned *n,
                         struct err *err)
 {
@@ -461,13 +467,13 @@ static int set_argument(struct options *opt, int argc, char **argv, int *i, unsi
         return 0;
     }
     if (strcmp(arg, "-f") == 0 || strcmp(arg, "--foreground") == 0)
-        opt->foreground = true;
+        run_at_least(opt, RUN_FOREGROUND);
     else if (strcmp(arg, "-d") == 0 || strcmp(arg, "--debug") == 0)
-        opt->debug = opt->foreground = true;
+        run_at_least(opt, RUN_DEBUG);
     else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)
-        opt->help = true;
+        opt->print = PRINT_HELP;
     else if (strcmp(arg, "--version") == 0 || strcmp(arg, "-V") == 0)
-        opt->version = true;
+        opt->print = opt->print == PRINT_HELP ? PRINT_HELP : PRINT_VERSION;
     else if (strcmp(arg, "-n") != 0 && strcmp(arg, "-s") != 0 && strcmp(arg, "-v") != 0)
         return err_set(err, -EINVAL, "unknown option %s (see rozomount --help)", arg);
     return 0;
@@ -481,12 +487,12 @@ int options_parse(struct options *opt, int argc, char **argv, struct err *err)
     options_set_defaults(opt);
     for (int i = 1; i < argc && rc == 0; i++)
         rc = set_argument(opt, argc, argv, &i, &n, err);
-    if (rc != 0 || opt->help || opt->version)
+    if (rc != 0 || opt->print != PRINT_NOTHING)
         return rc;
     if (n < 2)
         return err_set(err, -EINVAL,
                        "want what to mount and where (see rozomount --help)");
-    if (opt->debug)
+    if (opt->run == RUN_DEBUG)
         opt->log_level = LOG_LEVEL_DEBUG;
     return 0;
 }

@@ -29,6 +29,20 @@ enum atimes_mode {
     ATIMES_NONE,     /* no read counts */
 };
 
+/* How the program runs. */
+enum options_run {
+    RUN_BACKGROUND,
+    RUN_FOREGROUND,
+    RUN_DEBUG, /* in the foreground, with debug messages */
+};
+
+/* A text to print, instead of mounting. */
+enum options_print {
+    PRINT_NOTHING,
+    PRINT_VERSION,
+    PRINT_HELP,
+};
+
 /* Checked options. Zero-initialise; options_free() frees all members. */
 struct options {
     char *spec;                     /* as given, for /proc/mounts */
@@ -39,7 +53,7 @@ struct options {
     char *key_file;
     char *pid_file;
     char *kernel_opts; /* for mount(2) and libfuse: "ro,nosuid,..." */
-    bool foreground, debug;
+    enum options_run run;
     bool nonempty, allow_other;
     bool remount; /* change flags of the existing mount */
     bool writeback_cache;
@@ -47,7 +61,7 @@ struct options {
     enum atimes_mode atimes; /* default: relatime */
     bool nodiratime;
     enum options_cache cache;
-    bool help, version;
+    enum options_print print;
     unsigned loops; /* 0: chosen by the number of CPUs */
     double entry_timeout_s, attr_timeout_s, negative_timeout_s;
     /* calls to exportd fail with EIO after it */

@@ -97,7 +97,7 @@ static int early_take(struct early *e, const struct md_entry *entry)
     loop_take_grant(e->loop, entry);
     node_cache_is_fresh(node, &entry->attr);
     node_note_mode(node, &entry->attr);
-    node->nameless |= entry->attr.nlink == 0;
+    node_note_nlink(node, &entry->attr);
     return node_adopt(node, entry, true);
 }
 
@@ -151,7 +151,7 @@ void file_prefetch_opened(struct loop *loop, uint64_t ino)
 {
     struct mount *m = loop->mount;
     uint64_t inos[NEXT_FILES_MAX];
-    unsigned n = m->writeback ? 0 : next_files_opened(m->next_files, ino, inos);
+    unsigned n = mount_writes_back(m) ? 0 : next_files_opened(m->next_files, ino, inos);
 
     for (unsigned i = 0; i < n; i++) {
         struct early *e = xzalloc(sizeof(*e));

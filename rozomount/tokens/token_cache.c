@@ -59,16 +59,29 @@ struct told_names {
     uint64_t since;     /* n_changes at the start; older answers cannot be used */
 };
 
+/* A token is lost with its session, and until it is given back. */
+enum token_loss {
+    LOSS_NONE,
+    LOSS_FOUND,   /* lost: ignores grants */
+    LOSS_REPORTED /* lost, and returned by token_cache_lost_one() */
+};
+
+/* A token that token_cache_surplus() has returned leaves, and counts as this. */
+enum token_leave {
+    LEAVE_NOT,
+    LEAVE_PLAIN, /* the kernel caches only attributes under it */
+    LEAVE_HEAVY
+};
+
 struct token {
     struct table_link by_ino; /* hash: the inode number */
     enum token_mode mode;
     enum token_mode ceiling; /* highest mode usable for answers; lower during a recall */
     bool listing;            /* a listing cached by the kernel is valid */
-    bool lost;               /* from an ended session: ignores grants until given back */
-    bool offered;            /* returned by token_cache_lost_one() */
-    bool has_pages;          /* the kernel may have pages under it */
-    bool has_data;           /* the kernel was given some data */
-    bool leaving, leaves_heavy; /* returned by token_cache_surplus() */
+    enum token_loss loss;
+    bool has_pages; /* the kernel may have pages under it */
+    bool has_data;  /* the kernel was given some data */
+    enum token_leave leave;
     size_t n_names_leaving;
     uint64_t grant;              /* newest grant known */
     uint64_t lowered;            /* EXCLUSIVE from grants up to this one was given back */
@@ -239,10 +252,10 @@ static void token_doubt_names(struct token *k)
 /* Clears the marks of a token that is no longer being given back. */
 static void token_left(struct token_cache *t, struct token *k)
 {
-    t->n_leaving -= k->leaving;
-    t->n_leaving_heavy -= k->leaves_heavy;
+    t->n_leaving -= k->leave != LEAVE_NOT;
+    t->n_leaving_heavy -= k->leave == LEAVE_HEAVY;
     t->n_names_leaving -= k->n_names_leaving;
-    k->leaving = k->leaves_heavy = false;
+    k->leave = LEAVE_NOT;
     k->n_names_leaving = 0;
 }
 
@@ -349,8 +362,7 @@ void token_cache_opened(struct token_cache *t, uint64_t grant, bool lost)
         xattrs_drop(t, k);
         token_doubt_names(k);
         if (lost || grant == 0) {
-            k->lost = true;
-            k->offered = false;
+            k->loss = LOSS_FOUND;
             k->mode = k->ceiling = TOKEN_NONE;
             range_map_free(&k->ranges);
         }
@@ -371,8 +383,8 @@ uint64_t token_cache_lost_one(struct token_cache *t)
     LIST_FOREACH(node, &t->all) {
         struct token *k = container_of(node, struct token, link);
 
-        if (k->lost && !k->offered) {
-            k->offered = true;
+        if (k->loss == LOSS_FOUND) {
+            k->loss = LOSS_REPORTED;
             ino = ino_of(k);
             token_comes_last(t, k);
             break;
@@ -389,7 +401,7 @@ bool token_cache_is_lost(struct token_cache *t, uint64_t ino)
 
     token_cache_lock(t);
     k = token_find(t, ino);
-    lost = k != NULL && k->lost;
+    lost = k != NULL && k->loss != LOSS_NONE;
     token_cache_unlock(t);
     return lost;
 }
@@ -430,7 +442,7 @@ void token_cache_grant_locked(struct token_cache *t, uint64_t ino, enum token_mo
         return;
     if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
         mode = TOKEN_SHARED;
-    if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
+    if (mode > k->mode && mode != TOKEN_RANGES && k->loss == LOSS_NONE) {
         k->mode = mode;
         range_map_free(&k->ranges);
     }
@@ -454,7 +466,7 @@ void token_cache_grant_range(struct token_cache *t, const struct held_range *ran
     token_cache_lock(t);
     if (grant_is_good(t, range->ino, grant)) {
         k = token_make(t, range->ino);
-        if (!k->lost && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
+        if (k->loss == LOSS_NONE && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
             k->mode = TOKEN_RANGES;
             k->has_pages = true;
             k->size = range->size;
@@ -474,7 +486,7 @@ bool token_cache_takes(struct token_cache *t, uint64_t ino, uint64_t grant)
 
     token_cache_lock(t);
     k = token_find(t, ino);
-    takes = grant_is_good(t, ino, grant) && (k == NULL || !k->lost);
+    takes = grant_is_good(t, ino, grant) && (k == NULL || k->loss == LOSS_NONE);
     token_cache_unlock(t);
     return takes;
 }
@@ -1217,10 +1229,10 @@ void token_cache_inode_gone(struct token_cache *t, uint64_t ino)
 
     token_cache_lock(t);
     k = token_find(t, ino);
-    if (k != NULL && !k->lost && token_cache_has_others(t)) {
+    if (k != NULL && k->loss == LOSS_NONE && token_cache_has_others(t)) {
         list_remove(&k->link);
         list_add_after(&t->all, &k->link);
-    } else if (k != NULL && !k->lost) {
+    } else if (k != NULL && k->loss == LOSS_NONE) {
         token_free(t, k);
     }
     token_cache_unlock(t);
@@ -1261,7 +1273,7 @@ static struct token *token_least_used(struct token_cache *t, bool named)
     LIST_FOREACH(link, named ? &t->named : &t->all) {
         struct token *k = token_of(link, named);
 
-        if (!k->leaving && k->mode != TOKEN_NONE)
+        if (k->leave == LEAVE_NOT && k->mode != TOKEN_NONE)
             return k;
     }
     return NULL;
@@ -1272,11 +1284,10 @@ static void token_leaves(struct token_cache *t, struct token *k,
 {
     *out = (struct token_surplus){ ino_of(k), token_is_plain(k) };
     token_use(t, k); /* skipped by the next searches */
-    k->leaving = true;
-    k->leaves_heavy = !out->is_plain;
+    k->leave = out->is_plain ? LEAVE_PLAIN : LEAVE_HEAVY;
     k->n_names_leaving = k->names == NULL ? 0 : k->names->by_name.n;
     t->n_leaving++;
-    t->n_leaving_heavy += k->leaves_heavy;
+    t->n_leaving_heavy += k->leave == LEAVE_HEAVY;
     t->n_names_leaving += k->n_names_leaving;
 }
 

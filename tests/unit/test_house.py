@@ -12,8 +12,8 @@ FILES_MAX = 25  # .c and .h files of a folder
 FOLDERS_MAX = {"tests/unit/exportd": 26}
 BOOLS_MAX = 6  # fields of a struct
 STRUCTS_MAX = {"file": 20, "mark_op": 14, "repair": 12, "st_op": 13, "repair_piece": 11, "st_write_op": 11,
-               "inl": 10, "blk_sync_op": 10, "mount": 10, "trunc": 9, "wal": 8, "node": 8, "token": 7, "read_ask": 8, "frun": 8,
-               "redist_file": 10, "options": 10, "file_attr": 8, "journal": 7, "rebuild": 7, "proj": 7,
+               "inl": 10, "blk_sync_op": 10, "trunc": 9, "wal": 8, "read_ask": 8, "frun": 8,
+               "redist_file": 10, "file_attr": 8, "journal": 7, "rebuild": 7, "proj": 7,
                "bench_code_ops": 7}
 ASSERTS_MIN = 0.05  # for each function of the product
 

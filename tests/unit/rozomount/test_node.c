@@ -403,7 +403,7 @@ static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
     token_cache_opened(t, 10, false);
     session_after(node, 7, 11);
     token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    node->gone = true;
+    node->names = NODE_GONE;
     assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);
     node_put(node);
     assert_int_equal(token_cache_mode(t, 5), TOKEN_EXCLUSIVE);

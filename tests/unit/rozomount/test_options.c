@@ -47,7 +47,7 @@ static void test_what_fstab_gives(void **state)
     /* libfuse does not know nodiratime */
     assert_string_equal(opt.kernel_opts, "rw,nosuid,noatime");
     assert_int_equal(opt.loops, 3);
-    assert_false(opt.foreground);
+    assert_int_equal(opt.run, RUN_BACKGROUND);
     assert_true(opt.atimes == ATIMES_NONE && opt.nodiratime && !opt.read_only);
     options_free(&opt);
 }
@@ -65,7 +65,8 @@ static void test_values(void **state)
               "writeback_cache,cache=direct",
               &err),
         0);
-    assert_true(opt.foreground && opt.nonempty && opt.writeback_cache && !opt.remount);
+    assert_true(opt.run == RUN_FOREGROUND && opt.nonempty && opt.writeback_cache &&
+                !opt.remount);
     assert_int_equal(opt.cache, OPTIONS_CACHE_DIRECT);
     assert_true(opt.attr_timeout_s == 0.5 && opt.entry_timeout_s == 1.0);
     assert_int_equal(opt.hedge_ms, 30);

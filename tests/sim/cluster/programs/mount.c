@@ -526,7 +526,8 @@ void client_start(struct sim_client *c)
     sm->opt.export_name = (char *)(uintptr_t) "main";
     sm->m.opt = &sm->opt;
     sm->m.shell = &shell;
-    sm->m.direct_writes = sm->m.maps_direct = run->config.direct;
+    sm->m.maps_direct = run->config.direct;
+    sm->m.cache = run->config.direct ? CACHE_READS : CACHE_PAGES;
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
     sm->m.refs = open_refs_new();
