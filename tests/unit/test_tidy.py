@@ -103,3 +103,17 @@ def test_the_rule_bites():
     assert CORE_NEVER.search("    fd = open(path, O_RDONLY);")
     assert CORE_NEVER.search("#include <uv.h>")
     assert not CORE_NEVER.search("    disk_open(d, path);")
+
+
+def test_fuse_operations_begin_with_their_common_part():
+    """A step gets a struct fuse_op and casts it to the struct of its operation."""
+    ops = tables = 0
+    for path in [p for room in ("rozomount/op", "rozomount/ops") for p in sources(room)]:
+        text = strip(open(path).read())
+        for name, first in re.findall(r"^struct (\w+_op)\s*\{\s*([^;]*);", text, re.M):
+            ops += 1
+            assert name == "fuse_op" or first in ("struct fuse_op op", "struct open_op open"), name
+        for name, steps in re.findall(r"fuse_op_step \*const (\w+)\[\] = \{(.*?)\};", text, re.S):
+            tables += 1
+            assert re.search(r"\bNULL\s*,?\s*$", steps), "%s: %s does not end with NULL" % (os.path.relpath(path, ROOT), name)
+    assert ops > 15 and tables > 25
