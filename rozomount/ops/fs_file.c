@@ -235,11 +235,9 @@ static enum step_end write_take_token(struct fuse_op *op)
     return fuse_op_with_range(op, op->handle->node, &need);
 }
 
-/*
- * Writes a page of the kernel. With writeback_cache appends come as pages, too. A refused
+/* Writes a page of the kernel. With writeback_cache appends come as pages, too. A refused
  * page must not stay in the cache: it is dropped after the answer, for until then the
- * kernel keeps it.
- */
+ * kernel keeps it. */
 static enum step_end write_page_check(struct fuse_op *op)
 {
     const struct nodes_config *config = &op->loop->nodes.config;
