@@ -15,7 +15,7 @@ STRUCTS_MAX = {"file": 20, "fuse_op": 19, "repair": 12, "repair_piece": 11,
                "inl": 10, "blk_sync_op": 10, "mount": 10, "trunc": 9, "node": 8, "token": 7, "read_ask": 8, "frun": 8,
                "redist_file": 10, "options": 10, "file_attr": 8, "rebuild": 7, "proj": 7,
                "bench_code_ops": 7}
-ASSERTS_MIN = 0.05  # for each function of the product
+ASSERTS_MIN = 0.1  # for each function of the product
 
 
 def sources(rooms):
