@@ -210,9 +210,10 @@ static int by_id(const void *a, const void *b)
 
 static int peer_add(struct healer *h, uint32_t id)
 {
-    struct heal_peer *peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
+    struct heal_peer *peers;
 
     assert(peer_find(h, id) == NULL);
+    peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
     if (peers == NULL)
         return -ENOMEM;
     h->peers = peers;

@@ -168,9 +168,10 @@ static int out_rename(struct work *w, const char *part, const char *name)
 static int out_close(struct work *w, const char *name, uint64_t size, bool keep)
 {
     char part[PART_TEXT_MAX];
-    int rc = ftruncate(w->out_fd, (off_t)size) == 0 ? 0 : -errno;
+    int rc;
 
     assert(w->out_fd >= 0);
+    rc = ftruncate(w->out_fd, (off_t)size) == 0 ? 0 : -errno;
     if (close(w->out_fd) != 0 && rc == 0)
         rc = -errno;
     w->out_fd = -1;

@@ -118,9 +118,10 @@ static void bad_add(struct repair_piece *piece, const struct piece_bad *which,
 enum look record_judge(struct repair_piece *piece, const struct piece_bad *which,
                        uint16_t user_bytes, const uint8_t *head, const uint8_t *body)
 {
-    enum look look = look_at(piece, which, user_bytes, head, body);
+    enum look look;
 
     assert(which->block < piece->n && which->projection < piece->repair->file.n);
+    look = look_at(piece, which, user_bytes, head, body);
     if (look == LOOK_WRONG)
         bad_add(piece, which, head, body);
     if (look == LOOK_RIGHT)
@@ -173,7 +174,6 @@ static const struct decide_answer *own_data(struct repair_piece *piece, unsigned
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
-    assert(b < piece->n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
             (piece->repair->own.bit >> a[i].candidate & 1) != 0)

@@ -8,6 +8,8 @@
 #ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_PIECE_H
 #define ROZO_STORAGED_HEAL_REPAIR_REPAIR_PIECE_H
 
+#include <assert.h>
+
 #include "storaged/heal/repair/repair_drop.h"
 #include "storaged/heal/repair/repair_group.h"
 #include "storaged/heal/repair/repair_int.h"
@@ -131,6 +133,7 @@ static inline bool piece_is_of_tail(const struct repair_piece *piece)
 static inline struct decide_answer *piece_answers(struct repair_piece *piece, unsigned b,
                                                   unsigned *n)
 {
+    assert(b < piece->heads.n);
     *n = piece->heads.n_answers[b];
     return repair_heads_of(&piece->heads, b);
 }

@@ -236,7 +236,7 @@ uint64_t piece_torn_version(struct repair_piece *piece, unsigned b, unsigned p)
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
-    assert(b < piece->n && p < piece->repair->file.n);
+    assert(p < piece->repair->file.n);
     for (unsigned i = 0; i < n; i++) {
         if (a[i].candidate == piece->repair->file.home[p] && a[i].projection == p &&
             a[i].kind == DECIDE_DAMAGED && a[i].level == 0)

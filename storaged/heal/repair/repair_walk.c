@@ -61,9 +61,10 @@ static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kin
                                       uint64_t first, unsigned n)
 {
     struct repair_walk *w = &repair->walk;
-    struct repair_piece *piece = repair_piece_new(repair, kind, first, n);
+    struct repair_piece *piece;
 
     assert(w->n_pieces < repair->repairer->config.extents_max);
+    piece = repair_piece_new(repair, kind, first, n);
     if (piece == NULL) {
         repair_problem(repair, "out of memory");
         repair->result.rc = -ENOMEM;
