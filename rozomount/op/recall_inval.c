@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/range_map.h"
+#include "common/base/units.h"
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/kernel_notify.h"
 #include "rozomount/kcache/name_inval.h"
@@ -28,7 +29,7 @@
 
 enum {
     /* longest way of a READ from the kernel to us, unless all hangs */
-    READ_COMES_NS = 1000000000,
+    READ_COMES_NS = NS_PER_S,
 };
 
 /* One invalidation sent to the kernel. */

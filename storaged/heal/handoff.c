@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
 
 enum {
@@ -47,9 +48,7 @@ static struct handoff *oldest(const struct healer *h)
 static bool joins(const struct handoff *s, const struct storcli_target *t, uint32_t home,
                   uint64_t first, uint64_t end)
 {
-    return s->home == home && s->target.id.ino == t->id.ino &&
-           s->target.id.export_id == t->id.export_id &&
-           s->target.id.generation == t->id.generation && first <= s->end &&
+    return s->home == home && file_id_equal(&s->target.id, &t->id) && first <= s->end &&
            end >= s->first;
 }
 
@@ -107,7 +106,7 @@ static void on_timer(struct env_timer *timer)
 
     env_timer_start(h->env, &h->handoffs.timer, TICK_MS);
     while (!list_is_empty(&h->handoffs.list) &&
-           now - oldest(h)->at_ns >= (uint64_t)WAIT_MS * 1000000)
+           now - oldest(h)->at_ns >= ms_to_ns(WAIT_MS))
         handoff_end(h, oldest(h));
 }
 

@@ -16,6 +16,7 @@
 #include "codec/codec.h"
 #include "common/base/capability.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
 
 enum {
@@ -39,8 +40,7 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
         struct heal_check *c = container_of(node, struct heal_check, link);
         const struct file_id *other = &c->job.request.target.id;
 
-        if (other->ino == id->ino && other->export_id == id->export_id &&
-            other->generation == id->generation)
+        if (file_id_equal(other, id))
             return c;
     }
     return NULL;
@@ -70,7 +70,7 @@ static void note_silent(struct healer *h, const struct heal_check *c, uint32_t s
 
 static uint64_t age_ms(const struct healer *h, const struct heal_check *c)
 {
-    return (env_now_ns(h->env) - c->since_ns) / 1000000;
+    return ns_to_ms(env_now_ns(h->env) - c->since_ns);
 }
 
 static void retry_later(struct healer *h, struct heal_check *c)
@@ -82,7 +82,7 @@ static void retry_later(struct healer *h, struct heal_check *c)
         wait_ms = RETRY_MIN_MS;
     if (wait_ms > RETRY_MAX_MS)
         wait_ms = RETRY_MAX_MS;
-    c->ready_ns = env_now_ns(h->env) + wait_ms * 1000000;
+    c->ready_ns = env_now_ns(h->env) + ms_to_ns(wait_ms);
 }
 
 /* Returns whether undecided blocks will not be completed by a client any more, for
@@ -90,7 +90,7 @@ static void retry_later(struct healer *h, struct heal_check *c)
 static bool is_stuck(const struct healer *h, const struct heal_check *c)
 {
     return c->undecided_ns != 0 &&
-           env_now_ns(h->env) - c->undecided_ns >= FENCE_AFTER_MS * UINT64_C(1000000);
+           env_now_ns(h->env) - c->undecided_ns >= ms_to_ns(FENCE_AFTER_MS);
 }
 
 static void note_undecided(struct healer *h, struct heal_check *c,
@@ -394,7 +394,7 @@ static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
     uint64_t ms =
         h->config.settle_ms + (uint64_t)heal_place(&u->target, h->us) * SETTLE_STEP_MS;
 
-    return u->age_ns >= ms * 1000000;
+    return u->age_ns >= ms_to_ns(ms);
 }
 
 /* Returns whether a check under a fence covers it already; one is enough, however often
@@ -438,7 +438,7 @@ static void on_settle_timer(struct env_timer *timer)
     h->checks.asking = true;
     h->n_busy++;
     h->checks.question.n_unsettled = 0;
-    h->checks.question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
+    h->checks.question.older_than_ns = ms_to_ns(h->config.settle_ms);
     h->checks.question.answered = on_unsettled;
     h->config.ask_unsettled(h->config.arg, &h->checks.question);
 }

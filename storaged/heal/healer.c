@@ -19,6 +19,7 @@
 #include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
 
 enum {
@@ -94,7 +95,7 @@ static bool peers_are_up(const struct healer *h)
 
 uint64_t healer_gather_until_ns(const struct healer *h)
 {
-    return env_now_ns(h->env) + GATHER_MS * UINT64_C(1000000);
+    return env_now_ns(h->env) + ms_to_ns(GATHER_MS);
 }
 
 bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns)
@@ -731,7 +732,7 @@ static uint32_t take(struct healer *h, struct rate *rate, uint64_t bytes)
         rate->free_at_ns = now;
     wait = rate->free_at_ns - now;
     rate->free_at_ns += (uint64_t)((double)bytes * 1e9 / (double)rate->bytes_per_s);
-    return wait / 1000000 < UINT32_MAX ? (uint32_t)(wait / 1000000) : UINT32_MAX;
+    return ns_to_ms(wait) < UINT32_MAX ? (uint32_t)ns_to_ms(wait) : UINT32_MAX;
 }
 
 static uint32_t on_take(void *arg, uint64_t bytes)

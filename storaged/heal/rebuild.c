@@ -20,6 +20,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
 
 enum {
@@ -48,8 +49,7 @@ static uint64_t run_seconds(const struct healer *h)
 {
     const struct rebuild *r = &h->rebuild;
 
-    return r->ran_s +
-           (is_under_way(r) ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
+    return r->ran_s + (is_under_way(r) ? ns_to_s(env_now_ns(h->env) - r->began_ns) : 0);
 }
 
 static void place_save(struct healer *h)

@@ -225,9 +225,7 @@ static uint64_t extent_end(const struct hint *e)
 
 static bool joins(const struct hint *e, const struct hint *last, uint64_t last_end)
 {
-    return last != NULL && last->target.id.ino == e->target.id.ino &&
-           last->target.id.export_id == e->target.id.export_id &&
-           last->target.id.generation == e->target.id.generation &&
+    return last != NULL && file_id_equal(&last->target.id, &e->target.id) &&
            extent_first(e) <= last_end;
 }
 

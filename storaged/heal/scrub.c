@@ -22,6 +22,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
 
 enum {
@@ -41,7 +42,7 @@ static uint64_t run_seconds(const struct healer *h)
     const struct scrub *s = &h->scrub;
 
     return s->ran_s + (s->state == SCRUB_RUNNING && s->began_ns != 0
-                           ? (env_now_ns(h->env) - s->began_ns) / 1000000000
+                           ? ns_to_s(env_now_ns(h->env) - s->began_ns)
                            : 0);
 }
 
@@ -484,14 +485,14 @@ static void on_schedule(struct env_timer *timer)
 {
     struct healer *h = container_of(timer, struct healer, scrub.timer);
     struct scrub *s = &h->scrub;
-    int64_t period = (int64_t)h->config.scrub_days * 86400 * 1000000000;
+    int64_t period = (int64_t)s_to_ns(h->config.scrub_days * UINT64_C(86400));
     int64_t age_ns = env_wall_ns(h->env) - s->ended_wall_ns;
 
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
     if (s->state == SCRUB_RUNNING || h->us == 0)
         return;
     if (identity_is_in_doubt(h->config.identity) &&
-        age_ns >= DOUBT_AGAIN_S * INT64_C(1000000000))
+        age_ns >= (int64_t)s_to_ns(DOUBT_AGAIN_S))
         scrub_begin(h, true);
     else if (h->config.scrub_days != 0 && age_ns >= period)
         scrub_begin(h, false);

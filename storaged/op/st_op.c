@@ -15,6 +15,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/base/units.h"
 
 enum {
     /* requests of clients, in two time spans, above which clients are busy */
@@ -610,7 +611,7 @@ static bool space_is_fresh(const struct storage *st, uint64_t len)
 {
     uint64_t age_ns = env_now_ns(st->env) - st->space_at_ns;
 
-    return st->space_known && age_ns < SPACE_MAX_AGE_MS * UINT64_C(1000000) &&
+    return st->space_known && age_ns < ms_to_ns(SPACE_MAX_AGE_MS) &&
            storage_space_left(st) > SPACE_PLENTY + len;
 }
 

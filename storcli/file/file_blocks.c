@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "storcli/file/file_int.h"
 
 enum blocks_change { BLOCKS_ALLOCATED = 1, BLOCKS_FREED = 2 };
@@ -20,7 +21,7 @@ enum blocks_change { BLOCKS_ALLOCATED = 1, BLOCKS_FREED = 2 };
 enum {
     KNOWN_MAX = 2 * FILE_RANGES_MAX,
     RESERVED_MAX = 256, /* ranges that are remembered; more are forgotten */
-    COUNT_CLOSING_NS = 1000000000,
+    COUNT_CLOSING_NS = NS_PER_S,
 };
 
 /* Sets a range. Out of memory ends the process: it is as small as an operation, and

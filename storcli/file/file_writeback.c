@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/units.h"
 #include "storcli/file/file_int.h"
 
 enum {
@@ -218,7 +219,7 @@ static bool any_parked(const struct file *f)
 static void start_retry(struct file *f)
 {
     if (f->writeback.retry_at_ns == 0) {
-        f->writeback.retry_at_ns = env_now_ns(f->env) + f->writeback.retry_ms * 1000000;
+        f->writeback.retry_at_ns = env_now_ns(f->env) + ms_to_ns(f->writeback.retry_ms);
         f->writeback.retry_ms = min_u64(f->writeback.retry_ms * 2, RETRY_MS_MAX);
     }
     file_start_write_timer(f);
@@ -560,7 +561,7 @@ void file_start_write_timer(struct file *f)
     due = min_u64(set_due_ns(&f->runs.dirty), set_due_ns(&f->runs.writing));
     if (due == UINT64_MAX)
         return;
-    after_ms = due > now_ns ? (due - now_ns + 999999) / 1000000 : 0;
+    after_ms = due > now_ns ? ns_to_ms_up(due - now_ns) : 0;
     env_timer_start(f->env, &f->writeback.timer,
                     min_u64(after_ms, f->config.write_delay_ms));
 }

@@ -172,12 +172,6 @@ static bool name_parse_aside(const char *name, unsigned directory, struct file_i
            name_is_aside(name, id) && directory_of(id) == directory;
 }
 
-static bool id_is(const struct file_id *a, const struct file_id *b)
-{
-    return a->ino == b->ino && a->export_id == b->export_id &&
-           a->generation == b->generation;
-}
-
 static void names_of(struct list_op *op, unsigned directory, const char *behind)
 {
     assert(directory < DISK_DIRECTORIES);
@@ -281,7 +275,7 @@ static void file_end(struct list_op *op)
 static bool header_fits(const struct projfile_header *h, const struct proj_list_file *f,
                         unsigned p)
 {
-    return id_is(&h->id, &f->target.id) && h->projection == p && h->stripe == 0;
+    return file_id_equal(&h->id, &f->target.id) && h->projection == p && h->stripe == 0;
 }
 
 /* Returns whether the file is partial, by its newest mark page if there is one, else by
@@ -395,9 +389,9 @@ static bool next_name(struct list_op *op, int *rc)
             op->at += strlen(name) + 1;
             continue;
         }
-        if (op->in_file && !id_is(&id, &op->files[op->n_files].target.id))
+        if (op->in_file && !file_id_equal(&id, &op->files[op->n_files].target.id))
             return false; /* ends the file before first */
-        if (op->request.only && !id_is(&id, &op->request.after))
+        if (op->request.only && !file_id_equal(&id, &op->request.after))
             return false;
         if (!op->in_file)
             *rc = file_begin(op, &id);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "storaged/heal/repair/repair_piece.h"
 
 enum {

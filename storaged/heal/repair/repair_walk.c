@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/record.h"
+#include "common/base/units.h"
 #include "storaged/heal/repair/repair_piece.h"
 
 enum {
@@ -258,7 +259,7 @@ static bool next_again(struct repair *repair)
     }
     if (!repair_own_refused(repair))
         return false;
-    w->next.at_ns = env_now_ns(repair->file.env) + REPAIR_AGAIN_MS * UINT64_C(1000000);
+    w->next.at_ns = env_now_ns(repair->file.env) + ms_to_ns(REPAIR_AGAIN_MS);
     w->step = WALK_NEXT;
     return true;
 }
@@ -272,7 +273,7 @@ static bool next_waits(struct repair *repair)
         return false;
     if (!env_timer_is_running(&repair->timer))
         env_timer_start(repair->file.env, &repair->timer,
-                        (uint32_t)((repair->walk.next.at_ns - now + 999999) / 1000000));
+                        (uint32_t)ns_to_ms_up(repair->walk.next.at_ns - now));
     return true;
 }
 
