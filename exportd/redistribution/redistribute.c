@@ -665,12 +665,19 @@ static enum result prepare(struct redist_file *f)
     return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
 }
 
-/* Returns true if every decision about a block meets a storage with the new
- * distribution. */
+/* Returns how many old storages need the new distribution so that every decision about a
+ * block under the old one meets one of them. Writes with full_quorum meet one sooner, but
+ * a repair that k storages are enough for does not. */
+static unsigned n_enough(const struct redist_file *f)
+{
+    unsigned c = f->in.n_storages;
+
+    return c - quorum_min(codec_layout(f->in.layout)->k, c) + 1;
+}
+
 static bool enough_took(const struct redist_file *f)
 {
-    return (unsigned)__builtin_popcount(f->took & places_old(f)) >=
-           f->in.n_storages - inode_quorum_read(&f->in) + 1;
+    return (unsigned)__builtin_popcount(f->took & places_old(f)) >= n_enough(f);
 }
 
 static enum result rehead(struct redist_file *f)
@@ -734,8 +741,7 @@ static enum result (*const phases[])(struct redist_file *f) = {
 /* True if enough old storages have the change that it may have taken effect. */
 static bool enough_told(const struct redist_file *f)
 {
-    return (unsigned)__builtin_popcount(f->told & places_old(f)) >=
-           f->in.n_storages - inode_quorum_read(&f->in) + 1;
+    return (unsigned)__builtin_popcount(f->told & places_old(f)) >= n_enough(f);
 }
 
 /* Files that were fenced and proved before are not fenced and proved again: writes with

@@ -1554,7 +1554,7 @@ static void test_a_foreign_file_is_left_alone(void **state)
     world_init(&w, 1);
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
     memdisk_peek(world_file(&w, 0), 0, page, sizeof(page));
-    put_le32(page + 8, 3);
+    put_le32(page + 8, PROJFILE_FORMAT_QUORUM + 1);
     put_le32(page + 12, 0);
     crc = codec_crc32c(0, page, sizeof(page));
     put_le32(page + 12, crc);
