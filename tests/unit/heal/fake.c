@@ -756,8 +756,8 @@ void fake_close(struct fake *f)
 {
     while (f->calls != NULL)
         call_free(f, f->calls);
-    for (unsigned i = 0; i < f->c; i++)
-        free(f->storages[i].projections);
+    for (size_t i = 0; i < sizeof(f->storages) / sizeof(f->storages[0]); i++)
+        free(f->storages[i].projections); /* also of storages that a test left out */
     env_virtual_close(&f->v);
 }
 
