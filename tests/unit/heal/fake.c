@@ -757,7 +757,7 @@ void fake_close(struct fake *f)
     while (f->calls != NULL)
         call_free(f, f->calls);
     for (size_t i = 0; i < sizeof(f->storages) / sizeof(f->storages[0]); i++)
-        free(f->storages[i].projections); /* also of storages that a test left out */
+        free(f->storages[i].projections); /* a test may have left storages out */
     env_virtual_close(&f->v);
 }
 
