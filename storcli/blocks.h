@@ -87,9 +87,9 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
 /**
  * Takes a new capability (for example one that allows writing), and the session for
  * operations that begin from now on (0: unchanged). With a higher dist_generation also
- * takes the storages: operations under way end first, with -EREMOTE, and operations that
- * begin until then wait. Storages of a lower generation are ignored. -EINVAL if anything
- * else differs.
+ * takes the storages: operations under way end first, with -ROZO_EMOVED, and operations
+ * that begin until then wait. Storages of a lower generation are ignored. -EINVAL if
+ * anything else differs.
  */
 int storcli_file_update(struct storcli_file *file, const struct storcli_target *target);
 /** Returns the newest generation that storcli_file_update() was given. */
@@ -105,7 +105,7 @@ const struct codec *storcli_file_codec(const struct storcli_file *file);
  * Result of an operation: 0, -EIO (not enough storages until the deadline, or a storage
  * says that our session is over), -ESTALE (another client wrote with a newer epoch: get a
  * fresh one and repeat), -ENOSPC, -EACCES (capability refused: get a fresh one), -ENOMEM,
- * -EREMOTE (the file lies on other storages by now: get its FileRef, and repeat).
+ * -ROZO_EMOVED (the file lies on other storages by now: get its FileRef, and repeat).
  */
 typedef void storcli_done_cb(void *arg, int rc);
 
@@ -209,8 +209,8 @@ void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit
 /**
  * Reserves space on the storages for a range: on its homes, and where these have no room,
  * divided among all candidates. Best effort below n. On failure all storages that answer
- * free the space that this call had reserved. If they refuse (-EREMOTE, -EACCES), a call
- * that repeats this one frees it when it fails too, or does not need it.
+ * free the space that this call had reserved. If they refuse (-ROZO_EMOVED, -EACCES), a
+ * call that repeats this one frees it when it fails too, or does not need it.
  *
  * @param again repeats the last call for this file, which failed; no other client may
  *              have reserved space of the file in between.

@@ -1,5 +1,5 @@
 /*
- * err.c - errors with a text.
+ * err.c - names and texts of errors.
  *
  * In:     rc and printf arguments. Any thread: a struct err is plain memory of its
  *         caller.
@@ -8,8 +8,35 @@
 #include "common/base/err.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+static const struct {
+    int error;
+    const char *text;
+} texts[] = {
+    { ROZO_EDAMAGED, "damaged" },
+    { ROZO_EUNKNOWN_FORMAT, "format not known to this build" },
+    { ROZO_ESTALE_VERSION, "a newer version is stored" },
+    { ROZO_ENO_FILE, "nothing of this file is stored" },
+    { ROZO_EMOVED, "the file has moved to other storages" },
+    { ROZO_EFENCED, "the session of this write has ended" },
+    { ROZO_ENOT_ADMITTED, "not admitted to a cluster" },
+    { ROZO_EWRONG_STORAGE, "meant for another storage" },
+    { ROZO_ENO_SESSION, "session not known" },
+    { ROZO_ERETRY, "to be sent again" },
+    { ROZO_EDONE_BEFORE, "done before a restart" },
+};
+
+const char *error_text(int rc)
+{
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].error == -rc)
+            return texts[i].text;
+    }
+    return strerror(-rc);
+}
 
 int err_set(struct err *err, int rc, const char *fmt, ...)
 {
@@ -50,7 +77,7 @@ int err_wrap(struct err *err, int rc, const char *fmt, ...)
     va_end(ap);
     len = text_append(text, strlen(text), ": ");
     text_append(text, len,
-                err->text[0] != '\0' ? err->text : strerror(rc < 0 ? -rc : rc));
+                err->text[0] != '\0' ? err->text : error_text(rc < 0 ? rc : -rc));
     memcpy(err->text, text, sizeof(text));
     return rc;
 }

@@ -20,6 +20,8 @@
 #include <unistd.h>
 #include <yaml.h>
 
+#include "common/base/err.h"
+
 /* ---- the walk ---- */
 
 struct walk {
@@ -395,7 +397,7 @@ int config_load(const char *path, const cyaml_schema_value_t *schema, void **out
     if (fd >= 0)
         close(fd);
     if (rc != 0)
-        err_set(err, rc, "config file %s: %s", path, strerror(-rc));
+        err_set(err, rc, "config file %s: %s", path, error_text(rc));
     else
         rc = config_parse(path, text, len, schema, out, err);
     free(text);

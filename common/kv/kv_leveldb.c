@@ -22,6 +22,7 @@
 
 #include <leveldb/c.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/system/fds.h"
@@ -351,7 +352,7 @@ static void on_sync_work(uv_work_t *work, int status)
     int rc = status != 0 ? status : k->sync_rc;
 
     if (rc != 0)
-        log_error("metadata store: sync %s: %s", k->dir, strerror(-rc));
+        log_error("metadata store: sync %s: %s", k->dir, error_text(rc));
     k->sync_done = NULL;
     done->fn(done, rc);
 }
@@ -506,7 +507,7 @@ static int open_refusal(const char *dir, char *words, struct err *err)
 
     snprintf(current, sizeof(current), "%s/CURRENT", dir);
     if (strncmp(words, "Corruption", 10) == 0)
-        rc = err_set(err, -EUCLEAN,
+        rc = err_set(err, -ROZO_EDAMAGED,
                      "the metadata store %s is damaged (%s); nothing was changed: check "
                      "its disk, and restore it from a backup",
                      dir, words);

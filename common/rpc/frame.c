@@ -10,6 +10,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/rpc/rpc.h"
 
 static const uint8_t magic[4] = { 'R', 'O', 'Z', '1' };
@@ -36,7 +37,7 @@ int frame_parse(const uint8_t p[FRAME_HEADER_BYTES], struct frame *f)
     }
     *f = (struct frame){ .protocol = get_le16(p + 4) };
     if (f->protocol != FRAME_PROTOCOL)
-        return -EPROTONOSUPPORT;
+        return -ROZO_EUNKNOWN_FORMAT;
     f->kind = get_le16(p + 6);
     f->op = get_le16(p + 8);
     f->status = get_le16(p + 10);

@@ -43,7 +43,8 @@ struct frame {
  * Unpacks a header from a peer. Everything but the crc is checked, so that the lengths
  * can be used: msg_len <= RPC_MSG_MAX (Hello: FRAME_HELLO_MSG_MAX), payload_len <=
  * RPC_PAYLOAD_MAX, both 0 for pings and pongs.
- * @return 0; -EPROTONOSUPPORT for another protocol version (f->protocol has it, the rest
+ * @return 0; -ROZO_EUNKNOWN_FORMAT for another protocol version (f->protocol has it,
+ * the rest
  *         of f is not filled); -EBADMSG for any other invalid header.
  */
 int frame_parse(const uint8_t p[FRAME_HEADER_BYTES], struct frame *f);

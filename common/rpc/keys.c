@@ -16,6 +16,7 @@
 
 #include <openssl/crypto.h>
 
+#include "common/base/err.h"
 #include "common/rpc/rpc_tcp.h"
 
 enum { KEY_TEXT_BYTES = 2 * RPC_KEY_BYTES }; /* a newline follows */
@@ -130,7 +131,7 @@ int rpc_key_generate(const char *path, struct err *err)
         rc = -errno;
     if (rc != 0) {
         unlink(path); /* half a key is worse than none */
-        return err_set(err, rc, "make key file %s: %s", path, strerror(-rc));
+        return err_set(err, rc, "make key file %s: %s", path, error_text(rc));
     }
     return 0;
 }

@@ -21,6 +21,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
+
 enum {
     READ_PER_TURN = 2 << 20,
     WRITE_PER_TURN = 4 << 20,
@@ -226,13 +228,13 @@ static int rx_payload(struct conn *c)
 
 static const char *rx_error_text(const struct conn *c, int rc, char *text, size_t size)
 {
-    if (rc == -EPROTONOSUPPORT)
+    if (rc == -ROZO_EUNKNOWN_FORMAT)
         snprintf(text, size, "peer has protocol version %u, this build has %d",
                  c->frame.protocol, (int)FRAME_PROTOCOL);
     else if (rc == -EBADMSG)
         snprintf(text, size, "peer sent invalid data (not a frame)");
     else
-        snprintf(text, size, "%s", strerror(-rc));
+        snprintf(text, size, "%s", error_text(rc));
     return text;
 }
 
@@ -489,7 +491,7 @@ static void conn_flush(struct conn *c)
         rc = n > 0 ? write_memory(c, iov, n, total, file) : write_file(c, &total);
         if (rc < 0) {
             conn_break(c, rc,
-                       rc == -ENODATA ? "a file to send is too short" : strerror(-rc));
+                       rc == -ENODATA ? "a file to send is too short" : error_text(rc));
             return;
         }
         written += total;
@@ -600,7 +602,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 
         rc = rc == 0 ? -ECONNRESET : rc;
         c->events = 0; /* libuv has stopped it */
-        conn_break(c, rc, strerror(-rc));
+        conn_break(c, rc, error_text(rc));
         return;
     }
     if ((events & UV_WRITABLE) != 0 && !is_over(c)) {

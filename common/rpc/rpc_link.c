@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/rpc/rpc_channel_in.h"
@@ -408,7 +409,7 @@ static void link_connect_next(struct link *l)
         rc = link_connect_to(l, ai->ai_addr, ai->ai_addrlen);
         if (rc == 0)
             return;
-        link_connect_error(l, strerror(-rc));
+        link_connect_error(l, error_text(rc));
     }
     link_retry_later(l);
 }

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/base/bufpool.h"
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
@@ -508,7 +509,7 @@ static void server_on_broken(struct conn *c, int rc, const char *why)
 {
     struct server_conn *sc = container_of(c, struct server_conn, conn);
 
-    if (rc == -EPROTONOSUPPORT || rc == -EBADMSG || rc == -ENODATA) {
+    if (rc == -ROZO_EUNKNOWN_FORMAT || rc == -EBADMSG || rc == -ENODATA) {
         if (!sc->is_refused) /* the refusal was logged already */
             server_warn(sc->server, "closed %s: %s", c->peer, why);
     } else {
@@ -811,8 +812,8 @@ static int listeners_open(struct rpc_server *server, unsigned addr, const char *
     if (rc == 0)
         return 0;
     return strcmp(at, text) == 0 || at[0] == '\0'
-               ? err_set(err, rc, "listen on %s: %s", text, strerror(-rc))
-               : err_set(err, rc, "listen on %s: %s: %s", text, at, strerror(-rc));
+               ? err_set(err, rc, "listen on %s: %s", text, error_text(rc))
+               : err_set(err, rc, "listen on %s: %s: %s", text, at, error_text(rc));
 }
 
 /* Starts a listener. All sockets are bound: from here on only a lack of memory can
@@ -949,7 +950,7 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
         rc = listener_start(server, &server->listeners[i]);
     if (rc != 0) {
         rpc_server_close(server, NULL, NULL);
-        return err_set(err, rc, "listen: %s", strerror(-rc));
+        return err_set(err, rc, "listen: %s", error_text(rc));
     }
     env_timer_start(&env->env, &server->sweep, SWEEP_MS);
     *out = server;

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/units.h"
 #include "deploy/cli/fsutil.h"
 #include "deploy/cli/progress.h"
@@ -314,7 +315,7 @@ static int measure_row(struct measure *m, struct fsb_row *row, unsigned side,
     if (rc == 0 || rc == -EINTR || fsb_interrupted)
         return fsb_interrupted ? -EINTR : rc;
     return err_set(err, rc, "%s in %s: %s", row->load->name, m->run.place->mount[0],
-                   m->err.text[0] != '\0' ? m->err.text : strerror(-rc));
+                   m->err.text[0] != '\0' ? m->err.text : error_text(rc));
 }
 
 static bool row_has_place(const struct fsb_row *row, const struct fsb_place *place)

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "deploy/bench/bench_fs.h"
 #include "deploy/cli/fsutil.h"
 
@@ -305,7 +306,7 @@ static bool do_record(struct fsb_job *job, uint64_t offset)
             rc = -errno;
         if (rc != 0)
             fsb_job_fail(job, rc, "write %s at %llu: %s", job->file->name,
-                         (unsigned long long)offset, strerror(-rc));
+                         (unsigned long long)offset, error_text(rc));
     }
     if (rc == 0)
         fsb_job_did(job, begun, load->record_bytes);

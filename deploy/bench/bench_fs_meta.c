@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "deploy/bench/bench_fs.h"
 #include "deploy/cli/fsutil.h"
 
@@ -185,7 +186,7 @@ static int open_folder(struct fsb_job *job)
             rc = -errno;
     }
     if (rc != 0)
-        fsb_job_fail(job, rc, "open %s: %s", path, strerror(-rc));
+        fsb_job_fail(job, rc, "open %s: %s", path, error_text(rc));
     return fd;
 }
 
@@ -269,7 +270,7 @@ static void fail_one(struct fsb_job *job, int rc, const char *what, const char *
     bool wrong = rc == -EBADMSG;
 
     fsb_job_fail(job, wrong ? -EIO : rc, "%s %s/%u/%s: %s", what, job->set->name,
-                 job->index, name, wrong ? "it is not what was written" : strerror(-rc));
+                 job->index, name, wrong ? "it is not what was written" : error_text(rc));
 }
 
 /* Calls one() for all files of the job, in order. */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "deploy/bench/bench_fs.h"
 #include "deploy/cli/fsutil.h"
 
@@ -304,7 +305,7 @@ static void each_entry(struct fsb_job *job, const char *what, bool backwards,
             rc = one(job, from, to, entry);
         if (rc != 0) {
             fsb_job_fail(job, rc == -EBADMSG ? -EIO : rc, "%s %s: %s", what, to,
-                         rc == -EBADMSG ? "it is not what was copied" : strerror(-rc));
+                         rc == -EBADMSG ? "it is not what was copied" : error_text(rc));
             return;
         }
         begun = fsb_job_did(job, begun, 0);
@@ -319,7 +320,7 @@ void fsb_tree_copy_work(struct fsb_job *job)
     if (rc == 0 && mkdir(path, 0700) != 0)
         rc = -errno;
     if (rc != 0)
-        fsb_job_fail(job, rc, "make %s: %s", path, strerror(-rc));
+        fsb_job_fail(job, rc, "make %s: %s", path, error_text(rc));
     else
         each_entry(job, "copy to", false, copy_one);
     job->run->place->tree_is_there = true;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/err.h"
 #include "common/base/status.h"
 #include "deploy/client/rpc_loop.h"
 
@@ -151,7 +152,7 @@ static void on_answer(struct rpc_request *rq, int rc)
         member_fail(m, rc,
                     why[0] != '\0'     ? why
                     : rc == -ETIMEDOUT ? "it does not answer"
-                                       : strerror(-rc));
+                                       : error_text(rc));
     } else {
         m->status = rq->status;
         if (rq->status == ROZO__STATUS__UNKNOWN_OP)

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "exportd/cluster/deletion.h"
 #include "exportd/cluster/exportd_state.h"
@@ -51,12 +52,12 @@ static int cluster_make(struct exportd *x, struct err *err)
     int rc = store_scan(x->store, &it);
 
     if (rc != 0)
-        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+        return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
     kv_iter_seek(it, "", 0);
     empty = !kv_iter_valid(it) && kv_iter_error(it) == 0;
     kv_iter_close(it);
     if (!empty)
-        return err_set(err, -EUCLEAN,
+        return err_set(err, -ROZO_EDAMAGED,
                        "the metadata store is damaged: the cluster's record is missing");
     env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
     x->numbers.next_storage = x->numbers.next_volume = x->numbers.next_export = 1;
@@ -77,7 +78,7 @@ static int cluster_get(struct exportd *x, struct err *err)
         return cluster_make(x, err);
     if (rc != 0)
         return err_set(err, rc, "read the cluster's record from the metadata store: %s",
-                       strerror(-rc));
+                       error_text(rc));
     kv_record_read(&f, val, len);
     kv_record_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
     x->numbers.next_storage = kv_record_get_u32(&f);
@@ -123,7 +124,7 @@ static int boot_get(struct exportd *x, struct err *err)
         return 0;
     if (rc != 0)
         return err_set(err, rc, "read the boot record from the metadata store: %s",
-                       strerror(-rc));
+                       error_text(rc));
     kv_record_read(&f, val, len);
     x->numbers.last_boot = kv_record_get_u64(&f);
     x->numbers.stopped_well = kv_record_get_u32(&f) != 0;
@@ -680,7 +681,7 @@ static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
     int rc = store_scan(x->store, &it);
 
     if (rc != 0)
-        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+        return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
     key_start(&prefix, kind);
     kv_iter_seek(it, prefix.bytes, prefix.len);
     for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
@@ -693,7 +694,7 @@ static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
         if (rc != 0)
             err_set(err, rc, "the record of %s %u in the metadata store: %s", what,
                     key_get_u32(key + 1),
-                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : error_text(rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc =
@@ -723,7 +724,7 @@ int cluster_load(struct exportd *x, struct err *err)
                 err_set(
                     err, rc,
                     "the skipped inode numbers of export %s in the metadata store: %s",
-                    e->name, rc == -EINVAL ? "they are corrupt" : strerror(-rc));
+                    e->name, rc == -EINVAL ? "they are corrupt" : error_text(rc));
         }
     }
     return rc;

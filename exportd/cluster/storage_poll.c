@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "exportd/cluster/answer.h"
@@ -142,7 +143,7 @@ static void on_info(struct rpc_request *rq, int rc)
         why = rc == 0 ? "its answer is malformed"
                       : peers->last_error(peers->arg, s->channel);
         if (why[0] == '\0')
-            why = rc == -ETIMEDOUT ? "it does not answer" : strerror(-rc);
+            why = rc == -ETIMEDOUT ? "it does not answer" : error_text(rc);
     }
     if (why != NULL)
         storage_is_down(s, why);

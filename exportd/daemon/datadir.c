@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
+
 #define FORMAT_WORDS "rozo exportd format "
 
 static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
@@ -30,7 +32,7 @@ static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
         close(fd);
         if (rc == -EWOULDBLOCK)
             return err_set(err, rc, "%s is in use by another exportd", path);
-        return err_set(err, rc, "lock %s/lock: %s", path, strerror(-rc));
+        return err_set(err, rc, "lock %s/lock: %s", path, error_text(rc));
     }
     *out = fd;
     return 0;
@@ -75,7 +77,7 @@ static int format_write(int dir_fd, const char *path, struct err *err)
     if (ok &&
         (renameat(dir_fd, "format.new", dir_fd, "format") != 0 || fsync(dir_fd) != 0))
         rc = -errno;
-    return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, strerror(-rc));
+    return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, error_text(rc));
 }
 
 /* Reads the format; *format 0: there is none yet. */

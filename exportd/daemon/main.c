@@ -17,6 +17,7 @@
 
 #include <uv.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "common/kv/kv_leveldb.h"
@@ -336,7 +337,7 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
         uv_run(&d->loop, UV_RUN_ONCE);
     if (rc == 0 && exportd_is_ready(d->core) < 0)
         rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
-                     strerror(-exportd_is_ready(d->core)));
+                     error_text(exportd_is_ready(d->core)));
     if (rc == 0) { /* a script that sees the port open may send SIGTERM at once */
         rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
         d->signals_open = true;
@@ -404,13 +405,14 @@ static int run(const char *config_path)
         if (rc == 0)
             daemon_serve(d);
         else
-            log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+            log_error("cannot start: %s",
+                      err.text[0] != '\0' ? err.text : error_text(rc));
         daemon_end(d);
         if (rc == 0)
             rc = d->rc;
         log_info(rc == 0 ? "stopped, everything is stored" : "ended with an error");
     } else {
-        log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+        log_error("cannot start: %s", err.text[0] != '\0' ? err.text : error_text(rc));
         config_free(&config_schema, d->config);
     }
     free(d);

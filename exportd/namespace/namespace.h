@@ -12,6 +12,7 @@
 #ifndef ROZO_EXPORTD_NAMESPACE_NAMESPACE_H
 #define ROZO_EXPORTD_NAMESPACE_NAMESPACE_H
 
+#include "common/base/err.h"
 #include "common/base/inode_times.h"
 #include "exportd/namespace/inode.h"
 #include "exportd/store/store.h"
@@ -298,7 +299,8 @@ struct namespace_wrote {
 };
 /**
  * Takes a client's report of writes. *cut: a truncate newer than the epoch removed the
- * bytes, so the size stays. -EREMCHG: the inline data are not newer than the known ones.
+ * bytes, so the size stays. -ROZO_ESTALE_VERSION: the inline data are not newer than
+ * the known ones.
  */
 int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
                     struct inode *out, bool *cut);

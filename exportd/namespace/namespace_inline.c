@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/record.h"
 #include "exportd/namespace/namespace_int.h"
@@ -131,7 +132,7 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (!namespace_may_be_inline(ns, in) ||
         version_epoch(req->inline_version) < in->epoch ||
         (in->flags & INODE_TRUNCATE_PENDING) != 0)
-        return -EREMCHG;
+        return -ROZO_ESTALE_VERSION;
     if ((in->flags & INODE_INLINE) == 0 && req->inline_len > ns->inline_max)
         return -EINVAL;
     rc = (in->flags & INODE_INLINE) == 0
@@ -140,7 +141,7 @@ int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (rc != 0 || version == req->inline_version) /* the request was repeated */
         return rc;
     if (version > req->inline_version)
-        return -EREMCHG;
+        return -ROZO_ESTALE_VERSION;
     assert(in->block_bytes > 0); /* only files are inline */
     in->flags |= INODE_INLINE;
     namespace_blocks_drop(ns, in);

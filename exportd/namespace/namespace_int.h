@@ -4,6 +4,7 @@
 #ifndef ROZO_EXPORTD_NAMESPACE_NAMESPACE_INT_H
 #define ROZO_EXPORTD_NAMESPACE_NAMESPACE_INT_H
 
+#include "common/base/err.h"
 #include "exportd/namespace/namespace.h"
 
 /* Name in a directory. */
@@ -79,8 +80,8 @@ uint32_t namespace_generation(const struct namespace_seed *seed, uint64_t ino);
 void namespace_gap_add(struct namespace *ns, uint64_t from, uint64_t to);
 
 /**
- * Applies the inline part of a report to *in and the store. Returns 0, -EREMCHG, -EINVAL
- * or -EIO.
+ * Applies the inline part of a report to *in and the store. Returns 0,
+ * -ROZO_ESTALE_VERSION, -EINVAL or -EIO.
  */
 int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
                  struct inode *in);

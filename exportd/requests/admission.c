@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
@@ -129,7 +130,7 @@ static int rq_result(struct admission *a, int rc)
         return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
     why = peers->last_error(peers->arg, a->channel);
     if (why[0] == '\0')
-        why = rc == -ETIMEDOUT ? "it does not answer" : strerror(-rc);
+        why = rc == -ETIMEDOUT ? "it does not answer" : error_text(rc);
     return refuse(a, rc, why);
 }
 
@@ -142,7 +143,8 @@ static int known_check(struct admission *a, struct cluster_storage *known,
     if (a->volume[0] != '\0' && (v == NULL || v->id != known->facts.volume))
         return refuse(a, -EEXIST, "it is a member already, of another volume");
     if (info->storage_id != 0 && info->storage_id != known->facts.id)
-        return refuse(a, -ENXIO, "it has the id of another storage of this cluster");
+        return refuse(a, -ROZO_EWRONG_STORAGE,
+                      "it has the id of another storage of this cluster");
     a->storage = known;
     a->facts.id = known->facts.id;
     a->facts.volume = known->facts.volume;
@@ -185,7 +187,8 @@ static int replace_check(struct admission *a, struct cluster_storage *known,
         return refuse(a, -EBUSY,
                       "the storage whose place it takes is up: stop that one first");
     if (info->storage_id != 0 && info->storage_id != a->replace_id)
-        return refuse(a, -ENXIO, "it has the id of another storage of this cluster");
+        return refuse(a, -ROZO_EWRONG_STORAGE,
+                      "it has the id of another storage of this cluster");
     if (known == NULL && info->storage_id != 0 && !chosen)
         return refuse(a, -EEXIST,
                       "its data are older than the present storage of this id: give it "
@@ -206,7 +209,7 @@ static int info_check(struct admission *a, const Rozo__StInfoResp *info)
 
     if (info->cluster_id.len != 0 && info->storage_id != 0 &&
         memcmp(info->cluster_id.data, a->x->cluster_id, CLUSTER_ID_BYTES) != 0)
-        return refuse(a, -ENXIO, "it belongs to another cluster");
+        return refuse(a, -ROZO_EWRONG_STORAGE, "it belongs to another cluster");
     memcpy(a->facts.incarnation, info->incarnation.data, INCARNATION_BYTES);
     snprintf(a->facts.host, sizeof(a->facts.host), "%s", info->host);
     snprintf(a->facts.rack, sizeof(a->facts.rack), "%s", info->rack);

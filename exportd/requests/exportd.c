@@ -15,6 +15,7 @@
 #include <stdalign.h>
 
 #include "common/base/arena.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
@@ -132,7 +133,7 @@ static int md_op_find_session(struct md_op *op, const struct handler *h)
         return 0;
     op->session = session_find(op->x, op->call->session);
     if (op->session == NULL || op->session->ends)
-        return -ESRCH;
+        return -ROZO_ENO_SESSION;
     session_touch(op->x, op->session);
     op->export = op->session->export;
     op->ns = &op->export->ns;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
+#include "common/base/err.h"
 #include "common/base/range_map.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
@@ -360,7 +361,7 @@ int md_close_session(struct md_op *op, const ProtobufCMessage *req)
         return 0;
     }
     if (!session_came_back(x, op->call->session))
-        return -ESRCH;
+        return -ROZO_ENO_SESSION;
     session_store_delete(x, op->call->session);
     return 0;
 }
@@ -647,7 +648,7 @@ static int wants_rename(struct md_op *op, const Rozo__MdRenameReq *req)
     rc = md_op_wants(op, wants, TOKEN_WANTS_MAX, ASKED_FAILS);
     if (rc == 0 && (tokens_is_recalled(t, holder, req->parent) ||
                     tokens_is_recalled(t, holder, req->new_parent)))
-        rc = -ERESTART;
+        rc = -ROZO_ERETRY;
     return rc;
 }
 

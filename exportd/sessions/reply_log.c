@@ -18,6 +18,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "exportd/cluster/exportd_state.h"
@@ -122,7 +123,7 @@ static void reply_log_answer(struct session *s, const struct done *d, uint64_t n
 
     resp.ino = d->made_ino;
     assert(rozo__md_done_resp__get_packed_size(&resp) <= sizeof(msg));
-    reply_cache_keep(&s->before, &d->to, -EALREADY, true, msg,
+    reply_cache_keep(&s->before, &d->to, -ROZO_EDONE_BEFORE, true, msg,
                      rozo__md_done_resp__pack(&resp, msg), now_ns);
 }
 

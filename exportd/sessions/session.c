@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
@@ -101,7 +102,7 @@ static void session_free(struct exportd *x, struct session *s)
     assert(s->refs == NULL && s->cuts == NULL);
     session_drop_locks(s);
     session_drop_tokens(s);
-    session_events_end(s, -ESRCH);
+    session_events_end(s, -ROZO_ENO_SESSION);
     assert(s->lock_calls == NULL && s->n_parked == 0 && s->n_events == 0);
     HASH_DEL(x->sessions->table.by_id, s);
     reply_cache_free(&s->replies);
@@ -357,8 +358,8 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
         snprintf(words, sizeof(words), " %u ms", ms);
     log_warn("session %016llx: %s %s%s: ended", (unsigned long long)s->id, s->client, why,
              words);
-    session_parked_end(s, -ESRCH);
-    session_events_end(s, -ESRCH);
+    session_parked_end(s, -ROZO_ENO_SESSION);
+    session_events_end(s, -ROZO_ENO_SESSION);
 }
 
 void session_is_dead(struct exportd *x, uint64_t id)

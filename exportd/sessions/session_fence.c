@@ -20,6 +20,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
@@ -371,7 +372,7 @@ int fences_load(struct exportd *x, struct err *err)
     int rc = store_scan(x->store, &it);
 
     if (rc != 0)
-        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+        return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
     fence_key(&from, 0);
     kv_iter_seek(it, from.bytes, from.len);
     for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
@@ -386,7 +387,7 @@ int fences_load(struct exportd *x, struct err *err)
         if (rc != 0)
             err_set(err, rc, "the record of fence %llu in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
-                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : error_text(rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc = err_set(err, -EIO, "scan the fences in the metadata store: it is damaged");

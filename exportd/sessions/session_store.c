@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
@@ -221,7 +222,7 @@ int session_store_load(struct exportd *x, struct err *err)
 
     x->sessions->grace.phase = GRACE_FOR_ANY;
     if (rc != 0)
-        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+        return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
     key_session(&from, NOBODY);
     kv_iter_seek(it, from.bytes, from.len);
     for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
@@ -234,7 +235,7 @@ int session_store_load(struct exportd *x, struct err *err)
         if (rc != 0)
             err_set(err, rc, "the record of session %016llx in the metadata store: %s",
                     (unsigned long long)key_get_u64(key + 1),
-                    rc == -EINVAL ? "it is corrupt" : strerror(-rc));
+                    rc == -EINVAL ? "it is corrupt" : error_text(rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
         rc = err_set(err, -EIO, "scan the sessions in the metadata store: it is damaged");

@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/session_events.h"
@@ -158,7 +159,7 @@ int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
     if (verdict == TOKENS_FREE)
         return 0;
     if (verdict == TOKENS_ASKED && when_asked != ASKED_WAITS)
-        return when_asked == ASKED_FAILS ? -ERESTART : 0;
+        return when_asked == ASKED_FAILS ? -ROZO_ERETRY : 0;
     return md_op_park(op, wants, n, when_asked);
 }
 
@@ -226,8 +227,9 @@ void session_send_back(struct session *s)
         assert(call != NULL);
         parked_free(p);
         to = reply_cache_to(call);
-        reply_cache_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
-        call_answer(x, call, -ERESTART, NULL, false);
+        reply_cache_keep(&s->replies, &to, -ROZO_ERETRY, false, NULL, 0,
+                         env_now_ns(x->env));
+        call_answer(x, call, -ROZO_ERETRY, NULL, false);
     }
 }
 
@@ -245,7 +247,7 @@ void session_parked_end(struct session *s, int rc)
 
 void session_drop_tokens(struct session *s)
 {
-    session_parked_end(s, -ESRCH);
+    session_parked_end(s, -ROZO_ENO_SESSION);
     list_remove(&s->news_link);
     token_holder_end(tokens_of(s), &s->tokens);
 }

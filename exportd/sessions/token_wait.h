@@ -4,6 +4,7 @@
 #ifndef ROZO_EXPORTD_SESSIONS_TOKEN_WAIT_H
 #define ROZO_EXPORTD_SESSIONS_TOKEN_WAIT_H
 
+#include "common/base/err.h"
 #include "exportd/cluster/answer.h"
 
 enum {
@@ -18,7 +19,7 @@ enum {
 enum when_asked {
     ASKED_WAITS,  /* wait: giving back does not need the end of the call */
     ASKED_PASSES, /* go on: the call is part of giving back */
-    ASKED_FAILS,  /* end with -ERESTART: the client's kernel holds locks until then */
+    ASKED_FAILS,  /* end with -ROZO_ERETRY: the client's kernel holds locks until then */
 };
 
 /* Calls and sessions that have something to do in the next turn of the loop. */
@@ -39,8 +40,8 @@ bool token_turns_are_over(const struct token_turns *turns);
 bool md_op_is_alone(const struct md_op *op);
 /**
  * Checks, before a call changes anything, whether all its wants are free. Returns 0: go
- * on; -EINPROGRESS: the call was taken, and runs again from its start later; -ERESTART,
- * -EBUSY, -ENOMEM: the answer.
+ * on; -EINPROGRESS: the call was taken, and runs again from its start later;
+ * -ROZO_ERETRY, -EBUSY, -ENOMEM: the answer.
  */
 int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
                 enum when_asked when_asked);

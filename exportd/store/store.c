@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/table.h"
 
@@ -256,7 +257,7 @@ static void store_fail(struct store *s, int rc)
     log_error(
         "metadata store: cannot write: %s; serving what is there, changes are refused "
         "until exportd is restarted",
-        strerror(-rc));
+        error_text(rc));
     cache_drop(s);
 }
 

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "rozomount/daemon/mount_run.h"
@@ -205,7 +206,7 @@ static void on_device(uv_poll_t *poll, int status, int events)
         return;
     }
     if (rc != -ENODEV)
-        log_error("reading the FUSE device: %s", strerror(-rc));
+        log_error("reading the FUSE device: %s", error_text(rc));
     loop_stop_reading(loop);
     mount_stop(loop->mount);
 }

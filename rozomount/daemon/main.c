@@ -15,6 +15,7 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
@@ -166,7 +167,7 @@ static int start(struct mount *m, struct options *opt, struct stop_signals *sign
     m->before_end_arg = signals;
     rc = stop_signals_start(signals, &m->loops[0].uv, on_stop_signal, m);
     if (rc != 0)
-        log_warn("cannot catch signals: %s", strerror(-rc));
+        log_warn("cannot catch signals: %s", error_text(rc));
     return mount_start(m, err);
 }
 

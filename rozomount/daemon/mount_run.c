@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "rozomount/inode/open_dirs.h"
@@ -274,7 +275,7 @@ static int opening_failed(struct mount *m, int rc, struct err *err)
                        *why == '\0' ? "" : ": ", why);
     default:
         return err_set(err, rc, "open a session at exportd %s: %s", opt->addrs[0],
-                       strerror(-rc));
+                       error_text(rc));
     }
 }
 
@@ -593,7 +594,7 @@ static int mount_start_loops(struct mount *m, struct err *err)
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
         if (rc != 0) {
-            log_error("start a thread: %s", strerror(-rc));
+            log_error("start a thread: %s", error_text(rc));
             fuse_session_unmount(m->loops[0].se);
             _exit(1); /* other loops run; no data were acknowledged yet */
         }
@@ -970,7 +971,7 @@ static void unmount_busy(struct mount *m)
     }
     rc = mountpoint_unmount(mountpoint, true);
     if (rc != 0)
-        log_error("unmount %s: %s", mountpoint, strerror(-rc));
+        log_error("unmount %s: %s", mountpoint, error_text(rc));
 }
 
 /*

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "rozomount/inode/atimes.h"
 #include "rozomount/options/xalloc.h"
@@ -506,7 +507,7 @@ static void on_changed(struct md_call *call, int rc)
     if (rc == 0 && m->settles != 0)
         node->settled = m->settles;
     free(m);
-    meta->done(meta, rc == -EREMCHG ? -ESTALE : md_client_user_errno(rc));
+    meta->done(meta, rc == -ROZO_ESTALE_VERSION ? -ESTALE : md_client_user_errno(rc));
 }
 
 static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
@@ -739,7 +740,7 @@ static void on_file_closed(void *arg, int rc)
         node->untold = true;
         node->nodes->n_lost++;
         log_error("inode %llu: data written earlier could not be stored: %s",
-                  (unsigned long long)node->ino, strerror(-rc));
+                  (unsigned long long)node->ino, error_text(rc));
     }
     node->closing = false;
     node->file = NULL;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "rozomount/inode/open_dirs.h"
 #include "rozomount/kcache/name_inval.h"
@@ -717,7 +718,7 @@ static void on_op_answer(struct md_call *call, int rc)
         recalls_doubt(op->loop, op->ino2);
         recalls_doubt(op->loop, op->parent);
     }
-    if (rc == -ERESTART) {
+    if (rc == -ROZO_ERETRY) {
         op_again(op);
         return;
     }

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "rozomount/kcache/kernel_notify.h"
 #include "rozomount/op/fuse_op.h"
@@ -535,7 +536,7 @@ static void on_recall_flushed(void *arg, int rc)
     if (rc != 0) {
         log_error("inode %llu: written data could not be stored before another client "
                   "gets the file; they are lost: %s",
-                  (unsigned long long)r->ino, strerror(-rc));
+                  (unsigned long long)r->ino, error_text(rc));
         r->node->n_given_up++;
         r->node->given_up_rc = rc;
     }

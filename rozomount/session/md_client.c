@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
 
@@ -42,7 +43,7 @@ static void call_end(struct md_call *call, int rc)
     if (call->state == MD_CALL_WAITING)
         list_remove(&call->link);
     env_timer_stop(call->md->env, &call->timer);
-    if (rc == -ERESTART && (call->flags & MD_AGAIN) != 0) {
+    if (rc == -ROZO_ERETRY && (call->flags & MD_AGAIN) != 0) {
         call->state = MD_CALL_SENT_BACK;
         call->done(call, rc);
         return;
@@ -280,17 +281,20 @@ int md_client_user_errno(int rc)
     case -EBADMSG:
     case -EBUSY:
     case -ENOSYS:
-    case -ESRCH:
-    case -EKEYREVOKED:
-    case -EREMCHG:
-    case -EALREADY:
-    case -ENOMEDIUM:
-    case -EUCLEAN:
-    case -EUNATCH:
+    case -ROZO_ENO_SESSION:
+    case -ROZO_EFENCED:
+    case -ROZO_ESTALE_VERSION:
+    case -ROZO_EDONE_BEFORE:
+    case -ROZO_ENO_FILE:
+    case -ROZO_EDAMAGED:
+    case -ROZO_ENOT_ADMITTED:
+    case -ROZO_EWRONG_STORAGE:
+    case -ROZO_EMOVED:
+    case -ROZO_EUNKNOWN_FORMAT:
     case -ETIMEDOUT:
     case -ENOTCONN:
         return -EIO;
-    case -ERESTART: /* the kernel looks the name up again and repeats its request */
+    case -ROZO_ERETRY: /* the kernel looks the name up again and repeats its request */
         return -ESTALE;
     default:
         return rc;

@@ -40,9 +40,10 @@ typedef void md_done_cb(struct md_call *call, int rc);
 
 enum md_flags {
     /* for OPEN_SESSION, KEEP_ALIVE: waits for no session; NO_SESSION ends it with
-     * -ESRCH */
+     * -ROZO_ENO_SESSION */
     MD_SESSIONLESS = 1,
-    /* after -ERESTART the call goes on: md_client_send_again() or md_client_cancel() */
+    /* after -ROZO_ERETRY the call goes on: md_client_send_again() or
+     * md_client_cancel() */
     MD_AGAIN = 2,
 };
 
@@ -51,7 +52,7 @@ enum md_call_state {
     MD_CALL_WAITING,
     MD_CALL_SENT,
     MD_CALL_PAUSING,
-    MD_CALL_SENT_BACK, /* ended with -ERESTART and MD_AGAIN */
+    MD_CALL_SENT_BACK, /* ended with -ROZO_ERETRY and MD_AGAIN */
     MD_CALL_ENDED
 };
 
@@ -140,7 +141,7 @@ void md_client_send_within(struct md_client *md, struct md_call *call, uint16_t 
 bool md_client_cancel(struct md_call *call, bool only_unsent);
 
 /**
- * Sends a call with MD_AGAIN again after -ERESTART and a pause, like a new request.
+ * Sends a call with MD_AGAIN again after -ROZO_ERETRY and a pause, like a new request.
  * Resets maybe_repeated unless the previous request may have been repeated. Returns false
  * if the deadline is too close; the call is then over.
  */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
@@ -278,7 +279,7 @@ static void on_open_answer(struct md_call *call, int rc)
         if (!first)
             log_info("session %016llx is open again", (unsigned long long)s->info.id);
     } else if (!first) {
-        log_warn("cannot reopen the session, will try again: %s", strerror(-rc));
+        log_warn("cannot reopen the session, will try again: %s", error_text(rc));
         session_reopen_later(s);
     } else {
         s->state = SESSION_CLOSED;
@@ -579,7 +580,7 @@ static void on_close_answer(struct md_call *call, int rc)
 
     s->is_over = rc == 0;
     if (rc != 0)
-        log_warn("exportd did not confirm the end of the session: %s", strerror(-rc));
+        log_warn("exportd did not confirm the end of the session: %s", error_text(rc));
     s->state = SESSION_CLOSED;
     s->closed(s->arg);
 }

@@ -18,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "common/system/boot_id.h"
@@ -501,7 +502,8 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     rc = start_with_config(args.config, &err);
     if (rc != 0) {
-        fprintf(stderr, "storaged: %s\n", err.text[0] != '\0' ? err.text : strerror(-rc));
+        fprintf(stderr, "storaged: %s\n",
+                err.text[0] != '\0' ? err.text : error_text(rc));
         return 1;
     }
     return 0;

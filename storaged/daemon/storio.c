@@ -17,6 +17,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 
 /* ---- requests that arrive on one loop and belong to another, or to the healer ---- */
@@ -365,7 +366,7 @@ int storio_open(struct storio *io, struct storaged_daemon *d, unsigned index,
 static void on_storage_started(void *arg, int rc)
 {
     if (rc != 0) {
-        log_error("the journal cannot be used: %s", strerror(-rc));
+        log_error("the journal cannot be used: %s", error_text(rc));
         exit(1);
     }
     tell_phase_done(arg);

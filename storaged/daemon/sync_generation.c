@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/daemon/data_dir.h"
 
@@ -42,7 +43,7 @@ int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
     generations_begin(all, &file, boot);
     rc = save(all, dir_fd);
     if (rc != 0) { /* a full disk: serve anyway */
-        log_warn("cannot write storage.generations: %s", strerror(-rc));
+        log_warn("cannot write storage.generations: %s", error_text(rc));
         atomic_store(&all->muted, true);
     }
     return 0;
@@ -71,7 +72,7 @@ static void on_work(uv_work_t *work)
     int rc = settle(s->all, s->dir_fd);
 
     if (rc != 0)
-        log_warn("cannot bring the data directory to stable storage: %s", strerror(-rc));
+        log_warn("cannot bring the data directory to stable storage: %s", error_text(rc));
 }
 
 static void on_work_done(uv_work_t *work, int status)
@@ -122,5 +123,5 @@ void sync_generation_end(struct generations *all, int dir_fd)
     saved = save(all, dir_fd);
     rc = rc != 0 ? rc : saved;
     if (rc != 0)
-        log_warn("cannot bring the data directory to stable storage: %s", strerror(-rc));
+        log_warn("cannot bring the data directory to stable storage: %s", error_text(rc));
 }

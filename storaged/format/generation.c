@@ -21,6 +21,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/err.h"
+
 bool generation_is_kept(const struct generations *g, uint64_t generation)
 {
     uint64_t current = atomic_load_explicit(&g->current, memory_order_acquire);
@@ -194,27 +196,28 @@ int generations_parse(const char *text, size_t len, struct generations_file *out
     uint64_t format;
 
     if (len > GENERATIONS_TEXT_MAX || memchr(text, '\0', len) != NULL)
-        return err_set(err, -EUCLEAN, "not the generations of a storage");
+        return err_set(err, -ROZO_EDAMAGED, "not the generations of a storage");
     memcpy(copy, text, len);
     copy[len] = '\0';
     if (!word_take(&at, "rozo-generations\nformat: ") ||
         !number_take(&at, 10, '\n', &format))
-        return err_set(err, -EUCLEAN, "not the generations of a storage");
+        return err_set(err, -ROZO_EDAMAGED, "not the generations of a storage");
     if (format != GENERATIONS_FORMAT)
-        return err_set(err, -EPROTONOSUPPORT,
+        return err_set(err, -ROZO_EUNKNOWN_FORMAT,
                        "format %" PRIu64 ", this build reads up to %d", format,
                        GENERATIONS_FORMAT);
     if (!word_take(&at, "boot: ") || !number_take(&at, 16, '\n', &f.boot) ||
         !word_take(&at, "failures: ") || !number_take(&at, 10, '\n', &f.failures) ||
         !word_take(&at, "stable: ") || !number_take(&at, 10, '\n', &f.stable) ||
         !word_take(&at, "last: ") || !number_take(&at, 10, '\n', &f.last))
-        return err_set(err, -EUCLEAN,
+        return err_set(err, -ROZO_EDAMAGED,
                        "lines 3 to 6 are not boot, failures, stable and last");
     if (f.stable > f.last || f.last > UINT64_MAX / 2)
-        return err_set(err, -EUCLEAN, "stable and last do not fit together");
+        return err_set(err, -ROZO_EDAMAGED, "stable and last do not fit together");
     while (*at != '\0') {
         if (!lost_take(&at, &f))
-            return err_set(err, -EUCLEAN, "a line that is not \"lost: FIRST LAST\"");
+            return err_set(err, -ROZO_EDAMAGED,
+                           "a line that is not \"lost: FIRST LAST\"");
     }
     *out = f;
     return 0;

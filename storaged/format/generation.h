@@ -137,8 +137,8 @@ void generations_prepare(struct generations *g);
 size_t generations_print(char text[GENERATIONS_TEXT_MAX],
                          const struct generations_file *f);
 /**
- * Parses the text of the file. Returns 0, -EPROTONOSUPPORT (unknown format) or -EUCLEAN
- * (corrupt) with a message in err; *out is untouched then.
+ * Parses the text of the file. Returns 0, -ROZO_EUNKNOWN_FORMAT (unknown format) or
+ * -ROZO_EDAMAGED (corrupt) with a message in err; *out is untouched then.
  */
 int generations_parse(const char *text, size_t len, struct generations_file *out,
                       struct err *err);

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
+
 static void hex_put(char out[2 * IDENTITY_ID_BYTES + 1],
                     const uint8_t id[IDENTITY_ID_BYTES])
 {
@@ -113,38 +115,40 @@ int identity_parse(const char *text, size_t len, struct identity *out, struct er
     bool rebuild = false;
 
     if (len > IDENTITY_TEXT_MAX || memchr(text, '\0', len) != NULL)
-        return err_set(err, -EUCLEAN, "not the identity of a storage");
+        return err_set(err, -ROZO_EDAMAGED, "not the identity of a storage");
     memcpy(copy, text, len);
     copy[len] = '\0';
     if (strncmp(at, first_line, sizeof(first_line) - 1) != 0)
-        return err_set(err, -EUCLEAN, "not the identity of a storage");
+        return err_set(err, -ROZO_EDAMAGED, "not the identity of a storage");
     at += sizeof(first_line) - 1;
     value = line_take(&at, "format");
     if (value == NULL || !number_get(value, &format))
-        return err_set(err, -EUCLEAN, "line 2 is not \"format: NUMBER\"");
+        return err_set(err, -ROZO_EDAMAGED, "line 2 is not \"format: NUMBER\"");
     if (format != IDENTITY_FORMAT)
-        return err_set(err, -EPROTONOSUPPORT,
+        return err_set(err, -ROZO_EUNKNOWN_FORMAT,
                        "format %" PRIu32 ", this build reads up to %d", format,
                        IDENTITY_FORMAT);
     value = line_take(&at, "incarnation");
     if (value == NULL || !hex_get(value, got.incarnation))
-        return err_set(err, -EUCLEAN, "line 3 is not \"incarnation: 32 HEX DIGITS\"");
+        return err_set(err, -ROZO_EDAMAGED,
+                       "line 3 is not \"incarnation: 32 HEX DIGITS\"");
     if (*at != '\0') {
         value = line_take(&at, "cluster");
         if (value == NULL || !hex_get(value, got.cluster_id))
-            return err_set(err, -EUCLEAN, "line 4 is not \"cluster: 32 HEX DIGITS\"");
+            return err_set(err, -ROZO_EDAMAGED,
+                           "line 4 is not \"cluster: 32 HEX DIGITS\"");
         value = line_take(&at, "storage");
         if (value == NULL || !number_get(value, &storage_id))
-            return err_set(err, -EUCLEAN, "line 5 is not \"storage: NUMBER\"");
+            return err_set(err, -ROZO_EDAMAGED, "line 5 is not \"storage: NUMBER\"");
         if (*at != '\0') {
             value = line_take(&at, "rebuild");
             rebuild = value != NULL && strcmp(value, "yes") == 0;
             if (!rebuild)
-                return err_set(err, -EUCLEAN, "line 6 is not \"rebuild: yes\"");
+                return err_set(err, -ROZO_EDAMAGED, "line 6 is not \"rebuild: yes\"");
         }
     }
     if (*at != '\0')
-        return err_set(err, -EUCLEAN, "unknown lines at the end");
+        return err_set(err, -ROZO_EDAMAGED, "unknown lines at the end");
     memcpy(out->incarnation, got.incarnation, sizeof(out->incarnation));
     memcpy(out->cluster_id, got.cluster_id, sizeof(out->cluster_id));
     atomic_store(&out->rebuild, rebuild);

@@ -69,8 +69,8 @@ size_t identity_print(char text[IDENTITY_TEXT_MAX],
                       const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id,
                       bool rebuild);
 /**
- * Parses the text of the file. Returns 0, -EPROTONOSUPPORT (unknown format) or -EUCLEAN
- * (corrupt) with a message in err. *out is untouched on failure.
+ * Parses the text of the file. Returns 0, -ROZO_EUNKNOWN_FORMAT (unknown format) or
+ * -ROZO_EDAMAGED (corrupt) with a message in err. *out is untouched on failure.
  */
 int identity_parse(const char *text, size_t len, struct identity *out, struct err *err);
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "storaged/format/projfile.h"
 
 enum {
@@ -119,7 +120,7 @@ int journal_record_get(uint8_t kind, const uint8_t *p, size_t len,
 
     if (len < JOURNAL_RECORD_HEADER_BYTES ||
         (kind != JOURNAL_RECORDS && len > JOURNAL_RECORD_HEADER_BYTES))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     file_id_get(p, &e.file.id);
     e.file.codec = p[CODEC_AT];
     e.file.layout = p[LAYOUT_AT];
@@ -128,7 +129,7 @@ int journal_record_get(uint8_t kind, const uint8_t *p, size_t len,
     e.codec = codec_get(e.file.codec, e.file.layout, e.file.block_bytes);
     if (e.codec == NULL || e.file.n_storages < codec_n(e.codec) ||
         e.file.n_storages > DIST_MAX)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     for (unsigned i = 0; i < e.file.n_storages; i++)
         e.file.storages[i] = get_le32(p + STORAGES_AT + 4 * i);
     e.projection = p[PROJECTION_AT];
@@ -142,7 +143,7 @@ int journal_record_get(uint8_t kind, const uint8_t *p, size_t len,
     e.blocks[1] = get_le64(p + BLOCKS_AT + 8);
     journal_record_put(again, &e);
     if (!fields_are_valid(&e) || memcmp(again, p, JOURNAL_RECORD_HEADER_BYTES) != 0)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     *out = e;
     return 0;
 }
@@ -163,7 +164,7 @@ int journal_record_blocks(const struct journal_record *e, const uint8_t *p, size
         at += head;
     }
     if (at > len)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     for (int i = 0; i < n; i++) {
         struct journal_block *r = &out[i];
         enum record_state state =
@@ -171,13 +172,13 @@ int journal_record_blocks(const struct journal_record *e, const uint8_t *p, size
                            e->file.block_bytes, &r->header);
 
         if (state == RECORD_IS_DAMAGED || r->header.version == 0)
-            return -EUCLEAN;
+            return -ROZO_EDAMAGED;
         r->body_at = at;
         if (state == RECORD_IS_DATA)
             r->body_len = codec_row_bytes(e->codec, r->header.user_bytes);
         at += r->body_len;
         if (at > len)
-            return -EUCLEAN;
+            return -ROZO_EDAMAGED;
     }
-    return at == len ? n : -EUCLEAN;
+    return at == len ? n : -ROZO_EDAMAGED;
 }

@@ -63,8 +63,8 @@ size_t journal_record_head_bytes(const uint8_t p[JOURNAL_RECORD_HEADER_BYTES]);
 bool journal_record_head_widen(const uint8_t *head, size_t len,
                                uint8_t p[JOURNAL_RECORD_HEADER_BYTES]);
 /**
- * Unpacks and checks an entry; of JOURNAL_RECORDS only the header. Returns 0 or -EUCLEAN
- * (corrupt; *out is untouched).
+ * Unpacks and checks an entry; of JOURNAL_RECORDS only the header. Returns 0 or
+ * -ROZO_EDAMAGED (corrupt; *out is untouched).
  */
 int journal_record_get(uint8_t kind, const uint8_t *p, size_t len,
                        struct journal_record *out);
@@ -79,7 +79,7 @@ struct journal_block {
 /**
  * Lists all records of an entry, ascending. Does not check their crcs.
  * @param out room for JOURNAL_RECORD_BLOCKS_MAX.
- * @return how many (at least 1), or -EUCLEAN (corrupt).
+ * @return how many (at least 1), or -ROZO_EDAMAGED (corrupt).
  */
 int journal_record_blocks(const struct journal_record *e, const uint8_t *p, size_t len,
                           struct journal_block *out);

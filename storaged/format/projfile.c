@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 
 enum {
     /* Common start of both kinds of page: 8 magic, 4 format, 4 crc of the page with
@@ -83,9 +84,9 @@ static int page_check(const uint8_t *page, const char magic[8], uint32_t format_
     if (bytes_are_zero(page, PROJFILE_PAGE_BYTES))
         return -ENODATA;
     if (memcmp(page, magic, 8) != 0 || get_le32(page + CRC_AT) != page_crc(page))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     if (get_le32(page + FORMAT_AT) == 0 || get_le32(page + FORMAT_AT) > format_max)
-        return -EPROTONOSUPPORT;
+        return -ROZO_EUNKNOWN_FORMAT;
     return 0;
 }
 
@@ -177,28 +178,28 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     file_id_get(page + HEADER_ID_AT, &got.id);
     codec = codec_get(got.codec, got.layout, got.block_bytes);
     if (codec == NULL || got.projection >= codec_n(codec))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     if (got.n_storages < codec_n(codec) || got.n_storages > DIST_MAX)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     for (unsigned i = 0; i < got.n_storages; i++)
         got.storages[i] = get_le32(page + HEADER_STORAGES_AT + 4 * i);
     used = HEADER_STORAGES_AT + 4u * got.n_storages;
     if (!bytes_are_zero(page + used, HEADER_WRITTEN_AT - used) ||
         !bytes_are_zero(page + HEADER_END, PROJFILE_PAGE_BYTES - HEADER_END))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     got.written = range_get(page + HEADER_WRITTEN_AT);
     flags = get_le32(page + HEADER_FLAGS_AT);
     known |= got.dist_generation != 0 ? FLAG_PREPARED : 0;
     got.full_quorum = get_le32(page + FORMAT_AT) == PROJFILE_FORMAT_QUORUM;
     known |= got.full_quorum ? FLAG_FULL_QUORUM : 0;
     if (!range_is_valid(&got.written) || !flags_are_valid(flags, known))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     got.partial = (flags & FLAG_PARTIAL) != 0;
     got.unsynced = (flags & FLAG_UNSYNCED) != 0;
     got.prepared = (flags & FLAG_PREPARED) != 0;
     if (header_format(&got) != get_le32(page + FORMAT_AT) ||
         got.full_quorum != ((flags & FLAG_FULL_QUORUM) != 0))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     *h = got;
     return 0;
 }
@@ -215,11 +216,11 @@ int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],
     int rc = projfile_header_get(front, &page);
     int copy_rc = projfile_header_get(front + PROJFILE_COPY_AT, &copy);
 
-    if (rc == -EPROTONOSUPPORT || copy_rc == -EPROTONOSUPPORT)
-        return -EPROTONOSUPPORT;
+    if (rc == -ROZO_EUNKNOWN_FORMAT || copy_rc == -ROZO_EUNKNOWN_FORMAT)
+        return -ROZO_EUNKNOWN_FORMAT;
     /* builds never write such a copy */
     if (copy_rc == 0 && copy.dist_generation == 0)
-        copy_rc = -EUCLEAN;
+        copy_rc = -ROZO_EDAMAGED;
     if (copy_rc == 0 && (rc != 0 || (same_file(&page, &copy) &&
                                      copy.dist_generation > page.dist_generation)))
         *h = copy;
@@ -234,7 +235,7 @@ static bool is_broken(const uint8_t *page)
 {
     int rc = page_check(page, header_magic, PROJFILE_FORMAT_QUORUM);
 
-    return rc == -ENODATA || rc == -EUCLEAN;
+    return rc == -ENODATA || rc == -ROZO_EDAMAGED;
 }
 
 bool projfile_front_is_broken(const uint8_t front[PROJFILE_FRONT_BYTES])
@@ -307,13 +308,13 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
         page[MARKS_PROJECTION_AT + 1] != 0 ||
         !flags_are_valid(flags, FLAG_PARTIAL | FLAG_UNSYNCED) ||
         !bytes_are_zero(page + used, PROJFILE_PAGE_BYTES - used))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     if (!ranges_are_valid(page + MARKS_RANGES_AT, n) ||
         !ranges_are_valid(more, n_written))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     if (n_written > 0 &&
         range_get(more + (size_t)MARK_BYTES * (n_written - 1)).end > PROJFILE_BLOCKS_MAX)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     *h = (struct marks_page){
         .sequence = get_le64(page + MARKS_SEQUENCE_AT),
         .epoch = get_le32(page + MARKS_EPOCH_AT),

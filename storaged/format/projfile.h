@@ -75,9 +75,9 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
                          const struct projfile_header *h);
 /**
  * Unpacks a header page.
- * @return 0; -ENODATA if the page is all zero (an unfinished creation); -EPROTONOSUPPORT
- * for a format this build does not know; -EUCLEAN if it is corrupt. *h is untouched on
- * failure.
+ * @return 0; -ENODATA if the page is all zero (an unfinished creation);
+ * -ROZO_EUNKNOWN_FORMAT for a format this build does not know; -ROZO_EDAMAGED if it is
+ * corrupt. *h is untouched on failure.
  */
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
                         struct projfile_header *h);
@@ -120,8 +120,8 @@ void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_pa
                         const struct marks *marks, const struct marks *written);
 /**
  * Unpacks a mark page.
- * @return 0; -ENODATA if all zero; -EPROTONOSUPPORT (unknown format); -EUCLEAN (corrupt).
- * The outputs are untouched on failure.
+ * @return 0; -ENODATA if all zero; -ROZO_EUNKNOWN_FORMAT (unknown format);
+ * -ROZO_EDAMAGED (corrupt). The outputs are untouched on failure.
  */
 int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
                        struct marks *marks, struct marks *written);

@@ -15,6 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 
 enum {
     HEADER_FORMAT_AT = 8,
@@ -86,18 +87,18 @@ static int header_get(const uint8_t *p, struct segment_header *h)
         return -ENODATA;
     if (memcmp(p, segment_magic, sizeof(segment_magic)) != 0 ||
         get_le32(p + HEADER_CRC_AT) != header_crc(p))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     got.format = get_le32(p + HEADER_FORMAT_AT);
     if (got.format == 0 || got.format > WAL_FORMAT)
-        return -EPROTONOSUPPORT;
+        return -ROZO_EUNKNOWN_FORMAT;
     got.number = get_le64(p + HEADER_NUMBER_AT);
     got.salt = get_le64(p + HEADER_SALT_AT);
     got.bytes = get_le64(p + HEADER_SIZE_AT);
     if (got.number == 0 || got.number == UINT64_MAX || got.bytes > WAL_SEGMENT_MAX)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     for (unsigned i = HEADER_END; i < SEGMENT_HEADER_BYTES; i++) {
         if (p[i] != 0)
-            return -EUCLEAN;
+            return -ROZO_EDAMAGED;
     }
     *h = got;
     return 0;
@@ -108,10 +109,10 @@ int segment_header_get(const uint8_t front[SEGMENT_HEADER_BYTES],
 {
     int rc = header_get(front, h);
 
-    if (rc != -EUCLEAN || back == NULL)
+    if (rc != -ROZO_EDAMAGED || back == NULL)
         return rc;
     rc = header_get(back, h);
-    return rc == -ENODATA ? -EUCLEAN : rc;
+    return rc == -ENODATA ? -ROZO_EDAMAGED : rc;
 }
 
 /* ---- frames ---- */

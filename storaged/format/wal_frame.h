@@ -90,8 +90,8 @@ void segment_header_put(uint8_t p[SEGMENT_HEADER_BYTES], const struct segment_he
 /**
  * Unpacks a segment header from the first page, or from the copy in the last page if the
  * first is damaged. back NULL: the copy could not be read.
- * @return 0; -ENODATA if erased or never used; -EPROTONOSUPPORT for a format that this
- * build does not know; -EUCLEAN (corrupt). *h is untouched on failure.
+ * @return 0; -ENODATA if erased or never used; -ROZO_EUNKNOWN_FORMAT for a format that
+ * this build does not know; -ROZO_EDAMAGED (corrupt). *h is untouched on failure.
  */
 int segment_header_get(const uint8_t front[SEGMENT_HEADER_BYTES],
                        const uint8_t back[SEGMENT_HEADER_BYTES],

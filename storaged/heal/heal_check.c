@@ -15,6 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/base/capability.h"
+#include "common/base/err.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
@@ -271,7 +272,7 @@ static int check_parse(struct healer *h, const struct rpc_call *call,
     if (!heal_range_is_good(req->first_block, req->n_blocks))
         return -EBADMSG;
     if (req->to_storage != h->us)
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     if (heal_place(target, h->us) == DIST_MAX)
         return -EBADMSG;
     if (call->role == RPC_ROLE_NODE)
@@ -296,7 +297,7 @@ struct check_call {
 static int own_target_take(struct check_call *cc, const struct storcli_target *own)
 {
     if (cc->call != NULL && own->dist_generation > cc->target.dist_generation)
-        return -EREMOTE;
+        return -ROZO_EMOVED;
     if (cc->call != NULL && own->dist_generation == cc->target.dist_generation &&
         !heal_same_target(own, &cc->target))
         return -EBADMSG;

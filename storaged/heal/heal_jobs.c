@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/heal/healer_int.h"
 
@@ -55,7 +56,7 @@ static void count(struct healer *h, const struct heal_job *job,
              (unsigned long long)job->request.target.id.ino,
              result->problem[0] != '\0' ? result->problem
              : result->undecided > 0    ? "too few storages answer to decide"
-                                        : strerror(-result->rc));
+                                        : error_text(result->rc));
     log_debug("not healed: %s", h->jobs.problem);
 }
 
@@ -142,7 +143,7 @@ static bool move_start(struct heal_job *job, const struct repair_result *result)
     struct job_move *m;
     struct list_op *op;
 
-    if (result->rc != -EREMOTE || job->fixed || job->n_moves >= MOVES_MAX)
+    if (result->rc != -ROZO_EMOVED || job->fixed || job->n_moves >= MOVES_MAX)
         return false;
     m = calloc(1, sizeof(*m));
     if (m == NULL)
@@ -231,7 +232,7 @@ static void job_run(struct healer *h, struct heal_job *job)
     h->jobs.n_running++;
     h->jobs.n_of_rank[job->rank]++;
     job->request.lost = lost_places(h, &job->request.target);
-    rc = m == NULL ? -EUNATCH
+    rc = m == NULL ? -ROZO_ENOT_ADMITTED
                    : repair_start(m, &job->request, on_repaired, job, &job->repair);
     if (rc != 0) {
         struct repair_result failed = { .rc = rc, .failed = 1 };

@@ -22,7 +22,7 @@ struct heal_job {
     enum heal_rank rank;
     struct repair_request request;
     struct repair *repair; /* under way; borrowed */
-    /* Only for the request's distribution: -EREMOTE if there is a later one. */
+    /* Only for the request's distribution: -ROZO_EMOVED if there is a later one. */
     bool fixed;
     unsigned n_moves;      /* later distributions that the job moved to */
     struct job_move *move; /* owned; search for a later distribution */

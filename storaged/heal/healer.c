@@ -17,6 +17,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
@@ -355,7 +356,7 @@ static int map_take(struct healer *h, const struct rpc_call *call,
     if (rc == 0 && call->role != RPC_ROLE_NODE)
         rc = -EACCES;
     if (rc == 0 && map->to_storage != h->us)
-        rc = -ENXIO;
+        rc = -ROZO_EWRONG_STORAGE;
     if (rc != 0 || map->version <= h->map_version)
         return rc;
     rc = map_apply(h, map);
@@ -401,7 +402,7 @@ static void on_put(struct kv_done *done, int rc)
     struct healer *h = p->h;
 
     if (rc != 0)
-        log_error("cannot write the healer's state: %s", strerror(-rc));
+        log_error("cannot write the healer's state: %s", error_text(rc));
     free(p);
     healer_idle(h);
 }
@@ -433,7 +434,7 @@ int healer_get(struct healer *h, const char *key, void *val, size_t len)
     if (got_len == len)
         memcpy(val, got, len);
     free(got);
-    return got_len == len ? 0 : -EUCLEAN;
+    return got_len == len ? 0 : -ROZO_EDAMAGED;
 }
 
 /* ---- ST_LIST ---- */
@@ -523,7 +524,7 @@ static int list_parse(struct healer *h, const struct rpc_call *call,
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
     if (req->to_storage != h->us)
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     *out = (struct proj_list_request){ .has_after = req->after.len != 0,
                                        .only = req->only,
                                        .ids_only = req->ids_only,
@@ -611,7 +612,7 @@ static void handle_health(struct healer *h, struct rpc_call *call)
     if (rc == 0 && req == NULL)
         rc = -EBADMSG;
     if (rc == 0 && req->to_storage != h->us && req->to_storage != 0)
-        rc = -ENXIO;
+        rc = -ROZO_EWRONG_STORAGE;
     if (rc == 0) {
         hc->h = h;
         hc->call = call;
@@ -633,7 +634,7 @@ static int heal_parse(struct healer *h, const struct rpc_call *call,
         return -EBADMSG;
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
-    return req->to_storage == h->us ? 0 : -ENXIO;
+    return req->to_storage == h->us ? 0 : -ROZO_EWRONG_STORAGE;
 }
 
 static void handle_heal(struct healer *h, struct rpc_call *call)

@@ -123,8 +123,8 @@ void healer_idle(struct healer *h);
 /** Writes a key, without waiting for it. val NULL: deletes it. */
 void healer_put(struct healer *h, const char *key, const void *val, size_t len);
 /**
- * Reads a key of exactly len bytes into val. Returns 0, -ENOENT, or -EUCLEAN for another
- * length.
+ * Reads a key of exactly len bytes into val. Returns 0, -ENOENT, or -ROZO_EDAMAGED for
+ * another length.
  */
 int healer_get(struct healer *h, const char *key, void *val, size_t len);
 /** Answers a call with OK and a message. */

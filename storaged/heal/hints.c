@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/capability.h"
+#include "common/base/err.h"
 #include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
@@ -57,7 +58,7 @@ static int missed_check(struct healer *h, const struct rpc_call *call,
     if (call->role == RPC_ROLE_NODE)
         return 0;
     if (revoked_sessions_have(h->config.revoked, call->session))
-        return -EKEYREVOKED;
+        return -ROZO_EFENCED;
     return capability_verify(h->config.key, &target->id, CAPABILITY_WRITE,
                              m->ref->capability.data, m->ref->capability.len);
 }
@@ -88,7 +89,7 @@ static int missed_take(struct healer *h, const struct rpc_call *call,
     if (req == NULL || req->n_missed == 0 || req->n_missed > RANGES_PER_REQUEST_MAX)
         return -EBADMSG;
     if (req->to_storage != h->us)
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     for (size_t i = 0; rc == 0 && i < req->n_missed; i++)
         rc = missed_check(h, call, req->missed[i], &target);
     for (size_t i = 0; rc == 0 && i < req->n_missed; i++) {
@@ -211,7 +212,7 @@ void hints_handle_list(struct healer *h, struct rpc_call *call)
         rc = -EACCES;
     else if (req->to_storage != h->us ||
              healer_is_replaced(h, req->storage, &req->incarnation))
-        rc = -ENXIO;
+        rc = -ROZO_EWRONG_STORAGE;
     else
         rc = list_make(h, call, req);
     if (rc != 0)
@@ -232,7 +233,7 @@ static int done_take(struct healer *h, const struct rpc_call *call,
         return -EACCES;
     if (req->to_storage != h->us ||
         healer_is_replaced(h, req->storage, &req->incarnation))
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     for (size_t i = 0; rc == 0 && i < req->n_missed; i++) {
         const Rozo__Missed *m = req->missed[i];
         struct file_id id;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
@@ -112,13 +113,13 @@ static void on_proved(struct heal_job *job, const struct repair_result *result)
     struct healer *h = job->h;
 
     assert(p->state == PROOF_RUNS);
-    if (result->rc != -EREMOTE && is_worth_another(p, result)) {
+    if (result->rc != -ROZO_EMOVED && is_worth_another(p, result)) {
         p->state = PROOF_PAUSES;
         env_timer_start(h->env, &p->pause_timer, PAUSE_MS);
         return;
     }
     p->state = PROOF_ENDED;
-    p->rc = result->rc == -EREMOTE ? -EREMOTE : 0;
+    p->rc = result->rc == -ROZO_EMOVED ? -ROZO_EMOVED : 0;
     p->sound = result->sound;
     snprintf(p->problem, sizeof(p->problem), "%s", result->sound ? "" : result->problem);
     proof_tell(h, p);
@@ -193,7 +194,7 @@ static int prove_parse(const struct healer *h, const struct rpc_call *call,
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
     if (req->to_storage != h->us)
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     return heal_place(target, h->us) == DIST_MAX ? -EBADMSG : 0;
 }
 

@@ -19,6 +19,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
@@ -73,8 +74,8 @@ int rebuild_load(struct healer *h)
     int rc = healer_get(h, rebuild_key, val, sizeof(val));
 
     r->first = true;
-    if (rc == -ENOENT || rc == -EUCLEAN || val[0] != KEPT_FORMAT)
-        return rc == -EUCLEAN ? 0 : (rc == -ENOENT ? 0 : rc);
+    if (rc == -ENOENT || rc == -ROZO_EDAMAGED || val[0] != KEPT_FORMAT)
+        return rc == -ROZO_EDAMAGED ? 0 : (rc == -ENOENT ? 0 : rc);
     r->walk.has_after = val[1] != 0;
     r->forced = val[2] != 0;
     r->failed = val[3] != 0;
@@ -255,7 +256,7 @@ static void on_saved(struct disk_req *dr, int rc)
     struct healer *h = dr->arg;
 
     if (rc != 0) {
-        log_error("cannot write storage.id: %s", strerror(-rc));
+        log_error("cannot write storage.id: %s", error_text(rc));
         if (!h->stopping)
             pass_later(h, RETRY_MS);
     } else if (!h->stopping) {

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/record.h"
 #include "storaged/heal/healer_int.h"
@@ -68,7 +69,7 @@ static void on_told(struct heal_ask *ask, int rc)
     assert(h->round.n_waiting > 0);
     if (rc != 0)
         log_debug("cannot report healed blocks to storage %u: %s", (unsigned)ask->storage,
-                  strerror(-rc));
+                  error_text(rc));
     if (--h->round.n_waiting == 0)
         round_next_page(h);
 }
@@ -366,7 +367,7 @@ static void on_listed(struct heal_ask *ask, int rc)
     p->heard = rc == 0;
     if (rc != 0)
         log_debug("storage %u does not list the writes that we missed: %s",
-                  (unsigned)p->id, strerror(-rc));
+                  (unsigned)p->id, error_text(rc));
     if (--h->round.n_waiting == 0)
         resync_repair(h);
 }

@@ -21,6 +21,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "storaged/heal/healer_int.h"
@@ -103,7 +104,7 @@ int scrub_load(struct healer *h)
     if (rc != 0 || val[0] != KEPT_FORMAT || val[1] > SCRUB_STOPPED) {
         /* The first scrub is due after a whole period. */
         s->ended_wall_ns = env_wall_ns(h->env);
-        return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
+        return rc == -ENOENT || rc == -ROZO_EDAMAGED ? 0 : rc;
     }
     s->state = (enum scrub_state)val[1];
     s->walk.has_after = val[2] != 0;
@@ -233,7 +234,8 @@ static void on_home(struct heal_ask *ask, int rc)
     unsigned place = (f->place + f->n_asked) % n;
 
     assert(f->place < DIST_MAX);
-    if (rc == -ENOMEDIUM || rc == -EUCLEAN || (rc == 0 && !has_projection(ask, place)))
+    if (rc == -ROZO_ENO_FILE || rc == -ROZO_EDAMAGED ||
+        (rc == 0 && !has_projection(ask, place)))
         home_tell(f, ask->storage);
     else
         homes_next(f);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/heal/healer_int.h"
 
 enum { LOOKS_MAX = 100 }; /* retries while the file is being sent to a client */
@@ -27,7 +28,7 @@ static void on_whole(struct heal_ask *ask, int rc)
         return;
     }
     /* No file here: all of it is holes, or it was removed. */
-    s->done(s, rc == 0 || rc == -ENOMEDIUM);
+    s->done(s, rc == 0 || rc == -ROZO_ENO_FILE);
 }
 
 static void tell_whole(struct sweep_file *s)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/journal/journal_in.h"
 
@@ -79,7 +80,7 @@ static void applier_end(struct applier *a)
     if (a->rc != 0) {
         log_warn("cannot apply the pending records of file %08x%08x%016llx yet: %s",
                  f->ref.id.export_id, f->ref.id.generation,
-                 (unsigned long long)f->ref.id.ino, strerror(-a->rc));
+                 (unsigned long long)f->ref.id.ino, error_text(a->rc));
         journal_apply_later(j, f);
     }
     if (is_well && a->all_ns != 0)

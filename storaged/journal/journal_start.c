@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/format/projfile.h"
 #include "storaged/journal/journal_in.h"
@@ -218,7 +219,7 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
         *j->scanned = *result;
         suspects_judge(j);
     }
-    if (rc == -EPROTONOSUPPORT)
+    if (rc == -ROZO_EUNKNOWN_FORMAT)
         log_error(
             "the journal was written by a later version of rozo: start that version");
     j->start_rc = rc;
@@ -500,7 +501,7 @@ static void on_forgotten(void *arg, int rc)
     struct journal *j = arg;
 
     if (rc != 0)
-        log_warn("journal: old segments stay for now: %s", strerror(-rc));
+        log_warn("journal: old segments stay for now: %s", error_text(rc));
     serve(j);
 }
 

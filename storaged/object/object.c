@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 
@@ -287,7 +288,7 @@ int object_check_homes(const struct object *obj, uint32_t want, const uint32_t *
         if (proj == NULL || dist_generation > proj->dist_generation)
             continue;
         if (dist_generation < proj->dist_generation)
-            return -EREMOTE;
+            return -ROZO_EMOVED;
         if (proj->n_homes != n ||
             memcmp(proj->homes, storages, n * sizeof(*storages)) != 0)
             rc = -EBADMSG;

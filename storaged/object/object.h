@@ -178,7 +178,7 @@ bool object_knows(const struct object *obj, const struct codec *codec, uint32_t 
 /**
  * Compares a distribution and its generation with the headers of those projections in
  * `want` that are here. Returns 0, also for a later generation, since only ST_REDIST
- * changes headers; -EREMOTE if the file has a later distribution; -EBADMSG if this
+ * changes headers; -ROZO_EMOVED if the file has a later distribution; -EBADMSG if this
  * generation has other storages.
  */
 int object_check_homes(const struct object *obj, uint32_t want, const uint32_t *storages,

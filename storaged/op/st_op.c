@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/units.h"
@@ -110,8 +111,8 @@ static int ref_parse_ours(struct storage *st, const Rozo__FileRef *ref,
     if (rc != 0)
         return rc;
     if (us == 0)
-        return -EUNATCH;
-    return to_storage == us ? 0 : -ENXIO;
+        return -ROZO_ENOT_ADMITTED;
+    return to_storage == us ? 0 : -ROZO_EWRONG_STORAGE;
 }
 
 int st_op_ref_check_elsewhere(struct storage *st, const Rozo__FileRef *ref,
@@ -137,7 +138,7 @@ int st_op_ref_check(struct storage *st, const struct rpc_call *call,
     if (call->role == RPC_ROLE_NODE)
         return 0;
     if ((rights & CAPABILITY_WRITE) != 0 && storage_has_fenced(st, call))
-        return -EKEYREVOKED;
+        return -ROZO_EFENCED;
     return capability_verify(st->config.key, &out->id, rights, ref->capability.data,
                              ref->capability.len);
 }

@@ -222,9 +222,9 @@ struct st_op {
 /** True if the session of this call has ended: the request must not change anything. */
 bool storage_has_fenced(const struct storage *st, const struct rpc_call *call);
 /**
- * Checks the file and the rights of a request. Returns 0, -EBADMSG, -EACCES, -EUNATCH,
- * -ENXIO, or -EKEYREVOKED (a write after the end of its session). rights 0: no capability
- * is needed (never used for clients).
+ * Checks the file and the rights of a request. Returns 0, -EBADMSG, -EACCES,
+ * -ROZO_ENOT_ADMITTED, -ROZO_EWRONG_STORAGE, or -ROZO_EFENCED (a write after the end of
+ * its session). rights 0: no capability is needed (never used for clients).
  */
 int st_op_ref_check(struct storage *st, const struct rpc_call *call,
                     const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
@@ -371,7 +371,7 @@ bool st_op_was_removed(struct st_op *op);
 
 /**
  * Creates projection file p, which is absent. The object is held exclusively. written:
- * blocks that the header announces; NULL: none. -ENOMEDIUM: the file was removed.
+ * blocks that the header announces; NULL: none. -ROZO_ENO_FILE: the file was removed.
  */
 enum st_op_next st_op_create(struct st_op *op, unsigned p, uint32_t epoch,
                              const struct mark_range *written);
@@ -392,10 +392,11 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p);
 enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p);
 /**
  * Quarantines damaged projection file p, if it is damaged, to make way for a record or
- * mark of `version`; p is absent then. The first time it refuses with -EREMCHG, so that
- * no late request replaces newer records that were lost: a live client comes again with a
- * fresh epoch. -EUCLEAN: the file must be left alone. Afterwards nothing that the journal
- * has of p counts, nor its marks: the caller must check versions again.
+ * mark of `version`; p is absent then. The first time it refuses with
+ * -ROZO_ESTALE_VERSION, so that no late request replaces newer records that were lost:
+ * a live client comes again with a fresh epoch. -ROZO_EDAMAGED: the file must be left
+ * alone. Afterwards nothing that the journal has of p counts, nor its marks: the caller
+ * must check versions again.
  */
 enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version);
 
@@ -427,8 +428,9 @@ struct disk_range proj_body_pages(const struct proj *proj, uint64_t first, unsig
 /** Stores a copy of the written blocks. Returns 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
 /**
- * Returns the error for an absent file: -ENOMEDIUM, by which readers and healers conclude
- * that this storage never had any of it; -EUCLEAN if it may have been lost.
+ * Returns the error for an absent file: -ROZO_ENO_FILE, by which readers and healers
+ * conclude that this storage never had any of it; -ROZO_EDAMAGED if it may have been
+ * lost.
  */
 int st_op_no_file(const struct st_op *op);
 /** True if all corrupt files here lost their header before any sync of them had ended. */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/op/st_op.h"
 
@@ -185,7 +186,7 @@ enum st_op_next st_op_create(struct st_op *op, unsigned p, uint32_t epoch,
     case CREATE_NONE:
         assert(op->obj->state[p] == PROJ_ABSENT);
         if (st_op_was_removed(op))
-            return st_op_bad(op, -ENOMEDIUM);
+            return st_op_bad(op, -ROZO_ENO_FILE);
         return create_open(op, p);
     case CREATE_OPENING:
         return create_opened(op, p, epoch, written);
@@ -253,13 +254,13 @@ static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t versio
     if (!is_damaged && !(obj->state[p] == PROJ_ABSENT && is_emptied(obj, p)))
         return OP_GO;
     if (is_damaged && (obj->foreign >> p & 1) != 0)
-        return st_op_bad(op, -EUCLEAN);
+        return st_op_bad(op, -ROZO_EDAMAGED);
     if (!st_op_is_decided(op) &&
         (!obj->lost.known || version_epoch(version) <= obj->lost.last)) {
         if (!obj->lost.known || version_epoch(version) > obj->lost.last)
             obj->lost.last = version_epoch(version);
         obj->lost.known = true;
-        return st_op_bad(op, -EREMCHG);
+        return st_op_bad(op, -ROZO_ESTALE_VERSION);
     }
     op->create.aside = ASIDE_LOOKING;
     return OP_GO;
@@ -285,7 +286,7 @@ static enum st_op_next aside_look(struct st_op *op, unsigned p)
     if (next != OP_GO)
         return next;
     if (is_mark_wanted(op, p) && !st_op_is_decided(op))
-        return st_op_bad(op, -EUCLEAN);
+        return st_op_bad(op, -ROZO_EDAMAGED);
     projfile_path(op->path, &op->obj->id, p);
     projfile_path_aside(op->aside, &op->obj->id);
     if (op->obj->state[p] == PROJ_DAMAGED)

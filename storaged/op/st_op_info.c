@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/op/st_op.h"
 
 const struct marks *proj_marks(const struct proj *proj)
@@ -140,7 +141,7 @@ int st_op_no_file(const struct st_op *op)
 {
     bool is_lost = op->obj->emptied != 0 || identity_is_rebuilt(op->st->config.identity);
 
-    return is_lost ? -EUCLEAN : -ENOMEDIUM;
+    return is_lost ? -ROZO_EDAMAGED : -ROZO_ENO_FILE;
 }
 
 bool st_op_was_never_synced(const struct st_op *op)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/op/st_op.h"
 
@@ -43,7 +44,7 @@ static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks 
 
     assert(slot == 0 || slot == 1);
     if (rc == 0 && (page.file_hash != op->obj->hash || page.projection != p))
-        rc = -EUCLEAN;
+        rc = -ROZO_EDAMAGED;
     if (rc != 0 || page.sequence <= proj->marks_sequence)
         return rc;
     proj->marks_sequence = page.sequence;
@@ -85,12 +86,12 @@ static int front_marks(struct st_op *op, unsigned p)
         rcs[slot] = front_take_page(op, p, slot, &got[0], &got[1]);
     free(got);
     for (int slot = 0; slot < 2; slot++) {
-        if (rcs[slot] == -ENOMEM || rcs[slot] == -EPROTONOSUPPORT)
+        if (rcs[slot] == -ENOMEM || rcs[slot] == -ROZO_EUNKNOWN_FORMAT)
             return rcs[slot];
     }
     for (int slot = 0; slot < 2; slot++) {
-        if (rcs[slot] == -EUCLEAN && page_is_missed(op, p, slot))
-            return -EUCLEAN;
+        if (rcs[slot] == -ROZO_EDAMAGED && page_is_missed(op, p, slot))
+            return -ROZO_EDAMAGED;
     }
     return 0;
 }
@@ -145,9 +146,9 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
     if (rc != 0)
         return rc;
     if (len < PROJFILE_PAGE_BYTES)
-        return -EUCLEAN; /* cut within the zeros of the header page */
+        return -ROZO_EDAMAGED; /* cut within the zeros of the header page */
     if (!file_id_equal(&h.id, &op->obj->id) || h.projection != p)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
         h.block_bytes != op->ref.block_bytes || h.stripe != 0)
         return -EBADMSG;
@@ -174,12 +175,12 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
 
 static void look_damaged(struct st_op *op, int why)
 {
-    assert(why == -EUCLEAN || why == -EPROTONOSUPPORT);
+    assert(why == -ROZO_EDAMAGED || why == -ROZO_EUNKNOWN_FORMAT);
     log_warn("%s: %s", op->path,
-             why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
-                                     : "its header or mark pages are damaged");
+             why == -ROZO_EUNKNOWN_FORMAT ? "its format is newer than this build knows"
+                                          : "its header or mark pages are damaged");
     object_drop_file(op->obj, op->enter.p, PROJ_DAMAGED);
-    if (why == -EPROTONOSUPPORT)
+    if (why == -ROZO_EUNKNOWN_FORMAT)
         op->obj->foreign |= UINT32_C(1) << op->enter.p;
     else
         st_op_tell_damaged(op, 0, UINT64_MAX);
@@ -225,7 +226,7 @@ static enum st_op_next look_front(struct st_op *op)
         st_op_disk(op, DISK_NEXT_DATA, obj->proj[op->enter.p], PROJFILE_PAGE_BYTES, 0);
         op->enter.state = ENTER_EMPTY;
         return OP_WAIT;
-    } else if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT) {
+    } else if (rc == -ROZO_EDAMAGED || rc == -ROZO_EUNKNOWN_FORMAT) {
         look_damaged(op, rc);
         if (op->dr.n_lost > 0)
             look_unread(op);
@@ -274,7 +275,7 @@ static enum st_op_next look_empty(struct st_op *op)
         object_drop_file(op->obj, op->enter.p, PROJ_ABSENT);
         op->obj->emptied |= UINT32_C(1) << op->enter.p;
     } else if (op->rc == 0) {
-        look_damaged(op, -EUCLEAN);
+        look_damaged(op, -ROZO_EDAMAGED);
     } else {
         object_drop_file(op->obj, op->enter.p, PROJ_UNKNOWN);
         return OP_BAD;
@@ -387,7 +388,7 @@ static enum st_op_next enter_locked(struct st_op *op)
 {
     assert(op->held != OP_HOLDS_NOTHING && op->obj != NULL);
     if (op->changes && storage_has_fenced(op->st, op->call))
-        return st_op_bad(op, -EKEYREVOKED); /* the session has ended meanwhile */
+        return st_op_bad(op, -ROZO_EFENCED); /* the session has ended meanwhile */
     if (op->obj->dead) {
         st_op_enter_again(op);
         return OP_GO;
@@ -502,7 +503,7 @@ enum st_op_next st_op_enter_present(struct st_op *op)
     if (next == OP_GO && object_present(op->obj) == 0) {
         bool is_lost = op->obj->emptied != 0 && !st_op_was_never_synced(op);
 
-        return st_op_bad(op, is_lost ? -EUCLEAN : -ENOMEDIUM);
+        return st_op_bad(op, is_lost ? -ROZO_EDAMAGED : -ROZO_ENO_FILE);
     }
     return next;
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
 enum {
@@ -70,7 +71,7 @@ static enum st_op_next alloc_enter(struct st_op *op)
     enum st_op_next next = st_op_enter(op);
 
     if (next == OP_GO && op->obj->state[a->projection] == PROJ_DAMAGED)
-        return st_op_bad(op, -EUCLEAN);
+        return st_op_bad(op, -ROZO_EDAMAGED);
     return next;
 }
 
@@ -83,7 +84,7 @@ static enum st_op_next alloc_aside(struct st_op *op)
 
     if (next == OP_GO && object_ready(op->obj, a->projection) == NULL &&
         (op->obj->emptied >> a->projection & 1) != 0)
-        return st_op_bad(op, -EUCLEAN);
+        return st_op_bad(op, -ROZO_EDAMAGED);
     return next;
 }
 

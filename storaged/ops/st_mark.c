@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
+
 static bool is_applier(const struct mark_op *m)
 {
     return m->op.call == NULL;
@@ -173,7 +175,7 @@ enum st_op_next mark_check(struct st_op *op)
     if (is_applier(m) || (op->st->config.mutant & MUTANT_NO_VERSION_CHECK) != 0)
         return OP_GO;
     if (!check_fence(m) || (m->stale != 0 && !m->keep_newer))
-        return st_op_bad(op, -EREMCHG);
+        return st_op_bad(op, -ROZO_ESTALE_VERSION);
     return check_room(m);
 }
 
@@ -185,7 +187,7 @@ enum st_op_next mark_begin(struct st_op *op)
 
     assert(op->held == OP_HOLDS_EXCLUSIVE && m->p == 0);
     if (object_present(op->obj) == 0 && st_op_was_removed(op))
-        return st_op_bad(op, -ENOMEDIUM);
+        return st_op_bad(op, -ROZO_ENO_FILE);
     m->verifier = storage_verifier(op->st);
     return OP_GO;
 }
@@ -219,12 +221,12 @@ static enum st_op_next mark_put_aside(struct st_op *op)
         return OP_GO;
     if (op->create.aside == ASIDE_NONE && m->keep_newer &&
         op->obj->state[m->projection] == PROJ_DAMAGED)
-        return st_op_bad(op, -EUCLEAN); /* newer records in it could not be kept */
+        return st_op_bad(op, -ROZO_EDAMAGED); /* newer records in it could not be kept */
     next = st_op_put_aside(op, m->projection, m->version);
     /* A fresh epoch does not help, as this mark's version stays: spares take it
      * instead. */
-    if (next == OP_BAD && op->rc == -EREMCHG && m->keep_newer)
-        op->rc = -EUCLEAN;
+    if (next == OP_BAD && op->rc == -ROZO_ESTALE_VERSION && m->keep_newer)
+        op->rc = -ROZO_EDAMAGED;
     if (st_op_pending_file(op) == NULL || st_op_pending_file(op)->n_marks == 0)
         m->way = MARK_IS_APPENDED; /* the pending mark may be dropped */
     return next;

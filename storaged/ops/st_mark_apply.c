@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/ops/st_mark.h"
 
@@ -262,7 +263,7 @@ static enum st_op_next mark_free_space(struct mark_apply *a)
     struct proj *proj = apply_proj(a);
 
     if (a->begun && a->m.op.rc != 0)
-        log_warn("cannot free the space of a truncated file: %s", strerror(-a->m.op.rc));
+        log_warn("cannot free the space of a truncated file: %s", error_text(a->m.op.rc));
     else if (a->begun && a->m.op.dr.op == DISK_TRUNCATE)
         proj->size = a->m.op.dr.offset;
     a->begun = free_next(a);

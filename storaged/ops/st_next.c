@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
 enum {
@@ -159,8 +160,9 @@ static enum st_op_next next_enter(struct st_op *op)
     if (next == OP_GO && object_present(op->obj) == 0)
         next = st_op_bad(op, st_op_no_file(op));
     if (next == OP_GO && object_damaged(op->obj) != 0)
-        next = st_op_bad(op, -EUCLEAN);
-    x->unsynced = next == OP_BAD && op->rc == -EUCLEAN && st_op_was_never_synced(op);
+        next = st_op_bad(op, -ROZO_EDAMAGED);
+    x->unsynced =
+        next == OP_BAD && op->rc == -ROZO_EDAMAGED && st_op_was_never_synced(op);
     return x->unsynced ? OP_DONE : next;
 }
 

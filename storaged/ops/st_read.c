@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
 struct st_read_block {
@@ -278,7 +279,7 @@ static enum st_op_next read_enter(struct st_op *op)
         if (is_wanted(r, p))
             return OP_GO;
     }
-    return st_op_bad(op, -EUCLEAN);
+    return st_op_bad(op, -ROZO_EDAMAGED);
 }
 
 static enum st_op_next read_heads(struct st_op *op)
@@ -518,7 +519,7 @@ static void unsynced_reply(struct st_op *op)
 
 static void read_failed(struct st_op *op)
 {
-    if (op->rc == -EUCLEAN && st_op_was_never_synced(op))
+    if (op->rc == -ROZO_EDAMAGED && st_op_was_never_synced(op))
         unsynced_reply(op);
     else
         st_op_fail(op, op->rc);

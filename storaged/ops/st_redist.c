@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/ops/st_requests.h"
 
@@ -58,7 +59,7 @@ static enum st_op_next redist_enter(struct st_op *op)
     if (next != OP_GO)
         return next;
     if (object_damaged(op->obj) != 0)
-        return st_op_bad(op, -EUCLEAN); /* a damaged header cannot be changed */
+        return st_op_bad(op, -ROZO_EDAMAGED); /* a damaged header cannot be changed */
     r->todo = r->left = 0;
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         const struct proj *proj = object_ready(op->obj, p);
@@ -174,7 +175,7 @@ static int header_take(struct redist_op *r, unsigned p)
     memset(op->front + op->dr.n_read, 0, PROJFILE_FRONT_BYTES - op->dr.n_read);
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
-        return -EUCLEAN; /* corrupt since the file was opened */
+        return -ROZO_EDAMAGED; /* corrupt since the file was opened */
     h->prepared = h->prepared && op->create.what == CREATES_PREPARED;
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;

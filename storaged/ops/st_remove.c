@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
 enum remove_state {
@@ -189,7 +190,7 @@ static enum st_op_next remove_next(struct remove_op *r)
         if (!r->stays && r->p <= CODEC_N_MAX)
             return name_open(r);
         if (r->stays && r->ruined)
-            return st_op_bad(&r->op, -EUCLEAN);
+            return st_op_bad(&r->op, -ROZO_EDAMAGED);
         r->state = r->stays ? REMOVE_END : REMOVE_NAMES;
         return OP_GO;
     case REMOVE_OPENED:
@@ -308,9 +309,9 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
     if (us == 0)
-        return -EUNATCH;
+        return -ROZO_ENOT_ADMITTED;
     if (req->to_storage != us)
-        return -ENXIO;
+        return -ROZO_EWRONG_STORAGE;
     file_id_get(req->file_id.data, &r->op.ref.id);
     rc = storage_owns(st, &r->op.ref.id) ? remove_parse_more(req, r) : -EBADMSG;
     if (rc != 0)

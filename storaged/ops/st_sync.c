@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
 enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = UNSTABLE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
@@ -23,7 +24,7 @@ static enum st_op_next sync_enter(struct st_op *op)
     enum st_op_next next = st_op_enter_present(op);
 
     if (next == OP_GO && object_damaged(op->obj) != 0)
-        return st_op_bad(op, -EUCLEAN); /* acknowledged records in it are unknown */
+        return st_op_bad(op, -ROZO_EDAMAGED); /* acknowledged records in it are unknown */
     if (next == OP_GO && op->call->role == RPC_ROLE_CLIENT)
         unstable_ranges_sync(&op->obj->unstable, env_now_ns(op->st->env));
     return next;

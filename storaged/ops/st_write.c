@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
+
 /* Allocates what this run needs, since most writes are small. */
 int write_alloc(struct st_write_op *w)
 {
@@ -158,7 +160,7 @@ static enum st_op_next write_judge_all(struct st_write_op *w)
         if (w->blocks[i].unbound)
             proj_set_floor(write_proj(w), w->first + i, w->first + i + 1);
     }
-    return st_op_bad(&w->op, -EREMCHG);
+    return st_op_bad(&w->op, -ROZO_ESTALE_VERSION);
 }
 
 /* Checks versions, unless the file is damaged and a healer writes: a damaged file
@@ -177,7 +179,7 @@ static enum st_op_next write_put_aside(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     enum st_op_next next = st_op_put_aside(op, w->projection, w->newest);
 
-    if (next == OP_BAD && op->rc == -EREMCHG)
+    if (next == OP_BAD && op->rc == -ROZO_ESTALE_VERSION)
         w->stale = w->newest;
     if (next != OP_GO || write_proj(w) != NULL)
         return next;
@@ -408,7 +410,7 @@ static void write_refuse(struct st_op *op)
     struct st_write_op *w = (struct st_write_op *)op;
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
-    if (op->rc != -EREMCHG) {
+    if (op->rc != -ROZO_ESTALE_VERSION) {
         st_op_fail(op, op->rc);
         return;
     }

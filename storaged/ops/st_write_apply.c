@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/ops/st_write.h"
 
@@ -45,7 +46,7 @@ static enum st_op_next apply_enter(struct st_op *op)
     if (next != OP_GO)
         return next;
     if (op->obj->state[w->projection] == PROJ_DAMAGED)
-        return st_op_bad(op, -EUCLEAN);
+        return st_op_bad(op, -ROZO_EDAMAGED);
     if (write_proj(w) != NULL)
         return OP_GO;
     apply_forget(w);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/ops/st_requests.h"
 
@@ -99,7 +100,7 @@ static enum st_op_next admit_check(struct st_op *op)
     return us == a->storage_id &&
                    memcmp(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES) == 0
                ? OP_DONE
-               : st_op_bad(op, -ENXIO);
+               : st_op_bad(op, -ROZO_EWRONG_STORAGE);
 }
 
 static enum st_op_next admit_save(struct st_op *op)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/journal_record.h"
 #include "storaged/format/wal_frame.h"
@@ -416,8 +417,9 @@ static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, s
         entries_damaged(scan, 1);
         salvage_warn(scan->s, "%s/%s: %s", scan->s->dirs[scan->dir].path,
                      scan->s->segments[scan->segment].name,
-                     rc == -EPROTONOSUPPORT ? "of a format this program does not know"
-                                            : "both headers are damaged");
+                     rc == -ROZO_EUNKNOWN_FORMAT
+                         ? "of a format this program does not know"
+                         : "both headers are damaged");
         return 0;
     }
     rc = segment_parse(bytes, len, &h, 0, on_entry, scan, &result);

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
 #include "common/base/units.h"
 #include "storaged/salvage/salvage.h"
 
@@ -263,7 +264,7 @@ static void tell_json(struct work *w, const char *name, const struct file_id *id
                r->ranges[i].end);
     printf("], \"file\": %s%s%s, \"error\": %s%s%s}", is_written ? "\"" : "",
            is_written ? name : "null", is_written ? "\"" : "", rc != 0 ? "\"" : "",
-           rc != 0 ? strerror(-rc) : "null", rc != 0 ? "\"" : "");
+           rc != 0 ? error_text(rc) : "null", rc != 0 ? "\"" : "");
 }
 
 static void tell_text(const char *name, const struct salvage_report *r)
@@ -303,7 +304,7 @@ static void file_do(struct work *w, const struct salvage_file *file)
     }
     progress_wipe(w);
     if (rc != 0)
-        complain(w, name, strerror(-rc));
+        complain(w, name, error_text(rc));
     if (rc == 0 && salvage_is_whole(&r))
         w->n_whole++;
     else
@@ -380,7 +381,7 @@ static int work_run(const struct salvage_args *o)
     }
     rc = salvage_index(&w.s);
     if (rc != 0) {
-        complain(&w, "index", strerror(-rc));
+        complain(&w, "index", error_text(rc));
         return EXIT_MISSING;
     }
     rc = files_do(&w);

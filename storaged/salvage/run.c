@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "storaged/format/projfile.h"
 #include "storaged/salvage/salvage.h"
 
@@ -141,7 +142,7 @@ static int place_header(const struct salvage *s, const struct salvage_place *pla
     if (rc == 0 &&
         (file_id_compare(&h->id, &place->id) != 0 ||
          (place->projection != SALVAGE_ASIDE && place->projection != h->projection)))
-        rc = -EUCLEAN; /* the header of another file */
+        rc = -ROZO_EDAMAGED; /* the header of another file */
     return rc;
 }
 
@@ -316,14 +317,14 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
     rc = src->fd < 0 || fstat(src->fd, &st) != 0 || !S_ISREG(st.st_mode) ? -ENOENT : rc;
     /* The front was lost: not just an interrupted creation. */
     if (rc == -ENODATA && st.st_size > PROJFILE_EXTENTS_AT)
-        rc = -EUCLEAN;
-    if (rc == -ENOENT || rc == -ENODATA || rc == -EPROTONOSUPPORT) {
+        rc = -ROZO_EDAMAGED;
+    if (rc == -ENOENT || rc == -ENODATA || rc == -ROZO_EUNKNOWN_FORMAT) {
         run->report->n_headers_damaged += rc != -ENODATA;
         source_free(src);
         return NULL;
     }
     if (rc == 0 && !is_coded_as(h, ref))
-        rc = -EUCLEAN;
+        rc = -ROZO_EDAMAGED;
     run->report->n_headers_damaged += rc != 0;
     src->size = (uint64_t)st.st_size;
     src->dir = place->dir;

@@ -101,9 +101,9 @@ struct wal_wait {
  * last_loop come last, since a loop that took over files notes in its own log which
  * entries do not count any more. An incomplete frame is skipped if a later one in its
  * segment is complete; an unreadable page costs the frames in it. done(arg, rc, result)
- * comes once: 0, -EPROTONOSUPPORT (a segment of an unknown format), the result of cb, or
- * an error of the disk. Call it before any wal_start(). Returns 0 or -ENOMEM (then done
- * does not come).
+ * comes once: 0, -ROZO_EUNKNOWN_FORMAT (a segment of an unknown format), the result of
+ * cb, or an error of the disk. Call it before any wal_start(). Returns 0 or -ENOMEM
+ * (then done does not come).
  */
 int wal_scan(struct env *env, struct disk *disk, unsigned n_loops_max, unsigned last_loop,
              wal_entry_cb *cb,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/log.h"
 #include "storaged/wal/wal_list.h"
 
@@ -158,7 +159,7 @@ static void scan_next_segment(struct wal_scan *s)
         return;
     }
     f = &s->list.found[s->index];
-    if (f->rc == -EPROTONOSUPPORT) {
+    if (f->rc == -ROZO_EUNKNOWN_FORMAT) {
         scan_finish(s, f->rc);
         return;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/wal/wal_in.h"
 
 static const uint8_t zeros[SEGMENT_PAGE_BYTES];
@@ -20,8 +21,8 @@ static int slots_take(struct wal *wal, struct wal_list *l)
 {
     assert(l->n <= WAL_FILES_MAX);
     for (unsigned i = 0; i < l->n; i++) {
-        if (l->found[i].rc == -EPROTONOSUPPORT)
-            return -EPROTONOSUPPORT;
+        if (l->found[i].rc == -ROZO_EUNKNOWN_FORMAT)
+            return -ROZO_EUNKNOWN_FORMAT;
     }
     for (unsigned i = 0; i < l->n; i++) {
         struct wal_found *f = &l->found[i];

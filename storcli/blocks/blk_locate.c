@@ -11,6 +11,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "storcli/blocks/engine.h"
 
 enum { LOCATE_MS = 1000 };
@@ -48,7 +49,7 @@ static void place_fill(struct storcli_place *place, const Rozo__StStatResp *resp
 static void locate_end_when_done(struct locate_op *op)
 {
     if (op->n_sent == 0)
-        blk_op_end(&op->op, op->moved ? -EREMOTE : 0);
+        blk_op_end(&op->op, op->moved ? -ROZO_EMOVED : 0);
 }
 
 static void on_stat_answer(struct rpc_request *rq, int rc)

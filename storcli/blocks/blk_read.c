@@ -13,6 +13,8 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
+
 enum {
     BACKOFF_MIN_MS = 20,
     BACKOFF_MAX_MS = 5000,
@@ -170,7 +172,7 @@ void read_piece_step(struct read_piece *piece)
     uint64_t now_ns = engine_now_ns(piece->op->op.file->cli);
 
     if (piece->moved) { /* answers under two distributions are never judged together */
-        piece_end(piece, -EREMOTE);
+        piece_end(piece, -ROZO_EMOVED);
         return;
     }
     if (read_n_in_state(piece, ASK_ANSWERED, true) >= piece->op->op.file->k &&
@@ -182,7 +184,7 @@ void read_piece_step(struct read_piece *piece)
         return;
     }
     if (engine_is_relocating(piece->op->op.file)) {
-        piece_end(piece, -EREMOTE);
+        piece_end(piece, -ROZO_EMOVED);
         return;
     }
     if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns) ||

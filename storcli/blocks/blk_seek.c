@@ -12,6 +12,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "storcli/blocks/engine.h"
 
 enum {
@@ -198,7 +199,7 @@ static void jump_step(struct seek_op *op)
 
     op->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     if (op->moved || engine_is_relocating(file)) {
-        seek_end(op, -EREMOTE, 0);
+        seek_end(op, -ROZO_EMOVED, 0);
         return;
     }
     block = jump_target(op, &n_answered);

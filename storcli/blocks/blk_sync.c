@@ -18,6 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/survey.h"
 #include "storcli/rules/encode.h"
@@ -149,11 +150,11 @@ static bool sync_tells(const struct blk_sync_op *op)
 }
 
 /* Passes a loss on: to callers that wait already, else, as long as no caller has had it
- * reported, to those that sync next. -EREMOTE reports nothing. */
+ * reported, to those that sync next. -ROZO_EMOVED reports nothing. */
 static void loss_goes_on(const struct blk_sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
-    bool told = sync_tells(op) && rc != -EREMOTE;
+    bool told = sync_tells(op) && rc != -ROZO_EMOVED;
 
     file->n_told += told;
     if (file->sync_waiting == NULL)
@@ -171,7 +172,7 @@ static void sync_end(struct blk_sync_op *op, int rc)
     bool background = op->reason != SYNC_FOR_CALLERS;
 
     /* a caller that repeats would not learn of that loss */
-    if (rc == -EREMOTE && op->told_before)
+    if (rc == -ROZO_EMOVED && op->told_before)
         rc = -EIO;
     assert(op->state == SYNC_ASK && file->syncing == op);
     for (unsigned i = 0; i < file->c; i++) {
@@ -669,7 +670,7 @@ static void on_remake_read(void *arg, int rc)
     if (rc == 0 && remake_is_older(op))
         rc = -EIO;
     op->remake.next_block += op->remake.n_blocks;
-    op->moved |= rc == -EREMOTE;
+    op->moved |= rc == -ROZO_EMOVED;
     if (rc != 0)
         remake_failed(op);
     if (op->reason == SYNC_INTERRUPTED) {
@@ -843,7 +844,7 @@ static enum step_result sync_ask(struct blk_sync_op *op, uint64_t now_ns)
     uint32_t any = unsynced_any(&op->set);
 
     if (op->moved || engine_is_relocating(op->file)) {
-        sync_end(op, -EREMOTE);
+        sync_end(op, -ROZO_EMOVED);
         return STEP_ENDED;
     }
     if (ask_peers(op, any | op->others, now_ns) != 0)

@@ -252,13 +252,13 @@ void engine_sync_background(struct storcli_file *file);
 void engine_relocate_look(struct storcli_file *file);
 /**
  * Returns true if the file is about to get another distribution: operations under way end
- * with -EREMOTE then.
+ * with -ROZO_EMOVED then.
  */
 static inline bool engine_is_relocating(const struct storcli_file *file)
 {
     return file->next != NULL;
 }
-/** Makes the sync under way end with -EREMOTE soon. */
+/** Makes the sync under way end with -ROZO_EMOVED soon. */
 void engine_sync_relocates(struct storcli_file *file);
 /**
  * Abandons the background sync under way. False: it begins to read in this turn; it ends

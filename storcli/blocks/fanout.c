@@ -18,6 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "common/base/units.h"
 
 enum {
@@ -48,9 +49,9 @@ static int refusal_of(uint16_t status)
     case ROZO__STATUS__STALE_VERSION:
         return -ESTALE;
     case ROZO__STATUS__STALE_DISTRIBUTION:
-        return -EREMOTE;
+        return -ROZO_EMOVED;
     case ROZO__STATUS__FENCED:
-        return -EKEYREVOKED;
+        return -ROZO_EFENCED;
     case ROZO__STATUS__DENIED:
         return -EACCES;
     case ROZO__STATUS__NO_SPACE:
@@ -430,13 +431,13 @@ static void fanout_step(struct fanout *s)
         return;
     }
     note_slow_ones(s, now_ns);
-    if (n_refused(s, -EREMOTE) > 0 ||
+    if (n_refused(s, -ROZO_EMOVED) > 0 ||
         (engine_is_relocating(s->file) && s->acked != all_projections(s))) {
-        fanout_fails(s, -EREMOTE);
+        fanout_fails(s, -ROZO_EMOVED);
         return;
     }
     /* others may not know it yet: the less they get, the better */
-    if (n_refused(s, -EKEYREVOKED) > 0) {
+    if (n_refused(s, -ROZO_EFENCED) > 0) {
         fanout_end(s, -EIO);
         return;
     }

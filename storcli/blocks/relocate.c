@@ -4,8 +4,8 @@
  * In:     storcli_file_update() with a ref of a higher generation. Thread: the env's.
  * Out:    the file's target and the fields that depend on it.
  * Keeps:  an operation sees one distribution from its beginning to its end. Operations
- *         that began with the old one end, most of them with -EREMOTE, before the new one
- *         is taken; those that begin meanwhile wait.
+ *         that began with the old one end, most of them with -ROZO_EMOVED, before the
+ *         new one is taken; those that begin meanwhile wait.
  * Ask:    docs/internals/redistribution.md.
  *
  * exportd changes a distribution when every block is complete and stable at the storages

@@ -18,6 +18,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "common/base/units.h"
 #include "storcli/blocks/engine.h"
 #include "storcli/blocks/fanout.h"
@@ -168,7 +169,7 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     ask->giving = NULL;
     op->left[candidate] = is_well ? take_answer(op, candidate, ask->projection, rq) : 0;
     if (rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION) {
-        op->rc = -EREMOTE; /* space cannot be given back with this ref */
+        op->rc = -ROZO_EMOVED; /* space cannot be given back with this ref */
         op->state = RESERVE_UNDO;
     } else if (!is_well && op->state == RESERVE_PARTS) {
         op->rc = rc == 0 && rq->status == ROZO__STATUS__NO_SPACE ? -ENOSPC : -EIO;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storcli/file/file_int.h"
 
 enum {
@@ -353,7 +354,7 @@ void fetch_answered(struct fetch *fetch, int rc)
         file_renew(f);
         return;
     }
-    if (rc == -EREMOTE && fetch->n_moved++ < MOVED_TRIES_MAX) {
+    if (rc == -ROZO_EMOVED && fetch->n_moved++ < MOVED_TRIES_MAX) {
         fetch->moved = true;
         file_is_refused(f, fetch->n_moved);
         file_reload(f);

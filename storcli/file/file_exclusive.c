@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "storcli/file/file_int.h"
 
 struct alone_fop {
@@ -333,10 +334,10 @@ static int punch_mark(struct alone_fop *a)
     if (a->rc == 0)
         punch_free(a);
     is_refused =
-        a->rc == -ESTALE || a->rc == -EREMOTE || (a->rc == -EACCES && !a->op.denied);
+        a->rc == -ESTALE || a->rc == -ROZO_EMOVED || (a->rc == -EACCES && !a->op.denied);
     if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
         return a->rc == 0 ? 1 : plain_errno(a->rc);
-    if (a->rc == -EREMOTE)
+    if (a->rc == -ROZO_EMOVED)
         file_is_refused(f, a->n_tries);
     a->op.denied |= a->rc == -EACCES;
     a->answer = ANSWER_NONE;

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storcli/file/file_int.h"
 
 /* ---- what exportd has ---- */
@@ -322,7 +323,7 @@ static void on_settled(void *arg, int rc)
 {
     struct file *f = arg;
 
-    if (rc == -EREMOTE && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
+    if (rc == -ROZO_EMOVED && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
         f->inl.settle = SETTLE_MOVED;
         file_is_refused(f, f->inl.n_settle_moved);
         file_reload(f);

@@ -22,6 +22,7 @@
 
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "storcli/file.h"
 #include "storcli/file/file_blocks.h"
@@ -142,10 +143,10 @@ static inline uint64_t frun_bytes(const struct frun *run)
 
 /* ---- file.c ---- */
 
-/** Replaces -ESTALE and -EREMOTE, which mean nothing to callers. */
+/** Replaces -ESTALE and -ROZO_EMOVED, which mean nothing to callers. */
 static inline int plain_errno(int rc)
 {
-    return rc == -ESTALE || rc == -EREMOTE ? -EIO : rc;
+    return rc == -ESTALE || rc == -ROZO_EMOVED ? -EIO : rc;
 }
 /**
  * Adopts an answer of exportd; with_data: also the fields that only an open or setattr

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "storcli/file/file_int.h"
 
 /* ---- lists of those that wait ---- */
@@ -89,7 +90,7 @@ bool fop_denied(struct fop *op, int rc)
 
 bool fop_moved(struct fop *op, int rc)
 {
-    if (rc != -EREMOTE || op->n_moved++ >= MOVED_TRIES_MAX)
+    if (rc != -ROZO_EMOVED || op->n_moved++ >= MOVED_TRIES_MAX)
         return false;
     file_is_refused(op->f, op->n_moved);
     fop_wait(op, &op->f->inl.moved_waiters);

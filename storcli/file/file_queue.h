@@ -87,8 +87,8 @@ void fop_wait(struct fop *op, struct waitlist *list);
  */
 bool fop_denied(struct fop *op, int rc);
 /**
- * Handles -EREMOTE: waits for a fresh ref, then steps again. False: rc is something else,
- * or it was so too often.
+ * Handles -ROZO_EMOVED: waits for a fresh ref, then steps again. False: rc is something
+ * else, or it was so too often.
  */
 bool fop_moved(struct fop *op, int rc);
 /** Steps the op again in this turn. */

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storcli/file/file_int.h"
 
 /* ---- the truncate that is pending ---- */
@@ -145,9 +146,9 @@ static bool may_try_again(struct file *f, struct file_trunc *t)
 {
     if (t->rc == -EACCES && !t->denied)
         return t->denied = true;
-    if (t->rc == -EREMOTE)
+    if (t->rc == -ROZO_EMOVED)
         file_is_refused(f, t->n_tries + 1);
-    return (t->rc == -ESTALE || t->rc == -EREMOTE) && t->n_tries++ < STALE_TRIES_MAX;
+    return (t->rc == -ESTALE || t->rc == -ROZO_EMOVED) && t->n_tries++ < STALE_TRIES_MAX;
 }
 
 /* Handles the storages' answer. 1: done; 0: not yet, or once more with a fresh epoch;

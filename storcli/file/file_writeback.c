@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/units.h"
 #include "storcli/file/file_int.h"
 
@@ -373,11 +374,11 @@ static void on_written(void *arg, int rc)
     /* Data reported as lost must not replace what others wrote since. */
     bool given_up =
         (f->life != FILE_OPEN || f->writeback.n_giving_up != 0) && run->was_told;
-    bool is_stale = rc == -ESTALE || rc == -EREMOTE;
+    bool is_stale = rc == -ESTALE || rc == -ROZO_EMOVED;
     bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
-    if (rc == -EREMOTE)
+    if (rc == -ROZO_EMOVED)
         file_is_refused(f, run->n_stale);
     assert(run->state == FRUN_FLYING);
     frun_lands(run);

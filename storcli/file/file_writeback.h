@@ -64,7 +64,8 @@ void epoch_is_sure(struct file *f);
  */
 int file_be_sure(struct fop *op, uint64_t *asked_no);
 /**
- * Handles -EREMOTE of a request, the n-th time: from the second on our ref may be old.
+ * Handles -ROZO_EMOVED of a request, the n-th time: from the second on our ref may be
+ * old.
  */
 void file_is_refused(struct file *f, unsigned n);
 /** Takes a FileRef from exportd. Returns 0 or -errno of storcli_file_update(). */

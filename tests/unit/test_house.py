@@ -87,6 +87,15 @@ def test_parts_of_a_file_are_written_by_their_owner():
         "size", "queue", "writeback", "inl"}
 
 
+def test_results_of_our_own_have_names():
+    """No errno in place of a ROZO_E of common/base/err.h."""
+    private = re.findall(r"ROZO_E\w+ = (E\w+)", (ROOT / "common/base/err.h").read_text())
+    assert len(private) > 10
+    found = [str(f.relative_to(ROOT)) for f in sources(language.ROOMS)
+             if f.name != "err.h" and re.search(r"\b(%s)\b" % "|".join(private), code(f))]
+    assert found == []
+
+
 def test_asserts_do_not_get_fewer():
     text = "".join(code(f) for f in sources(PRODUCT) if f.suffix == ".c")
     assert len(re.findall(r"\bassert\(", text)) / len(re.findall(r"^\}$", text, re.M)) > ASSERTS_MIN

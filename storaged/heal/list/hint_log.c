@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 
@@ -140,7 +141,7 @@ static bool ranges_get(const uint8_t *p, unsigned n, struct notes *out)
 }
 
 /* Decodes hints, with all checks, since the disk may be corrupt (I8). Returns 0 or
- * -EUCLEAN. */
+ * -ROZO_EDAMAGED. */
 static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
                      struct notes *out)
 {
@@ -150,12 +151,12 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
 
     if (fixed == 0 || len < fixed || val[0] == 0 || val[0] > VALUE_FORMAT_QUORUM ||
         val[3] == 0 || val[3] > DIST_MAX || get_le32(val + 4) > UINT16_MAX)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     n = get_le16(val + fixed - 2);
     if (n == 0 || n > HINT_LOG_RANGES_MAX ||
         len != fixed + (size_t)n * RANGE_BYTES + behind ||
         (val[0] == VALUE_FORMAT_REDIST && get_le32(val + len - behind) == 0))
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     memset(&out->target, 0, sizeof(out->target));
     file_id_get(key + 5, &out->target.id);
     out->target.codec = val[1];
@@ -166,7 +167,7 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
     out->target.dist_generation = behind > 0 ? get_le32(val + len - behind) : 0;
     for (unsigned i = 0; i < val[3]; i++)
         out->target.storages[i] = get_le32(val + VALUE_FIXED + (size_t)4 * i);
-    return ranges_get(val + fixed, n, out) ? 0 : -EUCLEAN;
+    return ranges_get(val + fixed, n, out) ? 0 : -ROZO_EDAMAGED;
 }
 
 /* ---- commits ---- */
@@ -176,7 +177,7 @@ static void on_commit(struct kv_done *done, int rc)
     struct hint_commit *c = container_of(done, struct hint_commit, done);
 
     if (rc != 0 && c->l->failed == 0) {
-        log_error("cannot write hints for other storages: %s", strerror(-rc));
+        log_error("cannot write hints for other storages: %s", error_text(rc));
         c->l->failed = -EIO;
     }
     free(c);
@@ -458,7 +459,7 @@ static int file_note(struct hint_log *l, struct account *a,
 
     key_put(key, a->storage, &target->id);
     rc = notes_load(l, key, &notes);
-    if (rc == -ENOENT || rc == -EUCLEAN) {
+    if (rc == -ENOENT || rc == -ROZO_EDAMAGED) {
         if (a->n_files >= l->config.files_max) {
             log_warn("storage %u missed more than is noted one by one: all of it is to "
                      "be looked at when it is back",
@@ -605,7 +606,7 @@ static int count_file(struct hint_log *l, const uint8_t *key, size_t key_len,
     int rc;
 
     if (key_len != KEY_BYTES)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     rc = account_make(l, be32_get(key + 1), &a);
     if (rc == 0)
         a->n_files++;
@@ -621,7 +622,7 @@ static int count_everything(struct hint_log *l, const uint8_t *key, size_t key_l
     int rc;
 
     if (key_len != 5 || val_len != 8 || get_le64(val) == 0)
-        return -EUCLEAN;
+        return -ROZO_EDAMAGED;
     rc = account_make(l, be32_get(key + 1), &a);
     if (rc == 0)
         a->everything = get_le64(val);

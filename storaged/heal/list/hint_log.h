@@ -36,8 +36,8 @@ struct hint_log_config {
 };
 
 /**
- * Opens the log and counts its hints. Returns 0, -ENOMEM, -EIO, or -EUCLEAN if the kv has
- * corrupt keys.
+ * Opens the log and counts its hints. Returns 0, -ENOMEM, -EIO, or -ROZO_EDAMAGED if
+ * the kv has corrupt keys.
  */
 int hint_log_open(const struct hint_log_config *config, struct hint_log **out);
 /** Closes the log. No wait may be pending. NULL is fine. */

@@ -106,8 +106,8 @@ struct repair_result {
      * not answer; or our own storage or k others did not answer. Try again; the counts
      * tell what was done.
      * -ENOMEM.
-     * -EREMOTE: a storage knows a later distribution than the request's; nothing more was
-     * done. */
+     * -ROZO_EMOVED: a storage knows a later distribution than the request's; nothing
+     * more was done. */
     int rc;
     uint64_t looked_at; /* blocks that have something at some storage */
     /* Some blocks were decided to be data or marks: every home has the file. */

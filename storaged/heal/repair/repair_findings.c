@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "storaged/heal/repair/repair_int.h"
 
 /* ---- what is found ---- */
@@ -195,7 +196,7 @@ static void note_silence(struct repair *repair)
 static void note_moved(struct repair *repair)
 {
     assert(repair->file.moved != 0);
-    repair->result.rc = -EREMOTE;
+    repair->result.rc = -ROZO_EMOVED;
     repair_problem(repair, "storage %u knows a later distribution of the file",
                    repair->file.target.storages[__builtin_ctz(repair->file.moved)]);
 }

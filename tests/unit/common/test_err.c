@@ -1,5 +1,6 @@
 /* test_err.c - err_set, err_wrap and log_level_parse. */
 #include <errno.h>
+#include <string.h>
 
 #include "common/base/err.h"
 #include "common/base/log.h"
@@ -23,6 +24,19 @@ static void wrap_of_nothing_says_what_errno_means(void **state)
     (void)state;
     err_wrap(&err, -ENOENT, "open x");
     assert_string_equal(err.text, "open x: No such file or directory");
+}
+
+/* Results of rozo's own have texts of their own; others are errno's. */
+static void results_have_texts(void **state)
+{
+    struct err err = { 0 };
+
+    (void)state;
+    assert_string_equal(error_text(-ROZO_EDAMAGED), "damaged");
+    assert_string_equal(error_text(-ROZO_EDONE_BEFORE), "done before a restart");
+    assert_string_equal(error_text(-ENOSPC), strerror(ENOSPC));
+    err_wrap(&err, -ROZO_EWRONG_STORAGE, "storage 3");
+    assert_string_equal(err.text, "storage 3: meant for another storage");
 }
 
 static void set_may_quote_itself(void **state)
@@ -67,6 +81,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wraps_from_inside_out),
         cmocka_unit_test(wrap_of_nothing_says_what_errno_means),
+        cmocka_unit_test(results_have_texts),
         cmocka_unit_test(set_may_quote_itself),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(levels_have_names),

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/rpc/frame.h"
 #include "common/rpc/hello.h"
 #include "tests/unit/unit.h"
@@ -316,7 +317,7 @@ static void frames_have_limits(void **state)
     f = (struct frame){ .kind = FRAME_PING };
     frame_build(p, &f, NULL);
     p[4] = 2;
-    assert_int_equal(frame_parse(p, &f), -EPROTONOSUPPORT);
+    assert_int_equal(frame_parse(p, &f), -ROZO_EUNKNOWN_FORMAT);
     assert_int_equal(f.protocol, 2);
     p[0] = 'X';
     assert_int_equal(frame_parse(p, &f), -EBADMSG);

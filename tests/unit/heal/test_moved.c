@@ -8,12 +8,13 @@
 #include <stdlib.h>
 
 #include "common/base/capability.h"
+#include "common/base/err.h"
 #include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 enum { OK = ROZO__STATUS__OK, IN_PROGRESS = ROZO__STATUS__IN_PROGRESS };
 
-static uint32_t newest; /* generation: repairs of an earlier one end with -EREMOTE */
+static uint32_t newest; /* generation: repairs of an earlier one end with -ROZO_EMOVED */
 
 static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
                       struct repair_result *result)
@@ -21,7 +22,7 @@ static void on_repair(void *arg, uint32_t own, const struct repair_request *requ
     (void)arg;
     (void)own;
     if (request->target.dist_generation < newest)
-        result->rc = -EREMOTE;
+        result->rc = -ROZO_EMOVED;
 }
 
 static int setup(void **state)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "tests/unit/heal/real.h"
 
 enum {
@@ -254,8 +255,9 @@ static void a_distribution_grows(void **state)
         if (cut == 1)
             power_cut_all(r);
         r->target = old;
-        assert_int_equal(prove(r, 0, 0, 1 << 1).rc, -EREMOTE);
-        assert_int_equal(prove(r, 2, 0, 1 << 1).rc, -EREMOTE); /* without a new header */
+        assert_int_equal(prove(r, 0, 0, 1 << 1).rc, -ROZO_EMOVED);
+        assert_int_equal(prove(r, 2, 0, 1 << 1).rc,
+                         -ROZO_EMOVED); /* without a new header */
         r->target.storages[1] = 4;
         r->target.dist_generation = 1;
         assert_false(prove(r, 0, 0, 0).sound);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "common/base/err.h"
 #include "fake_exportd.h"
 #include "rozomount/session/md_client.h"
 #include "tests/unit/unit.h"
@@ -219,7 +220,7 @@ static void test_sessionless_calls_do_not_wait(void **state)
     md_client_send(&f.md, &f.call, ROZO__OP__MD_KEEP_ALIVE, &msg.base, MD_SESSIONLESS,
                    on_done, &f);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
-    assert_int_equal(f.rc, -ESRCH);
+    assert_int_equal(f.rc, -ROZO_ENO_SESSION);
     assert_int_equal(f.status, ROZO__STATUS__NO_SESSION);
     assert_int_equal(f.n_lost, 0);
     teardown(&f);
@@ -262,7 +263,7 @@ static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
     /* the new process may know the id */
     assert_true(id != 0 && f.exportd.sent[0]->id == id);
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__DONE_BEFORE, NULL);
-    assert_int_equal(f.rc, -EALREADY);
+    assert_int_equal(f.rc, -ROZO_EDONE_BEFORE);
     assert_int_equal(f.status, ROZO__STATUS__DONE_BEFORE);
     assert_true(f.maybe_repeated);
     teardown(&f);
@@ -358,7 +359,7 @@ static void test_what_is_sent_back_is_sent_again(void **state)
     for (unsigned i = 1; i <= 3; i++) {
         fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
         assert_int_equal(f.n_done, i);
-        assert_int_equal(f.rc, -ERESTART);
+        assert_int_equal(f.rc, -ROZO_ERETRY);
         assert_true(md_client_send_again(&f.call, 10));
         assert_int_equal(f.exportd.n_sent, 0);
         env_virtual_advance_ms(&f.env, 10);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "storaged/format/generation.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
@@ -51,11 +52,12 @@ static void test_the_text_is_read_back(void **state)
     assert_memory_equal(text, again, len);
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         memset(&err, 0, sizeof(err));
-        assert_int_equal(generations_parse(bad[i], strlen(bad[i]), &got, &err), -EUCLEAN);
+        assert_int_equal(generations_parse(bad[i], strlen(bad[i]), &got, &err),
+                         -ROZO_EDAMAGED);
         assert_true(err.text[0] != '\0');
     }
     assert_int_equal(generations_parse("rozo-generations\nformat: 2\n", 27, &got, &err),
-                     -EPROTONOSUPPORT);
+                     -ROZO_EUNKNOWN_FORMAT);
 }
 
 /* Makes 300 starts; each note remembers whether it was stable when the power was cut. */

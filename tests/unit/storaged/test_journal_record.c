@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/err.h"
 #include "storaged/format/journal_record.h"
 #include "tests/unit/storaged/world.h"
 
@@ -70,7 +71,7 @@ static void test_headers_come_back(void **state)
         assert_int_equal(got.file.storages[3], 4);
         assert_ptr_equal(got.codec, e.codec);
         for (size_t len = 0; len < sizeof(p); len++)
-            assert_int_equal(journal_record_get(kind, p, len, &got), -EUCLEAN);
+            assert_int_equal(journal_record_get(kind, p, len, &got), -ROZO_EDAMAGED);
         /* an accepted header can be encoded again */
         for (size_t i = 0; i < sizeof(p); i++) {
             uint8_t was = p[i];
@@ -84,9 +85,9 @@ static void test_headers_come_back(void **state)
             }
             p[i] = was;
         }
-        assert_int_equal(journal_record_get(0, p, sizeof(p), &got), -EUCLEAN);
+        assert_int_equal(journal_record_get(0, p, sizeof(p), &got), -ROZO_EDAMAGED);
         assert_int_equal(journal_record_get(JOURNAL_DAMAGED + 1, p, sizeof(p), &got),
-                         -EUCLEAN);
+                         -ROZO_EDAMAGED);
     }
 }
 
@@ -116,10 +117,10 @@ static void test_records_are_where_the_header_says(void **state)
     assert_int_equal(r[1].body_len, 0);
     assert_int_equal(r[2].header.version, 102);
     assert_int_equal(r[2].body_at, len - row);
-    assert_int_equal(journal_record_blocks(&e, p, len - 1, r), -EUCLEAN);
-    assert_int_equal(journal_record_blocks(&e, p, len + 1, r), -EUCLEAN);
+    assert_int_equal(journal_record_blocks(&e, p, len - 1, r), -ROZO_EDAMAGED);
+    assert_int_equal(journal_record_blocks(&e, p, len + 1, r), -ROZO_EDAMAGED);
     e.first++;
-    assert_int_equal(journal_record_blocks(&e, p, len, r), -EUCLEAN);
+    assert_int_equal(journal_record_blocks(&e, p, len, r), -ROZO_EDAMAGED);
     free(p);
     world_free(&w);
 }

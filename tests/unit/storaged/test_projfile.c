@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/projfile.h"
 #include "tests/lib/env_virtual.h"
@@ -49,7 +50,7 @@ static void test_header_pages(void **state)
     assert_memory_equal(got.storages, h.storages, sizeof(h.storages));
     for (unsigned i = 0; i < sizeof(page); i++) {
         page[i] ^= 1;
-        assert_int_equal(projfile_header_get(page, &got), -EUCLEAN);
+        assert_int_equal(projfile_header_get(page, &got), -ROZO_EDAMAGED);
         page[i] ^= 1;
     }
 }
@@ -90,11 +91,14 @@ static void test_header_pages_of_others(void **state)
         uint8_t value;
         int rc;
     } cases[] = {
-        { 8, 4, -EPROTONOSUPPORT }, { 8, 0, -EPROTONOSUPPORT }, { 8, 2, -EUCLEAN },
-        { 8, 3, -EUCLEAN },         { 200, 8, -EUCLEAN },       { 200, 2, -EUCLEAN },
-        { 32, 99, -EUCLEAN },       { 33, 3, -EUCLEAN },        { 34, 6, -EUCLEAN },
-        { 35, 5, -EUCLEAN },        { 35, 33, -EUCLEAN },       { 37, 0, -EUCLEAN },
-        { 204, 1, -EUCLEAN },       { 208, 1, -EUCLEAN },       { 2000, 1, -EUCLEAN },
+        { 8, 4, -ROZO_EUNKNOWN_FORMAT }, { 8, 0, -ROZO_EUNKNOWN_FORMAT },
+        { 8, 2, -ROZO_EDAMAGED },        { 8, 3, -ROZO_EDAMAGED },
+        { 200, 8, -ROZO_EDAMAGED },      { 200, 2, -ROZO_EDAMAGED },
+        { 32, 99, -ROZO_EDAMAGED },      { 33, 3, -ROZO_EDAMAGED },
+        { 34, 6, -ROZO_EDAMAGED },       { 35, 5, -ROZO_EDAMAGED },
+        { 35, 33, -ROZO_EDAMAGED },      { 37, 0, -ROZO_EDAMAGED },
+        { 204, 1, -ROZO_EDAMAGED },      { 208, 1, -ROZO_EDAMAGED },
+        { 2000, 1, -ROZO_EDAMAGED },
     };
     struct projfile_header h = some_header(), got;
     uint8_t page[PROJFILE_PAGE_BYTES], zero[4] = { 0 };
@@ -154,14 +158,14 @@ static void test_a_header_and_its_copy(void **state)
         { '1', 'o', 1, 0, 0 },
         { '1', '0', 1, 0, 0 },
         { '3', '-', 3, 0, 0 },
-        { 'x', 'x', -EUCLEAN, 1, 0 },
+        { 'x', 'x', -ROZO_EDAMAGED, 1, 0 },
         { '-', '-', -ENODATA, 1, 1 },
-        { 'x', '-', -EUCLEAN, 1, 0 },
+        { 'x', '-', -ROZO_EDAMAGED, 1, 0 },
         { '-', 'x', -ENODATA, 1, 0 },
-        { 'x', '0', -EUCLEAN, 0, 0 },
-        { 'f', '1', -EPROTONOSUPPORT, 0, 0 },
-        { '1', 'f', -EPROTONOSUPPORT, 0, 0 },
-        { 'x', 'f', -EPROTONOSUPPORT, 0, 0 },
+        { 'x', '0', -ROZO_EDAMAGED, 0, 0 },
+        { 'f', '1', -ROZO_EUNKNOWN_FORMAT, 0, 0 },
+        { '1', 'f', -ROZO_EUNKNOWN_FORMAT, 0, 0 },
+        { 'x', 'f', -ROZO_EUNKNOWN_FORMAT, 0, 0 },
     };
     uint8_t front[PROJFILE_FRONT_BYTES];
     struct projfile_header got;
@@ -204,12 +208,14 @@ static void test_mark_pages(void **state)
     assert_memory_equal(got.ranges, m.ranges, sizeof(m.ranges));
     for (unsigned i = 0; i < sizeof(page); i += 3) {
         page[i] ^= 0x80;
-        assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
+        assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written),
+                         -ROZO_EDAMAGED);
         page[i] ^= 0x80;
     }
     m.ranges[3].end = m.ranges[4].first + 1; /* overlapping, with a valid crc */
     projfile_marks_put(page, &h, &m, &written);
-    assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
+    assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written),
+                     -ROZO_EDAMAGED);
     memset(page, 0, sizeof(page));
     assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -ENODATA);
 }
@@ -359,8 +365,10 @@ static void test_identity_texts(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(identity_parse(bad[i], strlen(bad[i]), &id, &err), -EUCLEAN);
-    assert_int_equal(identity_parse(newer, strlen(newer), &id, &err), -EPROTONOSUPPORT);
+        assert_int_equal(identity_parse(bad[i], strlen(bad[i]), &id, &err),
+                         -ROZO_EDAMAGED);
+    assert_int_equal(identity_parse(newer, strlen(newer), &id, &err),
+                     -ROZO_EUNKNOWN_FORMAT);
     assert_string_equal(err.text, "format 7, this build reads up to 1");
     assert_int_equal(id.storage_id, 9);
     len = identity_print(text, incarnation, cluster, 0, false);

@@ -10,6 +10,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "storaged/format/wal_frame.h"
 #include "storaged/wal/wal.h"
 #include "tests/lib/memdisk.h"
@@ -1048,11 +1049,11 @@ static void test_another_format_is_refused(void **state)
     put_le32(p + 12, 0);
     put_le32(p + 12, codec_crc32c(0, p, sizeof(p)));
     memdisk_poke(&b.disk, segment_file(&b, 0), 0, p, sizeof(p));
-    assert_int_equal(bench_scan(&b), -EPROTONOSUPPORT);
+    assert_int_equal(bench_scan(&b), -ROZO_EUNKNOWN_FORMAT);
     assert_int_equal(wal_open(&b.config, &b.wal), 0);
     wal_start(b.wal, on_rc, &rc);
     env_virtual_run_posted(&b.v);
-    assert_int_equal(rc, -EPROTONOSUPPORT);
+    assert_int_equal(rc, -ROZO_EUNKNOWN_FORMAT);
     wal_close(b.wal);
     b.wal = NULL;
     bench_free(&b);

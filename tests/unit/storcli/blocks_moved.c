@@ -9,6 +9,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/err.h"
 #include "storcli/blocks/engine.h"
 #include "tests/sim/sim_net.h"
 #include "tests/unit/unit.h"
@@ -227,7 +228,7 @@ static void an_old_ref_ends_with_its_errno(void **state)
             break;
         }
         assert_true(wait_done(f, &rc) < SOON_MS);
-        assert_int_equal(rc, -EREMOTE);
+        assert_int_equal(rc, -ROZO_EMOVED);
     }
     assert_int_equal(f->net.storages[0].n_writes, n_writes);
     assert_true(storcli_file_is_unsynced(f->file));
@@ -249,7 +250,7 @@ static void no_read_is_made_of_two_distributions(void **state)
     for (unsigned i = 0; i < K; i++) {
         redistribute(f, 7, 0);
         redistribute(f, 1u << i, 1);
-        assert_int_equal(read_blocks(f, 1, 0, 5), -EREMOTE);
+        assert_int_equal(read_blocks(f, 1, 0, 5), -ROZO_EMOVED);
     }
     fix_free(f);
 }
@@ -278,7 +279,7 @@ static void reserve_with_an_old_ref(struct fix *f)
     assert_int_equal(n_reserved(f), 2);
     redistribute(f, (1 << SIMS) - 1, generation);
     assert_true(wait_done(f, &rc) < SOON_MS);
-    assert_int_equal(rc, -EREMOTE);
+    assert_int_equal(rc, -ROZO_EMOVED);
     assert_int_equal(n_reserved(f), 2); /* the storages refuse the old ref */
     f->net.storages[0].late_ms = 0;
 }
@@ -400,7 +401,7 @@ static void what_is_under_way_ends_and_what_begins_waits(void **state)
         storcli_write(f->file, 3, 0, 300, expected, BS, false, on_done, &next_rc);
         assert_int_equal(f->net.storages[NEW].n_writes, 0);
         assert_true(wait_done(f, &rc) < SOON_MS);
-        assert_int_equal(rc, -EREMOTE);
+        assert_int_equal(rc, -ROZO_EMOVED);
         assert_int_equal(f->file->c, 4);
         for (unsigned i = 1; i < N; i++) /* NEW is the spare of 0 */
             sim_storage_set(&f->net, i, SIM_UP);
@@ -513,14 +514,14 @@ static void loss_and_change(bool is_found_before)
         assert_int_equal(write_blocks(f, 3, 20, 5), 0);
     }
     redistribute(f, 1 << 2, 1);
-    assert_int_equal(sync_file(f), -EREMOTE);
-    assert_int_equal(sync_file(f), -EREMOTE);
+    assert_int_equal(sync_file(f), -ROZO_EMOVED);
+    assert_int_equal(sync_file(f), -ROZO_EMOVED);
     sim_storage_set(&f->net, 0, SIM_HUNG);
     storcli_sync(f->file, on_done, &synced);
     env_virtual_advance_ms(&f->v, 5);
     grow(f);
     wait_done(f, &synced);
-    assert_int_equal(synced, -EREMOTE);
+    assert_int_equal(synced, -ROZO_EMOVED);
     sim_storage_set(&f->net, 0, SIM_UP);
     assert_int_equal(sync_file(f), -EIO);
     assert_int_equal(storcli_file_losses(f->file), 1);

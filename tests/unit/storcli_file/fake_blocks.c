@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
+
 struct storcli {
     int unused;
 };
@@ -296,7 +298,7 @@ static int choose_failure(struct request *rq)
         fake_move(k);
     if (rc == 0 && to_storages && rq->generation < k->dist_generation) {
         k->n_moved++;
-        return -EREMOTE;
+        return -ROZO_EMOVED;
     }
     if (rc == 0 && has_version && !rq->below && fake_chance(k, k->stale_ppm)) {
         if (rq->kind == FAKE_WRITE)
@@ -360,7 +362,7 @@ static void answer(struct request *rq)
     list_remove(&rq->link);
     if (rc == 0)
         succeed(rq);
-    else if (rc != -ESTALE && rc != -EACCES && rc != -EREMOTE && !k->dead)
+    else if (rc != -ESTALE && rc != -EACCES && rc != -ROZO_EMOVED && !k->dead)
         apply(rq, true);
     if (rq->call != NULL)
         rq->call->done(rq->call, rc);

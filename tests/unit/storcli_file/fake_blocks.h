@@ -59,7 +59,8 @@ struct fake {
     int fail_next[FAKE_KINDS]; /* error for the next request of the kind; 0: none */
     int fail_all[FAKE_KINDS];
     unsigned fail_ppm, stale_ppm, denied_ppm, moved_ppm;
-    /* generation at the storages: requests of files with a lower one end with -EREMOTE */
+    /* generation at the storages: requests of files with a lower one end with
+     * -ROZO_EMOVED */
     uint32_t dist_generation;
     uint32_t file_generation; /* generation of the file's ref */
     uint32_t told_generation; /* generation in exportd's answers */
@@ -83,7 +84,7 @@ struct fake {
     uint64_t last_completed;
     uint64_t session;      /* session under which the file writes */
     unsigned n_told_moved; /* calls to exportd which say so */
-    unsigned n_moved;      /* requests that ended with -EREMOTE */
+    unsigned n_moved;      /* requests that ended with -ROZO_EMOVED */
     const uint8_t *last_write_data;
     uint32_t last_write_blocks, last_user_bytes;
     uint64_t last_write_first, last_mark_version, last_mark_first, last_mark_blocks;
