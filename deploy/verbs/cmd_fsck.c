@@ -439,6 +439,7 @@ static void ref_fill(const struct fsck_run *r, const struct fsck_file *file,
     p->msg.n_storages = file->n_storages;
     p->msg.storages = (uint32_t *)fsck_storages(&r->join, file);
     p->msg.dist_generation = file->dist_generation;
+    p->msg.full_quorum = file->full_quorum;
 }
 
 static bool stray_is_to_go(const struct fsck_run *r, const struct fsck_stray *s)

@@ -191,6 +191,7 @@ int fsck_add_inode(struct fsck *f, const Rozo__AdInodesResp__Inode *in)
     if (rc != 0)
         return rc;
     file.dist_generation = in->ref->dist_generation;
+    file.full_quorum = in->ref->full_quorum;
     file.size = in->size;
     file.codec = (uint8_t)in->ref->codec;
     file.layout = (uint8_t)in->ref->layout;

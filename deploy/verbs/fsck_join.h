@@ -35,6 +35,7 @@ struct fsck_file {
     uint8_t codec, layout;
     uint8_t n_storages;
     bool block_4k;
+    bool full_quorum; /* as in FileRef */
     bool has_data;
     bool orphan; /* has no name left */
 };

@@ -102,8 +102,9 @@ struct cluster_storage {
     struct rpc_channel *channel; /* owned; NULL if the addresses are not valid */
     struct rpc_request info;     /* poll under way */
     bool polling;
-    bool asked; /* a poll has ended since the start of exportd */
-    bool up;    /* the last poll succeeded */
+    bool asked;             /* a poll has ended since the start of exportd */
+    bool up;                /* the last poll succeeded */
+    bool knows_full_quorum; /* as its last answer said; false until then */
     uint64_t total_bytes, free_bytes;
     uint64_t disk_id; /* file system it is on; 0: unknown */
     /* storages on that file system, at least 1; they share its free space */

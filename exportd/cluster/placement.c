@@ -205,8 +205,20 @@ static unsigned replace_lost(const struct export *e, const struct inode *all,
     return n_new;
 }
 
-int export_complete(struct export *e, const struct inode *in, struct inode *out,
-                    unsigned *n_new)
+/* True if healing at all storages of the file relies on full_quorum as readers do. */
+static bool all_know_full_quorum(const struct export *e, const struct inode *in)
+{
+    for (uint32_t i = 0; i < in->n_storages; i++) {
+        const struct cluster_storage *s = storage_find(e->x, in->storages[i]);
+
+        if (s == NULL || !s->knows_full_quorum)
+            return false;
+    }
+    return true;
+}
+
+static int distribution_complete(struct export *e, const struct inode *in,
+                                 struct inode *out, unsigned *n_new)
 {
     const struct codec_layout *layout = codec_layout(in->layout);
     struct inode all;
@@ -236,6 +248,16 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
          ++*n_new)
         out->storages[out->n_storages++] = all.storages[n_kept++];
     return 0;
+}
+
+int export_complete(struct export *e, const struct inode *in, struct inode *out,
+                    unsigned *n_new)
+{
+    int rc = distribution_complete(e, in, out, n_new);
+
+    if (rc == 0 && (in->flags & INODE_FULL_QUORUM) != 0 && !all_know_full_quorum(e, out))
+        *n_new = 0;
+    return rc;
 }
 
 bool export_is_tight(const struct export *e)
@@ -268,8 +290,9 @@ int export_place(void *arg, struct inode *in)
     if (rc == 0)
         rc = choose(e, in, layout->safe, STORAGE_FULL);
     /* With all candidates of the layout both quorums are one. */
-    if (rc == 0 && quorum_write(layout, in->n_storages) !=
-                       quorum_read(layout, in->n_storages, false))
+    if (rc == 0 && all_know_full_quorum(e, in) &&
+        quorum_write(layout, in->n_storages) !=
+            quorum_read(layout, in->n_storages, false))
         in->flags |= INODE_FULL_QUORUM;
     return rc;
 }

@@ -104,6 +104,7 @@ static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *inf
         s->redist = REDIST_UNASKED; /* the build there may have changed */
     }
     s->up = true;
+    s->knows_full_quorum = info->knows_full_quorum;
     s->error[0] = '\0';
     s->total_bytes =
         info->total_bytes < storage_bytes_max ? info->total_bytes : storage_bytes_max;

@@ -665,14 +665,12 @@ static enum result prepare(struct redist_file *f)
     return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
 }
 
-/* Returns how many old storages need the new distribution so that every decision about a
- * block under the old one meets one of them. Writes with full_quorum meet one sooner, but
- * a repair that k storages are enough for does not. */
+/* Returns how many old storages need the new distribution so that every write and every
+ * decision about a block under the old one meets one of them. A decision needs c - q + 1
+ * answers at least, with the smaller q = max(k, c - k + 1). */
 static unsigned n_enough(const struct redist_file *f)
 {
-    unsigned c = f->in.n_storages;
-
-    return c - quorum_min(codec_layout(f->in.layout)->k, c) + 1;
+    return codec_layout(f->in.layout)->k;
 }
 
 static bool enough_took(const struct redist_file *f)

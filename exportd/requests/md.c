@@ -111,8 +111,6 @@ static int data_fill(struct md_op *op, struct inode *in, bool write, struct data
     struct file_id id = { op->export->id, in->generation, in->ino };
     unsigned rights = write ? CAPABILITY_READ | CAPABILITY_WRITE : CAPABILITY_READ;
 
-    if (write && (in->flags & INODE_FULL_QUORUM) != 0 && !op->session->full_quorum)
-        return -EOPNOTSUPP;
     rozo__file_data__init(&d->msg);
     inode_ref_fill(op->export->id, in, d->id, &d->ref);
     capability_sign(op->x->config.capabilities, &id, rights, d->capability);
@@ -279,14 +277,13 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = e == NULL ? -ENOENT : 0;
 
-    if (rc == 0 && e->ns.inline_max != 0 && !req->knows_inline)
+    if (rc == 0 && ((e->ns.inline_max != 0 && !req->knows_inline) ||
+                    (!req->full_quorum && !req->read_only)))
         rc = -EOPNOTSUPP;
     if (rc == 0) {
         end_dead_sessions(x, req);
         rc = session_open(x, e, req->session, req->client, req->read_only, &s);
     }
-    if (rc == 0)
-        s->full_quorum = req->full_quorum;
 
     if (rc == 0 && req->n_open_inodes > SESSION_REFS_MAX)
         rc = -EBUSY;

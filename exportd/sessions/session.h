@@ -22,8 +22,7 @@ struct session {
     struct export *export; /* borrowed */
     char client[WORDS_MAX + 1];
     bool read_only;
-    bool full_quorum; /* MdOpenSessionReq.full_quorum */
-    bool ends;        /* has ended; kept until storages refuse its writes */
+    bool ends; /* has ended; kept until storages refuse its writes */
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
     struct open_file *cuts; /* owned: unfinished truncates begun without a reference */

@@ -197,8 +197,10 @@ static int take_word(struct heal_check *c, const struct storcli_target *target,
     struct storcli_target *ours = &c->job.request.target;
 
     if (heal_same_target(ours, target)) {
+        if (!unproven) /* from now on nothing counts that a client said of it */
+            ours->full_quorum =
+                target->full_quorum || (!c->unproven && ours->full_quorum);
         c->unproven = c->unproven && unproven;
-        ours->full_quorum |= !unproven && target->full_quorum;
         return 0;
     }
     if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {

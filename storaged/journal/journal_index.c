@@ -99,8 +99,10 @@ struct pending_file *journal_index_get(struct journal_index *p,
         f->ref = *ref;
         f->codec = codec;
     }
-    if (f != NULL)
+    if (f != NULL) {
+        f->ref.full_quorum |= ref->full_quorum; /* the journal does not store it */
         return f;
+    }
     f = calloc(1, sizeof(*f));
     if (f == NULL)
         return NULL;

@@ -47,6 +47,7 @@ static void info_reply(struct st_op *op)
     resp.total_bytes = op->st->space_total;
     resp.free_bytes = storage_space_left(op->st);
     resp.disk_id = config->disk_id;
+    resp.knows_full_quorum = true;
     st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 

@@ -69,6 +69,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
         .n = layout->n,
         .c = target->n_storages,
         .q = quorum_read(layout, target->n_storages, target->full_quorum),
+        .q_commit = quorum_write(layout, target->n_storages),
         .file_hash = file_id_hash(&target->id),
         .lost = lost,
     };

@@ -28,7 +28,9 @@ struct heal_file {
     uint32_t deadline_ms; /* for every request */
     struct storcli_target target;
     const struct codec *codec;
-    unsigned k, n, c, q;
+    unsigned k, n, c;
+    unsigned q;        /* quorum_read(): what a decision may rely on */
+    unsigned q_commit; /* quorum_write(): storages that must have what is committed */
     uint32_t file_hash;
     size_t row_bytes; /* bytes of a row of a full block */
     /* Candidate that must hold projection p: candidate p, or a spare if that one is lost

@@ -454,6 +454,7 @@ static int file_note(struct hint_log *l, struct account *a,
 {
     uint8_t key[KEY_BYTES];
     struct notes notes;
+    bool full_quorum;
     unsigned before;
     int rc;
 
@@ -473,8 +474,10 @@ static int file_note(struct hint_log *l, struct account *a,
         return rc;
     }
     before = notes.n;
+    full_quorum = target->full_quorum || (notes.n > 0 && notes.target.full_quorum);
     if (notes.n == 0 || target->dist_generation >= notes.target.dist_generation)
         notes.target = *target;
+    notes.target.full_quorum = full_quorum; /* true for ever once it is true */
     ranges_add(&notes, (struct hint_log_range){ first, end, version, l->next_note++ });
     while (notes.n > HINT_LOG_RANGES_MAX ||
            (notes.n > 1 && a->n_ranges - before + notes.n > l->config.ranges_max))

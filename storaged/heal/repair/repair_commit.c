@@ -256,9 +256,11 @@ static unsigned n_distinct(const struct repair *repair, const struct repair_rang
     return n < n_synced ? n : n_synced;
 }
 
+/* A commit makes storages forget what was before, so it needs the larger quorum, whether
+ * this repair knows full_quorum or not: others may rely on it. */
 static bool may_commit(const struct repair *repair, const struct repair_range *r)
 {
-    return r->clean == 0 && n_distinct(repair, r) >= repair->file.q &&
+    return r->clean == 0 && n_distinct(repair, r) >= repair->file.q_commit &&
            can_be_read(repair, r);
 }
 
@@ -281,7 +283,7 @@ static bool may_stay_uncommitted(const struct repair *repair,
         if (((r->holders & repair->batch.synced) >> home & 1) == 0)
             return false;
     }
-    return (repair->request.flags & REPAIR_PROVE) != 0 && n_live < file->q &&
+    return (repair->request.flags & REPAIR_PROVE) != 0 && n_live < file->q_commit &&
            n_distinct(repair, r) >= file->k && can_be_read(repair, r);
 }
 

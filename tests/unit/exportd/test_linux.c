@@ -51,7 +51,7 @@ static uint64_t inodes_in_use(void)
 /* Opens the session again with this inode open; 0: with none. */
 static void session_is_back(uint64_t ino)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
 
     req.export_name = (char *)(uintptr_t) "main";
     req.session = w.session;

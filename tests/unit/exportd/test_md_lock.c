@@ -215,7 +215,7 @@ static void test_the_end_of_a_session_releases(void **state)
 /* Opens the session again, with the lock it holds. Returns the number of lost locks. */
 static size_t claim(uint64_t session, uint64_t from, uint64_t to)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
     Rozo__Lock lock = ROZO__LOCK__INIT, *locks[] = { &lock };
     size_t n;

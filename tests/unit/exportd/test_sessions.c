@@ -65,7 +65,7 @@ static unsigned lock(uint64_t session)
  * locks it lost. */
 static uint64_t come(uint64_t session, bool has, size_t *lost)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
     Rozo__Lock msg, *locks[] = { &msg };
     uint64_t id;
@@ -291,7 +291,7 @@ static void test_storages_are_told_who_is_over(void **state)
 static uint64_t come_instead(uint64_t dead)
 {
     uint64_t ids[] = { 12345, dead, 0 }; /* unknown ids: no effect */
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
     uint64_t id;
 

@@ -940,7 +940,7 @@ struct claim {
 /* Claims tokens. Returns true if all are held then. */
 static bool claims(uint64_t session, struct claim c, uint64_t *grant)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
     bool lost;
 
@@ -1040,7 +1040,7 @@ static void test_who_was_not_away_claims_no_more_than_it_has(void **state)
 
 static void test_who_comes_late_has_nothing(void **state)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
 
     (void)state;
@@ -1865,7 +1865,7 @@ static void ranges_claim(const struct kept *k, Rozo__MdOpenSessionReq *req)
 static void client_opens(struct client *c)
 {
     static uint64_t shared[N_INODES], exclusive[N_INODES];
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
 
     req.export_name = (char *)(uintptr_t) "main";

@@ -290,6 +290,7 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         info.host = s->host;
         info.rack = s->rack;
         info.disk_id = s->disk_id;
+        info.knows_full_quorum = !s->old_quorum;
         info.n_addresses = 1;
         info.addresses = addrs;
         info.n_projections = s->n_projections;
@@ -1170,17 +1171,24 @@ uint64_t t_trash(struct world *w)
     return trash;
 }
 
+Rozo__MdOpenSessionReq t_open_session_req(void)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+
+    req.full_quorum = true;
+    return req;
+}
+
 /* Opens a session. written: inode that it holds EXCLUSIVE; 0: none. */
 static unsigned open_session(struct world *w, uint64_t written)
 {
-    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
     unsigned status;
 
     req.n_exclusive_tokens = written != 0;
     req.exclusive_tokens = &written;
     req.knows_inline = w->inline_max != 0;
-    req.full_quorum = !w->old_quorum;
     req.export_name = (char *)(uintptr_t) "main";
     req.client = (char *)(uintptr_t) "test:1:/mnt";
     req.session = w->session;

@@ -38,6 +38,7 @@ struct fake_moved {
 
 /* Storage as exportd sees it. The one at index I has the address "sI:1". */
 struct fake_storage {
+    bool old_quorum; /* its build does not know full_quorum */
     struct world *w;
     char addr[32];
     uint8_t incarnation[16];
@@ -115,7 +116,6 @@ struct world {
     uint64_t n_ids;         /* newest id of a request */
     uint64_t again_id;      /* if not 0, the id of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
-    bool old_quorum;        /* the client is of a build without full_quorum */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* lets time pass until an answer comes */
@@ -189,6 +189,8 @@ struct seen {
     bool existed;
     bool cut; /* from the answer to MD_WROTE */
 };
+/** Returns an empty request of a client of this build. */
+Rozo__MdOpenSessionReq t_open_session_req(void);
 unsigned t_lookup(struct world *w, uint64_t parent, const char *name, struct seen *out);
 unsigned t_getattr(struct world *w, uint64_t ino, struct seen *out);
 unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t mode,

@@ -477,6 +477,34 @@ static void a_torn_write_and_a_new_disk(void **state)
     }
 }
 
+/* A repair that does not know full_quorum, since its target comes from the journal, must
+ * not commit by the smaller quorum: after the loss of a disk a repair that knows it would
+ * take the block for one that was never written. */
+static void a_commit_needs_the_larger_quorum(void **state)
+{
+    struct fake f;
+    struct repair_result r;
+
+    (void)state;
+    fake_init(&f, 9, CODEC_MOJETTE, 0);
+    f.c = f.target.n_storages = 3;
+    write_homes(&f, 0, 4, v1, 0);
+    commit_all(&f, 0, 4, v1);
+    f.storages[2].up = false;
+    assert_true(fake_write(&f, 0, 0, 2, v2, true));
+    assert_true(fake_write(&f, 1, 1, 2, v2, true));
+    repair_now(&f, 0, SETTLE, 0, 4);
+    assert_true(fake_top(&f, 0, 0, 2)->pending && fake_top(&f, 1, 1, 2)->pending);
+    f.storages[2].up = true;
+    fake_replace(&f, 1);
+    f.storages[1].projections[1].here = true;
+    f.target.full_quorum = true;
+    r = repair_now(&f, 0, SETTLE, 0, 4);
+    assert_int_equal(r.undecided, 0);
+    expect_all(&f, 0, 4, v1);
+    fake_close(&f);
+}
+
 static void the_first_write_of_all_is_settled_back_too(void **state)
 {
     struct fake f;
@@ -1589,6 +1617,7 @@ int main(void)
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
         cmocka_unit_test(a_repair_ends_when_all_go_away_before_its_second_fence),
         cmocka_unit_test(a_torn_write_and_a_new_disk),
+        cmocka_unit_test(a_commit_needs_the_larger_quorum),
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
