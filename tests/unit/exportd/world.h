@@ -38,7 +38,7 @@ struct fake_moved {
 
 /* Storage as exportd sees it. The one at index I has the address "sI:1". */
 struct fake_storage {
-    bool old_quorum; /* its build does not know full_quorum */
+    bool old_quorum; /* answers as a build without full_quorum does */
     struct world *w;
     char addr[32];
     uint8_t incarnation[16];
