@@ -610,7 +610,7 @@ static int ports_plan(struct dev_plan *plan, unsigned first, struct err *err)
 {
     uint16_t ports[1 + DEV_STORAGES_MAX * DEV_LINKS_MAX];
     unsigned at = 0;
-    int rc = ports_pick(ports, 1 + plan->n_storages * plan->n_links, err);
+    int rc = ports_pick(plan->dir, ports, 1 + plan->n_storages * plan->n_links, err);
 
     if (rc != 0)
         return rc;

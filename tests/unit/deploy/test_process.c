@@ -294,17 +294,59 @@ static void a_recycled_pid_is_not_ours(void **state)
     assert_int_equal(end(100), 0);
 }
 
-static void ports_are_free_and_different(void **state)
+enum { PORTS_ALL = PORTS_LAST - PORTS_FIRST + 1, PORTS_N = 6000 };
+
+/* Picks n ports for an owner. Asserts that they are not in `used`, and adds them. */
+static void pick(const char *owner, bool used[PORTS_ALL], unsigned n)
 {
-    uint16_t ports[50];
+    static uint16_t ports[PORTS_ALL];
+
+    assert_int_equal(ports_pick(owner, ports, n, NULL), 0);
+    for (unsigned i = 0; i < n; i++) {
+        assert_in_range(ports[i], PORTS_FIRST, PORTS_LAST);
+        assert_false(used[ports[i] - PORTS_FIRST]);
+        used[ports[i] - PORTS_FIRST] = true;
+    }
+}
+
+/* Ports of a cluster stay its own while no daemon listens on them, until its folder is
+ * removed. */
+static void ports_are_free_and_reserved(void **state)
+{
+    static bool used[PORTS_ALL], used_later[PORTS_ALL];
+    char a[PATH_MAX], b[PATH_MAX], kept[PATH_MAX];
+    struct err err = { 0 };
+    uint16_t more[PORTS_N];
 
     (void)state;
-    assert_int_equal(ports_pick(ports, 50, NULL), 0);
-    for (unsigned i = 0; i < 50; i++) {
-        assert_in_range(ports[i], PORTS_FIRST, PORTS_LAST);
-        for (unsigned j = 0; j < i; j++)
-            assert_int_not_equal(ports[i], ports[j]);
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    snprintf(a, sizeof(a), "%s/a", folder);
+    snprintf(b, sizeof(b), "%s/b", folder);
+    snprintf(kept, sizeof(kept), "%s/rozo-dev-ports-%u", folder, (unsigned)getuid());
+    assert_int_equal(mkdir(a, 0700) | mkdir(b, 0700), 0);
+    pick(a, used, PORTS_N);
+    pick(b, used, PORTS_N);
+    assert_int_equal(ports_pick("/nowhere", more, PORTS_N, &err), -EADDRNOTAVAIL);
+    assert_int_equal(rmdir(a), 0);
+    /* The reservations of a folder that never came hold for a minute. */
+    assert_int_equal(ports_pick("/nowhere", more, PORTS_N, &err), -EADDRNOTAVAIL);
+    assert_int_equal(rmdir(b), 0);
+    for (unsigned i = 0; i < PORTS_ALL; i++) {
+        const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+        char name[PATH_MAX + 8];
+
+        snprintf(name, sizeof(name), "%s/%u", kept, PORTS_FIRST + i);
+        utimensat(AT_FDCWD, name, old, AT_SYMLINK_NOFOLLOW);
     }
+    pick("/nowhere", used_later, PORTS_N);
+    for (unsigned i = 0; i < PORTS_ALL; i++) {
+        char name[PATH_MAX + 8];
+
+        snprintf(name, sizeof(name), "%s/%u", kept, PORTS_FIRST + i);
+        unlink(name);
+    }
+    assert_int_equal(rmdir(kept), 0);
+    unsetenv("XDG_RUNTIME_DIR");
 }
 
 static int folder_set_up(void **state)
@@ -339,7 +381,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_crash_is_seen),
         cmocka_unit_test(one_whose_first_thread_has_ended_is_there),
         cmocka_unit_test(a_recycled_pid_is_not_ours),
-        cmocka_unit_test(ports_are_free_and_different),
+        cmocka_unit_test(ports_are_free_and_reserved),
     };
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
