@@ -10,6 +10,7 @@ Programs come from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME se
 that does not choose one: all tests must pass with each. However it ends, a test leaves no mount and no process
 behind. A failed test prints the ends of the logs.
 """
+import contextlib
 import json
 import os
 import random
@@ -22,6 +23,8 @@ import time
 
 import pytest
 
+pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "mounts", "users")
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(os.environ.get("ROZO_BIN", os.path.join(ROOT, "build", "release", "bin")))
 ROZO = os.path.join(BIN, "rozo")
@@ -33,6 +36,8 @@ STORAGES = {0: 4, 1: 8, 2: 16}
 Q = {layout: max(K[layout], STORAGES[layout] - K[layout] + 1) for layout in K}
 LOG_TAIL_LINES = 40
 TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # limit of a test; then its mounts are torn down
+CASE_MAX_S = int(os.environ.get("ROZO_CASE_MAX_S", "300"))  # the same of a test with `ab`
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "rozo-tests", "bin")
 # Marks of a sanitizer in a log; a daemon that wrote one failed the test.
 SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer",
                    "runtime error:", "Assertion `")
@@ -49,6 +54,13 @@ def cannot_mount():
     except OSError as e:
         return "/dev/fuse cannot be opened: %s" % e.strerror
     return None
+
+
+def tool(name):
+    path = shutil.which(name) or os.path.join(CACHE, name)
+    if not os.path.exists(path):
+        pytest.skip("%s is not installed (deploy/install-deps.sh --tests)" % name)
+    return path
 
 
 def mounts_below(path):
@@ -424,15 +436,41 @@ def cluster(request, scratch):
     end()
 
 
-@pytest.fixture(scope="module")
-def cluster_shared(request):
-    """One cluster of layout 0 for all tests of a file that leave it intact."""
+@contextlib.contextmanager
+def shared(request, **options):
+    """A cluster for all tests of a file that leave it intact."""
     base = tempfile.mkdtemp(prefix="rozo-t-")
     make, end = make_factory(request.node, base, limited=False)
     try:
-        yield make(layout=0)
+        yield make(layout=0, **options)
         end()
     finally:
         for point in mounts_below(base):
             subprocess.run(["umount", "-l", point], check=False)
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster_shared(request):
+    """One cluster of layout 0 for all tests of a file that leave it intact."""
+    with shared(request) as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def two_mounts(request):
+    """The same as cluster_shared, with two mounts."""
+    with shared(request, mounts=2) as c:
+        yield c
+
+
+@pytest.fixture
+def ab(two_mounts, request):
+    """A folder of the test on both mounts. Hung calls end with an error, and then the following tests fail,
+    too."""
+    timer = threading.Timer(CASE_MAX_S, two_mounts.tear)
+    timer.start()
+    name = request.node.name.replace("/", "-")
+    os.mkdir(os.path.join(two_mounts.mnts[0], name))
+    yield [os.path.join(m, name) for m in two_mounts.mnts]
+    timer.cancel()

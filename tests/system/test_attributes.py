@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
+from calls import call, libc
 from conftest import cannot_mount
-from test_coherence import ab, two_mounts  # noqa: F401: fixtures
-from test_left_to_us import call, libc
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 

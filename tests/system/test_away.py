@@ -6,7 +6,6 @@ last one, at its beginning) a new file, an overwrite and reads must behave as th
 import errno
 import itertools
 import json
-import mmap
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conftest import K, N, Q, ROOT, STORAGES, pattern, wait_for
+from files import load, store
 
 SIZE = 40 << 10
 HEADING = "## When storages are away\n"
@@ -74,31 +74,6 @@ def candidates(path):
     return [s["id"] for s in json.loads(os.getxattr(path, "rozo.locate"))["storages"]]
 
 
-def store(path, data):
-    """Overwrites all bytes in place, and syncs them."""
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-    try:
-        assert os.pwrite(fd, data, 0) == len(data)
-        os.fsync(fd)
-    except OSError:
-        try:
-            os.close(fd)
-        except OSError as e:  # reports the same failure
-            assert e.errno == errno.EIO
-        raise
-    os.close(fd)
-
-
-def load(path, at=0):
-    """Reads in one request, which the kernel does not repeat page by page if it fails."""
-    data = mmap.mmap(-1, SIZE)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        return data[:os.preadv(fd, [data], at)]
-    finally:
-        os.close(fd)
-
-
 def fails(fn, path, *args):
     try:
         fn(path, *args)
@@ -157,20 +132,20 @@ def test_a_cluster_does_what_the_table_says(cluster, layout, storages):
                 for name, does in (("/new-%d" % n, new), ("/old-%d" % n, overwrites)):
                     jobs.append(pool.submit(succeeds if does == "yes" else fails, store, writer + name, data))
                     (acked if does == "yes" else refused)[name] = data
-                got = pool.submit(fails if reads == "EIO" else succeeds, load, reader + "/good", place(n))
+                got = pool.submit(fails if reads == "EIO" else succeeds, load, reader + "/good", SIZE, place(n))
                 jobs.append(got)
                 if reads == "some":
-                    jobs.append(pool.submit(fails, load, reader + bad, place(n)))
+                    jobs.append(pool.submit(fails, load, reader + bad, SIZE, place(n)))
             for job in jobs:
                 job.result()
             assert reads == "EIO" or got.result() == pattern(n, SIZE)
             if n == storages - K[layout]:  # data acknowledged with the minimum of storages is readable with the last k
                 for name in [name for name in acked if name.endswith("-%d" % (storages - Q[layout]))]:
-                    assert succeeds(load, reader + name) == acked.pop(name)
+                    assert succeeds(load, reader + name, SIZE) == acked.pop(name)
     c.restart(*[names[storage] for storage in order[:away]])
     for name, data in refused.items():
         succeeds(store, writer + name, data)
     for name, data in {**acked, **refused}.items():
-        assert succeeds(load, reader + name) == data
+        assert succeeds(load, reader + name, SIZE) == data
     for n in all_numbers:
-        assert succeeds(load, reader + "/good", place(n)) == pattern(n, SIZE)
+        assert succeeds(load, reader + "/good", SIZE, place(n)) == pattern(n, SIZE)

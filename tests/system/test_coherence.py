@@ -15,61 +15,21 @@ import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import pytest
 
-from conftest import cannot_mount, make_factory, mounts_below
-from test_left_to_us import (FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, call, fallocate, libc,
-                             renameat2)
-from test_mount import end, mount
-from test_posix import CAPABILITY, let_others_in
+from calls import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, call, fallocate, libc, renameat2
+from conftest import cannot_mount
+from files import BLOCK, PAGE, READS, WRITES, Open, get, put
+from mounts import end, mount
+from users import CAPABILITY, let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 ROUNDS = 20
-PAGE = 4096
-BLOCK = 8192
 SIZE = 3 * BLOCK + 100
-CASE_MAX_S = int(os.environ.get("ROZO_CASE_MAX_S", "300"))
-
-
-@pytest.fixture(scope="module")
-def two_mounts(request):
-    """One cluster, for most tests of this file."""
-    base = tempfile.mkdtemp(prefix="rozo-t-")
-    make, end = make_factory(request.node, base, limited=False)
-    try:
-        yield make(layout=0, mounts=2)
-        end()
-    finally:
-        for point in mounts_below(base):
-            subprocess.run(["umount", "-l", point], check=False)
-        subprocess.run(["rm", "-rf", base], check=False)
-
-
-@pytest.fixture
-def ab(two_mounts, request):
-    """A folder of the test on both mounts. Hung calls end with an error, and then the following tests fail,
-    too."""
-    timer = threading.Timer(CASE_MAX_S, two_mounts.tear)
-    timer.start()
-    name = request.node.name.replace("/", "-")
-    os.mkdir(os.path.join(two_mounts.mnts[0], name))
-    yield [os.path.join(m, name) for m in two_mounts.mnts]
-    timer.cancel()
-
-
-def put(path, data=b""):
-    with open(path, "wb") as f:
-        f.write(data)
-
-
-def get(path):
-    with open(path, "rb") as f:
-        return f.read()
 
 
 def is_there(path):
@@ -78,24 +38,6 @@ def is_there(path):
         return True
     except FileNotFoundError:
         return False
-
-
-class Open:
-    """A descriptor, closed at the end of the block."""
-
-    def __init__(self, path, flags=os.O_RDWR):
-        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
-
-    def __enter__(self):
-        return self.fd
-
-    def __exit__(self, *exc):
-        os.close(self.fd)
-
-
-def aligned(length):
-    """Returns memory for O_DIRECT."""
-    return mmap.mmap(-1, length)
 
 
 def told(st):
@@ -525,60 +467,6 @@ def test_a_directory_that_is_read_while_it_changes(ab):
 
 
 # ---- bytes ----
-
-def through_descriptor(path, fd, at, length):
-    return os.pread(fd, length, at)
-
-
-def through_new_descriptor(path, fd, at, length):
-    with Open(path, os.O_RDONLY) as new:
-        return os.pread(new, length, at)
-
-
-def through_pages(path, fd, at, length):
-    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as m:
-        return m[at:at + length]
-
-
-def directly(path, fd, at, length):
-    with Open(path, os.O_RDONLY | os.O_DIRECT) as direct:
-        start, past = at // PAGE * PAGE, -(-(at + length) // PAGE) * PAGE
-        memory = aligned(past - start)
-        n = os.preadv(direct, [memory], start)
-        return memory[at - start:min(n, at - start + length)]
-
-
-READS = {"descriptor": through_descriptor, "opened-again": through_new_descriptor, "mapped": through_pages, "direct": directly}
-
-
-def by_write(path, fd, at, data):
-    assert os.pwrite(fd, data, at) == len(data)
-
-
-def by_new_descriptor(path, fd, at, data):
-    with Open(path, os.O_WRONLY) as new:
-        assert os.pwrite(new, data, at) == len(data)
-
-
-def by_direct_write(path, fd, at, data):
-    with Open(path, os.O_WRONLY | os.O_DIRECT) as direct:
-        start, past = at // PAGE * PAGE, -(-(at + len(data)) // PAGE) * PAGE
-        memory = aligned(past - start)
-        n = os.preadv(fd, [memory], start)
-        memory[at - start:at - start + len(data)] = data
-        os.pwritev(direct, [memory], start)
-        if n < past - start:
-            os.ftruncate(direct, max(start + n, at + len(data)))
-
-
-def by_mapping(path, fd, at, data):
-    with mmap.mmap(fd, 0) as m:
-        m[at:at + len(data)] = data
-        m.flush()
-
-
-WRITES = {"write": by_write, "opened-again": by_new_descriptor, "direct": by_direct_write, "mapped": by_mapping}
-
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("write", WRITES)

@@ -14,7 +14,7 @@ import uuid
 
 import pytest
 
-from conftest import K, N, ROZO, all_up, pattern, slow_healing, wait_for
+from conftest import K, ROZO, all_up, pattern, slow_healing, wait_for
 
 MIB = 1 << 20
 COST_MAX = 1.2

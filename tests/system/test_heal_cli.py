@@ -15,6 +15,7 @@ import threading
 import time
 
 from conftest import ROZO, process_runs, slow_healing, wait_for
+from daemons import start_by_hand
 
 
 def config(c):
@@ -30,14 +31,6 @@ def lose_disk(c, name):
     c.kill(name)
     shutil.rmtree(c.data(name))
     c.up()
-
-
-def start_by_hand(c, config_path, log_name):
-    """Starts a storaged outside of `rozo dev`."""
-    with open(os.path.join(c.dir, "log", log_name + ".log"), "w") as log:
-        p = subprocess.Popen([os.path.join(os.path.dirname(ROZO), "storaged"), "--config", config_path], stderr=log)
-    wait_for(lambda: "listening" in c.log(log_name), "%s to listen" % log_name)
-    return p
 
 
 def end(process):

@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-import test_fsx2
+import fsx2
+from calls import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, fallocate
 from conftest import cannot_mount, rozo, wait_for
-from test_coherence import BLOCK, PAGE, READS, WRITES, Open, get, put
-from test_left_to_us import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, fallocate
+from files import PAGE, READS, WRITES, Open, get, put
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -30,9 +30,9 @@ def is_inline(c, path):
 
 def test_every_byte_is_right(two, monkeypatch):
     """Two mounts use a file that is small, grows and shrinks."""
-    monkeypatch.setattr(test_fsx2, "OPS", min(test_fsx2.OPS, 2000))
-    monkeypatch.setattr(test_fsx2, "N_SEEDS", min(test_fsx2.N_SEEDS, 4))
-    test_fsx2.run_seeds(two, two.mnts, "--size", str(INLINE + 2000))
+    monkeypatch.setattr(fsx2, "OPS", min(fsx2.OPS, 2000))
+    monkeypatch.setattr(fsx2, "N_SEEDS", min(fsx2.N_SEEDS, 4))
+    fsx2.run_seeds(two, two.mnts, "--size", str(INLINE + 2000))
 
 
 @pytest.mark.parametrize("size", [INLINE - 100, INLINE + 5000])
@@ -180,7 +180,7 @@ def test_a_full_disk_of_exportd_is_told(cluster):
         assert told, "62 MiB went into 20"
         assert get(c.mnt + "/kept") == b"k" * INLINE
         os.unlink(c.dir + "/ballast")
-        wait_for(lambda: put(c.mnt + "/again", b"a" * INLINE) is None, "room again", timeout=60)
+        wait_for(lambda: put(c.mnt + "/again", b"a" * INLINE), "room again", timeout=60)
         c.remount()
         assert get(c.mnt + "/again") == b"a" * INLINE and get(c.mnt + "/kept") == b"k" * INLINE
     finally:

@@ -4,20 +4,18 @@ import ctypes
 import errno
 import os
 import stat
-import struct
 import threading
 
 import pytest
 
+from calls import (FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE, RENAME_EXCHANGE, RENAME_NOREPLACE,
+                   RENAME_WHITEOUT, errno_of, fallocate, libc, renameat2)
 from conftest import cannot_mount
-from test_posix import CAPABILITY, NOBODY, let_others_in
+from files import get, put
+from users import (CAPABILITY, DEFAULT_ACLS, GROUP_OBJ, MASK, NOBODY, OTHER, USER, USER_OBJ, acl, as_nobody,
+                   let_others_in)
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
-
-libc = ctypes.CDLL(None, use_errno=True)
-AT_FDCWD = -100
-RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
-FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
 
 
 @pytest.fixture
@@ -29,58 +27,7 @@ def top(cluster_shared, request):
     return path
 
 
-def put(path, data=b""):
-    with open(path, "wb") as f:
-        f.write(data)
-    return path
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-def errno_of(function, *args):
-    """Returns 0, or the errno of an OSError."""
-    try:
-        function(*args)
-    except OSError as e:
-        return e.errno
-    return 0
-
-
-def call(function, *args):
-    """Calls libc; raises OSError if it returns -1."""
-    rc = function(*args)
-    if rc == -1:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return rc
-
-
-def as_nobody(work, gid=NOBODY, groups=()):
-    """Runs work() in a process of nobody; passes on the errno of an OSError."""
-    pid = os.fork()
-    if pid == 0:
-        status = 255
-        try:
-            os.setgroups(groups)
-            os.setgid(gid)
-            os.setuid(NOBODY)
-            status = errno_of(work)
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 # ---- privileges ----
-
-def fallocate(path, mode, offset, length):
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        call(libc.fallocate, fd, mode, ctypes.c_long(offset), ctypes.c_long(length))
-    finally:
-        os.close(fd)
-
 
 def ftruncate(path, size):
     fd = os.open(path, os.O_WRONLY)
@@ -180,27 +127,10 @@ def test_fallocate_refuses_what_it_cannot(cluster_shared, top):
     path = put(top + "/f", b"x" * 20000)
     for mode in (8, 32, 64):  # collapse, insert, unshare
         assert errno_of(fallocate, path, mode, 0, 8192) == errno.EOPNOTSUPP  # docs/POSIX.md
-    assert read(path) == b"x" * 20000
+    assert get(path) == b"x" * 20000
 
 
 # ---- ACLs, umask ----
-
-USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
-
-
-def acl(*entries):
-    """Packs (tag, permissions[, id]) in order, as the kernel takes them."""
-    return struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", e[0], e[1], e[2] if len(e) > 2 else 0xffffffff) for e in entries)
-
-
-DEFAULT_ACLS = {
-    "none": None,
-    "minimal": acl((USER_OBJ, 7), (GROUP_OBJ, 5), (OTHER, 0)),
-    "a user": acl((USER_OBJ, 7), (USER, 6, NOBODY), (GROUP_OBJ, 5), (MASK, 7), (OTHER, 4)),
-    "a mask": acl((USER_OBJ, 6), (USER, 7, NOBODY), (GROUP_OBJ, 7), (GROUP, 7, 1), (MASK, 2), (OTHER, 1)),
-}
-
 
 def what_is_created(where, default, umask):
     """Returns name -> (mode, ACLs) of all kinds of files made in a folder with that default ACL."""
@@ -272,22 +202,18 @@ def test_trusted_attributes_are_for_root(cluster_shared, top):
 
 # ---- names ----
 
-def renameat2(old, new, flags):
-    call(libc.renameat2, AT_FDCWD, old.encode(), AT_FDCWD, new.encode(), flags)
-
-
 def test_renameat2(cluster_shared, top):
     a, b, d = put(top + "/a", b"a"), put(top + "/b", b"b"), top + "/d"
     os.mkdir(d)
     put(d + "/inside")
     assert errno_of(renameat2, a, b, RENAME_NOREPLACE) == errno.EEXIST
-    assert (read(a), read(b)) == (b"a", b"b")
+    assert (get(a), get(b)) == (b"a", b"b")
     renameat2(a, top + "/free", RENAME_NOREPLACE)
-    assert read(top + "/free") == b"a" and errno_of(os.stat, a) == errno.ENOENT
+    assert get(top + "/free") == b"a" and errno_of(os.stat, a) == errno.ENOENT
     renameat2(top + "/free", b, RENAME_EXCHANGE)
-    assert (read(top + "/free"), read(b)) == (b"b", b"a")
+    assert (get(top + "/free"), get(b)) == (b"b", b"a")
     renameat2(b, d, RENAME_EXCHANGE)  # a file and a folder that is not empty
-    assert read(d) == b"a" and os.listdir(b) == ["inside"]
+    assert get(d) == b"a" and os.listdir(b) == ["inside"]
     assert errno_of(renameat2, d, top + "/nothing", RENAME_EXCHANGE) == errno.ENOENT
     assert errno_of(renameat2, b, b + "/inside", RENAME_EXCHANGE) == errno.EINVAL
     assert errno_of(renameat2, d, b, RENAME_NOREPLACE | RENAME_EXCHANGE) == errno.EINVAL
@@ -322,7 +248,7 @@ def test_65000_links(cluster):
     assert errno_of(os.link, path, top + "/more") == errno.EMLINK
     os.unlink(top + "/0/0")
     os.link(path, top + "/more")
-    assert os.stat(top + "/7/7").st_nlink == LINKS_MAX and read(top + "/7/7") == b"shared"
+    assert os.stat(top + "/7/7").st_nlink == LINKS_MAX and get(top + "/7/7") == b"shared"
 
 
 @pytest.mark.parametrize("looks", [False, True])
@@ -384,7 +310,7 @@ def test_long_names_and_paths(cluster_shared, top):
         os.mkdir(path)
     path += "/" + "f" * (4095 - len(path) - 1)
     put(path, b"deep")
-    assert len(path) == 4095 and read(path) == b"deep"
+    assert len(path) == 4095 and get(path) == b"deep"
     assert errno_of(os.stat, path + "f") == errno.ENAMETOOLONG
     # Folders can be deeper than paths.
     at = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)

@@ -10,8 +10,6 @@ and of none, deaths, cut (default: all).
 """
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +18,8 @@ import zlib
 
 import pytest
 
-from conftest import BIN, ROOT, cannot_mount, mounts_below, wait_for
+from conftest import ROOT, cannot_mount, wait_for
+from mounts import CutOff
 
 TOOLS = os.path.join(ROOT, "tests", "tools")
 sys.path.insert(0, TOOLS)
@@ -75,99 +74,6 @@ class Worker:
         if self.thread.is_alive():
             self.thread.join()
         self.said.close()
-
-
-class Proxy:
-    """A relay between one mount and exportd. If cut, it passes nothing in either direction and closes
-    nothing."""
-
-    def __init__(self, target):
-        self.target = target
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.lock, self.socks, self.ended = threading.Lock(), [self.listener], False
-        self.open = threading.Event()
-        self.open.set()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self.connect, args=(near,), daemon=True).start()
-
-    def connect(self, near):
-        self.open.wait()
-        try:
-            far = socket.create_connection(self.target, timeout=30)
-            far.settimeout(None)
-        except OSError:
-            near.close()
-            return
-        for s in (near, far):
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self.lock:
-            self.socks += [near, far]
-        threading.Thread(target=self.pump, args=(far, near), daemon=True).start()
-        self.pump(near, far)
-
-    def pump(self, a, b):
-        """Data in flight at the cut arrives when the link is back, as with TCP."""
-        try:
-            while True:
-                data = a.recv(1 << 16)
-                self.open.wait()
-                if not data:
-                    break
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def end(self):
-        self.open.set()
-        with self.lock:
-            for s in self.socks:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                s.close()
-
-
-class CutOff:
-    """One more mount of a cluster, through a proxy."""
-
-    def __init__(self, c, name="cut-off", proxy=Proxy):
-        self.mnt = os.path.join(c.base, "mnt-" + name)
-        os.mkdir(self.mnt)
-        self.proxy = proxy(c.addresses("exportd")[0])
-        with open(os.path.join(c.dir, "log", "mount-%s.log" % name), "w") as log:
-            self.p = subprocess.Popen(
-                [os.path.join(BIN, "rozomount"), self.proxy.address + "/main", self.mnt, "-f", "-o",
-                 "key=" + os.path.join(c.dir, "etc", "client.key")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: mounts_below(self.mnt), "the mount by way of a proxy")
-        except BaseException:
-            self.end()
-            raise
-
-    def end(self):
-        self.proxy.open.set()
-        subprocess.run(["umount", "-l", self.mnt], check=False)
-        self.p.send_signal(signal.SIGTERM)
-        try:
-            self.p.wait(30)
-        except subprocess.TimeoutExpired:
-            self.p.kill()
-            self.p.wait()
-        self.proxy.end()
 
 
 class History:

@@ -8,37 +8,24 @@ import shutil
 import stat
 import struct
 import subprocess
-import tempfile
 
 import pytest
 
-from conftest import cannot_mount, make_factory
-from test_left_to_us import (DEFAULT_ACLS, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, as_nobody, call, errno_of, fallocate, libc, put, read,
-                             renameat2)
-from test_posix import NOBODY, let_others_in
+from calls import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, call, errno_of, fallocate, libc, renameat2)
+from conftest import cannot_mount
+from files import get, put
+from users import DEFAULT_ACLS, NOBODY, as_nobody, let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 
-@pytest.fixture(scope="module")
-def two(request):
-    """One cluster with two mounts for all tests of this file."""
-    base = tempfile.mkdtemp(prefix="rozo-t-")
-    make, end = make_factory(request.node, base, limited=False)
-    try:
-        yield make(layout=0, mounts=2)
-        end()
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-
-
 @pytest.fixture
-def tops(two, request):
+def tops(two_mounts, request):
     """A folder of the test on both mounts."""
     name = request.node.name.replace("/", "_")
-    os.mkdir(os.path.join(two.mnts[0], name))
-    let_others_in(os.path.join(two.mnts[0], name))
-    return [os.path.join(mnt, name) for mnt in two.mnts]
+    os.mkdir(os.path.join(two_mounts.mnts[0], name))
+    let_others_in(os.path.join(two_mounts.mnts[0], name))
+    return [os.path.join(mnt, name) for mnt in two_mounts.mnts]
 
 
 # ---- whiteouts ----
@@ -54,13 +41,13 @@ def test_a_rename_leaves_a_whiteout_on_all_mounts(tops):
     put(a + "/old", b"replaced")
     os.mkdir(a + "/d")
     os.mkdir(a + "/to")
-    assert sorted(os.listdir(b)) == ["d", "f", "old", "to"] and read(b + "/f") == b"moved"
+    assert sorted(os.listdir(b)) == ["d", "f", "old", "to"] and get(b + "/f") == b"moved"
     renameat2(a + "/f", a + "/to/f", RENAME_WHITEOUT)
     for top in (b, a):
-        assert is_whiteout(top + "/f") and read(top + "/to/f") == b"moved"
+        assert is_whiteout(top + "/f") and get(top + "/to/f") == b"moved"
     renameat2(b + "/to/f", b + "/old", RENAME_WHITEOUT)  # replaced by the other mount
     for top in (a, b):
-        assert is_whiteout(top + "/to/f") and read(top + "/old") == b"moved"
+        assert is_whiteout(top + "/to/f") and get(top + "/old") == b"moved"
     renameat2(a + "/d", a + "/to/d", RENAME_WHITEOUT | RENAME_NOREPLACE)
     for top in (b, a):
         assert is_whiteout(top + "/d") and os.path.isdir(top + "/to/d")
@@ -120,7 +107,7 @@ def test_overlayfs_above_a_mount(tops, tmp_path):
         for _ in range(2):
             assert sorted(os.listdir(merged)) == ["changed", "keep", "newer", "there", "tree"]
             assert os.listdir(merged + "/tree") == []
-            assert [read(merged + n) for n in ("/keep", "/there", "/changed", "/newer")] == [b"lower", b"lower", b"upper",
+            assert [get(merged + n) for n in ("/keep", "/there", "/changed", "/newer")] == [b"lower", b"lower", b"upper",
                                                                                              b"upper"]
             assert is_whiteout(tops[1] + "/upper/gone") and is_whiteout(tops[1] + "/upper/moved")
             subprocess.run(["umount", merged], check=True)
@@ -154,7 +141,7 @@ def inodes(mnt):
 
 
 @needs_tmpfile
-def test_a_file_without_a_name_gets_one(two, tops):
+def test_a_file_without_a_name_gets_one(two_mounts, tops):
     a, b = tops
     fd = tmpfile(a, b"x" * 300000)
     assert (os.fstat(fd).st_nlink, os.listdir(a), os.listdir(b)) == (0, [], [])
@@ -162,10 +149,10 @@ def test_a_file_without_a_name_gets_one(two, tops):
     link_fd(fd, a + "/first")
     assert (os.fstat(fd).st_nlink, os.listdir(b)) == (1, ["first"])
     os.pwrite(fd, b"y" * 10, 299995)
-    assert read(b + "/first") == b"x" * 299995 + b"y" * 10
+    assert get(b + "/first") == b"x" * 299995 + b"y" * 10
     call(libc.linkat, fd, b"", AT_FDCWD, (a + "/second").encode(), AT_EMPTY_PATH)
     os.close(fd)
-    assert os.stat(b + "/second").st_nlink == 2 and read(a + "/second") == read(b + "/first")
+    assert os.stat(b + "/second").st_nlink == 2 and get(a + "/second") == get(b + "/first")
     os.unlink(b + "/first")
     fd = os.open(a + "/second", os.O_RDONLY)
     os.unlink(a + "/second")
@@ -175,9 +162,9 @@ def test_a_file_without_a_name_gets_one(two, tops):
 
 
 @needs_tmpfile
-def test_a_file_without_a_name_that_gets_none_is_gone(two, tops):
+def test_a_file_without_a_name_that_gets_none_is_gone(two_mounts, tops):
     a, b = tops
-    two.wait_for(lambda: inodes(a) == inodes(b), "closes to be told")
+    two_mounts.wait_for(lambda: inodes(a) == inodes(b), "closes to be told")
     before = inodes(a)
     fd = tmpfile(a, b"x" * 300000, os.O_EXCL)
     assert inodes(b) == before + 1
@@ -185,7 +172,7 @@ def test_a_file_without_a_name_that_gets_none_is_gone(two, tops):
     os.fsync(fd)
     assert os.pread(fd, 300001, 0) == b"x" * 300000
     os.close(fd)
-    two.wait_for(lambda: inodes(b) == before, "it to be gone")
+    two_mounts.wait_for(lambda: inodes(b) == before, "it to be gone")
     assert os.listdir(a) == []
 
 
@@ -231,13 +218,13 @@ def test_files_without_a_name_over_restarts(cluster):
     link_fd(fd, c.mnt + "/f")
     os.fsync(fd)
     os.close(fd)
-    assert read(c.mnt + "/f") == b"z" * 10 + b"x" * 299990
+    assert get(c.mnt + "/f") == b"z" * 10 + b"x" * 299990
     assert os.pread(other, 300001, 0) == b"y" * 300000 and inodes(c.mnt) == before + 2
     mount = c.names("mount")[0]
     c.kill(mount)
     assert errno_of(os.close, other) == errno.ENOTCONN
     c.restart(mount)
-    assert os.listdir(c.mnt) == ["f"] and read(c.mnt + "/f") == b"z" * 10 + b"x" * 299990
+    assert os.listdir(c.mnt) == ["f"] and get(c.mnt + "/f") == b"z" * 10 + b"x" * 299990
     c.wait_for(lambda: inodes(c.mnt) == before + 1, "the file without a name to be gone")
 
 
@@ -286,7 +273,7 @@ FILE_CALLS = {
     "open to read and write": (lambda d: opens(d + "/f", os.O_RDWR), True, True),
     "open to truncate": (lambda d: opens(d + "/f", os.O_WRONLY | os.O_APPEND | os.O_TRUNC), True, True),
     "append": (lambda d: write_to(d + "/f", os.O_APPEND), True, False),
-    "read": (lambda d: read(d + "/f"), False, False),
+    "read": (lambda d: get(d + "/f"), False, False),
     "truncate": (lambda d: os.truncate(d + "/f", 5), True, True),
     "grow": (lambda d: os.truncate(d + "/f", 500000), True, True),
     "chmod": (lambda d: os.chmod(d + "/f", 0o600), True, True),
@@ -409,10 +396,10 @@ def test_flags_hold_for_what_is_open_already(tops, at):
     set_flags(path, IMMUTABLE)
     assert {name: errno_of(fn) for name, fn in changes.items()} == dict.fromkeys(changes, errno.EPERM)
     wanted = b"1" + b"x" * 49999 + b"m" + b"x" * 49999
-    assert read(a + "/f") == read(b + "/f") == wanted
+    assert get(a + "/f") == get(b + "/f") == wanted
     m[60000] = ord("n")
     assert errno_of(m.flush) in (errno.EPERM, errno.EIO)  # docs/POSIX.md
-    assert read(a + "/f") == wanted
+    assert get(a + "/f") == wanted
     set_flags(path, APPEND)
     left = {name: errno_of(fn) for name, fn in changes.items()}
     assert left == dict(dict.fromkeys(changes, errno.EPERM), append=0, fallocate=0)
@@ -421,7 +408,7 @@ def test_flags_hold_for_what_is_open_already(tops, at):
     fcntl.fcntl(appends, fcntl.F_SETFL, os.O_APPEND)
     assert os.write(appends, b"5") == 1
     size = os.stat(path).st_size
-    assert read(a + "/f")[:100000] == wanted and size == 300002
+    assert get(a + "/f")[:100000] == wanted and size == 300002
     set_flags(path, 0)
     assert [errno_of(changes[name]) for name in ("write", "copy", "punch", "truncate")] == [0] * 4
     m.close()
@@ -461,4 +448,4 @@ def test_flags_with_writeback_cache(cluster):
     set_flags(path, IMMUTABLE)
     assert (errno_of(os.pwrite, fd, b"q", 0), errno_of(os.fsync, fd)) == (0, errno.EPERM)  # docs/POSIX.md
     os.close(fd)
-    assert read(path) == b"x" * 5 + b"z" * 10 + b"x" * 99985 + b"y" * 30
+    assert get(path) == b"x" * 5 + b"z" * 10 + b"x" * 99985 + b"y" * 30

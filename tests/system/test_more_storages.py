@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from conftest import N, STORAGES, pattern
-from test_away import load, store
-from test_heal_cli import start_by_hand
+from daemons import start_by_hand
+from files import load, store
 
 SIZE = 300 << 10
 
@@ -130,7 +130,7 @@ def test_programs_go_on_while_their_files_get_more_storages(cluster, more):
             while not stop.is_set():
                 i = n % 2 + 2 * number  # each mount has two files of its own to write
                 store(paths[number][i], pattern(1000 * (n + 1) + i, SIZE))
-                if load(paths[number][i])[:4096] != pattern(1000 * (n + 1) + i, 4096):
+                if load(paths[number][i], 4096) != pattern(1000 * (n + 1) + i, 4096):
                     wrong.append("%s has other bytes" % paths[number][i])
                 with open(paths[1 - number][i], "rb") as f:
                     f.read()

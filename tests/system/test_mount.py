@@ -13,45 +13,11 @@ import time
 
 import pytest
 
-from conftest import BIN, cannot_mount, process_runs, wait_for
+from conftest import BIN, cannot_mount, wait_for
+from files import get
+from mounts import end, let_go, mount, put_open
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
-
-
-def mount(c, mnt, *options, foreground=True):
-    """Starts a rozomount on mnt, with two loops so that its end can fail in more ways than in other tests;
-    returns the process when it serves (or has ended)."""
-    with contextlib.suppress(FileExistsError):  # exist_ok would stat a dead mount
-        os.mkdir(mnt)
-    argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
-            ",".join(["key=%s/etc/client.key" % c.dir, "loops=2", *options])]
-    if not foreground:
-        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
-    p = subprocess.Popen(argv + ["-f"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: os.path.ismount(mnt) or p.poll() is not None, "the mount on " + mnt)
-    return p
-
-
-def end(p, timeout=60):
-    """Returns its output and its exit status."""
-    err = p.communicate(timeout=timeout)[1]
-    return p.returncode, err
-
-
-def put(path, data):
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644)
-    assert os.write(fd, data) == len(data)
-    return fd
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-def let_go(fd):
-    with contextlib.suppress(OSError):  # its mount is gone
-        os.close(fd)
 
 
 # ---- ends ----
@@ -62,12 +28,12 @@ def test_a_signal_unmounts_and_stores_everything(cluster, scratch, sig):
     mnt = scratch + "/m"
     p = mount(c, mnt)
     data = os.urandom(3 << 20)
-    let_go(put(mnt + "/a", data))
+    let_go(put_open(mnt + "/a", data))
     p.send_signal(sig)
     status, err = end(p)
     assert status == 0, err
     assert not os.path.ismount(mnt)
-    assert read(c.mnt + "/a") == data
+    assert get(c.mnt + "/a") == data
 
 
 def test_sigterm_while_files_are_open_and_dirty(cluster, scratch):
@@ -75,16 +41,16 @@ def test_sigterm_while_files_are_open_and_dirty(cluster, scratch):
     mnt = scratch + "/m"
     p = mount(c, mnt)
     data = os.urandom(5 << 20)
-    fd = put(mnt + "/written", data)
-    mapped = put(mnt + "/mapped", bytes(1 << 20))
+    fd = put_open(mnt + "/written", data)
+    mapped = put_open(mnt + "/mapped", bytes(1 << 20))
     m = mmap.mmap(mapped, 1 << 20)
     m[4096:4100] = b"here"
     p.send_signal(signal.SIGTERM)
     status, err = end(p)
     assert status == 0 and "in use" in err, err
     assert not os.path.ismount(mnt)
-    assert read(c.mnt + "/written") == data
-    assert read(c.mnt + "/mapped")[4096:4100] == b"here"
+    assert get(c.mnt + "/written") == data
+    assert get(c.mnt + "/mapped")[4096:4100] == b"here"
     let_go(fd)
     let_go(mapped)
 
@@ -94,8 +60,8 @@ def test_sigterm_after_a_lazy_unmount_with_open_files(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
-    fd = put(mnt + "/a", b"")
-    mapped = put(mnt + "/mapped", bytes(1 << 20))
+    fd = put_open(mnt + "/a", b"")
+    mapped = put_open(mnt + "/mapped", bytes(1 << 20))
     m = mmap.mmap(mapped, 1 << 20)
     subprocess.run(["umount", "-l", mnt], check=True)
     data = os.urandom(2 << 20)
@@ -105,8 +71,8 @@ def test_sigterm_after_a_lazy_unmount_with_open_files(cluster, scratch):
     p.send_signal(signal.SIGTERM)
     status, err = end(p)
     assert status == 0, err
-    assert read(c.mnt + "/a") == data
-    assert read(c.mnt + "/mapped")[8192:8196] == b"here"
+    assert get(c.mnt + "/a") == data
+    assert get(c.mnt + "/mapped")[8192:8196] == b"here"
     let_go(fd)
     let_go(mapped)
 
@@ -115,14 +81,14 @@ def test_a_lazy_unmount_ends_with_the_last_close(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
-    fd = put(mnt + "/a", b"x" * 100000)
+    fd = put_open(mnt + "/a", b"x" * 100000)
     subprocess.run(["umount", "-l", mnt], check=True)
     assert os.pread(fd, 10, 0) == b"x" * 10
     assert p.poll() is None
     os.close(fd)
     status, err = end(p)
     assert status == 0, err
-    assert read(c.mnt + "/a") == b"x" * 100000
+    assert get(c.mnt + "/a") == b"x" * 100000
 
 
 def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
@@ -130,14 +96,14 @@ def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     old = mount(c, mnt)
-    fd = put(mnt + "/a", b"old")
+    fd = put_open(mnt + "/a", b"old")
     subprocess.run(["umount", "-l", mnt], check=True)
     new = mount(c, mnt)
     old.send_signal(signal.SIGTERM)
     status, err = end(old)
     assert status == 0, err
     assert os.path.ismount(mnt) and new.poll() is None
-    assert read(mnt + "/a") == b"old"
+    assert get(mnt + "/a") == b"old"
     let_go(fd)
     new.send_signal(signal.SIGTERM)
     assert end(new)[0] == 0
@@ -180,7 +146,7 @@ def test_sigterm_while_busy(cluster, scratch):
     assert not os.path.ismount(mnt)
     for n, last in acknowledged.items():
         for i in range(last + 1):
-            assert read("%s/%d-%d" % (c.mnt, n, i)) == b"%d" % i * 5000
+            assert get("%s/%d-%d" % (c.mnt, n, i)) == b"%d" % i * 5000
 
 
 def test_mounting_over_a_dead_mount(cluster, scratch):
@@ -188,14 +154,14 @@ def test_mounting_over_a_dead_mount(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
-    let_go(put(mnt + "/a", b"synced"))
+    let_go(put_open(mnt + "/a", b"synced"))
     p.kill()
     end(p)
     with pytest.raises(OSError):
         os.listdir(mnt)
     p = mount(c, mnt)
     assert p.poll() is None, end(p)
-    assert read(mnt + "/a") == b"synced"
+    assert get(mnt + "/a") == b"synced"
     with open("/proc/self/mountinfo") as f:
         assert sum(line.split()[4] == mnt for line in f) == 1  # the dead mount is not below it
     p.send_signal(signal.SIGTERM)
@@ -209,7 +175,7 @@ def test_rozo_mount_replaces_a_dead_mount(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "attr_timeout=1000", "entry_timeout=1000")
-    of_dead, of_other = put(mnt + "/a", b"here"), put(c.mnt + "/b", b"there")
+    of_dead, of_other = put_open(mnt + "/a", b"here"), put_open(c.mnt + "/b", b"there")
     os.fsync(of_dead)
     fcntl.lockf(of_other, fcntl.LOCK_EX)
     os.stat(mnt)
@@ -219,12 +185,12 @@ def test_rozo_mount_replaces_a_dead_mount(cluster, scratch):
     try:
         with pytest.raises(OSError):
             os.pread(of_dead, 4, 0)
-        assert read(mnt + "/a") == b"here" and read(mnt + "/b") == b"there"
+        assert get(mnt + "/a") == b"here" and get(mnt + "/b") == b"there"
         with open("/proc/self/mountinfo") as f:
             assert sum(line.split()[4] == mnt for line in f) == 1
         os.write(of_other, b" too")
         os.fsync(of_other)
-        assert os.pread(of_other, 100, 0) == b"there too" == read(mnt + "/b")
+        assert os.pread(of_other, 100, 0) == b"there too" == get(mnt + "/b")
         with open(mnt + "/b", "rb+") as f, pytest.raises(BlockingIOError):
             fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
@@ -237,7 +203,7 @@ def test_a_mount_that_hangs_is_not_taken_for_dead(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt)
-    let_go(put(mnt + "/a", b"x"))  # a fork would close copies of open files, and hang
+    let_go(put_open(mnt + "/a", b"x"))  # a fork would close copies of open files, and hang
     exportd = c.dev_status()["exportd"]
     p.send_signal(signal.SIGSTOP)
     try:
@@ -252,7 +218,7 @@ def test_a_mount_that_hangs_is_not_taken_for_dead(cluster, scratch):
         p.send_signal(signal.SIGCONT)
     status, err = end(second)
     assert status == 1 and "mounted already" in err
-    assert read(mnt + "/a") == b"x"
+    assert get(mnt + "/a") == b"x"
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
 
@@ -314,7 +280,7 @@ print(n)
 def test_signals_that_are_handled_interrupt_nothing(cluster):
     """Programs expect no EINTR from files: timer and preemption signals are frequent."""
     c = cluster(layout=0)
-    let_go(put(c.mnt + "/f", bytes(65536)))
+    let_go(put_open(c.mnt + "/f", bytes(65536)))
     p = subprocess.Popen([sys.executable, "-c", SIGNALLED, c.mnt + "/f", "4"], stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
     p.stdout.readline()
@@ -331,7 +297,7 @@ def test_signals_that_are_handled_interrupt_nothing(cluster):
 def test_a_process_that_waits_can_be_killed(cluster, signals):
     """SIGKILL works also after a harmless signal: the kernel reports only the first one to rozomount."""
     c = cluster(layout=0)
-    let_go(put(c.mnt + "/f", b"x"))
+    let_go(put_open(c.mnt + "/f", b"x"))
     p = subprocess.Popen([sys.executable, "-c", "import os, signal, sys, time\n"
                           "signal.signal(signal.SIGALRM, lambda *_: None)\n"
                           "signal.siginterrupt(signal.SIGALRM, False)\n"
@@ -407,7 +373,7 @@ def test_open_files_go_on_while_exportd_is_away(cluster, scratch):
     assert float(out) < 2
     c.remount()
     for name in ("rw", "wo"):
-        assert read(c.mnt + "/" + name) == read(scratch + "/expected")
+        assert get(c.mnt + "/" + name) == get(scratch + "/expected")
     assert sorted(os.listdir(c.mnt)) == ["dead", "hung", "rw", "wo"]
 
 
@@ -415,7 +381,7 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "meta_timeout=3", "entry_timeout=0", "attr_timeout=0")
-    fd = put(mnt + "/f", b"x" * 10000)
+    fd = put_open(mnt + "/f", b"x" * 10000)
     os.fsync(fd)
     c.kill("exportd", signal.SIGSTOP)
     try:
@@ -431,7 +397,7 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
         c.kill("exportd", signal.SIGCONT)
     os.fsync(fd)  # sends now what could not be sent before
     os.close(fd)
-    assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
+    assert get(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
 
@@ -446,7 +412,7 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
     try:
         c.up()
         kept = os.urandom(4 << 20)
-        fd = put(c.mnt + "/kept", kept)
+        fd = put_open(c.mnt + "/kept", kept)
         os.fsync(fd)
         told = set()
 
@@ -481,16 +447,16 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         os.fsync(fd)
         os.close(fd)
         expected = kept[:1 << 20] + b"new" + kept[(1 << 20) + 3:]
-        assert read(c.mnt + "/kept") == expected
+        assert get(c.mnt + "/kept") == expected
         c.remount()
-        assert read(c.mnt + "/kept") == expected
+        assert get(c.mnt + "/kept") == expected
         os.unlink(c.mnt + "/a")
         with contextlib.suppress(FileNotFoundError):  # its open may have failed
             os.unlink(c.mnt + "/b")
 
         def fits():
             let_go(os.open(c.mnt + "/again", os.O_CREAT | os.O_WRONLY | os.O_TRUNC))
-            again = put(c.mnt + "/again", bytes(8 << 20))
+            again = put_open(c.mnt + "/again", bytes(8 << 20))
             try:
                 os.fsync(again)
             finally:
@@ -498,7 +464,7 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
             return True
 
         wait_for(fits, "the space of removed files", timeout=60)
-        assert read(c.mnt + "/kept") == expected
+        assert get(c.mnt + "/kept") == expected
     finally:
         c.down()
         subprocess.run(["umount", "-l", c.dir], check=False)
@@ -527,7 +493,7 @@ def test_far_ends(cluster):
 
 def test_seek_ends_in_a_file_that_was_cut_and_made_longer(cluster):
     c = cluster(layout=0)
-    fd = put(c.mnt + "/f", b"x" * 100000)
+    fd = put_open(c.mnt + "/f", b"x" * 100000)
     os.fsync(fd)
     os.ftruncate(fd, 20000)
     os.ftruncate(fd, 4 << 30)
@@ -585,11 +551,11 @@ def test_streams_and_many_small_files_do_not_make_it_grow(cluster, scratch):
 
     def write_small(i):
         for k in range(500):
-            os.close(put("%s/small%d.%d" % (mnt, i, k), piece[:4096 + 61 * k]))
+            os.close(put_open("%s/small%d.%d" % (mnt, i, k), piece[:4096 + 61 * k]))
 
     def read_small(i):
         for k in range(500):
-            assert read("%s/small%d.%d" % (mnt, i, k)) == piece[:4096 + 61 * k]
+            assert get("%s/small%d.%d" % (mnt, i, k)) == piece[:4096 + 61 * k]
 
     def read_long(i):
         with open("%s/long%d" % (mnt, i), "rb") as f:

@@ -1,15 +1,15 @@
 """pjdfstest and fsx: the same results as on the machine's own file system."""
 import os
 import re
-import shutil
 import subprocess
 
 import pytest
 
+from conftest import ROOT, tool
+from users import CAPABILITY, let_others_in, write_as_nobody
+
 SEEDS = [1, 2, 3, 4, 5]
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "rozo-tests", "bin")
-DOC = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "docs",
-                   "POSIX.md")
+DOC = os.path.join(ROOT, "docs", "POSIX.md")
 CONFIG = """
 [features]
 posix_fallocate = {}
@@ -22,20 +22,6 @@ allow_remount = false
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 """
-
-
-def tool(name):
-    path = shutil.which(name) or os.path.join(CACHE, name)
-    if not os.path.exists(path):
-        pytest.skip("%s is not installed (deploy/install-deps.sh --tests)" % name)
-    return path
-
-
-def let_others_in(path):
-    """Opens the parents of path: some cases walk down as nobody."""
-    while path != "/":
-        os.chmod(path, os.stat(path).st_mode | 0o055)
-        path = os.path.dirname(path)
 
 
 def pjdfstest(config, where):
@@ -91,35 +77,6 @@ def test_fsx(fsx_runs, seed):
     status = process.wait(timeout=600)
     said.seek(0)
     assert status == 0, said.read()[-4000:]
-
-
-CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
-NOBODY = 65534
-
-
-def write_as_nobody(path, flags, before_second=lambda: None):
-    """Writes twice to path as nobody; calls before_second() as root in between."""
-    go, went = os.pipe(), os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            fd = os.open(path, flags)
-            os.write(fd, b"one")
-            os.write(went[1], b".")
-            os.read(go[0], 1)
-            os.write(fd, b"two")
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(went[1])
-    assert os.read(went[0], 1) == b"."
-    before_second()
-    os.write(go[1], b".")
-    assert os.waitpid(pid, 0)[1] == 0
-    for end in (go[0], go[1], went[0]):
-        os.close(end)
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC])

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from agents import two  # noqa: F401, a fixture
 from conftest import cannot_mount, wait_for
-from test_linear import CutOff, Proxy
-from test_locks import two  # noqa: F401, a fixture
+from mounts import CutOff, Proxy
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 

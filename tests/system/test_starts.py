@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from conftest import BIN, cannot_mount, rozo, wait_for
-from test_bad_input import Daemon
+from daemons import Daemon
 
 LIBRARY = r"""
 #define _GNU_SOURCE

@@ -12,9 +12,10 @@ import threading
 
 import pytest
 
-from conftest import cannot_mount, wait_for
-from test_mount import end, let_go, mount, put, read
-from test_posix import CAPABILITY, let_others_in, tool, write_as_nobody
+from conftest import cannot_mount, tool, wait_for
+from files import get
+from mounts import end, let_go, mount, put_open
+from users import CAPABILITY, let_others_in, write_as_nobody
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -54,7 +55,7 @@ def test_small_writes_are_gathered(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt, "attr_timeout=1000") as p:
-        os.close(put(mnt + "/f", b""))
+        os.close(put_open(mnt + "/f", b""))
         writer = subprocess.Popen([sys.executable, "-c", WRITES_SMALL, mnt + "/f"], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, bufsize=0)
         assert writer.stdout.readline() == b"begun\n"
@@ -69,7 +70,7 @@ def test_small_writes_are_gathered(cluster, scratch):
         writer.stdin.write(b"\n")
         assert writer.stdout.readline() == b"synced\n"
         expected = b"first\n" + b"".join(b"line %d\n" % i for i in range(2000))
-        assert read(c.mnt + "/f") == expected  # the other mount, while the file is open
+        assert get(c.mnt + "/f") == expected  # the other mount, while the file is open
         writer.communicate(b"\n")
         assert writer.returncode == 0
 
@@ -81,7 +82,7 @@ def test_data_survive(cluster, scratch, how):
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache")
     data = os.urandom(3 << 20)
-    fd = put(mnt + "/a", b"")
+    fd = put_open(mnt + "/a", b"")
     for at in range(0, len(data), 100000):
         os.pwrite(fd, data[at:at + 100000], at)
     m = mmap.mmap(fd, len(data))
@@ -105,7 +106,7 @@ def test_data_survive(cluster, scratch, how):
             os.close(fd)
         p.kill()
         end(p)
-    assert read(c.mnt + "/a") == data
+    assert get(c.mnt + "/a") == data
     if how in ("SIGTERM", "fsync and SIGKILL"):
         let_go(fd)
 
@@ -114,7 +115,7 @@ def test_appends_of_several_descriptors(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
-        os.close(put(mnt + "/log", b"head\n"))
+        os.close(put_open(mnt + "/log", b"head\n"))
 
         def append(n):
             fd = os.open(mnt + "/log", os.O_WRONLY | os.O_APPEND | (os.O_DSYNC if n == 0 else 0))
@@ -128,7 +129,7 @@ def test_appends_of_several_descriptors(cluster, scratch):
         for w in workers:
             w.join()
         for of in (mnt, c.mnt):
-            lines = read(of + "/log").split()
+            lines = get(of + "/log").split()
             assert lines[0] == b"head"
             assert sorted(lines[1:]) == sorted(b"%d-%d" % (n, i) for n in range(4) for i in range(100))
         # O_DIRECT bypasses the kernel's pages, up to the end that the kernel knows.
@@ -140,7 +141,7 @@ def test_appends_of_several_descriptors(cluster, scratch):
         page.write(b"d" * 4096)
         assert at % 4096 == 0 and os.write(fd, page) == 4096
         os.close(fd)
-        assert read(mnt + "/log")[at:] == b"d" * 4096 == read(c.mnt + "/log")[at:]
+        assert get(mnt + "/log")[at:] == b"d" * 4096 == get(c.mnt + "/log")[at:]
 
 
 def test_times(cluster, scratch):
@@ -148,7 +149,7 @@ def test_times(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
-        fd = put(mnt + "/f", b"x")
+        fd = put_open(mnt + "/f", b"x")
         os.utime(fd, ns=(10 ** 18, 10 ** 18))
         assert os.stat(mnt + "/f").st_mtime_ns == 10 ** 18
         os.write(fd, b"y" * 10000)
@@ -156,7 +157,7 @@ def test_times(cluster, scratch):
         assert written > 10 ** 18
         os.fsync(fd)
         assert os.fstat(fd).st_mtime_ns == written
-        put_back = put(mnt + "/g", os.urandom(100000))
+        put_back = put_open(mnt + "/g", os.urandom(100000))
         os.utime(put_back, ns=(5 * 10 ** 17 + 1, 5 * 10 ** 17 + 2))
         os.close(put_back)
         os.close(fd)
@@ -171,7 +172,7 @@ def test_parts_of_pages_through_a_write_only_descriptor(cluster, scratch):
     """The kernel reads the rest of such a page through the writing descriptor."""
     c = cluster(layout=0)
     expected = bytearray(os.urandom(1 << 20))
-    os.close(put(c.mnt + "/f", expected))
+    os.close(put_open(c.mnt + "/f", expected))
     mnt, rng = scratch + "/m", random.Random(1)
     with writeback(c, mnt):
         fd = os.open(mnt + "/f", os.O_WRONLY)
@@ -181,37 +182,37 @@ def test_parts_of_pages_through_a_write_only_descriptor(cluster, scratch):
             expected[at:at + len(data)] = data
         os.pwrite(fd, b"far", 3 << 20)
         expected += bytes((3 << 20) - len(expected)) + b"far"
-        assert read(mnt + "/f") == expected
+        assert get(mnt + "/f") == expected
         os.ftruncate(fd, 2 << 20)
         os.ftruncate(fd, (2 << 20) + 5000)
         del expected[2 << 20:]
         expected += bytes(5000)
-        assert read(mnt + "/f") == expected
+        assert get(mnt + "/f") == expected
         os.close(fd)
-        assert read(c.mnt + "/f") == expected
+        assert get(c.mnt + "/f") == expected
         c.drop_caches()
-        assert read(mnt + "/f") == expected
+        assert get(mnt + "/f") == expected
 
 
 def test_what_is_not_written_yet_is_no_hole(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
-        fd = put(mnt + "/f", b"")
+        fd = put_open(mnt + "/f", b"")
         os.ftruncate(fd, 1 << 20)
         os.pwrite(fd, b"data", 500000)
         assert os.lseek(fd, 0, os.SEEK_DATA) <= 500000 and os.lseek(fd, 500000, os.SEEK_HOLE) >= 500004
         assert os.fstat(fd).st_blocks > 0
         subprocess.run(["cp", "--sparse=auto", mnt + "/f", mnt + "/g"], check=True)
         os.close(fd)
-        assert read(mnt + "/g") == read(c.mnt + "/f") == bytes(500000) + b"data" + bytes((1 << 20) - 500004)
+        assert get(mnt + "/g") == get(c.mnt + "/f") == bytes(500000) + b"data" + bytes((1 << 20) - 500004)
 
 
 def test_an_error_is_told_by_fsync_and_close(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache", "io_timeout=2")
-    fd = put(mnt + "/f", b"kept")
+    fd = put_open(mnt + "/f", b"kept")
     os.fsync(fd)
     stopped = c.names("storaged")
     for name in stopped:
@@ -226,7 +227,7 @@ def test_an_error_is_told_by_fsync_and_close(cluster, scratch):
             c.kill(name, signal.SIGCONT)
     wait_for(lambda: os.fsync(fd) is None, "the data to be stored")  # the mount had kept the data
     os.close(fd)
-    assert read(c.mnt + "/f") == b"kept" + b"x" * 50000
+    assert get(c.mnt + "/f") == b"kept" + b"x" * 50000
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
 
@@ -245,7 +246,7 @@ def test_writes_take_privileges_away(cluster, scratch):
         def privileges():
             return os.stat(path).st_mode & 0o6000, os.listxattr(path)
 
-        os.close(put(path, b""))
+        os.close(put_open(path, b""))
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC):
             give()
             write_as_nobody(path, flags)
@@ -282,29 +283,29 @@ def test_a_size_that_another_mount_changed_is_an_error(cluster, scratch, seen, c
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
-        os.close(put((mnt if seen == "written" else c.mnt) + "/f", b"x" * 10000))
+        os.close(put_open((mnt if seen == "written" else c.mnt) + "/f", b"x" * 10000))
         if seen == "looked at":
             assert os.listdir(mnt) == ["f"] and os.stat(mnt + "/f").st_size == 10000
         else:
-            assert read(mnt + "/f") == b"x" * 10000
+            assert get(mnt + "/f") == b"x" * 10000
         change(c.mnt + "/f", b"y" * 10000)
-        assert errno_of(read, mnt + "/f") == errno.ESTALE
+        assert errno_of(get, mnt + "/f") == errno.ESTALE
         assert errno_of(append, mnt + "/f", b"z") == errno.ESTALE
 
         def can_be_read():
             c.drop_caches()
-            return read(mnt + "/f") == read(c.mnt + "/f")
+            return get(mnt + "/f") == get(c.mnt + "/f")
 
         wait_for(can_be_read, "the kernel to forget the file")
         append(mnt + "/f", b"z")
-        assert read(c.mnt + "/f").endswith(b"z") and len(read(c.mnt + "/f")) % 1000 == 1
+        assert get(c.mnt + "/f").endswith(b"z") and len(get(c.mnt + "/f")) % 1000 == 1
 
 
 def test_a_size_that_changes_under_an_open_file_is_an_error(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache", "attr_timeout=0")
-    fd, other = put(mnt + "/f", b"x" * 10000), put(mnt + "/g", b"fine")
+    fd, other = put_open(mnt + "/f", b"x" * 10000), put_open(mnt + "/g", b"fine")
     os.fsync(fd)
     append(c.mnt + "/f", b"y" * 10000)
     os.stat(mnt + "/f")
@@ -315,7 +316,7 @@ def test_a_size_that_changes_under_an_open_file_is_an_error(cluster, scratch):
     assert os.pread(other, 10, 0) == b"fine"
     let_go(fd)
     os.close(other)
-    assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
+    assert get(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
     p.send_signal(signal.SIGTERM)
     end(p)
 
@@ -324,12 +325,12 @@ def test_bytes_that_another_mount_changed_are_seen_at_open(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
-        os.close(put(mnt + "/f", b"x" * 10000))
+        os.close(put_open(mnt + "/f", b"x" * 10000))
         with open(c.mnt + "/f", "rb+") as f:
             f.write(b"y" * 5000)
         os.chmod(c.mnt + "/f", 0o600)
         os.rename(mnt + "/f", mnt + "/g")
-        assert read(mnt + "/g") == b"y" * 5000 + b"x" * 5000
+        assert get(mnt + "/g") == b"y" * 5000 + b"x" * 5000
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -341,5 +342,5 @@ def test_fsx(cluster, scratch, seed):
         r = subprocess.run([fsx, "-N", "3000", "-S", str(seed), "-P", scratch, mnt + "/fsx"], stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True, timeout=300)
         assert r.returncode == 0, r.stdout[-4000:]
-        ours = read(mnt + "/fsx")
-    assert read(c.mnt + "/fsx") == ours
+        ours = get(mnt + "/fsx")
+    assert get(c.mnt + "/fsx") == ours
