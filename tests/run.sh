@@ -52,28 +52,28 @@ while [ $# -gt 0 ]; do
 done
 
 # Tests that limit the time of a call: they run alone.
-faults=tests/system/test_faults.py
+faults=tests/system/faults/test_faults.py
 alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
     $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_away_before_the_first_read_or_write)
 # The longest come first, so that all lanes end at about the same time; the other files
 # follow.
-long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
-    tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
-    tests/system/test_bad_input.py tests/system/test_fsx2.py tests/system/test_full.py)
+long_tests=(tests/system/coherence/test_coherence.py tests/system/data/test_programs.py tests/system/faults/test_storms.py
+    tests/system/processes/test_mount.py tests/system/healing/test_heal.py tests/system/healing/test_heal_cli.py
+    tests/system/processes/test_bad_input.py tests/system/coherence/test_fsx2.py tests/system/faults/test_full.py)
 # System tests that also run on the asan build: every daemon and verb, several mounts and
 # their recalls, no long loads.
-asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_starts.py tests/system/test_coherence.py::test_writers_in_two_halves
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[rename-none]")
-quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
+asan_tests=(tests/system/cli/test_by_hand.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
+    tests/system/processes/test_starts.py tests/system/coherence/test_coherence.py::test_writers_in_two_halves
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[rename-none]")
+quick_tests=(tests/system/cli/test_dev.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
+    tests/system/cli/test_by_hand.py tests/system/processes/test_starts.py tests/system/data/test_trees.py)
 # The other codes, on the release build: write, read, lost storages in all layouts,
 # damaged records.
 codecs=(mojette-finite rs mojette-nonsystematic)
-codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
-    "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
+codec_tests=(tests/system/faults/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
+    "tests/system/processes/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
 # ThreadSanitizer checks only programs with several threads: cores, codes and the simulation have one, and would cost
 # minutes.
 tsan_tests='^unit\.(codec\.threads|common\.(env|rpc|rpc_names)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
@@ -289,7 +289,7 @@ all | system)
     first=" $faults ${long_tests[*]} "
     job release system-faults - "$faults" "${alone_tests[@]/#/--deselect=}"
     job_each release "${long_tests[@]}"
-    for file in tests/system/test_*.py; do
+    for file in tests/system/*/test_*.py; do
         [[ $first == *" $file "* ]] || job_each release "$file"
     done
     for codec in "${codecs[@]}"; do

@@ -9,6 +9,19 @@
 Programs come from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME sets the code of every cluster
 that does not choose one: all tests must pass with each. However it ends, a test leaves no mount and no process
 behind. A failed test prints the ends of the logs.
+
+Each folder has one subject:
+
+    cli        the verbs of `rozo`, its clusters for developers, and the steps of the guide
+    processes  daemons and mounts: their configs and input, start and end, descriptors
+    data       contents of files: all ways to write, sizes, space, programs at work
+    metadata   names, attributes and small files, which exportd keeps, over its restarts
+    posix      what programs expect of Linux: the suites, locks, privileges, file handles
+    coherence  several mounts of one folder
+    faults     storages, disks and links that fail under load
+    healing    missed, lost and damaged data is restored
+
+Functions for several files are in the modules beside this one; a test file imports no other one.
 """
 import contextlib
 import json
@@ -17,6 +30,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +40,8 @@ import pytest
 pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "mounts", "users")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOLS = os.path.join(ROOT, "tests", "tools")
+sys.path.insert(0, TOOLS)
 BIN = os.path.abspath(os.environ.get("ROZO_BIN", os.path.join(ROOT, "build", "release", "bin")))
 ROZO = os.path.join(BIN, "rozo")
 CODECS = ("mojette", "mojette-nonsystematic", "mojette-finite", "rs")  # the first is the default

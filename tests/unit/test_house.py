@@ -54,6 +54,14 @@ def test_folders_are_small():
     assert {d: k for d, k in n.items() if k > FOLDERS_MAX.get(d, FILES_MAX)} == {}
 
 
+def test_system_tests_are_independent():
+    """Their names are unique over all folders, as pytest and the names of results need; they import no other test."""
+    tests = sorted((ROOT / "tests/system").rglob("test_*.py"))
+    assert len(tests) > 30 and all(t.parent.parent.name == "system" for t in tests)
+    assert [n for n, k in collections.Counter(t.name for t in tests).items() if k > 1] == []
+    assert [t.name for t in tests if re.search(r"^ *(from|import) test_", t.read_text(), re.M)] == []
+
+
 def test_structs_have_few_flags():
     wrong = {}
     for path in sources(PRODUCT):

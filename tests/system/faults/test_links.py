@@ -1,15 +1,12 @@
 """Several links to each storage, over wires of a limited speed in network namespaces: the links share the
 bytes, and a dead wire costs only its share."""
 import os
-import sys
 import threading
 
 import pytest
 
 from conftest import BIN, cannot_mount, wait_for
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
-from wires import WiredCluster, Wires, cannot_wire  # noqa: E402
+from wires import WiredCluster, Wires, cannot_wire
 
 MIB = 1 << 20
 MBIT = 400

@@ -18,14 +18,10 @@ import zlib
 
 import pytest
 
-from conftest import ROOT, cannot_mount, wait_for
+import workload
+from conftest import TOOLS, cannot_mount, wait_for
+from linear import Cas, Counter, Log, Name, Op, Register, check
 from mounts import CutOff
-
-TOOLS = os.path.join(ROOT, "tests", "tools")
-sys.path.insert(0, TOOLS)
-
-import workload  # noqa: E402
-from linear import Cas, Counter, Log, Name, Op, Register, check  # noqa: E402
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from conftest import ROOT
+
 LONG = os.environ.get("ROZO_PROGRAMS_LONG") == "1"
 COMMITS = 2000 if LONG else 500
 ROWS = 50000 if LONG else 20000
