@@ -40,7 +40,7 @@ def test_flock_across_mounts(two):
 
 
 def test_who_waits_gets_it(two):
-    """unit/exportd/test_locks.c tests the order in which exportd serves waiters."""
+    """unit/exportd/tokens/test_locks.c tests the order in which exportd serves waiters."""
     _, agent = two
     a, b, c = agent(0), agent(1), agent(0)
     assert a("set", "w", 0, 0) == "ok"

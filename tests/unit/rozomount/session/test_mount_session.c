@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "fake_exportd.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/session/mount_session.h"
 #include "tests/unit/unit.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "fake_exportd.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/inode/atimes.h"
 #include "rozomount/inode/node.h"
 #include "tests/unit/unit.h"

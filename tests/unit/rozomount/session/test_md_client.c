@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "common/base/err.h"
-#include "fake_exportd.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/session/md_client.h"
 #include "tests/unit/unit.h"
 
