@@ -67,7 +67,7 @@ def units_of(build, changed):
         target = os.path.relpath(program, build)
         if target not in inputs:
             if target.startswith(".."):  # a script
-                inputs[target] = {os.path.relpath(program, ROOT)} if os.path.relpath(program, ROOT) in changed else set()
+                inputs[target] = {os.path.relpath(program, ROOT)} & changed
             else:
                 known = run("ninja", "-C", build, "-t", "inputs", target, check=False).split("\n")
                 inputs[target] = objects & set(known) or \

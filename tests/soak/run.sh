@@ -72,7 +72,8 @@ part_storms()
 part_coherence()
 {
     ROZO_FSX_OPS=100000 ROZO_FSX_SEEDS=10 ROZO_SQLITE_TRANSACTIONS=10000 ROZO_LINEAR_OPS=4000 \
-        system_tests tests/system/coherence/test_fsx2.py tests/system/coherence/test_linear.py tests/system/coherence/test_sqlite.py
+        system_tests tests/system/coherence/test_fsx2.py tests/system/coherence/test_linear.py \
+        tests/system/coherence/test_sqlite.py
     ROZO_TOKEN_FILES=1000000 system_tests tests/system/coherence/test_coherence.py -k test_more_files_than_tokens
 }
 

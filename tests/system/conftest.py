@@ -157,8 +157,8 @@ class Cluster:
         self.codec = codec or TEST_CODEC
         self.mount_options = mount_options
         self.options = ["--layout", layout]
-        for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages), ("--links", links),
-                              ("--log-level", log_level), ("--inline", inline)):
+        for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages),
+                              ("--links", links), ("--log-level", log_level), ("--inline", inline)):
             if value is not None:
                 self.options += [option, value]
 

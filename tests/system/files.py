@@ -83,7 +83,8 @@ def directly(path, fd, at, length):
         return memory[at - start:min(n, at - start + length)]
 
 
-READS = {"descriptor": through_descriptor, "opened-again": through_new_descriptor, "mapped": through_pages, "direct": directly}
+READS = {"descriptor": through_descriptor, "opened-again": through_new_descriptor, "mapped": through_pages,
+         "direct": directly}
 
 
 def by_write(path, fd, at, data):

@@ -44,7 +44,8 @@ def test_pictures_are_drawn(scratch):
         assert len(dashed) == n_groups + 1, name  # and the legend
 
 
-SMALL = ("--size", "4", "--seconds", "1", "--files", "200", "--rounds", "1", "--tree", os.path.join(ROOT, "tests", "unit", "deploy"))
+SMALL = ("--size", "4", "--seconds", "1", "--files", "200", "--rounds", "1", "--tree",
+         os.path.join(ROOT, "tests", "unit", "deploy"))
 
 
 def bench_fs(path, *args, check=True):
@@ -73,7 +74,8 @@ def test_two_places_in_turn(scratch):
     for name in "ab":
         os.mkdir(os.path.join(scratch, name))
     a, b = scratch + "/a", scratch + "/b"
-    told = json.loads(bench_fs(a, "--vs", b, "--rounds", "3", "--only", "create", "--only", "write 1M", "--json", "-").stdout)
+    told = json.loads(bench_fs(a, "--vs", b, "--rounds", "3", "--only", "create", "--only", "write 1M",
+                               "--json", "-").stdout)
     assert {(t["place"], t["path"]) for t in told["tests"]} == {("path", a), ("vs", b)}
     assert all(len(t["rounds"]) == 3 for t in told["tests"])
     assert "write 1M" in told["ratios"] and "create x4" in told["ratios"]
@@ -158,8 +160,9 @@ def test_words_when_it_is_full(scratch):
 def test_what_is_left_of_the_speed_is_told(scratch):
     if cannot_mount() is not None:
         pytest.skip("mounting: " + cannot_mount())
-    r = subprocess.run([os.path.join(ROOT, "tests", "bench", "states"), "--build", os.path.dirname(BIN), "--layout", "0", "--rounds", "1",
-                        "--size", "4", "--seconds", "1", "--fill", "8", "--only", "rand read 8K d1", "--json", scratch + "/states.json"],
+    r = subprocess.run([os.path.join(ROOT, "tests", "bench", "states"), "--build", os.path.dirname(BIN), "--layout",
+                        "0", "--rounds", "1", "--size", "4", "--seconds", "1", "--fill", "8",
+                        "--only", "rand read 8K d1", "--json", scratch + "/states.json"],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
     with open(scratch + "/states.json") as f:
@@ -174,8 +177,8 @@ def coherence(tmp_path_factory):
     if cannot_mount() is not None:
         pytest.skip("mounting: " + cannot_mount())
     figures = tmp_path_factory.mktemp("coherence") / "figures.json"
-    r = subprocess.run([os.path.join(ROOT, "tests", "bench", "coherence"), "--bin", BIN, "--json", str(figures), "--rounds", "1",
-                        "--files", "2000", "--cached", "100", "--turns", "100", "--creates", "100"],
+    r = subprocess.run([os.path.join(ROOT, "tests", "bench", "coherence"), "--bin", BIN, "--json", str(figures),
+                        "--rounds", "1", "--files", "2000", "--cached", "100", "--turns", "100", "--creates", "100"],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
     return {t["test"]: t["rounds"][0] for t in json.loads(figures.read_text())["tests"]}, r.stdout

@@ -15,8 +15,9 @@ import pytest
 from conftest import BIN, cannot_mount, process_runs, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
-         "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create", "export list",
-         "export create", "mount", "locate", "salvage", "key new", "bench codec", "bench fs", "dev up", "dev down", "dev status", "dev restart"]
+         "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create",
+         "export list", "export create", "mount", "locate", "salvage", "key new", "bench codec", "bench fs", "dev up",
+         "dev down", "dev status", "dev restart"]
 NOWHERE = {"ROZO_EXPORTD": "", "ROZO_KEY": "", "ROZO_CONFIG": "/nowhere/rozo.yaml"}
 
 
@@ -72,8 +73,8 @@ def test_programs_have_version_and_help(program):
     ["storage", "add", "no-port"], ["volume", "create"], ["export", "create"],
     ["export", "create", "a", "b"], ["export", "create", "x", "--layout", "3"],
     ["export", "create", "x", "--block-bytes", "5000"], ["mount"], ["mount", "main"],
-    ["mount", "a/b", "/mnt"], ["locate"], ["salvage"], ["salvage", "/nowhere"], ["key", "new"], ["dev", "up"], ["dev", "down"],
-    ["dev", "up", "--dir", "x", "--layout", "3"], ["dev", "up", "--dir", "x", "--codec", "nonsense"],
+    ["mount", "a/b", "/mnt"], ["locate"], ["salvage"], ["salvage", "/nowhere"], ["key", "new"], ["dev", "up"],
+    ["dev", "down"], ["dev", "up", "--dir", "x", "--layout", "3"], ["dev", "up", "--dir", "x", "--codec", "nonsense"],
     ["dev", "up", "--dir", "x", "--storages", "0"], ["dev", "up", "--dir", "x", "--links", "-1"],
     ["dev", "up", "--dir", "x", "--log-level", "loud"], ["dev", "restart", "--dir", "x"],
     ["bench"], ["bench", "codec", "x"], ["bench", "codec", "--layout", "3"],
@@ -84,8 +85,9 @@ def test_programs_have_version_and_help(program):
     ["rebuild", "rate", "-1"], ["rebuild", "rate", "1", "2"], ["scrub"], ["scrub", "nonsense"],
     ["scrub", "start", "extra"], ["scrub", "start", "--storage", "-1"], ["scrub", "stop", "--watch"],
     ["scrub", "status", "--storage", "4294967296"], ["fsck", "extra"], ["fsck", "--nonsense"],
-    ["storage", "replace"], ["storage", "replace", "x"], ["storage", "replace", "0"], ["storage", "replace", "1", "no-port"],
-    ["storage", "lost"], ["storage", "lost", "x"], ["storage", "lost", "1", "2"], ["salvage", "--to"],
+    ["storage", "replace"], ["storage", "replace", "x"], ["storage", "replace", "0"],
+    ["storage", "replace", "1", "no-port"], ["storage", "lost"], ["storage", "lost", "x"],
+    ["storage", "lost", "1", "2"], ["salvage", "--to"],
     ["salvage", "--export", "0", "/"], ["salvage", "--export", "x", "/"], ["salvage", "--list", "--to", "x", "/"]])
 def test_wrong_usage_is_exit_2(args):
     r = rozo(*args, check=False)
@@ -94,8 +96,8 @@ def test_wrong_usage_is_exit_2(args):
     assert not os.path.exists("x")
 
 
-@pytest.mark.parametrize("verb", ["status", "storage list", "volume list", "export list", "rebuild status", "scrub status",
-                                  "scrub start", "fsck"])
+@pytest.mark.parametrize("verb", ["status", "storage list", "volume list", "export list", "rebuild status",
+                                  "scrub status", "scrub start", "fsck"])
 def test_without_a_cluster_it_says_what_is_missing(verb, scratch):
     r = rozo(*verb.split(), check=False, env=NOWHERE)
     assert r.returncode == 1 and "/nowhere/rozo.yaml" in r.stderr
@@ -356,7 +358,8 @@ def test_mount_of_fstab_replaces_a_dead_mount(c, scratch):
 
 
 def test_remount_wants_a_mount_of_ours(c, scratch):
-    r = subprocess.run([os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", scratch, "-o", "remount,ro"],
+    r = subprocess.run([os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", scratch,
+                        "-o", "remount,ro"],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
     assert r.returncode == 1 and "has no rozo export mounted" in r.stdout
 

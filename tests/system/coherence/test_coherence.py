@@ -42,7 +42,8 @@ def is_there(path):
 
 def told(st):
     """Returns all fields of stat but access time and space."""
-    return {k: getattr(st, k) for k in ("st_ino", "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_mtime_ns", "st_ctime_ns")}
+    return {k: getattr(st, k)
+            for k in ("st_ino", "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_mtime_ns", "st_ctime_ns")}
 
 
 # ---- attributes ----
@@ -862,7 +863,8 @@ top, n_threads, n_ops, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), i
 bad = []
 NAMES = ["%s/d%d/n%d" % (top, i % 3, i % 7) for i in range(21)]
 # ESTALE: docs/POSIX.md
-ALLOWED = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.EPERM, errno.ESTALE}
+ALLOWED = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.EPERM,
+           errno.ESTALE}
 def use(path, flags, function):
     fd = os.open(path, flags, 0o644)
     try:
@@ -873,9 +875,11 @@ def one(r):
     p, q = r.choice(NAMES), r.choice(NAMES)
     at = r.randrange(5) * 4096
     r.choice((
-        lambda: os.stat(p), lambda: os.listdir(os.path.dirname(p)), lambda: os.unlink(p), lambda: os.rename(p, q), lambda: os.link(p, q),
-        lambda: os.mkdir(p), lambda: os.rmdir(p), lambda: os.truncate(p, at), lambda: os.chmod(p, r.choice((0o600, 0o644))),
-        lambda: use(p, os.O_RDONLY, lambda fd: os.read(fd, 100000)), lambda: use(p, os.O_RDWR | os.O_CREAT, lambda fd: os.pwrite(fd, b"w" * 5000, at)),
+        lambda: os.stat(p), lambda: os.listdir(os.path.dirname(p)), lambda: os.unlink(p),
+        lambda: os.rename(p, q), lambda: os.link(p, q), lambda: os.mkdir(p), lambda: os.rmdir(p),
+        lambda: os.truncate(p, at), lambda: os.chmod(p, r.choice((0o600, 0o644))),
+        lambda: use(p, os.O_RDONLY, lambda fd: os.read(fd, 100000)),
+        lambda: use(p, os.O_RDWR | os.O_CREAT, lambda fd: os.pwrite(fd, b"w" * 5000, at)),
         lambda: use(p, os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"a" * 100)),
         lambda: use(p, os.O_RDWR, lambda fd: os.pread(fd, 4096, at) and os.fsync(fd)),
     ))()
@@ -896,8 +900,8 @@ sys.exit(len(bad) > 0)
 
 
 def storm(top, n_threads, n_ops, seed):
-    return subprocess.Popen([sys.executable, "-c", STORM, top, str(n_threads), str(n_ops), str(seed)], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen([sys.executable, "-c", STORM, top, str(n_threads), str(n_ops), str(seed)],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.parametrize("others", [1, 100])
@@ -938,7 +942,8 @@ for _ in range(500):
 def test_a_name_that_comes_and_goes_can_always_be_created(ab):
     """open() with O_CREAT but without O_EXCL always succeeds, also while another mount creates or removes the
     name."""
-    running = [subprocess.Popen([sys.executable, "-c", COMES_AND_GOES, top + "/f", what], stderr=subprocess.PIPE, text=True)
+    running = [subprocess.Popen([sys.executable, "-c", COMES_AND_GOES, top + "/f", what], stderr=subprocess.PIPE,
+                                text=True)
                for what in ("create", "create", "create", "remove", "remove") for top in ab]
     try:
         said = [p.communicate(timeout=240)[1] for p in running]
@@ -1080,7 +1085,8 @@ def test_exportd_is_killed_while_both_work(cluster):
 # ---- read-only opens are kept ----
 
 def requests(c):
-    return {kind: n for kind, n in c.status()["exportd"]["requests"].items() if kind in ("open", "close", "lookup", "getattr")}
+    return {kind: n
+            for kind, n in c.status()["exportd"]["requests"].items() if kind in ("open", "close", "lookup", "getattr")}
 
 
 def test_opening_again_asks_nobody(two_mounts, ab):
@@ -1104,7 +1110,8 @@ def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab
     """After a change of names the next question of the kernel about the directory needs no request, and its
     answer agrees with the other mount's."""
     steps = [lambda i: put(ab[0] + "/d/f%d" % i, b""), lambda i: os.mkdir(ab[0] + "/d/d%d" % i),
-             lambda i: os.symlink("to", ab[0] + "/d/s%d" % i), lambda i: os.link(ab[0] + "/d/f%d" % i, ab[0] + "/d/l%d" % i),
+             lambda i: os.symlink("to", ab[0] + "/d/s%d" % i),
+             lambda i: os.link(ab[0] + "/d/f%d" % i, ab[0] + "/d/l%d" % i),
              lambda i: os.rename(ab[0] + "/d/f%d" % i, ab[0] + "/d/r%d" % i),
              lambda i: os.rename(ab[0] + "/d/d%d" % i, ab[0] + "/e/d%d" % i),
              lambda i: os.unlink(ab[0] + "/d/l%d" % i), lambda i: os.rmdir(ab[0] + "/e/d%d" % i)]
@@ -1113,7 +1120,8 @@ def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab
 
     def same(name):
         of = [os.stat(mnt + "/" + name) for mnt in ab]
-        return [(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[:1]] == [(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[1:]]
+        return ([(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[:1]] ==
+                [(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[1:]])
 
     for i, step in enumerate(steps):
         step(0)
@@ -1247,13 +1255,16 @@ def test_small_extended_attributes_are_read_once(two_mounts, ab):
     two_mounts.wait_for(costs_nothing, "a second look that asks for nothing")
     for who in (0, 1):
         for path, name, value in (("/d/3", "user.DOSATTRIB", b"other%d" % who), ("/d/4", "user.new", b"%d" % who),
-                                  ("/d/5", "security.capability", CAPABILITY), ("/d/6", "system.posix_acl_access", acl(who)),
-                                  ("/d", "system.posix_acl_default", acl(who)), ("/d/8", "trusted.large", b"%d" % who * 5000)):
+                                  ("/d/5", "security.capability", CAPABILITY),
+                                  ("/d/6", "system.posix_acl_access", acl(who)),
+                                  ("/d", "system.posix_acl_default", acl(who)),
+                                  ("/d/8", "trusted.large", b"%d" % who * 5000)):
             os.setxattr(ab[who] + path, name, value)
             for mnt in (ab[1 - who], ab[who]):
                 assert xattr_or_none(mnt + path, name) == value and name in os.listxattr(mnt + path)
         os.chmod(ab[who] + "/d/6", 0o710)  # changes its ACL as well
-        assert xattr_or_none(a + "/d/6", "system.posix_acl_access") == xattr_or_none(b + "/d/6", "system.posix_acl_access") != acl(who)
+        assert (xattr_or_none(a + "/d/6", "system.posix_acl_access") ==
+                xattr_or_none(b + "/d/6", "system.posix_acl_access") != acl(who))
         for path, name in (("/d/4", "user.new"), ("/d/6", "system.posix_acl_access")):
             os.removexattr(ab[who] + path, name)
             for mnt in (ab[1 - who], ab[who]):
@@ -1356,7 +1367,8 @@ def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
 def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
     """When its name is removed, a file that a mount keeps open is deleted, and its storages free the space."""
     def is_gone():
-        named = {os.lstat(os.path.join(folder, name)).st_ino for folder, folders, files in os.walk(two_mounts.mnts[0]) for name in folders + files}
+        named = {os.lstat(os.path.join(folder, name)).st_ino
+                 for folder, folders, files in os.walk(two_mounts.mnts[0]) for name in folders + files}
         status = two_mounts.status()
         return sum(e["files"] for e in status["exports"]) == len(named) + 1 and status["trash"] == 0
 
@@ -1380,7 +1392,8 @@ def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
 
 # ---- names that all mounts change ----
 
-TOLD = {errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL}  # as a local file system may
+# As a local file system may.
+TOLD = {errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL}
 
 
 def churn(base, seed, stop):
@@ -1394,7 +1407,8 @@ def churn(base, seed, stop):
     calls = [lambda: os.close(os.open(name(), os.O_CREAT | os.O_WRONLY, 0o644)),
              lambda: os.close(os.open(name(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)),
              lambda: os.unlink(name()), lambda: os.rename(name(), name()), lambda: os.link(name(), name()),
-             lambda: os.mkdir(name("xyz")), lambda: os.rmdir(name("xyz")), lambda: os.stat(name()), lambda: os.listdir(base + "/d"),
+             lambda: os.mkdir(name("xyz")), lambda: os.rmdir(name("xyz")), lambda: os.stat(name()),
+             lambda: os.listdir(base + "/d"),
              lambda: renameat2(name(), name(), RENAME_EXCHANGE)]
     n = 0
     while not stop.is_set():
@@ -1420,7 +1434,8 @@ def test_all_change_the_same_names(cluster):
     for name in "de":
         os.mkdir(os.path.join(c.mnts[0], name))
     stop, counts = multiprocessing.Event(), multiprocessing.Queue()
-    workers = [multiprocessing.Process(target=churn_process, args=(c.mnts[i % 2], i, stop, counts), daemon=True) for i in range(8)]
+    workers = [multiprocessing.Process(target=churn_process, args=(c.mnts[i % 2], i, stop, counts), daemon=True)
+               for i in range(8)]
     for p in workers:
         p.start()
     for _ in range(2):
@@ -1546,7 +1561,8 @@ def asked_for(c, function):
     before = count()
     function()
     return {op: n - before.get(op, 0) for op, n in count().items()
-            if n != before.get(op, 0) and op in ("lookup", "getattr", "readdir", "create", "open", "token", "setattr", "wrote")}
+            if n != before.get(op, 0)
+            and op in ("lookup", "getattr", "readdir", "create", "open", "token", "setattr", "wrote")}
 
 
 # tests/soak/run.sh sets this to 1000000 with exportd's own limit: making the files takes some minutes.

@@ -182,10 +182,12 @@ class History:
         assert logs.count(logs[0]) == len(logs), [len(log) for log in logs]
         order = [line.decode().strip() for line in logs[0].split(b"\n")[:-1]]
         assert len(set(order)) == len(order)
-        assert not set(order) - {workload.FIRST_LINE, *(op.args[0] for op in ops if op.call == "append")}, "lines that nobody wrote"
+        assert not set(order) - {workload.FIRST_LINE, *(op.args[0] for op in ops if op.call == "append")}, \
+            "lines that nobody wrote"
         for op in ops:
             if op.call == "length" and op.end is not None:
-                assert zlib.crc32(logs[0][:op.result * workload.LINE]) == op.args[0], "not what the log begins with: %s" % op
+                assert zlib.crc32(logs[0][:op.result * workload.LINE]) == op.args[0], \
+                    "not what the log begins with: %s" % op
         check([Op("first", "append", (workload.FIRST_LINE,), None, 0, 0)] + ops, Log(order))
 
 

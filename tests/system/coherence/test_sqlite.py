@@ -74,8 +74,8 @@ def check(c, n):
         assert db.execute("pragma integrity_check").fetchone()[0] == "ok"
         assert db.execute("select count(*), max(n), max(sum) from t").fetchone() == (n + 1, n, n * (n + 1) // 2)
         assert db.execute("select n from last").fetchone() == (n,)
-        assert db.execute("select count(*) from t where length(data) != length(n || ' ') * ((n - 1) * 37 % 900) and n > 0"
-                          ).fetchone() == (0,)
+        assert db.execute("select count(*) from t where length(data) != length(n || ' ') * ((n - 1) * 37 % 900) "
+                          "and n > 0").fetchone() == (0,)
         db.close()
 
 

@@ -92,7 +92,8 @@ class History:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.writes = [None]  # (first page, page after the last, begun, ended); a page begins with the number of its write
+        # (first page, page after the last, begun, ended); a page begins with the number of its write.
+        self.writes = [None]
 
     def write(self, fd, first, end):
         with self.lock:

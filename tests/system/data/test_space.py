@@ -103,7 +103,8 @@ def test_what_df_promises_can_be_written(on_disks):
 def fallocate(path, length, mode=0):
     """Calls fallocate(2) on a new or old file, from its start."""
     open(path, "ab").close()
-    r = subprocess.run(["fallocate", "-l", str(length), *(["-n"] if mode else []), path], stderr=subprocess.PIPE, text=True)
+    r = subprocess.run(["fallocate", "-l", str(length), *(["-n"] if mode else []), path], stderr=subprocess.PIPE,
+                       text=True)
     assert r.returncode == 0, r.stderr
 
 

@@ -299,7 +299,8 @@ def test_what_a_power_cut_took_is_found_and_made_again(cluster):
     c.wait_all_up()
     for path, data in files.items():
         assert read(path) == data, path
-    c.wait_for(lambda: c.health_of(number)["scrub"]["state"] in ("done", "incomplete"), "the scrub after the start to end")
+    c.wait_for(lambda: c.health_of(number)["scrub"]["state"] in ("done", "incomplete"),
+               "the scrub after the start to end")
     c.wait_healed()
     assert c.health_of(number)["healed_records"] > 0
     assert_scrub_finds_nothing(c)

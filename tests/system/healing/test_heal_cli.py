@@ -88,7 +88,8 @@ def test_a_disk_that_was_replaced_is_used_by_nobody(cluster):
     wait_for(lambda: "another data directory" in storage(c, number)["error"], "exportd to notice")
 
     def projections():
-        paths = [os.path.join(d, n) for d, _, found in os.walk(os.path.join(c.data("storaged-2"), "objects")) for n in found]
+        paths = [os.path.join(d, n)
+                 for d, _, found in os.walk(os.path.join(c.data("storaged-2"), "objects")) for n in found]
         return sorted((path, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths)
 
     before = projections()
@@ -124,11 +125,12 @@ def test_a_storage_elsewhere_takes_the_place(cluster):
         assert r.returncode == 1 and "is up: stop that one first" in r.stderr
         c.kill("storaged-3")
         wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-        r = c.admin("storage", "replace", number, c.addresses("storaged-1")[0][0] + ":%d" % c.addresses("storaged-1")[0][1],
-                    check=False)
+        r = c.admin("storage", "replace", number,
+                    c.addresses("storaged-1")[0][0] + ":%d" % c.addresses("storaged-1")[0][1], check=False)
         assert r.returncode == 1 and "another storage of this cluster already" in r.stderr
         c.admin("storage", "replace", number, address)
-        wait_for(lambda: storage(c, number)["up"] and storage(c, number)["addresses"] == [address], "the new one to be up")
+        wait_for(lambda: storage(c, number)["up"] and storage(c, number)["addresses"] == [address],
+                 "the new one to be up")
         # the old storage returns, with its old data: too late
         late = start_by_hand(c, os.path.join(c.dir, "etc", "storaged-3.yaml"), "late")
         old = "%s:%d" % c.addresses("storaged-3")[0]
@@ -209,8 +211,8 @@ class Terminal:
     def __init__(self, c, *args):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.process = subprocess.Popen([ROZO, *args, "--config", config(c)], stdin=theirs, stdout=theirs, stderr=theirs,
-                                        start_new_session=True,
+        self.process = subprocess.Popen([ROZO, *args, "--config", config(c)], stdin=theirs, stdout=theirs,
+                                        stderr=theirs, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # ^C reaches it
         os.close(theirs)
         self.fd, self.text = ours, ""
@@ -253,7 +255,8 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
         os.write(left.fd, b"\x03")
         wait_for(lambda: left.process.poll() is not None, "^C to end it", timeout=3)
         told = c.health_of(number)["rebuild"]
-        assert told["state"] == "running" and told["files"] >= told["files_done"] and told["bytes"] >= told["bytes_done"]
+        assert told["state"] == "running"
+        assert told["files"] >= told["files_done"] and told["bytes"] >= told["bytes_done"]
         assert told["seconds"] >= 0 and (told["left_s"] is None or told["left_s"] >= 0)
         assert re.search(r"running +\d+%", c.admin("rebuild", "status").stdout)  # no progress bar for a script
         c.admin("rebuild", "rate", "off")
@@ -531,7 +534,8 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
             answers = json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]
             return all(s["health"]["scrub"]["state"] in ("done", "incomplete") for s in answers)
         wait_for(done, "the scrubs to end", timeout=60)
-        return {s["id"]: s["health"]["scrub"] for s in json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]}
+        return {s["id"]: s["health"]["scrub"]
+                for s in json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]}
     def heals_it():
         found = scrub()[number]
         return found["found"] >= 1 and found["healed"] == found["found"] and found["findings"]
@@ -554,6 +558,7 @@ def test_status_tells_what_is_to_be_healed(cluster):
     assert missed > 0 and "others missed" in c.admin("status").stdout
     c.up()
     c.wait_all_up()
-    wait_for(lambda: all(s["health"]["missed_ranges"] == 0 and s["health"]["unhealed"] == 0 for s in c.status()["storages"]),
+    wait_for(lambda: all(s["health"]["missed_ranges"] == 0 and s["health"]["unhealed"] == 0
+                         for s in c.status()["storages"]),
              "healing to end", timeout=60)
     wait_for(lambda: fsck(c)[0] == 0, "fsck to be content")

@@ -1,4 +1,5 @@
-"""Files are restored from the data directories alone: no daemon runs, some storages are missing, overwrites were in progress.
+"""Files are restored from the data directories alone: no daemon runs, some storages are missing, overwrites were in
+progress.
 
 A cluster is filled and all of it is killed at once. Then `rozo salvage` gets directories, and its result is compared
 with the writes: synced data is there byte for byte; every block that was being overwritten has one of the contents
@@ -137,7 +138,8 @@ def test_a_restore_that_is_killed_leaves_no_half_file_by_its_name(cluster, tmp_p
     kill_all(c)
     to, most = str(tmp_path / "out"), 4 << 20  # the kernel kills it when a file grows beyond that
     r = subprocess.run([ROZO, "salvage", "--to", to, *data_dirs(c)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                       text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+                       text=True, timeout=60,
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
     assert r.returncode == -signal.SIGXFSZ, (r.returncode, r.stderr)
     names = names_below(to)
     assert sum(n.endswith(".part") for n in names) == 1, names

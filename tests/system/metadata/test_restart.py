@@ -37,7 +37,8 @@ def shorten_lease(c):
 class Deafener(Proxy):
     """A proxy: while its mount is deaf, it drops answers that end a change of names or attributes."""
 
-    ANSWER, CHANGES = 2, (105, 106, 107, 108, 109, 110, 118, 120)  # a kind of frame; ops, see docs/FORMATS.md and rozo.proto
+    # A kind of frame, and ops: see docs/FORMATS.md and rozo.proto.
+    ANSWER, CHANGES = 2, (105, 106, 107, 108, 109, 110, 118, 120)
     ENDS = (0, 40, 41, 52)  # OK, NOT_FOUND, EXISTS, NO_DATA; other requests are repeated
 
     def __init__(self, target):

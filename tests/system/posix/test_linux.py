@@ -85,8 +85,9 @@ def test_overlayfs_above_a_mount(tops, tmp_path):
         put(lower + name, b"lower")
 
     def mount(at):
-        return subprocess.run(["mount", "-t", "overlay", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work"
-                               % (lower, at, at), merged], stderr=subprocess.PIPE, text=True)
+        return subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
+                               "lowerdir=%s,upperdir=%s/upper,workdir=%s/work" % (lower, at, at), merged],
+                              stderr=subprocess.PIPE, text=True)
 
     for d in ("/upper", "/work"):
         os.mkdir(str(tmp_path) + d)
@@ -107,8 +108,8 @@ def test_overlayfs_above_a_mount(tops, tmp_path):
         for _ in range(2):
             assert sorted(os.listdir(merged)) == ["changed", "keep", "newer", "there", "tree"]
             assert os.listdir(merged + "/tree") == []
-            assert [get(merged + n) for n in ("/keep", "/there", "/changed", "/newer")] == [b"lower", b"lower", b"upper",
-                                                                                             b"upper"]
+            assert [get(merged + n) for n in ("/keep", "/there", "/changed", "/newer")] == [
+                b"lower", b"lower", b"upper", b"upper"]
             assert is_whiteout(tops[1] + "/upper/gone") and is_whiteout(tops[1] + "/upper/moved")
             subprocess.run(["umount", merged], check=True)
             assert mount(top).returncode == 0
@@ -196,8 +197,10 @@ def test_a_file_without_a_name_is_made_as_any(tops):
 
     assert as_nobody(make) == 0
     one, other = os.stat(a + "/d/linked"), os.stat(a + "/d/named")
-    assert (one.st_mode, one.st_uid, one.st_gid) == (other.st_mode, NOBODY, 7) == (other.st_mode, other.st_uid, other.st_gid)
-    assert os.getxattr(a + "/d/linked", "system.posix_acl_access") == os.getxattr(a + "/d/named", "system.posix_acl_access")
+    assert (one.st_mode, one.st_uid, one.st_gid) == (other.st_mode, NOBODY, 7)
+    assert (other.st_uid, other.st_gid) == (NOBODY, 7)
+    assert (os.getxattr(a + "/d/linked", "system.posix_acl_access") ==
+            os.getxattr(a + "/d/named", "system.posix_acl_access"))
     assert errno_of(tmpfile, a + "/d/named") == errno.ENOTDIR
     os.chmod(a + "/d", 0o755)
     assert as_nobody(lambda: tmpfile(a + "/d")) == errno.EACCES
@@ -372,7 +375,8 @@ def test_who_may_set_flags_and_which(tops):
     os.close(fd)
     if shutil.which("chattr"):
         subprocess.run(["chattr", "+i", path], check=True)
-        assert subprocess.run(["lsattr", b + "/f"], stdout=subprocess.PIPE, text=True).stdout.split()[0].strip("-") == "ia"
+        flags = subprocess.run(["lsattr", b + "/f"], stdout=subprocess.PIPE, text=True).stdout.split()[0]
+        assert flags.strip("-") == "ia"
 
 
 @pytest.mark.parametrize("at", ["this mount", "the other mount"])

@@ -158,7 +158,8 @@ def test_hints_are_kept_without_descriptors(cluster):
         write_synced(c.mnt + "/f%d" % i, pattern(50 + i, PIECE), 0)
     assert time.monotonic() - start < 10
     limit([pid], MANY)
-    c.wait_for(lambda: len(set(noted(c).values())) == 1 and noted(c)[short] >= len(files), "all three to have noted the same")
+    c.wait_for(lambda: len(set(noted(c).values())) == 1 and noted(c)[short] >= len(files),
+               "all three to have noted the same")
     c.restart("storaged-%d" % gone)
     c.wait_for(lambda: c.not_healed() == {}, "all to be healed")
     c.kill("storaged-3")

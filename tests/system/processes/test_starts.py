@@ -106,7 +106,8 @@ def test_a_mount_that_fails_late_leaves_nothing(cluster, scratch, wicked, foregr
     """The kernel refuses it, or the pid file cannot be written: no mount, no session at exportd."""
     c = cluster(layout=0, mounts=0)
     mnt = scratch + "/m"
-    for more, env, wanted in (([], wicked("FAIL_AT_MOUNT"), mnt), (["--pid-file", "/nowhere/pid"], None, "/nowhere/pid")):
+    for more, env, wanted in (([], wicked("FAIL_AT_MOUNT"), mnt),
+                              (["--pid-file", "/nowhere/pid"], None, "/nowhere/pid")):
         r = rozomount(c, mnt, *more, foreground=foreground, loops=loops, env=env)
         assert r.returncode == 1 and wanted in r.stdout, (r.returncode, r.stdout)
         assert not os.path.ismount(mnt)
