@@ -59,7 +59,9 @@ echo "2/3  building"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cd "$root"
-{ cmake --preset release && cmake --build --preset release --target exportd storaged rozomount rozo; } >"$log" 2>&1 </dev/null || {
+{
+    cmake --preset release && cmake --build --preset release --target exportd storaged rozomount rozo
+} >"$log" 2>&1 </dev/null || {
     tail -n 30 "$log" >&2
     die "the build failed; the lines above say where"
 }
