@@ -87,6 +87,13 @@ def test_parts_of_a_file_are_written_by_their_owner():
         "size", "queue", "writeback", "inl"}
 
 
+def test_structs_are_found_by_container_of():
+    """No cast of a member's address other than the one in common/base/list.h."""
+    cast = re.compile(r"\(char \*\)[^;]*-\s*offsetof\b|define container_of\b")
+    found = {str(f.relative_to(ROOT)) for f in sources(language.ROOMS) if cast.search(code(f))}
+    assert found == {"common/base/list.h"}
+
+
 def test_results_of_our_own_have_names():
     """No errno in place of a ROZO_E of common/base/err.h."""
     private = re.findall(r"ROZO_E\w+ = (E\w+)", (ROOT / "common/base/err.h").read_text())
