@@ -18,6 +18,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/placement.h"
@@ -39,8 +40,6 @@ enum {
     PAUSE_MIN_S = 2,
     PAUSE_MAX_S = 300,
 };
-
-#define MS UINT64_C(1000000)
 
 enum phase {
     PHASE_FIND,    /* adopted files only: storages tell their headers */
@@ -507,7 +506,8 @@ static bool is_closed_too_long(const struct redist_file *f)
 {
     uint64_t now = env_now_ns(f->x->env);
 
-    return now >= f->until_ns || (f->is_wanted && now >= f->wanted_ns + CLOSED_MS * MS);
+    return now >= f->until_ns ||
+           (f->is_wanted && now >= f->wanted_ns + ms_to_ns(CLOSED_MS));
 }
 
 /* ---- phases: WAIT, NEXT, or FAILED ---- */
@@ -582,7 +582,7 @@ static enum result close_file(struct redist_file *f)
         verdict = tokens_judge(t, &f->holder, NULL, &want, 1);
         if (verdict != TOKENS_FREE && tokens_wait(t, &f->waiter, &want, 1, now) != 0)
             return FAILED;
-        f->until_ns = now + CLOSED_MS * MS;
+        f->until_ns = now + ms_to_ns(CLOSED_MS);
     } else {
         verdict = tokens_look(t, &f->waiter, now);
     }
@@ -590,7 +590,7 @@ static enum result close_file(struct redist_file *f)
         return now < f->until_ns ? WAIT : FAILED;
     if (!file_hold(f))
         return FAILED;
-    f->until_ns = now + CLOSED_ALONE_MS * MS;
+    f->until_ns = now + ms_to_ns(CLOSED_ALONE_MS);
     return NEXT;
 }
 
@@ -657,7 +657,7 @@ static enum result prepare(struct redist_file *f)
             f->want.generation = before.generation + 1;
         if (is_simple(f))
             return NEXT;
-        f->until_ns = env_now_ns(f->x->env) + TELL_MS * MS;
+        f->until_ns = env_now_ns(f->x->env) + ms_to_ns(TELL_MS);
         return want_put(f, REDIST_PREPARED) != 0 ? FAILED : store(f);
     }
     if (all_told(f, places_fresh_homes(f), false))
@@ -683,7 +683,7 @@ static enum result rehead(struct redist_file *f)
     if (is_simple(f))
         return NEXT;
     if (!f->in_phase && f->want.phase == REDIST_PREPARED) {
-        f->until_ns = env_now_ns(f->x->env) + TELL_MS * MS;
+        f->until_ns = env_now_ns(f->x->env) + ms_to_ns(TELL_MS);
         return want_put(f, REDIST_BEGUN) != 0 ? FAILED : store(f);
     }
     if (all_told(f, places_old(f) | places_fresh_homes(f), false))
@@ -709,7 +709,7 @@ static enum result tell(struct redist_file *f)
     if (!inode_may_have_data(&f->in))
         return NEXT;
     if (!f->in_phase)
-        f->until_ns = env_now_ns(f->x->env) + LATE_MS * MS;
+        f->until_ns = env_now_ns(f->x->env) + ms_to_ns(LATE_MS);
     if (all_told(f, places_old(f) | places_fresh_homes(f), false))
         return NEXT;
     return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
@@ -1142,9 +1142,9 @@ static void search_next(struct exportd *x)
     } else if (r->n_files == 0 && !r->again && n_few(x) == 0) {
         search_from(x, REDIST_IDLE);
     } else if (r->n_files == 0) {
-        r->pause_ns = r->pause_ns == 0 ? PAUSE_MIN_S * 1000 * MS : 2 * r->pause_ns;
-        if (r->pause_ns > PAUSE_MAX_S * 1000 * MS)
-            r->pause_ns = PAUSE_MAX_S * 1000 * MS;
+        r->pause_ns = r->pause_ns == 0 ? s_to_ns(PAUSE_MIN_S) : 2 * r->pause_ns;
+        if (r->pause_ns > s_to_ns(PAUSE_MAX_S))
+            r->pause_ns = s_to_ns(PAUSE_MAX_S);
         r->next_ns = env_now_ns(x->env) + r->pause_ns;
         search_from(x, REDIST_COUNT);
     }
