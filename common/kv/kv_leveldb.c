@@ -23,6 +23,7 @@
 #include <leveldb/c.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/system/fds.h"
@@ -209,8 +210,7 @@ static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
 
 static void on_done_task(struct env_task *task)
 {
-    struct kv_leveldb *k =
-        (struct kv_leveldb *)((char *)task - offsetof(struct kv_leveldb, task));
+    struct kv_leveldb *k = container_of(task, struct kv_leveldb, task);
 
     while (k->done_head != NULL) {
         struct kv_done *done = k->done_head;

@@ -146,7 +146,7 @@ struct export
     struct open_file *opens;        /* owned; over all sessions */
     struct delayed_unlink *delayed; /* owned by delayed_unlink.c */
     bool tight;                     /* a storage of the volume is nearly full */
-    unsigned n_closed;              /* files that redistribute.c holds EXCLUSIVE */
+    unsigned n_closed;              /* files that redist_hold.c holds EXCLUSIVE */
     bool few_known;                 /* n_few is valid */
     uint64_t n_few;                 /* files with fewer candidates than they could have */
     uint64_t n_few_counting;

@@ -838,8 +838,7 @@ static bool dir_is_synced(const struct disk_uv *d, unsigned dir)
 
 static void on_done(struct env_task *task)
 {
-    struct disk_req *req =
-        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+    struct disk_req *req = container_of(task, struct disk_req, task);
 
     req->done(req, req->rc);
 }

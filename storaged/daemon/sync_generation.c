@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "storaged/daemon/data_dir.h"
 
@@ -87,9 +88,7 @@ static void on_work_done(uv_work_t *work, int status)
 
 static void on_timer(struct env_timer *timer)
 {
-    struct sync_generation *s =
-        (struct sync_generation *)((char *)timer -
-                                   offsetof(struct sync_generation, timer));
+    struct sync_generation *s = container_of(timer, struct sync_generation, timer);
 
     if (atomic_load(&s->all->n_open) == 0) { /* nothing was noted: let the disk sleep */
         env_timer_start(&s->env->env, &s->timer, PERIOD_MS);

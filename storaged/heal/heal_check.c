@@ -37,7 +37,7 @@ static void check_run(struct healer *h, struct heal_check *c);
 
 static struct heal_check *check_find(const struct healer *h, const struct file_id *id)
 {
-    LIST_FOREACH(node, &h->checks.list) {
+    LIST_FOREACH(node, &h->parts->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
         const struct file_id *other = &c->job.request.target.id;
 
@@ -49,10 +49,10 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 
 static void check_free(struct healer *h, struct heal_check *c)
 {
-    assert(h->checks.n > 0 && h->checks.unhealed >= c->unhealed);
+    assert(h->parts->checks.n > 0 && h->parts->checks.unhealed >= c->unhealed);
     list_remove(&c->link);
-    h->checks.n--;
-    h->checks.unhealed -= c->unhealed;
+    h->parts->checks.n--;
+    h->parts->checks.unhealed -= c->unhealed;
     free(c);
 }
 
@@ -150,9 +150,9 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
     assert(c->state != CHECK_WAITS);
-    assert(h->checks.unhealed >= c->unhealed);
+    assert(h->parts->checks.unhealed >= c->unhealed);
     c->state = CHECK_WAITS;
-    h->checks.unhealed -= c->unhealed;
+    h->parts->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
     if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
@@ -163,7 +163,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
         check_free(h, c);
     } else {
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
-        h->checks.unhealed += c->unhealed;
+        h->parts->checks.unhealed += c->unhealed;
         if (good) { /* all but the torn blocks are good */
             c->first = result->torn_first;
             c->end = result->torn_end;
@@ -239,7 +239,7 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
             check_run(h, c);
         return 0;
     }
-    if (h->checks.n >= CHECKS_MAX)
+    if (h->parts->checks.n >= CHECKS_MAX)
         return -EBUSY;
     c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -250,8 +250,8 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
     c->flags = flags;
     c->unproven = unproven;
     c->since_ns = env_now_ns(h->env);
-    list_add_tail(&h->checks.list, &c->link);
-    h->checks.n++;
+    list_add_tail(&h->parts->checks.list, &c->link);
+    h->parts->checks.n++;
     check_run(h, c);
     return 0;
 }
@@ -322,8 +322,8 @@ static void on_own_file(void *arg, const struct proj_list_result *result)
                 REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
     if (cc->call != NULL)
         rpc_reply_status(cc->call, status_from_errno(rc));
-    assert(cc->call != NULL || h->checks.n_lookups > 0);
-    h->checks.n_lookups -= cc->call == NULL;
+    assert(cc->call != NULL || h->parts->checks.n_lookups > 0);
+    h->parts->checks.n_lookups -= cc->call == NULL;
     free(cc);
     healer_idle(h);
 }
@@ -356,10 +356,11 @@ void healer_damaged(struct healer *h, const struct storcli_target *target, uint6
                     uint64_t end)
 {
     if (h->stopping || !h->started || h->us == 0 ||
-        heal_place(target, h->us) == DIST_MAX || h->checks.n_lookups >= DAMAGED_TOLD_MAX)
+        heal_place(target, h->us) == DIST_MAX ||
+        h->parts->checks.n_lookups >= DAMAGED_TOLD_MAX)
         return;
     if (check_own_file(h, NULL, target, first, end) == 0)
-        h->checks.n_lookups++;
+        h->parts->checks.n_lookups++;
 }
 
 void heal_check_handle(struct healer *h, struct rpc_call *call)
@@ -412,10 +413,10 @@ static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
 
 static void on_unsettled(struct heal_question *q)
 {
-    struct healer *h = container_of(q, struct healer, checks.question);
+    struct healer *h = container_of(q, struct heal_parts, checks.question)->h;
 
-    assert(h->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
-    h->checks.asking = false;
+    assert(h->parts->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
+    h->parts->checks.asking = false;
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
@@ -432,30 +433,30 @@ static void on_unsettled(struct heal_question *q)
 
 static void on_settle_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, checks.settle_timer);
+    struct healer *h = container_of(timer, struct heal_parts, checks.settle_timer)->h;
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
-    if (h->us == 0 || h->checks.asking)
+    env_timer_start(h->env, &h->parts->checks.settle_timer, SETTLE_TICK_MS);
+    if (h->us == 0 || h->parts->checks.asking)
         return;
-    h->checks.asking = true;
+    h->parts->checks.asking = true;
     h->n_busy++;
-    h->checks.question.n_unsettled = 0;
-    h->checks.question.older_than_ns = ms_to_ns(h->config.settle_ms);
-    h->checks.question.answered = on_unsettled;
-    h->config.ask_unsettled(h->config.arg, &h->checks.question);
+    h->parts->checks.question.n_unsettled = 0;
+    h->parts->checks.question.older_than_ns = ms_to_ns(h->config.settle_ms);
+    h->parts->checks.question.answered = on_unsettled;
+    h->config.ask_unsettled(h->config.arg, &h->parts->checks.question);
 }
 
 /* ---- start and stop ---- */
 
 static void on_check_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, checks.timer);
+    struct healer *h = container_of(timer, struct heal_parts, checks.timer)->h;
     uint64_t now = env_now_ns(h->env);
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->checks.timer, TICK_MS);
-    LIST_FOREACH_SAFE(node, &h->checks.list) {
+    env_timer_start(h->env, &h->parts->checks.timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->parts->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
         if (c->state == CHECK_WAITS && c->ready_ns <= now)
@@ -465,24 +466,24 @@ static void on_check_timer(struct env_timer *timer)
 
 void heal_checks_init(struct healer *h)
 {
-    list_init(&h->checks.list);
+    list_init(&h->parts->checks.list);
 }
 
 void heal_checks_start(struct healer *h)
 {
-    env_timer_init(&h->checks.timer, on_check_timer);
-    env_timer_start(h->env, &h->checks.timer, TICK_MS);
-    env_timer_init(&h->checks.settle_timer, on_settle_timer);
-    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
+    env_timer_init(&h->parts->checks.timer, on_check_timer);
+    env_timer_start(h->env, &h->parts->checks.timer, TICK_MS);
+    env_timer_init(&h->parts->checks.settle_timer, on_settle_timer);
+    env_timer_start(h->env, &h->parts->checks.settle_timer, SETTLE_TICK_MS);
 }
 
 /* Stops. Jobs were cancelled before. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
-        env_timer_stop(h->env, &h->checks.timer);
-        env_timer_stop(h->env, &h->checks.settle_timer);
+        env_timer_stop(h->env, &h->parts->checks.timer);
+        env_timer_stop(h->env, &h->parts->checks.settle_timer);
     }
-    LIST_FOREACH_SAFE(node, &h->checks.list)
+    LIST_FOREACH_SAFE(node, &h->parts->checks.list)
         check_free(h, container_of(node, struct heal_check, link));
 }

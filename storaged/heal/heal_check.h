@@ -6,9 +6,9 @@
 #ifndef ROZO_STORAGED_HEAL_HEAL_CHECK_H
 #define ROZO_STORAGED_HEAL_HEAL_CHECK_H
 
-#include "storaged/heal/heal_jobs.h"
-#include "storaged/heal/heal_locate.h"
 #include "storaged/heal/healer.h"
+#include "storaged/heal/jobs/heal_jobs.h"
+#include "storaged/heal/jobs/heal_locate.h"
 
 enum check_state {
     CHECK_WAITS, /* for ready_ns */

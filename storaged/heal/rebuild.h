@@ -8,7 +8,7 @@
 
 #include "storaged/disk/disk.h"
 #include "storaged/format/identity.h"
-#include "storaged/heal/sweep.h"
+#include "storaged/heal/jobs/sweep.h"
 
 enum rebuild_state {
     REBUILD_NONE,

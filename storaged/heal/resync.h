@@ -6,8 +6,8 @@
 #ifndef ROZO_STORAGED_HEAL_RESYNC_H
 #define ROZO_STORAGED_HEAL_RESYNC_H
 
-#include "storaged/heal/heal_ask.h"
-#include "storaged/heal/heal_jobs.h"
+#include "storaged/heal/jobs/heal_ask.h"
+#include "storaged/heal/jobs/heal_jobs.h"
 
 /* One hint of a peer about a write that we missed. */
 struct hint {

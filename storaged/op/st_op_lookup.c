@@ -14,6 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "storaged/op/st_op.h"
 
 /* Removes written blocks that a power loss may have taken: their loss is no damage. */
@@ -190,8 +191,7 @@ static void look_damaged(struct st_op *op, int why)
 static void look_unread(struct st_op *op)
 {
     op->obj->unread |= UINT32_C(1) << op->enter.p;
-    op->obj->unread_until_ns =
-        env_now_ns(op->st->env) + BAD_PAGE_KNOWN_S * UINT64_C(1000000000);
+    op->obj->unread_until_ns = env_now_ns(op->st->env) + s_to_ns(BAD_PAGE_KNOWN_S);
 }
 
 static bool is_unread_due(const struct st_op *op)

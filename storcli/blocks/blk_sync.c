@@ -136,7 +136,7 @@ static size_t remake_bytes(const struct storcli_file *file)
 
 static void remake_release(struct blk_sync_op *op)
 {
-    scratch_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
+    bufpool_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
     op->remake.data = NULL;
 }
 
@@ -749,7 +749,7 @@ static bool remake_begin(struct blk_sync_op *op)
     struct remake *remake = &op->remake;
 
     if (remake->data == NULL)
-        remake->data = scratch_get(&op->file->cli->scratch, remake_bytes(op->file));
+        remake->data = bufpool_get(&op->file->cli->scratch, remake_bytes(op->file));
     if (remake->data == NULL)
         return false;
     op->state = SYNC_REMAKE;

@@ -165,7 +165,7 @@ static void piece_free(struct write_piece *piece)
     struct storcli *cli = piece->op->op.file->cli;
 
     fanout_cancel(&piece->fanout);
-    scratch_put(&cli->scratch, piece->scratch, piece->scratch_bytes);
+    bufpool_put(&cli->scratch, piece->scratch, piece->scratch_bytes);
     piece->scratch = NULL;
 }
 
@@ -273,7 +273,7 @@ static int piece_start(struct write_piece *piece)
     struct storcli_file *file = piece->op->op.file;
 
     piece->scratch_bytes = piece_lay_out(file, piece);
-    piece->scratch = scratch_get(&file->cli->scratch, piece->scratch_bytes);
+    piece->scratch = bufpool_get(&file->cli->scratch, piece->scratch_bytes);
     if (piece->scratch == NULL)
         return -ENOMEM;
     piece_encode(file, piece);

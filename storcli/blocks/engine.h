@@ -7,12 +7,12 @@
 #ifndef ROZO_STORCLI_BLOCKS_ENGINE_H
 #define ROZO_STORCLI_BLOCKS_ENGINE_H
 
+#include "common/base/bufpool.h"
 #include "common/base/units.h"
 #include "storcli/blocks.h"
 #include "storcli/blocks/background.h"
 #include "storcli/blocks/blk_commit.h"
 #include "storcli/blocks/straggler.h"
-#include "storcli/rules/scratch.h"
 #include "storcli/rules/unsynced.h"
 
 enum {
@@ -48,7 +48,7 @@ struct storcli {
     struct storcli_config config;
     struct storcli_peers where;
     struct storcli_stats stats;
-    struct scratch scratch;
+    struct bufpool scratch;
     struct peer *peers;      /* owned list, one per storage of the cluster */
     struct watch watches;    /* head of a ring */
     struct watch *tick_next; /* next watch of the tick under way */

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
+
 static struct memdisk *mem_of(struct disk *disk)
 {
     return (struct memdisk *)disk;
@@ -540,8 +542,7 @@ static int run(struct memdisk *d, struct disk_req *req)
 
 static void on_done(struct env_task *task)
 {
-    struct disk_req *req =
-        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+    struct disk_req *req = container_of(task, struct disk_req, task);
 
     req->done(req, req->rc);
 }

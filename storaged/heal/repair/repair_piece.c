@@ -181,20 +181,8 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
  * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
 {
-    const struct piece_plan *plan = &piece->plan;
-    struct repair_result *r = &piece->repair->result;
-
     assert(piece->state == PIECE_END);
-    for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &plan->decided[b];
-
-        if (d->version == 0)
-            r->unknown -= (unsigned)__builtin_popcount(plan->lack[b]);
-        else
-            r->damaged -= (unsigned)__builtin_popcount(plan->lack[b] & d->damaged);
-        r->stale -= (unsigned)__builtin_popcount(plan->lack[b] & d->stale);
-        r->missing -= (unsigned)__builtin_popcount(plan->lack[b] & d->missing);
-    }
+    piece_plan_uncount(piece);
     note_commits(piece);
     repair_again(piece->repair,
                  piece_is_of_tail(piece) ? piece->stretch.tail_from : piece->first);

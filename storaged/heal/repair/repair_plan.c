@@ -116,21 +116,52 @@ bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
            piece->round.n_fences < FENCES_MAX;
 }
 
+static unsigned n_bits(uint32_t bits)
+{
+    return (unsigned)__builtin_popcount(bits);
+}
+
+/* Counts what homes lack, once: it may be damaged in one round and stale in the next. */
 static void count_lacks(struct repair_piece *piece, unsigned b)
 {
-    struct piece_plan *plan = &piece->plan;
-    const struct decision *d = &plan->decided[b];
+    struct plan_counted *c = &piece->plan.counted[b];
+    const struct decision *d = &piece->plan.decided[b];
     struct repair_result *r = &piece->repair->result;
-    uint32_t new = plan->lack[b] & ~plan->counted[b];
+    uint32_t new =
+        piece->plan.lack[b] & ~(c->unknown | c->damaged | c->stale | c->missing);
+    uint32_t damaged = new & d->damaged;
 
     assert((piece->plan.lack[b] & ~piece->repair->scope) == 0);
-    if (d->version == 0)
-        r->unknown += (unsigned)__builtin_popcount(new);
-    else
-        r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
-    r->stale += (unsigned)__builtin_popcount(new & d->stale);
-    r->missing += (unsigned)__builtin_popcount(new & d->missing);
-    plan->counted[b] |= plan->lack[b];
+    c->unknown |= d->version == 0 ? damaged : 0;
+    c->damaged |= d->version == 0 ? 0 : damaged;
+    c->stale |= new & d->stale;
+    c->missing |= new & d->missing;
+    r->unknown += d->version == 0 ? n_bits(damaged) : 0;
+    r->damaged += d->version == 0 ? 0 : n_bits(damaged);
+    r->stale += n_bits(new & d->stale);
+    r->missing += n_bits(new & d->missing);
+}
+
+static void uncount(uint64_t *count, uint32_t projections)
+{
+    assert(*count >= n_bits(projections));
+    *count -= n_bits(projections);
+}
+
+void piece_plan_uncount(struct repair_piece *piece)
+{
+    struct repair_result *r = &piece->repair->result;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct plan_counted *c = &piece->plan.counted[b];
+        uint32_t lack = piece->plan.lack[b];
+
+        assert((lack & ~(c->unknown | c->damaged | c->stale | c->missing)) == 0);
+        uncount(&r->unknown, lack & c->unknown);
+        uncount(&r->damaged, lack & c->damaged);
+        uncount(&r->stale, lack & c->stale);
+        uncount(&r->missing, lack & c->missing);
+    }
 }
 
 /* Handles damage in a block that was never written: either a rotten head, or a partial

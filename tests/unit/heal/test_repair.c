@@ -1278,6 +1278,40 @@ static void a_busy_home_is_waited_for(void **state)
     fake_close(&f);
 }
 
+/* A client writes while storage 1 is repaired, so that what it lacks is another thing at
+ * the second look; then its journal is full, and the client writes there itself. */
+static void write_in_between(struct fake *f, unsigned storage, uint16_t op)
+{
+    if (storage != 1)
+        return;
+    if (op == ROZO__OP__ST_WRITE && f->n_of[op] == 0) {
+        write_homes(f, 0, 1, v3, 1 << 1);
+        assert_true(fake_write(f, 1, 1, 0, v2, true));
+    } else if (op == ROZO__OP__ST_WRITE) {
+        f->storages[1].n_busy = 1;
+    } else if (f->n_of[ROZO__OP__ST_WRITE] == 2) {
+        assert_true(fake_write(f, 1, 1, 0, v3, true));
+    }
+}
+
+static void what_a_busy_home_lacked_is_counted_back_as_it_was_counted(void **state)
+{
+    struct fake f;
+    struct repair_result r;
+
+    (void)state;
+    fake_init(&f, 20, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 1, v1, 1 << 1);
+    f.before = write_in_between;
+    r = repair_now(&f, 1, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(f.n_of[ROZO__OP__ST_WRITE], 2);
+    assert_int_equal(r.healed, 0);
+    assert_int_equal(r.stale, 0);
+    assert_int_equal(r.missing, 0);
+    fake_close(&f);
+}
+
 /* The repair is stopped at every request; its unfinished changes do no harm. */
 static void a_repair_may_be_stopped_anywhere(void **state)
 {
@@ -1646,6 +1680,7 @@ int main(void)
         cmocka_unit_test(clients_go_first),
         cmocka_unit_test(answers_that_are_cut_short_are_not_used),
         cmocka_unit_test(a_busy_home_is_waited_for),
+        cmocka_unit_test(what_a_busy_home_lacked_is_counted_back_as_it_was_counted),
         cmocka_unit_test(a_repair_may_be_stopped_anywhere),
         cmocka_unit_test(clients_go_on_meanwhile),
         cmocka_unit_test(by_chance),

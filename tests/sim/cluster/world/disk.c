@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+#include "common/base/list.h"
 
 /* A request in progress. */
 struct sim_disk_wait {

@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
 #include "storaged/heal/healer.h"
 #include "tests/sim/cluster/world/kv.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct servers servers;
 

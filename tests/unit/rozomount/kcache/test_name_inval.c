@@ -4,11 +4,12 @@
  */
 #include <string.h>
 
+#include "common/base/units.h"
 #include "rozomount/kcache/name_inval.h"
 #include "rozomount/tokens/token_cache.h"
 #include "tests/unit/unit.h"
 
-enum { DIR = 7, OTHER = 8, MS = 1000000, GRANT = 5 };
+enum { DIR = 7, OTHER = 8, GRANT = 5 };
 
 struct fixture {
     struct name_inval *name_inval;
@@ -39,8 +40,8 @@ static void setup(struct fixture *f)
     f->name_inval = name_inval_new();
     f->tokens = token_cache_new();
     token_cache_opened(f->tokens, 1, false);
-    name_inval_begin(f->name_inval, &f->dir, DIR, 1000 * (uint64_t)MS);
-    name_inval_begin(f->name_inval, &f->other, OTHER, 1000 * (uint64_t)MS);
+    name_inval_begin(f->name_inval, &f->dir, DIR, ms_to_ns(1000));
+    name_inval_begin(f->name_inval, &f->other, OTHER, ms_to_ns(1000));
 }
 
 static void teardown(struct fixture *f)
@@ -57,12 +58,12 @@ static void test_whose_lock_is_needed(void **state)
 
     (void)state;
     setup(&f);
-    assert_true(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
-    assert_false(name_inval_needs_lock(f.name_inval, nothing, 1000 * (uint64_t)MS));
+    assert_true(name_inval_needs_lock(f.name_inval, has_dir, ms_to_ns(1000)));
+    assert_false(name_inval_needs_lock(f.name_inval, nothing, ms_to_ns(1000)));
     assert_true(name_inval_needs_lock(f.name_inval, nothing,
-                                      (1000 + NAME_INVAL_LONG_MS) * (uint64_t)MS));
+                                      ms_to_ns(1000 + NAME_INVAL_LONG_MS)));
     name_inval_end(f.name_inval, &f.dir);
-    assert_false(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
+    assert_false(name_inval_needs_lock(f.name_inval, has_dir, ms_to_ns(1000)));
     teardown(&f);
 }
 
@@ -76,7 +77,7 @@ static void test_old_names_need_no_lock(void **state)
     make_old(&f, has_dir);
     assert_true(name_inval_is_old(f.name_inval, &f.dir));
     assert_true(name_inval_is_old(f.name_inval, &f.other));
-    assert_false(name_inval_needs_lock(f.name_inval, has_dir, 9000 * (uint64_t)MS));
+    assert_false(name_inval_needs_lock(f.name_inval, has_dir, ms_to_ns(9000)));
     assert_false(
         token_cache_name_gone(f.tokens, DIR, "name", token_cache_changes(f.tokens)));
     tell(&f, DIR, "name"); /* later names are recorded */
@@ -93,9 +94,9 @@ static void test_what_begins_later_is_not_old(void **state)
     (void)state;
     setup(&f);
     make_old(&f, nothing);
-    name_inval_begin(f.name_inval, &later, DIR, 1000 * (uint64_t)MS);
+    name_inval_begin(f.name_inval, &later, DIR, ms_to_ns(1000));
     assert_false(name_inval_is_old(f.name_inval, &later));
-    assert_true(name_inval_needs_lock(f.name_inval, has_dir, 1000 * (uint64_t)MS));
+    assert_true(name_inval_needs_lock(f.name_inval, has_dir, ms_to_ns(1000)));
     name_inval_end(f.name_inval, &later);
     teardown(&f);
 }

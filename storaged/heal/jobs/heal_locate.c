@@ -7,9 +7,11 @@
  * Keeps:  only answers of storages count, and only a distribution in which we have a
  *         place.
  */
+#include "storaged/heal/jobs/heal_locate.h"
+
 #include <assert.h>
 
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_state.h"
 
 static void ask_next(struct heal_locate *l);
 

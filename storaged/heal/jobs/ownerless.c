@@ -12,7 +12,8 @@
  */
 #include <assert.h>
 
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_state.h"
+#include "storaged/heal/jobs/sweep.h"
 
 static void on_removed(struct heal_ask *ask, int rc)
 {

@@ -3,10 +3,10 @@
  *
  * Only heal_locate.c writes these members, but for done and min_generation.
  */
-#ifndef ROZO_STORAGED_HEAL_HEAL_LOCATE_H
-#define ROZO_STORAGED_HEAL_HEAL_LOCATE_H
+#ifndef ROZO_STORAGED_HEAL_JOBS_HEAL_LOCATE_H
+#define ROZO_STORAGED_HEAL_JOBS_HEAL_LOCATE_H
 
-#include "storaged/heal/heal_ask.h"
+#include "storaged/heal/jobs/heal_ask.h"
 #include "storcli/blocks.h"
 
 /* A search for the distribution of a file at other storages. Embedded; zero-initialise,

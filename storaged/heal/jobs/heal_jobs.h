@@ -4,8 +4,8 @@
  * Only heal_jobs.c writes these members; the part that made a job sets its request, fixed
  * and done before it submits it.
  */
-#ifndef ROZO_STORAGED_HEAL_HEAL_JOBS_H
-#define ROZO_STORAGED_HEAL_HEAL_JOBS_H
+#ifndef ROZO_STORAGED_HEAL_JOBS_HEAL_JOBS_H
+#define ROZO_STORAGED_HEAL_JOBS_HEAL_JOBS_H
 
 #include "common/base/list.h"
 #include "storaged/heal/repair/repair.h"

@@ -7,12 +7,14 @@
  * Keeps:  a projection file is declared complete only after a repair of all its blocks
  *         that left nothing undecided.
  */
+#include "storaged/heal/jobs/sweep.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "common/base/err.h"
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_state.h"
 
 enum { LOOKS_MAX = 100 }; /* retries while the file is being sent to a client */
 

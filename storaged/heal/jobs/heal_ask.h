@@ -3,8 +3,8 @@
  *
  * Only heal_ask.c writes these members, but for done and arg.
  */
-#ifndef ROZO_STORAGED_HEAL_HEAL_ASK_H
-#define ROZO_STORAGED_HEAL_HEAL_ASK_H
+#ifndef ROZO_STORAGED_HEAL_JOBS_HEAL_ASK_H
+#define ROZO_STORAGED_HEAL_JOBS_HEAL_ASK_H
 
 #include "common/proto/rozo.pb-c.h"
 

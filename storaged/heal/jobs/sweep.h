@@ -4,12 +4,12 @@
  * The rebuild or the scrub sets h, f and done; then sweep.c works with it, before that
  * ownerless.c for an ownerless file, and afterwards scrub.c, which asks other homes.
  */
-#ifndef ROZO_STORAGED_HEAL_SWEEP_H
-#define ROZO_STORAGED_HEAL_SWEEP_H
+#ifndef ROZO_STORAGED_HEAL_JOBS_SWEEP_H
+#define ROZO_STORAGED_HEAL_JOBS_SWEEP_H
 
-#include "storaged/heal/heal_jobs.h"
-#include "storaged/heal/heal_locate.h"
-#include "storaged/heal/heal_walk.h"
+#include "storaged/heal/jobs/heal_jobs.h"
+#include "storaged/heal/jobs/heal_locate.h"
+#include "storaged/heal/jobs/heal_walk.h"
 
 /* One file of a walk of the rebuild or the scrub, which is repaired. */
 struct sweep_file {

@@ -6,14 +6,15 @@
  * Keeps:  done() comes once and never inside heal_ask_send(); none comes after
  *         heal_asks_cancel().
  */
-#include "storaged/heal/heal_ask.h"
+
+#include "storaged/heal/jobs/heal_ask.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "common/base/status.h"
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_state.h"
 
 static void ask_end(struct heal_ask *ask, int rc)
 {

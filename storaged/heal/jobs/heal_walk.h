@@ -4,10 +4,10 @@
  * Only heal_walk.c writes these members; the part that made a walk sets own, page and the
  * place where it begins.
  */
-#ifndef ROZO_STORAGED_HEAL_HEAL_WALK_H
-#define ROZO_STORAGED_HEAL_HEAL_WALK_H
+#ifndef ROZO_STORAGED_HEAL_JOBS_HEAL_WALK_H
+#define ROZO_STORAGED_HEAL_JOBS_HEAL_WALK_H
 
-#include "storaged/heal/heal_ask.h"
+#include "storaged/heal/jobs/heal_ask.h"
 #include "storaged/heal/list/proj_list.h"
 
 /* A walk over files, of all peers (with us in their distribution) or of our own disk. A

@@ -8,6 +8,8 @@
  *         urgent rank. repair_walk.c bounds the work within a repair and lets clients go
  *         first.
  */
+#include "storaged/heal/jobs/heal_jobs.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +18,8 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_locate.h"
+#include "storaged/heal/jobs/heal_state.h"
 
 enum {
     CHECKS_EXTRA = 2, /* repairs of the first rank in addition to all others */

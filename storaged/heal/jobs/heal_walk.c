@@ -7,12 +7,14 @@
  * Keeps:  no file of a peer that answered is skipped: a page reaches only as far as all
  *         lists do.
  */
+#include "storaged/heal/jobs/heal_walk.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/heal/healer_int.h"
+#include "storaged/heal/jobs/heal_state.h"
 
 enum {
     LIST_DEADLINE_MS = 60000,
