@@ -20,7 +20,6 @@
 #include "deploy/verbs/fsck_join.h"
 #include "deploy/verbs/verbs.h"
 
-enum { OPT_REPAIR = 256, OPT_REPAIR_UNKNOWN };
 enum {
     FSCK_FINDINGS = 4, /* exit status, as of other fscks: faults were found and remain */
     INODES_A_CALL = 4096,
@@ -70,29 +69,6 @@ struct fsck_run {
     size_t n_removed, n_ordered, n_refused; /* repair */
     struct progress progress;
 };
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct fsck_args *args = state->input;
-
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    case OPT_REPAIR:
-        args->repair = true;
-        return 0;
-    case OPT_REPAIR_UNKNOWN:
-        args->repair = args->repair_unknown = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static int interrupted(struct err *err)
 {
@@ -1020,20 +996,19 @@ static int run(struct fsck_run *r, struct err *err)
 
 int cmd_fsck(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "repair", OPT_REPAIR, NULL, 0,
+    static const struct args_option options[] = {
+        { "repair", 0, NULL,
           "remove what no file owns, and have storages heal what is missing or damaged",
-          0 },
-        { "repair-unknown", OPT_REPAIR_UNKNOWN, NULL, 0,
+          ARGS_FLAG(struct fsck_args, repair) },
+        { "repair-unknown", 0, NULL,
           "also remove what exportd never knew: not after its data were restored from a "
           "backup, for then these are the files that are newer than that",
-          0 },
-        { "json", 'j', NULL, 0, "print JSON", 0 },
+          ARGS_FLAG(struct fsck_args, repair_unknown) },
+        { "json", 'j', NULL, "print JSON", ARGS_FLAG(struct fsck_args, json) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
         .doc =
             "Hold what exportd knows of files against what storages hold: projection "
             "files that "
@@ -1054,7 +1029,8 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
+    args.repair |= args.repair_unknown;
     storage_clients_catch_signals();
     rc = run_open(&r, &args, &err);
     if (rc == 0)
