@@ -102,7 +102,7 @@ static const struct fanout_ops mark_spread_ops = {
     .fill = mark_fill,
     .acked = mark_acked,
     .ended = on_mark_spread,
-    .tells = true,
+    .reports = true,
     .extras = true,
 };
 

@@ -265,7 +265,7 @@ static const struct fanout_ops write_spread_ops = {
     .fill = write_fill,
     .acked = write_acked,
     .ended = on_piece_spread,
-    .tells = true,
+    .reports = true,
 };
 
 static int piece_start(struct write_piece *piece)

@@ -542,7 +542,7 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote || file->lost || background_has_untold(file);
+           file->others_wrote || file->lost || background_has_unsent(file);
 }
 
 uint64_t storcli_file_losses(const struct storcli_file *file)

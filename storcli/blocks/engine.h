@@ -95,7 +95,7 @@ struct storcli_file {
     struct blk_sync_op *sync_waiting; /* next sync; callers join it until it begins */
     bool lost; /* a background sync found a loss: the next sync of a caller reports it */
     uint64_t n_losses;
-    uint64_t n_told;                   /* syncs that reported a loss to a caller */
+    uint64_t n_reports;                /* syncs that reported a loss to a caller */
     unsigned n_completed;              /* length of completed; more: all blocks */
     uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;

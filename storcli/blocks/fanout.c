@@ -82,8 +82,8 @@ static void try_acked(struct fanout_try *try)
     try->took_ns = engine_now_ns(s->file->cli) - try->sent_ns;
     if (!try->slow)
         engine_peer_fine(s->file, try->candidate);
-    if (s->ops->tells)
-        commit_told(&s->file->commit, try->candidate, try->commit_no);
+    if (s->ops->reports)
+        commit_confirmed(&s->file->commit, try->candidate, try->commit_no);
     s->unheard &= ~(1u << try->candidate);
     if (try->projection == PROJECTION_ANY) { /* perhaps nothing to mark: no holder */
         if (s->ops->acked != NULL)

@@ -29,8 +29,8 @@ struct fanout_ops {
      * fanout_start().
      */
     void (*ended)(struct fanout *s, int rc);
-    bool tells;  /* messages carry watermarks (blk_commit.h) */
-    bool extras; /* afterwards the other candidates are asked too, best effort */
+    bool reports; /* messages carry watermarks (blk_commit.h) */
+    bool extras;  /* afterwards the other candidates are asked too, best effort */
     /* reserving: the first NO_SPACE ends it, and what others reserved is known when it
      * fails */
     bool stop_at_no_space;
