@@ -104,7 +104,7 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
         node->seen = (struct seen){ 0 };
         node->flags_change = node->times_change = 0;
         if (node->file != NULL)
-            file_tell_again(node->file);
+            file_report_again(node->file);
     }
 }
 

@@ -619,7 +619,7 @@ void recall_step(struct recall *r)
         if (r->lost)
             file_lose_all(node->file, on_recall_flushed, r);
         else
-            file_give_up(node->file, on_recall_flushed, r);
+            file_abandon(node->file, on_recall_flushed, r);
     } else if (r->keep == TOKEN_NONE && !r->told) {
         recall_inval_begin(r);
         if (!r->busy)

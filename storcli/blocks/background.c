@@ -239,7 +239,7 @@ void background_sync_began(struct storcli_file *file)
 void background_sync_ended(struct storcli_file *file, int rc)
 {
     if (rc == -ENOENT) /* the file was removed */
-        file->background.give_up_ns = 0;
+        file->background.linger_until_ns = 0;
     if (rc != -ECANCELED) /* a caller wants a sync of its own */
         file->background.n_sync_failed = rc == 0 ? 0 : file->background.n_sync_failed + 1;
     background_kick(file);
@@ -261,7 +261,7 @@ static void note_missed(struct storcli_file *file, const struct missed_range *ra
 }
 
 void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                       uint64_t n_blocks, const struct holders *held, uint32_t coming)
+                       uint64_t n_blocks, const struct holders *held, uint32_t in_flight)
 {
     struct missed_range range = {
         .first_block = first_block,
@@ -274,7 +274,7 @@ void background_missed(struct storcli_file *file, uint64_t version, uint64_t fir
         if ((held->any >> i & 1) == 0 || held->projection[i] != i)
             range.candidates |= 1u << i;
     }
-    range.urgent = (range.candidates & ~coming) != 0;
+    range.urgent = (range.candidates & ~in_flight) != 0;
     if (range.candidates != 0)
         note_missed(file, &range);
 }
@@ -526,7 +526,7 @@ static void after_step(struct storcli_file *file)
     struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli), wake_ns;
 
-    if (a->closed && (!background_is_needed(file) || now_ns >= a->give_up_ns) &&
+    if (a->closed && (!background_is_needed(file) || now_ns >= a->linger_until_ns) &&
         engine_file_end(file))
         return;
     step_commit(file, now_ns);
@@ -534,9 +534,9 @@ static void after_step(struct storcli_file *file)
     step_hints(file, now_ns);
     wake_ns = sooner(a->hint_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
     if (a->closed) /* a sync that begins to read in this turn cannot be stopped */
-        wake_ns =
-            sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
-                                                   : now_ns + ms_to_ns(WATCH_POLL_MS));
+        wake_ns = sooner(wake_ns, now_ns < a->linger_until_ns
+                                      ? a->linger_until_ns
+                                      : now_ns + ms_to_ns(WATCH_POLL_MS));
     if (wake_ns == 0)
         env_timer_stop(file->cli->env, &a->timer);
     else
@@ -560,9 +560,9 @@ void background_delay(struct storcli_file *file)
     struct background *a = &file->background;
 
     a->closed = true;
-    a->give_up_ns = engine_now_ns(file->cli) + ms_to_ns(LINGER_MS);
+    a->linger_until_ns = engine_now_ns(file->cli) + ms_to_ns(LINGER_MS);
     if (file->cli->n_lingering >= LINGER_MAX)
-        a->give_up_ns = 0;
+        a->linger_until_ns = 0;
     if (a->hint_at_ns != 0 && sends_at_once(a))
         a->hint_at_ns = engine_now_ns(file->cli);
     list_add_tail(&file->cli->lingering, &a->lingering);

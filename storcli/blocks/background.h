@@ -41,7 +41,7 @@ struct background {
     uint64_t check_ns; /* ns, monotonic: no hint before it */
     bool closed;
     bool hurry;                 /* the engine is ending: no delays */
-    uint64_t give_up_ns;        /* ns, monotonic; closed: abandoned after it */
+    uint64_t linger_until_ns;   /* ns, monotonic; closed: abandoned after it */
     struct list_node lingering; /* closed: in cli->lingering */
 };
 
@@ -63,7 +63,7 @@ void background_kick(struct storcli_file *file);
  *               waits for notes of these.
  */
 void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                       uint64_t n_blocks, const struct holders *held, uint32_t coming);
+                       uint64_t n_blocks, const struct holders *held, uint32_t in_flight);
 /**
  * Notes that these homes, as far as known, have lost data of the range that they had
  * taken.

@@ -25,14 +25,14 @@
 
 enum {
     /* a disk may be busy; a storage that hangs is noticed by rpc */
-    SYNC_PATIENCE_MS = 5000,
-    PUT_PATIENCE_MS = 1000,
+    SYNC_TIMEOUT_MS = 5000,
+    PUT_TIMEOUT_MS = 1000,
     RETRY_MS = 200,
     /* refusals in a row because newer writes came first; more: damaged at the target */
     STALE_MAX = 8,
 };
 
-/* Call of storcli_sync() or storcli_settle(). */
+/* Call of storcli_sync() or storcli_sync_layer(). */
 struct sync_call {
     struct blk_op op;
     bool reports;       /* storcli_sync(): its result reports losses */
@@ -294,7 +294,7 @@ static uint32_t ask_peers(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
              now_ns < op->deadline_ns))
             peer_send(op, i);
         if (peer->state == PEER_SENT &&
-            now_ns - peer->sent_ns < ms_to_ns(SYNC_PATIENCE_MS))
+            now_ns - peer->sent_ns < ms_to_ns(SYNC_TIMEOUT_MS))
             awaited |= 1u << i;
         if (peer->state == PEER_FAILED && peer->busy && now_ns < op->deadline_ns)
             awaited |= 1u << i;
@@ -760,7 +760,7 @@ static bool remake_begin(struct blk_sync_op *op)
 static void put_check(struct blk_sync_op *op, uint64_t now_ns)
 {
     if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
-        now_ns - op->remake.put_ns < ms_to_ns(PUT_PATIENCE_MS))
+        now_ns - op->remake.put_ns < ms_to_ns(PUT_TIMEOUT_MS))
         return;
     rpc_cancel(&op->remake.rq);
     remake_failed(op);
@@ -793,7 +793,7 @@ static void on_surveyed(void *arg, int rc)
 }
 
 /* Continues after all answers that will come: treats holders without one as lost. */
-static enum step_result sync_settle(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
+static enum step_result sync_decide(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t lost = any & ~peers_synced(op);
     int rc = 0;
@@ -849,7 +849,7 @@ static enum step_result sync_ask(struct blk_sync_op *op, uint64_t now_ns)
     }
     if (ask_peers(op, any | op->others, now_ns) != 0)
         return STEP_WAIT; /* for the next answer, or the tick */
-    return sync_settle(op, any, now_ns);
+    return sync_decide(op, any, now_ns);
 }
 
 static void sync_step(struct blk_sync_op *op)
@@ -1040,7 +1040,7 @@ void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)
     sync_start(file, true, done, arg);
 }
 
-void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+void storcli_sync_layer(struct storcli_file *file, storcli_done_cb *done, void *arg)
 {
     sync_start(file, false, done, arg);
 }

@@ -39,7 +39,7 @@ struct peer {
     uint32_t avoid_ms;       /* last avoidance; 0: none since it answered in time */
     uint64_t avoid_until_ns; /* ns, monotonic: until then others are preferred */
     /* a write timed out waiting for its first connection; any answer resets this */
-    bool is_unmet;
+    bool never_connected;
     struct straggler straggler;
 };
 
@@ -57,7 +57,7 @@ struct storcli {
     struct blk_op **waiting_tail;
     uint64_t memory_used;     /* bytes granted to operations */
     uint64_t read_latency_ns; /* usual time of a read, a moving average */
-    unsigned n_late;          /* peers that are late */
+    unsigned n_stragglers;    /* peers that are late */
     unsigned n_files, n_ops;
     unsigned n_background;      /* background syncs under way */
     struct list_node lingering; /* closed files with work left: struct background */

@@ -69,7 +69,7 @@ bool file_has_stored(const struct file *f)
 {
     return f->has_stored;
 }
-void file_tell_again(struct file *f)
+void file_report_again(struct file *f)
 {
     (void)f;
     n_told_again++;

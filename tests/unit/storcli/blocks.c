@@ -1080,9 +1080,9 @@ static void a_slow_storage_is_not_waited_for(void **state)
 
 enum { LATE_MS = 100 };
 
-static bool is_late(const struct fix *f, unsigned storage)
+static bool is_straggler(const struct fix *f, unsigned storage)
 {
-    return f->file->peer[storage]->straggler.is_late;
+    return f->file->peer[storage]->straggler.is_straggler;
 }
 
 /* The first read asks another storage after a while, later reads at once. The straggler
@@ -1100,7 +1100,7 @@ static void a_late_storage_is_read_around(void **state)
         f->net.storages[0].late_ms = LATE_MS;
         assert_int_equal(read_ms(f, 1, 0, 300, BS, &ms), 0);
         assert_true(ms < 40);
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
         n_reads = f->net.storages[0].n_reads;
         for (unsigned i = f->n; i < f->net.n_storages; i++)
@@ -1115,7 +1115,7 @@ static void a_late_storage_is_read_around(void **state)
         for (unsigned i = f->n; i < f->net.n_storages; i++)
             n_others -= f->net.storages[i].n_reads;
         assert_int_equal(n_others, 0); /* spares are not asked: they have nothing */
-        assert_int_equal(f->cli->n_late, 1);
+        assert_int_equal(f->cli->n_stragglers, 1);
         fix_free(f);
     }
 }
@@ -1135,14 +1135,14 @@ static void a_late_storage_that_is_fast_again_is_read_again(void **state)
             assert_true(ms < 40);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         f->net.storages[0].late_ms = 0;
         for (unsigned i = 0; i < 200; i++) {
             assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_false(is_late(f, 0));
-        assert_int_equal(f->cli->n_late, 0);
+        assert_false(is_straggler(f, 0));
+        assert_int_equal(f->cli->n_stragglers, 0);
         n_reads = f->net.storages[0].n_reads;
         n_decoded = stats_of(f).blocks_decoded;
         assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
@@ -1169,7 +1169,7 @@ static void where_all_are_equally_late_none_is(void **state)
         assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
         for (unsigned i = 0; i < 50; i++) {
             assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
-            assert_int_equal(f->cli->n_late, 0);
+            assert_int_equal(f->cli->n_stragglers, 0);
             if (i == 0) /* the distance is known from now on */
                 stats = stats_of(f);
         }
@@ -1202,7 +1202,7 @@ static void a_late_witness_is_heard(void **state)
         assert_int_equal(read_ms(f, 2, 0, 20, BS, &ms), 0);
         assert_in_range(ms, LATE_MS, i == 0 ? 400 : 160);
     }
-    assert_true(is_late(f, 0));
+    assert_true(is_straggler(f, 0));
     assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
     fix_free(f);
 }
@@ -1223,7 +1223,7 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
             assert_true(ms < LATE_MS + 20);
         }
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
         for (unsigned i = 0; i < 20; i++) {
             spares = stats_of(f).spares;
@@ -1259,7 +1259,7 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_false(is_late(f, 0));
+        assert_false(is_straggler(f, 0));
         spares = stats_of(f).spares;
         assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
         assert_int_equal(stats_of(f).spares, spares);

@@ -452,7 +452,7 @@ static int settle_file(struct fix *f)
 {
     int rc = 1;
 
-    storcli_settle(f->file, on_done, &rc);
+    storcli_sync_layer(f->file, on_done, &rc);
     while (rc > 0)
         env_virtual_advance_ms(&f->v, 10);
     return rc;

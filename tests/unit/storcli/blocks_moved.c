@@ -224,7 +224,7 @@ static void an_old_ref_ends_with_its_errno(void **state)
             storcli_locate(f->file, places, on_done, &rc);
             break;
         case 7:
-            storcli_settle(f->file, on_done, &rc);
+            storcli_sync_layer(f->file, on_done, &rc);
             break;
         }
         assert_true(wait_done(f, &rc) < SOON_MS);
@@ -508,7 +508,7 @@ static void loss_and_change(bool is_found_before)
         sim_storage_power_cut(&f->net, i);
     assert_int_equal(write_blocks(f, 2, 10, 5), 0); /* gets the new verifiers */
     if (is_found_before) {
-        storcli_settle(f->file, on_done, &settled);
+        storcli_sync_layer(f->file, on_done, &settled);
         wait_done(f, &settled);
         assert_int_equal(settled, -EIO);
         assert_int_equal(write_blocks(f, 3, 20, 5), 0);
