@@ -167,7 +167,7 @@ static void notes_print(const struct storage_clients_member *m, bool scrub)
 
     if (h == NULL) {
         printf("storage %u: %.*s\n", m->st->id, 300,
-               m->st->up                 ? m->words
+               m->st->up                 ? m->message
                : m->st->error[0] != '\0' ? m->st->error
                                          : "it is down");
         return;
@@ -222,7 +222,7 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
             json_pack("{s:I, s:o, s:b, s:o, s:o}", "id", (json_int_t)m->st->id, "host",
                       cli_json_text(m->st->host), "up", (int)m->st->up, "error",
                       cli_json_text(m->answer != NULL ? ""
-                                    : m->st->up       ? m->words
+                                    : m->st->up       ? m->message
                                                       : m->st->error),
                       "health",
                       m->answer == NULL
@@ -235,9 +235,9 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
 /* Sets whether any storage still runs or has tasks waiting, and whether any did not
  * answer. */
 static void work_look(const struct heal_args *args, const struct heal *h, bool scrub,
-                      bool *running, bool *silent)
+                      bool *running, bool *unanswered)
 {
-    *running = *silent = false;
+    *running = *unanswered = false;
     for (size_t i = 0; i < h->fleet->n; i++) {
         const struct storage_clients_member *m = &h->fleet->members[i];
         const Rozo__StHealthResp *health = (const Rozo__StHealthResp *)m->answer;
@@ -245,7 +245,7 @@ static void work_look(const struct heal_args *args, const struct heal *h, bool s
         if (!is_meant(args, m))
             continue;
         if (health == NULL)
-            *silent = true;
+            *unanswered = true;
         else if (scrub)
             *running = *running || health_scrub(health).running;
         else
@@ -283,7 +283,7 @@ static void heal_refresh(struct heal_args *args, struct heal *h)
  * once after its start, so it waits for several quiet answers. */
 static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bool scrub)
 {
-    bool running, silent = false;
+    bool running, unanswered = false;
     unsigned n_quiet = 0;
     int rc = CLI_DONE;
 
@@ -291,7 +291,7 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
         if (health_ask(h->fleet, args->storage, &h->asked.progress) == -EINTR)
             break;
         progress_end(&h->asked.progress);
-        work_look(args, h, scrub, &running, &silent);
+        work_look(args, h, scrub, &running, &unanswered);
         rc = work_show_once(cli, args, h, scrub);
         n_quiet = running ? 0 : n_quiet + 1;
         if (!args->watch)
@@ -301,7 +301,7 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
             heal_refresh(args, h);
         }
     }
-    return rc != CLI_DONE ? rc : silent ? CLI_FAILED : CLI_DONE;
+    return rc != CLI_DONE ? rc : unanswered ? CLI_FAILED : CLI_DONE;
 }
 
 static int look(struct cli *cli, int argc, char **argv, const char *doc, bool scrub)
@@ -376,9 +376,9 @@ static int order_give(struct cli *cli, const struct heal_args *args, struct heal
         if (!m->asked)
             continue;
         n_meant++;
-        n_done += m->words[0] == '\0';
-        if (m->words[0] != '\0')
-            cli_fail(cli, "storage %u: %s", m->st->id, m->words);
+        n_done += m->message[0] == '\0';
+        if (m->message[0] != '\0')
+            cli_fail(cli, "storage %u: %s", m->st->id, m->message);
         m->question = NULL;
     }
     free(orders);

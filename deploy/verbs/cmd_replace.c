@@ -26,13 +26,13 @@ struct replace_args {
         "json", 'j', NULL, "print JSON", ARGS_FLAG(struct replace_args, json) \
     }
 
-static int print(struct cli *cli, const struct replace_args *args, const char *words,
+static int print(struct cli *cli, const struct replace_args *args, const char *outcome,
                  bool lost)
 {
     if (args->json)
         return cli_print_json(
             cli, json_pack("{s:I, s:b}", "id", (json_int_t)args->id, "lost", (int)lost));
-    printf("storage %u %s\n", args->id, words);
+    printf("storage %u %s\n", args->id, outcome);
     return cli_finish(cli);
 }
 
