@@ -84,7 +84,7 @@ struct healer {
     struct heal_jobs jobs;
     struct handoffs handoffs;
     struct proofs proofs;
-    struct resync round;
+    struct resync resync;
     struct heal_checks checks;
     struct rebuild rebuild;
     struct scrub scrub;

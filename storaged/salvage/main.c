@@ -250,7 +250,7 @@ static void tell_json(struct work *w, const char *name, const struct file_id *id
            "},\n     \"projection_files\": %u, \"projection_files_damaged\": %u, "
            "\"storages_missing\": %u, \"unsure\": %s,\n     \"unreadable\": [",
            r->n_data, r->n_damaged, r->n_unreadable, r->n_older, r->n_outdated,
-           r->n_files, r->n_headers_damaged, r->n_silent,
+           r->n_files, r->n_headers_damaged, r->n_absent_storages,
            r->is_unsure ? "true" : "false");
     for (unsigned i = 0; i < r->n_ranges; i++)
         printf("%s[%" PRIu64 ", %" PRIu64 "]", i == 0 ? "" : ", ", r->ranges[i].first,

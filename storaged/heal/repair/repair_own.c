@@ -34,7 +34,7 @@ bool repair_own_refused(struct repair *repair)
         own->refused_ns = now;
     if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(own->bit)) &&
         now - own->refused_ns < file->deadline_ms * UINT64_C(1000000)) {
-        file->silent &= ~own->bit; /* asked once more */
+        file->unanswered &= ~own->bit; /* asked once more */
         return true;
     }
     own->unseen |= (own->bit & ~file->lost) != 0;

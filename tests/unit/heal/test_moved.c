@@ -102,7 +102,7 @@ static void it_takes_some_runs(void **state)
     assert_int_equal(n_seen, 5);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal((seen[i].request.flags & REPAIR_FENCE) != 0, i >= 2);
-    next_result.silent = 2; /* no retry: a storage is down */
+    next_result.unanswered = 2; /* no retry: a storage is down */
     assert_int_equal(repair(&t, 2, &sound), OK);
     assert_int_equal(n_seen, 6);
 }

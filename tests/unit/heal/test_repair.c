@@ -535,7 +535,7 @@ static void what_the_silent_may_hold_is_not_settled(void **state)
     r = repair_now(&f, 0, SETTLE, 0, 4);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.undecided, 1);
-    assert_int_equal(r.silent, 2);
+    assert_int_equal(r.unanswered, 2);
     assert_true(r.problem[0] != '\0');
     assert_int_equal(fake_top(&f, 0, 0, 2)->version, v2);
     f.storages[1].up = true;
@@ -588,7 +588,7 @@ static int refuse(struct fake *f, unsigned storage, uint16_t op)
  * fails. */
 static void what_our_own_does_not_tell_is_not_called_well(void **state)
 {
-    static const uint16_t silent[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
+    static const uint16_t unanswered[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
     static const uint32_t flags[] = { 0, REPAIR_CLEAN_SPARES, SETTLE };
 
     (void)state;
@@ -600,8 +600,8 @@ static void what_our_own_does_not_tell_is_not_called_well(void **state)
         write_homes(&f, 0, 200, v1, 0);
         write_homes(&f, 0, 200, v2, 1 << 0);
         commit_all(&f, 0, 200, v2);
-        f.storages[0].up = silent[i / 3] != 0;
-        own_refuses = silent[i / 3];
+        f.storages[0].up = unanswered[i / 3] != 0;
+        own_refuses = unanswered[i / 3];
         f.refuse = refuse;
         r = repair_now(&f, 0, flags[i % 3], 0, 0);
         assert_int_equal(r.rc, -EIO);
@@ -645,7 +645,7 @@ static uint64_t repair_refused(unsigned seed, uint32_t flags, uint16_t op, unsig
     assert_int_equal(own_refuses_at, 0);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.healed, 300);
-    assert_int_equal(r.silent, 0);
+    assert_int_equal(r.unanswered, 0);
     for (unsigned b = 0; b < 300; b++)
         assert_int_equal(fake_top(&f, 0, 0, b)->version, v2);
     n = f.n_of[ROZO__OP__ST_READ];
@@ -850,10 +850,10 @@ static void a_partial_home_that_was_not_heard_stays_partial(void **state)
         r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
         assert_int_equal(own_refuses_at, 0);
         assert_int_equal(r.rc, 0);
-        assert_int_equal(r.silent, 1 << 1);
+        assert_int_equal(r.unanswered, 1 << 1);
         assert_true(f.storages[1].projections[1].partial);
         r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
-        assert_int_equal(r.silent, 0);
+        assert_int_equal(r.unanswered, 0);
         assert_false(f.storages[1].projections[1].partial);
         expect_all(&f, 0, 300, v1);
         fake_close(&f);

@@ -17,7 +17,7 @@ static uint32_t bits(unsigned n)
 static struct decide_rules rules_of(unsigned k, unsigned n, unsigned c)
 {
     return (struct decide_rules){
-        .k = k, .n = n, .c = c, .q = quorum_min(k, c), .told = bits(c)
+        .k = k, .n = n, .c = c, .q = quorum_min(k, c), .answered = bits(c)
     };
 }
 
@@ -55,7 +55,7 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
     assert_int_equal(d.drop, 0);
     assert_true(d.newest);
 
-    r.told = 0x9; /* candidate 1 did not answer, 2 has no file */
+    r.answered = 0x9; /* candidate 1 did not answer, 2 has no file */
     r.none = 0x4;
     d = decide(&r, a, 2);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -129,9 +129,9 @@ static void what_two_have_the_same_of_is_settled_back(void **state)
     assert_int_equal(d.version, 5);
     assert_int_equal(d.drop, 0xc);
     assert_int_equal(d.damaged, 2);
-    r.told = 0xd; /* candidate 1 did not answer: it may be the second projection */
+    r.answered = 0xd; /* candidate 1 did not answer: it may be the second projection */
     assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
-    r.told = 0xf;
+    r.answered = 0xf;
     /* different projections: they can complete it */
     a[1].projection = a[5].projection = 0;
     assert_int_equal(decide(&r, a, 6).version, 9);
@@ -153,7 +153,7 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 7;
+    r.answered = 7;
     r.none = 8;
     d = decide(&r, a, 3);
     assert_int_equal(d.what, DECIDE_UNDECIDED); /* damaged for readers */
@@ -172,13 +172,14 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     a[1].torn = a[2].torn = false; /* rotten: may have been stable */
     assert_int_equal(decide(&r, a, 6).what, DECIDE_UNDECIDED);
     a[2].torn = true;
-    r.told = 5; /* a candidate that did not answer may have had it, and bring it back */
+    r.answered =
+        5; /* a candidate that did not answer may have had it, and bring it back */
     a[1] = a[2];
     assert_int_equal(decide(&r, a, 2).what, DECIDE_UNDECIDED);
 
     a[0] = (struct decide_answer){ 9, 0, 0, 0, DECIDE_DAMAGED, 0, true };
     a[1] = (struct decide_answer){ 9, 0, 1, 1, DECIDE_DAMAGED, 0, true };
-    r.told = 7;
+    r.answered = 7;
     assert_int_equal(decide(&r, a, 3).what, DECIDE_BELOW);
     d = decide(&r, a, 6);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -250,7 +251,7 @@ static void a_spare_may_hold_all_that_is_needed(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 0x8;
+    r.answered = 0x8;
     r.none = 0x7;
     d = decide(&r, a, 2);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -268,7 +269,7 @@ static void never_written_is_a_decision_too(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 0x7;
+    r.answered = 0x7;
     r.none = 0x8;
     d = decide(&r, a, 3);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -276,7 +277,7 @@ static void never_written_is_a_decision_too(void **state)
     assert_int_equal(d.lack, 4);
     assert_int_equal(d.damaged, 4);
 
-    r.told = 0;
+    r.answered = 0;
     r.none = 0xf;
     assert_int_equal(decide(&r, a, 0).what, DECIDE_NOTHING);
     r.none = 0x3;
@@ -295,7 +296,7 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
     struct decision d;
 
     (void)state;
-    r.told = 0x7;
+    r.answered = 0x7;
     r.none = 0x8;
     r.fenced = true;
     d = decide(&r, a, 3);
@@ -361,7 +362,7 @@ static void an_epoch_above_the_fence_is_not_settled(void **state)
 /* Every subset of candidates has the torn version (home i has projection i; spares have
  * those of absent homes) and all others have the old one. Of these, every subset does not
  * answer a driver. */
-static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
+static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t answered,
                            struct decide_answer *a)
 {
     unsigned n_answers = 0, missed = 0;
@@ -377,7 +378,7 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
                 continue;
             p = missed++;
         }
-        if ((told >> i & 1) == 0)
+        if ((answered >> i & 1) == 0)
             continue;
         if (has)
             a[n_answers++] =
@@ -397,7 +398,7 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
 enum outcome { LEFT, FORWARD, BACK };
 
 static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
-                               uint32_t silent)
+                               uint32_t unanswered)
 {
     struct decide_rules r = *rules;
     struct decide_answer a[DECIDE_ANSWERS_MAX];
@@ -405,15 +406,15 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     uint32_t missing = 0;
     unsigned n;
 
-    r.told &= ~silent;
+    r.answered &= ~unanswered;
     for (unsigned i = r.n; i < r.c; i++) { /* a spare without a record has no file */
-        if ((r.told >> i & 1) != 0 && (torn >> i & 1) == 0) {
-            r.told &= ~(1u << i);
+        if ((r.answered >> i & 1) != 0 && (torn >> i & 1) == 0) {
+            r.answered &= ~(1u << i);
             missing |= 1u << i;
         }
     }
     r.none = missing;
-    n = answers_of(r.n, r.c, torn, r.told, a);
+    n = answers_of(r.n, r.c, torn, r.answered, a);
     decide_block(&r, a, n, &d);
     if (d.what != DECIDE_FORWARD)
         return LEFT;
@@ -429,7 +430,7 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     if (!r.fenced || d.drop == 0)
         return LEFT; /* ignored, or not seen: not resolved */
     for (unsigned i = 0; i < r.c; i++)
-        assert_int_equal(d.drop >> i & 1, (torn & r.told) >> i & 1);
+        assert_int_equal(d.drop >> i & 1, (torn & r.answered) >> i & 1);
     return BACK;
 }
 
@@ -443,8 +444,8 @@ static void check_all(unsigned k, unsigned n, unsigned c)
             bool forward = false, back = false;
             unsigned holders = (unsigned)__builtin_popcount(torn);
 
-            for (uint32_t silent = 0; silent <= bits(c); silent++) {
-                enum outcome o = outcome_of(&r, torn, silent);
+            for (uint32_t unanswered = 0; unanswered <= bits(c); unanswered++) {
+                enum outcome o = outcome_of(&r, torn, unanswered);
 
                 forward |= o == FORWARD;
                 back |= o == BACK;

@@ -58,7 +58,7 @@ static int read_at(struct bench *b, uint64_t offset, uint64_t len)
 }
 
 /* Writes in two pieces. */
-static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool anew)
+static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool salvages)
 {
     struct iovec iov[2] = { { .iov_base = b->bytes + offset, .iov_len = len / 3 },
                             { .iov_base = b->bytes + offset + len / 3,
@@ -67,7 +67,7 @@ static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool anew)
     for (uint64_t i = 0; i < len; i++)
         b->bytes[offset + i] = (uint8_t)(b->bytes[offset + i] + 1);
     return ask(b, (struct disk_req){ .op = DISK_WRITE,
-                                     .anew = anew,
+                                     .salvages = salvages,
                                      .offset = offset,
                                      .len = len,
                                      .iov = iov,

@@ -189,7 +189,7 @@ static void make_aside_sound(struct world *w)
     uint8_t page[PROJFILE_PAGE_BYTES];
     char path[PROJFILE_PATH_MAX];
 
-    projfile_path_aside(path, &w->id);
+    projfile_path_quarantined(path, &w->id);
     memdisk_peek(world_file(w, 0), 0, page, sizeof(page));
     memdisk_poke(&w->disk, memdisk_find(&w->disk, path), 0, page, sizeof(page));
 }

@@ -88,7 +88,7 @@ static bool is_aside(struct place *p, const char *path, const char *to)
     struct disk_req req = { .op = DISK_OPEN, .path = path, .to = to };
 
     assert_int_equal(ask(p, &req), -ENOENT);
-    return req.aside;
+    return req.quarantined;
 }
 
 static void test_what_lies_aside_is_told(void **state)

@@ -11,7 +11,7 @@
 static void test_what_is_loose_is_bounded(void **state)
 {
     struct unstable_ranges l = { 0 };
-    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_LIST_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
 
@@ -36,7 +36,7 @@ static void test_what_is_loose_is_bounded(void **state)
 
 static bool holds(const struct unstable_ranges *l, uint64_t block)
 {
-    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_LIST_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
     bool found = false;
