@@ -351,7 +351,7 @@ static void test_one_file_alone(void **state)
 
 /* A request for one file says whether a quarantined one exists, with or without a file in
  * its place. */
-static void test_one_file_that_was_put_aside(void **state)
+static void test_a_list_of_one_quarantined_file(void **state)
 {
     static const struct {
         uint64_t ino;
@@ -396,7 +396,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_file_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_file_that_was_put_aside, setup,
+        cmocka_unit_test_setup_teardown(test_a_list_of_one_quarantined_file, setup,
                                         teardown),
     };
 

@@ -65,7 +65,7 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
 
 /* A storage with a doubt may have acknowledged something newer, but has nothing of it
  * now. */
-static void who_is_in_doubt_denies_nothing(void **state)
+static void a_storage_in_doubt_denies_nothing(void **state)
 {
     const struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false }, { 5, 100, 1, 1, DECIDE_DATA, 0, false },
@@ -112,7 +112,7 @@ static void one_projection_twice_is_one(void **state)
 
 /* A home and a spare have the same projection, and another home has lost what it had: at
  * most two have acknowledged it. */
-static void what_two_have_the_same_of_is_settled_back(void **state)
+static void two_copies_of_one_projection_are_rolled_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 2, 2, DECIDE_DATA, 0, false }, { 9, 100, 3, 2, DECIDE_DATA, 0, false },
@@ -139,7 +139,7 @@ static void what_two_have_the_same_of_is_settled_back(void **state)
 
 /* All storages lost power, and the unsynced version is torn at too many homes: it was
  * never acknowledged as stable. */
-static void what_was_torn_before_a_sync_is_settled_back(void **state)
+static void a_write_torn_before_a_sync_is_rolled_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -284,7 +284,7 @@ static void never_written_is_a_decision_too(void **state)
     assert_int_equal(decide(&r, a, 0).what, DECIDE_UNDECIDED);
 }
 
-static void what_lies_below_is_asked_for_before_something_is_settled_back(void **state)
+static void older_versions_are_asked_for_before_a_roll_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -314,7 +314,7 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
     assert_int_equal(decide(&r, a, 4).torn, 9);
 }
 
-static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
+static void a_home_below_a_dropped_version_gets_its_missing_blocks(void **state)
 {
     const struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -335,7 +335,7 @@ static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
     assert_int_equal(d.stale, 1);
 }
 
-static void an_epoch_above_the_fence_is_not_settled(void **state)
+static void an_epoch_above_the_fence_is_not_resolved(void **state)
 {
     const uint64_t v1 = version_make(3, 1), v2 = version_make(4, 1);
     const struct decide_answer a[] = {
@@ -500,17 +500,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(homes_that_lack_it_are_named_with_the_reason),
-        cmocka_unit_test(who_is_in_doubt_denies_nothing),
+        cmocka_unit_test(a_storage_in_doubt_denies_nothing),
         cmocka_unit_test(one_projection_twice_is_one),
-        cmocka_unit_test(what_two_have_the_same_of_is_settled_back),
-        cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
+        cmocka_unit_test(two_copies_of_one_projection_are_rolled_back),
+        cmocka_unit_test(a_write_torn_before_a_sync_is_rolled_back),
         cmocka_unit_test(what_too_few_know_to_have_been_nothing_is_nothing),
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
         cmocka_unit_test(never_written_is_a_decision_too),
-        cmocka_unit_test(what_lies_below_is_asked_for_before_something_is_settled_back),
-        cmocka_unit_test(a_home_under_a_dropped_version_gets_what_it_lacks),
-        cmocka_unit_test(an_epoch_above_the_fence_is_not_settled),
+        cmocka_unit_test(older_versions_are_asked_for_before_a_roll_back),
+        cmocka_unit_test(a_home_below_a_dropped_version_gets_its_missing_blocks),
+        cmocka_unit_test(an_epoch_above_the_fence_is_not_resolved),
         cmocka_unit_test(no_two_drivers_contradict_each_other),
         cmocka_unit_test(a_half_done_decision_is_found_again),
     };

@@ -8,7 +8,7 @@
 #include "tests/unit/unit.h"
 
 /* Many ranges are kept as few and coarse ones that cover all of them. */
-static void test_what_is_loose_is_bounded(void **state)
+static void test_unstable_ranges_are_bounded(void **state)
 {
     struct unstable_ranges l = { 0 };
     struct unstable_range ranges[UNSTABLE_LIST_MAX];
@@ -73,7 +73,7 @@ static void test_what_was_synced_goes_after_a_while(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_loose_is_bounded),
+        cmocka_unit_test(test_unstable_ranges_are_bounded),
         cmocka_unit_test(test_what_was_synced_goes_after_a_while),
     };
 
