@@ -455,7 +455,7 @@ int launch_wait(struct launch *l, uint32_t timeout_ms, const volatile sig_atomic
 /* ---- ending ---- */
 
 /* Waits for the end of a pidfd's process. Returns whether it came. */
-static bool pid_fd_wait(int fd, pid_t pid, struct deadline *patience,
+static bool pid_fd_wait(int fd, pid_t pid, struct deadline *deadline,
                         struct progress *progress)
 {
     struct pollfd pfd = { .fd = fd, .events = POLLIN };
@@ -466,7 +466,7 @@ static bool pid_fd_wait(int fd, pid_t pid, struct deadline *patience,
             return true;
         }
         progress_tick(progress);
-    } while (!deadline_is_over(patience));
+    } while (!deadline_is_over(deadline));
     return false;
 }
 
@@ -494,7 +494,7 @@ static int process_open(const char *run_dir, const char *name, struct process *p
 int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
                 struct progress *progress, struct err *err)
 {
-    struct deadline patience = { .end_ms = clock_ms() + timeout_ms };
+    struct deadline deadline = { .end_ms = clock_ms() + timeout_ms };
     struct process p;
     int fd = process_open(run_dir, name, &p);
     int rc = 0;
@@ -505,11 +505,11 @@ int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
         if (pidfd_send_signal(fd, SIGTERM, NULL, 0) != 0 ||
             pidfd_send_signal(fd, SIGCONT, NULL, 0) != 0)
             rc = errno == ESRCH ? 0 : -errno;
-        if (rc == 0 && !pid_fd_wait(fd, p.pid, &patience, progress)) {
+        if (rc == 0 && !pid_fd_wait(fd, p.pid, &deadline, progress)) {
             rc = 1;
             pidfd_send_signal(fd, SIGKILL, NULL, 0);
-            patience.end_ms = clock_ms() + KILL_WAIT_MS;
-            if (!pid_fd_wait(fd, p.pid, &patience, progress))
+            deadline.end_ms = clock_ms() + KILL_WAIT_MS;
+            if (!pid_fd_wait(fd, p.pid, &deadline, progress))
                 rc = -ETIMEDOUT;
         }
         close(fd);
@@ -534,7 +534,7 @@ int process_signal(const char *run_dir, const char *name, int sig)
     return rc;
 }
 
-int process_wait_end(const char *run_dir, const char *name, struct deadline *patience,
+int process_wait_end(const char *run_dir, const char *name, struct deadline *deadline,
                      struct progress *progress)
 {
     struct process p;
@@ -543,7 +543,7 @@ int process_wait_end(const char *run_dir, const char *name, struct deadline *pat
 
     if (fd < 0)
         return 0;
-    ended = pid_fd_wait(fd, p.pid, patience, progress);
+    ended = pid_fd_wait(fd, p.pid, deadline, progress);
     close(fd);
     return ended ? 0 : -ETIMEDOUT;
 }

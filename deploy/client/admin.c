@@ -185,15 +185,15 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
 
 /* Sets the message for an answer that is not OK: exportd's own, else one by the
  * status. */
-static int status_tell(const struct admin *a, uint16_t status, const char *words,
+static int status_tell(const struct admin *a, uint16_t status, const char *message,
                        struct err *err)
 {
     int rc = status_to_errno(status);
 
     if (rc == 0)
         return 0;
-    if (words != NULL && words[0] != '\0')
-        return err_set(err, rc, "%s", words);
+    if (message != NULL && message[0] != '\0')
+        return err_set(err, rc, "%s", message);
     if (status == ROZO__STATUS__DENIED)
         return err_set(err, rc, "exportd at %s lets only holders of the node key do this",
                        a->exportd);
@@ -228,7 +228,7 @@ static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *qu
 {
     const ProtobufCFieldDescriptor *fields = descriptor->fields;
     const void *thing;
-    const char *words;
+    const char *message;
     uint16_t status;
     int rc = admin_call(a, op, question, descriptor, progress, &status, answer, err);
 
@@ -239,8 +239,8 @@ static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *qu
         return rc;
     }
     memcpy(&thing, (const char *)*answer + fields[0].offset, sizeof(thing));
-    memcpy(&words, (const char *)*answer + fields[1].offset, sizeof(words));
-    rc = status_tell(a, status, words, err);
+    memcpy(&message, (const char *)*answer + fields[1].offset, sizeof(message));
+    rc = status_tell(a, status, message, err);
     if (rc == 0 && thing == NULL)
         rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which %s", a->exportd,
                      what);

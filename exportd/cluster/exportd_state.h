@@ -37,7 +37,7 @@ enum {
     OPS_MAX = 256,         /* request counters; ops are below this */
     NAMES_MAX = 63,        /* bytes, name of a volume or export */
     HOST_MAX = 255,        /* bytes, name of a host or rack */
-    WORDS_MAX = 255,       /* bytes, error text */
+    MESSAGE_MAX = 255,     /* bytes, error text */
     ADDR_MAX = 80,         /* bytes, "host:port" */
     ADDRS_MAX = 16,        /* addresses of a storage */
     TICK_MS = 1000,
@@ -112,7 +112,7 @@ struct cluster_storage {
     /* further files of which it should be a home, see storage_room.h */
     double credit;
     char version[NAMES_MAX + 1];
-    char error[WORDS_MAX + 1]; /* reason for not being up */
+    char error[MESSAGE_MAX + 1]; /* reason for not being up */
     bool moved;     /* addresses changed: a new channel is due when this one is idle */
     unsigned n_out; /* requests outstanding on the channel, without the poll */
     struct map_push map;

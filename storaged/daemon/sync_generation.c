@@ -51,7 +51,7 @@ int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
 }
 
 /* Does one round, on a worker. A failed round is repeated at the next timer. */
-static int settle(struct generations *all, int dir_fd)
+static int sync_and_mark(struct generations *all, int dir_fd)
 {
     uint64_t ended;
     bool muted = atomic_load(&all->muted);
@@ -70,7 +70,7 @@ static int settle(struct generations *all, int dir_fd)
 static void on_work(uv_work_t *work)
 {
     struct sync_generation *s = work->data;
-    int rc = settle(s->all, s->dir_fd);
+    int rc = sync_and_mark(s->all, s->dir_fd);
 
     if (rc != 0)
         log_warn("cannot bring the data directory to stable storage: %s", error_text(rc));

@@ -28,9 +28,9 @@ enum {
     RETRY_MAX_MS = 160 * 1000,
     /* Age of undecided blocks that are recovered under a fence. */
     FENCE_AFTER_MS = 15 * 1000,
-    SETTLE_TICK_MS = 3000,
+    UNCOMMITTED_TICK_MS = 3000,
     /* Extra wait of each further candidate, so that the one before acts first. */
-    SETTLE_STEP_MS = 4000,
+    UNCOMMITTED_STEP_MS = 4000,
 };
 
 static void check_run(struct healer *h, struct heal_check *c);
@@ -58,13 +58,14 @@ static void check_free(struct healer *h, struct heal_check *c)
 
 /* Logs hints for homes that did not answer a repair of all homes, so that they find them
  * when they are back. */
-static void note_silent(struct healer *h, const struct heal_check *c, uint32_t silent)
+static void note_unanswered(struct healer *h, const struct heal_check *c,
+                            uint32_t unanswered)
 {
     const struct storcli_target *t = &c->job.request.target;
     unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
     for (unsigned p = 0; p < n; p++) {
-        if ((silent >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+        if ((unanswered >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
             hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
     }
 }
@@ -155,7 +156,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     h->parts->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
     if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
-        note_silent(h, c, result->silent);
+        note_unanswered(h, c, result->unanswered);
     note_undecided(h, c, result);
     if (again) {
         run_again(h, c);
@@ -395,8 +396,8 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
  * first; if it is up, it is enough. */
 static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
 {
-    uint64_t ms =
-        h->config.settle_ms + (uint64_t)heal_place(&u->target, h->us) * SETTLE_STEP_MS;
+    uint64_t ms = h->config.uncommitted_ms +
+                  (uint64_t)heal_place(&u->target, h->us) * UNCOMMITTED_STEP_MS;
 
     return u->age_ns >= ms_to_ns(ms);
 }
@@ -411,13 +412,13 @@ static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
            c->end >= u->end;
 }
 
-static void on_unsettled(struct heal_question *q)
+static void on_uncommitted(struct heal_question *q)
 {
     struct healer *h = container_of(q, struct heal_parts, checks.question)->h;
 
-    assert(h->parts->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
+    assert(h->parts->checks.asking && q->n_uncommitted <= HEAL_UNSETTLED_MAX);
     h->parts->checks.asking = false;
-    for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
+    for (unsigned i = 0; i < q->n_uncommitted && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
         bool whole = u->first == 0 && u->end == UINT64_MAX;
@@ -431,20 +432,21 @@ static void on_unsettled(struct heal_question *q)
     healer_idle(h);
 }
 
-static void on_settle_timer(struct env_timer *timer)
+static void on_uncommitted_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct heal_parts, checks.settle_timer)->h;
+    struct healer *h =
+        container_of(timer, struct heal_parts, checks.uncommitted_timer)->h;
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->parts->checks.settle_timer, SETTLE_TICK_MS);
+    env_timer_start(h->env, &h->parts->checks.uncommitted_timer, UNCOMMITTED_TICK_MS);
     if (h->us == 0 || h->parts->checks.asking)
         return;
     h->parts->checks.asking = true;
     h->n_busy++;
-    h->parts->checks.question.n_unsettled = 0;
-    h->parts->checks.question.older_than_ns = ms_to_ns(h->config.settle_ms);
-    h->parts->checks.question.answered = on_unsettled;
-    h->config.ask_unsettled(h->config.arg, &h->parts->checks.question);
+    h->parts->checks.question.n_uncommitted = 0;
+    h->parts->checks.question.older_than_ns = ms_to_ns(h->config.uncommitted_ms);
+    h->parts->checks.question.answered = on_uncommitted;
+    h->config.ask_uncommitted(h->config.arg, &h->parts->checks.question);
 }
 
 /* ---- start and stop ---- */
@@ -473,8 +475,8 @@ void heal_checks_start(struct healer *h)
 {
     env_timer_init(&h->parts->checks.timer, on_check_timer);
     env_timer_start(h->env, &h->parts->checks.timer, TICK_MS);
-    env_timer_init(&h->parts->checks.settle_timer, on_settle_timer);
-    env_timer_start(h->env, &h->parts->checks.settle_timer, SETTLE_TICK_MS);
+    env_timer_init(&h->parts->checks.uncommitted_timer, on_uncommitted_timer);
+    env_timer_start(h->env, &h->parts->checks.uncommitted_timer, UNCOMMITTED_TICK_MS);
 }
 
 /* Stops. Jobs were cancelled before. */
@@ -482,7 +484,7 @@ void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
         env_timer_stop(h->env, &h->parts->checks.timer);
-        env_timer_stop(h->env, &h->parts->checks.settle_timer);
+        env_timer_stop(h->env, &h->parts->checks.uncommitted_timer);
     }
     LIST_FOREACH_SAFE(node, &h->parts->checks.list)
         check_free(h, container_of(node, struct heal_check, link));

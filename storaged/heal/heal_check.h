@@ -38,7 +38,7 @@ struct heal_checks {
     unsigned n;
     uint64_t unhealed;  /* blocks, sum over checks that wait for another try */
     unsigned n_lookups; /* lookups of our own files that were found damaged */
-    struct env_timer timer, settle_timer;
+    struct env_timer timer, uncommitted_timer;
     struct heal_question question; /* for the recovery of uncommitted files */
     bool asking;
 };

@@ -24,7 +24,7 @@ enum {
     PEERS_MAX = 4096,
     CONCURRENCY_DEFAULT = 4,
     CONCURRENCY_MAX = 64,
-    SETTLE_MS_DEFAULT = 10000,
+    UNCOMMITTED_MS_DEFAULT = 10000,
     RETURN_MS_DEFAULT = 10000,
     BUSY_MAX = 512, /* operations under way; each needs memory */
     ADDR_MAX = 255,
@@ -266,7 +266,7 @@ static bool never_had(const struct list_call *lc, const struct proj_list_result 
     bool lost_header = result->n_files > 0 && result->files[0].unfinished != 0 &&
                        result->files[0].size > 0 && !h->config.power_was_lost;
 
-    return lc->only && result->end && !result->aside && !lost_header &&
+    return lc->only && result->end && !result->quarantined && !lost_header &&
            !identity_is_rebuilt(h->config.identity);
 }
 
@@ -383,7 +383,7 @@ struct health_call {
 /* Blocks not healed, each as of its last try. */
 static uint64_t n_unhealed(const struct healer *h)
 {
-    const struct resync *r = &h->parts->round;
+    const struct resync *r = &h->parts->resync;
 
     return h->parts->checks.unhealed + h->parts->rebuild.unhealed +
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
@@ -592,8 +592,8 @@ static void config_defaults(struct healer_config *c)
         c->concurrency = CONCURRENCY_DEFAULT;
     if (c->concurrency > CONCURRENCY_MAX)
         c->concurrency = CONCURRENCY_MAX;
-    if (c->settle_ms == 0)
-        c->settle_ms = SETTLE_MS_DEFAULT;
+    if (c->uncommitted_ms == 0)
+        c->uncommitted_ms = UNCOMMITTED_MS_DEFAULT;
     if (c->return_ms == 0)
         c->return_ms = RETURN_MS_DEFAULT;
 }

@@ -34,7 +34,7 @@ struct heal_parts {
     struct healer *h; /* borrowed: its owner */
     struct handoffs handoffs;
     struct proofs proofs;
-    struct resync round;
+    struct resync resync;
     struct heal_checks checks;
     struct rebuild rebuild;
     struct scrub scrub;

@@ -104,7 +104,7 @@ static void on_pause_timer(struct env_timer *timer)
 static bool is_worth_another(const struct proof *p, const struct repair_result *r)
 {
     return !r->sound && p->n_runs < RUNS_MAX && r->rc != -ENOENT &&
-           (r->silent & ~p->job.request.lost) == 0;
+           (r->unanswered & ~p->job.request.lost) == 0;
 }
 
 static void on_proved(struct heal_job *job, const struct repair_result *result)

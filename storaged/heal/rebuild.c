@@ -58,7 +58,7 @@ static void place_save(struct healer *h)
     struct rebuild *r = &h->parts->rebuild;
     uint8_t val[KEPT_BYTES] = { KEPT_FORMAT,
                                 r->walk.has_after && r->state != REBUILD_RESTARTS,
-                                r->forced, r->failed || r->walk.unheard };
+                                r->forced, r->failed || r->walk.incomplete };
 
     file_id_put(val + 4, &r->walk.after);
     put_le64(val + 20, r->files_done);
@@ -199,16 +199,16 @@ static void tell_everything(struct healer *h)
     struct rebuild *r = &h->parts->rebuild;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
-    assert(r->n_told <= r->n_everything);
-    if (r->n_told == r->n_everything) {
-        r->n_told = r->n_everything = 0;
+    assert(r->n_notified <= r->n_everything);
+    if (r->n_notified == r->n_everything) {
+        r->n_notified = r->n_everything = 0;
         return;
     }
     req.storage = h->us;
-    req.to_storage = r->everything[r->n_told].peer;
-    req.everything = r->everything[r->n_told].note;
+    req.to_storage = r->everything[r->n_notified].peer;
+    req.everything = r->everything[r->n_notified].note;
     req.incarnation = healer_incarnation(h);
-    r->n_told++;
+    r->n_notified++;
     r->done_ask.done = on_told_everything;
     heal_ask_send(h, &r->done_ask, req.to_storage, ROZO__OP__ST_MISSED_DONE, &req.base,
                   ASK_DEADLINE_MS);
@@ -288,7 +288,7 @@ static void pass_end(struct healer *h)
 {
     struct rebuild *r = &h->parts->rebuild;
     bool again = r->state == REBUILD_RESTARTS;
-    bool clean = !r->failed && !r->walk.unheard && !again;
+    bool clean = !r->failed && !r->walk.incomplete && !again;
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
     assert(is_running(r) && r->n_running == 0);
@@ -469,7 +469,7 @@ void rebuild_start(struct healer *h)
 
 /* Requests a restart from the beginning. Work under way ends first, but a restart of the
  * process does not continue it. */
-static void begin_anew(struct healer *h)
+static void begin_again(struct healer *h)
 {
     assert(is_running(&h->parts->rebuild));
     h->parts->rebuild.state = REBUILD_RESTARTS;
@@ -484,7 +484,7 @@ void rebuild_lost(struct healer *h)
         return;
     r->lost = true;
     if (is_running(r)) {
-        begin_anew(h);
+        begin_again(h);
         return;
     }
     log_info("a storage is lost: rebuilding its projections on spares");
@@ -502,7 +502,7 @@ void rebuild_force(struct healer *h)
     r->forced = true;
     r->ran_s = 0;
     if (is_running(r)) {
-        begin_anew(h);
+        begin_again(h);
         return;
     }
     r->first = true;
@@ -516,7 +516,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
 {
     struct rebuild *r = &h->parts->rebuild;
 
-    if (r->n_told > 0 || r->n_everything == 64 ||
+    if (r->n_notified > 0 || r->n_everything == 64 ||
         (is_under_way(r) && !(r->state == REBUILD_WAITS && r->first && r->forced)))
         return; /* the peer reports it again */
     for (unsigned i = 0; i < r->n_everything; i++) {

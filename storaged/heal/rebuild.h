@@ -41,7 +41,7 @@ struct rebuild {
     struct iovec iov;
     char text[IDENTITY_TEXT_MAX];
     struct heal_ask done_ask;
-    unsigned n_told;
+    unsigned n_notified;
     struct {
         uint32_t peer;
         uint64_t note;

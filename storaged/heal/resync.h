@@ -13,7 +13,7 @@
 struct hint {
     struct storcli_target target;
     uint64_t first, end, version, note;
-    unsigned peer; /* index in round.peers */
+    unsigned peer; /* index in resync.peers */
     unsigned group;
 };
 /* Hints that are repaired together. */

@@ -302,7 +302,7 @@ static void page_done(struct healer *h)
     assert(s->n_running == 0);
     free(s->files);
     s->files = NULL;
-    if (s->walk.unheard) {
+    if (s->walk.incomplete) {
         s->n_unseen++;
         finding_add(h,
                     (char[FINDING_TEXT_MAX]){ "files on this storage cannot be listed" });

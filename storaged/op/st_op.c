@@ -553,7 +553,7 @@ void st_op_write(struct st_op *op, struct proj *proj, uint64_t offset,
         .iov = iov,
         .n_iov = n_iov,
     };
-    op->dr.anew = st_op_is_decided(op); /* clients have spares */
+    op->dr.salvages = st_op_is_decided(op); /* clients have spares */
     op->dr_proj = proj;
     if (offset + len > proj->size)
         proj->size = offset + len; /* a failed write may have written any part */

@@ -199,7 +199,7 @@ static bool name_parse(const char *name, struct salvage_place *out)
                                 .generation = (uint32_t)part[0],
                                 .ino = part[1] };
     if (strcmp(p, "damaged") == 0) {
-        out->projection = SALVAGE_ASIDE;
+        out->projection = SALVAGE_QUARANTINED;
         return true;
     }
     if (p[0] < '0' || p[0] > '9' ||

@@ -247,12 +247,12 @@ enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
 bool engine_is_connecting(struct storcli_file *file, unsigned candidate)
 {
     return health_of(file, candidate) == RPC_CONNECTING &&
-           !file->peer[candidate]->is_unmet;
+           !file->peer[candidate]->never_connected;
 }
 
 void engine_peer_never_connected(struct storcli_file *file, unsigned candidate)
 {
-    file->peer[candidate]->is_unmet = true;
+    file->peer[candidate]->never_connected = true;
 }
 
 void engine_peer_slow(struct storcli_file *file, unsigned candidate)
@@ -274,7 +274,7 @@ void engine_peer_fine(struct storcli_file *file, unsigned candidate)
 
     peer->avoid_ms = 0;
     peer->avoid_until_ns = 0;
-    peer->is_unmet = false;
+    peer->never_connected = false;
 }
 
 /* ---- closed files that linger ---- */
@@ -546,7 +546,7 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote || file->lost || background_has_untold(file);
+           file->others_wrote || file->lost || background_has_unsent(file);
 }
 
 uint64_t storcli_file_losses(const struct storcli_file *file)

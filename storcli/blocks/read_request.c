@@ -325,7 +325,7 @@ bool read_ask_send(struct read_piece *piece, unsigned candidate, unsigned projec
     piece->asks = ask;
     piece->n_asks++;
     ask->sent_ns = now_ns;
-    if (file->peer[candidate]->straggler.is_late)
+    if (file->peer[candidate]->straggler.is_straggler)
         ask->grace_ns = file->peer[candidate]->straggler.excess_ns;
     len = engine_msg_begin(file, msg);
     req.projection = projection;

@@ -104,12 +104,12 @@ void inline_forget(struct file *f)
 /* ---- asking for it ---- */
 
 static void load_start(struct file *f);
-static void on_settled(void *arg, int rc);
+static void on_leave_synced(void *arg, int rc);
 
-static void settle(struct file *f)
+static void leave_sync(struct file *f)
 {
-    f->inl.settle = SETTLE_BUSY;
-    storcli_settle(f->sf, on_settled, f);
+    f->inl.blocks_sync = BLOCKS_SYNC_BUSY;
+    storcli_sync_layer(f->sf, on_leave_synced, f);
 }
 
 /* Repeats requests that met a later distribution, even if exportd does not know it: the
@@ -124,8 +124,8 @@ static void moved_end(struct file *f)
         fetch->moved = false;
         fetch_read(fetch);
     }
-    if (f->inl.settle == SETTLE_MOVED)
-        settle(f);
+    if (f->inl.blocks_sync == BLOCKS_SYNC_MOVED)
+        leave_sync(f);
     waitlist_wake(f, &f->inl.moved_waiters);
 }
 
@@ -293,7 +293,7 @@ static int leave(struct file *f)
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     size_set_has_data(f, false);
-    report_set_data_told(f, false); /* known again when storages acknowledge */
+    report_set_data_reported(f, false); /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -319,21 +319,21 @@ void inline_expect(struct file *f, uint64_t end)
         (void)leave(f); /* on failure again when it must be written */
 }
 
-static void on_settled(void *arg, int rc)
+static void on_leave_synced(void *arg, int rc)
 {
     struct file *f = arg;
 
-    if (rc == -ROZO_EMOVED && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
-        f->inl.settle = SETTLE_MOVED;
-        file_is_refused(f, f->inl.n_settle_moved);
+    if (rc == -ROZO_EMOVED && f->inl.n_sync_moved++ < MOVED_TRIES_MAX) {
+        f->inl.blocks_sync = BLOCKS_SYNC_MOVED;
+        file_is_refused(f, f->inl.n_sync_moved);
         file_reload(f);
         return;
     }
     rc = plain_errno(rc);
-    f->inl.n_settle_moved = 0;
-    f->inl.settle = SETTLE_NONE;
+    f->inl.n_sync_moved = 0;
+    f->inl.blocks_sync = BLOCKS_SYNC_NONE;
     if (f->inl.leave != LEAVE_NONE)
-        f->inl.leave = rc == 0 ? LEAVE_SETTLED : LEAVE_WRITING;
+        f->inl.leave = rc == 0 ? LEAVE_SYNCED : LEAVE_WRITING;
     if (rc == -EACCES)
         file_renew(f);
     if (rc == 0)
@@ -371,11 +371,11 @@ bool inline_holds_report(struct file *f)
         any_older(&f->runs.writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
-        inl->leave = LEAVE_SETTLED;
+        inl->leave = LEAVE_SYNCED;
         return false;
     }
-    if (inl->settle == SETTLE_NONE)
-        settle(f);
+    if (inl->blocks_sync == BLOCKS_SYNC_NONE)
+        leave_sync(f);
     return true;
 }
 
@@ -441,7 +441,7 @@ static void all_written(struct file *f)
 {
     struct file_inline *inl = &f->inl;
     bool is_all = f->report.change == inl->out.change,
-         is_sure = inl->out.doubt_no == f->report.doubt_no;
+         is_sure = inl->out.unsure_no == f->report.unsure_no;
     struct frun *run;
 
     if (inl->out.no == inl->no && inl->out.version > inl->version) {
@@ -543,7 +543,7 @@ static void data_send(struct file *f, uint64_t version)
     inl->out.no = inl->no;
     inl->out.change = f->report.change;
     inl->out.n_truncates = f->trunc.n;
-    inl->out.doubt_no = f->report.doubt_no;
+    inl->out.unsure_no = f->report.unsure_no;
     inl->out.mtime_ns = f->report.mtime_ns;
     inl->out.sync = false;
     inl->sent = bytes_new(inl->out.len);
@@ -598,7 +598,7 @@ bool inline_fly(struct file *f)
 
 /* ---- data that exportd may have forgotten ---- */
 
-void inline_tell_again(struct file *f)
+void inline_report_again(struct file *f)
 {
     if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
         f->inl.resend = true;
@@ -634,7 +634,7 @@ void inline_refused(struct file *f)
 
 bool inline_is_quiet(const struct file *f)
 {
-    return !f->inl.busy && !f->inl.load_busy && f->inl.settle == SETTLE_NONE;
+    return !f->inl.busy && !f->inl.load_busy && f->inl.blocks_sync == BLOCKS_SYNC_NONE;
 }
 
 void inline_init(struct file *f)

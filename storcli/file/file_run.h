@@ -71,7 +71,7 @@ struct frun {
     unsigned n_stale, n_denied; /* refusals of this attempt */
     uint64_t
         failed_clock; /* f->writeback.clock when the last attempt failed; 0: did not */
-    bool was_told;    /* has failed before, at any time */
+    bool has_failed;  /* has failed before, at any time */
     int rc;           /* error of the failure */
     uint64_t born_ns; /* dirty: age of its oldest byte; clean: time of the data */
 };

@@ -197,7 +197,7 @@ static int do_open(struct memdisk *d, struct disk_req *req)
     if (is_out_of_fds(d)) /* before the name is looked up, as in Linux */
         return -EMFILE;
     if (f == NULL && !req->create) {
-        req->aside = req->to != NULL && memdisk_find(d, req->to) != NULL;
+        req->quarantined = req->to != NULL && memdisk_find(d, req->to) != NULL;
         return -ENOENT;
     }
     if (f == NULL) {

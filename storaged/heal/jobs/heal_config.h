@@ -45,7 +45,7 @@ struct heal_unsettled {
 struct heal_question {
     uint64_t older_than_ns; /* in: only files uncommitted for longer than this */
     struct heal_unsettled unsettled[HEAL_UNSETTLED_MAX];
-    unsigned n_unsettled;
+    unsigned n_uncommitted;
     Rozo__StHealthResp health; /* the journal's part */
     /* Called once, later, on the healer's thread. */
     void (*answered)(struct heal_question *q);
@@ -63,7 +63,7 @@ struct healer_config {
      * Asks our own storage: for uncommitted files, or for the journal's part of
      * ST_HEALTH.
      */
-    void (*ask_unsettled)(void *arg, struct heal_question *q);
+    void (*ask_uncommitted)(void *arg, struct heal_question *q);
     void (*ask_health)(void *arg, struct heal_question *q);
     void *arg;
     uint64_t boot; /* boot id of the machine */
@@ -73,9 +73,9 @@ struct healer_config {
     uint64_t scrub_rate_bytes; /* further limit of a scrub, per second; 0: no limit */
     /* Days from the end of a scrub to the start of the next; 0: never. */
     uint32_t scrub_days;
-    uint32_t concurrency; /* repairs under way; 0: 4 */
-    uint32_t settle_ms;   /* ms before uncommitted content is recovered; 0: 10000 */
-    uint32_t return_ms;   /* ms between questions to peers for missed writes; 0: 10000 */
+    uint32_t concurrency;    /* repairs under way; 0: 4 */
+    uint32_t uncommitted_ms; /* ms before uncommitted content is recovered; 0: 10000 */
+    uint32_t return_ms; /* ms between questions to peers for missed writes; 0: 10000 */
     uint64_t missed_ranges_max, missed_files_max; /* see hint_log.h */
 };
 

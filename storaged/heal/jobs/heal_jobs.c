@@ -34,7 +34,7 @@ bool repair_is_good(const struct repair_result *result)
 
 bool repair_wants_fence(const struct repair_result *result)
 {
-    return result->undecided > 0 && result->silent == 0;
+    return result->undecided > 0 && result->unanswered == 0;
 }
 
 uint64_t repair_n_unhealed(const struct repair_result *result)

@@ -73,7 +73,7 @@ static void on_own_list(void *arg, const struct proj_list_result *result)
         rc = file_add(w, &result->files[i], h->us);
     if (rc != 0) {
         w->n_files = 0;
-        w->unheard = true;
+        w->incomplete = true;
     }
     w->end = rc != 0 || result->end;
     if (!w->end) {
@@ -97,7 +97,7 @@ static void own_list(struct heal_walk *w)
         w->h->n_busy++;
         return;
     }
-    w->end = w->unheard = true;
+    w->end = w->incomplete = true;
     page_post(w);
 }
 
@@ -222,7 +222,7 @@ static void on_peer_list(struct heal_ask *ask, int rc)
     }
     p->heard = rc == 0;
     if (rc != 0)
-        w->unheard = true;
+        w->incomplete = true;
     if (--w->n_waiting == 0)
         page_make(w);
 }
@@ -258,7 +258,7 @@ static void peers_list(struct heal_walk *w)
     w->n_peers = 0;
     w->peers = calloc(h->n_peers + 1, sizeof(w->peers[0]));
     if (w->peers == NULL || h->n_peers < 2) { /* no peer to ask: the list is incomplete */
-        w->end = w->unheard = true;
+        w->end = w->incomplete = true;
         page_post(w);
         return;
     }
@@ -269,7 +269,7 @@ static void peers_list(struct heal_walk *w)
         if (peer->lost && peer->id != h->us)
             continue;
         if (peer->channel == NULL || rpc_channel_health(peer->channel) < RPC_SUSPECT)
-            w->unheard = true;
+            w->incomplete = true;
         else
             peer_list(w, &w->peers[w->n_peers++], peer->id);
     }
@@ -296,7 +296,7 @@ void heal_walk_begin(struct healer *h, struct heal_walk *w)
     w->h = h;
     w->task.fn = on_page;
     w->under_way = true;
-    w->unheard = false;
+    w->incomplete = false;
     heal_walk_next(w);
 }
 

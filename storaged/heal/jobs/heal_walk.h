@@ -37,7 +37,7 @@ struct heal_walk {
     heal_walk_page_cb *page;
     bool has_after;
     struct file_id after;         /* all files up to this one were given */
-    bool unheard;                 /* a peer that is not lost did not answer for a page */
+    bool incomplete;              /* a peer that is not lost did not answer for a page */
     struct heal_walk_peer *peers; /* owned */
     unsigned n_peers, n_waiting;
     struct heal_walk_file *files; /* owned */

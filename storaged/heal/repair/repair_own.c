@@ -35,7 +35,7 @@ bool repair_own_refused(struct repair *repair)
         own->refused_ns = now;
     if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(own->bit)) &&
         now - own->refused_ns < ms_to_ns(file->deadline_ms)) {
-        file->silent &= ~own->bit; /* asked once more */
+        file->unanswered &= ~own->bit; /* asked once more */
         return true;
     }
     own->unseen |= (own->bit & ~file->lost) != 0;

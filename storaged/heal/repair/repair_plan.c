@@ -55,7 +55,7 @@ static struct decide_rules rules_of(const struct repair_piece *piece)
         .n = file->n,
         .c = file->c,
         .q = file->q,
-        .told = piece->heads.told & count,
+        .answered = piece->heads.answered & count,
         .none = piece->heads.none & count,
         .doubt = piece->heads.doubt,
         .lost = file->lost,
@@ -184,8 +184,8 @@ static void unwritten(struct repair_piece *piece, unsigned b)
 /* Returns whether marks of this version lie over the whole stretch. */
 static bool is_all_over(const struct walk_stretch *stretch, uint64_t version)
 {
-    for (unsigned i = 0; i < stretch->n_told; i++) {
-        if (stretch->told[i] == version)
+    for (unsigned i = 0; i < stretch->n_answered; i++) {
+        if (stretch->answered[i] == version)
             return true;
     }
     return false;

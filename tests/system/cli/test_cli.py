@@ -70,7 +70,7 @@ def test_programs_have_version_and_help(program):
 
 @pytest.mark.parametrize("args", [
     [], ["nonsense"], ["--nonsense"], ["storage"], ["storage", "nonsense"], ["storage", "add"],
-    ["storage", "add", "no-port"], ["volume", "create"], ["export", "create"],
+    ["storage", "add", "no-port"], ["storage", "add", ","], ["volume", "create"], ["export", "create"],
     ["export", "create", "a", "b"], ["export", "create", "x", "--layout", "3"],
     ["export", "create", "x", "--block-bytes", "5000"], ["mount"], ["mount", "main"],
     ["mount", "a/b", "/mnt"], ["locate"], ["salvage"], ["salvage", "/nowhere"], ["key", "new"], ["dev", "up"],
@@ -82,7 +82,7 @@ def test_programs_have_version_and_help(program):
     ["rebuild"], ["rebuild", "nonsense"], ["rebuild", "status", "extra"], ["rebuild", "status", "--storage", "x"],
     ["rebuild", "status", "--storage", "0"], ["rebuild", "start"], ["rebuild", "start", "x"], ["rebuild", "start", "0"],
     ["rebuild", "start", "1", "2"], ["rebuild", "rate"], ["rebuild", "rate", "0"], ["rebuild", "rate", "fast"],
-    ["rebuild", "rate", "-1"], ["rebuild", "rate", "1", "2"], ["scrub"], ["scrub", "nonsense"],
+    ["rebuild", "rate", "-1"], ["rebuild", "rate", "5x"], ["rebuild", "rate", "off", "2"], ["scrub"], ["scrub", "nonsense"],
     ["scrub", "start", "extra"], ["scrub", "start", "--storage", "-1"], ["scrub", "stop", "--watch"],
     ["scrub", "status", "--storage", "4294967296"], ["fsck", "extra"], ["fsck", "--nonsense"],
     ["storage", "replace"], ["storage", "replace", "x"], ["storage", "replace", "0"],

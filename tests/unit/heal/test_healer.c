@@ -800,12 +800,12 @@ static void test_homes_that_were_silent_are_noted(void **state)
     (void)state;
     nodes_start_all();
     nodes[2].up = false;
-    next_result.silent = 1 << 1 | 1 << 3;
+    next_result.unanswered = 1 << 1 | 1 << 3;
     assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(node_n_missed(1), 1);
-    next_result.silent = 0;
+    next_result.unanswered = 0;
     nodes[2].up = true;
     run_ms(15000);
     assert_int_equal(n_seen, 2);
@@ -823,13 +823,13 @@ static void test_what_stays_undecided_is_settled(void **state)
 
     (void)state;
     nodes_start_all();
-    next_result = (struct repair_result){ .undecided = 1, .silent = 1 << 2 };
+    next_result = (struct repair_result){ .undecided = 1, .unanswered = 1 << 2 };
     assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
     assert_int_equal(node_check(3, &t, 7, 1, false), ROZO__STATUS__OK);
     run_ms(60000);
     for (unsigned i = 0; i < n_seen; i++)
         assert_true(seen[i].own == 3 || (seen[i].request.flags & REPAIR_FENCE) == 0);
-    next_result.silent = 0; /* all storages answer now */
+    next_result.unanswered = 0; /* all storages answer now */
     n_seen = 0;
     run_ms(200000);
     for (unsigned i = 0; i < n_seen; i++) {

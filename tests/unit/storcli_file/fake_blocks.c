@@ -594,7 +594,7 @@ uint64_t storcli_file_losses(const struct storcli_file *file)
     return 0;
 }
 
-void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+void storcli_sync_layer(struct storcli_file *file, storcli_done_cb *done, void *arg)
 {
     storcli_sync(file, done, arg);
 }
@@ -662,10 +662,10 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     assert(call->tells_blocks);
     rq->counted = call->blocks_counted;
     rc = range_map_unpack(&rq->allocated, call->allocated, call->allocated_len,
-                          FAKE_BLOCKS, FILE_RANGES_TOLD_MAX, 1);
+                          FAKE_BLOCKS, FILE_RANGES_REPORTED_MAX, 1);
     if (rc == 0)
         rc = range_map_unpack(&rq->freed, call->freed, call->freed_len, FAKE_BLOCKS,
-                              FILE_RANGES_TOLD_MAX, 1);
+                              FILE_RANGES_REPORTED_MAX, 1);
     assert(rc == 0);
 }
 

@@ -390,7 +390,7 @@ static int do_open(struct sim_disk *d, struct disk_req *req)
 
     if (f == NULL && !req->create) {
         name = req->to == NULL ? NULL : name_find(d, req->to, false);
-        req->aside = name != NULL && name->now != NULL;
+        req->quarantined = name != NULL && name->now != NULL;
         return -ENOENT;
     }
     if (f == NULL) {

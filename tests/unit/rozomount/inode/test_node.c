@@ -69,7 +69,7 @@ bool file_has_stored(const struct file *f)
 {
     return f->has_stored;
 }
-void file_tell_again(struct file *f)
+void file_report_again(struct file *f)
 {
     (void)f;
     n_told_again++;
@@ -669,23 +669,23 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     (void)state;
     token_cache_opened(t, 10, false);
     tell_durably(&call, true);
-    assert_false(node_is_settled(node)); /* others may have changed the file */
+    assert_false(node_is_durable(node)); /* others may have changed the file */
     token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
-    assert_false(node_is_settled(node)); /* the report was sent before the grant */
+    assert_false(node_is_durable(node)); /* the report was sent before the grant */
     tell_durably(&call, false);
-    assert_false(node_is_settled(node));
+    assert_false(node_is_durable(node));
     tell_durably(&call, true);
-    assert_true(node_is_settled(node));
+    assert_true(node_is_durable(node));
     unsynced_inodes_note(fx.unsynced, 6, fx.nodes.losses);
-    assert_false(node_is_settled(node));
+    assert_false(node_is_durable(node));
     tell_durably(&call, true);
-    assert_true(node_is_settled(node));
+    assert_true(node_is_durable(node));
     node->lowered++; /* the token was given back, and granted again */
-    assert_false(node_is_settled(node));
+    assert_false(node_is_durable(node));
     tell_durably(&call, true);
-    assert_true(node_is_settled(node));
+    assert_true(node_is_durable(node));
     token_cache_gave_back(t, 5, TOKEN_NONE, 11);
-    assert_false(node_is_settled(node));
+    assert_false(node_is_durable(node));
     close_node(node);
     token_cache_free(t);
     fx.nodes.config.tokens = NULL;

@@ -94,18 +94,18 @@ static void test_what_is_below(void **state)
 static void test_loose_names(void **state)
 {
     struct dir_places *p = dir_places_new();
-    struct told_name *list;
+    struct kernel_name *list;
 
     (void)state;
-    assert_null(dir_places_take_loose(p, DIR));
-    dir_places_loose_name(p, DIR, "a", false);
-    dir_places_loose_name(p, DIR, "a", true); /* removed and created again */
-    dir_places_loose_name(p, ROOT, "b", false);
-    list = dir_places_take_loose(p, DIR);
+    assert_null(dir_places_take_untokened(p, DIR));
+    dir_places_note_untokened(p, DIR, "a", false);
+    dir_places_note_untokened(p, DIR, "a", true); /* removed and created again */
+    dir_places_note_untokened(p, ROOT, "b", false);
+    list = dir_places_take_untokened(p, DIR);
     assert_string_equal(list->name, "a");
     assert_true(list->is_dir && list->next == NULL);
-    told_names_free(list);
-    assert_null(dir_places_take_loose(p, DIR));
+    kernel_names_free(list);
+    assert_null(dir_places_take_untokened(p, DIR));
     dir_places_free(p); /* frees the name in ROOT, too */
 }
 

@@ -106,10 +106,11 @@ int fuse_session_fd(struct fuse_session *se)
 /* ---- jobs ---- */
 
 /* Appends a name to others; the recaller takes ownership of the list. */
-static struct told_name *a_name(struct told_name *others, const char *name, bool is_dir)
+static struct kernel_name *a_name(struct kernel_name *others, const char *name,
+                                  bool is_dir)
 {
     size_t len = strlen(name);
-    struct told_name *n = xzalloc(sizeof(*n) + len + 1), **end = &others;
+    struct kernel_name *n = xzalloc(sizeof(*n) + len + 1), **end = &others;
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);

@@ -19,7 +19,7 @@ static int setup(void **state)
 {
     struct kernel_sizes *sizes = kernel_sizes_new();
 
-    kernel_sizes_told(sizes, said(100, 1));
+    kernel_sizes_note(sizes, said(100, 1));
     *state = sizes;
     return 0;
 }
@@ -37,14 +37,14 @@ static void test_a_size_that_others_changed_is_stale_until_forgotten(void **stat
     assert_false(
         kernel_sizes_is_stale(sizes, said(100, 2))); /* others changed something else */
     assert_true(kernel_sizes_is_stale(sizes, said(101, 3)));
-    kernel_sizes_told(sizes, said(101, 3)); /* the kernel ignores it */
+    kernel_sizes_note(sizes, said(101, 3)); /* the kernel ignores it */
     assert_true(kernel_sizes_is_stale(sizes, said(101, 3)));
     kernel_sizes_own(sizes, said(5, 4));
     assert_true(kernel_sizes_is_stale(sizes, said(5, 4)));
     kernel_sizes_forget(sizes, INO);
     /* the kernel's size is unknown */
     assert_false(kernel_sizes_is_stale(sizes, said(9, 9)));
-    kernel_sizes_told(sizes, said(9, 9));
+    kernel_sizes_note(sizes, said(9, 9));
     assert_false(kernel_sizes_is_stale(sizes, said(9, 9)));
     assert_true(kernel_sizes_is_stale(sizes, said(8, 10)));
 }
@@ -69,7 +69,7 @@ static void test_others_between_two_changes_of_ours(void **state)
 
     assert_true(kernel_sizes_wrote(sizes, said(500, 3), 200)); /* others extended it */
     kernel_sizes_forget(sizes, INO);
-    kernel_sizes_told(sizes, said(100, 1));
+    kernel_sizes_note(sizes, said(100, 1));
     assert_true(kernel_sizes_wrote(sizes, said(50, 3), 100)); /* others cut it */
 }
 

@@ -17,7 +17,7 @@ static void test_what_was_synced_is_safe(void **state)
     no = unsynced_inodes_begin(u);
     unsynced_inodes_note(u, 2, 0); /* while the sync is in flight */
     unsynced_inodes_note(u, 3, 0);
-    unsynced_inodes_settled(u, no);
+    unsynced_inodes_synced(u, no);
     assert_false(unsynced_inodes_is_empty(u));
     unsynced_inodes_lost(u, 5);
     assert_true(unsynced_inodes_is_empty(u));
@@ -40,7 +40,7 @@ static void test_a_sync_does_not_bring_back_what_is_lost(void **state)
     unsynced_inodes_note(u, 2, 5);
     unsynced_inodes_note(u, 3, 0); /* by a loop that does not know of the loss yet */
     no = unsynced_inodes_begin(u);
-    unsynced_inodes_settled(u, no);
+    unsynced_inodes_synced(u, no);
     unsynced_inodes_lost(u, 5);
     assert_true(unsynced_inodes_take_lost(u, 1));
     assert_false(unsynced_inodes_take_lost(u, 2));
@@ -55,7 +55,7 @@ static void test_too_many_to_remember(void **state)
     (void)state;
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
         unsynced_inodes_note(u, 100 + i, 0);
-    unsynced_inodes_settled(u, UNSTABLE_MAX); /* all but changes to unknown inodes */
+    unsynced_inodes_synced(u, UNSTABLE_MAX); /* all but changes to unknown inodes */
     assert_false(unsynced_inodes_is_empty(u));
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
         unsynced_inodes_note(u, 100 + i, 0);

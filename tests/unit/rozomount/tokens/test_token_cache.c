@@ -83,21 +83,21 @@ static uint64_t take_attr(uint64_t ino)
  * them. */
 static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
 {
-    struct told_name *names = token_cache_take_names(t, dir);
+    struct kernel_name *names = token_cache_take_names(t, dir);
     unsigned n_all = 0, n_same = 0;
 
-    for (const struct told_name *told = names; told != NULL; told = told->next) {
+    for (const struct kernel_name *told = names; told != NULL; told = told->next) {
         n_all++;
         n_same += strcmp(told->name, name) == 0 && told->is_dir == is_dir;
     }
-    told_names_free(names);
+    kernel_names_free(names);
     return n_all == n && n_same == (n != 0);
 }
 
 static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
 {
     token_cache_recall(t, ino, keep);
-    told_names_free(keep == TOKEN_NONE ? token_cache_take_names(t, ino) : NULL);
+    kernel_names_free(keep == TOKEN_NONE ? token_cache_take_names(t, ino) : NULL);
     return token_cache_gave_back(t, ino, keep, grant);
 }
 
@@ -1013,7 +1013,7 @@ static void test_too_many_names(void **state)
     assert_int_equal(token_cache_surplus(t, &one, 1), 1);
     assert_true(one.ino == 5 && !one.is_plain);
     assert_int_equal(surplus(), 0); /* half of them are enough */
-    told_names_free(token_cache_take_names(t, 5));
+    kernel_names_free(token_cache_take_names(t, 5));
     give_back(5, TOKEN_NONE, 0);
     assert_int_equal(surplus(), 0);
 }
