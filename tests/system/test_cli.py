@@ -126,6 +126,19 @@ def test_client_key_does_not_administer(c):
     assert r.returncode == 1 and "key" in r.stderr
 
 
+@pytest.mark.parametrize("verb", ["status", "storage add 127.0.0.1:1", "fsck"])
+def test_a_storage_is_not_exportd(c, verb):
+    address = "%s:%d" % c.addresses("storaged-1")[0]
+    r = rozo(*verb.split(), "--exportd", address, "--key", c.dir + "/etc/node.key", check=False)
+    assert r.returncode == 1 and address in r.stderr and "not exportd" in r.stderr, r.stderr
+
+
+def test_exportd_does_not_join_as_a_storage(c):
+    address = c.dev_status()["exportd"]
+    r = c.admin("storage", "add", address, check=False)
+    assert r.returncode == 1 and address in r.stderr and "not a storage" in r.stderr, r.stderr
+
+
 def test_key_new(scratch):
     path = scratch + "/k"
     rozo("key", "new", path)
@@ -134,7 +147,7 @@ def test_key_new(scratch):
         first = f.read()
     assert re.fullmatch(r"[0-9a-f]{64}\n", first)
     r = rozo("key", "new", path, check=False)
-    assert r.returncode == 1 and path in r.stderr
+    assert r.returncode == 1 and path in r.stderr and "exists" in r.stderr and "another name" in r.stderr
     with open(path) as f:
         assert f.read() == first
     assert rozo("key", "new", scratch + "/no/k", check=False).returncode == 1
