@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN, cannot_mount, process_runs, rozo, wait_for
+from conftest import BIN, ROOT, cannot_mount, process_runs, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
          "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create", "export list",
@@ -58,13 +58,21 @@ def test_every_verb_has_help(verb):
     assert fits(r.stdout), r.stdout
 
 
-@pytest.mark.parametrize("program", ["exportd", "storaged", "rozomount", "rozo"])
+@pytest.mark.parametrize("program", ["exportd", "storaged", "rozomount", "rozo", "rozo-salvage"])
 def test_programs_have_version_and_help(program):
     path = os.path.join(BIN, program)
     out = subprocess.run([path, "--version"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
     assert re.search(r"\b\d+\.\d+\.\d+\b", out.stdout)
     out = subprocess.run([path, "--help"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
-    assert "sage:" in out.stdout
+    assert "sage:" in out.stdout and fits(out.stdout), out.stdout
+
+
+@pytest.mark.parametrize("script", ["deploy/quickstart.sh", "deploy/install-deps.sh"])
+def test_scripts_have_help_and_name_a_wrong_option(script):
+    r = subprocess.run([os.path.join(ROOT, script), "--help"], capture_output=True, text=True, timeout=30, check=True)
+    assert "Usage:" in r.stdout and fits(r.stdout), r.stdout
+    r = subprocess.run([os.path.join(ROOT, script), "--nonsense"], capture_output=True, text=True, timeout=30)
+    assert r.returncode == 2 and "--nonsense" in r.stderr and "--help" in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize("args", [
