@@ -392,11 +392,11 @@ def test_locate(c):
     assert where["size"] == 1 << 20 and where["export"] == "main" and where["codec"] == c.codec
     assert where["ino"] == os.stat(path).st_ino
     assert len(where["storages"]) == 4 and all(s["reachable"] for s in where["storages"])
-    assert [s["role"] for s in where["storages"]].count("optimal") == 3
+    assert [s["role"] for s in where["storages"]].count("home") == 3
     held = sorted(p for s in where["storages"] for p in s["projections"])
     assert held == [0, 1, 2]
     out = rozo("locate", path).stdout
-    assert "any 2 of 3" in out and "optimal" in out and "NO" not in out
+    assert "any 2 of 3" in out and "home" in out and "NO" not in out
     assert json.loads(rozo("locate", "--json", path, path).stdout)[1]["file"] == path
     gone = [s for s in where["storages"] if s["projections"]][0]
     name = [n for n in c.names("storaged") if
