@@ -141,6 +141,12 @@ def test_a_storage_is_not_exportd(c, verb):
     assert r.returncode == 1 and address in r.stderr and "not exportd" in r.stderr, r.stderr
 
 
+def test_a_storage_cannot_be_mounted(c, scratch):
+    address = "%s:%d" % c.addresses("storaged-1")[0]
+    r = rozo("mount", "main", scratch, "--exportd", address, "--key", c.dir + "/etc/client.key", check=False)
+    assert r.returncode == 1 and address in r.stderr and "not exportd" in r.stderr, r.stderr
+
+
 def test_exportd_does_not_join_as_a_storage(c):
     address = c.dev_status()["exportd"]
     r = c.admin("storage", "add", address, check=False)
