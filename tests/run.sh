@@ -46,7 +46,10 @@ while [ $# -gt 0 ]; do
         case ${2:-} in '' | -*) ;; *) since=$2; shift ;; esac ;;
     --no-install) install=false ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        printf 'run.sh: there is no option "%s"; see %s --help\n' "$1" "$0" >&2
+        exit 2
+        ;;
     esac
     shift
 done

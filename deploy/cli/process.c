@@ -221,12 +221,16 @@ static int child_become(const struct process_spec *spec, int go_fd, int log_fd,
     sigset_t none;
     char go;
     int null_fd;
+    ssize_t n;
 
-    /* The parent died before it recorded our pid. */
-    if (read(go_fd, &go, 1) != 1)
-        _exit(1);
-    if (setsid() < 0 || chdir(spec->work_dir) != 0)
+    if (setsid() < 0 || chdir(spec->work_dir) != 0) /* a later ^C is not for us */
         return errno;
+    do
+        n = read(go_fd, &go, 1);
+    while (n < 0 && errno == EINTR);
+    /* The parent died before it recorded our pid. */
+    if (n != 1)
+        _exit(1);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     sigemptyset(&none);

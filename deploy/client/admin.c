@@ -197,6 +197,16 @@ static int status_tell(const struct admin *a, uint16_t status, const char *messa
     if (status == ROZO__STATUS__DENIED)
         return err_set(err, rc, "exportd at %s lets only holders of the node key do this",
                        a->exportd);
+    if (status == ROZO__STATUS__UNKNOWN_OP)
+        return err_set(err, rc,
+                       "the daemon at %s does not know this request: it is not exportd "
+                       "(but a storage?), or older than this rozo (%s)",
+                       a->exportd, ROZO_VERSION);
+    if (status == ROZO__STATUS__NO_SPACE)
+        return err_set(err, rc,
+                       "exportd at %s has no room for more metadata: free 64 MiB or more "
+                       "where its data lie",
+                       a->exportd);
     return err_set(err, rc, "exportd at %s answered %s", a->exportd, status_name(status));
 }
 
@@ -214,8 +224,10 @@ int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp 
         return rc;
     *out = (Rozo__AdStatusResp *)answer;
     rc = status_tell(a, status, NULL, err);
-    if (rc != 0)
+    if (rc != 0) {
         rozo__ad_status_resp__free_unpacked(*out, NULL);
+        *out = NULL;
+    }
     return rc;
 }
 
@@ -350,7 +362,9 @@ int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
     }
     *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);
-    if (rc != 0)
+    if (rc != 0) {
         rozo__ad_inodes_resp__free_unpacked(*out, NULL);
+        *out = NULL;
+    }
     return rc;
 }

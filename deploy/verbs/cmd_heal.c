@@ -336,7 +336,9 @@ int cmd_rebuild_status(struct cli *cli, int argc, char **argv)
     return look(
         cli, argc, argv,
         "Show for each storage how far the rebuild of its projections is, and what "
-        "else it has to heal. Exit status 1 when a storage does not answer.",
+        "else it has to heal. A rebuild goes through the files until a pass finds "
+        "nothing to do, so its figures may begin again. Exit status 1 when a storage "
+        "does not answer.",
         false);
 }
 
@@ -441,10 +443,9 @@ int cmd_rebuild_start(struct cli *cli, int argc, char **argv)
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
-            "Have storage ID make all its projections again that it does not have, from "
-            "the "
-            "start: for one whose data directory lost files. What it has stays. After "
-            "`rozo storage replace` this happens by itself.",
+            "Have storage ID rebuild all projections that it lacks: for one whose data "
+            "directory lost files. What it has stays. After `rozo storage replace` this "
+            "happens by itself.",
         .children = target_children
     };
     struct heal_args args = { 0 };
@@ -465,9 +466,9 @@ int cmd_rebuild_rate(struct cli *cli, int argc, char **argv)
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
-            "Limit what each storage reads and writes to heal (rebuild, return, scrub) "
-            "to so "
-            "many MiB a second; off: no limit. It holds until the storage is restarted.",
+            "Limit what each storage reads and writes to heal (rebuild, resync, scrub) "
+            "to so many MiB a second; off: no limit. It holds until the storage is "
+            "restarted.",
         .children = target_children
     };
     struct heal_args args = { 0 };

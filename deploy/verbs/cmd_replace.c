@@ -48,15 +48,12 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
     };
     static const struct args_syntax syntax = {
         .options = options,
-        .doc =
-            "Let a storage with a new and empty data directory take the place of "
-            "storage ID, "
-            "which is gone or has lost its disk. It keeps the number; all that should "
-            "lie there is rebuilt from the others (`rozo rebuild status --watch`). "
-            "Without "
-            "addresses it is looked for where the old one was. A storage that is up is "
-            "not "
-            "replaced: stop it first. Again is harmless.",
+        .doc = "Let a storage with a new and empty data directory take the place of "
+               "storage ID, which is gone or has lost its disk. It keeps the number; all "
+               "that should lie there is rebuilt from the others (`rozo rebuild status "
+               "--watch`). Without addresses it is looked for where the old one was. A "
+               "storage that is up is not replaced: stop it first. Repeating it is "
+               "harmless.",
         .children = target_children
     };
     struct replace_args args = { 0 };

@@ -128,6 +128,8 @@ static int rq_result(struct admission *a, int rc)
         return 0;
     if (rc == 0 && a->rq.status == ROZO__STATUS__BUSY)
         return refuse(a, -EBUSY, "it is busy, maybe still starting: try again soon");
+    if (rc == 0 && a->rq.status == ROZO__STATUS__UNKNOWN_OP)
+        return refuse(a, -EINVAL, "it is not a storage (but exportd?)");
     if (rc == 0)
         return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
     why = peers->last_error(peers->arg, a->channel);

@@ -36,7 +36,10 @@ while [ $# -gt 0 ]; do
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
     simulator | storms | coherence | programs | units | loaded) parts+=("$1") ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
+        exit 2
+        ;;
     esac
     shift
 done

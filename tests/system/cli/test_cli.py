@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN, cannot_mount, process_runs, rozo, wait_for
+from conftest import BIN, ROOT, cannot_mount, process_runs, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
          "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create",
@@ -59,13 +59,21 @@ def test_every_verb_has_help(verb):
     assert fits(r.stdout), r.stdout
 
 
-@pytest.mark.parametrize("program", ["exportd", "storaged", "rozomount", "rozo"])
+@pytest.mark.parametrize("program", ["exportd", "storaged", "rozomount", "rozo", "rozo-salvage"])
 def test_programs_have_version_and_help(program):
     path = os.path.join(BIN, program)
     out = subprocess.run([path, "--version"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
     assert re.search(r"\b\d+\.\d+\.\d+\b", out.stdout)
     out = subprocess.run([path, "--help"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
-    assert "sage:" in out.stdout
+    assert "sage:" in out.stdout and fits(out.stdout), out.stdout
+
+
+@pytest.mark.parametrize("script", ["deploy/quickstart.sh", "deploy/install-deps.sh"])
+def test_scripts_have_help_and_name_a_wrong_option(script):
+    r = subprocess.run([os.path.join(ROOT, script), "--help"], capture_output=True, text=True, timeout=30, check=True)
+    assert "Usage:" in r.stdout and fits(r.stdout), r.stdout
+    r = subprocess.run([os.path.join(ROOT, script), "--nonsense"], capture_output=True, text=True, timeout=30)
+    assert r.returncode == 2 and "--nonsense" in r.stderr and "--help" in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize("args", [
@@ -128,6 +136,25 @@ def test_client_key_does_not_administer(c):
     assert r.returncode == 1 and "key" in r.stderr
 
 
+@pytest.mark.parametrize("verb", ["status", "storage add 127.0.0.1:1", "fsck"])
+def test_a_storage_is_not_exportd(c, verb):
+    address = "%s:%d" % c.addresses("storaged-1")[0]
+    r = rozo(*verb.split(), "--exportd", address, "--key", c.dir + "/etc/node.key", check=False)
+    assert r.returncode == 1 and address in r.stderr and "not exportd" in r.stderr, r.stderr
+
+
+def test_a_storage_cannot_be_mounted(c, scratch):
+    address = "%s:%d" % c.addresses("storaged-1")[0]
+    r = rozo("mount", "main", scratch, "--exportd", address, "--key", c.dir + "/etc/client.key", check=False)
+    assert r.returncode == 1 and address in r.stderr and "not exportd" in r.stderr, r.stderr
+
+
+def test_exportd_does_not_join_as_a_storage(c):
+    address = c.dev_status()["exportd"]
+    r = c.admin("storage", "add", address, check=False)
+    assert r.returncode == 1 and address in r.stderr and "not a storage" in r.stderr, r.stderr
+
+
 def test_key_new(scratch):
     path = scratch + "/k"
     rozo("key", "new", path)
@@ -136,7 +163,7 @@ def test_key_new(scratch):
         first = f.read()
     assert re.fullmatch(r"[0-9a-f]{64}\n", first)
     r = rozo("key", "new", path, check=False)
-    assert r.returncode == 1 and path in r.stderr
+    assert r.returncode == 1 and path in r.stderr and "exists" in r.stderr and "another name" in r.stderr
     with open(path) as f:
         assert f.read() == first
     assert rozo("key", "new", scratch + "/no/k", check=False).returncode == 1
@@ -374,11 +401,11 @@ def test_locate(c):
     assert where["size"] == 1 << 20 and where["export"] == "main" and where["codec"] == c.codec
     assert where["ino"] == os.stat(path).st_ino
     assert len(where["storages"]) == 4 and all(s["reachable"] for s in where["storages"])
-    assert [s["role"] for s in where["storages"]].count("optimal") == 3
+    assert [s["role"] for s in where["storages"]].count("home") == 3
     held = sorted(p for s in where["storages"] for p in s["projections"])
     assert held == [0, 1, 2]
     out = rozo("locate", path).stdout
-    assert "any 2 of 3" in out and "optimal" in out and "NO" not in out
+    assert "any 2 of 3" in out and "home" in out and "NO" not in out
     assert json.loads(rozo("locate", "--json", path, path).stdout)[1]["file"] == path
     gone = [s for s in where["storages"] if s["projections"]][0]
     name = [n for n in c.names("storaged") if

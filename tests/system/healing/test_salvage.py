@@ -285,6 +285,7 @@ def test_wrong_directories_are_refused(cluster, tmp_path):
                  [str(tmp_path / "nowhere")]):
         r = rozo("salvage", *args, check=False)
         assert r.returncode == 2 and r.stderr, (args, r.stdout, r.stderr)
+        assert "are used nevertheless" not in r.stderr
     r = rozo("salvage", d, check=False)  # a daemon serves it: allowed, with a warning
     assert r.returncode in (0, 1) and "serves it" in r.stderr
     assert os.access(ROZO, os.X_OK)

@@ -42,7 +42,7 @@ WRONG_CONFIGS = [
     ({"level": "  level: {}"}, r"\.yaml:8: .*level"),
     ({"log": "logs:"}, r"\.yaml:7: .*logs"),
     ({"node_key": "  node_key: /nowhere/node.key"}, r"/nowhere/node\.key"),
-    ({"data": "  data: /proc/nowhere/data"}, r"/proc/nowhere"),
+    ({"data": "  data: /proc/nowhere/data"}, r"/proc/nowhere/data.*its parent .*mounted"),
     ({"cluster": "cluster: [", "node_key": None}, r"\.yaml"),
     ({"kind": "\t:"}, r"\.yaml"),
 ]

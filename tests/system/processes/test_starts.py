@@ -2,6 +2,7 @@
 
 A library loaded before libc makes short moments hit: it sends SIGTERM, or fails, inside a call of the program.
 """
+import contextlib
 import os
 import shutil
 import signal
@@ -130,4 +131,34 @@ def test_a_mount_that_waits_for_exportd_can_be_ended(scratch, sig):
         with s.accept()[0]:  # it sends a request, and never gets an answer
             p.send_signal(sig)
             assert p.wait(timeout=60) == -sig
+    assert not os.path.ismount(scratch + "/m")
+
+
+def processes_with(text):
+    """Returns the pids of processes with that text in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open("/proc/%s/cmdline" % pid) as f:
+            if text in f.read() and int(pid) != os.getpid():
+                found.append(int(pid))
+    return found
+
+
+@pytest.mark.skipif(cannot_mount() is not None, reason="cannot mount")
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGKILL])
+def test_a_mount_ends_with_the_command_that_waits_for_it(scratch, sig):
+    """A ^C reaches only the command. Nothing is mounted behind its back when exportd answers later."""
+    rozo("key", "new", scratch + "/client.key")
+    os.mkdir(scratch + "/m")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        s.settimeout(30)
+        p = subprocess.Popen([os.path.join(BIN, "rozomount"), "127.0.0.1:%d/main" % s.getsockname()[1],
+                              scratch + "/m", "-o", "key=%s/client.key,mount_timeout=60" % scratch],
+                             stderr=subprocess.DEVNULL)
+        with s.accept()[0]:
+            p.send_signal(sig)
+            assert p.wait(timeout=60) == -sig
+            wait_for(lambda: not processes_with(scratch), "the process in the background to end", timeout=20)
     assert not os.path.ismount(scratch + "/m")

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -188,6 +189,42 @@ static void waiting_can_be_interrupted(void **state)
     progress_start(&progress, 1);
     assert_int_equal(start("--silent", &l, &err), 0);
     assert_int_equal(launch_wait(&l, 60000, &stop, &progress, &err), -EINTR);
+    assert_int_equal(end(10000), 0);
+}
+
+static bool child_gets_signal = false;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    kill(getppid(), SIGCONT);
+}
+
+/* Stops the parent until a signal has interrupted the child, which waits for the parent's
+ * go by then. */
+static void in_the_child(void)
+{
+    struct itimerval soon = { .it_value = { .tv_usec = 100000 } };
+    struct sigaction action = { .sa_handler = on_alarm };
+
+    if (!child_gets_signal)
+        return;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    kill(getppid(), SIGSTOP);
+}
+
+/* A ^C reaches the child as well. It must not be taken for the end of the parent. */
+static void a_signal_to_the_child_changes_nothing(void **state)
+{
+    struct err err = { 0 };
+
+    (void)state;
+    signal(SIGPIPE, SIG_IGN); /* as rozo does */
+    assert_int_equal(pthread_atfork(NULL, NULL, in_the_child), 0);
+    child_gets_signal = true;
+    assert_int_equal(start_and_wait("--serves", 10000, &err), 0);
+    child_gets_signal = false;
     assert_int_equal(end(10000), 0);
 }
 
@@ -375,6 +412,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_that_fails_leaves_its_words),
         cmocka_unit_test(one_that_never_serves_times_out),
         cmocka_unit_test(waiting_can_be_interrupted),
+        cmocka_unit_test(a_signal_to_the_child_changes_nothing),
         cmocka_unit_test(a_program_that_is_not_there),
         cmocka_unit_test(a_stubborn_one_is_killed),
         cmocka_unit_test(a_stopped_one_ends_too),
