@@ -50,6 +50,7 @@ struct file_inline {
     enum inline_leave leave;
     uint64_t leave_id; /* runs older than this must be acknowledged before the report */
     bool leave_syncs;  /* a sync as well: the old data may be durable */
+    uint64_t leave_losses; /* storcli_file_losses() when the move began */
     enum inline_settle settle;
     unsigned n_settle_moved;
     /* A WROTE with data is out. */

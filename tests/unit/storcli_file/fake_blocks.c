@@ -209,6 +209,11 @@ void fake_attr(const struct fake *k, struct file_attr *attr)
         .truncate_pending = k->s.truncate_pending,
         .truncate_size = k->s.truncate_size,
         .truncate_version = k->s.truncate_version,
+        .inline_max = k->s.inline_max,
+        .on_storages = k->s.on_storages,
+        .inline_version = k->s.on_storages ? 0 : k->s.inline_version,
+        .inline_data = k->s.on_storages ? NULL : k->s.inline_data,
+        .inline_len = k->s.on_storages ? 0 : k->s.inline_len,
     };
 }
 
@@ -269,6 +274,7 @@ static void meta_apply(struct request *rq)
             k->s.truncate_pending = false;
         k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
+        k->s.on_storages |= rq->has_data;
         told_of_blocks(k, &rq->freed, 0);
         told_of_blocks(k, &rq->allocated, 1);
         k->s.uncounted &= !rq->counted;
@@ -590,8 +596,7 @@ void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t fi
 
 uint64_t storcli_file_losses(const struct storcli_file *file)
 {
-    (void)file;
-    return 0;
+    return file->k->losses;
 }
 
 void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
