@@ -77,7 +77,7 @@ struct fake {
     bool denied; /* capability refused until the next renewal */
     bool dead;   /* all requests fail without an effect */
     bool unsynced;
-    uint64_t losses;       /* what storcli_file_losses() returns */
+    uint64_t losses;       /* result of storcli_file_losses() */
     uint64_t last_version; /* highest version of all writes */
     uint64_t acked_end;    /* end of the acknowledged data since the last truncate */
     uint64_t reserved_end; /* end of the reserved blocks since the last truncate */
