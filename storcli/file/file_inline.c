@@ -291,6 +291,7 @@ static int leave(struct file *f)
     inl->leave_syncs = inl->len > 0;
     inl->leave_losses = storcli_file_losses(f->sf);
     inl->resend = inl->stale = false;
+    inl->unsynced_change = 0;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     size_set_has_data(f, false);
@@ -472,6 +473,8 @@ static void all_written(struct file *f)
         frun_lands(run);
         frun_written(run);
     }
+    if (!inl->out.sync || !is_sure)
+        inl->unsynced_change = f->report.change;
     size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
                   inl->out.sync && is_sure);
     report_time_taken(f, inl->out.mtime_ns);
@@ -621,8 +624,16 @@ bool inline_fly(struct file *f)
 
 void inline_tell_again(struct file *f)
 {
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
-        f->inl.resend = true;
+    struct file_inline *inl = &f->inl;
+
+    if (inl->place == PLACE_EXPORTD && inl->version != 0 && f->epoch.now != 0) {
+        inl->resend = true;
+    } else if (inl->unsynced_change > f->report.durable_change) {
+        /* The token was given back, and the bytes are not here any more. */
+        inl->unsynced_change = 0;
+        file_count_loss(f);
+        size_lost(f);
+    }
 }
 
 void inline_no_resend(struct file *f)

@@ -2664,6 +2664,52 @@ static void a_lost_move_ends_when_nothing_is_on_its_way(void **state)
     assert_int_equal(file_size(x->f), BS);
 }
 
+/* The token was given back, so another mount may have the file, and then exportd lost its
+ * power: nobody has those bytes any more. */
+static void bytes_that_exportd_forgot_after_they_were_given_back_are_lost(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS + 100);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_tell_again(x->f);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS); /* no zeros in place of the bytes */
+    assert_int_equal(file_size(x->f), BS);
+
+    assert_int_equal(write_at(x, BS, 50, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, BS + 50);
+    file_drop_cache(x->f);
+    file_tell_again(x->f); /* synced bytes are not lost */
+    assert_int_equal(file_losses(x->f), 1);
+}
+
+/* The next write comes before the next report: it is not put behind zeros. */
+static void a_write_after_forgotten_bytes_does_not_bring_back_their_size(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 1000, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_tell_again(x->f);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(x->k.s.size, BS + 100);
+    assert_int_equal(file_size(x->f), BS + 100);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -2783,6 +2829,8 @@ int main(void)
         T(data_that_exportd_had_move_to_the_storages),
         T(data_that_storages_lose_on_the_move_stay_at_exportd),
         T(a_lost_move_ends_when_nothing_is_on_its_way),
+        T(bytes_that_exportd_forgot_after_they_were_given_back_are_lost),
+        T(a_write_after_forgotten_bytes_does_not_bring_back_their_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
