@@ -56,17 +56,28 @@ static void check_free(struct healer *h, struct heal_check *c)
     free(c);
 }
 
-/* Logs hints for homes that did not answer a repair of all homes, so that they find them
- * when they are back. */
-static void note_silent(struct healer *h, const struct heal_check *c, uint32_t silent)
+/* Logs hints for these homes, so that they come back to the file, whatever happens to
+ * this check. */
+static void note_homes(struct healer *h, const struct heal_check *c, uint32_t homes)
 {
     const struct storcli_target *t = &c->job.request.target;
     unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
     for (unsigned p = 0; p < n; p++) {
-        if ((silent >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+        if ((homes >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
             hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
     }
+}
+
+/* Logs hints after a repair of all homes: for homes that did not answer it, and for all
+ * of them when it first leaves blocks undecided, which any of them may lack. */
+static void note_repaired(struct healer *h, const struct heal_check *c,
+                          const struct repair_result *result)
+{
+    bool is_left = result->undecided > 0 && c->undecided_ns == 0;
+
+    if ((c->job.request.flags & REPAIR_ALL_HOMES) != 0)
+        note_homes(h, c, is_left ? UINT32_MAX : result->silent);
 }
 
 static uint64_t age_ms(const struct healer *h, const struct heal_check *c)
@@ -154,8 +165,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     c->state = CHECK_WAITS;
     h->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
-    if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
-        note_silent(h, c, result->silent);
+    note_repaired(h, c, result);
     note_undecided(h, c, result);
     if (again) {
         run_again(h, c);
