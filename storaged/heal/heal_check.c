@@ -69,6 +69,29 @@ static void note_homes(struct healer *h, const struct heal_check *c, uint32_t ho
     }
 }
 
+/* Returns whether all storages of the file that are not lost are up. */
+static bool all_are_up(struct healer *h, const struct storcli_target *target)
+{
+    for (unsigned i = 0; i < target->n_storages; i++) {
+        struct rpc_channel *ch = healer_channel(h, target->storages[i]);
+
+        if (!healer_is_lost(h, target->storages[i]) &&
+            (ch == NULL || rpc_channel_health(ch) != RPC_UP))
+            return false;
+    }
+    return true;
+}
+
+/* Logs hints for an abandoned file before its check is accepted, if storages are down:
+ * then the check may last, and exportd counts on it. */
+static void note_abandoned(struct healer *h, const struct storcli_target *target)
+{
+    const struct heal_check *c = check_find(h, &target->id);
+
+    if (c != NULL && !all_are_up(h, target))
+        note_homes(h, c, UINT32_MAX);
+}
+
 /* Logs hints after a repair of all homes: for homes that did not answer it, and for all
  * of them when it first leaves blocks undecided, which any of them may lack. */
 static void note_repaired(struct healer *h, const struct heal_check *c,
@@ -388,6 +411,8 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
             rc = heal_check_add(h, &target, first, end,
                                 req->abandoned ? REPAIR_FENCE | REPAIR_ALL_HOMES
                                                : (uint32_t)REPAIR_VERIFY_OWN);
+            if (rc == 0 && req->abandoned)
+                note_abandoned(h, &target);
         } else {
             rc = check_own_file(h, call, &target, first, end);
             answered = rc == 0; /* the reply comes later */

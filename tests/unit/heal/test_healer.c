@@ -791,22 +791,19 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     next_result.undecided = 0;
 }
 
-/* A home that is down during the recovery of a dead client's file gets a hint for its
- * return. */
+/* A home that does not answer the recovery of a dead client's file gets a hint. */
 static void test_homes_that_were_silent_are_noted(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
     (void)state;
     nodes_start_all();
-    nodes[2].up = false;
     next_result.silent = 1 << 1 | 1 << 3;
     assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(node_n_missed(1), 1);
     next_result.silent = 0;
-    nodes[2].up = true;
     run_ms(15000);
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[1].own, 2);
@@ -868,6 +865,25 @@ static void test_homes_of_what_stays_undecided_are_noted(void **state)
     for (unsigned i = 0; i < n_seen; i++)
         assert_int_equal(seen[i].request.n_blocks, 0);
     assert_int_equal(node_n_missed(1), 0);
+}
+
+/* The storage stops even before its first look at the file has ended. With a storage down
+ * that look decides little, and takes long. */
+static void test_homes_are_noted_at_once_if_a_storage_is_down(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_repairs.takes_ms = 5000;
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(node_n_missed(1), 0);
+    run_ms(20000);
+    nodes[4].up = false;
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(node_n_missed(1), 3);
+    fake_repairs.takes_ms = 0;
 }
 
 /* A client abandoned a torn write: no decision is allowed without a fence. When all
@@ -1216,6 +1232,7 @@ int main(void)
         T(test_a_hint_stays_while_what_was_missed_is_torn),
         T(test_homes_that_were_silent_are_noted),
         T(test_homes_of_what_stays_undecided_are_noted),
+        T(test_homes_are_noted_at_once_if_a_storage_is_down),
         T(test_what_stays_undecided_is_settled),
         T(test_a_spare_notes_for_whom_it_stands_in),
         T(test_checks_are_tried_again_and_bounded),
