@@ -56,18 +56,51 @@ static void check_free(struct healer *h, struct heal_check *c)
     free(c);
 }
 
-/* Logs hints for homes that did not answer a repair of all homes, so that they find them
- * when they are back. */
-static void note_unanswered(struct healer *h, const struct heal_check *c,
-                            uint32_t unanswered)
+/* Logs hints for these homes, so that they come back to the file, whatever happens to
+ * this check. */
+static void note_homes(struct healer *h, const struct heal_check *c, uint32_t homes)
 {
     const struct storcli_target *t = &c->job.request.target;
     unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
     for (unsigned p = 0; p < n; p++) {
-        if ((unanswered >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+        if ((homes >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
             hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
     }
+}
+
+/* Returns whether all storages of the file that are not lost are up. */
+static bool all_are_up(struct healer *h, const struct storcli_target *target)
+{
+    for (unsigned i = 0; i < target->n_storages; i++) {
+        struct rpc_channel *ch = healer_channel(h, target->storages[i]);
+
+        if (!healer_is_lost(h, target->storages[i]) &&
+            (ch == NULL || rpc_channel_health(ch) != RPC_UP))
+            return false;
+    }
+    return true;
+}
+
+/* Logs hints for an abandoned file before its check is accepted, if storages are down:
+ * then the check may last, and exportd counts on it. */
+static void note_abandoned(struct healer *h, const struct storcli_target *target)
+{
+    const struct heal_check *c = check_find(h, &target->id);
+
+    if (c != NULL && !all_are_up(h, target))
+        note_homes(h, c, UINT32_MAX);
+}
+
+/* Logs hints after a repair of all homes: for homes that did not answer it, and for all
+ * of them when it first leaves blocks undecided, which any of them may lack. */
+static void note_repaired(struct healer *h, const struct heal_check *c,
+                          const struct repair_result *result)
+{
+    bool is_left = result->undecided > 0 && c->undecided_ns == 0;
+
+    if ((c->job.request.flags & REPAIR_ALL_HOMES) != 0)
+        note_homes(h, c, is_left ? UINT32_MAX : result->unanswered);
 }
 
 static uint64_t age_ms(const struct healer *h, const struct heal_check *c)
@@ -155,8 +188,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     c->state = CHECK_WAITS;
     h->parts->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
-    if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
-        note_unanswered(h, c, result->unanswered);
+    note_repaired(h, c, result);
     note_undecided(h, c, result);
     if (again) {
         run_again(h, c);
@@ -380,6 +412,8 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
             rc = heal_check_add(h, &target, first, end,
                                 req->abandoned ? REPAIR_FENCE | REPAIR_ALL_HOMES
                                                : (uint32_t)REPAIR_VERIFY_OWN);
+            if (rc == 0 && req->abandoned)
+                note_abandoned(h, &target);
         } else {
             rc = check_own_file(h, call, &target, first, end);
             answered = rc == 0; /* the reply comes later */

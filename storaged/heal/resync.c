@@ -153,16 +153,30 @@ static void group_recover(struct healer *h, const struct hint_group *g)
                    REPAIR_FENCE | REPAIR_ALL_HOMES);
 }
 
+/* Returns how many blocks of a good result are torn, if any may be what we missed: a
+ * storage that does not answer may have the rest of it. */
+static uint64_t n_torn(const struct hint_group *g, const struct repair_result *result)
+{
+    const struct repair_request *r = &g->job.request;
+
+    return repair_is_good(result) && result->torn_first < r->passed_end &&
+                   result->torn_end > r->passed_first
+               ? result->n_torn
+               : 0;
+}
+
 static void on_group_repaired(struct heal_job *job, const struct repair_result *result)
 {
     struct hint_group *g = container_of(job, struct hint_group, job);
     struct healer *h = g->h;
+    uint64_t torn = n_torn(g, result);
 
     assert(h->parts->resync.n_running > 0);
-    g->good = repair_is_good(result);
+    g->good = repair_is_good(result) && torn == 0;
     if (!g->good)
-        h->parts->resync.unhealed += repair_n_unhealed(result);
-    if (repair_wants_fence(result) && h->parts->resync.n_bad >= FENCE_ROUNDS)
+        h->parts->resync.unhealed += torn != 0 ? torn : repair_n_unhealed(result);
+    if ((repair_wants_fence(result) || (torn != 0 && result->unanswered == 0)) &&
+        h->parts->resync.n_bad >= FENCE_ROUNDS)
         group_recover(h, g);
     if (--h->parts->resync.n_running == 0)
         round_tell(h);

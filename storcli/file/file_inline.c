@@ -289,7 +289,9 @@ static int leave(struct file *f)
     inl->leave = LEAVE_WRITING;
     inl->leave_id = f->runs.next_id;
     inl->leave_syncs = inl->len > 0;
+    inl->leave_losses = storcli_file_losses(f->sf);
     inl->resend = inl->stale = false;
+    inl->unsynced_change = 0;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     size_set_has_data(f, false);
@@ -319,6 +321,22 @@ void inline_expect(struct file *f, uint64_t end)
         (void)leave(f); /* on failure again when it must be written */
 }
 
+/* Returns whether storages have lost something since the move began: perhaps bytes that
+ * only exportd still has. */
+static bool leave_is_lost(const struct file *f)
+{
+    return f->inl.leave == LEAVE_WRITING && f->inl.leave_syncs &&
+           f->inl.leave_losses != storcli_file_losses(f->sf);
+}
+
+/* Undoes a move during which storages have lost something, as soon as nothing is on its
+ * way to them: the file is as exportd has it, and what was written since is lost. */
+static void leave_undo(struct file *f)
+{
+    if (leave_is_lost(f) && file_is_landed(f) && !f->queue.exclusive_held)
+        file_lose(f, -EIO);
+}
+
 static void on_leave_synced(void *arg, int rc)
 {
     struct file *f = arg;
@@ -329,7 +347,7 @@ static void on_leave_synced(void *arg, int rc)
         file_reload(f);
         return;
     }
-    rc = plain_errno(rc);
+    rc = leave_is_lost(f) ? -EIO : plain_errno(rc);
     f->inl.n_sync_moved = 0;
     f->inl.blocks_sync = BLOCKS_SYNC_NONE;
     if (f->inl.leave != LEAVE_NONE)
@@ -340,6 +358,7 @@ static void on_leave_synced(void *arg, int rc)
         file_report_released(f);
     else
         file_report_failed(f, rc);
+    leave_undo(f);
     waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
@@ -365,9 +384,10 @@ bool inline_holds_report(struct file *f)
 
     if (inl->busy)
         return true;
+    leave_undo(f);
     if (inl->leave != LEAVE_WRITING)
         return false;
-    if (any_older(&f->runs.dirty, inl->leave_id) ||
+    if (leave_is_lost(f) || any_older(&f->runs.dirty, inl->leave_id) ||
         any_older(&f->runs.writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
@@ -381,6 +401,7 @@ bool inline_holds_report(struct file *f)
 
 void inline_look(struct file *f)
 {
+    leave_undo(f);
     if (f->inl.leave == LEAVE_WRITING && !f->queue.exclusive_held)
         file_report_released(f);
 }
@@ -452,6 +473,8 @@ static void all_written(struct file *f)
         frun_lands(run);
         frun_written(run);
     }
+    if (!inl->out.sync || !is_sure)
+        inl->unsynced_change = f->report.change;
     size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
                   inl->out.sync && is_sure);
     report_time_taken(f, inl->out.mtime_ns);
@@ -567,8 +590,9 @@ bool inline_fly(struct file *f)
     uint64_t version, end;
     int rc;
 
-    if (inl->place == PLACE_STORAGES)
-        return false;
+    leave_undo(f);
+    if (inl->place == PLACE_STORAGES) /* if it is lost, nothing more goes there */
+        return leave_is_lost(f) && !f->queue.exclusive_held;
     if (list_is_empty(&f->writeback.want) || inl->busy || f->report.busy ||
         f->epoch.renew_busy)
         return true;
@@ -600,8 +624,16 @@ bool inline_fly(struct file *f)
 
 void inline_report_again(struct file *f)
 {
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
-        f->inl.resend = true;
+    struct file_inline *inl = &f->inl;
+
+    if (inl->place == PLACE_EXPORTD && inl->version != 0 && f->epoch.now != 0) {
+        inl->resend = true;
+    } else if (inl->unsynced_change > f->report.durable_change) {
+        /* The token was given back, and the bytes are not here any more. */
+        inl->unsynced_change = 0;
+        file_count_loss(f);
+        size_lost(f);
+    }
 }
 
 void inline_no_resend(struct file *f)

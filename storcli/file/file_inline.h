@@ -46,10 +46,13 @@ struct file_inline {
     uint64_t no; /* number of our last change: older answers say nothing of the place */
     bool stale;  /* EXPORTD: needs a fresh epoch before it takes data */
     unsigned n_stale; /* refusals as stale since the last success */
+    /* report.change of the last data that we sent to exportd without a sync; 0: none */
+    uint64_t unsynced_change;
     bool resend; /* exportd may have forgotten: the next report sends `bytes` again */
     enum inline_leave leave;
     uint64_t leave_id; /* runs older than this must be acknowledged before the report */
     bool leave_syncs;  /* a sync as well: the old data may be durable */
+    uint64_t leave_losses; /* storcli_file_losses() when the move began */
     enum inline_sync blocks_sync;
     unsigned n_sync_moved;
     /* A WROTE with data is out. */

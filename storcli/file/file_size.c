@@ -80,6 +80,12 @@ void size_cut(struct file *f, uint64_t size)
     file_size_recount(f);
 }
 
+void size_lost(struct file *f)
+{
+    f->size.acked_end = f->size.through_end = 0;
+    f->size.reported_end = f->size.fresh_end = 0;
+}
+
 void size_set_has_data(struct file *f, bool has_data)
 {
     f->size.has_data = has_data;
@@ -124,6 +130,13 @@ static bool is_cut(const struct file *f, const struct file_attr *attr)
            version_epoch(attr->truncate_version) > f->size.epoch;
 }
 
+/* Returns whether exportd may have forgotten the size, and we have nothing to tell it. */
+static bool is_exportds(const struct file *f)
+{
+    return f->size.is_unsure && f->size.acked_end == 0 &&
+           max_u64(f->size.reported_end, f->size.fresh_end) == 0;
+}
+
 /* Adopts a size. A smaller one may be an answer from before our own report: it is
  * believed only if no report is on its way, or with the truncate that caused it. An
  * exclusive operation may be a truncate, which knows better. */
@@ -139,9 +152,10 @@ void size_adopt(struct file *f, const struct file_attr *attr)
     if (size > f->size.meta) {
         f->size.meta = size;
         f->size.now = max_u64(f->size.now, size);
-    } else if (file_is_reported(f)) {
+    } else if (file_is_reported(f) || is_exportds(f)) {
         file_forget_beyond(f, size);
-        f->size.now = f->size.meta = size;
+        f->size.meta = size;
+        file_size_recount(f);
     } else {
         if (is_cut(f, attr))
             size_is_cut(f, size);

@@ -36,6 +36,8 @@ void size_allocated(struct file *f, uint64_t end);
 void size_truncated(struct file *f, uint64_t size);
 /** Takes a size of exportd that is smaller than ours: others have cut the file. */
 void size_cut(struct file *f, uint64_t size);
+/** Records that exportd may have lost all that was acknowledged: only its size counts. */
+void size_lost(struct file *f);
 /** Computes the size again after a failed write. */
 void file_size_recount(struct file *f);
 /** Forgets what is known of acknowledged bytes beyond size. */

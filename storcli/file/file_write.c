@@ -59,7 +59,7 @@ static void choose_direct(struct write_fop *w)
         w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to ||
-        f->inl.place != PLACE_STORAGES)
+        f->inl.place != PLACE_STORAGES || f->inl.leave == LEAVE_WRITING)
         return;
     source_at(w, from, &len);
     if (len < to - from)

@@ -246,13 +246,13 @@ static bool may_pass(const struct view *w, uint64_t version, unsigned have,
            acknowledged_most(w, version, unknown_of(w, version)) < r->q;
 }
 
-/* Returns whether the block was never written although fewer than k candidates say so.
- * All versions were passed over; candidates with unknown losses are too few for an
- * acknowledged write, and those that did not answer too few for a readable one. */
+/* Returns whether, under a fence, the block was never written although fewer than k
+ * candidates say so. All versions were passed over; candidates with unknown losses are
+ * too few for an acknowledged write, and those that did not answer too few for a readable
+ * one. */
 static bool was_never_written(const struct view *w)
 {
-    return is_fenced(w, 0) && n_unanswered(w) < w->rules->k &&
-           count(unknown_of(w, 0)) < w->rules->q;
+    return n_unanswered(w) < w->rules->k && count(unknown_of(w, 0)) < w->rules->q;
 }
 
 /* ---- forward: homes that lack it ---- */
@@ -378,8 +378,12 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
         if (out->torn == 0)
             out->torn = v > torn_newest(&w) ? v : torn_newest(&w);
         newer |= holders_of(&w, v);
-        if (!may_pass(&w, v, have, newer))
+        if (!may_pass(&w, v, have, newer)) {
+            /* A storage without anything cannot have acknowledged anything. */
+            if (v == 0 && was_never_written(&w))
+                break;
             return;
+        }
         if (hides_below(&w, v))
             hidden = v;
         limited = true;
@@ -389,9 +393,11 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
         out->version = hidden;
     } else if (limited && newest == 0 && w.damaged == 0) { /* no candidate has it */
         out->what = DECIDE_NOTHING;
-    } else if (was_never_written(&w)) {
+    } else if (is_fenced(&w, 0) && was_never_written(&w)) {
         decide_forward(&w, &never, newest, out);
     }
     if (out->torn == 0 && out->what == DECIDE_UNDECIDED)
         out->torn = torn_newest(&w);
+    out->unwritten = out->what == DECIDE_UNDECIDED && out->torn == 0 && !rules->fenced &&
+                     was_never_written(&w);
 }

@@ -88,6 +88,9 @@ struct decision {
      * decision about it, unless this decision was made under one. */
     uint64_t torn;
     bool newest; /* for FORWARD: no candidate has a newer version */
+    /* For UNDECIDED: no version was seen, and under any fence the block counts as never
+     * written. */
+    bool unwritten;
 };
 
 /**

@@ -98,16 +98,36 @@ bool piece_decide_all(struct repair_piece *piece)
     return true;
 }
 
+/* Returns the newest epoch that the repair saw so far, anywhere. */
+static uint32_t newest_epoch(const struct repair_piece *piece)
+{
+    uint64_t newest = piece->repair->findings.newest;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        if (piece->plan.decided[b].version > newest)
+            newest = piece->plan.decided[b].version;
+    }
+    return version_epoch(newest);
+}
+
+/* Returns the epoch of the fence that this decision needs; 0: none. Where no version was
+ * seen, it keeps back the last writer that was seen elsewhere. */
+static uint32_t fence_epoch(const struct repair_piece *piece, const struct decision *d)
+{
+    uint32_t newest = d->unwritten ? newest_epoch(piece) : 0;
+
+    return !d->unwritten ? version_epoch(d->torn) : newest != 0 ? newest : 1;
+}
+
 bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
 {
     bool wanted = false;
 
     *epoch = 0;
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->plan.decided[b];
-        uint32_t e = version_epoch(d->torn);
+        uint32_t e = fence_epoch(piece, &piece->plan.decided[b]);
 
-        if (d->torn == 0 || (piece->fence.up && e <= piece->fence.epoch))
+        if (e == 0 || (piece->fence.up && e <= piece->fence.epoch))
             continue;
         wanted = true;
         *epoch = e > *epoch ? e : *epoch;

@@ -860,6 +860,33 @@ static void a_partial_home_that_was_not_heard_stays_partial(void **state)
     }
 }
 
+/* Three candidates: two homes do not know what they had beyond what all have, and the
+ * third one was never given anything there, so nothing there was acknowledged. */
+static void what_two_partial_homes_do_not_know_was_never_written(void **state)
+{
+    struct fake f;
+    struct repair_result r;
+
+    (void)state;
+    fake_init(&f, 192, CODEC_MOJETTE, 0);
+    f.c = f.target.n_storages = 3;
+    f.target.full_quorum = true;
+    write_homes(&f, 3, 10, v2, 0);
+    commit_all(&f, 3, 10, v2);
+    f.storages[0].projections[0].partial = f.storages[1].projections[1].partial = true;
+    r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
+    assert_int_not_equal(r.undecided, 0);
+    assert_true(f.storages[0].projections[0].partial);
+    r = repair_now(&f, 0, SETTLE, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
+    assert_int_equal(f.storages[2].fence_epoch, version_epoch(v2));
+    assert_false(f.storages[0].projections[0].partial);
+    assert_false(f.storages[1].projections[1].partial);
+    expect_all(&f, 3, 10, v2);
+    fake_close(&f);
+}
+
 /* With a storage down, ranges without heads are requested, too, but a partial home gets
  * no heads there. */
 static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
@@ -1665,6 +1692,7 @@ int main(void)
         cmocka_unit_test(a_torn_mark_is_no_content),
         cmocka_unit_test(a_partial_home_that_lacks_nothing_becomes_complete),
         cmocka_unit_test(a_partial_home_that_was_not_heard_stays_partial),
+        cmocka_unit_test(what_two_partial_homes_do_not_know_was_never_written),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),

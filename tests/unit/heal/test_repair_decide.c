@@ -284,6 +284,47 @@ static void never_written_is_a_decision_too(void **state)
     assert_int_equal(decide(&r, a, 0).what, DECIDE_UNDECIDED);
 }
 
+/* Three candidates, all of which must have a version that was acknowledged: one has
+ * nothing, and the others do not know what they had. */
+static void what_all_but_one_may_have_lost_was_never_written(void **state)
+{
+    struct decide_answer a[] = {
+        { 0, 0, 0, 0, DECIDE_HOLE, 0, false },
+        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, true },
+    };
+    struct decide_rules r = rules_of(2, 3, 3);
+    struct decision d;
+
+    (void)state;
+    r.q = 3;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_UNDECIDED);
+    assert_int_equal(d.torn, 0);
+    assert_true(d.unwritten); /* a fence helps, although no version was seen */
+    a[2].torn = false;
+    assert_true(decide(&r, a, 3).unwritten);
+    r.fenced = true;
+    r.fence_epoch = 1;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 0);
+    assert_int_equal(d.damaged, 6);
+    assert_false(d.unwritten);
+
+    r.q = 2; /* an earlier build may have acknowledged a version at these two */
+    assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
+    r.fenced = false;
+    assert_false(decide(&r, a, 3).unwritten);
+    r.q = 3;
+    r.answered = 0x4; /* two did not answer: they may have a version that can be read */
+    assert_false(decide(&r, a + 2, 1).unwritten);
+    r.answered = 0x7;
+    a[0].kind = DECIDE_DATA; /* a version was seen: torn asks for the fence */
+    a[0].version = 9;
+    assert_false(decide(&r, a, 3).unwritten);
+}
+
 static void older_versions_are_asked_for_before_a_roll_back(void **state)
 {
     struct decide_answer a[] = {
@@ -508,6 +549,7 @@ int main(void)
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
         cmocka_unit_test(never_written_is_a_decision_too),
+        cmocka_unit_test(what_all_but_one_may_have_lost_was_never_written),
         cmocka_unit_test(older_versions_are_asked_for_before_a_roll_back),
         cmocka_unit_test(a_home_below_a_dropped_version_gets_its_missing_blocks),
         cmocka_unit_test(an_epoch_above_the_fence_is_not_resolved),

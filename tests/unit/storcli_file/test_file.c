@@ -2587,6 +2587,129 @@ static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
     x->f = own;
 }
 
+/* ---- moving data from exportd to the storages ---- */
+
+static void start_inlined(struct fx *x)
+{
+    x->k.s.inline_max = 2 * BS;
+    x->k.s.inline_version = 1;
+    x->k.s.inline_data = x->data;
+    x->k.s.inline_len = BS;
+    x->k.s.size = BS;
+    x->k.s.has_data = true;
+    reopen(x);
+}
+
+static void data_that_exportd_had_move_to_the_storages(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    assert_int_equal(x->k.n[FAKE_WRITE], 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(x->k.s.on_storages);
+    assert_int_equal(x->k.s.size, 3 * BS);
+    assert_int_equal(file_losses(x->f), 0);
+    reopen(x);
+    assert_written(x, 0, BS, true);
+}
+
+/* A power failure takes what the storages had not synced yet. A sync reports that once,
+ * and the next one succeeds, but exportd must keep its data. */
+static void data_that_storages_lose_on_the_move_stay_at_exportd(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    x->k.losses = 1;
+    x->k.fail_all[FAKE_SYNC] = -EIO;
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    x->k.fail_all[FAKE_SYNC] = 0;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_false(x->k.s.on_storages);
+    assert_int_equal(file_losses(x->f), 2); /* writes since then are lost, too */
+    assert_int_equal(file_size(x->f), BS);
+    x->k.n[FAKE_READ] = 0;
+    assert_written(x, 0, BS, false);
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0); /* moves this time */
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(x->k.s.on_storages);
+    assert_written(x, 0, BS, true);
+}
+
+/* A loss is noticed while a block is on its way to the storages: the move ends after
+ * it. */
+static void a_lost_move_ends_when_nothing_is_on_its_way(void **state)
+{
+    struct fx *x = *state;
+    struct call sync = { 0 }, write;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    x->k.held[FAKE_WRITE] = true;
+    file_sync(x->f, on_done, &sync);
+    while (x->k.n[FAKE_WRITE] == 0)
+        assert_true(env_virtual_run_next_timer(&x->k.v));
+    x->k.losses = 1;
+    start_write(x, &write, 3 * BS, x->data, BS, FILE_WRITE_SYNC);
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(wait_call(x, &sync), -EIO);
+    assert_int_equal(wait_call(x, &write), -EIO);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_false(x->k.s.on_storages);
+    assert_int_equal(file_size(x->f), BS);
+}
+
+/* The token was given back, so another mount may have the file, and then exportd lost its
+ * power: nobody has those bytes any more. */
+static void bytes_that_exportd_forgot_after_they_were_given_back_are_lost(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS + 100);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_report_again(x->f);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS); /* no zeros in place of the bytes */
+    assert_int_equal(file_size(x->f), BS);
+
+    assert_int_equal(write_at(x, BS, 50, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, BS + 50);
+    file_drop_cache(x->f);
+    file_report_again(x->f); /* synced bytes are not lost */
+    assert_int_equal(file_losses(x->f), 1);
+}
+
+/* The next write comes before the next report: it is not put behind zeros. */
+static void a_write_after_forgotten_bytes_does_not_bring_back_their_size(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 1000, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_report_again(x->f);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(x->k.s.size, BS + 100);
+    assert_int_equal(file_size(x->f), BS + 100);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -2703,6 +2826,11 @@ int main(void)
         T(blocks_that_nobody_told_of_are_found),
         T(a_punch_beside_the_count_counts),
         T(who_finds_the_pool_full_writes_from_his_own_memory),
+        T(data_that_exportd_had_move_to_the_storages),
+        T(data_that_storages_lose_on_the_move_stay_at_exportd),
+        T(a_lost_move_ends_when_nothing_is_on_its_way),
+        T(bytes_that_exportd_forgot_after_they_were_given_back_are_lost),
+        T(a_write_after_forgotten_bytes_does_not_bring_back_their_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
