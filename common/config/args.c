@@ -166,8 +166,7 @@ void args_parse(const struct args_syntax *syntax, int argc, char **argv, void *a
     struct argp_option options[ARGS_MAX + 1] = { 0 };
     char arguments[256] = "";
     size_t n = 0, len = 0;
-    struct argp argp = { .options = options,
-                         .parser = on_key,
+    struct argp argp = { .parser = on_key,
                          .doc = syntax->doc,
                          .children = syntax->children };
     struct args_parser p = { .syntax = syntax,
@@ -188,6 +187,7 @@ void args_parse(const struct args_syntax *syntax, int argc, char **argv, void *a
             len += (size_t)snprintf(arguments + len, sizeof(arguments) - len, "%s%s",
                                     len == 0 ? "" : " ", o->value);
     }
+    argp.options = n == 0 ? NULL : options; /* for an empty list, help leaks memory */
     argp.args_doc = len == 0 ? NULL : arguments;
     argp_err_exit_status = ARGS_WRONG;
     if (argp_parse(&argp, argc, argv, 0, NULL, &p) != 0)
