@@ -28,10 +28,10 @@
 
 #include "common/base/capability.h"
 #include "common/base/err.h"
+#include "common/env/disk.h"
 #include "common/env/env.h"
 #include "common/env/kv.h"
 #include "common/rpc/rpc.h"
-#include "storaged/disk/disk.h"
 #include "storaged/format/identity.h"
 #include "storaged/object/revoked_sessions.h"
 #include "storcli/blocks.h"

@@ -528,7 +528,7 @@ static int run(struct memdisk *d, struct disk_req *req)
         req->total = d->total == 0 ? UINT64_C(1) << 40 : d->total;
         req->free = d->total == 0 ? UINT64_C(1) << 40 : d->free_reported;
         return 0;
-    case DISK_SAVE_IDENTITY:
+    case DISK_REPLACE: /* the identity file is the only one that is replaced */
         d->identity_len = req->iov->iov_len;
         memcpy(d->identity, req->iov->iov_base, d->identity_len);
         return 0;

@@ -5,7 +5,7 @@ import re
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Folders of cores: they reach the world only through struct env and the vtables beside it.
-CORES = ("storaged/format", "storaged/disk", "storaged/wal", "storaged/object", "storaged/journal", "storaged/op", "storaged/ops",
+CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op", "storaged/ops",
          "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/cluster", "exportd/sessions", "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.

@@ -11,8 +11,8 @@
  * other loops' files may be missing. The daemon must be stopped before files are put into
  * its data directory by hand.
  */
-#ifndef ROZO_STORAGED_DAEMON_DISK_NAMES_H
-#define ROZO_STORAGED_DAEMON_DISK_NAMES_H
+#ifndef ROZO_COMMON_DISK_DISK_NAMES_H
+#define ROZO_COMMON_DISK_DISK_NAMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

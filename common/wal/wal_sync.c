@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "storaged/wal/wal_in.h"
+#include "common/wal/wal_in.h"
 
 static void quiet_begins(struct wal *wal)
 {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "storaged/wal/wal_in.h"
+#include "common/wal/wal_in.h"
 
 static const uint8_t zeros[SEGMENT_PAGE_BYTES];
 

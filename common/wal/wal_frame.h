@@ -5,8 +5,8 @@
  * docs/FORMATS.md, "Journal", describes the same bytes in prose. Pure functions on
  * memory; any thread. Bytes from a disk are checked (I8).
  */
-#ifndef ROZO_STORAGED_FORMAT_WAL_FRAME_H
-#define ROZO_STORAGED_FORMAT_WAL_FRAME_H
+#ifndef ROZO_COMMON_WAL_WAL_FRAME_H
+#define ROZO_COMMON_WAL_WAL_FRAME_H
 
 #include <stdbool.h>
 #include <stddef.h>

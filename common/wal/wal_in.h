@@ -4,11 +4,11 @@
  * wal.c: segments, appends. wal_sync.c: syncs. wal_job.c: making and erasing segments,
  * and the callers that wait for that. wal_start.c: segments of the previous run.
  */
-#ifndef ROZO_STORAGED_WAL_WAL_IN_H
-#define ROZO_STORAGED_WAL_WAL_IN_H
+#ifndef ROZO_COMMON_WAL_WAL_IN_H
+#define ROZO_COMMON_WAL_WAL_IN_H
 
-#include "storaged/wal/wal.h"
-#include "storaged/wal/wal_list.h"
+#include "common/wal/wal.h"
+#include "common/wal/wal_list.h"
 
 enum {
     WAL_FRAMES_IOV_MAX = 2 * WAL_IOV_MAX, /* pieces of one write */

@@ -8,7 +8,7 @@
  * Yours:  the number of directories, bits and names. Change them, then count the system
  *         calls of a storage that removes files.
  */
-#include "storaged/daemon/disk_names.h"
+#include "common/disk/disk_names.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/wal/wal_in.h"
+#include "common/wal/wal_in.h"
 
 /* ---- slots ---- */
 

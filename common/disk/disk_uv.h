@@ -4,15 +4,15 @@
  * Requests that only touch the page cache are done at once on the loop; those that may
  * wait for a device go to libuv's pool of workers.
  */
-#ifndef ROZO_STORAGED_DAEMON_DISK_UV_H
-#define ROZO_STORAGED_DAEMON_DISK_UV_H
+#ifndef ROZO_COMMON_DISK_DISK_UV_H
+#define ROZO_COMMON_DISK_DISK_UV_H
 
 #include <stdatomic.h>
 
+#include "common/disk/disk_ahead.h"
+#include "common/disk/disk_names.h"
+#include "common/env/disk.h"
 #include "common/env/env_uv.h"
-#include "storaged/daemon/disk_ahead.h"
-#include "storaged/daemon/disk_names.h"
-#include "storaged/disk/disk.h"
 
 enum { DISK_DIRS = 65536 };
 

@@ -3,10 +3,10 @@
  *
  * Core; for wal_start.c and wal_scan.c only. One thread.
  */
-#ifndef ROZO_STORAGED_WAL_WAL_LIST_H
-#define ROZO_STORAGED_WAL_WAL_LIST_H
+#ifndef ROZO_COMMON_WAL_WAL_LIST_H
+#define ROZO_COMMON_WAL_WAL_LIST_H
 
-#include "storaged/wal/wal.h"
+#include "common/wal/wal.h"
 
 enum {
     /* segments of this run, and old ones that wait to be erased */

@@ -7,7 +7,7 @@
  *         are not freed.
  * Yours:  the sizes in disk_ahead.h, and when a file counts as idle (IDLE_WRITES).
  */
-#include "storaged/daemon/disk_ahead.h"
+#include "common/disk/disk_ahead.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
  *         stream that goes to the device early (STREAM_MIN, PUSH_BYTES) and has space
  *         ahead (disk_ahead.h).
  */
-#include "storaged/daemon/disk_uv.h"
+#include "common/disk/disk_uv.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -28,7 +28,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "storaged/daemon/data_dir.h"
+#include "common/system/small_file.h"
 
 #ifndef RWF_DONTCACHE
 #    define RWF_DONTCACHE 0x80
@@ -906,7 +906,7 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
     case DISK_MAPPED:
     case DISK_SYNC:
     case DISK_SYNC_NAME:
-    case DISK_SAVE_IDENTITY:
+    case DISK_REPLACE:
     case DISK_LIST:
         break;
     }
@@ -942,8 +942,9 @@ static int on_worker(struct disk_work *w)
     case DISK_REMOVE:
         rc = do_remove(w->d, req, false);
         return rc == -ENOENT ? 0 : rc; /* the loop may have removed the first names */
-    case DISK_SAVE_IDENTITY:
-        rc = data_dir_save_identity(w->d->dir_fd, req->iov->iov_base, req->iov->iov_len);
+    case DISK_REPLACE:
+        rc = small_file_replace(w->d->dir_fd, req->path, req->iov->iov_base,
+                                req->iov->iov_len);
         return disk_rc(-rc);
     case DISK_LIST:
         return do_list(w->d, req);

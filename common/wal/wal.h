@@ -21,17 +21,17 @@
  * Core; one thread. Callbacks come exactly once and never inside the call that asks for
  * them.
  */
-#ifndef ROZO_STORAGED_WAL_WAL_H
-#define ROZO_STORAGED_WAL_WAL_H
+#ifndef ROZO_COMMON_WAL_WAL_H
+#define ROZO_COMMON_WAL_WAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "common/env/disk.h"
 #include "common/env/env.h"
-#include "storaged/disk/disk.h"
-#include "storaged/format/wal_frame.h"
+#include "common/wal/wal_frame.h"
 
 enum {
     WAL_SLOTS_MAX = 32,

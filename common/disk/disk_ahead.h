@@ -7,8 +7,8 @@
  * files stream, and when the file system gets full. Shell code; one per loop, on its
  * thread.
  */
-#ifndef ROZO_STORAGED_DAEMON_DISK_AHEAD_H
-#define ROZO_STORAGED_DAEMON_DISK_AHEAD_H
+#ifndef ROZO_COMMON_DISK_DISK_AHEAD_H
+#define ROZO_COMMON_DISK_DISK_AHEAD_H
 
 #include <stdbool.h>
 #include <stdint.h>

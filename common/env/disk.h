@@ -5,8 +5,8 @@
  * forgets. A disk belongs to the thread of its env. Paths are relative to the data
  * directory. *Stable* means on stable storage: it survives a loss of power.
  */
-#ifndef ROZO_STORAGED_DISK_DISK_H
-#define ROZO_STORAGED_DISK_DISK_H
+#ifndef ROZO_COMMON_ENV_DISK_H
+#define ROZO_COMMON_ENV_DISK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +49,8 @@ enum disk_op {
     DISK_RENAME, /* path, to: replaces a file of that name */
     /* -> total, free: bytes of the file system, and those that writers may use */
     DISK_SPACE,
-    DISK_SAVE_IDENTITY, /* iov: replaces the identity file, stable when done */
+    /* path, one iov: replaces a small file, or makes it; whole and stable when done */
+    DISK_REPLACE,
     /* offset: number of a directory objects/XX/YY; path: a name in it, or NULL; iov ->
      * the names behind that one, ascending, each with its zero byte, n_read bytes; if
      * there are none, those of the next directory that has any. directory: theirs;

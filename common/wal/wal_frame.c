@@ -7,7 +7,7 @@
  *         segment (I8).
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
-#include "storaged/format/wal_frame.h"
+#include "common/wal/wal_frame.h"
 
 #include <assert.h>
 #include <errno.h>

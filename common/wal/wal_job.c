@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/base/units.h"
-#include "storaged/wal/wal_in.h"
+#include "common/wal/wal_in.h"
 
 enum {
     RETRY_MS = 1000, /* pause after the disk refused a segment */

@@ -13,7 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "storaged/wal/wal_list.h"
+#include "common/wal/wal_list.h"
 
 enum {
     READ_BYTES = 1 << 20,

@@ -4,7 +4,7 @@
  * In:     wal_list_start(), from a scan or from wal_start().
  * Out:    disk requests, one at a time; done().
  */
-#include "storaged/wal/wal_list.h"
+#include "common/wal/wal_list.h"
 
 #include <assert.h>
 #include <errno.h>
