@@ -124,9 +124,9 @@ int raft_core_submit(struct raft_core *core, uint64_t now_ns,
 /**
  * Changes the list of members as leader. It differs from raft_core_config() in one
  * member: added, removed, or another role or address. A member becomes a voter only from
- * STANDBY, once raft_core_match() shows that it has caught up. Returns 0,
- * -ROZO_ENOT_LEADER, -EINVAL, or -EAGAIN: no entry of this term is committed yet (R2), or
- * another change is not committed.
+ * STANDBY, once raft_core_match() shows that it has caught up, and never SPARE again
+ * (R18). Returns 0, -ROZO_ENOT_LEADER, -EINVAL, or -EAGAIN: no entry of this term is
+ * committed yet (R2), or another change is not.
  */
 int raft_core_change(struct raft_core *core, uint64_t now_ns,
                      const struct raft_config *config);
@@ -139,11 +139,12 @@ int raft_core_change(struct raft_core *core, uint64_t now_ns,
  */
 int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to);
 /**
- * Reports that the store holds everything up to applied (not above the commit index), and
- * that the log now begins at first_index (1..applied + 1).
+ * Asks whether the log may drop all entries before first_index (1..applied + 1); the
+ * store holds everything up to applied, which is not above the commit index. Returns 0:
+ * it may; or -EAGAIN: the store holds nothing new since the last time (or the start).
  */
-int raft_core_trimmed(struct raft_core *core, uint64_t now_ns, uint64_t applied,
-                      uint64_t first_index);
+int raft_core_trim(struct raft_core *core, uint64_t now_ns, uint64_t applied,
+                   uint64_t first_index);
 /**
  * Reports that a peer's machine refuses links: its process is dead. If it was the leader,
  * this follower campaigns when promise_ms have passed since its last heartbeat.
@@ -162,7 +163,8 @@ enum raft_core_role {
  */
 struct raft_core_out {
     /* term and vote to persist (fdatasync), then raft_core_vote_persisted(); 0: the same
-     * as before. Later results replace earlier ones that are not written yet. */
+     * as before. Entries are written to disk only after them: the next start refuses a
+     * log with a later term. Later results replace earlier ones not written yet. */
     uint64_t new_term, new_vote;
     /* the log drops this entry and all after it, before it appends; 0: none */
     uint64_t truncate_from;

@@ -20,10 +20,13 @@ enum {
     RAFT_MSG_ENTRIES_MAX = 64,      /* entries of one message, and in flight to a peer */
     RAFT_ENTRY_BYTES_MAX = 1 << 20, /* bytes of data of one entry */
     RAFT_MSG_PAYLOAD_MAX = 1 << 20, /* bytes of data of all entries of one message */
-    RAFT_MSG_HEAD_MAX = 160 + 16 * RAFT_MSG_ENTRIES_MAX, /* bytes of a head */
+    RAFT_MSG_FIXED_BYTES = 104,     /* bytes of a head without its table */
+    RAFT_MSG_ROW_BYTES = 16,        /* bytes of the table for each entry */
+    RAFT_MSG_HEAD_MAX = RAFT_MSG_FIXED_BYTES + RAFT_MSG_ROW_BYTES * RAFT_MSG_ENTRIES_MAX,
     RAFT_SERVERS_MAX = 15,  /* members of a group, whatever their roles */
     RAFT_ADDRESS_MAX = 255, /* bytes of an address, without its final zero */
-    RAFT_CONFIG_BYTES_MAX = 16 + RAFT_SERVERS_MAX * (8 + 17 + RAFT_ADDRESS_MAX + 2),
+    /* each: id, 16 hexadecimal digits, space, address, zero, role; padded to 8 bytes */
+    RAFT_CONFIG_BYTES_MAX = 9 + RAFT_SERVERS_MAX * (8 + 17 + RAFT_ADDRESS_MAX + 2) + 7,
 };
 /* Largest term and index, so that nothing overflows. */
 #define RAFT_NUMBER_MAX (UINT64_MAX >> 2)
