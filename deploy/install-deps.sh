@@ -65,8 +65,8 @@ Usage: install-deps.sh [--tests] [--fuzz] [--check] [--help]
 Installs the Debian packages that rozo is built with. Needs root. When all is
 there already it does nothing and says nothing.
 
-  --tests   also what only the tests need: packages, and the crates pjdfstest and
-            fsx (built with cargo, kept in ~/.cache/rozo-tests)
+  --tests   also what only the tests need: packages, and the crates pjdfstest
+            and fsx (built with cargo, kept in ~/.cache/rozo-tests)
   --fuzz    also what the preset "fuzz" is built with: clang and libFuzzer
   --check   install nothing; name what is missing and exit 1 if anything is
   --help    this text
@@ -88,7 +88,10 @@ for arg in "$@"; do
     --fuzz) fuzz=true ;;
     --check) check=true ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        printf 'install-deps: there is no option "%s"; see %s --help\n' "$arg" "$0" >&2
+        exit 2
+        ;;
     esac
 done
 

@@ -161,7 +161,7 @@ void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg);
  * Syncs like storcli_sync(), for an operation of the byte layer. A loss that it finds is
  * its own error and that of the next storcli_sync(), too.
  */
-void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg);
+void storcli_sync_layer(struct storcli_file *file, storcli_done_cb *done, void *arg);
 /**
  * Returns the number of syncs so far, background ones included, that found acknowledged
  * data lost.

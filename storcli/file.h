@@ -63,8 +63,9 @@ struct file_attr {
 
 enum {
     FILE_INLINE_MAX = 65536,
-    FILE_RANGES_MAX = 4096,      /* entries of file_attr.blocks */
-    FILE_RANGES_TOLD_MAX = 1024, /* entries of file_meta_call.allocated, and of freed */
+    FILE_RANGES_MAX = 4096, /* entries of file_attr.blocks */
+    FILE_RANGES_REPORTED_MAX =
+        1024, /* entries of file_meta_call.allocated, and of freed */
 };
 
 /* Calls to exportd, made by rozomount. Every one ends with call->done(call, rc), once,
@@ -223,7 +224,7 @@ void file_write(struct file *f, uint64_t offset, const struct iovec *iov, unsign
 /* Data that could not be written stays in memory, is still returned by reads, and is
  * tried again: by each flush and sync, when a writer needs its room, and after a growing
  * pause. So every flush or sync reports the truth about all writes before it: an error
- * until they are with the storages, 0 from then on. Only file_close(), file_give_up() and
+ * until they are with the storages, 0 from then on. Only file_close(), file_abandon() and
  * file_lose_all() drop data, and their rc says so. */
 /**
  * Waits until all accepted writes are acknowledged by storages and reported to exportd
@@ -241,14 +242,14 @@ void file_sync(struct file *f, file_done_cb *done, void *arg);
  * truncate, punch or allocate nothing is written, marked or reported; reads may be under
  * way.
  */
-void file_give_up(struct file *f, file_done_cb *done, void *arg);
+void file_abandon(struct file *f, file_done_cb *done, void *arg);
 /**
- * Drops data like file_give_up(), for a client that has lost the right to write: only
+ * Drops data like file_abandon(), for a client that has lost the right to write: only
  * requests already on their way to storages or exportd are waited for, the rest is lost.
  */
 void file_lose_all(struct file *f, file_done_cb *done, void *arg);
 /**
- * Returns true if there is nothing to write or report: file_give_up() would do nothing.
+ * Returns true if there is nothing to write or report: file_abandon() would do nothing.
  */
 bool file_is_clean(const struct file *f);
 
@@ -298,7 +299,7 @@ void file_seek(struct file *f, uint64_t offset, bool want_hole, uint64_t *found,
  * Reports sizes and times again, after exportd may have forgotten what was not synced.
  * Reports on their way count as not made.
  */
-void file_tell_again(struct file *f);
+void file_report_again(struct file *f);
 
 /**
  * Returns a number that grows each time accepted bytes turn out to be lost by the

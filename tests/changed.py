@@ -6,6 +6,7 @@ library, and `system FILE` for system tests of the rooms concerned. Changed is w
 git does not know included; REV is by default the newest commit that a remote branch has, or else the one before
 the last. Needs a finished build: the build tool knows which object includes which header.
 """
+import glob
 import json
 import os
 import re
@@ -66,7 +67,7 @@ def units_of(build, changed):
         target = os.path.relpath(program, build)
         if target not in inputs:
             if target.startswith(".."):  # a script
-                inputs[target] = {os.path.relpath(program, ROOT)} if os.path.relpath(program, ROOT) in changed else set()
+                inputs[target] = {os.path.relpath(program, ROOT)} & changed
             else:
                 known = run("ninja", "-C", build, "-t", "inputs", target, check=False).split("\n")
                 inputs[target] = objects & set(known) or \
@@ -80,7 +81,7 @@ def system_tests_of(changed):
     for path in changed:
         room = path.split("/")[0]
         names.update(SYSTEM.get(room, []) if path.endswith((".c", ".h", ".proto", ".py", ".sh", ".txt")) else [])
-        m = re.match(r"tests/system/test_(\w+)\.py$", path)
+        m = re.match(r"tests/system/\w+/test_(\w+)\.py$", path)
         if m and os.path.exists(os.path.join(ROOT, path)):
             names.add(m.group(1))
         if path.startswith("tests/system/") and not m:
@@ -100,7 +101,8 @@ def main(build, rev=None):
     for name in units:
         print("unit", name)
     for name in sorted(system):
-        print("system", "tests/system/test_%s.py" % name)
+        found = glob.glob(os.path.join(ROOT, "tests/system/*/test_%s.py" % name))
+        print("system", os.path.relpath(*found, ROOT))
 
 
 if __name__ == "__main__":

@@ -46,37 +46,43 @@ while [ $# -gt 0 ]; do
         case ${2:-} in '' | -*) ;; *) since=$2; shift ;; esac ;;
     --no-install) install=false ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        printf 'run.sh: there is no option "%s"; see %s --help\n' "$1" "$0" >&2
+        exit 2
+        ;;
     esac
     shift
 done
 
 # Tests that limit the time of a call: they run alone.
-faults=tests/system/test_faults.py
+faults=tests/system/faults/test_faults.py
 alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
     $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_away_before_the_first_read_or_write)
 # The longest come first, so that all lanes end at about the same time; the other files
 # follow.
-long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
-    tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
-    tests/system/test_bad_input.py tests/system/test_fsx2.py tests/system/test_full.py)
+long_tests=(tests/system/coherence/test_coherence.py tests/system/data/test_programs.py
+    tests/system/faults/test_storms.py tests/system/processes/test_mount.py tests/system/healing/test_heal.py
+    tests/system/healing/test_heal_cli.py tests/system/processes/test_bad_input.py
+    tests/system/coherence/test_fsx2.py tests/system/faults/test_full.py)
 # System tests that also run on the asan build: every daemon and verb, several mounts and
 # their recalls, no long loads.
-asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_starts.py tests/system/test_coherence.py::test_writers_in_two_halves
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
-    "tests/system/test_linear.py::test_four_mounts_are_as_one[rename-none]")
-quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
+asan_tests=(tests/system/cli/test_by_hand.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
+    tests/system/processes/test_starts.py tests/system/coherence/test_coherence.py::test_writers_in_two_halves
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
+    "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[rename-none]")
+quick_tests=(tests/system/cli/test_dev.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
+    tests/system/cli/test_by_hand.py tests/system/processes/test_starts.py tests/system/data/test_trees.py)
 # The other codes, on the release build: write, read, lost storages in all layouts,
 # damaged records.
 codecs=(mojette-finite rs mojette-nonsystematic)
-codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
-    "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
+codec_tests=(tests/system/faults/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
+    "tests/system/processes/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
 # ThreadSanitizer checks only programs with several threads: cores, codes and the simulation have one, and would cost
 # minutes.
-tsan_tests='^unit\.(codec\.threads|common\.(env|rpc|rpc_names)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
+tsan_tests=(unit.codec.threads unit.common.env unit.common.rpc unit.common.rpc_names unit.deploy.process
+    unit.rozomount.kernel_inval unit.rozomount.kernel_notify unit.exportd.disk unit.exportd.kv
+    unit.exportd.attrs_leveldb unit.exportd.big_leveldb unit.exportd.names_leveldb)
 job_max_s=1200 # limit of one pytest: beyond it something hangs
 n_lanes=4      # system tests mostly wait
 
@@ -136,8 +142,7 @@ build() # PRESET
         { tail -n 30 "$work/cmake.log"; failure "build.$1" "cmake --preset $1"; return 1; }
     # tsan builds only the programs that run: a test has the name of its program, or that
     # and a suffix.
-    [ "$1" = tsan ] && mapfile -t targets < <(echo --target; ctest --test-dir build/tsan -N -R "$tsan_tests" |
-        sed -n 's/^ *Test *#[0-9]*: *//p' | sed 's/_leveldb$//' | sort -u)
+    [ "$1" = tsan ] && targets=(--target "${tsan_tests[@]%_leveldb}")
     nice -n "$spare_nice" cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
         { grep -E 'error|FAILED|undefined' "$work/build.log" | head -n 40
           tail -n 10 "$work/build.log"; failure "build.$1" "cmake --build --preset $1"; return 1; }
@@ -149,7 +154,7 @@ unit() # PRESET [REGEX]
 
     [ $# -gt 1 ] && only=(-R "$2")
     # ThreadSanitizer of gcc 12 needs a fixed address layout.
-    [ "$1" = tsan ] && personality=(setarch -R) only=(-R "$tsan_tests")
+    [ "$1" = tsan ] && personality=(setarch -R) only=(-R "^($(IFS='|'; echo "${tsan_tests[*]}"))\$")
     ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=halt_on_error=1 \
         nice -n "$spare_nice" "${personality[@]}" ctest --test-dir "build/$1" "${only[@]}" -j "$(nproc)" --timeout 300 \
         --output-on-failure --output-junit "$results/unit-$1.xml" >"$work/ctest.log" 2>&1
@@ -289,7 +294,7 @@ all | system)
     first=" $faults ${long_tests[*]} "
     job release system-faults - "$faults" "${alone_tests[@]/#/--deselect=}"
     job_each release "${long_tests[@]}"
-    for file in tests/system/test_*.py; do
+    for file in tests/system/*/test_*.py; do
         [[ $first == *" $file "* ]] || job_each release "$file"
     done
     for codec in "${codecs[@]}"; do

@@ -12,10 +12,8 @@ struct list_node {
     struct list_node *next, *prev;
 };
 
-#ifndef container_of
-#    define container_of(ptr, type, member) \
-        ((type *)((char *)(ptr)-offsetof(type, member)))
-#endif
+/** Returns the struct whose member is at ptr. */
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /** Walks a list. The body may remove only node itself, and only in the _SAFE variant. */
 #define LIST_FOREACH(node, head) \

@@ -152,13 +152,13 @@ static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
 
 /* Answers for a missing req->path: -ENOENT, with req->aside if req->to exists; another
  * error if that is uncertain. */
-static int look_aside(struct disk_uv *d, struct disk_req *req)
+static int look_quarantined(struct disk_uv *d, struct disk_req *req)
 {
-    req->aside = false;
+    req->quarantined = false;
     if (req->to == NULL || disk_names_lack(&d->names, req->to))
         return -ENOENT;
-    req->aside = faccessat(d->dir_fd, req->to, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-    return req->aside ? -ENOENT : disk_rc(errno);
+    req->quarantined = faccessat(d->dir_fd, req->to, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return req->quarantined ? -ENOENT : disk_rc(errno);
 }
 
 static int do_open(struct disk_uv *d, struct disk_req *req)
@@ -169,7 +169,7 @@ static int do_open(struct disk_uv *d, struct disk_req *req)
     struct stat st = { .st_mode = S_IFREG };
 
     if (fd == -ENOENT)
-        return look_aside(d, req);
+        return look_quarantined(d, req);
     if (fd < 0)
         return fd;
     file = malloc(sizeof(*file));
@@ -838,8 +838,7 @@ static bool dir_is_synced(const struct disk_uv *d, unsigned dir)
 
 static void on_done(struct env_task *task)
 {
-    struct disk_req *req =
-        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+    struct disk_req *req = container_of(task, struct disk_req, task);
 
     req->done(req, req->rc);
 }

@@ -80,9 +80,9 @@ struct disk_req {
     enum disk_op op;
     bool create;
     bool grow;
-    bool more, aside, mapped; /* out */
+    bool more, quarantined, mapped; /* out */
     /* WRITE: unreadable parts of the pages at its ends may be lost (bad_page_disk.h) */
-    bool anew;
+    bool salvages;
     struct disk_file *file; /* in; OPEN: out */
     const char *path, *to;
     unsigned n_names;

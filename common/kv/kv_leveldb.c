@@ -23,6 +23,7 @@
 #include <leveldb/c.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/system/fds.h"
@@ -73,7 +74,7 @@ struct leveldb_iter {
 };
 
 /* Logs a failure, but at most one line in 10 s: more would fill the disk of the log. */
-static void failure_log(struct kv_leveldb *k, const char *what, const char *words)
+static void failure_log(struct kv_leveldb *k, const char *what, const char *message)
 {
     uint64_t now_ns = env_now_ns(k->env);
 
@@ -81,27 +82,27 @@ static void failure_log(struct kv_leveldb *k, const char *what, const char *word
         k->n_failed++;
         return;
     }
-    log_error("metadata store: %s: %s; %u failures since the last such line", what, words,
-              k->n_failed);
+    log_error("metadata store: %s: %s; %u failures since the last such line", what,
+              message, k->n_failed);
     k->failed_ns = now_ns;
     k->n_failed = 0;
 }
 
 /* Logs and frees an error text of LevelDB. Returns 0 if there is none, else -ENOSPC,
  * -EMFILE or -EIO. */
-static int words_to_errno(struct kv_leveldb *k, char *words, const char *what)
+static int message_to_errno(struct kv_leveldb *k, char *message, const char *what)
 {
     int rc = -EIO;
 
-    if (words == NULL)
+    if (message == NULL)
         return 0;
-    failure_log(k, what, words);
-    if (strstr(words, strerror(ENOSPC)) != NULL)
+    failure_log(k, what, message);
+    if (strstr(message, strerror(ENOSPC)) != NULL)
         rc = -ENOSPC;
-    else if (strstr(words, strerror(EMFILE)) != NULL ||
-             strstr(words, strerror(ENFILE)) != NULL)
+    else if (strstr(message, strerror(EMFILE)) != NULL ||
+             strstr(message, strerror(ENFILE)) != NULL)
         rc = -EMFILE;
-    leveldb_free(words);
+    leveldb_free(message);
     return rc;
 }
 
@@ -149,15 +150,15 @@ static void reserve_fill(struct kv_leveldb *k)
 static bool is_open(struct kv_leveldb *k)
 {
     uint64_t now_ns = env_now_ns(k->env);
-    char *words = NULL;
+    char *message = NULL;
 
     if (k->db != NULL)
         return true;
     if (now_ns - k->opened_ns < ms_to_ns(REOPEN_MS))
         return false;
     k->opened_ns = now_ns;
-    k->db = leveldb_open(k->options, k->dir, &words);
-    words_to_errno(k, words, "open");
+    k->db = leveldb_open(k->options, k->dir, &message);
+    message_to_errno(k, message, "open");
     return k->db != NULL;
 }
 
@@ -180,12 +181,12 @@ static bool reopen(struct kv_leveldb *k)
 static int get_once(struct kv_leveldb *k, const void *key, size_t key_len, char **val,
                     size_t *val_len)
 {
-    char *words = NULL;
+    char *message = NULL;
 
     if (!is_open(k))
         return -EMFILE;
-    *val = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
-    return words_to_errno(k, words, "read");
+    *val = leveldb_get(k->db, k->get_options, key, key_len, val_len, &message);
+    return message_to_errno(k, message, "read");
 }
 
 static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
@@ -209,8 +210,7 @@ static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
 
 static void on_done_task(struct env_task *task)
 {
-    struct kv_leveldb *k =
-        (struct kv_leveldb *)((char *)task - offsetof(struct kv_leveldb, task));
+    struct kv_leveldb *k = container_of(task, struct kv_leveldb, task);
 
     while (k->done_head != NULL) {
         struct kv_done *done = k->done_head;
@@ -224,12 +224,12 @@ static void on_done_task(struct env_task *task)
 
 static int write_once(struct kv_leveldb *k)
 {
-    char *words = NULL;
+    char *message = NULL;
 
     if (!is_open(k))
         return -EMFILE;
-    leveldb_write(k->db, k->write_options, k->batch, &words);
-    return words_to_errno(k, words, "write");
+    leveldb_write(k->db, k->write_options, k->batch, &message);
+    return message_to_errno(k, message, "write");
 }
 
 /* Writes the batch, and again after a lack of descriptors. That is safe: a batch that
@@ -424,13 +424,13 @@ static const void *iter_val(struct kv_iter *it, size_t *len_bytes)
 
 static int iter_error(struct kv_iter *it)
 {
-    char *words = NULL;
+    char *message = NULL;
 
     struct kv_leveldb *k = ((struct leveldb_iter *)it)->k;
     int rc;
 
-    leveldb_iter_get_error(iter_at(it), &words);
-    rc = words_to_errno(k, words, "scan");
+    leveldb_iter_get_error(iter_at(it), &message);
+    rc = message_to_errno(k, message, "scan");
     if (rc == -EMFILE) /* helps the next iterator */
         reserve_release(k);
     return rc;
@@ -500,17 +500,17 @@ static void options_make(struct kv_leveldb *k, bool may_create, unsigned n_fds)
 }
 
 /* Explains why LevelDB did not open the store. */
-static int open_refusal(const char *dir, char *words, struct err *err)
+static int open_refusal(const char *dir, char *message, struct err *err)
 {
     char current[4096];
     int rc = -EIO;
 
     snprintf(current, sizeof(current), "%s/CURRENT", dir);
-    if (strncmp(words, "Corruption", 10) == 0)
+    if (strncmp(message, "Corruption", 10) == 0)
         rc = err_set(err, -ROZO_EDAMAGED,
                      "the metadata store %s is damaged (%s); nothing was changed: check "
                      "its disk, and restore it from a backup",
-                     dir, words);
+                     dir, message);
     else if (access(current, F_OK) != 0 && errno == ENOENT)
         rc =
             err_set(err, -ENOENT,
@@ -519,8 +519,8 @@ static int open_refusal(const char *dir, char *words, struct err *err)
                     "only in an empty data directory",
                     dir, current);
     else
-        err_set(err, rc, "open the metadata store %s: %s", dir, words);
-    leveldb_free(words);
+        err_set(err, rc, "open the metadata store %s: %s", dir, message);
+    leveldb_free(message);
     return rc;
 }
 
@@ -528,7 +528,7 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
                     unsigned n_fds, struct kv_leveldb **out, struct err *err)
 {
     struct kv_leveldb *k = calloc(1, sizeof(*k));
-    char *words = NULL;
+    char *message = NULL;
     int rc;
 
     assert(n_fds >= FDS_KV_MIN);
@@ -546,9 +546,9 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
         return err_set(err, -ENOMEM, "out of memory");
     }
     options_make(k, may_create, n_fds);
-    k->db = leveldb_open(k->options, dir, &words);
+    k->db = leveldb_open(k->options, dir, &message);
     if (k->db == NULL) {
-        rc = open_refusal(dir, words, err);
+        rc = open_refusal(dir, message, err);
         kv_leveldb_close(k);
         return rc;
     }

@@ -124,6 +124,10 @@ int rpc_key_generate(const char *path, struct err *err)
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int rc;
 
+    if (fd < 0 && errno == EEXIST)
+        return err_set(err, -EEXIST,
+                       "key file %s exists, and is never replaced: choose another name",
+                       path);
     if (fd < 0)
         return err_set(err, -errno, "make key file %s: %s", path, strerror(errno));
     rc = key_write(fd);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
 #include "common/wal/wal_in.h"
 
 /* ---- slots ---- */
@@ -118,8 +119,7 @@ void wal_slot_retire(struct wal *wal, struct slot *s)
 
 static void on_append_failed(struct env_task *task)
 {
-    struct wal_append *a =
-        (struct wal_append *)((char *)task - offsetof(struct wal_append, task));
+    struct wal_append *a = container_of(task, struct wal_append, task);
     struct wal *wal = a->wal;
 
     a->done(a, a->rc);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
 #include "common/base/units.h"
 #include "common/wal/wal_in.h"
 
@@ -95,7 +96,7 @@ void wal_stop_check(struct wal *wal)
 
 static void on_check(struct env_task *task)
 {
-    struct wal *wal = (struct wal *)((char *)task - offsetof(struct wal, check_task));
+    struct wal *wal = container_of(task, struct wal, check_task);
 
     job_run(wal);
     if (start_check(wal))
@@ -385,7 +386,7 @@ static void job_run(struct wal *wal)
 
 static void on_retry(struct env_timer *timer)
 {
-    struct wal *wal = (struct wal *)((char *)timer - offsetof(struct wal, retry));
+    struct wal *wal = container_of(timer, struct wal, retry);
 
     job_run(wal);
 }

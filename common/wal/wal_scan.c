@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/wal/wal_list.h"
 
@@ -53,7 +54,7 @@ static void scan_next_segment(struct wal_scan *s);
 
 static void on_list(struct wal_list *l, int rc)
 {
-    struct wal_scan *s = (struct wal_scan *)((char *)l - offsetof(struct wal_scan, list));
+    struct wal_scan *s = container_of(l, struct wal_scan, list);
 
     if (rc != 0) {
         scan_finish(s, rc);
@@ -182,8 +183,7 @@ static void scan_next_segment(struct wal_scan *s)
 
 static void on_start(struct env_task *task)
 {
-    struct wal_scan *s =
-        (struct wal_scan *)((char *)task - offsetof(struct wal_scan, task));
+    struct wal_scan *s = container_of(task, struct wal_scan, task);
 
     if (s->n_loops_max == 0)
         scan_finish(s, 0);

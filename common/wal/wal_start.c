@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/wal/wal_in.h"
 
 static const uint8_t zeros[SEGMENT_PAGE_BYTES];
@@ -47,7 +48,7 @@ static int slots_take(struct wal *wal, struct wal_list *l)
 
 static void on_list(struct wal_list *l, int rc)
 {
-    struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
+    struct wal *wal = container_of(l, struct wal, left.list);
 
     assert(wal->life == WAL_LISTS);
     if (rc == 0)
@@ -176,7 +177,7 @@ static void on_leftover(struct disk_req *dr, int rc)
 
 static void on_leftovers(struct wal_list *l, int rc)
 {
-    struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
+    struct wal *wal = container_of(l, struct wal, left.list);
 
     assert(wal->life == WAL_CLEARS);
     if (rc != 0) {

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/base/list.h"
 #include "common/wal/wal_in.h"
 
 static void quiet_begins(struct wal *wal)
@@ -22,8 +23,7 @@ static void quiet_begins(struct wal *wal)
 
 static void on_wait(struct env_task *task)
 {
-    struct wal_wait *w =
-        (struct wal_wait *)((char *)task - offsetof(struct wal_wait, task));
+    struct wal_wait *w = container_of(task, struct wal_wait, task);
 
     w->done(w, w->rc);
 }
@@ -146,7 +146,7 @@ static void say_ends(struct wal *wal)
 static void on_said_synced(struct wal_wait *w, int rc)
 {
     (void)rc; /* counted as a failure of the log */
-    say_ends((struct wal *)((char *)w - offsetof(struct wal, say_wait)));
+    say_ends(container_of(w, struct wal, say_wait));
 }
 
 static void say_sync(struct wal *wal)
@@ -158,7 +158,7 @@ static void say_sync(struct wal *wal)
 
 static void on_said(struct wal_append *a, int rc)
 {
-    struct wal *wal = (struct wal *)((char *)a - offsetof(struct wal, say));
+    struct wal *wal = container_of(a, struct wal, say);
 
     assert(a == &wal->say && wal->is_saying);
     if (rc == 0)
@@ -195,7 +195,7 @@ void wal_say(struct wal *wal)
 
 static void on_quiet(struct env_timer *timer)
 {
-    wal_say((struct wal *)((char *)timer - offsetof(struct wal, quiet)));
+    wal_say(container_of(timer, struct wal, quiet));
 }
 
 void wal_say_init(struct wal *wal)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/units.h"
 #include "deploy/cli/fsutil.h"
 #include "deploy/cli/progress.h"
@@ -152,8 +153,7 @@ struct measure {
 static void *job_main(void *arg)
 {
     struct fsb_job *job = arg;
-    struct measure *m =
-        (struct measure *)((char *)job->run - offsetof(struct measure, run));
+    struct measure *m = container_of(job->run, struct measure, run);
 
     pthread_barrier_wait(&m->barrier);
     job->run->load->work(job);

@@ -66,14 +66,6 @@ int cli_dispatch(struct cli *cli, const struct cli_verb *verbs, const char *doc,
     return v->run(cli, argc - 1, argv + 1);
 }
 
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
-{
-    argp_err_exit_status = CLI_USAGE;
-    /* A parser returned an error and has printed nothing. */
-    if (argp_parse(argp, argc, argv, 0, NULL, input) != 0)
-        exit(CLI_USAGE);
-}
-
 static void complain(const struct cli *cli, const char *fmt, va_list ap)
 {
     fflush(stdout);
@@ -122,46 +114,21 @@ int cli_finish(const struct cli *cli)
     return CLI_DONE;
 }
 
-int cli_number(const char *text, unsigned long min, unsigned long max, unsigned long *out)
+void cli_block_arg(struct argp_state *state, char *text, void *to)
 {
-    unsigned long value;
-    char *end;
-
-    if (text[0] < '0' || text[0] > '9')
-        return -EINVAL;
-    errno = 0;
-    value = strtoul(text, &end, 10);
-    if (errno != 0 || *end != '\0' || value < min || value > max)
-        return -EINVAL;
-    *out = value;
-    return 0;
+    if (strcmp(text, "4096") != 0 && strcmp(text, "8192") != 0)
+        argp_error(state, "--block-bytes is 4096 or 8192, not '%s'", text);
+    *(unsigned *)to = text[0] == '4' ? 4096 : 8192;
 }
 
-unsigned long cli_number_arg(struct argp_state *state, const char *option,
-                             const char *arg, unsigned long min, unsigned long max)
+void cli_addresses_arg(struct argp_state *state, char *text, void *to)
 {
-    unsigned long value = min;
-
-    if (cli_number(arg, min, max, &value) != 0)
-        argp_error(state, "%s wants a number from %lu to %lu, not '%s'", option, min, max,
-                   arg);
-    return value;
-}
-
-unsigned cli_block_arg(struct argp_state *state, const char *arg)
-{
-    unsigned long value = 0;
-
-    if (cli_number(arg, 4096, 8192, &value) != 0 || (value != 4096 && value != 8192))
-        argp_error(state, "--block-bytes is 4096 or 8192, not '%s'", arg);
-    return (unsigned)value;
-}
-
-void cli_addresses_arg(struct argp_state *state, char *arg, struct cli_addresses *out)
-{
+    struct cli_addresses *out = to;
     const size_t n_max = sizeof(out->all) / sizeof(out->all[0]);
 
-    for (char *save, *word = strtok_r(arg, ",", &save); word != NULL;
+    if (text[strspn(text, ",")] == '\0')
+        argp_error(state, "'%s' is no address; say HOST:PORT", text);
+    for (char *save, *word = strtok_r(text, ",", &save); word != NULL;
          word = strtok_r(NULL, ",", &save)) {
         if (out->n == n_max)
             argp_error(state, "a storage has at most %zu addresses", n_max);

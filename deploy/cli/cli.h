@@ -5,11 +5,11 @@
 #ifndef ROZO_DEPLOY_CLI_CLI_H
 #define ROZO_DEPLOY_CLI_CLI_H
 
-#include <argp.h>
 #include <jansson.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/config/args.h"
 
 /* Exit status of every verb. */
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -30,12 +30,6 @@ struct cli_verb {
 /** Finds the verb of argv in the table and runs it. Returns the exit status. */
 int cli_dispatch(struct cli *cli, const struct cli_verb *verbs, const char *doc, int argc,
                  char **argv);
-
-/**
- * Calls argp_parse() with our exit status for wrong usage; exits for --help and on
- * errors.
- */
-void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /** Prints an error on stderr, "rozo storage add: ...". Returns CLI_FAILED. */
 int cli_fail(const struct cli *cli, const char *fmt, ...)
@@ -61,16 +55,8 @@ void cli_duration_text(uint64_t s, char *out, size_t size);
  */
 int cli_finish(const struct cli *cli);
 
-/** Parses a whole decimal number min..max and nothing else. Returns 0 or -EINVAL. */
-int cli_number(const char *text, unsigned long min, unsigned long max,
-               unsigned long *out);
-
-/** Parses the argument of an option as such a number; otherwise calls argp_error(). */
-unsigned long cli_number_arg(struct argp_state *state, const char *option,
-                             const char *arg, unsigned long min, unsigned long max);
-
-/** Parses the bytes of a block, 4096 or 8192; otherwise calls argp_error(). */
-unsigned cli_block_arg(struct argp_state *state, const char *arg);
+/** Parses the bytes of a block, 4096 or 8192, into an unsigned. An args_take_fn. */
+void cli_block_arg(struct argp_state *state, char *text, void *to);
 
 /* Addresses of one storage, as the user named them. */
 struct cli_addresses {
@@ -78,9 +64,10 @@ struct cli_addresses {
     size_t n;
 };
 /**
- * Adds HOST:PORT[,HOST:PORT...], which is cut up in place; otherwise calls argp_error().
+ * Adds HOST:PORT[,HOST:PORT...], which is cut up in place, to struct cli_addresses. An
+ * args_take_fn.
  */
-void cli_addresses_arg(struct argp_state *state, char *arg, struct cli_addresses *out);
+void cli_addresses_arg(struct argp_state *state, char *text, void *to);
 
 /**
  * Replaces this program by another of ours: the one beside it, else the one in PATH.

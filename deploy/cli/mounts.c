@@ -109,7 +109,7 @@ static void unmount_exec(const char *path, bool lazy)
     _exit(ENOENT);
 }
 
-int mount_remove(const char *path, bool lazy, struct deadline *patience,
+int mount_remove(const char *path, bool lazy, struct deadline *deadline,
                  struct progress *progress, struct err *err)
 {
     struct pollfd pfd = { .events = POLLIN };
@@ -122,7 +122,7 @@ int mount_remove(const char *path, bool lazy, struct deadline *patience,
         unmount_exec(path, lazy);
     pfd.fd = pidfd_open(child, 0);
     while (pfd.fd >= 0 && (rc = poll(&pfd, 1, TICK_MS)) <= 0 &&
-           !deadline_is_over(patience))
+           !deadline_is_over(deadline))
         progress_tick(progress);
     if (pfd.fd >= 0)
         close(pfd.fd);

@@ -29,7 +29,7 @@ int mount_find(const char *path, char *type, size_t type_size, struct err *err);
  * @param lazy detaches now, even if it is in use.
  * @return 0, -EBUSY (open files there), -ETIMEDOUT, other -errno.
  */
-int mount_remove(const char *path, bool lazy, struct deadline *patience,
+int mount_remove(const char *path, bool lazy, struct deadline *deadline,
                  struct progress *progress, struct err *err);
 
 #endif

@@ -221,12 +221,16 @@ static int child_become(const struct process_spec *spec, int go_fd, int log_fd,
     sigset_t none;
     char go;
     int null_fd;
+    ssize_t n;
 
-    /* The parent died before it recorded our pid. */
-    if (read(go_fd, &go, 1) != 1)
-        _exit(1);
-    if (setsid() < 0 || chdir(spec->work_dir) != 0)
+    if (setsid() < 0 || chdir(spec->work_dir) != 0) /* a later ^C is not for us */
         return errno;
+    do
+        n = read(go_fd, &go, 1);
+    while (n < 0 && errno == EINTR);
+    /* The parent died before it recorded our pid. */
+    if (n != 1)
+        _exit(1);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     sigemptyset(&none);
@@ -455,7 +459,7 @@ int launch_wait(struct launch *l, uint32_t timeout_ms, const volatile sig_atomic
 /* ---- ending ---- */
 
 /* Waits for the end of a pidfd's process. Returns whether it came. */
-static bool pid_fd_wait(int fd, pid_t pid, struct deadline *patience,
+static bool pid_fd_wait(int fd, pid_t pid, struct deadline *deadline,
                         struct progress *progress)
 {
     struct pollfd pfd = { .fd = fd, .events = POLLIN };
@@ -466,7 +470,7 @@ static bool pid_fd_wait(int fd, pid_t pid, struct deadline *patience,
             return true;
         }
         progress_tick(progress);
-    } while (!deadline_is_over(patience));
+    } while (!deadline_is_over(deadline));
     return false;
 }
 
@@ -494,7 +498,7 @@ static int process_open(const char *run_dir, const char *name, struct process *p
 int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
                 struct progress *progress, struct err *err)
 {
-    struct deadline patience = { .end_ms = clock_ms() + timeout_ms };
+    struct deadline deadline = { .end_ms = clock_ms() + timeout_ms };
     struct process p;
     int fd = process_open(run_dir, name, &p);
     int rc = 0;
@@ -505,11 +509,11 @@ int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
         if (pidfd_send_signal(fd, SIGTERM, NULL, 0) != 0 ||
             pidfd_send_signal(fd, SIGCONT, NULL, 0) != 0)
             rc = errno == ESRCH ? 0 : -errno;
-        if (rc == 0 && !pid_fd_wait(fd, p.pid, &patience, progress)) {
+        if (rc == 0 && !pid_fd_wait(fd, p.pid, &deadline, progress)) {
             rc = 1;
             pidfd_send_signal(fd, SIGKILL, NULL, 0);
-            patience.end_ms = clock_ms() + KILL_WAIT_MS;
-            if (!pid_fd_wait(fd, p.pid, &patience, progress))
+            deadline.end_ms = clock_ms() + KILL_WAIT_MS;
+            if (!pid_fd_wait(fd, p.pid, &deadline, progress))
                 rc = -ETIMEDOUT;
         }
         close(fd);
@@ -534,7 +538,7 @@ int process_signal(const char *run_dir, const char *name, int sig)
     return rc;
 }
 
-int process_wait_end(const char *run_dir, const char *name, struct deadline *patience,
+int process_wait_end(const char *run_dir, const char *name, struct deadline *deadline,
                      struct progress *progress)
 {
     struct process p;
@@ -543,7 +547,7 @@ int process_wait_end(const char *run_dir, const char *name, struct deadline *pat
 
     if (fd < 0)
         return 0;
-    ended = pid_fd_wait(fd, p.pid, patience, progress);
+    ended = pid_fd_wait(fd, p.pid, deadline, progress);
     close(fd);
     return ended ? 0 : -ETIMEDOUT;
 }

@@ -83,7 +83,7 @@ int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
 /** Sends a signal. Returns 0, or -ESRCH if the process is not there. */
 int process_signal(const char *run_dir, const char *name, int sig);
 /** Waits until it ends by itself. Returns 0 or -ETIMEDOUT. */
-int process_wait_end(const char *run_dir, const char *name, struct deadline *patience,
+int process_wait_end(const char *run_dir, const char *name, struct deadline *deadline,
                      struct progress *progress);
 
 #endif

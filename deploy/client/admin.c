@@ -185,17 +185,27 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
 
 /* Sets the message for an answer that is not OK: exportd's own, else one by the
  * status. */
-static int status_tell(const struct admin *a, uint16_t status, const char *words,
+static int status_tell(const struct admin *a, uint16_t status, const char *message,
                        struct err *err)
 {
     int rc = status_to_errno(status);
 
     if (rc == 0)
         return 0;
-    if (words != NULL && words[0] != '\0')
-        return err_set(err, rc, "%s", words);
+    if (message != NULL && message[0] != '\0')
+        return err_set(err, rc, "%s", message);
     if (status == ROZO__STATUS__DENIED)
         return err_set(err, rc, "exportd at %s lets only holders of the node key do this",
+                       a->exportd);
+    if (status == ROZO__STATUS__UNKNOWN_OP)
+        return err_set(err, rc,
+                       "the daemon at %s does not know this request: it is not exportd "
+                       "(but a storage?), or older than this rozo (%s)",
+                       a->exportd, ROZO_VERSION);
+    if (status == ROZO__STATUS__NO_SPACE)
+        return err_set(err, rc,
+                       "exportd at %s has no room for more metadata: free 64 MiB or more "
+                       "where its data lie",
                        a->exportd);
     return err_set(err, rc, "exportd at %s answered %s", a->exportd, status_name(status));
 }
@@ -214,8 +224,10 @@ int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp 
         return rc;
     *out = (Rozo__AdStatusResp *)answer;
     rc = status_tell(a, status, NULL, err);
-    if (rc != 0)
+    if (rc != 0) {
         rozo__ad_status_resp__free_unpacked(*out, NULL);
+        *out = NULL;
+    }
     return rc;
 }
 
@@ -228,7 +240,7 @@ static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *qu
 {
     const ProtobufCFieldDescriptor *fields = descriptor->fields;
     const void *thing;
-    const char *words;
+    const char *message;
     uint16_t status;
     int rc = admin_call(a, op, question, descriptor, progress, &status, answer, err);
 
@@ -239,8 +251,8 @@ static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *qu
         return rc;
     }
     memcpy(&thing, (const char *)*answer + fields[0].offset, sizeof(thing));
-    memcpy(&words, (const char *)*answer + fields[1].offset, sizeof(words));
-    rc = status_tell(a, status, words, err);
+    memcpy(&message, (const char *)*answer + fields[1].offset, sizeof(message));
+    rc = status_tell(a, status, message, err);
     if (rc == 0 && thing == NULL)
         rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which %s", a->exportd,
                      what);
@@ -350,7 +362,9 @@ int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
     }
     *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);
-    if (rc != 0)
+    if (rc != 0) {
         rozo__ad_inodes_resp__free_unpacked(*out, NULL);
+        *out = NULL;
+    }
     return rc;
 }

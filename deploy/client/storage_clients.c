@@ -104,7 +104,7 @@ void storage_clients_clear(struct storage_clients *f)
         m->answer = NULL;
         m->question = NULL;
         m->asked = false;
-        m->words[0] = '\0';
+        m->message[0] = '\0';
     }
 }
 
@@ -131,7 +131,7 @@ struct storage_clients_member *storage_clients_find(struct storage_clients *f,
 static void member_fail(struct storage_clients_member *m, int rc, const char *why)
 {
     m->rc = rc;
-    snprintf(m->words, sizeof(m->words), "%s", why);
+    snprintf(m->message, sizeof(m->message), "%s", why);
 }
 
 static void member_done(struct storage_clients_member *m)
@@ -177,7 +177,7 @@ static void member_send(struct storage_clients_member *m, uint16_t op,
     m->asked = true;
     m->rc = 0;
     m->status = 0;
-    m->words[0] = '\0';
+    m->message[0] = '\0';
     if (packed == NULL || m->channel == NULL) {
         member_fail(m, -EINVAL,
                     packed == NULL ? "out of memory" : "its addresses make no sense");

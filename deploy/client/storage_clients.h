@@ -14,7 +14,7 @@
 #include "common/rpc/rpc.h"
 #include "deploy/cli/progress.h"
 
-enum { FLEET_WORDS = 200 };
+enum { STORAGE_MESSAGE_MAX = 200 };
 
 /* One storage, and its request. Zero-initialised by storage_clients_open(). */
 struct storage_clients_member {
@@ -28,8 +28,8 @@ struct storage_clients_member {
     bool asked; /* the request was sent, and rc is valid */
     int rc;     /* 0: an answer came; else an error of the transport */
     uint16_t status;
-    ProtobufCMessage *answer; /* owned; NULL unless status is OK */
-    char words[FLEET_WORDS];  /* error message, if rc or status is not 0 */
+    ProtobufCMessage *answer;          /* owned; NULL unless status is OK */
+    char message[STORAGE_MESSAGE_MAX]; /* error message, if rc or status is not 0 */
     /* Private to storage_clients.c. */
     struct storage_clients *fleet;
     const ProtobufCMessageDescriptor *answer_type;

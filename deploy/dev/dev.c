@@ -423,7 +423,7 @@ static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct 
 
 /* Time for an unmount: data that was unwritten at its start fails after io_timeout, and
  * is tried once more. */
-static struct deadline mount_patience(const struct dev_mount *m)
+static struct deadline mount_deadline(const struct dev_mount *m)
 {
     return (struct deadline){
         .end_ms = clock_ms() + 2 * dev_mount_io_timeout_ms(m) + MOUNT_STOP_MS,
@@ -435,13 +435,13 @@ static struct deadline mount_patience(const struct dev_mount *m)
 /* Unmounts. Once all is written out the process ends by itself, unless the mount is in
  * use. */
 static void mount_let_go(struct dev *dev, const char *name, const char *path,
-                         struct deadline *patience)
+                         struct deadline *deadline)
 {
     struct deadline soon = { .end_ms = clock_ms() + BUSY_END_MS };
-    int rc = mount_remove(path, false, patience, &dev->progress, NULL);
+    int rc = mount_remove(path, false, deadline, &dev->progress, NULL);
 
     if (rc == 0)
-        process_wait_end(dev->run_dir, name, patience, &dev->progress);
+        process_wait_end(dev->run_dir, name, deadline, &dev->progress);
     if (rc != -EBUSY)
         return;
     progress_end(&dev->progress);
@@ -449,7 +449,7 @@ static void mount_let_go(struct dev *dev, const char *name, const char *path,
             "rozo dev: %s is in use; it is detached now, and programs with open files "
             "there lose them\n",
             path);
-    mount_remove(path, true, patience, &dev->progress, NULL);
+    mount_remove(path, true, deadline, &dev->progress, NULL);
     process_wait_end(dev->run_dir, name, &soon, &dev->progress);
 }
 
@@ -457,7 +457,7 @@ static void mount_let_go(struct dev *dev, const char *name, const char *path,
 static int mount_stop(struct dev *dev, unsigned member, struct err *err)
 {
     const struct dev_mount *m = dev_plan_mount(&dev->plan, member);
-    struct deadline patience = mount_patience(m);
+    struct deadline deadline = mount_deadline(m);
     char name[DEV_NAME_MAX], type[64];
     struct process p;
     int rc, mounted;
@@ -471,19 +471,19 @@ static int mount_stop(struct dev *dev, unsigned member, struct err *err)
         return mounted;
     process_signal(dev->run_dir, name, SIGCONT); /* a stopped process cannot write out */
     if (mounted != 0 && strncmp(type, "fuse", 4) == 0)
-        mount_let_go(dev, name, m->path, &patience);
+        mount_let_go(dev, name, m->path, &deadline);
     if (process_signal(dev->run_dir, name, SIGTERM) == 0)
-        process_wait_end(dev->run_dir, name, &patience, &dev->progress);
+        process_wait_end(dev->run_dir, name, &deadline, &dev->progress);
     rc = process_end(dev->run_dir, name, MOUNT_STOP_MS, &dev->progress, err);
     if (rc < 0)
         return rc;
     if (rc == 1)
         fprintf(stderr, "rozo dev: %s did not end on SIGTERM and was killed\n", name);
     /* A mount with a dead process can always be detached. */
-    patience.end_ms = clock_ms() + MOUNT_STOP_MS;
+    deadline.end_ms = clock_ms() + MOUNT_STOP_MS;
     if (mount_find(m->path, type, sizeof(type), NULL) == 1 &&
         strncmp(type, "fuse", 4) == 0)
-        return mount_remove(m->path, true, &patience, &dev->progress, err);
+        return mount_remove(m->path, true, &deadline, &dev->progress, err);
     return 0;
 }
 
@@ -610,7 +610,7 @@ static int ports_plan(struct dev_plan *plan, unsigned first, struct err *err)
 {
     uint16_t ports[1 + DEV_STORAGES_MAX * DEV_LINKS_MAX];
     unsigned at = 0;
-    int rc = ports_pick(ports, 1 + plan->n_storages * plan->n_links, err);
+    int rc = ports_pick(plan->dir, ports, 1 + plan->n_storages * plan->n_links, err);
 
     if (rc != 0)
         return rc;
@@ -935,7 +935,7 @@ static int member_find(const struct dev *dev, const char *name, unsigned *out)
 
 int dev_restart(struct dev *dev, const char *name, bool kill, struct err *err)
 {
-    struct deadline patience = { .end_ms = clock_ms() + STOP_MAX_MS };
+    struct deadline deadline = { .end_ms = clock_ms() + STOP_MAX_MS };
     unsigned member;
     bool is_mount;
     int rc = member_find(dev, name, &member);
@@ -949,7 +949,7 @@ int dev_restart(struct dev *dev, const char *name, bool kill, struct err *err)
     progress_start(&dev->progress, 2);
     progress_at(&dev->progress, 0, name);
     if (kill && process_signal(dev->run_dir, name, SIGKILL) == 0)
-        process_wait_end(dev->run_dir, name, &patience, &dev->progress);
+        process_wait_end(dev->run_dir, name, &deadline, &dev->progress);
     rc = is_mount ? mount_stop(dev, member, err) : daemon_stop(dev, member, err);
     progress_at(&dev->progress, 1, name);
     if (rc == 0)

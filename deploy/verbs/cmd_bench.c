@@ -9,42 +9,13 @@
 #include "deploy/cli/progress.h"
 #include "deploy/verbs/verbs.h"
 
-enum { ROUNDS = 31, KEY_LAYOUT = 256, KEY_BLOCK, KEY_L2, KEY_CYCLES, KEY_ISAS };
+enum { ROUNDS = 31, LAYOUTS_ALL = 3 };
 
 struct bench_args {
-    const struct codec_layout *layout; /* NULL: all */
-    unsigned long block_bytes;
+    unsigned layout; /* LAYOUTS_ALL: each of them */
+    unsigned block_bytes;
     bool l2, cycles, isas, json;
 };
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct bench_args *args = state->input;
-
-    switch (key) {
-    case KEY_LAYOUT:
-        args->layout =
-            codec_layout((unsigned)cli_number_arg(state, "--layout", arg, 0, 2));
-        return 0;
-    case KEY_BLOCK:
-        args->block_bytes = cli_block_arg(state, arg);
-        return 0;
-    case KEY_L2:
-        args->l2 = true;
-        return 0;
-    case KEY_CYCLES:
-        args->cycles = true;
-        return 0;
-    case KEY_ISAS:
-        args->isas = true;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static void tick(void *arg)
 {
@@ -59,7 +30,7 @@ static int bench_layouts(struct cli *cli, const struct bench_args *args,
     struct err err = { 0 };
     int rc = 0;
 
-    progress_start(&progress, args->layout != NULL ? 1 : 3);
+    progress_start(&progress, args->layout != LAYOUTS_ALL ? 1 : 3);
     for (unsigned l = 0; codec_layout(l) != NULL && rc == 0; l++) {
         const struct codec_layout *layout = codec_layout(l);
         struct bench_case what = { .k = layout->k,
@@ -71,9 +42,9 @@ static int bench_layouts(struct cli *cli, const struct bench_args *args,
                                    .n_rounds = ROUNDS };
         char text[BENCH_TEXT_MAX];
 
-        if (args->layout != NULL && args->layout != layout)
+        if (args->layout != LAYOUTS_ALL && args->layout != l)
             continue;
-        progress_at(&progress, args->layout != NULL ? 0 : l,
+        progress_at(&progress, args->layout != LAYOUTS_ALL ? 0 : l,
                     bench_case_text(&what, text));
         rc = bench_run(codes, &what, tick, &progress, results, &err);
         progress_end(&progress);
@@ -86,7 +57,7 @@ static int bench_layouts(struct cli *cli, const struct bench_args *args,
         } else {
             bench_print(codes, &what, results, args->cycles ? BENCH_CYCLES : BENCH_GBS,
                         stdout);
-            if (args->layout == NULL && codec_layout(l + 1) != NULL)
+            if (args->layout == LAYOUTS_ALL && codec_layout(l + 1) != NULL)
                 putchar('\n');
         }
         bench_results_free(results);
@@ -103,19 +74,23 @@ static int bench_layouts(struct cli *cli, const struct bench_args *args,
 
 int cmd_bench_codec(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "layout", KEY_LAYOUT, "L", 0, "only layout L: 0, 1 or 2", 0 },
-        { "block-bytes", KEY_BLOCK, "N", 0, "blocks of 4096 or 8192 bytes (8192)", 0 },
-        { "l2", KEY_L2, NULL, 0,
-          "1 MiB of blocks in turn, instead of one block that stays in L1", 0 },
-        { "cycles", KEY_CYCLES, NULL, 0, "print core cycles of one block, not GB/s", 0 },
-        { "isas", KEY_ISAS, NULL, 0, "lesser instruction sets of this machine too", 0 },
-        { "json", 'j', NULL, 0, "print JSON: a list with an object for each layout", 0 },
+    static const struct args_option options[] = {
+        { "layout", 0, "L", "only layout L: 0, 1 or 2",
+          ARGS_NUMBER(struct bench_args, layout, 0, 2) },
+        { "block-bytes", 0, "N", "blocks of 4096 or 8192 bytes (8192)",
+          ARGS_CALL(struct bench_args, block_bytes, cli_block_arg) },
+        { "l2", 0, NULL, "1 MiB of blocks in turn, instead of one block that stays in L1",
+          ARGS_FLAG(struct bench_args, l2) },
+        { "cycles", 0, NULL, "print core cycles of one block, not GB/s",
+          ARGS_FLAG(struct bench_args, cycles) },
+        { "isas", 0, NULL, "lesser instruction sets of this machine too",
+          ARGS_FLAG(struct bench_args, isas) },
+        { "json", 'j', NULL, "print JSON: a list with an object for each layout",
+          ARGS_FLAG(struct bench_args, json) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
         .doc =
             "Measure how fast one core of this machine codes: rozo's erasure codes, "
             "ISA-L and Jerasure where they are installed, and memcpy, all on the same "
@@ -123,12 +98,12 @@ int cmd_bench_codec(struct cli *cli, int argc, char **argv)
             "READ copies all rows; LOST 1, 2, ... remakes so many lost rows, the mean "
             "over which ones; WORST is the slowest of those. GB/s are of user data."
     };
-    struct bench_args args = { .block_bytes = 8192 };
+    struct bench_args args = { .layout = LAYOUTS_ALL, .block_bytes = 8192 };
     struct bench_codes codes = { 0 };
     struct bench_results *results;
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     results = calloc(1, sizeof(*results));
     if (results == NULL)
         return cli_fail(cli, "out of memory");

@@ -12,107 +12,51 @@
 #include "deploy/cli/fsutil.h"
 #include "deploy/verbs/verbs.h"
 
-enum {
-    KEY_CLUSTER = 256,
-    KEY_VS,
-    KEY_VS_CLUSTER,
-    KEY_MOUNTS,
-    KEY_JSON,
-    KEY_PLOT,
-    KEY_REPORT,
-    KEY_QUICK,
-    KEY_SIZE,
-    KEY_SECONDS,
-    KEY_FILES,
-    KEY_ROUNDS,
-    KEY_TREE,
-    KEY_ONLY,
-    KEY_LIST
-};
-
 struct fs_args {
     struct fsb_wish wish;
-    char *path, *mounts;
+    const char *path;
+    char *mounts;
+    unsigned size_mib; /* 0: not given */
     const char *vs, *cluster[FSB_SIDES];
     const char *json; /* NULL: none; "-": standard output, and no table */
     const char *plot; /* path of an SVG; NULL: none */
     bool list, quick, iozone;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void mounts_arg(struct argp_state *state, char *text, void *to)
 {
-    struct fs_args *args = state->input;
-    struct fsb_wish *wish = &args->wish;
+    (void)state;
+    *(char **)to = text;
+}
 
-    switch (key) {
-    case KEY_CLUSTER:
-        args->cluster[FSB_HERE] = arg;
-        return 0;
-    case KEY_VS:
-        args->vs = arg;
-        return 0;
-    case KEY_VS_CLUSTER:
-        args->cluster[FSB_THERE] = arg;
-        return 0;
-    case KEY_MOUNTS:
-        args->mounts = arg;
-        return 0;
-    case KEY_JSON:
-        args->json = arg;
-        return 0;
-    case KEY_PLOT:
-        args->plot = arg;
-        return 0;
-    case KEY_REPORT:
-        if (strcmp(arg, "iozone") != 0)
-            argp_error(state, "--report is iozone, not '%s'", arg);
-        args->iozone = true;
-        return 0;
-    case KEY_QUICK:
-        args->quick = true;
-        return 0;
-    case KEY_SIZE:
-        wish->size_bytes = cli_number_arg(state, "--size", arg, 1, 1 << 20) << 20;
-        return 0;
-    case KEY_SECONDS:
-        wish->seconds = (unsigned)cli_number_arg(state, "--seconds", arg, 1, 3600);
-        return 0;
-    case KEY_FILES:
-        wish->n_files = (unsigned)cli_number_arg(state, "--files", arg, 1, 9999999);
-        return 0;
-    case KEY_ROUNDS:
-        wish->n_rounds =
-            (unsigned)cli_number_arg(state, "--rounds", arg, 1, FSB_ROUNDS_MAX);
-        return 0;
-    case KEY_TREE:
-        wish->tree = arg;
-        return 0;
-    case KEY_ONLY:
-        if (wish->n_only == FSB_ONLY_MAX)
-            argp_error(state, "more than %d --only", FSB_ONLY_MAX);
-        wish->only[wish->n_only++] = arg;
-        return 0;
-    case KEY_LIST:
-        args->list = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (args->path != NULL)
-            argp_error(state, "one PATH, not also '%s'; others by --vs or --mounts", arg);
-        args->path = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (args->path == NULL && !args->list)
-            argp_error(state, "PATH is missing: a folder of the file system to measure");
-        if (args->cluster[FSB_THERE] != NULL && args->vs == NULL)
-            argp_error(state, "--vs-cluster is for --vs");
-        if (args->iozone &&
-            (args->vs != NULL || args->mounts != NULL || wish->n_only > 0 ||
-             args->json != NULL || args->plot != NULL))
-            argp_error(state, "--report iozone needs a single PATH and no other report");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static void report_arg(struct argp_state *state, char *text, void *to)
+{
+    if (strcmp(text, "iozone") != 0)
+        argp_error(state, "--report is iozone, not '%s'", text);
+    *(bool *)to = true;
+}
+
+static void only_arg(struct argp_state *state, char *text, void *to)
+{
+    struct fsb_wish *wish = to;
+
+    if (wish->n_only == FSB_ONLY_MAX)
+        argp_error(state, "more than %d --only", FSB_ONLY_MAX);
+    wish->only[wish->n_only++] = text;
+}
+
+static void check(struct argp_state *state, void *arg)
+{
+    const struct fs_args *args = arg;
+
+    if (args->path == NULL && !args->list)
+        argp_error(state, "PATH is missing: a folder of the file system to measure");
+    if (args->cluster[FSB_THERE] != NULL && args->vs == NULL)
+        argp_error(state, "--vs-cluster is for --vs");
+    if (args->iozone &&
+        (args->vs != NULL || args->mounts != NULL || args->wish.n_only > 0 ||
+         args->json != NULL || args->plot != NULL))
+        argp_error(state, "--report iozone needs a single PATH and no other report");
 }
 
 /* Fills in what the options left open. */
@@ -120,6 +64,7 @@ static void wish_complete(struct fs_args *args)
 {
     struct fsb_wish *wish = &args->wish;
 
+    wish->size_bytes = (uint64_t)args->size_mib << 20;
     if (wish->size_bytes == 0 && args->iozone)
         wish->size_bytes = (uint64_t)(args->quick ? 4 : 64) << 20;
     if (wish->size_bytes == 0)
@@ -276,44 +221,53 @@ static int list_loads(struct cli *cli, const struct fs_args *args)
 
 int cmd_bench_fs(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "cluster", KEY_CLUSTER, "DIR", 0,
-          "PATH is of this cluster of rozo dev: count the CPU time of its processes", 0 },
-        { "vs", KEY_VS, "PATH", 0, "measure that in turn; prints the ratio", 0 },
-        { "vs-cluster", KEY_VS_CLUSTER, "DIR", 0, "the same for --vs", 0 },
-        { "mounts", KEY_MOUNTS, "PATH,...", 0,
+    static const struct args_option options[] = {
+        { "cluster", 0, "DIR",
+          "PATH is of this cluster of rozo dev: count the CPU time of its processes",
+          ARGS_TEXT(struct fs_args, cluster[FSB_HERE]) },
+        { "vs", 0, "PATH", "measure that in turn; prints the ratio",
+          ARGS_TEXT(struct fs_args, vs) },
+        { "vs-cluster", 0, "DIR", "the same for --vs",
+          ARGS_TEXT(struct fs_args, cluster[FSB_THERE]) },
+        { "mounts", 0, "PATH,...",
           "up to 3 further mounts of the same file system: how it scales with clients",
-          0 },
-        { "only", KEY_ONLY, "WORD", 0,
-          "loads with WORD in their name, or of the group WORD; may come again", 0 },
-        { "list", KEY_LIST, NULL, 0, "print the groups and names of all loads", 0 },
-        { "rounds", KEY_ROUNDS, "N", 0, "of all loads; medians are printed (5)", 0 },
-        { "size", KEY_SIZE, "MIB", 0,
-          "of what is streamed; a quarter for random I/O (512)", 0 },
-        { "seconds", KEY_SECONDS, "N", 0, "of random I/O and fsync (3)", 0 },
-        { "files", KEY_FILES, "N", 0, "for metadata; a quarter for small files (10000)",
-          0 },
-        { "tree", KEY_TREE, "DIR", 0, "what is copied in (" FSB_TREE ")", 0 },
-        { "quick", KEY_QUICK, NULL, 0, "1 round, 64 MiB, 1 s, 1000 files", 0 },
-        { "json", KEY_JSON, "FILE", 0, "write all figures there; -: to standard output",
-          0 },
-        { "report", KEY_REPORT, "iozone", 0,
+          ARGS_CALL(struct fs_args, mounts, mounts_arg) },
+        { "only", 0, "WORD",
+          "loads with WORD in their name, or of the group WORD; may come again",
+          ARGS_CALL(struct fs_args, wish, only_arg) },
+        { "list", 0, NULL, "print the groups and names of all loads",
+          ARGS_FLAG(struct fs_args, list) },
+        { "rounds", 0, "N", "of all loads; medians are printed (5)",
+          ARGS_NUMBER(struct fs_args, wish.n_rounds, 1, FSB_ROUNDS_MAX) },
+        { "size", 0, "MIB", "of what is streamed; a quarter for random I/O (512)",
+          ARGS_NUMBER(struct fs_args, size_mib, 1, 1 << 20) },
+        { "seconds", 0, "N", "of random I/O and fsync (3)",
+          ARGS_NUMBER(struct fs_args, wish.seconds, 1, 3600) },
+        { "files", 0, "N", "for metadata; a quarter for small files (10000)",
+          ARGS_NUMBER(struct fs_args, wish.n_files, 1, 9999999) },
+        { "tree", 0, "DIR", "what is copied in (" FSB_TREE ")",
+          ARGS_TEXT(struct fs_args, wish.tree) },
+        { "quick", 0, NULL, "1 round, 64 MiB, 1 s, 1000 files",
+          ARGS_FLAG(struct fs_args, quick) },
+        { "json", 0, "FILE", "write all figures there; -: to standard output",
+          ARGS_TEXT(struct fs_args, json) },
+        { "report", 0, "iozone",
           "instead of all that: rates over record size and file size, in the form of "
           "iozone -R",
-          0 },
-        { "plot", KEY_PLOT, "FILE", 0, "draw them as an SVG", 0 },
+          ARGS_CALL(struct fs_args, iozone, report_arg) },
+        { "plot", 0, "FILE", "draw them as an SVG", ARGS_TEXT(struct fs_args, plot) },
+        { NULL, 0, "PATH", NULL, ARGS_TEXT(struct fs_args, path), .optional = true },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
-        .args_doc = "PATH",
         .doc =
             "Measure the file system that PATH lies in, rozo or any other: streams, "
             "random I/O, fsync, metadata, small files, a tree. It works in a folder of "
             "its own, which it removes, and compares all it reads with what it wrote. "
             "Reads are cold at this client: the kernel has forgotten the contents and, "
-            "if root runs it, the names."
+            "if root runs it, the names.",
+        .check = check
     };
     struct fs_args args = { .wish.tree = FSB_TREE };
     struct fsb_place *place = calloc(FSB_SIDES, sizeof(*place));
@@ -322,7 +276,7 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
 
     if (place == NULL || results == NULL)
         return cli_fail(cli, "out of memory");
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     wish_complete(&args);
     signals_catch();
     rc = args.list ? list_loads(cli, &args) : bench(cli, &args, place, results);

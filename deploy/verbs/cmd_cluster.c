@@ -15,8 +15,6 @@
 #include "deploy/client/health.h"
 #include "deploy/verbs/verbs.h"
 
-enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC, OPT_INLINE };
-
 struct cluster_args {
     struct target_options conn;
     bool json;
@@ -30,30 +28,18 @@ struct cluster_args {
     unsigned inline_max;
 };
 
-static error_t parse_list(int key, char *arg, struct argp_state *state)
-{
-    struct cluster_args *args = state->input;
-
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+#define OPTION_JSON                                                           \
+    {                                                                         \
+        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct cluster_args, json) \
     }
-}
-
-#define OPTION_JSON                           \
-    {                                         \
-        "json", 'j', NULL, 0, "print JSON", 0 \
+#define OPTION_VOLUME                                                     \
+    {                                                                     \
+        "volume", 0, "NAME", "the volume; needed when there are several", \
+            ARGS_TEXT(struct cluster_args, volume)                        \
     }
-#define OPTION_VOLUME                                                                   \
-    {                                                                                   \
-        "volume", OPT_VOLUME, "NAME", 0, "the volume; needed when there are several", 0 \
+#define OPTION_NAME                                                 \
+    {                                                               \
+        NULL, 0, "NAME", NULL, ARGS_TEXT(struct cluster_args, name) \
     }
 
 /* ---- text ---- */
@@ -294,16 +280,16 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
                      json_t *(*json)(const Rozo__AdStatusResp *),
                      void (*print)(const Rozo__AdStatusResp *))
 {
-    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
-    const struct argp argp = {
-        .options = options, .parser = parse_list, .doc = doc, .children = target_children
-    };
+    static const struct args_option options[] = { OPTION_JSON, { 0 } };
+    const struct args_syntax syntax = { .options = options,
+                                        .doc = doc,
+                                        .children = target_children };
     struct cluster_args args = { 0 };
     struct exportd_client asked;
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (exportd_client_status(&args.conn, &asked, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
@@ -432,10 +418,9 @@ static void healing_add(json_t *json, struct storage_clients *f)
 
 int cmd_status(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = { OPTION_JSON, { 0 } };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_list,
         .doc =
             "Show the cluster: its storages and whether they are up, their space, what "
             "they "
@@ -448,7 +433,7 @@ int cmd_status(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (exportd_client_status(&args.conn, &asked, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (storage_clients_open(asked.status, args.conn.key, &fleet, &err) == 0)
@@ -492,76 +477,17 @@ int cmd_export_list(struct cli *cli, int argc, char **argv)
 
 /* ---- verbs that change ---- */
 
-static error_t parse_change(int key, char *arg, struct argp_state *state)
-{
-    struct cluster_args *args = state->input;
-
-    switch (key) {
-    case OPT_VOLUME:
-        args->volume = arg;
-        return 0;
-    case OPT_CODEC:
-        args->codec = arg;
-        return 0;
-    case OPT_LAYOUT:
-        args->layout = (unsigned)cli_number_arg(state, "--layout", arg, 0, 2);
-        return 0;
-    case OPT_BLOCK:
-        args->block_bytes = cli_block_arg(state, arg);
-        return 0;
-    case OPT_SYNC:
-        args->sync = true;
-        return 0;
-    case OPT_INLINE:
-        args->inline_max = (unsigned)cli_number_arg(state, "--inline", arg, 0, 65536);
-        return 0;
-    default:
-        return parse_list(key, arg, state);
-    }
-}
-
-static error_t parse_named(int key, char *arg, struct argp_state *state)
-{
-    struct cluster_args *args = state->input;
-
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (args->name != NULL || arg[0] == '\0')
-            argp_error(state, "one NAME, please");
-        args->name = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "NAME is missing");
-        return 0;
-    default:
-        return parse_change(key, arg, state);
-    }
-}
-
-static error_t parse_addresses(int key, char *arg, struct argp_state *state)
-{
-    struct cluster_args *args = state->input;
-
-    switch (key) {
-    case ARGP_KEY_ARG:
-        cli_addresses_arg(state, arg, &args->addresses);
-        return 0;
-    case ARGP_KEY_END:
-        if (args->addresses.n == 0)
-            argp_error(state, "HOST:PORT is missing: an address the storage listens on");
-        return 0;
-    default:
-        return parse_change(key, arg, state);
-    }
-}
-
 int cmd_storage_add(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_VOLUME, OPTION_JSON, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = {
+        OPTION_VOLUME,
+        OPTION_JSON,
+        { NULL, 0, "HOST:PORT[,HOST:PORT...]", "an address the storage listens on",
+          ARGS_CALL(struct cluster_args, addresses, cli_addresses_arg) },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_addresses,
-        .args_doc = "HOST:PORT[,HOST:PORT...]",
         .doc =
             "Let a storage join the cluster: exportd asks for its identity, gives it its "
             "number and adds it to the volume. The storage must run, with the keys of "
@@ -575,7 +501,7 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_storage_add(asked.admin, args.addresses.all, args.addresses.n,
@@ -596,11 +522,9 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
 
 int cmd_volume_create(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = { OPTION_JSON, OPTION_NAME, { 0 } };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_named,
-        .args_doc = "NAME",
         .doc = "Make a volume: an empty set of storages. Fill it by `rozo storage add "
                "--volume "
                "NAME`.",
@@ -612,7 +536,7 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_volume_create(asked.admin, args.name, &asked.progress, &answer, &err);
@@ -631,29 +555,31 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
 
 int cmd_export_create(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
+    static const struct args_option options[] = {
         OPTION_VOLUME,
-        { "layout", OPT_LAYOUT, "0|1|2", 0,
-          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
-        { "codec", OPT_CODEC, "NAME", 0,
-          "mojette (default), mojette-finite, rs, mojette-nonsystematic", 0 },
-        { "block-bytes", OPT_BLOCK, "4096|8192", 0, "unit of coding (default 8192)", 0 },
-        { "sync", OPT_SYNC, NULL, 0,
+        { "layout", 0, "0|1|2",
+          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)",
+          ARGS_NUMBER(struct cluster_args, layout, 0, 2) },
+        { "codec", 0, "NAME",
+          "mojette (default), mojette-finite, rs, mojette-nonsystematic",
+          ARGS_TEXT(struct cluster_args, codec) },
+        { "block-bytes", 0, "4096|8192", "unit of coding (default 8192)",
+          ARGS_CALL(struct cluster_args, block_bytes, cli_block_arg) },
+        { "sync", 0, NULL,
           "names and attributes are on stable storage before a change of them returns "
           "(default: within a second or so, and at fsync)",
-          0 },
-        { "inline", OPT_INLINE, "BYTES", 0,
+          ARGS_FLAG(struct cluster_args, sync) },
+        { "inline", 0, "BYTES",
           "files of up to so many bytes (65536 at most) are kept by exportd, as their "
           "names are "
           "(default 0: all data are coded and spread over storages)",
-          0 },
+          ARGS_NUMBER(struct cluster_args, inline_max, 0, 65536) },
         OPTION_JSON,
+        OPTION_NAME,
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_named,
-        .args_doc = "NAME",
         .doc = "Make an export: an empty file system. All options stay for "
                "good; the volume must have enough storages for the layout.",
         .children = target_children
@@ -665,7 +591,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     question.name = (char *)args.name;
     question.layout = args.layout;
     question.block_bytes = args.block_bytes;

@@ -17,128 +17,66 @@ struct dev_args {
     struct dev_wish wish;
     bool json;
     bool kill;
-    const char *names[DEV_MEMBERS_MAX];
-    unsigned n_names;
+    struct args_list names;
 };
 
-enum {
-    OPT_CODEC = 256,
-    OPT_INLINE,
-    OPT_STORAGES,
-    OPT_LINKS,
-    OPT_MOUNT_OPTIONS,
-    OPT_LOG_LEVEL,
-    OPT_KILL
-};
+static void layout_arg(struct argp_state *state, char *text, void *to)
+{
+    struct dev_wish *wish = to;
 
-static void codec_arg(struct argp_state *state, struct dev_wish *wish, const char *arg)
+    wish->layout = (unsigned)args_number(state, "--layout", text, 0, 2);
+    wish->has_layout = true;
+}
+
+static void inline_arg(struct argp_state *state, char *text, void *to)
+{
+    struct dev_wish *wish = to;
+
+    wish->inline_max = (unsigned)args_number(state, "--inline", text, 0, DEV_INLINE_MAX);
+    wish->has_inline_max = true;
+}
+
+static void codec_arg(struct argp_state *state, char *text, void *to)
 {
     char known[256] = "";
     size_t len = 0;
 
-    wish->codec = arg;
-    if (codec_kind_by_name(arg) != 0)
+    *(const char **)to = text;
+    if (codec_kind_by_name(text) != 0)
         return;
     for (unsigned i = 0; codec_kind_at(i) != 0 && len < sizeof(known); i++)
         len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s",
                                 i == 0 ? "" : ", ", codec_kind_name(codec_kind_at(i)));
-    argp_error(state, "there is no codec '%s'; known: %s", arg, known);
+    argp_error(state, "there is no codec '%s'; known: %s", text, known);
 }
 
-/* Parses --dir and --json, which every verb has, and names where a verb takes them. */
-static error_t parse_common(int key, char *arg, struct argp_state *state)
+static void mount_arg(struct argp_state *state, char *text, void *to)
 {
-    struct dev_args *args = state->input;
+    struct dev_wish *wish = to;
 
-    switch (key) {
-    case 'd':
-        args->dir = arg;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    case OPT_KILL:
-        args->kill = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (args->dir == NULL || args->dir[0] == '\0')
-            argp_error(state, "--dir is missing: the folder of the cluster");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (wish->n_mounts == DEV_MOUNTS_MAX)
+        argp_error(state, "more than %d --mount", DEV_MOUNTS_MAX);
+    wish->mounts[wish->n_mounts++] = text;
 }
 
-static error_t parse_up(int key, char *arg, struct argp_state *state)
+static void log_level_arg(struct argp_state *state, char *text, void *to)
 {
-    struct dev_args *args = state->input;
-    struct dev_wish *wish = &args->wish;
     enum log_level level;
 
-    switch (key) {
-    case 'l':
-        wish->layout = (unsigned)cli_number_arg(state, "--layout", arg, 0, 2);
-        wish->has_layout = true;
-        return 0;
-    case OPT_CODEC:
-        codec_arg(state, wish, arg);
-        return 0;
-    case OPT_INLINE:
-        wish->inline_max =
-            (unsigned)cli_number_arg(state, "--inline", arg, 0, DEV_INLINE_MAX);
-        wish->has_inline_max = true;
-        return 0;
-    case OPT_STORAGES:
-        wish->n_storages =
-            (unsigned)cli_number_arg(state, "--storages", arg, 1, DEV_STORAGES_MAX);
-        return 0;
-    case OPT_LINKS:
-        wish->n_links = (unsigned)cli_number_arg(state, "--links", arg, 1, DEV_LINKS_MAX);
-        return 0;
-    case 'm':
-        if (wish->n_mounts == DEV_MOUNTS_MAX)
-            argp_error(state, "more than %d --mount", DEV_MOUNTS_MAX);
-        wish->mounts[wish->n_mounts++] = arg;
-        return 0;
-    case OPT_MOUNT_OPTIONS:
-        wish->mount_options = arg;
-        return 0;
-    case OPT_LOG_LEVEL:
-        if (log_level_parse(arg, &level) != 0)
-            argp_error(state, "--log-level is one of error, warn, info, debug, not '%s'",
-                       arg);
-        wish->log_level = arg;
-        return 0;
-    default:
-        return parse_common(key, arg, state);
-    }
+    if (log_level_parse(text, &level) != 0)
+        argp_error(state, "--log-level is one of error, warn, info, debug, not '%s'",
+                   text);
+    *(const char **)to = text;
 }
 
-static error_t parse_names(int key, char *arg, struct argp_state *state)
-{
-    struct dev_args *args = state->input;
-
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (args->n_names == DEV_MEMBERS_MAX)
-            argp_error(state, "too many names");
-        args->names[args->n_names++] = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which one? Such as storaged-2; `rozo dev status` lists them");
-        return 0;
-    default:
-        return parse_common(key, arg, state);
+#define OPTION_DIR                                                            \
+    {                                                                         \
+        "dir", 'd', "DIR", "the folder of the cluster; all of it lies there", \
+            ARGS_NEEDED(struct dev_args, dir)                                 \
     }
-}
-
-#define OPTION_DIR                                                                 \
-    {                                                                              \
-        "dir", 'd', "DIR", 0, "the folder of the cluster; all of it lies there", 0 \
-    }
-#define OPTION_JSON                           \
-    {                                         \
-        "json", 'j', NULL, 0, "print JSON", 0 \
+#define OPTION_JSON                                                       \
+    {                                                                     \
+        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct dev_args, json) \
     }
 
 static const char *state_of(unsigned n_running, unsigned n_all)
@@ -234,32 +172,34 @@ static void status_print(const struct dev *dev)
 
 int cmd_dev_up(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
+    static const struct args_option options[] = {
         OPTION_DIR,
-        { "layout", 'l', "0|1|2", 0,
-          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
-        { "codec", OPT_CODEC, "NAME", 0,
-          "mojette (default), mojette-finite, rs, mojette-nonsystematic", 0 },
-        { "inline", OPT_INLINE, "BYTES", 0,
+        { "layout", 'l', "0|1|2",
+          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)",
+          ARGS_CALL(struct dev_args, wish, layout_arg) },
+        { "codec", 0, "NAME",
+          "mojette (default), mojette-finite, rs, mojette-nonsystematic",
+          ARGS_CALL(struct dev_args, wish.codec, codec_arg) },
+        { "inline", 0, "BYTES",
           "exportd keeps files of up to so many bytes, 65536 at most (default 0: none)",
-          0 },
-        { "storages", OPT_STORAGES, "N", 0,
+          ARGS_CALL(struct dev_args, wish, inline_arg) },
+        { "storages", 0, "N",
           "how many (default 4, 8, 16 for layouts 0, 1, 2); more than there are lets it "
           "grow",
-          0 },
-        { "links", OPT_LINKS, "L", 0, "addresses each storage listens on (default 1)",
-          0 },
-        { "mount", 'm', "MNT", 0, "mount it there; again for a further client", 0 },
-        { "mount-options", OPT_MOUNT_OPTIONS, "OPTS", 0,
-          "further -o options of these mounts", 0 },
-        { "log-level", OPT_LOG_LEVEL, "LEVEL", 0, "error, warn, info (default) or debug",
-          0 },
+          ARGS_NUMBER(struct dev_args, wish.n_storages, 1, DEV_STORAGES_MAX) },
+        { "links", 0, "L", "addresses each storage listens on (default 1)",
+          ARGS_NUMBER(struct dev_args, wish.n_links, 1, DEV_LINKS_MAX) },
+        { "mount", 'm', "MNT", "mount it there; again for a further client",
+          ARGS_CALL(struct dev_args, wish, mount_arg) },
+        { "mount-options", 0, "OPTS", "further -o options of these mounts",
+          ARGS_TEXT(struct dev_args, wish.mount_options) },
+        { "log-level", 0, "LEVEL", "error, warn, info (default) or debug",
+          ARGS_CALL(struct dev_args, wish.log_level, log_level_arg) },
         OPTION_JSON,
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_up,
         .doc =
             "Start a private cluster on this machine: exportd and storages as processes "
             "of "
@@ -273,7 +213,7 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
     struct dev *dev;
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     rc = dev_open_or_make(args.dir, &args.wish, &dev, &err);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
@@ -300,10 +240,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
 
 int cmd_dev_down(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_DIR, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = { OPTION_DIR, { 0 } };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_common,
         .doc = "Unmount and stop a private cluster. All its data stays; `rozo dev up` "
                "finds it again. A mount may take as long as its io_timeout says to write "
                "out "
@@ -314,7 +253,7 @@ int cmd_dev_down(struct cli *cli, int argc, char **argv)
     struct dev *dev;
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (dev_open(args.dir, true, &dev, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     rc = dev_down(dev, &err);
@@ -324,10 +263,9 @@ int cmd_dev_down(struct cli *cli, int argc, char **argv)
 
 int cmd_dev_status(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_DIR, OPTION_JSON, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = { OPTION_DIR, OPTION_JSON, { 0 } };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_common,
         .doc = "Show the processes of a private cluster: name, pid, state (running, "
                "stopped by "
                "a signal, crashed, down), addresses or mount point."
@@ -337,7 +275,7 @@ int cmd_dev_status(struct cli *cli, int argc, char **argv)
     struct dev *dev;
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (dev_open(args.dir, false, &dev, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
@@ -352,15 +290,16 @@ int cmd_dev_status(struct cli *cli, int argc, char **argv)
 
 int cmd_dev_restart(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
+    static const struct args_option options[] = {
         OPTION_DIR,
-        { "kill", OPT_KILL, NULL, 0, "by SIGKILL, as a crash would", 0 },
+        { "kill", 0, NULL, "by SIGKILL, as a crash would",
+          ARGS_FLAG(struct dev_args, kill) },
+        { NULL, 0, "NAME...", "such as storaged-2; `rozo dev status` lists them",
+          ARGS_LIST(struct dev_args, names) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_names,
-        .args_doc = "NAME...",
         .doc = "Stop processes of a private cluster and start them again: exportd, "
                "storaged-1, mount-1 and so on. One that is down is started."
     };
@@ -369,11 +308,11 @@ int cmd_dev_restart(struct cli *cli, int argc, char **argv)
     struct dev *dev;
     int rc = 0;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (dev_open(args.dir, true, &dev, &err) != 0)
         return cli_fail(cli, "%s", err.text);
-    for (unsigned i = 0; i < args.n_names && rc == 0; i++)
-        rc = dev_restart(dev, args.names[i], args.kill, &err);
+    for (unsigned i = 0; i < args.names.n && rc == 0; i++)
+        rc = dev_restart(dev, args.names.all[i], args.kill, &err);
     dev_close(dev);
     return rc != 0 ? cli_fail(cli, "%s", err.text) : CLI_DONE;
 }

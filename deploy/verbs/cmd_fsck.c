@@ -20,7 +20,6 @@
 #include "deploy/verbs/fsck_join.h"
 #include "deploy/verbs/verbs.h"
 
-enum { OPT_REPAIR = 256, OPT_REPAIR_UNKNOWN };
 enum {
     FSCK_FINDINGS = 4, /* exit status, as of other fscks: faults were found and remain */
     INODES_A_CALL = 4096,
@@ -43,10 +42,10 @@ struct fsck_storage {
     Rozo__StListReq question;
     uint8_t after[FILE_ID_BYTES];
     bool has_after;
-    bool listed;     /* has listed everything */
-    bool failed;     /* will not */
-    char words[200]; /* the reason */
-    size_t at;       /* repair: where the search for its next request begins */
+    bool listed;       /* has listed everything */
+    bool failed;       /* will not */
+    char message[200]; /* the reason */
+    size_t at;         /* repair: where the search for its next request begins */
 };
 
 /* A file with a fault; it counts once exportd has confirmed that the file still
@@ -70,29 +69,6 @@ struct fsck_run {
     size_t n_removed, n_ordered, n_refused; /* repair */
     struct progress progress;
 };
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct fsck_args *args = state->input;
-
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    case OPT_REPAIR:
-        args->repair = true;
-        return 0;
-    case OPT_REPAIR_UNKNOWN:
-        args->repair = args->repair_unknown = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static int interrupted(struct err *err)
 {
@@ -147,7 +123,7 @@ static int export_collect(struct fsck_run *r, const Rozo__Export *e, unsigned n_
 static void storage_fail(struct fsck_storage *s, const char *why)
 {
     s->failed = true;
-    snprintf(s->words, sizeof(s->words), "%.190s", why);
+    snprintf(s->message, sizeof(s->message), "%.190s", why);
 }
 
 /* Takes one page of a storage's list. */
@@ -157,7 +133,7 @@ static int page_take(struct fsck_run *r, struct storage_clients_member *m,
     const Rozo__StListResp *list = (const Rozo__StListResp *)m->answer;
 
     if (list == NULL) {
-        storage_fail(s, m->words);
+        storage_fail(s, m->message);
         return 0;
     }
     for (size_t i = 0; i < list->n_files; i++) {
@@ -230,7 +206,7 @@ static enum fsck_heard storage_heard(void *arg, uint32_t id)
 
     if (m != NULL && r->storages[m - r->fleet->members].listed)
         return FSCK_LISTED;
-    return m != NULL && m->st->lost ? FSCK_GONE : FSCK_SILENT;
+    return m != NULL && m->st->lost ? FSCK_GONE : FSCK_UNLISTED;
 }
 
 static int finding_add(struct fsck_run *r, size_t file, const struct fsck_lack *lack,
@@ -537,8 +513,8 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
 
             if (!m->asked)
                 continue;
-            n_done += m->words[0] == '\0';
-            r->n_refused += m->words[0] != '\0';
+            n_done += m->message[0] == '\0';
+            r->n_refused += m->message[0] != '\0';
         }
         rc = interrupted(err);
     }
@@ -639,8 +615,8 @@ struct fsck_counts {
     size_t n_orphans, n_unknown,
         n_misplaced; /* counted per storage: one file on three storages is three */
     uint64_t orphan_bytes, unknown_bytes;
-    size_t n_silent, n_listed; /* storages; those lost for good are in neither */
-    size_t n_few;              /* files, see candidates_of() */
+    size_t n_unlisted, n_listed; /* storages; those lost for good are in neither */
+    size_t n_few;                /* files, see candidates_of() */
 };
 
 static size_t n_faults(const struct fsck_counts *c)
@@ -699,7 +675,7 @@ static struct fsck_counts count(const struct fsck_run *r)
         c.n_few += has_few(r, &r->join.files[i]);
     for (size_t i = 0; i < r->fleet->n; i++) {
         c.n_listed += r->storages[i].listed;
-        c.n_silent += !r->storages[i].listed && !r->fleet->members[i].st->lost;
+        c.n_unlisted += !r->storages[i].listed && !r->fleet->members[i].st->lost;
     }
     return c;
 }
@@ -710,7 +686,7 @@ static void strays_print(const struct fsck_run *r)
         uint32_t id = r->fleet->members[i].st->id;
         size_t n[3] = { 0 };
         uint64_t bytes[3] = { 0 };
-        static const char *const words[] = {
+        static const char *const message[] = {
             "that no file owns",
             "of files that exportd never knew (see rozo(8), --repair-unknown)",
             "of files that should lie elsewhere",
@@ -731,7 +707,7 @@ static void strays_print(const struct fsck_run *r)
             if (n[kind] > 0)
                 printf("storage %u: %zu projection file%s (%s) %s\n", id, n[kind],
                        n[kind] == 1 ? "" : "s", human_bytes(text, bytes[kind]),
-                       words[kind]);
+                       message[kind]);
         }
     }
 }
@@ -806,7 +782,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
     for (size_t i = 0; i < r->fleet->n; i++) {
         if (!r->storages[i].listed)
             printf("storage %u: not looked at: %s\n", r->fleet->members[i].st->id,
-                   r->storages[i].words);
+                   r->storages[i].message);
     }
     unknown_storages_print(r);
     if (c->n_moved > 0)
@@ -823,7 +799,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
            r->join.n_files, (unsigned long long)r->join.n_projections,
            human_bytes(bytes, r->join.bytes), c->n_listed, r->fleet->n);
     if (n_faults(c) == 0)
-        printf("%s\n", c->n_silent == 0 ? "clean" : "nothing wrong was found there");
+        printf("%s\n", c->n_unlisted == 0 ? "clean" : "nothing wrong was found there");
     else
         printf("%zu files lack projections, %zu of them are unreadable; %zu projection "
                "files are ownerless\n",
@@ -874,7 +850,7 @@ static json_t *findings_json(const struct fsck_run *r)
                       "there", (json_int_t)found->lack.n_there, "missing_on",
                       bitmap_json(r, file, found->lack.missing), "damaged_on",
                       bitmap_json(r, file, found->lack.damaged), "not_looked_at",
-                      bitmap_json(r, file, found->lack.silent)));
+                      bitmap_json(r, file, found->lack.unlisted)));
     }
     return list;
 }
@@ -950,23 +926,23 @@ static json_t *strays_json(const struct fsck_run *r)
 
 static json_t *run_json(const struct fsck_run *r, const struct fsck_counts *c)
 {
-    json_t *silent = json_array();
+    json_t *unlisted = json_array();
 
     for (size_t i = 0; i < r->fleet->n; i++) {
         if (!r->storages[i].listed)
             json_array_append_new(
-                silent,
+                unlisted,
                 json_pack("{s:I, s:o}", "id", (json_int_t)r->fleet->members[i].st->id,
-                          "error", cli_json_text(r->storages[i].words)));
+                          "error", cli_json_text(r->storages[i].message)));
     }
     return json_pack(
         "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "clean",
-        (int)(n_faults(c) + c->n_silent == 0), "whole", (int)(c->n_silent == 0), "files",
-        (json_int_t)r->join.n_files, "projections", (json_int_t)r->join.n_projections,
-        "bytes", (json_int_t)r->join.bytes, "lacking", findings_json(r), "strays",
-        strays_json(r), "not_looked_at", silent, "removed", (json_int_t)r->n_removed,
-        "being_healed", (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused,
-        "few_candidates", few_json(r), "moved", moved_json(r));
+        (int)(n_faults(c) + c->n_unlisted == 0), "whole", (int)(c->n_unlisted == 0),
+        "files", (json_int_t)r->join.n_files, "projections",
+        (json_int_t)r->join.n_projections, "bytes", (json_int_t)r->join.bytes, "lacking",
+        findings_json(r), "strays", strays_json(r), "not_looked_at", unlisted, "removed",
+        (json_int_t)r->n_removed, "being_healed", (json_int_t)r->n_ordered, "refused",
+        (json_int_t)r->n_refused, "few_candidates", few_json(r), "moved", moved_json(r));
 }
 
 /* ---- the verb ---- */
@@ -1020,20 +996,19 @@ static int run(struct fsck_run *r, struct err *err)
 
 int cmd_fsck(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "repair", OPT_REPAIR, NULL, 0,
+    static const struct args_option options[] = {
+        { "repair", 0, NULL,
           "remove what no file owns, and have storages heal what is missing or damaged",
-          0 },
-        { "repair-unknown", OPT_REPAIR_UNKNOWN, NULL, 0,
+          ARGS_FLAG(struct fsck_args, repair) },
+        { "repair-unknown", 0, NULL,
           "also remove what exportd never knew: not after its data were restored from a "
           "backup, for then these are the files that are newer than that",
-          0 },
-        { "json", 'j', NULL, 0, "print JSON", 0 },
+          ARGS_FLAG(struct fsck_args, repair_unknown) },
+        { "json", 'j', NULL, "print JSON", ARGS_FLAG(struct fsck_args, json) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
         .doc =
             "Hold what exportd knows of files against what storages hold: projection "
             "files that "
@@ -1054,7 +1029,8 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
+    args.repair |= args.repair_unknown;
     storage_clients_catch_signals();
     rc = run_open(&r, &args, &err);
     if (rc == 0)
@@ -1072,7 +1048,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
         print(&r, &counts);
         rc = cli_finish(cli);
     }
-    if (rc == CLI_DONE && counts.n_silent > 0)
+    if (rc == CLI_DONE && counts.n_unlisted > 0)
         rc = CLI_FAILED;
     if (n_faults(&counts) > 0)
         rc = FSCK_FINDINGS;

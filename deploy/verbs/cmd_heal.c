@@ -16,15 +16,13 @@
 #include "deploy/client/health.h"
 #include "deploy/verbs/verbs.h"
 
-enum { OPT_STORAGE = 256, OPT_WATCH };
 enum { WATCH_MS = 1000, WATCH_QUIET = 3, HEAL_DEADLINE_MS = 5000, RATE_MAX_MB = 1 << 20 };
 
 struct heal_args {
     struct target_options conn;
     bool json, watch;
-    uint32_t storage; /* 0: all */
-    const char *what; /* the verb's own argument */
-    const char *what_doc;
+    unsigned storage;  /* 0: all */
+    unsigned rate_mib; /* 0: no limit */
 };
 
 /* State between two requests. */
@@ -34,40 +32,19 @@ struct heal {
     Rozo__StHealReq order;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void rate_arg(struct argp_state *state, char *text, void *to)
 {
-    struct heal_args *args = state->input;
+    unsigned *rate_mib = to;
 
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    case OPT_WATCH:
-        args->watch = true;
-        return 0;
-    case OPT_STORAGE:
-        args->storage = (uint32_t)cli_number_arg(state, "--storage", arg, 1, UINT32_MAX);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (args->what_doc == NULL || args->what != NULL)
-            return ARGP_ERR_UNKNOWN;
-        args->what = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (args->what_doc != NULL && args->what == NULL)
-            argp_error(state, "%s is missing", args->what_doc);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    *rate_mib = strcmp(text, "off") == 0
+                    ? 0
+                    : (unsigned)args_number(state, "MIB (or off)", text, 1, RATE_MAX_MB);
 }
 
-#define OPTION_STORAGE                                                         \
-    {                                                                          \
-        "storage", OPT_STORAGE, "ID", 0, "only this storage (default: all)", 0 \
+#define OPTION_STORAGE                                            \
+    {                                                             \
+        "storage", 0, "ID", "only this storage (default: all)",   \
+            ARGS_NUMBER(struct heal_args, storage, 1, UINT32_MAX) \
     }
 
 static void heal_close(struct heal *h)
@@ -190,7 +167,7 @@ static void notes_print(const struct storage_clients_member *m, bool scrub)
 
     if (h == NULL) {
         printf("storage %u: %.*s\n", m->st->id, 300,
-               m->st->up                 ? m->words
+               m->st->up                 ? m->message
                : m->st->error[0] != '\0' ? m->st->error
                                          : "it is down");
         return;
@@ -245,7 +222,7 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
             json_pack("{s:I, s:o, s:b, s:o, s:o}", "id", (json_int_t)m->st->id, "host",
                       cli_json_text(m->st->host), "up", (int)m->st->up, "error",
                       cli_json_text(m->answer != NULL ? ""
-                                    : m->st->up       ? m->words
+                                    : m->st->up       ? m->message
                                                       : m->st->error),
                       "health",
                       m->answer == NULL
@@ -258,9 +235,9 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
 /* Sets whether any storage still runs or has tasks waiting, and whether any did not
  * answer. */
 static void work_look(const struct heal_args *args, const struct heal *h, bool scrub,
-                      bool *running, bool *silent)
+                      bool *running, bool *unanswered)
 {
-    *running = *silent = false;
+    *running = *unanswered = false;
     for (size_t i = 0; i < h->fleet->n; i++) {
         const struct storage_clients_member *m = &h->fleet->members[i];
         const Rozo__StHealthResp *health = (const Rozo__StHealthResp *)m->answer;
@@ -268,7 +245,7 @@ static void work_look(const struct heal_args *args, const struct heal *h, bool s
         if (!is_meant(args, m))
             continue;
         if (health == NULL)
-            *silent = true;
+            *unanswered = true;
         else if (scrub)
             *running = *running || health_scrub(health).running;
         else
@@ -306,7 +283,7 @@ static void heal_refresh(struct heal_args *args, struct heal *h)
  * once after its start, so it waits for several quiet answers. */
 static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bool scrub)
 {
-    bool running, silent = false;
+    bool running, unanswered = false;
     unsigned n_quiet = 0;
     int rc = CLI_DONE;
 
@@ -314,7 +291,7 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
         if (health_ask(h->fleet, args->storage, &h->asked.progress) == -EINTR)
             break;
         progress_end(&h->asked.progress);
-        work_look(args, h, scrub, &running, &silent);
+        work_look(args, h, scrub, &running, &unanswered);
         rc = work_show_once(cli, args, h, scrub);
         n_quiet = running ? 0 : n_quiet + 1;
         if (!args->watch)
@@ -324,27 +301,27 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
             heal_refresh(args, h);
         }
     }
-    return rc != CLI_DONE ? rc : silent ? CLI_FAILED : CLI_DONE;
+    return rc != CLI_DONE ? rc : unanswered ? CLI_FAILED : CLI_DONE;
 }
 
 static int look(struct cli *cli, int argc, char **argv, const char *doc, bool scrub)
 {
-    static const struct argp_option options[] = {
+    static const struct args_option options[] = {
         OPTION_STORAGE,
-        { "watch", OPT_WATCH, NULL, 0,
-          "again each second, until nothing runs any more (^C ends it)", 0 },
-        { "json", 'j', NULL, 0, "print JSON", 0 },
+        { "watch", 0, NULL, "again each second, until nothing runs any more (^C ends it)",
+          ARGS_FLAG(struct heal_args, watch) },
+        { "json", 'j', NULL, "print JSON", ARGS_FLAG(struct heal_args, json) },
         { 0 },
     };
-    const struct argp argp = {
-        .options = options, .parser = parse, .doc = doc, .children = target_children
-    };
+    const struct args_syntax syntax = { .options = options,
+                                        .doc = doc,
+                                        .children = target_children };
     struct heal_args args = { 0 };
     struct heal h;
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (heal_open(&args, &h, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.watch)
@@ -359,7 +336,9 @@ int cmd_rebuild_status(struct cli *cli, int argc, char **argv)
     return look(
         cli, argc, argv,
         "Show for each storage how far the rebuild of its projections is, and what "
-        "else it has to heal. Exit status 1 when a storage does not answer.",
+        "else it has to heal. A rebuild goes through the files until a pass finds "
+        "nothing to do, so its figures may begin again. Exit status 1 when a storage "
+        "does not answer.",
         false);
 }
 
@@ -399,9 +378,9 @@ static int order_give(struct cli *cli, const struct heal_args *args, struct heal
         if (!m->asked)
             continue;
         n_meant++;
-        n_done += m->words[0] == '\0';
-        if (m->words[0] != '\0')
-            cli_fail(cli, "storage %u: %s", m->st->id, m->words);
+        n_done += m->message[0] == '\0';
+        if (m->message[0] != '\0')
+            cli_fail(cli, "storage %u: %s", m->st->id, m->message);
         m->question = NULL;
     }
     free(orders);
@@ -428,14 +407,14 @@ static int order(struct cli *cli, struct heal_args *args, const Rozo__StHealReq 
 static int order_scrub(struct cli *cli, int argc, char **argv, const char *doc,
                        uint32_t scrub, const char *done)
 {
-    static const struct argp_option options[] = { OPTION_STORAGE, { 0 } };
-    const struct argp argp = {
-        .options = options, .parser = parse, .doc = doc, .children = target_children
-    };
+    static const struct args_option options[] = { OPTION_STORAGE, { 0 } };
+    const struct args_syntax syntax = { .options = options,
+                                        .doc = doc,
+                                        .children = target_children };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;
     struct heal_args args = { 0 };
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     what.scrub = scrub;
     return order(cli, &args, &what, done);
 }
@@ -457,50 +436,46 @@ int cmd_scrub_stop(struct cli *cli, int argc, char **argv)
 
 int cmd_rebuild_start(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = parse,
-        .args_doc = "ID",
+    static const struct args_option options[] = {
+        { NULL, 0, "ID", NULL, ARGS_NUMBER(struct heal_args, storage, 1, UINT32_MAX) },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
         .doc =
-            "Have storage ID make all its projections again that it does not have, from "
-            "the "
-            "start: for one whose data directory lost files. What it has stays. After "
-            "`rozo storage replace` this happens by itself.",
+            "Have storage ID rebuild all projections that it lacks: for one whose data "
+            "directory lost files. What it has stays. After `rozo storage replace` this "
+            "happens by itself.",
         .children = target_children
     };
-    struct heal_args args = { .what_doc = "ID" };
+    struct heal_args args = { 0 };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;
-    unsigned long id;
 
-    cli_parse(&argp, argc, argv, &args);
-    if (cli_number(args.what, 1, UINT32_MAX, &id) != 0)
-        return cli_usage(cli, "ID is the number of a storage, not '%s'", args.what);
-    args.storage = (uint32_t)id;
+    args_parse(&syntax, argc, argv, &args);
     what.rebuild = 1;
     return order(cli, &args, &what, "rebuild started");
 }
 
 int cmd_rebuild_rate(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = { OPTION_STORAGE, { 0 } };
-    static const struct argp argp = {
+    static const struct args_option options[] = {
+        OPTION_STORAGE,
+        { NULL, 0, "MIB|off", NULL, ARGS_CALL(struct heal_args, rate_mib, rate_arg) },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
-        .args_doc = "MIB|off",
         .doc =
-            "Limit what each storage reads and writes to heal (rebuild, return, scrub) "
-            "to so "
-            "many MiB a second; off: no limit. It holds until the storage is restarted.",
+            "Limit what each storage reads and writes to heal (rebuild, resync, scrub) "
+            "to so many MiB a second; off: no limit. It holds until the storage is "
+            "restarted.",
         .children = target_children
     };
-    struct heal_args args = { .what_doc = "MIB|off" };
+    struct heal_args args = { 0 };
     Rozo__StHealReq what = ROZO__ST_HEAL_REQ__INIT;
-    unsigned long mib = 0;
 
-    cli_parse(&argp, argc, argv, &args);
-    if (strcmp(args.what, "off") != 0 && cli_number(args.what, 1, RATE_MAX_MB, &mib) != 0)
-        return cli_usage(cli, "'%s' is neither off nor a number of MiB from 1 to %d",
-                         args.what, RATE_MAX_MB);
+    args_parse(&syntax, argc, argv, &args);
     what.set_rate = true;
-    what.rate_bytes = (uint64_t)mib << 20;
-    return order(cli, &args, &what, mib == 0 ? "no limit" : "limited");
+    what.rate_bytes = (uint64_t)args.rate_mib << 20;
+    return order(cli, &args, &what, args.rate_mib == 0 ? "no limit" : "limited");
 }

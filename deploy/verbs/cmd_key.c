@@ -6,29 +6,18 @@
 #include "common/rpc/keys.h"
 #include "deploy/verbs/verbs.h"
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    const char **path = state->input;
-
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (*path != NULL || arg[0] == '\0')
-            argp_error(state, "one FILE, please");
-        *path = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "FILE is missing: where the key is to lie");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+struct key_args {
+    const char *path;
+};
 
 int cmd_key_new(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = parse,
-        .args_doc = "FILE",
+    static const struct args_option options[] = {
+        { NULL, 0, "FILE", "where the key is to lie", ARGS_TEXT(struct key_args, path) },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
         .doc =
             "Make a key file, readable by its owner only. A cluster has two: the node "
             "key, "
@@ -36,12 +25,12 @@ int cmd_key_new(struct cli *cli, int argc, char **argv)
             "to "
             "the machines that need them; an existing file is never replaced."
     };
-    const char *path = NULL;
+    struct key_args args = { 0 };
     struct err err = { 0 };
 
-    cli_parse(&argp, argc, argv, &path);
-    if (rpc_key_generate(path, &err) != 0)
+    args_parse(&syntax, argc, argv, &args);
+    if (rpc_key_generate(args.path, &err) != 0)
         return cli_fail(cli, "%s", err.text);
-    printf("%s\n", path);
+    printf("%s\n", args.path);
     return cli_finish(cli);
 }

@@ -14,35 +14,9 @@
 enum { LOCATE_MAX = 1 << 16 };
 
 struct locate_args {
-    const char **files; /* owned array, borrowed strings */
-    size_t n_files;
+    struct args_list files;
     bool json;
 };
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct locate_args *args = state->input;
-
-    switch (key) {
-    case 'j':
-        args->json = true;
-        return 0;
-    case ARGP_KEY_ARG: {
-        const char **grown = realloc(args->files, (args->n_files + 1) * sizeof(*grown));
-
-        if (grown == NULL)
-            return ENOMEM;
-        args->files = grown;
-        args->files[args->n_files++] = arg;
-        return 0;
-    }
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "FILE is missing");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 /* Returns the answer for one file, with all fields that locate_print() uses; NULL with a
  * message in err. */
@@ -150,27 +124,27 @@ static int locate_all(struct cli *cli, const struct locate_args *args)
     json_t *all = json_array();
     int status = CLI_DONE, rc;
 
-    for (size_t i = 0; i < args->n_files; i++) {
+    for (unsigned i = 0; i < args->files.n; i++) {
         struct err err = { 0 };
-        json_t *json = locate_ask(args->files[i], &err);
+        json_t *json = locate_ask(args->files.all[i], &err);
 
         if (json == NULL) {
             status = cli_fail(cli, "%s", err.text);
             continue;
         }
         if (args->json) {
-            json_object_set_new(json, "file", cli_json_path(args->files[i]));
+            json_object_set_new(json, "file", cli_json_path(args->files.all[i]));
             json_array_append(all, json);
         } else {
             if (i > 0)
                 putchar('\n');
-            locate_print(args->files[i], json);
+            locate_print(args->files.all[i], json);
         }
         json_decref(json);
     }
     if (!args->json)
         rc = cli_finish(cli);
-    else if (args->n_files > 1)
+    else if (args->files.n > 1)
         rc = cli_print_json(cli, json_incref(all));
     else if (json_array_size(all) == 1)
         rc = cli_print_json(cli, json_incref(json_array_get(all, 0)));
@@ -182,15 +156,14 @@ static int locate_all(struct cli *cli, const struct locate_args *args)
 
 int cmd_locate(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "json", 'j', NULL, 0, "print JSON: an object, for several files a list of them",
-          0 },
+    static const struct args_option options[] = {
+        { "json", 'j', NULL, "print JSON: an object, for several files a list of them",
+          ARGS_FLAG(struct locate_args, json) },
+        { NULL, 0, "FILE...", NULL, ARGS_LIST(struct locate_args, files) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
-        .args_doc = "FILE...",
         .doc =
             "Show where files lie: layout, and for each storage of the distribution "
             "which "
@@ -198,10 +171,7 @@ int cmd_locate(struct cli *cli, int argc, char **argv)
             "FILE is a path below a mount."
     };
     struct locate_args args = { 0 };
-    int rc;
 
-    cli_parse(&argp, argc, argv, &args);
-    rc = locate_all(cli, &args);
-    free(args.files);
-    return rc;
+    args_parse(&syntax, argc, argv, &args);
+    return locate_all(cli, &args);
 }

@@ -19,59 +19,37 @@ struct mount_args {
     bool foreground;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void check(struct argp_state *state, void *arg)
 {
-    struct mount_args *args = state->input;
+    const struct mount_args *args = arg;
 
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'o':
-        args->options = arg;
-        return 0;
-    case 'f':
-        args->foreground = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            args->export_name = arg;
-        else if (state->arg_num == 1)
-            args->mount_point = arg;
-        else
-            argp_error(state, "EXPORT and MNT, please, and nothing after them");
-        return 0;
-    case ARGP_KEY_END:
-        if (args->mount_point == NULL)
-            argp_error(state, "%s is missing",
-                       args->export_name == NULL ? "EXPORT" : "MNT, where to mount it,");
-        if (args->export_name[0] == '\0' || strchr(args->export_name, '/') != NULL)
-            argp_error(state, "'%s' cannot be the name of an export", args->export_name);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (strchr(args->export_name, '/') != NULL)
+        argp_error(state, "'%s' cannot be the name of an export", args->export_name);
 }
 
 int cmd_mount(struct cli *cli, int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "options", 'o', "OPTS", 0, "further options, as of rozomount -o", 0 },
-        { "foreground", 'f', NULL, 0, "stay in the foreground", 0 },
+    static const struct args_option options[] = {
+        { "options", 'o', "OPTS", "further options, as of rozomount -o",
+          ARGS_TEXT(struct mount_args, options) },
+        { "foreground", 'f', NULL, "stay in the foreground",
+          ARGS_FLAG(struct mount_args, foreground) },
+        { NULL, 0, "EXPORT", NULL, ARGS_TEXT(struct mount_args, export_name) },
+        { NULL, 0, "MNT", "where to mount it",
+          ARGS_TEXT(struct mount_args, mount_point) },
         { 0 },
     };
     static const struct argp_child children[] = { { &target_mount_argp, 0, NULL, 0 },
                                                   { 0 } };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
-        .args_doc = "EXPORT MNT",
         .doc =
             "Mount an export. Done when it is mounted and serves; `umount MNT` ends it. "
             "For "
             "/etc/fstab write:\n\n"
             "  HOST:PORT/EXPORT MNT fuse.rozomount _netdev,key=/etc/rozo/client.key 0 0",
-        .children = children
+        .children = children,
+        .check = check
     };
     struct mount_args args = { 0 };
     struct err err = { 0 };
@@ -79,7 +57,7 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
     char program[] = "rozomount", dash_o[] = "-o", dash_f[] = "-f";
     int n;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (target_resolve(&args.conn, true, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     n = snprintf(source, sizeof(source), "%s/%s", args.conn.exportd, args.export_name);

@@ -9,80 +9,51 @@
 #include "deploy/client/exportd_client.h"
 #include "deploy/verbs/verbs.h"
 
-enum { OPT_NO = 256 };
-
 struct replace_args {
     struct target_options conn;
     bool json, no;
-    uint32_t id;
+    unsigned id;
     struct cli_addresses addresses;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct replace_args *args = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &args->conn;
-        return 0;
-    case 'j':
-        args->json = true;
-        return 0;
-    case OPT_NO:
-        args->no = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            args->id = (uint32_t)cli_number_arg(state, "ID", arg, 1, UINT32_MAX);
-        else
-            cli_addresses_arg(state, arg, &args->addresses);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state,
-                   "ID is missing: the number of the storage, see rozo storage list");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+#define OPTION_ID                                                          \
+    {                                                                      \
+        NULL, 0, "ID", "the number of the storage, see rozo storage list", \
+            ARGS_NUMBER(struct replace_args, id, 1, UINT32_MAX)            \
     }
-}
+#define OPTION_JSON                                                           \
+    {                                                                         \
+        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct replace_args, json) \
+    }
 
-/* Parses the arguments of `lost`, which takes no addresses. */
-static error_t parse_lost(int key, char *arg, struct argp_state *state)
-{
-    if (key == ARGP_KEY_ARG && state->arg_num > 0)
-        argp_error(state, "one ID, please");
-    return parse(key, arg, state);
-}
-
-static const struct argp_option json_option = { "json", 'j', NULL, 0, "print JSON", 0 };
-
-static int print(struct cli *cli, const struct replace_args *args, const char *words,
+static int print(struct cli *cli, const struct replace_args *args, const char *outcome,
                  bool lost)
 {
     if (args->json)
         return cli_print_json(
             cli, json_pack("{s:I, s:b}", "id", (json_int_t)args->id, "lost", (int)lost));
-    printf("storage %u %s\n", args->id, words);
+    printf("storage %u %s\n", args->id, outcome);
     return cli_finish(cli);
 }
 
 int cmd_storage_replace(struct cli *cli, int argc, char **argv)
 {
-    const struct argp_option options[] = { json_option, { 0 } };
-    const struct argp argp = {
+    static const struct args_option options[] = {
+        OPTION_JSON,
+        OPTION_ID,
+        { NULL, 0, "[HOST:PORT[,HOST:PORT...]]", NULL,
+          ARGS_CALL(struct replace_args, addresses, cli_addresses_arg),
+          .optional = true },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
-        .args_doc = "ID [HOST:PORT[,HOST:PORT...]]",
-        .doc =
-            "Let a storage with a new and empty data directory take the place of "
-            "storage ID, "
-            "which is gone or has lost its disk. It keeps the number; all that should "
-            "lie there is rebuilt from the others (`rozo rebuild status --watch`). "
-            "Without "
-            "addresses it is looked for where the old one was. A storage that is up is "
-            "not "
-            "replaced: stop it first. Again is harmless.",
+        .doc = "Let a storage with a new and empty data directory take the place of "
+               "storage ID, which is gone or has lost its disk. It keeps the number; all "
+               "that should lie there is rebuilt from the others (`rozo rebuild status "
+               "--watch`). Without addresses it is looked for where the old one was. A "
+               "storage that is up is not replaced: stop it first. Repeating it is "
+               "harmless.",
         .children = target_children
     };
     struct replace_args args = { 0 };
@@ -92,7 +63,7 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     question.id = args.id;
     question.addresses = args.addresses.all;
     question.n_addresses = args.addresses.n;
@@ -114,15 +85,15 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
 
 int cmd_storage_lost(struct cli *cli, int argc, char **argv)
 {
-    const struct argp_option options[] = {
-        { "no", OPT_NO, NULL, 0, "it may come back after all", 0 },
-        json_option,
+    static const struct args_option options[] = {
+        { "no", 0, NULL, "it may come back after all",
+          ARGS_FLAG(struct replace_args, no) },
+        OPTION_JSON,
+        OPTION_ID,
         { 0 },
     };
-    const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse_lost,
-        .args_doc = "ID",
         .doc =
             "Mark storage ID as lost: it will not come back, and nothing takes its "
             "place for now. "
@@ -138,7 +109,7 @@ int cmd_storage_lost(struct cli *cli, int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     rc = exportd_client_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_storage_lost(asked.admin, args.id, !args.no, &asked.progress, &answer,

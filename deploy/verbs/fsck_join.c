@@ -312,14 +312,14 @@ bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
         uint32_t bit = 1u << i;
         uint32_t there = what == FSCK_GONE ? file->anywhere : file->homes;
 
-        if (what == FSCK_SILENT)
-            out->silent |= bit;
+        if (what == FSCK_UNLISTED)
+            out->unlisted |= bit;
         else if (i < layout->n && (there & bit) == 0 && (file->damaged & bit) == 0)
             out->missing |= (uint16_t)bit;
     }
     out->damaged = file->damaged;
     out->n_there = bits(file->anywhere);
-    out->unreadable = out->silent == 0 && out->n_there < layout->k;
+    out->unreadable = out->unlisted == 0 && out->n_there < layout->k;
     if (!file->has_data)
         return out->damaged != 0;
     return out->missing != 0 || out->damaged != 0;

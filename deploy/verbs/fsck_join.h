@@ -88,9 +88,9 @@ const uint32_t *fsck_later(const struct fsck *f, const struct fsck_file *file,
 
 /* State of a storage for the comparison. */
 enum fsck_heard {
-    FSCK_SILENT, /* may have anything */
-    FSCK_LISTED, /* has listed everything */
-    FSCK_GONE,   /* lost for good: projections that no other storage has are lost */
+    FSCK_UNLISTED, /* may have anything */
+    FSCK_LISTED,   /* has listed everything */
+    FSCK_GONE,     /* lost for good: projections that no other storage has are lost */
 };
 
 /* Faults of a file with data. */
@@ -98,10 +98,10 @@ struct fsck_lack {
     /* Bitmap of homes that lack their projection: they listed everything, or are lost for
      * good and no spare has it. */
     uint16_t missing;
-    uint16_t damaged; /* bitmap of homes with a damaged projection */
-    uint32_t silent;  /* bitmap of candidates that were not listed */
-    unsigned n_there; /* distinct projections seen that are not damaged */
-    bool unreadable;  /* fewer than k, although all candidates were listed */
+    uint16_t damaged;  /* bitmap of homes with a damaged projection */
+    uint32_t unlisted; /* bitmap of candidates that were not listed */
+    unsigned n_there;  /* distinct projections seen that are not damaged */
+    bool unreadable;   /* fewer than k, although all candidates were listed */
     /* The file moved; nothing else is known then. */
     bool moved;
 };

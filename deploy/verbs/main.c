@@ -9,16 +9,16 @@
 
 static const struct cli_verb dev_verbs[] = {
     { "up", "start a private cluster on this machine and mount it", cmd_dev_up, NULL },
-    { "down", "stop it; its data stays", cmd_dev_down, NULL },
-    { "status", "its processes, their pids and addresses", cmd_dev_status, NULL },
-    { "restart", "restart one of its processes", cmd_dev_restart, NULL },
+    { "down", "stop a private cluster; its data stays", cmd_dev_down, NULL },
+    { "status", "list the processes of a private cluster", cmd_dev_status, NULL },
+    { "restart", "restart processes of a private cluster", cmd_dev_restart, NULL },
     { 0 },
 };
 static const struct cli_verb storage_verbs[] = {
     { "list", "the storages of the cluster", cmd_storage_list, NULL },
     { "add", "let a storage join the cluster", cmd_storage_add, NULL },
-    { "replace", "a new disk in the place of a lost one", cmd_storage_replace, NULL },
-    { "lost", "give a storage up", cmd_storage_lost, NULL },
+    { "replace", "put a new disk in the place of a lost one", cmd_storage_replace, NULL },
+    { "lost", "declare that a storage will not come back", cmd_storage_lost, NULL },
     { 0 },
 };
 static const struct cli_verb volume_verbs[] = {
@@ -27,20 +27,20 @@ static const struct cli_verb volume_verbs[] = {
     { 0 },
 };
 static const struct cli_verb export_verbs[] = {
-    { "list", "the file systems one can mount", cmd_export_list, NULL },
+    { "list", "the file systems that can be mounted", cmd_export_list, NULL },
     { "create", "make a file system", cmd_export_create, NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {
     { "status", "how far storages are in healing", cmd_rebuild_status, NULL },
-    { "start", "have a storage make again what it lacks", cmd_rebuild_start, NULL },
+    { "start", "have a storage rebuild what it lacks", cmd_rebuild_start, NULL },
     { "rate", "limit how fast storages heal", cmd_rebuild_rate, NULL },
     { 0 },
 };
 static const struct cli_verb scrub_verbs[] = {
     { "start", "have storages read and heal all they hold", cmd_scrub_start, NULL },
-    { "stop", "stop that", cmd_scrub_stop, NULL },
-    { "status", "how far it is, and what was found", cmd_scrub_status, NULL },
+    { "stop", "stop scrubs", cmd_scrub_stop, NULL },
+    { "status", "how far scrubs are, and what they found", cmd_scrub_status, NULL },
     { 0 },
 };
 static const struct cli_verb key_verbs[] = {
@@ -57,12 +57,12 @@ static const struct cli_verb verbs[] = {
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
     { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
     { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
-    { "rebuild", "Healing: storages make again what they lack.", NULL, rebuild_verbs },
+    { "rebuild", "Healing: storages rebuild what they lack.", NULL, rebuild_verbs },
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
-    { "fsck", "is all there that should be, and nothing else?", cmd_fsck, NULL },
+    { "fsck", "compare what exportd knows with what storages hold", cmd_fsck, NULL },
     { "mount", "mount an export", cmd_mount, NULL },
     { "locate", "where a file lies", cmd_locate, NULL },
-    { "salvage", "files out of data directories, without any daemon", cmd_salvage, NULL },
+    { "salvage", "restore files from data directories alone", cmd_salvage, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },
     { "bench", "How fast things are on this machine.", NULL, bench_verbs },
     { "dev", "Private clusters on one machine, to try things out and to test.", NULL,

@@ -477,21 +477,21 @@ struct volume *volume_add(struct exportd *x, const char *name)
 }
 
 int volume_choose(struct exportd *x, const char *name, bool make, struct volume **out,
-                  char words[WORDS_MAX + 1])
+                  char message[MESSAGE_MAX + 1])
 {
     if (name[0] != '\0') {
         *out = volume_find_name(x, name);
         if (*out == NULL)
-            snprintf(words, WORDS_MAX + 1, "there is no volume %.63s", name);
+            snprintf(message, MESSAGE_MAX + 1, "there is no volume %.63s", name);
         return *out == NULL ? -ENOENT : 0;
     }
     if (x->n_volumes > 1) {
-        snprintf(words, WORDS_MAX + 1, "there are %u volumes: say which one",
+        snprintf(message, MESSAGE_MAX + 1, "there are %u volumes: say which one",
                  x->n_volumes);
         return -EINVAL;
     }
     if (x->n_volumes == 0 && !make) {
-        snprintf(words, WORDS_MAX + 1, "there is no volume yet: add storages first");
+        snprintf(message, MESSAGE_MAX + 1, "there is no volume yet: add storages first");
         return -ENOENT;
     }
     *out = x->n_volumes == 1 ? container_of(x->volumes.next, struct volume, link)

@@ -70,7 +70,7 @@ struct volume *volume_find_name(struct exportd *x, const char *name);
  * named "default".
  */
 int volume_choose(struct exportd *x, const char *name, bool make, struct volume **out,
-                  char words[WORDS_MAX + 1]);
+                  char message[MESSAGE_MAX + 1]);
 struct volume *volume_add(struct exportd *x, const char *name);
 unsigned volume_n_storages(struct exportd *x, uint32_t id);
 /**

@@ -32,7 +32,7 @@ struct exportd_config {
     uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
     uint32_t tokens_max; /* inodes that all sessions together may cache; 0: 4 Mi */
     uint32_t strays_s;   /* time between two searches for strays (strays.c); 0: 3600 */
-    bool grows_first;    /* fault for tests of the simulator: see redistribute.c */
+    bool grows_first;    /* fault for tests of the simulator: see redist_file.c */
     uint64_t boot; /* changes with each loss of power, which takes unsynced changes */
 };
 

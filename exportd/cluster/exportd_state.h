@@ -37,7 +37,7 @@ enum {
     OPS_MAX = 256,         /* request counters; ops are below this */
     NAMES_MAX = 63,        /* bytes, name of a volume or export */
     HOST_MAX = 255,        /* bytes, name of a host or rack */
-    WORDS_MAX = 255,       /* bytes, error text */
+    MESSAGE_MAX = 255,     /* bytes, error text */
     ADDR_MAX = 80,         /* bytes, "host:port" */
     ADDRS_MAX = 16,        /* addresses of a storage */
     TICK_MS = 1000,
@@ -112,7 +112,7 @@ struct cluster_storage {
     /* further files of which it should be a home, see storage_room.h */
     double credit;
     char version[NAMES_MAX + 1];
-    char error[WORDS_MAX + 1]; /* reason for not being up */
+    char error[MESSAGE_MAX + 1]; /* reason for not being up */
     bool moved;     /* addresses changed: a new channel is due when this one is idle */
     unsigned n_out; /* requests outstanding on the channel, without the poll */
     struct map_push map;
@@ -146,7 +146,7 @@ struct export
     struct open_file *opens;        /* owned; over all sessions */
     struct delayed_unlink *delayed; /* owned by delayed_unlink.c */
     bool tight;                     /* a storage of the volume is nearly full */
-    unsigned n_closed;              /* files that redistribute.c holds EXCLUSIVE */
+    unsigned n_closed;              /* files that redist_hold.c holds EXCLUSIVE */
     bool few_known;                 /* n_few is valid */
     uint64_t n_few;                 /* files with fewer candidates than they could have */
     uint64_t n_few_counting;

@@ -36,8 +36,8 @@ static void on_map_answer(struct rpc_request *rq, int rc)
     s->map.sent = 0;
     s->n_out--;
     if (rc == 0 && (old || rq->status == ROZO__STATUS__OK)) {
-        s->map.told = sent;
-        s->map.told_ns = env_now_ns(s->x->env);
+        s->map.acked = sent;
+        s->map.acked_ns = env_now_ns(s->x->env);
         s->x->hooks->map_taken(s->x);
         if (s->up)
             storage_push_map(s); /* the map may have changed meanwhile */
@@ -47,9 +47,9 @@ static void on_map_answer(struct rpc_request *rq, int rc)
 /* Returns true if the storage lacks the newest map, as far as is known. */
 static bool map_is_due(const struct cluster_storage *s)
 {
-    uint64_t passed_ns = env_now_ns(s->x->env) - s->map.told_ns;
+    uint64_t passed_ns = env_now_ns(s->x->env) - s->map.acked_ns;
 
-    if (s->map.told != s->x->map_version)
+    if (s->map.acked != s->x->map_version)
         return true;
     return s->map.known == 0 && passed_ns >= ms_to_ns(MAP_AGAIN_MS);
 }
@@ -107,19 +107,19 @@ void storage_knows_map(struct cluster_storage *s, uint64_t known)
 {
     map_catch_up(s->x, known);
     if (known < s->map.known) /* the storage was restarted */
-        s->map.told = 0;
+        s->map.acked = 0;
     s->map.known = known;
 }
 
 void map_push_forget(struct cluster_storage *s)
 {
-    s->map.told = s->map.known = 0;
+    s->map.acked = s->map.known = 0;
 }
 
 bool storage_has_map(const struct cluster_storage *s, uint64_t version)
 {
     assert(version != 0);
-    return s->map.told >= version;
+    return s->map.acked >= version;
 }
 
 void map_push_stop(struct cluster_storage *s)

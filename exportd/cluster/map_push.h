@@ -13,10 +13,10 @@ struct cluster_storage;
 /* State of the map at one storage. */
 struct map_push {
     struct rpc_request rq;
-    uint64_t sent;    /* version of the map in rq; 0: no request outstanding */
-    uint64_t told;    /* version of the last map it took; 0: none */
-    uint64_t told_ns; /* ns, monotonic; when it took that map */
-    uint64_t known;   /* version that it reports; 0: it does not report one */
+    uint64_t sent;     /* version of the map in rq; 0: no request outstanding */
+    uint64_t acked;    /* version of the last map it took; 0: none */
+    uint64_t acked_ns; /* ns, monotonic; when it took that map */
+    uint64_t known;    /* version that it reports; 0: it does not report one */
 };
 
 /** Sends the newest map to a storage that is up and lacks it. */

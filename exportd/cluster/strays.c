@@ -178,8 +178,8 @@ static void left_ask(struct cluster_storage *s)
     Rozo__FileRef ref;
     struct inode in;
 
-    while (st->n_left_told < st->n_left) {
-        const struct file_id *file = &st->left[st->n_left_told++];
+    while (st->n_left_sent < st->n_left) {
+        const struct file_id *file = &st->left[st->n_left_sent++];
 
         if (!is_elsewhere(s, file, &in))
             continue; /* changed meanwhile */
@@ -190,7 +190,7 @@ static void left_ask(struct cluster_storage *s)
         strays_send(s, ROZO__OP__ST_REDIST, &msg.base, on_left);
         return;
     }
-    st->n_left = st->n_left_told = 0;
+    st->n_left = st->n_left_sent = 0;
 }
 
 /* Returns true if the storage can be asked now. */

@@ -19,7 +19,7 @@ struct strays {
     struct rpc_request rq;
     /* files of the page in which the storage has no place any more */
     struct file_id left[STRAYS_A_TICK];
-    unsigned n_left, n_left_told;  /* files in left; sent of these */
+    unsigned n_left, n_left_sent;  /* files in left; sent of these */
     struct cluster_storage *asked; /* borrowed; NULL: no request outstanding */
     uint32_t storage_id;           /* the sweep continues at this id or a larger one */
     bool has_after;

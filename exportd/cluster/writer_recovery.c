@@ -27,7 +27,7 @@ enum {
     CHECKS_A_TURN = 1024, /* files looked at per tick */
     CHECK_DEADLINE_MS = 5000,
     CHECK_RETRY_MS = 5000,
-    CHECK_GIVE_UP_MS = 3600 * 1000,
+    CHECK_MAX_MS = 3600 * 1000,
 };
 
 /* File, until a storage has taken its check. */
@@ -39,7 +39,7 @@ struct check {
     struct rpc_request rq;
     struct cluster_storage *storage; /* storage asked now; NULL: none */
     unsigned next;                   /* place in the distribution to try next */
-    uint64_t retry_ns, give_up_ns;
+    uint64_t retry_ns, end_ns;
     UT_hash_handle hh;
 };
 
@@ -67,7 +67,7 @@ static void check_put_off(struct check *c)
 
     c->next = 0;
     c->retry_ns = now_ns + ms_to_ns(CHECK_RETRY_MS);
-    if (now_ns >= c->give_up_ns) {
+    if (now_ns >= c->end_ns) {
         log_warn(
             "inode %llu of export %u: its writer is gone, and no storage could be asked "
             "for an hour to check the file; scrub will repair it",
@@ -199,7 +199,7 @@ void writer_recovery_add(struct export *e, const struct inode *in)
     c->x = x;
     c->in = *in;
     c->id = id;
-    c->give_up_ns = env_now_ns(x->env) + ms_to_ns(CHECK_GIVE_UP_MS);
+    c->end_ns = env_now_ns(x->env) + ms_to_ns(CHECK_MAX_MS);
     list_add_tail(&x->writer_recovery.queue, &c->link);
     hash_add(x->writer_recovery.by_id, id, c);
     x->writer_recovery.n++;

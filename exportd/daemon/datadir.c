@@ -113,9 +113,13 @@ int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
     int dir_fd, fd = -1, rc;
     unsigned format;
 
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return err_set(err, -errno, "make the data directory %s: %s", path,
-                       strerror(errno));
+    rc = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+    if (rc == -ENOENT)
+        return err_set(err, rc,
+                       "data directory %s: its parent is not there; is its disk mounted?",
+                       path);
+    if (rc != 0)
+        return err_wrap(err, rc, "make data directory %s", path);
     dir_fd = dir_open(path, err);
     if (dir_fd < 0)
         return dir_fd;

@@ -7,7 +7,6 @@
  * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
  *         the end.
  */
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/config/args.h"
 #include "common/config/config.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"
@@ -423,44 +423,25 @@ static int run(const char *config_path)
 
 const char *argp_program_version = "exportd " ROZO_VERSION;
 
-enum { EXIT_USAGE = 2 };
-
-static const struct argp_option options[] = {
-    { "config", 'c', "FILE", 0, "Read the configuration from FILE (YAML)", 0 },
-    { 0 },
+struct main_args {
+    const char *config;
 };
-
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    const char **config_path = state->input;
-
-    switch (key) {
-    case 'c':
-        *config_path = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "%s: no arguments are expected", arg);
-        return EINVAL;
-    case ARGP_KEY_END:
-        if (*config_path == NULL)
-            argp_error(state, "--config FILE is needed");
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
-}
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse_option,
-        .doc = "The metadata daemon of a rozo cluster. Runs in the foreground until "
-               "SIGTERM.",
+    static const struct args_option options[] = {
+        { "config", 'c', "FILE", "Read the configuration from FILE (YAML)",
+          ARGS_NEEDED(struct main_args, config) },
+        { 0 },
     };
-    const char *config_path = NULL;
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc = "The metadata daemon of a rozo cluster. Runs in the foreground until "
+               "SIGTERM."
+    };
+    struct main_args args = { 0 };
 
     log_init("exportd");
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &config_path);
-    return run(config_path);
+    args_parse(&syntax, argc, argv, &args);
+    return run(args.config);
 }

@@ -47,7 +47,7 @@ enum inode_flags {
     INODE_IMMUTABLE = 4096, /* chattr +i */
     INODE_APPEND = 8192,    /* chattr +a */
     INODE_NAMELESS = 16384, /* made by O_TMPFILE and never linked; may get a name */
-    INODE_MOVED = 32768, /* there is, or was, a KEY_REDIST record; see redistribute.c */
+    INODE_MOVED = 32768,    /* there is, or was, a KEY_REDIST record; see redist_file.c */
     /* FileRef.full_quorum: fewer candidates than the layout, but its write quorum */
     INODE_FULL_QUORUM = 65536,
     INODE_FLAGS_ALL = 1023 | INODE_IMMUTABLE | INODE_APPEND | INODE_NAMELESS |

@@ -421,8 +421,8 @@ static bool is_behind_truncate(const struct inode *in, const struct namespace_wr
 }
 
 /* Takes the reported blocks. Frees map. Returns true if the set has changed. */
-static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
-                        struct inode *in, struct range_map *map)
+static bool blocks_counted(struct namespace *ns, const struct namespace_wrote *req,
+                           struct inode *in, struct range_map *map)
 {
     uint64_t size = inode_final_size(in), n_before = in->n_blocks;
     bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
@@ -451,7 +451,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
                     struct inode *out, bool *cut)
 {
     int64_t now_ns = env_wall_ns(ns->env);
-    bool changed, data, ended, was_inline, told;
+    bool changed, data, ended, was_inline, counted;
     struct range_map map = { 0 };
     struct inode in;
     int rc = inode_get(ns, req->ino, &in);
@@ -479,8 +479,8 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
     if (ended)
         truncate_end(&in);
     changed = !*cut && grow(&in, req->size);
-    told = blocks_told(ns, req, &in, &map);
-    changed |= told && !req->blocks_counted;
+    counted = blocks_counted(ns, req, &in, &map);
+    changed |= counted && !req->blocks_counted;
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
         changed = changed || req->mtime_ns != in.mtime_ns;
@@ -495,7 +495,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
         in.atime_ns = req->atime_ns;
         changed = true;
     }
-    if (changed || data || ended || was_inline || told || req->inline_version != 0)
+    if (changed || data || ended || was_inline || counted || req->inline_version != 0)
         inode_put(ns, &in);
     *out = in;
     return 0;

@@ -179,28 +179,28 @@ int ad_status(struct md_op *op, const ProtobufCMessage *req)
     return rc;
 }
 
-static int words_set(char words[WORDS_MAX + 1], int rc, const char *fmt, ...)
+static int message_set(char message[MESSAGE_MAX + 1], int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static int words_set(char words[WORDS_MAX + 1], int rc, const char *fmt, ...)
+static int message_set(char message[MESSAGE_MAX + 1], int rc, const char *fmt, ...)
 {
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(words, WORDS_MAX + 1, fmt, ap);
+    vsnprintf(message, MESSAGE_MAX + 1, fmt, ap);
     va_end(ap);
     return rc;
 }
 
 static int lost_check(struct exportd *x, const Rozo__AdStorageLostReq *req,
-                      struct cluster_storage **out, char words[WORDS_MAX + 1])
+                      struct cluster_storage **out, char message[MESSAGE_MAX + 1])
 {
     *out = storage_find(x, req->id);
     if (*out == NULL)
-        return words_set(words, -ENOENT, "there is no storage %u", req->id);
+        return message_set(message, -ENOENT, "there is no storage %u", req->id);
     if (req->lost && (*out)->up && !storage_is_cut_off(*out))
-        return words_set(words, -EBUSY, "storage %u is up at %s: it is not lost", req->id,
-                         (*out)->facts.addrs[0]);
+        return message_set(message, -EBUSY, "storage %u is up at %s: it is not lost",
+                           req->id, (*out)->facts.addrs[0]);
     return 0;
 }
 
@@ -208,12 +208,12 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdStorageLostReq *req = (const Rozo__AdStorageLostReq *)msg;
     Rozo__AdStorageLostResp resp = ROZO__AD_STORAGE_LOST_RESP__INIT;
-    char words[WORDS_MAX + 1] = "";
+    char message[MESSAGE_MAX + 1] = "";
     Rozo__Storage storage_msg;
     char *addrs[ADDRS_MAX];
     struct storage_facts facts;
     struct cluster_storage *s;
-    int rc = lost_check(op->x, req, &s, words), packed;
+    int rc = lost_check(op->x, req, &s, message), packed;
 
     if (rc == 0 && s->facts.lost != req->lost) {
         facts = s->facts;
@@ -226,27 +226,27 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
         storage_message(s, &storage_msg, addrs);
         resp.storage = &storage_msg;
     }
-    resp.error = words;
+    resp.error = message;
     op->sync = true;
     packed = md_op_pack(op, &resp.base);
     return rc != 0 ? rc : packed;
 }
 
 static int volume_create(struct exportd *x, const char *name, struct volume **out,
-                         char words[WORDS_MAX + 1])
+                         char message[MESSAGE_MAX + 1])
 {
     if (!name_is_good(name))
-        return words_set(words, -EINVAL,
-                         "a volume's name has 1 to %d letters, digits, dots, dashes or "
-                         "underscores, and begins with none of . -",
-                         (int)NAMES_MAX);
+        return message_set(message, -EINVAL,
+                           "a volume's name has 1 to %d letters, digits, dots, dashes or "
+                           "underscores, and begins with none of . -",
+                           (int)NAMES_MAX);
     if (volume_find_name(x, name) != NULL)
-        return words_set(words, -EEXIST, "there is a volume %s already", name);
+        return message_set(message, -EEXIST, "there is a volume %s already", name);
     if (x->n_volumes >= VOLUMES_MAX)
-        return words_set(words, -EBUSY, "there are %d volumes, no more are possible",
-                         (int)VOLUMES_MAX);
+        return message_set(message, -EBUSY, "there are %d volumes, no more are possible",
+                           (int)VOLUMES_MAX);
     *out = volume_add(x, name);
-    return *out == NULL ? words_set(words, -ENOMEM, "out of memory") : 0;
+    return *out == NULL ? message_set(message, -ENOMEM, "out of memory") : 0;
 }
 
 int ad_volume_create(struct md_op *op, const ProtobufCMessage *msg)
@@ -254,15 +254,15 @@ int ad_volume_create(struct md_op *op, const ProtobufCMessage *msg)
     const Rozo__AdVolumeCreateReq *req = (const Rozo__AdVolumeCreateReq *)msg;
     Rozo__AdVolumeCreateResp resp = ROZO__AD_VOLUME_CREATE_RESP__INIT;
     struct volume_message *m = NULL;
-    char words[WORDS_MAX + 1] = "";
+    char message[MESSAGE_MAX + 1] = "";
     struct volume *v;
-    int rc = volume_create(op->x, req->name, &v, words), packed;
+    int rc = volume_create(op->x, req->name, &v, message), packed;
 
     if (rc == 0) {
         m = volume_message_make(op->x, v);
         resp.volume = m == NULL ? NULL : &m->msg;
     }
-    resp.error = words;
+    resp.error = message;
     op->sync = true;
     packed = md_op_pack(op, &resp.base);
     free(m);
@@ -272,7 +272,7 @@ int ad_volume_create(struct md_op *op, const ProtobufCMessage *msg)
 /* Checks the request for a new export. Returns 0 and the facts, or -errno and an error
  * text. */
 static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
-                        struct export *facts, char words[WORDS_MAX + 1])
+                        struct export *facts, char message[MESSAGE_MAX + 1])
 {
     const struct codec_layout *layout = codec_layout(req->layout);
     const char *codec = req->codec[0] == '\0' ? "mojette" : req->codec;
@@ -283,35 +283,36 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     int rc;
 
     if (!name_is_good(req->name))
-        return words_set(words, -EINVAL,
-                         "an export's name has 1 to %d letters, digits, dots, dashes or "
-                         "underscores, and begins with none of . -",
-                         (int)NAMES_MAX);
+        return message_set(
+            message, -EINVAL,
+            "an export's name has 1 to %d letters, digits, dots, dashes or "
+            "underscores, and begins with none of . -",
+            (int)NAMES_MAX);
     if (export_find_name(x, req->name) != NULL)
-        return words_set(words, -EEXIST, "there is an export %s already", req->name);
+        return message_set(message, -EEXIST, "there is an export %s already", req->name);
     if (x->n_exports >= EXPORTS_MAX)
-        return words_set(words, -EBUSY, "there are %d exports, no more are possible",
-                         (int)EXPORTS_MAX);
+        return message_set(message, -EBUSY, "there are %d exports, no more are possible",
+                           (int)EXPORTS_MAX);
     if (layout == NULL)
-        return words_set(words, -EINVAL, "there is no layout %u; known: 0, 1, 2",
-                         req->layout);
+        return message_set(message, -EINVAL, "there is no layout %u; known: 0, 1, 2",
+                           req->layout);
     if (kind == 0)
-        return words_set(words, -EINVAL,
-                         "there is no codec %.63s; the default is mojette", codec);
+        return message_set(message, -EINVAL,
+                           "there is no codec %.63s; the default is mojette", codec);
     if (codec_get(kind, req->layout, block_bytes) == NULL)
-        return words_set(words, -EINVAL, "blocks have 4096 or 8192 bytes, not %u",
-                         block_bytes);
+        return message_set(message, -EINVAL, "blocks have 4096 or 8192 bytes, not %u",
+                           block_bytes);
     if (req->inline_max > NAMESPACE_INLINE_MAX)
-        return words_set(words, -EINVAL,
-                         "files of up to %d bytes can be kept by exportd, not %u",
-                         (int)NAMESPACE_INLINE_MAX, req->inline_max);
-    rc = volume_choose(x, req->volume, false, &v, words);
+        return message_set(message, -EINVAL,
+                           "files of up to %d bytes can be kept by exportd, not %u",
+                           (int)NAMESPACE_INLINE_MAX, req->inline_max);
+    rc = volume_choose(x, req->volume, false, &v, message);
     if (rc != 0)
         return rc;
     n = volume_n_candidates(x, v->id);
     if (n < layout->n)
-        return words_set(
-            words, -EINVAL,
+        return message_set(
+            message, -EINVAL,
             "layout %u wants %u storages at least (%u to be safe), volume %s has %u",
             req->layout, layout->n, layout->safe, v->name, n);
     *facts = (struct export){ .volume = v->id,
@@ -328,22 +329,22 @@ int ad_export_create(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdExportCreateReq *req = (const Rozo__AdExportCreateReq *)msg;
     Rozo__AdExportCreateResp resp = ROZO__AD_EXPORT_CREATE_RESP__INIT;
-    char words[WORDS_MAX + 1] = "";
+    char message[MESSAGE_MAX + 1] = "";
     Rozo__Export export_msg;
     struct export facts, *e;
-    int rc = export_check(op->x, req, &facts, words), packed;
+    int rc = export_check(op->x, req, &facts, message), packed;
 
     if (rc == 0) {
         e = export_add(op->x, &facts);
         if (e == NULL) {
-            rc = words_set(words, -ENOMEM, "out of memory");
+            rc = message_set(message, -ENOMEM, "out of memory");
         } else {
             export_message(e, &export_msg);
             resp.export = &export_msg;
             log_info("export %u created: %s", e->id, e->name);
         }
     }
-    resp.error = words;
+    resp.error = message;
     op->sync = true;
     packed = md_op_pack(op, &resp.base);
     return rc != 0 ? rc : packed;

@@ -53,9 +53,9 @@ struct admission {
     struct rpc_channel *channel; /* owned */
     struct rpc_request rq;
     enum { WAITS_FOR_NONE, WAITS_FOR_ANSWER, WAITS_FOR_STORE } waits;
-    struct env_task task;   /* next step */
-    struct env_timer again; /* next request to a storage that is starting */
-    uint64_t patience;      /* ns, monotonic; a starting storage is asked until then */
+    struct env_task task;    /* next step */
+    struct env_timer again;  /* next request to a storage that is starting */
+    uint64_t start_until_ns; /* ns, monotonic; a starting storage is asked until then */
     struct store_wait wait;
     char volume[NAMES_MAX + 1]; /* name from the request */
     uint32_t replace_id; /* lost storage whose place it takes; 0: none, it is added */
@@ -63,8 +63,9 @@ struct admission {
     struct storage_facts facts;
     struct cluster_storage *storage; /* result */
     int rc;
-    bool told;                 /* ST_ADMIT was sent */
-    char words[WORDS_MAX + 1]; /* error text, or a remark if there was nothing to do */
+    bool is_sent; /* ST_ADMIT was sent */
+    char
+        message[MESSAGE_MAX + 1]; /* error text, or a remark if there was nothing to do */
 };
 
 static void admission_step(struct admission *a);
@@ -79,10 +80,11 @@ static void on_again(struct env_timer *timer)
     admission_step(container_of(timer, struct admission, again));
 }
 
-static int refuse(struct admission *a, int rc, const char *words)
+static int refuse(struct admission *a, int rc, const char *message)
 {
     a->rc = rc;
-    snprintf(a->words, sizeof(a->words), "storage at %s: %s", a->facts.addrs[0], words);
+    snprintf(a->message, sizeof(a->message), "storage at %s: %s", a->facts.addrs[0],
+             message);
     return rc;
 }
 
@@ -97,7 +99,7 @@ static void answer(struct admission *a)
         storage_message(a->storage, &msg, addrs);
         added.storage = replaced.storage = &msg;
     }
-    added.error = replaced.error = a->words;
+    added.error = replaced.error = a->message;
     call_answer(a->x, a->call, a->rc, a->replace_id != 0 ? &replaced.base : &added.base,
                 true);
 }
@@ -126,6 +128,8 @@ static int rq_result(struct admission *a, int rc)
         return 0;
     if (rc == 0 && a->rq.status == ROZO__STATUS__BUSY)
         return refuse(a, -EBUSY, "it is busy, maybe still starting: try again soon");
+    if (rc == 0 && a->rq.status == ROZO__STATUS__UNKNOWN_OP)
+        return refuse(a, -EINVAL, "it is not a storage (but exportd?)");
     if (rc == 0)
         return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
     why = peers->last_error(peers->arg, a->channel);
@@ -156,7 +160,7 @@ static int new_check(struct admission *a, const Rozo__StInfoResp *info)
 {
     struct exportd *x = a->x;
     struct volume *v;
-    char words[WORDS_MAX + 1] = "";
+    char message[MESSAGE_MAX + 1] = "";
     int rc;
 
     if (x->n_storages >= STORAGES_MAX)
@@ -164,9 +168,9 @@ static int new_check(struct admission *a, const Rozo__StInfoResp *info)
                       "the cluster has as many storages as this build can hold");
     if (info->storage_id != 0 && storage_find(x, info->storage_id) != NULL)
         return refuse(a, -EEXIST, "its id belongs to another storage of this cluster");
-    rc = volume_choose(x, a->volume, true, &v, words);
+    rc = volume_choose(x, a->volume, true, &v, message);
     if (rc != 0)
-        return refuse(a, rc, words);
+        return refuse(a, rc, message);
     a->facts.volume = v->id;
     a->facts.id = info->storage_id; /* 0: a new id follows */
     return 0;
@@ -226,7 +230,7 @@ static void on_info(struct rpc_request *rq, int rc)
 
     a->waits = WAITS_FOR_NONE;
     if (rc == 0 && rq->status == ROZO__STATUS__BUSY &&
-        env_now_ns(a->x->env) < a->patience) {
+        env_now_ns(a->x->env) < a->start_until_ns) {
         env_timer_start(a->x->env, &a->again, AGAIN_MS);
         return;
     }
@@ -331,7 +335,7 @@ static void admission_admit(struct admission *a)
     msg.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, a->x->cluster_id };
     msg.storage_id = a->facts.id;
     msg.replaces = a->replace_id != 0;
-    a->told = true;
+    a->is_sent = true;
     assert(rozo__st_admit_req__get_packed_size(&msg) <= sizeof(buf));
     rq_send(a, ROZO__OP__ST_ADMIT, buf, rozo__st_admit_req__pack(&msg, buf), on_admitted);
 }
@@ -341,8 +345,8 @@ static void admission_done(struct admission *a)
     struct exportd *x = a->x;
 
     if (a->rc == 0 && a->storage != NULL) {
-        if (a->replace_id != 0 && !a->told)
-            snprintf(a->words, sizeof(a->words), "it has that place already");
+        if (a->replace_id != 0 && !a->is_sent)
+            snprintf(a->message, sizeof(a->message), "it has that place already");
         if (memcmp(a->storage->facts.incarnation, a->facts.incarnation,
                    INCARNATION_BYTES) != 0)
             log_info("storage %u (%s) has replaced the former one: %s", a->facts.id,
@@ -420,7 +424,7 @@ static int admission_new(struct md_op *op, char *const *addresses, size_t n,
     op->call = NULL;
     a->task.fn = on_task;
     env_timer_init(&a->again, on_again);
-    a->patience = env_now_ns(x->env) + ms_to_ns(START_MS);
+    a->start_until_ns = env_now_ns(x->env) + ms_to_ns(START_MS);
     a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);
@@ -449,11 +453,11 @@ int ad_storage_add(struct md_op *op, const ProtobufCMessage *msg)
 static int replace_unknown(struct md_op *op, uint32_t id)
 {
     Rozo__AdStorageReplaceResp resp = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
-    char words[WORDS_MAX + 1];
+    char message[MESSAGE_MAX + 1];
     int packed;
 
-    snprintf(words, sizeof(words), "there is no storage %u", id);
-    resp.error = words;
+    snprintf(message, sizeof(message), "there is no storage %u", id);
+    resp.error = message;
     packed = md_op_pack(op, &resp.base);
     return packed != 0 ? packed : -ENOENT;
 }

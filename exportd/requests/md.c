@@ -207,7 +207,7 @@ static int answer_no_name(struct md_op *op, uint64_t dir)
 
 /* Answers a report. `losses` shows a client whether the power failed since its earlier
  * reports. */
-static int answer_told(struct md_op *op, const struct inode *in, bool cut)
+static int answer_truncated(struct md_op *op, const struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
 
@@ -1027,7 +1027,7 @@ int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
     if (rc == 0)
         metadata_room_take(op->x, wrote.inline_len);
     op->sync = req->sync;
-    return rc == 0 ? answer_told(op, &in, cut) : rc;
+    return rc == 0 ? answer_truncated(op, &in, cut) : rc;
 }
 
 int md_truncated(struct md_op *op, const ProtobufCMessage *msg)
@@ -1041,7 +1041,7 @@ int md_truncated(struct md_op *op, const ProtobufCMessage *msg)
     op->sync = true;
     if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
         session_has_cut(op->session, req->ino);
-    return rc == 0 ? answer_told(op, &in, false) : rc;
+    return rc == 0 ? answer_truncated(op, &in, false) : rc;
 }
 
 /* ---- xattrs ---- */

@@ -150,7 +150,7 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
         rc = session_begin(e, asked, id, &s);
         if (rc != 0)
             return rc;
-        log_info("session %016llx: %.*s %s %s%s", (unsigned long long)s->id, WORDS_MAX,
+        log_info("session %016llx: %.*s %s %s%s", (unsigned long long)s->id, MESSAGE_MAX,
                  client, back ? "is back on" : "mounts", e->name,
                  read_only ? ", read only" : "");
     }
@@ -348,16 +348,16 @@ void session_end(struct exportd *x, struct session *s, bool gone)
 static void session_evict(struct exportd *x, struct session *s, const char *why,
                           uint32_t ms)
 {
-    char words[32] = "";
+    char message[32] = "";
 
     assert(!s->ends);
     s->ends = fence_add(x, s->export->id, s->id, false);
     if (!s->ends)
         return; /* no room: tried again with the next tick */
     if (ms != 0)
-        snprintf(words, sizeof(words), " %u ms", ms);
+        snprintf(message, sizeof(message), " %u ms", ms);
     log_warn("session %016llx: %s %s%s: ended", (unsigned long long)s->id, s->client, why,
-             words);
+             message);
     session_parked_end(s, -ROZO_ENO_SESSION);
     session_events_end(s, -ROZO_ENO_SESSION);
 }

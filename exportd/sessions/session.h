@@ -20,7 +20,7 @@ struct open_file {
 struct session {
     uint64_t id;           /* key */
     struct export *export; /* borrowed */
-    char client[WORDS_MAX + 1];
+    char client[MESSAGE_MAX + 1];
     bool read_only;
     bool ends; /* has ended; kept until storages refuse its writes */
     uint64_t expires_ns;

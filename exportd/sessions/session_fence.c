@@ -30,10 +30,10 @@
 #include "exportd/store/kv_record.h"
 
 enum {
-    FENCE_PATIENCE_MS = 10000, /* wait for a storage that is up but does not confirm */
+    FENCE_TIMEOUT_MS = 10000, /* wait for a storage that is up but does not confirm */
     /* since it was sent to storages; clients repeat requests no longer */
     FENCE_YOUNG_MS = REPLY_KEEP_MS,
-    FENCE_WORDS_MS = 30000, /* between log lines about unconfirmed fences */
+    FENCE_LOG_MS = 30000, /* between log lines about unconfirmed fences */
 };
 
 enum fence_state {
@@ -51,7 +51,7 @@ struct session_fence {
     uint32_t export_id;
     enum fence_state state;
     uint64_t map_version; /* first map with it */
-    uint64_t told_ns;     /* ns, monotonic; when that map was made */
+    uint64_t map_ns;      /* ns, monotonic; when that map was made */
     bool in_grace;        /* the grace lasts until it is confirmed */
     struct store_wait wait;
 };
@@ -107,10 +107,10 @@ static struct session_fence *fence_new(struct exportd *x, uint64_t number,
 /* Counts the storages of the volume that have not confirmed the fence. words, unless
  * NULL: a list of them. *hasty: one of them may answer soon. */
 static unsigned n_unaware(const struct session_fence *f, bool *hasty,
-                          char words[WORDS_MAX + 1])
+                          char message[MESSAGE_MAX + 1])
 {
     const struct export *e = export_find(f->x, f->export_id);
-    bool is_late = env_now_ns(f->x->env) - f->told_ns >= ms_to_ns(FENCE_PATIENCE_MS);
+    bool is_overdue = env_now_ns(f->x->env) - f->map_ns >= ms_to_ns(FENCE_TIMEOUT_MS);
     unsigned n = 0, len = 0;
 
     *hasty = false;
@@ -122,9 +122,9 @@ static unsigned n_unaware(const struct session_fence *f, bool *hasty,
             storage_has_map(s, f->map_version))
             continue;
         n++;
-        *hasty |= !is_late && (s->up || !s->asked);
-        if (words != NULL && len < WORDS_MAX)
-            len += (unsigned)snprintf(words + len, WORDS_MAX + 1 - len, "%s%u (%s)",
+        *hasty |= !is_overdue && (s->up || !s->asked);
+        if (message != NULL && len < MESSAGE_MAX)
+            len += (unsigned)snprintf(message + len, MESSAGE_MAX + 1 - len, "%s%u (%s)",
                                       len == 0 ? "" : ", ", s->facts.id, s->facts.host);
     }
     return n;
@@ -184,7 +184,7 @@ void fences_check(struct exportd *x)
         if (f->state != FENCE_SENT || client_may_believe(f))
             continue;
         if (before == NULL || before->export_id != f->export_id ||
-            before->map_version != f->map_version || before->told_ns != f->told_ns)
+            before->map_version != f->map_version || before->map_ns != f->map_ns)
             tight = is_tight(f);
         before = f;
         if (tight)
@@ -195,25 +195,25 @@ void fences_check(struct exportd *x)
 void fences_tick(struct exportd *x)
 {
     uint64_t now_ns = env_now_ns(x->env);
-    char words[WORDS_MAX + 1] = "";
+    char message[MESSAGE_MAX + 1] = "";
     bool hasty;
 
     fences_check(x);
-    if (x->sessions->fences.n_unconfirmed == 0 || now_ns < x->sessions->fences.words_ns)
+    if (x->sessions->fences.n_unconfirmed == 0 || now_ns < x->sessions->fences.log_ns)
         return;
     LIST_FOREACH(node, &x->sessions->fences.list) {
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->state != FENCE_SENT || client_may_believe(f) ||
-            now_ns - f->told_ns < ms_to_ns(FENCE_PATIENCE_MS))
+            now_ns - f->map_ns < ms_to_ns(FENCE_TIMEOUT_MS))
             continue;
-        n_unaware(f, &hasty, words);
+        n_unaware(f, &hasty, message);
         log_warn(
             "session %016llx has ended (%u in all): its tokens and locks stay reserved "
             "until these storages confirm: %s (if one will not come back: rozo storage "
             "lost)",
-            (unsigned long long)f->session, x->sessions->fences.n_unconfirmed, words);
-        x->sessions->fences.words_ns = now_ns + ms_to_ns(FENCE_WORDS_MS);
+            (unsigned long long)f->session, x->sessions->fences.n_unconfirmed, message);
+        x->sessions->fences.log_ns = now_ns + ms_to_ns(FENCE_LOG_MS);
         return;
     }
 }
@@ -226,7 +226,7 @@ static void fence_tell(struct session_fence *f)
     assert(f->state != FENCE_CONFIRMED);
     f->state = FENCE_SENT;
     f->map_version = f->x->map_version;
-    f->told_ns = env_now_ns(f->x->env);
+    f->map_ns = env_now_ns(f->x->env);
 }
 
 static void on_fence_stable(struct store_wait *wait, int rc)
@@ -314,7 +314,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
         const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->session == session && (f->state != FENCE_CONFIRMED ||
-                                      now_ns - f->told_ns < ms_to_ns(FENCE_YOUNG_MS)))
+                                      now_ns - f->map_ns < ms_to_ns(FENCE_YOUNG_MS)))
             return true;
     }
     return false;
@@ -351,7 +351,7 @@ static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size
     if (f == NULL)
         return -ENOMEM;
     f->map_version = 1;
-    f->told_ns = env_now_ns(x->env);
+    f->map_ns = env_now_ns(x->env);
     f->state = confirmed != 0 ? FENCE_CONFIRMED : FENCE_SENT;
     f->in_grace = confirmed == 0;
     x->sessions->fences.n_unconfirmed += f->in_grace;

@@ -13,7 +13,7 @@ struct fences {
     uint64_t last;         /* number of the newest */
     unsigned n, n_unconfirmed;
     unsigned n_in_grace; /* the grace waits for so many */
-    uint64_t words_ns;   /* ns, monotonic; earliest next log line about them */
+    uint64_t log_ns;     /* ns, monotonic; earliest next log line about them */
 };
 
 void fences_init(struct fences *fences);

@@ -31,7 +31,7 @@ enum { NOBODY = 0 };
 struct awaited {
     uint64_t id; /* key */
     uint32_t export_id;
-    char client[WORDS_MAX + 1];
+    char client[MESSAGE_MAX + 1];
     UT_hash_handle hh;
 };
 
@@ -198,7 +198,7 @@ static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t l
     a->id = id;
     kv_record_read(&f, val, len);
     a->export_id = kv_record_get_u32(&f);
-    kv_record_get_text(&f, a->client, WORDS_MAX);
+    kv_record_get_text(&f, a->client, MESSAGE_MAX);
     if (!kv_record_end(&f)) {
         free(a);
         return -EINVAL;

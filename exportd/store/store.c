@@ -274,7 +274,7 @@ static void sync_start(struct store *s)
 
 static void on_sync_done(struct kv_done *done, int rc)
 {
-    struct store *s = (struct store *)((char *)done - offsetof(struct store, sync_done));
+    struct store *s = container_of(done, struct store, sync_done);
 
     assert(s->syncing);
     s->syncing = false;
@@ -352,7 +352,7 @@ static void commit_start(struct store *s)
 /* Runs once a turn. */
 static void on_turn_end(struct env_task *task)
 {
-    struct store *s = (struct store *)((char *)task - offsetof(struct store, task));
+    struct store *s = container_of(task, struct store, task);
 
     if (s->error != 0) {
         cache_drop(s);

@@ -159,9 +159,9 @@ static int lock_put(struct locks *l, struct lock_inode *i, const struct lock *lo
 
 static void tell(struct locks *l)
 {
-    if (l->telling)
+    if (l->notifying)
         return;
-    l->telling = true;
+    l->notifying = true;
     while (!list_is_empty(&l->granted)) {
         struct lock_wait *wait = container_of(l->granted.next, struct lock_wait, link);
 
@@ -169,7 +169,7 @@ static void tell(struct locks *l)
         assert(list_is_empty(&wait->holder_link));
         wait->granted(wait, wait->rc);
     }
-    l->telling = false;
+    l->notifying = false;
 }
 
 /* Grants what can be granted after a release, in order of arrival. */

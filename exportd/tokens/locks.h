@@ -66,7 +66,7 @@ struct locks {
     struct list_node granted;  /* waiters whose callback is due */
     size_t n_ranges;
     uint64_t n_searches; /* searches for deadlocks; the number marks visited waiters */
-    bool telling;
+    bool notifying;
 };
 
 void locks_init(struct locks *l);

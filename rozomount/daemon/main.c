@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <syslog.h>
 #include <systemd/sd-journal.h>
 #include <unistd.h>
@@ -45,14 +46,14 @@ static void complain(const struct err *err)
 
 /*
  * Forks. The child continues with *report; the parent waits for its report and never
- * returns.
+ * returns. If the parent is killed before that (^C), the child gets SIGTERM.
  */
 static int daemon_fork(int *report, struct err *err)
 {
     int fds[2];
     char text[ERR_TEXT_MAX];
     size_t len = 0;
-    pid_t pid;
+    pid_t pid, parent = getpid();
     ssize_t n;
 
     if (pipe2(fds, O_CLOEXEC) != 0)
@@ -63,6 +64,9 @@ static int daemon_fork(int *report, struct err *err)
     if (pid == 0) {
         close(fds[0]);
         setsid();
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent)
+            _exit(EXIT_FAILED);
         *report = fds[1];
         return 0;
     }
@@ -181,8 +185,10 @@ static void say_that_we_serve(const struct mount *m, int *report)
     log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
              m->n_loops == 1 ? "" : "s");
     sd_tell_ready("serving");
-    if (*report >= 0)
+    if (*report >= 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
         daemon_report(*report, "+");
+    }
     *report = -1;
 }
 

@@ -273,6 +273,9 @@ static int opening_failed(struct mount *m, int rc, struct err *err)
     case -EIO:
         return err_set(err, rc, "exportd at %s does not answer%s%s", opt->addrs[0],
                        *why == '\0' ? "" : ": ", why);
+    case -ENOSYS:
+        return err_set(err, rc, "the daemon at %s is not exportd (but a storage?)",
+                       opt->addrs[0]);
     default:
         return err_set(err, rc, "open a session at exportd %s: %s", opt->addrs[0],
                        error_text(rc));

@@ -104,7 +104,7 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
         node->seen = (struct seen){ 0 };
         node->flags_change = node->times_change = 0;
         if (node->file != NULL)
-            file_tell_again(node->file);
+            file_report_again(node->file);
     }
 }
 
@@ -368,13 +368,13 @@ bool node_note_read(struct node *node, struct atimes *atimes)
 void node_overlay(const struct node *node, struct stat *st)
 {
     int64_t mtime_ns;
-    uint64_t told;
+    uint64_t reported;
 
     if (node->file == NULL || node->closing)
         return;
     st->st_size = (off_t)file_size(node->file);
-    told = (uint64_t)st->st_blocks * STAT_BLOCK_BYTES;
-    st->st_blocks = (blkcnt_t)(file_allocated(node->file, told) / STAT_BLOCK_BYTES);
+    reported = (uint64_t)st->st_blocks * STAT_BLOCK_BYTES;
+    st->st_blocks = (blkcnt_t)(file_allocated(node->file, reported) / STAT_BLOCK_BYTES);
     /* The kernel may have data of it; programs take 0 blocks for a hole. */
     if (node->nodes->config.sizes != NULL && st->st_blocks == 0)
         st->st_blocks = 1;
@@ -408,9 +408,9 @@ static uint64_t exclusive_no(const struct node *node)
                : 0;
 }
 
-bool node_is_settled(const struct node *node)
+bool node_is_durable(const struct node *node)
 {
-    return node->settled != 0 && node->settled == exclusive_no(node) &&
+    return node->durable_no != 0 && node->durable_no == exclusive_no(node) &&
            unsynced_inodes_is_empty(node->nodes->config.unsynced);
 }
 
@@ -421,7 +421,7 @@ struct meta_op {
     struct file_meta_call *meta;
     uint64_t sync_no;     /* durable WROTE: node->n_syncs when it was sent */
     uint64_t unstable_no; /* answered when durable: number of unsynced_inodes when sent */
-    uint64_t settles;     /* exclusive_no() when it was sent; 0: none */
+    uint64_t durable_no;  /* exclusive_no() when it was sent; 0: none */
     bool sync;
 };
 
@@ -434,7 +434,7 @@ static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t o
     m->meta = meta;
     m->sync_no = sync ? node->n_syncs : 0;
     m->sync = sync || op == ROZO__OP__MD_TRUNCATED;
-    m->settles = sync ? exclusive_no(node) : 0;
+    m->durable_no = sync ? exclusive_no(node) : 0;
     m->unstable_no = m->sync ? unsynced_inodes_begin(node->nodes->config.unsynced) : 0;
     md_client_send(node->nodes->md, &m->call, op, msg, 0, done, m);
 }
@@ -501,11 +501,11 @@ static void on_changed(struct md_call *call, int rc)
         md_entry_drop(&entry);
     }
     if (rc == 0 && m->sync)
-        unsynced_inodes_settled(node->nodes->config.unsynced, m->unstable_no);
+        unsynced_inodes_synced(node->nodes->config.unsynced, m->unstable_no);
     if (rc == 0 && m->sync_no > node->synced_no)
         node->synced_no = m->sync_no;
-    if (rc == 0 && m->settles != 0)
-        node->settled = m->settles;
+    if (rc == 0 && m->durable_no != 0)
+        node->durable_no = m->durable_no;
     free(m);
     meta->done(meta, rc == -ROZO_ESTALE_VERSION ? -ESTALE : md_client_user_errno(rc));
 }

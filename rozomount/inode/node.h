@@ -87,8 +87,8 @@ struct node {
     uint64_t n_syncs; /* number of fsyncs begun */
     /* fsyncs up to this number have a durable WROTE sent after them */
     uint64_t synced_no;
-    /* exclusive_no() of the token of that WROTE, see node_is_settled(); 0: none */
-    uint64_t settled;
+    /* exclusive_no() of the token of that WROTE, see node_is_durable(); 0: none */
+    uint64_t durable_no;
     unsigned n_changing; /* own changes under way at exportd */
     struct seen seen;
     int64_t changed_ns;       /* latest ctime known, by exportd's clock */
@@ -106,8 +106,8 @@ struct node {
     /* The members below belong to token_recall.c. */
     unsigned long long lowered; /* mount->n_lowered when the token was last lowered */
     /* number of times that written data was dropped for other mounts */
-    uint64_t n_given_up;
-    int given_up_rc;                /* reason of the last one, -errno */
+    uint64_t n_abandoned;
+    int abandoned_rc;               /* reason of the last one, -errno */
     struct list_node token_waiters; /* operations that wait for a token, in order */
     struct acquire *acquiring;      /* MD_TOKEN under way; NULL: none */
     struct list_node exclusive;     /* operations under way under an exclusive token */
@@ -232,7 +232,7 @@ void node_size_set(struct node *node, const struct md_attr *attr);
  * durable WROTE was answered, no other mount can have changed the inode (its token is
  * held exclusively), and all changes by this mount, of any inode, are durable.
  */
-bool node_is_settled(const struct node *node);
+bool node_is_durable(const struct node *node);
 
 /** Notes mode, group and file flags that exportd has just sent. */
 void node_note_mode(struct node *node, const struct md_attr *attr);

@@ -23,15 +23,16 @@ struct dir_slot {
     pid_t stuck_pid;
 };
 
-struct loose {
+struct untokened {
     uint64_t dir;
-    struct told_name *name; /* owned; NULL: free */
+    struct kernel_name *name; /* owned; NULL: free */
 };
 
 struct dir_places {
     pthread_mutex_t lock; /* guards all members below */
     struct dir_slot slots[DIRPLACES_MAX];
-    struct loose loose[DIRPLACES_LOOSE_MAX]; /* by hash of directory and name */
+    struct untokened
+        untokened[DIRPLACES_UNTOKENED_MAX]; /* by hash of directory and name */
 };
 
 struct dir_places *dir_places_new(void)
@@ -46,8 +47,8 @@ void dir_places_free(struct dir_places *p)
 {
     if (p == NULL)
         return;
-    for (unsigned i = 0; i < DIRPLACES_LOOSE_MAX; i++)
-        free(p->loose[i].name);
+    for (unsigned i = 0; i < DIRPLACES_UNTOKENED_MAX; i++)
+        free(p->untokened[i].name);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
@@ -173,11 +174,11 @@ uint64_t *dir_places_below(struct dir_places *p, uint64_t ino, size_t *n)
     return inos;
 }
 
-void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
-                           bool is_dir)
+void dir_places_note_untokened(struct dir_places *p, uint64_t dir, const char *name,
+                               bool is_dir)
 {
     const struct dir_place at = { .dir = dir, .name = name };
-    struct loose *l = &p->loose[place_of(&at) % DIRPLACES_LOOSE_MAX];
+    struct untokened *l = &p->untokened[place_of(&at) % DIRPLACES_UNTOKENED_MAX];
     size_t room = strlen(name) + 1;
 
     pthread_mutex_lock(&p->lock);
@@ -191,13 +192,13 @@ void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
     pthread_mutex_unlock(&p->lock);
 }
 
-struct told_name *dir_places_take_loose(struct dir_places *p, uint64_t dir)
+struct kernel_name *dir_places_take_untokened(struct dir_places *p, uint64_t dir)
 {
-    struct told_name *list = NULL;
+    struct kernel_name *list = NULL;
 
     pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; i < DIRPLACES_LOOSE_MAX; i++) {
-        struct loose *l = &p->loose[i];
+    for (unsigned i = 0; i < DIRPLACES_UNTOKENED_MAX; i++) {
+        struct untokened *l = &p->untokened[i];
 
         if (l->name == NULL || l->dir != dir)
             continue;

@@ -19,7 +19,7 @@
 
 enum {
     DIRPLACES_MAX = 65536,
-    DIRPLACES_LOOSE_MAX = 4096,
+    DIRPLACES_UNTOKENED_MAX = 4096,
     DIRPLACES_DEPTH_MAX = 256,
     /* Linux retries at once after ESTALE; slow machines need some time */
     DIRPLACES_RETRY_MS = 1000,
@@ -40,7 +40,7 @@ enum dir_place_verdict {
 };
 
 struct dir_places;
-struct told_name;
+struct kernel_name;
 
 struct dir_places *dir_places_new(void);
 void dir_places_free(struct dir_places *p);
@@ -73,12 +73,12 @@ uint64_t *dir_places_below(struct dir_places *p, uint64_t ino, size_t *n);
  * dentry for it and revalidates that each time. Of names that share a slot the newest is
  * kept.
  */
-void dir_places_loose_name(struct dir_places *p, uint64_t dir, const char *name,
-                           bool is_dir);
+void dir_places_note_untokened(struct dir_places *p, uint64_t dir, const char *name,
+                               bool is_dir);
 /**
  * Takes such names of a directory out of the table; the caller frees them with
- * told_names_free().
+ * kernel_names_free().
  */
-struct told_name *dir_places_take_loose(struct dir_places *p, uint64_t dir);
+struct kernel_name *dir_places_take_untokened(struct dir_places *p, uint64_t dir);
 
 #endif

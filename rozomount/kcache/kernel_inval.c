@@ -38,7 +38,7 @@ struct kernel_inval {
     unsigned n_droppable;
     uint64_t n_added, n_done;
     struct kernel_inval_wait *waits, **waits_end; /* sorted by `after` */
-    bool stop, told_full;
+    bool stop, reported_full;
 };
 
 /* Needs the lock. */
@@ -148,8 +148,8 @@ static void invalidator_add_job(struct kernel_inval *inv, struct inval_job *job)
 {
     pthread_mutex_lock(&inv->lock);
     if (inv->stop || (job->may_be_dropped && inv->n_droppable == INVALIDATOR_MAX)) {
-        if (!inv->stop && !inv->told_full) {
-            inv->told_full = true;
+        if (!inv->stop && !inv->reported_full) {
+            inv->reported_full = true;
             log_warn("too many files were changed by other mounts at once; "
                      "stale pages of some files stay until they are opened again");
         }

@@ -54,9 +54,9 @@ struct kernel_notify {
 };
 
 static void drop_names(const struct kernel_notify *r, uint64_t dir,
-                       struct told_name *names)
+                       struct kernel_name *names)
 {
-    for (struct told_name *n = names; n != NULL; n = n->next)
+    for (struct kernel_name *n = names; n != NULL; n = n->next)
         kernel_drop_name(r->se, dir, n->name, r->expires && n->is_dir);
 }
 
@@ -77,7 +77,7 @@ static void drop_more(const struct kernel_notify *r, const struct notify_job *jo
 
 static void job_end(struct notify_job *job)
 {
-    told_names_free(job->names);
+    kernel_names_free(job->names);
     job->names = NULL;
     env_mailbox_post(job->env, &job->mail);
 }

@@ -24,7 +24,7 @@ struct kernel_notify;
 struct notify_job {
     struct notify_job *next; /* next in the queue */
     uint64_t ino;
-    struct told_name *names; /* owned; freed when the job ends */
+    struct kernel_name *names; /* owned; freed when the job ends */
     /* bytes; to SPAN_END: to the end of the file; from == to: no pages */
     uint64_t from, to;
     const uint64_t *more; /* borrowed: inodes whose attributes alone are dropped */

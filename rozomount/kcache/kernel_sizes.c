@@ -55,7 +55,7 @@ static void entry_set(struct kernel_size_entry *e, const struct kernel_size *sai
     e->unsure = false;
 }
 
-void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *said)
+void kernel_sizes_note(struct kernel_sizes *sizes, const struct kernel_size *said)
 {
     struct kernel_size_entry *e;
 

@@ -26,7 +26,7 @@ void kernel_sizes_free(struct kernel_sizes *sizes);
  * Notes the size of a file that is about to be passed to the kernel. Only the first call
  * for a file counts.
  */
-void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *said);
+void kernel_sizes_note(struct kernel_sizes *sizes, const struct kernel_size *said);
 /** Notes the answer to a change by this mount. */
 void kernel_sizes_own(struct kernel_sizes *sizes, const struct kernel_size *said);
 /**

@@ -452,13 +452,13 @@ enum step_end fuse_op_reply_changed_attr(struct fuse_op *op)
 }
 
 /* Records the size that the kernel gets now and may keep. */
-static void op_note_told(struct fuse_op *op)
+static void op_note_size(struct fuse_op *op)
 {
     const struct md_attr *attr = &op->entry.attr;
     const struct kernel_size said = { attr->ino, attr->size, attr->change };
 
     if (op->loop->mount->sizes != NULL && S_ISREG(attr->mode))
-        kernel_sizes_told(op->loop->mount->sizes, &said);
+        kernel_sizes_note(op->loop->mount->sizes, &said);
 }
 
 void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool may_tell,
@@ -472,9 +472,9 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
     struct stat st;
 
     if (!named && name != NULL)
-        name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
+        note_untokened_name(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
     op_overlay(op, &st);
-    op_note_told(op);
+    op_note_size(op);
     /*
      * The kernel asks for them at once, and then keeps the answer unless an invalidation
      * came meanwhile.

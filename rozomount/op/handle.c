@@ -58,7 +58,7 @@ int handle_has_lost(const struct handle *handle)
 {
     const struct node *node = handle->node;
 
-    return handle->given_up == node->n_given_up ? 0 : node->given_up_rc;
+    return handle->abandoned == node->n_abandoned ? 0 : node->abandoned_rc;
 }
 
 void handle_locks(struct handle *handle, uint64_t owner)

@@ -8,14 +8,14 @@
 
 /* An open file of a process (fi->fh). Lives on the loop that owns the inode. */
 struct handle {
-    struct node *node; /* pinned */
-    bool sync;         /* opened O_SYNC or O_DSYNC */
-    bool past_pages;   /* bypasses the kernel's page cache */
-    bool no_atime;     /* opened O_NOATIME */
-    uint64_t losses;   /* file_losses() that its fsyncs have reported */
-    uint64_t given_up; /* node->n_given_up that its fsyncs have reported */
-    uint64_t unlocked; /* node->n_given_up that its unlocks have reported */
-    uint64_t *owners;  /* owners of locks taken through it; owned */
+    struct node *node;  /* pinned */
+    bool sync;          /* opened O_SYNC or O_DSYNC */
+    bool past_pages;    /* bypasses the kernel's page cache */
+    bool no_atime;      /* opened O_NOATIME */
+    uint64_t losses;    /* file_losses() that its fsyncs have reported */
+    uint64_t abandoned; /* node->n_abandoned that its fsyncs have reported */
+    uint64_t unlocked;  /* node->n_abandoned that its unlocks have reported */
+    uint64_t *owners;   /* owners of locks taken through it; owned */
     unsigned n_owners;
     struct handle *next, *prev; /* in loop->handles */
 };

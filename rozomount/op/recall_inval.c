@@ -147,7 +147,7 @@ static void drops_part(struct recall *r, const struct fuse_op *op)
     }
 }
 
-static void drop_names(struct drop *d, struct told_name *names)
+static void drop_names(struct drop *d, struct kernel_name *names)
 {
     d->job.names = names;
     name_inval_begin(d->loop->mount->name_inval, &d->names, d->job.ino,
@@ -156,11 +156,11 @@ static void drop_names(struct drop *d, struct told_name *names)
 
 void recall_inval_begin(struct recall *r)
 {
-    struct told_name *names = token_cache_take_names(tokens_of(r->loop), r->ino);
+    struct kernel_name *names = token_cache_take_names(tokens_of(r->loop), r->ino);
 
-    r->told = true;
+    r->was_asked = true;
     if (r->loop->mount->notify == NULL) { /* the kernel keeps nothing */
-        told_names_free(names);
+        kernel_names_free(names);
         return;
     }
     node_past_eof_resume(r->node); /* waiting READs keep pages locked */
@@ -365,8 +365,8 @@ bool mount_prunes(const struct mount *m)
     return m->notify != NULL && kernel_notify_can_prune(m->notify);
 }
 
-void name_is_loose(struct mount *m, uint64_t dir, const char *name, bool is_dir)
+void note_untokened_name(struct mount *m, uint64_t dir, const char *name, bool is_dir)
 {
     if (mount_prunes(m) && token_cache_are_given(m->tokens))
-        dir_places_loose_name(m->dir_places, dir, name, is_dir);
+        dir_places_note_untokened(m->dir_places, dir, name, is_dir);
 }

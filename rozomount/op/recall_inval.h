@@ -39,6 +39,6 @@ bool mount_prunes(const struct mount *m);
  * Records that the kernel gets a name, or its absence, without the right to keep it. The
  * kernel has a dentry all the same.
  */
-void name_is_loose(struct mount *m, uint64_t dir, const char *name, bool is_dir);
+void note_untokened_name(struct mount *m, uint64_t dir, const char *name, bool is_dir);
 
 #endif

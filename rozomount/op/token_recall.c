@@ -117,7 +117,7 @@ static bool recall_lets_by(const struct recall *r, const struct fuse_op *op)
     /* the kernel writes out pages that it must drop */
     if (op->token.pages == PAGES_WRITE_BACK)
         return true;
-    return op->token.need.mode <= r->keep || (!is_exclusive(op) && !r->told);
+    return op->token.need.mode <= r->keep || (!is_exclusive(op) && !r->was_asked);
 }
 
 /* Returns true if the READ and the change touch a page in common. */
@@ -537,8 +537,8 @@ static void on_recall_flushed(void *arg, int rc)
         log_error("inode %llu: written data could not be stored before another client "
                   "gets the file; they are lost: %s",
                   (unsigned long long)r->ino, error_text(rc));
-        r->node->n_given_up++;
-        r->node->given_up_rc = rc;
+        r->node->n_abandoned++;
+        r->node->abandoned_rc = rc;
     }
     r->busy = false;
     recall_step(r);
@@ -575,7 +575,7 @@ static void recall_end(struct recall *r)
             file_drop_cache(node->file);
         node_let_go(node);
     }
-    node->settled = 0;
+    node->durable_no = 0;
     if (token_cache_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
         node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
     give_back(loop, r->ino, r->keep, r->grant);
@@ -605,7 +605,7 @@ void recall_step(struct recall *r)
     /*
      * Operations that wait for less than we hold may keep pages locked: they start first.
      */
-    if (!r->told && !r->lost) {
+    if (!r->was_asked && !r->lost) {
         r->busy = true;
         node_run_waiters(node, false);
         r->busy = false;
@@ -619,8 +619,8 @@ void recall_step(struct recall *r)
         if (r->lost)
             file_lose_all(node->file, on_recall_flushed, r);
         else
-            file_give_up(node->file, on_recall_flushed, r);
-    } else if (r->keep == TOKEN_NONE && !r->told) {
+            file_abandon(node->file, on_recall_flushed, r);
+    } else if (r->keep == TOKEN_NONE && !r->was_asked) {
         recall_inval_begin(r);
         if (!r->busy)
             recall_step(r);
@@ -653,8 +653,8 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
     struct recall *r = recall_find(loop, what->ino);
     bool lost = token_cache_is_lost(tokens_of(loop), what->ino);
     struct node *node = node_find(&loop->nodes, what->ino);
-    bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
-                  node->acquiring->number == what->call;
+    bool in_flight = node != NULL && node->acquiring != NULL && what->call != 0 &&
+                     node->acquiring->number == what->call;
 
     /* part of a range token is nothing */
     if (token_cache_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
@@ -664,12 +664,12 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
             r->keep = what->keep;
         if (what->grant > r->grant)
             r->grant = what->grant;
-        if (coming)
+        if (in_flight)
             r->call = what->call;
         token_cache_recall(tokens_of(loop), what->ino, r->keep);
         return; /* the recall in progress ends later */
     }
-    if ((!coming && !lost &&
+    if ((!in_flight && !lost &&
          token_cache_mode(tokens_of(loop), what->ino) <= what->keep) ||
         (node == NULL && loop->kernel_is_gone)) {
         give_back(loop, what->ino, what->keep, what->grant);
@@ -852,7 +852,7 @@ static bool trim_begin(struct loop *loop, uint64_t ino)
         !token_cache_recall_plain(tokens_of(loop), ino))
         return false;
     r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
-    r->busy = r->told = true;
+    r->busy = r->was_asked = true;
     return true;
 }
 

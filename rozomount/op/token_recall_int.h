@@ -16,10 +16,10 @@ struct recall {
     struct node *node; /* pinned */
     enum token_mode keep;
     uint64_t grant;
-    uint64_t call; /* number of the MD_TOKEN concerned; 0: none */
-    bool lost;     /* the token is lost, and so are unflushed data written under it */
-    bool busy;     /* the next step waits for a callback */
-    bool told;     /* the kernel was asked once to drop everything */
+    uint64_t call;  /* number of the MD_TOKEN concerned; 0: none */
+    bool lost;      /* the token is lost, and so are unflushed data written under it */
+    bool busy;      /* the next step waits for a callback */
+    bool was_asked; /* the kernel was asked once to drop everything */
 
     struct list_node drops; /* invalidations in progress */
     struct node_wait wait;

@@ -379,7 +379,7 @@ static enum step_end sync_answered(struct fuse_op *op)
     if (msg == NULL)
         return fuse_op_end(op, -EIO);
     nodes_learn_losses(&op->loop->nodes, msg->losses);
-    unsynced_inodes_settled(op->loop->mount->unsynced, s->unsynced);
+    unsynced_inodes_synced(op->loop->mount->unsynced, s->unsynced);
     rozo__md_sync_resp__free_unpacked(msg, NULL);
     return fuse_op_end(op, sync_has_lost(op) ? -EIO : 0);
 }
@@ -413,10 +413,10 @@ static enum step_end fsync_inode(struct fuse_op *op)
     if (rc == 0 && handle->losses != losses)
         rc = -EIO;
     handle->losses = losses;
-    handle->given_up = handle->node->n_given_up;
+    handle->abandoned = handle->node->n_abandoned;
     if (rc != 0)
         return fuse_op_end(op, md_client_user_errno(rc));
-    if (handle->node->synced_no >= s->fsync_no || node_is_settled(handle->node))
+    if (handle->node->synced_no >= s->fsync_no || node_is_durable(handle->node))
         return fuse_op_end(op, sync_has_lost(op) ? -EIO : 0);
     return sync_ask(op);
 }

@@ -28,19 +28,19 @@
 /* Progress of an operation that may have to wait for a lock. */
 enum lock_state {
     LOCKING_NO,
-    LOCKING_ASKS,     /* MD_LOCK is out */
-    LOCKING_WAITS,    /* waits for the event that grants it */
-    LOCKING_GIVES_UP, /* a signal came: MD_LOCK_CANCEL is out */
-    LOCKING_LATE,     /* MD_LOCK_CANCEL came too late: the event is on its way */
+    LOCKING_ASKS,      /* MD_LOCK is out */
+    LOCKING_WAITS,     /* waits for the event that grants it */
+    LOCKING_CANCELS,   /* a signal came: MD_LOCK_CANCEL is out */
+    LOCKING_EVENT_DUE, /* MD_LOCK_CANCEL came too late: the event is on its way */
 };
 
 /* GETLK, SETLK or FLOCK. */
 struct lock_op {
     struct fuse_op op; /* must be first */
     struct table_lock lock;
-    bool sleeps;    /* the caller waits for the lock */
-    bool gives_up;  /* abandoned the wait once: a repeated request does not wait */
-    bool has_event; /* the event came, with event_rc */
+    bool sleeps;        /* the caller waits for the lock */
+    bool was_cancelled; /* abandoned the wait once: a repeated request does not wait */
+    bool has_event;     /* the event came, with event_rc */
     enum lock_state state;
     uint64_t waiter; /* number of the wait; key in loop->lock_waits */
     int event_rc;
@@ -57,7 +57,7 @@ enum {
  * Returns a timeout after which exportd has answered, or ended our session, or forgotten
  * the lock by a restart.
  */
-static uint32_t patience_ms(const struct mount *m)
+static uint32_t lock_timeout_ms(const struct mount *m)
 {
     return m->opt->meta_timeout_ms + 2 * m->info.lease_ms;
 }
@@ -93,7 +93,7 @@ static enum step_end ask_lock(struct fuse_op *op, const struct table_lock *lock,
     lock_table_to_wire(lock, &wire);
     msg.lock = &wire;
     msg.waiter = waiter;
-    return fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK,
+    return fuse_op_ask_within(op, lock_timeout_ms(op->loop->mount), ROZO__OP__MD_LOCK,
                               &msg.base);
 }
 
@@ -118,9 +118,9 @@ static void unlock_note_losses(struct lock_op *l)
     struct handle *handle = l->op.handle;
     int rc = l->op.rc;
 
-    if (rc == 0 && handle->unlocked != handle->node->n_given_up)
+    if (rc == 0 && handle->unlocked != handle->node->n_abandoned)
         rc = handle_has_lost(handle);
-    handle->unlocked = handle->node->n_given_up;
+    handle->unlocked = handle->node->n_abandoned;
     l->flush_rc = md_client_user_errno(rc);
 }
 
@@ -208,7 +208,7 @@ static enum step_end lock_answered(struct fuse_op *op)
         return wait_over(l, op->rc);
     if (lock_is_old(l))
         return ask_once_more(l);
-    if (l->gives_up || atomic_load(&op->loop->mount->stop_sent))
+    if (l->was_cancelled || atomic_load(&op->loop->mount->stop_sent))
         return wait_cancel(l);
     l->state = LOCKING_WAITS;
     op->interrupt.by = SIGNALS_ANY;
@@ -314,7 +314,7 @@ static enum step_end cancel_answered(struct fuse_op *op)
     if (op->rc == -ENOENT && lock_is_old(l))
         return ask_once_more(l);
     if (op->rc == -ENOENT) {
-        l->state = LOCKING_LATE; /* the event is on its way */
+        l->state = LOCKING_EVENT_DUE; /* the event is on its way */
         return STEP_WAIT;
     }
     /* No signal came: on EINTR the kernel would restart the call. */
@@ -326,13 +326,13 @@ static enum step_end wait_cancel(struct lock_op *l)
     struct fuse_op *op = &l->op;
     Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
 
-    l->state = LOCKING_GIVES_UP;
-    l->gives_up = true;
+    l->state = LOCKING_CANCELS;
+    l->was_cancelled = true;
     op->interrupt.by = SIGNALS_NONE;
     msg.waiter = l->waiter;
     op->next = cancel_answered;
-    return fuse_op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL,
-                              &msg.base);
+    return fuse_op_ask_within(op, lock_timeout_ms(op->loop->mount),
+                              ROZO__OP__MD_LOCK_CANCEL, &msg.base);
 }
 
 static void wait_give_up(struct fuse_op *op)
@@ -349,7 +349,7 @@ void locks_event(struct loop *loop, uint64_t waiter, int rc)
         return;
     l->has_event = true;
     l->event_rc = rc;
-    if (l->state == LOCKING_WAITS || l->state == LOCKING_LATE)
+    if (l->state == LOCKING_WAITS || l->state == LOCKING_EVENT_DUE)
         fuse_op_resume(&l->op, wait_over(l, rc));
 }
 
@@ -380,7 +380,7 @@ void locks_ask_again(struct loop *loop)
     HASH_ITER(hh, loop->lock_waits, l, next)
     {
         /* a request is on its way, and is repeated if needed */
-        if (l->state == LOCKING_WAITS || l->state == LOCKING_LATE)
+        if (l->state == LOCKING_WAITS || l->state == LOCKING_EVENT_DUE)
             fuse_op_resume(&l->op, ask_once_more(l));
     }
 }

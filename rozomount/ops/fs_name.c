@@ -39,17 +39,17 @@ enum { CREATE_TRIES_MAX = 8 };
  */
 static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
 {
-    bool told = may_tell && token_cache_tell_name(op->loop->mount->tokens, op->ino,
-                                                  op->name, false, grant);
+    bool cacheable = may_tell && token_cache_tell_name(op->loop->mount->tokens, op->ino,
+                                                       op->name, false, grant);
     struct fuse_entry_param e = {
         .entry_timeout =
-            fuse_op_timeout(op, told, op->loop->mount->opt->negative_timeout_s),
+            fuse_op_timeout(op, cacheable, op->loop->mount->opt->negative_timeout_s),
     };
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    if (!told)
-        name_is_loose(op->loop->mount, op->ino, op->name, false);
+    if (!cacheable)
+        note_untokened_name(op->loop->mount, op->ino, op->name, false);
     if (e.entry_timeout > 0)
         fuse_reply_entry(req, &e);
     else
@@ -582,21 +582,21 @@ static enum step_end renamed_reply(struct fuse_op *op, const struct md_grant *gr
     struct mount *m = op->loop->mount;
     const char *to = op->renaming->name;
     bool exchange = is_exchange(op);
-    bool was_told = token_cache_name_moved(m->tokens, op->parent, op->name);
-    bool other_was_told = exchange && token_cache_name_moved(m->tokens, op->ino2, to);
+    bool was_cached = token_cache_name_moved(m->tokens, op->parent, op->name);
+    bool other_was_cached = exchange && token_cache_name_moved(m->tokens, op->ino2, to);
     fuse_req_t req = op->req;
-    bool told, told_other;
+    bool cacheable, cacheable_other;
 
     op->req = NULL;
     token_cache_lock(m->tokens);
-    told = tell_renamed(op, op->ino2, to, grant->new_dir, grant->number);
-    told_other =
+    cacheable = tell_renamed(op, op->ino2, to, grant->new_dir, grant->number);
+    cacheable_other =
         exchange && tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
     fuse_reply_err(req, 0);
     token_cache_unlock(m->tokens);
-    if (was_told && !told)
+    if (was_cached && !cacheable)
         drop_renamed(m, op->ino2, to);
-    if (other_was_told && !told_other)
+    if (other_was_cached && !cacheable_other)
         drop_renamed(m, op->parent, op->name);
     return fuse_op_finish(op);
 }

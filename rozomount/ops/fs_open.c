@@ -46,7 +46,7 @@ static void open_set_handle(struct open_op *o)
     handle->no_atime = (o->fi.flags & O_NOATIME) != 0;
     handle->sync = (o->fi.flags & O_DSYNC) != 0;
     handle->losses = file_losses(handle->node->file);
-    handle->given_up = handle->unlocked = handle->node->n_given_up;
+    handle->abandoned = handle->unlocked = handle->node->n_abandoned;
 }
 
 /*

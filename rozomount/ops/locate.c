@@ -98,7 +98,7 @@ static void text_add_place(struct text *t, struct fuse_op *op, unsigned slot, un
     const char *sep = "";
 
     text_add(t, "{\"slot\":%u,\"id\":%u,\"role\":\"%s\",\"addresses\":", slot,
-             p->storage_id, slot < n ? "optimal" : "spare");
+             p->storage_id, slot < n ? "home" : "spare");
     text_add_addresses(t, storage_peers_addresses(&op->loop->peers, p->storage_id));
     text_add(t, ",\"reachable\":%s,\"projections\":[", p->reachable ? "true" : "false");
     for (unsigned i = 0; i < 32; i++) {

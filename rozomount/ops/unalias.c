@@ -113,13 +113,13 @@ static void on_names_dropped(struct env_mail *mail)
 }
 
 /* Returns all names that the kernel has a dentry of. */
-static struct told_name *names_known(struct mount *m, uint64_t dir)
+static struct kernel_name *names_known(struct mount *m, uint64_t dir)
 {
-    struct told_name *list = token_cache_copy_names(m->tokens, dir), **end = &list;
+    struct kernel_name *list = token_cache_copy_names(m->tokens, dir), **end = &list;
 
     while (*end != NULL)
         end = &(*end)->next;
-    *end = dir_places_take_loose(m->dir_places, dir);
+    *end = dir_places_take_untokened(m->dir_places, dir);
     return list;
 }
 

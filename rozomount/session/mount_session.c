@@ -390,7 +390,7 @@ static void alive_answer_take(struct mount_session *s, const struct md_call *cal
     }
     session_take_clock(s, r->now_ns);
     if (r->losses == s->info.losses)
-        unsynced_inodes_settled(s->config.unsynced, s->alive_no);
+        unsynced_inodes_synced(s->config.unsynced, s->alive_no);
     if (r->n_storages != 0 && r->map_version != s->map_version)
         session_take_map(s, r->map_version, r->n_storages, r->storages);
     rozo__md_keep_alive_resp__free_unpacked(r, NULL);

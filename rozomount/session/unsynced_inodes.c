@@ -73,15 +73,15 @@ static void change_put(struct unsynced_change **set, uint64_t ino, uint64_t no)
 
 void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses)
 {
-    bool late, room;
+    bool is_lost, room;
 
     pthread_mutex_lock(&u->lock);
-    late = losses != u->losses; /* the change may precede the latest loss */
-    room = (late ? HASH_COUNT(u->lost) : HASH_COUNT(u->noted)) < UNSTABLE_MAX;
+    is_lost = losses != u->losses; /* the change may precede the latest loss */
+    room = (is_lost ? HASH_COUNT(u->lost) : HASH_COUNT(u->noted)) < UNSTABLE_MAX;
     u->last_no++;
     if (room)
-        change_put(late ? &u->lost : &u->noted, ino, u->last_no);
-    else if (late)
+        change_put(is_lost ? &u->lost : &u->noted, ino, u->last_no);
+    else if (is_lost)
         u->everything_lost = true;
     else
         u->everything_no = u->last_no;
@@ -98,7 +98,7 @@ uint64_t unsynced_inodes_begin(struct unsynced_inodes *u)
     return no;
 }
 
-void unsynced_inodes_settled(struct unsynced_inodes *u, uint64_t no)
+void unsynced_inodes_synced(struct unsynced_inodes *u, uint64_t no)
 {
     pthread_mutex_lock(&u->lock);
     while (u->noted != NULL && u->noted->no <= no) {

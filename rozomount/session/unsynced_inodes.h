@@ -28,7 +28,7 @@ void unsynced_inodes_free(struct unsynced_inodes *u);
  */
 void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses);
 /**
- * Returns the number for unsynced_inodes_settled(). Call it before a request that exportd
+ * Returns the number for unsynced_inodes_synced(). Call it before a request that exportd
  * answers when its changes are durable.
  */
 uint64_t unsynced_inodes_begin(struct unsynced_inodes *u);
@@ -36,7 +36,7 @@ uint64_t unsynced_inodes_begin(struct unsynced_inodes *u);
  * Notes that such a request was answered: changes noted before its beginning are durable,
  * unless they are lost already.
  */
-void unsynced_inodes_settled(struct unsynced_inodes *u, uint64_t no);
+void unsynced_inodes_synced(struct unsynced_inodes *u, uint64_t no);
 /** Returns true if nothing is noted: all changes by this mount are durable or lost. */
 bool unsynced_inodes_is_empty(struct unsynced_inodes *u);
 /**

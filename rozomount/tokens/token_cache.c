@@ -50,9 +50,9 @@ struct aheads {
 
 /* Names of a directory: those that the kernel caches and, if it is being or was
  * listed, all that may exist. */
-struct told_names {
+struct kernel_names {
     struct table by_name;
-    struct told_name *first, **end;
+    struct kernel_name *first, **end;
     bool all;           /* no other name exists */
     bool listed;        /* all names up to listed_to are here */
     uint64_t listed_to; /* cookie */
@@ -85,7 +85,7 @@ struct token {
     size_t n_names_leaving;
     uint64_t grant;              /* newest grant known */
     uint64_t lowered;            /* EXCLUSIVE from grants up to this one was given back */
-    struct told_names *names;    /* owned; NULL: none */
+    struct kernel_names *names;  /* owned; NULL: none */
     struct kept_attr *kept;      /* owned; NULL: none */
     struct aheads *aheads;       /* owned; NULL: no unknown name was looked up */
     uint32_t xattrs;             /* XattrBits; 0: not known */
@@ -190,9 +190,9 @@ static void token_use(struct token_cache *t, struct token *k)
     }
 }
 
-void told_names_free(struct told_name *names)
+void kernel_names_free(struct kernel_name *names)
 {
-    for (struct told_name *next; names != NULL; names = next) {
+    for (struct kernel_name *next; names != NULL; names = next) {
         next = names->next;
         free(names);
     }
@@ -217,10 +217,10 @@ static void xattrs_drop(struct token_cache *t, struct token *k)
 }
 
 /* Takes all names from a token; the caller owns them. */
-static struct told_name *token_take_names(struct token_cache *t, struct token *k)
+static struct kernel_name *token_take_names(struct token_cache *t, struct token *k)
 {
-    struct told_names *names = k->names;
-    struct told_name *first;
+    struct kernel_names *names = k->names;
+    struct kernel_name *first;
 
     if (names == NULL)
         return NULL;
@@ -239,13 +239,13 @@ static struct told_name *token_take_names(struct token_cache *t, struct token *k
  * other inodes. */
 static void token_doubt_names(struct token *k)
 {
-    struct told_names *names = k->names;
+    struct kernel_names *names = k->names;
 
     if (names == NULL)
         return;
     names->all = names->listed = false;
     names->listed_to = 0;
-    for (struct told_name *n = names->first; n != NULL; n = n->next)
+    for (struct kernel_name *n = names->first; n != NULL; n = n->next)
         n->ino = 0;
 }
 
@@ -262,7 +262,7 @@ static void token_left(struct token_cache *t, struct token *k)
 static void token_free(struct token_cache *t, struct token *k)
 {
     token_left(t, k);
-    told_names_free(token_take_names(t, k));
+    kernel_names_free(token_take_names(t, k));
     kept_drop(t, k);
     xattrs_drop(t, k);
     free(k->aheads);
@@ -602,23 +602,23 @@ bool token_cache_tell_attr(struct token_cache *t, uint64_t ino, uint64_t grant)
     return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
 }
 
-static struct told_name *name_new(const char *name, size_t len, bool is_dir)
+static struct kernel_name *name_new(const char *name, size_t len, bool is_dir)
 {
-    struct told_name *n = xzalloc(sizeof(*n) + len + 1);
+    struct kernel_name *n = xzalloc(sizeof(*n) + len + 1);
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);
     return n;
 }
 
-static struct told_name *name_find(const struct token *k, const char *name, size_t len,
-                                   uint64_t hash)
+static struct kernel_name *name_find(const struct token *k, const char *name, size_t len,
+                                     uint64_t hash)
 {
     struct table_link *link =
         k->names == NULL ? NULL : table_find(&k->names->by_name, hash);
 
     for (; link != NULL; link = table_next(link->next, hash)) {
-        struct told_name *n = container_of(link, struct told_name, link);
+        struct kernel_name *n = container_of(link, struct kernel_name, link);
 
         if (strncmp(n->name, name, len) == 0 && n->name[len] == '\0')
             return n;
@@ -626,7 +626,7 @@ static struct told_name *name_find(const struct token *k, const char *name, size
     return NULL;
 }
 
-static struct told_names *token_names(struct token_cache *t, struct token *k)
+static struct kernel_names *token_names(struct token_cache *t, struct token *k)
 {
     if (k->names == NULL) {
         k->names = xzalloc(sizeof(*k->names));
@@ -637,12 +637,12 @@ static struct told_names *token_names(struct token_cache *t, struct token *k)
 }
 
 /* Returns the note of a name, made if there is none. */
-static struct told_name *token_name(struct token_cache *t, struct token *k,
-                                    const char *name, size_t len)
+static struct kernel_name *token_name(struct token_cache *t, struct token *k,
+                                      const char *name, size_t len)
 {
     uint64_t hash = table_hash(name, len);
-    struct told_name *n = name_find(k, name, len, hash);
-    struct told_names *names = token_names(t, k);
+    struct kernel_name *n = name_find(k, name, len, hash);
+    struct kernel_names *names = token_names(t, k);
 
     if (n != NULL)
         return n;
@@ -658,10 +658,10 @@ static struct told_name *token_name(struct token_cache *t, struct token *k,
 static void token_tell_name(struct token_cache *t, struct token *k, const char *name,
                             bool is_dir)
 {
-    struct told_name *n = token_name(t, k, name, strlen(name));
+    struct kernel_name *n = token_name(t, k, name, strlen(name));
 
     n->is_dir = is_dir;
-    n->is_told = true;
+    n->is_cached = true;
 }
 
 /* Returns true if the notes hold all names that may exist up to listed_to. */
@@ -670,7 +670,7 @@ static bool names_are_listed(const struct token *k)
     return k->names != NULL && (k->names->all || k->names->listed);
 }
 
-static void token_drop_name(struct token_cache *t, struct token *k, struct told_name *n)
+static void token_drop_name(struct token_cache *t, struct token *k, struct kernel_name *n)
 {
     if (n->next == NULL)
         k->names->end = n->at;
@@ -705,9 +705,9 @@ bool token_cache_tell_listing(struct token_cache *t, uint64_t dir, bool *kept)
     return true;
 }
 
-static void forget_name(struct told_name *n)
+static void forget_name(struct kernel_name *n)
 {
-    n->is_told = false;
+    n->is_cached = false;
     n->ino = 0;
 }
 
@@ -717,21 +717,21 @@ static bool name_untell(struct token_cache *t, uint64_t dir, const char *name,
                         uint64_t gone_since)
 {
     size_t len = strlen(name);
-    struct told_name *n = NULL;
+    struct kernel_name *n = NULL;
     struct token *k;
-    bool told;
+    bool is_cached;
 
     token_cache_lock(t);
     k = token_find(t, dir);
     if (k != NULL)
         n = name_find(k, name, len, table_hash(name, len));
-    told = n != NULL && n->is_told;
+    is_cached = n != NULL && n->is_cached;
     if (n != NULL && (gone_since >= k->names->since || !names_are_listed(k)))
         token_drop_name(t, k, n);
     else if (n != NULL)
         forget_name(n);
     token_cache_unlock(t);
-    return told;
+    return is_cached;
 }
 
 bool token_cache_name_gone(struct token_cache *t, uint64_t dir, const char *name,
@@ -750,7 +750,7 @@ bool token_cache_name_moved(struct token_cache *t, uint64_t dir, const char *nam
 void token_cache_name_comes(struct token_cache *t, uint64_t dir, const char *name)
 {
     size_t len = strlen(name);
-    struct told_name *n;
+    struct kernel_name *n;
     struct token *k;
 
     token_cache_lock(t);
@@ -763,7 +763,7 @@ void token_cache_name_comes(struct token_cache *t, uint64_t dir, const char *nam
     token_cache_unlock(t);
 }
 
-static void names_begin(struct token_cache *t, struct told_names *names)
+static void names_begin(struct token_cache *t, struct kernel_names *names)
 {
     names->since = atomic_fetch_add(&t->n_changes, 1) + 1;
 }
@@ -797,7 +797,7 @@ static bool has_room_for_names(const struct token_cache *t, const struct token *
 void token_cache_names_listed(struct token_cache *t, const struct listed_names *l)
 {
     struct token *k = token_to_list(t, l->dir, l->grant);
-    struct told_names *names = k == NULL ? NULL : k->names;
+    struct kernel_names *names = k == NULL ? NULL : k->names;
 
     if (k == NULL || (names != NULL && names->all) || !has_room_for_names(t, k, l->n))
         return;
@@ -1110,7 +1110,7 @@ bool token_cache_take_prefetched(struct token_cache *t, uint64_t dir, const char
 {
     struct token *k = token_to_tell(t, dir);
     size_t len = strlen(name);
-    const struct told_name *n =
+    const struct kernel_name *n =
         k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
 
     if (n == NULL || n->ino == 0 || !take_attr(t, n->ino, out, grant))
@@ -1138,26 +1138,26 @@ void token_cache_recall(struct token_cache *t, uint64_t ino, enum token_mode kee
 }
 
 /* Returns the names that the kernel caches, and frees the others. */
-static struct told_name *names_told(struct told_name *names)
+static struct kernel_name *names_cached(struct kernel_name *names)
 {
-    struct told_name *told = NULL, **end = &told;
+    struct kernel_name *cached = NULL, **end = &cached;
 
-    for (struct told_name *next; names != NULL; names = next) {
+    for (struct kernel_name *next; names != NULL; names = next) {
         next = names->next;
         names->next = NULL;
-        if (names->is_told) {
+        if (names->is_cached) {
             *end = names;
             end = &names->next;
         } else {
             free(names);
         }
     }
-    return told;
+    return cached;
 }
 
-struct told_name *token_cache_take_names(struct token_cache *t, uint64_t dir)
+struct kernel_name *token_cache_take_names(struct token_cache *t, uint64_t dir)
 {
-    struct told_name *names = NULL;
+    struct kernel_name *names = NULL;
     struct token *k;
 
     token_cache_lock(t);
@@ -1165,20 +1165,20 @@ struct told_name *token_cache_take_names(struct token_cache *t, uint64_t dir)
     if (k != NULL)
         names = token_take_names(t, k);
     token_cache_unlock(t);
-    return names_told(names);
+    return names_cached(names);
 }
 
-struct told_name *token_cache_copy_names(struct token_cache *t, uint64_t dir)
+struct kernel_name *token_cache_copy_names(struct token_cache *t, uint64_t dir)
 {
-    struct told_name *copy = NULL, **end = &copy;
+    struct kernel_name *copy = NULL, **end = &copy;
     const struct token *k;
 
     token_cache_lock(t);
     k = token_find(t, dir);
-    for (const struct told_name *n = k == NULL || k->names == NULL ? NULL
-                                                                   : k->names->first;
+    for (const struct kernel_name *n = k == NULL || k->names == NULL ? NULL
+                                                                     : k->names->first;
          n != NULL; n = n->next) {
-        if (!n->is_told)
+        if (!n->is_cached)
             continue;
         *end = name_new(n->name, strlen(n->name), n->is_dir);
         end = &(*end)->next;
@@ -1194,7 +1194,7 @@ void token_cache_forget_names(struct token_cache *t,
         struct token *k = container_of(node, struct token, link);
 
         if (k->names != NULL && is_old(arg, ino_of(k)))
-            told_names_free(token_take_names(t, k));
+            kernel_names_free(token_take_names(t, k));
     }
 }
 

@@ -58,13 +58,13 @@ struct token_need {
 };
 
 /* A name that may exist in a directory, or that the kernel caches, also as absent. */
-struct told_name {
-    struct told_name *next; /* next in its list, oldest first */
-    struct told_name **at;  /* the pointer to this name in its list, while in a cache */
-    struct table_link link; /* in the token of its directory, likewise */
-    bool is_dir;            /* the inode is, or may be, a directory */
-    bool is_told;           /* the kernel caches it */
-    uint64_t ino;           /* inode with prefetched attributes; 0: none */
+struct kernel_name {
+    struct kernel_name *next; /* next in its list, oldest first */
+    struct kernel_name **at;  /* the pointer to this name in its list, while in a cache */
+    struct table_link link;   /* in the token of its directory, likewise */
+    bool is_dir;              /* the inode is, or may be, a directory */
+    bool is_cached;           /* the kernel caches it */
+    uint64_t ino;             /* inode with prefetched attributes; 0: none */
     char name[];
 };
 
@@ -326,13 +326,13 @@ void token_cache_recall(struct token_cache *t, uint64_t ino, enum token_mode kee
  * Returns the names of a directory that the kernel caches, owned by the caller, and drops
  * all names noted for the directory.
  */
-struct told_name *token_cache_take_names(struct token_cache *t, uint64_t dir);
+struct kernel_name *token_cache_take_names(struct token_cache *t, uint64_t dir);
 /**
  * Returns a copy of the names of a directory that the kernel caches, owned by the caller.
  * All names stay noted.
  */
-struct told_name *token_cache_copy_names(struct token_cache *t, uint64_t dir);
-void told_names_free(struct told_name *names);
+struct kernel_name *token_cache_copy_names(struct token_cache *t, uint64_t dir);
+void kernel_names_free(struct kernel_name *names);
 /**
  * Drops all names of the directories for which is_old returns true, because the kernel
  * has invalidated them. Needs the lock.

@@ -127,8 +127,13 @@ int data_dir_open(const char *path, struct identity *out, struct err *err)
 {
     int fd, rc;
 
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return err_wrap(err, -errno, "make data directory %s", path);
+    rc = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+    if (rc == -ENOENT)
+        return err_set(err, rc,
+                       "data directory %s: its parent is not there; is its disk mounted?",
+                       path);
+    if (rc != 0)
+        return err_wrap(err, rc, "make data directory %s", path);
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_wrap(err, -errno, "open data directory %s", path);

@@ -129,9 +129,9 @@ static void storage_say_unsettled(struct storage *st, struct heal_question *q)
     struct storage_unsettled u;
     uint64_t cursor = 0;
 
-    while (q->n_unsettled < HEAL_UNSETTLED_MAX &&
+    while (q->n_uncommitted < HEAL_UNSETTLED_MAX &&
            storage_next_unsettled(st, q->older_than_ns, &cursor, &u)) {
-        struct heal_unsettled *out = &q->unsettled[q->n_unsettled++];
+        struct heal_unsettled *out = &q->unsettled[q->n_uncommitted++];
 
         target_of(&u.file, &out->target);
         out->first = u.first;
@@ -145,7 +145,7 @@ static void storage_say_health(struct storage *st, struct heal_question *q)
     storage_health(st, &q->health);
 }
 
-static void ask_unsettled(void *arg, struct heal_question *q)
+static void ask_uncommitted(void *arg, struct heal_question *q)
 {
     trip_begin(arg, q, storage_say_unsettled);
 }
@@ -282,7 +282,7 @@ static int healer_make(struct healio *io, const struct healer_config *config,
     mine.revoked = &io->daemon->revoked;
     mine.key = io->key;
     mine.peers = (struct healer_peers){ peer_open, peer_close, io };
-    mine.ask_unsettled = ask_unsettled;
+    mine.ask_uncommitted = ask_uncommitted;
     mine.ask_health = ask_health;
     mine.arg = io;
     return healer_open(&mine, &io->healer, err);

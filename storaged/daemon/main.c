@@ -6,7 +6,6 @@
  *         start, 2 for wrong usage.
  * Keeps:  all acknowledged writes are on stable storage after a clean stop.
  */
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/config/args.h"
 #include "common/config/config.h"
 #include "common/system/boot_id.h"
 #include "common/system/fds.h"
@@ -148,26 +148,6 @@ const char *argp_program_version = "storaged " ROZO_VERSION;
 struct arguments {
     const char *config;
 };
-
-static error_t on_argument(int key, char *arg, struct argp_state *state)
-{
-    struct arguments *args = state->input;
-
-    switch (key) {
-    case 'c':
-        args->config = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (args->config == NULL)
-            argp_error(state, "--config FILE is needed");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 /* ---- steps of the start ---- */
 
@@ -482,24 +462,23 @@ static int start_with_config(const char *path, struct err *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "config", 'c', "FILE", 0, "Configuration, in YAML", 0 },
+    static const struct args_option options[] = {
+        { "config", 'c', "FILE", "Configuration, in YAML",
+          ARGS_NEEDED(struct arguments, config) },
         { 0 },
     };
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = on_argument,
         .doc = "Storage daemon of the rozo file system.\v"
                "Stays in the foreground and logs to standard error. SIGTERM ends it "
-               "cleanly.",
+               "cleanly."
     };
     struct arguments args = { 0 };
     struct err err = { 0 };
     int rc;
 
     log_init("storaged");
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    args_parse(&syntax, argc, argv, &args);
     rc = start_with_config(args.config, &err);
     if (rc != 0) {
         fprintf(stderr, "storaged: %s\n",

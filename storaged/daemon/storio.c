@@ -41,13 +41,11 @@ struct forward {
     void *sent_arg;
 };
 
-#define FORWARD_OF(m) ((struct forward *)((char *)(m)-offsetof(struct forward, mail)))
-
 static void storio_maybe_ended(struct storio *io);
 
 static void on_forward_done(struct env_mail *mail)
 {
-    struct forward *f = FORWARD_OF(mail);
+    struct forward *f = container_of(mail, struct forward, mail);
 
     if (f->sent != NULL)
         f->sent(f->sent_arg);
@@ -68,7 +66,7 @@ static void on_forward_sent(void *arg)
 
 static void on_forward_answer(struct env_mail *mail)
 {
-    struct forward *f = FORWARD_OF(mail);
+    struct forward *f = container_of(mail, struct forward, mail);
 
     rpc_reply(f->real, f->status, f->msg, f->msg_len, f->segs, f->n_segs, on_forward_sent,
               f);
@@ -102,7 +100,7 @@ static const struct rpc_call_ops forward_ops = { .reply = forward_reply };
 
 static void on_forward_call(struct env_mail *mail)
 {
-    struct forward *f = FORWARD_OF(mail);
+    struct forward *f = container_of(mail, struct forward, mail);
 
     f->handler(f->handler_arg, &f->call);
 }
@@ -154,8 +152,7 @@ static void on_call(void *arg, struct rpc_call *call)
 
 static void on_identity_mail(struct env_mail *mail)
 {
-    struct storio *io =
-        (struct storio *)((char *)mail - offsetof(struct storio, identity_mail));
+    struct storio *io = container_of(mail, struct storio, identity_mail);
 
     if (io->server != NULL)
         rpc_server_set_cluster_id(io->server, io->daemon->identity.cluster_id);
@@ -177,8 +174,7 @@ static void on_admitted(void *arg)
 
 static void on_idle_mail(struct env_mail *mail)
 {
-    struct storio *io =
-        (struct storio *)((char *)mail - offsetof(struct storio, idle_mail));
+    struct storio *io = container_of(mail, struct storio, idle_mail);
     unsigned below = atomic_exchange(&io->idle_below, 0);
 
     if (io->storage != NULL)
@@ -215,7 +211,7 @@ static void on_phase(struct env_mail *mail);
 
 static void on_healio_phase(struct env_mail *mail)
 {
-    struct healio *io = (struct healio *)((char *)mail - offsetof(struct healio, to_us));
+    struct healio *io = container_of(mail, struct healio, to_us);
 
     healio_phase(io, io->daemon->phase);
 }
@@ -247,8 +243,7 @@ static void phase_done(struct storaged_daemon *d)
 
 static void on_storio_phase_done(struct env_mail *mail)
 {
-    phase_done(
-        ((struct storio *)((char *)mail - offsetof(struct storio, to_first)))->daemon);
+    phase_done(container_of(mail, struct storio, to_first)->daemon);
 }
 
 static void tell_phase_done(struct storio *io)
@@ -259,8 +254,7 @@ static void tell_phase_done(struct storio *io)
 
 static void on_healio_phase_done(struct env_mail *mail)
 {
-    phase_done(
-        ((struct healio *)((char *)mail - offsetof(struct healio, to_first)))->daemon);
+    phase_done(container_of(mail, struct healio, to_first)->daemon);
 }
 
 void daemon_tell_phase_done(struct storaged_daemon *d, struct env_mail *mail)
@@ -295,7 +289,7 @@ static void on_storage_stopped(void *arg)
  * this loop reports. */
 static void on_phase(struct env_mail *mail)
 {
-    struct storio *io = (struct storio *)((char *)mail - offsetof(struct storio, to_us));
+    struct storio *io = container_of(mail, struct storio, to_us);
 
     switch (io->daemon->phase) {
     case PHASE_SERVING:

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "storaged/daemon/data_dir.h"
 
@@ -50,7 +51,7 @@ int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
 }
 
 /* Does one round, on a worker. A failed round is repeated at the next timer. */
-static int settle(struct generations *all, int dir_fd)
+static int sync_and_mark(struct generations *all, int dir_fd)
 {
     uint64_t ended;
     bool muted = atomic_load(&all->muted);
@@ -69,7 +70,7 @@ static int settle(struct generations *all, int dir_fd)
 static void on_work(uv_work_t *work)
 {
     struct sync_generation *s = work->data;
-    int rc = settle(s->all, s->dir_fd);
+    int rc = sync_and_mark(s->all, s->dir_fd);
 
     if (rc != 0)
         log_warn("cannot bring the data directory to stable storage: %s", error_text(rc));
@@ -87,9 +88,7 @@ static void on_work_done(uv_work_t *work, int status)
 
 static void on_timer(struct env_timer *timer)
 {
-    struct sync_generation *s =
-        (struct sync_generation *)((char *)timer -
-                                   offsetof(struct sync_generation, timer));
+    struct sync_generation *s = container_of(timer, struct sync_generation, timer);
 
     if (atomic_load(&s->all->n_open) == 0) { /* nothing was noted: let the disk sleep */
         env_timer_start(&s->env->env, &s->timer, PERIOD_MS);

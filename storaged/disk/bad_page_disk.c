@@ -21,10 +21,10 @@
 #include "common/base/units.h"
 
 /* A read or write that is done page by page. */
-struct patience {
+struct page_rescue {
     struct bad_page_disk *d; /* borrowed */
     struct disk_req *req;    /* the caller's */
-    enum { PATIENCE_SIZE, PATIENCE_PAGE, PATIENCE_WRITE } state;
+    enum { RESCUE_SIZE, RESCUE_PAGE, RESCUE_WRITE } state;
     uint64_t size;     /* bytes of the file */
     uint64_t from, to; /* whole pages; a read ends at the end of the file at most */
     uint64_t at;       /* the next page */
@@ -161,9 +161,9 @@ static void known_forget(struct bad_page_disk *d, const struct disk_file *f,
 
 /* ---- page by page ---- */
 
-static void patience_step(struct patience *p);
+static void rescue_step(struct page_rescue *p);
 
-static void patience_end(struct patience *p, int rc)
+static void rescue_end(struct page_rescue *p, int rc)
 {
     struct disk_req *req = p->req;
 
@@ -172,10 +172,10 @@ static void patience_end(struct patience *p, int rc)
     req->done(req, rc);
 }
 
-static void on_patience(struct disk_req *dr, int rc);
+static void on_rescue(struct disk_req *dr, int rc);
 
-static void patience_submit(struct patience *p, enum disk_op op, uint64_t offset,
-                            void *bytes, uint64_t len)
+static void rescue_submit(struct page_rescue *p, enum disk_op op, uint64_t offset,
+                          void *bytes, uint64_t len)
 {
     p->iov = (struct iovec){ .iov_base = bytes, .iov_len = len };
     p->dr = (struct disk_req){ .op = op,
@@ -184,12 +184,12 @@ static void patience_submit(struct patience *p, enum disk_op op, uint64_t offset
                                .len = len,
                                .iov = &p->iov,
                                .n_iov = len > 0,
-                               .done = on_patience,
+                               .done = on_rescue,
                                .arg = p };
     disk_submit(p->d->below, &p->dr);
 }
 
-static void copy_out(struct patience *p)
+static void copy_out(struct page_rescue *p)
 {
     struct disk_req *req = p->req;
     uint64_t at = req->offset;
@@ -205,7 +205,7 @@ static void copy_out(struct patience *p)
     }
 }
 
-static void copy_in(struct patience *p)
+static void copy_in(struct page_rescue *p)
 {
     const struct disk_req *req = p->req;
     uint64_t at = req->offset - p->from;
@@ -217,20 +217,20 @@ static void copy_in(struct patience *p)
 }
 
 /* Writes the request; a page at its end that could not be read is written whole. */
-static void write_now(struct patience *p)
+static void write_now(struct page_rescue *p)
 {
     const struct disk_req *req = p->req;
     uint64_t from = p->first_bad ? p->from : req->offset;
     uint64_t to = p->last_bad ? p->to : req->offset + iov_len(req);
 
     copy_in(p);
-    p->state = PATIENCE_WRITE;
-    patience_submit(p, DISK_WRITE, from, p->bytes + (from - p->from), to - from);
+    p->state = RESCUE_WRITE;
+    rescue_submit(p, DISK_WRITE, from, p->bytes + (from - p->from), to - from);
 }
 
 /* True if the page must be read. A write needs only the pages at its ends that it
  * covers in part. */
-static bool is_needed(const struct patience *p, uint64_t page)
+static bool is_needed(const struct page_rescue *p, uint64_t page)
 {
     const struct disk_req *req = p->req;
 
@@ -241,7 +241,7 @@ static bool is_needed(const struct patience *p, uint64_t page)
 }
 
 /* Takes n bytes of a page; the rest, behind the end of the file, becomes zeros. */
-static void page_take(struct patience *p, uint64_t n)
+static void page_take(struct page_rescue *p, uint64_t n)
 {
     memset(p->bytes + (p->at - p->from) + n, 0, BAD_PAGE_PAGE - n);
     p->at += BAD_PAGE_PAGE;
@@ -249,7 +249,7 @@ static void page_take(struct patience *p, uint64_t n)
     p->since_ns = env_now_ns(p->d->env);
 }
 
-static void page_lost(struct patience *p)
+static void page_lost(struct page_rescue *p)
 {
     uint64_t left = p->size - p->at;
     uint64_t n = left < BAD_PAGE_PAGE ? left : BAD_PAGE_PAGE;
@@ -262,7 +262,7 @@ static void page_lost(struct patience *p)
 }
 
 /* Reads the next page that is needed. Returns false if there is none. */
-static bool page_next(struct patience *p)
+static bool page_next(struct page_rescue *p)
 {
     for (; p->at < page_up(p->to); p->at += BAD_PAGE_PAGE) {
         struct bad_page *known = known_find(p->d, p->req->file, p->at / BAD_PAGE_PAGE);
@@ -275,13 +275,13 @@ static bool page_next(struct patience *p)
             p->at -= BAD_PAGE_PAGE; /* the loop adds it again */
             continue;
         }
-        patience_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), BAD_PAGE_PAGE);
+        rescue_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), BAD_PAGE_PAGE);
         return true;
     }
     return false;
 }
 
-static void page_read(struct patience *p, int rc)
+static void page_read(struct page_rescue *p, int rc)
 {
     struct bad_page_disk *d = p->d;
 
@@ -301,7 +301,7 @@ static void page_read(struct patience *p, int rc)
     page_lost(p);
 }
 
-static void patience_sized(struct patience *p)
+static void rescue_sized(struct page_rescue *p)
 {
     const struct disk_req *req = p->req;
     uint64_t end = req->offset + iov_len(req);
@@ -316,53 +316,53 @@ static void patience_sized(struct patience *p)
             p->to = p->from;
     }
     p->bytes = malloc(page_up(p->to) - p->from + 1);
-    p->state = PATIENCE_PAGE;
+    p->state = RESCUE_PAGE;
 }
 
 /* Handles the answer of the disk below. Returns false if the request has ended. */
-static bool patience_take(struct patience *p, int rc)
+static bool rescue_take(struct page_rescue *p, int rc)
 {
     struct bad_page_disk *d = p->d;
 
     switch (p->state) {
-    case PATIENCE_SIZE:
+    case RESCUE_SIZE:
         if (rc == 0 && p->req->op != DISK_WARM) {
-            patience_sized(p);
+            rescue_sized(p);
             rc = p->bytes == NULL ? -ENOMEM : 0;
         } else if (rc == 0) {
             rc = -EIO;
         }
         break;
-    case PATIENCE_PAGE:
+    case RESCUE_PAGE:
         if (rc == 0 || (rc == -EIO && !bad_page_disk_is_failing(d))) {
             page_read(p, rc);
             rc = 0;
         }
         break;
-    case PATIENCE_WRITE:
+    case RESCUE_WRITE:
         if (rc == 0) {
             known_forget(d, p->req->file, p->dr.offset, p->dr.offset + p->dr.len);
         } else if (rc == -EIO) {
             error_note(d);
             d->n_write_errors++;
         }
-        patience_end(p, rc);
+        rescue_end(p, rc);
         return false;
     }
     if (rc != 0)
-        patience_end(p, rc);
+        rescue_end(p, rc);
     return rc == 0;
 }
 
-static void on_patience(struct disk_req *dr, int rc)
+static void on_rescue(struct disk_req *dr, int rc)
 {
-    struct patience *p = dr->arg;
+    struct page_rescue *p = dr->arg;
 
-    if (patience_take(p, rc))
-        patience_step(p);
+    if (rescue_take(p, rc))
+        rescue_step(p);
 }
 
-static void patience_step(struct patience *p)
+static void rescue_step(struct page_rescue *p)
 {
     if (page_next(p))
         return;
@@ -371,19 +371,19 @@ static void patience_step(struct patience *p)
         return;
     }
     copy_out(p);
-    patience_end(p, 0);
+    rescue_end(p, 0);
 }
 
 /* Begins page by page. Returns false if there is no memory. */
-static bool patience_begin(struct bad_page_disk *d, struct disk_req *req)
+static bool rescue_begin(struct bad_page_disk *d, struct disk_req *req)
 {
-    struct patience *p = calloc(1, sizeof(*p));
+    struct page_rescue *p = calloc(1, sizeof(*p));
 
     if (p == NULL)
         return false;
     p->d = d;
     p->req = req;
-    patience_submit(p, DISK_STAT, 0, NULL, 0);
+    rescue_submit(p, DISK_STAT, 0, NULL, 0);
     return true;
 }
 
@@ -403,8 +403,8 @@ static void on_below(struct disk_req *req, int rc)
         error_note(d);
         d->n_read_errors += req->op == DISK_READ;
         d->n_write_errors += req->op == DISK_WRITE;
-        if (!bad_page_disk_is_failing(d) && (req->op == DISK_READ || req->anew) &&
-            patience_begin(d, req))
+        if (!bad_page_disk_is_failing(d) && (req->op == DISK_READ || req->salvages) &&
+            rescue_begin(d, req))
             return;
     }
     req->done(req, rc);
@@ -420,7 +420,7 @@ static void bad_page_disk_submit(struct disk *disk, struct disk_req *req)
     case DISK_WARM:
         if (known_any(d, req->file, req->offset,
                       req->op == DISK_WARM ? req->len : iov_len(req)) &&
-            patience_begin(d, req))
+            rescue_begin(d, req))
             return;
         break;
     case DISK_TRUNCATE:

@@ -548,7 +548,7 @@ void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
     snprintf(path + n, PROJFILE_PATH_MAX - n, "%u", projection);
 }
 
-void projfile_path_aside(char path[PROJFILE_PATH_MAX], const struct file_id *id)
+void projfile_path_quarantined(char path[PROJFILE_PATH_MAX], const struct file_id *id)
 {
     projfile_path_prefix(path, id);
     strcat(path, "damaged");

@@ -211,7 +211,7 @@ void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
  * Writes the path of the quarantined (damaged) projection file, whichever projection it
  * was.
  */
-void projfile_path_aside(char path[PROJFILE_PATH_MAX], const struct file_id *id);
+void projfile_path_quarantined(char path[PROJFILE_PATH_MAX], const struct file_id *id);
 
 /** Packs a sealed RECORD_HOLE header. */
 void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,

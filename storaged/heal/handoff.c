@@ -22,7 +22,7 @@ enum {
 };
 
 struct handoff {
-    struct list_node link; /* in h->handoffs.list */
+    struct list_node link; /* in h->parts->handoffs.list */
     struct storcli_target target;
     uint32_t home;
     uint64_t first, end, version;
@@ -31,18 +31,18 @@ struct handoff {
 
 static void handoff_end(struct healer *h, struct handoff *s)
 {
-    assert(h->handoffs.n > 0 && s->first < s->end);
+    assert(h->parts->handoffs.n > 0 && s->first < s->end);
     if (!hint_log_has(h->hints, s->home, &s->target.id, s->first, s->end, s->version))
         hint_log_note(h->hints, s->home, &s->target, s->first, s->end, s->version);
     list_remove(&s->link);
-    h->handoffs.n--;
+    h->parts->handoffs.n--;
     free(s);
 }
 
 static struct handoff *oldest(const struct healer *h)
 {
-    assert(!list_is_empty(&h->handoffs.list));
-    return container_of(h->handoffs.list.next, struct handoff, link);
+    assert(!list_is_empty(&h->parts->handoffs.list));
+    return container_of(h->parts->handoffs.list.next, struct handoff, link);
 }
 
 static bool joins(const struct handoff *s, const struct storcli_target *t, uint32_t home,
@@ -58,8 +58,8 @@ static struct handoff *find_to_join(const struct healer *h,
 {
     unsigned n = 0;
 
-    for (struct list_node *node = h->handoffs.list.prev;
-         node != &h->handoffs.list && n < JOIN_LOOK; node = node->prev, n++) {
+    for (struct list_node *node = h->parts->handoffs.list.prev;
+         node != &h->parts->handoffs.list && n < JOIN_LOOK; node = node->prev, n++) {
         struct handoff *s = container_of(node, struct handoff, link);
 
         if (joins(s, target, home, first, end))
@@ -83,9 +83,9 @@ void healer_handoff(struct healer *h, const struct storcli_target *target, uint3
         s->version = version > s->version ? version : s->version;
         return;
     }
-    while (h->handoffs.n >= STOOD_IN_MAX)
+    while (h->parts->handoffs.n >= STOOD_IN_MAX)
         handoff_end(h, oldest(h));
-    assert(h->handoffs.n < STOOD_IN_MAX);
+    assert(h->parts->handoffs.n < STOOD_IN_MAX);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return; /* the client reports it, or a scrub finds it */
@@ -95,37 +95,37 @@ void healer_handoff(struct healer *h, const struct storcli_target *target, uint3
     s->end = end;
     s->version = version;
     s->at_ns = env_now_ns(h->env);
-    list_add_tail(&h->handoffs.list, &s->link);
-    h->handoffs.n++;
+    list_add_tail(&h->parts->handoffs.list, &s->link);
+    h->parts->handoffs.n++;
 }
 
 static void on_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, handoffs.timer);
+    struct healer *h = container_of(timer, struct heal_parts, handoffs.timer)->h;
     uint64_t now = env_now_ns(h->env);
 
-    env_timer_start(h->env, &h->handoffs.timer, TICK_MS);
-    while (!list_is_empty(&h->handoffs.list) &&
+    env_timer_start(h->env, &h->parts->handoffs.timer, TICK_MS);
+    while (!list_is_empty(&h->parts->handoffs.list) &&
            now - oldest(h)->at_ns >= ms_to_ns(WAIT_MS))
         handoff_end(h, oldest(h));
 }
 
 void handoff_init(struct healer *h)
 {
-    list_init(&h->handoffs.list);
+    list_init(&h->parts->handoffs.list);
 }
 
 void handoff_start(struct healer *h)
 {
-    env_timer_init(&h->handoffs.timer, on_timer);
-    env_timer_start(h->env, &h->handoffs.timer, TICK_MS);
+    env_timer_init(&h->parts->handoffs.timer, on_timer);
+    env_timer_start(h->env, &h->parts->handoffs.timer, TICK_MS);
 }
 
 /* Logs all waiting ranges now, since no report may come any more. */
 void handoff_stop(struct healer *h)
 {
     if (h->started)
-        env_timer_stop(h->env, &h->handoffs.timer);
-    while (!list_is_empty(&h->handoffs.list))
+        env_timer_stop(h->env, &h->parts->handoffs.timer);
+    while (!list_is_empty(&h->parts->handoffs.list))
         handoff_end(h, oldest(h));
 }

@@ -28,16 +28,16 @@ enum {
     RETRY_MAX_MS = 160 * 1000,
     /* Age of undecided blocks that are recovered under a fence. */
     FENCE_AFTER_MS = 15 * 1000,
-    SETTLE_TICK_MS = 3000,
+    UNCOMMITTED_TICK_MS = 3000,
     /* Extra wait of each further candidate, so that the one before acts first. */
-    SETTLE_STEP_MS = 4000,
+    UNCOMMITTED_STEP_MS = 4000,
 };
 
 static void check_run(struct healer *h, struct heal_check *c);
 
 static struct heal_check *check_find(const struct healer *h, const struct file_id *id)
 {
-    LIST_FOREACH(node, &h->checks.list) {
+    LIST_FOREACH(node, &h->parts->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
         const struct file_id *other = &c->job.request.target.id;
 
@@ -49,24 +49,58 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 
 static void check_free(struct healer *h, struct heal_check *c)
 {
-    assert(h->checks.n > 0 && h->checks.unhealed >= c->unhealed);
+    assert(h->parts->checks.n > 0 && h->parts->checks.unhealed >= c->unhealed);
     list_remove(&c->link);
-    h->checks.n--;
-    h->checks.unhealed -= c->unhealed;
+    h->parts->checks.n--;
+    h->parts->checks.unhealed -= c->unhealed;
     free(c);
 }
 
-/* Logs hints for homes that did not answer a repair of all homes, so that they find them
- * when they are back. */
-static void note_silent(struct healer *h, const struct heal_check *c, uint32_t silent)
+/* Logs hints for these homes, so that they come back to the file, whatever happens to
+ * this check. */
+static void note_homes(struct healer *h, const struct heal_check *c, uint32_t homes)
 {
     const struct storcli_target *t = &c->job.request.target;
     unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
     for (unsigned p = 0; p < n; p++) {
-        if ((silent >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+        if ((homes >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
             hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
     }
+}
+
+/* Returns whether all storages of the file that are not lost are up. */
+static bool all_are_up(struct healer *h, const struct storcli_target *target)
+{
+    for (unsigned i = 0; i < target->n_storages; i++) {
+        struct rpc_channel *ch = healer_channel(h, target->storages[i]);
+
+        if (!healer_is_lost(h, target->storages[i]) &&
+            (ch == NULL || rpc_channel_health(ch) != RPC_UP))
+            return false;
+    }
+    return true;
+}
+
+/* Logs hints for an abandoned file before its check is accepted, if storages are down:
+ * then the check may last, and exportd counts on it. */
+static void note_abandoned(struct healer *h, const struct storcli_target *target)
+{
+    const struct heal_check *c = check_find(h, &target->id);
+
+    if (c != NULL && !all_are_up(h, target))
+        note_homes(h, c, UINT32_MAX);
+}
+
+/* Logs hints after a repair of all homes: for homes that did not answer it, and for all
+ * of them when it first leaves blocks undecided, which any of them may lack. */
+static void note_repaired(struct healer *h, const struct heal_check *c,
+                          const struct repair_result *result)
+{
+    bool is_left = result->undecided > 0 && c->undecided_ns == 0;
+
+    if ((c->job.request.flags & REPAIR_ALL_HOMES) != 0)
+        note_homes(h, c, is_left ? UINT32_MAX : result->unanswered);
 }
 
 static uint64_t age_ms(const struct healer *h, const struct heal_check *c)
@@ -150,12 +184,11 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     bool good = repair_is_good(result), again = c->state == CHECK_RUNS_AGAIN;
 
     assert(c->state != CHECK_WAITS);
-    assert(h->checks.unhealed >= c->unhealed);
+    assert(h->parts->checks.unhealed >= c->unhealed);
     c->state = CHECK_WAITS;
-    h->checks.unhealed -= c->unhealed;
+    h->parts->checks.unhealed -= c->unhealed;
     c->unhealed = 0;
-    if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
-        note_silent(h, c, result->silent);
+    note_repaired(h, c, result);
     note_undecided(h, c, result);
     if (again) {
         run_again(h, c);
@@ -163,7 +196,7 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
         check_free(h, c);
     } else {
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
-        h->checks.unhealed += c->unhealed;
+        h->parts->checks.unhealed += c->unhealed;
         if (good) { /* all but the torn blocks are good */
             c->first = result->torn_first;
             c->end = result->torn_end;
@@ -239,7 +272,7 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
             check_run(h, c);
         return 0;
     }
-    if (h->checks.n >= CHECKS_MAX)
+    if (h->parts->checks.n >= CHECKS_MAX)
         return -EBUSY;
     c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -250,8 +283,8 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
     c->flags = flags;
     c->unproven = unproven;
     c->since_ns = env_now_ns(h->env);
-    list_add_tail(&h->checks.list, &c->link);
-    h->checks.n++;
+    list_add_tail(&h->parts->checks.list, &c->link);
+    h->parts->checks.n++;
     check_run(h, c);
     return 0;
 }
@@ -322,8 +355,8 @@ static void on_own_file(void *arg, const struct proj_list_result *result)
                 REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
     if (cc->call != NULL)
         rpc_reply_status(cc->call, status_from_errno(rc));
-    assert(cc->call != NULL || h->checks.n_lookups > 0);
-    h->checks.n_lookups -= cc->call == NULL;
+    assert(cc->call != NULL || h->parts->checks.n_lookups > 0);
+    h->parts->checks.n_lookups -= cc->call == NULL;
     free(cc);
     healer_idle(h);
 }
@@ -356,10 +389,11 @@ void healer_damaged(struct healer *h, const struct storcli_target *target, uint6
                     uint64_t end)
 {
     if (h->stopping || !h->started || h->us == 0 ||
-        heal_place(target, h->us) == DIST_MAX || h->checks.n_lookups >= DAMAGED_TOLD_MAX)
+        heal_place(target, h->us) == DIST_MAX ||
+        h->parts->checks.n_lookups >= DAMAGED_TOLD_MAX)
         return;
     if (check_own_file(h, NULL, target, first, end) == 0)
-        h->checks.n_lookups++;
+        h->parts->checks.n_lookups++;
 }
 
 void heal_check_handle(struct healer *h, struct rpc_call *call)
@@ -378,6 +412,8 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
             rc = heal_check_add(h, &target, first, end,
                                 req->abandoned ? REPAIR_FENCE | REPAIR_ALL_HOMES
                                                : (uint32_t)REPAIR_VERIFY_OWN);
+            if (rc == 0 && req->abandoned)
+                note_abandoned(h, &target);
         } else {
             rc = check_own_file(h, call, &target, first, end);
             answered = rc == 0; /* the reply comes later */
@@ -394,8 +430,8 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
  * first; if it is up, it is enough. */
 static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
 {
-    uint64_t ms =
-        h->config.settle_ms + (uint64_t)heal_place(&u->target, h->us) * SETTLE_STEP_MS;
+    uint64_t ms = h->config.uncommitted_ms +
+                  (uint64_t)heal_place(&u->target, h->us) * UNCOMMITTED_STEP_MS;
 
     return u->age_ns >= ms_to_ns(ms);
 }
@@ -410,13 +446,13 @@ static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
            c->end >= u->end;
 }
 
-static void on_unsettled(struct heal_question *q)
+static void on_uncommitted(struct heal_question *q)
 {
-    struct healer *h = container_of(q, struct healer, checks.question);
+    struct healer *h = container_of(q, struct heal_parts, checks.question)->h;
 
-    assert(h->checks.asking && q->n_unsettled <= HEAL_UNSETTLED_MAX);
-    h->checks.asking = false;
-    for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
+    assert(h->parts->checks.asking && q->n_uncommitted <= HEAL_UNSETTLED_MAX);
+    h->parts->checks.asking = false;
+    for (unsigned i = 0; i < q->n_uncommitted && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
         bool whole = u->first == 0 && u->end == UINT64_MAX;
@@ -430,32 +466,33 @@ static void on_unsettled(struct heal_question *q)
     healer_idle(h);
 }
 
-static void on_settle_timer(struct env_timer *timer)
+static void on_uncommitted_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, checks.settle_timer);
+    struct healer *h =
+        container_of(timer, struct heal_parts, checks.uncommitted_timer)->h;
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
-    if (h->us == 0 || h->checks.asking)
+    env_timer_start(h->env, &h->parts->checks.uncommitted_timer, UNCOMMITTED_TICK_MS);
+    if (h->us == 0 || h->parts->checks.asking)
         return;
-    h->checks.asking = true;
+    h->parts->checks.asking = true;
     h->n_busy++;
-    h->checks.question.n_unsettled = 0;
-    h->checks.question.older_than_ns = ms_to_ns(h->config.settle_ms);
-    h->checks.question.answered = on_unsettled;
-    h->config.ask_unsettled(h->config.arg, &h->checks.question);
+    h->parts->checks.question.n_uncommitted = 0;
+    h->parts->checks.question.older_than_ns = ms_to_ns(h->config.uncommitted_ms);
+    h->parts->checks.question.answered = on_uncommitted;
+    h->config.ask_uncommitted(h->config.arg, &h->parts->checks.question);
 }
 
 /* ---- start and stop ---- */
 
 static void on_check_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, checks.timer);
+    struct healer *h = container_of(timer, struct heal_parts, checks.timer)->h;
     uint64_t now = env_now_ns(h->env);
 
     assert(h->started && !h->stopping);
-    env_timer_start(h->env, &h->checks.timer, TICK_MS);
-    LIST_FOREACH_SAFE(node, &h->checks.list) {
+    env_timer_start(h->env, &h->parts->checks.timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->parts->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
         if (c->state == CHECK_WAITS && c->ready_ns <= now)
@@ -465,24 +502,24 @@ static void on_check_timer(struct env_timer *timer)
 
 void heal_checks_init(struct healer *h)
 {
-    list_init(&h->checks.list);
+    list_init(&h->parts->checks.list);
 }
 
 void heal_checks_start(struct healer *h)
 {
-    env_timer_init(&h->checks.timer, on_check_timer);
-    env_timer_start(h->env, &h->checks.timer, TICK_MS);
-    env_timer_init(&h->checks.settle_timer, on_settle_timer);
-    env_timer_start(h->env, &h->checks.settle_timer, SETTLE_TICK_MS);
+    env_timer_init(&h->parts->checks.timer, on_check_timer);
+    env_timer_start(h->env, &h->parts->checks.timer, TICK_MS);
+    env_timer_init(&h->parts->checks.uncommitted_timer, on_uncommitted_timer);
+    env_timer_start(h->env, &h->parts->checks.uncommitted_timer, UNCOMMITTED_TICK_MS);
 }
 
 /* Stops. Jobs were cancelled before. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
-        env_timer_stop(h->env, &h->checks.timer);
-        env_timer_stop(h->env, &h->checks.settle_timer);
+        env_timer_stop(h->env, &h->parts->checks.timer);
+        env_timer_stop(h->env, &h->parts->checks.uncommitted_timer);
     }
-    LIST_FOREACH_SAFE(node, &h->checks.list)
+    LIST_FOREACH_SAFE(node, &h->parts->checks.list)
         check_free(h, container_of(node, struct heal_check, link));
 }

@@ -6,9 +6,9 @@
 #ifndef ROZO_STORAGED_HEAL_HEAL_CHECK_H
 #define ROZO_STORAGED_HEAL_HEAL_CHECK_H
 
-#include "storaged/heal/heal_jobs.h"
-#include "storaged/heal/heal_locate.h"
 #include "storaged/heal/healer.h"
+#include "storaged/heal/jobs/heal_jobs.h"
+#include "storaged/heal/jobs/heal_locate.h"
 
 enum check_state {
     CHECK_WAITS, /* for ready_ns */
@@ -38,7 +38,7 @@ struct heal_checks {
     unsigned n;
     uint64_t unhealed;  /* blocks, sum over checks that wait for another try */
     unsigned n_lookups; /* lookups of our own files that were found damaged */
-    struct env_timer timer, settle_timer;
+    struct env_timer timer, uncommitted_timer;
     struct heal_question question; /* for the recovery of uncommitted files */
     bool asking;
 };

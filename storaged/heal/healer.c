@@ -1,6 +1,5 @@
 /*
- * healer.c - the healer's interface: its requests, the cluster map, channels to storages,
- * start and stop.
+ * healer.c - the healer's interface: its requests, the cluster map, start and stop.
  *
  * In:     healer_handle(), from the shell or a simulator. Thread: the healer's.
  * Out:    rpc_reply(); channels; the other files of this folder.
@@ -15,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/codec.h"
-#include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -25,13 +22,18 @@
 
 enum {
     PEERS_MAX = 4096,
-    GATHER_STEP_MS = 20,
     CONCURRENCY_DEFAULT = 4,
     CONCURRENCY_MAX = 64,
-    SETTLE_MS_DEFAULT = 10000,
+    UNCOMMITTED_MS_DEFAULT = 10000,
     RETURN_MS_DEFAULT = 10000,
     BUSY_MAX = 512, /* operations under way; each needs memory */
     ADDR_MAX = 255,
+};
+
+/* All of a healer. */
+struct whole {
+    struct healer h;
+    struct heal_parts parts;
 };
 
 static const char map_key[] = "map";
@@ -55,66 +57,6 @@ void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
 
 /* ---- the map ---- */
 
-static struct heal_peer *peer_find(const struct healer *h, uint32_t id)
-{
-    unsigned lo = 0, hi = h->n_peers;
-
-    while (lo < hi) {
-        unsigned mid = (lo + hi) / 2;
-
-        if (h->peers[mid].id < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < h->n_peers && h->peers[lo].id == id ? &h->peers[lo] : NULL;
-}
-
-struct rpc_channel *healer_channel(void *healer, uint32_t storage)
-{
-    struct heal_peer *peer = peer_find(healer, storage);
-
-    return peer == NULL ? NULL : peer->channel;
-}
-
-bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
-{
-    (void)h;
-    return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
-}
-
-/* Returns whether all storages that are not lost are up, ours included, and there are
- * others: then waiting gains nothing. */
-static bool peers_are_up(const struct healer *h)
-{
-    for (unsigned i = 0; i < h->n_peers; i++) {
-        if (!h->peers[i].lost && !healer_peer_is_up(h, &h->peers[i]))
-            return false;
-    }
-    return h->n_peers > 1;
-}
-
-uint64_t healer_gather_until_ns(const struct healer *h)
-{
-    return env_now_ns(h->env) + ms_to_ns(GATHER_MS);
-}
-
-bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns)
-{
-    assert(h->started && !h->stopping);
-    if (env_now_ns(h->env) >= until_ns || peers_are_up(h))
-        return false;
-    env_timer_start(h->env, timer, GATHER_STEP_MS);
-    return true;
-}
-
-bool healer_is_lost(const struct healer *h, uint32_t storage)
-{
-    const struct heal_peer *peer = peer_find(h, storage);
-
-    return peer != NULL && peer->lost;
-}
-
 ProtobufCBinaryData healer_incarnation(const struct healer *h)
 {
     return (ProtobufCBinaryData){
@@ -123,142 +65,12 @@ ProtobufCBinaryData healer_incarnation(const struct healer *h)
     };
 }
 
-bool healer_is_replaced(const struct healer *h, uint32_t storage,
-                        const ProtobufCBinaryData *incarnation)
-{
-    const struct heal_peer *peer = peer_find(h, storage);
-
-    return peer != NULL && incarnation->len == IDENTITY_ID_BYTES &&
-           !bytes_are_zero(peer->incarnation, IDENTITY_ID_BYTES) &&
-           memcmp(peer->incarnation, incarnation->data, IDENTITY_ID_BYTES) != 0;
-}
-
-unsigned healer_home(const struct healer *h, const struct storcli_target *target)
-{
-    unsigned place = heal_place(target, h->us);
-    unsigned n = codec_n(codec_get(target->codec, target->layout, target->block_bytes));
-    unsigned spare = n;
-
-    if (place < n || place == DIST_MAX)
-        return place;
-    for (unsigned p = 0; p < n; p++) {
-        if (!healer_is_lost(h, target->storages[p]))
-            continue;
-        while (spare < target->n_storages && healer_is_lost(h, target->storages[spare]))
-            spare++;
-        if (spare++ == place)
-            return p;
-    }
-    return DIST_MAX;
-}
-
-static void peer_close(struct healer *h, struct heal_peer *peer)
-{
-    struct rpc_channel *ch = peer->channel;
-
-    peer->channel = NULL;
-    if (ch != NULL)
-        h->config.peers.close(h->config.peers.arg, ch);
-    for (unsigned i = 0; i < peer->n_addrs; i++)
-        free(peer->addrs[i]);
-    peer->n_addrs = 0;
-}
-
-static void incarnation_get(const Rozo__Storage *s,
-                            uint8_t incarnation[IDENTITY_ID_BYTES])
-{
-    memset(incarnation, 0, IDENTITY_ID_BYTES);
-    if (s->incarnation.len != 0)
-        memcpy(incarnation, s->incarnation.data, IDENTITY_ID_BYTES);
-}
-
-static bool peer_is(const struct heal_peer *peer, const Rozo__Storage *s)
-{
-    uint8_t incarnation[IDENTITY_ID_BYTES];
-
-    incarnation_get(s, incarnation);
-    if (peer->n_addrs != s->n_addresses ||
-        memcmp(peer->incarnation, incarnation, IDENTITY_ID_BYTES) != 0)
-        return false;
-    for (size_t i = 0; i < s->n_addresses; i++) {
-        if (strcmp(peer->addrs[i], s->addresses[i]) != 0)
-            return false;
-    }
-    return true;
-}
-
-static void peer_connect(struct healer *h, struct heal_peer *peer, const Rozo__Storage *s)
-{
-    peer_close(h, peer);
-    incarnation_get(s, peer->incarnation);
-    for (size_t i = 0; i < s->n_addresses && i < HEAL_ADDRS_MAX; i++) {
-        char *addr = strdup(s->addresses[i]);
-
-        if (addr != NULL)
-            peer->addrs[peer->n_addrs++] = addr;
-    }
-    if (peer->n_addrs > 0)
-        peer->channel =
-            h->config.peers.open(h->config.peers.arg, peer->id, peer->incarnation,
-                                 (const char *const *)peer->addrs, peer->n_addrs);
-}
-
-static int by_id(const void *a, const void *b)
-{
-    uint32_t x = ((const struct heal_peer *)a)->id, y = ((const struct heal_peer *)b)->id;
-
-    return x < y ? -1 : x > y;
-}
-
-static int peer_add(struct healer *h, uint32_t id)
-{
-    struct heal_peer *peers;
-
-    assert(peer_find(h, id) == NULL);
-    peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
-    if (peers == NULL)
-        return -ENOMEM;
-    h->peers = peers;
-    peers[h->n_peers++] = (struct heal_peer){ .id = id };
-    qsort(peers, h->n_peers, sizeof(*peers), by_id);
-    return 0;
-}
-
-static void peers_sweep(struct healer *h)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < h->n_peers; i++) {
-        if (h->peers[i].in_map)
-            h->peers[n++] = h->peers[i];
-        else
-            peer_close(h, &h->peers[i]);
-    }
-    h->n_peers = n;
-}
-
 static int map_apply(struct healer *h, const Rozo__StMapReq *map)
 {
-    for (unsigned i = 0; i < h->n_peers; i++)
-        h->peers[i].in_map = false;
-    for (size_t i = 0; i < map->n_storages; i++) {
-        const Rozo__Storage *s = map->storages[i];
-        struct heal_peer *peer = peer_find(h, s->id);
+    int rc = healer_peers_apply(h, map);
 
-        if (peer == NULL) {
-            int rc = peer_add(h, s->id);
-
-            if (rc != 0)
-                return rc;
-            peer = peer_find(h, s->id);
-        }
-        if (!peer_is(peer, s) || peer->channel == NULL)
-            peer_connect(h, peer, s);
-        peer->in_map = true;
-        peer->lost = s->lost;
-    }
-    peers_sweep(h);
-    return revoked_sessions_set(h->config.revoked, map->fenced, map->n_fenced);
+    return rc != 0 ? rc
+                   : revoked_sessions_set(h->config.revoked, map->fenced, map->n_fenced);
 }
 
 static int map_check(const Rozo__StMapReq *map)
@@ -454,7 +266,7 @@ static bool never_had(const struct list_call *lc, const struct proj_list_result 
     bool lost_header = result->n_files > 0 && result->files[0].unfinished != 0 &&
                        result->files[0].size > 0 && !h->config.power_was_lost;
 
-    return lc->only && result->end && !result->aside && !lost_header &&
+    return lc->only && result->end && !result->quarantined && !lost_header &&
            !identity_is_rebuilt(h->config.identity);
 }
 
@@ -571,9 +383,9 @@ struct health_call {
 /* Blocks not healed, each as of its last try. */
 static uint64_t n_unhealed(const struct healer *h)
 {
-    const struct resync *r = &h->round;
+    const struct resync *r = &h->parts->resync;
 
-    return h->checks.unhealed + h->rebuild.unhealed +
+    return h->parts->checks.unhealed + h->parts->rebuild.unhealed +
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
 }
 
@@ -586,7 +398,7 @@ static void on_health(struct heal_question *q)
     char *findings[FINDINGS_MAX];
 
     resp->missed_ranges = hint_log_n_ranges(h->hints);
-    resp->queued = h->jobs.n_waiting + h->jobs.n_running + h->checks.n;
+    resp->queued = h->jobs.n_waiting + h->jobs.n_running + h->parts->checks.n;
     resp->healed_records = h->jobs.healed;
     resp->heal_read_bytes = h->jobs.read_bytes;
     resp->heal_written_bytes = h->jobs.written_bytes;
@@ -780,8 +592,8 @@ static void config_defaults(struct healer_config *c)
         c->concurrency = CONCURRENCY_DEFAULT;
     if (c->concurrency > CONCURRENCY_MAX)
         c->concurrency = CONCURRENCY_MAX;
-    if (c->settle_ms == 0)
-        c->settle_ms = SETTLE_MS_DEFAULT;
+    if (c->uncommitted_ms == 0)
+        c->uncommitted_ms = UNCOMMITTED_MS_DEFAULT;
     if (c->return_ms == 0)
         c->return_ms = RETURN_MS_DEFAULT;
 }
@@ -808,12 +620,16 @@ static int load(struct healer *h, struct err *err)
 
 int healer_open(const struct healer_config *config, struct healer **out, struct err *err)
 {
-    struct healer *h = calloc(1, sizeof(*h));
+    struct whole *whole = calloc(1, sizeof(*whole));
+    struct healer *h;
     int rc;
 
     assert(config->env != NULL && config->disk != NULL && config->kv != NULL);
-    if (h == NULL)
+    if (whole == NULL)
         return err_set(err, -ENOMEM, "out of memory");
+    h = &whole->h;
+    h->parts = &whole->parts;
+    h->parts->h = h;
     h->config = *config;
     h->env = config->env;
     bad_page_disk_init(&h->disk, config->env, config->disk);
@@ -853,8 +669,7 @@ static void on_stopped(struct hint_log_wait *w, int rc)
 
     assert(h->stopping && h->n_busy == 0 && list_is_empty(&h->asks));
     (void)rc; /* errors were logged */
-    for (unsigned i = 0; i < h->n_peers; i++)
-        peer_close(h, &h->peers[i]);
+    healer_peers_close(h);
     h->stop_done(h->stop_arg);
 }
 
@@ -865,13 +680,6 @@ static void on_stop_task(struct env_task *task)
     assert(h->stopping && h->n_busy == 0);
     h->stop_wait.done = on_stopped;
     hint_log_sync(h->hints, &h->stop_wait);
-}
-
-void healer_idle(struct healer *h)
-{
-    assert(h->n_busy > 0);
-    if (--h->n_busy == 0 && h->stopping)
-        env_post(h->env, &h->stop_task);
 }
 
 void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
@@ -900,11 +708,10 @@ void healer_close(struct healer *h)
         return;
     assert(h->n_busy == 0);
     assert(list_is_empty(&h->asks));
-    for (unsigned i = 0; i < h->n_peers; i++)
-        peer_close(h, &h->peers[i]);
+    healer_peers_close(h);
     free(h->peers);
     repairer_free(h->scrub_repairer);
     repairer_free(h->repairer);
     hint_log_close(h->hints);
-    free(h);
+    free(container_of(h, struct whole, h));
 }

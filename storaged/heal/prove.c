@@ -30,7 +30,7 @@ enum proof_state { PROOF_RUNS, PROOF_PAUSES, PROOF_ENDED };
 /* One proof, found by the number that its requester chose. */
 struct proof {
     struct heal_job job;   /* first */
-    struct list_node link; /* in h->proofs.list */
+    struct list_node link; /* in h->parts->proofs.list */
     uint64_t run;
     struct rpc_call *call; /* waiting request; NULL: none */
     struct env_timer call_timer, pause_timer;
@@ -44,11 +44,11 @@ struct proof {
 
 static void proof_free(struct healer *h, struct proof *p)
 {
-    assert(h->proofs.n > 0);
+    assert(h->parts->proofs.n > 0);
     env_timer_stop(h->env, &p->call_timer);
     env_timer_stop(h->env, &p->pause_timer);
     list_remove(&p->link);
-    h->proofs.n--;
+    h->parts->proofs.n--;
     free(p);
 }
 
@@ -104,7 +104,7 @@ static void on_pause_timer(struct env_timer *timer)
 static bool is_worth_another(const struct proof *p, const struct repair_result *r)
 {
     return !r->sound && p->n_runs < RUNS_MAX && r->rc != -ENOENT &&
-           (r->silent & ~p->job.request.lost) == 0;
+           (r->unanswered & ~p->job.request.lost) == 0;
 }
 
 static void on_proved(struct heal_job *job, const struct repair_result *result)
@@ -136,7 +136,7 @@ static void on_call_timer(struct env_timer *timer)
 static struct proof *proof_find(const struct healer *h, const struct storcli_target *t,
                                 uint64_t run)
 {
-    LIST_FOREACH(node, &h->proofs.list) {
+    LIST_FOREACH(node, &h->parts->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
         const struct storcli_target *other = &p->job.request.target;
 
@@ -150,9 +150,9 @@ static struct proof *proof_find(const struct healer *h, const struct storcli_tar
 /* Makes room by dropping the proof that ended first and was not fetched. */
 static bool make_room(struct healer *h)
 {
-    if (h->proofs.n < PROOFS_MAX)
+    if (h->parts->proofs.n < PROOFS_MAX)
         return true;
-    LIST_FOREACH(node, &h->proofs.list) {
+    LIST_FOREACH(node, &h->parts->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
 
         if (p->state == PROOF_ENDED) {
@@ -170,7 +170,7 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
 
     if (p == NULL)
         return NULL;
-    assert(h->proofs.n < PROOFS_MAX);
+    assert(h->parts->proofs.n < PROOFS_MAX);
     p->job.request.target = *target;
     p->job.fixed = true;
     p->job.done = on_proved;
@@ -178,8 +178,8 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
     p->run = run;
     env_timer_init(&p->call_timer, on_call_timer);
     env_timer_init(&p->pause_timer, on_pause_timer);
-    list_add_tail(&h->proofs.list, &p->link);
-    h->proofs.n++;
+    list_add_tail(&h->parts->proofs.list, &p->link);
+    h->parts->proofs.n++;
     proof_run(p);
     return p;
 }
@@ -226,13 +226,13 @@ void prove_handle(struct healer *h, struct rpc_call *call)
 
 void proofs_init(struct healer *h)
 {
-    list_init(&h->proofs.list);
+    list_init(&h->parts->proofs.list);
 }
 
 /* Stops. Jobs were cancelled before. */
 void proofs_stop(struct healer *h)
 {
-    LIST_FOREACH_SAFE(node, &h->proofs.list) {
+    LIST_FOREACH_SAFE(node, &h->parts->proofs.list) {
         struct proof *p = container_of(node, struct proof, link);
 
         call_refuse(h, p, ROZO__STATUS__BUSY);

@@ -48,17 +48,17 @@ static bool is_under_way(const struct rebuild *r)
 
 static uint64_t run_seconds(const struct healer *h)
 {
-    const struct rebuild *r = &h->rebuild;
+    const struct rebuild *r = &h->parts->rebuild;
 
     return r->ran_s + (is_under_way(r) ? ns_to_s(env_now_ns(h->env) - r->began_ns) : 0);
 }
 
 static void place_save(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
     uint8_t val[KEPT_BYTES] = { KEPT_FORMAT,
                                 r->walk.has_after && r->state != REBUILD_RESTARTS,
-                                r->forced, r->failed || r->walk.unheard };
+                                r->forced, r->failed || r->walk.incomplete };
 
     file_id_put(val + 4, &r->walk.after);
     put_le64(val + 20, r->files_done);
@@ -69,7 +69,7 @@ static void place_save(struct healer *h)
 
 int rebuild_load(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
     uint8_t val[KEPT_BYTES];
     int rc = healer_get(h, rebuild_key, val, sizeof(val));
 
@@ -155,7 +155,7 @@ static uint64_t file_bytes(const struct proj_list_file *f)
 static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
                           bool end)
 {
-    struct rebuild *r = &w->h->rebuild;
+    struct rebuild *r = &w->h->parts->rebuild;
 
     assert(w == &r->count);
     for (unsigned i = 0; i < n; i++) {
@@ -175,7 +175,7 @@ static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, uns
 
 static void count_begin(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     if (r->count.under_way)
         return;
@@ -196,19 +196,19 @@ static void on_told_everything(struct heal_ask *ask, int rc)
 
 static void tell_everything(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
-    assert(r->n_told <= r->n_everything);
-    if (r->n_told == r->n_everything) {
-        r->n_told = r->n_everything = 0;
+    assert(r->n_notified <= r->n_everything);
+    if (r->n_notified == r->n_everything) {
+        r->n_notified = r->n_everything = 0;
         return;
     }
     req.storage = h->us;
-    req.to_storage = r->everything[r->n_told].peer;
-    req.everything = r->everything[r->n_told].note;
+    req.to_storage = r->everything[r->n_notified].peer;
+    req.everything = r->everything[r->n_notified].note;
     req.incarnation = healer_incarnation(h);
-    r->n_told++;
+    r->n_notified++;
     r->done_ask.done = on_told_everything;
     heal_ask_send(h, &r->done_ask, req.to_storage, ROZO__OP__ST_MISSED_DONE, &req.base,
                   ASK_DEADLINE_MS);
@@ -218,7 +218,7 @@ static void tell_everything(struct healer *h)
  * meanwhile. */
 static void pass_later(struct healer *h, uint32_t ms)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(is_running(r));
     r->first = r->state == REBUILD_RESTARTS;
@@ -229,7 +229,7 @@ static void pass_later(struct healer *h, uint32_t ms)
 
 static void rebuild_done(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(is_running(r));
     r->in_identity = false;
@@ -267,7 +267,7 @@ static void on_saved(struct disk_req *dr, int rc)
 
 static void identity_save(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
     struct identity *id = h->config.identity;
 
     assert(is_running(r) && r->in_identity);
@@ -287,9 +287,9 @@ static void identity_save(struct healer *h)
 
 static void pass_end(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
     bool again = r->state == REBUILD_RESTARTS;
-    bool clean = !r->failed && !r->walk.unheard && !again;
+    bool clean = !r->failed && !r->walk.incomplete && !again;
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
     assert(is_running(r) && r->n_running == 0);
@@ -318,7 +318,7 @@ static void pass_end(struct healer *h)
 
 static void page_done(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(r->n_running == 0);
     free(r->files);
@@ -336,7 +336,7 @@ static void page_done(struct healer *h)
 static void on_file(struct sweep_file *s, bool good)
 {
     struct healer *h = s->h;
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(r->n_running > 0);
     if (!good) {
@@ -360,7 +360,7 @@ static bool is_whole(const struct healer *h, const struct heal_walk_file *f)
     uint32_t bit = UINT32_C(1) << p;
 
     if (heal_place(&f->file.target, h->us) != p)
-        return !h->rebuild.lost && !h->rebuild.in_identity;
+        return !h->parts->rebuild.lost && !h->parts->rebuild.in_identity;
     return (f->own_projections & bit) != 0 &&
            ((f->own_damaged | f->own_partial) & bit) == 0;
 }
@@ -379,7 +379,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
                     bool end)
 {
     struct healer *h = w->h;
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(w == &r->walk && r->files == NULL && r->n_running == 0);
     (void)end; /* same as w->end */
@@ -414,7 +414,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
 
 static void pass_begin(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(is_running(r));
     if (!r->walk.has_after) {
@@ -431,8 +431,8 @@ static void pass_begin(struct healer *h)
 
 static void on_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, rebuild.timer);
-    struct rebuild *r = &h->rebuild;
+    struct healer *h = container_of(timer, struct heal_parts, rebuild.timer)->h;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(r->state == REBUILD_WAITS);
     if (healer_gathers(h, timer, r->gather_until_ns))
@@ -443,7 +443,7 @@ static void on_timer(struct env_timer *timer)
 
 static void rebuild_begin(struct healer *h, uint32_t after_ms)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     assert(!is_running(r));
     r->state = REBUILD_WAITS;
@@ -453,7 +453,7 @@ static void rebuild_begin(struct healer *h, uint32_t after_ms)
 
 void rebuild_start(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     if (r->timer.fn == NULL)
         env_timer_init(&r->timer, on_timer);
@@ -470,22 +470,22 @@ void rebuild_start(struct healer *h)
 
 /* Requests a restart from the beginning. Work under way ends first, but a restart of the
  * process does not continue it. */
-static void begin_anew(struct healer *h)
+static void begin_again(struct healer *h)
 {
-    assert(is_running(&h->rebuild));
-    h->rebuild.state = REBUILD_RESTARTS;
+    assert(is_running(&h->parts->rebuild));
+    h->parts->rebuild.state = REBUILD_RESTARTS;
     place_save(h);
 }
 
 void rebuild_lost(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     if (!h->started || !lost_is_news(h))
         return;
     r->lost = true;
     if (is_running(r)) {
-        begin_anew(h);
+        begin_again(h);
         return;
     }
     log_info("a storage is lost: rebuilding its projections on spares");
@@ -498,12 +498,12 @@ void rebuild_lost(struct healer *h)
 
 void rebuild_force(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     r->forced = true;
     r->ran_s = 0;
     if (is_running(r)) {
-        begin_anew(h);
+        begin_again(h);
         return;
     }
     r->first = true;
@@ -515,9 +515,9 @@ void rebuild_force(struct healer *h)
 
 void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
-    if (r->n_told > 0 || r->n_everything == 64 ||
+    if (r->n_notified > 0 || r->n_everything == 64 ||
         (is_under_way(r) && !(r->state == REBUILD_WAITS && r->first && r->forced)))
         return; /* the peer reports it again */
     for (unsigned i = 0; i < r->n_everything; i++) {
@@ -541,7 +541,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
 /* Stops. Jobs and requests were cancelled before. */
 void rebuild_stop(struct healer *h)
 {
-    struct rebuild *r = &h->rebuild;
+    struct rebuild *r = &h->parts->rebuild;
 
     if (r->timer.fn != NULL)
         env_timer_stop(h->env, &r->timer);
@@ -570,7 +570,7 @@ static uint64_t bytes_under_way(const struct rebuild *r)
 
 void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
 {
-    const struct rebuild *r = &h->rebuild;
+    const struct rebuild *r = &h->parts->rebuild;
 
     resp->rebuild_state = is_under_way(r) ? 1 : r->state == REBUILD_DONE ? 2 : 0;
     resp->rebuild_files_done = r->files_done;

@@ -8,7 +8,7 @@
 
 #include "common/env/disk.h"
 #include "storaged/format/identity.h"
-#include "storaged/heal/sweep.h"
+#include "storaged/heal/jobs/sweep.h"
 
 enum rebuild_state {
     REBUILD_NONE,
@@ -41,7 +41,7 @@ struct rebuild {
     struct iovec iov;
     char text[IDENTITY_TEXT_MAX];
     struct heal_ask done_ask;
-    unsigned n_told;
+    unsigned n_notified;
     struct {
         uint32_t peer;
         uint64_t note;

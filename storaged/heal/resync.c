@@ -33,7 +33,7 @@ static void round_wait(struct healer *h)
     uint16_t jitter;
 
     env_random(h->env, &jitter, sizeof(jitter));
-    env_timer_start(h->env, &h->round.timer,
+    env_timer_start(h->env, &h->parts->resync.timer,
                     h->config.return_ms * 3 / 4 + jitter % (h->config.return_ms / 2 + 1));
 }
 
@@ -50,11 +50,12 @@ static void round_free(struct resync *r)
 
 static void round_end(struct healer *h)
 {
-    assert(h->round.n_waiting == 0 && h->round.n_running == 0);
-    h->round.under_way = false;
-    h->round.unhealed_before = h->round.unhealed;
-    h->round.n_bad = h->round.unhealed > 0 ? h->round.n_bad + 1 : 0;
-    round_free(&h->round);
+    assert(h->parts->resync.n_waiting == 0 && h->parts->resync.n_running == 0);
+    h->parts->resync.under_way = false;
+    h->parts->resync.unhealed_before = h->parts->resync.unhealed;
+    h->parts->resync.n_bad =
+        h->parts->resync.unhealed > 0 ? h->parts->resync.n_bad + 1 : 0;
+    round_free(&h->parts->resync);
     round_wait(h);
 }
 
@@ -66,11 +67,11 @@ static void on_told(struct heal_ask *ask, int rc)
 {
     struct healer *h = ask->h;
 
-    assert(h->round.n_waiting > 0);
+    assert(h->parts->resync.n_waiting > 0);
     if (rc != 0)
         log_debug("cannot report healed blocks to storage %u: %s", (unsigned)ask->storage,
                   error_text(rc));
-    if (--h->round.n_waiting == 0)
+    if (--h->parts->resync.n_waiting == 0)
         round_next_page(h);
 }
 
@@ -103,7 +104,7 @@ static unsigned told_collect(struct resync *r, unsigned peer, Rozo__Missed *miss
 static void tell_peer(struct healer *h, unsigned peer, Rozo__Missed *missed,
                       Rozo__Missed **pointers, struct heal_ref *refs)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
     Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
 
     assert(peer < r->n_peers);
@@ -122,7 +123,7 @@ static void tell_peer(struct healer *h, unsigned peer, Rozo__Missed *missed,
 
 static void round_tell(struct healer *h)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
     Rozo__Missed *missed = calloc(DONE_MAX, sizeof(*missed));
     Rozo__Missed **pointers = calloc(DONE_MAX, sizeof(*pointers));
     struct heal_ref *refs = calloc(DONE_MAX, sizeof(*refs));
@@ -143,7 +144,7 @@ static void round_tell(struct healer *h)
 /* ---- repairing ---- */
 
 /* Recovers blocks that a failed or dead client left incomplete, under a fence. */
-static void group_settle(struct healer *h, const struct hint_group *g)
+static void group_recover(struct healer *h, const struct hint_group *g)
 {
     const struct repair_request *r = &g->job.request;
 
@@ -152,18 +153,32 @@ static void group_settle(struct healer *h, const struct hint_group *g)
                    REPAIR_FENCE | REPAIR_ALL_HOMES);
 }
 
+/* Returns how many blocks of a good result are torn, if any may be what we missed: a
+ * storage that does not answer may have the rest of it. */
+static uint64_t n_torn(const struct hint_group *g, const struct repair_result *result)
+{
+    const struct repair_request *r = &g->job.request;
+
+    return repair_is_good(result) && result->torn_first < r->passed_end &&
+                   result->torn_end > r->passed_first
+               ? result->n_torn
+               : 0;
+}
+
 static void on_group_repaired(struct heal_job *job, const struct repair_result *result)
 {
     struct hint_group *g = container_of(job, struct hint_group, job);
     struct healer *h = g->h;
+    uint64_t torn = n_torn(g, result);
 
-    assert(h->round.n_running > 0);
-    g->good = repair_is_good(result);
+    assert(h->parts->resync.n_running > 0);
+    g->good = repair_is_good(result) && torn == 0;
     if (!g->good)
-        h->round.unhealed += repair_n_unhealed(result);
-    if (repair_wants_fence(result) && h->round.n_bad >= FENCE_ROUNDS)
-        group_settle(h, g);
-    if (--h->round.n_running == 0)
+        h->parts->resync.unhealed += torn != 0 ? torn : repair_n_unhealed(result);
+    if ((repair_wants_fence(result) || (torn != 0 && result->unanswered == 0)) &&
+        h->parts->resync.n_bad >= FENCE_ROUNDS)
+        group_recover(h, g);
+    if (--h->parts->resync.n_running == 0)
         round_tell(h);
 }
 
@@ -233,7 +248,7 @@ static bool joins(const struct hint *e, const struct hint *last, uint64_t last_e
 /* Joins hints of the same extents into groups. */
 static int groups_make(struct healer *h)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
     const struct hint *last = NULL;
     uint64_t end = 0;
 
@@ -270,7 +285,7 @@ static int groups_make(struct healer *h)
 
 static void resync_repair(struct healer *h)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
     const uint8_t *limit = round_limit(r);
     uint8_t at[FILE_ID_BYTES] = { 0 };
 
@@ -299,7 +314,7 @@ static void resync_repair(struct healer *h)
 
 static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
     struct hint *e;
     struct storcli_target target;
 
@@ -330,7 +345,7 @@ static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
 
 static int list_take(struct healer *h, unsigned peer, const Rozo__StMissedListResp *resp)
 {
-    struct resync_peer *p = &h->round.peers[peer];
+    struct resync_peer *p = &h->parts->resync.peers[peer];
     int rc = 0;
 
     if (resp == NULL || resp->n_missed > 2048 ||
@@ -357,24 +372,24 @@ static void on_listed(struct heal_ask *ask, int rc)
     struct resync_peer *p = container_of(ask, struct resync_peer, ask);
     Rozo__StMissedListResp *resp = NULL;
 
-    assert(h->round.n_waiting > 0);
+    assert(h->parts->resync.n_waiting > 0);
     if (rc == 0) {
         resp = rozo__st_missed_list_resp__unpack(NULL, ask->rq.answer_msg_len,
                                                  ask->rq.answer_msg);
-        rc = list_take(h, (unsigned)(p - h->round.peers), resp);
+        rc = list_take(h, (unsigned)(p - h->parts->resync.peers), resp);
         rozo__st_missed_list_resp__free_unpacked(resp, NULL);
     }
     p->heard = rc == 0;
     if (rc != 0)
         log_debug("storage %u does not list the writes that we missed: %s",
                   (unsigned)p->id, error_text(rc));
-    if (--h->round.n_waiting == 0)
+    if (--h->parts->resync.n_waiting == 0)
         resync_repair(h);
 }
 
 static void round_list(struct healer *h)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
 
     assert(r->under_way && r->n_waiting == 0);
     r->n_entries = 0;
@@ -409,7 +424,7 @@ static void round_next_page(struct healer *h)
 
 static void round_begin(struct healer *h)
 {
-    struct resync *r = &h->round;
+    struct resync *r = &h->parts->resync;
 
     assert(!r->under_way && r->peers == NULL);
     r->peers = calloc(h->n_peers + 1, sizeof(*r->peers));
@@ -419,7 +434,7 @@ static void round_begin(struct healer *h)
     }
     for (unsigned i = 0; i < h->n_peers; i++) {
         /* Our own storage is asked, too: it may have hints for us. */
-        if (!healer_peer_is_up(h, &h->peers[i]))
+        if (!healer_peer_is_up(&h->peers[i]))
             continue;
         r->peers[r->n_peers].id = h->peers[i].id;
         r->peers[r->n_peers++].heard = true;
@@ -436,22 +451,22 @@ static void round_begin(struct healer *h)
 
 static void on_timer(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, round.timer);
+    struct healer *h = container_of(timer, struct heal_parts, resync.timer)->h;
 
-    if (!h->round.under_way)
+    if (!h->parts->resync.under_way)
         round_begin(h);
 }
 
 void resync_start(struct healer *h)
 {
-    env_timer_init(&h->round.timer, on_timer);
-    env_timer_start(h->env, &h->round.timer, h->config.return_ms / 10 + 1);
+    env_timer_init(&h->parts->resync.timer, on_timer);
+    env_timer_start(h->env, &h->parts->resync.timer, h->config.return_ms / 10 + 1);
 }
 
 /* Stops. Requests and jobs were cancelled before. */
 void resync_stop(struct healer *h)
 {
     if (h->started)
-        env_timer_stop(h->env, &h->round.timer);
-    round_free(&h->round);
+        env_timer_stop(h->env, &h->parts->resync.timer);
+    round_free(&h->parts->resync);
 }

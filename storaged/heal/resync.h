@@ -6,14 +6,14 @@
 #ifndef ROZO_STORAGED_HEAL_RESYNC_H
 #define ROZO_STORAGED_HEAL_RESYNC_H
 
-#include "storaged/heal/heal_ask.h"
-#include "storaged/heal/heal_jobs.h"
+#include "storaged/heal/jobs/heal_ask.h"
+#include "storaged/heal/jobs/heal_jobs.h"
 
 /* One hint of a peer about a write that we missed. */
 struct hint {
     struct storcli_target target;
     uint64_t first, end, version, note;
-    unsigned peer; /* index in round.peers */
+    unsigned peer; /* index in resync.peers */
     unsigned group;
 };
 /* Hints that are repaired together. */

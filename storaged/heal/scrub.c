@@ -40,7 +40,7 @@ static const char running_key[] = "running";
 
 static uint64_t run_seconds(const struct healer *h)
 {
-    const struct scrub *s = &h->scrub;
+    const struct scrub *s = &h->parts->scrub;
 
     return s->ran_s + (s->state == SCRUB_RUNNING && s->began_ns != 0
                            ? ns_to_s(env_now_ns(h->env) - s->began_ns)
@@ -49,7 +49,7 @@ static uint64_t run_seconds(const struct healer *h)
 
 static void state_save(struct healer *h)
 {
-    const struct scrub *s = &h->scrub;
+    const struct scrub *s = &h->parts->scrub;
     uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, (uint8_t)s->state, s->walk.has_after,
                                 s->heads_only };
 
@@ -68,7 +68,7 @@ static void state_save(struct healer *h)
 
 static void findings_save(struct healer *h)
 {
-    const struct scrub *s = &h->scrub;
+    const struct scrub *s = &h->parts->scrub;
 
     assert(s->n_findings <= FINDINGS_MAX);
     if (s->n_findings == 0)
@@ -80,7 +80,7 @@ static void findings_save(struct healer *h)
 
 static void findings_load(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
     void *val;
     size_t len;
 
@@ -97,7 +97,7 @@ static void findings_load(struct healer *h)
 
 int scrub_load(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
     uint8_t val[KEPT_BYTES];
     int rc = healer_get(h, scrub_key, val, sizeof(val));
 
@@ -127,7 +127,7 @@ int scrub_load(struct healer *h)
 
 static void finding_add(struct healer *h, const char text[FINDING_TEXT_MAX])
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     log_warn("scrub: %s", text);
     if (s->n_findings < FINDINGS_MAX)
@@ -155,10 +155,10 @@ static void result_count(struct sweep_file *f, bool good)
     const struct repair_result *r = &f->result;
     uint64_t found = r->damaged + r->stale + r->missing;
 
-    h->scrub.n_unseen += !good;
-    h->scrub.found += found;
+    h->parts->scrub.n_unseen += !good;
+    h->parts->scrub.found += found;
     if (found > 0) /* otherwise it only became known which blocks were never written */
-        h->scrub.healed += r->healed;
+        h->parts->scrub.healed += r->healed;
     if (found > 0)
         finding(h, &f->f.file.target.id,
                 "%llu records damaged, %llu stale, %llu missing; %llu healed%s%s",
@@ -179,10 +179,10 @@ static void file_done(struct sweep_file *f)
 {
     struct healer *h = f->h;
 
-    assert(h->scrub.n_running > 0);
-    h->scrub.files_done++;
-    h->scrub.bytes_done += f->f.file.allocated;
-    if (--h->scrub.n_running == 0)
+    assert(h->parts->scrub.n_running > 0);
+    h->parts->scrub.files_done++;
+    h->parts->scrub.bytes_done += f->f.file.allocated;
+    if (--h->parts->scrub.n_running == 0)
         page_done(h);
 }
 
@@ -207,7 +207,7 @@ static void home_tell(struct sweep_file *f, uint32_t home)
     assert(f->place < DIST_MAX);
     finding(f->h, &f->f.file.target.id,
             "storage %u lacks the file and is asked to check it", (unsigned)home);
-    f->h->scrub.found++;
+    f->h->parts->scrub.found++;
     heal_ref_put(&f->f.file.target, &ref);
     req.ref = &ref.ref;
     req.to_storage = home;
@@ -276,7 +276,7 @@ static void homes_next(struct sweep_file *f)
 
 static void scrub_finish(struct healer *h, enum scrub_state state)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     assert(s->state == SCRUB_RUNNING && s->n_running == 0);
     s->ran_s = run_seconds(h);
@@ -297,12 +297,12 @@ static void scrub_finish(struct healer *h, enum scrub_state state)
 
 static void page_done(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     assert(s->n_running == 0);
     free(s->files);
     s->files = NULL;
-    if (s->walk.unheard) {
+    if (s->walk.incomplete) {
         s->n_unseen++;
         finding_add(h,
                     (char[FINDING_TEXT_MAX]){ "files on this storage cannot be listed" });
@@ -318,7 +318,7 @@ static void page_done(struct healer *h)
 
 static void on_file(struct sweep_file *f, bool good)
 {
-    assert(f->h->scrub.n_running > 0);
+    assert(f->h->parts->scrub.n_running > 0);
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
         heal_check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
@@ -326,7 +326,7 @@ static void on_file(struct sweep_file *f, bool good)
     else if (f->result.n_torn > 0) /* a write under way, or left incomplete */
         heal_check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end,
                        0);
-    if (f->result.rc == 0 && f->result.has_content && !f->h->scrub.stop)
+    if (f->result.rc == 0 && f->result.has_content && !f->h->parts->scrub.stop)
         homes_next(f);
     else
         file_done(f);
@@ -336,7 +336,8 @@ static void file_scrub(struct sweep_file *f)
 {
     f->done = on_file;
     sweep_submit(f, RANK_SCRUB,
-                 REPAIR_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : REPAIR_VERIFY_OWN));
+                 REPAIR_CLEAN_SPARES |
+                     (f->h->parts->scrub.heads_only ? 0 : REPAIR_VERIFY_OWN));
 }
 
 /* Handles a file whose distribution is unknown here. good: it was located, or the file
@@ -351,9 +352,9 @@ static void on_unknown(struct sweep_file *f, bool good)
 
     if (f->f.file.projections != 0) {
         finding(h, id, "its projection file is damaged%s", more);
-        h->scrub.found++;
-        h->scrub.healed += !f->f.file.known && good;
-        h->scrub.n_unseen += !f->f.file.known && !good;
+        h->parts->scrub.found++;
+        h->parts->scrub.healed += !f->f.file.known && good;
+        h->parts->scrub.n_unseen += !f->f.file.known && !good;
     } else if (!good) {
         log_info(
             "scrub: file %08x%08x%016llx was begun here, and some storage may have more "
@@ -370,7 +371,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
                     bool end)
 {
     struct healer *h = w->h;
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     assert(w == &s->walk && s->files == NULL && s->n_running == 0);
     (void)end; /* same as w->end */
@@ -400,7 +401,7 @@ static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned 
 static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
                           bool end)
 {
-    struct scrub *s = &w->h->scrub;
+    struct scrub *s = &w->h->parts->scrub;
 
     assert(w == &s->count);
     for (unsigned i = 0; i < n; i++) {
@@ -418,7 +419,7 @@ static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, uns
 
 static void count_begin(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     if (s->count.under_way)
         return;
@@ -429,8 +430,8 @@ static void count_begin(struct healer *h)
 
 static void on_gather(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, scrub.gather_timer);
-    struct scrub *s = &h->scrub;
+    struct healer *h = container_of(timer, struct heal_parts, scrub.gather_timer)->h;
+    struct scrub *s = &h->parts->scrub;
 
     assert(s->state == SCRUB_RUNNING);
     if (healer_gathers(h, timer, s->gather_until_ns))
@@ -442,7 +443,7 @@ static void on_gather(struct env_timer *timer)
 /* Walks from the place that was kept, or from the start. */
 static void walk_on(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     assert(!s->walk.under_way);
     s->stop = false;
@@ -458,7 +459,7 @@ static void walk_on(struct healer *h)
 
 void scrub_begin(struct healer *h, bool heads_only)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     if (s->state == SCRUB_RUNNING) {
         s->stop = false;
@@ -478,15 +479,15 @@ void scrub_begin(struct healer *h, bool heads_only)
 /* Stops the scrub at the end of its page; repairs under way are finished. */
 void scrub_end(struct healer *h)
 {
-    h->scrub.stop = h->scrub.state == SCRUB_RUNNING;
+    h->parts->scrub.stop = h->parts->scrub.state == SCRUB_RUNNING;
 }
 
 /* ---- start and stop ---- */
 
 static void on_schedule(struct env_timer *timer)
 {
-    struct healer *h = container_of(timer, struct healer, scrub.timer);
-    struct scrub *s = &h->scrub;
+    struct healer *h = container_of(timer, struct heal_parts, scrub.timer)->h;
+    struct scrub *s = &h->parts->scrub;
     int64_t period = (int64_t)s_to_ns(h->config.scrub_days * UINT64_C(86400));
     int64_t age_ns = env_wall_ns(h->env) - s->ended_wall_ns;
 
@@ -503,7 +504,7 @@ static void on_schedule(struct env_timer *timer)
 static void on_running_noted(struct hint_log_wait *w, int rc)
 {
     (void)rc;
-    healer_idle(container_of(w, struct healer, scrub.boot_wait));
+    healer_idle(container_of(w, struct heal_parts, scrub.boot_wait)->h);
 }
 
 /* Returns whether the machine stopped while this storage ran, so that unsynced data may
@@ -517,15 +518,15 @@ static bool was_power_lost(struct healer *h)
     put_le64(val, h->config.boot);
     val[8] = 1;
     healer_put(h, running_key, val, sizeof(val));
-    h->scrub.boot_wait.done = on_running_noted;
+    h->parts->scrub.boot_wait.done = on_running_noted;
     h->n_busy++;
-    hint_log_sync(h->hints, &h->scrub.boot_wait);
+    hint_log_sync(h->hints, &h->parts->scrub.boot_wait);
     return lost;
 }
 
 void scrub_start(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
     bool lost = was_power_lost(h), doubt = identity_is_in_doubt(h->config.identity);
 
     env_timer_init(&s->timer, on_schedule);
@@ -547,7 +548,7 @@ void scrub_start(struct healer *h)
 /* Stops. Jobs and requests were cancelled before. */
 void scrub_stop(struct healer *h)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
     uint8_t val[9] = { 0 };
 
     if (h->started) {
@@ -565,7 +566,7 @@ void scrub_stop(struct healer *h)
 
 void scrub_health(struct healer *h, Rozo__StHealthResp *resp, char **findings)
 {
-    struct scrub *s = &h->scrub;
+    struct scrub *s = &h->parts->scrub;
 
     assert(s->n_findings <= FINDINGS_MAX);
     resp->scrub_state = s->state;

@@ -6,8 +6,8 @@
 #ifndef ROZO_STORAGED_HEAL_SCRUB_H
 #define ROZO_STORAGED_HEAL_SCRUB_H
 
+#include "storaged/heal/jobs/sweep.h"
 #include "storaged/heal/list/hint_log.h"
-#include "storaged/heal/sweep.h"
 
 enum { FINDINGS_MAX = 100, FINDING_TEXT_MAX = 256 };
 

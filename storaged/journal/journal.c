@@ -269,7 +269,7 @@ static bool has_work(const struct journal *j)
     if (j->n_appliers > 0 || j->copying != COPY_IDLE)
         return true;
     LIST_FOREACH(node, &j->queue) {
-        if (!container_of(node, struct pending_file, apply_link)->gave_up)
+        if (!container_of(node, struct pending_file, apply_link)->is_abandoned)
             return true;
     }
     return false;

@@ -66,7 +66,7 @@ static int applier_collect(struct applier *a)
 void journal_apply_later(const struct journal *j, struct pending_file *f)
 {
     f->retry_ns = journal_now(j) + ms_to_ns(RETRY_AFTER_MS);
-    f->gave_up = j->stopping != NOT_STOPPING;
+    f->is_abandoned = j->stopping != NOT_STOPPING;
 }
 
 static void applier_end(struct applier *a)
@@ -258,7 +258,7 @@ static bool is_time(const struct journal *j, const struct pending_file *f)
 
 static bool is_due(const struct journal *j, const struct pending_file *f)
 {
-    if (f->gave_up)
+    if (f->is_abandoned)
         return false;
     if (j->stopping != NOT_STOPPING)
         return true;

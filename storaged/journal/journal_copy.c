@@ -33,7 +33,7 @@ static void copy_entry_end(struct journal *j)
     copy_next(j);
 }
 
-static void copy_give_up(struct journal *j, int rc)
+static void copy_abandon(struct journal *j, int rc)
 {
     assert(j->copying == COPY_FRAMES && j->copier.entry != NULL);
     j->copier.entry->copied = false;
@@ -152,7 +152,7 @@ static void on_copied(struct wal_append *append, int rc)
         rc = -ENOMEM;
     }
     if (rc != 0) {
-        copy_give_up(j, rc);
+        copy_abandon(j, rc);
         return;
     }
     if (j->copy_first == 0)
@@ -239,7 +239,7 @@ static void copy_damaged(struct journal *j)
         return;
     }
     if (c->out == NULL) {
-        copy_give_up(j, -ENOMEM);
+        copy_abandon(j, -ENOMEM);
         return;
     }
     c->e = (struct journal_record){ .kind = JOURNAL_DAMAGED,
@@ -406,7 +406,7 @@ static void copy_entry(struct journal *j)
     c->out =
         malloc(len > JOURNAL_RECORD_HEADER_BYTES ? len : JOURNAL_RECORD_HEADER_BYTES);
     if (c->out == NULL) {
-        copy_give_up(j, -ENOMEM);
+        copy_abandon(j, -ENOMEM);
         return;
     }
     if (is_mark) {
@@ -434,7 +434,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
     bool is_short = rc == 0 && dr->n_read != c->entry->place.len;
 
     if (rc != 0 && ++c->n_failed < READS_MAX)
-        copy_give_up(c->j, rc); /* the timer tries again */
+        copy_abandon(c->j, rc); /* the timer tries again */
     else if ((rc != 0 || is_short) && c->entry->kind == JOURNAL_RECORDS)
         copy_lost(c->j);
     else if (rc != 0 || is_short)
@@ -460,7 +460,7 @@ static void copy_entry_start(struct journal *j, struct journal_frame *entry)
         struct journal_frame **more = realloc(j->held, max * sizeof(*more));
 
         if (more == NULL) {
-            copy_give_up(j, -ENOMEM);
+            copy_abandon(j, -ENOMEM);
             return;
         }
         j->held = more;
@@ -481,7 +481,7 @@ static void copy_entry_start(struct journal *j, struct journal_frame *entry)
     }
     c->bytes = malloc(entry->place.len);
     if (c->bytes == NULL || entry->place.file == NULL) {
-        copy_give_up(j, c->bytes == NULL ? -ENOMEM : -EIO);
+        copy_abandon(j, c->bytes == NULL ? -ENOMEM : -EIO);
         return;
     }
     c->iov = (struct iovec){ .iov_base = c->bytes, .iov_len = entry->place.len };

@@ -95,9 +95,9 @@ struct pending_file {
     struct list_node records[2];
     struct list_node marks;
     unsigned n_records, n_marks;
-    unsigned n_committed;               /* committed records and marks */
-    unsigned n_users;                   /* holders, which keep the struct alive */
-    bool applying, wanted_now, gave_up; /* private to the journal */
+    unsigned n_committed;                    /* committed records and marks */
+    unsigned n_users;                        /* holders, which keep the struct alive */
+    bool applying, wanted_now, is_abandoned; /* private to the journal */
     /* found at the start, when the file could not be read: it may have newer records
      * in place */
     bool unresolved;

@@ -96,7 +96,7 @@ void unstable_ranges_get(const struct unstable_ranges *l, struct unstable_range 
 
     for (unsigned i = 0; i < 3; i++) {
         for (unsigned j = 0; j < lists[i]->n; j++)
-            unstable_list_add(ranges, n, UNSTABLE_TOLD_MAX, lists[i]->ranges[j].first,
+            unstable_list_add(ranges, n, UNSTABLE_LIST_MAX, lists[i]->ranges[j].first,
                               lists[i]->ranges[j].end);
         if (lists[i]->n > 0 && lists[i]->oldest < *oldest)
             *oldest = lists[i]->oldest;

@@ -16,7 +16,7 @@
 
 enum {
     UNSTABLE_RANGES_MAX = 8,
-    UNSTABLE_TOLD_MAX = 32, /* ranges of an answer */
+    UNSTABLE_LIST_MAX = 32, /* ranges of an answer */
     UNSTABLE_MS =
         60000, /* time that synced blocks stay unstable, or up to twice as long */
 };
@@ -51,7 +51,7 @@ void unstable_ranges_add(struct unstable_ranges *l, uint64_t first, uint64_t end
 /** Records that a sync for a client begins. */
 void unstable_ranges_sync(struct unstable_ranges *l, uint64_t now_ns);
 /**
- * Adds all ranges to a list of at most UNSTABLE_TOLD_MAX, and lowers *oldest to the
+ * Adds all ranges to a list of at most UNSTABLE_LIST_MAX, and lowers *oldest to the
  * lowest version.
  */
 void unstable_ranges_get(const struct unstable_ranges *l, struct unstable_range *ranges,

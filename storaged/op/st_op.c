@@ -145,14 +145,14 @@ int st_op_ref_check(struct storage *st, const struct rpc_call *call,
 
 static void on_op_task(struct env_task *task)
 {
-    struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, task));
+    struct st_op *op = container_of(task, struct st_op, task);
 
     st_op_run_next(op);
 }
 
 static void on_op_locked(struct env_task *task)
 {
-    struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, wait.task));
+    struct st_op *op = container_of(task, struct st_op, wait.task);
 
     assert(op->held == OP_HOLDS_NOTHING && op->obj != NULL);
     op->held = op->wait.exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
@@ -161,7 +161,7 @@ static void on_op_locked(struct env_task *task)
 
 static void on_op_synced(struct env_task *task)
 {
-    struct st_op *op = (struct st_op *)((char *)task - offsetof(struct st_op, sync.task));
+    struct st_op *op = container_of(task, struct st_op, sync.task);
 
     assert(op->syncing && op->obj != NULL);
     op->rc = op->sync.rc;
@@ -553,7 +553,7 @@ void st_op_write(struct st_op *op, struct proj *proj, uint64_t offset,
         .iov = iov,
         .n_iov = n_iov,
     };
-    op->dr.anew = st_op_is_decided(op); /* clients have spares */
+    op->dr.salvages = st_op_is_decided(op); /* clients have spares */
     op->dr_proj = proj;
     if (offset + len > proj->size)
         proj->size = offset + len; /* a failed write may have written any part */

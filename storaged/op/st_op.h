@@ -137,25 +137,25 @@ struct op_enter {
         ENTER_PARTIAL,
         ENTER_PARTIAL_SYNCED,
         ENTER_EMPTY,
-        ENTER_ASIDE,
+        ENTER_QUARANTINED,
     } state;
-    unsigned p;      /* the projection being looked up */
-    bool none_aside; /* known, under this lock: no quarantined file exists */
+    unsigned p;            /* the projection being looked up */
+    bool none_quarantined; /* known, under this lock: no quarantined file exists */
 };
 
-/* Progress of st_op_create(), st_op_put_aside() and st_op_write_marks(). */
+/* Progress of st_op_create(), st_op_quarantine() and st_op_write_marks(). */
 struct op_create {
     enum { CREATE_NONE, CREATE_OPENING, CREATE_WRITING, CREATE_UNDOING } state;
     int rc; /* error for which the creation is being undone */
     enum {
-        ASIDE_NONE,
-        ASIDE_SEEKING,
-        ASIDE_LOOKING, /* looking up the other projections */
-        ASIDE_RENAMING,
-        ASIDE_SYNCING_NAME,
-        ASIDE_DROPPING,
-        ASIDE_SYNCING_DROP,
-    } aside;
+        QUARANTINE_NONE,
+        QUARANTINE_SEEKING,
+        QUARANTINE_LOOKING, /* looking up the other projections */
+        QUARANTINE_RENAMING,
+        QUARANTINE_SYNCING_NAME,
+        QUARANTINE_DROPPING,
+        QUARANTINE_SYNCING_DROP,
+    } quarantined;
     enum { MARKS_NONE, MARKS_WRITING } marks;
     int marks_slot; /* slot of the mark page being written */
     /* files made by st_op_create(): complete, partial, or partial for a change that may
@@ -214,7 +214,7 @@ struct st_op {
     struct op_journal journal;
     uint8_t *front; /* header and mark pages, PROJFILE_FRONT_BYTES; owned */
     char path[PROJFILE_PATH_MAX];
-    char aside[PROJFILE_PATH_MAX];
+    char quarantined[PROJFILE_PATH_MAX];
 };
 
 /* ---- begin and end ---- */
@@ -389,7 +389,7 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p);
  * Looks whether a damaged file was quarantined for p, which is absent, and not replaced.
  * If so p will be created as partial: see object.emptied.
  */
-enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p);
+enum st_op_next st_op_seek_quarantined(struct st_op *op, unsigned p);
 /**
  * Quarantines damaged projection file p, if it is damaged, to make way for a record or
  * mark of `version`; p is absent then. The first time it refuses with
@@ -398,7 +398,7 @@ enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p);
  * alone. Afterwards nothing that the journal has of p counts, nor its marks: the caller
  * must check versions again.
  */
-enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version);
+enum st_op_next st_op_quarantine(struct st_op *op, unsigned p, uint64_t version);
 
 /**
  * Writes a mark page with these marks and written blocks and at least this epoch, and

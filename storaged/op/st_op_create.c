@@ -213,22 +213,23 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
 
 /* ---- damaged files and files without a header ---- */
 
-enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
+enum st_op_next st_op_seek_quarantined(struct st_op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
     assert(op->held == OP_HOLDS_EXCLUSIVE && p < CODEC_N_MAX);
-    assert(op->create.aside == ASIDE_NONE || op->create.aside == ASIDE_SEEKING);
-    if (op->create.aside == ASIDE_NONE) {
+    assert(op->create.quarantined == QUARANTINE_NONE ||
+           op->create.quarantined == QUARANTINE_SEEKING);
+    if (op->create.quarantined == QUARANTINE_NONE) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
-        projfile_path_aside(op->aside, &op->obj->id);
-        op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
-        op->create.aside = ASIDE_SEEKING;
+        projfile_path_quarantined(op->quarantined, &op->obj->id);
+        op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->quarantined };
+        op->create.quarantined = QUARANTINE_SEEKING;
         st_op_submit(op);
         return OP_WAIT;
     }
-    op->create.aside = ASIDE_NONE;
+    op->create.quarantined = QUARANTINE_NONE;
     if (op->rc != 0 && op->rc != -ENOENT)
         return OP_BAD;
     if (op->rc == 0) {
@@ -239,14 +240,14 @@ enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
     return OP_GO;
 }
 
-/* Starts. OP_GO with ASIDE_NONE: nothing is in the way. */
-static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t version)
+/* Starts. OP_GO with QUARANTINE_NONE: nothing is in the way. */
+static enum st_op_next quarantine_begin(struct st_op *op, unsigned p, uint64_t version)
 {
     struct object *obj = op->obj;
     bool is_damaged = obj->state[p] == PROJ_DAMAGED;
 
     if (!is_damaged) {
-        enum st_op_next next = st_op_seek_aside(op, p);
+        enum st_op_next next = st_op_seek_quarantined(op, p);
 
         if (next != OP_GO)
             return next;
@@ -262,7 +263,7 @@ static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t versio
         obj->lost.known = true;
         return st_op_bad(op, -ROZO_ESTALE_VERSION);
     }
-    op->create.aside = ASIDE_LOOKING;
+    op->create.quarantined = QUARANTINE_LOOKING;
     return OP_GO;
 }
 
@@ -277,7 +278,7 @@ static bool is_mark_wanted(const struct st_op *op, unsigned p)
 
 /* Refuses clients if marks are pending; they have spares. A healer will recover what
  * is pending. */
-static enum st_op_next aside_look(struct st_op *op, unsigned p)
+static enum st_op_next quarantine_look(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
 
@@ -288,18 +289,20 @@ static enum st_op_next aside_look(struct st_op *op, unsigned p)
     if (is_mark_wanted(op, p) && !st_op_is_decided(op))
         return st_op_bad(op, -ROZO_EDAMAGED);
     projfile_path(op->path, &op->obj->id, p);
-    projfile_path_aside(op->aside, &op->obj->id);
+    projfile_path_quarantined(op->quarantined, &op->obj->id);
     if (op->obj->state[p] == PROJ_DAMAGED)
-        op->dr =
-            (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
+        op->dr = (struct disk_req){ .op = DISK_RENAME,
+                                    .path = op->path,
+                                    .to = op->quarantined };
     else
         op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
-    op->create.aside = op->dr.op == DISK_RENAME ? ASIDE_RENAMING : ASIDE_SYNCING_NAME;
+    op->create.quarantined =
+        op->dr.op == DISK_RENAME ? QUARANTINE_RENAMING : QUARANTINE_SYNCING_NAME;
     st_op_submit(op);
     return OP_WAIT;
 }
 
-static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
+static enum st_op_next quarantine_renamed(struct st_op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
@@ -309,13 +312,13 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
     log_warn(
         "%s: damaged, so it was renamed to %s and a new file is made; blocks that were "
         "only in the old one are unknown",
-        op->path, op->aside);
+        op->path, op->quarantined);
     /* unsynced records are lost with the old file */
     generations_lost_bytes(op->st->config.generations);
     obj->state[p] = PROJ_ABSENT;
     obj->emptied |= UINT32_C(1) << p;
     op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
-    op->create.aside = ASIDE_SYNCING_NAME;
+    op->create.quarantined = QUARANTINE_SYNCING_NAME;
     st_op_submit(op);
     return OP_WAIT;
 }
@@ -324,7 +327,7 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
  * lost file, so they must not count for its replacement. This comes after the rename
  * is stable: should the old file's pages be readable again, its pending records would
  * be missing. */
-static enum st_op_next aside_drop(struct st_op *op, unsigned p)
+static enum st_op_next quarantine_drop(struct st_op *op, unsigned p)
 {
     const struct pending_drop d = {
         .end = UINT64_MAX,
@@ -343,45 +346,46 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
     return st_op_append_drop(op, &d, op->front);
 }
 
-static enum st_op_next aside_go_on(struct st_op *op, unsigned p)
+static enum st_op_next quarantine_go_on(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
 
-    switch (op->create.aside) {
-    case ASIDE_LOOKING:
-        return aside_look(op, p);
-    case ASIDE_RENAMING:
-        return aside_renamed(op, p);
-    case ASIDE_SYNCING_NAME:
+    switch (op->create.quarantined) {
+    case QUARANTINE_LOOKING:
+        return quarantine_look(op, p);
+    case QUARANTINE_RENAMING:
+        return quarantine_renamed(op, p);
+    case QUARANTINE_SYNCING_NAME:
         if (op->rc != 0)
             return OP_BAD;
-        op->create.aside = ASIDE_DROPPING;
+        op->create.quarantined = QUARANTINE_DROPPING;
         /* fall through */
-    case ASIDE_DROPPING:
-        next = aside_drop(op, p);
+    case QUARANTINE_DROPPING:
+        next = quarantine_drop(op, p);
         if (next != OP_GO)
             return next;
         st_op_wal_sync_start(op);
-        op->create.aside = ASIDE_SYNCING_DROP;
+        op->create.quarantined = QUARANTINE_SYNCING_DROP;
         /* fall through */
     default:
         return st_op_wal_sync_end(op);
     }
 }
 
-enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
+enum st_op_next st_op_quarantine(struct st_op *op, unsigned p, uint64_t version)
 {
     enum st_op_next next;
 
     assert(op->held == OP_HOLDS_EXCLUSIVE && p < CODEC_N_MAX);
-    if (op->create.aside == ASIDE_NONE || op->create.aside == ASIDE_SEEKING) {
-        next = aside_begin(op, p, version);
-        if (next != OP_GO || op->create.aside == ASIDE_NONE)
+    if (op->create.quarantined == QUARANTINE_NONE ||
+        op->create.quarantined == QUARANTINE_SEEKING) {
+        next = quarantine_begin(op, p, version);
+        if (next != OP_GO || op->create.quarantined == QUARANTINE_NONE)
             return next;
     }
-    next = aside_go_on(op, p);
+    next = quarantine_go_on(op, p);
     if (next != OP_WAIT)
-        op->create.aside = ASIDE_NONE;
+        op->create.quarantined = QUARANTINE_NONE;
     return next;
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "storaged/op/st_op.h"
 
 /* ---- room ---- */
@@ -29,7 +30,7 @@ enum st_op_next st_op_journal_room(struct st_op *op, bool is_mark)
         !(is_mark && journal_has_many_marks(st_op_pending_file(op), PENDING_MARKS_MAX)))
         return OP_GO;
     if (op->journal.room_deadline_ns == 0)
-        op->journal.room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
+        op->journal.room_deadline_ns = t + ms_to_ns(ROOM_WAIT_MS);
     if (t >= op->journal.room_deadline_ns || op->st->stopping)
         return st_op_bad(op, -EBUSY);
     st_op_unlock(op); /* the applier needs it to make room */

@@ -14,6 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "storaged/op/st_op.h"
 
 /* Removes written blocks that a power loss may have taken: their loss is no damage. */
@@ -190,8 +191,7 @@ static void look_damaged(struct st_op *op, int why)
 static void look_unread(struct st_op *op)
 {
     op->obj->unread |= UINT32_C(1) << op->enter.p;
-    op->obj->unread_until_ns =
-        env_now_ns(op->st->env) + BAD_PAGE_KNOWN_S * UINT64_C(1000000000);
+    op->obj->unread_until_ns = env_now_ns(op->st->env) + s_to_ns(BAD_PAGE_KNOWN_S);
 }
 
 static bool is_unread_due(const struct st_op *op)
@@ -244,9 +244,9 @@ static enum st_op_next look_opened(struct st_op *op)
     assert(op->obj->state[op->enter.p] == PROJ_UNKNOWN);
     if (op->rc == -ENOENT) {
         op->obj->state[op->enter.p] = PROJ_ABSENT;
-        if (op->dr.aside) /* the replacement was perhaps not finished */
+        if (op->dr.quarantined) /* the replacement was perhaps not finished */
             op->obj->emptied |= UINT32_C(1) << op->enter.p;
-        op->enter.none_aside |= op->dr.to != NULL && !op->dr.aside;
+        op->enter.none_quarantined |= op->dr.to != NULL && !op->dr.quarantined;
         op->enter.state = ENTER_LOOK;
         return OP_GO;
     }
@@ -283,16 +283,16 @@ static enum st_op_next look_empty(struct st_op *op)
     op->enter.state = ENTER_LOOK;
     if (!generations_lost_any(op->st->config.generations))
         return OP_GO;
-    projfile_path_aside(op->aside, &op->obj->id);
-    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
-    op->enter.state = ENTER_ASIDE;
+    projfile_path_quarantined(op->quarantined, &op->obj->id);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->quarantined };
+    op->enter.state = ENTER_QUARANTINED;
     st_op_submit(op);
     return OP_WAIT;
 }
 
 /* Looks for a quarantined file, since a power loss took the header. Without one, no
  * sync of the file had ended. */
-static enum st_op_next look_aside(struct st_op *op)
+static enum st_op_next look_quarantined(struct st_op *op)
 {
     if (op->rc == -ENOENT)
         op->obj->unsynced |= UINT32_C(1) << op->enter.p;
@@ -355,10 +355,11 @@ static enum st_op_next look_next(struct st_op *op)
     if (op->rc != 0)
         return OP_BAD;
     projfile_path(op->path, &obj->id, op->enter.p);
-    projfile_path_aside(op->aside, &op->obj->id);
-    op->dr = (struct disk_req){ .op = DISK_OPEN,
-                                .path = op->path,
-                                .to = op->enter.none_aside ? NULL : op->aside };
+    projfile_path_quarantined(op->quarantined, &op->obj->id);
+    op->dr =
+        (struct disk_req){ .op = DISK_OPEN,
+                           .path = op->path,
+                           .to = op->enter.none_quarantined ? NULL : op->quarantined };
     st_op_submit(op);
     op->enter.state = ENTER_OPENED;
     return OP_WAIT;
@@ -393,7 +394,7 @@ static enum st_op_next enter_locked(struct st_op *op)
         st_op_enter_again(op);
         return OP_GO;
     }
-    op->enter.none_aside = false; /* unknown from here on */
+    op->enter.none_quarantined = false; /* unknown from here on */
     if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
         st_op_unlock(op);
         op->enter.state = ENTER_LOCK;
@@ -488,8 +489,8 @@ enum st_op_next st_op_enter(struct st_op *op)
         case ENTER_EMPTY:
             next = look_empty(op);
             break;
-        case ENTER_ASIDE:
-            next = look_aside(op);
+        case ENTER_QUARANTINED:
+            next = look_quarantined(op);
             break;
         }
     }

@@ -77,10 +77,10 @@ static enum st_op_next alloc_enter(struct st_op *op)
 
 /* Refuses if a lost file must be replaced: only a write may do that, since it has an
  * epoch. */
-static enum st_op_next alloc_aside(struct st_op *op)
+static enum st_op_next alloc_quarantine(struct st_op *op)
 {
     struct alloc_op *a = (struct alloc_op *)op;
-    enum st_op_next next = st_op_seek_aside(op, a->projection);
+    enum st_op_next next = st_op_seek_quarantined(op, a->projection);
 
     if (next == OP_GO && object_ready(op->obj, a->projection) == NULL &&
         (op->obj->emptied >> a->projection & 1) != 0)
@@ -292,8 +292,8 @@ static void alloc_reply(struct st_op *op)
 static const struct st_op_kind alloc_kind = {
     .bytes = sizeof(struct alloc_op),
     .done = alloc_reply,
-    .steps = { st_op_marks_first, alloc_enter, alloc_aside, alloc_space, alloc_create,
-               alloc_page, alloc_ranges, alloc_keep, alloc_give_back },
+    .steps = { st_op_marks_first, alloc_enter, alloc_quarantine, alloc_space,
+               alloc_create, alloc_page, alloc_ranges, alloc_keep, alloc_give_back },
 };
 static const struct st_op_kind give_back_kind = {
     .bytes = sizeof(struct alloc_op),

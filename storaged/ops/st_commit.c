@@ -31,7 +31,7 @@ static enum st_op_next whole_make(struct st_op *op)
             (object_ready(op->obj, c->p) != NULL && !c->making))
             continue;
         if (!c->making)
-            next = st_op_put_aside(op, c->p, 0);
+            next = st_op_quarantine(op, c->p, 0);
         if (next != OP_GO)
             return next;
         if (!c->making && (op->obj->emptied >> c->p & 1) == 0)

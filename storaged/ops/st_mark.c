@@ -211,7 +211,7 @@ static enum st_op_next mark_first_page(struct st_op *op)
     return m->created ? st_op_first_page(op, m->projection) : OP_GO;
 }
 
-static enum st_op_next mark_put_aside(struct st_op *op)
+static enum st_op_next mark_quarantine(struct st_op *op)
 {
     struct mark_op *m = (struct mark_op *)op;
     enum st_op_next next;
@@ -219,10 +219,10 @@ static enum st_op_next mark_put_aside(struct st_op *op)
     assert(!head_scan_is_on(&m->scan));
     if (m->projection == PROJECTION_ANY)
         return OP_GO;
-    if (op->create.aside == ASIDE_NONE && m->keep_newer &&
+    if (op->create.quarantined == QUARANTINE_NONE && m->keep_newer &&
         op->obj->state[m->projection] == PROJ_DAMAGED)
         return st_op_bad(op, -ROZO_EDAMAGED); /* newer records in it could not be kept */
-    next = st_op_put_aside(op, m->projection, m->version);
+    next = st_op_quarantine(op, m->projection, m->version);
     /* A fresh epoch does not help, as this mark's version stays: spares take it
      * instead. */
     if (next == OP_BAD && op->rc == -ROZO_ESTALE_VERSION && m->keep_newer)
@@ -346,8 +346,8 @@ static const struct st_op_kind mark_kind = {
     .bytes = sizeof(struct mark_op),
     .free = mark_free,
     .done = mark_reply,
-    .steps = { st_op_marks_first, st_op_enter, mark_check, mark_put_aside, mark_wait_room,
-               mark_begin, mark_create, mark_first_page, mark_append },
+    .steps = { st_op_marks_first, st_op_enter, mark_check, mark_quarantine,
+               mark_wait_room, mark_begin, mark_create, mark_first_page, mark_append },
 };
 
 static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)

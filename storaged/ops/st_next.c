@@ -51,17 +51,17 @@ static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
 /* Lists large marks, once for each projection. */
 static int next_tell_marks(struct next_op *x, const struct marks *m)
 {
-    Rozo__StCommitReq__Range *told =
-        realloc(x->marks, (x->n_marks + m->n + 1) * sizeof(*told));
+    Rozo__StCommitReq__Range *grown =
+        realloc(x->marks, (x->n_marks + m->n + 1) * sizeof(*grown));
 
-    if (told == NULL)
+    if (grown == NULL)
         return -ENOMEM;
-    x->marks = told;
+    x->marks = grown;
     if (x->n_marks + m->n > NEXT_MARKS_MAX)
         return -EBUSY; /* pending marks in pieces: fewer later */
     for (unsigned i = 0; i < m->n; i++) {
         const struct mark_range *r = &m->ranges[i];
-        Rozo__StCommitReq__Range *to = &told[x->n_marks];
+        Rozo__StCommitReq__Range *to = &grown[x->n_marks];
 
         if (r->end <= x->from)
             continue;

@@ -28,7 +28,7 @@ struct redist_op {
     unsigned p;
     bool reading, writing, paging, dropped, leaves;
     enum { LEFTOVER_CLOSE, LEFTOVER_REMOVED, LEFTOVER_SYNCED } removing;
-    enum { REDIST_ASIDE, REDIST_CREATE, REDIST_PAGE } making;
+    enum { REDIST_QUARANTINE, REDIST_CREATE, REDIST_PAGE } making;
     uint8_t *page; /* owned: the page being written */
     struct projfile_header headers[CODEC_N_MAX];
 };
@@ -262,8 +262,8 @@ static enum st_op_next partial_make(struct redist_op *r, unsigned p)
     struct st_op *op = &r->op;
     enum st_op_next next = OP_GO;
 
-    if (r->making == REDIST_ASIDE) {
-        next = st_op_put_aside(op, p, 0);
+    if (r->making == REDIST_QUARANTINE) {
+        next = st_op_quarantine(op, p, 0);
         if (next == OP_GO)
             r->making = REDIST_CREATE;
     }
@@ -275,7 +275,7 @@ static enum st_op_next partial_make(struct redist_op *r, unsigned p)
     if (next == OP_GO && r->making == REDIST_PAGE) {
         next = st_op_first_page(op, p);
         if (next == OP_GO)
-            r->making = REDIST_ASIDE;
+            r->making = REDIST_QUARANTINE;
     }
     return next;
 }
@@ -290,7 +290,7 @@ static enum st_op_next redist_make(struct st_op *op)
         enum st_op_next next;
 
         if ((r->make_partial >> r->p & 1) == 0 ||
-            (r->making == REDIST_ASIDE && object_ready(op->obj, r->p) != NULL))
+            (r->making == REDIST_QUARANTINE && object_ready(op->obj, r->p) != NULL))
             continue;
         next = partial_make(r, r->p);
         if (next != OP_GO)

@@ -74,7 +74,7 @@ static enum st_op_next name_open(struct remove_op *r)
 
     assert(r->p <= CODEC_N_MAX && op->front != NULL);
     if (r->p == CODEC_N_MAX)
-        projfile_path_aside(op->path, &op->ref.id);
+        projfile_path_quarantined(op->path, &op->ref.id);
     else
         projfile_path(op->path, &op->ref.id, r->p);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path };
@@ -118,7 +118,7 @@ static bool is_begun(const struct remove_op *r)
 
 /* True if the file is corrupt; a quarantined one always is. A page that cannot be read
  * now may be readable later. */
-static bool is_ruin(const struct remove_op *r)
+static bool is_corrupt(const struct remove_op *r)
 {
     const struct st_op *op = &r->op;
 
@@ -129,11 +129,12 @@ static bool is_ruin(const struct remove_op *r)
 static void name_judge(struct remove_op *r)
 {
     struct st_op *op = &r->op;
-    bool begun = op->rc == 0 && is_begun(r), ruin = op->rc == 0 && !begun && is_ruin(r);
+    bool begun = op->rc == 0 && is_begun(r),
+         corrupt = op->rc == 0 && !begun && is_corrupt(r);
 
     assert(r->file != NULL && r->p <= CODEC_N_MAX);
-    r->stays |= !begun && !ruin;
-    r->had_any |= ruin;
+    r->stays |= !begun && !corrupt;
+    r->had_any |= corrupt;
     disk_close(op->st->disk, r->file);
     r->p++;
     r->state = REMOVE_OPEN;

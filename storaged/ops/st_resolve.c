@@ -90,7 +90,7 @@ static enum st_op_next resolve_absent(struct resolve_op *r)
 {
     const struct resolve_block *b = &r->blocks[r->at];
     struct journal_index *p = journal_get_index(r->op.st->journal);
-    enum st_op_next next = st_op_seek_aside(&r->op, b->projection);
+    enum st_op_next next = st_op_seek_quarantined(&r->op, b->projection);
     struct pending_record *x;
 
     assert(r->at < r->n);

@@ -12,7 +12,7 @@
 #include "common/base/err.h"
 #include "storaged/ops/st_requests.h"
 
-enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = UNSTABLE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
+enum { SYNC_MARKS_MAX = 32, SYNC_RANGES_MAX = UNSTABLE_LIST_MAX + 2 * SYNC_MARKS_MAX };
 
 struct st_sync_op {
     struct st_op op; /* must be first */
@@ -41,17 +41,18 @@ static enum st_op_next sync_all(struct st_op *op)
     return st_op_sync_both(op, true);
 }
 
-struct sync_told {
-    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
+struct sync_ranges {
+    struct unstable_range ranges[UNSTABLE_LIST_MAX];
     unsigned n_ranges, n;
-    Rozo__StCommitReq__Range told[SYNC_TOLD_MAX], *list[SYNC_TOLD_MAX];
+    Rozo__StCommitReq__Range listed[SYNC_RANGES_MAX], *list[SYNC_RANGES_MAX];
 };
 
-static void sync_tell(struct sync_told *t, uint64_t first, uint64_t end, uint64_t version)
+static void sync_list(struct sync_ranges *t, uint64_t first, uint64_t end,
+                      uint64_t version)
 {
-    Rozo__StCommitReq__Range *range = t->list[t->n] = &t->told[t->n];
+    Rozo__StCommitReq__Range *range = t->list[t->n] = &t->listed[t->n];
 
-    assert(t->n < SYNC_TOLD_MAX && first < end);
+    assert(t->n < SYNC_RANGES_MAX && first < end);
     t->n++;
     rozo__st_commit_req__range__init(range);
     range->first_block = first;
@@ -60,7 +61,7 @@ static void sync_tell(struct sync_told *t, uint64_t first, uint64_t end, uint64_
 }
 
 /* Lists pending marks; too many small ones are listed by their blocks, like records. */
-static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
+static void sync_list_marks(struct sync_ranges *t, const struct pending_file *f,
                             uint64_t *oldest)
 {
     LIST_FOREACH(node, &f->marks) {
@@ -69,16 +70,16 @@ static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
         if (m->committed)
             continue;
         if (t->n < (m->end == UINT64_MAX ? 2 * SYNC_MARKS_MAX : SYNC_MARKS_MAX)) {
-            sync_tell(t, m->first, m->end, m->version);
+            sync_list(t, m->first, m->end, m->version);
         } else if (m->end != UINT64_MAX) {
             *oldest = m->version < *oldest ? m->version : *oldest;
-            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_TOLD_MAX, m->first,
+            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_LIST_MAX, m->first,
                               m->end);
         }
     }
 }
 
-static void sync_report_unstable(struct st_op *op, struct sync_told *t,
+static void sync_report_unstable(struct st_op *op, struct sync_ranges *t,
                                  Rozo__StSyncResp *resp)
 {
     const struct pending_file *f = st_op_pending_file(op);
@@ -89,19 +90,19 @@ static void sync_report_unstable(struct st_op *op, struct sync_told *t,
     unstable_ranges_get(&op->obj->unstable, t->ranges, &t->n_ranges,
                         &resp->unstable_from);
     if (f != NULL) {
-        sync_tell_marks(t, f, &resp->unstable_from);
+        sync_list_marks(t, f, &resp->unstable_from);
         LIST_FOREACH(node, &f->records[0]) {
             const struct pending_record *r =
                 container_of(node, struct pending_record, link);
 
             if (r->version < resp->unstable_from)
                 resp->unstable_from = r->version;
-            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_TOLD_MAX, r->block,
+            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_LIST_MAX, r->block,
                               r->block + 1);
         }
     }
     for (unsigned i = 0; i < t->n_ranges; i++)
-        sync_tell(t, t->ranges[i].first, t->ranges[i].end, 0);
+        sync_list(t, t->ranges[i].first, t->ranges[i].end, 0);
     resp->n_unstable = t->n;
     resp->unstable = t->list;
 }
@@ -109,11 +110,11 @@ static void sync_report_unstable(struct st_op *op, struct sync_told *t,
 static void sync_reply(struct st_op *op)
 {
     Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
-    struct sync_told told;
+    struct sync_ranges listed;
 
     resp.verifier = storage_verifier(op->st);
     if (((struct st_sync_op *)op)->others)
-        sync_report_unstable(op, &told, &resp);
+        sync_report_unstable(op, &listed, &resp);
     st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 

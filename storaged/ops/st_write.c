@@ -174,10 +174,10 @@ static enum st_op_next write_versions(struct st_op *op)
 }
 
 /* Quarantines a damaged file that is in the way. */
-static enum st_op_next write_put_aside(struct st_op *op)
+static enum st_op_next write_quarantine(struct st_op *op)
 {
     struct st_write_op *w = (struct st_write_op *)op;
-    enum st_op_next next = st_op_put_aside(op, w->projection, w->newest);
+    enum st_op_next next = st_op_quarantine(op, w->projection, w->newest);
 
     if (next == OP_BAD && op->rc == -ROZO_ESTALE_VERSION)
         w->stale = w->newest;
@@ -340,7 +340,7 @@ static bool needs_file_sync(const struct st_write_op *w)
 
 /* Notes the blocks written in place as unstable. Those in the journal are unstable
  * until their commit anyway. */
-static void note_loose(struct st_write_op *w)
+static void note_unstable(struct st_write_op *w)
 {
     unsigned from = 0, to = w->n;
 
@@ -366,7 +366,7 @@ static enum st_op_next write_sync(struct st_op *op)
     if (w->no_space)
         return st_op_bad(op, -ENOSPC);
     if (w->sync == WRITE_SYNCS_NOTHING && op->call->role == RPC_ROLE_CLIENT)
-        note_loose(w);
+        note_unstable(w);
     if (w->sync == WRITE_SYNCS_NOTHING)
         return OP_GO;
     if (!st_op_wal_is_joined(op) && !op->syncing && w->n_journal + w->n_pending > 0)
@@ -437,7 +437,7 @@ static const struct st_op_kind write_kind = {
     .done = write_reply,
     .failed = write_refuse,
     .steps = { st_op_marks_first, st_op_enter, write_read_heads, write_versions,
-               write_put_aside, write_space, write_room, write_begin, write_create,
+               write_quarantine, write_space, write_room, write_begin, write_create,
                write_find_fresh, write_page, write_fill, write_pieces, write_note,
                write_append, write_sync },
 };

@@ -220,7 +220,7 @@ static enum st_op_next apply_read_old(struct st_op *op)
 static enum st_op_next apply_judge(struct st_op *op)
 {
     struct st_write_op *w = (struct st_write_op *)op;
-    bool blind = heads_are_older(w);
+    bool without_heads = heads_are_older(w);
 
     assert(w->at == 0 && w->load == NULL);
     w->n_place = 0;
@@ -236,7 +236,7 @@ static enum st_op_next apply_judge(struct st_op *op)
             continue;
         b->replaces = true;
         w->n_place++;
-        if (blind)
+        if (without_heads)
             continue;
         if (write_old_version(w, i, &h, &old_len) > b->version && !b->lost) {
             b->way = WAY_NONE;

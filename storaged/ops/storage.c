@@ -275,13 +275,12 @@ static void on_journal_stopped(void *arg)
 
 static void on_stop_task(struct env_task *task)
 {
-    stop_step((struct storage *)((char *)task - offsetof(struct storage, stop_task)));
+    stop_step(container_of(task, struct storage, stop_task));
 }
 
 static void on_stop_synced(struct env_task *task)
 {
-    struct storage *st =
-        (struct storage *)((char *)task - offsetof(struct storage, stop_wait.task));
+    struct storage *st = container_of(task, struct storage, stop_wait.task);
 
     object_put(st->stop_object); /* a failure is already logged */
     stop_step(st);
@@ -322,8 +321,7 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg)
 
 static void on_start_task(struct env_task *task)
 {
-    struct storage *st =
-        (struct storage *)((char *)task - offsetof(struct storage, start_task));
+    struct storage *st = container_of(task, struct storage, start_task);
 
     journal_start(st->journal, st->start_done, st->start_arg);
 }

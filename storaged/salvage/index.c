@@ -150,6 +150,11 @@ int salvage_add_dir(struct salvage *s, const char *path, struct err *err)
     if (d->fd < 0)
         return err_wrap(err, -errno, "%s", path);
     fstat(d->fd, &st);
+    if (faccessat(d->fd, "objects", F_OK, 0) != 0 &&
+        faccessat(d->fd, "storage.id", F_OK, 0) != 0) {
+        close(d->fd);
+        return err_set(err, -ENOTDIR, "%s is not the data directory of a storage", path);
+    }
     dir_identify(s, d);
     for (unsigned i = 0; i < s->n_dirs; i++) {
         const struct salvage_dir *o = &s->dirs[i];
@@ -161,11 +166,6 @@ int salvage_add_dir(struct salvage *s, const char *path, struct err *err)
             close(d->fd);
             return err_set(err, -EEXIST, "%s and %s are the same storage", o->path, path);
         }
-    }
-    if (faccessat(d->fd, "objects", F_OK, 0) != 0 &&
-        faccessat(d->fd, IDENTITY_FILE, F_OK, 0) != 0) {
-        close(d->fd);
-        return err_set(err, -ENOTDIR, "%s is not the data directory of a storage", path);
     }
     s->n_dirs++;
     return 0;
@@ -199,7 +199,7 @@ static bool name_parse(const char *name, struct salvage_place *out)
                                 .generation = (uint32_t)part[0],
                                 .ino = part[1] };
     if (strcmp(p, "damaged") == 0) {
-        out->projection = SALVAGE_ASIDE;
+        out->projection = SALVAGE_QUARANTINED;
         return true;
     }
     if (p[0] < '0' || p[0] > '9' ||

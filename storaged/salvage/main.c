@@ -7,7 +7,6 @@
  * Keeps:  a restored file gets its name only when all that can be restored is in it;
  *         before that it is NAME.part.
  */
-#include <argp.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,17 +20,12 @@
 
 #include "common/base/err.h"
 #include "common/base/units.h"
+#include "common/config/args.h"
 #include "storaged/salvage/salvage.h"
 
 enum {
     EXIT_WHOLE = 0,
     EXIT_MISSING = 1,
-    EXIT_USAGE = 2,
-    KEY_TO = 256,
-    KEY_VERIFY,
-    KEY_LIST,
-    KEY_JSON,
-    KEY_EXPORT,
     DRAW_MS = 200,
     NAME_TEXT_MAX = 32,
     PART_TEXT_MAX = NAME_TEXT_MAX + 8,
@@ -39,10 +33,9 @@ enum {
 
 struct salvage_args {
     const char *to;
-    bool verify, list, json, has_export;
-    uint32_t export_id;
-    const char *dirs[SALVAGE_DIRS_MAX];
-    unsigned n_dirs;
+    bool verify, list, json;
+    unsigned export_id; /* 0: all */
+    struct args_list dirs;
 };
 
 struct work {
@@ -257,7 +250,7 @@ static void tell_json(struct work *w, const char *name, const struct file_id *id
            "},\n     \"projection_files\": %u, \"projection_files_damaged\": %u, "
            "\"storages_missing\": %u, \"unsure\": %s,\n     \"unreadable\": [",
            r->n_data, r->n_damaged, r->n_unreadable, r->n_older, r->n_outdated,
-           r->n_files, r->n_headers_damaged, r->n_silent,
+           r->n_files, r->n_headers_damaged, r->n_absent_storages,
            r->is_unsure ? "true" : "false");
     for (unsigned i = 0; i < r->n_ranges; i++)
         printf("%s[%" PRIu64 ", %" PRIu64 "]", i == 0 ? "" : ", ", r->ranges[i].first,
@@ -318,7 +311,7 @@ static void file_do(struct work *w, const struct salvage_file *file)
 
 static bool is_wanted(const struct work *w, const struct salvage_file *file)
 {
-    return !w->o->has_export || file->id.export_id == w->o->export_id;
+    return w->o->export_id == 0 || file->id.export_id == w->o->export_id;
 }
 
 static int files_do(struct work *w)
@@ -362,21 +355,21 @@ static int work_run(const struct salvage_args *o)
     salvage_init(&w.s);
     w.s.warn = on_warning;
     w.s.arg = &w;
-    for (unsigned i = 0; i < o->n_dirs; i++) {
-        if (salvage_add_dir(&w.s, o->dirs[i], &err) != 0) {
+    for (unsigned i = 0; i < o->dirs.n; i++) {
+        if (salvage_add_dir(&w.s, o->dirs.all[i], &err) != 0) {
             complain(&w, err.text, "");
-            return EXIT_USAGE;
+            return ARGS_WRONG;
         }
     }
     if (o->to != NULL) {
         if (mkdir(o->to, 0700) != 0 && errno != EEXIST) {
             complain(&w, o->to, strerror(errno));
-            return EXIT_USAGE;
+            return ARGS_WRONG;
         }
         w.to_fd = open(o->to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (w.to_fd < 0) {
             complain(&w, o->to, strerror(errno));
-            return EXIT_USAGE;
+            return ARGS_WRONG;
         }
     }
     rc = salvage_index(&w.s);
@@ -395,74 +388,36 @@ static int work_run(const struct salvage_args *o)
     return rc;
 }
 
-static uint32_t export_arg(struct argp_state *state, const char *arg)
+static void check(struct argp_state *state, void *arg)
 {
-    char *end;
-    unsigned long n;
+    struct salvage_args *o = arg;
 
-    errno = 0;
-    n = strtoul(arg, &end, 10);
-    if (errno != 0 || end == arg || *end != '\0' || arg[0] == '-' || n == 0 ||
-        n > UINT32_MAX)
-        argp_error(state, "--export needs the number of an export, not '%s'", arg);
-    return (uint32_t)n;
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct salvage_args *o = state->input;
-
-    switch (key) {
-    case KEY_TO:
-        o->to = arg;
-        return 0;
-    case KEY_VERIFY:
-        o->verify = true;
-        return 0;
-    case KEY_LIST:
+    if (o->dirs.n > SALVAGE_DIRS_MAX)
+        argp_error(state, "more than %d directories", SALVAGE_DIRS_MAX);
+    if (o->to != NULL && (o->list || o->verify))
+        argp_error(state, "--to restores; --list and --verify write nothing");
+    if (o->to == NULL && !o->verify)
         o->list = true;
-        return 0;
-    case KEY_JSON:
-        o->json = true;
-        return 0;
-    case KEY_EXPORT:
-        o->has_export = true;
-        o->export_id = export_arg(state, arg);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->n_dirs == SALVAGE_DIRS_MAX)
-            argp_error(state, "more than %d directories", SALVAGE_DIRS_MAX);
-        o->dirs[o->n_dirs++] = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (o->n_dirs == 0)
-            argp_error(state,
-                       "no data directory given: name those of at least k storages");
-        if (o->to != NULL && (o->list || o->verify))
-            argp_error(state, "--to restores; --list and --verify write nothing");
-        if (o->to == NULL && !o->verify)
-            o->list = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option list[] = {
-        { "list", KEY_LIST, NULL, 0,
-          "list the files (the default); does not check their data", 0 },
-        { "verify", KEY_VERIFY, NULL, 0, "read and check every block, write nothing", 0 },
-        { "to", KEY_TO, "DIR", 0, "restore to DIR/EXPORT/INODE, both in hex", 0 },
-        { "export", KEY_EXPORT, "ID", 0, "only files of this export", 0 },
-        { "json", KEY_JSON, NULL, 0, "print JSON", 0 },
+    static const struct args_option options[] = {
+        { "list", 0, NULL, "list the files (the default); does not check their data",
+          ARGS_FLAG(struct salvage_args, list) },
+        { "verify", 0, NULL, "read and check every block, write nothing",
+          ARGS_FLAG(struct salvage_args, verify) },
+        { "to", 0, "DIR", "restore to DIR/EXPORT/INODE, both in hex",
+          ARGS_TEXT(struct salvage_args, to) },
+        { "export", 0, "ID", "only files of this export",
+          ARGS_NUMBER(struct salvage_args, export_id, 1, UINT32_MAX) },
+        { "json", 0, NULL, "print JSON", ARGS_FLAG(struct salvage_args, json) },
+        { NULL, 0, "DATA-DIR...", "name the data directories of at least k storages",
+          ARGS_LIST(struct salvage_args, dirs) },
         { 0 },
     };
-    static const struct argp argp = {
-        .options = list,
-        .parser = parse,
-        .args_doc = "DATA-DIR...",
+    static const struct args_syntax syntax = {
+        .options = options,
         .doc =
             "List, verify or restore files from the data directories of storages alone: "
             "no "
@@ -472,15 +427,15 @@ int main(int argc, char **argv)
             "8 in "
             "layouts 0, 1 and 2); data written while some were down may need more. Exit "
             "status: 0 all is whole, 1 something is missing, 2 wrong usage.",
+        .check = check,
     };
     static struct salvage_args o;
 
-    argp_err_exit_status = EXIT_USAGE;
     if (strcmp(program_invocation_short_name, "rozo-salvage") == 0) {
         static char name[] = "rozo salvage";
 
         argv[0] = name;
     }
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    args_parse(&syntax, argc, argv, &o);
     return work_run(&o);
 }

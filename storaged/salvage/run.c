@@ -119,8 +119,8 @@ static int place_open(const struct salvage *s, const struct salvage_place *place
     char path[PROJFILE_PATH_MAX];
 
     assert(place->dir < s->n_dirs);
-    if (place->projection == SALVAGE_ASIDE)
-        projfile_path_aside(path, &place->id);
+    if (place->projection == SALVAGE_QUARANTINED)
+        projfile_path_quarantined(path, &place->id);
     else
         projfile_path(path, &place->id, place->projection);
     return openat(s->dirs[place->dir].fd, path,
@@ -139,9 +139,9 @@ static int place_header(const struct salvage *s, const struct salvage_place *pla
     salvage_pread(fd, front, sizeof(front), 0);
     close(fd);
     rc = projfile_front_get(front, h);
-    if (rc == 0 &&
-        (file_id_compare(&h->id, &place->id) != 0 ||
-         (place->projection != SALVAGE_ASIDE && place->projection != h->projection)))
+    if (rc == 0 && (file_id_compare(&h->id, &place->id) != 0 ||
+                    (place->projection != SALVAGE_QUARANTINED &&
+                     place->projection != h->projection)))
         rc = -ROZO_EDAMAGED; /* the header of another file */
     return rc;
 }
@@ -237,11 +237,11 @@ static void file_ref(const struct salvage *s, const struct salvage_file *file,
 }
 
 /* Finds the projection of a file without a readable header, by its records.
- * SALVAGE_ASIDE: unknown. */
+ * SALVAGE_QUARANTINED: unknown. */
 static uint8_t projection_probe(const struct run *run, int fd)
 {
     uint8_t *heads = malloc(EXTENT_BLOCKS * HEAD_MAX);
-    uint8_t found = SALVAGE_ASIDE;
+    uint8_t found = SALVAGE_QUARANTINED;
 
     for (unsigned p = 0; heads != NULL && p < codec_n(run->codec); p++) {
         struct geometry g;
@@ -250,7 +250,7 @@ static uint8_t projection_probe(const struct run *run, int fd)
         geometry_init(&g, run->codec, p);
         salvage_pread(fd, heads, (size_t)(EXTENT_BLOCKS * g.head_bytes),
                       PROJFILE_EXTENTS_AT);
-        for (unsigned b = 0; b < EXTENT_BLOCKS && found == SALVAGE_ASIDE; b++) {
+        for (unsigned b = 0; b < EXTENT_BLOCKS && found == SALVAGE_QUARANTINED; b++) {
             if (!record_header_is_zero(heads + b * g.head_bytes) &&
                 record_inspect(heads + b * g.head_bytes, run->hash, b, p,
                                codec_block_bytes(run->codec), &h) != RECORD_IS_DAMAGED)
@@ -329,7 +329,7 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
     src->size = (uint64_t)st.st_size;
     src->dir = place->dir;
     src->projection = rc == 0 ? h->projection : place->projection;
-    if (src->projection == SALVAGE_ASIDE)
+    if (src->projection == SALVAGE_QUARANTINED)
         src->projection = projection_probe(run, src->fd);
     if (src->projection >= codec_n(run->codec)) {
         source_free(src);
@@ -337,10 +337,10 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
     }
     geometry_init(&src->geo, run->codec, src->projection);
     src->is_partial = rc == 0 && h->partial;
-    src->is_doubtful = rc != 0 || h->partial || place->projection == SALVAGE_ASIDE;
+    src->is_doubtful = rc != 0 || h->partial || place->projection == SALVAGE_QUARANTINED;
     source_read_marks(src, run->hash, rc == 0 ? h : NULL);
     /* The file in its place has taken these over. */
-    if (place->projection == SALVAGE_ASIDE)
+    if (place->projection == SALVAGE_QUARANTINED)
         src->marks.n = src->written.n = 0;
     src->heads = malloc((size_t)(EXTENT_BLOCKS * src->geo.head_bytes));
     src->bodies = malloc((size_t)(EXTENT_BLOCKS * src->geo.stride));
@@ -695,7 +695,7 @@ static bool version_may_be_whole(const struct run *run, const struct claims *c,
         else
             projections |= UINT64_C(1) << claim->projection;
     }
-    return run->report->n_silent +
+    return run->report->n_absent_storages +
                (unsigned)(__builtin_popcountll(projections) + __builtin_popcountll(dirs) +
                           __builtin_popcountll(unknown)) >=
            codec_k(run->codec);
@@ -875,9 +875,11 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
         if (!has && !d->is_rebuilt && !d->is_cut)
             run->dirs_empty |= UINT64_C(1) << i;
     }
-    run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
-    run->n_absent =
-        run->report->n_silent > n_nameless ? run->report->n_silent - n_nameless : 0;
+    run->report->n_absent_storages =
+        ref->n_storages > n_given ? ref->n_storages - n_given : 0;
+    run->n_absent = run->report->n_absent_storages > n_nameless
+                        ? run->report->n_absent_storages - n_nameless
+                        : 0;
 }
 
 /* Opens a source for each projection file. If it is unusable, its storage counts as
@@ -885,21 +887,21 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
 static void sources_open(struct run *run, const struct salvage_file *file,
                          const struct headers *hs)
 {
-    uint64_t dirs_aside = 0, dirs_in_place = 0;
+    uint64_t dirs_quarantined = 0, dirs_in_place = 0;
 
     for (size_t i = 0; i < file->n; i++) {
         const struct salvage_place *place = &run->s->places[file->first + i];
-        bool is_aside = place->projection == SALVAGE_ASIDE;
+        bool is_quarantined = place->projection == SALVAGE_QUARANTINED;
         struct source *src =
             i >= SOURCES_MAX ? NULL : source_open(run, place, hs->rc[i], &hs->list[i]);
         uint64_t bit = UINT64_C(1) << place->dir;
 
         if (src == NULL) {
-            *(is_aside ? &dirs_aside : &run->dirs_unknown) |= bit;
+            *(is_quarantined ? &dirs_quarantined : &run->dirs_unknown) |= bit;
             continue;
         }
-        src->is_replaced = is_aside;
-        dirs_in_place |= is_aside ? 0 : bit;
+        src->is_replaced = is_quarantined;
+        dirs_in_place |= is_quarantined ? 0 : bit;
         run->sources[run->n_sources++] = src;
         run->report->projections |= UINT32_C(1) << src->projection;
     }
@@ -908,7 +910,7 @@ static void sources_open(struct run *run, const struct salvage_file *file,
 
         src->is_replaced = src->is_replaced && (dirs_in_place >> src->dir & 1) != 0;
     }
-    run->dirs_unknown |= dirs_aside & ~dirs_in_place;
+    run->dirs_unknown |= dirs_quarantined & ~dirs_in_place;
     run->report->is_unsure =
         run->n_absent + (unsigned)__builtin_popcountll(run->dirs_unknown) >= run->quorum;
 }

@@ -22,7 +22,7 @@
 enum {
     SALVAGE_DIRS_MAX = 64,
     /* Projection of a quarantined file, whose name does not tell it. */
-    SALVAGE_ASIDE = 255,
+    SALVAGE_QUARANTINED = 255,
     SALVAGE_RANGES_MAX = 64, /* ranges of unreadable blocks in a report */
 };
 
@@ -118,11 +118,11 @@ struct salvage_report {
     const struct codec *codec;
     uint32_t projections; /* bitmap of those found in the directories */
     unsigned n_files, n_headers_damaged;
-    unsigned n_silent;  /* storages of its distribution that were not given */
-    uint64_t size;      /* end of the user bytes of its last data block */
-    uint64_t n_data;    /* decoded blocks */
-    uint64_t n_damaged; /* subset of n_data with damage somewhere */
-    uint64_t n_older;   /* blocks with a newer version that has too few projections */
+    unsigned n_absent_storages; /* storages of its distribution that were not given */
+    uint64_t size;              /* end of the user bytes of its last data block */
+    uint64_t n_data;            /* decoded blocks */
+    uint64_t n_damaged;         /* subset of n_data with damage somewhere */
+    uint64_t n_older; /* blocks with a newer version that has too few projections */
     /* Blocks with a newer version that may be complete on storages that were not given,
      * or in what is damaged. */
     uint64_t n_outdated;

@@ -31,10 +31,10 @@ enum {
     COMMIT_DEADLINE_MS = 5000,
     COMMIT_RETRY_MAX_MS = 4000,
     COMMIT_FAILED_MAX = 8, /* in a row: then the storages recover by themselves */
-    TELL_MS = 700,
-    TELL_DEADLINE_MS = 5000,
-    TELL_RETRY_MAX_MS = 10000,
-    TELL_WAIT_MS = 1000, /* wait of a sync */
+    HINT_MS = 700,
+    HINT_DEADLINE_MS = 5000,
+    HINT_RETRY_MAX_MS = 10000,
+    HINT_WAIT_MS = 1000, /* wait of a sync */
     CHECK_MS = 250,      /* between two hints of one file */
     CHECK_DEADLINE_MS = 5000,
     MISSED_FIELDS_MAX = 64, /* bytes of a Missed without its ref, and its framing */
@@ -117,7 +117,7 @@ static void on_commit_answer(struct rpc_request *rq, int rc)
 
     a->committing &= ~(1u << call->candidate);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
-        commit_told(&file->commit, call->candidate, call->no);
+        commit_confirmed(&file->commit, call->candidate, call->no);
         a->n_commit_failed = 0;
     } else if (rc == 0 && is_refusal(rq)) {
         commit_forget(&file->commit, call->candidate);
@@ -239,7 +239,7 @@ void background_sync_began(struct storcli_file *file)
 void background_sync_ended(struct storcli_file *file, int rc)
 {
     if (rc == -ENOENT) /* the file was removed */
-        file->background.give_up_ns = 0;
+        file->background.linger_until_ns = 0;
     if (rc != -ECANCELED) /* a caller wants a sync of its own */
         file->background.n_sync_failed = rc == 0 ? 0 : file->background.n_sync_failed + 1;
     background_kick(file);
@@ -255,13 +255,13 @@ static void note_missed(struct storcli_file *file, const struct missed_range *ra
     if (!missed_add(&a->missed, range))
         return;
     if (range->urgent && !was_urgent)
-        a->tell_at_ns = 0; /* perhaps at once */
-    if (a->tell_at_ns == 0)
+        a->hint_at_ns = 0; /* perhaps at once */
+    if (a->hint_at_ns == 0)
         background_kick(file);
 }
 
 void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                       uint64_t n_blocks, const struct holders *held, uint32_t coming)
+                       uint64_t n_blocks, const struct holders *held, uint32_t in_flight)
 {
     struct missed_range range = {
         .first_block = first_block,
@@ -274,7 +274,7 @@ void background_missed(struct storcli_file *file, uint64_t version, uint64_t fir
         if ((held->any >> i & 1) == 0 || held->projection[i] != i)
             range.candidates |= 1u << i;
     }
-    range.urgent = (range.candidates & ~coming) != 0;
+    range.urgent = (range.candidates & ~in_flight) != 0;
     if (range.candidates != 0)
         note_missed(file, &range);
 }
@@ -297,13 +297,13 @@ void background_lost(struct storcli_file *file, uint32_t homes, uint64_t first_b
 }
 
 /* Ends the sending of notes: all answers that could come have. */
-static void tell_ended(struct storcli_file *file)
+static void hints_sent(struct storcli_file *file)
 {
     struct background *a = &file->background;
 
-    if (a->told || a->refused || !missed_move(&a->missed, &a->telling))
-        missed_free(&a->telling);
-    a->n_tell_failed = a->told ? 0 : a->n_tell_failed + 1;
+    if (a->stored || a->refused || !missed_move(&a->missed, &a->sending))
+        missed_free(&a->sending);
+    a->n_hint_failed = a->stored ? 0 : a->n_hint_failed + 1;
     background_kick(file);
 }
 
@@ -313,11 +313,11 @@ static void on_missed_answer(struct rpc_request *rq, int rc)
     struct storcli_file *file = call->file;
     struct background *a = &file->background;
 
-    a->told |= rc == 0 && rq->status == ROZO__STATUS__OK;
+    a->stored |= rc == 0 && rq->status == ROZO__STATUS__OK;
     a->refused |= rc == 0 && is_refusal(rq);
     call_free(call);
-    if (--a->n_telling == 0)
-        tell_ended(file);
+    if (--a->n_sending == 0)
+        hints_sent(file);
     engine_sync_look(file);
 }
 
@@ -345,7 +345,7 @@ static size_t missed_pack(const struct storcli_file *file,
     return at + file->ref_len + n_fields;
 }
 
-static void tell_send(struct storcli_file *file, unsigned candidate, uint8_t *msg,
+static void hint_send(struct storcli_file *file, unsigned candidate, uint8_t *msg,
                       size_t len)
 {
     struct after_call *call = call_new(file, candidate);
@@ -356,71 +356,71 @@ static void tell_send(struct storcli_file *file, unsigned candidate, uint8_t *ms
     req.to_storage = file->target.storages[candidate];
     call->rq = (struct rpc_request){
         .op = ROZO__OP__ST_MISSED,
-        .deadline_ms = TELL_DEADLINE_MS,
+        .deadline_ms = HINT_DEADLINE_MS,
         .msg = msg,
         .msg_len = len + rozo__st_missed_req__pack(&req, msg + len),
         .session = file->target.session,
         .done = on_missed_answer,
     };
-    file->background.n_telling++;
+    file->background.n_sending++;
     rpc_send(engine_channel(file, candidate), &call->rq);
     call->rq.msg = NULL; /* copied */
 }
 
-static void tell_all(struct storcli_file *file)
+static void hints_send(struct storcli_file *file)
 {
     struct background *a = &file->background;
     uint32_t holders = missed_holders(&a->missed);
     uint8_t *msg = malloc((a->missed.n + 1) * (file->ref_len + MISSED_FIELDS_MAX + 8));
     size_t len = 0;
 
-    a->told = a->refused = false;
-    a->telling_ns = engine_now_ns(file->cli);
-    if (msg == NULL || !missed_move(&a->telling, &a->missed))
+    a->stored = a->refused = false;
+    a->sent_ns = engine_now_ns(file->cli);
+    if (msg == NULL || !missed_move(&a->sending, &a->missed))
         holders = 0;
-    for (unsigned i = 0; i < a->telling.n; i++)
-        len += missed_pack(file, &a->telling.ranges[i], msg + len);
+    for (unsigned i = 0; i < a->sending.n; i++)
+        len += missed_pack(file, &a->sending.ranges[i], msg + len);
     for (unsigned i = 0; i < file->c; i++) {
         if ((holders >> i & 1) != 0 && engine_is_up(file, i))
-            tell_send(file, i, msg, len);
+            hint_send(file, i, msg, len);
     }
     free(msg);
-    if (a->n_telling == 0)
-        tell_ended(file);
+    if (a->n_sending == 0)
+        hints_sent(file);
 }
 
 /* Returns true if notes must go now. No other client looks at a closed file when this one
  * dies: exportd relies on its notes having been sent by then. */
-static bool tells_at_once(const struct background *a)
+static bool sends_at_once(const struct background *a)
 {
     return (a->hurry || (a->closed && missed_is_urgent(&a->missed))) &&
-           a->n_tell_failed == 0;
+           a->n_hint_failed == 0;
 }
 
-static void step_tell(struct storcli_file *file, uint64_t now_ns)
+static void step_hints(struct storcli_file *file, uint64_t now_ns)
 {
     struct background *a = &file->background;
 
-    if (a->n_telling != 0 || missed_is_empty(&a->missed)) {
-        a->tell_at_ns = 0;
+    if (a->n_sending != 0 || missed_is_empty(&a->missed)) {
+        a->hint_at_ns = 0;
         return;
     }
-    if (a->tell_at_ns == 0)
-        a->tell_at_ns =
-            now_ns + ms_to_ns(backoff_ms(tells_at_once(a) ? 0 : TELL_MS, a->n_tell_failed,
-                                         TELL_RETRY_MAX_MS));
-    if (now_ns < a->tell_at_ns)
+    if (a->hint_at_ns == 0)
+        a->hint_at_ns =
+            now_ns + ms_to_ns(backoff_ms(sends_at_once(a) ? 0 : HINT_MS, a->n_hint_failed,
+                                         HINT_RETRY_MAX_MS));
+    if (now_ns < a->hint_at_ns)
         return;
-    a->tell_at_ns = 0;
-    tell_all(file);
+    a->hint_at_ns = 0;
+    hints_send(file);
 }
 
-bool background_has_untold(const struct storcli_file *file)
+bool background_has_unsent(const struct storcli_file *file)
 {
     const struct background *a = &file->background;
 
-    return (missed_is_urgent(&a->missed) && a->n_tell_failed == 0) ||
-           (a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told);
+    return (missed_is_urgent(&a->missed) && a->n_hint_failed == 0) ||
+           (a->n_sending != 0 && missed_is_urgent(&a->sending) && !a->stored);
 }
 
 bool background_must_wait(struct storcli_file *file)
@@ -428,10 +428,10 @@ bool background_must_wait(struct storcli_file *file)
     struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli);
 
-    if (a->n_telling == 0 && missed_is_urgent(&a->missed) && a->n_tell_failed == 0)
-        tell_all(file);
-    return a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told &&
-           now_ns - a->telling_ns < ms_to_ns(TELL_WAIT_MS);
+    if (a->n_sending == 0 && missed_is_urgent(&a->missed) && a->n_hint_failed == 0)
+        hints_send(file);
+    return a->n_sending != 0 && missed_is_urgent(&a->sending) && !a->stored &&
+           now_ns - a->sent_ns < ms_to_ns(HINT_WAIT_MS);
 }
 
 /* ---- another distribution ---- */
@@ -450,15 +450,15 @@ void background_replaced(struct storcli_file *file, unsigned candidate)
         call = file->background.calls; /* the call is gone */
     }
     missed_replaced(&file->background.missed, candidate);
-    missed_replaced(&file->background.telling, candidate);
+    missed_replaced(&file->background.sending, candidate);
 }
 
 void background_relocated(struct storcli_file *file)
 {
     struct background *a = &file->background;
 
-    a->n_sync_failed = a->n_commit_failed = a->n_tell_failed = 0;
-    a->sync_at_ns = a->commit_at_ns = a->tell_at_ns = 0;
+    a->n_sync_failed = a->n_commit_failed = a->n_hint_failed = 0;
+    a->sync_at_ns = a->commit_at_ns = a->hint_at_ns = 0;
     background_kick(file);
 }
 
@@ -517,7 +517,7 @@ static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
 bool background_is_needed(struct storcli_file *file)
 {
     return file->syncing != NULL || commit_due(&file->commit) != 0 ||
-           commit_wants_sync(&file->commit) || file->background.n_telling != 0 ||
+           commit_wants_sync(&file->commit) || file->background.n_sending != 0 ||
            !missed_is_empty(&file->background.missed);
 }
 
@@ -526,17 +526,17 @@ static void after_step(struct storcli_file *file)
     struct background *a = &file->background;
     uint64_t now_ns = engine_now_ns(file->cli), wake_ns;
 
-    if (a->closed && (!background_is_needed(file) || now_ns >= a->give_up_ns) &&
+    if (a->closed && (!background_is_needed(file) || now_ns >= a->linger_until_ns) &&
         engine_file_end(file))
         return;
     step_commit(file, now_ns);
     step_sync(file, now_ns);
-    step_tell(file, now_ns);
-    wake_ns = sooner(a->tell_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
+    step_hints(file, now_ns);
+    wake_ns = sooner(a->hint_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
     if (a->closed) /* a sync that begins to read in this turn cannot be stopped */
-        wake_ns =
-            sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
-                                                   : now_ns + ms_to_ns(WATCH_POLL_MS));
+        wake_ns = sooner(wake_ns, now_ns < a->linger_until_ns
+                                      ? a->linger_until_ns
+                                      : now_ns + ms_to_ns(WATCH_POLL_MS));
     if (wake_ns == 0)
         env_timer_stop(file->cli->env, &a->timer);
     else
@@ -560,11 +560,11 @@ void background_delay(struct storcli_file *file)
     struct background *a = &file->background;
 
     a->closed = true;
-    a->give_up_ns = engine_now_ns(file->cli) + ms_to_ns(LINGER_MS);
+    a->linger_until_ns = engine_now_ns(file->cli) + ms_to_ns(LINGER_MS);
     if (file->cli->n_lingering >= LINGER_MAX)
-        a->give_up_ns = 0;
-    if (a->tell_at_ns != 0 && tells_at_once(a))
-        a->tell_at_ns = engine_now_ns(file->cli);
+        a->linger_until_ns = 0;
+    if (a->hint_at_ns != 0 && sends_at_once(a))
+        a->hint_at_ns = engine_now_ns(file->cli);
     list_add_tail(&file->cli->lingering, &a->lingering);
     file->cli->n_lingering++;
     background_kick(file);
@@ -578,7 +578,7 @@ void background_flush(struct storcli_file *file)
     a->hurry = true;
     a->sync_at_ns = a->sync_at_ns != 0 ? now_ns : 0;
     a->commit_at_ns = a->commit_at_ns != 0 ? now_ns : 0;
-    a->tell_at_ns = a->tell_at_ns != 0 ? now_ns : 0;
+    a->hint_at_ns = a->hint_at_ns != 0 ? now_ns : 0;
     background_kick(file);
 }
 
@@ -593,7 +593,7 @@ void background_stop(struct storcli_file *file)
         call_free(call);
     }
     missed_free(&a->missed);
-    missed_free(&a->telling);
+    missed_free(&a->sending);
     env_timer_stop(file->cli->env, &a->timer);
     if (!list_is_empty(&a->lingering)) {
         list_remove(&a->lingering);

@@ -30,18 +30,18 @@ struct background {
     unsigned n_sync_failed;   /* background syncs that failed in a row */
     unsigned n_commit_failed;
     struct missed missed;  /* noted, not sent */
-    struct missed telling; /* on its way to storages that took the data */
-    unsigned n_telling;    /* answers of it still to come */
-    bool told;             /* a storage has stored it */
+    struct missed sending; /* on its way to storages that took the data */
+    unsigned n_sending;    /* answers of it still to come */
+    bool stored;           /* a storage has stored it */
     bool refused;          /* a storage does not keep notes */
-    uint64_t tell_at_ns;   /* ns, monotonic: next sending of notes; 0: none */
-    uint64_t telling_ns;   /* ns, monotonic: start of the sending under way */
-    unsigned n_tell_failed;
+    uint64_t hint_at_ns;   /* ns, monotonic: next sending of notes; 0: none */
+    uint64_t sent_ns;      /* ns, monotonic: start of the sending under way */
+    unsigned n_hint_failed;
     bool checking;
     uint64_t check_ns; /* ns, monotonic: no hint before it */
     bool closed;
     bool hurry;                 /* the engine is ending: no delays */
-    uint64_t give_up_ns;        /* ns, monotonic; closed: abandoned after it */
+    uint64_t linger_until_ns;   /* ns, monotonic; closed: abandoned after it */
     struct list_node lingering; /* closed: in cli->lingering */
 };
 
@@ -63,7 +63,7 @@ void background_kick(struct storcli_file *file);
  *               waits for notes of these.
  */
 void background_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                       uint64_t n_blocks, const struct holders *held, uint32_t coming);
+                       uint64_t n_blocks, const struct holders *held, uint32_t in_flight);
 /**
  * Notes that these homes, as far as known, have lost data of the range that they had
  * taken.
@@ -79,7 +79,7 @@ void background_lost(struct storcli_file *file, uint32_t homes, uint64_t first_b
  */
 bool background_must_wait(struct storcli_file *file);
 /** Returns true if there is a note that a sync would wait for. */
-bool background_has_untold(const struct storcli_file *file);
+bool background_has_unsent(const struct storcli_file *file);
 /**
  * Sends a hint that a read found these blocks damaged, stale or missing at a home that is
  * up.

@@ -185,12 +185,12 @@ unsigned commit_durable(const struct commit *c, uint64_t durable[COMMIT_EPOCHS_M
     return n;
 }
 
-void commit_told(struct commit *c, unsigned candidate, uint32_t no)
+void commit_confirmed(struct commit *c, unsigned candidate, uint32_t no)
 {
     uint32_t bit = 1u << candidate;
 
-    if (no > c->told_no[candidate])
-        c->told_no[candidate] = no;
+    if (no > c->confirmed_no[candidate])
+        c->confirmed_no[candidate] = no;
     for (unsigned i = 0; i < COMMIT_EPOCHS_MAX; i++) {
         struct commit_epoch *e = &c->epochs[i];
 
@@ -209,7 +209,7 @@ void commit_forget(struct commit *c, unsigned candidate)
 void commit_replaced(struct commit *c, unsigned candidate)
 {
     commit_forget(c, candidate);
-    c->told_no[candidate] = 0;
+    c->confirmed_no[candidate] = 0;
 }
 
 uint64_t commit_newest(const struct commit *c)
@@ -232,7 +232,7 @@ uint32_t commit_due(const struct commit *c)
 
         for (unsigned j = 0; e->pending != 0 && e->durable != 0 && j < DIST_MAX; j++) {
             if ((e->pending >> j & 1) != 0 &&
-                (e->durable >= awaited(e, j) || e->durable_no > c->told_no[j]))
+                (e->durable >= awaited(e, j) || e->durable_no > c->confirmed_no[j]))
                 due |= 1u << j;
         }
     }

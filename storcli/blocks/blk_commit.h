@@ -45,8 +45,9 @@ struct commit_epoch {
 /* Owned by one file; initialise with commit_init(). */
 struct commit {
     struct list_node flights;
-    uint32_t no;                /* counts changes of watermarks */
-    uint32_t told_no[DIST_MAX]; /* newest commit.no that each candidate acknowledged */
+    uint32_t no; /* counts changes of watermarks */
+    uint32_t
+        confirmed_no[DIST_MAX]; /* newest commit.no that each candidate acknowledged */
     bool dropped;
     uint32_t dropped_epoch; /* epochs up to this one are forgotten */
     struct commit_epoch epochs[COMMIT_EPOCHS_MAX];
@@ -82,7 +83,7 @@ unsigned commit_durable(const struct commit *c, uint64_t durable[COMMIT_EPOCHS_M
 /**
  * Records that this candidate answered a message with the watermarks of commit.no `no`.
  */
-void commit_told(struct commit *c, unsigned candidate, uint32_t no);
+void commit_confirmed(struct commit *c, unsigned candidate, uint32_t no);
 /** Forgets what is pending at a candidate that refuses notices or never answers. */
 void commit_forget(struct commit *c, unsigned candidate);
 

@@ -86,10 +86,10 @@ static void on_mark_spread(struct fanout *s, int rc)
     if (rc == 0) {
         mark_is_unsynced(op);
         background_missed(file, op->version, op->first_block, op->n_blocks, &s->held,
-                          s->coming);
+                          s->in_flight);
     }
     for (unsigned i = 0; op->pending && i < file->c; i++) {
-        if ((s->unheard >> i & 1) != 0)
+        if ((s->outcome_unknown >> i & 1) != 0)
             commit_pending(&file->commit, i, op->version);
     }
     commit_end(&file->commit, &op->flight, rc == 0, false);
@@ -102,7 +102,7 @@ static const struct fanout_ops mark_spread_ops = {
     .fill = mark_fill,
     .acked = mark_acked,
     .ended = on_mark_spread,
-    .tells = true,
+    .reports = true,
     .extras = true,
 };
 

@@ -18,8 +18,8 @@
 enum {
     BACKOFF_MIN_MS = 20,
     BACKOFF_MAX_MS = 5000,
-    SETTLED_MS = 3000, /* ms of full rounds, block still unclear: damaged */
-    SETTLED_ROUNDS = 5,
+    UNCLEAR_MS = 3000, /* ms of full rounds, block still unclear: damaged */
+    UNCLEAR_ROUNDS = 5,
     STARVED_MS = 3000, /* longer than rpc pauses between two attempts to connect */
 };
 
@@ -114,10 +114,10 @@ static void round_wait(struct read_piece *piece, uint64_t now_ns)
 
 /* Returns true if waiting cannot help: all candidates answered, again and again, and it
  * is still unclear. */
-static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
+static bool stays_unclear(const struct read_piece *piece, uint64_t now_ns)
 {
-    return piece->n_full >= SETTLED_ROUNDS && all_are_heard(piece) &&
-           now_ns - piece->full_ns >= ms_to_ns(SETTLED_MS) &&
+    return piece->n_full >= UNCLEAR_ROUNDS && all_are_heard(piece) &&
+           now_ns - piece->full_ns >= ms_to_ns(UNCLEAR_MS) &&
            read_n_in_state(piece, ASK_SENT, true) == 0 &&
            (unsigned)__builtin_popcount(read_asked_candidates(piece)) ==
                piece->op->op.file->c &&
@@ -187,8 +187,8 @@ void read_piece_step(struct read_piece *piece)
         piece_end(piece, -ROZO_EMOVED);
         return;
     }
-    if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns) ||
-        is_starved(piece, now_ns)) {
+    if (is_denied(piece) || now_ns >= piece->deadline_ns ||
+        stays_unclear(piece, now_ns) || is_starved(piece, now_ns)) {
         note_starved(piece, now_ns);
         piece_end(piece, piece->denied != 0 ? -EACCES : -EIO);
         return;
@@ -222,7 +222,7 @@ static void piece_start(struct read_piece *piece)
         ask_all(piece);
     else
         read_ask_until_k(piece);
-    if (cli->n_late != 0)
+    if (cli->n_stragglers != 0)
         straggler_probe(piece->op->op.file, piece->first_block);
 }
 

@@ -25,18 +25,18 @@
 
 enum {
     /* a disk may be busy; a storage that hangs is noticed by rpc */
-    SYNC_PATIENCE_MS = 5000,
-    PUT_PATIENCE_MS = 1000,
+    SYNC_TIMEOUT_MS = 5000,
+    PUT_TIMEOUT_MS = 1000,
     RETRY_MS = 200,
     /* refusals in a row because newer writes came first; more: damaged at the target */
     STALE_MAX = 8,
 };
 
-/* Call of storcli_sync() or storcli_settle(). */
+/* Call of storcli_sync() or storcli_sync_layer(). */
 struct sync_call {
     struct blk_op op;
-    bool tells;      /* storcli_sync(): its result reports losses */
-    uint64_t n_told; /* file->n_told when it was made */
+    bool reports;       /* storcli_sync(): its result reports losses */
+    uint64_t n_reports; /* file->n_reports when it was made */
     struct sync_call *next;
 };
 
@@ -116,7 +116,7 @@ struct blk_sync_op {
     enum sync_loss loss;
     /* an earlier sync, ended after our callers came, reported a loss: their data is part
      * of it */
-    bool told_before;
+    bool reported_before;
     enum sync_reason reason;
     bool gone;              /* a storage that held something has no such file any more */
     struct blk_op *reading; /* SYNC_READING: the read */
@@ -136,14 +136,14 @@ static size_t remake_bytes(const struct storcli_file *file)
 
 static void remake_release(struct blk_sync_op *op)
 {
-    scratch_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
+    bufpool_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
     op->remake.data = NULL;
 }
 
-static bool sync_tells(const struct blk_sync_op *op)
+static bool sync_reports(const struct blk_sync_op *op)
 {
     for (const struct sync_call *call = op->calls; call != NULL; call = call->next) {
-        if (call->tells)
+        if (call->reports)
             return true;
     }
     return false;
@@ -154,13 +154,13 @@ static bool sync_tells(const struct blk_sync_op *op)
 static void loss_goes_on(const struct blk_sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
-    bool told = sync_tells(op) && rc != -ROZO_EMOVED;
+    bool reported = sync_reports(op) && rc != -ROZO_EMOVED;
 
-    file->n_told += told;
+    file->n_reports += reported;
     if (file->sync_waiting == NULL)
-        file->lost |= !told;
-    else if (told)
-        file->sync_waiting->told_before = true;
+        file->lost |= !reported;
+    else if (reported)
+        file->sync_waiting->reported_before = true;
     else
         file->sync_waiting->loss = LOSS_EARLIER;
 }
@@ -172,7 +172,7 @@ static void sync_end(struct blk_sync_op *op, int rc)
     bool background = op->reason != SYNC_FOR_CALLERS;
 
     /* a caller that repeats would not learn of that loss */
-    if (rc == -ROZO_EMOVED && op->told_before)
+    if (rc == -ROZO_EMOVED && op->reported_before)
         rc = -EIO;
     assert(op->state == SYNC_ASK && file->syncing == op);
     for (unsigned i = 0; i < file->c; i++) {
@@ -221,7 +221,7 @@ static void peer_is_synced(struct sync_peer *peer, const struct rpc_request *rq)
         rozo__st_sync_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
     peer->state = PEER_SYNCED;
-    commit_told(&op->file->commit, peer->candidate, peer->commit_no);
+    commit_confirmed(&op->file->commit, peer->candidate, peer->commit_no);
     /* a new verifier: all is lost */
     unsynced_verify(&op->set, peer->candidate, resp == NULL ? 0 : resp->verifier);
     if (resp != NULL && !op->surveyed)
@@ -294,7 +294,7 @@ static uint32_t ask_peers(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
              now_ns < op->deadline_ns))
             peer_send(op, i);
         if (peer->state == PEER_SENT &&
-            now_ns - peer->sent_ns < ms_to_ns(SYNC_PATIENCE_MS))
+            now_ns - peer->sent_ns < ms_to_ns(SYNC_TIMEOUT_MS))
             awaited |= 1u << i;
         if (peer->state == PEER_FAILED && peer->busy && now_ns < op->deadline_ns)
             awaited |= 1u << i;
@@ -749,7 +749,7 @@ static bool remake_begin(struct blk_sync_op *op)
     struct remake *remake = &op->remake;
 
     if (remake->data == NULL)
-        remake->data = scratch_get(&op->file->cli->scratch, remake_bytes(op->file));
+        remake->data = bufpool_get(&op->file->cli->scratch, remake_bytes(op->file));
     if (remake->data == NULL)
         return false;
     op->state = SYNC_REMAKE;
@@ -760,7 +760,7 @@ static bool remake_begin(struct blk_sync_op *op)
 static void put_check(struct blk_sync_op *op, uint64_t now_ns)
 {
     if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
-        now_ns - op->remake.put_ns < ms_to_ns(PUT_PATIENCE_MS))
+        now_ns - op->remake.put_ns < ms_to_ns(PUT_TIMEOUT_MS))
         return;
     rpc_cancel(&op->remake.rq);
     remake_failed(op);
@@ -793,7 +793,7 @@ static void on_surveyed(void *arg, int rc)
 }
 
 /* Continues after all answers that will come: treats holders without one as lost. */
-static enum step_result sync_settle(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
+static enum step_result sync_decide(struct blk_sync_op *op, uint32_t any, uint64_t now_ns)
 {
     uint32_t lost = any & ~peers_synced(op);
     int rc = 0;
@@ -821,9 +821,9 @@ static enum step_result sync_settle(struct blk_sync_op *op, uint32_t any, uint64
             op->unfit = 0; /* candidates may have recovered */
             return STEP_WAIT;
         }
-        rc = heal == HEAL_REMAKE                                              ? -ENOMEM
-             : heal == HEAL_STUCK || op->loss != LOSS_NONE || op->told_before ? -EIO
-                                                                              : 0;
+        rc = heal == HEAL_REMAKE ? -ENOMEM
+             : heal == HEAL_STUCK || op->loss != LOSS_NONE || op->reported_before ? -EIO
+                                                                                  : 0;
         if (heal == HEAL_STUCK && op->denied)
             rc = -EACCES;
         if (rc == 0 && !op->surveyed && survey_is_due(&op->survey, peers_synced(op))) {
@@ -849,7 +849,7 @@ static enum step_result sync_ask(struct blk_sync_op *op, uint64_t now_ns)
     }
     if (ask_peers(op, any | op->others, now_ns) != 0)
         return STEP_WAIT; /* for the next answer, or the tick */
-    return sync_settle(op, any, now_ns);
+    return sync_decide(op, any, now_ns);
 }
 
 static void sync_step(struct blk_sync_op *op)
@@ -887,7 +887,7 @@ static void take_over_loss(struct blk_sync_op *op)
 {
     struct storcli_file *file = op->file;
 
-    if (!sync_tells(op))
+    if (!sync_reports(op))
         return;
     if (file->lost && op->loss == LOSS_NONE)
         op->loss = LOSS_EARLIER;
@@ -980,9 +980,9 @@ bool engine_sync_abandon(struct storcli_file *file)
     return true;
 }
 
-static bool was_told_before(const struct sync_call *call)
+static bool was_reported_before(const struct sync_call *call)
 {
-    return call->tells && call->n_told != call->op.file->n_told;
+    return call->reports && call->n_reports != call->op.file->n_reports;
 }
 
 /* Joins the background sync under way if it covers everything unsynced. */
@@ -998,7 +998,7 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_to_ns(file->cli->config.write_deadline_ms);
     op->calls = call;
-    op->told_before = was_told_before(call);
+    op->reported_before = was_reported_before(call);
     take_over_loss(op);
     return true;
 }
@@ -1021,17 +1021,17 @@ static void sync_call_run(struct blk_op *base)
     }
     call->next = file->sync_waiting->calls;
     file->sync_waiting->calls = call;
-    file->sync_waiting->told_before |= was_told_before(call);
+    file->sync_waiting->reported_before |= was_reported_before(call);
     engine_next_sync(file);
 }
 
-static void sync_start(struct storcli_file *file, bool tells, storcli_done_cb *done,
+static void sync_start(struct storcli_file *file, bool reports, storcli_done_cb *done,
                        void *arg)
 {
     struct sync_call *call = blk_op_new(file, sizeof(*call), done, arg);
 
-    call->tells = tells;
-    call->n_told = file->n_told;
+    call->reports = reports;
+    call->n_reports = file->n_reports;
     engine_op_begin(&call->op, 0, sync_call_run);
 }
 
@@ -1040,7 +1040,7 @@ void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)
     sync_start(file, true, done, arg);
 }
 
-void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+void storcli_sync_layer(struct storcli_file *file, storcli_done_cb *done, void *arg)
 {
     sync_start(file, false, done, arg);
 }

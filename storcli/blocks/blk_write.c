@@ -165,7 +165,7 @@ static void piece_free(struct write_piece *piece)
     struct storcli *cli = piece->op->op.file->cli;
 
     fanout_cancel(&piece->fanout);
-    scratch_put(&cli->scratch, piece->scratch, piece->scratch_bytes);
+    bufpool_put(&cli->scratch, piece->scratch, piece->scratch_bytes);
     piece->scratch = NULL;
 }
 
@@ -234,7 +234,7 @@ static void piece_is_pending(struct write_piece *piece)
     struct storcli_file *file = piece->op->op.file;
 
     for (unsigned i = 0; i < file->c; i++) {
-        if ((piece->fanout.unheard >> i & 1) != 0)
+        if ((piece->fanout.outcome_unknown >> i & 1) != 0)
             commit_pending(&file->commit, i, piece->op->version);
     }
     piece->op->pressure |= piece->pressure;
@@ -251,7 +251,7 @@ static void on_piece_spread(struct fanout *s, int rc)
     if (rc == 0) {
         piece_is_there(piece);
         background_missed(s->file, op->version, piece->first_block, piece->n_blocks,
-                          &s->held, s->coming);
+                          &s->held, s->in_flight);
         s->file->cli->stats.blocks_written += piece->n_blocks;
     }
     if (rc != 0 && op->rc == 0)
@@ -265,7 +265,7 @@ static const struct fanout_ops write_spread_ops = {
     .fill = write_fill,
     .acked = write_acked,
     .ended = on_piece_spread,
-    .tells = true,
+    .reports = true,
 };
 
 static int piece_start(struct write_piece *piece)
@@ -273,7 +273,7 @@ static int piece_start(struct write_piece *piece)
     struct storcli_file *file = piece->op->op.file;
 
     piece->scratch_bytes = piece_lay_out(file, piece);
-    piece->scratch = scratch_get(&file->cli->scratch, piece->scratch_bytes);
+    piece->scratch = bufpool_get(&file->cli->scratch, piece->scratch_bytes);
     if (piece->scratch == NULL)
         return -ENOMEM;
     piece_encode(file, piece);

@@ -24,9 +24,10 @@ enum {
     SPARE_MS = 400,
     AVOID_MIN_MS = 500,
     AVOID_MAX_MS = 8000,
+    SCRATCH_IDLE_MAX = 8 << 20,
 };
 static const uint64_t memory_max_default = 256 << 20;
-/* lent and kept bytes: below this all buffers given back are kept */
+/* lent and idle bytes: up to this all buffers given back stay */
 static const uint64_t scratch_max = 24 << 20;
 
 /* ---- waking ---- */
@@ -246,12 +247,12 @@ enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
 bool engine_is_connecting(struct storcli_file *file, unsigned candidate)
 {
     return health_of(file, candidate) == RPC_CONNECTING &&
-           !file->peer[candidate]->is_unmet;
+           !file->peer[candidate]->never_connected;
 }
 
 void engine_peer_never_connected(struct storcli_file *file, unsigned candidate)
 {
-    file->peer[candidate]->is_unmet = true;
+    file->peer[candidate]->never_connected = true;
 }
 
 void engine_peer_slow(struct storcli_file *file, unsigned candidate)
@@ -273,7 +274,7 @@ void engine_peer_fine(struct storcli_file *file, unsigned candidate)
 
     peer->avoid_ms = 0;
     peer->avoid_until_ns = 0;
-    peer->is_unmet = false;
+    peer->never_connected = false;
 }
 
 /* ---- closed files that linger ---- */
@@ -358,7 +359,9 @@ int storcli_new(struct env *env, const struct storcli_config *config,
         cli->config.read_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
     if (cli->config.write_deadline_ms == 0)
         cli->config.write_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
-    cli->scratch.all_max = scratch_max;
+    cli->scratch.idle_max_bytes = SCRATCH_IDLE_MAX;
+    cli->scratch.all_max_bytes = scratch_max;
+    cli->scratch.dense = true;
     if (cli->config.memory_max == 0)
         cli->config.memory_max = memory_max_default;
     cli->where = *peers;
@@ -386,7 +389,8 @@ void storcli_free(struct storcli *cli)
         straggler_stop(peer);
         free(peer);
     }
-    scratch_free(&cli->scratch);
+    assert(cli->scratch.lent_bytes == 0);
+    bufpool_trim(&cli->scratch);
     free(cli);
 }
 
@@ -542,7 +546,7 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote || file->lost || background_has_untold(file);
+           file->others_wrote || file->lost || background_has_unsent(file);
 }
 
 uint64_t storcli_file_losses(const struct storcli_file *file)

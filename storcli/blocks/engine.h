@@ -7,12 +7,12 @@
 #ifndef ROZO_STORCLI_BLOCKS_ENGINE_H
 #define ROZO_STORCLI_BLOCKS_ENGINE_H
 
+#include "common/base/bufpool.h"
 #include "common/base/units.h"
 #include "storcli/blocks.h"
 #include "storcli/blocks/background.h"
 #include "storcli/blocks/blk_commit.h"
 #include "storcli/blocks/straggler.h"
-#include "storcli/rules/scratch.h"
 #include "storcli/rules/unsynced.h"
 
 enum {
@@ -39,7 +39,7 @@ struct peer {
     uint32_t avoid_ms;       /* last avoidance; 0: none since it answered in time */
     uint64_t avoid_until_ns; /* ns, monotonic: until then others are preferred */
     /* a write timed out waiting for its first connection; any answer resets this */
-    bool is_unmet;
+    bool never_connected;
     struct straggler straggler;
 };
 
@@ -48,7 +48,7 @@ struct storcli {
     struct storcli_config config;
     struct storcli_peers where;
     struct storcli_stats stats;
-    struct scratch scratch;
+    struct bufpool scratch;
     struct peer *peers;      /* owned list, one per storage of the cluster */
     struct watch watches;    /* head of a ring */
     struct watch *tick_next; /* next watch of the tick under way */
@@ -57,7 +57,7 @@ struct storcli {
     struct blk_op **waiting_tail;
     uint64_t memory_used;     /* bytes granted to operations */
     uint64_t read_latency_ns; /* usual time of a read, a moving average */
-    unsigned n_late;          /* peers that are late */
+    unsigned n_stragglers;    /* peers that are late */
     unsigned n_files, n_ops;
     unsigned n_background;      /* background syncs under way */
     struct list_node lingering; /* closed files with work left: struct background */
@@ -95,7 +95,7 @@ struct storcli_file {
     struct blk_sync_op *sync_waiting; /* next sync; callers join it until it begins */
     bool lost; /* a background sync found a loss: the next sync of a caller reports it */
     uint64_t n_losses;
-    uint64_t n_told;                   /* syncs that reported a loss to a caller */
+    uint64_t n_reports;                /* syncs that reported a loss to a caller */
     unsigned n_completed;              /* length of completed; more: all blocks */
     uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;

@@ -25,7 +25,7 @@ enum {
     BACKOFF_MIN_MS = 50,
     BACKOFF_MAX_MS = 1000,
     /* times the patience without an answer: as if it were not there */
-    GIVE_UP_PATIENCES = 3,
+    ABSENT_TIMES = 3,
     EXTRAS_MS = 100,
     STRAGGLES_MS = 20, /* ms later than twice the median: the storage may be late */
 };
@@ -82,9 +82,9 @@ static void try_acked(struct fanout_try *try)
     try->took_ns = engine_now_ns(s->file->cli) - try->sent_ns;
     if (!try->slow)
         engine_peer_fine(s->file, try->candidate);
-    if (s->ops->tells)
-        commit_told(&s->file->commit, try->candidate, try->commit_no);
-    s->unheard &= ~(1u << try->candidate);
+    if (s->ops->reports)
+        commit_confirmed(&s->file->commit, try->candidate, try->commit_no);
+    s->outcome_unknown &= ~(1u << try->candidate);
     if (try->projection == PROJECTION_ANY) { /* perhaps nothing to mark: no holder */
         if (s->ops->acked != NULL)
             s->ops->acked(s, try->candidate, &try->rq);
@@ -105,7 +105,7 @@ static void on_try_answer(struct rpc_request *rq, int rc)
 
     assert(s->running && try->state == TRY_SENT);
     if (rc != 0 || rq->status == ROZO__STATUS__NO_SPACE)
-        s->unheard |= 1u << try->candidate;
+        s->outcome_unknown |= 1u << try->candidate;
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         try_acked(try);
     else
@@ -122,11 +122,11 @@ static void try_send(struct fanout *s, unsigned candidate, unsigned projection)
 
     if (try->state == TRY_SENT) { /* replaced: some candidate has done its part */
         rpc_cancel(&try->rq);
-        s->unheard |= 1u << candidate;
+        s->outcome_unknown |= 1u << candidate;
     }
     try->commit_no = s->file->commit.no;
     try->state = TRY_SENT;
-    try->away = try->slow = false;
+    try->disconnected = try->slow = false;
     try->projection = (uint8_t)projection;
     try->sent_ns = now_ns;
     try->rq = (struct rpc_request){
@@ -141,9 +141,9 @@ static void try_send(struct fanout *s, unsigned candidate, unsigned projection)
     try->rq.msg = NULL; /* copied */
 }
 
-static uint32_t patience_ms(const struct fanout *s, const struct fanout_try *try)
+static uint32_t spare_after_ms(const struct fanout *s, const struct fanout_try *try)
 {
-    return try->candidate < s->file->n ? s->patience_ms : s->patience_ms / 2;
+    return try->candidate < s->file->n ? s->spare_after_ms : s->spare_after_ms / 2;
 }
 
 /* Returns true if it is worth sending to and waiting for. The first connection of a new
@@ -163,17 +163,17 @@ static void note_slow_ones(struct fanout *s, uint64_t now_ns)
         if (try->state != TRY_SENT)
             continue;
         /* reachable again, and has our request */
-        if (try->away && engine_is_up(s->file, i)) {
-            try->away = try->slow = false;
+        if (try->disconnected && engine_is_up(s->file, i)) {
+            try->disconnected = try->slow = false;
             try->sent_ns = now_ns;
         }
         if (try->slow)
             continue;
-        waited = now_ns - try->sent_ns >= ms_to_ns(patience_ms(s, try));
+        waited = now_ns - try->sent_ns >= ms_to_ns(spare_after_ms(s, try));
         if (waited && engine_is_connecting(s->file, i))
             engine_peer_never_connected(s->file, i);
         if (!is_there(s, i)) {
-            try->away = try->slow = true;
+            try->disconnected = try->slow = true;
         } else if (waited) {
             try->slow = true;
             engine_peer_slow(s->file, i);
@@ -274,7 +274,7 @@ static void fill_slots(struct fanout *s, enum peer_rank worst, uint64_t now_ns)
 
 /* Returns true if its own projection is on its way to this home, which has been late for
  * long. */
-static bool is_on_its_way_late(const struct fanout *s, unsigned p)
+static bool is_straggling(const struct fanout *s, unsigned p)
 {
     return s->tries[p].state == TRY_SENT && s->tries[p].projection == p &&
            straggler_for_long(s->file->cli, s->file->peer[p]);
@@ -283,16 +283,16 @@ static bool is_on_its_way_late(const struct fanout *s, unsigned p)
 /* Sends the projection of a home that has been late for long to a spare, too, so that n
  * storages have it without waiting for the home. Usually the home has it as well; healing
  * finds that out, as for every home that was passed over. */
-static void go_past_late_ones(struct fanout *s, uint64_t now_ns)
+static void pass_stragglers(struct fanout *s, uint64_t now_ns)
 {
     struct storcli_file *file = s->file;
     unsigned spare = file->n;
 
     for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
-        if (!is_on_its_way_late(s, p))
+        if (!is_straggling(s, p))
             continue;
         while (spare < file->c && (!is_free(&s->tries[spare], now_ns) ||
-                                   file->peer[spare]->straggler.is_late ||
+                                   file->peer[spare]->straggler.is_straggler ||
                                    engine_rank(file, spare) != PEER_GOOD))
             spare++;
         if (spare == file->c)
@@ -326,7 +326,7 @@ static void note_stragglers(struct fanout *s)
  * reached. */
 static bool worth_waiting(struct fanout *s, uint64_t now_ns)
 {
-    uint64_t give_up_ns = ms_to_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
+    uint64_t absent_ns = ms_to_ns((uint64_t)s->spare_after_ms * ABSENT_TIMES);
 
     for (unsigned i = 0; i < s->file->c; i++) {
         const struct fanout_try *try = &s->tries[i];
@@ -335,11 +335,11 @@ static bool worth_waiting(struct fanout *s, uint64_t now_ns)
             if (!try->slow)
                 return true;
             if ((s->acked >> try->projection & 1) == 0 && engine_is_up(s->file, i) &&
-                now_ns - try->sent_ns < give_up_ns)
+                now_ns - try->sent_ns < absent_ns)
                 return true;
         }
         if (try->state == TRY_REFUSED && try->refusal == -EBUSY &&
-            now_ns - s->started_ns < give_up_ns)
+            now_ns - s->started_ns < absent_ns)
             return true;
     }
     return false;
@@ -471,9 +471,9 @@ void fanout_cancel(struct fanout *s)
         if (s->tries[i].state != TRY_SENT)
             continue;
         rpc_cancel(&s->tries[i].rq);
-        s->unheard |= 1u << i;
-        if (!s->tries[i].slow && is_on_its_way_late(s, i))
-            s->coming |= 1u << i;
+        s->outcome_unknown |= 1u << i;
+        if (!s->tries[i].slow && is_straggling(s, i))
+            s->in_flight |= 1u << i;
     }
     watch_stop(s->file->cli, &s->watch);
     free(s->tries);
@@ -506,15 +506,15 @@ int fanout_start(struct fanout *s, const struct blk_op *op, const struct fanout_
     s->ops = ops;
     s->started_ns = now_ns;
     s->deadline_ns = now_ns + ms_to_ns(cli->config.write_deadline_ms);
-    s->patience_ms = cli->config.spare_ms * (sync ? 2 : 1);
+    s->spare_after_ms = cli->config.spare_ms * (sync ? 2 : 1);
     memset(s->held.projection, UNSYNCED_NO_PROJECTION, sizeof(s->held.projection));
     s->running = true;
     watch_start(cli, &s->watch, on_spread_wake);
     s->watch.wake_ns = now_ns + ms_to_ns(WATCH_POLL_MS);
     fill_slots(s, PEER_SLOW, now_ns);
-    if (cli->n_late != 0) {
+    if (cli->n_stragglers != 0) {
         straggler_probe(file, 0);
-        go_past_late_ones(s, now_ns);
+        pass_stragglers(s, now_ns);
     }
     return 0;
 }

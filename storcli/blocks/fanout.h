@@ -29,8 +29,8 @@ struct fanout_ops {
      * fanout_start().
      */
     void (*ended)(struct fanout *s, int rc);
-    bool tells;  /* messages carry watermarks (blk_commit.h) */
-    bool extras; /* afterwards the other candidates are asked too, best effort */
+    bool reports; /* messages carry watermarks (blk_commit.h) */
+    bool extras;  /* afterwards the other candidates are asked too, best effort */
     /* reserving: the first NO_SPACE ends it, and what others reserved is known when it
      * fails */
     bool stop_at_no_space;
@@ -57,7 +57,7 @@ struct fanout_try {
     uint8_t state;      /* enum fanout_try_state */
     uint32_t commit_no; /* commit.no of the watermarks in the request */
     bool slow;          /* not waited for any more, though its answer will count */
-    bool away;          /* slow because its channel is not up */
+    bool disconnected;  /* slow because its channel is not up */
 };
 
 /* Embedded in its owner; tries are owned from fanout_start() to ended or
@@ -69,10 +69,11 @@ struct fanout {
     const struct fanout_ops *ops;
     struct fanout_try *tries; /* owned, c entries */
     uint64_t started_ns, deadline_ns;
-    uint32_t patience_ms; /* after this long without an answer a spare is asked */
-    uint32_t acked;       /* bitmap of projections */
-    uint32_t unheard; /* candidates whose outcome is unknown: they may have taken it */
-    uint32_t coming;  /* homes among them that are late, and nothing worse */
+    uint32_t spare_after_ms; /* after this long without an answer a spare is asked */
+    uint32_t acked;          /* bitmap of projections */
+    uint32_t
+        outcome_unknown; /* candidates whose outcome is unknown: they may have taken it */
+    uint32_t in_flight;  /* homes among them that are late, and nothing worse */
     bool extras_sent, running;
     struct holders held; /* candidates that hold it; `all` and `any` are equal here */
 };

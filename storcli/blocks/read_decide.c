@@ -102,7 +102,7 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     enum resolve_result result;
     uint32_t present[DIST_MAX] = { 0 }, heard[DIST_MAX] = { 0 };
     uint32_t all = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
-    uint32_t told = piece->none, doubt = 0;
+    uint32_t answered = piece->none, doubt = 0;
     unsigned n = 0;
     uint64_t version;
     uint16_t user_bytes;
@@ -128,12 +128,13 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     }
     for (unsigned i = 0; i < file->c; i++) {
         if (present[i] != 0)
-            told = (present[i] & ~heard[i]) == 0 ? told | 1u << i : told & ~(1u << i);
+            answered = (present[i] & ~heard[i]) == 0 ? answered | 1u << i
+                                                     : answered & ~(1u << i);
     }
     piece->blocks[block].below = 0;
     /* no storage with doubt set has said anything about versions newer than those it
      * shows */
-    result = resolve_block(file->k, file->q_read, all, told & ~doubt, answers, n,
+    result = resolve_block(file->k, file->q_read, all, answered & ~doubt, answers, n,
                            &version, &user_bytes, &doubtful);
     if (result == RESOLVE_BELOW)
         piece->blocks[block].below = version;

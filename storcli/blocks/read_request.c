@@ -33,8 +33,8 @@ static void ask_free(struct storcli_file *file, struct read_ask *ask)
 {
     if (ask->state == ASK_SENT)
         rpc_cancel(&ask->rq);
-    scratch_put(&file->cli->scratch, ask->heads, ask->n * ask->head_bytes);
-    scratch_put(&file->cli->scratch, ask->bodies, ask->n * file->row_bytes);
+    bufpool_put(&file->cli->scratch, ask->heads, ask->n * ask->head_bytes);
+    bufpool_put(&file->cli->scratch, ask->bodies, ask->n * file->row_bytes);
     free(ask);
 }
 
@@ -100,7 +100,7 @@ static bool ask_need_bodies(struct read_ask *ask)
     struct storcli_file *file = ask->piece->op->op.file;
 
     if (ask->bodies == NULL)
-        ask->bodies = scratch_get(&file->cli->scratch, ask->n * file->row_bytes);
+        ask->bodies = bufpool_get(&file->cli->scratch, ask->n * file->row_bytes);
     return ask->bodies != NULL;
 }
 
@@ -141,7 +141,7 @@ static int ask_take_payload(struct read_ask *ask)
 
     if (ask->rq.answer_payload_len < heads_bytes)
         return -EBADMSG;
-    ask->heads = scratch_get(&file->cli->scratch, heads_bytes);
+    ask->heads = bufpool_get(&file->cli->scratch, heads_bytes);
     if (ask->heads == NULL)
         return -ENOMEM;
     memcpy(ask->heads, ask->rq.answer_payload, heads_bytes);
@@ -284,7 +284,7 @@ static struct read_ask *ask_new(struct read_piece *piece, unsigned candidate,
     if (projection == PROJECTION_ANY)
         return ask;
     ask->head_bytes = encode_head_bytes(file->codec, projection);
-    ask->heads = scratch_get(&file->cli->scratch, n * ask->head_bytes);
+    ask->heads = bufpool_get(&file->cli->scratch, n * ask->head_bytes);
     if (ask->heads == NULL) {
         free(ask);
         return NULL;
@@ -325,7 +325,7 @@ bool read_ask_send(struct read_piece *piece, unsigned candidate, unsigned projec
     piece->asks = ask;
     piece->n_asks++;
     ask->sent_ns = now_ns;
-    if (file->peer[candidate]->straggler.is_late)
+    if (file->peer[candidate]->straggler.is_straggler)
         ask->grace_ns = file->peer[candidate]->straggler.excess_ns;
     len = engine_msg_begin(file, msg);
     req.projection = projection;

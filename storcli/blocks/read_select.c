@@ -23,20 +23,20 @@ uint32_t read_asked_candidates(const struct read_piece *piece)
  * least late. */
 static int pick_of_rank(struct storcli_file *file, enum peer_rank rank, uint32_t asked)
 {
-    int late = -1;
+    int straggler = -1;
 
     for (unsigned i = 0; i < file->c; i++) {
-        if (i == file->n && late >= 0)
-            return late;
+        if (i == file->n && straggler >= 0)
+            return straggler;
         if ((asked >> i & 1) != 0 || engine_rank(file, i) != rank)
             continue;
-        if (!file->peer[i]->straggler.is_late)
+        if (!file->peer[i]->straggler.is_straggler)
             return (int)i;
-        if (late < 0 ||
-            file->peer[i]->straggler.excess_ns < file->peer[late]->straggler.excess_ns)
-            late = (int)i;
+        if (straggler < 0 || file->peer[i]->straggler.excess_ns <
+                                 file->peer[straggler]->straggler.excess_ns)
+            straggler = (int)i;
     }
-    return late;
+    return straggler;
 }
 
 int read_pick_candidate(const struct read_piece *piece, enum peer_rank worst)
@@ -76,7 +76,7 @@ static uint64_t slow_ns(const struct storcli *cli, const struct read_ask *ask)
 
 /* Returns the time after which an unanswered request is hedged; its answer still
  * counts. */
-static uint64_t late_ns(const struct storcli *cli, const struct read_ask *ask)
+static uint64_t straggler_wait_ns(const struct storcli *cli, const struct read_ask *ask)
 {
     uint64_t hedge_ns = ms_to_ns(cli->config.hedge_ms);
     uint64_t grace_ns = ask->grace_ns < hedge_ns / 4 ? ask->grace_ns : hedge_ns / 4;
@@ -96,7 +96,7 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
             continue;
         if (!engine_is_up(file, ask->candidate) || waited_ns >= slow_ns(file->cli, ask))
             ask->pace = PACE_SLOW;
-        else if (waited_ns >= late_ns(file->cli, ask))
+        else if (waited_ns >= straggler_wait_ns(file->cli, ask))
             ask->pace = PACE_HEDGED;
         if (was_fine && ask->pace != PACE_FINE)
             file->cli->stats.hedges++;

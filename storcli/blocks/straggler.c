@@ -18,7 +18,7 @@
 
 enum {
     LONG_MS = 1000,      /* late for so long: no hiccup, see straggler_for_long() */
-    LATE_MS = 10,        /* later than the others by this, and more than twice as long */
+    STRAGGLER_MS = 10,   /* later than the others by this, and more than twice as long */
     EXCESS_MAX_MS = 400, /* more is a matter of storages that hang */
     PAUSE_MIN_MS = 100,  /* between two probes */
     PAUSE_MAX_MS = 1600,
@@ -46,64 +46,64 @@ void straggler_note_typical(struct storcli *cli, uint64_t took_ns)
             cli->read_latency_ns - cli->read_latency_ns / 4 + took_ns / 4;
 }
 
-static void become_late(struct storcli *cli, struct straggler *late)
+static void become_straggler(struct storcli *cli, struct straggler *s)
 {
     uint64_t now_ns = engine_now_ns(cli);
     bool relapse =
-        late->fine_since_ns != 0 && now_ns - late->fine_since_ns < ms_to_ns(RELAPSE_MS);
+        s->fine_since_ns != 0 && now_ns - s->fine_since_ns < ms_to_ns(RELAPSE_MS);
 
-    late->is_late = true;
-    late->since_ns = now_ns;
-    late->pause_ms = relapse ? late->pause_ms * 2 : PAUSE_MIN_MS;
-    if (late->pause_ms > PAUSE_MAX_MS)
-        late->pause_ms = PAUSE_MAX_MS;
-    late->probe_ns = now_ns + ms_to_ns(late->pause_ms);
-    cli->n_late++;
+    s->is_straggler = true;
+    s->since_ns = now_ns;
+    s->pause_ms = relapse ? s->pause_ms * 2 : PAUSE_MIN_MS;
+    if (s->pause_ms > PAUSE_MAX_MS)
+        s->pause_ms = PAUSE_MAX_MS;
+    s->probe_ns = now_ns + ms_to_ns(s->pause_ms);
+    cli->n_stragglers++;
 }
 
 /* Takes a new value of the excess; starts or ends lateness. */
-static void late_is(struct storcli *cli, struct straggler *late, uint64_t excess_ns)
+static void excess_set(struct storcli *cli, struct straggler *s, uint64_t excess_ns)
 {
-    uint64_t limit_ns = ms_to_ns(LATE_MS) + cli->read_latency_ns;
+    uint64_t limit_ns = ms_to_ns(STRAGGLER_MS) + cli->read_latency_ns;
 
-    late->excess_ns = excess_ns;
-    if (!late->is_late && excess_ns > limit_ns) {
-        become_late(cli, late);
-    } else if (late->is_late && excess_ns <= limit_ns / 2) {
-        late->is_late = false;
-        late->fine_since_ns = engine_now_ns(cli);
-        cli->n_late--;
+    s->excess_ns = excess_ns;
+    if (!s->is_straggler && excess_ns > limit_ns) {
+        become_straggler(cli, s);
+    } else if (s->is_straggler && excess_ns <= limit_ns / 2) {
+        s->is_straggler = false;
+        s->fine_since_ns = engine_now_ns(cli);
+        cli->n_stragglers--;
     }
 }
 
 void straggler_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns,
                     bool at_least)
 {
-    struct straggler *late = &peer->straggler;
+    struct straggler *s = &peer->straggler;
 
     if (excess_ns > ms_to_ns(EXCESS_MAX_MS))
         excess_ns = ms_to_ns(EXCESS_MAX_MS);
     if (!at_least)
-        late_is(cli, late, late->excess_ns - late->excess_ns / 4 + excess_ns / 4);
-    else if (excess_ns > late->excess_ns)
-        late_is(cli, late,
-                excess_ns); /* a storage that was not waited for is avoided at once */
+        excess_set(cli, s, s->excess_ns - s->excess_ns / 4 + excess_ns / 4);
+    else if (excess_ns > s->excess_ns)
+        excess_set(cli, s,
+                   excess_ns); /* a storage that was not waited for is avoided at once */
 }
 
 static void on_probe_answer(struct rpc_request *rq, int rc)
 {
     struct peer *peer = container_of(rq, struct peer, straggler.probe);
-    struct straggler *late = &peer->straggler;
+    struct straggler *s = &peer->straggler;
     struct storcli *cli = rq->arg;
-    uint64_t now_ns = engine_now_ns(cli), took_ns = now_ns - late->sent_ns;
+    uint64_t now_ns = engine_now_ns(cli), took_ns = now_ns - s->sent_ns;
     uint64_t excess_ns =
         rc == 0 && took_ns > cli->read_latency_ns ? took_ns - cli->read_latency_ns : 0;
 
-    late->probing = false;
-    late->probe_ns = now_ns + ms_to_ns(late->is_late ? late->pause_ms : PAUSE_MIN_MS);
+    s->probing = false;
+    s->probe_ns = now_ns + ms_to_ns(s->is_straggler ? s->pause_ms : PAUSE_MIN_MS);
     if (rc != 0 || excess_ns > ms_to_ns(EXCESS_MAX_MS))
         excess_ns = ms_to_ns(EXCESS_MAX_MS);
-    late_is(cli, late, (late->excess_ns + excess_ns) / 2);
+    excess_set(cli, s, (s->excess_ns + excess_ns) / 2);
 }
 
 static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t block)
@@ -135,29 +135,29 @@ static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t b
 
 static bool probe_is_due(struct storcli_file *file, unsigned candidate)
 {
-    const struct straggler *late = &file->peer[candidate]->straggler;
+    const struct straggler *s = &file->peer[candidate]->straggler;
 
-    return !late->probing && engine_now_ns(file->cli) >= late->probe_ns &&
+    return !s->probing && engine_now_ns(file->cli) >= s->probe_ns &&
            engine_rank(file, candidate) <= PEER_SLOW;
 }
 
 void straggler_probe(struct storcli_file *file, uint64_t block)
 {
     for (unsigned i = 0; i < file->c; i++) {
-        if (file->peer[i]->straggler.is_late && probe_is_due(file, i))
+        if (file->peer[i]->straggler.is_straggler && probe_is_due(file, i))
             probe_send(file, i, block);
     }
 }
 
 void straggler_suspect(struct storcli_file *file, unsigned candidate, uint64_t block)
 {
-    if (!file->peer[candidate]->straggler.is_late && probe_is_due(file, candidate))
+    if (!file->peer[candidate]->straggler.is_straggler && probe_is_due(file, candidate))
         probe_send(file, candidate, block);
 }
 
 bool straggler_for_long(const struct storcli *cli, const struct peer *peer)
 {
-    return peer->straggler.is_late &&
+    return peer->straggler.is_straggler &&
            env_now_ns(cli->env) - peer->straggler.since_ns >= ms_to_ns(LONG_MS);
 }
 

@@ -30,7 +30,7 @@ struct straggler {
     uint64_t sent_ns;       /* ns, monotonic: start of the probe under way */
     struct rpc_request probe;
     bool probing;
-    bool is_late;
+    bool is_straggler;
 };
 
 /* Times of the storages that were asked for equal amounts at one time.

@@ -22,7 +22,7 @@ void survey_init(struct survey *s, struct storcli_file *file)
 
 void survey_free(struct survey *s)
 {
-    free(s->told);
+    free(s->ranges);
     free(s->versions);
     free(s->holders);
     survey_init(s, s->file);
@@ -30,25 +30,25 @@ void survey_free(struct survey *s)
 
 /* ---- lists of unstable blocks from storages ---- */
 
-static bool told_room(struct survey *s)
+static bool ranges_room(struct survey *s)
 {
-    unsigned max = s->told_max == 0 ? 16 : s->told_max * 2;
-    struct survey_told *told;
+    unsigned max = s->ranges_max == 0 ? 16 : s->ranges_max * 2;
+    struct survey_range *listed;
 
-    if (s->n_told < s->told_max)
+    if (s->n_ranges < s->ranges_max)
         return true;
-    told = realloc(s->told, max * sizeof(*told));
-    if (told == NULL)
+    listed = realloc(s->ranges, max * sizeof(*listed));
+    if (listed == NULL)
         return false;
-    s->told = told;
-    s->told_max = max;
+    s->ranges = listed;
+    s->ranges_max = max;
     return true;
 }
 
-static void told_add(struct survey *s, unsigned candidate,
-                     const Rozo__StCommitReq__Range *range)
+static void range_add(struct survey *s, unsigned candidate,
+                      const Rozo__StCommitReq__Range *range)
 {
-    struct survey_told told = {
+    struct survey_range listed = {
         .first_block = range->first_block,
         .end_block =
             range->n_blocks == 0 ? UINT64_MAX : range->first_block + range->n_blocks,
@@ -56,21 +56,21 @@ static void told_add(struct survey *s, unsigned candidate,
         .who = 1u << candidate,
     };
 
-    if (told.end_block <= told.first_block ||
-        (told.version == 0 && told.end_block == UINT64_MAX) || !told_room(s)) {
+    if (listed.end_block <= listed.first_block ||
+        (listed.version == 0 && listed.end_block == UINT64_MAX) || !ranges_room(s)) {
         s->incomplete = true;
         return;
     }
-    for (unsigned i = 0; i < s->n_told; i++) {
-        struct survey_told *t = &s->told[i];
+    for (unsigned i = 0; i < s->n_ranges; i++) {
+        struct survey_range *t = &s->ranges[i];
 
-        if (t->first_block != told.first_block || t->end_block != told.end_block ||
-            t->version != told.version)
+        if (t->first_block != listed.first_block || t->end_block != listed.end_block ||
+            t->version != listed.version)
             continue;
-        t->who |= told.who;
+        t->who |= listed.who;
         return;
     }
-    s->told[s->n_told++] = told;
+    s->ranges[s->n_ranges++] = listed;
 }
 
 void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *resp)
@@ -79,18 +79,18 @@ void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *
         return;
     if (resp->unstable_from < s->from)
         s->from = resp->unstable_from;
-    for (size_t i = 0; i < resp->n_unstable && i < SURVEY_TOLD_MAX; i++)
-        told_add(s, candidate, resp->unstable[i]);
-    s->incomplete |= resp->n_unstable > SURVEY_TOLD_MAX;
+    for (size_t i = 0; i < resp->n_unstable && i < SURVEY_RANGES_MAX; i++)
+        range_add(s, candidate, resp->unstable[i]);
+    s->incomplete |= resp->n_unstable > SURVEY_RANGES_MAX;
 }
 
 /* Returns true if enough storages list this block, or mark, or none does. */
-static bool is_told_by_enough(const struct survey *s, uint64_t block, uint64_t version)
+static bool is_listed_by_enough(const struct survey *s, uint64_t block, uint64_t version)
 {
     uint32_t who = 0;
 
-    for (unsigned i = 0; i < s->n_told; i++) {
-        const struct survey_told *t = &s->told[i];
+    for (unsigned i = 0; i < s->n_ranges; i++) {
+        const struct survey_range *t = &s->ranges[i];
 
         if (t->version == version && t->first_block <= block && block < t->end_block)
             who |= t->who;
@@ -100,16 +100,16 @@ static bool is_told_by_enough(const struct survey *s, uint64_t block, uint64_t v
 
 bool survey_is_due(const struct survey *s, uint32_t synced)
 {
-    if (s->n_told == 0)
+    if (s->n_ranges == 0)
         return false;
     if (s->incomplete || (unsigned)__builtin_popcount(synced) < s->file->c)
         return true;
-    for (unsigned i = 0; i < s->n_told; i++) {
-        const struct survey_told *t = &s->told[i];
+    for (unsigned i = 0; i < s->n_ranges; i++) {
+        const struct survey_range *t = &s->ranges[i];
 
         /* the number of storages changes only where a range begins or ends */
-        if (!is_told_by_enough(s, t->first_block, t->version) ||
-            !is_told_by_enough(s, t->end_block, t->version))
+        if (!is_listed_by_enough(s, t->first_block, t->version) ||
+            !is_listed_by_enough(s, t->end_block, t->version))
             return true;
     }
     return false;
@@ -129,12 +129,12 @@ static void note_lacks(const struct storcli_file *file, struct holders *held)
 }
 
 /* Returns the storages that have all of this mark, perhaps in other pieces. */
-static uint32_t mark_holders(const struct survey *s, const struct survey_told *mark)
+static uint32_t mark_holders(const struct survey *s, const struct survey_range *mark)
 {
     uint32_t who = 0;
 
-    for (unsigned i = 0; i < s->n_told; i++) {
-        const struct survey_told *t = &s->told[i];
+    for (unsigned i = 0; i < s->n_ranges; i++) {
+        const struct survey_range *t = &s->ranges[i];
 
         if (t->version == mark->version && t->first_block <= mark->first_block &&
             t->end_block >= mark->end_block)
@@ -149,8 +149,8 @@ static void add_marks(struct survey *s)
 {
     const struct storcli_file *file = s->file;
 
-    for (unsigned i = 0; i < s->n_told; i++) {
-        const struct survey_told *t = &s->told[i];
+    for (unsigned i = 0; i < s->n_ranges; i++) {
+        const struct survey_range *t = &s->ranges[i];
         uint32_t who = mark_holders(s, t), has[DIST_MAX] = { 0 };
         struct holders held;
 
@@ -217,7 +217,7 @@ static void on_survey_read(void *arg, int rc)
 
 static int by_first(const void *a, const void *b)
 {
-    const struct survey_told *x = a, *y = b;
+    const struct survey_range *x = a, *y = b;
 
     return x->first_block < y->first_block ? -1 : x->first_block > y->first_block;
 }
@@ -225,8 +225,8 @@ static int by_first(const void *a, const void *b)
 /* Moves to the next block that is listed and not known, each once. False: no more. */
 static bool survey_seek(struct survey *s)
 {
-    for (; s->at < s->n_told; s->at++) {
-        const struct survey_told *t = &s->told[s->at];
+    for (; s->at < s->n_ranges; s->at++) {
+        const struct survey_range *t = &s->ranges[s->at];
 
         if (t->version != 0 || t->end_block <= s->next_block)
             continue;
@@ -253,7 +253,7 @@ static void survey_next(struct survey *s)
         s->done(s->arg, 0);
         return;
     }
-    left = s->told[s->at].end_block - s->next_block;
+    left = s->ranges[s->at].end_block - s->next_block;
     s->n_blocks = (unsigned)(left < STORCLI_RUN_MAX ? left : STORCLI_RUN_MAX);
     engine_read(s->file, s->next_block, s->n_blocks, &want, on_survey_read, s);
 }
@@ -276,7 +276,7 @@ void survey_start(struct survey *s, struct unsynced *into, storcli_done_cb *done
     s->arg = arg;
     s->versions = malloc(STORCLI_RUN_MAX * sizeof(s->versions[0]));
     s->holders = malloc(STORCLI_RUN_MAX * sizeof(s->holders[0]));
-    qsort(s->told, s->n_told, sizeof(s->told[0]), by_first);
+    qsort(s->ranges, s->n_ranges, sizeof(s->ranges[0]), by_first);
     s->task.fn = on_survey_begin;
     env_post(s->file->cli->env, &s->task);
 }

@@ -19,11 +19,11 @@
 #include "storcli/blocks/engine.h"
 
 enum {
-    SURVEY_TOLD_MAX = 128, /* ranges of one storage; more are not believed */
+    SURVEY_RANGES_MAX = 128, /* ranges of one storage; more are not believed */
 };
 
 /* Unstable blocks, or an unstable mark, that a storage listed. */
-struct survey_told {
+struct survey_range {
     uint64_t first_block, end_block; /* end UINT64_MAX: to the end of the file */
     uint64_t version;                /* version of the mark; 0: blocks */
     uint32_t who;                    /* candidates that listed it */
@@ -31,9 +31,9 @@ struct survey_told {
 
 /* Owned by one sync; initialise with survey_init(). */
 struct survey {
-    struct storcli_file *file; /* borrowed */
-    struct survey_told *told;  /* owned */
-    unsigned n_told, told_max;
+    struct storcli_file *file;   /* borrowed */
+    struct survey_range *ranges; /* owned */
+    unsigned n_ranges, ranges_max;
     uint64_t from;   /* oldest version that may be unstable; UINT64_MAX: none */
     bool incomplete; /* an invalid list came: as if no answer had */
 

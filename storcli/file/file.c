@@ -170,7 +170,7 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     return 0;
 }
 
-bool file_is_silent(const struct file *f)
+bool file_is_reported(const struct file *f)
 {
     return f->runs.dirty.n == 0 && f->runs.writing.n == 0 && f->queue.accepting == NULL &&
            f->queue.exclusive == NULL && !f->report.busy &&
@@ -183,7 +183,7 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         epoch_adopt(f, attr->epoch);
     if (attr->has_data && f->inl.leave == LEAVE_NONE) {
         size_set_has_data(f, true);
-        report_set_data_told(f, true);
+        report_set_data_reported(f, true);
     }
     size_adopt(f, attr);
     if (with_data) {
@@ -219,7 +219,7 @@ uint64_t file_losses(const struct file *f)
 
 bool file_is_clean(const struct file *f)
 {
-    return file_is_silent(f) && f->report.mtime_ns == 0 && !f->epoch.renew_busy &&
+    return file_is_reported(f) && f->report.mtime_ns == 0 && !f->epoch.renew_busy &&
            !(f->trunc.pending && f->trunc.version == 0) &&
            list_is_empty(&f->queue.arrived);
 }

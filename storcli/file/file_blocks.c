@@ -161,7 +161,7 @@ void blocks_adopt(struct file *f, const struct file_attr *attr)
     b->is_known = true;
     put_all(&b->known, &attr->blocks);
     know_all(b, &b->sent);
-    know_all(b, &b->tell);
+    know_all(b, &b->unreported);
     count_start(f, attr);
 }
 
@@ -183,7 +183,7 @@ static void bound(struct file *f)
 {
     if (f->blocks.known.n > KNOWN_MAX)
         blocks_forget(f);
-    if (f->blocks.tell.n >= FILE_RANGES_TOLD_MAX)
+    if (f->blocks.unreported.n >= FILE_RANGES_REPORTED_MAX)
         file_report(f, f->report.change, false, f->report.no);
 }
 
@@ -194,7 +194,7 @@ void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
     if (f->inl.place != PLACE_STORAGES || range_map_least(&b->known, first, end) != 0)
         return;
     put(&b->known, first, end, BLOCKS_ALLOCATED);
-    put(&b->tell, first, end, BLOCKS_ALLOCATED);
+    put(&b->unreported, first, end, BLOCKS_ALLOCATED);
     file_changed(f);
     bound(f);
 }
@@ -207,7 +207,7 @@ void blocks_freed(struct file *f, uint64_t first, uint64_t end)
         return;
     b->n_freed++;
     put(&b->known, first, end, 0);
-    put(&b->tell, first, end, BLOCKS_FREED);
+    put(&b->unreported, first, end, BLOCKS_FREED);
     file_changed(f);
     bound(f);
 }
@@ -219,9 +219,9 @@ void blocks_cut(struct file *f, uint64_t size)
 
     b->n_freed++;
     put(&b->known, first, UINT64_MAX, 0);
-    put(&b->tell, first, UINT64_MAX, 0);
+    put(&b->unreported, first, UINT64_MAX, 0);
     put(&b->sent, first, UINT64_MAX, 0);
-    put(&b->told, first, UINT64_MAX, 0);
+    put(&b->reported, first, UINT64_MAX, 0);
 }
 
 bool blocks_are_none(const struct file *f)
@@ -229,16 +229,16 @@ bool blocks_are_none(const struct file *f)
     return f->blocks.is_known && f->blocks.known.n == 0;
 }
 
-bool blocks_are_told(const struct file *f)
+bool blocks_are_reported(const struct file *f)
 {
-    return f->blocks.tell.n == 0;
+    return f->blocks.unreported.n == 0;
 }
 
 void blocks_lose(struct file *f)
 {
     blocks_forget(f);
-    range_map_free(&f->blocks.tell);
-    range_map_free(&f->blocks.told);
+    range_map_free(&f->blocks.unreported);
+    range_map_free(&f->blocks.reported);
 }
 
 static size_t pack(const struct range_map *spans, unsigned value, const uint8_t **out)
@@ -248,25 +248,25 @@ static size_t pack(const struct range_map *spans, unsigned value, const uint8_t 
     if (bytes == NULL)
         abort();
     *out = bytes;
-    return range_map_pack(spans, value, FILE_RANGES_TOLD_MAX, bytes);
+    return range_map_pack(spans, value, FILE_RANGES_REPORTED_MAX, bytes);
 }
 
 bool blocks_send(struct file *f, struct file_meta_call *call)
 {
     struct file_blocks *b = &f->blocks;
-    bool is_all = b->tell.n <= FILE_RANGES_TOLD_MAX;
+    bool is_all = b->unreported.n <= FILE_RANGES_REPORTED_MAX;
 
     call->tells_blocks = true;
     call->blocks_counted = b->count == COUNT_DONE && is_all;
     range_map_free(&b->sent); /* the old content has been reported */
     if (is_all) {
-        b->sent = b->tell;
-        b->tell = (struct range_map){ 0 };
+        b->sent = b->unreported;
+        b->unreported = (struct range_map){ 0 };
     } else {
-        for (size_t i = 0; i < FILE_RANGES_TOLD_MAX; i++)
-            put(&b->sent, b->tell.list[i].from, b->tell.list[i].to,
-                b->tell.list[i].value);
-        put(&b->tell, 0, b->tell.list[FILE_RANGES_TOLD_MAX - 1].to, 0);
+        for (size_t i = 0; i < FILE_RANGES_REPORTED_MAX; i++)
+            put(&b->sent, b->unreported.list[i].from, b->unreported.list[i].to,
+                b->unreported.list[i].value);
+        put(&b->unreported, 0, b->unreported.list[FILE_RANGES_REPORTED_MAX - 1].to, 0);
     }
     if (b->sent.n == 0)
         return true;
@@ -282,34 +282,34 @@ void blocks_sent(struct file *f, bool ok, bool durable)
     if (ok && f->report.call.blocks_counted && b->count == COUNT_DONE)
         b->count = COUNT_NONE;
     if (ok && durable) {
-        range_map_free(&b->told);
+        range_map_free(&b->reported);
     } else if (ok) {
-        put_all(&b->told, &b->sent);
+        put_all(&b->reported, &b->sent);
     } else {
-        put_all(&b->sent, &b->tell); /* newer changes came meanwhile */
-        range_map_free(&b->tell);
-        b->tell = b->sent;
+        put_all(&b->sent, &b->unreported); /* newer changes came meanwhile */
+        range_map_free(&b->unreported);
+        b->unreported = b->sent;
         b->sent = (struct range_map){ 0 };
     }
     range_map_free(&b->sent);
 }
 
-void blocks_tell_again(struct file *f)
+void blocks_report_again(struct file *f)
 {
     struct file_blocks *b = &f->blocks;
 
-    put_all(&b->told, &b->tell);
-    range_map_free(&b->tell);
-    b->tell = b->told;
-    b->told = (struct range_map){ 0 };
+    put_all(&b->reported, &b->unreported);
+    range_map_free(&b->unreported);
+    b->unreported = b->reported;
+    b->reported = (struct range_map){ 0 };
 }
 
 void blocks_free(struct file *f)
 {
     range_map_free(&f->blocks.known);
-    range_map_free(&f->blocks.tell);
+    range_map_free(&f->blocks.unreported);
     range_map_free(&f->blocks.sent);
-    range_map_free(&f->blocks.told);
+    range_map_free(&f->blocks.reported);
     range_map_free(&f->blocks.reserved);
 }
 
@@ -358,24 +358,25 @@ static uint64_t set_end(const struct frunset *set)
     return set->n == 0 ? 0 : set->v[set->n - 1]->end;
 }
 
-uint64_t file_allocated(const struct file *f, uint64_t told)
+uint64_t file_allocated(const struct file *f, uint64_t reported)
 {
     const struct file_blocks *b = &f->blocks;
     struct range_map all = { 0 };
     uint64_t bytes;
 
-    if (f->runs.dirty.n == 0 && f->runs.writing.n == 0 && b->tell.n == 0 &&
+    if (f->runs.dirty.n == 0 && f->runs.writing.n == 0 && b->unreported.n == 0 &&
         b->sent.n == 0)
-        return told;
+        return reported;
     if (f->inl.place == PLACE_EXPORTD)
-        return max_u64(told, max_u64(set_end(&f->runs.dirty), set_end(&f->runs.writing)) *
-                                 f->bs);
+        return max_u64(reported,
+                       max_u64(set_end(&f->runs.dirty), set_end(&f->runs.writing)) *
+                           f->bs);
     put_all(&all, b->is_known ? &b->known : &b->sent);
     if (!b->is_known)
-        put_all(&all, &b->tell);
+        put_all(&all, &b->unreported);
     add_runs(&all, &f->runs.dirty);
     add_runs(&all, &f->runs.writing);
     bytes = range_map_total(&all, BLOCKS_ALLOCATED) * f->bs;
     range_map_free(&all);
-    return b->is_known ? bytes : told + bytes; /* rather too many than none */
+    return b->is_known ? bytes : reported + bytes; /* rather too many than none */
 }

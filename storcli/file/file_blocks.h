@@ -21,7 +21,7 @@ enum blocks_count {
 struct file_blocks {
     bool is_known;          /* `known` has the blocks allocated by others, too */
     struct range_map known; /* value BLOCKS_ALLOCATED */
-    struct range_map tell, sent, told; /* values of enum blocks_change */
+    struct range_map unreported, sent, reported; /* values of enum blocks_change */
     enum blocks_count count;
     bool seek_busy;              /* perhaps of a search that was stopped */
     uint64_t count_at, hole_end; /* blocks */
@@ -48,14 +48,14 @@ void blocks_cut(struct file *f, uint64_t size);
 /** Returns true if no block is allocated: no data, nothing reserved. */
 bool blocks_are_none(const struct file *f);
 /** Returns true if exportd has been sent all changes. */
-bool blocks_are_told(const struct file *f);
+bool blocks_are_reported(const struct file *f);
 void blocks_lose(struct file *f);
 /** Adds the changes to a report; false: there are more than fit. */
 bool blocks_send(struct file *f, struct file_meta_call *call);
 /** Ends a report. ok: it succeeded; durable: it and all before are durable. */
 void blocks_sent(struct file *f, bool ok, bool durable);
 /** Reports again the changes that exportd has not made durable. */
-void blocks_tell_again(struct file *f);
+void blocks_report_again(struct file *f);
 void blocks_free(struct file *f);
 
 /** Notes that storages have reserved these blocks. */

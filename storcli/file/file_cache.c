@@ -125,11 +125,11 @@ static void clean_is_used_up(struct frun *run)
 bool pool_make_room(struct file_pool *pool, uint64_t bytes)
 {
     LIST_FOREACH_SAFE(node, &pool->cached) {
-        if (pool->scratch.lent_bytes + bytes <= pool->max_bytes)
+        if (pool->bufs.lent_bytes + bytes <= pool->max_bytes)
             break;
         clean_shrink(container_of(node, struct file, cache.pool_link), 0);
     }
-    return pool->scratch.lent_bytes + bytes <= pool->max_bytes;
+    return pool->bufs.lent_bytes + bytes <= pool->max_bytes;
 }
 
 void clean_drop_all(struct file *f)

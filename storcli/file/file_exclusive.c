@@ -156,7 +156,7 @@ static void truncate_apply(struct alone_fop *a)
     epoch_adopt(f, a->attr.epoch);
     if (a->attr.has_data) {
         size_set_has_data(f, true);
-        report_set_data_told(f, true);
+        report_set_data_reported(f, true);
     }
     if (size < f->size.now)
         frun_cut(f, size);
@@ -213,7 +213,7 @@ void file_truncate(struct file *f, const struct storcli_target *target,
 
 /* ---- held for a truncate to come ---- */
 
-enum { HOLD_BEGIN, HOLD_WRITE, HOLD_TELL, HOLD_QUIET };
+enum { HOLD_BEGIN, HOLD_WRITE, HOLD_REPORT, HOLD_QUIET };
 
 static void hold_step(struct fop *op)
 {
@@ -242,9 +242,9 @@ static void hold_step(struct fop *op)
         }
         a->change = f->report.change;
         a->report_no = f->report.no;
-        a->state = HOLD_TELL;
+        a->state = HOLD_REPORT;
         /* fall through */
-    case HOLD_TELL:
+    case HOLD_REPORT:
         rc = file_report(f, a->change, false, a->report_no);
         if (rc == 0 || f->report.busy) {
             fop_wait(op, &f->report.waiters);
@@ -277,7 +277,7 @@ void file_truncate_unsure(struct file *f)
 {
     if (f->queue.exclusive_held)
         file_truncate_cancel(f);
-    file_doubt(f);
+    file_meta_unsure(f);
 }
 
 /* ---- punch ---- */
@@ -489,7 +489,7 @@ static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
     a->answer = ANSWER_AWAITED;
     a->n_ahead = blocks_ahead(a, first, end);
     size_set_has_data(f, true);
-    if (!f->report.has_data_told)
+    if (!f->report.has_data_reported)
         file_changed(f);
     storcli_alloc(f->sf, first, end + a->n_ahead - first, a->n_tries++ > 0,
                   on_alone_answer, a);

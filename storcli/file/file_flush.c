@@ -2,7 +2,7 @@
  * file_flush.c - flush and sync: everything accepted is with the storages and reported to
  * exportd.
  *
- * In:     file_flush(), file_sync(), file_give_up(). Core.
+ * In:     file_flush(), file_sync(), file_abandon(). Core.
  * Out:    runs are wanted; storcli_sync(); reports.
  * Yours:  how much is made stable as it is written.
  */
@@ -13,7 +13,7 @@
 
 enum { STABLE_RUNS_MAX = 16 }; /* each is a request to each storage */
 
-enum flush_state { FLUSH_BEGIN, FLUSH_WRITE, FLUSH_SYNC, FLUSH_TELL };
+enum flush_state { FLUSH_BEGIN, FLUSH_WRITE, FLUSH_SYNC, FLUSH_REPORT };
 
 /* The storages' sync and exportd's go side by side: neither makes the other's promise. */
 struct flush_fop {
@@ -58,7 +58,7 @@ static void write_stable(struct flush_fop *s)
 {
     struct file *f = s->op.f;
 
-    s->ahead = file_tell_ahead(f, &s->change);
+    s->ahead = file_report_early(f, &s->change);
     if (!s->ahead || storcli_file_is_unsynced(f->sf) ||
         f->runs.dirty.n + f->runs.writing.n > STABLE_RUNS_MAX ||
         blocks_to_write(f) > f->runs.blocks)
@@ -73,7 +73,7 @@ static void start_sync(struct flush_fop *s)
 {
     struct file *f = s->op.f;
 
-    s->state = FLUSH_TELL;
+    s->state = FLUSH_REPORT;
     if (!s->sync || f->inl.place == PLACE_EXPORTD || !storcli_file_is_unsynced(f->sf))
         return;
     s->state = FLUSH_SYNC;
@@ -127,9 +127,9 @@ static void flush_step(struct fop *op)
             s->rc = 0;
             return;
         }
-        s->state = FLUSH_TELL;
+        s->state = FLUSH_REPORT;
         /* fall through */
-    case FLUSH_TELL:
+    case FLUSH_REPORT:
         rc = file_report(f, s->change, s->sync, s->report_no);
         if (rc == 0) {
             fop_wait(op, &f->report.waiters);
@@ -159,11 +159,11 @@ void file_sync(struct file *f, file_done_cb *done, void *arg)
 
 /* ---- giving up data that cannot be written ---- */
 
-enum give_up_state { GIVE_UP_BEGIN, GIVE_UP_WRITE, GIVE_UP_TELL, GIVE_UP_REST };
+enum abandon_state { ABANDON_BEGIN, ABANDON_WRITE, ABANDON_REPORT, ABANDON_REST };
 
-struct give_up_fop {
+struct abandon_fop {
     struct fop op;
-    enum give_up_state state;
+    enum abandon_state state;
     bool at_once; /* data not on its way is not tried */
     int rc;
     uint64_t change, report_no;
@@ -185,29 +185,29 @@ static struct waitlist *rest_of(struct file *f)
 {
     if (f->report.busy)
         return &f->report.waiters;
-    if (f->inl.busy || f->inl.settle != SETTLE_NONE)
+    if (f->inl.busy || f->inl.blocks_sync != BLOCKS_SYNC_NONE)
         return &f->report.waiters;
     if (f->queue.exclusive != NULL)
         return &f->queue.exclusive_waiters;
     return f->epoch.renew_busy ? &f->epoch.waiters : NULL;
 }
 
-static void give_up_step(struct fop *op)
+static void abandon_step(struct fop *op)
 {
-    struct give_up_fop *g = container_of(op, struct give_up_fop, op);
+    struct abandon_fop *g = container_of(op, struct abandon_fop, op);
     struct file *f = op->f;
     struct waitlist *rest;
     int rc = 0;
 
     switch (g->state) {
-    case GIVE_UP_BEGIN:
-        writeback_give_up(f);
+    case ABANDON_BEGIN:
+        writeback_abandon_begin(f);
         blocks_count_stop(f);
         if (g->at_once && !file_is_clean(f))
             file_lose_unsent(f, -EIO);
-        g->state = GIVE_UP_WRITE;
+        g->state = ABANDON_WRITE;
         /* fall through */
-    case GIVE_UP_WRITE:
+    case ABANDON_WRITE:
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
             fop_wait(op, &f->runs.waiters);
             return;
@@ -217,9 +217,9 @@ static void give_up_step(struct fop *op)
             file_lose(f, rc);
         g->change = f->report.change;
         g->report_no = f->report.no;
-        g->state = GIVE_UP_TELL;
+        g->state = ABANDON_REPORT;
         /* fall through */
-    case GIVE_UP_TELL:
+    case ABANDON_REPORT:
         rc = g->at_once && !f->report.busy
                  ? -EIO
                  : file_report(f, g->change, false, g->report_no);
@@ -231,9 +231,9 @@ static void give_up_step(struct fop *op)
             file_forget_report(f, rc);
             g->rc = g->rc != 0 ? g->rc : rc;
         }
-        g->state = GIVE_UP_REST;
+        g->state = ABANDON_REST;
         /* fall through */
-    case GIVE_UP_REST:
+    case ABANDON_REST:
         rest = rest_of(f);
         if (rest != NULL) {
             fop_wait(op, rest);
@@ -242,25 +242,25 @@ static void give_up_step(struct fop *op)
         forget_cut(f);
         blocks_count_stop(f);
         file_forget_mtime(f);
-        writeback_gave_up(f);
+        writeback_abandon_end(f);
         fop_end(op, g->rc);
     }
 }
 
-static void give_up_start(struct file *f, bool at_once, file_done_cb *done, void *arg)
+static void abandon_start(struct file *f, bool at_once, file_done_cb *done, void *arg)
 {
-    struct give_up_fop *g = fop_new(f, sizeof(*g), FOP_FLUSH, give_up_step, done, arg);
+    struct abandon_fop *g = fop_new(f, sizeof(*g), FOP_FLUSH, abandon_step, done, arg);
 
     g->at_once = at_once;
     fop_queue(&g->op);
 }
 
-void file_give_up(struct file *f, file_done_cb *done, void *arg)
+void file_abandon(struct file *f, file_done_cb *done, void *arg)
 {
-    give_up_start(f, false, done, arg);
+    abandon_start(f, false, done, arg);
 }
 
 void file_lose_all(struct file *f, file_done_cb *done, void *arg)
 {
-    give_up_start(f, true, done, arg);
+    abandon_start(f, true, done, arg);
 }

@@ -104,12 +104,12 @@ void inline_forget(struct file *f)
 /* ---- asking for it ---- */
 
 static void load_start(struct file *f);
-static void on_settled(void *arg, int rc);
+static void on_leave_synced(void *arg, int rc);
 
-static void settle(struct file *f)
+static void leave_sync(struct file *f)
 {
-    f->inl.settle = SETTLE_BUSY;
-    storcli_settle(f->sf, on_settled, f);
+    f->inl.blocks_sync = BLOCKS_SYNC_BUSY;
+    storcli_sync_layer(f->sf, on_leave_synced, f);
 }
 
 /* Repeats requests that met a later distribution, even if exportd does not know it: the
@@ -124,8 +124,8 @@ static void moved_end(struct file *f)
         fetch->moved = false;
         fetch_read(fetch);
     }
-    if (f->inl.settle == SETTLE_MOVED)
-        settle(f);
+    if (f->inl.blocks_sync == BLOCKS_SYNC_MOVED)
+        leave_sync(f);
     waitlist_wake(f, &f->inl.moved_waiters);
 }
 
@@ -289,11 +289,13 @@ static int leave(struct file *f)
     inl->leave = LEAVE_WRITING;
     inl->leave_id = f->runs.next_id;
     inl->leave_syncs = inl->len > 0;
+    inl->leave_losses = storcli_file_losses(f->sf);
     inl->resend = inl->stale = false;
+    inl->unsynced_change = 0;
     inl->no++;
     bytes_set(inl, NULL, 0, 0);
     size_set_has_data(f, false);
-    report_set_data_told(f, false); /* known again when storages acknowledge */
+    report_set_data_reported(f, false); /* known again when storages acknowledge */
     clean_forget_all(f, 0, UINT64_MAX);
     return 0;
 }
@@ -319,27 +321,44 @@ void inline_expect(struct file *f, uint64_t end)
         (void)leave(f); /* on failure again when it must be written */
 }
 
-static void on_settled(void *arg, int rc)
+/* Returns whether storages have lost something since the move began: perhaps bytes that
+ * only exportd still has. */
+static bool leave_is_lost(const struct file *f)
+{
+    return f->inl.leave == LEAVE_WRITING && f->inl.leave_syncs &&
+           f->inl.leave_losses != storcli_file_losses(f->sf);
+}
+
+/* Undoes a move during which storages have lost something, as soon as nothing is on its
+ * way to them: the file is as exportd has it, and what was written since is lost. */
+static void leave_undo(struct file *f)
+{
+    if (leave_is_lost(f) && file_is_landed(f) && !f->queue.exclusive_held)
+        file_lose(f, -EIO);
+}
+
+static void on_leave_synced(void *arg, int rc)
 {
     struct file *f = arg;
 
-    if (rc == -ROZO_EMOVED && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
-        f->inl.settle = SETTLE_MOVED;
-        file_is_refused(f, f->inl.n_settle_moved);
+    if (rc == -ROZO_EMOVED && f->inl.n_sync_moved++ < MOVED_TRIES_MAX) {
+        f->inl.blocks_sync = BLOCKS_SYNC_MOVED;
+        file_is_refused(f, f->inl.n_sync_moved);
         file_reload(f);
         return;
     }
-    rc = plain_errno(rc);
-    f->inl.n_settle_moved = 0;
-    f->inl.settle = SETTLE_NONE;
+    rc = leave_is_lost(f) ? -EIO : plain_errno(rc);
+    f->inl.n_sync_moved = 0;
+    f->inl.blocks_sync = BLOCKS_SYNC_NONE;
     if (f->inl.leave != LEAVE_NONE)
-        f->inl.leave = rc == 0 ? LEAVE_SETTLED : LEAVE_WRITING;
+        f->inl.leave = rc == 0 ? LEAVE_SYNCED : LEAVE_WRITING;
     if (rc == -EACCES)
         file_renew(f);
     if (rc == 0)
         file_report_released(f);
     else
         file_report_failed(f, rc);
+    leave_undo(f);
     waitlist_wake(f, &f->report.waiters);
     file_wake(f);
 }
@@ -365,22 +384,24 @@ bool inline_holds_report(struct file *f)
 
     if (inl->busy)
         return true;
+    leave_undo(f);
     if (inl->leave != LEAVE_WRITING)
         return false;
-    if (any_older(&f->runs.dirty, inl->leave_id) ||
+    if (leave_is_lost(f) || any_older(&f->runs.dirty, inl->leave_id) ||
         any_older(&f->runs.writing, inl->leave_id))
         return true;
     if (!inl->leave_syncs) {
-        inl->leave = LEAVE_SETTLED;
+        inl->leave = LEAVE_SYNCED;
         return false;
     }
-    if (inl->settle == SETTLE_NONE)
-        settle(f);
+    if (inl->blocks_sync == BLOCKS_SYNC_NONE)
+        leave_sync(f);
     return true;
 }
 
 void inline_look(struct file *f)
 {
+    leave_undo(f);
     if (f->inl.leave == LEAVE_WRITING && !f->queue.exclusive_held)
         file_report_released(f);
 }
@@ -441,7 +462,7 @@ static void all_written(struct file *f)
 {
     struct file_inline *inl = &f->inl;
     bool is_all = f->report.change == inl->out.change,
-         is_sure = inl->out.doubt_no == f->report.doubt_no;
+         is_sure = inl->out.unsure_no == f->report.unsure_no;
     struct frun *run;
 
     if (inl->out.no == inl->no && inl->out.version > inl->version) {
@@ -452,6 +473,8 @@ static void all_written(struct file *f)
         frun_lands(run);
         frun_written(run);
     }
+    if (!inl->out.sync || !is_sure)
+        inl->unsynced_change = f->report.change;
     size_reported(f, inl->out.size, inl->out.n_truncates == f->trunc.n,
                   inl->out.sync && is_sure);
     report_time_taken(f, inl->out.mtime_ns);
@@ -543,7 +566,7 @@ static void data_send(struct file *f, uint64_t version)
     inl->out.no = inl->no;
     inl->out.change = f->report.change;
     inl->out.n_truncates = f->trunc.n;
-    inl->out.doubt_no = f->report.doubt_no;
+    inl->out.unsure_no = f->report.unsure_no;
     inl->out.mtime_ns = f->report.mtime_ns;
     inl->out.sync = false;
     inl->sent = bytes_new(inl->out.len);
@@ -567,8 +590,9 @@ bool inline_fly(struct file *f)
     uint64_t version, end;
     int rc;
 
-    if (inl->place == PLACE_STORAGES)
-        return false;
+    leave_undo(f);
+    if (inl->place == PLACE_STORAGES) /* if it is lost, nothing more goes there */
+        return leave_is_lost(f) && !f->queue.exclusive_held;
     if (list_is_empty(&f->writeback.want) || inl->busy || f->report.busy ||
         f->epoch.renew_busy)
         return true;
@@ -598,10 +622,18 @@ bool inline_fly(struct file *f)
 
 /* ---- data that exportd may have forgotten ---- */
 
-void inline_tell_again(struct file *f)
+void inline_report_again(struct file *f)
 {
-    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch.now != 0)
-        f->inl.resend = true;
+    struct file_inline *inl = &f->inl;
+
+    if (inl->place == PLACE_EXPORTD && inl->version != 0 && f->epoch.now != 0) {
+        inl->resend = true;
+    } else if (inl->unsynced_change > f->report.durable_change) {
+        /* The token was given back, and the bytes are not here any more. */
+        inl->unsynced_change = 0;
+        file_count_loss(f);
+        size_lost(f);
+    }
 }
 
 void inline_no_resend(struct file *f)
@@ -634,7 +666,7 @@ void inline_refused(struct file *f)
 
 bool inline_is_quiet(const struct file *f)
 {
-    return !f->inl.busy && !f->inl.load_busy && f->inl.settle == SETTLE_NONE;
+    return !f->inl.busy && !f->inl.load_busy && f->inl.blocks_sync == BLOCKS_SYNC_NONE;
 }
 
 void inline_init(struct file *f)

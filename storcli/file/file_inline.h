@@ -24,14 +24,14 @@ enum place {
 enum inline_leave {
     LEAVE_NONE,
     LEAVE_WRITING, /* older runs must be acknowledged, and perhaps synced */
-    LEAVE_SETTLED, /* written and synced: exportd must learn of it */
+    LEAVE_SYNCED,  /* written and synced: exportd must learn of it */
 };
 
 /* Sync before exportd learns of the move. */
-enum inline_settle {
-    SETTLE_NONE,
-    SETTLE_BUSY,
-    SETTLE_MOVED, /* waits for a fresh ref */
+enum inline_sync {
+    BLOCKS_SYNC_NONE,
+    BLOCKS_SYNC_BUSY,
+    BLOCKS_SYNC_MOVED, /* waits for a fresh ref */
 };
 
 struct fetch;
@@ -46,18 +46,21 @@ struct file_inline {
     uint64_t no; /* number of our last change: older answers say nothing of the place */
     bool stale;  /* EXPORTD: needs a fresh epoch before it takes data */
     unsigned n_stale; /* refusals as stale since the last success */
+    /* report.change of the last data that we sent to exportd without a sync; 0: none */
+    uint64_t unsynced_change;
     bool resend; /* exportd may have forgotten: the next report sends `bytes` again */
     enum inline_leave leave;
     uint64_t leave_id; /* runs older than this must be acknowledged before the report */
     bool leave_syncs;  /* a sync as well: the old data may be durable */
-    enum inline_settle settle;
-    unsigned n_settle_moved;
+    uint64_t leave_losses; /* storcli_file_losses() when the move began */
+    enum inline_sync blocks_sync;
+    unsigned n_sync_moved;
     /* A WROTE with data is out. */
     bool busy;
     struct file_meta_call call;
     uint8_t *sent; /* owned */
     struct {
-        uint64_t len, version, no, size, change, n_truncates, doubt_no;
+        uint64_t len, version, no, size, change, n_truncates, unsure_no;
         int64_t mtime_ns;
         bool sync;
     } out;
@@ -112,7 +115,7 @@ void inline_lose(struct file *f);
 /** Handles the answer to a renewal. */
 void inline_renewed(struct file *f, int rc);
 /** Notes that exportd may have forgotten its data: they are sent again. */
-void inline_tell_again(struct file *f);
+void inline_report_again(struct file *f);
 /** Sends nothing again: exportd has what it needs. */
 void inline_no_resend(struct file *f);
 /**

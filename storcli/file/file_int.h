@@ -154,7 +154,7 @@ static inline int plain_errno(int rc)
  */
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
 /** Returns true if no report of ours is on its way to exportd, or will be. */
-bool file_is_silent(const struct file *f);
+bool file_is_reported(const struct file *f);
 
 /* ---- file_exclusive.c ---- */
 

@@ -38,9 +38,9 @@ void report_touch(struct file *f)
         f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
 }
 
-void report_set_data_told(struct file *f, bool is_told)
+void report_set_data_reported(struct file *f, bool is_reported)
 {
-    f->report.has_data_told = is_told;
+    f->report.has_data_reported = is_reported;
 }
 
 int64_t file_mtime_ns(const struct file *f)
@@ -61,7 +61,7 @@ void report_time_taken(struct file *f, int64_t mtime_ns)
 
 void report_changes_taken(struct file *f, uint64_t change, bool durable)
 {
-    f->report.has_data_told = true;
+    f->report.has_data_reported = true;
     f->report.reported_change = max_u64(f->report.reported_change, change);
     if (durable)
         f->report.durable_change = max_u64(f->report.durable_change, change);
@@ -72,20 +72,22 @@ void report_changes_taken(struct file *f, uint64_t change, bool durable)
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && f->inl.leave == LEAVE_NONE &&
-           f->report.has_data_told && blocks_are_told(f) && !f->size.in_doubt &&
+           f->report.has_data_reported && blocks_are_reported(f) && !f->size.is_unsure &&
            !f->epoch.unsure && !f->trunc.pending &&
            max_u64(f->size.now, f->size.acked_end) <= f->size.meta;
 }
 
 void file_acked(struct file *f, uint64_t end)
 {
-    bool is_telling = f->report.busy && f->report.sent.mtime_ns == f->report.mtime_ns &&
-                      f->report.sent.doubt_no == f->report.doubt_no;
-    bool is_told = file_changes_only_time(f) && (f->report.mtime_ns == 0 || is_telling);
+    bool is_reporting = f->report.busy && f->report.sent.mtime_ns == f->report.mtime_ns &&
+                        f->report.sent.unsure_no == f->report.unsure_no;
+    bool is_reported =
+        file_changes_only_time(f) && (f->report.mtime_ns == 0 || is_reporting);
 
-    if (!is_told || f->report.change != f->report.durable_change || f->size.told_end != 0)
+    if (!is_reported || f->report.change != f->report.durable_change ||
+        f->size.reported_end != 0)
         size_is_fresh(f, end);
-    if (!is_told)
+    if (!is_reported)
         file_changed(f);
 }
 
@@ -96,10 +98,10 @@ static void reported(struct file *f)
     bool is_same = f->report.sent.n_truncates == f->trunc.n;
 
     size_reported(f, f->report.sent.size, is_same, f->report.sent.sync);
-    f->report.has_data_told |= f->report.sent.has_data;
+    f->report.has_data_reported |= f->report.sent.has_data;
     report_time_taken(f, f->report.sent.mtime_ns);
     f->report.reported_change = f->report.sent.change;
-    if (!blocks_are_told(f))
+    if (!blocks_are_reported(f))
         start_report_timer(f);
     if (f->report.sent.left)
         inline_left(f);
@@ -116,7 +118,7 @@ static void reported(struct file *f)
 /* Adopts the size of exportd's answer: the doubt about it has ended. */
 static void doubt_ends(struct file *f, const struct file_meta_call *call)
 {
-    if (!f->size.in_doubt || !call->has_size || f->report.sent.n_truncates != f->trunc.n)
+    if (!f->size.is_unsure || !call->has_size || f->report.sent.n_truncates != f->trunc.n)
         return;
     size_known(f, call->attr.size);
 }
@@ -132,9 +134,9 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
     if (f->report.sent.n_truncates != f->trunc.n)
         return;
     size_cut(f, size);
-    size_doubt_ends(f);
+    size_sure(f);
     clean_drop_all(f);
-    file_doubt(f);
+    file_meta_unsure(f);
 }
 
 /* Handles a repeated report: the bytes had been reported in time, and were cut off
@@ -148,15 +150,15 @@ static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
     f->report.sent.size = 0;
 }
 
-void file_tell_again(struct file *f)
+void file_report_again(struct file *f)
 {
-    size_doubt(f);
-    f->report.doubt_no++;
+    size_unsure(f);
+    f->report.unsure_no++;
     if (f->report.change == f->report.durable_change)
         return;
-    inline_tell_again(f);
-    f->report.has_data_told = false;
-    blocks_tell_again(f);
+    inline_report_again(f);
+    f->report.has_data_reported = false;
+    blocks_report_again(f);
     file_changed(f);
 }
 
@@ -168,15 +170,15 @@ static void on_reported(struct file_meta_call *call, int rc)
     assert(f->report.busy);
     f->report.busy = false;
     f->report.next = NEXT_NONE;
-    blocks_sent(f, rc == 0 && f->report.sent.doubt_no == f->report.doubt_no,
+    blocks_sent(f, rc == 0 && f->report.sent.unsure_no == f->report.unsure_no,
                 f->report.sent.sync);
-    if (rc == 0 && call->is_cut && f->report.sent.again && !f->size.in_doubt) {
+    if (rc == 0 && call->is_cut && f->report.sent.again && !f->size.is_unsure) {
         learn_of_truncate(f, call);
     } else if (rc == 0 && call->is_cut) {
         learn_of_cut(f, call);
         rc = -EIO;
     }
-    if (rc == 0 && f->report.sent.doubt_no == f->report.doubt_no) {
+    if (rc == 0 && f->report.sent.unsure_no == f->report.unsure_no) {
         reported(f);
         doubt_ends(f, call);
     } else if (rc == 0) { /* unknown whether exportd kept it */
@@ -203,15 +205,15 @@ static void send_report(struct file *f, bool sync)
     }
     f->report.busy = true;
     f->report.no++;
-    f->report.sent.size = size_to_tell(f, sync);
-    f->report.sent.again = f->report.sent.size <= f->size.told_end;
+    f->report.sent.size = size_to_report(f, sync);
+    f->report.sent.again = f->report.sent.size <= f->size.reported_end;
     f->report.sent.has_data = f->size.has_data && f->inl.place == PLACE_STORAGES;
     f->report.sent.left = f->inl.leave != LEAVE_NONE && f->report.sent.has_data;
     f->report.sent.mtime_ns = f->report.mtime_ns;
     f->report.sent.sync = sync;
     f->report.sent.change = f->report.change;
     f->report.sent.n_truncates = f->trunc.n;
-    f->report.sent.doubt_no = f->report.doubt_no;
+    f->report.sent.unsure_no = f->report.unsure_no;
     f->report.sent.fresh_end = f->size.fresh_end;
     f->report.sent.least_size = max_u64(f->size.meta, f->report.sent.size);
     f->report.call = (struct file_meta_call){ .done = on_reported, .file = f };
@@ -243,7 +245,7 @@ int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
     return 0;
 }
 
-bool file_tell_ahead(struct file *f, uint64_t *change)
+bool file_report_early(struct file *f, uint64_t *change)
 {
     if (!file_changes_only_time(f))
         return false;

@@ -17,7 +17,7 @@ enum report_next {
 
 /* Report on its way. */
 struct report_sent {
-    uint64_t size, change, n_truncates, doubt_no, fresh_end;
+    uint64_t size, change, n_truncates, unsure_no, fresh_end;
     uint64_t least_size; /* size at exportd, at least, after the report */
     int64_t mtime_ns;
     bool left, resent; /* see file_inline.h: ends the move; has its data */
@@ -29,8 +29,8 @@ struct file_report {
     uint64_t change; /* counts changes that exportd must learn */
     uint64_t reported_change, durable_change;
     int64_t mtime_ns; /* last unreported write; 0: none */
-    bool has_data_told;
-    uint64_t doubt_no; /* times that exportd may have forgotten what was reported */
+    bool has_data_reported;
+    uint64_t unsure_no; /* times that exportd may have forgotten what was reported */
     bool busy;
     enum report_next next;
     struct report_sent sent;
@@ -54,7 +54,7 @@ void report_count_change(struct file *f);
 /** Records a write at this moment, for the time of the file. */
 void report_touch(struct file *f);
 /** Records whether exportd knows that storages have data. */
-void report_set_data_told(struct file *f, bool is_told);
+void report_set_data_reported(struct file *f, bool is_reported);
 /**
  * Records that storages acknowledged bytes up to end; reports it if exportd does not
  * know.
@@ -70,7 +70,7 @@ bool file_changes_only_time(const struct file *f);
  * True: done so; *change is then the number for file_report(), as long as only the time
  * changes.
  */
-bool file_tell_ahead(struct file *f, uint64_t *change);
+bool file_report_early(struct file *f, uint64_t *change);
 /**
  * Makes sure that exportd has all changes up to `change` (durably, with sync).
  * @param since failures of reports begun up to this number do not count.

@@ -21,6 +21,7 @@
 enum {
     RUN_BYTES_LONG = 64 << 10, /* a full run of this many bytes is written at once */
     POOL_MAX_DEFAULT = 256 << 20,
+    POOL_IDLE_MAX = 8 << 20,
 };
 
 /* ---- memory ---- */
@@ -33,7 +34,9 @@ int file_pool_new(uint64_t max_bytes, struct file_pool **out)
         return -ENOMEM;
     list_init(&pool->cached);
     pool->max_bytes = max_bytes != 0 ? max_bytes : POOL_MAX_DEFAULT;
-    pool->scratch.all_max = pool->max_bytes;
+    pool->bufs.idle_max_bytes = POOL_IDLE_MAX;
+    pool->bufs.all_max_bytes = pool->max_bytes;
+    pool->bufs.dense = true;
     *out = pool;
     return 0;
 }
@@ -42,8 +45,8 @@ void file_pool_free(struct file_pool *pool)
 {
     if (pool == NULL)
         return;
-    assert(pool->n_bufs == 0);
-    scratch_free(&pool->scratch);
+    assert(pool->n_bufs == 0 && pool->bufs.lent_bytes == 0);
+    bufpool_trim(&pool->bufs);
     free(pool);
 }
 
@@ -53,7 +56,7 @@ struct fbuf *fbuf_new(struct file_pool *pool, size_t bytes)
 
     if (buf == NULL)
         return NULL;
-    buf->data = scratch_get(&pool->scratch, bytes);
+    buf->data = bufpool_get(&pool->bufs, bytes);
     if (buf->data == NULL) {
         free(buf);
         return NULL;
@@ -76,7 +79,7 @@ void fbuf_drop(struct fbuf *buf)
     if (buf == NULL || --buf->n_refs > 0)
         return;
     buf->pool->n_bufs--;
-    scratch_put(&buf->pool->scratch, buf->data, buf->bytes);
+    bufpool_put(&buf->pool->bufs, buf->data, buf->bytes);
     free(buf);
 }
 

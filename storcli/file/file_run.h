@@ -7,12 +7,12 @@
 #ifndef ROZO_STORCLI_FILE_FILE_RUN_H
 #define ROZO_STORCLI_FILE_FILE_RUN_H
 
+#include "common/base/bufpool.h"
 #include "storcli/file/file_queue.h"
-#include "storcli/rules/scratch.h"
 
 /* Memory for the data of many files of one loop. */
 struct file_pool {
-    struct scratch scratch;
+    struct bufpool bufs;
     uint64_t max_bytes;      /* most bytes lent, in whole buffers */
     unsigned n_bufs;         /* lent at the moment */
     struct list_node cached; /* files with clean data, least recently used first */
@@ -21,7 +21,7 @@ struct file_pool {
 /* Piece of the pool, shared by the runs that lie in it. */
 struct fbuf {
     struct file_pool *pool; /* borrowed */
-    uint8_t *data;          /* owned, from the scratch */
+    uint8_t *data;          /* owned, from pool->bufs */
     size_t bytes;
     unsigned n_refs;
 };
@@ -71,7 +71,7 @@ struct frun {
     unsigned n_stale, n_denied; /* refusals of this attempt */
     uint64_t
         failed_clock; /* f->writeback.clock when the last attempt failed; 0: did not */
-    bool was_told;    /* has failed before, at any time */
+    bool has_failed;  /* has failed before, at any time */
     int rc;           /* error of the failure */
     uint64_t born_ns; /* dirty: age of its oldest byte; clean: time of the data */
 };

@@ -40,9 +40,9 @@ void size_allocated(struct file *f, uint64_t end)
 
 void size_truncated(struct file *f, uint64_t size)
 {
-    f->size.now = f->size.meta = f->size.told_end = size;
+    f->size.now = f->size.meta = f->size.reported_end = size;
     f->size.epoch = f->epoch.now;
-    f->size.in_doubt = false;
+    f->size.is_unsure = false;
 }
 
 void file_forget_beyond(struct file *f, uint64_t size)
@@ -51,7 +51,7 @@ void file_forget_beyond(struct file *f, uint64_t size)
         blocks_cut(f, size);
     f->size.acked_end = min_u64(f->size.acked_end, size);
     f->size.through_end = min_u64(f->size.through_end, size);
-    f->size.told_end = min_u64(f->size.told_end, size);
+    f->size.reported_end = min_u64(f->size.reported_end, size);
     f->size.fresh_end = min_u64(f->size.fresh_end, size);
     blocks_forget_reserved(f, block_past(f, size));
 }
@@ -80,6 +80,12 @@ void size_cut(struct file *f, uint64_t size)
     file_size_recount(f);
 }
 
+void size_lost(struct file *f)
+{
+    f->size.acked_end = f->size.through_end = 0;
+    f->size.reported_end = f->size.fresh_end = 0;
+}
+
 void size_set_has_data(struct file *f, bool has_data)
 {
     f->size.has_data = has_data;
@@ -104,9 +110,10 @@ static void size_is_cut(struct file *f, uint64_t size)
     frun_forget_beyond(f, size);
     f->size.meta = size;
     if (!untold) {
-        if (f->size.in_doubt && max_u64(f->size.told_end, f->size.fresh_end) > size) {
+        if (f->size.is_unsure &&
+            max_u64(f->size.reported_end, f->size.fresh_end) > size) {
             file_count_loss(f);
-            file_doubt(f);
+            file_meta_unsure(f);
         }
         file_forget_beyond(f, size);
     }
@@ -121,6 +128,13 @@ static bool is_cut(const struct file *f, const struct file_attr *attr)
 {
     return attr->size < f->size.meta &&
            version_epoch(attr->truncate_version) > f->size.epoch;
+}
+
+/* Returns whether exportd may have forgotten the size, and we have nothing to tell it. */
+static bool is_exportds(const struct file *f)
+{
+    return f->size.is_unsure && f->size.acked_end == 0 &&
+           max_u64(f->size.reported_end, f->size.fresh_end) == 0;
 }
 
 /* Adopts a size. A smaller one may be an answer from before our own report: it is
@@ -138,9 +152,10 @@ void size_adopt(struct file *f, const struct file_attr *attr)
     if (size > f->size.meta) {
         f->size.meta = size;
         f->size.now = max_u64(f->size.now, size);
-    } else if (file_is_silent(f)) {
+    } else if (file_is_reported(f) || is_exportds(f)) {
         file_forget_beyond(f, size);
-        f->size.now = f->size.meta = size;
+        f->size.meta = size;
+        file_size_recount(f);
     } else {
         if (is_cut(f, attr))
             size_is_cut(f, size);
@@ -183,24 +198,25 @@ static uint64_t below_truncate(const struct file *f, uint64_t size)
 /* Returns the size for a report. With sync, one reported before and not known to be
  * durable is reported again, as exportd's power may have failed meanwhile; unless another
  * client has cut the file since. */
-uint64_t size_to_tell(const struct file *f, bool sync)
+uint64_t size_to_report(const struct file *f, bool sync)
 {
     uint64_t size = reportable_size(f);
 
     if (size > f->size.meta)
         return size;
-    if (f->size.in_doubt)
+    if (f->size.is_unsure)
         return below_truncate(
-            f, min_u64(size, max_u64(f->size.told_end, f->size.fresh_end)));
-    return sync && f->size.told_end <= f->size.meta ? below_truncate(f, f->size.told_end)
-                                                    : 0;
+            f, min_u64(size, max_u64(f->size.reported_end, f->size.fresh_end)));
+    return sync && f->size.reported_end <= f->size.meta
+               ? below_truncate(f, f->size.reported_end)
+               : 0;
 }
 
 void size_reported(struct file *f, uint64_t size, bool is_same, bool durable)
 {
     if (is_same)
         f->size.meta = max_u64(f->size.meta, size);
-    f->size.told_end = durable ? 0 : max_u64(f->size.told_end, size);
+    f->size.reported_end = durable ? 0 : max_u64(f->size.reported_end, size);
 }
 
 void size_is_fresh(struct file *f, uint64_t end)
@@ -222,19 +238,19 @@ void file_is_through(struct file *f, uint64_t end)
         file_changed(f);
 }
 
-void size_doubt(struct file *f)
+void size_unsure(struct file *f)
 {
-    f->size.in_doubt = true;
+    f->size.is_unsure = true;
 }
 
-void size_doubt_ends(struct file *f)
+void size_sure(struct file *f)
 {
-    f->size.in_doubt = false;
+    f->size.is_unsure = false;
 }
 
 void size_known(struct file *f, uint64_t size)
 {
-    f->size.in_doubt = false;
+    f->size.is_unsure = false;
     if (size == f->size.meta)
         return;
     f->size.meta = size;

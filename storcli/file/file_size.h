@@ -13,11 +13,12 @@ struct file_size {
     uint64_t meta;        /* as exportd knows it */
     uint64_t acked_end;   /* end of acknowledged or reserved bytes */
     uint64_t through_end; /* least size by a flush or O_SYNC write, whatever lies below */
-    uint64_t told_end;  /* largest size reported since the last durable report; 0: none */
+    uint64_t
+        reported_end;   /* largest size reported since the last durable report; 0: none */
     uint64_t fresh_end; /* end of acknowledged bytes since then */
     uint32_t epoch;     /* epoch of the write, or else, that set the size; 0: not ours */
     bool has_data;
-    bool in_doubt;  /* exportd may have forgotten `meta` */
+    bool is_unsure; /* exportd may have forgotten `meta` */
     bool is_untold; /* a failed write beyond the end may have left bytes */
 };
 
@@ -35,6 +36,8 @@ void size_allocated(struct file *f, uint64_t end);
 void size_truncated(struct file *f, uint64_t size);
 /** Takes a size of exportd that is smaller than ours: others have cut the file. */
 void size_cut(struct file *f, uint64_t size);
+/** Records that exportd may have lost all that was acknowledged: only its size counts. */
+void size_lost(struct file *f);
 /** Computes the size again after a failed write. */
 void file_size_recount(struct file *f);
 /** Forgets what is known of acknowledged bytes beyond size. */
@@ -46,7 +49,7 @@ void size_set_has_data(struct file *f, bool has_data);
 void size_set_untold(struct file *f);
 
 /** Returns the size for a report, 0: none; sync: the report will be durable. */
-uint64_t size_to_tell(const struct file *f, bool sync);
+uint64_t size_to_report(const struct file *f, bool sync);
 /**
  * Records a report of this size. is_same: no truncate happened since it was sent;
  * durable: exportd has made it so.
@@ -62,9 +65,9 @@ void size_nothing_fresh(struct file *f);
  */
 void file_is_through(struct file *f, uint64_t end);
 /** Records that exportd may have forgotten the size. */
-void size_doubt(struct file *f);
+void size_unsure(struct file *f);
 /** Ends the doubt about the size; size_known() takes exportd's. */
-void size_doubt_ends(struct file *f);
+void size_sure(struct file *f);
 void size_known(struct file *f, uint64_t size);
 
 #endif

@@ -286,13 +286,13 @@ static int step_sync(struct file *f, struct fop *op)
         (t->answer == ANSWER_NONE && !storcli_file_is_unsynced(f->sf)))
         return 1;
     if (ask_begin(t)) {
-        storcli_settle(f->sf, on_trunc_answer, f);
+        storcli_sync_layer(f->sf, on_trunc_answer, f);
         return 0;
     }
     return answered(f, op);
 }
 
-static int step_tell(struct file *f)
+static int step_report(struct file *f)
 {
     struct file_trunc *t = &f->trunc;
 
@@ -347,8 +347,8 @@ static int take_steps(struct file *f, struct fop *op)
         case TRUNC_SYNC:
             rc = step_sync(f, op);
             break;
-        case TRUNC_TELL:
-            rc = step_tell(f);
+        case TRUNC_REPORT:
+            rc = step_report(f);
             if (rc == 1) {
                 trunc_forget(f);
                 return 1;

@@ -12,14 +12,14 @@
 /* States of finishing a truncate on the storages: of file_truncate(), or one found
  * unfinished. */
 enum trunc_state {
-    TRUNC_IDLE,  /* idle: exportd's answers say what is pending */
-    TRUNC_DRAIN, /* no run may be flying */
-    TRUNC_EPOCH, /* an epoch not below the truncate's is needed */
-    TRUNC_MARK,  /* blocks beyond become holes */
-    TRUNC_LOOK,  /* the last partial block is read */
-    TRUNC_CUT,   /* the last partial block is written again, short */
-    TRUNC_SYNC,  /* stable on the storages: exportd is about to forget it */
-    TRUNC_TELL,  /* exportd may forget it */
+    TRUNC_IDLE,   /* idle: exportd's answers say what is pending */
+    TRUNC_DRAIN,  /* no run may be flying */
+    TRUNC_EPOCH,  /* an epoch not below the truncate's is needed */
+    TRUNC_MARK,   /* blocks beyond become holes */
+    TRUNC_LOOK,   /* the last partial block is read */
+    TRUNC_CUT,    /* the last partial block is written again, short */
+    TRUNC_SYNC,   /* stable on the storages: exportd is about to forget it */
+    TRUNC_REPORT, /* exportd may forget it */
 };
 
 /* Version of the mark, and the records that it leaves. */

@@ -18,7 +18,7 @@ enum write_state {
     WRITE_FINISH, /* exclusive: an unfinished truncate first */
     WRITE_TAKE,   /* piece by piece; waits for room, fills, older runs below */
     WRITE_WAIT,   /* SYNC, THROUGH: until the storages have it */
-    WRITE_TELL,   /* SYNC: until exportd knows, durably */
+    WRITE_REPORT, /* SYNC: until exportd knows, durably */
 };
 
 struct write_fop {
@@ -59,7 +59,7 @@ static void choose_direct(struct write_fop *w)
         w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to ||
-        f->inl.place != PLACE_STORAGES)
+        f->inl.place != PLACE_STORAGES || f->inl.leave == LEAVE_WRITING)
         return;
     source_at(w, from, &len);
     if (len < to - from)
@@ -281,7 +281,7 @@ static void write_step(struct fop *op)
         if (!write_take(w))
             return;
         if ((w->flags & FILE_WRITE_SYNC) != 0 && w->rc == 0 && w->pos > w->offset)
-            w->ahead = file_tell_ahead(f, &w->change);
+            w->ahead = file_report_early(f, &w->change);
         /* fall through */
     case WRITE_WAIT:
         if (!write_is_through(w))
@@ -294,9 +294,9 @@ static void write_step(struct fop *op)
         if (!w->ahead || !file_changes_only_time(f))
             w->change = f->report.change;
         w->report_no = f->report.no;
-        w->state = WRITE_TELL;
+        w->state = WRITE_REPORT;
         /* fall through */
-    case WRITE_TELL:
+    case WRITE_REPORT:
         rc = file_report(f, w->change, true, w->report_no);
         if (rc == 0) {
             fop_wait(op, &f->report.waiters);

@@ -145,7 +145,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
-void file_doubt(struct file *f)
+void file_meta_unsure(struct file *f)
 {
     f->epoch.unsure = true;
     f->epoch.sure_no = f->epoch.renew_no + (f->epoch.renew_busy ? 2 : 1);
@@ -231,7 +231,7 @@ static void mark_failed(struct frun *run, int rc)
     frun_unwant(run);
     run->rc = rc;
     run->failed_clock = run->f->writeback.clock;
-    run->was_told = true;
+    run->has_failed = true;
 }
 
 /* Keeps a dirty run that could not be completed, or a writing one that could not be
@@ -280,15 +280,15 @@ void file_lost_for(struct file *f, int rc)
     f->writeback.lost_rc = rc;
 }
 
-void writeback_give_up(struct file *f)
+void writeback_abandon_begin(struct file *f)
 {
-    f->writeback.n_giving_up++;
+    f->writeback.n_abandoning++;
 }
 
-void writeback_gave_up(struct file *f)
+void writeback_abandon_end(struct file *f)
 {
-    assert(f->writeback.n_giving_up > 0);
-    f->writeback.n_giving_up--;
+    assert(f->writeback.n_abandoning > 0);
+    f->writeback.n_abandoning--;
 }
 
 /* Records that data was dropped. */
@@ -372,10 +372,10 @@ static void on_written(void *arg, int rc)
     struct frun *run = arg;
     struct file *f = run->f;
     /* Data reported as lost must not replace what others wrote since. */
-    bool given_up =
-        (f->life != FILE_OPEN || f->writeback.n_giving_up != 0) && run->was_told;
+    bool is_abandoned =
+        (f->life != FILE_OPEN || f->writeback.n_abandoning != 0) && run->has_failed;
     bool is_stale = rc == -ESTALE || rc == -ROZO_EMOVED;
-    bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
+    bool again = (is_stale && !is_abandoned && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
     if (rc == -ROZO_EMOVED)
@@ -538,7 +538,7 @@ static uint64_t due_ns(const struct frun *run)
     if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->want != WANT_NOT)
         return UINT64_MAX;
     if (run->failed_clock != 0)
-        return f->writeback.n_giving_up != 0 ? UINT64_MAX : f->writeback.retry_at_ns;
+        return f->writeback.n_abandoning != 0 ? UINT64_MAX : f->writeback.retry_at_ns;
     return run->born_ns + f->config.write_delay_ms * 1000000ull;
 }
 

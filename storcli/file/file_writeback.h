@@ -29,11 +29,11 @@ struct file_epoch {
 struct file_writeback {
     struct list_node want; /* dirty and parked runs to write, in order of wanting */
     unsigned n_flying;
-    uint64_t clock;       /* counts failures */
-    uint64_t lost_clock;  /* `clock` when data was dropped last; 0: never */
-    int lost_rc;          /* why data, or a report, was dropped */
-    uint64_t n_losses;    /* sizes refused by exportd, and data abandoned */
-    unsigned n_giving_up; /* operations that abandon failed runs: no retries */
+    uint64_t clock;        /* counts failures */
+    uint64_t lost_clock;   /* `clock` when data was dropped last; 0: never */
+    int lost_rc;           /* why data, or a report, was dropped */
+    uint64_t n_losses;     /* sizes refused by exportd, and data abandoned */
+    unsigned n_abandoning; /* operations that abandon failed runs: no retries */
     uint64_t retry_ms;
     uint64_t retry_at_ns; /* parked runs are wanted again; 0: none is parked */
     struct env_timer timer;
@@ -54,7 +54,7 @@ void epoch_adopt(struct file *f, uint32_t epoch);
 bool file_next_version(struct file *f, uint64_t *version);
 void file_renew(struct file *f);
 /** Forbids all versions until exportd has answered with the state of the file. */
-void file_doubt(struct file *f);
+void file_meta_unsure(struct file *f);
 /** Allows versions again: exportd has answered. */
 void epoch_is_sure(struct file *f);
 /**
@@ -116,7 +116,7 @@ void file_count_loss(struct file *f);
 /** Counts a loss, and keeps its reason for operations that learn of it later. */
 void file_lost_for(struct file *f, int rc);
 /** Begins, and ends, an operation that abandons what fails: nothing is tried again. */
-void writeback_give_up(struct file *f);
-void writeback_gave_up(struct file *f);
+void writeback_abandon_begin(struct file *f);
+void writeback_abandon_end(struct file *f);
 
 #endif

@@ -127,7 +127,7 @@ static unsigned acknowledged_most(const struct resolve_answer *answers,
 }
 
 /* Decides, taking every answer as true. */
-static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
+static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t unanswered,
                                       const struct resolve_answer *answers,
                                       unsigned n_answers, uint64_t *version,
                                       uint16_t *user_bytes)
@@ -135,20 +135,20 @@ static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
     uint64_t v = 0, hidden;
     bool limited = false;
 
-    if (count(silent) >= q) /* a version in no answer may have been acknowledged */
+    if (count(unanswered) >= q) /* a version in no answer may have been acknowledged */
         return RESOLVE_UNCLEAR;
     while (next_version(answers, n_answers, limited, v, &v)) {
         uint32_t hiders = hiders_of(answers, n_answers, v, &hidden);
 
         if (agreed_bytes(answers, n_answers, k, v, user_bytes)) {
-            if (count(hiders | silent) >= q)
+            if (count(hiders | unanswered) >= q)
                 break; /* a version between may have been acknowledged */
             *version = v;
             return *user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
         }
-        if (acknowledged_most(answers, n_answers, v, silent) >= q)
+        if (acknowledged_most(answers, n_answers, v, unanswered) >= q)
             return RESOLVE_UNCLEAR; /* this version, or one that it hides */
-        if (acknowledged_most(answers, n_answers, v, hiders | silent) >= q)
+        if (acknowledged_most(answers, n_answers, v, hiders | unanswered) >= q)
             break; /* unless those that have something newer do not have it */
         limited = true;
     }
@@ -160,12 +160,12 @@ static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
 }
 
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
-                                  uint32_t told, const struct resolve_answer *answers,
+                                  uint32_t answered, const struct resolve_answer *answers,
                                   unsigned n_answers, uint64_t *version,
                                   uint16_t *user_bytes, bool *doubtful)
 {
     struct resolve_answer sure[RESOLVE_ANSWERS_MAX];
-    uint32_t silent = candidates & ~told;
+    uint32_t unanswered = candidates & ~answered;
     enum resolve_result result;
     unsigned n_sure = 0;
 
@@ -176,9 +176,9 @@ enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
         if (!answers[i].below)
             sure[n_sure++] = answers[i];
     }
-    result = resolve_by(k, q, silent, sure, n_sure, version, user_bytes);
+    result = resolve_by(k, q, unanswered, sure, n_sure, version, user_bytes);
     if (n_sure == n_answers || result == RESOLVE_DATA || result == RESOLVE_HOLE)
         return result;
     *doubtful = true;
-    return resolve_by(k, q, silent, answers, n_answers, version, user_bytes);
+    return resolve_by(k, q, unanswered, answers, n_answers, version, user_bytes);
 }

@@ -52,7 +52,7 @@ enum resolve_result {
  *                   an equal result.
  */
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
-                                  uint32_t told, const struct resolve_answer *answers,
+                                  uint32_t answered, const struct resolve_answer *answers,
                                   unsigned n_answers, uint64_t *version,
                                   uint16_t *user_bytes, bool *doubtful);
 

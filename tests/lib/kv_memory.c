@@ -88,8 +88,7 @@ static void item_apply(struct kv_memory *m, const struct kv_item *item, bool rem
 
 static void on_done_task(struct env_task *task)
 {
-    struct kv_memory *m =
-        (struct kv_memory *)((char *)task - offsetof(struct kv_memory, task));
+    struct kv_memory *m = container_of(task, struct kv_memory, task);
 
     while (m->done_head != NULL) {
         struct kv_done *done = m->done_head;

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
+
 static struct memdisk *mem_of(struct disk *disk)
 {
     return (struct memdisk *)disk;
@@ -195,7 +197,7 @@ static int do_open(struct memdisk *d, struct disk_req *req)
     if (is_out_of_fds(d)) /* before the name is looked up, as in Linux */
         return -EMFILE;
     if (f == NULL && !req->create) {
-        req->aside = req->to != NULL && memdisk_find(d, req->to) != NULL;
+        req->quarantined = req->to != NULL && memdisk_find(d, req->to) != NULL;
         return -ENOENT;
     }
     if (f == NULL) {
@@ -544,8 +546,7 @@ static int run(struct memdisk *d, struct disk_req *req)
 
 static void on_done(struct env_task *task)
 {
-    struct disk_req *req =
-        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+    struct disk_req *req = container_of(task, struct disk_req, task);
 
     req->done(req, req->rc);
 }

@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
 #include "tests/sim/sim_net_in.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum { RESEND_MS = 50 };
 

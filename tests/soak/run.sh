@@ -36,7 +36,10 @@ while [ $# -gt 0 ]; do
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
     simulator | storms | coherence | programs | units | loaded) parts+=("$1") ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
+        exit 2
+        ;;
     esac
     shift
 done
@@ -66,20 +69,21 @@ part_simulator()
 
 part_storms()
 {
-    ROZO_STORM_S=$((share_s / 2)) system_tests -s tests/system/test_storms.py
+    ROZO_STORM_S=$((share_s / 2)) system_tests -s tests/system/faults/test_storms.py
 }
 
 part_coherence()
 {
     ROZO_FSX_OPS=100000 ROZO_FSX_SEEDS=10 ROZO_SQLITE_TRANSACTIONS=10000 ROZO_LINEAR_OPS=4000 \
-        system_tests tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py
-    ROZO_TOKEN_FILES=1000000 system_tests tests/system/test_coherence.py -k test_more_files_than_tokens
+        system_tests tests/system/coherence/test_fsx2.py tests/system/coherence/test_linear.py \
+        tests/system/coherence/test_sqlite.py
+    ROZO_TOKEN_FILES=1000000 system_tests tests/system/coherence/test_coherence.py -k test_more_files_than_tokens
 }
 
 part_programs()
 {
     ROZO_PROGRAMS_LONG=1 ROZO_TREES=/usr/share/doc ROZO_DIRECTORY_ENTRIES=1000000 \
-        system_tests tests/system/test_programs.py tests/system/test_trees.py
+        system_tests tests/system/data/test_programs.py tests/system/data/test_trees.py
 }
 
 part_units()

@@ -30,7 +30,8 @@ one() {
     echo "$words" | grep -a -E '^([0-9]+ seeds|met:) ' >>"$file"
     [ "$status" -eq 0 ] && return 0
     [ "$status" -gt 128 ] && [ -e "$counts/stop" ] && return 0
-    printf '%s\n    %s\n' "$*" "$(echo "$words" | grep -a -m 1 -E 'VIOLATION|ssert|ERROR|WRONG' | cut -c 1-300)" >>"$failed"
+    printf '%s\n    %s\n' "$*" \
+        "$(echo "$words" | grep -a -m 1 -E 'VIOLATION|ssert|ERROR|WRONG' | cut -c 1-300)" >>"$failed"
 }
 
 # worker SEED STEP
@@ -83,8 +84,10 @@ findings=$(((after - before) / 2))
 cat "$counts"/cluster.* /dev/null 2>/dev/null | awk -v s=$(($(date +%s) - begun)) '
     $1 == "met:" { pages += $2; worn += $5; doubts += $8; asked += $12; disks += $16; next }
     { seeds += $1; ops += $3; torn += $10 }
-    END { printf "the whole cluster: %d seeds without a finding, %d operations, %d torn blocks, in %d s\n", seeds, ops, torn, s
-          printf "met: %d pages spoiled, %d for good, %d doubts, %d questions in doubt, %d disks replaced\n", pages, worn, doubts, asked, disks }'
+    END { printf "the whole cluster: %d seeds without a finding, %d operations, %d torn blocks, in %d s\n",
+              seeds, ops, torn, s
+          printf "met: %d pages spoiled, %d for good, %d doubts, %d questions in doubt, %d disks replaced\n",
+              pages, worn, doubts, asked, disks }'
 echo "$findings findings${stopped:+ (stopped)}"
 tail -n "+$((before + 1))" "$failed" | grep -v '^    '
 rm -r "$counts"

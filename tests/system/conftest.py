@@ -9,20 +9,39 @@
 Programs come from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME sets the code of every cluster
 that does not choose one: all tests must pass with each. However it ends, a test leaves no mount and no process
 behind. A failed test prints the ends of the logs.
+
+Each folder has one subject:
+
+    cli        the verbs of `rozo`, its clusters for developers, and the steps of the guide
+    processes  daemons and mounts: their configs and input, start and end, descriptors
+    data       contents of files: all ways to write, sizes, space, programs at work
+    metadata   names, attributes and small files, which exportd keeps, over its restarts
+    posix      what programs expect of Linux: the suites, locks, privileges, file handles
+    coherence  several mounts of one folder
+    faults     storages, disks and links that fail under load
+    healing    missed, lost and damaged data is restored
+
+Functions for several files are in the modules beside this one; a test file imports no other one.
 """
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 import pytest
 
+pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "mounts", "users")
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOLS = os.path.join(ROOT, "tests", "tools")
+sys.path.insert(0, TOOLS)
 BIN = os.path.abspath(os.environ.get("ROZO_BIN", os.path.join(ROOT, "build", "release", "bin")))
 ROZO = os.path.join(BIN, "rozo")
 CODECS = ("mojette", "mojette-nonsystematic", "mojette-finite", "rs")  # the first is the default
@@ -33,6 +52,8 @@ STORAGES = {0: 4, 1: 8, 2: 16}
 Q = {layout: max(K[layout], STORAGES[layout] - K[layout] + 1) for layout in K}
 LOG_TAIL_LINES = 40
 TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # limit of a test; then its mounts are torn down
+CASE_MAX_S = int(os.environ.get("ROZO_CASE_MAX_S", "300"))  # the same of a test with `ab`
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "rozo-tests", "bin")
 # Marks of a sanitizer in a log; a daemon that wrote one failed the test.
 SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer",
                    "runtime error:", "Assertion `")
@@ -49,6 +70,13 @@ def cannot_mount():
     except OSError as e:
         return "/dev/fuse cannot be opened: %s" % e.strerror
     return None
+
+
+def tool(name):
+    path = shutil.which(name) or os.path.join(CACHE, name)
+    if not os.path.exists(path):
+        pytest.skip("%s is not installed (deploy/install-deps.sh --tests)" % name)
+    return path
 
 
 def mounts_below(path):
@@ -129,8 +157,8 @@ class Cluster:
         self.codec = codec or TEST_CODEC
         self.mount_options = mount_options
         self.options = ["--layout", layout]
-        for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages), ("--links", links),
-                              ("--log-level", log_level), ("--inline", inline)):
+        for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages),
+                              ("--links", links), ("--log-level", log_level), ("--inline", inline)):
             if value is not None:
                 self.options += [option, value]
 
@@ -424,15 +452,41 @@ def cluster(request, scratch):
     end()
 
 
-@pytest.fixture(scope="module")
-def cluster_shared(request):
-    """One cluster of layout 0 for all tests of a file that leave it intact."""
+@contextlib.contextmanager
+def shared(request, **options):
+    """A cluster for all tests of a file that leave it intact."""
     base = tempfile.mkdtemp(prefix="rozo-t-")
     make, end = make_factory(request.node, base, limited=False)
     try:
-        yield make(layout=0)
+        yield make(layout=0, **options)
         end()
     finally:
         for point in mounts_below(base):
             subprocess.run(["umount", "-l", point], check=False)
         shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster_shared(request):
+    """One cluster of layout 0 for all tests of a file that leave it intact."""
+    with shared(request) as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def two_mounts(request):
+    """The same as cluster_shared, with two mounts."""
+    with shared(request, mounts=2) as c:
+        yield c
+
+
+@pytest.fixture
+def ab(two_mounts, request):
+    """A folder of the test on both mounts. Hung calls end with an error, and then the following tests fail,
+    too."""
+    timer = threading.Timer(CASE_MAX_S, two_mounts.tear)
+    timer.start()
+    name = request.node.name.replace("/", "-")
+    os.mkdir(os.path.join(two_mounts.mnts[0], name))
+    yield [os.path.join(m, name) for m in two_mounts.mnts]
+    timer.cancel()

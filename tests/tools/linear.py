@@ -25,8 +25,9 @@ class Op(typing.NamedTuple):
     end: typing.Optional[int]  # None: the outcome is unknown
 
     def __str__(self):
-        return "%s %s%r -> %s  [%d, %s]" % (self.who, self.call, self.args, "unknown" if self.end is None else repr(self.result),
-                                           self.begin, "..." if self.end is None else self.end)
+        return "%s %s%r -> %s  [%d, %s]" % (
+            self.who, self.call, self.args, "unknown" if self.end is None else repr(self.result),
+            self.begin, "..." if self.end is None else self.end)
 
 
 class Violation(AssertionError):

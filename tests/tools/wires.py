@@ -6,8 +6,9 @@
         w.cut(0), w.mend(0)                        # nothing gets through; nobody is told (as with a switch that fails)
         w.carried(1)                               # bytes that wire 1 carried: (to the storages, to the client)
 
-A wire is a veth with a token bucket (tc tbf) at both ends. The namespaces' names carry our pid, so several can be there at once. File
-systems are seen everywhere: only the network is of one's own. One wire more, without a limit, is for metadata: w.quiet_address.
+A wire is a veth with a token bucket (tc tbf) at both ends. The namespaces' names carry our pid, so several can be there
+at once. File systems are seen everywhere: only the network is of one's own. One wire more, without a limit, is for
+metadata: w.quiet_address.
 """
 import json
 import os
@@ -32,8 +33,8 @@ def cannot_wire():
     except FileNotFoundError as e:
         return "%s is not installed" % e.filename
     try:
-        r = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "16kb",
-                            "latency", "50ms"], stderr=subprocess.PIPE, text=True)
+        r = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst",
+                            "16kb", "latency", "50ms"], stderr=subprocess.PIPE, text=True)
         return None if r.returncode == 0 else "the kernel has no token bucket (tc tbf): " + r.stderr.strip()
     except FileNotFoundError as e:
         return "%s is not installed" % e.filename
@@ -176,7 +177,8 @@ class WiredCluster:
     def _daemon(self, program, name):
         with open(os.path.join(self.folder, name + ".log"), "wb") as log:
             self.daemons.append(self.wires.popen(
-                "storages", [os.path.join(self.programs, program), "--config", os.path.join(self.folder, name + ".yaml")],
+                "storages",
+                [os.path.join(self.programs, program), "--config", os.path.join(self.folder, name + ".yaml")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def rozo(self, *args, check=True):

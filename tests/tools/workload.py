@@ -1,4 +1,4 @@
-"""workload.py WORKLOAD MNT WHO SEED OPS [--sync] [--pace MS] - one client of a history: calls through one mount, and what came back.
+"""workload.py WORKLOAD MNT WHO SEED OPS [--sync] [--pace MS] - one client of a history: calls through one mount.
 
 For each call a line of JSON on standard output when it has ended: the fields of linear.Op. An error that does not tell
 whether it was done (the mount died, was cut off, gave up) ends it with an unknown outcome; then the folder is opened
@@ -219,7 +219,8 @@ class Client:
     def rename(self):
         """The value is the one name that is there.
 
-        Not rename(): when the kernel finds the file at the old name and, asking later, at the new one, that succeeds at once.
+        Not rename(): when the kernel finds the file at the old name and, asking later, at the new one, that succeeds
+        at once.
         """
         key = "cas%d" % self.random.randrange(N_KEYS)
         old, new = self.random.sample(range(N_VALUES), 2)

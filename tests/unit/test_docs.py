@@ -146,7 +146,8 @@ def test_a_lost_page_is_found():
 
 def test_the_glossary_is_sorted_and_has_each_word_once():
     table = (ROOT / "docs/GLOSSARY.md").read_text().split("| --- | --- |\n")[1].split("\n\n")[0]
-    words = [re.sub(r"[^a-z0-9 ]", "", row.split("|")[1].strip().lower().replace("-", " ")) for row in table.splitlines()]
+    words = [re.sub(r"[^a-z0-9 ]", "", row.split("|")[1].strip().lower().replace("-", " "))
+             for row in table.splitlines()]
     assert len(words) > 100
     assert words == sorted(set(words))
 

@@ -44,7 +44,8 @@ RIGHT = {
                            [r("b", 7, 20, 21), r("b", 3, 22, 23)]),
     "swaps": (Cas(0), [op("a", "cas", ("x", 0, 1), True, 0, 5), op("b", "cas", ("x", 0, 2), False, 0, 5),
                        op("b", "cas", ("x", 1, 2), True, 6, 7), op("a", "is", ("x", 2), True, 8, 9)]),
-    "a killed swap that was done": (Cas(0), [op("a", "cas", ("x", 0, 1), None, 0, None), op("b", "is", ("x", 1), True, 2, 3)]),
+    "a killed swap that was done": (Cas(0), [op("a", "cas", ("x", 0, 1), None, 0, None),
+                                             op("b", "is", ("x", 1), True, 2, 3)]),
     "a name": (Name(), [op("a", "create", "x", True, 0, 1), op("b", "create", "x", False, 2, 3),
                         op("b", "unlink", "x", True, 4, 9), op("a", "exists", "x", True, 5, 6),
                         op("a", "exists", "x", False, 7, 8)]),
@@ -80,7 +81,8 @@ WRONG = {
     "a killed addition done twice": (Counter(), [add("k", None, 0, None), add("b", 3, 5, 6)]),
     "a lost line": (Log(["a0"]), [append("a", "a0", 0, 1), append("b", "b0", 2, 3)]),
     "lines in the wrong order": (Log(["b0", "a0"]), [append("a", "a0", 0, 1), append("b", "b0", 2, 3)]),
-    "a line not seen": (Log(["a0", "b0"]), [append("a", "a0", 0, 1), append("b", "b0", 2, 3), op("a", "length", (), 1, 4, 5)]),
+    "a line not seen": (Log(["a0", "b0"]), [append("a", "a0", 0, 1), append("b", "b0", 2, 3),
+                                             op("a", "length", (), 1, 4, 5)]),
     "a line twice": (Log(["a0", "a0"]), [append("a", "a0", 0, 1), op("a", "length", (), 2, 2, 3)]),
 }
 

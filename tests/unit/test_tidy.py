@@ -7,9 +7,12 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Folders of cores: they reach the world only through struct env and the vtables beside it.
-CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op", "storaged/ops",
-         "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
-         "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum", "exportd/cluster", "exportd/sessions", "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
+CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op",
+         "storaged/ops", "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
+         "storaged/heal/jobs",
+         "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
+         "exportd/cluster", "exportd/sessions",
+         "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.
 OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", [])}
 LIES_IN = {"storcli/blocks.h": "storcli/blocks", "storcli/file.h": "storcli/file"}
@@ -147,5 +150,6 @@ def test_fuse_operations_begin_with_their_common_part():
             assert name == "fuse_op" or first in ("struct fuse_op op", "struct open_op open"), name
         for name, steps in re.findall(r"fuse_op_step \*const (\w+)\[\] = \{(.*?)\};", text, re.S):
             tables += 1
-            assert re.search(r"\bNULL\s*,?\s*$", steps), "%s: %s does not end with NULL" % (os.path.relpath(path, ROOT), name)
+            assert re.search(r"\bNULL\s*,?\s*$", steps), \
+                "%s: %s does not end with NULL" % (os.path.relpath(path, ROOT), name)
     assert ops > 15 and tables > 25

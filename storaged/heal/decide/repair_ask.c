@@ -163,7 +163,7 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION)
         ask->file->moved |= 1u << ask->candidate;
     if (rc != 0 || (ask->file->moved >> ask->candidate & 1) != 0)
-        ask->file->silent |= 1u << ask->candidate;
+        ask->file->unanswered |= 1u << ask->candidate;
     ask->done(ask, rc);
 }
 
@@ -177,7 +177,7 @@ int repair_ask_send(struct repair_ask *ask, struct heal_file *file, unsigned can
     assert(!ask->sent && candidate < file->c);
     assert(done != NULL && (n_payload == 0 || payload != NULL));
     if (!heal_file_is_up(file, candidate)) {
-        file->silent |= 1u << candidate;
+        file->unanswered |= 1u << candidate;
         return -ENOTCONN;
     }
     packed = malloc(len + 1);

@@ -38,7 +38,7 @@ struct heal_file {
     uint8_t home[CODEC_N_MAX];
     uint32_t lost; /* bitmap of candidates that are lost for good */
     /* Bitmap of candidates that left a request unanswered or refused it. */
-    uint32_t silent;
+    uint32_t unanswered;
     /* Bitmap of candidates that know a later distribution than target's. */
     uint32_t moved;
     Rozo__FileRef ref;

@@ -216,18 +216,18 @@ static unsigned acknowledged_most(const struct view *w, uint64_t version,
  * it. */
 static uint32_t unknown_of(const struct view *w, uint64_t version)
 {
-    uint32_t sure = w->rules->told & ~w->unsure;
+    uint32_t sure = w->rules->answered & ~w->unsure;
 
     return damaged_below(w, version) | (w->all & ~(sure | w->rules->none));
 }
 
 /* Returns how many candidates did not answer and may still bring versions that no answer
  * showed. */
-static unsigned n_silent(const struct view *w)
+static unsigned n_unanswered(const struct view *w)
 {
     const struct decide_rules *r = w->rules;
 
-    return count(w->all & ~(r->told | r->none | r->lost));
+    return count(w->all & ~(r->answered | r->none | r->lost));
 }
 
 /* Returns whether a version with fewer than k holders may be passed over. Readers may do
@@ -238,21 +238,21 @@ static bool may_pass(const struct view *w, uint64_t version, unsigned have,
                      uint32_t newer)
 {
     const struct decide_rules *r = w->rules;
-    uint32_t told = r->told & ~w->damaged;
+    uint32_t answered = r->answered & ~w->damaged;
 
     if (!is_fenced(w, version))
-        return count(newer | (w->all & ~(told | r->none))) < r->q;
-    return have + n_silent(w) < r->k &&
+        return count(newer | (w->all & ~(answered | r->none))) < r->q;
+    return have + n_unanswered(w) < r->k &&
            acknowledged_most(w, version, unknown_of(w, version)) < r->q;
 }
 
-/* Returns whether the block was never written although fewer than k candidates say so.
- * All versions were passed over; candidates with unknown losses are too few for an
- * acknowledged write, and those that did not answer too few for a readable one. */
+/* Returns whether, under a fence, the block was never written although fewer than k
+ * candidates say so. All versions were passed over; candidates with unknown losses are
+ * too few for an acknowledged write, and those that did not answer too few for a readable
+ * one. */
 static bool was_never_written(const struct view *w)
 {
-    return is_fenced(w, 0) && n_silent(w) < w->rules->k &&
-           count(unknown_of(w, 0)) < w->rules->q;
+    return n_unanswered(w) < w->rules->k && count(unknown_of(w, 0)) < w->rules->q;
 }
 
 /* ---- forward: homes that lack it ---- */
@@ -277,7 +277,7 @@ static void judge_home(const struct view *w, unsigned p, struct decision *d)
     uint32_t bit = 1u << p;
 
     assert(p < w->rules->n);
-    if (home >= w->rules->c || ((w->rules->told | w->rules->none) >> home & 1) == 0)
+    if (home >= w->rules->c || ((w->rules->answered | w->rules->none) >> home & 1) == 0)
         return;
     a = counts_at_home(w, home, p, d->version);
     /* The home has it, or something newer that stays. */
@@ -320,7 +320,7 @@ static void view_init(struct view *w, const struct decide_rules *rules,
                       const struct decide_answer *answers, unsigned n_answers)
 {
     assert(n_answers <= DECIDE_ANSWERS_MAX && rules->c <= DIST_MAX);
-    assert((rules->told & rules->none) == 0);
+    assert((rules->answered & rules->none) == 0);
     assert(rules->k >= 1 && rules->k <= rules->n);
     *w = (struct view){ .rules = rules, .answers = answers, .n = n_answers };
     w->all = rules->c == 32 ? UINT32_MAX : (1u << rules->c) - 1;
@@ -378,8 +378,12 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
         if (out->torn == 0)
             out->torn = v > torn_newest(&w) ? v : torn_newest(&w);
         newer |= holders_of(&w, v);
-        if (!may_pass(&w, v, have, newer))
+        if (!may_pass(&w, v, have, newer)) {
+            /* A storage without anything cannot have acknowledged anything. */
+            if (v == 0 && was_never_written(&w))
+                break;
             return;
+        }
         if (hides_below(&w, v))
             hidden = v;
         limited = true;
@@ -389,9 +393,11 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
         out->version = hidden;
     } else if (limited && newest == 0 && w.damaged == 0) { /* no candidate has it */
         out->what = DECIDE_NOTHING;
-    } else if (was_never_written(&w)) {
+    } else if (is_fenced(&w, 0) && was_never_written(&w)) {
         decide_forward(&w, &never, newest, out);
     }
     if (out->torn == 0 && out->what == DECIDE_UNDECIDED)
         out->torn = torn_newest(&w);
+    out->unwritten = out->what == DECIDE_UNDECIDED && out->torn == 0 && !rules->fenced &&
+                     was_never_written(&w);
 }

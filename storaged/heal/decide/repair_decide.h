@@ -46,7 +46,7 @@ struct decide_rules {
     unsigned k, n, c, q;
     /* Candidates that answered all they know; under a fence, only those that have it. One
      * with projections that were not asked for does not count. */
-    uint32_t told;
+    uint32_t answered;
     /* Candidates that have no file of this id, and so never took any of it: one that may
      * have lost the file answers "damaged" instead. Disjoint from the first set. */
     uint32_t none;
@@ -88,6 +88,9 @@ struct decision {
      * decision about it, unless this decision was made under one. */
     uint64_t torn;
     bool newest; /* for FORWARD: no candidate has a newer version */
+    /* For UNDECIDED: no version was seen, and under any fence the block counts as never
+     * written. */
+    bool unwritten;
 };
 
 /**

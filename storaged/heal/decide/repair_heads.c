@@ -151,10 +151,10 @@ static void heads_step(struct repair_heads *h)
         return;
     h->busy = false;
     env_timer_stop(h->file->env, &h->timer);
-    h->told = h->has_file & ~h->failed;
+    h->answered = h->has_file & ~h->failed;
     h->none = ~h->has_file & ~h->failed & heal_file_all(h->file);
-    h->file->silent |= h->failed;
-    assert((h->told & h->none) == 0);
+    h->file->unanswered |= h->failed;
+    assert((h->answered & h->none) == 0);
     h->done(h);
 }
 

@@ -19,7 +19,7 @@ struct repair_heads {
     uint64_t first;
     unsigned n; /* blocks, 1..EXTENT_BLOCKS, of one extent */
     /* Valid once done: as in struct decide_rules, without regard to a fence. */
-    uint32_t told, none;
+    uint32_t answered, none;
     uint32_t doubt; /* candidates that may have lost a newer version */
     /* By candidate: projections of which a spare has an unreadable file. */
     uint32_t spoiled[DIST_MAX];

@@ -44,8 +44,8 @@ struct list_op {
     char path[PROJFILE_PATH_MAX];
     unsigned p; /* projection being read */
     struct disk_file *file;
-    bool in_file; /* files[n_files] is being filled */
-    bool aside;   /* the requested file has a quarantined copy */
+    bool in_file;     /* files[n_files] is being filled */
+    bool quarantined; /* the requested file has a quarantined copy */
     unsigned n_looked_at;
     struct proj_list_file *files; /* owned */
     unsigned n_files, files_room;
@@ -157,19 +157,20 @@ static bool name_parse(const char *name, unsigned directory, struct file_id *id,
     return strcmp(strrchr(path, '/') + 1, name) == 0;
 }
 
-static bool name_is_aside(const char *name, const struct file_id *id)
+static bool name_is_quarantined(const char *name, const struct file_id *id)
 {
     char path[PROJFILE_PATH_MAX];
 
-    projfile_path_aside(path, id);
+    projfile_path_quarantined(path, id);
     return strcmp(strrchr(path, '/') + 1, name) == 0;
 }
 
-static bool name_parse_aside(const char *name, unsigned directory, struct file_id *id)
+static bool name_parse_quarantined(const char *name, unsigned directory,
+                                   struct file_id *id)
 {
     return sscanf(name, "%8" SCNx32 "%8" SCNx32 "%16" SCNx64, &id->export_id,
                   &id->generation, &id->ino) == 3 &&
-           name_is_aside(name, id) && directory_of(id) == directory;
+           name_is_quarantined(name, id) && directory_of(id) == directory;
 }
 
 static void names_of(struct list_op *op, unsigned directory, const char *behind)
@@ -367,7 +368,7 @@ static void op_end(struct list_op *op, int rc)
         .n_files = op->n_files,
         .end = rc == -ENODATA,
         .after = op->request.after,
-        .aside = op->aside,
+        .quarantined = op->quarantined,
     };
 
     assert(op->file == NULL && !op->cancelled);
@@ -384,8 +385,9 @@ static bool next_name(struct list_op *op, int *rc)
         struct file_id id;
 
         if (!name_parse(name, op->directory, &id, &op->p) &&
-            !(op->request.ids_only && name_parse_aside(name, op->directory, &id))) {
-            op->aside |= op->request.only && name_is_aside(name, &op->request.after);
+            !(op->request.ids_only && name_parse_quarantined(name, op->directory, &id))) {
+            op->quarantined |=
+                op->request.only && name_is_quarantined(name, &op->request.after);
             op->at += strlen(name) + 1;
             continue;
         }

@@ -56,7 +56,7 @@ struct proj_list_result {
     unsigned n_files;
     bool end;             /* no more files follow */
     struct file_id after; /* if !end: the next list begins after this file */
-    bool aside;           /* for `only`: a quarantined copy of the file exists */
+    bool quarantined;     /* for `only`: a quarantined copy of the file exists */
 };
 typedef void proj_list_done_cb(void *arg, const struct proj_list_result *result);
 

@@ -128,7 +128,7 @@ struct repair_result {
     uint64_t read_bytes, written_bytes; /* bytes of bodies */
     bool fenced;                        /* a fence was set */
     /* Bitmap of candidates that left a request unanswered or refused it. */
-    uint32_t silent;
+    uint32_t unanswered;
     /* Bitmap of candidates whose last answer was that they have no such file. */
     uint32_t none;
     /* With REPAIR_PROVE: this repair found nothing to do. Every home that is not lost has

@@ -55,7 +55,7 @@ void findings_unknown(struct repair_findings *f, uint32_t projections)
 void findings_take(struct repair_findings *f, const struct repair_heads *heads)
 {
     assert(heads->file != NULL && heads->answers != NULL);
-    assert((heads->told & heads->none) == 0);
+    assert((heads->answered & heads->none) == 0);
     f->none = heads->none;
     f->doubt |= heads->doubt;
     for (unsigned i = 0; i < heads->file->c; i++)
@@ -77,7 +77,7 @@ void findings_take(struct repair_findings *f, const struct repair_heads *heads)
 /* Returns the candidates that answered where they have something of the file. */
 static uint32_t heard(const struct repair *repair)
 {
-    return repair->walk.next.told | repair->findings.none;
+    return repair->walk.next.answered | repair->findings.none;
 }
 
 /* Projections with partial files whose homes answered all requests; other homes may still
@@ -88,7 +88,7 @@ static uint32_t unknown_and_heard(const struct repair *repair)
     uint32_t projections = repair->findings.unknown;
 
     for (unsigned p = 0; p < file->n; p++) {
-        if ((projections >> p & 1) != 0 && (file->silent >> file->home[p] & 1) != 0)
+        if ((projections >> p & 1) != 0 && (file->unanswered >> file->home[p] & 1) != 0)
             projections &= ~(1u << p);
     }
     return projections;
@@ -108,21 +108,21 @@ static bool is_complete(const struct repair *repair)
 bool findings_all_in_place(const struct repair *repair)
 {
     const struct repair_result *r = &repair->result;
-    uint32_t told = heard(repair);
+    uint32_t answered = heard(repair);
 
     assert(repair->walk.step == WALK_OVER && repair->walk.n_pieces == 0);
     /* Candidates with unreadable files answer nothing more. */
     for (unsigned i = 0; i < repair->file.c; i++)
-        told |= repair->findings.spoiled[i] != 0 ? 1u << i : 0;
+        answered |= repair->findings.spoiled[i] != 0 ? 1u << i : 0;
     return (repair->request.flags & REPAIR_CLEAN_SPARES) != 0 &&
            repair_is_of_all(repair) && r->rc == 0 && r->undecided == 0 &&
-           r->failed == 0 && r->n_torn == 0 && r->silent == 0 &&
-           told == heal_file_all(&repair->file);
+           r->failed == 0 && r->n_torn == 0 && r->unanswered == 0 &&
+           answered == heal_file_all(&repair->file);
 }
 
 /* Homes in scope with an unreadable file, if no other candidate has any of the file and
  * these are too few for an acknowledged write. They start again with an empty file. */
-static uint32_t ruins(const struct repair *repair)
+static uint32_t corrupt_homes(const struct repair *repair)
 {
     const struct repair_findings *f = &repair->findings;
     uint32_t others = heal_file_all(&repair->file) & ~f->damaged, homes = 0;
@@ -141,7 +141,7 @@ static uint32_t ruins(const struct repair *repair)
 
 uint32_t findings_complete_homes(struct repair *repair)
 {
-    uint32_t homes = ruins(repair);
+    uint32_t homes = corrupt_homes(repair);
 
     assert(repair->walk.step == WALK_OVER && repair->walk.n_pieces == 0);
     repair->result.damaged += (unsigned)__builtin_popcount(homes);
@@ -178,12 +178,13 @@ static void note_presence(struct repair *repair)
 /* Reports an error if our own storage or k others did not answer. Without ours, nothing
  * here was looked at. k others may hold between them versions that were never synced and
  * are lost after a power failure. */
-static void note_silence(struct repair *repair)
+static void note_unanswered(struct repair *repair)
 {
-    uint32_t silent = repair->file.silent & ~repair->file.lost;
+    uint32_t unanswered = repair->file.unanswered & ~repair->file.lost;
 
     if (repair->findings.seen == SEEN_REMOVED ||
-        (!repair->own.unseen && (unsigned)__builtin_popcount(silent) < repair->file.k))
+        (!repair->own.unseen &&
+         (unsigned)__builtin_popcount(unanswered) < repair->file.k))
         return;
     if (!has_problem(repair))
         repair_problem(repair, repair->own.unseen ? "our own storage does not answer"
@@ -227,7 +228,7 @@ static const char *unsound(const struct repair *repair)
 
     if (f->seen == SEEN_REMOVED)
         return "the file is removed";
-    if ((file->silent & all) != 0)
+    if ((file->unanswered & all) != 0)
         return "not all storages of the file answer";
     if (r->rc != 0 && !is_nowhere)
         return "the file could not be looked at as a whole";
@@ -256,11 +257,11 @@ static void note_soundness(struct repair *repair)
 void findings_conclude(struct repair *repair)
 {
     note_presence(repair);
-    note_silence(repair);
+    note_unanswered(repair);
     if (repair->file.moved != 0)
         note_moved(repair);
     if ((repair->request.flags & REPAIR_PROVE) != 0)
         note_soundness(repair);
-    repair->result.silent = repair->file.silent;
+    repair->result.unanswered = repair->file.unanswered;
     repair->result.none = repair->findings.none;
 }

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 
+#include "common/base/units.h"
 #include "storaged/heal/repair/repair_int.h"
 
 void repair_own_init(struct repair *repair)
@@ -33,8 +34,8 @@ bool repair_own_refused(struct repair *repair)
     if (own->refused_ns == 0)
         own->refused_ns = now;
     if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(own->bit)) &&
-        now - own->refused_ns < file->deadline_ms * UINT64_C(1000000)) {
-        file->silent &= ~own->bit; /* asked once more */
+        now - own->refused_ns < ms_to_ns(file->deadline_ms)) {
+        file->unanswered &= ~own->bit; /* asked once more */
         return true;
     }
     own->unseen |= (own->bit & ~file->lost) != 0;

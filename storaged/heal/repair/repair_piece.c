@@ -91,7 +91,7 @@ void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int
 
 /* ---- the end of a round ---- */
 
-static bool is_settled(const struct repair_piece *piece, unsigned b)
+static bool is_rolled_forward(const struct repair_piece *piece, unsigned b)
 {
     const struct decision *d = &piece->plan.decided[b];
 
@@ -106,7 +106,7 @@ static void note_commits(struct repair_piece *piece)
                !piece_is_of_tail(piece);
 
     for (unsigned b = 0; b < piece->n; b++) {
-        if (is_settled(piece, b) && (all || plan->pending[b]))
+        if (is_rolled_forward(piece, b) && (all || plan->pending[b]))
             repair_note_commit(piece->repair,
                                piece_is_of_tail(piece) ? piece->stretch.tail_from
                                                        : piece->first + b,
@@ -122,13 +122,13 @@ static bool is_whole(const struct repair_piece *piece, unsigned b)
     const struct heal_file *file = &piece->repair->file;
     const struct decision *d = &plan->decided[b];
 
-    if (!is_settled(piece, b) || !d->newest || d->user_bytes == 0)
+    if (!is_rolled_forward(piece, b) || !d->newest || d->user_bytes == 0)
         return false;
     for (unsigned p = 0; p < file->n; p++) {
         unsigned home = file->home[p];
 
         if (home >= file->c || (plan->holders[b] >> home & 1) == 0 ||
-            ((piece->heads.told | piece->heads.none) >> home & 1) == 0)
+            ((piece->heads.answered | piece->heads.none) >> home & 1) == 0)
             return false;
     }
     return (d->lack & (plan->lack[b] | ~piece->repair->scope)) == 0;
@@ -181,20 +181,8 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
  * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
 {
-    const struct piece_plan *plan = &piece->plan;
-    struct repair_result *r = &piece->repair->result;
-
     assert(piece->state == PIECE_END);
-    for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &plan->decided[b];
-
-        if (d->version == 0)
-            r->unknown -= (unsigned)__builtin_popcount(plan->lack[b]);
-        else
-            r->damaged -= (unsigned)__builtin_popcount(plan->lack[b] & d->damaged);
-        r->stale -= (unsigned)__builtin_popcount(plan->lack[b] & d->stale);
-        r->missing -= (unsigned)__builtin_popcount(plan->lack[b] & d->missing);
-    }
+    piece_plan_uncount(piece);
     note_commits(piece);
     repair_again(piece->repair,
                  piece_is_of_tail(piece) ? piece->stretch.tail_from : piece->first);
@@ -266,7 +254,7 @@ static bool own_is_unseen(const struct repair_piece *piece)
 {
     const struct repair_heads *h = &piece->heads;
 
-    if ((piece->repair->own.bit & ~(h->told | h->none)) != 0)
+    if ((piece->repair->own.bit & ~(h->answered | h->none)) != 0)
         return repair_own_refused(piece->repair);
     repair_own_told(piece->repair);
     return false;

@@ -55,7 +55,7 @@ static struct decide_rules rules_of(const struct repair_piece *piece)
         .n = file->n,
         .c = file->c,
         .q = file->q,
-        .told = piece->heads.told & count,
+        .answered = piece->heads.answered & count,
         .none = piece->heads.none & count,
         .doubt = piece->heads.doubt,
         .lost = file->lost,
@@ -98,16 +98,36 @@ bool piece_decide_all(struct repair_piece *piece)
     return true;
 }
 
+/* Returns the newest epoch that the repair saw so far, anywhere. */
+static uint32_t newest_epoch(const struct repair_piece *piece)
+{
+    uint64_t newest = piece->repair->findings.newest;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        if (piece->plan.decided[b].version > newest)
+            newest = piece->plan.decided[b].version;
+    }
+    return version_epoch(newest);
+}
+
+/* Returns the epoch of the fence that this decision needs; 0: none. Where no version was
+ * seen, it keeps back the last writer that was seen elsewhere. */
+static uint32_t fence_epoch(const struct repair_piece *piece, const struct decision *d)
+{
+    uint32_t newest = d->unwritten ? newest_epoch(piece) : 0;
+
+    return !d->unwritten ? version_epoch(d->torn) : newest != 0 ? newest : 1;
+}
+
 bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
 {
     bool wanted = false;
 
     *epoch = 0;
     for (unsigned b = 0; b < piece->n; b++) {
-        const struct decision *d = &piece->plan.decided[b];
-        uint32_t e = version_epoch(d->torn);
+        uint32_t e = fence_epoch(piece, &piece->plan.decided[b]);
 
-        if (d->torn == 0 || (piece->fence.up && e <= piece->fence.epoch))
+        if (e == 0 || (piece->fence.up && e <= piece->fence.epoch))
             continue;
         wanted = true;
         *epoch = e > *epoch ? e : *epoch;
@@ -116,21 +136,52 @@ bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
            piece->round.n_fences < FENCES_MAX;
 }
 
+static unsigned n_bits(uint32_t bits)
+{
+    return (unsigned)__builtin_popcount(bits);
+}
+
+/* Counts what homes lack, once: it may be damaged in one round and stale in the next. */
 static void count_lacks(struct repair_piece *piece, unsigned b)
 {
-    struct piece_plan *plan = &piece->plan;
-    const struct decision *d = &plan->decided[b];
+    struct plan_counted *c = &piece->plan.counted[b];
+    const struct decision *d = &piece->plan.decided[b];
     struct repair_result *r = &piece->repair->result;
-    uint32_t new = plan->lack[b] & ~plan->counted[b];
+    uint32_t new =
+        piece->plan.lack[b] & ~(c->unknown | c->damaged | c->stale | c->missing);
+    uint32_t damaged = new & d->damaged;
 
     assert((piece->plan.lack[b] & ~piece->repair->scope) == 0);
-    if (d->version == 0)
-        r->unknown += (unsigned)__builtin_popcount(new);
-    else
-        r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
-    r->stale += (unsigned)__builtin_popcount(new & d->stale);
-    r->missing += (unsigned)__builtin_popcount(new & d->missing);
-    plan->counted[b] |= plan->lack[b];
+    c->unknown |= d->version == 0 ? damaged : 0;
+    c->damaged |= d->version == 0 ? 0 : damaged;
+    c->stale |= new & d->stale;
+    c->missing |= new & d->missing;
+    r->unknown += d->version == 0 ? n_bits(damaged) : 0;
+    r->damaged += d->version == 0 ? 0 : n_bits(damaged);
+    r->stale += n_bits(new & d->stale);
+    r->missing += n_bits(new & d->missing);
+}
+
+static void uncount(uint64_t *count, uint32_t projections)
+{
+    assert(*count >= n_bits(projections));
+    *count -= n_bits(projections);
+}
+
+void piece_plan_uncount(struct repair_piece *piece)
+{
+    struct repair_result *r = &piece->repair->result;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct plan_counted *c = &piece->plan.counted[b];
+        uint32_t lack = piece->plan.lack[b];
+
+        assert((lack & ~(c->unknown | c->damaged | c->stale | c->missing)) == 0);
+        uncount(&r->unknown, lack & c->unknown);
+        uncount(&r->damaged, lack & c->damaged);
+        uncount(&r->stale, lack & c->stale);
+        uncount(&r->missing, lack & c->missing);
+    }
 }
 
 /* Handles damage in a block that was never written: either a rotten head, or a partial
@@ -153,8 +204,8 @@ static void unwritten(struct repair_piece *piece, unsigned b)
 /* Returns whether marks of this version lie over the whole stretch. */
 static bool is_all_over(const struct walk_stretch *stretch, uint64_t version)
 {
-    for (unsigned i = 0; i < stretch->n_told; i++) {
-        if (stretch->told[i] == version)
+    for (unsigned i = 0; i < stretch->n_answered; i++) {
+        if (stretch->answered[i] == version)
             return true;
     }
     return false;

@@ -12,11 +12,15 @@
 
 struct repair_piece;
 
+/* Projections of a block that homes lacked, by what was found when they were counted. */
+struct plan_counted {
+    uint32_t unknown, damaged, stale, missing; /* disjoint */
+};
+
 struct piece_plan {
     struct decision decided[EXTENT_BLOCKS];
     uint32_t lack[EXTENT_BLOCKS]; /* projections in scope still to be healed */
-    /* Projections that are already in the result's counts. */
-    uint32_t counted[EXTENT_BLOCKS];
+    struct plan_counted counted[EXTENT_BLOCKS]; /* already in the result */
     uint32_t holders[EXTENT_BLOCKS]; /* candidates that have the decided version by now */
     uint32_t projections[EXTENT_BLOCKS]; /* projections of it that they have; 0: a hole */
     bool skip[EXTENT_BLOCKS];            /* leave it out in this round */
@@ -37,6 +41,8 @@ bool piece_decide_all(struct repair_piece *piece);
 bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch);
 /** Plans the repair of all decided blocks: which homes lack which projections. */
 void piece_plan(struct repair_piece *piece);
+/** Takes what homes still lack out of the result's counts: it will be counted again. */
+void piece_plan_uncount(struct repair_piece *piece);
 /** Leaves out n blocks from `at` on in this round. */
 void piece_skip(struct repair_piece *piece, unsigned at, unsigned n);
 /**

@@ -80,7 +80,7 @@ static struct repair_piece *piece_new(struct repair *repair, enum piece_kind kin
 static void piece_free(struct repair *repair, struct repair_piece *piece)
 {
     assert(piece->repair == repair && repair->walk.n_pieces > 0);
-    free(piece->stretch.told);
+    free(piece->stretch.answered);
     list_remove(&piece->link);
     repair->walk.n_pieces--;
     repair_piece_free(piece);
@@ -174,7 +174,7 @@ static void take_next(struct repair *repair, const struct repair_ask *ask)
         rozo__st_next_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
 
     if (resp != NULL && resp->block >= w->cursor) {
-        w->next.told |= 1u << ask->candidate;
+        w->next.answered |= 1u << ask->candidate;
         w->next.block[ask->candidate] = resp->block;
         findings_has_file(&repair->findings);
         take_partial(repair, ask->candidate, resp->partial);
@@ -196,7 +196,7 @@ static void take_damage(struct repair *repair, const struct repair_ask *ask)
 
 static void next_refused(struct repair *repair, unsigned candidate)
 {
-    repair->file.silent |= 1u << candidate;
+    repair->file.unanswered |= 1u << candidate;
     repair->walk.next.refused |= 1u << candidate;
 }
 
@@ -230,7 +230,7 @@ static void next_start(struct repair *repair)
     w->step = WALK_ASKED;
     w->marks.n = 0;
     findings_ask(&repair->findings);
-    next->told = next->refused = 0;
+    next->answered = next->refused = 0;
     next->epoch = fence.up ? fence.epoch : 0;
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
@@ -287,16 +287,16 @@ static uint64_t nearest_head(const struct repair *repair)
     for (unsigned i = 0; i < repair->file.c; i++) {
         bool hidden = (w->tail.healed >> i & 1) != 0 && w->next.block[i] >= w->tail.from;
 
-        if ((w->next.told >> i & 1) != 0 && !hidden && w->next.block[i] < head)
+        if ((w->next.answered >> i & 1) != 0 && !hidden && w->next.block[i] < head)
             head = w->next.block[i];
     }
     return head;
 }
 
-static uint32_t next_silent(const struct repair *repair)
+static uint32_t next_unanswered(const struct repair *repair)
 {
     return heal_file_all(&repair->file) &
-           ~(repair->walk.next.told | repair->findings.none);
+           ~(repair->walk.next.answered | repair->findings.none);
 }
 
 /* Evaluates the answers and selects the next step of the walk. */
@@ -311,13 +311,13 @@ static void next_end(struct repair *repair)
         repair_problem(repair, "out of memory for the marks of the file");
         repair->result.rc = -ENOMEM;
     }
-    if (w->next.told == 0 &&
-        (unsigned)__builtin_popcount(next_silent(repair) & ~repair->findings.unsynced) >=
-            repair->file.k) {
+    if (w->next.answered == 0 &&
+        (unsigned)__builtin_popcount(next_unanswered(repair) &
+                                     ~repair->findings.unsynced) >= repair->file.k) {
         repair_problem(repair, "no storage tells where the file has data");
         repair->result.rc = -EIO;
     }
-    if (w->marks.lost || w->next.told == 0)
+    if (w->marks.lost || w->next.answered == 0)
         w->step = WALK_OVER;
 }
 
@@ -374,7 +374,7 @@ static bool tail_is_missed(struct repair *repair, uint64_t *from, uint64_t *vers
             const struct walk_mark *has;
 
             if ((repair->scope >> p & 1) == 0 ||
-                (repair->walk.next.told >> home & 1) == 0)
+                (repair->walk.next.answered >> home & 1) == 0)
                 continue;
             has = tail_of(repair, home);
             if (has != NULL && (has->version > m->version ||
@@ -453,17 +453,17 @@ static void stretch_told(const struct repair *repair, struct repair_piece *piece
     uint64_t of[DIST_MAX] = { 0 }, newest = 0;
     unsigned n = 0;
 
-    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.told == NULL);
+    assert(piece->kind == PIECE_OF_STRETCH && piece->stretch.answered == NULL);
     for (unsigned i = 0; i < w->marks.n; i++)
         n += is_over(repair, &w->marks.list[i]);
-    piece->stretch.told = calloc(n + 1, sizeof(*piece->stretch.told));
-    piece->stretch.uneven = piece->stretch.told == NULL;
-    for (unsigned i = 0; piece->stretch.told != NULL && i < w->marks.n; i++) {
+    piece->stretch.answered = calloc(n + 1, sizeof(*piece->stretch.answered));
+    piece->stretch.uneven = piece->stretch.answered == NULL;
+    for (unsigned i = 0; piece->stretch.answered != NULL && i < w->marks.n; i++) {
         const struct walk_mark *m = &w->marks.list[i];
 
         if (!is_over(repair, m))
             continue;
-        piece->stretch.told[piece->stretch.n_told++] = m->version;
+        piece->stretch.answered[piece->stretch.n_answered++] = m->version;
         if (m->version > of[m->candidate])
             of[m->candidate] = m->version;
         if (m->version > newest)
@@ -490,7 +490,7 @@ static void flat_next(struct repair *repair)
     }
     end = stretch_end(repair, limit, &covered);
     /* candidates that did not tell where they have heads may have some here */
-    if ((covered || next_silent(repair) != 0) && w->cursor <= far_block) {
+    if ((covered || next_unanswered(repair) != 0) && w->cursor <= far_block) {
         piece = piece_new(repair, PIECE_OF_STRETCH, w->cursor, 1);
         if (piece == NULL)
             return;

@@ -43,7 +43,7 @@ struct walk_next {
     struct repair_ask asks[DIST_MAX];
     unsigned n_asks;          /* under way */
     uint64_t block[DIST_MAX]; /* next head of each candidate that answered */
-    uint32_t told;            /* candidates that answered */
+    uint32_t answered;        /* candidates that answered */
     uint32_t refused;         /* candidates that gave no usable answer */
     uint64_t at_ns;           /* earliest time to ask again */
     /* Epoch of the fence that was up when they were asked; 0: none. */
@@ -63,8 +63,8 @@ struct walk_stretch {
     /* Epoch of the fence that was up when the stretch was found without heads: no write
      * of a client of this epoch or older came into it since. 0: none. */
     uint32_t epoch;
-    uint64_t *told; /* owned; versions of marks that lie over the whole stretch */
-    unsigned n_told;
+    uint64_t *answered; /* owned; versions of marks that lie over the whole stretch */
+    unsigned n_answered;
     bool uneven; /* some home in scope lacks the newest of these marks */
     /* Tail: homes that lack its hole get a mark of this version from here on. A newer one
      * begins at another block. */

@@ -23,92 +23,34 @@
 
 struct args {
     const char *json, *only, *op;
-    unsigned long k, n, block_kb, rounds, seconds;
+    unsigned k, n, block_kb, rounds, seconds;
     bool goals, isas, quick, l2;
 };
 
-enum {
-    KEY_ONLY = 256,
-    KEY_OP,
-    KEY_K,
-    KEY_N,
-    KEY_BLOCK,
-    KEY_L2,
-    KEY_SECONDS,
-    KEY_ROUNDS,
-    KEY_QUICK
-};
-
-static void number(struct argp_state *state, const char *text, unsigned long max,
-                   unsigned long *out)
-{
-    if (cli_number(text, 1, max, out) != 0)
-        argp_error(state, "'%s' is not a number from 1 to %lu", text, max);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct args *args = state->input;
-
-    switch (key) {
-    case 'j':
-        args->json = arg;
-        return 0;
-    case 'g':
-        args->goals = true;
-        return 0;
-    case 'i':
-        args->isas = true;
-        return 0;
-    case KEY_ONLY:
-        args->only = arg;
-        return 0;
-    case KEY_OP:
-        args->op = arg;
-        return 0;
-    case KEY_L2:
-        args->l2 = true;
-        return 0;
-    case KEY_QUICK:
-        args->quick = true;
-        return 0;
-    case KEY_K:
-        number(state, arg, CODEC_K_MAX, &args->k);
-        return 0;
-    case KEY_N:
-        number(state, arg, CODEC_N_MAX, &args->n);
-        return 0;
-    case KEY_BLOCK:
-        number(state, arg, 8, &args->block_kb);
-        return 0;
-    case KEY_SECONDS:
-        number(state, arg, 3600, &args->seconds);
-        return 0;
-    case KEY_ROUNDS:
-        number(state, arg, BENCH_ROUNDS_MAX, &args->rounds);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_option options[] = {
-    { "json", 'j', "FILE", 0, "write all figures there, for plot.py", 0 },
-    { "goals", 'g', NULL, 0, "compare the figures with the goals of the project", 0 },
-    { "isas", 'i', NULL, 0, "also older instruction sets", 0 },
-    { "quick", KEY_QUICK, NULL, 0, "blocks of 8 KB in L1 only", 0 },
-    { "rounds", KEY_ROUNDS, "N", 0, "rounds of each case (31)", 0 },
-    { "k", KEY_K, "K", 0, "only the layout with K rows: 2, 4 or 8; with --n any code",
-      0 },
-    { "n", KEY_N, "N", 0, "with --k: the code (N, K)", 0 },
-    { "only", KEY_ONLY, "NAME", 0, "only codes whose name begins so", 0 },
-    { "op", KEY_OP, "OP", 0,
+static const struct args_option options[] = {
+    { "json", 'j', "FILE", "write all figures there, for plot.py",
+      ARGS_TEXT(struct args, json) },
+    { "goals", 'g', NULL, "compare the figures with the goals of the project",
+      ARGS_FLAG(struct args, goals) },
+    { "isas", 'i', NULL, "also older instruction sets", ARGS_FLAG(struct args, isas) },
+    { "quick", 0, NULL, "blocks of 8 KB in L1 only", ARGS_FLAG(struct args, quick) },
+    { "rounds", 0, "N", "rounds of each case (31)",
+      ARGS_NUMBER(struct args, rounds, 1, BENCH_ROUNDS_MAX) },
+    { "k", 0, "K", "only the layout with K rows: 2, 4 or 8; with --n any code",
+      ARGS_NUMBER(struct args, k, 1, CODEC_K_MAX) },
+    { "n", 0, "N", "with --k: the code (N, K)",
+      ARGS_NUMBER(struct args, n, 1, CODEC_N_MAX) },
+    { "only", 0, "NAME", "only codes whose name begins so",
+      ARGS_TEXT(struct args, only) },
+    { "op", 0, "OP",
       "with --only and --k: repeat OP, for a profiler: encode, read, or lost1 to lost4; "
       "OP+rows also copies the rows",
-      0 },
-    { "block", KEY_BLOCK, "KB", 0, "with --op: blocks of 4 or 8 KB (8)", 0 },
-    { "l2", KEY_L2, NULL, 0, "with --op: 1 MiB of blocks in turn", 0 },
-    { "seconds", KEY_SECONDS, "N", 0, "with --op: for so long (5)", 0 },
+      ARGS_TEXT(struct args, op) },
+    { "block", 0, "KB", "with --op: blocks of 4 or 8 KB (8)",
+      ARGS_NUMBER(struct args, block_kb, 1, 8) },
+    { "l2", 0, NULL, "with --op: 1 MiB of blocks in turn", ARGS_FLAG(struct args, l2) },
+    { "seconds", 0, "N", "with --op: for so long (5)",
+      ARGS_NUMBER(struct args, seconds, 1, 3600) },
     { 0 },
 };
 
@@ -117,8 +59,8 @@ static const struct argp_option options[] = {
 static bool code_at(const struct args *args, unsigned i, unsigned *k, unsigned *n)
 {
     if (args->n != 0) {
-        *k = (unsigned)args->k;
-        *n = (unsigned)args->n;
+        *k = args->k;
+        *n = args->n;
         return i == 0;
     }
     for (unsigned l = 0; codec_layout(l) != NULL; l++) {
@@ -185,7 +127,7 @@ static unsigned cases_list(const struct args *args, struct bench_case cases[],
                                             .run_blocks = kinds[i].run_blocks,
                                             .l2 = kinds[i].l2,
                                             .decode = true,
-                                            .n_rounds = (unsigned)args->rounds };
+                                            .n_rounds = args->rounds };
             n++;
         }
     }
@@ -236,7 +178,7 @@ static int goals(struct cli *cli, const struct args *args)
 
     progress_start(&progress, 1);
     progress_at(&progress, 0, "goals");
-    rc = goals_check((unsigned)args->rounds, tick, &progress, &err);
+    rc = goals_check(args->rounds, tick, &progress, &err);
     if (rc < 0)
         return cli_fail(cli, "%s", err.text);
     return rc > 0 ? CLI_FAILED : cli_finish(cli);
@@ -244,9 +186,8 @@ static int goals(struct cli *cli, const struct args *args)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
+    static const struct args_syntax syntax = {
         .options = options,
-        .parser = parse,
         .doc = "Measure rozo's erasure codes beside those of others on the same buffers."
     };
     struct cli cli = { .verb = "bench_codec" };
@@ -254,7 +195,7 @@ int main(int argc, char **argv)
     struct bench_codes codes = { 0 };
     int status;
 
-    cli_parse(&argp, argc, argv, &args);
+    args_parse(&syntax, argc, argv, &args);
     if (args.goals)
         return goals(&cli, &args);
     if (args.n != 0 && args.k == 0)

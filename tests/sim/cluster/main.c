@@ -6,7 +6,6 @@
  * Exit status 0: no fault was found. Otherwise the last line on stderr is the command
  * that repeats the run.
  */
-#include <argp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "common/config/args.h"
 #include "storaged/ops/storage.h"
 #include "tests/sim/cluster/programs/model.h"
 #include "tests/sim/cluster/run.h"
@@ -71,12 +71,14 @@ static const struct {
     { "grow-first", RUN_MUTANT_GROW_FIRST },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
+enum { LAYOUT_ANY = 3 };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
 
 struct arguments {
     uint64_t seed;
     unsigned n_seeds, n_ops;
-    int layout, n_storages;
+    unsigned layout;     /* LAYOUT_ANY: chosen by the seed */
+    unsigned n_storages; /* 0: chosen by the seed */
     unsigned mutant;
     const char *mode; /* NULL: chosen by the seed */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
@@ -88,8 +90,7 @@ struct arguments {
 static struct arguments args = { .seed = 1,
                                  .n_seeds = 1,
                                  .n_ops = 500,
-                                 .layout = -1,
-                                 .n_storages = 0 };
+                                 .layout = LAYOUT_ANY };
 
 static void on_abort(int sig)
 {
@@ -109,10 +110,10 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     struct run_config c = { .seed = seed, .n_ops = args.n_ops };
 
     x ^= x >> 32;
-    c.layout = args.layout >= 0 ? (unsigned)args.layout
-               : x % 16 < 11    ? 0
-               : x % 16 < 15    ? 1
-                                : 2;
+    c.layout = args.layout != LAYOUT_ANY ? args.layout
+               : x % 16 < 11             ? 0
+               : x % 16 < 15             ? 1
+                                         : 2;
     x >>= 4;
     *mode = (unsigned)(x % N_MODES);
     for (unsigned i = 0; args.mode != NULL && i < N_MODES; i++) {
@@ -121,8 +122,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     }
     x /= 13; /* independent of the number of modes: a seed keeps its meaning */
     c.faults = modes[*mode].faults;
-    c.n_storages =
-        args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
+    c.n_storages = args.n_storages > 0 ? args.n_storages : storages[c.layout][x % 3];
     if (args.n_storages == 0 && ((c.faults & (FAULT_PAGES | FAULT_LOSE)) != 0 ||
                                  strcmp(modes[*mode].name, "rot") == 0))
         c.n_storages = many[c.layout];
@@ -185,160 +185,104 @@ static void run_seed(uint64_t seed, struct run_result *r)
                (unsigned long long)r->trace);
 }
 
-static error_t on_argument(int key, char *arg, struct argp_state *state)
+static void mode_arg(struct argp_state *state, char *text, void *to)
 {
-    switch (key) {
-    case 's':
-        args.seed = strtoull(arg, NULL, 0);
-        return 0;
-    case 'n':
-        args.n_seeds = (unsigned)strtoul(arg, NULL, 0);
-        return 0;
-    case 'o':
-        args.n_ops = (unsigned)strtoul(arg, NULL, 0);
-        return 0;
-    case 'm':
-        args.mode = arg;
-        for (unsigned i = 0; i < N_MODES; i++) {
-            if (strcmp(arg, modes[i].name) == 0)
-                return 0;
-        }
-        argp_error(state, "no such mode: %s", arg);
-        return 0;
-    case 'l':
-        args.layout = atoi(arg);
-        return 0;
-    case 'c':
-        args.n_storages = atoi(arg);
-        return 0;
-    case 'x':
-        for (unsigned i = 0; i < N_MUTANTS; i++) {
-            if (strcmp(arg, mutants[i].name) == 0) {
-                args.mutant = i;
-                return 0;
-            }
-        }
-        argp_error(state, "no such mutant: %s", arg);
-        return 0;
-    case 'v':
-        args.verbose = true;
-        return 0;
-    case 'w':
-        args.verbose = args.tells = true;
-        return 0;
-    case 'q':
-        args.quiet = true;
-        return 0;
-    case 't':
-        args.torn = true;
-        return 0;
-    case 'h':
-        args.heals = true;
-        return 0;
-    case 'd':
-        args.directories = true;
-        return 0;
-    case 'S':
-        if (arg != NULL && strcmp(arg, "sizes") != 0)
-            argp_error(state, "--strict, or --strict=sizes");
-        args.strict = arg == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
-        return 0;
-    case 'a':
-        args.old_acks = true;
-        return 0;
-    case 'g':
-        args.n_more = (unsigned)strtoul(arg, NULL, 0);
-        return 0;
-    case 'K':
-        args.token_limit = (unsigned)strtoul(arg, NULL, 0);
-        return 0;
-    case 'I':
-        args.inlined = true;
-        return 0;
-    case 'W':
-        args.shared = true;
-        return 0;
-    case 'L':
-        args.locks = true;
-        return 0;
-    case 'X':
-        args.xattrs = true;
-        return 0;
-    case 'N':
-        args.names = true;
-        return 0;
-    case 'U':
-        args.cuts = true;
-        return 0;
-    case 'D':
-        args.direct = true;
-        return 0;
-    case 'C':
-        args.n_clients = (unsigned)strtoul(arg, NULL, 0);
-        if (args.n_clients > 3)
-            argp_error(state, "there are three clients");
-        return 0;
-    case 'k':
-        args.kernel = true;
-        return 0;
-    case '2':
-        args.twice = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    *(const char **)to = text;
+    for (unsigned i = 0; i < N_MODES; i++) {
+        if (strcmp(text, modes[i].name) == 0)
+            return;
     }
+    argp_error(state, "no such mode: %s", text);
+}
+
+static void mutant_arg(struct argp_state *state, char *text, void *to)
+{
+    unsigned *mutant = to;
+
+    for (*mutant = 0; *mutant < N_MUTANTS; ++*mutant) {
+        if (strcmp(text, mutants[*mutant].name) == 0)
+            return;
+    }
+    argp_error(state, "no such mutant: %s", text);
+}
+
+static void strict_arg(struct argp_state *state, char *text, void *to)
+{
+    if (text != NULL && strcmp(text, "sizes") != 0)
+        argp_error(state, "--strict, or --strict=sizes");
+    *(unsigned *)to = text == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        { "seed", 's', "N", 0, "First seed", 0 },
-        { "seeds", 'n', "N", 0, "Number of seeds", 0 },
-        { "ops", 'o', "N", 0, "Operations of a run", 0 },
-        { "mode", 'm', "NAME", 0,
+    static const struct args_option options[] = {
+        { "seed", 's', "N", "First seed",
+          ARGS_NUMBER(struct arguments, seed, 0, UINT64_MAX) },
+        { "seeds", 'n', "N", "Number of seeds",
+          ARGS_NUMBER(struct arguments, n_seeds, 0, UINT32_MAX) },
+        { "ops", 'o', "N", "Operations of a run",
+          ARGS_NUMBER(struct arguments, n_ops, 0, UINT32_MAX) },
+        { "mode", 'm', "NAME",
           "calm, net, crash, few, client, late, dead, hang, power, rot, full, eio, "
           "replace, chaos",
-          0 },
-        { "layout", 'l', "N", 0, "Layout: 0, 1, 2", 0 },
-        { "storages", 'c', "N", 0, "Number of storages", 0 },
-        { "old-acks", 'a', NULL, 0,
-          "Until storages join, a write quorum is only a read quorum", 0 },
-        { "more", 'g', "N", 0, "Number of storages that join during the run", 0 },
-        { "mutant", 'x', "NAME", 0,
+          ARGS_CALL(struct arguments, mode, mode_arg) },
+        { "layout", 'l', "N", "Layout: 0, 1, 2",
+          ARGS_NUMBER(struct arguments, layout, 0, 2) },
+        { "storages", 'c', "N", "Number of storages",
+          ARGS_NUMBER(struct arguments, n_storages, 0, 64) },
+        { "old-acks", 'a', NULL,
+          "Until storages join, a write quorum is only a read quorum",
+          ARGS_FLAG(struct arguments, old_acks) },
+        { "more", 'g', "N", "Number of storages that join during the run",
+          ARGS_NUMBER(struct arguments, n_more, 0, 64) },
+        { "mutant", 'x', "NAME",
           "Safety measure that is left out: journal, journal-sync, commit, version, "
           "frame-crc, crc, missed, fenced, deaf, quorum-up, strays",
-          0 },
-        { "verbose", 'v', NULL, 0, "Print events", 0 },
-        { "words", 'w', NULL, 0, "Print events and every message", 0 },
-        { "quiet", 'q', NULL, 0, "Print only the sum", 0 },
-        { "torn", 't', NULL, 0, "Count blocks that cannot be read, do not fail", 0 },
-        { "heal", 'h', NULL, 0, "Storages heal, and at the end all must be healed", 0 },
-        { "directories", 'd', NULL, 0,
-          "The sync of a name covers all names in its directory", 0 },
-        { "kernel", 'k', NULL, 0,
-          "A model of Linux, with its caches, stands before each mount", 0 },
-        { "strict", 'S', "sizes", OPTION_ARG_OPTIONAL,
-          "All mounts are equal at any time; sizes: only sizes", 0 },
-        { "token-limit", 'K', "N", 0, "Tokens that exportd gives to a session", 0 },
-        { "inline", 'I', NULL, 0, "exportd keeps the data of small files", 0 },
-        { "shared", 'W', NULL, 0, "Few names, and many writers of a file; with strict",
-          0 },
-        { "locks", 'L', NULL, 0, "Programs take locks", 0 },
-        { "xattrs", 'X', NULL, 0, "Programs change and read extended attributes", 0 },
-        { "names", 'N', NULL, 0, "Programs mostly use names", 0 },
-        { "cuts", 'U', NULL, 0, "Programs mostly cut files, and read around their ends",
-          0 },
-        { "direct", 'D', NULL, 0, "Most writers open with O_DIRECT", 0 },
-        { "clients", 'C', "N", 0, "Number of mounts with programs; 0: all three", 0 },
-        { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
+          ARGS_CALL(struct arguments, mutant, mutant_arg) },
+        { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
+        { "words", 'w', NULL, "Print events and every message",
+          ARGS_FLAG(struct arguments, tells) },
+        { "quiet", 'q', NULL, "Print only the sum", ARGS_FLAG(struct arguments, quiet) },
+        { "torn", 't', NULL, "Count blocks that cannot be read, do not fail",
+          ARGS_FLAG(struct arguments, torn) },
+        { "heal", 'h', NULL, "Storages heal, and at the end all must be healed",
+          ARGS_FLAG(struct arguments, heals) },
+        { "directories", 'd', NULL,
+          "The sync of a name covers all names in its directory",
+          ARGS_FLAG(struct arguments, directories) },
+        { "kernel", 'k', NULL,
+          "A model of Linux, with its caches, stands before each mount",
+          ARGS_FLAG(struct arguments, kernel) },
+        { "strict", 'S', "sizes", "All mounts are equal at any time; sizes: only sizes",
+          ARGS_CALL(struct arguments, strict, strict_arg), .optional = true },
+        { "token-limit", 'K', "N", "Tokens that exportd gives to a session",
+          ARGS_NUMBER(struct arguments, token_limit, 0, UINT32_MAX) },
+        { "inline", 'I', NULL, "exportd keeps the data of small files",
+          ARGS_FLAG(struct arguments, inlined) },
+        { "shared", 'W', NULL, "Few names, and many writers of a file; with strict",
+          ARGS_FLAG(struct arguments, shared) },
+        { "locks", 'L', NULL, "Programs take locks", ARGS_FLAG(struct arguments, locks) },
+        { "xattrs", 'X', NULL, "Programs change and read extended attributes",
+          ARGS_FLAG(struct arguments, xattrs) },
+        { "names", 'N', NULL, "Programs mostly use names",
+          ARGS_FLAG(struct arguments, names) },
+        { "cuts", 'U', NULL, "Programs mostly cut files, and read around their ends",
+          ARGS_FLAG(struct arguments, cuts) },
+        { "direct", 'D', NULL, "Most writers open with O_DIRECT",
+          ARGS_FLAG(struct arguments, direct) },
+        { "clients", 'C', "N", "Number of mounts with programs; 0: all three",
+          ARGS_NUMBER(struct arguments, n_clients, 0, 3) },
+        { "twice", '2', NULL, "Run each seed twice: both must be the same",
+          ARGS_FLAG(struct arguments, twice) },
         { 0 },
     };
-    static const struct argp argp = { .options = options, .parser = on_argument };
+    static const struct args_syntax syntax = { .options = options };
     struct run_result sum = { 0 };
     struct timespec from, to;
 
     log_init("rozo-sim");
-    argp_parse(&argp, argc, argv, 0, NULL, NULL);
+    args_parse(&syntax, argc, argv, &args);
+    args.verbose |= args.tells;
     log_set_level(args.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
     signal(SIGABRT, on_abort);
     /* Makes all codecs now, owned by no process; rotten bytes may name any of them. */

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "common/base/list.h"
 #include "common/env/env_uv.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
@@ -42,7 +43,7 @@ static void on_letter_timer(struct env_timer *timer)
 
 static void on_letter_task(struct env_task *task)
 {
-    struct letter *l = (struct letter *)((char *)task - offsetof(struct letter, task));
+    struct letter *l = container_of(task, struct letter, task);
 
     trail_add(l->c);
     if (l->again-- > 0)

@@ -8,22 +8,22 @@
 #include "tests/unit/unit.h"
 
 static struct fsck f;
-static uint32_t silent; /* bitmap of storages that did not answer */
-static uint32_t gone;   /* bitmap of storages that are declared lost */
+static uint32_t unlisted; /* bitmap of storages that did not answer */
+static uint32_t gone;     /* bitmap of storages that are declared lost */
 
 static enum fsck_heard heard(void *arg, uint32_t storage)
 {
     (void)arg;
     if (storage < 32 && (gone >> storage & 1) != 0)
         return FSCK_GONE;
-    return storage < 32 && (silent >> storage & 1) != 0 ? FSCK_SILENT : FSCK_LISTED;
+    return storage < 32 && (unlisted >> storage & 1) != 0 ? FSCK_UNLISTED : FSCK_LISTED;
 }
 
 static int setup(void **state)
 {
     (void)state;
     fsck_init(&f);
-    silent = gone = 0;
+    unlisted = gone = 0;
     return 0;
 }
 
@@ -107,10 +107,10 @@ static void homes_that_lack_theirs(void **state)
     assert_int_equal(lack.n_there, 2);
     assert_false(lack.unreadable);
     assert_false(lacks(6, &lack));
-    silent = 1 << 3; /* storage 3 did not answer: it may have its own projection */
+    unlisted = 1 << 3; /* storage 3 did not answer: it may have its own projection */
     assert_true(lacks(5, &lack));
     assert_int_equal(lack.missing, 2);
-    assert_int_equal(lack.silent, 4);
+    assert_int_equal(lack.unlisted, 4);
 }
 
 /* Projections on a lost storage are missing, unless a spare has them. */
@@ -123,7 +123,7 @@ static void a_storage_that_is_given_up(void **state)
     assert_int_equal(listed(2, 5, 2, 0), 0);
     gone = 1 << 1 | 1 << 3;
     assert_true(lacks(5, &lack));
-    assert_int_equal(lack.silent, 0);
+    assert_int_equal(lack.unlisted, 0);
     assert_int_equal(lack.missing, 5);
     assert_true(lack.unreadable);
     /* the spare has the projection of the first home */
@@ -144,7 +144,7 @@ static void too_few_are_left(void **state)
     assert_int_equal(listed(2, 5, 2, 0), 0);
     assert_true(lacks(5, &lack));
     assert_true(lack.unreadable);
-    silent = 1 << 4; /* the spare may have another one */
+    unlisted = 1 << 4; /* the spare may have another one */
     assert_true(lacks(5, &lack));
     assert_false(lack.unreadable);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -191,6 +192,42 @@ static void waiting_can_be_interrupted(void **state)
     assert_int_equal(end(10000), 0);
 }
 
+static bool child_gets_signal = false;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    kill(getppid(), SIGCONT);
+}
+
+/* Stops the parent until a signal has interrupted the child, which waits for the parent's
+ * go by then. */
+static void in_the_child(void)
+{
+    struct itimerval soon = { .it_value = { .tv_usec = 100000 } };
+    struct sigaction action = { .sa_handler = on_alarm };
+
+    if (!child_gets_signal)
+        return;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    kill(getppid(), SIGSTOP);
+}
+
+/* A ^C reaches the child as well. It must not be taken for the end of the parent. */
+static void a_signal_to_the_child_changes_nothing(void **state)
+{
+    struct err err = { 0 };
+
+    (void)state;
+    signal(SIGPIPE, SIG_IGN); /* as rozo does */
+    assert_int_equal(pthread_atfork(NULL, NULL, in_the_child), 0);
+    child_gets_signal = true;
+    assert_int_equal(start_and_wait("--serves", 10000, &err), 0);
+    child_gets_signal = false;
+    assert_int_equal(end(10000), 0);
+}
+
 static void a_program_that_is_not_there(void **state)
 {
     char *argv[] = { "/nowhere/daemon", NULL };
@@ -294,17 +331,59 @@ static void a_recycled_pid_is_not_ours(void **state)
     assert_int_equal(end(100), 0);
 }
 
-static void ports_are_free_and_different(void **state)
+enum { PORTS_ALL = PORTS_LAST - PORTS_FIRST + 1, PORTS_N = 6000 };
+
+/* Picks n ports for an owner. Asserts that they are not in `used`, and adds them. */
+static void pick(const char *owner, bool used[PORTS_ALL], unsigned n)
 {
-    uint16_t ports[50];
+    static uint16_t ports[PORTS_ALL];
+
+    assert_int_equal(ports_pick(owner, ports, n, NULL), 0);
+    for (unsigned i = 0; i < n; i++) {
+        assert_in_range(ports[i], PORTS_FIRST, PORTS_LAST);
+        assert_false(used[ports[i] - PORTS_FIRST]);
+        used[ports[i] - PORTS_FIRST] = true;
+    }
+}
+
+/* Ports of a cluster stay its own while no daemon listens on them, until its folder is
+ * removed. */
+static void ports_are_free_and_reserved(void **state)
+{
+    static bool used[PORTS_ALL], used_later[PORTS_ALL];
+    char a[PATH_MAX], b[PATH_MAX], kept[PATH_MAX];
+    struct err err = { 0 };
+    uint16_t more[PORTS_N];
 
     (void)state;
-    assert_int_equal(ports_pick(ports, 50, NULL), 0);
-    for (unsigned i = 0; i < 50; i++) {
-        assert_in_range(ports[i], PORTS_FIRST, PORTS_LAST);
-        for (unsigned j = 0; j < i; j++)
-            assert_int_not_equal(ports[i], ports[j]);
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    snprintf(a, sizeof(a), "%s/a", folder);
+    snprintf(b, sizeof(b), "%s/b", folder);
+    snprintf(kept, sizeof(kept), "%s/rozo-dev-ports-%u", folder, (unsigned)getuid());
+    assert_int_equal(mkdir(a, 0700) | mkdir(b, 0700), 0);
+    pick(a, used, PORTS_N);
+    pick(b, used, PORTS_N);
+    assert_int_equal(ports_pick("/nowhere", more, PORTS_N, &err), -EADDRNOTAVAIL);
+    assert_int_equal(rmdir(a), 0);
+    /* The reservations of a folder that never came hold for a minute. */
+    assert_int_equal(ports_pick("/nowhere", more, PORTS_N, &err), -EADDRNOTAVAIL);
+    assert_int_equal(rmdir(b), 0);
+    for (unsigned i = 0; i < PORTS_ALL; i++) {
+        const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+        char name[PATH_MAX + 8];
+
+        snprintf(name, sizeof(name), "%s/%u", kept, PORTS_FIRST + i);
+        utimensat(AT_FDCWD, name, old, AT_SYMLINK_NOFOLLOW);
     }
+    pick("/nowhere", used_later, PORTS_N);
+    for (unsigned i = 0; i < PORTS_ALL; i++) {
+        char name[PATH_MAX + 8];
+
+        snprintf(name, sizeof(name), "%s/%u", kept, PORTS_FIRST + i);
+        unlink(name);
+    }
+    assert_int_equal(rmdir(kept), 0);
+    unsetenv("XDG_RUNTIME_DIR");
 }
 
 static int folder_set_up(void **state)
@@ -333,13 +412,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_that_fails_leaves_its_words),
         cmocka_unit_test(one_that_never_serves_times_out),
         cmocka_unit_test(waiting_can_be_interrupted),
+        cmocka_unit_test(a_signal_to_the_child_changes_nothing),
         cmocka_unit_test(a_program_that_is_not_there),
         cmocka_unit_test(a_stubborn_one_is_killed),
         cmocka_unit_test(a_stopped_one_ends_too),
         cmocka_unit_test(a_crash_is_seen),
         cmocka_unit_test(one_whose_first_thread_has_ended_is_there),
         cmocka_unit_test(a_recycled_pid_is_not_ours),
-        cmocka_unit_test(ports_are_free_and_different),
+        cmocka_unit_test(ports_are_free_and_reserved),
     };
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 

@@ -275,12 +275,12 @@ static void answer_later(struct heal_question *q)
     env_timer_start(&nodes_env.env, &a->timer, 1);
 }
 
-static void ask_unsettled(void *arg, struct heal_question *q)
+static void ask_uncommitted(void *arg, struct heal_question *q)
 {
     struct node *n = arg;
 
     if (n->has_unsettled && n->unsettled.age_ns >= q->older_than_ns)
-        q->unsettled[q->n_unsettled++] = n->unsettled;
+        q->unsettled[q->n_uncommitted++] = n->unsettled;
     answer_later(q);
 }
 
@@ -318,7 +318,7 @@ void nodes_init(uint64_t seed)
             .revoked = &n->revoked,
             .key = n->key,
             .peers = { .open = peer_open, .close = peer_close, .arg = n },
-            .ask_unsettled = ask_unsettled,
+            .ask_uncommitted = ask_uncommitted,
             .ask_health = ask_health,
             .arg = n,
             .boot = 1,

@@ -791,27 +791,99 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     next_result.undecided = 0;
 }
 
-/* A home that is down during the recovery of a dead client's file gets a hint for its
- * return. */
+/* A home that does not answer the recovery of a dead client's file gets a hint. */
 static void test_homes_that_were_silent_are_noted(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
     (void)state;
     nodes_start_all();
-    nodes[2].up = false;
-    next_result.silent = 1 << 1 | 1 << 3;
+    next_result.unanswered = 1 << 1 | 1 << 3;
     assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(node_n_missed(1), 1);
-    next_result.silent = 0;
-    nodes[2].up = true;
+    next_result.unanswered = 0;
     run_ms(15000);
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[1].own, 2);
     assert_int_equal(seen[1].request.n_blocks, 0);
     assert_int_equal(node_n_missed(1), 0);
+}
+
+/* A home missed a version that too few storages have now: readers pass it over, but
+ * a storage that is down may have the rest of it. The hint stays until that is known. */
+static void test_a_hint_stays_while_what_was_missed_is_torn(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    next_result = (struct repair_result){
+        .n_torn = 2, .torn_first = 5, .torn_end = 9, .unanswered = 1 << 3
+    };
+    assert_int_equal(node_missed(2, &t, 7, 1, 1, 5), ROZO__STATUS__OK);
+    run_ms(100000);
+    assert_true(n_seen > 2);
+    assert_int_equal(node_n_missed(2), 1);
+    for (unsigned i = 0; i < n_seen; i++)
+        assert_int_equal(seen[i].request.flags & REPAIR_FENCE, 0);
+    next_result.torn_end = 7; /* blocks beside it may be torn: clients write there */
+    run_ms(200000);
+    assert_int_equal(node_n_missed(2), 0);
+
+    next_result = (struct repair_result){ .n_torn = 1, .torn_first = 7, .torn_end = 8 };
+    assert_int_equal(node_missed(2, &t, 7, 1, 1, 5), ROZO__STATUS__OK);
+    run_ms(200000);
+    assert_int_not_equal(seen[n_seen - 1].request.flags & REPAIR_FENCE, 0);
+    next_result.n_torn = 0;
+    run_ms(300000);
+    assert_int_equal(node_n_missed(2), 0);
+    assert_int_equal(n_unhealed(1), 0);
+}
+
+/* A storage that recovers a dead client's file may stop before it has decided all of it.
+ * The hints outlive it, and every home comes back to the file. */
+static void test_homes_of_what_stays_undecided_are_noted(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    nodes[2].up = false;
+    next_result = (struct repair_result){ .undecided = 1, .unanswered = 1 << 1 };
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(node_n_missed(1), 3);
+    node_stop(1);
+    nodes[2].up = true;
+    next_result = (struct repair_result){ 0 };
+    n_seen = 0;
+    node_start(1);
+    run_ms(30000);
+    assert_int_equal(n_seen, 3);
+    for (unsigned i = 0; i < n_seen; i++)
+        assert_int_equal(seen[i].request.n_blocks, 0);
+    assert_int_equal(node_n_missed(1), 0);
+}
+
+/* The storage stops even before its first look at the file has ended. With a storage down
+ * that look decides little, and takes long. */
+static void test_homes_are_noted_at_once_if_a_storage_is_down(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_repairs.takes_ms = 5000;
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(node_n_missed(1), 0);
+    run_ms(20000);
+    nodes[4].up = false;
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(node_n_missed(1), 3);
+    fake_repairs.takes_ms = 0;
 }
 
 /* A client abandoned a torn write: no decision is allowed without a fence. When all
@@ -823,13 +895,13 @@ static void test_what_stays_undecided_is_settled(void **state)
 
     (void)state;
     nodes_start_all();
-    next_result = (struct repair_result){ .undecided = 1, .silent = 1 << 2 };
+    next_result = (struct repair_result){ .undecided = 1, .unanswered = 1 << 2 };
     assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
     assert_int_equal(node_check(3, &t, 7, 1, false), ROZO__STATUS__OK);
     run_ms(60000);
     for (unsigned i = 0; i < n_seen; i++)
         assert_true(seen[i].own == 3 || (seen[i].request.flags & REPAIR_FENCE) == 0);
-    next_result.silent = 0; /* all storages answer now */
+    next_result.unanswered = 0; /* all storages answer now */
     n_seen = 0;
     run_ms(200000);
     for (unsigned i = 0; i < n_seen; i++) {
@@ -838,7 +910,7 @@ static void test_what_stays_undecided_is_settled(void **state)
             n |= 1u << seen[i].own;
         }
     }
-    assert_int_equal(n, 1 << 1 | 1 << 3);
+    assert_int_equal(n, 1 << 1 | 1 << 2 | 1 << 3); /* 2: by the hint that 1 gave it */
     next_result.undecided = 0;
     run_ms(200000);
     assert_int_equal(n_unhealed(1), 0);
@@ -1157,7 +1229,10 @@ int main(void)
         T(test_a_doubt_ends_with_a_scrub_that_sees_everything),
         T(test_checks),
         T(test_where_a_file_lies_is_not_the_clients_word),
+        T(test_a_hint_stays_while_what_was_missed_is_torn),
         T(test_homes_that_were_silent_are_noted),
+        T(test_homes_of_what_stays_undecided_are_noted),
+        T(test_homes_are_noted_at_once_if_a_storage_is_down),
         T(test_what_stays_undecided_is_settled),
         T(test_a_spare_notes_for_whom_it_stands_in),
         T(test_checks_are_tried_again_and_bounded),

@@ -70,7 +70,7 @@ static uint16_t repair(const struct storcli_target *t, uint64_t run, bool *sound
     return ask(1, RPC_ROLE_NODE, t, run, sound);
 }
 
-static void a_look_is_told_of(void **state)
+static void a_check_of_a_whole_file_is_answered(void **state)
 {
     struct storcli_target t = target_make(10, 1);
     bool sound = false;
@@ -102,7 +102,7 @@ static void it_takes_some_runs(void **state)
     assert_int_equal(n_seen, 5);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal((seen[i].request.flags & REPAIR_FENCE) != 0, i >= 2);
-    next_result.silent = 2; /* no retry: a storage is down */
+    next_result.unanswered = 2; /* no retry: a storage is down */
     assert_int_equal(repair(&t, 2, &sound), OK);
     assert_int_equal(n_seen, 6);
 }
@@ -180,7 +180,7 @@ static void a_look_does_not_go_over_to_another_distribution(void **state)
 
 /* The hint has an earlier distribution; the storage finds the current one in its own
  * header, or asks its peers. */
-static void what_was_missed_before_is_mended_as_it_lies_now(void **state)
+static void missed_blocks_are_repaired_with_the_current_distribution(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
@@ -327,7 +327,8 @@ static void a_rebuild_goes_by_the_later_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_look_is_told_of, setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(a_check_of_a_whole_file_is_answered, setup,
+                                        nodes_teardown),
         cmocka_unit_test_setup_teardown(it_takes_some_runs, setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(who_asks_again_waits_for_its_end, setup,
                                         nodes_teardown),
@@ -335,8 +336,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(nonsense_is_refused, setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(a_look_does_not_go_over_to_another_distribution,
                                         setup, nodes_teardown),
-        cmocka_unit_test_setup_teardown(what_was_missed_before_is_mended_as_it_lies_now,
-                                        setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(
+            missed_blocks_are_repaired_with_the_current_distribution, setup,
+            nodes_teardown),
         cmocka_unit_test_setup_teardown(what_nobody_can_place_stays, setup,
                                         nodes_teardown),
         cmocka_unit_test_setup_teardown(who_is_not_in_it_any_more_has_nothing_to_heal,

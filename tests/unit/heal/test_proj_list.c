@@ -84,7 +84,7 @@ static struct disk_file *projection_make(const struct file_id *id, unsigned p,
 struct seen {
     struct proj_list_file files[600];
     unsigned n, pages;
-    bool end, aside;
+    bool end, quarantined;
     struct file_id after;
     int rc;
 };
@@ -98,7 +98,7 @@ static void on_listed(void *arg, const struct proj_list_result *result)
     for (unsigned i = 0; i < result->n_files; i++)
         s->files[s->n++] = result->files[i];
     s->end = result->end;
-    s->aside = result->aside;
+    s->quarantined = result->quarantined;
     s->after = result->after;
 }
 
@@ -162,7 +162,7 @@ static void test_ids_alone(void **state)
 {
     struct seen *s = calloc(1, sizeof(*s));
     struct proj_list_request request = { .max_files = 2, .ids_only = true };
-    const struct file_id begun = { 1, 2, 8 }, aside = { 1, 3, 9 };
+    const struct file_id begun = { 1, 2, 8 }, quarantined = { 1, 3, 9 };
     char path[PROJFILE_PATH_MAX];
     struct list_op *op;
 
@@ -171,7 +171,7 @@ static void test_ids_alone(void **state)
         projection_make(&(struct file_id){ 1, 1, 7 }, p, false, 0);
     projfile_path(path, &begun, 4);
     file_make(path);
-    projfile_path_aside(path, &aside);
+    projfile_path_quarantined(path, &quarantined);
     file_make(path);
     while (!s->end) {
         assert_int_equal(proj_list_start(&v.env, &disk.disk, &request, on_listed, s, &op),
@@ -351,12 +351,12 @@ static void test_one_file_alone(void **state)
 
 /* A request for one file says whether a quarantined one exists, with or without a file in
  * its place. */
-static void test_one_file_that_was_put_aside(void **state)
+static void test_a_list_of_one_quarantined_file(void **state)
 {
     static const struct {
         uint64_t ino;
         unsigned n;
-        bool aside;
+        bool quarantined;
     } cases[] = { { 4, 0, true }, { 5, 1, true }, { 6, 1, false }, { 7, 0, false } };
     struct seen *s = calloc(1, sizeof(*s));
     struct list_op *op;
@@ -375,10 +375,10 @@ static void test_one_file_that_was_put_aside(void **state)
                          0);
         env_virtual_run_posted(&v);
         assert_int_equal(s->n, cases[i].n);
-        assert_int_equal(s->aside, cases[i].aside);
+        assert_int_equal(s->quarantined, cases[i].quarantined);
     }
     list_all(s, 10, 0);
-    assert_false(s->aside);
+    assert_false(s->quarantined);
     free(s);
 }
 
@@ -396,7 +396,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_file_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_file_that_was_put_aside, setup,
+        cmocka_unit_test_setup_teardown(test_a_list_of_one_quarantined_file, setup,
                                         teardown),
     };
 

@@ -113,7 +113,7 @@ static void what_is_sound_is_stable_and_committed(void **state)
     end(r);
 }
 
-static void what_was_missed_is_mended_first(void **state)
+static void missed_blocks_are_repaired_first(void **state)
 {
     struct real *r = begin(0, 4);
     struct repair_result m;
@@ -154,7 +154,7 @@ static void nobody_may_be_silent_or_in_doubt(void **state)
 
 /* A torn write whose writer may live is resolved only under a fence; then the file is
  * sound. */
-static void a_torn_write_is_settled_first(void **state)
+static void a_torn_write_is_resolved_first(void **state)
 {
     struct real *r = begin(0, 3);
 
@@ -191,7 +191,7 @@ static void an_empty_disk_is_filled_first(void **state)
 }
 
 /* A file that was never written, as all storages say, is sound. */
-static void a_file_that_nobody_has_is_sound(void **state)
+static void a_file_without_projections_is_sound(void **state)
 {
     struct real *r = begin(0, 3);
 
@@ -477,11 +477,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_sound_is_stable_and_committed),
-        cmocka_unit_test(what_was_missed_is_mended_first),
+        cmocka_unit_test(missed_blocks_are_repaired_first),
         cmocka_unit_test(nobody_may_be_silent_or_in_doubt),
-        cmocka_unit_test(a_torn_write_is_settled_first),
+        cmocka_unit_test(a_torn_write_is_resolved_first),
         cmocka_unit_test(an_empty_disk_is_filled_first),
-        cmocka_unit_test(a_file_that_nobody_has_is_sound),
+        cmocka_unit_test(a_file_without_projections_is_sound),
         cmocka_unit_test(a_loss_of_power_meanwhile),
         cmocka_unit_test(a_distribution_grows),
         cmocka_unit_test(too_few_for_a_quorum_are_sound_uncommitted),

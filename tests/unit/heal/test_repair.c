@@ -86,7 +86,7 @@ static void expect_all(struct fake *f, uint64_t first, uint64_t n, uint64_t vers
         fake_expect(f, b, version, true);
 }
 
-static void a_home_gets_what_it_missed(void **state)
+static void a_home_gets_missed_blocks(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -225,7 +225,7 @@ static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
 
 /* Only the home itself drops its projection from spares: other drivers read no bodies for
  * that, and it reads only its own. */
-static void a_home_has_spares_drop_what_it_reads(void **state)
+static void spares_drop_blocks_that_a_home_has_read(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
@@ -330,7 +330,7 @@ static void a_spare_keeps_what_its_home_may_have_lost_since(void **state)
     }
 }
 
-static void our_own_are_read_whole_and_made_again(void **state)
+static void own_projections_are_read_completely_and_rebuilt(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -359,7 +359,7 @@ static void our_own_are_read_whole_and_made_again(void **state)
     fake_close(&f);
 }
 
-static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **state)
+static void a_torn_version_is_resolved_only_under_a_fence(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -394,7 +394,7 @@ static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **s
 
 /* A home and a spare have the same projection: three storages have the version, but a
  * reader counts only two projections of three. */
-static void what_two_have_the_same_of_is_not_committed(void **state)
+static void two_copies_of_one_projection_are_not_committed(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -505,7 +505,7 @@ static void a_commit_needs_the_larger_quorum(void **state)
     fake_close(&f);
 }
 
-static void the_first_write_of_all_is_settled_back_too(void **state)
+static void the_first_write_is_rolled_back_too(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -522,7 +522,7 @@ static void the_first_write_of_all_is_settled_back_too(void **state)
     fake_close(&f);
 }
 
-static void what_the_silent_may_hold_is_not_settled(void **state)
+static void versions_of_unanswered_storages_are_not_resolved(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -535,7 +535,7 @@ static void what_the_silent_may_hold_is_not_settled(void **state)
     r = repair_now(&f, 0, SETTLE, 0, 4);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.undecided, 1);
-    assert_int_equal(r.silent, 2);
+    assert_int_equal(r.unanswered, 2);
     assert_true(r.problem[0] != '\0');
     assert_int_equal(fake_top(&f, 0, 0, 2)->version, v2);
     f.storages[1].up = true;
@@ -547,7 +547,7 @@ static void what_the_silent_may_hold_is_not_settled(void **state)
 
 /* Our storage missed a write, and those that have it do not answer: that is not "nothing
  * is missing". */
-static void what_nobody_tells_of_is_not_called_well(void **state)
+static void unanswered_storages_are_not_counted_as_sound(void **state)
 {
     static const struct {
         uint64_t first, n;
@@ -586,9 +586,9 @@ static int refuse(struct fake *f, unsigned storage, uint16_t op)
 
 /* Other storages answer, but our own does not: what it has is unknown, so the repair
  * fails. */
-static void what_our_own_does_not_tell_is_not_called_well(void **state)
+static void an_unanswered_own_storage_is_not_counted_as_sound(void **state)
 {
-    static const uint16_t silent[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
+    static const uint16_t unanswered[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
     static const uint32_t flags[] = { 0, REPAIR_CLEAN_SPARES, SETTLE };
 
     (void)state;
@@ -600,8 +600,8 @@ static void what_our_own_does_not_tell_is_not_called_well(void **state)
         write_homes(&f, 0, 200, v1, 0);
         write_homes(&f, 0, 200, v2, 1 << 0);
         commit_all(&f, 0, 200, v2);
-        f.storages[0].up = silent[i / 3] != 0;
-        own_refuses = silent[i / 3];
+        f.storages[0].up = unanswered[i / 3] != 0;
+        own_refuses = unanswered[i / 3];
         f.refuse = refuse;
         r = repair_now(&f, 0, flags[i % 3], 0, 0);
         assert_int_equal(r.rc, -EIO);
@@ -645,7 +645,7 @@ static uint64_t repair_refused(unsigned seed, uint32_t flags, uint16_t op, unsig
     assert_int_equal(own_refuses_at, 0);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.healed, 300);
-    assert_int_equal(r.silent, 0);
+    assert_int_equal(r.unanswered, 0);
     for (unsigned b = 0; b < 300; b++)
         assert_int_equal(fake_top(&f, 0, 0, b)->version, v2);
     n = f.n_of[ROZO__OP__ST_READ];
@@ -673,7 +673,7 @@ static void what_our_own_refuses_is_asked_for_once_more(void **state)
 
 /* A power failure took unsynced data from our storage; the others that have it are
  * down. */
-static void what_so_many_may_have_is_not_called_well(void **state)
+static void versions_that_unanswered_storages_may_complete_are_not_sound(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -801,7 +801,7 @@ static void a_torn_mark_is_no_content(void **state)
 
 /* A partial home becomes complete also if no storage has heads in some ranges, since all
  * of the file was checked. */
-static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
+static void a_partial_home_that_lacks_nothing_becomes_complete(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -850,14 +850,41 @@ static void a_partial_home_that_was_not_heard_stays_partial(void **state)
         r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
         assert_int_equal(own_refuses_at, 0);
         assert_int_equal(r.rc, 0);
-        assert_int_equal(r.silent, 1 << 1);
+        assert_int_equal(r.unanswered, 1 << 1);
         assert_true(f.storages[1].projections[1].partial);
         r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
-        assert_int_equal(r.silent, 0);
+        assert_int_equal(r.unanswered, 0);
         assert_false(f.storages[1].projections[1].partial);
         expect_all(&f, 0, 300, v1);
         fake_close(&f);
     }
+}
+
+/* Three candidates: two homes do not know what they had beyond what all have, and the
+ * third one was never given anything there, so nothing there was acknowledged. */
+static void what_two_partial_homes_do_not_know_was_never_written(void **state)
+{
+    struct fake f;
+    struct repair_result r;
+
+    (void)state;
+    fake_init(&f, 192, CODEC_MOJETTE, 0);
+    f.c = f.target.n_storages = 3;
+    f.target.full_quorum = true;
+    write_homes(&f, 3, 10, v2, 0);
+    commit_all(&f, 3, 10, v2);
+    f.storages[0].projections[0].partial = f.storages[1].projections[1].partial = true;
+    r = repair_now(&f, 0, REPAIR_ALL_HOMES, 0, 0);
+    assert_int_not_equal(r.undecided, 0);
+    assert_true(f.storages[0].projections[0].partial);
+    r = repair_now(&f, 0, SETTLE, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
+    assert_int_equal(f.storages[2].fence_epoch, version_epoch(v2));
+    assert_false(f.storages[0].projections[0].partial);
+    assert_false(f.storages[1].projections[1].partial);
+    expect_all(&f, 3, 10, v2);
+    fake_close(&f);
 }
 
 /* With a storage down, ranges without heads are requested, too, but a partial home gets
@@ -1142,7 +1169,7 @@ static void a_spare_takes_the_place_of_the_lost(void **state)
     fake_close(&f);
 }
 
-static void a_file_that_nobody_has_is_gone(void **state)
+static void a_file_without_projections_is_gone(void **state)
 {
     struct fake f;
 
@@ -1156,7 +1183,7 @@ static void a_file_that_nobody_has_is_gone(void **state)
     fake_close(&f);
 }
 
-static void a_full_home_is_told_of(void **state)
+static void a_full_home_is_reported(void **state)
 {
     struct fake f;
     struct repair_result r;
@@ -1275,6 +1302,40 @@ static void a_busy_home_is_waited_for(void **state)
     write_homes(&f, 100, 10, v3, 1);
     r = repair_now(&f, 0, 0, 0, 0);
     assert_int_equal(r.rc, -EIO); /* the repair must not go on for ever */
+    fake_close(&f);
+}
+
+/* A client writes while storage 1 is repaired, so that what it lacks is another thing at
+ * the second look; then its journal is full, and the client writes there itself. */
+static void write_in_between(struct fake *f, unsigned storage, uint16_t op)
+{
+    if (storage != 1)
+        return;
+    if (op == ROZO__OP__ST_WRITE && f->n_of[op] == 0) {
+        write_homes(f, 0, 1, v3, 1 << 1);
+        assert_true(fake_write(f, 1, 1, 0, v2, true));
+    } else if (op == ROZO__OP__ST_WRITE) {
+        f->storages[1].n_busy = 1;
+    } else if (f->n_of[ROZO__OP__ST_WRITE] == 2) {
+        assert_true(fake_write(f, 1, 1, 0, v3, true));
+    }
+}
+
+static void what_a_busy_home_lacked_is_counted_back_as_it_was_counted(void **state)
+{
+    struct fake f;
+    struct repair_result r;
+
+    (void)state;
+    fake_init(&f, 20, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 1, v1, 1 << 1);
+    f.before = write_in_between;
+    r = repair_now(&f, 1, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(f.n_of[ROZO__OP__ST_WRITE], 2);
+    assert_int_equal(r.healed, 0);
+    assert_int_equal(r.stale, 0);
+    assert_int_equal(r.missing, 0);
     fake_close(&f);
 }
 
@@ -1605,32 +1666,33 @@ static void by_chance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_home_gets_what_it_missed),
+        cmocka_unit_test(a_home_gets_missed_blocks),
         cmocka_unit_test(what_is_left_of_what_it_missed_is_not_believed),
         cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
         cmocka_unit_test(a_spare_keeps_what_its_home_has_but_a_head_of),
-        cmocka_unit_test(a_home_has_spares_drop_what_it_reads),
+        cmocka_unit_test(spares_drop_blocks_that_a_home_has_read),
         cmocka_unit_test(a_spare_keeps_what_counts_beside_its_home),
         cmocka_unit_test(a_spare_keeps_what_its_home_may_have_lost_since),
-        cmocka_unit_test(our_own_are_read_whole_and_made_again),
-        cmocka_unit_test(what_two_have_the_same_of_is_not_committed),
-        cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
+        cmocka_unit_test(own_projections_are_read_completely_and_rebuilt),
+        cmocka_unit_test(two_copies_of_one_projection_are_not_committed),
+        cmocka_unit_test(a_torn_version_is_resolved_only_under_a_fence),
         cmocka_unit_test(a_repair_ends_when_all_go_away_before_its_second_fence),
         cmocka_unit_test(a_torn_write_and_a_new_disk),
         cmocka_unit_test(a_commit_needs_the_larger_quorum),
-        cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
-        cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
-        cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
-        cmocka_unit_test(what_our_own_does_not_tell_is_not_called_well),
+        cmocka_unit_test(the_first_write_is_rolled_back_too),
+        cmocka_unit_test(versions_of_unanswered_storages_are_not_resolved),
+        cmocka_unit_test(unanswered_storages_are_not_counted_as_sound),
+        cmocka_unit_test(an_unanswered_own_storage_is_not_counted_as_sound),
         cmocka_unit_test(what_our_own_refuses_is_asked_for_once_more),
-        cmocka_unit_test(what_so_many_may_have_is_not_called_well),
+        cmocka_unit_test(versions_that_unanswered_storages_may_complete_are_not_sound),
         cmocka_unit_test(what_our_own_alone_may_have_is_not_called_gone),
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
         cmocka_unit_test(a_torn_mark_is_no_content),
-        cmocka_unit_test(a_partial_home_that_lacks_nothing_becomes_whole),
+        cmocka_unit_test(a_partial_home_that_lacks_nothing_becomes_complete),
         cmocka_unit_test(a_partial_home_that_was_not_heard_stays_partial),
+        cmocka_unit_test(what_two_partial_homes_do_not_know_was_never_written),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),
@@ -1640,12 +1702,13 @@ int main(void)
         cmocka_unit_test(bodies_come_with_the_heads),
         cmocka_unit_test(what_is_lost_before_its_sync_is_not_called_healed),
         cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
-        cmocka_unit_test(a_file_that_nobody_has_is_gone),
-        cmocka_unit_test(a_full_home_is_told_of),
+        cmocka_unit_test(a_file_without_projections_is_gone),
+        cmocka_unit_test(a_full_home_is_reported),
         cmocka_unit_test(the_rate_is_kept_and_memory_is_bounded),
         cmocka_unit_test(clients_go_first),
         cmocka_unit_test(answers_that_are_cut_short_are_not_used),
         cmocka_unit_test(a_busy_home_is_waited_for),
+        cmocka_unit_test(what_a_busy_home_lacked_is_counted_back_as_it_was_counted),
         cmocka_unit_test(a_repair_may_be_stopped_anywhere),
         cmocka_unit_test(clients_go_on_meanwhile),
         cmocka_unit_test(by_chance),

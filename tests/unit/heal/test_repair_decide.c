@@ -17,7 +17,7 @@ static uint32_t bits(unsigned n)
 static struct decide_rules rules_of(unsigned k, unsigned n, unsigned c)
 {
     return (struct decide_rules){
-        .k = k, .n = n, .c = c, .q = quorum_min(k, c), .told = bits(c)
+        .k = k, .n = n, .c = c, .q = quorum_min(k, c), .answered = bits(c)
     };
 }
 
@@ -55,7 +55,7 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
     assert_int_equal(d.drop, 0);
     assert_true(d.newest);
 
-    r.told = 0x9; /* candidate 1 did not answer, 2 has no file */
+    r.answered = 0x9; /* candidate 1 did not answer, 2 has no file */
     r.none = 0x4;
     d = decide(&r, a, 2);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -65,7 +65,7 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
 
 /* A storage with a doubt may have acknowledged something newer, but has nothing of it
  * now. */
-static void who_is_in_doubt_denies_nothing(void **state)
+static void a_storage_in_doubt_denies_nothing(void **state)
 {
     const struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false }, { 5, 100, 1, 1, DECIDE_DATA, 0, false },
@@ -112,7 +112,7 @@ static void one_projection_twice_is_one(void **state)
 
 /* A home and a spare have the same projection, and another home has lost what it had: at
  * most two have acknowledged it. */
-static void what_two_have_the_same_of_is_settled_back(void **state)
+static void two_copies_of_one_projection_are_rolled_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 2, 2, DECIDE_DATA, 0, false }, { 9, 100, 3, 2, DECIDE_DATA, 0, false },
@@ -129,9 +129,9 @@ static void what_two_have_the_same_of_is_settled_back(void **state)
     assert_int_equal(d.version, 5);
     assert_int_equal(d.drop, 0xc);
     assert_int_equal(d.damaged, 2);
-    r.told = 0xd; /* candidate 1 did not answer: it may be the second projection */
+    r.answered = 0xd; /* candidate 1 did not answer: it may be the second projection */
     assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
-    r.told = 0xf;
+    r.answered = 0xf;
     /* different projections: they can complete it */
     a[1].projection = a[5].projection = 0;
     assert_int_equal(decide(&r, a, 6).version, 9);
@@ -139,7 +139,7 @@ static void what_two_have_the_same_of_is_settled_back(void **state)
 
 /* All storages lost power, and the unsynced version is torn at too many homes: it was
  * never acknowledged as stable. */
-static void what_was_torn_before_a_sync_is_settled_back(void **state)
+static void a_write_torn_before_a_sync_is_rolled_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -153,7 +153,7 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 7;
+    r.answered = 7;
     r.none = 8;
     d = decide(&r, a, 3);
     assert_int_equal(d.what, DECIDE_UNDECIDED); /* damaged for readers */
@@ -172,13 +172,14 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     a[1].torn = a[2].torn = false; /* rotten: may have been stable */
     assert_int_equal(decide(&r, a, 6).what, DECIDE_UNDECIDED);
     a[2].torn = true;
-    r.told = 5; /* a candidate that did not answer may have had it, and bring it back */
+    r.answered =
+        5; /* a candidate that did not answer may have had it, and bring it back */
     a[1] = a[2];
     assert_int_equal(decide(&r, a, 2).what, DECIDE_UNDECIDED);
 
     a[0] = (struct decide_answer){ 9, 0, 0, 0, DECIDE_DAMAGED, 0, true };
     a[1] = (struct decide_answer){ 9, 0, 1, 1, DECIDE_DAMAGED, 0, true };
-    r.told = 7;
+    r.answered = 7;
     assert_int_equal(decide(&r, a, 3).what, DECIDE_BELOW);
     d = decide(&r, a, 6);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -250,7 +251,7 @@ static void a_spare_may_hold_all_that_is_needed(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 0x8;
+    r.answered = 0x8;
     r.none = 0x7;
     d = decide(&r, a, 2);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -268,7 +269,7 @@ static void never_written_is_a_decision_too(void **state)
     struct decision d;
 
     (void)state;
-    r.told = 0x7;
+    r.answered = 0x7;
     r.none = 0x8;
     d = decide(&r, a, 3);
     assert_int_equal(d.what, DECIDE_FORWARD);
@@ -276,14 +277,55 @@ static void never_written_is_a_decision_too(void **state)
     assert_int_equal(d.lack, 4);
     assert_int_equal(d.damaged, 4);
 
-    r.told = 0;
+    r.answered = 0;
     r.none = 0xf;
     assert_int_equal(decide(&r, a, 0).what, DECIDE_NOTHING);
     r.none = 0x3;
     assert_int_equal(decide(&r, a, 0).what, DECIDE_UNDECIDED);
 }
 
-static void what_lies_below_is_asked_for_before_something_is_settled_back(void **state)
+/* Three candidates, all of which must have a version that was acknowledged: one has
+ * nothing, and the others do not know what they had. */
+static void what_all_but_one_may_have_lost_was_never_written(void **state)
+{
+    struct decide_answer a[] = {
+        { 0, 0, 0, 0, DECIDE_HOLE, 0, false },
+        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, true },
+    };
+    struct decide_rules r = rules_of(2, 3, 3);
+    struct decision d;
+
+    (void)state;
+    r.q = 3;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_UNDECIDED);
+    assert_int_equal(d.torn, 0);
+    assert_true(d.unwritten); /* a fence helps, although no version was seen */
+    a[2].torn = false;
+    assert_true(decide(&r, a, 3).unwritten);
+    r.fenced = true;
+    r.fence_epoch = 1;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 0);
+    assert_int_equal(d.damaged, 6);
+    assert_false(d.unwritten);
+
+    r.q = 2; /* an earlier build may have acknowledged a version at these two */
+    assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
+    r.fenced = false;
+    assert_false(decide(&r, a, 3).unwritten);
+    r.q = 3;
+    r.answered = 0x4; /* two did not answer: they may have a version that can be read */
+    assert_false(decide(&r, a + 2, 1).unwritten);
+    r.answered = 0x7;
+    a[0].kind = DECIDE_DATA; /* a version was seen: torn asks for the fence */
+    a[0].version = 9;
+    assert_false(decide(&r, a, 3).unwritten);
+}
+
+static void older_versions_are_asked_for_before_a_roll_back(void **state)
 {
     struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -295,7 +337,7 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
     struct decision d;
 
     (void)state;
-    r.told = 0x7;
+    r.answered = 0x7;
     r.none = 0x8;
     r.fenced = true;
     d = decide(&r, a, 3);
@@ -313,7 +355,7 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
     assert_int_equal(decide(&r, a, 4).torn, 9);
 }
 
-static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
+static void a_home_below_a_dropped_version_gets_its_missing_blocks(void **state)
 {
     const struct decide_answer a[] = {
         { 9, 100, 0, 0, DECIDE_DATA, 0, false },
@@ -334,7 +376,7 @@ static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
     assert_int_equal(d.stale, 1);
 }
 
-static void an_epoch_above_the_fence_is_not_settled(void **state)
+static void an_epoch_above_the_fence_is_not_resolved(void **state)
 {
     const uint64_t v1 = version_make(3, 1), v2 = version_make(4, 1);
     const struct decide_answer a[] = {
@@ -361,7 +403,7 @@ static void an_epoch_above_the_fence_is_not_settled(void **state)
 /* Every subset of candidates has the torn version (home i has projection i; spares have
  * those of absent homes) and all others have the old one. Of these, every subset does not
  * answer a driver. */
-static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
+static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t answered,
                            struct decide_answer *a)
 {
     unsigned n_answers = 0, missed = 0;
@@ -377,7 +419,7 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
                 continue;
             p = missed++;
         }
-        if ((told >> i & 1) == 0)
+        if ((answered >> i & 1) == 0)
             continue;
         if (has)
             a[n_answers++] =
@@ -397,7 +439,7 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
 enum outcome { LEFT, FORWARD, BACK };
 
 static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
-                               uint32_t silent)
+                               uint32_t unanswered)
 {
     struct decide_rules r = *rules;
     struct decide_answer a[DECIDE_ANSWERS_MAX];
@@ -405,15 +447,15 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     uint32_t missing = 0;
     unsigned n;
 
-    r.told &= ~silent;
+    r.answered &= ~unanswered;
     for (unsigned i = r.n; i < r.c; i++) { /* a spare without a record has no file */
-        if ((r.told >> i & 1) != 0 && (torn >> i & 1) == 0) {
-            r.told &= ~(1u << i);
+        if ((r.answered >> i & 1) != 0 && (torn >> i & 1) == 0) {
+            r.answered &= ~(1u << i);
             missing |= 1u << i;
         }
     }
     r.none = missing;
-    n = answers_of(r.n, r.c, torn, r.told, a);
+    n = answers_of(r.n, r.c, torn, r.answered, a);
     decide_block(&r, a, n, &d);
     if (d.what != DECIDE_FORWARD)
         return LEFT;
@@ -429,7 +471,7 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     if (!r.fenced || d.drop == 0)
         return LEFT; /* ignored, or not seen: not resolved */
     for (unsigned i = 0; i < r.c; i++)
-        assert_int_equal(d.drop >> i & 1, (torn & r.told) >> i & 1);
+        assert_int_equal(d.drop >> i & 1, (torn & r.answered) >> i & 1);
     return BACK;
 }
 
@@ -443,8 +485,8 @@ static void check_all(unsigned k, unsigned n, unsigned c)
             bool forward = false, back = false;
             unsigned holders = (unsigned)__builtin_popcount(torn);
 
-            for (uint32_t silent = 0; silent <= bits(c); silent++) {
-                enum outcome o = outcome_of(&r, torn, silent);
+            for (uint32_t unanswered = 0; unanswered <= bits(c); unanswered++) {
+                enum outcome o = outcome_of(&r, torn, unanswered);
 
                 forward |= o == FORWARD;
                 back |= o == BACK;
@@ -499,17 +541,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(homes_that_lack_it_are_named_with_the_reason),
-        cmocka_unit_test(who_is_in_doubt_denies_nothing),
+        cmocka_unit_test(a_storage_in_doubt_denies_nothing),
         cmocka_unit_test(one_projection_twice_is_one),
-        cmocka_unit_test(what_two_have_the_same_of_is_settled_back),
-        cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
+        cmocka_unit_test(two_copies_of_one_projection_are_rolled_back),
+        cmocka_unit_test(a_write_torn_before_a_sync_is_rolled_back),
         cmocka_unit_test(what_too_few_know_to_have_been_nothing_is_nothing),
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
         cmocka_unit_test(never_written_is_a_decision_too),
-        cmocka_unit_test(what_lies_below_is_asked_for_before_something_is_settled_back),
-        cmocka_unit_test(a_home_under_a_dropped_version_gets_what_it_lacks),
-        cmocka_unit_test(an_epoch_above_the_fence_is_not_settled),
+        cmocka_unit_test(what_all_but_one_may_have_lost_was_never_written),
+        cmocka_unit_test(older_versions_are_asked_for_before_a_roll_back),
+        cmocka_unit_test(a_home_below_a_dropped_version_gets_its_missing_blocks),
+        cmocka_unit_test(an_epoch_above_the_fence_is_not_resolved),
         cmocka_unit_test(no_two_drivers_contradict_each_other),
         cmocka_unit_test(a_half_done_decision_is_found_again),
     };

@@ -194,7 +194,7 @@ static void put_aside_and_kill(struct real *r, unsigned storage, unsigned projec
  * Two homes of three have quarantined their files, and nothing is in their place yet: the
  * data of the third one was acknowledged, and stays, whichever storage heals.
  */
-static void what_was_put_aside_takes_nothing_back(void **state)
+static void a_quarantined_file_gives_nothing_back(void **state)
 {
     struct real *r = malloc(sizeof(*r));
 
@@ -216,7 +216,7 @@ static void what_was_put_aside_takes_nothing_back(void **state)
 
 /* One home has quarantined its file: it gets all data again, and knows then which blocks
  * were never written, whatever the file contains. */
-static void what_was_put_aside_is_made_again(void **state)
+static void a_quarantined_file_is_rebuilt(void **state)
 {
     (void)state;
     for (unsigned how = 0; how < 3; how++) {
@@ -252,7 +252,7 @@ static void what_was_put_aside_is_made_again(void **state)
 
 /* A spare has quarantined its file: the homes have all of it, so the quarantined file is
  * removed. */
-static void what_a_spare_put_aside_goes(void **state)
+static void quarantined_copies_of_spares_are_removed(void **state)
 {
     struct real *r = malloc(sizeof(*r));
     struct repair_result m;
@@ -581,9 +581,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overwrites_that_were_missed_and_torn),
         cmocka_unit_test(rot_is_not_taken_for_a_torn_write),
-        cmocka_unit_test(what_was_put_aside_takes_nothing_back),
-        cmocka_unit_test(what_was_put_aside_is_made_again),
-        cmocka_unit_test(what_a_spare_put_aside_goes),
+        cmocka_unit_test(a_quarantined_file_gives_nothing_back),
+        cmocka_unit_test(a_quarantined_file_is_rebuilt),
+        cmocka_unit_test(quarantined_copies_of_spares_are_removed),
         cmocka_unit_test(a_truncate_that_was_missed),
         cmocka_unit_test(a_lost_disk),
         cmocka_unit_test(what_a_spare_held),

@@ -1,5 +1,5 @@
 /* fake_exportd.c - see fake_exportd.h. */
-#include "fake_exportd.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 
 #include <assert.h>
 #include <errno.h>

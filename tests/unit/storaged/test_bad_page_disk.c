@@ -58,7 +58,7 @@ static int read_at(struct bench *b, uint64_t offset, uint64_t len)
 }
 
 /* Writes in two pieces. */
-static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool anew)
+static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool salvages)
 {
     struct iovec iov[2] = { { .iov_base = b->bytes + offset, .iov_len = len / 3 },
                             { .iov_base = b->bytes + offset + len / 3,
@@ -67,7 +67,7 @@ static int write_at(struct bench *b, uint64_t offset, uint64_t len, bool anew)
     for (uint64_t i = 0; i < len; i++)
         b->bytes[offset + i] = (uint8_t)(b->bytes[offset + i] + 1);
     return ask(b, (struct disk_req){ .op = DISK_WRITE,
-                                     .anew = anew,
+                                     .salvages = salvages,
                                      .offset = offset,
                                      .len = len,
                                      .iov = iov,
@@ -178,7 +178,7 @@ static void test_one_error_is_tried_again(void **state)
 
 /* A bad page that is written in part loses its other bytes, and can be read again without
  * them. */
-static void test_written_anew(void **state)
+static void test_written_again(void **state)
 {
     struct bench *b;
     uint64_t at = BAD * BAD_PAGE_PAGE + 1000;
@@ -201,7 +201,7 @@ static void test_written_anew(void **state)
 }
 
 /* A write over three pages, the last one bad, loses only the bytes behind its end. */
-static void test_only_what_is_bad_is_given_up(void **state)
+static void test_only_bad_pages_are_lost(void **state)
 {
     struct bench *b;
     uint64_t at = (BAD - 2) * BAD_PAGE_PAGE + 300, len = 2 * BAD_PAGE_PAGE;
@@ -283,8 +283,8 @@ int main(void)
         cmocka_unit_test(test_a_bad_page_costs_itself),
         cmocka_unit_test(test_the_last_page_ends_where_the_file_does),
         cmocka_unit_test(test_one_error_is_tried_again),
-        cmocka_unit_test(test_written_anew),
-        cmocka_unit_test(test_only_what_is_bad_is_given_up),
+        cmocka_unit_test(test_written_again),
+        cmocka_unit_test(test_only_bad_pages_are_lost),
         cmocka_unit_test(test_a_whole_page_heals),
         cmocka_unit_test(test_a_failing_device),
         cmocka_unit_test(test_a_closed_file_is_forgotten),

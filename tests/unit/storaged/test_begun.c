@@ -159,7 +159,7 @@ static void test_nothing_that_counts_is_removed(void **state)
 
 /* A file whose header is invalid is removed when no other storage has, or had, any of it:
  * its bytes alone are useless. */
-static void test_a_ruin_goes(void **state)
+static void test_a_corrupt_file_is_removed(void **state)
 {
     (void)state;
     for (unsigned how = ZEROED; how <= CHANGED; how++) {
@@ -189,14 +189,14 @@ static void make_aside_sound(struct world *w)
     uint8_t page[PROJFILE_PAGE_BYTES];
     char path[PROJFILE_PATH_MAX];
 
-    projfile_path_aside(path, &w->id);
+    projfile_path_quarantined(path, &w->id);
     memdisk_peek(world_file(w, 0), 0, page, sizeof(page));
     memdisk_poke(&w->disk, memdisk_find(&w->disk, path), 0, page, sizeof(page));
 }
 
 /* Files that were quarantined earlier are removed, too. Otherwise some blocks would stay
  * unknown for ever. */
-static void test_a_ruin_goes_with_what_was_put_aside(void **state)
+static void test_a_corrupt_file_is_removed_with_its_quarantined_copy(void **state)
 {
     (void)state;
     for (unsigned sound = 0; sound < 2; sound++) {
@@ -235,7 +235,7 @@ static void make_foreign(struct world *w)
 
 /* A file that may be of use is not corrupt: valid, of a later build, of another place, in
  * use, pending, or unreadable for now. */
-static void test_what_may_be_of_use_is_no_ruin(void **state)
+static void test_a_file_that_may_be_of_use_is_not_corrupt(void **state)
 {
     enum { GOOD, FOREIGN, MOVED, IN_USE, PENDING, UNREAD, N };
 
@@ -268,7 +268,7 @@ static void test_what_may_be_of_use_is_no_ruin(void **state)
     }
 }
 
-static void test_only_what_is_unfinished_can_be_a_ruin(void **state)
+static void test_only_an_unfinished_file_can_be_corrupt(void **state)
 {
     struct world w;
 
@@ -281,7 +281,7 @@ static void test_only_what_is_unfinished_can_be_a_ruin(void **state)
 
 /* A file begins again, and stays so, when no storage has anything that only this file may
  * have had. */
-static void test_a_file_that_is_called_whole_begins_anew(void **state)
+static void test_a_damaged_file_marked_complete_begins_empty(void **state)
 {
     (void)state;
     for (unsigned how = ZEROED; how <= CHANGED; how++) {
@@ -371,7 +371,7 @@ static void test_a_header_does_not_stay_without_its_page(void **state)
 
 /* A quarantined file that nothing replaces yet is not treated as if it had never
  * existed. */
-static void test_what_was_put_aside_is_not_forgotten(void **state)
+static void test_quarantined_files_are_not_forgotten(void **state)
 {
     struct world w;
 
@@ -404,7 +404,7 @@ static void put_aside_and_kill(struct world *w)
 }
 
 /* No request, whichever comes first, is answered as if the file had never existed. */
-static void test_what_was_put_aside_is_not_denied_after_a_restart(void **state)
+static void test_a_quarantined_file_is_not_denied_after_a_restart(void **state)
 {
     struct seen seen[3];
     struct world w;
@@ -539,7 +539,7 @@ static void test_what_was_released_is_not_found_later(void **state)
 
 /* Synced records that were pending become unknown, never the version below; later records
  * stay. */
-static void test_pending_records_of_a_file_put_aside_are_unknown(void **state)
+static void test_pending_records_of_a_quarantined_file_are_unknown(void **state)
 {
     (void)state;
     for (unsigned committed = 0; committed < 2; committed++) {
@@ -623,7 +623,7 @@ static void test_a_mark_that_another_projection_waits_for_stays(void **state)
 
 /* A stop, or a failed journal, at any moment between the old file and the new one leaves
  * the blocks unknown. */
-static void test_a_crash_while_a_file_is_put_aside(void **state)
+static void test_a_crash_while_a_file_is_quarantined(void **state)
 {
     static const enum disk_op ops[] = { DISK_RENAME, DISK_SYNC_NAME, DISK_WRITE,
                                         DISK_SYNC };
@@ -660,22 +660,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_what_was_begun_is_removed),
         cmocka_unit_test(test_nothing_that_counts_is_removed),
-        cmocka_unit_test(test_a_ruin_goes),
-        cmocka_unit_test(test_a_ruin_goes_with_what_was_put_aside),
-        cmocka_unit_test(test_what_may_be_of_use_is_no_ruin),
-        cmocka_unit_test(test_only_what_is_unfinished_can_be_a_ruin),
-        cmocka_unit_test(test_a_file_that_is_called_whole_begins_anew),
+        cmocka_unit_test(test_a_corrupt_file_is_removed),
+        cmocka_unit_test(test_a_corrupt_file_is_removed_with_its_quarantined_copy),
+        cmocka_unit_test(test_a_file_that_may_be_of_use_is_not_corrupt),
+        cmocka_unit_test(test_only_an_unfinished_file_can_be_corrupt),
+        cmocka_unit_test(test_a_damaged_file_marked_complete_begins_empty),
         cmocka_unit_test(test_what_is_unknown_was_never_synced),
         cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
-        cmocka_unit_test(test_what_was_put_aside_is_not_forgotten),
-        cmocka_unit_test(test_what_was_put_aside_is_not_denied_after_a_restart),
+        cmocka_unit_test(test_quarantined_files_are_not_forgotten),
+        cmocka_unit_test(test_a_quarantined_file_is_not_denied_after_a_restart),
         cmocka_unit_test(test_a_disk_that_does_not_tell_is_no_answer),
         cmocka_unit_test(test_what_the_journal_had_goes_with_the_file),
         cmocka_unit_test(test_what_was_released_is_not_found_later),
-        cmocka_unit_test(test_pending_records_of_a_file_put_aside_are_unknown),
+        cmocka_unit_test(test_pending_records_of_a_quarantined_file_are_unknown),
         cmocka_unit_test(test_a_record_that_was_pending_comes_again),
         cmocka_unit_test(test_a_mark_that_another_projection_waits_for_stays),
-        cmocka_unit_test(test_a_crash_while_a_file_is_put_aside),
+        cmocka_unit_test(test_a_crash_while_a_file_is_quarantined),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,10 +88,10 @@ static bool is_aside(struct place *p, const char *path, const char *to)
     struct disk_req req = { .op = DISK_OPEN, .path = path, .to = to };
 
     assert_int_equal(ask(p, &req), -ENOENT);
-    return req.aside;
+    return req.quarantined;
 }
 
-static void test_what_lies_aside_is_told(void **state)
+static void test_quarantined_files_are_reported(void **state)
 {
     struct place *p = *state;
     struct disk_req rename = { .op = DISK_RENAME,
@@ -269,7 +269,8 @@ static void test_idle_files_make_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_lies_aside_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quarantined_files_are_reported, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_who_cannot_look_says_so, setup, teardown),
         cmocka_unit_test_setup_teardown(test_space_is_reserved_and_given_back, setup,
                                         teardown),

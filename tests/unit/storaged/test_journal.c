@@ -118,7 +118,7 @@ static void test_a_mark_below_lies_below(void **state)
 
 /* A block that is overwritten again and again is applied when that ends, or after half a
  * minute. */
-static void test_what_keeps_coming_is_not_applied(void **state)
+static void test_blocks_under_overwrite_are_not_applied(void **state)
 {
     struct world w;
     unsigned seq = 1;
@@ -210,7 +210,7 @@ static void test_what_was_overwritten_is_not_applied(void **state)
     world_free(&w);
 }
 
-static void test_a_torn_overwrite_can_be_settled_back(void **state)
+static void test_a_torn_overwrite_can_be_rolled_back(void **state)
 {
     struct world w;
 
@@ -588,7 +588,7 @@ static void test_drops_after_the_number_of_loops_changed(void **state)
     world_free(&w);
 }
 
-static void test_who_asks_learns_what_is_not_settled(void **state)
+static void test_uncommitted_files_are_listed_on_request(void **state)
 {
     struct storage_unsettled u;
     struct world w;
@@ -1654,11 +1654,11 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_overwrite_waits_for_its_commit),
-        cmocka_unit_test(test_what_keeps_coming_is_not_applied),
+        cmocka_unit_test(test_blocks_under_overwrite_are_not_applied),
         cmocka_unit_test(test_a_mark_below_lies_below),
         cmocka_unit_test(test_pending_versions_count_as_if_they_lay_in_place),
         cmocka_unit_test(test_what_was_overwritten_is_not_applied),
-        cmocka_unit_test(test_a_torn_overwrite_can_be_settled_back),
+        cmocka_unit_test(test_a_torn_overwrite_can_be_rolled_back),
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_power_cuts_keep_what_was_synced),
         cmocka_unit_test(test_power_cuts_while_applying),
@@ -1669,7 +1669,7 @@ int main(void)
         cmocka_unit_test(test_remove_takes_what_is_pending),
         cmocka_unit_test(test_the_number_of_loops_changes),
         cmocka_unit_test(test_drops_after_the_number_of_loops_changed),
-        cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
+        cmocka_unit_test(test_uncommitted_files_are_listed_on_request),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
         cmocka_unit_test(test_a_node_cleans_up),
         cmocka_unit_test(test_what_a_node_cleans_is_freed),

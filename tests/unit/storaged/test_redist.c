@@ -448,7 +448,7 @@ static void leftovers_of_an_earlier_distribution_go(void **state)
 
 /* Goal: a storage that has no place in the file any more gives back what it had, but not
  * what it has got by a later change, whose request may have overtaken this one. */
-static void who_has_no_place_gives_back_the_space(void **state)
+static void a_storage_without_a_place_gives_back_the_space(void **state)
 {
     static const uint32_t elsewhere[] = { 1, 2, 9, 7 }, back[] = { 1, 2, 3, 7 };
     struct world w;
@@ -520,7 +520,7 @@ int main(void)
         cmocka_unit_test(what_waits_in_the_journal_stays),
         cmocka_unit_test(leftovers_of_an_earlier_distribution_go),
         cmocka_unit_test(leftovers_go_whenever_the_power_fails),
-        cmocka_unit_test(who_has_no_place_gives_back_the_space),
+        cmocka_unit_test(a_storage_without_a_place_gives_back_the_space),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -627,7 +627,7 @@ static void test_files_without_a_header_give_their_records(void **state)
     damage(&b, 3, PROJFILE_MARKS_AT + 40);
     projfile_path(name, &b.id, 2);
     path_of(&b, 2, name, from);
-    projfile_path_aside(name, &b.id); /* this name does not show the projection */
+    projfile_path_quarantined(name, &b.id); /* this name does not show the projection */
     path_of(&b, 2, name, to);
     assert_int_equal(rename(from, to), 0);
     damage(&b, 4, 41);
@@ -836,10 +836,10 @@ static void test_headers_of_two_generations(void **state)
         bench_check(&b, 0x3);
         assert_int_equal(b.report.ref.n_storages, 4);
         assert_int_equal(b.report.ref.dist_generation, 1);
-        assert_int_equal(b.report.n_silent, 2);
+        assert_int_equal(b.report.n_absent_storages, 2);
         assert_int_equal(b.report.is_unsure, redist != 3);
         bench_check(&b, 0xb); /* the added storage has nothing */
-        assert_int_equal(b.report.n_silent, 1);
+        assert_int_equal(b.report.n_absent_storages, 1);
         assert_true(salvage_is_whole(&b.report));
         bench_free(&b);
     }

@@ -28,7 +28,7 @@ static void poke_byte(struct world *w, unsigned projection, uint64_t offset)
     memdisk_poke(&w->disk, f, offset, &byte, 1);
 }
 
-static void test_what_was_written_is_read(void **state)
+static void test_written_records_are_read(void **state)
 {
     static const size_t sizes[] = { 8192, 8191, 4096, 1000, 64, 1 };
     static const uint64_t firsts[] = { 0, 1, 100, 127, 128, 5000 };
@@ -606,7 +606,7 @@ static void test_another_distribution_than_the_files_is_refused(void **state)
     world_free(&w);
 }
 
-static void test_truncate_waits_for_nobody_and_cuts_nobody_short(void **state)
+static void test_truncate_waits_for_no_write_and_cuts_none_short(void **state)
 {
     struct world w;
     struct test_call *read;
@@ -681,7 +681,7 @@ static void test_syncs_are_shared_and_cover_what_was_acknowledged(void **state)
     world_free(&w);
 }
 
-static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
+static void test_a_failed_sync_is_reported_and_changes_the_verifier(void **state)
 {
     struct world w;
     struct test_call *c;
@@ -747,7 +747,7 @@ static const char *loose_of(struct world *w, uint64_t *from)
     return text;
 }
 
-static void test_a_sync_tells_what_is_loose(void **state)
+static void test_a_sync_lists_unstable_ranges(void **state)
 {
     struct world w;
     uint64_t from;
@@ -1068,7 +1068,7 @@ static void test_requests_on_one_file_go_in_turn(void **state)
     world_free(&w);
 }
 
-static void test_too_many_requests_are_told_to_come_back(void **state)
+static void test_too_many_requests_are_answered_busy(void **state)
 {
     struct world w;
     struct test_call *c[12];
@@ -1480,7 +1480,7 @@ static void test_a_damaged_file_makes_way_for_new_records(void **state)
 
 /* The file is quarantined, there is no room for the new one, and the daemon ends: the
  * loss is not forgotten. */
-static void test_a_file_put_aside_is_not_forgotten(void **state)
+static void test_a_quarantined_file_is_not_forgotten(void **state)
 {
     const uint64_t v5 = UINT64_C(5) << 32, v6 = UINT64_C(6) << 32;
     struct world w;
@@ -2190,7 +2190,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_short_record_grows_on_a_full_disk),
-        cmocka_unit_test(test_what_was_written_is_read),
+        cmocka_unit_test(test_written_records_are_read),
         cmocka_unit_test(test_versions_decide),
         cmocka_unit_test(test_holes_have_versions),
         cmocka_unit_test(test_truncate_gives_space_back),
@@ -2208,10 +2208,10 @@ int main(void)
         cmocka_unit_test(test_removals_are_remembered),
         cmocka_unit_test(test_remove_leaves_nothing),
         cmocka_unit_test(test_another_distribution_than_the_files_is_refused),
-        cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
+        cmocka_unit_test(test_truncate_waits_for_no_write_and_cuts_none_short),
         cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
-        cmocka_unit_test(test_a_sync_tells_what_is_loose),
-        cmocka_unit_test(test_a_failed_sync_is_told_and_changes_the_verifier),
+        cmocka_unit_test(test_a_sync_lists_unstable_ranges),
+        cmocka_unit_test(test_a_failed_sync_is_reported_and_changes_the_verifier),
         cmocka_unit_test(test_a_write_answers_with_the_verifier_of_its_beginning),
         cmocka_unit_test(test_a_synced_write_is_refused_when_a_sync_failed_meanwhile),
         cmocka_unit_test(test_a_mark_answers_with_the_verifier_of_its_beginning),
@@ -2220,7 +2220,7 @@ int main(void)
         cmocka_unit_test(test_idle_files_make_room_for_others),
         cmocka_unit_test(test_no_descriptor_is_a_matter_of_the_moment),
         cmocka_unit_test(test_requests_on_one_file_go_in_turn),
-        cmocka_unit_test(test_too_many_requests_are_told_to_come_back),
+        cmocka_unit_test(test_too_many_requests_are_answered_busy),
         cmocka_unit_test(test_a_full_disk_refuses_first_writes_and_harms_nothing),
         cmocka_unit_test(test_running_out_of_space_leaves_old_records_whole),
         cmocka_unit_test(test_disk_errors_become_answers),
@@ -2231,7 +2231,7 @@ int main(void)
         cmocka_unit_test(test_what_rots_later_may_be_newer),
         cmocka_unit_test(test_each_damaged_block_is_refused_once),
         cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
-        cmocka_unit_test(test_a_file_put_aside_is_not_forgotten),
+        cmocka_unit_test(test_a_quarantined_file_is_not_forgotten),
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),

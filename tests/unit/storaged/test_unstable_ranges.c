@@ -8,10 +8,10 @@
 #include "tests/unit/unit.h"
 
 /* Many ranges are kept as few and coarse ones that cover all of them. */
-static void test_what_is_loose_is_bounded(void **state)
+static void test_unstable_ranges_are_bounded(void **state)
 {
     struct unstable_ranges l = { 0 };
-    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_LIST_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
 
@@ -36,7 +36,7 @@ static void test_what_is_loose_is_bounded(void **state)
 
 static bool holds(const struct unstable_ranges *l, uint64_t block)
 {
-    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_LIST_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
     bool found = false;
@@ -73,7 +73,7 @@ static void test_what_was_synced_goes_after_a_while(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_loose_is_bounded),
+        cmocka_unit_test(test_unstable_ranges_are_bounded),
         cmocka_unit_test(test_what_was_synced_goes_after_a_while),
     };
 

@@ -452,7 +452,7 @@ static void test_a_release_after_the_stop(void **state)
     bench_free(&b);
 }
 
-static void test_a_failed_sync_is_told_and_left_behind(void **state)
+static void test_a_failed_sync_is_reported_and_its_segment_left(void **state)
 {
     struct bench b;
     uint64_t segment;
@@ -1250,7 +1250,7 @@ int main(void)
         cmocka_unit_test(test_a_sync_waits_for_appends_under_way),
         cmocka_unit_test(test_a_sync_does_not_wait_for_an_append_that_failed),
         cmocka_unit_test(test_a_release_after_the_stop),
-        cmocka_unit_test(test_a_failed_sync_is_told_and_left_behind),
+        cmocka_unit_test(test_a_failed_sync_is_reported_and_its_segment_left),
         cmocka_unit_test(test_released_segments_are_used_again),
         cmocka_unit_test(test_what_an_earlier_use_left_is_not_read),
         cmocka_unit_test(test_a_full_log_says_so),

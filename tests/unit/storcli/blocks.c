@@ -188,7 +188,7 @@ static struct storcli_stats stats_of(const struct fix *f)
 
 /* ---- healthy ---- */
 
-static void what_is_written_is_read(void **state)
+static void written_blocks_are_read(void **state)
 {
     static const struct {
         uint64_t first;
@@ -557,7 +557,7 @@ static void too_few_storages_wait_and_go_on_when_they_return(void **state)
 
 /* After a loss of power storages answer BUSY until they know what they have: that answer
  * counts for nothing. */
-static void who_is_only_starting_has_said_nothing(void **state)
+static void busy_answers_count_for_nothing(void **state)
 {
     struct fix *f = fix_new(1);
     uint8_t *got = malloc(5 * BS), *expected = pattern(1, 0, 5, BS);
@@ -996,7 +996,7 @@ static void a_storage_that_missed_writes_is_not_believed(void **state)
 
 /* The third home was down during the overwrite; the first one lost it, and reports a
  * doubt. */
-static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
+static void a_storage_in_doubt_is_not_trusted_for_the_newest(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1035,7 +1035,7 @@ static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
 /* A home that lost a record in a power failure answers "never written", like a spare that
  * has other blocks of the file. If both answer first, the records on the k other homes
  * look like a version that was never acknowledged. */
-static void what_one_home_forgot_is_read_from_the_others(void **state)
+static void blocks_forgotten_by_one_home_are_read_from_the_others(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 20; i++) {
@@ -1080,14 +1080,14 @@ static void a_slow_storage_is_not_waited_for(void **state)
 
 enum { LATE_MS = 100 };
 
-static bool is_late(const struct fix *f, unsigned storage)
+static bool is_straggler(const struct fix *f, unsigned storage)
 {
-    return f->file->peer[storage]->straggler.is_late;
+    return f->file->peer[storage]->straggler.is_straggler;
 }
 
 /* The first read asks another storage after a while, later reads at once. The straggler
  * is still used for everything else. */
-static void a_late_storage_is_read_around(void **state)
+static void reads_bypass_a_straggler(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1100,7 +1100,7 @@ static void a_late_storage_is_read_around(void **state)
         f->net.storages[0].late_ms = LATE_MS;
         assert_int_equal(read_ms(f, 1, 0, 300, BS, &ms), 0);
         assert_true(ms < 40);
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
         n_reads = f->net.storages[0].n_reads;
         for (unsigned i = f->n; i < f->net.n_storages; i++)
@@ -1115,12 +1115,12 @@ static void a_late_storage_is_read_around(void **state)
         for (unsigned i = f->n; i < f->net.n_storages; i++)
             n_others -= f->net.storages[i].n_reads;
         assert_int_equal(n_others, 0); /* spares are not asked: they have nothing */
-        assert_int_equal(f->cli->n_late, 1);
+        assert_int_equal(f->cli->n_stragglers, 1);
         fix_free(f);
     }
 }
 
-static void a_late_storage_that_is_fast_again_is_read_again(void **state)
+static void a_straggler_that_is_fast_again_is_read_again(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1135,14 +1135,14 @@ static void a_late_storage_that_is_fast_again_is_read_again(void **state)
             assert_true(ms < 40);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         f->net.storages[0].late_ms = 0;
         for (unsigned i = 0; i < 200; i++) {
             assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_false(is_late(f, 0));
-        assert_int_equal(f->cli->n_late, 0);
+        assert_false(is_straggler(f, 0));
+        assert_int_equal(f->cli->n_stragglers, 0);
         n_reads = f->net.storages[0].n_reads;
         n_decoded = stats_of(f).blocks_decoded;
         assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
@@ -1155,7 +1155,7 @@ static void a_late_storage_that_is_fast_again_is_read_again(void **state)
 
 /* When all storages are equally far away, none is a straggler: more requests would only
  * cost time. */
-static void where_all_are_equally_late_none_is(void **state)
+static void equally_slow_storages_are_no_stragglers(void **state)
 {
     static const unsigned far_ms[] = { 30, 100 };
 
@@ -1169,7 +1169,7 @@ static void where_all_are_equally_late_none_is(void **state)
         assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
         for (unsigned i = 0; i < 50; i++) {
             assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
-            assert_int_equal(f->cli->n_late, 0);
+            assert_int_equal(f->cli->n_stragglers, 0);
             if (i == 0) /* the distance is known from now on */
                 stats = stats_of(f);
         }
@@ -1202,14 +1202,14 @@ static void a_late_witness_is_heard(void **state)
         assert_int_equal(read_ms(f, 2, 0, 20, BS, &ms), 0);
         assert_in_range(ms, LATE_MS, i == 0 ? 400 : 160);
     }
-    assert_true(is_late(f, 0));
+    assert_true(is_straggler(f, 0));
     assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
     fix_free(f);
 }
 
 /* Writes wait for a straggler until it was slow for a while. Then n others get every
  * write, a sync needs no more storages, and the copies on the straggler are committed. */
-static void a_late_home_is_written_around(void **state)
+static void writes_bypass_a_straggling_home(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1223,7 +1223,7 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
             assert_true(ms < LATE_MS + 20);
         }
-        assert_true(is_late(f, 0));
+        assert_true(is_straggler(f, 0));
         assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
         for (unsigned i = 0; i < 20; i++) {
             spares = stats_of(f).spares;
@@ -1259,7 +1259,7 @@ static void a_late_home_is_written_around(void **state)
             assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
             env_virtual_advance_ms(&f->v, 10);
         }
-        assert_false(is_late(f, 0));
+        assert_false(is_straggler(f, 0));
         spares = stats_of(f).spares;
         assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
         assert_int_equal(stats_of(f).spares, spares);
@@ -1269,7 +1269,7 @@ static void a_late_home_is_written_around(void **state)
 
 /* Hints of what a straggler has not answered yet are sent together within a second, also
  * after the close. Hints of what a home that is down missed are sent at once. */
-static void what_a_late_home_has_yet_to_get_is_told_soon(void **state)
+static void hints_for_a_straggling_home_are_sent_soon(void **state)
 {
     (void)state;
     for (unsigned down = 0; down < 2; down++) {
@@ -1446,7 +1446,7 @@ static void a_synced_write_needs_no_sync(void **state)
     fix_free(f);
 }
 
-static void what_a_lost_storage_held_is_made_again(void **state)
+static void projections_of_a_lost_storage_are_rebuilt(void **state)
 {
     static const enum sim_state how[] = { SIM_DOWN, SIM_HUNG };
 
@@ -1558,7 +1558,7 @@ static void a_storage_that_forgot_unsynced_writes_is_noticed(void **state)
     fix_free(f);
 }
 
-static void what_all_forgot_is_an_error_once(void **state)
+static void blocks_forgotten_by_all_are_an_error_once(void **state)
 {
     struct fix *f = fix_new(1);
     int rc = NOT_DONE, rc2 = NOT_DONE;
@@ -1695,7 +1695,7 @@ static void a_projection_on_anothers_optimal_storage_is_found(void **state)
 
 /* A power failure takes a block, and then the program writes a part of it: the rest was
  * read as a hole. A write of the whole block would lose nothing. */
-static void a_loss_is_told_of_a_block_that_was_completed_without_it(void **state)
+static void a_loss_is_reported_though_the_block_was_completed_without_it(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
@@ -1750,7 +1750,7 @@ static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
 
 /* As many homes as a file may lose are down during another client's fsync, and then lose
  * power; after that as many others become unreachable. */
-static void what_others_wrote_is_synced_at_as_many_as_a_write_needs(void **state)
+static void others_data_is_synced_at_as_many_as_a_write_needs(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1775,7 +1775,7 @@ static void what_others_wrote_is_synced_at_as_many_as_a_write_needs(void **state
     }
 }
 
-static void what_others_punched_is_synced_at_as_many_as_a_write_needs(void **state)
+static void others_holes_are_synced_at_as_many_as_a_write_needs(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1818,7 +1818,7 @@ static void what_two_have_leaves_one_for_what_is_lost(void **state)
 }
 
 /* A home came back from a power failure before the fsync: it answers, but has nothing. */
-static void what_a_home_lost_of_others_is_made_again(void **state)
+static void lost_projections_of_others_data_are_rebuilt(void **state)
 {
     (void)state;
     for (unsigned layout = 0; layout < 3; layout++) {
@@ -1836,7 +1836,7 @@ static void what_a_home_lost_of_others_is_made_again(void **state)
 
 /* The sync sends one request to each storage when all answer, or when nothing is
  * unsynced. */
-static void a_sync_of_what_others_wrote_asks_once(void **state)
+static void a_sync_of_others_data_asks_once(void **state)
 {
     (void)state;
     for (unsigned away = 0; away < 2; away++) {
@@ -2074,14 +2074,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_cluster_does_not_harm_the_last_block),
         cmocka_unit_test(a_sync_after_reopening_makes_it_stable),
-        cmocka_unit_test(a_loss_is_told_of_a_block_that_was_completed_without_it),
-        cmocka_unit_test(what_others_wrote_is_synced_at_as_many_as_a_write_needs),
-        cmocka_unit_test(what_others_punched_is_synced_at_as_many_as_a_write_needs),
-        cmocka_unit_test(what_a_home_lost_of_others_is_made_again),
+        cmocka_unit_test(a_loss_is_reported_though_the_block_was_completed_without_it),
+        cmocka_unit_test(others_data_is_synced_at_as_many_as_a_write_needs),
+        cmocka_unit_test(others_holes_are_synced_at_as_many_as_a_write_needs),
+        cmocka_unit_test(lost_projections_of_others_data_are_rebuilt),
         cmocka_unit_test(what_two_have_leaves_one_for_what_is_lost),
-        cmocka_unit_test(a_sync_of_what_others_wrote_asks_once),
+        cmocka_unit_test(a_sync_of_others_data_asks_once),
         cmocka_unit_test(a_projection_on_anothers_optimal_storage_is_found),
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(written_blocks_are_read),
         cmocka_unit_test(a_healthy_run_costs_n_writes_and_k_reads),
         cmocka_unit_test(marks_make_holes),
         cmocka_unit_test(never_written_blocks_of_a_file_that_is_there_are_holes),
@@ -2096,7 +2096,7 @@ int main(void)
         cmocka_unit_test(what_was_never_acknowledged_is_passed_over),
         cmocka_unit_test(too_few_storages_wait_and_go_on_when_they_return),
         cmocka_unit_test(too_few_storages_for_too_long_is_an_error),
-        cmocka_unit_test(who_is_only_starting_has_said_nothing),
+        cmocka_unit_test(busy_answers_count_for_nothing),
         cmocka_unit_test(a_file_that_is_out_of_reach_is_so_soon_the_second_time),
         cmocka_unit_test(a_storage_unknown_to_the_shell_is_as_if_down),
         cmocka_unit_test(full_storages),
@@ -2112,26 +2112,26 @@ int main(void)
         cmocka_unit_test(a_torn_first_write_is_a_hole),
         cmocka_unit_test(a_commit_meanwhile_makes_no_hole),
         cmocka_unit_test(a_storage_that_missed_writes_is_not_believed),
-        cmocka_unit_test(who_is_in_doubt_is_not_believed_to_have_the_newest),
-        cmocka_unit_test(what_one_home_forgot_is_read_from_the_others),
+        cmocka_unit_test(a_storage_in_doubt_is_not_trusted_for_the_newest),
+        cmocka_unit_test(blocks_forgotten_by_one_home_are_read_from_the_others),
         cmocka_unit_test(a_slow_storage_is_not_waited_for),
-        cmocka_unit_test(a_late_storage_is_read_around),
-        cmocka_unit_test(a_late_storage_that_is_fast_again_is_read_again),
-        cmocka_unit_test(where_all_are_equally_late_none_is),
+        cmocka_unit_test(reads_bypass_a_straggler),
+        cmocka_unit_test(a_straggler_that_is_fast_again_is_read_again),
+        cmocka_unit_test(equally_slow_storages_are_no_stragglers),
         cmocka_unit_test(a_late_witness_is_heard),
-        cmocka_unit_test(a_late_home_is_written_around),
-        cmocka_unit_test(what_a_late_home_has_yet_to_get_is_told_soon),
+        cmocka_unit_test(writes_bypass_a_straggling_home),
+        cmocka_unit_test(hints_for_a_straggling_home_are_sent_soon),
         cmocka_unit_test(writes_go_to_spares_for_no_hiccup),
         cmocka_unit_test(writes_wait_for_homes_that_are_being_connected_to),
         cmocka_unit_test(writes_wait_for_homes_that_were_long_connected_to),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
-        cmocka_unit_test(what_a_lost_storage_held_is_made_again),
+        cmocka_unit_test(projections_of_a_lost_storage_are_rebuilt),
         cmocka_unit_test(a_mark_is_made_again_below_newer_records),
         cmocka_unit_test(many_small_changes_are_made_again),
         cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
-        cmocka_unit_test(what_all_forgot_is_an_error_once),
+        cmocka_unit_test(blocks_forgotten_by_all_are_an_error_once),
         cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),
         cmocka_unit_test(busy_storages_cost_each_call_one_timeout),
         cmocka_unit_test(a_busy_storage_costs_a_sync_of_what_others_wrote_one_timeout),

@@ -185,7 +185,7 @@ static void a_synced_overwrite_is_only_committed(void **state)
     fix_free(f);
 }
 
-static void the_next_write_tells_it(void **state)
+static void the_next_write_reports_it(void **state)
 {
     struct fix *f = fix_new();
 
@@ -328,7 +328,7 @@ static void the_end_drains_what_lingers(void **state)
     }
 }
 
-static void what_lingers_is_given_up_in_the_end(void **state)
+static void lingering_files_are_abandoned_in_the_end(void **state)
 {
     struct fix *f = fix_new();
 
@@ -409,7 +409,7 @@ static void a_sync_that_is_asked_for_does_not_wait_for_a_read(void **state)
 
 /* The file is closed and the engine freed while the background sync reads: nothing is
  * waited for. */
-static void a_closed_file_is_given_up_while_it_reads(void **state)
+static void a_closed_file_is_abandoned_while_it_reads(void **state)
 {
     struct fix *f = fix_new();
 
@@ -430,7 +430,7 @@ static void a_closed_file_is_given_up_while_it_reads(void **state)
 }
 
 /* A loss that a background sync finds is reported by the caller's next sync, once. */
-static void a_loss_is_told_to_who_asks(void **state)
+static void a_loss_is_reported_to_the_sync(void **state)
 {
     struct fix *f = fix_new();
 
@@ -452,7 +452,7 @@ static int settle_file(struct fix *f)
 {
     int rc = 1;
 
-    storcli_settle(f->file, on_done, &rc);
+    storcli_sync_layer(f->file, on_done, &rc);
     while (rc > 0)
         env_virtual_advance_ms(&f->v, 10);
     return rc;
@@ -460,7 +460,7 @@ static int settle_file(struct fix *f)
 
 /* A truncate that had to sync reports the loss by failing; the caller's next sync still
  * reports it, too. */
-static void a_loss_that_a_truncate_found_is_told_too(void **state)
+static void a_loss_found_by_a_truncate_is_reported(void **state)
 {
     struct fix *f = fix_new();
 
@@ -479,7 +479,7 @@ static void a_loss_that_a_truncate_found_is_told_too(void **state)
 
 /* Every sync that was requested before the loss was reported reports it, however far it
  * has come. */
-static void a_loss_is_told_to_all_who_asked_before(void **state)
+static void a_loss_is_reported_to_all_earlier_syncs(void **state)
 {
     struct fix *f = fix_new();
     int rc[2] = { NOT_DONE, NOT_DONE };
@@ -500,7 +500,7 @@ static void a_loss_is_told_to_all_who_asked_before(void **state)
 
 /* A sync that is requested after that does not report it, even if another one was always
  * waiting. */
-static void a_loss_is_not_told_for_ever(void **state)
+static void a_loss_is_not_reported_for_ever(void **state)
 {
     struct fix *f = fix_new();
     int rc[3] = { NOT_DONE, NOT_DONE, NOT_DONE };
@@ -555,7 +555,7 @@ static void a_failed_write_is_not_committed(void **state)
     fix_free(f);
 }
 
-static void a_storage_that_comes_back_is_told(void **state)
+static void a_returning_storage_is_notified(void **state)
 {
     struct fix *f = fix_new();
 
@@ -674,7 +674,7 @@ static void a_sync_goes_on_when_one_has_heard(void **state)
 }
 
 /* When no storage takes hints, a sync is delayed for a moment only. */
-static void who_cannot_be_told_holds_up_no_sync(void **state)
+static void an_unreachable_storage_delays_no_sync(void **state)
 {
     struct fix *f = fix_new();
     uint64_t before_ns;
@@ -699,7 +699,7 @@ static void who_cannot_be_told_holds_up_no_sync(void **state)
     fix_free(f);
 }
 
-static void what_was_missed_is_told_after_the_close(void **state)
+static void hints_are_sent_after_the_close(void **state)
 {
     struct fix *f = fix_new();
 
@@ -717,7 +717,7 @@ static void what_was_missed_is_told_after_the_close(void **state)
 
 /* Hints are sent at the close, without waiting for more to go with them: when the writer
  * of a closed file dies, exportd asks no storage to check it. */
-static void what_was_missed_is_told_as_soon_as_it_is_closed(void **state)
+static void hints_are_sent_at_the_close(void **state)
 {
     struct fix *f = fix_new();
 
@@ -748,7 +748,7 @@ static int read_some(struct fix *f, uint64_t first, unsigned n)
     return rc;
 }
 
-static void a_home_hears_what_reads_find_wrong(void **state)
+static void faults_found_by_reads_are_reported_to_the_home(void **state)
 {
     struct fix *f = fix_new();
 
@@ -785,31 +785,31 @@ int main(void)
         cmocka_unit_test(an_overwrite_is_synced_and_committed),
         cmocka_unit_test(so_is_a_mark),
         cmocka_unit_test(a_synced_overwrite_is_only_committed),
-        cmocka_unit_test(the_next_write_tells_it),
+        cmocka_unit_test(the_next_write_reports_it),
         cmocka_unit_test(pressure_hurries),
         cmocka_unit_test(one_that_is_down_does_not_hold_up_those_in_a_hurry),
         cmocka_unit_test(what_is_under_way_does_not_hold_up_the_word_of_what_was_before),
         cmocka_unit_test(much_pending_hurries),
         cmocka_unit_test(a_closed_file_is_finished),
         cmocka_unit_test(the_end_drains_what_lingers),
-        cmocka_unit_test(what_lingers_is_given_up_in_the_end),
+        cmocka_unit_test(lingering_files_are_abandoned_in_the_end),
         cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait),
-        cmocka_unit_test(a_loss_is_told_to_who_asks),
-        cmocka_unit_test(a_loss_is_told_to_all_who_asked_before),
-        cmocka_unit_test(a_loss_is_not_told_for_ever),
-        cmocka_unit_test(a_loss_that_a_truncate_found_is_told_too),
+        cmocka_unit_test(a_loss_is_reported_to_the_sync),
+        cmocka_unit_test(a_loss_is_reported_to_all_earlier_syncs),
+        cmocka_unit_test(a_loss_is_not_reported_for_ever),
+        cmocka_unit_test(a_loss_found_by_a_truncate_is_reported),
         cmocka_unit_test(a_failed_write_is_not_committed),
-        cmocka_unit_test(a_storage_that_comes_back_is_told),
+        cmocka_unit_test(a_returning_storage_is_notified),
         cmocka_unit_test(nothing_is_made_again_of_a_closed_file),
         cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait_for_a_read),
-        cmocka_unit_test(a_closed_file_is_given_up_while_it_reads),
+        cmocka_unit_test(a_closed_file_is_abandoned_while_it_reads),
         cmocka_unit_test(who_took_it_hears_who_missed_it),
         cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
         cmocka_unit_test(a_sync_goes_on_when_one_has_heard),
-        cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
-        cmocka_unit_test(what_was_missed_is_told_after_the_close),
-        cmocka_unit_test(what_was_missed_is_told_as_soon_as_it_is_closed),
-        cmocka_unit_test(a_home_hears_what_reads_find_wrong),
+        cmocka_unit_test(an_unreachable_storage_delays_no_sync),
+        cmocka_unit_test(hints_are_sent_after_the_close),
+        cmocka_unit_test(hints_are_sent_at_the_close),
+        cmocka_unit_test(faults_found_by_reads_are_reported_to_the_home),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

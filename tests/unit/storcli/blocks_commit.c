@@ -52,7 +52,7 @@ static void a_sync_raises_it(void **state)
     assert_int_equal(mark_of(&c, 5), v(5, 2));
     assert_true(commit_wants_sync(&c));
     assert_int_equal(commit_due(&c), 1 << 1); /* 1 waits for 3, but may need this first */
-    commit_told(&c, 1, c.no);
+    commit_confirmed(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0); /* nothing new */
     commit_sync_begin(&c);
     commit_sync_end(&c, COMMIT_SYNC_FAILED);
@@ -62,9 +62,9 @@ static void a_sync_raises_it(void **state)
     assert_int_equal(mark_of(&c, 5), v(5, 3));
     assert_int_equal(commit_due(&c), 1 << 1);
     assert_false(commit_wants_sync(&c));
-    commit_told(&c, 1, c.no - 1); /* about an earlier watermark */
+    commit_confirmed(&c, 1, c.no - 1); /* about an earlier watermark */
     assert_int_equal(commit_due(&c), 1 << 1);
-    commit_told(&c, 1, c.no);
+    commit_confirmed(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0);
     assert_int_equal(mark_of(&c, 5), 0); /* no storage waits: none is sent */
 }
@@ -105,7 +105,7 @@ static void what_failed_holds_it_down_for_good(void **state)
     assert_int_equal(mark_of(&c, 6), v(6, 1));
     assert_false(commit_wants_sync(&c));
     assert_int_equal(commit_due(&c), 1 << 1); /* the final value of this epoch */
-    commit_told(&c, 1, c.no);
+    commit_confirmed(&c, 1, c.no);
     assert_int_equal(commit_due(&c), 0);
 }
 

@@ -224,7 +224,7 @@ static void an_old_ref_ends_with_its_errno(void **state)
             storcli_locate(f->file, places, on_done, &rc);
             break;
         case 7:
-            storcli_settle(f->file, on_done, &rc);
+            storcli_sync_layer(f->file, on_done, &rc);
             break;
         }
         assert_true(wait_done(f, &rc) < SOON_MS);
@@ -471,7 +471,7 @@ static void a_lost_home_is_replaced(void **state)
 }
 
 /* Hints of missed writes do not name a storage that was replaced. */
-static void notes_do_not_name_who_was_replaced(void **state)
+static void hints_do_not_name_replaced_storages(void **state)
 {
     struct missed m = { 0 };
     struct missed_range range = { .first_block = 0,
@@ -508,7 +508,7 @@ static void loss_and_change(bool is_found_before)
         sim_storage_power_cut(&f->net, i);
     assert_int_equal(write_blocks(f, 2, 10, 5), 0); /* gets the new verifiers */
     if (is_found_before) {
-        storcli_settle(f->file, on_done, &settled);
+        storcli_sync_layer(f->file, on_done, &settled);
         wait_done(f, &settled);
         assert_int_equal(settled, -EIO);
         assert_int_equal(write_blocks(f, 3, 20, 5), 0);
@@ -529,7 +529,7 @@ static void loss_and_change(bool is_found_before)
     fix_free(f);
 }
 
-static void a_loss_is_told_after_the_change(void **state)
+static void a_loss_is_reported_after_the_change(void **state)
 {
     (void)state;
     loss_and_change(false);
@@ -587,8 +587,8 @@ int main(void)
         cmocka_unit_test(what_is_under_way_ends_and_what_begins_waits),
         cmocka_unit_test(a_background_sync_is_no_obstacle),
         cmocka_unit_test(a_lost_home_is_replaced),
-        cmocka_unit_test(notes_do_not_name_who_was_replaced),
-        cmocka_unit_test(a_loss_is_told_after_the_change),
+        cmocka_unit_test(hints_do_not_name_replaced_storages),
+        cmocka_unit_test(a_loss_is_reported_after_the_change),
         cmocka_unit_test(watermarks_go_on),
         cmocka_unit_test(a_closed_file_ends),
     };

@@ -209,6 +209,11 @@ void fake_attr(const struct fake *k, struct file_attr *attr)
         .truncate_pending = k->s.truncate_pending,
         .truncate_size = k->s.truncate_size,
         .truncate_version = k->s.truncate_version,
+        .inline_max = k->s.inline_max,
+        .on_storages = k->s.on_storages,
+        .inline_version = k->s.on_storages ? 0 : k->s.inline_version,
+        .inline_data = k->s.on_storages ? NULL : k->s.inline_data,
+        .inline_len = k->s.on_storages ? 0 : k->s.inline_len,
     };
 }
 
@@ -259,7 +264,8 @@ static void meta_apply(struct request *rq)
         fake_target(&rq->call->target);
         rq->call->target.session = UINT64_MAX; /* must be ignored, too */
     } else if (rq->kind == FAKE_WROTE) {
-        assert(rq->size <= max_end(k) || rq->size <= k->s.size);
+        assert(rq->size <= max_end(k) || rq->size <= k->s.size ||
+               rq->call->inline_version != 0);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
         assert(rq->size <= k->s.size || rq->epoch != 0);
         rq->call->is_cut = rq->size > k->s.size && rq->epoch < k->cut_epoch;
@@ -269,6 +275,9 @@ static void meta_apply(struct request *rq)
             k->s.truncate_pending = false;
         k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
+        k->s.on_storages |= rq->has_data;
+        if (rq->call->inline_version != 0)
+            k->s.inline_version = rq->call->inline_version;
         told_of_blocks(k, &rq->freed, 0);
         told_of_blocks(k, &rq->allocated, 1);
         k->s.uncounted &= !rq->counted;
@@ -590,11 +599,10 @@ void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t fi
 
 uint64_t storcli_file_losses(const struct storcli_file *file)
 {
-    (void)file;
-    return 0;
+    return file->k->losses;
 }
 
-void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+void storcli_sync_layer(struct storcli_file *file, storcli_done_cb *done, void *arg)
 {
     storcli_sync(file, done, arg);
 }
@@ -652,20 +660,20 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     int rc;
 
     assert(atime_ns == 0);
-    assert(size <= max_end(k) || size <= k->s.size);
+    assert(size <= max_end(k) || size <= k->s.size || call->inline_version != 0);
     rq->call = call;
     rq->size = size;
     rq->epoch = epoch;
     rq->has_data = has_data;
     rq->mtime_ns = mtime_ns;
     rq->sync = sync;
-    assert(call->tells_blocks);
+    assert(call->tells_blocks || call->inline_version != 0);
     rq->counted = call->blocks_counted;
     rc = range_map_unpack(&rq->allocated, call->allocated, call->allocated_len,
-                          FAKE_BLOCKS, FILE_RANGES_TOLD_MAX, 1);
+                          FAKE_BLOCKS, FILE_RANGES_REPORTED_MAX, 1);
     if (rc == 0)
         rc = range_map_unpack(&rq->freed, call->freed, call->freed_len, FAKE_BLOCKS,
-                              FILE_RANGES_TOLD_MAX, 1);
+                              FILE_RANGES_REPORTED_MAX, 1);
     assert(rc == 0);
 }
 

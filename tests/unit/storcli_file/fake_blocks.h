@@ -48,6 +48,12 @@ struct fake_state {
     uint8_t allocated[FAKE_BLOCKS]; /* per block, as reported to exportd */
     uint8_t reserved[FAKE_BLOCKS];  /* per block, at the storages */
     bool uncounted;                 /* a client died: allocated may lack blocks */
+    /* Not 0: exportd has the data of the file until a report says has_data. */
+    uint32_t inline_max;
+    bool on_storages;
+    uint64_t inline_version;
+    const uint8_t *inline_data; /* borrowed */
+    uint32_t inline_len;
 };
 
 struct fake {
@@ -71,6 +77,7 @@ struct fake {
     bool denied; /* capability refused until the next renewal */
     bool dead;   /* all requests fail without an effect */
     bool unsynced;
+    uint64_t losses;       /* result of storcli_file_losses() */
     uint64_t last_version; /* highest version of all writes */
     uint64_t acked_end;    /* end of the acknowledged data since the last truncate */
     uint64_t reserved_end; /* end of the reserved blocks since the last truncate */

@@ -957,7 +957,7 @@ static void giving_up_writes_what_can_be_written(void **state)
     assert_true(file_is_clean(x->f));
     assert_int_equal(write_at(x, 0, 10, 0), 0);
     assert_false(file_is_clean(x->f));
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_int_equal(x->k.s.size, 10);
     assert_int_equal(file_losses(x->f), 0);
     assert_false(file_is_untold(x->f));
@@ -966,12 +966,12 @@ static void giving_up_writes_what_can_be_written(void **state)
     x->k.fail_next[FAKE_WROTE] = -EIO;
     assert_int_equal(do_call(x, file_flush), -EIO);
     assert_false(file_is_clean(x->f)); /* to be reported later */
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_int_equal(x->k.s.size, 20);
     assert_at_rest(x);
     x->k.fail_next[FAKE_WRITE] = -EIO;
     assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), -EIO);
-    assert_int_equal(do_call(x, file_give_up), 0); /* the writer got that error */
+    assert_int_equal(do_call(x, file_abandon), 0); /* the writer got that error */
     assert_at_rest(x);
 }
 
@@ -984,7 +984,7 @@ static void what_cannot_be_written_is_given_up(void **state)
     x->k.fail_all[FAKE_WRITE] = -EIO;
     assert_int_equal(write_at(x, 100, 3 * BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), -EIO);
-    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_int_equal(do_call(x, file_abandon), -EIO);
     assert_int_equal(file_size(x->f), BS);
     assert_int_equal(file_losses(x->f), 1);
     assert_true(file_is_untold(x->f));
@@ -995,7 +995,7 @@ static void what_cannot_be_written_is_given_up(void **state)
     assert_int_equal(write_at(x, 0, 2 * BS, 0), 0);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 2 * BS);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_written(x, 0, 2 * BS, true);
     assert_int_equal(file_losses(x->f), 1);
 }
@@ -1053,7 +1053,7 @@ static void what_lies_behind_a_loss_is_told(void **state)
     assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
     x->k.in_order = true;
     x->k.fail_next[FAKE_WRITE] = -ENOSPC;
-    file_give_up(x->f, on_done, &c);
+    file_abandon(x->f, on_done, &c);
     assert_int_equal(wait_call(x, &c), -ENOSPC);
     assert_int_equal(x->k.s.size, 9 * BS);
     assert_written(x, 8 * BS, BS, true);
@@ -1074,7 +1074,7 @@ static void what_fails_while_giving_up_is_not_tried_again(void **state)
     assert_int_equal(write_at(x, 8 * BS + 5, 5, 0), 0);
     x->k.held[FAKE_READ] = true; /* the second write waits for the rest of its block */
     x->k.fail_next[FAKE_WRITE] = -EIO;
-    file_give_up(x->f, on_done, &c);
+    file_abandon(x->f, on_done, &c);
     env_virtual_advance_ms(&x->k.v, 60 * 1000);
     assert_false(c.done);
     assert_int_equal(x->k.n[FAKE_WRITE], 1);
@@ -1096,7 +1096,7 @@ static void what_was_told_lost_is_not_given_a_fresh_epoch(void **state)
     assert_int_equal(do_call(x, file_flush), -EIO);
     x->k.fail_all[FAKE_WRITE] = 0;
     x->k.min_epoch = x->k.s.epoch + 1;
-    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_int_equal(do_call(x, file_abandon), -EIO);
     assert_int_equal(x->k.n[FAKE_RENEW], 0);
     assert_at_rest(x);
 }
@@ -1108,7 +1108,7 @@ static void what_waits_for_bytes_that_are_given_up_hears_of_it(void **state)
 
     x->k.fail_all[FAKE_WRITE] = -EIO;
     assert_int_equal(write_at(x, 0, BS, 0), 0);
-    file_give_up(x->f, on_done, &c);
+    file_abandon(x->f, on_done, &c);
     file_sync(x->f, on_done, &sync);
     assert_int_equal(wait_call(x, &c), -EIO);
     assert_int_equal(wait_call(x, &sync), -EIO);
@@ -1116,7 +1116,7 @@ static void what_waits_for_bytes_that_are_given_up_hears_of_it(void **state)
     x->k.fail_all[FAKE_WROTE] = -EIO;
     assert_int_equal(write_at(x, 0, BS, 0), 0);
     c.done = sync.done = false;
-    file_give_up(x->f, on_done, &c);
+    file_abandon(x->f, on_done, &c);
     file_sync(x->f, on_done, &sync);
     file_flush(x->f, on_done, &flush);
     assert_int_equal(wait_call(x, &c), -EIO);
@@ -1134,7 +1134,7 @@ static void what_exportd_cannot_be_told_is_given_up(void **state)
     assert_int_equal(do_call(x, file_sync), 0);
     x->k.fail_all[FAKE_WROTE] = -ESTALE;
     assert_int_equal(write_at(x, 100, 2 * BS, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), -ESTALE);
+    assert_int_equal(do_call(x, file_abandon), -ESTALE);
     assert_int_equal(file_size(x->f), 100);
     assert_int_equal(file_losses(x->f), 1);
     assert_true(file_is_untold(x->f));
@@ -1150,7 +1150,7 @@ static void what_exportd_cannot_be_told_is_given_up(void **state)
     assert_written(x, 100, 100, true);
 }
 
-/* exportd ignores this client's sizes, and the client asks for the reason: file_give_up()
+/* exportd ignores this client's sizes, and the client asks for the reason: file_abandon()
  * waits for the answer, too. */
 static void who_gives_up_waits_for_what_is_asked(void **state)
 {
@@ -1162,7 +1162,7 @@ static void who_gives_up_waits_for_what_is_asked(void **state)
     assert_int_equal(write_at(x, BS, 3 * BS, 0), 0);
     x->k.cut_epoch = ++x->k.s.epoch;
     x->k.held[FAKE_RENEW] = true;
-    file_give_up(x->f, on_done, &c);
+    file_abandon(x->f, on_done, &c);
     env_virtual_advance_ms(&x->k.v, 5000);
     assert_int_equal(x->k.n[FAKE_RENEW], 1);
     assert_false(c.done);
@@ -1183,12 +1183,12 @@ static void a_block_given_up_is_completed_anew(void **state)
     reopen(x);
     x->k.fail_all[FAKE_READ] = -EIO;
     assert_int_equal(write_at(x, 10, 10, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_int_equal(do_call(x, file_abandon), -EIO);
     assert_at_rest(x);
     x->k.fail_all[FAKE_READ] = 0;
     n = x->k.n[FAKE_READ];
     assert_int_equal(write_at(x, 10, 10, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_int_equal(x->k.n[FAKE_READ], n + 1);
     assert_written(x, 0, BS, true);
 }
@@ -1212,7 +1212,7 @@ static void a_cut_that_only_we_know_of_is_given_up(void **state)
     assert_int_equal(wait_call(x, &c), -EIO);
     x->k.fail_all[FAKE_WROTE] = x->k.fail_all[FAKE_MARK] = 0;
     assert_false(file_is_clean(x->f));
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_true(file_is_untold(x->f));
     assert_at_rest(x);
     x->k.n[FAKE_MARK] = 0;
@@ -1287,7 +1287,7 @@ static void bytes_that_another_cut_off_stay_away(void **state)
     x->config.cache_ms = FILE_CACHE_UNTIL_DROPPED;
     reopen(x);
     assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_written(x, 0, 5 * BS, false);
     another_cuts(x, 10);
     another_grows(x, size);
@@ -1314,18 +1314,18 @@ static void who_appends_with_a_token_appends_at_the_new_end(void **state)
     struct call c;
 
     assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     another_cuts(x, 10);
     take_token(x, true);
     start_write(x, &c, 0, x->data + 10, 20, FILE_WRITE_APPEND);
     assert_int_equal(wait_call(x, &c), 0);
     assert_int_equal(file_size(x->f), 30);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     assert_int_equal(x->k.s.size, 30);
     assert_written(x, 0, 30, false);
     take_token(x, true); /* a new capability with the same epoch */
     assert_int_equal(write_at(x, 0, 10, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     another_grows(x, 2 * BS);
     take_token(x, false); /* to read: the epoch stays */
     assert_written(x, 0, 30, false);
@@ -1339,14 +1339,14 @@ static void a_size_that_another_cut_is_not_told_again(void **state)
     struct fx *x = *state;
 
     assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     another_cuts(x, 10);
     take_token(x, true);
     x->k.cut_epoch = x->k.s.epoch;
     another_grows(x, 6 * BS);
     take_token(x, true);
     x->k.s.size = 10; /* a power cut of exportd takes the growth */
-    file_tell_again(x->f);
+    file_report_again(x->f);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 10);
     assert_int_equal(file_size(x->f), 10);
@@ -1360,7 +1360,7 @@ static void a_sync_after_another_has_cut_loses_nothing(void **state)
     struct fx *x = *state;
 
     assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
-    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(do_call(x, file_abandon), 0);
     another_cuts(x, 10);
     x->k.acked_end = 5 * BS; /* acknowledged and reported before */
     x->k.cut_epoch = x->k.s.epoch;
@@ -1418,12 +1418,12 @@ static void what_exportd_may_have_forgotten_is_told_again(void **state)
     assert_int_equal(write_at(x, 0, 200, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
     x->k.s.size = 50;
-    file_tell_again(x->f);
+    file_report_again(x->f);
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 200);
     assert_int_equal(file_size(x->f), 300); /* acknowledged by this client */
     x->k.s.size = 50;
-    file_tell_again(x->f); /* exportd's size is final now */
+    file_report_again(x->f); /* exportd's size is final now */
     assert_int_equal(do_call(x, file_sync), 0);
     assert_int_equal(x->k.s.size, 50);
 }
@@ -1440,7 +1440,7 @@ static void a_report_under_way_is_told_again(void **state)
     file_sync(x->f, on_done, &c);
     env_virtual_advance_ms(&x->k.v, 100);
     assert_false(c.done);
-    file_tell_again(x->f);
+    file_report_again(x->f);
     x->k.held[FAKE_WROTE] = false;
     fake_release(&x->k, FAKE_WROTE);
     assert_int_equal(wait_call(x, &c), 0);
@@ -1600,7 +1600,7 @@ static void a_cut_below_a_size_in_doubt_is_a_loss(void **state)
     assert_int_equal(do_call(x, file_flush), 0);
     x->k.s.size = BS;
     x->k.cut_epoch = ++x->k.s.epoch;
-    file_tell_again(x->f);
+    file_report_again(x->f);
     fake_attr(&x->k, &attr);
     attr.truncate_version = version_make(x->k.cut_epoch, 0);
     attr.epoch = x->k.min_epoch = ++x->k.s.epoch;
@@ -2587,6 +2587,129 @@ static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
     x->f = own;
 }
 
+/* ---- moving data from exportd to the storages ---- */
+
+static void start_inlined(struct fx *x)
+{
+    x->k.s.inline_max = 2 * BS;
+    x->k.s.inline_version = 1;
+    x->k.s.inline_data = x->data;
+    x->k.s.inline_len = BS;
+    x->k.s.size = BS;
+    x->k.s.has_data = true;
+    reopen(x);
+}
+
+static void data_that_exportd_had_move_to_the_storages(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    assert_int_equal(x->k.n[FAKE_WRITE], 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(x->k.s.on_storages);
+    assert_int_equal(x->k.s.size, 3 * BS);
+    assert_int_equal(file_losses(x->f), 0);
+    reopen(x);
+    assert_written(x, 0, BS, true);
+}
+
+/* A power failure takes what the storages had not synced yet. A sync reports that once,
+ * and the next one succeeds, but exportd must keep its data. */
+static void data_that_storages_lose_on_the_move_stay_at_exportd(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    x->k.losses = 1;
+    x->k.fail_all[FAKE_SYNC] = -EIO;
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    x->k.fail_all[FAKE_SYNC] = 0;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_false(x->k.s.on_storages);
+    assert_int_equal(file_losses(x->f), 2); /* writes since then are lost, too */
+    assert_int_equal(file_size(x->f), BS);
+    x->k.n[FAKE_READ] = 0;
+    assert_written(x, 0, BS, false);
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0); /* moves this time */
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(x->k.s.on_storages);
+    assert_written(x, 0, BS, true);
+}
+
+/* A loss is noticed while a block is on its way to the storages: the move ends after
+ * it. */
+static void a_lost_move_ends_when_nothing_is_on_its_way(void **state)
+{
+    struct fx *x = *state;
+    struct call sync = { 0 }, write;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, 2 * BS, BS, 0), 0);
+    x->k.held[FAKE_WRITE] = true;
+    file_sync(x->f, on_done, &sync);
+    while (x->k.n[FAKE_WRITE] == 0)
+        assert_true(env_virtual_run_next_timer(&x->k.v));
+    x->k.losses = 1;
+    start_write(x, &write, 3 * BS, x->data, BS, FILE_WRITE_SYNC);
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(wait_call(x, &sync), -EIO);
+    assert_int_equal(wait_call(x, &write), -EIO);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_false(x->k.s.on_storages);
+    assert_int_equal(file_size(x->f), BS);
+}
+
+/* The token was given back, so another mount may have the file, and then exportd lost its
+ * power: nobody has those bytes any more. */
+static void bytes_that_exportd_forgot_after_they_were_given_back_are_lost(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS + 100);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_report_again(x->f);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, BS); /* no zeros in place of the bytes */
+    assert_int_equal(file_size(x->f), BS);
+
+    assert_int_equal(write_at(x, BS, 50, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, BS + 50);
+    file_drop_cache(x->f);
+    file_report_again(x->f); /* synced bytes are not lost */
+    assert_int_equal(file_losses(x->f), 1);
+}
+
+/* The next write comes before the next report: it is not put behind zeros. */
+static void a_write_after_forgotten_bytes_does_not_bring_back_their_size(void **state)
+{
+    struct fx *x = *state;
+
+    start_inlined(x);
+    assert_int_equal(write_at(x, BS, 1000, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    x->k.s.size = BS;
+    x->k.s.inline_version = 1;
+    file_report_again(x->f);
+    assert_int_equal(write_at(x, BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_int_equal(x->k.s.size, BS + 100);
+    assert_int_equal(file_size(x->f), BS + 100);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -2703,6 +2826,11 @@ int main(void)
         T(blocks_that_nobody_told_of_are_found),
         T(a_punch_beside_the_count_counts),
         T(who_finds_the_pool_full_writes_from_his_own_memory),
+        T(data_that_exportd_had_move_to_the_storages),
+        T(data_that_storages_lose_on_the_move_stay_at_exportd),
+        T(a_lost_move_ends_when_nothing_is_on_its_way),
+        T(bytes_that_exportd_forgot_after_they_were_given_back_are_lost),
+        T(a_write_after_forgotten_bytes_does_not_bring_back_their_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -548,7 +548,7 @@ static void op_give_up(struct fsx *x)
 
     run_until_idle(x);
     c = call_new(x, FLUSH);
-    file_give_up(x->f, on_other, c);
+    file_abandon(x->f, on_other, c);
     run_until_idle(x);
     CHECK(x, c->rc == 0 || x->failing);
     CHECK(x, file_is_clean(x->f));

@@ -26,8 +26,8 @@ struct kernel_notify {
 struct thread {
     struct kernel_notify *notify;
     struct notify_job *job;
-    struct told_name *name; /* next name; NULL: all are sent */
-    size_t more;            /* index of the next of job->more */
+    struct kernel_name *name; /* next name; NULL: all are sent */
+    size_t more;              /* index of the next of job->more */
     struct kernel_notice notice;
     struct env_task task;
 };
@@ -40,7 +40,7 @@ static void thread_end(struct thread *t)
 
     t->notify->n_threads--;
     free(t);
-    told_names_free(job->names);
+    kernel_names_free(job->names);
     job->names = NULL;
     env_mailbox_post(job->env, &job->mail);
 }

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+#include "common/base/list.h"
 
 /* A request in progress. */
 struct sim_disk_wait {
@@ -390,7 +390,7 @@ static int do_open(struct sim_disk *d, struct disk_req *req)
 
     if (f == NULL && !req->create) {
         name = req->to == NULL ? NULL : name_find(d, req->to, false);
-        req->aside = name != NULL && name->now != NULL;
+        req->quarantined = name != NULL && name->now != NULL;
         return -ENOENT;
     }
     if (f == NULL) {

@@ -10,9 +10,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/base/list.h"
 #include "tests/lib/kv_memory.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* One commit or sync that its process waits for. */
 struct kv_wait {

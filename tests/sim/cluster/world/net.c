@@ -18,9 +18,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bytes.h"
+#include "common/base/list.h"
 #include "tests/sim/cluster/world/tell.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
     RESEND_MS = 60,

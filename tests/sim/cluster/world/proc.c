@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+#include "common/base/list.h"
 
 struct world_clock world_clock;
 struct proc *proc_current;

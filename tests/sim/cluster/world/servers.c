@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/list.h"
 #include "storaged/heal/healer.h"
 #include "tests/sim/cluster/world/kv.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct servers servers;
 
@@ -53,7 +52,7 @@ static void on_settle(struct env_timer *timer)
 
     if (!storage_node_is_up(s) || s->host->proc->life != s->settle_life)
         return;
-    world_timer_start_us(timer, (uint64_t)s->settle_ms * 1000);
+    world_timer_start_us(timer, (uint64_t)s->uncommitted_ms * 1000);
     if (s->host->proc->hung || atomic_load(&p->generations.n_open) == 0)
         return;
     before = proc_enter(s->host->proc);
@@ -123,7 +122,7 @@ static void question_answer(struct storage_process *p, struct heal_question *q)
     env_post(&p->s->host->proc->env, &p->answer);
 }
 
-static void ask_unsettled(void *arg, struct heal_question *q)
+static void ask_uncommitted(void *arg, struct heal_question *q)
 {
     struct storage_process *p = arg;
 
@@ -131,9 +130,9 @@ static void ask_unsettled(void *arg, struct heal_question *q)
         struct storage_unsettled u;
         uint64_t cursor = 0;
 
-        while (q->n_unsettled < HEAL_UNSETTLED_MAX &&
+        while (q->n_uncommitted < HEAL_UNSETTLED_MAX &&
                storage_next_unsettled(p->loops[i], q->older_than_ns, &cursor, &u))
-            q->unsettled[q->n_unsettled++] =
+            q->unsettled[q->n_uncommitted++] =
                 (struct heal_unsettled){ .target = target_of(&u.file),
                                          .first = u.first,
                                          .end = u.end,
@@ -180,12 +179,12 @@ static void healer_begin(struct storage_process *p)
         .revoked = &p->revoked,
         .key = p->s->key,
         .peers = { .open = heal_peer_open, .close = heal_peer_close, .arg = p },
-        .ask_unsettled = ask_unsettled,
+        .ask_uncommitted = ask_uncommitted,
         .ask_health = ask_health,
         .arg = p,
         .boot = p->s->boot,
         .power_was_lost = generations_lost_any(&p->generations),
-        .settle_ms = 3000,
+        .uncommitted_ms = 3000,
         .return_ms = 3000,
     };
     struct err err = { 0 };
@@ -332,7 +331,7 @@ void storage_node_start(struct sim_storage *s)
     s->settle_life = s->host->proc->life;
     env_timer_init(&s->settle, on_settle);
     env_timer_init(&s->restart, on_restart);
-    world_timer_start_us(&s->settle, (uint64_t)s->settle_ms * 1000);
+    world_timer_start_us(&s->settle, (uint64_t)s->uncommitted_ms * 1000);
 }
 
 void storage_node_kill(struct sim_storage *s, bool power)
@@ -526,7 +525,7 @@ void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes)
         s->index = i;
         s->n_loops = n_loops;
         s->boot = 1000 + i * 100;
-        s->settle_ms = 7000;
+        s->uncommitted_ms = 7000;
         s->journal_bytes = 8 << 20;
         s->key = key_new();
         s->host = net_add_host(proc_new(s->name));

@@ -44,7 +44,7 @@ struct sim_storage {
     bool no_healer;
     struct env_timer settle, restart; /* owned by the world */
     unsigned settle_life;
-    uint32_t settle_ms;
+    uint32_t uncommitted_ms;
     /* State of the process. */
     struct storage_process *process;
     unsigned n_starts_failed; /* starts that refused the contents of the disk */

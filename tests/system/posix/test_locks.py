@@ -1,0 +1,199 @@
+"""Advisory locks across mounts: fcntl ranges, OFD, flock; waiting, signals, deadlocks, death, restarts of exportd."""
+import os
+import select
+import signal
+
+import pytest
+
+from agents import Agent, two  # noqa: F401, a fixture
+from conftest import all_up, cannot_mount, process_runs, wait_for
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+
+def test_ranges_exclude_each_other_across_mounts(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 10, 10) == "ok"
+    assert b("set", "r", 19, 1) == "EAGAIN"
+    assert b("get", "r", 0, 0) == "w 10 10"
+    assert b("set", "w", 20, 0) == "ok"
+    assert a("get", "w", 0, 0) == "w 20 0"
+    assert a("set", "u", 12, 2) == "ok"
+    assert b("set", "w", 12, 2) == "ok"
+    assert a("set", "r", 12, 1) == "EAGAIN"
+
+
+def test_flock_across_mounts(two):
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(1)
+    assert a("flock", "r") == "ok" and b("flock", "r") == "ok"
+    assert c("flock", "wn") == "EAGAIN"
+    assert a("set", "w", 0, 0) == "ok"  # the two kinds are independent
+    assert a("flock", "u") == "ok"
+    c.start("flock", "w")
+    assert b("flock", "u") == "ok"
+    assert c.answer() == "ok"
+    assert a("flock", "rn") == "EAGAIN"
+    c.kill()
+    wait_for(lambda: a("flock", "rn") == "ok", "the lock of a dead process")
+
+
+def test_who_waits_gets_it(two):
+    """unit/exportd/tokens/test_locks.c tests the order in which exportd serves waiters."""
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(0)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 0)
+    c.start("wait", "w", 0, 0)
+    for waiter in (b, c):
+        wait_for(waiter.is_waiting, "both to wait")
+    assert a("close") == "ok"
+    ready, _, _ = select.select([b.p.stdout, c.p.stdout], [], [], 60)
+    assert len(ready) == 1
+    first, second = (b, c) if ready == [b.p.stdout] else (c, b)
+    assert first.answer() == "ok"
+    first.kill()
+    assert second.answer() == "ok"
+
+
+def test_a_signal_ends_a_wait(two):
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 5)
+    wait_for(b.is_waiting, "b to wait")
+    b.p.send_signal(signal.SIGUSR1)
+    assert b.answer() == "EINTR"
+    c.start("wait", "w", 0, 5)
+    wait_for(c.is_waiting, "c to wait")
+    c.kill()  # a killed waiter neither hangs nor gets it
+    assert a("set", "u", 0, 0) == "ok"
+    assert b("set", "w", 0, 0) == "ok"
+
+
+def test_deadlocks_are_refused(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 1) == "ok" and b("set", "w", 1, 1) == "ok"
+    a.start("wait", "w", 1, 1)
+    b.start("wait", "w", 0, 1)
+    ready, _, _ = select.select([a.p.stdout, b.p.stdout], [], [], 60)
+    assert len(ready) == 1
+    refused, waits = (a, b) if ready == [a.p.stdout] else (b, a)
+    assert refused.answer() == "EDEADLOCK"  # Python's name
+    assert refused("set", "u", 0, 2) == "ok"
+    assert waits.answer() == "ok"
+
+
+def test_what_closes_release(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    assert a("reopen") == "ok"  # POSIX: any close of the file by the process releases its locks
+    assert b("set", "w", 0, 0) == "ok"
+    assert b("set", "u", 0, 0) == "ok"
+    assert a("ofdset", "w", 0, 0) == "ok"
+    assert a("reopen") == "ok"  # ... but not those of an open file description
+    assert b("set", "w", 0, 0) == "EAGAIN"
+    assert a("close") == "ok"
+    wait_for(lambda: b("set", "w", 0, 0) == "ok", "the release of an OFD lock")
+
+
+def test_locks_of_a_dead_mount_go_with_its_session(two):
+    c, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    c.kill(c.names("mount")[0])
+    wait_for(lambda: b("set", "w", 0, 0) == "ok", "the lease of the dead mount to end", timeout=60)
+
+
+def test_a_mount_ends_although_somebody_waits(two):
+    c, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 0)
+    wait_for(b.is_waiting, "b to wait")
+    name = c.names("mount")[1]
+    pid = c.pid(name)
+    c.kill(name, signal.SIGTERM)
+    assert b.answer() == "EIO"
+    b.kill()
+    wait_for(lambda: not process_runs(pid), "the end of the mount")
+    assert a("set", "r", 0, 0) == "ok"
+
+
+@pytest.mark.parametrize("how", ["set", "ofdset", "flock"])
+def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
+    """The lock is free for others nevertheless; fsync reports the error, too."""
+    c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
+    a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
+    whole = () if how == "flock" else (0, 0)
+    assert a("put", "old") == "ok" and a("fsync") == "ok"
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a(how, "w", *whole) == "ok"
+    assert a("put", "new") == "ok"
+    assert a(how, "u", *whole) == "EIO"
+    c.restart(*c.names("storaged"))
+    wait_for(lambda: all_up(c, os.path.join(c.mnts[0], "file")), "the mount to reach all storages")
+    assert a("fsync") == "ok"  # no other mount used the file: the data was kept and stored again
+    assert a(how, "w", *whole) == "ok" and a(how, "u", *whole) == "ok"
+
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a(how, "w", *whole) == "ok"
+    assert a("put", "lost") == "ok"
+    b.start(how.replace("set", "wait"), "w", *whole)
+    wait_for(b.is_waiting, "b to wait")
+    assert a(how, "u", *whole) == "EIO"
+    assert b.answer() == "ok"
+    assert a("fsync") == "EIO"
+    a.kill()
+    b.kill()
+
+
+def test_an_unlock_tells_what_was_given_up_before(cluster):
+    """Another mount asked for the size of the file, and data written under the lock could not be stored."""
+    c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
+    a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
+    assert a("put", "old") == "ok" and a("fsync") == "ok"
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a("set", "w", 0, 0) == "ok"
+    assert a("put", "lost") == "ok"
+    assert b("look") == "3"
+    assert a("set", "u", 0, 0) == "EIO"
+    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"  # reported once
+    assert b("set", "w", 0, 0) == "ok" and b("set", "u", 0, 0) == "ok"
+    assert a("fsync") == "EIO"
+    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"
+    a.kill()
+    b.kill()
+
+
+def test_a_counter_under_lock(two):
+    """Data written under the lock is visible to the next holder, on any mount."""
+    c, agent = two
+    agents = [agent(i % 2) for i in range(4)]
+    for _ in range(50):
+        for a in agents:
+            a.start("count")
+    assert max(int(a.answer()) for _ in range(50) for a in agents) == 200
+
+
+def test_a_restarted_exportd_knows_them_again(two):
+    c, agent = two
+    a, b, w = agent(0), agent(1), agent(1)
+    assert a("set", "w", 0, 10) == "ok" and a("flock", "w") == "ok"
+    w.start("wait", "w", 5, 1)
+    wait_for(w.is_waiting, "w to wait")
+    c.kill("exportd")
+    c.restart("exportd")
+    wait_for(lambda: b("set", "w", 20, 1) == "ok", "the grace to end", timeout=60)
+    assert b("set", "w", 9, 1) == "EAGAIN"
+    assert b("flock", "rn") == "EAGAIN"
+    assert a("set", "u", 5, 1) == "ok"
+    assert w.answer() == "ok"
+    assert b("set", "r", 5, 1) == "EAGAIN"
+    assert b("set", "w", 4, 1) == "EAGAIN"
