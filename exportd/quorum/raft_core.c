@@ -118,6 +118,8 @@ int raft_core_open(const struct raft_core_options *options, struct raft_core **o
     raft_seed(&core->raft, o->seed);
     raft_set_election_timeout(&core->raft, o->election_ms);
     raft_set_heartbeat_timeout(&core->raft, o->heartbeat_ms);
+    /* A SEED may be lost, and the log trimmed since: libraft says it again so late. */
+    raft_set_install_snapshot_timeout(&core->raft, o->election_ms);
     raft_set_pre_vote(&core->raft, true);
     raft_set_max_inflight_entries(&core->raft, RAFT_MSG_ENTRIES_MAX);
     core->is_taken = true;
@@ -799,9 +801,13 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     struct raft_message lib = { .type = RAFT_APPEND_ENTRIES_RESULT };
     struct raft_append_entries_result *args = &lib.append_entries_result;
     bool is_own = core->raft.state == RAFT_LEADER && msg->term == core->ballot.term;
+    const struct raft_member *from = raft_config_find(raft_core_config(core), msg->from);
     raft_index match = 0;
     int rc;
 
+    /* R18: a late answer of a former member would make libraft send to the spare. */
+    if (is_own && from != NULL && from->role == RAFT_ROLE_SPARE)
+        return 0;
     args->version = 2;
     args->term = msg->term;
     args->rejected = msg->index;

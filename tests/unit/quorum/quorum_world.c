@@ -524,6 +524,7 @@ static void event_run(struct world *w, const struct world_event *e)
             return;
         n->out.next_ns = 0; /* plan again, also if it is the same */
         world_take(w, e->node, raft_core_tick(n->core, now));
+        assert(n->out.next_ns > now); /* not again at once */
         break;
     }
 }

@@ -1261,9 +1261,16 @@ static void test_no_member_becomes_a_spare(void **state)
     one_lead(&o);
     assert_int_equal(raft_config_set(&config, 3, RAFT_ROLE_SPARE, ""), 0);
     assert_int_equal(raft_core_change(o.core, o.now_ns, &config), -EINVAL);
+    assert_int_equal(raft_config_set(&config, 3, RAFT_ROLE_VOTER, ""), 0);
+    assert_int_equal(raft_config_set(&config, 4, RAFT_ROLE_SPARE, ""), 0);
+    one_take(&o, raft_core_change(o.core, o.now_ns, &config));
+    one_persisted(&o, 3);
+    one_appended(&o, 2, 0, 3);
+    one_appended(&o, 4, 0, 3); /* a late answer, from before it was removed */
+    assert_null(one_message(&o, RAFT_MSG_APPEND, 4));
     for (unsigned i = 0; i < 5; i++) {
         one_tick(&o);
-        one_appended(&o, 2, 0, 2);
+        one_appended(&o, 2, 0, 3);
         assert_true(o.out.next_ns > o.now_ns);
     }
     one_close(&o);
