@@ -59,7 +59,7 @@ struct kv_quorum {
     uint64_t given;  /* newest entry given to kv_quorum_apply() */
     int error;       /* error of the kv below */
     bool leads;
-    uint64_t lead_term;
+    uint64_t reign;         /* random, in all batches from this kv_quorum_lead() on */
     struct key_map overlay; /* mark: number of the newest commit of the key */
     uint64_t n_commits;     /* commits of our user so far */
     struct list_node pendings;
@@ -227,6 +227,7 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
 {
     struct kv_quorum *q = of_kv(kv);
     struct quorum_entry *parts[QUORUM_PARTS_MAX];
+    struct quorum_batch_head head;
     struct pending *p;
     int n;
 
@@ -246,7 +247,8 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
         pendings_look(q);
         return;
     }
-    n = quorum_batch_new(items, n_items, env_wall_ns(q->config.env), parts);
+    head = (struct quorum_batch_head){ env_wall_ns(q->config.env), q->reign, p->number };
+    n = quorum_batch_new(items, n_items, &head, parts);
     if (n == -ENOMEM)
         out_of_memory();
     if (n < 0) {
@@ -528,19 +530,23 @@ static void overlay_drop(struct kv_quorum *q, const struct kv_item *items, size_
     }
 }
 
-/* Returns the first commit that waits, if this entry is one of its. */
-static struct pending *pending_take(struct kv_quorum *q, const struct raft_log_entry *e)
+/* Returns the commit that this batch is, if it is one of ours that waits. Batches come
+ * back in their order. */
+static struct pending *pending_take(struct kv_quorum *q,
+                                    const struct quorum_batch_head *head)
 {
-    struct pending *p = pending_first(q);
-
-    if (!q->leads || e->term != q->lead_term || p == NULL)
+    if (!q->leads || head->reign != q->reign)
         return NULL;
-    while (p->is_empty) { /* an empty one ends together with this one */
-        assert(q->n_applying > 0 || p->link.next != &q->pendings);
-        p = container_of(p->link.next, struct pending, link);
+    LIST_FOREACH(node, &q->pendings) {
+        struct pending *p = container_of(node, struct pending, link);
+
+        if (p->is_empty)
+            continue; /* this one ends it, too */
+        assert(p->number == head->number);
+        list_remove(&p->link);
+        return p;
     }
-    list_remove(&p->link);
-    return p;
+    return NULL;
 }
 
 /* Writes items, room for QUORUM_ITEMS_SPARE more, and the index. */
@@ -572,17 +578,17 @@ static void apply_batch(struct kv_quorum *q, const struct raft_log_entry *e,
                         const uint8_t *batch, size_t len)
 {
     struct kv_item *items;
+    struct quorum_batch_head head;
     size_t n_items;
-    int64_t wall_ns;
-    int rc = quorum_batch_get(batch, len, &items, &n_items, &wall_ns);
+    int rc = quorum_batch_get(batch, len, &items, &n_items, &head);
 
     if (rc != 0) {
         fail(q, rc, "an entry of the metadata log");
         return;
     }
-    if (wall_ns > q->wall_ns)
-        q->wall_ns = wall_ns;
-    apply_items(q, e, items, n_items, pending_take(q, e));
+    if (head.wall_ns > q->wall_ns)
+        q->wall_ns = head.wall_ns;
+    apply_items(q, e, items, n_items, pending_take(q, &head));
     free(items);
 }
 
@@ -664,12 +670,12 @@ void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
 
 /* ---- the member's news ---- */
 
-void kv_quorum_lead(struct kv_quorum *q, uint64_t term)
+void kv_quorum_lead(struct kv_quorum *q)
 {
     assert(!q->leads && list_is_empty(&q->pendings) && q->overlay.n_keys == 0);
     assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
     q->leads = true;
-    q->lead_term = term;
+    env_random(q->config.env, &q->reign, sizeof(q->reign));
 }
 
 void kv_quorum_depose(struct kv_quorum *q)
@@ -756,6 +762,25 @@ static int place_load_members(struct kv_quorum *q)
         q->place.members_index > q->place.applied)
         return -ROZO_EDAMAGED;
     return 0;
+}
+
+void kv_quorum_begin(struct kv *below, const struct raft_config *members,
+                     struct kv_done *done)
+{
+    uint8_t list[RAFT_CONFIG_BYTES_MAX], applied[APPLIED_BYTES];
+    uint8_t val[MEMBERS_HEAD_BYTES + RAFT_CONFIG_BYTES_MAX];
+    size_t len = raft_config_encode(members, list);
+    const struct kv_item items[2] = {
+        { members_key, PLACE_KEY_BYTES, val, MEMBERS_HEAD_BYTES + len },
+        { applied_key, PLACE_KEY_BYTES, applied, APPLIED_BYTES },
+    };
+
+    put_le64(val, 1);
+    memcpy(val + MEMBERS_HEAD_BYTES, list, len);
+    put_le64(applied, 1);
+    put_le64(applied + 8, 1);
+    put_le64(applied + 16, 0);
+    kv_commit(below, items, 2, done);
 }
 
 int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out,

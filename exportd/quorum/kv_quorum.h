@@ -53,6 +53,12 @@ struct kv_quorum_place {
 };
 
 /**
+ * Makes a kv the store of a new quorum with these members: its keys count as entry 1. All
+ * first members begin with the same keys and the same list. Sync it before the open.
+ */
+void kv_quorum_begin(struct kv *below, const struct raft_config *members,
+                     struct kv_done *done);
+/**
  * Opens the kv over a kv. Returns 0, -EIO, -ENOMEM, or -ROZO_EDAMAGED if the keys of kind
  * KEY_QUORUM are not valid.
  */
@@ -74,10 +80,10 @@ const struct kv_quorum_place *kv_quorum_place(const struct kv_quorum *q);
  */
 void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry);
 /**
- * The member leads in this term, and every entry of earlier terms is applied: commits are
- * taken from now on.
+ * The member leads, and every entry of earlier leaders is applied: commits are taken from
+ * now on.
  */
-void kv_quorum_lead(struct kv_quorum *q, uint64_t term);
+void kv_quorum_lead(struct kv_quorum *q);
 /**
  * The member does not lead any more. Commits, syncs and confirmations that wait end with
  * -ROZO_ENOT_LEADER, and so do later ones. They may have been committed, or may be.

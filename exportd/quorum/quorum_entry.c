@@ -58,11 +58,13 @@ static size_t batch_bytes(const struct kv_item *items, size_t n_items)
     return bytes;
 }
 
-static void batch_put(const struct kv_item *items, size_t n_items, int64_t wall_ns,
-                      uint8_t *p)
+static void batch_put(const struct kv_item *items, size_t n_items,
+                      const struct quorum_batch_head *head, uint8_t *p)
 {
     put_le32(p, (uint32_t)n_items);
-    put_le64(p + 4, (uint64_t)wall_ns);
+    put_le64(p + 4, (uint64_t)head->wall_ns);
+    put_le64(p + 12, head->reign);
+    put_le64(p + 20, head->number);
     p += QUORUM_BATCH_HEAD_BYTES;
     for (size_t i = 0; i < n_items; i++) {
         const struct kv_item *item = &items[i];
@@ -112,7 +114,8 @@ static int parts_cut(const uint8_t *batch, size_t len,
     return n;
 }
 
-int quorum_batch_new(const struct kv_item *items, size_t n_items, int64_t wall_ns,
+int quorum_batch_new(const struct kv_item *items, size_t n_items,
+                     const struct quorum_batch_head *head,
                      struct quorum_entry *parts[QUORUM_PARTS_MAX])
 {
     size_t len = batch_bytes(items, n_items);
@@ -124,7 +127,7 @@ int quorum_batch_new(const struct kv_item *items, size_t n_items, int64_t wall_n
     p = len <= PART_MAX ? part_new(len, false, &parts[0]) : malloc(len);
     if (p == NULL)
         return -ENOMEM;
-    batch_put(items, n_items, wall_ns, p);
+    batch_put(items, n_items, head, p);
     if (len > PART_MAX) {
         n = parts_cut(p, len, parts);
         free(p);
@@ -170,7 +173,7 @@ static size_t item_get(const uint8_t *p, size_t len, struct kv_item *item)
 }
 
 int quorum_batch_get(const uint8_t *p, size_t len, struct kv_item **items,
-                     size_t *n_items, int64_t *wall_ns)
+                     size_t *n_items, struct quorum_batch_head *head)
 {
     size_t n, at = QUORUM_BATCH_HEAD_BYTES;
     struct kv_item *all;
@@ -199,6 +202,10 @@ int quorum_batch_get(const uint8_t *p, size_t len, struct kv_item **items,
     }
     *items = all;
     *n_items = n;
-    *wall_ns = (int64_t)get_le64(p + 4);
+    *head = (struct quorum_batch_head){
+        .wall_ns = (int64_t)get_le64(p + 4),
+        .reign = get_le64(p + 12),
+        .number = get_le64(p + 20),
+    };
     return 0;
 }

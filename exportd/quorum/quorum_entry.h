@@ -34,21 +34,28 @@ void quorum_entry_free(struct quorum_entry *entry);
 enum {
     QUORUM_BATCH_FORMAT = 1,
     QUORUM_PART_HEAD_BYTES = 4,   /* bytes of an entry before its part of the batch */
-    QUORUM_BATCH_HEAD_BYTES = 12, /* bytes of a batch before its items */
+    QUORUM_BATCH_HEAD_BYTES = 28, /* bytes of a batch before its items */
     QUORUM_BATCH_ITEM_BYTES = 8,  /* bytes of an item beside its key and value */
     QUORUM_BATCH_KEY_MAX = UINT16_MAX,
     /* Entries of a batch that is too large for one. They go into the log together. */
     QUORUM_PARTS_MAX = RAFT_MSG_ENTRIES_MAX,
 };
 
+/* Facts about a batch. Plain data. */
+struct quorum_batch_head {
+    int64_t wall_ns; /* clock of the leader, ns since 1970 */
+    uint64_t reign;  /* random number of the time for which this leader led */
+    uint64_t number; /* number of the commit in that time */
+};
+
 /**
  * Makes the entries of a batch.
  *
- * @param wall_ns clock of the leader, ns since 1970.
- * @param parts   out: n of them, 1..QUORUM_PARTS_MAX; the caller is their user.
+ * @param parts out: n of them, 1..QUORUM_PARTS_MAX; the caller is their user.
  * @return n, -EFBIG or -ENOMEM.
  */
-int quorum_batch_new(const struct kv_item *items, size_t n_items, int64_t wall_ns,
+int quorum_batch_new(const struct kv_item *items, size_t n_items,
+                     const struct quorum_batch_head *head,
                      struct quorum_entry *parts[QUORUM_PARTS_MAX]);
 /**
  * Checks the head of an entry. *part and *part_len: its part of the batch, in the entry;
@@ -65,7 +72,7 @@ int quorum_part_get(const struct quorum_entry *entry, const uint8_t **part,
  * @return 0, -ROZO_EDAMAGED (not a batch), or -ENOMEM; *items is NULL then.
  */
 int quorum_batch_get(const uint8_t *p, size_t len, struct kv_item **items,
-                     size_t *n_items, int64_t *wall_ns);
+                     size_t *n_items, struct quorum_batch_head *head);
 enum { QUORUM_ITEMS_SPARE = 2 };
 
 #endif

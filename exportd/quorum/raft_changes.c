@@ -56,6 +56,16 @@ void raft_changes_truncate(struct raft_changes *c, uint64_t from)
         c->n--;
 }
 
+/* Returns true if a member may have this role next; was NULL: it is new. */
+static bool role_may_follow(const struct raft_member *was, enum raft_role role)
+{
+    if (was == NULL)
+        return role != RAFT_ROLE_VOTER;
+    return role == was->role ||
+           (was->role == RAFT_ROLE_SPARE && role == RAFT_ROLE_STANDBY) ||
+           (was->role == RAFT_ROLE_STANDBY && role == RAFT_ROLE_VOTER);
+}
+
 bool raft_change_is_one_step(const struct raft_config *old, const struct raft_config *new)
 {
     unsigned n_added = 0, n_changed = 0, n_kept = 0;
@@ -68,9 +78,7 @@ bool raft_change_is_one_step(const struct raft_config *old, const struct raft_co
         n_added += was == NULL;
         n_changed += was != NULL &&
                      (was->role != m->role || strcmp(was->address, m->address) != 0);
-        if (m->role == RAFT_ROLE_VOTER && (was == NULL || was->role == RAFT_ROLE_SPARE))
-            return false;
-        if (m->role == RAFT_ROLE_SPARE && was != NULL && was->role != RAFT_ROLE_SPARE)
+        if (!role_may_follow(was, m->role))
             return false;
     }
     return n_added + n_changed + (old->n - n_kept) == 1;

@@ -2,7 +2,7 @@
  * raft_core.c - one member's part in a raft group, by libraft's raft_step().
  *
  * In:     events of the caller. Out: struct raft_core_out. No clock, no I/O, no threads.
- * Keeps:  guards against defects of libraft 0.22.1, R1 to R16; each has a test in
+ * Keeps:  guards against defects of libraft 0.22.1, R1 to R21; each has a test in
  *         tests/unit/quorum/test_guards.c that shows the defect first.
  * Ask:    libraft 0.22.1, src/: who frees what is not in its header, and changed after
  *         it (R9). docs/internals/metadata-quorum.md lists the guards.
@@ -47,6 +47,7 @@ struct ballot {
 struct heard {
     uint64_t from, term;
     uint64_t sent_ns; /* newest of its times, by its clock */
+    uint64_t at_ns;   /* last heartbeat came then, by our clock */
 };
 
 /* Transfer of leadership. After a failure it lasts until it cannot succeed late. */
@@ -117,6 +118,8 @@ int raft_core_open(const struct raft_core_options *options, struct raft_core **o
     raft_seed(&core->raft, o->seed);
     raft_set_election_timeout(&core->raft, o->election_ms);
     raft_set_heartbeat_timeout(&core->raft, o->heartbeat_ms);
+    /* A SEED may be lost, and the log trimmed since: libraft says it again so late. */
+    raft_set_install_snapshot_timeout(&core->raft, o->election_ms);
     raft_set_pre_vote(&core->raft, true);
     raft_set_max_inflight_entries(&core->raft, RAFT_MSG_ENTRIES_MAX);
     core->is_taken = true;
@@ -490,6 +493,16 @@ static void out_fill(struct raft_core *core)
     out->next_ns = ms_to_ns(raft_timeout(&core->raft));
 }
 
+/* Returns true if this member is the only voter: it elects itself. */
+static bool is_only_voter(const struct raft_core *core)
+{
+    const struct raft_config *config = raft_core_config(core);
+    const struct raft_member *own = raft_config_find(config, core->options.id);
+
+    return own != NULL && own->role == RAFT_ROLE_VOTER &&
+           raft_config_n_voters(config) == 1;
+}
+
 /* Ends short election timeouts: there is a leader. */
 static void hurry_end(struct raft_core *core)
 {
@@ -597,6 +610,10 @@ static int start_step(struct raft_core *core, const struct raft_core_saved *s)
         return rc;
     event.start.term = s->term;
     event.start.voted_for = s->vote;
+    if (is_only_voter(core)) { /* R19 */
+        event.start.term++;
+        event.start.voted_for = core->options.id;
+    }
     if (s->applied > 0) {
         rc = lib_config_make(&s->config, &snapshot.configuration);
         if (rc != 0) {
@@ -649,9 +666,13 @@ int raft_core_tick(struct raft_core *core, uint64_t now_ns)
     if (rc != 0)
         return rc;
     /* Before its time a leader would take peers that are about to answer for lost. */
-    if (core_ms(core) >= raft_timeout(&core->raft))
-        rc = core_step(core, &event, NULL);
-    return event_end(core, rc);
+    if (core_ms(core) < raft_timeout(&core->raft))
+        return event_end(core, 0);
+    if (core->raft.state == RAFT_FOLLOWER && is_only_voter(core)) { /* R19 */
+        core->raft.current_term++;
+        core->raft.voted_for = core->options.id;
+    }
+    return event_end(core, core_step(core, &event, NULL));
 }
 
 /* Steps libraft with a message. */
@@ -762,6 +783,7 @@ static int append_receive(struct raft_core *core, const struct raft_msg *msg,
         core->heard =
             (struct heard){ .from = m.from, .term = m.term, .sent_ns = m.sent_ns };
     }
+    core->heard.at_ns = core->now_ns;
     hurry_end(core);
     if (m.index < stored) { /* R14 */
         uint64_t skip = lower(stored - m.index, m.n);
@@ -779,9 +801,13 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     struct raft_message lib = { .type = RAFT_APPEND_ENTRIES_RESULT };
     struct raft_append_entries_result *args = &lib.append_entries_result;
     bool is_own = core->raft.state == RAFT_LEADER && msg->term == core->ballot.term;
+    const struct raft_member *from = raft_config_find(raft_core_config(core), msg->from);
     raft_index match = 0;
     int rc;
 
+    /* R18: a late answer of a former member would make libraft send to the spare. */
+    if (is_own && from != NULL && from->role == RAFT_ROLE_SPARE)
+        return 0;
     args->version = 2;
     args->term = msg->term;
     args->rejected = msg->index;
@@ -802,6 +828,33 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     return rc;
 }
 
+/*
+ * Steps libraft with a request for a vote as if this member were a voter. It may be one
+ * by the list of the candidate, which counts no other votes (R20).
+ */
+static int vote_step(struct raft_core *core, const struct raft_msg *msg,
+                     struct raft_message *lib)
+{
+    struct raft_configuration *c = &core->raft.configuration;
+    struct raft_server *own = NULL;
+    uint64_t keeps_ns = core->heard.at_ns + ms_to_ns(core->options.election_ms);
+    int role, rc;
+
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->servers[i].id == core->options.id && c->servers[i].role != RAFT_VOTER)
+            own = &c->servers[i];
+    }
+    if (own == NULL || core->raft.state != RAFT_FOLLOWER)
+        return message_step(core, msg, lib);
+    if (core->now_ns >= keeps_ns) /* libraft never lets a standby forget its leader */
+        core->raft.follower_state.current_leader.id = 0;
+    role = own->role;
+    own->role = RAFT_VOTER;
+    rc = message_step(core, msg, lib);
+    own->role = role;
+    return rc;
+}
+
 static int vote_receive(struct raft_core *core, const struct raft_msg *msg)
 {
     struct raft_message lib = { .type = RAFT_REQUEST_VOTE };
@@ -816,7 +869,7 @@ static int vote_receive(struct raft_core *core, const struct raft_msg *msg)
     args->last_log_term = msg->index_term;
     args->disrupt_leader = (msg->flags & RAFT_MSG_DISRUPT) != 0;
     args->pre_vote = (msg->flags & RAFT_MSG_PRE_VOTE) != 0;
-    return message_step(core, msg, &lib);
+    return vote_step(core, msg, &lib);
 }
 
 /* Returns true if this candidate may count a vote, or learn a term from it (R12). */
@@ -851,6 +904,8 @@ static int timeout_now_receive(struct raft_core *core, const struct raft_msg *ms
 {
     struct raft_message lib = { .type = RAFT_TIMEOUT_NOW };
 
+    if (is_only_voter(core)) /* R19: its own timer fires in a new term */
+        return 0;
     lib.timeout_now.term = msg->term;
     lib.timeout_now.last_log_index = msg->index;
     lib.timeout_now.last_log_term = msg->index_term;
@@ -903,7 +958,8 @@ int raft_core_receive(struct raft_core *core, uint64_t now_ns, const struct raft
         rc = voted_receive(core, msg);
         break;
     case RAFT_MSG_SEED:
-        if (msg->term >= core->ballot.term && msg->index > raft_last_index(&core->raft))
+        if (msg->term >= core->ballot.term && msg->index > core->out.commit &&
+            trail_term(&core->raft.trail, msg->index) != msg->index_term)
             core->out.seed_to = msg->index;
         break;
     case RAFT_MSG_TIMEOUT_NOW:
@@ -975,6 +1031,25 @@ int raft_core_submit(struct raft_core *core, uint64_t now_ns,
     return event_end(core, entries_submit(core, entries, n));
 }
 
+/* Returns true if a new voter has the list that put it on standby: then it may vote. */
+static bool new_voter_is_ready(const struct raft_core *core,
+                               const struct raft_config *config)
+{
+    const struct raft_config *old = raft_core_config(core);
+
+    for (unsigned i = 0; i < config->n; i++) {
+        const struct raft_member *m = &config->members[i];
+        const struct raft_member *was = raft_config_find(old, m->id);
+        uint64_t match = 0;
+
+        if (m->role == RAFT_ROLE_VOTER && was->role != RAFT_ROLE_VOTER &&
+            (raft_core_match(core, m->id, &match) != 0 ||
+             match < core->changes.base.index))
+            return false;
+    }
+    return true;
+}
+
 int raft_core_change(struct raft_core *core, uint64_t now_ns,
                      const struct raft_config *config)
 {
@@ -989,9 +1064,12 @@ int raft_core_change(struct raft_core *core, uint64_t now_ns,
         return -EINVAL;
     e.len = (uint32_t)raft_config_encode(config, core->config_data);
     if (raft_config_decode(e.data, e.len, NULL) != 0 ||
+        raft_config_find(config, core->options.id) == NULL || /* R21 */
         !raft_change_is_one_step(&raft_changes_newest(&core->changes)->config, config))
         return -EINVAL;
     if (raft_commit_index(&core->raft) < core->first_own || core->changes.n > 0) /* R2 */
+        return -EAGAIN;
+    if (!new_voter_is_ready(core, config))
         return -EAGAIN;
     return event_end(core, entries_submit(core, &e, 1));
 }

@@ -123,10 +123,12 @@ int raft_core_submit(struct raft_core *core, uint64_t now_ns,
                      struct raft_log_entry *entries, unsigned n);
 /**
  * Changes the list of members as leader. It differs from raft_core_config() in one
- * member: added, removed, or another role or address. A member becomes a voter only from
- * STANDBY, once raft_core_match() shows that it has caught up, and never SPARE again
- * (R18). Returns 0, -ROZO_ENOT_LEADER, -EINVAL, or -EAGAIN: no entry of this term is
- * committed yet (R2), or another change is not.
+ * member: added, removed, or another role or address. Roles go from SPARE to STANDBY and,
+ * once raft_core_match() shows that the member has caught up, to VOTER; never back. The
+ * leader does not remove itself: it hands over first (R18, R21).
+ *
+ * @return 0; -ROZO_ENOT_LEADER; -EINVAL; -EAGAIN: no entry of this term is committed yet
+ *         (R2), another change is not committed, or the new voter lacks the newest list.
  */
 int raft_core_change(struct raft_core *core, uint64_t now_ns,
                      const struct raft_config *config);

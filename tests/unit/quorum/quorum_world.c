@@ -196,8 +196,9 @@ static uint64_t node_term_of(const struct world_node *n, uint64_t index)
     return index == n->store.applied ? n->store.term : 0;
 }
 
-static void bytes_send(struct world *w, unsigned from, unsigned to, const uint8_t *head,
-                       size_t head_len, const struct raft_log_entry *entries, unsigned n)
+static void bytes_send(struct world *w, unsigned from, unsigned to, uint64_t us_more,
+                       const uint8_t *head, size_t head_len,
+                       const struct raft_log_entry *entries, unsigned n)
 {
     unsigned copies = 1 + (world_below(w, 1000) < w->dup);
 
@@ -208,7 +209,7 @@ static void bytes_send(struct world *w, unsigned from, unsigned to, const uint8_
                                  .node = to,
                                  .life = w->nodes[to].life,
                                  .head_len = head_len };
-        uint64_t us = 50 + world_below(w, w->delay_max_us);
+        uint64_t us = us_more + 50 + world_below(w, w->delay_max_us);
 
         if (world_below(w, 1000) < w->late)
             us += world_below(w, 2000000);
@@ -247,8 +248,9 @@ static void message_send(struct world *w, unsigned from, const struct raft_msg *
     }
     do {
         m.n = raft_msg_fill(entries + done, left);
-        bytes_send(w, from, to, head, raft_msg_encode(&group, &m, entries + done, head),
-                   entries + done, m.n);
+        bytes_send(w, from, to, m.kind == RAFT_MSG_TIMEOUT_NOW ? w->handover_us : 0, head,
+                   raft_msg_encode(&group, &m, entries + done, head), entries + done,
+                   m.n);
         done += m.n;
         left -= m.n;
         if (left > 0)
@@ -307,6 +309,7 @@ static void node_apply(struct world *w, struct world_node *n)
         if (index > w->n_committed) {
             assert(index == w->n_committed + 1);
             w->committed[++w->n_committed] = e;
+            w->committed_term[index] = n->out.term;
         }
         assert(w->committed[index] == e);
         n->store.applied = index;
@@ -328,8 +331,10 @@ static void world_check(struct world *w, unsigned i)
         assert(*leader == 0 || *leader == n->id);
         if (*leader == 0) {
             w->n_elections++;
+            /* Later terms may have committed more, before all votes of this one came. */
             for (uint64_t k = n->log.first; k <= w->n_committed; k++)
-                assert(k <= n->log.last && n->log.entries[k] == w->committed[k]);
+                assert(w->committed_term[k] >= n->out.term ||
+                       (k <= n->log.last && n->log.entries[k] == w->committed[k]));
             assert(n->log.first <= n->store.applied + 1);
         }
         *leader = n->id;
@@ -519,6 +524,7 @@ static void event_run(struct world *w, const struct world_event *e)
             return;
         n->out.next_ns = 0; /* plan again, also if it is the same */
         world_take(w, e->node, raft_core_tick(n->core, now));
+        assert(n->out.next_ns > now); /* not again at once */
         break;
     }
 }
@@ -699,7 +705,7 @@ void world_print(const struct world *w)
 void world_mend(struct world *w)
 {
     memset(w->cut, 0, sizeof(w->cut));
-    w->loss = w->dup = w->late = 0;
+    w->loss = w->dup = w->late = w->handover_us = 0;
     w->delay_max_us = 500;
     w->write_max_us = 1000;
 }

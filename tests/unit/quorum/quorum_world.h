@@ -70,11 +70,13 @@ struct world {
     unsigned delay_max_us;                      /* delay of a message */
     unsigned late;                              /* messages of 1000 that take up to 2 s */
     unsigned write_max_us;                      /* time of a write */
+    unsigned handover_us;                       /* further delay of a TIMEOUT_NOW */
     bool cut[WORLD_NODES_MAX][WORLD_NODES_MAX]; /* from, to */
     unsigned promise_ms;
     /* results of the run so far */
     struct world_entry *committed[WORLD_LOG_MAX];
     uint64_t n_committed;
+    uint64_t committed_term[WORLD_LOG_MAX]; /* term of who first reported it */
     uint64_t answered; /* highest commit index that a leader has reported */
     uint64_t n_values, n_elections;
     struct world_entry **entries; /* owned; all that were ever made */

@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <raft.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -396,7 +397,12 @@ static int run_apart(int (*fn)(void))
 
     assert_true(pid >= 0);
     if (pid == 0) {
+        static const int signals[] = { SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE };
+
+        for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+            signal(signals[i], SIG_DFL); /* cmocka would go on with other tests */
         assert(freopen("/dev/null", "w", stderr) != NULL);
+        assert(freopen("/dev/null", "w", stdout) != NULL);
         _exit(fn());
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -1003,8 +1009,8 @@ static uint8_t arena[1 << 17];
 static void *place_malloc(void *data, size_t size)
 {
     (void)data;
-    return size == 2 ? arena + (1 << 16) - ((uintptr_t)arena & 0xffff) + 16
-                     : malloc(size);
+    return size == 2 || size == 17 ? arena + (1 << 16) - ((uintptr_t)arena & 0xffff) + 16
+                                   : malloc(size);
 }
 static void place_free(void *data, void *p)
 {
@@ -1037,11 +1043,13 @@ static void test_late_votes_reach_candidates_only(void **state)
     one_open(&o, 3, 1);
     while (o.out.role != RAFT_CORE_CANDIDATE)
         one_tick(&o);
+    raft_heap_set(&heap);
     one_append(&o, 2, 1, 1, 1, 1, NULL, 0);
     one_voted(&o, 3, 2, RAFT_MSG_GRANTED | RAFT_MSG_PRE_VOTE);
     assert_int_equal(o.out.role, RAFT_CORE_FOLLOWER);
     assert_int_equal(o.out.term, 1);
     one_close(&o);
+    raft_heap_set_default();
 }
 
 /* R13: a refused pre-vote hides the term of the voter, so its candidate stays behind. */
@@ -1261,11 +1269,150 @@ static void test_no_member_becomes_a_spare(void **state)
     one_lead(&o);
     assert_int_equal(raft_config_set(&config, 3, RAFT_ROLE_SPARE, ""), 0);
     assert_int_equal(raft_core_change(o.core, o.now_ns, &config), -EINVAL);
+    assert_int_equal(raft_config_set(&config, 3, RAFT_ROLE_VOTER, ""), 0);
+    assert_int_equal(raft_config_set(&config, 4, RAFT_ROLE_SPARE, ""), 0);
+    one_take(&o, raft_core_change(o.core, o.now_ns, &config));
+    one_persisted(&o, 3);
+    one_appended(&o, 2, 0, 3);
+    one_appended(&o, 4, 0, 3); /* a late answer, from before it was removed */
+    assert_null(one_message(&o, RAFT_MSG_APPEND, 4));
     for (unsigned i = 0; i < 5; i++) {
         one_tick(&o);
-        one_appended(&o, 2, 0, 2);
+        one_appended(&o, 2, 0, 3);
         assert_true(o.out.next_ns > o.now_ns);
     }
+    one_close(&o);
+}
+
+/* R19: an only voter elects itself without a new term: entries of it may differ. */
+static void test_an_only_voter_begins_a_new_term(void **state)
+{
+    struct raft_message lm = { .type = RAFT_TIMEOUT_NOW };
+    struct raft_msg m = msg_make(RAFT_MSG_TIMEOUT_NOW, 2, 2);
+    struct raft_config one_voter = core_config(2);
+    uint8_t buf[RAFT_CONFIG_BYTES_MAX];
+    struct raft_log_entry c = { .index = 0 };
+    struct raft_entry e = lib_change(2, 1);
+    struct lib lib;
+    struct one o;
+
+    (void)state;
+    lib_open(&lib, 1, 1);
+    assert_int_equal(raft_state(&lib.r), RAFT_LEADER);
+    assert_int_equal(raft_current_term(&lib.r), 1); /* the term before its restart */
+    lib_close(&lib);
+    lib_open(&lib, 2, 1); /* 2 leads in term 2, and hands over to the only voter left */
+    lib_append(&lib, 2, 2, 1, 1, 1, &e, 1);
+    lib_persisted(&lib, 2);
+    lm.timeout_now.term = 2;
+    lm.timeout_now.last_log_index = lm.timeout_now.last_log_term = 2;
+    lib_receive(&lib, 2, &lm);
+    assert_int_equal(raft_state(&lib.r), RAFT_LEADER);
+    assert_int_equal(raft_current_term(&lib.r), 2); /* as 2 does */
+    lib_close(&lib);
+    raft_free(e.buf.base);
+
+    one_open(&o, 1, 1);
+    assert_int_equal(o.out.role, RAFT_CORE_LEADER);
+    assert_int_equal(o.out.term, 2);
+    one_close(&o);
+    one_open(&o, 2, 1);
+    assert_int_equal(raft_config_remove(&one_voter, 2), 0);
+    c = change_make(2, 2, &one_voter, buf);
+    one_append(&o, 2, 2, 1, 1, 1, &c, 1);
+    one_persisted(&o, 2);
+    m.index = m.index_term = 2;
+    one_take(&o, raft_core_receive(o.core, o.now_ns, &m, NULL));
+    assert_int_equal(o.out.role, RAFT_CORE_FOLLOWER);
+    one_tick(&o);
+    assert_int_equal(o.out.role, RAFT_CORE_LEADER);
+    assert_int_equal(o.out.term, 3);
+    one_close(&o);
+}
+
+/* R20: a new voter that does not know it yet does not vote, and the group needs it. */
+static void test_a_member_on_standby_votes(void **state)
+{
+    struct raft_snapshot_metadata store = { .index = 1,
+                                            .term = 1,
+                                            .configuration_index = 1 };
+    struct raft_event event = { .type = RAFT_START };
+    struct raft_core_saved saved = {
+        .term = 1, .applied = 1, .applied_term = 1, .config_index = 1
+    };
+    const struct raft_message *lm;
+    const struct raft_msg *m;
+    struct lib lib;
+    struct one o;
+
+    (void)state;
+    memset(&lib, 0, sizeof(lib));
+    assert_int_equal(raft_init(&lib.r, NULL, NULL, 1, "1"), 0);
+    lib.r.tracer = NULL;
+    raft_configuration_init(&store.configuration);
+    raft_configuration_add(&store.configuration, 1, "1", RAFT_STANDBY);
+    raft_configuration_add(&store.configuration, 2, "2", RAFT_VOTER);
+    event.start.term = 1;
+    event.start.metadata = &store;
+    event.start.start_index = 2;
+    lib_step(&lib, &event);
+    lib_vote_request(&lib, 2, 2, false);
+    lm = lib_message(&lib, RAFT_REQUEST_VOTE_RESULT, 2);
+    assert_true(lm != NULL && !lm->request_vote_result.vote_granted);
+    lib_close(&lib);
+
+    assert_int_equal(raft_config_set(&saved.config, 1, RAFT_ROLE_STANDBY, ""), 0);
+    assert_int_equal(raft_config_set(&saved.config, 2, RAFT_ROLE_VOTER, ""), 0);
+    one_open_saved(&o, &saved);
+    o.now_ns += s_to_ns(1);
+    one_append(&o, 2, 1, 1, 1, 1, NULL, 0);
+    one_vote_request(&o, 3, 2, 0);
+    m = one_message(&o, RAFT_MSG_VOTED, 3); /* promised to 2 */
+    assert_true(m != NULL && (m->flags & RAFT_MSG_GRANTED) == 0);
+    o.now_ns += ms_to_ns(E_MS);
+    one_vote_request(&o, 3, 2, 0);
+    m = one_message(&o, RAFT_MSG_VOTED, 3);
+    assert_true(m != NULL && (m->flags & RAFT_MSG_GRANTED) != 0);
+    while (o.now_ns < s_to_ns(20)) { /* no campaign */
+        one_tick(&o);
+        assert_int_equal(o.out.role, RAFT_CORE_FOLLOWER);
+    }
+    one_close(&o);
+}
+
+/* R21: a member on its way out does not campaign, though its log is the longest. */
+static void test_voters_do_not_leave_by_themselves(void **state)
+{
+    struct raft_config config = core_config(3);
+    struct raft_configuration c = lib_config(3);
+    struct raft_entry e = lib_entry(2, RAFT_CHANGE);
+    struct lib lib;
+    struct one o;
+
+    (void)state;
+    lib_open(&lib, 3, 1); /* the entry is not committed; others may never get it */
+    c.servers[0].role = RAFT_STANDBY;
+    assert_int_equal(raft_configuration_encode(&c, &e.buf), 0);
+    raft_configuration_close(&c);
+    lib_append(&lib, 2, 2, 1, 1, 1, &e, 1);
+    lib_persisted(&lib, 2);
+    for (unsigned i = 0; i < 10; i++) {
+        lib_timeout(&lib);
+        assert_int_equal(raft_state(&lib.r), RAFT_FOLLOWER);
+    }
+    lib_close(&lib);
+    raft_free(e.buf.base);
+
+    one_open(&o, 3, 1);
+    one_lead(&o);
+    assert_int_equal(raft_config_set(&config, 3, RAFT_ROLE_STANDBY, ""), 0);
+    assert_int_equal(raft_core_change(o.core, o.now_ns, &config), -EINVAL);
+    config = core_config(3);
+    assert_int_equal(raft_config_remove(&config, 1), 0);
+    assert_int_equal(raft_core_change(o.core, o.now_ns, &config), -EINVAL);
+    config = core_config(2);
+    one_take(&o, raft_core_change(o.core, o.now_ns, &config));
+    assert_null(one_message(&o, RAFT_MSG_APPEND, 3)); /* not even of its removal */
     one_close(&o);
 }
 
@@ -1385,6 +1532,9 @@ int main(void)
         cmocka_unit_test(test_the_commit_index_does_not_go_back),
         cmocka_unit_test(test_a_new_member_of_a_new_group_is_seeded),
         cmocka_unit_test(test_no_member_becomes_a_spare),
+        cmocka_unit_test(test_an_only_voter_begins_a_new_term),
+        cmocka_unit_test(test_a_member_on_standby_votes),
+        cmocka_unit_test(test_voters_do_not_leave_by_themselves),
         cmocka_unit_test(test_elections_are_slow_without_pre_vote),
     };
 

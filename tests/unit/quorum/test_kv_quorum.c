@@ -158,7 +158,7 @@ static void lead(struct fake *f)
     entry_add(f, RAFT_ENTRY_EMPTY, "", 1);
     apply(f, UINT32_MAX);
     env_virtual_run_posted(&f->v);
-    kv_quorum_lead(f->q, f->term);
+    kv_quorum_lead(f->q);
 }
 
 static struct kv_item put(const char *key, const char *val)
@@ -464,7 +464,7 @@ static void model_apply(struct model *m)
     struct kv_item *items;
     const uint8_t *part;
     size_t len, n;
-    int64_t wall;
+    struct quorum_batch_head head;
     bool more;
 
     if (m->f.n_applied == m->f.n_log)
@@ -474,7 +474,7 @@ static void model_apply(struct model *m)
     if (e->e.kind != RAFT_ENTRY_BATCH)
         return;
     assert_int_equal(quorum_part_get(e, &part, &len, &more), 0);
-    assert_int_equal(quorum_batch_get(part, len, &items, &n, &wall), 0);
+    assert_int_equal(quorum_batch_get(part, len, &items, &n, &head), 0);
     for (size_t i = 0; i < n; i++)
         map_change(&m->applied, &items[i]);
     free(items);
@@ -558,27 +558,28 @@ static void reads_show_the_model(void **state)
 static void bytes_that_are_no_batch_are_refused(void **state)
 {
     struct kv_item items[3] = { put("a", "1"), put("bb", NULL), put("c", "") };
+    const struct quorum_batch_head put_head = { -5, 9, 7 };
     struct quorum_entry *parts[QUORUM_PARTS_MAX];
     struct kv_item *found;
     const uint8_t *part;
     size_t len, n;
-    int64_t wall;
+    struct quorum_batch_head head;
     bool more;
 
     (void)state;
-    assert_int_equal(quorum_batch_new(items, 3, -5, parts), 1);
+    assert_int_equal(quorum_batch_new(items, 3, &put_head, parts), 1);
     assert_int_equal(quorum_part_get(parts[0], &part, &len, &more), 0);
     assert_false(more);
-    assert_int_equal(quorum_batch_get(part, len, &found, &n, &wall), 0);
-    assert_true(n == 3 && wall == -5);
+    assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), 0);
+    assert_true(n == 3 && head.wall_ns == -5 && head.reign == 9 && head.number == 7);
     assert_true(found[1].val == NULL && found[2].val != NULL && found[2].val_len == 0);
     free(found);
     for (size_t cut = 0; cut < len; cut++) {
-        assert_int_equal(quorum_batch_get(part, cut, &found, &n, &wall), -ROZO_EDAMAGED);
+        assert_int_equal(quorum_batch_get(part, cut, &found, &n, &head), -ROZO_EDAMAGED);
         assert_null(found);
     }
     put_le32(parts[0]->bytes + QUORUM_PART_HEAD_BYTES, UINT32_MAX); /* number of items */
-    assert_int_equal(quorum_batch_get(part, len, &found, &n, &wall), -ROZO_EDAMAGED);
+    assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), -ROZO_EDAMAGED);
     put_le16(parts[0]->bytes, QUORUM_BATCH_FORMAT + 1);
     assert_int_equal(quorum_part_get(parts[0], &part, &len, &more),
                      -ROZO_EUNKNOWN_FORMAT);
