@@ -541,7 +541,7 @@ static struct pending *pending_take(struct kv_quorum *q,
         struct pending *p = container_of(node, struct pending, link);
 
         if (p->is_empty)
-            continue; /* this one ends it, too */
+            continue; /* ends together with this one */
         assert(p->number == head->number);
         list_remove(&p->link);
         return p;

@@ -12,7 +12,7 @@
 #include "common/base/list.h"
 #include "exportd/quorum/member.h"
 #include "exportd/quorum/quorum_log.h"
-#include "exportd/quorum/raft_core.h"
+#include "exportd/quorum/raft/raft_core.h"
 
 enum {
     STEP_DEADLINE_MS = 1000,

@@ -1,8 +1,8 @@
 /*
  * member_port.c - mail between a member and the kv.
  *
- * Keeps:  mail arrives in the order in which it was posted. Running out of memory ends the
- *         process: a lost message would leave the two sides in different states.
+ * Keeps:  mail arrives in the order in which it was posted. Running out of memory ends
+ *         the process: a lost message would leave the two sides in different states.
  */
 #include "exportd/quorum/member_port.h"
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "common/env/kv.h"
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 
 struct quorum_entry {
     atomic_uint n_users;

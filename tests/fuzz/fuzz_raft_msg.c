@@ -13,7 +13,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/units.h"
-#include "exportd/quorum/raft_core.h"
+#include "exportd/quorum/raft/raft_core.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {

@@ -11,6 +11,7 @@ CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "s
          "storaged/ops", "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
          "storaged/heal/jobs",
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
+         "exportd/quorum/raft",
          "exportd/cluster", "exportd/sessions",
          "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.
@@ -111,8 +112,9 @@ def raft_includers(texts):
 def test_only_raft_core_sees_libraft():
     """Who frees what differs between versions of libraft: one file knows, and a test of its defects."""
     texts = [(os.path.relpath(p, ROOT), strip(open(p).read()))
-             for room in ("common", "codec", "storaged", "storcli", "exportd", "rozomount", "deploy", "tests") for p in sources(room)]
-    assert raft_includers(texts) == ["exportd/quorum/raft_core.c", "tests/unit/quorum/test_guards.c"]
+             for room in ("common", "codec", "storaged", "storcli", "exportd", "rozomount", "deploy", "tests")
+             for p in sources(room)]
+    assert raft_includers(texts) == ["exportd/quorum/raft/raft_core.c", "tests/unit/quorum/test_guards.c"]
     assert raft_includers([("a.c", "#include <raft.h>"), ("b.c", "#include <raft/uv.h>")]) == ["a.c", "b.c"]
 
 
@@ -121,9 +123,11 @@ def test_raft_core_refuses_other_versions_of_libraft():
     with tempfile.TemporaryDirectory() as d:
         for release, wanted in (("1", True), ("2", False)):
             with open(os.path.join(d, "raft.h"), "w") as f:
-                f.write("#include_next <raft.h>\n#undef RAFT_VERSION_RELEASE\n#define RAFT_VERSION_RELEASE %s\n" % release)
+                f.write("#include_next <raft.h>\n#undef RAFT_VERSION_RELEASE\n"
+                        "#define RAFT_VERSION_RELEASE %s\n" % release)
             done = subprocess.run(["cc", "-fsyntax-only", "-std=gnu17", "-I", d, "-I", ROOT,
-                                   os.path.join(ROOT, "exportd/quorum/raft_core.c")], capture_output=True, text=True)
+                                   os.path.join(ROOT, "exportd/quorum/raft/raft_core.c")],
+                                  capture_output=True, text=True)
             assert (done.returncode == 0) == wanted, done.stderr
     assert "0.22.1" in done.stderr
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/units.h"
-#include "exportd/quorum/raft_core.h"
+#include "exportd/quorum/raft/raft_core.h"
 #include "tests/unit/unit.h"
 
 extern char *__progname; /* libraft looks at it (R11) */

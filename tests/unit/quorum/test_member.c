@@ -12,7 +12,7 @@
 #include "common/base/list.h"
 #include "common/base/units.h"
 #include "exportd/quorum/member_port.h"
-#include "exportd/quorum/raft_core.h"
+#include "exportd/quorum/raft/raft_core.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
 #include "tests/lib/memdisk.h"
@@ -36,7 +36,7 @@ struct packet {
     struct list_node node;
     struct link *link;
     struct rpc_request *rq; /* NULL: cancelled */
-    uint64_t life;          /* of the sender when it was sent */
+    uint64_t life;          /* the sender's when it was sent */
     struct env_timer timer, deadline;
     bool is_back;
     uint16_t status;
@@ -597,7 +597,7 @@ static void a_leader_that_is_cut_off_gives_up(void **state)
     free(w);
 }
 
-/* The log is trimmed; entries that are not in memory are read for those that were away. */
+/* The log is trimmed; entries that are not in memory are read for members that return. */
 static void a_member_that_was_away_gets_what_it_missed(void **state)
 {
     struct world *w = malloc(sizeof(*w));

@@ -8,7 +8,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/err.h"
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 #include "tests/unit/unit.h"
 
 static const struct raft_msg_group group = { .cluster_id = "a cluster", .number = 0 };

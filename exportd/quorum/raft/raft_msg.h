@@ -7,8 +7,8 @@
  * describes the bytes. A member is known by its raft id: 64 random bits, made when its
  * data directory is made, so an emptied member comes back under another id.
  */
-#ifndef ROZO_EXPORTD_QUORUM_RAFT_MSG_H
-#define ROZO_EXPORTD_QUORUM_RAFT_MSG_H
+#ifndef ROZO_EXPORTD_QUORUM_RAFT_RAFT_MSG_H
+#define ROZO_EXPORTD_QUORUM_RAFT_RAFT_MSG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
  * In:     acknowledgements from raft_core.c. Out: times.
  * Keeps:  a time counts only if the peer said it, for this term and within it.
  */
-#include "exportd/quorum/raft_lease.h"
+#include "exportd/quorum/raft/raft_lease.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  *         bytes (R7).
  * Ask:    members of other versions read these bytes, and logs carry lists of members.
  */
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,13 +5,13 @@
  * carries it back. So the leader compares only times of its own clock, and an answer that
  * is late proves no more than its question asked.
  */
-#ifndef ROZO_EXPORTD_QUORUM_RAFT_LEASE_H
-#define ROZO_EXPORTD_QUORUM_RAFT_LEASE_H
+#ifndef ROZO_EXPORTD_QUORUM_RAFT_RAFT_LEASE_H
+#define ROZO_EXPORTD_QUORUM_RAFT_RAFT_LEASE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 
 struct raft_lease_peer {
     uint64_t id;

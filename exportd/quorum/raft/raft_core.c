@@ -7,7 +7,7 @@
  * Ask:    libraft 0.22.1, src/: who frees what is not in its header, and changed after
  *         it (R9). docs/internals/metadata-quorum.md lists the guards.
  */
-#include "exportd/quorum/raft_core.h"
+#include "exportd/quorum/raft/raft_core.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@
 #include <string.h>
 
 #include "common/base/units.h"
-#include "exportd/quorum/raft_changes.h"
-#include "exportd/quorum/raft_lease.h"
-#include "exportd/quorum/raft_saved.h"
+#include "exportd/quorum/raft/raft_changes.h"
+#include "exportd/quorum/raft/raft_lease.h"
+#include "exportd/quorum/raft/raft_saved.h"
 
 #if RAFT_VERSION_NUMBER != 2201
 #    error "raft_core.c is written for libraft 0.22.1: other versions free other memory"

@@ -4,7 +4,7 @@
  * In:     entries as raft_core.c appends, truncates and commits them. Out: lists.
  * Keeps:  what is committed is not dropped by a truncation.
  */
-#include "exportd/quorum/raft_changes.h"
+#include "exportd/quorum/raft/raft_changes.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,15 +10,15 @@
  * Times are nanoseconds of a monotonic clock that also runs while the machine is
  * suspended (CLOCK_BOOTTIME). Clocks of different members need not agree.
  */
-#ifndef ROZO_EXPORTD_QUORUM_RAFT_CORE_H
-#define ROZO_EXPORTD_QUORUM_RAFT_CORE_H
+#ifndef ROZO_EXPORTD_QUORUM_RAFT_RAFT_CORE_H
+#define ROZO_EXPORTD_QUORUM_RAFT_RAFT_CORE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 
 struct raft_core;
 

@@ -2,10 +2,10 @@
  * raft_changes.h - lists of members: the newest that is known to be committed, and those
  * of later entries of the log. Pure.
  */
-#ifndef ROZO_EXPORTD_QUORUM_RAFT_CHANGES_H
-#define ROZO_EXPORTD_QUORUM_RAFT_CHANGES_H
+#ifndef ROZO_EXPORTD_QUORUM_RAFT_RAFT_CHANGES_H
+#define ROZO_EXPORTD_QUORUM_RAFT_RAFT_CHANGES_H
 
-#include "exportd/quorum/raft_msg.h"
+#include "exportd/quorum/raft/raft_msg.h"
 
 /* List of members, and the entry that has it. */
 struct raft_member_list {

@@ -5,7 +5,7 @@
  * Keeps:  a member whose term, log and store do not go together takes no part: it could
  *         vote twice, or lead without entries that are committed.
  */
-#include "exportd/quorum/raft_saved.h"
+#include "exportd/quorum/raft/raft_saved.h"
 
 #include <inttypes.h>
 
