@@ -31,6 +31,10 @@ BUILD_PACKAGES=(
     libcmocka-dev
     libsystemd-dev
 )
+# Older versions lose committed entries, and Debian 12 has one: there the package comes from its
+# backports. exportd/quorum/raft/raft_core.c refuses any other version than 0.22.1.
+RAFT_PACKAGE=libraft-dev
+RAFT_WANT=0.22.1
 TEST_PACKAGES=(
     ccache # a second clone, or another branch, builds in seconds
     ca-certificates # cargo fetches the crates over https
@@ -101,16 +105,50 @@ missing_packages()
     printf '%s\n' "$@" | grep -vxF "${have:-none}" || true
 }
 
-# Install packages; one apt-get update before the first.
-apt_updated=false
-apt_install()
+# True when libraft is here, and new enough.
+raft_is_installed()
 {
-    [ "$(id -u)" = 0 ] || die "packages are missing: $*. Run again as root."
+    [ -z "$(missing_packages "$RAFT_PACKAGE")" ] &&
+        dpkg --compare-versions "$(dpkg-query -W -f '${Version}' "$RAFT_PACKAGE")" ge "$RAFT_WANT"
+}
+
+# Prints the release, such as bookworm-backports, from which apt would get the libraft that we want.
+raft_release()
+{
+    apt-cache madison "$RAFT_PACKAGE" | sed -n "s/^[^|]*| *$RAFT_WANT-[^|]*| *[^ ]* \\([^ /]*\\).*/\\1/p" | grep -m 1 .
+}
+
+# Add Debian's backports for this release, from the machine's own mirror.
+backports_add()
+{
+    local codename uri
+
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $codename" | head -n 1)
+    [ -n "$codename" ] && [ -n "$uri" ] ||
+        die "apt knows no mirror of this release of Debian. Install $RAFT_PACKAGE $RAFT_WANT by other means."
+    say "adds $codename-backports: /etc/apt/sources.list.d/rozo-backports.list"
+    echo "deb $uri $codename-backports main" >/etc/apt/sources.list.d/rozo-backports.list
+    apt_updated=false
+    apt_update
+}
+
+# One apt-get update before the first package, and one after a source was added.
+apt_updated=false
+apt_update()
+{
+    [ "$(id -u)" = 0 ] || die "packages are missing: ${missing[*]}. Run again as root."
     if ! $apt_updated; then
         say "apt-get update"
         apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists that are here"
         apt_updated=true
     fi
+}
+
+# Install packages, or apt-get's options and packages.
+apt_install()
+{
+    apt_update
     say "apt-get install $*"
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" \
         >"$apt_log" 2>&1 </dev/null ||
@@ -157,6 +195,8 @@ if $fuzz; then
     wanted+=("${FUZZ_PACKAGES[@]}")
 fi
 mapfile -t missing < <(missing_packages "${wanted[@]}")
+others=("${missing[@]}")
+raft_is_installed || missing+=("$RAFT_PACKAGE ($RAFT_WANT)")
 crates=()
 if $tests; then
     mapfile -t crates < <(missing_crates)
@@ -168,8 +208,14 @@ if $check; then
     exit 0
 fi
 
-if [ ${#missing[@]} != 0 ]; then
-    apt_install "${missing[@]}"
+if [ ${#others[@]} != 0 ]; then
+    apt_install "${others[@]}"
+fi
+if ! raft_is_installed; then
+    apt_update
+    raft_release >/dev/null || backports_add
+    release=$(raft_release) || die "apt finds no $RAFT_PACKAGE $RAFT_WANT. Install it by other means."
+    apt_install -t "$release" "$RAFT_PACKAGE"
 fi
 [ ${#crates[@]} = 0 ] && exit 0
 

@@ -27,6 +27,7 @@ static const struct {
     { ROZO_ENO_SESSION, "session not known" },
     { ROZO_ERETRY, "to be sent again" },
     { ROZO_EDONE_BEFORE, "done before a restart" },
+    { ROZO_ENOT_LEADER, "this member does not lead" },
 };
 
 const char *error_text(int rc)

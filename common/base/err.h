@@ -30,6 +30,7 @@ enum {
     ROZO_ENO_SESSION = EBADRQC,    /* exportd does not know the session */
     ROZO_ERETRY = ERESTART,        /* send the request again, from its start */
     ROZO_EDONE_BEFORE = EALREADY,  /* done before a restart; the first answer is lost */
+    ROZO_ENOT_LEADER = ENOLINK,    /* this member of the quorum does not lead */
 };
 
 /**

@@ -33,6 +33,12 @@ struct env_task {
     bool queued;           /* the env's; posting a queued task again does nothing */
 };
 
+/* Task for another thread's env. Owned by its sender until fn runs. */
+struct env_mail {
+    void (*fn)(struct env_mail *mail);
+    struct env_mail *next; /* the mailbox's */
+};
+
 struct env_ops {
     uint64_t (*now_ns)(struct env *env);
     int64_t (*wall_ns)(struct env *env);

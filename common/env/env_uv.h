@@ -21,12 +21,6 @@ struct env_uv {
     void *close_idle_arg;
 };
 
-/* Task for another thread's env. Owned by its sender until fn runs. */
-struct env_mail {
-    void (*fn)(struct env_mail *mail);
-    struct env_mail *next;
-};
-
 /**
  * Starts an env on a loop. Returns 0 or -errno. Until env_uv_close() the mailbox keeps
  * uv_run() from returning, so that a thread may wait for mail alone.

@@ -6,7 +6,8 @@
  * this process. kv_sync()'s callback says that all commits made before the call are on
  * stable storage. Callbacks come exactly once, in order (commits among themselves), and
  * never before the call has returned. Everything belongs to one thread, that of the env
- * the kv was opened with. Implementations: kv_memory.h (tests), kv_leveldb.h.
+ * the kv was opened with. Implementations: kv_leveldb.h; kv_quorum.h, above another one;
+ * kv_memory.h (tests).
  */
 #ifndef ROZO_COMMON_ENV_KV_H
 #define ROZO_COMMON_ENV_KV_H
@@ -55,6 +56,7 @@ struct kv_ops {
     void (*commit)(struct kv *kv, const struct kv_item *items, size_t n_items,
                    struct kv_done *done);
     void (*sync)(struct kv *kv, struct kv_done *done);
+    bool (*confirm)(struct kv *kv, struct kv_done *done); /* NULL: always true */
     uint64_t (*free_bytes)(struct kv *kv);
 };
 struct kv {
@@ -87,6 +89,15 @@ static inline void kv_commit(struct kv *kv, const struct kv_item *items, size_t 
 static inline void kv_sync(struct kv *kv, struct kv_done *done)
 {
     kv->ops->sync(kv, done);
+}
+/**
+ * Confirms that what was read before this call is not stale: no other process could have
+ * changed it. Returns true if that is certain now; else done comes, with 0 or
+ * -ROZO_ENOT_LEADER.
+ */
+static inline bool kv_confirm(struct kv *kv, struct kv_done *done)
+{
+    return kv->ops->confirm == NULL || kv->ops->confirm(kv, done);
 }
 /**
  * Returns the bytes free for more: those of the file system below, less the need of the

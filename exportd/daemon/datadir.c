@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/system/small_file.h"
 
 #define FORMAT_WORDS "rozo exportd format "
 
@@ -63,20 +64,12 @@ static int empty_check(const char *path, struct err *err)
     return rc;
 }
 
-/* Writes the file completely or not at all. */
 static int format_write(int dir_fd, const char *path, struct err *err)
 {
     char text[64];
     int n = snprintf(text, sizeof(text), FORMAT_WORDS "%d\n", DATADIR_FORMAT);
-    int fd = openat(dir_fd, "format.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, text, (size_t)n) == n && fsync(fd) == 0;
-    int rc = ok ? 0 : -errno;
+    int rc = small_file_replace(dir_fd, "format", text, (size_t)n);
 
-    if (fd >= 0)
-        close(fd);
-    if (ok &&
-        (renameat(dir_fd, "format.new", dir_fd, "format") != 0 || fsync(dir_fd) != 0))
-        rc = -errno;
     return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, error_text(rc));
 }
 

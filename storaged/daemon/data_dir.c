@@ -20,55 +20,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char id_name[] = "storage.id";
-static const char id_new_name[] = "storage.id.new";
+#include "common/system/small_file.h"
+
+static const char id_name[] = IDENTITY_FILE;
+static const char id_new_name[] = IDENTITY_FILE ".new";
 static const char generations_name[] = "storage.generations";
-static const char generations_new_name[] = "storage.generations.new";
-
-static int write_all(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, text, len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        text += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-/* Replaces a file atomically: at any time the name has the whole old or the whole new
- * text. */
-static int replace_file(int dir_fd, const char *name, const char *new_name,
-                        const char *text, size_t len)
-{
-    int fd = openat(dir_fd, new_name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc;
-
-    if (fd < 0)
-        return -errno;
-    rc = write_all(fd, text, len);
-    if (rc == 0 && fsync(fd) != 0)
-        rc = -errno;
-    close(fd);
-    if (rc == 0 && renameat(dir_fd, new_name, dir_fd, name) != 0)
-        rc = -errno;
-    if (rc == 0 && fsync(dir_fd) != 0)
-        rc = -errno;
-    return rc;
-}
-
-int data_dir_save_identity(int dir_fd, const char *text, size_t len)
-{
-    return replace_file(dir_fd, id_name, id_new_name, text, len);
-}
 
 int data_dir_save_generations(int dir_fd, const char *text, size_t len)
 {
-    return replace_file(dir_fd, generations_name, generations_new_name, text, len);
+    return small_file_replace(dir_fd, generations_name, text, len);
 }
 
 int data_dir_load_generations(int dir_fd, struct generations_file *out, struct err *err)
@@ -139,7 +99,7 @@ static int identity_make(int dir_fd, struct identity *out, struct err *err)
         (ssize_t)sizeof(out->incarnation))
         return err_set(err, -EIO, "no random numbers");
     len = identity_print(text, out->incarnation, out->cluster_id, 0, false);
-    rc = data_dir_save_identity(dir_fd, text, len);
+    rc = small_file_replace(dir_fd, id_name, text, len);
     return rc == 0 ? 0 : err_wrap(err, rc, "write %s", id_name);
 }
 

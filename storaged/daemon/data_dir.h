@@ -19,9 +19,6 @@
  */
 int data_dir_open(const char *path, struct identity *out, struct err *err);
 
-/** Replaces the identity file; it is on stable storage at return. Returns 0 or -errno. */
-int data_dir_save_identity(int dir_fd, const char *text, size_t len);
-
 /**
  * Reads DATA/storage.generations; all zero if there is none. Returns 0, or -errno with a
  * message in err.

@@ -12,10 +12,10 @@
 
 #include <uv.h>
 
+#include "common/disk/disk_uv.h"
 #include "common/env/env_uv.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"
-#include "storaged/daemon/disk_uv.h"
 #include "storaged/heal/healer.h"
 #include "storaged/ops/storage.h"
 

@@ -10,9 +10,9 @@
 
 #include <uv.h>
 
+#include "common/disk/disk_uv.h"
 #include "common/env/env_uv.h"
 #include "common/rpc/rpc_tcp.h"
-#include "storaged/daemon/disk_uv.h"
 #include "storaged/daemon/healio.h"
 #include "storaged/daemon/sync_generation.h"
 #include "storaged/ops/storage.h"

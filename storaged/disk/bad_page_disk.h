@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/env/disk.h"
 #include "common/env/env.h"
-#include "storaged/disk/disk.h"
 
 enum {
     BAD_PAGE_PAGE = 4096,

@@ -12,6 +12,8 @@
 
 #include "common/base/err.h"
 
+#define IDENTITY_FILE "storage.id"
+
 enum {
     IDENTITY_FORMAT = 1,
     IDENTITY_ID_BYTES = 16, /* bytes of a cluster id and of an incarnation */

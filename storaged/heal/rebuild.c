@@ -3,7 +3,7 @@
  *
  * In:     storage.id; ST_HEAL; a peer that reports that we missed too much to be listed.
  *         Thread: the healer's.
- * Out:    jobs of RANK_REBUILD; DISK_SAVE_IDENTITY; the key "rebuild".
+ * Out:    jobs of RANK_REBUILD; DISK_REPLACE; the key "rebuild".
  * Keeps:  storage.id says "rebuild" until a whole pass, begun when new files were no
  *         longer partial, has found nothing missing or partial here and has had an answer
  *         of every peer that is not lost.
@@ -274,7 +274,8 @@ static void identity_save(struct healer *h)
     r->iov.iov_base = r->text;
     r->iov.iov_len =
         identity_print(r->text, id->incarnation, id->cluster_id, h->us, false);
-    r->dr = (struct disk_req){ .op = DISK_SAVE_IDENTITY,
+    r->dr = (struct disk_req){ .op = DISK_REPLACE,
+                               .path = IDENTITY_FILE,
                                .iov = &r->iov,
                                .n_iov = 1,
                                .len = r->iov.iov_len,

@@ -6,7 +6,7 @@
 #ifndef ROZO_STORAGED_HEAL_REBUILD_H
 #define ROZO_STORAGED_HEAL_REBUILD_H
 
-#include "storaged/disk/disk.h"
+#include "common/env/disk.h"
 #include "storaged/format/identity.h"
 #include "storaged/heal/jobs/sweep.h"
 

@@ -15,8 +15,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/env/disk.h"
 #include "common/env/env.h"
-#include "storaged/disk/disk.h"
 #include "storaged/format/generation.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/journal_record.h"

@@ -17,8 +17,8 @@
 #include "codec/codec.h"
 #include "common/base/list.h"
 #include "common/base/record.h"
+#include "common/wal/wal.h"
 #include "storaged/format/projfile.h"
-#include "storaged/wal/wal.h"
 
 enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
+#include "common/env/disk.h"
 #include "common/env/env.h"
-#include "storaged/disk/disk.h"
 #include "storaged/format/generation.h"
 #include "storaged/format/projfile.h"
 #include "storaged/object/unstable_ranges.h"

@@ -15,10 +15,10 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bufpool.h"
+#include "common/env/disk.h"
 #include "common/env/env.h"
 #include "common/rpc/rpc.h"
 #include "storaged/disk/bad_page_disk.h"
-#include "storaged/disk/disk.h"
 #include "storaged/journal/journal.h"
 #include "storaged/object/object.h"
 #include "storaged/op/storage_config.h"

@@ -117,7 +117,8 @@ static enum st_op_next admit_save(struct st_op *op)
     op->iov.iov_len = identity_print(a->text, op->st->config.identity->incarnation,
                                      a->cluster_id, a->storage_id, a->rebuild);
     op->dr = (struct disk_req){
-        .op = DISK_SAVE_IDENTITY,
+        .op = DISK_REPLACE,
+        .path = IDENTITY_FILE,
         .iov = &op->iov,
         .n_iov = 1,
         .len = op->iov.iov_len,

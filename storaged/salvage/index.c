@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/wal/wal_frame.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/journal_record.h"
-#include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
 
 enum { PAGE = 4096, ID_DIGITS = 32, LEVELS = 3 };
@@ -117,7 +117,7 @@ static void dir_identify(struct salvage *s, struct salvage_dir *d)
     char text[IDENTITY_TEXT_MAX];
     struct identity id;
     struct err err = { 0 };
-    int fd = openat(d->fd, "storage.id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = openat(d->fd, IDENTITY_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
 
     if (fd >= 0)

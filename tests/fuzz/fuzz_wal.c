@@ -12,7 +12,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
-#include "storaged/format/wal_frame.h"
+#include "common/wal/wal_frame.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {

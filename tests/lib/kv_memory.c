@@ -1,9 +1,8 @@
 /*
- * kv_memory.c - the kv in memory: a skip list, and an undo list for power cuts.
+ * kv_memory.c - the kv in memory: an ordered map, and an undo list for power cuts.
  *
  * In:     kv calls, kv_memory_kill() and the like. Thread: one.
  * Out:    callbacks from a posted task, in order.
- * Source: W. Pugh, Skip Lists: A Probabilistic Alternative to Balanced Trees, CACM 1990.
  */
 #include "tests/lib/kv_memory.h"
 
@@ -13,15 +12,7 @@
 #include <string.h>
 
 #include "common/base/list.h"
-
-enum { HEIGHT_MAX = 20 };
-
-/* One key. val is NULL only in the head of the list. */
-struct node {
-    uint8_t *key, *val; /* owned */
-    size_t key_len, val_len;
-    struct node *next[]; /* as many as the node's height */
-};
+#include "common/env/key_map.h"
 
 /* The old value of one key, to undo a change. */
 struct undo {
@@ -33,9 +24,7 @@ struct undo {
 struct kv_memory {
     struct kv kv; /* must be the first member */
     struct env *env;
-    struct node *head;
-    uint64_t random;
-    size_t n_keys;
+    struct key_map map;
     struct undo *undos; /* owned; oldest first, all newer than the last sync */
     size_t n_undos, undos_room;
     uint64_t n_commits, n_synced;
@@ -52,34 +41,8 @@ struct kv_memory {
 struct memory_iter {
     struct kv_iter it; /* must be the first member */
     struct kv_memory *m;
-    struct node *at;
+    struct key_map_node *at;
 };
-
-static int key_compare(const struct node *n, const void *key, size_t key_len)
-{
-    size_t len = n->key_len < key_len ? n->key_len : key_len;
-    int d = memcmp(n->key, key, len);
-
-    if (d != 0)
-        return d;
-    return n->key_len < key_len ? -1 : n->key_len > key_len;
-}
-
-/* Returns the first node >= key. prev (unless
- * NULL): the last node before it on each level. */
-static struct node *list_find(struct kv_memory *m, const void *key, size_t key_len,
-                              struct node **prev)
-{
-    struct node *n = m->head;
-
-    for (int h = HEIGHT_MAX - 1; h >= 0; h--) {
-        while (n->next[h] != NULL && key_compare(n->next[h], key, key_len) < 0)
-            n = n->next[h];
-        if (prev != NULL)
-            prev[h] = n;
-    }
-    return n->next[0];
-}
 
 static void *copy(const void *p, size_t len)
 {
@@ -91,25 +54,8 @@ static void *copy(const void *p, size_t len)
     return q;
 }
 
-static unsigned random_height(struct kv_memory *m)
-{
-    unsigned h = 1;
-
-    m->random = m->random * 6364136223846793005u + 1442695040888963407u;
-    for (uint64_t x = m->random >> 20; (x & 3) == 0 && h < HEIGHT_MAX; x >>= 2)
-        h++;
-    return h;
-}
-
-static void node_free(struct node *n)
-{
-    free(n->key);
-    free(n->val);
-    free(n);
-}
-
 static void undo_push(struct kv_memory *m, const void *key, size_t key_len,
-                      const struct node *old)
+                      const struct key_map_node *old)
 {
     struct undo *u;
 
@@ -126,50 +72,17 @@ static void undo_push(struct kv_memory *m, const void *key, size_t key_len,
     u->val_len = old == NULL ? 0 : old->val_len;
 }
 
-static void node_insert(struct kv_memory *m, const struct kv_item *item,
-                        struct node **prev)
-{
-    unsigned height = random_height(m);
-    struct node *n = malloc(sizeof(*n) + height * sizeof(n->next[0]));
-
-    assert(n != NULL);
-    n->key = copy(item->key, item->key_len);
-    n->key_len = item->key_len;
-    n->val = copy(item->val, item->val_len);
-    n->val_len = item->val_len;
-    for (unsigned h = 0; h < height; h++) {
-        n->next[h] = prev[h]->next[h];
-        prev[h]->next[h] = n;
-    }
-    m->n_keys++;
-}
-
-static void node_remove(struct kv_memory *m, struct node *n, struct node **prev)
-{
-    for (unsigned h = 0; h < HEIGHT_MAX && prev[h]->next[h] == n; h++)
-        prev[h]->next[h] = n->next[h];
-    node_free(n);
-    m->n_keys--;
-}
-
 static void item_apply(struct kv_memory *m, const struct kv_item *item, bool remember)
 {
-    struct node *prev[HEIGHT_MAX];
-    struct node *n = list_find(m, item->key, item->key_len, prev);
+    struct key_map_node *n = key_map_get(&m->map, item->key, item->key_len);
 
-    if (n != NULL && key_compare(n, item->key, item->key_len) != 0)
-        n = NULL;
     if (remember)
         undo_push(m, item->key, item->key_len, n);
-    if (item->val == NULL) {
-        if (n != NULL)
-            node_remove(m, n, prev);
-    } else if (n == NULL) {
-        node_insert(m, item, prev);
-    } else {
-        free(n->val);
-        n->val = copy(item->val, item->val_len);
-        n->val_len = item->val_len;
+    if (item->val != NULL) {
+        n = key_map_put(&m->map, item->key, item->key_len, item->val, item->val_len);
+        assert(n != NULL);
+    } else if (n != NULL) {
+        key_map_remove(&m->map, n);
     }
 }
 
@@ -203,9 +116,9 @@ static int memory_get(struct kv *kv, const void *key, size_t key_len, void **val
                       size_t *val_len)
 {
     struct kv_memory *m = (struct kv_memory *)kv;
-    struct node *n = list_find(m, key, key_len, NULL);
+    struct key_map_node *n = key_map_get(&m->map, key, key_len);
 
-    if (n == NULL || key_compare(n, key, key_len) != 0)
+    if (n == NULL)
         return -ENOENT;
     *val = copy(n->val, n->val_len);
     *val_len = n->val_len;
@@ -279,7 +192,7 @@ static void iter_seek(struct kv_iter *it, const void *key, size_t key_len)
 {
     struct memory_iter *mi = (struct memory_iter *)it;
 
-    mi->at = list_find(mi->m, key, key_len, NULL);
+    mi->at = key_map_seek(&mi->m->map, key, key_len);
 }
 
 static bool iter_valid(struct kv_iter *it)
@@ -357,14 +270,12 @@ int kv_memory_open(struct env *env, struct kv_memory **out)
 
     if (m == NULL)
         return -ENOMEM;
-    m->head = calloc(1, sizeof(*m->head) + HEIGHT_MAX * sizeof(m->head->next[0]));
-    if (m->head == NULL) {
+    if (key_map_init(&m->map) != 0) {
         free(m);
         return -ENOMEM;
     }
     m->kv.ops = &memory_ops;
     m->env = env;
-    m->random = 1;
     m->free_bytes = UINT64_MAX;
     m->task.fn = on_done_task;
     env_timer_init(&m->sync_timer, on_sync_timer);
@@ -377,10 +288,7 @@ void kv_memory_close(struct kv_memory *m)
     if (m == NULL)
         return;
     assert(m->done_head == NULL);
-    for (struct node *n = m->head, *next; n != NULL; n = next) {
-        next = n->next[0];
-        node_free(n);
-    }
+    key_map_free(&m->map);
     undos_drop(m, UINT64_MAX);
     free(m->undos);
     free(m);
@@ -403,7 +311,7 @@ uint64_t kv_memory_n_unsynced(const struct kv_memory *m)
 
 size_t kv_memory_n_keys(const struct kv_memory *m)
 {
-    return m->n_keys;
+    return m->map.n_keys;
 }
 
 void kv_memory_kill(struct kv_memory *m)

@@ -217,16 +217,20 @@ static int do_open(struct memdisk *d, struct disk_req *req)
 
 static int do_read(struct disk_req *req)
 {
-    uint64_t len = req->iov->iov_len, left;
+    uint64_t at = req->offset;
+    uint64_t left = at < req->file->size ? req->file->size - at : 0;
 
-    assert(req->n_iov == 1);
-    left = req->offset < req->file->size ? req->file->size - req->offset : 0;
-    if (len > left)
-        len = left;
-    if (has_bad(req->file, req->offset, len, false))
-        return -EIO;
-    memdisk_peek(req->file, req->offset, req->iov->iov_base, len);
-    req->n_read = len;
+    req->n_read = 0;
+    for (unsigned i = 0; i < req->n_iov && left > 0; i++) {
+        uint64_t len = req->iov[i].iov_len < left ? req->iov[i].iov_len : left;
+
+        if (has_bad(req->file, at, len, false))
+            return -EIO;
+        memdisk_peek(req->file, at, req->iov[i].iov_base, len);
+        at += len;
+        left -= len;
+        req->n_read += len;
+    }
     return 0;
 }
 
@@ -530,7 +534,7 @@ static int run(struct memdisk *d, struct disk_req *req)
         req->total = d->total == 0 ? UINT64_C(1) << 40 : d->total;
         req->free = d->total == 0 ? UINT64_C(1) << 40 : d->free_reported;
         return 0;
-    case DISK_SAVE_IDENTITY:
+    case DISK_REPLACE: /* the identity file is the only one that is replaced */
         d->identity_len = req->iov->iov_len;
         memcpy(d->identity, req->iov->iov_base, d->identity_len);
         return 0;

@@ -7,7 +7,7 @@
 #ifndef ROZO_TESTS_LIB_MEMDISK_H
 #define ROZO_TESTS_LIB_MEMDISK_H
 
-#include "storaged/disk/disk.h"
+#include "common/env/disk.h"
 #include "tests/lib/env_virtual.h"
 
 enum { MEM_PAGE = 4096, MEM_BUCKETS = 256, MEM_FILES_MAX = 1024, MEM_OPS = 20 };

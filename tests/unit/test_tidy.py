@@ -1,14 +1,18 @@
 """Tests of rules that no compiler checks: includes between rooms, and calls of a core."""
 import os
 import re
+import subprocess
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Folders of cores: they reach the world only through struct env and the vtables beside it.
-CORES = ("storaged/format", "storaged/disk", "storaged/wal", "storaged/object", "storaged/journal", "storaged/op",
+CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op",
          "storaged/ops", "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
          "storaged/heal/jobs",
-         "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/cluster", "exportd/sessions",
+         "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
+         "exportd/quorum/raft",
+         "exportd/cluster", "exportd/sessions",
          "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.
 OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", [])}
@@ -99,6 +103,39 @@ def test_cores_reach_the_world_only_through_their_env():
                     wrong.append("%s:%d: %s" % (os.path.relpath(path, ROOT), n, m.group(0)))
     assert seen > 100
     assert not wrong, "\n".join(wrong)
+
+
+def raft_includers(texts):
+    return sorted(name for name, text in texts if re.search(r"#\s*include\s*<raft", text))
+
+
+def test_only_raft_core_sees_libraft():
+    """Who frees what differs between versions of libraft: one file knows, and a test of its defects."""
+    texts = [(os.path.relpath(p, ROOT), strip(open(p).read()))
+             for room in ("common", "codec", "storaged", "storcli", "exportd", "rozomount", "deploy", "tests")
+             for p in sources(room)]
+    assert raft_includers(texts) == ["exportd/quorum/raft/raft_core.c", "tests/unit/quorum/test_guards.c"]
+    assert raft_includers([("a.c", "#include <raft.h>"), ("b.c", "#include <raft/uv.h>")]) == ["a.c", "b.c"]
+
+
+def test_raft_core_refuses_other_versions_of_libraft():
+    """R9, R11. Compiles raft_core.c with a header that says 0.22.2."""
+    with tempfile.TemporaryDirectory() as d:
+        for release, wanted in (("1", True), ("2", False)):
+            with open(os.path.join(d, "raft.h"), "w") as f:
+                f.write("#include_next <raft.h>\n#undef RAFT_VERSION_RELEASE\n"
+                        "#define RAFT_VERSION_RELEASE %s\n" % release)
+            done = subprocess.run(["cc", "-fsyntax-only", "-std=gnu17", "-I", d, "-I", ROOT,
+                                   os.path.join(ROOT, "exportd/quorum/raft/raft_core.c")],
+                                  capture_output=True, text=True)
+            assert (done.returncode == 0) == wanted, done.stderr
+    assert "0.22.1" in done.stderr
+
+
+def test_no_program_has_the_name_that_libraft_treats_differently():
+    names = [m for d, dirs, files in os.walk(ROOT) if "CMakeLists.txt" in files
+             for m in re.findall(r"add_executable\((\S+)", open(os.path.join(d, "CMakeLists.txt")).read())]
+    assert len(names) > 5 and "unit-test" not in names  # R11
 
 
 def test_the_rule_bites():

@@ -13,7 +13,7 @@
 #include "common/env/env.h"
 #include "common/env/kv.h"
 #include "common/rpc/rpc.h"
-#include "storaged/disk/disk.h"
+#include "common/env/disk.h"
 #include "storaged/format/identity.h"
 #include "storaged/object/revoked_sessions.h"
 #include "storcli/blocks.h"

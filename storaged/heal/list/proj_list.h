@@ -14,8 +14,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/env/disk.h"
 #include "common/env/env.h"
-#include "storaged/disk/disk.h"
 #include "storcli/blocks.h"
 
 enum {

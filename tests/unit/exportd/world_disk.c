@@ -89,7 +89,11 @@ static uint64_t disk_free_bytes(struct kv *kv)
 }
 
 static const struct kv_ops disk_ops = {
-    disk_get, disk_iter_open, disk_commit, disk_sync, disk_free_bytes,
+    .get = disk_get,
+    .iter_open = disk_iter_open,
+    .commit = disk_commit,
+    .sync = disk_sync,
+    .free_bytes = disk_free_bytes,
 };
 
 static void ldb_open(struct world_disk *d)

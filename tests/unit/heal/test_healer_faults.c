@@ -178,7 +178,7 @@ static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
     for (unsigned p = 0; p < 3; p++)
         projection_make(t.storages[p], &t, p, false, 1);
     slow_begin(4);
-    slow.op = DISK_SAVE_IDENTITY;
+    slow.op = DISK_REPLACE;
     atomic_store(&nodes[4].identity.rebuild, true);
     nodes_start_all();
     run_ms(5000);

@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "storaged/daemon/disk_ahead.h"
+#include "common/disk/disk_ahead.h"
 #include "tests/unit/unit.h"
 
 enum { PIECE = 256 << 10, SLACK = 64 << 10 /* pages that the file system uses itself */ };

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storaged/daemon/disk_names.h"
+#include "common/disk/disk_names.h"
 #include "tests/unit/unit.h"
 
 enum { FILES = 200 };

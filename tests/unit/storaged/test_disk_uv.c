@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storaged/daemon/disk_uv.h"
+#include "common/disk/disk_uv.h"
 #include "tests/unit/unit.h"
 
 #define DIR_PATH "objects/0a/f1/"

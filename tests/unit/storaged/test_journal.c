@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/wal/wal.h"
 #include "storaged/disk/bad_page_disk.h"
 #include "storaged/format/projfile.h"
 #include "storaged/journal/journal_index.h"
-#include "storaged/wal/wal.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK          ROZO__STATUS__OK

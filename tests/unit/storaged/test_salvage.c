@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "codec/codec.h"
+#include "common/wal/wal_frame.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/journal_record.h"
 #include "storaged/format/projfile.h"
-#include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
 #include "tests/unit/unit.h"
 

@@ -2055,7 +2055,7 @@ static void test_admission(void **state)
     assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),
                      ROZO__STATUS__DENIED);
     w.role = RPC_ROLE_NODE;
-    w.disk.fail_op = DISK_SAVE_IDENTITY;
+    w.disk.fail_op = DISK_REPLACE;
     w.disk.fail_at = 1;
     w.disk.fail_rc = -EIO;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),

@@ -11,8 +11,8 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "common/base/err.h"
-#include "storaged/format/wal_frame.h"
-#include "storaged/wal/wal.h"
+#include "common/wal/wal.h"
+#include "common/wal/wal_frame.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 

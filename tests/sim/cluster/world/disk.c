@@ -744,7 +744,7 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
         req->total = d->pages_max * PAGE;
         req->free = d->n_pages < d->pages_max ? (d->pages_max - d->n_pages) * PAGE : 0;
         return 0;
-    case DISK_SAVE_IDENTITY:
+    case DISK_REPLACE:
         return do_save_identity(d, req);
     case DISK_LIST:
         return do_list(d, req);

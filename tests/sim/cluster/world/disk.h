@@ -13,7 +13,7 @@
 #ifndef ROZO_TESTS_SIM_CLUSTER_WORLD_DISK_H
 #define ROZO_TESTS_SIM_CLUSTER_WORLD_DISK_H
 
-#include "storaged/disk/disk.h"
+#include "common/env/disk.h"
 #include "tests/sim/cluster/world/proc.h"
 
 enum {

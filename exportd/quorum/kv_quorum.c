@@ -1,0 +1,842 @@
+/*
+ * kv_quorum.c - overlay, commits that wait for the quorum, entries for the kv below.
+ *
+ * In:     kv calls of exportd's store; committed entries and news of the member.
+ * Out:    batches for the log, commits of the kv below, callbacks from a posted task.
+ * Keeps:  the kv below changes only by entries of the log, in their order, each batch
+ *         whole and together with its index (so a restart goes on behind it). I4: a
+ *         commit is done only when its batch is committed and applied.
+ */
+#include "exportd/quorum/kv_quorum.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/env/key_map.h"
+#include "exportd/store/key.h"
+
+/* Keys of kind KEY_QUORUM: this byte follows. */
+enum { PLACE_APPLIED = 'A', PLACE_MEMBERS = 'M', PLACE_KEY_BYTES = 2 };
+static const uint8_t applied_key[PLACE_KEY_BYTES] = { KEY_QUORUM, PLACE_APPLIED };
+static const uint8_t members_key[PLACE_KEY_BYTES] = { KEY_QUORUM, PLACE_MEMBERS };
+
+enum {
+    APPLIED_BYTES = 24,     /* index, term, wall clock */
+    MEMBERS_HEAD_BYTES = 8, /* index; then the list */
+};
+
+/* Commit that waits for the quorum. */
+struct pending {
+    struct list_node link;
+    struct kv_done *done; /* borrowed */
+    uint64_t number;      /* number of this commit */
+    bool is_empty;        /* has no entries: it is done with the one before it */
+};
+
+/* Commit of the kv below under way. */
+struct applying {
+    struct kv_done done; /* must stay first */
+    struct kv_quorum *q;
+    uint64_t index, term;
+    struct pending *ours; /* owned; NULL: not a commit of our user */
+};
+
+/* FIFO of callbacks. */
+struct done_list {
+    struct kv_done *first, **last;
+};
+
+struct kv_quorum {
+    struct kv kv; /* must stay first */
+    struct kv_quorum_config config;
+    struct kv_quorum_place place;
+    int64_t wall_ns; /* clock of the newest entry applied */
+    uint64_t given;  /* newest entry given to kv_quorum_apply() */
+    int error;       /* error of the kv below */
+    bool leads;
+    uint64_t reign;         /* random, in all batches from this kv_quorum_lead() on */
+    struct key_map overlay; /* mark: number of the newest commit of the key */
+    uint64_t n_commits;     /* commits of our user so far */
+    struct list_node pendings;
+    unsigned n_applying;
+    unsigned n_iters;
+    uint64_t free_max;
+
+    /* Parts of a batch whose last one has not come. */
+    uint8_t *parts; /* owned */
+    size_t parts_len;
+
+    struct kv_done *sync_done; /* borrowed; NULL: no sync */
+    uint64_t sync_number;      /* the sync ends with this commit */
+    /* Confirmations: asked for at asked_ns; for the next question. */
+    struct done_list asked, asking;
+    uint64_t asked_ns;
+
+    struct kv_done below_sync;
+    bool is_syncing_below;
+    uint64_t below_sync_index;
+
+    struct done_list ended;
+    struct env_task task; /* calls `ended` */
+};
+
+struct quorum_iter {
+    struct kv_iter it; /* must stay first */
+    struct kv_quorum *q;
+    struct kv_iter *below; /* owned */
+    struct key_map_node *over;
+    bool is_over; /* the current key is that of the overlay */
+};
+
+static struct kv_quorum *of_kv(struct kv *kv)
+{
+    return (struct kv_quorum *)kv;
+}
+
+/* ---- callbacks ---- */
+
+static void done_list_init(struct done_list *l)
+{
+    l->first = NULL;
+    l->last = &l->first;
+}
+
+static void done_list_add(struct done_list *l, struct kv_done *done, int rc)
+{
+    done->rc = rc;
+    done->next = NULL;
+    *l->last = done;
+    l->last = &done->next;
+}
+
+static struct kv_done *done_list_take(struct done_list *l)
+{
+    struct kv_done *done = l->first;
+
+    l->first = done->next;
+    if (l->first == NULL)
+        l->last = &l->first;
+    return done;
+}
+
+static void done_post(struct kv_quorum *q, struct kv_done *done, int rc)
+{
+    done_list_add(&q->ended, done, rc);
+    env_post(q->config.env, &q->task);
+}
+
+static void done_post_all(struct kv_quorum *q, struct done_list *l, int rc)
+{
+    while (l->first != NULL)
+        done_post(q, done_list_take(l), rc);
+}
+
+static void on_ended(struct env_task *task)
+{
+    struct kv_quorum *q = container_of(task, struct kv_quorum, task);
+
+    while (q->ended.first != NULL) {
+        struct kv_done *done = done_list_take(&q->ended);
+
+        done->fn(done, done->rc);
+    }
+}
+
+/* ---- commits of our user ---- */
+
+static struct pending *pending_first(const struct kv_quorum *q)
+{
+    return list_is_empty(&q->pendings)
+               ? NULL
+               : container_of(q->pendings.next, struct pending, link);
+}
+
+static void pending_end(struct kv_quorum *q, struct pending *p, int rc)
+{
+    done_post(q, p->done, rc);
+    free(p);
+}
+
+/* Ends what waits for commits that are done: the first pending one is not. */
+static void pendings_look(struct kv_quorum *q)
+{
+    struct pending *p = pending_first(q);
+
+    while (p != NULL && p->is_empty && q->n_applying == 0) {
+        list_remove(&p->link);
+        pending_end(q, p, 0);
+        p = pending_first(q);
+    }
+    if (q->sync_done != NULL && q->n_applying == 0 &&
+        (p == NULL || p->number > q->sync_number)) {
+        done_post(q, q->sync_done, 0);
+        q->sync_done = NULL;
+    }
+}
+
+/* Ends with an error everything that waits. */
+static void waits_fail(struct kv_quorum *q, int rc)
+{
+    struct pending *p;
+
+    while ((p = pending_first(q)) != NULL) {
+        list_remove(&p->link);
+        pending_end(q, p, rc);
+    }
+    if (q->sync_done != NULL)
+        done_post(q, q->sync_done, rc);
+    q->sync_done = NULL;
+    done_post_all(q, &q->asked, rc);
+    done_post_all(q, &q->asking, rc);
+}
+
+static void out_of_memory(void)
+{
+    log_error("out of memory in the metadata log: stopping, so that no half of a change "
+              "is kept; give exportd more memory");
+    abort();
+}
+
+static void overlay_put(struct kv_quorum *q, const struct kv_item *items, size_t n_items)
+{
+    for (size_t i = 0; i < n_items; i++) {
+        struct key_map_node *n = key_map_put(&q->overlay, items[i].key, items[i].key_len,
+                                             items[i].val, items[i].val_len);
+
+        if (n == NULL)
+            out_of_memory();
+        n->mark = q->n_commits;
+    }
+}
+
+static void overlay_clear(struct kv_quorum *q)
+{
+    struct key_map_node *n;
+
+    while ((n = key_map_seek(&q->overlay, NULL, 0)) != NULL)
+        key_map_remove(&q->overlay, n);
+}
+
+static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
+                          struct kv_done *done)
+{
+    struct kv_quorum *q = of_kv(kv);
+    struct quorum_entry *parts[QUORUM_PARTS_MAX];
+    struct quorum_batch_head head;
+    struct pending *p;
+    int n;
+
+    assert(q->n_iters == 0);
+    if (!q->leads || q->error != 0) {
+        done_post(q, done, q->error != 0 ? q->error : -ROZO_ENOT_LEADER);
+        return;
+    }
+    p = malloc(sizeof(*p));
+    if (p == NULL)
+        out_of_memory();
+    *p = (struct pending){ .done = done,
+                           .number = ++q->n_commits,
+                           .is_empty = n_items == 0 };
+    list_add_tail(&q->pendings, &p->link);
+    if (p->is_empty) {
+        pendings_look(q);
+        return;
+    }
+    head = (struct quorum_batch_head){ env_wall_ns(q->config.env), q->reign, p->number };
+    n = quorum_batch_new(items, n_items, &head, parts);
+    if (n == -ENOMEM)
+        out_of_memory();
+    if (n < 0) {
+        log_error("a change of %zu keys is too large for the metadata log", n_items);
+        list_remove(&p->link);
+        pending_end(q, p, n);
+        return;
+    }
+    overlay_put(q, items, n_items);
+    q->config.hooks->submit(q->config.hooks->arg, parts, (unsigned)n);
+    while (n > 0)
+        quorum_entry_free(parts[--n]);
+}
+
+static void quorum_sync(struct kv *kv, struct kv_done *done)
+{
+    struct kv_quorum *q = of_kv(kv);
+
+    assert(q->sync_done == NULL);
+    if (!q->leads || q->error != 0) {
+        done_post(q, done, q->error != 0 ? q->error : -ROZO_ENOT_LEADER);
+        return;
+    }
+    q->sync_done = done;
+    q->sync_number = q->n_commits;
+    pendings_look(q);
+}
+
+/* ---- confirmations ---- */
+
+static void confirm_ask(struct kv_quorum *q, uint64_t now_ns)
+{
+    assert(q->asked.first == NULL);
+    q->asked = q->asking;
+    if (q->asked.first == NULL)
+        q->asked.last = &q->asked.first;
+    done_list_init(&q->asking);
+    q->asked_ns = now_ns;
+    if (q->asked.first != NULL)
+        q->config.hooks->confirm(q->config.hooks->arg, now_ns);
+}
+
+static bool quorum_confirm(struct kv *kv, struct kv_done *done)
+{
+    struct kv_quorum *q = of_kv(kv);
+    const struct kv_quorum_hooks *hooks = q->config.hooks;
+    uint64_t now_ns;
+
+    if (!q->leads) {
+        done_post(q, done, -ROZO_ENOT_LEADER);
+        return false;
+    }
+    now_ns = hooks->now_ns(hooks->arg);
+    if (now_ns < hooks->lease_until_ns(hooks->arg))
+        return true;
+    done_list_add(&q->asking, done, 0);
+    if (q->asked.first == NULL)
+        confirm_ask(q, now_ns);
+    return false;
+}
+
+void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns)
+{
+    const struct kv_quorum_hooks *hooks = q->config.hooks;
+
+    if (!q->leads || q->asked.first == NULL || at_ns < q->asked_ns)
+        return;
+    done_post_all(q, &q->asked, 0);
+    confirm_ask(q, hooks->now_ns(hooks->arg));
+}
+
+/* ---- reading ---- */
+
+static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val,
+                      size_t *val_len)
+{
+    struct kv_quorum *q = of_kv(kv);
+    const struct key_map_node *n = key_map_get(&q->overlay, key, key_len);
+
+    if (n == NULL)
+        return kv_get(q->config.below, key, key_len, val, val_len);
+    if (n->val == NULL)
+        return -ENOENT;
+    *val = malloc(n->val_len + 1);
+    if (*val == NULL)
+        return -ENOMEM;
+    memcpy(*val, n->val, n->val_len);
+    *val_len = n->val_len;
+    return 0;
+}
+
+static int keys_compare(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    int d = memcmp(a, b, a_len < b_len ? a_len : b_len);
+
+    return d != 0 ? d : a_len < b_len ? -1 : a_len > b_len;
+}
+
+static bool is_hidden(struct kv_iter *below)
+{
+    size_t len;
+    const uint8_t *key = kv_iter_key(below, &len);
+
+    return key[0] == KEY_QUORUM;
+}
+
+/* Chooses the current key: the smaller one; the overlay's if both are equal. Passes over
+ * deleted and hidden ones. */
+static void iter_choose(struct quorum_iter *i)
+{
+    for (;;) {
+        int d = i->over == NULL ? 1 : -1;
+
+        while (kv_iter_valid(i->below) && is_hidden(i->below))
+            kv_iter_next(i->below);
+        if (i->over != NULL && kv_iter_valid(i->below)) {
+            size_t len;
+            const void *key = kv_iter_key(i->below, &len);
+
+            d = keys_compare(i->over->key, i->over->key_len, key, len);
+        }
+        i->is_over = d <= 0;
+        if (d == 0)
+            kv_iter_next(i->below);
+        if (!i->is_over || i->over->val != NULL)
+            return;
+        i->over = i->over->next[0];
+    }
+}
+
+static void iter_seek(struct kv_iter *it, const void *key, size_t key_len)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    kv_iter_seek(i->below, key, key_len);
+    i->over = key_map_seek(&i->q->overlay, key, key_len);
+    iter_choose(i);
+}
+
+static bool iter_valid(struct kv_iter *it)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    return i->is_over ? kv_iter_error(i->below) == 0 : kv_iter_valid(i->below);
+}
+
+static void iter_next(struct kv_iter *it)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    if (i->is_over)
+        i->over = i->over->next[0];
+    else
+        kv_iter_next(i->below);
+    iter_choose(i);
+}
+
+static const void *iter_key(struct kv_iter *it, size_t *len_bytes)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    if (!i->is_over)
+        return kv_iter_key(i->below, len_bytes);
+    *len_bytes = i->over->key_len;
+    return i->over->key;
+}
+
+static const void *iter_val(struct kv_iter *it, size_t *len_bytes)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    if (!i->is_over)
+        return kv_iter_val(i->below, len_bytes);
+    *len_bytes = i->over->val_len;
+    return i->over->val;
+}
+
+static int iter_error(struct kv_iter *it)
+{
+    return kv_iter_error(((struct quorum_iter *)it)->below);
+}
+
+static void iter_close(struct kv_iter *it)
+{
+    struct quorum_iter *i = (struct quorum_iter *)it;
+
+    kv_iter_close(i->below);
+    i->q->n_iters--;
+    free(i);
+}
+
+static const struct kv_iter_ops iter_ops = {
+    .seek = iter_seek,
+    .valid = iter_valid,
+    .next = iter_next,
+    .key = iter_key,
+    .val = iter_val,
+    .error = iter_error,
+    .close = iter_close,
+};
+
+static int quorum_iter_open(struct kv *kv, struct kv_iter **out)
+{
+    struct kv_quorum *q = of_kv(kv);
+    struct quorum_iter *i = calloc(1, sizeof(*i));
+    int rc;
+
+    if (i == NULL)
+        return -ENOMEM;
+    rc = kv_iter_open(q->config.below, &i->below);
+    if (rc != 0) {
+        free(i);
+        return rc;
+    }
+    i->it.ops = &iter_ops;
+    i->q = q;
+    q->n_iters++;
+    *out = &i->it;
+    return 0;
+}
+
+static uint64_t quorum_free_bytes(struct kv *kv)
+{
+    struct kv_quorum *q = of_kv(kv);
+    uint64_t below = kv_free_bytes(q->config.below);
+
+    return below < q->free_max ? below : q->free_max;
+}
+
+static const struct kv_ops quorum_ops = {
+    .get = quorum_get,
+    .iter_open = quorum_iter_open,
+    .commit = quorum_commit,
+    .sync = quorum_sync,
+    .confirm = quorum_confirm,
+    .free_bytes = quorum_free_bytes,
+};
+
+/* ---- entries of the log ---- */
+
+static void fail(struct kv_quorum *q, int rc, const char *what)
+{
+    if (q->error != 0)
+        return;
+    log_error("%s: %s; this member stops", what, error_text(rc));
+    q->error = rc;
+    waits_fail(q, rc);
+}
+
+static void on_applied(struct kv_done *done, int rc)
+{
+    struct applying *a = (struct applying *)done;
+    struct kv_quorum *q = a->q;
+
+    assert(q->n_applying > 0);
+    q->n_applying--;
+    if (rc != 0)
+        fail(q, rc, "write to the metadata store");
+    else
+        q->place.applied = a->index, q->place.applied_term = a->term;
+    if (a->ours != NULL)
+        pending_end(q, a->ours, rc);
+    if (rc == 0)
+        q->config.hooks->applied(q->config.hooks->arg, a->index, a->term);
+    free(a);
+    if (q->error == 0)
+        pendings_look(q);
+}
+
+/* Removes from the overlay what the kv below has now. */
+static void overlay_drop(struct kv_quorum *q, const struct kv_item *items, size_t n_items,
+                         uint64_t number)
+{
+    for (size_t i = 0; i < n_items; i++) {
+        struct key_map_node *n = key_map_get(&q->overlay, items[i].key, items[i].key_len);
+
+        if (n != NULL && n->mark == number)
+            key_map_remove(&q->overlay, n);
+    }
+}
+
+/* Returns the commit that this batch is, if it is one of ours that waits. Batches come
+ * back in their order. */
+static struct pending *pending_take(struct kv_quorum *q,
+                                    const struct quorum_batch_head *head)
+{
+    if (!q->leads || head->reign != q->reign)
+        return NULL;
+    LIST_FOREACH(node, &q->pendings) {
+        struct pending *p = container_of(node, struct pending, link);
+
+        if (p->is_empty)
+            continue; /* ends together with this one */
+        assert(p->number == head->number);
+        list_remove(&p->link);
+        return p;
+    }
+    return NULL;
+}
+
+/* Writes items, room for QUORUM_ITEMS_SPARE more, and the index. */
+static void apply_items(struct kv_quorum *q, const struct raft_log_entry *e,
+                        struct kv_item *items, size_t n_items, struct pending *ours)
+{
+    struct applying *a = calloc(1, sizeof(*a));
+    uint8_t applied[APPLIED_BYTES];
+
+    if (a == NULL)
+        out_of_memory();
+    put_le64(applied, e->index);
+    put_le64(applied + 8, e->term);
+    put_le64(applied + 16, (uint64_t)q->wall_ns);
+    items[n_items] =
+        (struct kv_item){ applied_key, PLACE_KEY_BYTES, applied, APPLIED_BYTES };
+    a->done.fn = on_applied;
+    a->q = q;
+    a->index = e->index;
+    a->term = e->term;
+    a->ours = ours;
+    q->n_applying++;
+    kv_commit(q->config.below, items, n_items + 1, &a->done);
+    if (ours != NULL) /* from here on the kv below has them */
+        overlay_drop(q, items, n_items, ours->number);
+}
+
+static void apply_batch(struct kv_quorum *q, const struct raft_log_entry *e,
+                        const uint8_t *batch, size_t len)
+{
+    struct kv_item *items;
+    struct quorum_batch_head head;
+    size_t n_items;
+    int rc = quorum_batch_get(batch, len, &items, &n_items, &head);
+
+    if (rc != 0) {
+        fail(q, rc, "an entry of the metadata log");
+        return;
+    }
+    if (head.wall_ns > q->wall_ns)
+        q->wall_ns = head.wall_ns;
+    apply_items(q, e, items, n_items, pending_take(q, &head));
+    free(items);
+}
+
+/* Adds a part to those before it. */
+static void part_add(struct kv_quorum *q, const uint8_t *part, size_t len)
+{
+    uint8_t *all = realloc(q->parts, q->parts_len + len + 1);
+
+    if (all == NULL)
+        out_of_memory();
+    memcpy(all + q->parts_len, part, len);
+    q->parts = all;
+    q->parts_len += len;
+}
+
+static void parts_drop(struct kv_quorum *q)
+{
+    free(q->parts);
+    q->parts = NULL;
+    q->parts_len = 0;
+}
+
+static void apply_part(struct kv_quorum *q, const struct quorum_entry *entry)
+{
+    const uint8_t *part;
+    size_t len;
+    bool more;
+    int rc = quorum_part_get(entry, &part, &len, &more);
+
+    if (rc != 0) {
+        fail(q, rc, "an entry of the metadata log");
+    } else if (!more && q->parts_len == 0) {
+        apply_batch(q, &entry->e, part, len);
+    } else {
+        part_add(q, part, len);
+        if (more)
+            return;
+        apply_batch(q, &entry->e, q->parts, q->parts_len);
+        parts_drop(q);
+    }
+}
+
+static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
+{
+    uint8_t val[MEMBERS_HEAD_BYTES + RAFT_CONFIG_BYTES_MAX];
+    struct kv_item items[1 + QUORUM_ITEMS_SPARE] = { { members_key, PLACE_KEY_BYTES, val,
+                                                       MEMBERS_HEAD_BYTES + e->len } };
+    int rc = raft_config_decode(e->data, e->len, &q->place.members);
+
+    if (rc != 0) {
+        fail(q, rc, "a list of members in the metadata log");
+        return;
+    }
+    q->place.members_index = e->index;
+    put_le64(val, e->index);
+    memcpy(val + MEMBERS_HEAD_BYTES, e->data, e->len);
+    apply_items(q, e, items, 1, NULL);
+}
+
+void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
+{
+    struct kv_item none[QUORUM_ITEMS_SPARE];
+
+    assert(entry->e.index == q->given + 1 && q->n_iters == 0);
+    q->given = entry->e.index;
+    if (q->error != 0)
+        return;
+    if (entry->e.kind == RAFT_ENTRY_BATCH) {
+        apply_part(q, entry);
+        return;
+    }
+    /* Parts of one batch lie together: a leader ended between them. */
+    parts_drop(q);
+    if (entry->e.kind == RAFT_ENTRY_CONFIG)
+        apply_members(q, &entry->e);
+    else
+        apply_items(q, &entry->e, none, 0, NULL);
+}
+
+/* ---- the member's news ---- */
+
+void kv_quorum_lead(struct kv_quorum *q)
+{
+    assert(!q->leads && list_is_empty(&q->pendings) && q->overlay.n_keys == 0);
+    assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
+    q->leads = true;
+    env_random(q->config.env, &q->reign, sizeof(q->reign));
+}
+
+void kv_quorum_depose(struct kv_quorum *q)
+{
+    q->leads = false;
+    waits_fail(q, -ROZO_ENOT_LEADER);
+    overlay_clear(q);
+}
+
+void kv_quorum_set_free(struct kv_quorum *q, uint64_t free_bytes)
+{
+    q->free_max = free_bytes;
+}
+
+static void on_below_synced(struct kv_done *done, int rc)
+{
+    struct kv_quorum *q = container_of(done, struct kv_quorum, below_sync);
+
+    q->is_syncing_below = false;
+    if (rc != 0)
+        fail(q, rc, "sync the metadata store");
+    else
+        q->config.hooks->synced(q->config.hooks->arg, q->below_sync_index);
+}
+
+void kv_quorum_sync_below(struct kv_quorum *q)
+{
+    if (q->is_syncing_below || q->error != 0)
+        return;
+    q->is_syncing_below = true;
+    q->below_sync_index = q->place.applied;
+    kv_sync(q->config.below, &q->below_sync);
+}
+
+int kv_quorum_error(const struct kv_quorum *q)
+{
+    return q->error;
+}
+
+int64_t kv_quorum_wall_ns(const struct kv_quorum *q)
+{
+    return q->wall_ns;
+}
+
+/* ---- life ---- */
+
+/* Reads the index; without one nothing of a log was ever applied. */
+static int place_load_applied(struct kv_quorum *q)
+{
+    void *val;
+    size_t len;
+    int rc = kv_get(q->config.below, applied_key, PLACE_KEY_BYTES, &val, &len);
+
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    if (len == APPLIED_BYTES) {
+        q->place.applied = get_le64(val);
+        q->place.applied_term = get_le64((uint8_t *)val + 8);
+        q->wall_ns = (int64_t)get_le64((uint8_t *)val + 16);
+    }
+    if (q->place.applied == 0 || q->place.applied_term == 0)
+        rc = -ROZO_EDAMAGED;
+    free(val);
+    return rc;
+}
+
+static int place_load_members(struct kv_quorum *q)
+{
+    void *val;
+    size_t len;
+    int rc = kv_get(q->config.below, members_key, PLACE_KEY_BYTES, &val, &len);
+
+    if (rc != 0)
+        return rc == -ENOENT && q->place.applied == 0 ? 0
+               : rc == -ENOENT                        ? -ROZO_EDAMAGED
+                                                      : rc;
+    if (len > MEMBERS_HEAD_BYTES) {
+        q->place.members_index = get_le64(val);
+        rc = raft_config_decode((uint8_t *)val + MEMBERS_HEAD_BYTES,
+                                len - MEMBERS_HEAD_BYTES, &q->place.members);
+    }
+    free(val);
+    if (rc != 0 || q->place.members_index == 0 ||
+        q->place.members_index > q->place.applied)
+        return -ROZO_EDAMAGED;
+    return 0;
+}
+
+void kv_quorum_begin(struct kv *below, const struct raft_config *members,
+                     struct kv_done *done)
+{
+    uint8_t list[RAFT_CONFIG_BYTES_MAX], applied[APPLIED_BYTES];
+    uint8_t val[MEMBERS_HEAD_BYTES + RAFT_CONFIG_BYTES_MAX];
+    size_t len = raft_config_encode(members, list);
+    const struct kv_item items[2] = {
+        { members_key, PLACE_KEY_BYTES, val, MEMBERS_HEAD_BYTES + len },
+        { applied_key, PLACE_KEY_BYTES, applied, APPLIED_BYTES },
+    };
+
+    put_le64(val, 1);
+    memcpy(val + MEMBERS_HEAD_BYTES, list, len);
+    put_le64(applied, 1);
+    put_le64(applied + 8, 1);
+    put_le64(applied + 16, 0);
+    kv_commit(below, items, 2, done);
+}
+
+int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out,
+                   struct err *err)
+{
+    struct kv_quorum *q = calloc(1, sizeof(*q));
+    int rc = q == NULL ? -ENOMEM : key_map_init(&q->overlay);
+
+    if (rc == 0) {
+        q->kv.ops = &quorum_ops;
+        q->config = *config;
+        q->free_max = UINT64_MAX;
+        list_init(&q->pendings);
+        done_list_init(&q->asked);
+        done_list_init(&q->asking);
+        done_list_init(&q->ended);
+        q->task.fn = on_ended;
+        q->below_sync.fn = on_below_synced;
+        rc = place_load_applied(q);
+    }
+    if (rc == 0)
+        rc = place_load_members(q);
+    if (rc != 0) {
+        if (q != NULL)
+            key_map_free(&q->overlay);
+        free(q);
+        return err_set(err, rc, "read the place in the metadata log: %s", error_text(rc));
+    }
+    q->given = q->place.applied;
+    *out = q;
+    return 0;
+}
+
+void kv_quorum_close(struct kv_quorum *q)
+{
+    if (q == NULL)
+        return;
+    assert(kv_quorum_is_idle(q) && q->n_iters == 0);
+    parts_drop(q);
+    key_map_free(&q->overlay);
+    free(q);
+}
+
+bool kv_quorum_is_idle(const struct kv_quorum *q)
+{
+    return list_is_empty(&q->pendings) && q->n_applying == 0 && !q->is_syncing_below &&
+           q->sync_done == NULL && q->asked.first == NULL && q->asking.first == NULL &&
+           q->ended.first == NULL;
+}
+
+struct kv *kv_quorum_kv(struct kv_quorum *q)
+{
+    return &q->kv;
+}
+
+const struct kv_quorum_place *kv_quorum_place(const struct kv_quorum *q)
+{
+    return &q->place;
+}

@@ -1,0 +1,103 @@
+/*
+ * kv_quorum.h - the kv of a member: commits go through the log of the quorum.
+ *
+ * On a leader a commit is visible at once (in an overlay), and done when its entries are
+ * committed by the quorum and applied to the kv below. On a follower the kv below follows
+ * the log. Both apply the same entries in the same order, so each member's kv holds the
+ * same keys, except those of kind KEY_QUORUM, which are its own and are hidden.
+ *
+ * One thread, that of exportd's core. The member (member.h) may have another one: hooks
+ * carry over to it, and its results come back as the functions below.
+ */
+#ifndef ROZO_EXPORTD_QUORUM_KV_QUORUM_H
+#define ROZO_EXPORTD_QUORUM_KV_QUORUM_H
+
+#include "common/base/err.h"
+#include "common/env/env.h"
+#include "common/env/kv.h"
+#include "exportd/quorum/quorum_entry.h"
+
+struct kv_quorum;
+
+/* Functions of the member. They never call back inside. */
+struct kv_quorum_hooks {
+    /**
+     * Appends the entries of a batch to the log, together. Takes a use of each. If the
+     * member no longer leads it ignores them: kv_quorum_depose() is on its way.
+     */
+    void (*submit)(void *arg, struct quorum_entry *const *parts, unsigned n_parts);
+    /** The kv below holds all entries up to this one. */
+    void (*applied)(void *arg, uint64_t index, uint64_t term);
+    /** The kv below holds all entries up to this one on stable storage. */
+    void (*synced)(void *arg, uint64_t index);
+    /** Asks for kv_quorum_confirmed() with this time or a later one. */
+    void (*confirm)(void *arg, uint64_t asked_ns);
+    /** Returns until when no other member can lead; 0: there is no lease. */
+    uint64_t (*lease_until_ns)(void *arg);
+    /** Reads the clock of the lease: CLOCK_BOOTTIME, not a value of this turn. */
+    uint64_t (*now_ns)(void *arg);
+    void *arg;
+};
+
+struct kv_quorum_config {
+    struct env *env;                     /* borrowed */
+    struct kv *below;                    /* borrowed */
+    const struct kv_quorum_hooks *hooks; /* borrowed */
+};
+
+/* Place in the log, as the kv below holds it. */
+struct kv_quorum_place {
+    uint64_t applied, applied_term; /* newest entry that it holds; 0: none */
+    struct raft_config members;     /* newest list at or before applied; n 0: none */
+    uint64_t members_index;
+};
+
+/**
+ * Makes a kv the store of a new quorum with these members: its keys count as entry 1. All
+ * first members begin with the same keys and the same list. Sync it before the open.
+ */
+void kv_quorum_begin(struct kv *below, const struct raft_config *members,
+                     struct kv_done *done);
+/**
+ * Opens the kv over a kv. Returns 0, -EIO, -ENOMEM, or -ROZO_EDAMAGED if the keys of kind
+ * KEY_QUORUM are not valid.
+ */
+int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out,
+                   struct err *err);
+/**
+ * Closes the kv. No commit of its user may be pending, no iterator open; nothing may be
+ * under way below (kv_quorum_is_idle()). NULL is fine.
+ */
+void kv_quorum_close(struct kv_quorum *q);
+bool kv_quorum_is_idle(const struct kv_quorum *q);
+/** Returns the kv for exportd. It takes commits between lead and depose only. */
+struct kv *kv_quorum_kv(struct kv_quorum *q);
+const struct kv_quorum_place *kv_quorum_place(const struct kv_quorum *q);
+
+/**
+ * Applies an entry that is committed and persisted; its index follows that of the last
+ * one. Takes a use of it. A failure of the kv below is kv_quorum_error() from then on.
+ */
+void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry);
+/**
+ * The member leads, and every entry of earlier leaders is applied: commits are taken from
+ * now on.
+ */
+void kv_quorum_lead(struct kv_quorum *q);
+/**
+ * The member does not lead any more. Commits, syncs and confirmations that wait end with
+ * -ROZO_ENOT_LEADER, and so do later ones. They may have been committed, or may be.
+ */
+void kv_quorum_depose(struct kv_quorum *q);
+/** The member led at this time or later: see raft_core_confirmed_ns(). */
+void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns);
+/** Sets what kv_free_bytes() returns at most: free bytes of the other members. */
+void kv_quorum_set_free(struct kv_quorum *q, uint64_t free_bytes);
+/** Syncs the kv below; then hooks.synced comes. */
+void kv_quorum_sync_below(struct kv_quorum *q);
+/** Returns 0, or the error of the kv below: this member cannot go on. */
+int kv_quorum_error(const struct kv_quorum *q);
+/** Returns the wall clock of the newest entry applied, ns since 1970; 0: none. */
+int64_t kv_quorum_wall_ns(const struct kv_quorum *q);
+
+#endif

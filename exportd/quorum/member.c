@@ -1,0 +1,346 @@
+/*
+ * member.c - events of the raft core, and what follows from them.
+ *
+ * In:     messages, persisted entries and votes, time, calls of the kv's side.
+ * Out:    votes and entries for the log, messages, entries for the kv, hooks.
+ * Keeps:  results are carried out in the order of struct raft_core_out. The lease ends
+ *         before a transfer of leadership is asked for.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/log.h"
+#include "common/base/units.h"
+#include "exportd/quorum/member_in.h"
+
+uint64_t member_now_ns(const struct member *m)
+{
+    return m->config.now_ns(m->config.now_arg);
+}
+
+void member_fail(struct member *m, int rc, const char *what)
+{
+    if (m->state != MEMBER_RUNS)
+        return;
+    m->state = MEMBER_FAILED;
+    atomic_store(&m->lease_until_ns, 0);
+    env_timer_stop(m->config.env, &m->timer);
+    m->config.hooks.failed(m->config.hooks.arg, rc, what);
+}
+
+/* ---- entries for the kv ---- */
+
+static void give_next(struct member *m);
+
+static void give(struct member *m, struct quorum_entry *entry)
+{
+    assert(entry->e.index == m->given + 1);
+    m->given++;
+    m->config.hooks.apply(m->config.hooks.arg, entry);
+}
+
+static void on_given_read(struct quorum_log_read *r, int rc, struct quorum_entry *entry)
+{
+    struct member *m = container_of(r, struct member, give_read);
+
+    m->is_reading = false;
+    if (m->state != MEMBER_RUNS) {
+        quorum_entry_free(entry);
+        member_stop_look(m);
+        return;
+    }
+    if (rc != 0) {
+        member_fail(m, rc, "read a committed entry of the metadata log");
+        return;
+    }
+    give(m, entry);
+    give_next(m);
+}
+
+/* Lets the kv lead if it has all that is committed. Without a lease, leadership is being
+ * transferred. */
+static void lead_look(struct member *m)
+{
+    if (m->leads || m->role != RAFT_CORE_LEADER || !m->is_ready || m->given < m->commit ||
+        raft_core_lease_until_ns(m->core) == 0)
+        return;
+    m->leads = true;
+    m->lead_term = m->term;
+    m->config.hooks.lead(m->config.hooks.arg, m->term);
+}
+
+static void give_next(struct member *m)
+{
+    while (m->given < m->commit && m->given - m->applied < APPLYING_MAX &&
+           !m->is_reading) {
+        struct quorum_entry *entry;
+
+        quorum_log_get(m->log, m->given + 1, &entry);
+        if (entry != NULL) {
+            give(m, quorum_entry_use(entry));
+            continue;
+        }
+        m->is_reading = true;
+        m->give_read =
+            (struct quorum_log_read){ .index = m->given + 1, .done = on_given_read };
+        quorum_log_read(m->log, &m->give_read);
+    }
+    lead_look(m);
+}
+
+/* ---- results ---- */
+
+/* Returns the entry with this data, which the core borrowed, or a copy. */
+static struct quorum_entry *entry_of(const struct member *m,
+                                     const struct raft_log_entry *e)
+{
+    struct quorum_entry *entry;
+
+    for (unsigned i = 0; i < m->n_parts; i++)
+        if (m->parts[i]->bytes == e->data) {
+            entry = quorum_entry_use(m->parts[i]);
+            entry->e.index = e->index;
+            entry->e.term = e->term;
+            return entry;
+        }
+    entry = quorum_entry_new(e->kind, e->len);
+    if (entry == NULL)
+        return NULL;
+    memcpy(entry->bytes, e->data, e->len);
+    entry->e.index = e->index;
+    entry->e.term = e->term;
+    return entry;
+}
+
+static void entries_append(struct member *m, const struct raft_core_out *out)
+{
+    for (unsigned i = 0; i < out->n_entries; i++) {
+        struct quorum_entry *entry = entry_of(m, &out->entries[i]);
+
+        if (entry == NULL) {
+            member_fail(m, -ENOMEM, "append to the metadata log");
+            return;
+        }
+        quorum_log_append(m->log, &entry, 1);
+        quorum_entry_free(entry);
+    }
+}
+
+/* Ends the kv's leadership, and the lease before. */
+static void depose(struct member *m)
+{
+    if (!m->leads)
+        return;
+    m->leads = false;
+    atomic_store(&m->lease_until_ns, 0);
+    m->confirm_ns = 0;
+    m->config.hooks.depose(m->config.hooks.arg);
+}
+
+static void role_take(struct member *m, const struct raft_core_out *out)
+{
+    if (out->leader != m->leader && out->leader != 0)
+        log_info("quorum: %016llx leads in term %llu", (unsigned long long)out->leader,
+                 (unsigned long long)out->term);
+    m->role = out->role;
+    m->term = out->term;
+    m->leader = out->leader;
+    m->is_ready = out->is_ready;
+    if (m->role != RAFT_CORE_LEADER || m->term != m->lead_term)
+        depose(m);
+}
+
+static void lease_take(struct member *m)
+{
+    uint64_t confirmed = raft_core_confirmed_ns(m->core);
+
+    if (!m->leads)
+        return;
+    atomic_store(&m->lease_until_ns, raft_core_lease_until_ns(m->core));
+    if (m->confirm_ns != 0 && confirmed >= m->confirm_ns) {
+        m->confirm_ns = 0;
+        m->config.hooks.confirmed(m->config.hooks.arg, confirmed);
+    }
+}
+
+static void timer_set(struct member *m, uint64_t next_ns)
+{
+    uint64_t now = member_now_ns(m);
+    uint64_t after_ns = next_ns > now ? next_ns - now : 0;
+
+    env_timer_start(m->config.env, &m->timer,
+                    after_ns / NS_PER_MS + (after_ns % NS_PER_MS != 0));
+}
+
+void member_pump(struct member *m)
+{
+    struct raft_core_out out;
+
+    raft_core_take(m->core, &out);
+    if (out.new_term != 0)
+        quorum_log_vote(m->log, out.new_term, out.new_vote);
+    if (out.truncate_from != 0)
+        quorum_log_truncate(m->log, out.truncate_from);
+    entries_append(m, &out);
+    role_take(m, &out);
+    member_peers_update(m, raft_core_config(m->core));
+    for (unsigned i = 0; i < out.n_messages && m->state == MEMBER_RUNS; i++)
+        member_send(m, &out.messages[i]);
+    assert(out.commit >= m->commit);
+    m->commit = out.commit;
+    if (out.seed_to != 0)
+        member_fail(m, -ROZO_EDAMAGED,
+                    "the other members no longer have what this one lacks");
+    if (m->state != MEMBER_RUNS)
+        return;
+    give_next(m);
+    lease_take(m);
+    timer_set(m, out.next_ns);
+}
+
+void member_event(struct member *m, int rc)
+{
+    bool is_refused = rc == -EAGAIN || rc == -EBUSY || rc == -EINVAL || rc == -EMSGSIZE ||
+                      rc == -EBADMSG || rc == -ESTALE || rc == -ROZO_ENOT_LEADER;
+
+    if (rc != 0 && !is_refused)
+        member_fail(m, rc, "the core of the quorum");
+    else
+        member_pump(m);
+}
+
+/* ---- events ---- */
+
+static uint16_t step(struct member *m, const struct rpc_call *call)
+{
+    struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
+    struct raft_msg msg;
+    int rc = raft_msg_decode(&m->config.group, m->config.id, call->msg, call->msg_len,
+                             call->payload, call->payload_len, &msg, entries);
+
+    if (rc == -ESTALE)
+        return ROZO__STATUS__WRONG_STORAGE;
+    if (rc != 0)
+        return ROZO__STATUS__BAD_REQUEST;
+    rc = raft_core_receive(m->core, member_now_ns(m), &msg, entries);
+    member_event(m, rc);
+    return rc == -EBADMSG ? ROZO__STATUS__BAD_REQUEST : ROZO__STATUS__OK;
+}
+
+void member_handle(struct member *m, struct rpc_call *call)
+{
+    uint16_t status = ROZO__STATUS__BUSY;
+
+    if (call->op != ROZO__OP__RF_STEP)
+        status = ROZO__STATUS__UNKNOWN_OP;
+    else if (m->state == MEMBER_RUNS)
+        status = step(m, call);
+    rpc_reply_status(call, status);
+}
+
+void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned n_parts)
+{
+    struct raft_log_entry entries[QUORUM_PARTS_MAX];
+    int rc;
+
+    assert(n_parts > 0 && n_parts <= QUORUM_PARTS_MAX);
+    if (m->state != MEMBER_RUNS || !m->leads)
+        return;
+    for (unsigned i = 0; i < n_parts; i++)
+        entries[i] = parts[i]->e;
+    m->parts = parts;
+    m->n_parts = n_parts;
+    rc = raft_core_submit(m->core, member_now_ns(m), entries, n_parts);
+    member_event(m, rc);
+    m->n_parts = 0;
+    if (rc != 0 && m->state == MEMBER_RUNS && m->leads) {
+        log_warn("quorum: a change was refused: %s", error_text(rc));
+        depose(m); /* the kv's side counts on it, so it must begin again */
+    }
+}
+
+void member_applied(struct member *m, uint64_t index)
+{
+    assert(index >= m->applied && index <= m->given);
+    m->applied = index;
+    if (m->state != MEMBER_RUNS)
+        return;
+    if (!m->is_syncing_below && quorum_log_used_bytes(m->log) > m->config.keep_bytes) {
+        m->is_syncing_below = true;
+        m->config.hooks.sync_below(m->config.hooks.arg);
+    }
+    give_next(m);
+}
+
+/* Drops the oldest entries that the kv holds on stable storage, a quarter of the log. */
+static void trim(struct member *m)
+{
+    uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
+    uint64_t to = first + (last - first) / 4 + 1;
+    int rc;
+
+    if (to > m->synced + 1)
+        to = m->synced + 1;
+    if (to <= first)
+        return;
+    rc = raft_core_trim(m->core, member_now_ns(m), m->applied, to);
+    if (rc == 0)
+        quorum_log_trim(m->log, to);
+    member_event(m, rc);
+}
+
+void member_synced(struct member *m, uint64_t index)
+{
+    m->is_syncing_below = false;
+    m->synced = index;
+    if (m->state == MEMBER_RUNS && quorum_log_used_bytes(m->log) > m->config.keep_bytes)
+        trim(m);
+}
+
+void member_confirm(struct member *m, uint64_t asked_ns)
+{
+    m->confirm_ns = asked_ns;
+    if (m->state == MEMBER_RUNS)
+        lease_take(m);
+}
+
+uint64_t member_lease_until_ns(const struct member *m)
+{
+    return atomic_load(&m->lease_until_ns);
+}
+
+int member_transfer(struct member *m, uint64_t to)
+{
+    int rc;
+
+    if (m->state != MEMBER_RUNS)
+        return -ROZO_ENOT_LEADER;
+    if (m->role != RAFT_CORE_LEADER)
+        return -ROZO_ENOT_LEADER;
+    depose(m); /* the core takes no change while the transfer is under way */
+    rc = raft_core_transfer(m->core, member_now_ns(m), to);
+    member_event(m, rc);
+    return rc;
+}
+
+void member_status(const struct member *m, struct member_status *out)
+{
+    bool is_open = m->state >= MEMBER_RUNS && m->core != NULL;
+
+    *out = (struct member_status){
+        .id = m->config.id,
+        .term = m->term,
+        .leader = m->leader,
+        .leads = m->role == RAFT_CORE_LEADER,
+        .is_ready = m->leads,
+        .first = is_open ? quorum_log_first(m->log) : 0,
+        .last = is_open ? quorum_log_last(m->log) : 0,
+        .commit = m->commit,
+        .applied = m->applied,
+        .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
+        .members = m->members,
+    };
+}

@@ -1,0 +1,107 @@
+/*
+ * member.h - a member of a quorum: raft core, log and vote on disk, links to the other
+ * members.
+ *
+ * Sans-I/O, one thread (in the daemon one of its own, so that no write stall of the kv
+ * delays a heartbeat). The other side is a kv_quorum.h, perhaps on another thread: hooks
+ * carry over to it, in order, and its hooks come back as member_submit() and so on.
+ */
+#ifndef ROZO_EXPORTD_QUORUM_MEMBER_H
+#define ROZO_EXPORTD_QUORUM_MEMBER_H
+
+#include "common/base/err.h"
+#include "common/env/disk.h"
+#include "common/env/env.h"
+#include "common/rpc/rpc.h"
+#include "exportd/quorum/kv_quorum.h"
+
+struct member;
+
+/* Functions of the kv's side. They never call back inside. */
+struct member_hooks {
+    /** kv_quorum_apply(): gives a use of the entry away. */
+    void (*apply)(void *arg, struct quorum_entry *entry);
+    /** kv_quorum_lead(), once the entries given so far are applied. */
+    void (*lead)(void *arg, uint64_t term);
+    /** kv_quorum_depose(). */
+    void (*depose)(void *arg);
+    /** kv_quorum_confirmed(). */
+    void (*confirmed)(void *arg, uint64_t at_ns);
+    /** kv_quorum_sync_below(). */
+    void (*sync_below)(void *arg);
+    /** This member cannot go on: the process must end. */
+    void (*failed)(void *arg, int rc, const char *text);
+    void *arg;
+};
+
+/* Links to other members, as a node of the cluster. */
+struct member_peers {
+    /** Opens a channel to the member at this address. NULL: it is not valid. */
+    struct rpc_channel *(*open)(void *arg, const char *address);
+    /** Closes a channel. Requests still on it end with an error, later. */
+    void (*close)(void *arg, struct rpc_channel *ch);
+    void *arg;
+};
+
+struct member_config {
+    struct env *env;   /* borrowed */
+    struct disk *disk; /* borrowed: the directory of the log */
+    struct member_hooks hooks;
+    struct member_peers peers;
+    struct raft_msg_group group;
+    uint64_t id; /* raft id of this member */
+    /* place of the kv, as kv_quorum_open() found it; copied */
+    const struct kv_quorum_place *place;
+    /** Reads the clock of the lease, CLOCK_BOOTTIME in the daemon. */
+    uint64_t (*now_ns)(void *arg);
+    void *now_arg;
+    unsigned election_ms;  /* 0: RAFT_ELECTION_MS */
+    unsigned heartbeat_ms; /* 0: RAFT_HEARTBEAT_MS */
+    /* the log is trimmed when it needs more than this; 0: MEMBER_KEEP_BYTES */
+    uint64_t keep_bytes;
+    uint64_t segment_bytes; /* segments of the log; 0: QUORUM_LOG_SEGMENT_BYTES */
+};
+#define MEMBER_KEEP_BYTES (UINT64_C(1) << 30)
+
+/** Makes a member. Returns 0 or -ENOMEM. */
+int member_open(const struct member_config *config, struct member **out);
+/**
+ * Reads log and vote, and takes part in the quorum from then on. done(arg, rc): 0, or an
+ * error with a text in *err; err must live until then.
+ */
+void member_start(struct member *m, struct err *err, void (*done)(void *arg, int rc),
+                  void *arg);
+/**
+ * Ends: gives leadership up, sends and writes nothing more, then calls done(arg).
+ * member_free() follows.
+ */
+void member_stop(struct member *m, void (*done)(void *arg), void *arg);
+/** Frees a member that has not started, or has stopped. NULL is fine. */
+void member_free(struct member *m);
+
+/** Handles RF_STEP, in any state: takes the call. The caller has checked its role. */
+void member_handle(struct member *m, struct rpc_call *call);
+
+/* Calls of the kv's side. */
+void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned n_parts);
+void member_applied(struct member *m, uint64_t index);
+void member_synced(struct member *m, uint64_t index);
+void member_confirm(struct member *m, uint64_t asked_ns);
+/** Returns until when no other member can lead; 0: there is no lease. Any thread. */
+uint64_t member_lease_until_ns(const struct member *m);
+
+/** Hands leadership over; 0: to any voter. Returns as raft_core_transfer() does. */
+int member_transfer(struct member *m, uint64_t to);
+
+/* State of a member, for people. */
+struct member_status {
+    uint64_t id, term, leader; /* leader 0: not known */
+    bool leads, is_ready;      /* is_ready: exportd's core may run here */
+    uint64_t first, last;      /* indexes in the log */
+    uint64_t commit, applied;
+    uint64_t log_bytes;
+    struct raft_config members;
+};
+void member_status(const struct member *m, struct member_status *out);
+
+#endif

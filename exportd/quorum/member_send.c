@@ -1,0 +1,219 @@
+/*
+ * member_send.c - links to the other members, and messages on them.
+ *
+ * In:     messages of the core.
+ * Out:    RF_STEP, with entries of the log as payload.
+ * Keeps:  I9: messages on their way to one member are bounded, further ones are dropped
+ *         (the core sends again). A message never has entries that were replaced since.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "exportd/quorum/member_in.h"
+
+static struct member_peer *peer_find(const struct member *m, uint64_t id)
+{
+    LIST_FOREACH(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->id == id && !p->is_gone)
+            return p;
+    }
+    return NULL;
+}
+
+static void peer_free_if_unused(struct member *m, struct member_peer *p)
+{
+    if (!p->is_gone || p->n_steps > 0)
+        return;
+    list_remove(&p->link);
+    if (p->channel != NULL)
+        m->config.peers.close(m->config.peers.arg, p->channel);
+    free(p);
+}
+
+static void peer_add(struct member *m, const struct raft_member *member)
+{
+    struct member_peer *p = calloc(1, sizeof(*p));
+
+    if (p == NULL)
+        return; /* no link: as if the member were away */
+    p->id = member->id;
+    memcpy(p->address, member->address, sizeof(p->address));
+    p->channel = m->config.peers.open(m->config.peers.arg, p->address);
+    list_add_tail(&m->peers, &p->link);
+}
+
+void member_peers_update(struct member *m, const struct raft_config *members)
+{
+    if (memcmp(members, &m->members, sizeof(*members)) == 0)
+        return;
+    m->members = *members;
+    LIST_FOREACH_SAFE(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+        const struct raft_member *now = raft_config_find(members, p->id);
+
+        if (now == NULL || strcmp(now->address, p->address) != 0) {
+            p->is_gone = true;
+            peer_free_if_unused(m, p);
+        }
+    }
+    for (unsigned i = 0; i < members->n; i++)
+        if (members->members[i].id != m->config.id &&
+            peer_find(m, members->members[i].id) == NULL)
+            peer_add(m, &members->members[i]);
+}
+
+static void step_end(struct member_step *s)
+{
+    struct member *m = s->m;
+
+    for (unsigned i = 0; i < s->n_have; i++)
+        quorum_entry_free(s->entries[i]);
+    list_remove(&s->link);
+    s->peer->n_steps--;
+    peer_free_if_unused(m, s->peer);
+    free(s);
+    member_stop_look(m);
+}
+
+void member_peers_close(struct member *m)
+{
+    LIST_FOREACH_SAFE(node, &m->steps) {
+        struct member_step *s = container_of(node, struct member_step, link);
+
+        if (s->is_sent) {
+            rpc_cancel(&s->rq);
+            s->is_sent = false;
+            step_end(s);
+        }
+    }
+    LIST_FOREACH_SAFE(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        p->is_gone = true;
+        peer_free_if_unused(m, p);
+    }
+}
+
+static void on_stepped(struct rpc_request *rq, int rc)
+{
+    (void)rc; /* the core learns from answers, which are messages of their own */
+    step_end(container_of(rq, struct member_step, rq));
+}
+
+static struct member_step *step_new(struct member *m, struct member_peer *p,
+                                    const struct raft_msg *msg)
+{
+    struct member_step *s;
+
+    if (p->n_steps >= STEPS_MAX)
+        return NULL;
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->m = m;
+    s->peer = p;
+    s->msg = *msg;
+    p->n_steps++;
+    list_add_tail(&m->steps, &s->link);
+    return s;
+}
+
+static void step_next(struct member_step *s);
+
+/* Moves the entries that do not fit into this message to one that follows. */
+static void step_split(struct member_step *s, unsigned n_fit)
+{
+    struct member_step *rest = NULL;
+
+    if (n_fit < s->msg.n)
+        rest = step_new(s->m, s->peer, &s->msg);
+    if (rest != NULL) {
+        rest->msg.n = n_fit;
+        raft_msg_advance(&rest->msg, &s->entries[n_fit - 1]->e);
+        rest->msg.n = s->msg.n - n_fit;
+        rest->n_have = s->n_have - n_fit;
+        memcpy(rest->entries, s->entries + n_fit, rest->n_have * sizeof(s->entries[0]));
+        s->n_have = n_fit;
+    }
+    s->msg.n = n_fit;
+    if (rest != NULL)
+        step_next(rest);
+}
+
+static void step_send(struct member_step *s)
+{
+    struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
+
+    for (unsigned i = 0; i < s->n_have; i++)
+        entries[i] = s->entries[i]->e;
+    if (s->msg.n > 0)
+        step_split(s, raft_msg_fill(entries, s->msg.n));
+    for (unsigned i = 0; i < s->msg.n; i++)
+        s->payload[i] = (struct iovec){ s->entries[i]->bytes, s->entries[i]->e.len };
+    s->rq = (struct rpc_request){
+        .op = ROZO__OP__RF_STEP,
+        .deadline_ms = STEP_DEADLINE_MS,
+        .msg = s->head,
+        .msg_len = raft_msg_encode(&s->m->config.group, &s->msg, entries, s->head),
+        .payload = s->payload,
+        .n_payload = s->msg.n,
+        .done = on_stepped,
+    };
+    s->is_sent = true;
+    rpc_send(s->peer->channel, &s->rq);
+}
+
+static void on_read(struct quorum_log_read *r, int rc, struct quorum_entry *entry)
+{
+    struct member_step *s = container_of(r, struct member_step, read);
+
+    if (rc != 0 || s->m->state != MEMBER_RUNS || s->peer->is_gone) {
+        quorum_entry_free(entry);
+        step_end(s); /* the core sends again */
+        return;
+    }
+    s->entries[s->n_have++] = entry;
+    step_next(s);
+}
+
+/* Takes the next entry; sends when all are there. */
+static void step_next(struct member_step *s)
+{
+    struct quorum_log *log = s->m->log;
+
+    while (s->n_have < s->msg.n) {
+        uint64_t index = s->msg.index + 1 + s->n_have;
+        struct quorum_entry *entry;
+
+        if (index < quorum_log_first(log) || index > quorum_log_last(log)) {
+            step_end(s);
+            return;
+        }
+        quorum_log_get(log, index, &entry);
+        if (entry == NULL) {
+            s->read = (struct quorum_log_read){ .index = index, .done = on_read };
+            quorum_log_read(log, &s->read);
+            return;
+        }
+        s->entries[s->n_have++] = quorum_entry_use(entry);
+    }
+    step_send(s);
+}
+
+void member_send(struct member *m, const struct raft_msg *msg)
+{
+    struct member_peer *p = peer_find(m, msg->to);
+    struct member_step *s;
+
+    assert(msg->n <= RAFT_MSG_ENTRIES_MAX);
+    if (p == NULL || p->channel == NULL)
+        return;
+    s = step_new(m, p, msg);
+    if (s != NULL)
+        step_next(s);
+}

@@ -1,0 +1,481 @@
+/*
+ * quorum_log.c - the entries of the log: append, truncate, trim, read.
+ *
+ * In:     calls of the member; ends of appends, syncs and reads.
+ * Out:    wal_append() for each entry, one wal_sync() at a time; hooks.
+ * Keeps:  entries have consecutive indexes; an entry is reported as persisted only after
+ *         a sync that covers it and all before it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "exportd/quorum/quorum_log_in.h"
+
+/* Head: 0 index, 8 term, 16 kind, 20 bytes of data, 24 crc of the data, 28 zero. */
+enum { AT_TERM = 8, AT_KIND = 16, AT_LEN = 20, AT_CRC = 24 };
+
+enum { LINES_MIN = 1024 };
+
+void quorum_log_head_put(uint8_t p[QUORUM_LOG_HEAD_BYTES], const struct raft_log_entry *e)
+{
+    memset(p, 0, QUORUM_LOG_HEAD_BYTES);
+    put_le64(p, e->index);
+    put_le64(p + AT_TERM, e->term);
+    put_le32(p + AT_KIND, (uint32_t)e->kind);
+    put_le32(p + AT_LEN, e->len);
+    put_le32(p + AT_CRC, codec_crc32c(0, e->data, e->len));
+}
+
+int quorum_log_head_get(const uint8_t *p, size_t len, struct raft_log_entry *e)
+{
+    if (len < QUORUM_LOG_HEAD_BYTES)
+        return -ROZO_EDAMAGED;
+    *e = (struct raft_log_entry){
+        .index = get_le64(p),
+        .term = get_le64(p + AT_TERM),
+        .kind = (enum raft_entry_kind)get_le32(p + AT_KIND),
+        .len = get_le32(p + AT_LEN),
+    };
+    if (e->index == 0 || e->index > RAFT_NUMBER_MAX || e->term == 0 ||
+        e->term > RAFT_NUMBER_MAX || e->len == 0 || e->len > RAFT_ENTRY_BYTES_MAX ||
+        e->kind < RAFT_ENTRY_BATCH || e->kind > RAFT_ENTRY_CONFIG)
+        return -ROZO_EDAMAGED;
+    return 0;
+}
+
+bool quorum_log_data_is_right(const uint8_t head[QUORUM_LOG_HEAD_BYTES], const void *data,
+                              size_t len)
+{
+    return len == get_le32(head + AT_LEN) &&
+           get_le32(head + AT_CRC) == codec_crc32c(0, data, len);
+}
+
+/* ---- lines ---- */
+
+struct line *quorum_log_line(const struct quorum_log *log, uint64_t index)
+{
+    assert(index >= log->first && index < log->first + log->n);
+    return &log->lines[(log->begin + (index - log->first)) % log->room];
+}
+
+int quorum_log_reserve(struct quorum_log *log)
+{
+    size_t room = log->room == 0 ? LINES_MIN : log->room * 2;
+    struct line *lines;
+
+    if (log->n < log->room)
+        return 0;
+    lines = malloc(room * sizeof(*lines));
+    if (lines == NULL)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < log->n; i++)
+        lines[i] = *quorum_log_line(log, log->first + i);
+    free(log->lines);
+    log->lines = lines;
+    log->room = room;
+    log->begin = 0;
+    return 0;
+}
+
+static size_t line_bytes(const struct line *line)
+{
+    return sizeof(*line->entry) + line->len;
+}
+
+/* Frees entries in memory, oldest first, that can be read from the disk. */
+static void memory_trim(struct quorum_log *log)
+{
+    while (log->memory > log->config.memory_bytes) {
+        struct line *line;
+
+        if (log->in_memory < log->first)
+            log->in_memory = log->first;
+        if (log->in_memory >= log->first + log->n)
+            return;
+        line = quorum_log_line(log, log->in_memory);
+        if (line->entry != NULL) {
+            if (line->append != NULL)
+                return;
+            log->memory -= line_bytes(line);
+            quorum_entry_free(line->entry);
+            line->entry = NULL;
+        }
+        log->in_memory++;
+    }
+}
+
+void quorum_log_line_set(struct quorum_log *log, struct line *line,
+                         struct quorum_entry *entry)
+{
+    line->entry = entry;
+    log->memory += line_bytes(line);
+}
+
+/* Returns the read of this entry that is under way, or NULL. */
+static struct quorum_log_read *read_find(const struct quorum_log *log, uint64_t index)
+{
+    LIST_FOREACH(node, &log->reads) {
+        struct quorum_log_read *r = container_of(node, struct quorum_log_read, link);
+
+        if (r->index == index && !r->is_dropped)
+            return r;
+    }
+    return NULL;
+}
+
+/* Frees what the line of an entry holds. An append or a read under way frees its place
+ * when it ends. */
+static void line_drop(struct quorum_log *log, uint64_t index)
+{
+    struct line *line = quorum_log_line(log, index);
+    struct quorum_log_read *r = read_find(log, index);
+
+    if (line->entry != NULL) {
+        assert(log->memory >= line_bytes(line));
+        log->memory -= line_bytes(line);
+        quorum_entry_free(line->entry);
+    }
+    if (line->append != NULL)
+        line->append->is_dropped = true;
+    else if (r != NULL)
+        r->is_dropped = true;
+    else
+        wal_release(log->wal, &line->place);
+}
+
+/* ---- writing ---- */
+
+static void fail(struct quorum_log *log, int rc)
+{
+    if (log->error != 0)
+        return;
+    log->error = rc;
+    log->config.hooks->failed(log->config.hooks->arg, rc);
+}
+
+static void stop_look(struct quorum_log *log);
+
+static void on_appended(struct wal_append *a, int rc)
+{
+    struct log_append *op = container_of(a, struct log_append, append);
+    struct quorum_log *log = op->log;
+
+    assert(log->n_appending > 0);
+    log->n_appending--;
+    if (rc == 0 && op->is_dropped) {
+        wal_release(log->wal, &a->place);
+    } else if (rc == 0) {
+        struct line *line = quorum_log_line(log, op->head_of.index);
+
+        assert(line->append == op);
+        line->append = NULL;
+        line->place = a->place;
+        memory_trim(log);
+    } else {
+        if (!op->is_dropped)
+            quorum_log_line(log, op->head_of.index)->append = NULL;
+        fail(log, rc);
+    }
+    quorum_entry_free(op->entry);
+    free(op);
+    stop_look(log);
+}
+
+static void sync_next(struct quorum_log *log);
+
+static void on_synced(struct wal_wait *w, int rc)
+{
+    struct quorum_log *log = container_of(w, struct quorum_log, wait);
+
+    assert(log->is_syncing);
+    log->is_syncing = false;
+    if (rc != 0)
+        fail(log, rc);
+    else if (log->error == 0)
+        log->config.hooks->persisted(log->config.hooks->arg, log->syncing.index,
+                                     log->syncing.term);
+    sync_next(log);
+    stop_look(log);
+}
+
+static void on_stable_already(struct env_task *task)
+{
+    on_synced(container_of(task, struct wal_wait, task), 0);
+}
+
+static void sync_next(struct quorum_log *log)
+{
+    if (log->is_syncing || log->error != 0 || log->newest.index == 0)
+        return;
+    log->syncing = log->newest;
+    log->newest.index = 0;
+    log->is_syncing = true;
+    if (wal_sync(log->wal, &log->wait)) { /* all is stable already */
+        log->wait.task = (struct env_task){ .fn = on_stable_already };
+        env_post(log->config.env, &log->wait.task);
+    }
+}
+
+static void append_one(struct quorum_log *log, struct quorum_entry *entry)
+{
+    struct log_append *op = calloc(1, sizeof(*op));
+    struct line *line;
+
+    if (op == NULL || quorum_log_reserve(log) != 0) {
+        free(op);
+        fail(log, -ENOMEM);
+        return;
+    }
+    if (log->n == 0)
+        log->first = log->in_memory = entry->e.index;
+    assert(entry->e.index == log->first + log->n);
+    log->n++;
+    line = quorum_log_line(log, entry->e.index);
+    *line = (struct line){
+        .term = entry->e.term,
+        .len = entry->e.len,
+        .kind = (uint8_t)entry->e.kind,
+        .append = op,
+    };
+    quorum_log_line_set(log, line, quorum_entry_use(entry));
+    op->log = log;
+    op->entry = quorum_entry_use(entry);
+    op->head_of = entry->e;
+    quorum_log_head_put(op->head, &entry->e);
+    op->iov[0] = (struct iovec){ op->head, QUORUM_LOG_HEAD_BYTES };
+    op->iov[1] = (struct iovec){ entry->bytes, entry->e.len };
+    op->append = (struct wal_append){
+        .kind = QUORUM_LOG_KIND,
+        .iov = op->iov,
+        .n_iov = 2,
+        .len = QUORUM_LOG_HEAD_BYTES + entry->e.len,
+        .head_len = QUORUM_LOG_HEAD_BYTES,
+        .done = on_appended,
+    };
+    log->n_appending++;
+    log->newest = entry->e;
+    wal_append(log->wal, &op->append);
+}
+
+void quorum_log_append(struct quorum_log *log, struct quorum_entry *const *entries,
+                       unsigned n)
+{
+    assert(log->state == LOG_RUNS && n > 0);
+    for (unsigned i = 0; i < n && log->error == 0; i++)
+        append_one(log, entries[i]);
+    sync_next(log);
+}
+
+void quorum_log_truncate(struct quorum_log *log, uint64_t from)
+{
+    assert(from >= log->first);
+    while (log->n > 0 && log->first + log->n > from) {
+        line_drop(log, log->first + log->n - 1);
+        log->n--;
+    }
+    if (log->in_memory > from)
+        log->in_memory = from;
+}
+
+void quorum_log_trim(struct quorum_log *log, uint64_t first)
+{
+    assert(first <= log->first + log->n);
+    while (log->n > 0 && log->first < first) {
+        line_drop(log, log->first);
+        log->begin = (log->begin + 1) % log->room;
+        log->first++;
+        log->n--;
+    }
+}
+
+void quorum_log_vote(struct quorum_log *log, uint64_t term, uint64_t vote)
+{
+    assert(log->state == LOG_RUNS);
+    quorum_vote_save(&log->vote, (struct quorum_ballot){ term, vote });
+}
+
+/* ---- reading ---- */
+
+uint64_t quorum_log_first(const struct quorum_log *log)
+{
+    return log->first;
+}
+
+uint64_t quorum_log_last(const struct quorum_log *log)
+{
+    return log->first + log->n - 1;
+}
+
+struct raft_log_entry quorum_log_get(const struct quorum_log *log, uint64_t index,
+                                     struct quorum_entry **entry)
+{
+    const struct line *line = quorum_log_line(log, index);
+
+    if (entry != NULL)
+        *entry = line->entry;
+    return (struct raft_log_entry){
+        .index = index,
+        .term = line->term,
+        .kind = (enum raft_entry_kind)line->kind,
+        .len = line->len,
+        .data = line->entry == NULL ? NULL : line->entry->bytes,
+    };
+}
+
+static void read_end(struct quorum_log_read *r, int rc)
+{
+    struct quorum_log *log = r->log;
+    struct quorum_entry *entry = rc == 0 ? r->entry : NULL;
+
+    if (rc != 0)
+        quorum_entry_free(r->entry);
+    r->entry = NULL;
+    list_remove(&r->link);
+    if (r->is_dropped)
+        wal_release(log->wal, &r->place);
+    r->done(r, rc, entry);
+    stop_look(log);
+}
+
+static void on_read(struct disk_req *dr, int rc)
+{
+    struct quorum_log_read *r = dr->arg;
+    struct raft_log_entry e;
+
+    if (r->is_dropped)
+        rc = -ENOENT;
+    if (rc == 0 && dr->n_read != QUORUM_LOG_HEAD_BYTES + r->entry->e.len)
+        rc = -ROZO_EDAMAGED;
+    if (rc == 0)
+        rc = quorum_log_head_get(r->head, sizeof(r->head), &e);
+    if (rc == 0 && (e.index != r->index || e.term != r->entry->e.term ||
+                    e.kind != r->entry->e.kind ||
+                    !quorum_log_data_is_right(r->head, r->entry->bytes, e.len)))
+        rc = -ROZO_EDAMAGED;
+    read_end(r, rc);
+}
+
+static void on_no_memory(struct env_task *task)
+{
+    read_end(container_of(task, struct quorum_log_read, task), -ENOMEM);
+}
+
+void quorum_log_read(struct quorum_log *log, struct quorum_log_read *r)
+{
+    const struct line *line = quorum_log_line(log, r->index);
+
+    assert(line->entry == NULL && line->append == NULL && log->state == LOG_RUNS);
+    r->log = log;
+    r->place = line->place;
+    r->is_dropped = false;
+    list_add_tail(&log->reads, &r->link);
+    r->entry = quorum_entry_new((enum raft_entry_kind)line->kind, line->len);
+    if (r->entry == NULL) {
+        r->task = (struct env_task){ .fn = on_no_memory };
+        env_post(log->config.env, &r->task);
+        return;
+    }
+    r->entry->e.index = r->index;
+    r->entry->e.term = line->term;
+    r->iov[0] = (struct iovec){ r->head, QUORUM_LOG_HEAD_BYTES };
+    r->iov[1] = (struct iovec){ r->entry->bytes, line->len };
+    r->dr = (struct disk_req){
+        .op = DISK_READ,
+        .file = r->place.file,
+        .offset = r->place.offset,
+        .len = QUORUM_LOG_HEAD_BYTES + line->len,
+        .iov = r->iov,
+        .n_iov = 2,
+        .done = on_read,
+        .arg = r,
+    };
+    disk_submit(log->config.disk, &r->dr);
+}
+
+uint64_t quorum_log_used_bytes(const struct quorum_log *log)
+{
+    return wal_used_bytes(log->wal);
+}
+
+uint64_t quorum_log_max_bytes(const struct quorum_log *log)
+{
+    return wal_max_bytes(log->wal);
+}
+
+/* ---- the end ---- */
+
+static void on_wal_stopped(void *arg)
+{
+    struct quorum_log *log = arg;
+
+    log->state = LOG_STOPPED;
+    log->stopped(log->stopped_arg);
+}
+
+static void stop_look(struct quorum_log *log)
+{
+    if (log->state != LOG_STOPS || log->n_appending > 0 || log->is_syncing ||
+        !list_is_empty(&log->reads) || log->is_forgetting ||
+        !quorum_vote_is_idle(&log->vote))
+        return;
+    log->state = LOG_WAL_STOPS;
+    wal_stop(log->wal, on_wal_stopped, log);
+}
+
+void quorum_log_stop_look(struct quorum_log *log)
+{
+    stop_look(log);
+}
+
+static void on_stop_task(struct env_task *task)
+{
+    stop_look(container_of(task, struct quorum_log, stop_task));
+}
+
+void quorum_log_stop(struct quorum_log *log, void (*done)(void *arg), void *arg)
+{
+    assert(log->state == LOG_RUNS);
+    log->state = LOG_STOPS;
+    log->stopped = done;
+    log->stopped_arg = arg;
+    env_post(log->config.env, &log->stop_task);
+}
+
+int quorum_log_open(const struct quorum_log_config *config, struct quorum_log **out)
+{
+    struct quorum_log *log = calloc(1, sizeof(*log));
+
+    if (log == NULL)
+        return -ENOMEM;
+    log->config = *config;
+    if (log->config.memory_bytes == 0)
+        log->config.memory_bytes = QUORUM_LOG_MEMORY_BYTES;
+    if (log->config.segment_bytes == 0)
+        log->config.segment_bytes = QUORUM_LOG_SEGMENT_BYTES;
+    if (log->config.segments == 0)
+        log->config.segments = WAL_SLOTS_MAX;
+    log->first = 1;
+    list_init(&log->reads);
+    log->wait.done = on_synced;
+    log->stop_task.fn = on_stop_task;
+    *out = log;
+    return 0;
+}
+
+void quorum_log_free(struct quorum_log *log)
+{
+    if (log == NULL)
+        return;
+    assert(log->n_appending == 0 && list_is_empty(&log->reads) && !log->is_syncing);
+    for (uint64_t i = 0; i < log->n; i++)
+        quorum_entry_free(quorum_log_line(log, log->first + i)->entry);
+    free(log->lines);
+    wal_close(log->wal);
+    quorum_vote_close(&log->vote);
+    free(log);
+}

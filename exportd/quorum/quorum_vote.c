@@ -1,0 +1,220 @@
+/*
+ * quorum_vote.c - saves term and vote.
+ *
+ * Keeps:  a ballot is reported as saved only after both copies are on stable storage; the
+ *         second one is not touched before the first one is.
+ */
+#include "exportd/quorum/quorum_vote.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+
+static const char vote_path[] = "vote";
+static const uint8_t magic[8] = "rozovote";
+
+/* Page: 0 magic, 8 crc of the rest, 12 format, 16 number, 24 term, 32 vote. */
+enum {
+    FORMAT = 1,
+    AT_CRC = 8,
+    AT_FORMAT = 12,
+    AT_NUMBER = 16,
+    AT_TERM = 24,
+    AT_VOTE = 32
+};
+
+static uint32_t page_crc(const uint8_t *page)
+{
+    return codec_crc32c(0, page + AT_FORMAT, QUORUM_VOTE_BYTES - AT_FORMAT);
+}
+
+static void page_put(uint8_t *page, uint64_t number, struct quorum_ballot ballot)
+{
+    memset(page, 0, QUORUM_VOTE_PAGE_BYTES);
+    memcpy(page, magic, sizeof(magic));
+    put_le32(page + AT_FORMAT, FORMAT);
+    put_le64(page + AT_NUMBER, number);
+    put_le64(page + AT_TERM, ballot.term);
+    put_le64(page + AT_VOTE, ballot.vote);
+    put_le32(page + AT_CRC, page_crc(page));
+}
+
+/* Returns 0, -ROZO_EUNKNOWN_FORMAT or -ROZO_EDAMAGED. */
+static int page_get(const uint8_t *page, uint64_t *number, struct quorum_ballot *ballot)
+{
+    if (memcmp(page, magic, sizeof(magic)) != 0 ||
+        get_le32(page + AT_CRC) != page_crc(page))
+        return -ROZO_EDAMAGED;
+    if (get_le32(page + AT_FORMAT) != FORMAT)
+        return -ROZO_EUNKNOWN_FORMAT;
+    *number = get_le64(page + AT_NUMBER);
+    *ballot =
+        (struct quorum_ballot){ get_le64(page + AT_TERM), get_le64(page + AT_VOTE) };
+    return *number > 0 && ballot->term > 0 ? 0 : -ROZO_EDAMAGED;
+}
+
+/* Takes the newest valid copy. */
+static int pages_read(struct quorum_vote *v, uint64_t len)
+{
+    bool is_there = false;
+    struct quorum_ballot ballot;
+    uint64_t number;
+    int rc;
+
+    for (unsigned i = 0; i < 2; i++) {
+        const uint8_t *page = v->pages + (size_t)i * QUORUM_VOTE_PAGE_BYTES;
+
+        if ((i + 1) * (uint64_t)QUORUM_VOTE_PAGE_BYTES > len)
+            break;
+        if (bytes_are_zero(page, QUORUM_VOTE_PAGE_BYTES))
+            continue;
+        is_there = true;
+        rc = page_get(page, &number, &ballot);
+        if (rc == -ROZO_EUNKNOWN_FORMAT)
+            return rc;
+        if (rc == 0 && number > v->number) {
+            v->number = number;
+            v->found = ballot;
+        }
+    }
+    v->is_damaged = is_there && v->number == 0;
+    return 0;
+}
+
+static void on_step(struct disk_req *dr, int rc);
+
+static void submit(struct quorum_vote *v, struct disk_req dr)
+{
+    v->dr = dr;
+    v->dr.done = on_step;
+    v->dr.arg = v;
+    disk_submit(v->disk, &v->dr);
+}
+
+static void copy_write(struct quorum_vote *v)
+{
+    v->state = VOTE_WRITE;
+    v->iov = (struct iovec){ v->pages, QUORUM_VOTE_PAGE_BYTES };
+    submit(v, (struct disk_req){
+                  .op = DISK_WRITE,
+                  .file = v->file,
+                  .offset = (uint64_t)v->copy * QUORUM_VOTE_PAGE_BYTES,
+                  .len = QUORUM_VOTE_PAGE_BYTES,
+                  .iov = &v->iov,
+                  .n_iov = 1,
+              });
+}
+
+static void write_next(struct quorum_vote *v)
+{
+    v->has_next = false;
+    v->writing = v->next;
+    v->number++;
+    page_put(v->pages, v->number, v->writing);
+    v->copy = 0;
+    copy_write(v);
+}
+
+static void fail(struct quorum_vote *v, int rc)
+{
+    bool is_starting = v->state < VOTE_IDLE;
+
+    v->state = VOTE_FAILED;
+    if (is_starting)
+        v->started(v->arg, rc);
+    else
+        v->saved(v->arg, rc, v->writing);
+}
+
+/* The file is open: reads it, or makes its name stable if it is new. */
+static void opened(struct quorum_vote *v)
+{
+    v->file = v->dr.file;
+    v->is_new = v->dr.size == 0;
+    if (v->is_new) {
+        v->state = VOTE_SYNC_NAME;
+        submit(v, (struct disk_req){ .op = DISK_SYNC_NAME, .path = vote_path });
+        return;
+    }
+    v->state = VOTE_READ;
+    v->iov = (struct iovec){ v->pages, sizeof(v->pages) };
+    submit(v, (struct disk_req){
+                  .op = DISK_READ,
+                  .file = v->file,
+                  .len = sizeof(v->pages),
+                  .iov = &v->iov,
+                  .n_iov = 1,
+              });
+}
+
+static void on_step(struct disk_req *dr, int rc)
+{
+    struct quorum_vote *v = dr->arg;
+
+    if (rc == 0 && v->state == VOTE_READ)
+        rc = pages_read(v, dr->n_read);
+    if (rc != 0) {
+        fail(v, rc);
+        return;
+    }
+    switch (v->state) {
+    case VOTE_OPEN:
+        opened(v);
+        break;
+    case VOTE_READ:
+    case VOTE_SYNC_NAME:
+        v->state = VOTE_IDLE;
+        v->started(v->arg, 0);
+        break;
+    case VOTE_WRITE:
+        v->state = VOTE_SYNC;
+        submit(v, (struct disk_req){ .op = DISK_SYNC, .file = v->file });
+        break;
+    case VOTE_SYNC:
+        if (v->copy++ == 0) {
+            copy_write(v);
+            break;
+        }
+        v->state = VOTE_IDLE;
+        v->saved(v->arg, 0, v->writing);
+        if (v->has_next && v->state == VOTE_IDLE)
+            write_next(v);
+        break;
+    case VOTE_IDLE:
+    case VOTE_FAILED:
+        assert(!"a request in this state");
+    }
+}
+
+void quorum_vote_start(struct quorum_vote *v)
+{
+    assert(v->state == VOTE_OPEN && v->file == NULL);
+    submit(v, (struct disk_req){ .op = DISK_OPEN, .path = vote_path, .create = true });
+}
+
+void quorum_vote_save(struct quorum_vote *v, struct quorum_ballot ballot)
+{
+    assert(v->state >= VOTE_IDLE && ballot.term > 0);
+    if (v->state == VOTE_FAILED)
+        return;
+    v->next = ballot;
+    v->has_next = true;
+    if (v->state == VOTE_IDLE)
+        write_next(v);
+}
+
+bool quorum_vote_is_idle(const struct quorum_vote *v)
+{
+    return v->state == VOTE_IDLE || v->state == VOTE_FAILED;
+}
+
+void quorum_vote_close(struct quorum_vote *v)
+{
+    if (v->file != NULL)
+        disk_close(v->disk, v->file);
+    v->file = NULL;
+}

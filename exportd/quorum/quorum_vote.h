@@ -1,0 +1,64 @@
+/*
+ * quorum_vote.h - term and vote of a member on its disk: two copies, each in its page.
+ *
+ * Sans-I/O. A vote is reported as saved when both copies are on stable storage. So one
+ * copy may be torn by a loss of power or rot later, and the other one says all that
+ * anybody may have relied on.
+ */
+#ifndef ROZO_EXPORTD_QUORUM_QUORUM_VOTE_H
+#define ROZO_EXPORTD_QUORUM_QUORUM_VOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/env/disk.h"
+
+enum { QUORUM_VOTE_PAGE_BYTES = 4096, QUORUM_VOTE_BYTES = 40 };
+
+struct quorum_ballot {
+    uint64_t term, vote; /* vote: raft id; 0: none */
+};
+
+/* Embedded; zero-initialise, set disk, the callbacks and arg. */
+struct quorum_vote {
+    struct disk *disk; /* borrowed */
+    /** Called after quorum_vote_start(): 0 or an error of the disk. */
+    void (*started)(void *arg, int rc);
+    /** The ballot is on stable storage; or nothing more can be saved (rc). */
+    void (*saved)(void *arg, int rc, struct quorum_ballot ballot);
+    void *arg;
+
+    struct quorum_ballot found; /* after the start; zeros: none was ever saved */
+    bool is_damaged;            /* after the start: neither copy is valid */
+
+    /* The rest is private. */
+    enum {
+        VOTE_OPEN,
+        VOTE_READ,
+        VOTE_SYNC_NAME,
+        VOTE_IDLE,
+        VOTE_WRITE,
+        VOTE_SYNC,
+        VOTE_FAILED
+    } state;
+    struct disk_file *file;
+    uint64_t number; /* number of the newest ballot */
+    unsigned copy;   /* copy being written */
+    bool is_new;
+    bool has_next;
+    struct quorum_ballot next, writing;
+    uint8_t pages[2 * QUORUM_VOTE_PAGE_BYTES];
+    struct iovec iov;
+    struct disk_req dr;
+};
+
+/** Reads what was saved. */
+void quorum_vote_start(struct quorum_vote *v);
+/** Saves a ballot; it replaces an earlier one that is not being written yet. */
+void quorum_vote_save(struct quorum_vote *v, struct quorum_ballot ballot);
+/** Returns whether nothing is being written. */
+bool quorum_vote_is_idle(const struct quorum_vote *v);
+/** Closes the file. Nothing may be under way. */
+void quorum_vote_close(struct quorum_vote *v);
+
+#endif

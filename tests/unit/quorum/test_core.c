@@ -1,0 +1,321 @@
+/*
+ * test_core.c - a raft core: its start, what it holds back, how long elections take.
+ */
+#include <stdio.h>
+
+#include "common/base/units.h"
+#include "tests/unit/quorum/quorum_world.h"
+#include "tests/unit/unit.h"
+
+enum { TRIALS = 100 };
+
+static void test_the_library_is_the_right_one(void **state)
+{
+    struct err err = { .text = "" };
+
+    (void)state;
+    assert_int_equal(raft_core_check_library(&err), 0);
+    assert_string_equal(err.text, "");
+}
+
+/* A member that may start: a store up to 5, a log of 4 to 7. */
+struct start {
+    struct raft_core_saved saved;
+    struct raft_log_entry log[4];
+    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+};
+
+static void start_init(struct start *s)
+{
+    memset(s, 0, sizeof(*s));
+    s->saved = (struct raft_core_saved){ .term = 3,
+                                         .vote = 2,
+                                         .applied = 5,
+                                         .applied_term = 2,
+                                         .config_index = 1,
+                                         .entries = s->log,
+                                         .n_entries = 4,
+                                         .believed = 7 };
+    for (uint64_t id = 1; id <= 3; id++)
+        assert_int_equal(raft_config_set(&s->saved.config, id, RAFT_ROLE_VOTER, ""), 0);
+    for (unsigned i = 0; i < 4; i++)
+        s->log[i] = (struct raft_log_entry){
+            .index = 4 + i, .term = i < 2 ? 2 : 3, .kind = RAFT_ENTRY_BATCH, .len = 1
+        };
+    s->log[3].kind = RAFT_ENTRY_CONFIG;
+    s->log[3].data = s->list;
+    s->log[3].len = (uint32_t)raft_config_encode(&s->saved.config, s->list);
+}
+
+/* Starts a core. Returns its result; the core is freed unless out is not NULL. */
+static int start(const struct start *s, struct raft_core **out)
+{
+    const struct raft_core_options options = { .id = 1 };
+    struct err err = { .text = "" };
+    struct raft_core *core;
+    int rc;
+
+    assert_int_equal(raft_core_open(&options, &core), 0);
+    rc = raft_core_start(core, 0, &s->saved, &err);
+    assert_true((rc == 0) == (err.text[0] == '\0'));
+    if (out != NULL)
+        *out = core;
+    else
+        raft_core_free(core);
+    return rc;
+}
+
+static void test_a_start_needs_state_that_goes_together(void **state)
+{
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+    bool is_committed = true;
+
+    (void)state;
+    start_init(&s);
+    assert_int_equal(start(&s, &core), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(out.commit, 5);
+    assert_int_equal(out.term, 3);
+    assert_int_equal(out.role, RAFT_CORE_FOLLOWER);
+    assert_int_equal(raft_core_last_index(core), 7);
+    assert_int_equal(raft_core_term_of(core, 3), 0);
+    assert_int_equal(raft_core_term_of(core, 5), 2);
+    assert_int_equal(raft_core_term_of(core, 7), 3);
+    assert_int_equal(raft_core_config_index(core, &is_committed), 7);
+    assert_false(is_committed);
+    assert_int_equal(raft_core_submit(core, 0, s.log, 1), -ROZO_ENOT_LEADER);
+    assert_int_equal(raft_core_transfer(core, 0, 2), -ROZO_ENOT_LEADER);
+    assert_int_equal(raft_core_change(core, 0, &s.saved.config), -ROZO_ENOT_LEADER);
+    raft_core_free(core);
+
+    for (unsigned i = 0; i < 16; i++) {
+        start_init(&s);
+        switch (i) {
+        case 0: /* the term was lost */
+            s.saved.term = s.saved.vote = 0;
+            break;
+        case 1: /* an older vote came back */
+            s.saved.term = 2;
+            break;
+        case 2: /* a gap in the log */
+            s.log[2].index++;
+            break;
+        case 3: /* terms that fall */
+            s.log[2].term = 1;
+            break;
+        case 4: /* a gap between store and log */
+            s.saved.applied = 2;
+            break;
+        case 5: /* the log is shorter than the store */
+            s.saved.applied = 8;
+            break;
+        case 6: /* other entry */
+            s.saved.applied_term = 1;
+            break;
+        case 7: /* entries that others know of are missing */
+            s.saved.believed = 8;
+            break;
+        case 8:
+            s.list[0]++;
+            break;
+        case 9:
+            s.saved.config.n = 0;
+            break;
+        case 10:
+            s.saved.config_index = 6;
+            break;
+        case 11: /* a list that the store does not know */
+            s.log[0] = s.log[3];
+            s.log[0].index = 4;
+            s.log[0].term = 2;
+            break;
+        case 12:
+            s.log[1].kind = 4;
+            break;
+        case 13: /* no list of members at all */
+            s.saved.applied = s.saved.applied_term = s.saved.config_index = 0;
+            s.saved.config.n = 0;
+            break;
+        case 14:
+            s.saved.applied_term = 0;
+            break;
+        case 15: /* no voter */
+            for (unsigned k = 0; k < 3; k++)
+                s.saved.config.members[k].role = RAFT_ROLE_STANDBY;
+            break;
+        }
+        if (start(&s, NULL) != -ROZO_EDAMAGED)
+            fail_msg("case %u", i);
+    }
+    memset(&s, 0, sizeof(s)); /* a new member: it waits to be added */
+    assert_int_equal(start(&s, &core), 0);
+    raft_core_take(core, &out);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(raft_core_tick(core, out.next_ns), 0);
+        raft_core_take(core, &out);
+        assert_int_equal(out.role, RAFT_CORE_FOLLOWER);
+    }
+    raft_core_free(core);
+}
+
+/* Nothing leaves, and nothing is applied, before term and vote are on disk. */
+static void test_a_vote_is_persisted_before_it_is_sent(void **state)
+{
+    struct raft_msg vote = {
+        .kind = RAFT_MSG_VOTE, .from = 2, .to = 1, .term = 4, .index = 9, .index_term = 3
+    };
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+    uint64_t now = s_to_ns(1);
+
+    (void)state;
+    start_init(&s);
+    assert_int_equal(start(&s, &core), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(raft_core_receive(core, now, &vote, NULL), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(out.new_term, 4);
+    assert_int_equal(out.new_vote, 2);
+    assert_int_equal(out.n_messages, 0);
+    vote.term = 5;
+    vote.from = 3;
+    assert_int_equal(raft_core_receive(core, now, &vote, NULL), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(out.new_term, 5);
+    assert_int_equal(raft_core_vote_persisted(core, now, 4, 2), 0); /* not the newest */
+    raft_core_take(core, &out);
+    assert_int_equal(out.new_term, 0);
+    assert_int_equal(out.n_messages, 0);
+    assert_int_equal(raft_core_vote_persisted(core, now, 5, 3), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(out.n_messages, 2);
+    assert_int_equal(out.messages[1].to, 3);
+    assert_int_equal(raft_core_tick(core, now), 0); /* once */
+    raft_core_take(core, &out);
+    assert_int_equal(out.n_messages, 0);
+    raft_core_free(core);
+}
+
+static int compare(const void *a, const void *b)
+{
+    return *(const unsigned *)a < *(const unsigned *)b ? -1 : 1;
+}
+
+/* End of a leader. */
+enum end { KILLED, REFUSES, CUT_OFF, HANDS_OVER };
+
+/* Returns the time until another member leads and is ready, in ms. */
+static unsigned failover_ms(uint64_t seed, enum end end)
+{
+    struct world *w = world_new(seed, 3, 3);
+    uint64_t start_ns, now_ns;
+    int leader, next;
+
+    w->promise_ms = end == REFUSES ? 300 : 0;
+    for (unsigned i = 0; i < 3; i++)
+        world_start(w, i);
+    leader = world_run_until_leader(w, 10000);
+    assert_true(leader >= 0);
+    world_run_ms(w, 500 + world_below(w, 1000));
+    assert_int_equal(world_leader(w), leader);
+    start_ns = w->now_ns;
+    for (unsigned i = 0; i < 3; i++) {
+        if (end == CUT_OFF)
+            w->cut[leader][i] = w->cut[i][leader] = i != (unsigned)leader;
+    }
+    if (end == KILLED || end == REFUSES)
+        world_stop(w, (unsigned)leader, true);
+    for (unsigned i = 0; i < 3 && end == REFUSES; i++) {
+        if (i != (unsigned)leader)
+            world_take(w, i,
+                       raft_core_refused(w->nodes[i].core, world_clock(w, i),
+                                         w->nodes[leader].id));
+    }
+    if (end == HANDS_OVER)
+        world_take(w, (unsigned)leader,
+                   raft_core_transfer(w->nodes[leader].core,
+                                      world_clock(w, (unsigned)leader), 0));
+    do {
+        world_run_ms(w, 1);
+        next = world_leader(w);
+        assert_true(w->now_ns < start_ns + s_to_ns(20));
+    } while (next < 0 || next == leader);
+    now_ns = w->now_ns;
+    world_free(w);
+    return (unsigned)ns_to_ms(now_ns - start_ns);
+}
+
+static void test_another_member_leads_soon(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned p50_ms, max_ms;
+    } ends[] = { { "killed", 1700, 4000 },
+                 { "killed, links refused", 800, 2500 },
+                 { "cut off", 1700, 4000 },
+                 { "hands over", 50, 100 } };
+
+    (void)state;
+    for (unsigned end = 0; end < 4; end++) {
+        unsigned ms[TRIALS];
+
+        for (unsigned i = 0; i < TRIALS; i++)
+            ms[i] = failover_ms(i + 1, (enum end)end);
+        qsort(ms, TRIALS, sizeof(ms[0]), compare);
+        print_message("%s: p50 %u ms, max %u ms\n", ends[end].name, ms[TRIALS / 2],
+                      ms[TRIALS - 1]);
+        assert_true(ms[TRIALS / 2] <= ends[end].p50_ms);
+        assert_true(ms[TRIALS - 1] <= ends[end].max_ms);
+    }
+}
+
+/* Two survivors: the one with the longer log is in an earlier term (R13). */
+static void test_a_survivor_behind_in_terms_is_elected(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        struct world *w = world_new(seed, 3, 3);
+        int leader;
+        unsigned a, b, c;
+
+        for (unsigned i = 0; i < 3; i++)
+            world_start(w, i);
+        leader = world_run_until_leader(w, 10000);
+        assert_true(leader >= 0);
+        a = (unsigned)leader;
+        b = (a + 1) % 3;
+        c = (a + 2) % 3;
+        for (unsigned i = 0; i < 3; i++)
+            w->cut[a][i] = w->cut[i][a] = i != a;
+        assert_int_not_equal(world_submit(w, a), 0); /* only a has it */
+        world_run_ms(w, 5000);
+        for (unsigned i = 0; i < 4; i++) { /* b and c go on, in later terms */
+            int l = world_leader(w);
+
+            assert_true(l == (int)b || l == (int)c);
+            world_stop(w, (unsigned)l, false);
+            world_start(w, (unsigned)l);
+            world_run_ms(w, 4000);
+        }
+        world_stop(w, c, false);
+        world_mend(w);
+        assert_true(world_commit_one(w, 15000));
+        world_free(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_library_is_the_right_one),
+        cmocka_unit_test(test_a_start_needs_state_that_goes_together),
+        cmocka_unit_test(test_a_vote_is_persisted_before_it_is_sent),
+        cmocka_unit_test(test_another_member_leads_soon),
+        cmocka_unit_test(test_a_survivor_behind_in_terms_is_elected),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,607 @@
+/*
+ * test_kv_quorum.c - the kv of a member: what a commit shows before and after the quorum
+ * has it, what another leader's entries do, and the bytes of batches.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/env/key_map.h"
+#include "exportd/quorum/kv_quorum.h"
+#include "exportd/store/key.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/kv_memory.h"
+#include "tests/unit/unit.h"
+
+enum { LOG_MAX = 4096, KEYS = 40 };
+
+/* A member that is not there: it keeps what is submitted until the test commits it. */
+struct fake {
+    struct env_virtual v;
+    struct kv_memory *below;
+    struct kv_quorum *q;
+    struct kv_quorum_hooks hooks;
+    struct quorum_entry *log[LOG_MAX]; /* [i]: entry i + 1 */
+    unsigned n_log, n_applied;
+    uint64_t term;
+    uint64_t told_applied, told_synced, asked_ns;
+    uint64_t lease_until_ns, now_ns;
+};
+
+struct waiter {
+    struct kv_done done;
+    int rc;
+    unsigned n;
+};
+
+static void on_done(struct kv_done *done, int rc)
+{
+    struct waiter *w = (struct waiter *)done;
+
+    w->rc = rc;
+    w->n++;
+}
+
+static struct waiter waiter(void)
+{
+    return (struct waiter){ .done.fn = on_done };
+}
+
+static void on_submit(void *arg, struct quorum_entry *const *parts, unsigned n_parts)
+{
+    struct fake *f = arg;
+
+    for (unsigned i = 0; i < n_parts; i++) {
+        assert_true(f->n_log < LOG_MAX);
+        f->log[f->n_log] = quorum_entry_use(parts[i]);
+        f->log[f->n_log]->e.index = f->n_log + 1;
+        f->log[f->n_log++]->e.term = f->term;
+    }
+}
+
+static void on_applied(void *arg, uint64_t index, uint64_t term)
+{
+    struct fake *f = arg;
+
+    assert_true(index >= f->told_applied && term > 0);
+    f->told_applied = index;
+}
+
+static void on_synced(void *arg, uint64_t index)
+{
+    ((struct fake *)arg)->told_synced = index;
+}
+
+static void on_confirm(void *arg, uint64_t asked_ns)
+{
+    ((struct fake *)arg)->asked_ns = asked_ns;
+}
+
+static uint64_t lease_until(void *arg)
+{
+    return ((struct fake *)arg)->lease_until_ns;
+}
+
+static uint64_t now(void *arg)
+{
+    return ((struct fake *)arg)->now_ns;
+}
+
+static int quorum_open(struct fake *f)
+{
+    struct kv_quorum_config config = { &f->v.env, kv_memory_kv(f->below), &f->hooks };
+    struct err err = { 0 };
+
+    return kv_quorum_open(&config, &f->q, &err);
+}
+
+static void fake_open(struct fake *f)
+{
+    *f = (struct fake){ .term = 1 };
+    env_virtual_init(&f->v, 1);
+    f->hooks = (struct kv_quorum_hooks){ on_submit,   on_applied, on_synced, on_confirm,
+                                         lease_until, now,        f };
+    assert_int_equal(kv_memory_open(&f->v.env, &f->below), 0);
+    assert_int_equal(quorum_open(f), 0);
+}
+
+static void log_cut(struct fake *f, unsigned n)
+{
+    while (f->n_log > n)
+        quorum_entry_free(f->log[--f->n_log]);
+}
+
+static void fake_close(struct fake *f)
+{
+    kv_quorum_depose(f->q);
+    env_virtual_run_posted(&f->v);
+    kv_quorum_close(f->q);
+    log_cut(f, 0);
+    kv_memory_close(f->below);
+    env_virtual_close(&f->v);
+}
+
+/* The next n entries are committed. */
+static void apply(struct fake *f, unsigned n)
+{
+    for (; n > 0 && f->n_applied < f->n_log; n--)
+        kv_quorum_apply(f->q, f->log[f->n_applied++]);
+}
+
+static void entry_add(struct fake *f, enum raft_entry_kind kind, const void *data,
+                      size_t len)
+{
+    struct quorum_entry *e = quorum_entry_new(kind, len);
+
+    assert_non_null(e);
+    memcpy(e->bytes, data, len);
+    on_submit(f, &e, 1);
+    quorum_entry_free(e);
+}
+
+static void members_add(struct fake *f)
+{
+    uint8_t buf[RAFT_CONFIG_BYTES_MAX];
+    struct raft_config c = { 0 };
+
+    assert_int_equal(raft_config_set(&c, 7, RAFT_ROLE_VOTER, "m1:1"), 0);
+    entry_add(f, RAFT_ENTRY_CONFIG, buf, raft_config_encode(&c, buf));
+}
+
+/* A list of members and the first entry of a leader are applied; we lead. */
+static void lead(struct fake *f)
+{
+    if (f->n_log == 0)
+        members_add(f);
+    entry_add(f, RAFT_ENTRY_EMPTY, "", 1);
+    apply(f, UINT32_MAX);
+    env_virtual_run_posted(&f->v);
+    kv_quorum_lead(f->q);
+}
+
+static struct kv_item put(const char *key, const char *val)
+{
+    return (struct kv_item){ key, strlen(key), val, val == NULL ? 0 : strlen(val) };
+}
+
+static void commit_one(struct fake *f, const char *key, const char *val, struct waiter *w)
+{
+    struct kv_item item = put(key, val);
+
+    kv_commit(kv_quorum_kv(f->q), &item, 1, &w->done);
+}
+
+/* Asserts the value of a key; NULL: there is none. */
+static void expect(struct kv *kv, const char *key, const char *val)
+{
+    void *found = NULL;
+    size_t len;
+    int rc = kv_get(kv, key, strlen(key), &found, &len);
+
+    assert_int_equal(rc, val == NULL ? -ENOENT : 0);
+    if (val != NULL) {
+        assert_int_equal(len, strlen(val));
+        assert_memory_equal(found, val, len);
+    }
+    free(found);
+}
+
+static void a_commit_is_seen_at_once_and_done_when_the_quorum_has_it(void **state)
+{
+    struct waiter a = waiter(), b = waiter(), s = waiter(), e = waiter();
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_one(&f, "a", "1", &a);
+    commit_one(&f, "a", "2", &b);
+    kv_commit(kv_quorum_kv(f.q), NULL, 0, &e.done); /* empty: done with those before */
+    kv_sync(kv_quorum_kv(f.q), &s.done);
+    expect(kv_quorum_kv(f.q), "a", "2");
+    expect(kv_memory_kv(f.below), "a", NULL);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(a.n + b.n + s.n + e.n, 0);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(a.n, 1);
+    assert_int_equal(b.n + s.n + e.n, 0);
+    expect(kv_memory_kv(f.below), "a", "1");
+    expect(kv_quorum_kv(f.q), "a", "2");
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    assert_true(b.n == 1 && s.n == 1 && e.n == 1);
+    assert_int_equal(a.rc | b.rc | s.rc | e.rc, 0);
+    assert_int_equal(f.told_applied, f.n_log);
+    expect(kv_memory_kv(f.below), "a", "2");
+    commit_one(&f, "a", NULL, &a);
+    expect(kv_quorum_kv(f.q), "a", NULL);
+    fake_close(&f);
+}
+
+static void a_deposed_member_ends_what_waits_and_takes_nothing(void **state)
+{
+    struct waiter a = waiter(), b = waiter(), s = waiter(), c = waiter(), l = waiter();
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_one(&f, "a", "1", &a);
+    kv_sync(kv_quorum_kv(f.q), &s.done);
+    assert_false(kv_confirm(kv_quorum_kv(f.q), &c.done));
+    kv_quorum_depose(f.q);
+    commit_one(&f, "b", "1", &b);
+    assert_false(kv_confirm(kv_quorum_kv(f.q), &l.done));
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 1 && b.n == 1 && s.n == 1 && c.n == 1 && l.n == 1);
+    assert_int_equal(a.rc, -ROZO_ENOT_LEADER);
+    assert_int_equal(b.rc, -ROZO_ENOT_LEADER);
+    assert_int_equal(s.rc, -ROZO_ENOT_LEADER);
+    assert_int_equal(c.rc, -ROZO_ENOT_LEADER);
+    assert_int_equal(l.rc, -ROZO_ENOT_LEADER);
+    expect(kv_quorum_kv(f.q), "a", NULL);
+    apply(&f, 1); /* the new leader found it in its log */
+    env_virtual_run_posted(&f.v);
+    expect(kv_quorum_kv(f.q), "a", "1");
+    f.term = 2;
+    lead(&f);
+    commit_one(&f, "a", "3", &a);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 2 && a.rc == 0);
+    fake_close(&f);
+}
+
+static void a_restart_goes_on_behind_the_last_whole_batch(void **state)
+{
+    struct waiter a = waiter();
+    const struct kv_quorum_place *place;
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 0);
+    assert_int_equal(kv_quorum_place(f.q)->members.n, 0);
+    lead(&f);
+    commit_one(&f, "a", "1", &a);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    kv_quorum_sync_below(f.q);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.told_synced, 3);
+    kv_quorum_depose(f.q);
+    kv_quorum_close(f.q);
+    assert_int_equal(quorum_open(&f), 0);
+    place = kv_quorum_place(f.q);
+    assert_int_equal(place->applied, 3);
+    assert_int_equal(place->applied_term, 1);
+    assert_int_equal(place->members_index, 1);
+    assert_int_equal(place->members.n, 1);
+    assert_int_equal(place->members.members[0].id, 7);
+    expect(kv_quorum_kv(f.q), "a", "1");
+    fake_close(&f);
+}
+
+static void a_batch_that_is_too_large_for_an_entry_is_applied_as_one(void **state)
+{
+    const size_t len = (size_t)3 << 20;
+    struct waiter a = waiter(), b = waiter();
+    char *big = malloc(len + 1);
+    struct kv_item items[2] = { put("big", NULL), put("small", "1") };
+    struct fake f;
+
+    (void)state;
+    memset(big, 'x', len);
+    big[len] = '\0';
+    items[0].val = big;
+    items[0].val_len = len;
+    fake_open(&f);
+    lead(&f);
+    kv_commit(kv_quorum_kv(f.q), items, 2, &a.done);
+    assert_int_equal(f.n_log, 2 + 4);
+    apply(&f, 3);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(a.n, 0);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 2);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 1 && a.rc == 0);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 6);
+    expect(kv_memory_kv(f.below), "big", big);
+    expect(kv_memory_kv(f.below), "small", "1");
+    /* A leader that ends in the middle of a batch: nothing of it is applied. */
+    items[1].val = "2";
+    kv_commit(kv_quorum_kv(f.q), items, 2, &b.done);
+    kv_quorum_depose(f.q);
+    log_cut(&f, 6 + 2);
+    f.term = 2;
+    lead(&f);
+    expect(kv_quorum_kv(f.q), "small", "1");
+    commit_one(&f, "small", "3", &a);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    expect(kv_memory_kv(f.below), "small", "3");
+    assert_int_equal(b.rc, -ROZO_ENOT_LEADER);
+    fake_close(&f);
+    free(big);
+}
+
+static void an_answer_waits_for_a_round_that_began_after_its_question(void **state)
+{
+    struct waiter a = waiter(), b = waiter(), c = waiter();
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    f.now_ns = 1000;
+    f.lease_until_ns = 1001;
+    assert_true(kv_confirm(kv_quorum_kv(f.q), &a.done));
+    f.now_ns = 1001; /* the lease has ended while the operation ran */
+    assert_false(kv_confirm(kv_quorum_kv(f.q), &a.done));
+    assert_int_equal(f.asked_ns, 1001);
+    f.now_ns = 1005;
+    assert_false(kv_confirm(kv_quorum_kv(f.q), &b.done));
+    assert_int_equal(f.asked_ns, 1001);
+    kv_quorum_confirmed(f.q, 1000);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(a.n, 0);
+    f.now_ns = 1010;
+    kv_quorum_confirmed(f.q, 1007); /* after both came, but the second was not asked */
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 1 && a.rc == 0 && b.n == 0);
+    assert_int_equal(f.asked_ns, 1010);
+    kv_quorum_confirmed(f.q, 1010);
+    env_virtual_run_posted(&f.v);
+    assert_true(b.n == 1 && b.rc == 0);
+    f.lease_until_ns = 2000;
+    assert_true(kv_confirm(kv_quorum_kv(f.q), &c.done));
+    fake_close(&f);
+}
+
+static void a_failure_below_is_told_and_lasts(void **state)
+{
+    struct waiter a = waiter(), b = waiter();
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_one(&f, "a", "1", &a);
+    kv_memory_kill(f.below);
+    apply(&f, 1);
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 1 && a.rc == -EIO);
+    assert_int_equal(kv_quorum_error(f.q), -EIO);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 2);
+    commit_one(&f, "a", "1", &b);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(b.rc, -EIO);
+    fake_close(&f);
+}
+
+static void free_bytes_are_those_of_the_fullest(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    kv_memory_set_free(f.below, 1000);
+    assert_int_equal(kv_free_bytes(kv_quorum_kv(f.q)), 1000);
+    kv_quorum_set_free(f.q, 10);
+    assert_int_equal(kv_free_bytes(kv_quorum_kv(f.q)), 10);
+    fake_close(&f);
+}
+
+/* ---- by chance, against a model ---- */
+
+struct model {
+    struct fake f;
+    struct key_map all;     /* keys that reads must show */
+    struct key_map applied; /* keys that the kv below must hold */
+    struct waiter waiters[LOG_MAX];
+    unsigned n_waiters;
+};
+
+static void map_change(struct key_map *m, const struct kv_item *item)
+{
+    struct key_map_node *n = key_map_get(m, item->key, item->key_len);
+
+    if (item->val != NULL)
+        assert_non_null(
+            key_map_put(m, item->key, item->key_len, item->val, item->val_len));
+    else if (n != NULL)
+        key_map_remove(m, n);
+}
+
+static void iter_compare(struct kv *kv, const struct key_map *m, const char *from)
+{
+    struct key_map_node *n = key_map_seek(m, from, strlen(from));
+    struct kv_iter *it;
+    size_t len;
+
+    assert_int_equal(kv_iter_open(kv, &it), 0);
+    for (kv_iter_seek(it, from, strlen(from)); kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &len);
+
+        assert_non_null(n);
+        assert_int_equal(len, n->key_len);
+        assert_memory_equal(key, n->key, len);
+        key = kv_iter_val(it, &len);
+        assert_int_equal(len, n->val_len);
+        assert_memory_equal(key, n->val, len);
+        n = n->next[0];
+    }
+    assert_null(n);
+    assert_int_equal(kv_iter_error(it), 0);
+    kv_iter_close(it);
+}
+
+static void model_commit(struct model *m)
+{
+    struct env_virtual *v = &m->f.v;
+    char keys[8][8], vals[8][8];
+    struct kv_item items[8];
+    unsigned n = (unsigned)env_virtual_below(v, 8);
+
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "%c%02u", 'A' + (int)i,
+                 (unsigned)env_virtual_below(v, KEYS));
+        snprintf(vals[i], sizeof(vals[i]), "%u", (unsigned)env_virtual_below(v, 1000));
+        items[i] = put(keys[i], env_virtual_below(v, 3) == 0 ? NULL : vals[i]);
+        map_change(&m->all, &items[i]);
+    }
+    m->waiters[m->n_waiters] = waiter();
+    kv_commit(kv_quorum_kv(m->f.q), items, n, &m->waiters[m->n_waiters++].done);
+}
+
+static void model_apply(struct model *m)
+{
+    const struct quorum_entry *e;
+    struct kv_item *items;
+    const uint8_t *part;
+    size_t len, n;
+    struct quorum_batch_head head;
+    bool more;
+
+    if (m->f.n_applied == m->f.n_log)
+        return;
+    e = m->f.log[m->f.n_applied];
+    apply(&m->f, 1);
+    if (e->e.kind != RAFT_ENTRY_BATCH)
+        return;
+    assert_int_equal(quorum_part_get(e, &part, &len, &more), 0);
+    assert_int_equal(quorum_batch_get(part, len, &items, &n, &head), 0);
+    for (size_t i = 0; i < n; i++)
+        map_change(&m->applied, &items[i]);
+    free(items);
+}
+
+/* Lets another member lead for a while, then this one again. */
+static void model_depose(struct model *m)
+{
+    kv_quorum_depose(m->f.q);
+    log_cut(&m->f, m->f.n_applied + (unsigned)env_virtual_below(
+                                        &m->f.v, m->f.n_log - m->f.n_applied + 1));
+    while (m->f.n_applied < m->f.n_log)
+        model_apply(m);
+    env_virtual_run_posted(&m->f.v);
+    for (unsigned i = 0; i < m->n_waiters; i++)
+        assert_int_equal(m->waiters[i].n, 1);
+    key_map_free(&m->all);
+    assert_int_equal(key_map_init(&m->all), 0);
+    for (struct key_map_node *n = key_map_seek(&m->applied, "", 0); n != NULL;
+         n = n->next[0])
+        assert_non_null(key_map_put(&m->all, n->key, n->key_len, n->val, n->val_len));
+    m->f.term++;
+    lead(&m->f);
+}
+
+static void reads_show_the_model(void **state)
+{
+    struct model *m = calloc(1, sizeof(*m));
+    struct kv_quorum_hooks hooks;
+
+    (void)state;
+    fake_open(&m->f);
+    hooks = m->f.hooks;
+    assert_ptr_equal(hooks.arg, &m->f);
+    assert_int_equal(key_map_init(&m->all) | key_map_init(&m->applied), 0);
+    lead(&m->f);
+    for (unsigned i = 0; i < 3000; i++) {
+        char from[8];
+
+        switch (env_virtual_below(&m->f.v, 12)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+            model_commit(m);
+            break;
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+            model_apply(m);
+            break;
+        case 9:
+            env_virtual_run_posted(&m->f.v);
+            break;
+        case 10:
+            if (env_virtual_below(&m->f.v, 20) == 0)
+                model_depose(m);
+            break;
+        default:
+            snprintf(from, sizeof(from), "%c%02u",
+                     '@' + (int)env_virtual_below(&m->f.v, 9),
+                     (unsigned)env_virtual_below(&m->f.v, KEYS));
+            iter_compare(kv_quorum_kv(m->f.q), &m->all, from);
+        }
+    }
+    while (m->f.n_applied < m->f.n_log)
+        model_apply(m);
+    env_virtual_run_posted(&m->f.v);
+    for (unsigned i = 0; i < m->n_waiters; i++)
+        assert_int_equal(m->waiters[i].n, 1);
+    iter_compare(kv_quorum_kv(m->f.q), &m->all, "");
+    iter_compare(kv_quorum_kv(m->f.q), &m->applied, "");
+    key_map_free(&m->all);
+    key_map_free(&m->applied);
+    fake_close(&m->f);
+    free(m);
+}
+
+static void bytes_that_are_no_batch_are_refused(void **state)
+{
+    struct kv_item items[3] = { put("a", "1"), put("bb", NULL), put("c", "") };
+    const struct quorum_batch_head put_head = { -5, 9, 7 };
+    struct quorum_entry *parts[QUORUM_PARTS_MAX];
+    struct kv_item *found;
+    const uint8_t *part;
+    size_t len, n;
+    struct quorum_batch_head head;
+    bool more;
+
+    (void)state;
+    assert_int_equal(quorum_batch_new(items, 3, &put_head, parts), 1);
+    assert_int_equal(quorum_part_get(parts[0], &part, &len, &more), 0);
+    assert_false(more);
+    assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), 0);
+    assert_true(n == 3 && head.wall_ns == -5 && head.reign == 9 && head.number == 7);
+    assert_true(found[1].val == NULL && found[2].val != NULL && found[2].val_len == 0);
+    free(found);
+    for (size_t cut = 0; cut < len; cut++) {
+        assert_int_equal(quorum_batch_get(part, cut, &found, &n, &head), -ROZO_EDAMAGED);
+        assert_null(found);
+    }
+    put_le32(parts[0]->bytes + QUORUM_PART_HEAD_BYTES, UINT32_MAX); /* number of items */
+    assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), -ROZO_EDAMAGED);
+    put_le16(parts[0]->bytes, QUORUM_BATCH_FORMAT + 1);
+    assert_int_equal(quorum_part_get(parts[0], &part, &len, &more),
+                     -ROZO_EUNKNOWN_FORMAT);
+    put_le16(parts[0]->bytes, QUORUM_BATCH_FORMAT);
+    put_le16(parts[0]->bytes + 2, 2);
+    assert_int_equal(quorum_part_get(parts[0], &part, &len, &more), -ROZO_EDAMAGED);
+    quorum_entry_free(parts[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_commit_is_seen_at_once_and_done_when_the_quorum_has_it),
+        cmocka_unit_test(a_deposed_member_ends_what_waits_and_takes_nothing),
+        cmocka_unit_test(a_restart_goes_on_behind_the_last_whole_batch),
+        cmocka_unit_test(a_batch_that_is_too_large_for_an_entry_is_applied_as_one),
+        cmocka_unit_test(an_answer_waits_for_a_round_that_began_after_its_question),
+        cmocka_unit_test(a_failure_below_is_told_and_lasts),
+        cmocka_unit_test(free_bytes_are_those_of_the_fullest),
+        cmocka_unit_test(reads_show_the_model),
+        cmocka_unit_test(bytes_that_are_no_batch_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

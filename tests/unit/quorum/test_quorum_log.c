@@ -1,0 +1,492 @@
+/*
+ * test_quorum_log.c - the log of a member: what is persisted is there after a restart or
+ * a loss of power, and what is damaged is never passed over.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "exportd/quorum/quorum_log.h"
+#include "exportd/quorum/quorum_vote.h"
+#include "tests/lib/memdisk.h"
+#include "tests/unit/unit.h"
+
+enum { ENTRIES_MAX = 4096, SEGMENTS = 6 };
+
+/* A member that notes what the log reports. */
+struct world {
+    struct env_virtual v;
+    struct memdisk disk;
+    struct quorum_log_hooks hooks;
+    struct quorum_log_config config;
+    struct quorum_log *log;
+    int start_rc;
+    bool is_started, is_stopped;
+    int failed;
+    uint64_t persisted; /* highest index that is persisted and was not truncated since */
+    struct quorum_ballot saved; /* newest one that was reported as saved */
+    struct quorum_ballot asked; /* newest one that was to be saved */
+    /* [i]: term of entry i as it was appended last; 0: none */
+    uint64_t terms[ENTRIES_MAX];
+    uint64_t last;
+};
+
+static void on_persisted(void *arg, uint64_t index, uint64_t term)
+{
+    struct world *w = arg;
+
+    if (index <= w->last && w->terms[index] == term && index > w->persisted)
+        w->persisted = index;
+}
+
+static void on_voted(void *arg, uint64_t term, uint64_t vote)
+{
+    ((struct world *)arg)->saved = (struct quorum_ballot){ term, vote };
+}
+
+static void on_failed(void *arg, int rc)
+{
+    ((struct world *)arg)->failed = rc;
+}
+
+static void on_started(void *arg, int rc)
+{
+    struct world *w = arg;
+
+    w->start_rc = rc;
+    w->is_started = true;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct world *)arg)->is_stopped = true;
+}
+
+static int start(struct world *w)
+{
+    w->is_started = false;
+    w->failed = 0;
+    assert_int_equal(quorum_log_open(&w->config, &w->log), 0);
+    quorum_log_start(w->log, on_started, w);
+    env_virtual_run_until_idle(&w->v, 1000);
+    assert_true(w->is_started);
+    return w->start_rc;
+}
+
+static void stop(struct world *w)
+{
+    w->is_stopped = false;
+    quorum_log_stop(w->log, on_stopped, w);
+    env_virtual_run_until_idle(&w->v, 1000);
+    assert_true(w->is_stopped);
+    quorum_log_free(w->log);
+}
+
+static void world_init(struct world *w, uint64_t seed)
+{
+    *w = (struct world){ 0 };
+    env_virtual_init(&w->v, seed);
+    memdisk_init(&w->disk, &w->v);
+    w->hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_failed, w };
+    w->config = (struct quorum_log_config){
+        .env = &w->v.env,
+        .disk = &w->disk.disk,
+        .hooks = &w->hooks,
+        .segment_bytes = 2 << 20,
+        .segments = SEGMENTS,
+        .memory_bytes = 1 << 20,
+    };
+}
+
+static void world_free(struct world *w)
+{
+    memdisk_free(&w->disk);
+    env_virtual_close(&w->v);
+}
+
+/* The data of an entry follows from its index and term. */
+static uint32_t data_len(uint64_t index, uint64_t term)
+{
+    return (uint32_t)(1 + (index * 7919 + term * 104729) % 3000);
+}
+
+static uint8_t data_byte(uint64_t index, uint64_t term, uint32_t i)
+{
+    return (uint8_t)(index * 31 + term * 17 + i * (2 * index + 1));
+}
+
+static struct quorum_entry *entry_new(uint64_t index, uint64_t term, uint32_t len)
+{
+    struct quorum_entry *e = quorum_entry_new(RAFT_ENTRY_BATCH, len);
+
+    assert_non_null(e);
+    for (uint32_t i = 0; i < len; i++)
+        e->bytes[i] = data_byte(index, term, i);
+    e->e.index = index;
+    e->e.term = term;
+    return e;
+}
+
+static void append_sized(struct world *w, uint64_t term, uint32_t len)
+{
+    struct quorum_entry *e = entry_new(w->last + 1, term, len);
+
+    assert_true(w->last + 1 < ENTRIES_MAX);
+    w->terms[++w->last] = term;
+    quorum_log_append(w->log, &e, 1);
+    quorum_entry_free(e);
+}
+
+static void append(struct world *w, uint64_t term, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        append_sized(w, term, data_len(w->last + 1, term));
+}
+
+static void truncate_from(struct world *w, uint64_t from)
+{
+    quorum_log_truncate(w->log, from);
+    w->last = from - 1;
+    if (w->persisted > w->last)
+        w->persisted = w->last;
+}
+
+struct reader {
+    struct quorum_log_read r;
+    int rc;
+    struct quorum_entry *entry;
+    bool is_done;
+};
+
+static void on_read(struct quorum_log_read *r, int rc, struct quorum_entry *entry)
+{
+    struct reader *reader = (struct reader *)r;
+
+    reader->rc = rc;
+    reader->entry = entry;
+    reader->is_done = true;
+}
+
+/* Asserts the data of an entry, which is read from the disk if it is not in memory. */
+static void expect_data(struct world *w, uint64_t index)
+{
+    struct reader reader = { .r = { .index = index, .done = on_read } };
+    struct quorum_entry *entry;
+    struct raft_log_entry e = quorum_log_get(w->log, index, &entry);
+
+    assert_int_equal(e.term, w->terms[index]);
+    if (entry == NULL) {
+        quorum_log_read(w->log, &reader.r);
+        env_virtual_run_until_idle(&w->v, 1000);
+        assert_true(reader.is_done);
+        assert_int_equal(reader.rc, 0);
+        entry = reader.entry;
+    }
+    assert_int_equal(entry->e.len, e.len);
+    for (uint32_t i = 0; i < e.len; i++)
+        assert_int_equal(entry->bytes[i], data_byte(index, e.term, i));
+    quorum_entry_free(reader.entry);
+}
+
+static void expect_log(struct world *w, uint64_t first, uint64_t last)
+{
+    assert_int_equal(quorum_log_first(w->log), first);
+    assert_int_equal(quorum_log_last(w->log), last);
+    for (uint64_t i = first; i <= last; i++)
+        expect_data(w, i);
+}
+
+static void a_restart_finds_entries_and_vote(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(start(&w), 0);
+    assert_int_equal(quorum_log_found(w.log)->term, 0);
+    expect_log(&w, 1, 0);
+    quorum_log_vote(w.log, 3, 77);
+    append(&w, 3, 20);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_int_equal(w.persisted, 20);
+    assert_int_equal(w.saved.term, 3);
+    truncate_from(&w, 15);
+    append(&w, 4, 3);
+    quorum_log_vote(w.log, 4, 1);
+    quorum_log_vote(w.log, 5, 2);
+    stop(&w);
+    assert_int_equal(w.persisted, 17);
+    assert_true(w.saved.term == 5 && w.saved.vote == 2);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->term, 5);
+        assert_int_equal(quorum_log_found(w.log)->vote, 2);
+        assert_int_equal(quorum_log_found(w.log)->lost, 0);
+        expect_log(&w, 1, 17);
+        quorum_log_forget_old(w.log);
+        stop(&w);
+    }
+    world_free(&w);
+}
+
+static void space_is_used_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 60; i++) {
+        append_sized(&w, 1, 700 << 10);
+        env_virtual_run_until_idle(&w.v, 1000);
+        assert_int_equal(w.failed, 0);
+        assert_int_equal(w.persisted, w.last);
+        if (w.last > 6)
+            quorum_log_trim(w.log, w.last - 5);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    expect_log(&w, w.last - 5, w.last);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    assert_true(quorum_log_first(w.log) <= w.last - 5);
+    assert_true(quorum_log_first(w.log) > 30);
+    expect_log(&w, quorum_log_first(w.log), w.last);
+    stop(&w);
+    world_free(&w);
+}
+
+static void a_full_log_fails(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 3);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 30 && w.failed == 0; i++) {
+        append_sized(&w, 1, 1 << 20);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    assert_int_equal(w.failed, -ENOSPC);
+    assert_true(w.persisted < w.last);
+    stop(&w);
+    world_free(&w);
+}
+
+/* The place of an entry must not be used again while it is read. */
+static void an_entry_may_leave_while_it_is_read(void **state)
+{
+    struct reader reader = { .r = { .index = 1, .done = on_read } };
+    struct quorum_entry *entry;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 4; i++)
+        append_sized(&w, 1, 600 << 10);
+    env_virtual_run_until_idle(&w.v, 1000);
+    quorum_log_get(w.log, 1, &entry);
+    assert_null(entry); /* memory_bytes is 1 MiB */
+    w.disk.hold_reads = true;
+    quorum_log_read(w.log, &reader.r);
+    env_virtual_run_until_idle(&w.v, 1000);
+    quorum_log_trim(w.log, 4);
+    for (unsigned i = 0; i < 12; i++) {
+        append_sized(&w, 1, 600 << 10);
+        quorum_log_trim(w.log, w.last);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    assert_int_equal(w.failed, 0);
+    w.disk.hold_reads = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_true(reader.is_done);
+    assert_int_equal(reader.rc, -ENOENT);
+    stop(&w);
+    world_free(&w);
+}
+
+/* Changes a byte behind the first place of this text on the disk. Returns false if it is
+ * not there. */
+static bool rot(struct world *w, const uint8_t *text, size_t len)
+{
+    uint8_t *bytes = malloc(2 << 20);
+    bool is_found = false;
+
+    for (unsigned i = 0; i < w->disk.n_files && !is_found; i++) {
+        struct disk_file *f = w->disk.files[i];
+
+        if (strncmp(f->path, "journal/", 8) != 0)
+            continue;
+        memdisk_peek(f, 0, bytes, 2 << 20);
+        for (size_t at = 0; at + len < 2 << 20 && !is_found; at++) {
+            if (memcmp(bytes + at, text, len) != 0)
+                continue;
+            bytes[at + len - 1] ^= 1;
+            memdisk_poke(&w->disk, f, at + len - 1, &bytes[at + len - 1], 1);
+            is_found = true;
+        }
+    }
+    free(bytes);
+    return is_found;
+}
+
+static void lost_entries_are_told_until_they_are_there_again(void **state)
+{
+    uint8_t text[200];
+    struct world w;
+
+    (void)state;
+    world_init(&w, 5);
+    assert_int_equal(start(&w), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        append_sized(&w, 1, 1000);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    stop(&w);
+    for (uint32_t i = 0; i < sizeof(text); i++)
+        text[i] = data_byte(7, 1, i);
+    assert_true(rot(&w, text, sizeof(text)));
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->lost, 7);
+        expect_log(&w, 1, 6);
+        if (i < 2)
+            stop(&w);
+    }
+    w.last = 6;
+    for (unsigned i = 7; i <= 20; i++)
+        append_sized(&w, 1, 1000);
+    env_virtual_run_until_idle(&w.v, 1000);
+    quorum_log_forget_old(w.log);
+    env_virtual_run_until_idle(&w.v, 1000);
+    expect_log(&w, 1, 20);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    assert_int_equal(quorum_log_found(w.log)->lost, 0);
+    expect_log(&w, 1, 20);
+    stop(&w);
+    world_free(&w);
+}
+
+static void one_copy_of_the_vote_is_enough(void **state)
+{
+    (void)state;
+    for (unsigned damaged = 1; damaged < 4; damaged++) {
+        const uint8_t junk[QUORUM_VOTE_BYTES] = { 1 };
+        struct disk_file *f;
+        struct world w;
+
+        world_init(&w, 6);
+        assert_int_equal(start(&w), 0);
+        quorum_log_vote(w.log, 8, 4);
+        env_virtual_run_until_idle(&w.v, 1000);
+        quorum_log_vote(w.log, 9, 5);
+        stop(&w);
+        f = memdisk_find(&w.disk, "vote");
+        assert_non_null(f);
+        for (unsigned copy = 0; copy < 2; copy++)
+            if ((damaged >> copy & 1) != 0)
+                memdisk_poke(&w.disk, f, (uint64_t)copy * QUORUM_VOTE_PAGE_BYTES, junk,
+                             sizeof(junk));
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->vote_is_damaged, damaged == 3);
+        assert_int_equal(quorum_log_found(w.log)->term, damaged == 3 ? 0 : 9);
+        assert_int_equal(quorum_log_found(w.log)->vote, damaged == 3 ? 0 : 5);
+        stop(&w);
+        world_free(&w);
+    }
+}
+
+static void vote(struct world *w, uint64_t term)
+{
+    w->asked = (struct quorum_ballot){ term, term * 10 };
+    quorum_log_vote(w->log, term, term * 10);
+}
+
+/* One life of a member, until the power fails or the end. */
+static void live(struct world *w, uint64_t term)
+{
+    vote(w, term);
+    append(w, term, 3);
+    env_virtual_run_posted(&w->v);
+    vote(w, term + 1);
+    append(w, term + 1, 2);
+    env_virtual_run_until_idle(&w->v, 1000);
+    if (w->last > 3 && !w->disk.is_cut)
+        truncate_from(w, w->last - 1);
+    append(w, term + 2, 3);
+    vote(w, term + 2);
+    env_virtual_run_until_idle(&w->v, 1000);
+}
+
+static void check_after_cut(struct world *w)
+{
+    const struct quorum_log_found *found = quorum_log_found(w->log);
+
+    assert_int_equal(found->lost, 0);
+    assert_false(found->vote_is_damaged);
+    assert_true(found->term >= w->saved.term && found->term <= w->asked.term);
+    assert_int_equal(found->vote, found->term * 10);
+    assert_true(quorum_log_last(w->log) >= w->persisted);
+    for (uint64_t i = 1; i <= w->persisted; i++)
+        expect_data(w, i);
+}
+
+static void a_loss_of_power_takes_nothing_that_is_persisted(void **state)
+{
+    (void)state;
+    for (unsigned cut = 1;; cut++) {
+        struct world w;
+        bool was_cut;
+
+        world_init(&w, cut);
+        w.disk.cut_at = cut;
+        if (start(&w) == 0)
+            live(&w, 1);
+        was_cut = w.disk.is_cut;
+        if (w.start_rc == 0 && !was_cut)
+            stop(&w);
+        else if (w.start_rc != 0)
+            quorum_log_free(w.log);
+        else
+            stop(&w);
+        memdisk_power_cut(&w.disk);
+        assert_int_equal(start(&w), 0);
+        check_after_cut(&w);
+        w.last = quorum_log_last(w.log);
+        for (uint64_t i = 1; i <= w.last; i++)
+            w.terms[i] = quorum_log_get(w.log, i, NULL).term;
+        quorum_log_forget_old(w.log);
+        w.persisted = 0;
+        live(&w, 10);
+        assert_int_equal(w.persisted, w.last);
+        stop(&w);
+        assert_int_equal(start(&w), 0);
+        check_after_cut(&w);
+        stop(&w);
+        world_free(&w);
+        if (!was_cut)
+            break;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_restart_finds_entries_and_vote),
+        cmocka_unit_test(space_is_used_again),
+        cmocka_unit_test(a_full_log_fails),
+        cmocka_unit_test(an_entry_may_leave_while_it_is_read),
+        cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
+        cmocka_unit_test(one_copy_of_the_vote_is_enough),
+        cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
