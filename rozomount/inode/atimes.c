@@ -23,11 +23,15 @@ struct note {
     UT_hash_handle hh;
 };
 
+/* Few hashes have a note: most lookups, such as those of a listing, take no lock. */
+enum { HASHES = 1024 };
+
 struct atimes {
-    pthread_mutex_t mutex; /* guards by_ino to n_waiting */
+    pthread_mutex_t mutex; /* guards the members up to n_waiting */
     struct note *by_ino;
     struct list_node reported, waiting; /* oldest first */
     unsigned n, n_waiting;
+    atomic_uint n_of_hash[HASHES]; /* notes with a hash; changed with the mutex held */
     atomic_int mode; /* enum atimes_mode; set to NONE only with the mutex held */
     bool no_directories;
 };
@@ -55,9 +59,21 @@ bool atimes_is_strict(const struct atimes *a)
     return atomic_load_explicit(&a->mode, memory_order_relaxed) == ATIMES_STRICT;
 }
 
+static atomic_uint *n_of_hash(struct atimes *a, uint64_t ino)
+{
+    return &a->n_of_hash[ino * UINT64_C(0x9e3779b97f4a7c15) >> 54];
+}
+
+/* Returns whether there is no note of this inode; false: perhaps. */
+static bool has_none(struct atimes *a, uint64_t ino)
+{
+    return atomic_load_explicit(n_of_hash(a, ino), memory_order_acquire) == 0;
+}
+
 static void note_drop(struct atimes *a, struct note *n)
 {
     HASH_DEL(a->by_ino, n);
+    atomic_fetch_sub(n_of_hash(a, n->ino), 1);
     list_remove(&n->link);
     a->n--;
     a->n_waiting -= !n->reported;
@@ -98,6 +114,7 @@ static struct note *note_new(struct atimes *a, uint64_t ino)
     n->reported = true;
     list_init(&n->link);
     hash_add(a->by_ino, ino, n);
+    atomic_fetch_add(n_of_hash(a, ino), 1);
     a->n++;
     return n;
 }
@@ -169,6 +186,8 @@ wide_ns atimes_of(struct atimes *a, const struct md_attr *attr)
     wide_ns at = attr->atime_ns;
     const struct note *n;
 
+    if (has_none(a, attr->ino))
+        return at;
     pthread_mutex_lock(&a->mutex);
     n = hash_find(a->by_ino, attr->ino);
     if (n != NULL && atime_moves(&t, &n->read, atimes_is_strict(a)))
@@ -181,6 +200,8 @@ void atimes_forget(struct atimes *a, uint64_t ino)
 {
     struct note *n;
 
+    if (has_none(a, ino))
+        return;
     pthread_mutex_lock(&a->mutex);
     n = hash_find(a->by_ino, ino);
     if (n != NULL)
