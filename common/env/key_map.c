@@ -10,14 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int key_compare(const struct key_map_node *n, const void *key, size_t key_len)
+int key_compare(const void *a, size_t a_len, const void *b, size_t b_len)
 {
-    size_t len = n->key_len < key_len ? n->key_len : key_len;
-    int d = len == 0 ? 0 : memcmp(n->key, key, len);
+    size_t len = a_len < b_len ? a_len : b_len;
+    int d = len == 0 ? 0 : memcmp(a, b, len);
 
-    if (d != 0)
-        return d;
-    return n->key_len < key_len ? -1 : n->key_len > key_len;
+    return d != 0 ? d : a_len < b_len ? -1 : a_len > b_len;
+}
+
+static int node_compare(const struct key_map_node *n, const void *key, size_t key_len)
+{
+    return key_compare(n->key, n->key_len, key, key_len);
 }
 
 /* Returns the first node >= key. prev: unless NULL, set to the last node before it on
@@ -28,7 +31,7 @@ static struct key_map_node *find(const struct key_map *m, const void *key, size_
     struct key_map_node *n = m->head;
 
     for (int h = KEY_MAP_HEIGHT_MAX - 1; h >= 0; h--) {
-        while (n->next[h] != NULL && key_compare(n->next[h], key, key_len) < 0)
+        while (n->next[h] != NULL && node_compare(n->next[h], key, key_len) < 0)
             n = n->next[h];
         if (prev != NULL)
             prev[h] = n;
@@ -113,7 +116,7 @@ struct key_map_node *key_map_get(const struct key_map *m, const void *key, size_
 {
     struct key_map_node *n = find(m, key, key_len, NULL);
 
-    return n != NULL && key_compare(n, key, key_len) == 0 ? n : NULL;
+    return n != NULL && node_compare(n, key, key_len) == 0 ? n : NULL;
 }
 
 struct key_map_node *key_map_put(struct key_map *m, const void *key, size_t key_len,
@@ -126,7 +129,7 @@ struct key_map_node *key_map_put(struct key_map *m, const void *key, size_t key_
     assert(key_len > 0 && (val != NULL || val_len == 0));
     if (val != NULL && copied == NULL)
         return NULL;
-    if (n == NULL || key_compare(n, key, key_len) != 0)
+    if (n == NULL || node_compare(n, key, key_len) != 0)
         n = node_insert(m, key, key_len, prev);
     if (n == NULL) {
         free(copied);

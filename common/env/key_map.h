@@ -30,6 +30,9 @@ struct key_map {
     size_t n_keys;
 };
 
+/** Compares keys: negative, 0 or positive, as memcmp(). Lengths may be 0. */
+int key_compare(const void *a, size_t a_len, const void *b, size_t b_len);
+
 /** Makes an empty map. Returns 0 or -ENOMEM. */
 int key_map_init(struct key_map *m);
 /** Frees all nodes. A map of zeros is fine. */

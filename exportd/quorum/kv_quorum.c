@@ -340,13 +340,6 @@ static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val
     return 0;
 }
 
-static int keys_compare(const void *a, size_t a_len, const void *b, size_t b_len)
-{
-    int d = memcmp(a, b, a_len < b_len ? a_len : b_len);
-
-    return d != 0 ? d : a_len < b_len ? -1 : a_len > b_len;
-}
-
 static bool is_hidden(struct kv_iter *below)
 {
     size_t len;
@@ -368,7 +361,7 @@ static void iter_choose(struct quorum_iter *i)
             size_t len;
             const void *key = kv_iter_key(i->below, &len);
 
-            d = keys_compare(i->over->key, i->over->key_len, key, len);
+            d = key_compare(i->over->key, i->over->key_len, key, len);
         }
         i->is_over = d <= 0;
         if (d == 0)

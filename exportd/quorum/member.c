@@ -93,23 +93,28 @@ static void give_next(struct member *m)
 
 /* ---- results ---- */
 
-/* Returns the entry with this data, which the core borrowed, or a copy. */
+/* Returns a use of the submitted part with this data, which the core borrowed; or
+ * NULL. */
+static struct quorum_entry *part_find(const struct member *m, const void *data)
+{
+    for (unsigned i = 0; i < m->n_parts; i++)
+        if (m->parts[i]->bytes == data)
+            return quorum_entry_use(m->parts[i]);
+    return NULL;
+}
+
+/* Returns the entry for the log: the submitted part, or a copy. */
 static struct quorum_entry *entry_of(const struct member *m,
                                      const struct raft_log_entry *e)
 {
-    struct quorum_entry *entry;
+    struct quorum_entry *entry = part_find(m, e->data);
 
-    for (unsigned i = 0; i < m->n_parts; i++)
-        if (m->parts[i]->bytes == e->data) {
-            entry = quorum_entry_use(m->parts[i]);
-            entry->e.index = e->index;
-            entry->e.term = e->term;
-            return entry;
-        }
-    entry = quorum_entry_new(e->kind, e->len);
-    if (entry == NULL)
-        return NULL;
-    memcpy(entry->bytes, e->data, e->len);
+    if (entry == NULL) {
+        entry = quorum_entry_new(e->kind, e->len);
+        if (entry == NULL)
+            return NULL;
+        memcpy(entry->bytes, e->data, e->len);
+    }
     entry->e.index = e->index;
     entry->e.term = e->term;
     return entry;

@@ -82,7 +82,6 @@ struct member {
     struct quorum_log_read give_read;
     bool is_reading;
     bool is_syncing_below;
-    uint64_t asked_bytes; /* bytes of the log when the kv was asked to sync */
 
     /* Parts being submitted: the core gives their data back as entries. */
     struct quorum_entry *const *parts;

@@ -158,8 +158,6 @@ static void fail(struct quorum_log *log, int rc)
     log->config.hooks->failed(log->config.hooks->arg, rc);
 }
 
-static void stop_look(struct quorum_log *log);
-
 static void on_appended(struct wal_append *a, int rc)
 {
     struct log_append *op = container_of(a, struct log_append, append);
@@ -183,7 +181,7 @@ static void on_appended(struct wal_append *a, int rc)
     }
     quorum_entry_free(op->entry);
     free(op);
-    stop_look(log);
+    quorum_log_stop_look(log);
 }
 
 static void sync_next(struct quorum_log *log);
@@ -200,7 +198,7 @@ static void on_synced(struct wal_wait *w, int rc)
         log->config.hooks->persisted(log->config.hooks->arg, log->syncing.index,
                                      log->syncing.term);
     sync_next(log);
-    stop_look(log);
+    quorum_log_stop_look(log);
 }
 
 static void on_stable_already(struct env_task *task)
@@ -339,7 +337,7 @@ static void read_end(struct quorum_log_read *r, int rc)
     if (r->is_dropped)
         wal_release(log->wal, &r->place);
     r->done(r, rc, entry);
-    stop_look(log);
+    quorum_log_stop_look(log);
 }
 
 static void on_read(struct disk_req *dr, int rc)
@@ -402,11 +400,6 @@ uint64_t quorum_log_used_bytes(const struct quorum_log *log)
     return wal_used_bytes(log->wal);
 }
 
-uint64_t quorum_log_max_bytes(const struct quorum_log *log)
-{
-    return wal_max_bytes(log->wal);
-}
-
 /* ---- the end ---- */
 
 static void on_wal_stopped(void *arg)
@@ -417,7 +410,7 @@ static void on_wal_stopped(void *arg)
     log->stopped(log->stopped_arg);
 }
 
-static void stop_look(struct quorum_log *log)
+void quorum_log_stop_look(struct quorum_log *log)
 {
     if (log->state != LOG_STOPS || log->n_appending > 0 || log->is_syncing ||
         !list_is_empty(&log->reads) || log->is_forgetting ||
@@ -427,14 +420,9 @@ static void stop_look(struct quorum_log *log)
     wal_stop(log->wal, on_wal_stopped, log);
 }
 
-void quorum_log_stop_look(struct quorum_log *log)
-{
-    stop_look(log);
-}
-
 static void on_stop_task(struct env_task *task)
 {
-    stop_look(container_of(task, struct quorum_log, stop_task));
+    quorum_log_stop_look(container_of(task, struct quorum_log, stop_task));
 }
 
 void quorum_log_stop(struct quorum_log *log, void (*done)(void *arg), void *arg)

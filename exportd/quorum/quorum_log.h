@@ -116,8 +116,7 @@ struct quorum_log_read {
 };
 void quorum_log_read(struct quorum_log *log, struct quorum_log_read *r);
 
-/** Returns the bytes of disk space in use, and how many there can be. */
+/** Returns the bytes of disk space in use. */
 uint64_t quorum_log_used_bytes(const struct quorum_log *log);
-uint64_t quorum_log_max_bytes(const struct quorum_log *log);
 
 #endif
