@@ -115,23 +115,30 @@ def test_a_mount_that_fails_late_leaves_nothing(cluster, scratch, wicked, foregr
         wait_for(lambda: c.status()["exports"][0]["clients"] == 0, "the session to be closed", timeout=5)
 
 
-@pytest.mark.skipif(cannot_mount() is not None, reason="cannot mount")
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_mount_that_waits_for_exportd_can_be_ended(scratch, sig):
-    """Nothing is mounted yet: the program just ends."""
+@contextlib.contextmanager
+def mount_waits(scratch, *more):
+    """Yields (process, mount point) of a mount that has sent exportd a request, and gets no answer."""
+    mnt = scratch + "/m"
     rozo("key", "new", scratch + "/client.key")
-    os.mkdir(scratch + "/m")
+    os.mkdir(mnt)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()
         s.settimeout(30)
-        p = subprocess.Popen([os.path.join(BIN, "rozomount"), "127.0.0.1:%d/main" % s.getsockname()[1],
-                              scratch + "/m", "-f", "-o", "key=%s/client.key,mount_timeout=60" % scratch],
-                             stderr=subprocess.DEVNULL)
-        with s.accept()[0]:  # it sends a request, and never gets an answer
-            p.send_signal(sig)
-            assert p.wait(timeout=60) == -sig
-    assert not os.path.ismount(scratch + "/m")
+        p = subprocess.Popen([os.path.join(BIN, "rozomount"), "127.0.0.1:%d/main" % s.getsockname()[1], mnt, *more,
+                              "-o", "key=%s/client.key,mount_timeout=60" % scratch], stderr=subprocess.DEVNULL)
+        with s.accept()[0]:
+            yield p, mnt
+
+
+@pytest.mark.skipif(cannot_mount() is not None, reason="cannot mount")
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_mount_that_waits_for_exportd_can_be_ended(scratch, sig):
+    """Nothing is mounted yet: the program just ends."""
+    with mount_waits(scratch, "-f") as (p, mnt):
+        p.send_signal(sig)
+        assert p.wait(timeout=60) == -sig
+    assert not os.path.ismount(mnt)
 
 
 def processes_with(text):
@@ -148,17 +155,8 @@ def processes_with(text):
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGKILL])
 def test_a_mount_ends_with_the_command_that_waits_for_it(scratch, sig):
     """A ^C reaches only the command. Nothing is mounted behind its back when exportd answers later."""
-    rozo("key", "new", scratch + "/client.key")
-    os.mkdir(scratch + "/m")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        s.listen()
-        s.settimeout(30)
-        p = subprocess.Popen([os.path.join(BIN, "rozomount"), "127.0.0.1:%d/main" % s.getsockname()[1],
-                              scratch + "/m", "-o", "key=%s/client.key,mount_timeout=60" % scratch],
-                             stderr=subprocess.DEVNULL)
-        with s.accept()[0]:
-            p.send_signal(sig)
-            assert p.wait(timeout=60) == -sig
-            wait_for(lambda: not processes_with(scratch), "the process in the background to end", timeout=20)
-    assert not os.path.ismount(scratch + "/m")
+    with mount_waits(scratch) as (p, mnt):
+        p.send_signal(sig)
+        assert p.wait(timeout=60) == -sig
+        wait_for(lambda: not processes_with(scratch), "the process in the background to end", timeout=20)
+    assert not os.path.ismount(mnt)
