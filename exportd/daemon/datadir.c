@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/system/data_folder.h"
 #include "common/system/small_file.h"
 
 #define FORMAT_WORDS "rozo exportd format "
@@ -113,13 +113,9 @@ int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
     int dir_fd, fd = -1, rc;
     unsigned format;
 
-    rc = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
-    if (rc == -ENOENT)
-        return err_set(err, rc,
-                       "data directory %s: its parent is not there; is its disk mounted?",
-                       path);
+    rc = data_folder_make(path, err);
     if (rc != 0)
-        return err_wrap(err, rc, "make data directory %s", path);
+        return rc;
     dir_fd = dir_open(path, err);
     if (dir_fd < 0)
         return dir_fd;

@@ -17,9 +17,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/system/data_folder.h"
 #include "common/system/small_file.h"
 
 static const char id_name[] = IDENTITY_FILE;
@@ -127,13 +127,9 @@ int data_dir_open(const char *path, struct identity *out, struct err *err)
 {
     int fd, rc;
 
-    rc = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
-    if (rc == -ENOENT)
-        return err_set(err, rc,
-                       "data directory %s: its parent is not there; is its disk mounted?",
-                       path);
+    rc = data_folder_make(path, err);
     if (rc != 0)
-        return err_wrap(err, rc, "make data directory %s", path);
+        return rc;
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_wrap(err, -errno, "open data directory %s", path);
