@@ -308,6 +308,8 @@ static int mount_open_session(struct mount *m, struct err *err)
     char host[128] = "?";
 
     config.dead = liveness_dead(m->liveness, &config.n_dead);
+    if (config.n_dead != 0)
+        log_info("reporting sessions of dead mounts of this machine: %zu", config.n_dead);
     gethostname(host, sizeof(host) - 1);
     snprintf(m->client, sizeof(m->client), "%s:%d:%.100s", host, (int)getpid(),
              m->opt->mountpoint);

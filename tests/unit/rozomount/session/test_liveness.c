@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/system/boot_id.h"
@@ -175,20 +176,68 @@ static void test_what_else_lies_there(void **state)
     assert_int_equal(n, 0);
 }
 
-static void test_what_is_old_goes(void **state)
+static void file_path(char path[256], const char *cluster, unsigned session)
 {
-    const struct timespec times[2] = { { 0 } };
+    snprintf(path, 256, "%s/%s0000000000000000000000000000-%016x-%016llx", dir, cluster,
+             session, (unsigned long long)boot_number());
+}
+
+static void file_set_time(const char *path, time_t at_s)
+{
+    const struct timespec times[2] = { { .tv_sec = at_s }, { .tv_sec = at_s } };
+
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void test_session_found_dead_a_day_ago_is_forgotten(void **state)
+{
     char path[256];
 
     (void)state;
     process_kill(process_start(ours, 7));
-    snprintf(path, sizeof(path),
-             "%s/01ab0000000000000000000000000000-0000000000000007-%016llx", dir,
-             (unsigned long long)boot_number());
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    file_path(path, "01ab", 7);
+    assert_int_equal(look(), 7);
+    file_set_time(path, 0);
     look();
     assert_int_equal(n, 0);
     assert_int_equal(access(path, F_OK), -1);
+}
+
+/* A mount that has run for days has an old file when it is killed. */
+static void test_age_of_a_session_does_not_hide_its_death(void **state)
+{
+    pid_t pid = process_start(ours, 7);
+    char path[256];
+
+    (void)state;
+    file_path(path, "01ab", 7);
+    file_set_time(path, 1000);
+    look();
+    assert_int_equal(n, 0);
+    process_kill(pid);
+    assert_int_equal(look(), 7);
+    assert_int_equal(look(), 7);
+}
+
+/* Mounts of clusters that are gone leave files that nobody reports. */
+static void test_many_dead_of_others_do_not_hide_one(void **state)
+{
+    char path[256];
+    uint64_t sum = 0;
+
+    (void)state;
+    for (unsigned i = 1; i <= PULSE_DEAD_MAX + 50; i++) {
+        file_path(path, "0200", i);
+        file_make(strrchr(path, '/') + 1, S_IFREG | 0600);
+        assert_int_equal(truncate(path, 1), 0); /* found before */
+        file_set_time(path, time(NULL) - 2000 + i);
+        sum += i > 51 ? i : 0; /* the newest, less the one for which ours makes room */
+    }
+    process_kill(process_start(ours, 1000000));
+    assert_int_equal(look(), 1000000 + sum);
+    assert_int_equal(n, PULSE_DEAD_MAX);
+    liveness_dead_are_told(p, ours);
+    assert_int_equal(look(), sum + 51);
 }
 
 static void test_a_directory_that_others_can_write(void **state)
@@ -220,7 +269,9 @@ int main(void)
         T(test_two_that_start_together_both_find_it),
         T(test_a_session_after_another),
         T(test_what_else_lies_there),
-        T(test_what_is_old_goes),
+        T(test_session_found_dead_a_day_ago_is_forgotten),
+        T(test_age_of_a_session_does_not_hide_its_death),
+        T(test_many_dead_of_others_do_not_hide_one),
         T(test_a_directory_that_others_can_write),
         T(test_no_directory),
     };
