@@ -37,7 +37,7 @@ enum {
 
 /* Session whose process is dead. */
 struct dead_session {
-    char name[NAME_LEN + 1]; /* of its file */
+    char name[NAME_LEN + 1]; /* name of its file */
     uint64_t found_ns;       /* since 1970; when a search first found it dead */
 };
 
@@ -47,8 +47,9 @@ struct liveness {
     int fd; /* own file, locked; -1: none */
     char name[NAME_LEN + 1];
     size_t n_dead;
-    struct dead_session dead[PULSE_DEAD_MAX]; /* those found last, if there are more */
-    uint64_t ids[PULSE_DEAD_MAX];             /* their sessions */
+    struct dead_session
+        dead[PULSE_DEAD_MAX];     /* only PULSE_DEAD_MAX of them: the newest */
+    uint64_t ids[PULSE_DEAD_MAX]; /* the sessions, in the same order */
 };
 
 /* ---- the directory ---- */
@@ -110,6 +111,11 @@ static uint64_t name_session(const struct liveness *p, const char *name)
     return strcmp(name + CLUSTER_DIGITS, again) == 0 ? session : 0;
 }
 
+static bool is_of_own_cluster(const struct liveness *p, const char *name)
+{
+    return p->fd >= 0 && memcmp(name, p->name, CLUSTER_DIGITS) == 0;
+}
+
 /* ---- dead sessions ---- */
 
 /* Looks at a file. Returns true if no process has locked it, so that its session is dead;
@@ -163,7 +169,8 @@ static void file_look(struct liveness *p, const char *name, uint64_t now_ns)
     uint64_t found_ns;
     size_t i;
 
-    if (session == 0 || !file_is_dead(p, name, now_ns, &found_ns))
+    if (session == 0 || (p->fd >= 0 && !is_of_own_cluster(p, name)) ||
+        !file_is_dead(p, name, now_ns, &found_ns))
         return;
     if (found_ns + s_to_ns(OLD_S) < now_ns) {
         unlinkat(p->dir, name, 0);
@@ -178,22 +185,23 @@ static void file_look(struct liveness *p, const char *name, uint64_t now_ns)
     memcpy(p->dead[i].name, name, sizeof(p->dead[i].name));
 }
 
-static void dead_find(struct liveness *p)
+const uint64_t *liveness_find_dead(struct liveness *p, size_t *n)
 {
     int fd = openat(p->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct timespec now;
     struct dirent *e;
 
-    if (d == NULL) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
+    p->n_dead = 0;
     clock_gettime(CLOCK_REALTIME, &now);
-    while ((e = readdir(d)) != NULL)
+    while (d != NULL && (e = readdir(d)) != NULL)
         file_look(p, e->d_name, timespec_to_ns(now));
-    closedir(d);
+    if (d != NULL)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    *n = p->n_dead;
+    return p->ids;
 }
 
 struct liveness *liveness_new(const char *dir)
@@ -207,25 +215,13 @@ struct liveness *liveness_new(const char *dir)
         dir = path;
     if (dir != NULL)
         p->dir = dir_open(dir);
-    if (p->dir >= 0)
-        dead_find(p);
     return p;
 }
 
-const uint64_t *liveness_dead(const struct liveness *p, size_t *n)
+void liveness_dead_are_reported(struct liveness *p)
 {
-    *n = p->n_dead;
-    return p->ids;
-}
-
-void liveness_dead_are_told(struct liveness *p,
-                            const uint8_t cluster[PULSE_CLUSTER_BYTES])
-{
-    char name[NAME_LEN + 1];
-
     for (size_t i = p->n_dead; i-- > 0;) {
-        name_make(p, cluster, p->ids[i], name);
-        if (strcmp(name, p->dead[i].name) == 0)
+        if (is_of_own_cluster(p, p->dead[i].name))
             dead_forget(p, i);
     }
     p->n_dead = 0; /* the others are left for mounts of their own clusters */

@@ -79,10 +79,17 @@ static uint64_t look(void)
 
     liveness_free(p, true);
     p = liveness_new(dir);
-    ids = liveness_dead(p, &n);
+    ids = liveness_find_dead(p, &n);
     for (size_t i = 0; i < n; i++)
         sum += ids[i];
     return sum;
+}
+
+/* A mount of this cluster has reported what it found. */
+static void reported_by(struct liveness *mount, const uint8_t *cluster)
+{
+    liveness_note(mount, cluster, 500);
+    liveness_dead_are_reported(mount);
 }
 
 static void file_make(const char *name, mode_t mode)
@@ -108,7 +115,7 @@ static void test_who_lives_is_not_dead(void **state)
     assert_int_equal(look(), 7);
 }
 
-static void test_who_is_told_of_is_forgotten(void **state)
+static void test_reported_session_is_forgotten(void **state)
 {
     (void)state;
     process_kill(process_start(ours, 7));
@@ -116,10 +123,10 @@ static void test_who_is_told_of_is_forgotten(void **state)
     process_kill(process_start(ours, 9));
     assert_int_equal(look(), 116);
     assert_int_equal(look(), 116);
-    liveness_dead_are_told(p, theirs);
+    reported_by(p, theirs);
     assert_int_equal(look(), 16);
     assert_int_equal(n, 2);
-    liveness_dead_are_told(p, ours);
+    reported_by(p, ours);
     assert_int_equal(look(), 0);
 }
 
@@ -134,10 +141,10 @@ static void test_two_that_start_together_both_find_it(void **state)
     process_kill(process_start(ours, 7));
     other = liveness_new(dir);
     assert_int_equal(look(), 7);
-    assert_int_equal(liveness_dead(other, &found)[0], 7);
+    assert_int_equal(liveness_find_dead(other, &found)[0], 7);
     assert_int_equal(found, 1);
-    liveness_dead_are_told(p, ours);
-    liveness_dead_are_told(other, theirs);
+    reported_by(p, ours);
+    reported_by(other, theirs);
     liveness_free(other, true);
     assert_int_equal(look(), 0);
 }
@@ -235,9 +242,12 @@ static void test_many_dead_of_others_do_not_hide_one(void **state)
     }
     process_kill(process_start(ours, 1000000));
     assert_int_equal(look(), 1000000 + sum);
-    assert_int_equal(n, PULSE_DEAD_MAX);
-    liveness_dead_are_told(p, ours);
+    liveness_note(p, ours, 500); /* from now on those of others do not count at all */
+    assert_int_equal(liveness_find_dead(p, &n)[0], 1000000);
+    assert_int_equal(n, 1);
+    reported_by(p, ours);
     assert_int_equal(look(), sum + 51);
+    assert_int_equal(n, PULSE_DEAD_MAX);
 }
 
 static void test_a_directory_that_others_can_write(void **state)
@@ -254,10 +264,10 @@ static void test_no_directory(void **state)
 {
     (void)state;
     p = liveness_new("/proc/none/rozo");
-    liveness_dead(p, &n);
+    liveness_find_dead(p, &n);
     assert_int_equal(n, 0);
     liveness_note(p, ours, 8);
-    liveness_dead_are_told(p, ours);
+    reported_by(p, ours);
 }
 
 int main(void)
@@ -265,7 +275,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_who_lives_is_not_dead),
-        T(test_who_is_told_of_is_forgotten),
+        T(test_reported_session_is_forgotten),
         T(test_two_that_start_together_both_find_it),
         T(test_a_session_after_another),
         T(test_what_else_lies_there),
