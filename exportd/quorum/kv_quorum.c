@@ -14,21 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/env/key_map.h"
+#include "exportd/quorum/seed_store.h"
 #include "exportd/store/key.h"
-
-/* Keys of kind KEY_QUORUM: this byte follows. */
-enum { PLACE_APPLIED = 'A', PLACE_MEMBERS = 'M', PLACE_KEY_BYTES = 2 };
-static const uint8_t applied_key[PLACE_KEY_BYTES] = { KEY_QUORUM, PLACE_APPLIED };
-static const uint8_t members_key[PLACE_KEY_BYTES] = { KEY_QUORUM, PLACE_MEMBERS };
-
-enum {
-    APPLIED_BYTES = 24,     /* index, term, wall clock */
-    MEMBERS_HEAD_BYTES = 8, /* index; then the list */
-};
 
 /* Commit that waits for the quorum. */
 struct pending {
@@ -57,7 +47,10 @@ struct kv_quorum {
     struct kv_quorum_place place;
     int64_t wall_ns; /* clock of the newest entry applied */
     uint64_t given;  /* newest entry given to kv_quorum_apply() */
-    int error;       /* error of the kv below */
+    /* newest entry that reads of the kv below show; place.applied follows */
+    uint64_t below_index, below_term;
+    struct seed_store store;
+    int error; /* error of the kv below */
     bool leads;
     uint64_t reign;         /* random, in all batches from this kv_quorum_lead() on */
     struct key_map overlay; /* mark: number of the newest commit of the key */
@@ -547,15 +540,13 @@ static void apply_items(struct kv_quorum *q, const struct raft_log_entry *e,
                         struct kv_item *items, size_t n_items, struct pending *ours)
 {
     struct applying *a = calloc(1, sizeof(*a));
-    uint8_t applied[APPLIED_BYTES];
+    uint8_t applied[PLACE_APPLIED_BYTES];
 
     if (a == NULL)
         out_of_memory();
-    put_le64(applied, e->index);
-    put_le64(applied + 8, e->term);
-    put_le64(applied + 16, (uint64_t)q->wall_ns);
-    items[n_items] =
-        (struct kv_item){ applied_key, PLACE_KEY_BYTES, applied, APPLIED_BYTES };
+    q->below_index = e->index;
+    q->below_term = e->term;
+    items[n_items] = kv_place_applied(applied, e->index, e->term, q->wall_ns);
     a->done.fn = on_applied;
     a->q = q;
     a->index = e->index;
@@ -626,9 +617,8 @@ static void apply_part(struct kv_quorum *q, const struct quorum_entry *entry)
 
 static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
 {
-    uint8_t val[MEMBERS_HEAD_BYTES + RAFT_CONFIG_BYTES_MAX];
-    struct kv_item items[1 + QUORUM_ITEMS_SPARE] = { { members_key, PLACE_KEY_BYTES, val,
-                                                       MEMBERS_HEAD_BYTES + e->len } };
+    uint8_t val[PLACE_MEMBERS_BYTES_MAX];
+    struct kv_item items[1 + QUORUM_ITEMS_SPARE];
     int rc = raft_config_decode(e->data, e->len, &q->place.members);
 
     if (rc != 0) {
@@ -636,8 +626,7 @@ static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
         return;
     }
     q->place.members_index = e->index;
-    put_le64(val, e->index);
-    memcpy(val + MEMBERS_HEAD_BYTES, e->data, e->len);
+    items[0] = kv_place_members(val, e->index, e->data, e->len);
     apply_items(q, e, items, 1, NULL);
 }
 
@@ -713,66 +702,71 @@ int64_t kv_quorum_wall_ns(const struct kv_quorum *q)
     return q->wall_ns;
 }
 
-/* ---- life ---- */
+/* ---- seeding ---- */
 
-/* Reads the index; without one nothing of a log was ever applied. */
-static int place_load_applied(struct kv_quorum *q)
+static int place_load(struct kv_quorum *q)
 {
-    void *val;
-    size_t len;
-    int rc = kv_get(q->config.below, applied_key, PLACE_KEY_BYTES, &val, &len);
+    int rc = kv_place_load(q->config.below, &q->place, &q->wall_ns);
 
-    if (rc != 0)
-        return rc == -ENOENT ? 0 : rc;
-    if (len == APPLIED_BYTES) {
-        q->place.applied = get_le64(val);
-        q->place.applied_term = get_le64((uint8_t *)val + 8);
-        q->wall_ns = (int64_t)get_le64((uint8_t *)val + 16);
-    }
-    if (q->place.applied == 0 || q->place.applied_term == 0)
-        rc = -ROZO_EDAMAGED;
-    free(val);
+    parts_drop(q);
+    q->given = q->below_index = q->place.applied;
+    q->below_term = q->place.applied_term;
     return rc;
 }
 
-static int place_load_members(struct kv_quorum *q)
+static void seeded(struct kv_quorum *q, struct seed_job *job, int rc)
 {
-    void *val;
-    size_t len;
-    int rc = kv_get(q->config.below, members_key, PLACE_KEY_BYTES, &val, &len);
-
-    if (rc != 0)
-        return rc == -ENOENT && q->place.applied == 0 ? 0
-               : rc == -ENOENT                        ? -ROZO_EDAMAGED
-                                                      : rc;
-    if (len > MEMBERS_HEAD_BYTES) {
-        q->place.members_index = get_le64(val);
-        rc = raft_config_decode((uint8_t *)val + MEMBERS_HEAD_BYTES,
-                                len - MEMBERS_HEAD_BYTES, &q->place.members);
-    }
-    free(val);
-    if (rc != 0 || q->place.members_index == 0 ||
-        q->place.members_index > q->place.applied)
-        return -ROZO_EDAMAGED;
-    return 0;
+    job->rc = rc;
+    job->place = q->place;
+    q->config.hooks->seeded(q->config.hooks->arg, job);
 }
+
+/* The store has carried out a job. */
+static void on_seeded(void *arg, struct seed_job *job, int rc)
+{
+    struct kv_quorum *q = arg;
+
+    if (rc == 0 && job->kind != SEED_JOB_READ)
+        rc = place_load(q);
+    if (rc != 0 && job->kind != SEED_JOB_READ)
+        fail(q, rc, "copy the metadata store of another member");
+    seeded(q, job, rc);
+}
+
+void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job)
+{
+    if (q->error != 0) {
+        seeded(q, job, q->error);
+        return;
+    }
+    if (job->kind == SEED_JOB_READ)
+        job->chunk = (struct seed_chunk){ .applied = q->below_index,
+                                          .applied_term = q->below_term,
+                                          .wall_ns = q->wall_ns,
+                                          .members_index = q->place.members_index,
+                                          .members = q->place.members };
+    assert(job->kind == SEED_JOB_READ || (!q->leads && !q->is_syncing_below));
+    if (job->kind == SEED_JOB_BEGIN && job->mark.is_copied && job->mark.index == 0) {
+        job->mark.index = job->mark.newest = q->below_index;
+        job->mark.term = q->below_term;
+        job->mark.wall_ns = q->wall_ns;
+        job->mark.is_copied = q->below_index != 0;
+    }
+    seed_store_run(&q->store, job);
+}
+
+/* ---- life ---- */
 
 void kv_quorum_begin(struct kv *below, const struct raft_config *members,
                      struct kv_done *done)
 {
-    uint8_t list[RAFT_CONFIG_BYTES_MAX], applied[APPLIED_BYTES];
-    uint8_t val[MEMBERS_HEAD_BYTES + RAFT_CONFIG_BYTES_MAX];
-    size_t len = raft_config_encode(members, list);
+    uint8_t list[RAFT_CONFIG_BYTES_MAX], applied[PLACE_APPLIED_BYTES];
+    uint8_t val[PLACE_MEMBERS_BYTES_MAX];
     const struct kv_item items[2] = {
-        { members_key, PLACE_KEY_BYTES, val, MEMBERS_HEAD_BYTES + len },
-        { applied_key, PLACE_KEY_BYTES, applied, APPLIED_BYTES },
+        kv_place_members(val, 1, list, raft_config_encode(members, list)),
+        kv_place_applied(applied, 1, 1, 0),
     };
 
-    put_le64(val, 1);
-    memcpy(val + MEMBERS_HEAD_BYTES, list, len);
-    put_le64(applied, 1);
-    put_le64(applied + 8, 1);
-    put_le64(applied + 16, 0);
     kv_commit(below, items, 2, done);
 }
 
@@ -792,17 +786,16 @@ int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out
         done_list_init(&q->ended);
         q->task.fn = on_ended;
         q->below_sync.fn = on_below_synced;
-        rc = place_load_applied(q);
+        q->store =
+            (struct seed_store){ .below = config->below, .done = on_seeded, .arg = q };
+        rc = place_load(q);
     }
-    if (rc == 0)
-        rc = place_load_members(q);
     if (rc != 0) {
         if (q != NULL)
             key_map_free(&q->overlay);
         free(q);
         return err_set(err, rc, "read the place in the metadata log: %s", error_text(rc));
     }
-    q->given = q->place.applied;
     *out = q;
     return 0;
 }
@@ -812,6 +805,7 @@ void kv_quorum_close(struct kv_quorum *q)
     if (q == NULL)
         return;
     assert(kv_quorum_is_idle(q) && q->n_iters == 0);
+    seed_store_clear(&q->store);
     parts_drop(q);
     key_map_free(&q->overlay);
     free(q);
@@ -821,7 +815,7 @@ bool kv_quorum_is_idle(const struct kv_quorum *q)
 {
     return list_is_empty(&q->pendings) && q->n_applying == 0 && !q->is_syncing_below &&
            q->sync_done == NULL && q->asked.first == NULL && q->asking.first == NULL &&
-           q->ended.first == NULL;
+           q->ended.first == NULL && q->store.job == NULL;
 }
 
 struct kv *kv_quorum_kv(struct kv_quorum *q)

@@ -15,9 +15,11 @@
 #include "common/base/err.h"
 #include "common/env/env.h"
 #include "common/env/kv.h"
+#include "exportd/quorum/kv_place.h"
 #include "exportd/quorum/quorum_entry.h"
 
 struct kv_quorum;
+struct seed_job;
 
 /* Functions of the member. They never call back inside. */
 struct kv_quorum_hooks {
@@ -37,19 +39,14 @@ struct kv_quorum_hooks {
     /** Reads the clock of the lease: CLOCK_BOOTTIME, not a value of this turn. */
     uint64_t (*now_ns)(void *arg);
     void *arg;
+    /** A job of kv_quorum_seed() is done; it belongs to the member again. */
+    void (*seeded)(void *arg, struct seed_job *job);
 };
 
 struct kv_quorum_config {
     struct env *env;                     /* borrowed */
     struct kv *below;                    /* borrowed */
     const struct kv_quorum_hooks *hooks; /* borrowed */
-};
-
-/* Place in the log, as the kv below holds it. */
-struct kv_quorum_place {
-    uint64_t applied, applied_term; /* newest entry that it holds; 0: none */
-    struct raft_config members;     /* newest list at or before applied; n 0: none */
-    uint64_t members_index;
 };
 
 /**
@@ -95,6 +92,13 @@ void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns);
 void kv_quorum_set_free(struct kv_quorum *q, uint64_t free_bytes);
 /** Syncs the kv below; then hooks.synced comes. */
 void kv_quorum_sync_below(struct kv_quorum *q);
+/**
+ * Carries out a job of seeding (seed_store.h), one at a time except reads; then
+ * hooks.seeded comes with it. Between BEGIN and END the kv holds a part of a copy: the
+ * member does not lead, applies nothing and asks for no sync. END makes place what it
+ * says.
+ */
+void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job);
 /** Returns 0, or the error of the kv below: this member cannot go on. */
 int kv_quorum_error(const struct kv_quorum *q);
 /** Returns the wall clock of the newest entry applied, ns since 1970; 0: none. */

@@ -23,7 +23,7 @@ uint64_t member_now_ns(const struct member *m)
 
 void member_fail(struct member *m, int rc, const char *what)
 {
-    if (m->state != MEMBER_RUNS)
+    if (m->state != MEMBER_RUNS && m->state != MEMBER_SEEDS && m->state != MEMBER_TERM)
         return;
     m->state = MEMBER_FAILED;
     atomic_store(&m->lease_until_ns, 0);
@@ -180,6 +180,24 @@ static void timer_set(struct member *m, uint64_t next_ns)
                     after_ns / NS_PER_MS + (after_ns % NS_PER_MS != 0));
 }
 
+/* A member has lost entries that it had acknowledged to this leader: it must copy all
+ * that the leader has now. */
+static void lost_send(struct member *m, uint64_t to)
+{
+    uint64_t last = raft_core_last_index(m->core);
+    const struct raft_msg msg = { .kind = RAFT_MSG_SEED,
+                                  .from = m->config.id,
+                                  .to = to,
+                                  .term = m->term,
+                                  .sent_ns = member_now_ns(m),
+                                  .index = last,
+                                  .index_term = raft_core_term_of(m->core, last) };
+
+    log_warn("quorum: %016llx has lost entries that it had", (unsigned long long)to);
+    if (msg.index_term != 0)
+        member_send(m, &msg);
+}
+
 void member_pump(struct member *m)
 {
     struct raft_core_out out;
@@ -194,11 +212,14 @@ void member_pump(struct member *m)
     member_peers_update(m, raft_core_config(m->core));
     for (unsigned i = 0; i < out.n_messages && m->state == MEMBER_RUNS; i++)
         member_send(m, &out.messages[i]);
+    if (out.lost != 0 && m->state == MEMBER_RUNS)
+        lost_send(m, out.lost);
     assert(out.commit >= m->commit);
     m->commit = out.commit;
-    if (out.seed_to != 0)
-        member_fail(m, -ROZO_EDAMAGED,
-                    "the other members no longer have what this one lacks");
+    if (out.seed_to != 0 && m->state == MEMBER_RUNS)
+        member_seed_begin(m, (struct seed_mark){ .doubt = SEED_BEHIND,
+                                                 .is_copied = true,
+                                                 .needed = out.seed_to });
     if (m->state != MEMBER_RUNS)
         return;
     give_next(m);
@@ -239,10 +260,16 @@ void member_handle(struct member *m, struct rpc_call *call)
 {
     uint16_t status = ROZO__STATUS__BUSY;
 
-    if (call->op != ROZO__OP__RF_STEP)
+    if (call->role != RPC_ROLE_NODE) {
+        status = ROZO__STATUS__DENIED;
+    } else if (call->op == ROZO__OP__RF_SEED || call->op == ROZO__OP__RF_FETCH) {
+        member_source_handle(m, call);
+        return;
+    } else if (call->op != ROZO__OP__RF_STEP) {
         status = ROZO__STATUS__UNKNOWN_OP;
-    else if (m->state == MEMBER_RUNS)
+    } else if (m->state == MEMBER_RUNS) {
         status = step(m, call);
+    }
     rpc_reply_status(call, status);
 }
 
@@ -270,7 +297,7 @@ void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned
 void member_applied(struct member *m, uint64_t index)
 {
     assert(index >= m->applied && index <= m->given);
-    m->applied = index;
+    m->applied = index; /* entries given before a copy began come here, too */
     if (m->state != MEMBER_RUNS)
         return;
     if (!m->is_syncing_below && quorum_log_used_bytes(m->log) > m->config.keep_bytes) {
@@ -301,6 +328,7 @@ void member_synced(struct member *m, uint64_t index)
 {
     m->is_syncing_below = false;
     m->synced = index;
+    member_seed_synced(m);
     if (m->state == MEMBER_RUNS && quorum_log_used_bytes(m->log) > m->config.keep_bytes)
         trim(m);
 }
@@ -331,9 +359,23 @@ int member_transfer(struct member *m, uint64_t to)
     return rc;
 }
 
+void member_log_range(const struct member *m, uint64_t *first, uint64_t *last)
+{
+    *first = quorum_log_first(m->log);
+    *last = quorum_log_last(m->log);
+    if (*first <= *last)
+        return;
+    *first = m->commit + 1; /* empty: the store has it all */
+    *last = m->commit;
+}
+
 void member_status(const struct member *m, struct member_status *out)
 {
-    bool is_open = m->state >= MEMBER_RUNS && m->core != NULL;
+    bool is_open = m->state >= MEMBER_RUNS && m->log != NULL;
+    uint64_t first = 0, last = 0;
+
+    if (is_open)
+        member_log_range(m, &first, &last);
 
     *out = (struct member_status){
         .id = m->config.id,
@@ -341,11 +383,12 @@ void member_status(const struct member *m, struct member_status *out)
         .leader = m->leader,
         .leads = m->role == RAFT_CORE_LEADER,
         .is_ready = m->leads,
-        .first = is_open ? quorum_log_first(m->log) : 0,
-        .last = is_open ? quorum_log_last(m->log) : 0,
+        .first = first,
+        .last = last,
         .commit = m->commit,
         .applied = m->applied,
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,
     };
+    member_seed_status(m, out);
 }

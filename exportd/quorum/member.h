@@ -32,6 +32,8 @@ struct member_hooks {
     /** This member cannot go on: the process must end. */
     void (*failed)(void *arg, int rc, const char *text);
     void *arg;
+    /** kv_quorum_seed(): lends a job, member_seeded() gives it back. */
+    void (*seed)(void *arg, struct seed_job *job);
 };
 
 /* Links to other members, as a node of the cluster. */
@@ -60,26 +62,35 @@ struct member_config {
     /* the log is trimmed when it needs more than this; 0: MEMBER_KEEP_BYTES */
     uint64_t keep_bytes;
     uint64_t segment_bytes; /* segments of the log; 0: QUORUM_LOG_SEGMENT_BYTES */
+    /* members to copy from if the store is empty and knows none, NULL: such a member does
+     * not start; copied */
+    const struct raft_config *sources;
+    uint64_t seed_rate; /* bytes per second of a copy from another member; 0: no limit */
 };
 #define MEMBER_KEEP_BYTES (UINT64_C(1) << 30)
 
 /** Makes a member. Returns 0 or -ENOMEM. */
 int member_open(const struct member_config *config, struct member **out);
 /**
- * Reads log and vote, and takes part in the quorum from then on. done(arg, rc): 0, or an
- * error with a text in *err; err must live until then.
+ * Reads log and vote, and takes part in the quorum from then on. If it cannot, since it
+ * lacks what it had promised, it copies the store of another member first; it does not
+ * vote before that is complete. done(arg, rc): 0 (it takes part, or copies), or an error
+ * with a text in *err; err must live until then.
  */
 void member_start(struct member *m, struct err *err, void (*done)(void *arg, int rc),
                   void *arg);
 /**
- * Ends: gives leadership up, sends and writes nothing more, then calls done(arg).
- * member_free() follows.
+ * Ends: gives leadership up, sends and writes nothing more, then calls done(arg). Until
+ * then the kv's side gives its jobs back. member_free() follows.
  */
 void member_stop(struct member *m, void (*done)(void *arg), void *arg);
 /** Frees a member that has not started, or has stopped. NULL is fine. */
 void member_free(struct member *m);
 
-/** Handles RF_STEP, in any state: takes the call. The caller has checked its role. */
+/**
+ * Handles RF_STEP, RF_SEED and RF_FETCH, in any state: takes the call. Others than nodes
+ * are refused.
+ */
 void member_handle(struct member *m, struct rpc_call *call);
 
 /* Calls of the kv's side. */
@@ -87,6 +98,7 @@ void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned
 void member_applied(struct member *m, uint64_t index);
 void member_synced(struct member *m, uint64_t index);
 void member_confirm(struct member *m, uint64_t asked_ns);
+void member_seeded(struct member *m, struct seed_job *job);
 /** Returns until when no other member can lead; 0: there is no lease. Any thread. */
 uint64_t member_lease_until_ns(const struct member *m);
 
@@ -101,6 +113,9 @@ struct member_status {
     uint64_t commit, applied;
     uint64_t log_bytes;
     struct raft_config members;
+    /* why it copies the store of another member; SEED_NONE: it does not */
+    enum seed_doubt seeding;
+    uint64_t seed_bytes, seed_from; /* copied so far; raft id of the source */
 };
 void member_status(const struct member *m, struct member_status *out);
 

@@ -2,7 +2,8 @@
  * member_in.h - shared by the files of a member; private to them.
  *
  * member.c: events of the core and their results. member_send.c: messages to others.
- * member_start.c: start and stop.
+ * member_start.c: start and stop. member_seed.c: copying the store of another member.
+ * member_source.c: giving others what they ask for.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -12,12 +13,17 @@
 #include "common/base/list.h"
 #include "exportd/quorum/member.h"
 #include "exportd/quorum/quorum_log.h"
+#include "exportd/quorum/quorum_vote.h"
 #include "exportd/quorum/raft/raft_core.h"
+#include "exportd/quorum/seed_store.h"
 
 enum {
     STEP_DEADLINE_MS = 1000,
     STEPS_MAX = 64,      /* messages on their way to one member; more are dropped */
     APPLYING_MAX = 1024, /* entries given to the kv and not applied yet */
+    SOURCES_MAX = 4,     /* questions of other members being answered */
+    SEED_DEADLINE_MS = 5000,
+    SEED_PAUSE_MS = 50, /* before the next question after one without result */
 };
 
 /* Link to another member. */
@@ -45,10 +51,54 @@ struct member_step {
     bool is_sent;
 };
 
+/* Question of another member (RF_SEED, RF_FETCH) being answered. */
+struct member_source {
+    struct list_node link;
+    struct member *m;
+    struct rpc_call *call;
+    struct seed_ask ask;
+    struct seed_job *job; /* RF_SEED: owned; lent to the kv's side */
+    struct seed_log log;  /* RF_FETCH: the answer */
+    size_t len;           /* bytes of entries so far */
+    struct quorum_entry *entries[SEED_ENTRIES_MAX]; /* log.n uses */
+    struct quorum_log_read read;
+    uint8_t rows[SEED_ENTRIES_MAX][SEED_ROW_BYTES];
+};
+
+/* Copying of another member's store. A member that does so has no raft core running: it
+ * neither votes nor campaigns. */
+struct member_seeding {
+    enum member_seed_step {
+        MEMBER_SEED_OFF,
+        MEMBER_SEED_SYNCS,   /* waits for a sync of the kv */
+        MEMBER_SEED_MARKS,   /* SEED_JOB_BEGIN */
+        MEMBER_SEED_CLEARS,  /* stops and removes the log */
+        MEMBER_SEED_OPENS,   /* starts an empty log */
+        MEMBER_SEED_PAUSES,  /* timer */
+        MEMBER_SEED_ASKS,    /* question on its way */
+        MEMBER_SEED_APPLIES, /* SEED_JOB_CHUNK, SEED_JOB_ENTRIES */
+        MEMBER_SEED_VOTES,   /* saves a vote in place of the one that is lost */
+        MEMBER_SEED_ENDS,    /* SEED_JOB_END */
+    } step;
+    struct seed_mark mark;
+    uint64_t fed;    /* newest entry given to the kv's side; mark.index follows */
+    uint64_t bytes;  /* copied so far */
+    uint64_t source; /* raft id of the member that is asked */
+    unsigned n_short, n_failed; /* members in a row that could not help */
+    /* when all entries up to this one are there the copy is complete; 0: not known */
+    uint64_t target;
+    uint64_t barrier, barrier_term, barrier_leader;
+    struct env_timer timer;
+    struct rpc_request rq;
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+    struct disk_req dr;
+};
+
 enum member_state {
     MEMBER_NEW,
-    MEMBER_LOG,  /* reads the log */
-    MEMBER_TERM, /* saves a term that the vote lacks */
+    MEMBER_LOG,   /* reads the log */
+    MEMBER_SEEDS, /* copies the store of another member */
+    MEMBER_TERM,  /* saves a term that the vote lacks */
     MEMBER_RUNS,
     MEMBER_FAILED, /* waits for member_stop() */
     MEMBER_STOPS,  /* waits for steps and reads */
@@ -61,10 +111,15 @@ struct member {
     struct kv_quorum_place place;
     enum member_state state;
     struct raft_core *core; /* owned */
-    struct quorum_log *log; /* owned */
+    struct quorum_log *log; /* owned; NULL while it is removed */
+    bool log_runs;
+    struct quorum_ballot ballot; /* as saved */
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
-    struct list_node peers, steps;
+    struct list_node peers, steps, sources;
+    unsigned n_sources;
+    struct member_seeding seed;
+    unsigned n_jobs;            /* lent to the kv's side */
     struct raft_config members; /* for which there are peers */
 
     /* News of the core, as of its last event. */
@@ -87,7 +142,8 @@ struct member {
     struct quorum_entry *const *parts;
     unsigned n_parts;
 
-    struct err *err;
+    struct err *err; /* borrowed during the start, then own_err */
+    struct err own_err;
     void (*started)(void *arg, int rc);
     void *started_arg;
     void (*stopped)(void *arg);
@@ -101,6 +157,8 @@ struct member {
 void member_pump(struct member *m);
 void member_fail(struct member *m, int rc, const char *what);
 uint64_t member_now_ns(const struct member *m);
+/** Returns the first and last entry of the log; an empty one begins behind the store. */
+void member_log_range(const struct member *m, uint64_t *first, uint64_t *last);
 /** Looks at the result of an event: 0, refused, or fatal. */
 void member_event(struct member *m, int rc);
 
@@ -109,6 +167,8 @@ void member_event(struct member *m, int rc);
 /** Opens and closes links for a new list of members. */
 void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
+/** Returns the link to a member, or NULL. */
+struct member_peer *member_peer_find(const struct member *m, uint64_t id);
 /** Sends a message, with entries of the log. */
 void member_send(struct member *m, const struct raft_msg *msg);
 
@@ -116,5 +176,39 @@ void member_send(struct member *m, const struct raft_msg *msg);
 
 /** Goes on with a stop, if nothing is under way any more. */
 void member_stop_look(struct member *m);
+/** Makes a core and a log that have not started. Returns 0 or -ENOMEM. */
+int member_core_open(struct member *m);
+int member_log_open(struct member *m);
+void member_log_start(struct member *m);
+/** Starts the core from log, vote and place; then the member runs. */
+void member_core_start(struct member *m);
+/** The start has failed; or the member, if it has started already. */
+void member_start_end(struct member *m, int rc);
+
+/* ---- member_seed.c ---- */
+
+/**
+ * Stops taking part, and copies the store of another member. With mark.is_copied it keeps
+ * its own store if the others still have the entries behind it.
+ */
+void member_seed_begin(struct member *m, struct seed_mark mark);
+/** Goes on with a copy that was not complete when the process ended. */
+void member_seed_resume(struct member *m);
+void member_seed_synced(struct member *m);
+/** No message, read or job is under way: goes on with a copy that waits for that. */
+void member_seed_idle(struct member *m);
+void member_seed_log_started(struct member *m, int rc);
+void member_seed_voted(struct member *m);
+/** Ends at once what can be ended. Returns whether nothing is under way. */
+bool member_seed_stop(struct member *m);
+/** Copies the state, for people. */
+void member_seed_status(const struct member *m, struct member_status *out);
+
+/* ---- member_source.c ---- */
+
+/** Answers RF_SEED or RF_FETCH: takes the call. */
+void member_source_handle(struct member *m, struct rpc_call *call);
+/** A chunk has been read for another member. */
+void member_source_read(struct member *m, struct seed_job *job);
 
 #endif

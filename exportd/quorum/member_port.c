@@ -19,11 +19,13 @@ enum mail_kind {
     MAIL_CONFIRMED,
     MAIL_SYNC_BELOW,
     MAIL_FAILED,
+    MAIL_SEED,
     /* to the member */
     MAIL_SUBMIT,
     MAIL_APPLIED,
     MAIL_SYNCED,
     MAIL_CONFIRM,
+    MAIL_SEEDED,
 };
 
 struct port_mail {
@@ -33,6 +35,7 @@ struct port_mail {
     uint64_t number; /* index, term or time */
     int rc;
     const char *text;
+    struct seed_job *job; /* lent */
     unsigned n_entries;
     struct quorum_entry *entries[]; /* uses */
 };
@@ -57,6 +60,9 @@ static void core_take(struct member_port *port, const struct port_mail *m)
     case MAIL_SYNC_BELOW:
         kv_quorum_sync_below(port->kv);
         break;
+    case MAIL_SEED:
+        kv_quorum_seed(port->kv, m->job);
+        break;
     default:
         port->failed(port->arg, m->rc, m->text);
         break;
@@ -74,6 +80,9 @@ static void member_take(struct member_port *port, const struct port_mail *m)
         break;
     case MAIL_SYNCED:
         member_synced(port->member, m->number);
+        break;
+    case MAIL_SEEDED:
+        member_seeded(port->member, m->job);
         break;
     default:
         member_confirm(port->member, m->number);
@@ -160,6 +169,14 @@ static void on_failed(void *arg, int rc, const char *text)
     mail_post(m);
 }
 
+static void on_seed(void *arg, struct seed_job *job)
+{
+    struct port_mail *m = mail_new(arg, MAIL_SEED, 0, 0);
+
+    m->job = job;
+    mail_post(m);
+}
+
 struct member_hooks member_port_member_hooks(struct member_port *port)
 {
     return (struct member_hooks){
@@ -170,6 +187,7 @@ struct member_hooks member_port_member_hooks(struct member_port *port)
         .sync_below = on_sync_below,
         .failed = on_failed,
         .arg = port,
+        .seed = on_seed,
     };
 }
 
@@ -214,6 +232,14 @@ static uint64_t on_now(void *arg)
     return port->now_ns(port->now_arg);
 }
 
+static void on_seeded(void *arg, struct seed_job *job)
+{
+    struct port_mail *m = mail_new(arg, MAIL_SEEDED, 0, 0);
+
+    m->job = job;
+    mail_post(m);
+}
+
 struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
 {
     return (struct kv_quorum_hooks){
@@ -224,5 +250,6 @@ struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
         .lease_until_ns = on_lease_until,
         .now_ns = on_now,
         .arg = port,
+        .seeded = on_seeded,
     };
 }

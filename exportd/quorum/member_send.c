@@ -14,7 +14,7 @@
 
 #include "exportd/quorum/member_in.h"
 
-static struct member_peer *peer_find(const struct member *m, uint64_t id)
+struct member_peer *member_peer_find(const struct member *m, uint64_t id)
 {
     LIST_FOREACH(node, &m->peers) {
         struct member_peer *p = container_of(node, struct member_peer, link);
@@ -63,7 +63,7 @@ void member_peers_update(struct member *m, const struct raft_config *members)
     }
     for (unsigned i = 0; i < members->n; i++)
         if (members->members[i].id != m->config.id &&
-            peer_find(m, members->members[i].id) == NULL)
+            member_peer_find(m, members->members[i].id) == NULL)
             peer_add(m, &members->members[i]);
 }
 
@@ -207,7 +207,7 @@ static void step_next(struct member_step *s)
 
 void member_send(struct member *m, const struct raft_msg *msg)
 {
-    struct member_peer *p = peer_find(m, msg->to);
+    struct member_peer *p = member_peer_find(m, msg->to);
     struct member_step *s;
 
     assert(msg->n <= RAFT_MSG_ENTRIES_MAX);

@@ -3,20 +3,29 @@
  *
  * Out:    the log, the core.
  * Keeps:  a member whose log has lost entries, or whose vote is damaged, does not take
- *         part: it might contradict what it promised.
+ *         part before it has got it all from others (member_seed.c): it might contradict
+ *         what it promised.
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "exportd/quorum/member_in.h"
 
-static void start_end(struct member *m, int rc)
+void member_start_end(struct member *m, int rc)
 {
-    if (rc != 0)
+    void (*started)(void *arg, int rc) = m->started;
+
+    m->started = NULL;
+    m->err = &m->own_err;
+    if (rc != 0 && started == NULL)
+        member_fail(m, rc, "take part in the quorum");
+    else if (rc != 0)
         m->state = MEMBER_FAILED;
-    m->started(m->started_arg, rc);
+    if (started != NULL)
+        started(m->started_arg, rc);
 }
 
 /* Returns the list of entries in the log; malloc'ed. */
@@ -32,11 +41,11 @@ static struct raft_log_entry *entries_list(const struct member *m, size_t *n)
     return entries;
 }
 
-static void core_start(struct member *m, uint64_t term, uint64_t vote)
+static void core_start(struct member *m)
 {
     struct raft_core_saved saved = {
-        .term = term,
-        .vote = vote,
+        .term = m->ballot.term,
+        .vote = m->ballot.vote,
         .applied = m->place.applied,
         .applied_term = m->place.applied_term,
         .config = m->place.members,
@@ -46,20 +55,25 @@ static void core_start(struct member *m, uint64_t term, uint64_t vote)
     int rc;
 
     if (entries == NULL) {
-        start_end(m, err_set(m->err, -ENOMEM, "out of memory"));
+        member_start_end(m, err_set(m->err, -ENOMEM, "out of memory"));
         return;
     }
     saved.entries = entries;
     m->given = m->applied = m->commit = m->place.applied;
     rc = raft_core_start(m->core, member_now_ns(m), &saved, m->err);
     free(entries);
+    if (rc == -ROZO_EDAMAGED && m->started != NULL) {
+        log_error("quorum: %s", m->err->text);
+        member_seed_begin(m, (struct seed_mark){ .doubt = SEED_VOTE_LOST });
+        return;
+    }
     if (rc != 0) {
-        start_end(m, rc);
+        member_start_end(m, rc);
         return;
     }
     m->state = MEMBER_RUNS;
     quorum_log_forget_old(m->log);
-    m->started(m->started_arg, 0);
+    member_start_end(m, 0);
     member_pump(m);
 }
 
@@ -72,45 +86,61 @@ static uint64_t term_held(const struct member *m)
                                            : quorum_log_get(m->log, last, NULL).term;
 }
 
-/* Starts the core. An entry of a later term may have been persisted before that term: no
- * vote was given in it then, since votes are sent only when they are persisted. */
-static void vote_look(struct member *m, uint64_t term, uint64_t vote)
+/* An entry of a later term may have been persisted before that term: no vote was given in
+ * it then, since votes are sent only when they are persisted. */
+void member_core_start(struct member *m)
 {
     uint64_t held = term_held(m);
 
-    if (held <= term) {
-        core_start(m, term, vote);
+    if (held <= m->ballot.term) {
+        core_start(m);
         return;
     }
     m->state = MEMBER_TERM;
     quorum_log_vote(m->log, held, 0);
 }
 
+/* Returns what this member has lost. */
+static enum seed_doubt doubt_found(const struct member *m, int log_rc)
+{
+    const struct quorum_log_found *found = quorum_log_found(m->log);
+
+    if (log_rc != 0 || found->vote_is_damaged ||
+        (found->term == 0 && m->place.applied != 1))
+        return SEED_VOTE_LOST;
+    return found->lost != 0 || m->place.applied == 0 ? SEED_LOG_LOST : SEED_NONE;
+}
+
 static void on_log_started(void *arg, int rc)
 {
     struct member *m = arg;
     const struct quorum_log_found *found = quorum_log_found(m->log);
+    enum seed_doubt doubt = doubt_found(m, rc);
 
-    if (rc != 0)
-        start_end(m, err_set(m->err, rc, "read the metadata log: %s", error_text(rc)));
-    else if (found->vote_is_damaged)
-        start_end(m,
-                  err_set(m->err, -ROZO_EDAMAGED,
-                          "the file `vote` of the metadata log is damaged: this member "
-                          "cannot vote"));
-    else if (found->lost != 0)
-        start_end(m, err_set(m->err, -ROZO_EDAMAGED,
-                             "the metadata log has lost entries from %llu on",
-                             (unsigned long long)found->lost));
-    else if (m->place.applied == 0)
-        start_end(m, err_set(m->err, -ENODATA, "this member belongs to no quorum yet"));
-    else if (found->term == 0 && m->place.applied > 1)
-        start_end(m,
-                  err_set(m->err, -ROZO_EDAMAGED,
-                          "the file `vote` of the metadata log is missing: this member "
-                          "cannot vote"));
-    else
-        vote_look(m, found->term, found->vote);
+    m->log_runs = rc == 0;
+    if (m->seed.step == MEMBER_SEED_OPENS) {
+        member_seed_log_started(m, rc);
+        return;
+    }
+    m->ballot = (struct quorum_ballot){ found->term, found->vote };
+    if (rc != 0 && rc != -ROZO_EDAMAGED) {
+        member_start_end(
+            m, err_set(m->err, rc, "read the metadata log: %s", error_text(rc)));
+    } else if (m->place.seed.doubt != SEED_NONE) {
+        if (doubt > m->place.seed.doubt && doubt != SEED_LOG_LOST)
+            m->place.seed.doubt = doubt;
+        member_seed_resume(m);
+    } else if (m->place.applied == 0 && m->place.members.n == 0) {
+        member_start_end(
+            m, err_set(m->err, -ENODATA, "this member belongs to no quorum yet"));
+    } else if (doubt != SEED_NONE) {
+        log_error("quorum: this member has lost %s: it copies the store of another one "
+                  "before it takes part",
+                  doubt == SEED_VOTE_LOST ? "its vote" : "entries of its log");
+        member_seed_begin(m, (struct seed_mark){ .doubt = doubt, .is_copied = true });
+    } else {
+        member_core_start(m);
+    }
 }
 
 /* ---- hooks of the log ---- */
@@ -127,8 +157,11 @@ static void on_voted(void *arg, uint64_t term, uint64_t vote)
 {
     struct member *m = arg;
 
+    m->ballot = (struct quorum_ballot){ term, vote };
     if (m->state == MEMBER_TERM)
-        core_start(m, term, vote);
+        core_start(m);
+    else if (m->state == MEMBER_SEEDS)
+        member_seed_voted(m);
     else if (m->state == MEMBER_RUNS)
         member_event(m, raft_core_vote_persisted(m->core, member_now_ns(m), term, vote));
 }
@@ -137,8 +170,9 @@ static void on_log_failed(void *arg, int rc)
 {
     struct member *m = arg;
 
-    if (m->state == MEMBER_TERM)
-        start_end(m, err_set(m->err, rc, "write the metadata log: %s", error_text(rc)));
+    if (m->state == MEMBER_TERM && m->started != NULL)
+        member_start_end(
+            m, err_set(m->err, rc, "write the metadata log: %s", error_text(rc)));
     else
         member_fail(m, rc, "write the metadata log");
 }
@@ -161,7 +195,7 @@ void member_start(struct member *m, struct err *err, void (*done)(void *arg, int
     m->err = err;
     m->started = done;
     m->started_arg = arg;
-    quorum_log_start(m->log, on_log_started, m);
+    member_log_start(m);
 }
 
 static void on_log_stopped(void *arg)
@@ -174,10 +208,18 @@ static void on_log_stopped(void *arg)
 
 void member_stop_look(struct member *m)
 {
-    if (m->state != MEMBER_STOPS || !list_is_empty(&m->steps) || m->is_reading)
+    bool is_idle = list_is_empty(&m->steps) && !m->is_reading &&
+                   list_is_empty(&m->sources) && m->n_jobs == 0;
+
+    if (m->state == MEMBER_SEEDS && is_idle)
+        member_seed_idle(m);
+    if (m->state != MEMBER_STOPS || !is_idle || !member_seed_stop(m))
         return;
     m->state = MEMBER_LOG_STOPS;
-    quorum_log_stop(m->log, on_log_stopped, m);
+    if (m->log_runs)
+        quorum_log_stop(m->log, on_log_stopped, m);
+    else
+        on_log_stopped(m);
 }
 
 static void on_stop_task(struct env_task *task)
@@ -187,49 +229,70 @@ static void on_stop_task(struct env_task *task)
 
 void member_stop(struct member *m, void (*done)(void *arg), void *arg)
 {
-    assert(m->state == MEMBER_RUNS || m->state == MEMBER_FAILED);
+    assert(m->state >= MEMBER_SEEDS && m->state <= MEMBER_FAILED);
     m->state = MEMBER_STOPS;
     m->stopped = done;
     m->stopped_arg = arg;
     m->leads = false;
     atomic_store(&m->lease_until_ns, 0);
     env_timer_stop(m->config.env, &m->timer);
+    member_seed_stop(m);
     member_peers_close(m);
     env_post(m->config.env, &m->stop_task);
+}
+
+int member_core_open(struct member *m)
+{
+    struct raft_core_options options = {
+        .id = m->config.id,
+        .group = m->config.group,
+        .election_ms = m->config.election_ms,
+        .heartbeat_ms = m->config.heartbeat_ms,
+    };
+
+    env_random(m->config.env, &options.seed, sizeof(options.seed));
+    return raft_core_open(&options, &m->core);
+}
+
+int member_log_open(struct member *m)
+{
+    const struct quorum_log_config log = {
+        .env = m->config.env,
+        .disk = m->config.disk,
+        .hooks = &m->log_hooks,
+        .segment_bytes = m->config.segment_bytes,
+    };
+
+    return quorum_log_open(&log, &m->log);
+}
+
+void member_log_start(struct member *m)
+{
+    quorum_log_start(m->log, on_log_started, m);
 }
 
 int member_open(const struct member_config *config, struct member **out)
 {
     struct member *m = calloc(1, sizeof(*m));
-    struct raft_core_options options = {
-        .id = config->id,
-        .group = config->group,
-        .election_ms = config->election_ms,
-        .heartbeat_ms = config->heartbeat_ms,
-    };
-    struct quorum_log_config log = {
-        .env = config->env,
-        .disk = config->disk,
-        .segment_bytes = config->segment_bytes,
-    };
     int rc;
 
     if (m == NULL)
         return -ENOMEM;
     m->config = *config;
     m->place = *config->place;
+    if (m->place.members.n == 0 && config->sources != NULL)
+        m->place.members = *config->sources;
     if (m->config.keep_bytes == 0)
         m->config.keep_bytes = MEMBER_KEEP_BYTES;
     list_init(&m->peers);
     list_init(&m->steps);
+    list_init(&m->sources);
     env_timer_init(&m->timer, on_timer);
     m->stop_task.fn = on_stop_task;
     m->log_hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_log_failed, m };
-    log.hooks = &m->log_hooks;
-    env_random(config->env, &options.seed, sizeof(options.seed));
-    rc = raft_core_open(&options, &m->core);
+    rc = member_core_open(m);
     if (rc == 0)
-        rc = quorum_log_open(&log, &m->log);
+        rc = member_log_open(m);
     if (rc != 0) {
         member_free(m);
         return rc;

@@ -1092,6 +1092,35 @@ static uint64_t voter_with_longest_log(const struct raft_core *core)
     return id;
 }
 
+int raft_core_barrier(struct raft_core *core, uint64_t now_ns, uint64_t *index)
+{
+    int rc = event_begin(core, now_ns);
+
+    if (rc == 0)
+        rc = leader_check(core);
+    if (rc != 0)
+        return rc;
+    *index = raft_last_index(&core->raft) + 1;
+    if (*index > raft_commit_index(&core->raft) + RAFT_UNCOMMITTED_MAX)
+        return -EBUSY;
+    return event_end(core, empty_submit(core));
+}
+
+bool raft_core_is_held(const struct raft_core *core, uint64_t index, uint64_t without)
+{
+    const struct raft_config *config = raft_core_config(core);
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < config->n; i++) {
+        const struct raft_member *m = &config->members[i];
+        uint64_t match;
+
+        n += m->role == RAFT_ROLE_VOTER && m->id != without &&
+             raft_core_match(core, m->id, &match) == 0 && match >= index;
+    }
+    return n > raft_config_n_voters(config) / 2;
+}
+
 int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
 {
     struct raft_event event = { .type = RAFT_TRANSFER };

@@ -133,6 +133,11 @@ int raft_core_submit(struct raft_core *core, uint64_t now_ns,
 int raft_core_change(struct raft_core *core, uint64_t now_ns,
                      const struct raft_config *config);
 /**
+ * Appends an empty entry as leader, for a member that has lost its vote. *index: of that
+ * entry. Returns 0, -ROZO_ENOT_LEADER or -EBUSY.
+ */
+int raft_core_barrier(struct raft_core *core, uint64_t now_ns, uint64_t *index);
+/**
  * Hands leadership over to a voter; 0: to the one with the longest log. Before the call
  * the caller withdraws the lease from everybody who answers by it. The core has no lease
  * from here on, until the transfer has failed and cannot succeed late. After an election
@@ -224,6 +229,11 @@ uint64_t raft_core_config_index(const struct raft_core *core, bool *is_committed
  * before a change to VOTER). Returns 0, -ROZO_ENOT_LEADER or -ENOENT.
  */
 int raft_core_match(const struct raft_core *core, uint64_t id, uint64_t *index);
+/**
+ * Leader: returns whether a majority of the voters has persisted the entry, not counting
+ * the member `without`.
+ */
+bool raft_core_is_held(const struct raft_core *core, uint64_t index, uint64_t without);
 /** Returns the newest index of the log, persisted or not. */
 uint64_t raft_core_last_index(const struct raft_core *core);
 /** Returns the term of an entry of the log; 0: trimmed, or not there yet. */

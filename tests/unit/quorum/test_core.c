@@ -307,6 +307,38 @@ static void test_a_survivor_behind_in_terms_is_elected(void **state)
     }
 }
 
+/* The member that asks for a barrier does not count. */
+static void test_a_barrier_is_held_by_others(void **state)
+{
+    struct world *w = world_new(7, 3, 3);
+    unsigned a, b, c;
+    uint64_t index = 0;
+    int leader;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        world_start(w, i);
+    leader = world_run_until_leader(w, 10000);
+    assert_true(leader >= 0);
+    a = (unsigned)leader;
+    b = (a + 1) % 3;
+    c = (a + 2) % 3;
+    assert_int_equal(raft_core_barrier(w->nodes[b].core, world_clock(w, b), &index),
+                     -ROZO_ENOT_LEADER);
+    w->cut[a][c] = w->cut[c][a] = true;
+    assert_int_equal(raft_core_barrier(w->nodes[a].core, world_clock(w, a), &index), 0);
+    world_take(w, a, 0);
+    assert_int_equal(index, raft_core_last_index(w->nodes[a].core));
+    assert_false(raft_core_is_held(w->nodes[a].core, index, 0));
+    world_run_ms(w, 200);
+    assert_true(raft_core_is_held(w->nodes[a].core, index, w->nodes[c].id));
+    assert_false(raft_core_is_held(w->nodes[a].core, index, w->nodes[b].id));
+    world_mend(w);
+    world_run_ms(w, 2000);
+    assert_true(raft_core_is_held(w->nodes[a].core, index, w->nodes[b].id));
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_a_vote_is_persisted_before_it_is_sent),
         cmocka_unit_test(test_another_member_leads_soon),
         cmocka_unit_test(test_a_survivor_behind_in_terms_is_elected),
+        cmocka_unit_test(test_a_barrier_is_held_by_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

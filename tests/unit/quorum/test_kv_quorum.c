@@ -10,6 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/env/key_map.h"
 #include "exportd/quorum/kv_quorum.h"
+#include "exportd/quorum/seed_store.h"
 #include "exportd/store/key.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
@@ -102,7 +103,7 @@ static void fake_open(struct fake *f)
     *f = (struct fake){ .term = 1 };
     env_virtual_init(&f->v, 1);
     f->hooks = (struct kv_quorum_hooks){ on_submit,   on_applied, on_synced, on_confirm,
-                                         lease_until, now,        f };
+                                         lease_until, now,        f,         NULL };
     assert_int_equal(kv_memory_open(&f->v.env, &f->below), 0);
     assert_int_equal(quorum_open(f), 0);
 }
@@ -589,9 +590,43 @@ static void bytes_that_are_no_batch_are_refused(void **state)
     quorum_entry_free(parts[0]);
 }
 
+/* A chunk says that it contains an entry as soon as reads show it. */
+static void on_chunk(void *arg, struct seed_job *job)
+{
+    struct fake *f = arg;
+
+    assert_int_equal(job->rc, 0);
+    assert_int_equal(job->chunk.applied, f->n_applied);
+    assert_int_equal(job->chunk.members_index, 1);
+    assert_true(job->chunk.is_last && job->len > 0);
+}
+
+static void a_chunk_contains_what_reads_show(void **state)
+{
+    struct seed_job *job = calloc(1, sizeof(*job));
+    struct waiter w = waiter();
+    struct fake f;
+
+    (void)state;
+    assert_non_null(job);
+    fake_open(&f);
+    f.hooks.seeded = on_chunk;
+    lead(&f);
+    commit_one(&f, "Da", "1", &w);
+    apply(&f, 1);
+    assert_int_not_equal(f.told_applied, f.n_applied); /* the kv has not answered yet */
+    job->kind = SEED_JOB_READ;
+    kv_quorum_seed(f.q, job);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.told_applied, f.n_applied);
+    seed_job_free(job);
+    fake_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chunk_contains_what_reads_show),
         cmocka_unit_test(a_commit_is_seen_at_once_and_done_when_the_quorum_has_it),
         cmocka_unit_test(a_deposed_member_ends_what_waits_and_takes_nothing),
         cmocka_unit_test(a_restart_goes_on_behind_the_last_whole_batch),

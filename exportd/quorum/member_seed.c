@@ -1,0 +1,531 @@
+/*
+ * member_seed.c - a member that lacks what it had promised, or what the others no longer
+ * have, copies the store of another member, and takes part again.
+ *
+ * In:     answers to RF_SEED and RF_FETCH, jobs done by the kv's side.
+ * Out:    questions, one at a time; jobs; at the end an empty log behind the store.
+ * Keeps:  the member has no raft core running, so it neither votes nor acknowledges. It
+ *         takes part again only with all entries that it may ever have acknowledged, and
+ *         votes only in terms in which no vote that it forgot can count.
+ *         docs/internals/metadata-quorum.md, "Seeding", has the proof.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/log.h"
+#include "common/base/units.h"
+#include "exportd/quorum/member_in.h"
+
+static const char segments_path[] = "journal/0.";
+
+static void seed_next(struct member *m);
+static void begin(struct member *m);
+
+/* ---- jobs ---- */
+
+static struct seed_job *job_new(struct member *m, enum seed_job_kind kind)
+{
+    struct seed_job *job = calloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        member_fail(m, -ENOMEM, "copy the metadata store of another member");
+        return NULL;
+    }
+    job->kind = kind;
+    job->mark = m->seed.mark;
+    return job;
+}
+
+static void job_give(struct member *m, struct seed_job *job, enum member_seed_step step)
+{
+    m->seed.step = step;
+    m->n_jobs++;
+    m->config.hooks.seed(m->config.hooks.arg, job);
+}
+
+/* ---- members to ask ---- */
+
+/* Goes over to the next member. */
+static void source_next(struct member *m)
+{
+    struct member_peer *first = NULL, *next = NULL;
+    bool is_behind = false;
+
+    LIST_FOREACH(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->is_gone || p->channel == NULL)
+            continue;
+        if (first == NULL)
+            first = p;
+        if (is_behind && next == NULL)
+            next = p;
+        is_behind = is_behind || p->id == m->seed.source;
+    }
+    if (next == NULL)
+        next = first;
+    m->seed.source = next == NULL ? 0 : next->id;
+}
+
+static void pause_ms(struct member *m, uint64_t ms)
+{
+    m->seed.step = MEMBER_SEED_PAUSES;
+    env_timer_start(m->config.env, &m->seed.timer, ms);
+}
+
+static void on_pause(struct env_timer *timer)
+{
+    struct member *m = container_of(timer, struct member, seed.timer);
+
+    if (m->state == MEMBER_SEEDS)
+        seed_next(m);
+}
+
+/* Begins again with all keys. */
+static void copy_again(struct member *m)
+{
+    log_info("quorum: no other member has the entries behind %llu: copying the whole "
+             "store",
+             (unsigned long long)m->seed.fed);
+    m->seed.mark =
+        (struct seed_mark){ .doubt = m->seed.mark.doubt, .needed = m->seed.mark.needed };
+    m->seed.n_short = m->seed.n_failed = 0;
+    begin(m);
+}
+
+/* The member that was asked did not help. */
+static void other_source(struct member *m, bool is_short)
+{
+    struct member_seeding *s = &m->seed;
+    unsigned n = 0;
+
+    s->n_short += is_short;
+    s->n_failed += !is_short;
+    LIST_FOREACH(node, &m->peers)
+        n += container_of(node, struct member_peer, link)->channel != NULL;
+    if (s->n_short > 0 && s->n_short + s->n_failed >= n) {
+        copy_again(m);
+        return;
+    }
+    source_next(m);
+    pause_ms(m, SEED_PAUSE_MS);
+}
+
+/* ---- answers ---- */
+
+/* Returns the time that a copy of so many bytes takes at the configured rate. */
+static uint64_t rate_ms(const struct member *m, size_t len)
+{
+    return m->config.seed_rate == 0 ? 0 : len * UINT64_C(1000) / m->config.seed_rate;
+}
+
+static void chunk_take(struct member *m, const struct rpc_request *rq)
+{
+    struct member_seeding *s = &m->seed;
+    struct seed_chunk chunk;
+    struct seed_job *job;
+
+    if (seed_chunk_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
+                          rq->answer_payload_len, &chunk) != 0 ||
+        chunk.applied < s->mark.index ||
+        seed_items_check(rq->answer_payload, rq->answer_payload_len, &s->mark.cursor) !=
+            0) {
+        other_source(m, false);
+        return;
+    }
+    job = job_new(m, SEED_JOB_CHUNK);
+    if (job == NULL)
+        return;
+    job->chunk = chunk;
+    job->bytes = malloc(rq->answer_payload_len + 1);
+    if (job->bytes == NULL) {
+        seed_job_free(job);
+        member_fail(m, -ENOMEM, "copy the metadata store of another member");
+        return;
+    }
+    if (rq->answer_payload_len > 0)
+        memcpy(job->bytes, rq->answer_payload, rq->answer_payload_len);
+    job->len = rq->answer_payload_len;
+    s->bytes += job->len;
+    s->n_short = s->n_failed = 0;
+    job_give(m, job, MEMBER_SEED_APPLIES);
+}
+
+/* Takes what the answer says of the leader: which entries make the copy complete. A
+ * leader of a term not below that of the last vote has all that this member acknowledged,
+ * if it is committed or will be. */
+static void target_take(struct member *m, const struct seed_log *log)
+{
+    struct member_seeding *s = &m->seed;
+
+    if (!log->leads)
+        return;
+    if (s->mark.doubt != SEED_VOTE_LOST) {
+        if (log->term >= m->ballot.term && (s->target == 0 || log->last < s->target))
+            s->target = log->last;
+    } else if (s->target == 0 && log->barrier != 0) {
+        if (log->is_held && log->barrier == s->barrier && log->term == s->barrier_term) {
+            s->target = log->barrier;
+            s->barrier_leader = s->source;
+        } else {
+            s->barrier = log->barrier;
+            s->barrier_term = log->term;
+        }
+    }
+}
+
+/* Makes entries of the answer. Returns their array, or NULL without memory. */
+static struct quorum_entry **entries_make(const struct raft_log_entry *from, unsigned n)
+{
+    struct quorum_entry **entries = calloc(n, sizeof(struct quorum_entry *));
+
+    for (unsigned i = 0; entries != NULL && i < n; i++) {
+        entries[i] = quorum_entry_new(from[i].kind, from[i].len);
+        if (entries[i] == NULL) {
+            while (i > 0)
+                quorum_entry_free(entries[--i]);
+            free(entries);
+            return NULL;
+        }
+        memcpy(entries[i]->bytes, from[i].data, from[i].len);
+        entries[i]->e.index = from[i].index;
+        entries[i]->e.term = from[i].term;
+    }
+    return entries;
+}
+
+static void entries_give(struct member *m, const struct raft_log_entry *entries,
+                         unsigned n)
+{
+    struct seed_job *job = job_new(m, SEED_JOB_ENTRIES);
+
+    if (job == NULL)
+        return;
+    job->entries = entries_make(entries, n);
+    if (job->entries == NULL) {
+        seed_job_free(job);
+        member_fail(m, -ENOMEM, "copy the metadata store of another member");
+        return;
+    }
+    job->n_entries = n;
+    m->seed.fed += n;
+    m->seed.n_short = m->seed.n_failed = 0;
+    job_give(m, job, MEMBER_SEED_APPLIES);
+}
+
+static void log_take(struct member *m, const struct rpc_request *rq)
+{
+    struct member_seeding *s = &m->seed;
+    struct raft_log_entry entries[SEED_ENTRIES_MAX];
+    struct seed_log log;
+
+    if (seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
+                        rq->answer_payload_len, &log, entries) != 0 ||
+        log.index != s->fed + 1) {
+        other_source(m, false);
+        return;
+    }
+    target_take(m, &log);
+    s->bytes += rq->answer_payload_len;
+    if (log.n > 0)
+        entries_give(m, entries, log.n);
+    else if (log.first > s->fed + 1)
+        other_source(m, true);
+    else {
+        s->n_short = s->n_failed = 0;
+        source_next(m); /* nothing is new there; another one may lead */
+        pause_ms(m, SEED_PAUSE_MS);
+    }
+}
+
+static void on_answer(struct rpc_request *rq, int rc)
+{
+    struct member *m = container_of(rq, struct member, seed.rq);
+
+    m->seed.step = MEMBER_SEED_PAUSES;
+    if (m->state != MEMBER_SEEDS)
+        return;
+    if (rc != 0 || rq->status != ROZO__STATUS__OK)
+        other_source(m, false);
+    else if (rq->op == ROZO__OP__RF_SEED)
+        chunk_take(m, rq);
+    else
+        log_take(m, rq);
+}
+
+/* ---- questions ---- */
+
+static bool is_complete(const struct member_seeding *s)
+{
+    const struct seed_mark *mark = &s->mark;
+
+    if (!mark->is_copied || mark->index < mark->newest)
+        return false;
+    return (s->target != 0 && mark->index >= s->target) ||
+           (mark->doubt == SEED_BEHIND && mark->index >= mark->needed);
+}
+
+static void end(struct member *m)
+{
+    struct seed_job *job = job_new(m, SEED_JOB_END);
+
+    if (job != NULL)
+        job_give(m, job, MEMBER_SEED_ENDS);
+}
+
+/* The copy is complete: saves a vote in place of one that is lost. It is for the leader
+ * in whose term this member is admitted again, so it votes for nobody else in it. */
+static void vote_or_end(struct member *m)
+{
+    struct member_seeding *s = &m->seed;
+
+    if (s->mark.doubt != SEED_VOTE_LOST || s->barrier_term <= m->ballot.term) {
+        end(m);
+        return;
+    }
+    s->step = MEMBER_SEED_VOTES;
+    quorum_log_vote(m->log, s->barrier_term, s->barrier_leader);
+}
+
+void member_seed_voted(struct member *m)
+{
+    if (m->seed.step == MEMBER_SEED_VOTES)
+        end(m);
+}
+
+/* Asks for the next keys, or for the entries behind those that are there. After each
+ * chunk the entries up to it follow, so that few are missing at the end. */
+static void seed_next(struct member *m)
+{
+    struct member_seeding *s = &m->seed;
+    struct member_peer *p = member_peer_find(m, s->source);
+    bool is_fetch = s->mark.is_copied || s->fed < s->mark.newest;
+    struct seed_ask ask = { .from = m->config.id, .index = s->mark.index };
+
+    if (is_complete(s)) {
+        vote_or_end(m);
+        return;
+    }
+    if (p == NULL || p->channel == NULL) {
+        source_next(m);
+        p = member_peer_find(m, s->source);
+    }
+    if (p == NULL || p->channel == NULL) {
+        pause_ms(m, SEED_DEADLINE_MS);
+        return;
+    }
+    ask.to = p->id;
+    if (is_fetch) {
+        ask.index = s->fed + 1;
+        ask.wants_barrier = s->mark.doubt == SEED_VOTE_LOST && s->target == 0;
+        ask.barrier = s->barrier;
+        ask.barrier_term = s->barrier_term;
+    } else {
+        ask.after = s->mark.cursor;
+    }
+    s->rq = (struct rpc_request){
+        .op = is_fetch ? ROZO__OP__RF_FETCH : ROZO__OP__RF_SEED,
+        .deadline_ms = SEED_DEADLINE_MS,
+        .msg = s->msg,
+        .msg_len = seed_ask_encode(&m->config.group, &ask, s->msg),
+        .done = on_answer,
+    };
+    s->step = MEMBER_SEED_ASKS;
+    rpc_send(p->channel, &s->rq);
+}
+
+/* ---- the log ---- */
+
+static void on_removed(struct disk_req *dr, int rc)
+{
+    struct member *m = dr->arg;
+
+    m->seed.step = MEMBER_SEED_PAUSES;
+    if (m->state != MEMBER_SEEDS) {
+        member_stop_look(m);
+        return;
+    }
+    if (rc != 0 && rc != -ENOENT) {
+        member_fail(m, rc, "remove the metadata log");
+        return;
+    }
+    rc = member_log_open(m);
+    if (rc != 0) {
+        member_fail(m, rc, "start an empty metadata log");
+        return;
+    }
+    m->seed.step = MEMBER_SEED_OPENS;
+    member_log_start(m); /* makes the removal stable, too */
+}
+
+static void on_log_stopped(void *arg)
+{
+    struct member *m = arg;
+
+    m->log_runs = false;
+    quorum_log_free(m->log);
+    m->log = NULL;
+    m->seed.dr = (struct disk_req){
+        .op = DISK_REMOVE,
+        .path = segments_path,
+        .n_names = WAL_SLOTS_MAX,
+        .done = on_removed,
+        .arg = m,
+    };
+    disk_submit(m->config.disk, &m->seed.dr);
+}
+
+static void log_clear(struct member *m)
+{
+    m->seed.step = MEMBER_SEED_CLEARS;
+    if (m->log_runs)
+        quorum_log_stop(m->log, on_log_stopped, m);
+    else
+        on_log_stopped(m);
+}
+
+void member_seed_log_started(struct member *m, int rc)
+{
+    const struct quorum_log_found *found = quorum_log_found(m->log);
+
+    m->seed.step = MEMBER_SEED_PAUSES;
+    if (m->state != MEMBER_SEEDS) {
+        member_stop_look(m);
+        return;
+    }
+    if (rc != 0) {
+        member_fail(m, rc, "start an empty metadata log");
+        return;
+    }
+    m->ballot = (struct quorum_ballot){ found->term, found->vote };
+    member_peers_update(m, &m->place.members);
+    seed_next(m);
+}
+
+/* ---- begin and end ---- */
+
+static void begin(struct member *m)
+{
+    struct seed_job *job = job_new(m, SEED_JOB_BEGIN);
+
+    if (job != NULL)
+        job_give(m, job, MEMBER_SEED_MARKS);
+}
+
+void member_seed_begin(struct member *m, struct seed_mark mark)
+{
+    log_info("quorum: this member copies the metadata store of another one");
+    m->state = MEMBER_SEEDS;
+    m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
+    env_timer_init(&m->seed.timer, on_pause);
+    env_timer_stop(m->config.env, &m->timer);
+    m->role = RAFT_CORE_FOLLOWER;
+    m->leader = 0;
+    m->is_ready = false;
+    member_start_end(m, 0);
+    member_stop_look(m);
+}
+
+void member_seed_resume(struct member *m)
+{
+    member_seed_begin(m, m->place.seed);
+}
+
+void member_seed_synced(struct member *m)
+{
+    member_stop_look(m);
+}
+
+void member_seed_idle(struct member *m)
+{
+    if (m->seed.step == MEMBER_SEED_SYNCS && !m->is_syncing_below)
+        begin(m);
+}
+
+static void ended(struct member *m, const struct seed_job *job)
+{
+    int rc;
+
+    log_info("quorum: the metadata store is complete up to entry %llu: %llu bytes copied",
+             (unsigned long long)job->place.applied, (unsigned long long)m->seed.bytes);
+    m->place = job->place;
+    m->synced = m->place.applied;
+    m->seed.step = MEMBER_SEED_OFF;
+    raft_core_free(m->core);
+    m->core = NULL;
+    rc = member_core_open(m);
+    if (rc != 0)
+        member_fail(m, rc, "start the core of the quorum");
+    else
+        member_core_start(m);
+}
+
+/* The state of the copy has changed. */
+static void applied(struct member *m, const struct seed_job *job)
+{
+    struct member_seeding *s = &m->seed;
+    uint64_t ms = rate_ms(m, job->len);
+
+    if (s->mark.index == 0)
+        s->fed = job->mark.index;
+    s->mark = job->mark;
+    if (job->place.members.n > 0 && job->place.members_index > m->place.members_index) {
+        m->place.members = job->place.members;
+        m->place.members_index = job->place.members_index;
+        member_peers_update(m, &m->place.members);
+    }
+    if (ms > 0)
+        pause_ms(m, ms);
+    else
+        seed_next(m);
+}
+
+void member_seeded(struct member *m, struct seed_job *job)
+{
+    assert(m->n_jobs > 0);
+    m->n_jobs--;
+    if (job->kind == SEED_JOB_READ) {
+        member_source_read(m, job);
+        return;
+    }
+    if (m->state == MEMBER_SEEDS && job->rc != 0) {
+        member_fail(m, job->rc, "copy the metadata store of another member");
+    } else if (m->state == MEMBER_SEEDS && job->kind == SEED_JOB_BEGIN) {
+        m->seed.mark = job->mark;
+        m->seed.fed = job->mark.index;
+        log_clear(m);
+    } else if (m->state == MEMBER_SEEDS && job->kind == SEED_JOB_END) {
+        ended(m, job);
+    } else if (m->state == MEMBER_SEEDS) {
+        applied(m, job);
+    }
+    seed_job_free(job);
+    member_stop_look(m);
+}
+
+bool member_seed_stop(struct member *m)
+{
+    struct member_seeding *s = &m->seed;
+
+    if (s->step == MEMBER_SEED_CLEARS || s->step == MEMBER_SEED_OPENS)
+        return false;
+    if (s->step == MEMBER_SEED_ASKS)
+        rpc_cancel(&s->rq);
+    if (s->step != MEMBER_SEED_OFF)
+        env_timer_stop(m->config.env, &s->timer);
+    s->step = MEMBER_SEED_OFF;
+    return true;
+}
+
+void member_seed_status(const struct member *m, struct member_status *out)
+{
+    if (m->state != MEMBER_SEEDS)
+        return;
+    out->seeding = m->seed.mark.doubt;
+    out->seed_bytes = m->seed.bytes;
+    out->seed_from = m->seed.source;
+}

@@ -1,0 +1,519 @@
+/* member_world.c - see member_world.h. */
+#include "tests/unit/quorum/member_world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/units.h"
+
+enum { DELAY_MAX_MS = 8 };
+
+/* ---- mail ---- */
+
+static void on_mail_task(struct env_task *task)
+{
+    struct members *w = container_of(task, struct members, mail_task);
+
+    while (w->mail != NULL) {
+        struct env_mail *m = w->mail;
+
+        w->mail = m->next;
+        if (w->mail == NULL)
+            w->mail_last = &w->mail;
+        m->fn(m);
+    }
+}
+
+static void post(void *arg, struct env_mail *mail)
+{
+    struct members *w = ((struct member_node *)arg)->w;
+
+    mail->next = NULL;
+    *w->mail_last = mail;
+    w->mail_last = &mail->next;
+    env_post(&w->v.env, &w->mail_task);
+}
+
+static uint64_t now_ns(void *arg)
+{
+    (void)arg;
+    return env_now_ns(&((struct member_node *)arg)->w->v.env);
+}
+
+static void on_lead(void *arg, uint64_t term)
+{
+    struct member_node *n = arg;
+
+    assert_false(n->leads);
+    n->leads = true;
+    n->term = term;
+}
+
+static void on_depose(void *arg)
+{
+    ((struct member_node *)arg)->leads = false;
+}
+
+static void on_failed(void *arg, int rc, const char *text)
+{
+    struct member_node *n = arg;
+
+    print_message("member %u: %s: %s\n", n->i, text, error_text(rc));
+    n->leads = false;
+    n->has_failed = true;
+}
+
+/* ---- links ---- */
+
+static void packet_end(struct packet *p, int rc)
+{
+    struct rpc_request *rq = p->rq;
+
+    env_timer_stop(&p->link->w->v.env, &p->timer);
+    env_timer_stop(&p->link->w->v.env, &p->deadline);
+    list_remove(&p->node);
+    if (rq != NULL) {
+        rq->status = p->status;
+        rq->answer_msg = p->answer;
+        rq->answer_msg_len = p->answer_len;
+        rq->answer_payload = p->payload;
+        rq->answer_payload_len = p->payload_len;
+        rq->impl = NULL;
+        rq->done(rq, rc);
+    }
+    free((void *)p->call.msg);
+    free(p->call.payload);
+    free(p->answer);
+    free(p->payload);
+    free(p);
+}
+
+static bool is_lost(const struct packet *p, unsigned from, unsigned to)
+{
+    const struct members *w = p->link->w;
+
+    return w->cut[from][to] || !w->nodes[to].is_up ||
+           env_virtual_below(&p->link->w->v, 50) == 0;
+}
+
+static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                     size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                     void (*sent)(void *arg), void *arg)
+{
+    struct packet *p = (struct packet *)call;
+
+    p->status = status;
+    p->answer = malloc(msg_len + 1);
+    p->answer_len = msg_len;
+    for (unsigned i = 0; i < n_segs; i++)
+        p->payload_len += segs[i].len;
+    p->payload = malloc(p->payload_len + 1);
+    assert_true(p->answer != NULL && p->payload != NULL);
+    if (msg_len > 0)
+        memcpy(p->answer, msg, msg_len);
+    p->payload_len = 0;
+    for (unsigned i = 0; i < n_segs; i++) {
+        memcpy(p->payload + p->payload_len, segs[i].base, segs[i].len);
+        p->payload_len += segs[i].len;
+    }
+    if (sent != NULL)
+        sent(arg);
+    p->is_held = false;
+    p->is_back = true;
+    if (p->is_late) {
+        packet_end(p, -ETIMEDOUT);
+        return;
+    }
+    env_timer_start(&p->link->w->v.env, &p->timer,
+                    env_virtual_below(&p->link->w->v, DELAY_MAX_MS));
+}
+
+static const struct rpc_call_ops call_ops = { on_reply };
+
+static void on_arrival(struct env_timer *timer)
+{
+    struct packet *p = container_of(timer, struct packet, timer);
+    struct members *w = p->link->w;
+    struct member_node *to = &w->nodes[p->link->to];
+
+    if (p->is_back) {
+        if (!is_lost(p, p->link->to, p->link->from))
+            packet_end(p, 0);
+        return; /* lost: the deadline ends it */
+    }
+    if (is_lost(p, p->link->from, p->link->to))
+        return;
+    p->is_held = true;
+    member_handle(to->member, &p->call);
+}
+
+static void on_deadline(struct env_timer *timer)
+{
+    struct packet *p = container_of(timer, struct packet, deadline);
+    struct rpc_request *rq = p->rq;
+
+    if (!p->is_held) {
+        packet_end(p, -ETIMEDOUT);
+        return;
+    }
+    p->is_late = true; /* ends when its holder answers */
+    p->rq = NULL;
+    if (rq != NULL)
+        rq->done(rq, -ETIMEDOUT);
+}
+
+static void link_send(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct member_link *l = (struct member_link *)ch;
+    struct packet *p = calloc(1, sizeof(*p));
+    uint8_t *msg = malloc(rq->msg_len);
+    size_t len = 0;
+
+    assert_true(p != NULL && msg != NULL);
+    for (unsigned i = 0; i < rq->n_payload; i++)
+        len += rq->payload[i].iov_len;
+    memcpy(msg, rq->msg, rq->msg_len);
+    p->call = (struct rpc_call){ .ops = &call_ops,
+                                 .op = rq->op,
+                                 .role = RPC_ROLE_NODE,
+                                 .msg = msg,
+                                 .msg_len = rq->msg_len,
+                                 .payload = malloc(len + 1),
+                                 .payload_len = len };
+    assert_non_null(p->call.payload);
+    len = 0;
+    for (unsigned i = 0; i < rq->n_payload; i++) {
+        memcpy(p->call.payload + len, rq->payload[i].iov_base, rq->payload[i].iov_len);
+        len += rq->payload[i].iov_len;
+    }
+    p->link = l;
+    p->rq = rq;
+    rq->impl = p;
+    env_timer_init(&p->timer, on_arrival);
+    env_timer_init(&p->deadline, on_deadline);
+    list_add_tail(&l->w->packets, &p->node);
+    env_timer_start(&l->w->v.env, &p->timer, env_virtual_below(&l->w->v, DELAY_MAX_MS));
+    env_timer_start(&l->w->v.env, &p->deadline, rq->deadline_ms);
+}
+
+static void link_cancel(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct packet *p = rq->impl;
+
+    (void)ch;
+    p->rq = NULL;
+}
+
+static const struct rpc_channel_ops link_ops = { .send = link_send,
+                                                 .cancel = link_cancel };
+
+static struct rpc_channel *peer_open(void *arg, const char *address)
+{
+    struct member_node *n = arg;
+    unsigned to = (unsigned)(address[1] - '0');
+
+    assert_true(to < MEMBERS_N && to != n->i);
+    if (n->i == 0 && n->w->scripted[to] != NULL)
+        return n->w->scripted[to];
+    return &n->w->links[n->i][to].channel;
+}
+
+static void peer_close(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    (void)ch;
+}
+
+/* ---- members ---- */
+
+static void on_started(void *arg, int rc)
+{
+    struct member_node *n = arg;
+
+    n->is_started = true;
+    n->start_rc = rc;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct member_node *)arg)->is_stopped = true;
+}
+
+void member_node_start(struct member_node *n)
+{
+    struct kv_quorum_config kv = { &n->w->v.env, kv_memory_kv(n->below), &n->kv_hooks };
+    struct member_config config = {
+        .env = &n->w->v.env,
+        .disk = &n->disk.disk,
+        .peers = { peer_open, peer_close, n },
+        .id = 100 + n->i,
+        .now_ns = now_ns,
+        .now_arg = n,
+        .keep_bytes = n->w->keep_bytes,
+        .sources = &n->w->first,
+        .seed_rate = n->w->seed_rate,
+        .segment_bytes = 2 << 20,
+    };
+
+    n->port = (struct member_port){ .post_member = post,
+                                    .post_core = post,
+                                    .post_arg = n,
+                                    .now_ns = now_ns,
+                                    .now_arg = n,
+                                    .lead = on_lead,
+                                    .depose = on_depose,
+                                    .failed = on_failed,
+                                    .arg = n };
+    n->kv_hooks = member_port_kv_hooks(&n->port);
+    assert_int_equal(kv_quorum_open(&kv, &n->kv, &n->err), 0);
+    config.hooks = member_port_member_hooks(&n->port);
+    config.place = kv_quorum_place(n->kv);
+    assert_int_equal(member_open(&config, &n->member), 0);
+    n->port.kv = n->kv;
+    n->port.member = n->member;
+    n->is_started = n->is_stopped = n->leads = n->has_failed = false;
+    n->is_up = true;
+    member_start(n->member, &n->err, on_started, n);
+    while (!n->is_started) {
+        env_virtual_run_posted(&n->w->v);
+        if (!n->is_started)
+            assert_true(env_virtual_run_next_timer(&n->w->v));
+    }
+    if (n->start_rc != 0)
+        print_message("member %u: %s\n", n->i, n->err.text);
+    assert_int_equal(n->start_rc, 0);
+}
+
+/* Ends the process of a member; power: unsynced data of its disk may be lost. */
+void member_node_kill(struct member_node *n, bool power)
+{
+    n->is_up = n->leads = false;
+    n->life++;
+    n->disk.is_cut = power;
+    member_stop(n->member, on_stopped, n);
+    kv_quorum_depose(n->kv);
+    for (unsigned i = 0; i < 1000 && !(n->is_stopped && kv_quorum_is_idle(n->kv)); i++) {
+        env_virtual_run_posted(&n->w->v);
+        if (!n->is_stopped)
+            env_virtual_run_next_timer(&n->w->v);
+    }
+    env_virtual_run_posted(&n->w->v);
+    assert_true(n->is_stopped && kv_quorum_is_idle(n->kv));
+    member_free(n->member);
+    kv_quorum_close(n->kv);
+    n->member = NULL;
+    n->kv = NULL;
+    if (power) {
+        memdisk_power_cut(&n->disk);
+        kv_memory_power_cut(
+            n->below, env_virtual_below(&n->w->v, kv_memory_n_unsynced(n->below) + 1));
+    }
+}
+
+static void on_begun(struct kv_done *done, int rc)
+{
+    (void)done;
+    assert_int_equal(rc, 0);
+}
+
+static void member_node_store_make(struct member_node *n)
+{
+    memdisk_init(&n->disk, &n->w->v);
+    assert_int_equal(kv_memory_open(&n->w->v.env, &n->below), 0);
+}
+
+void member_node_empty(struct member_node *n)
+{
+    assert_false(n->is_up);
+    memdisk_free(&n->disk);
+    kv_memory_close(n->below);
+    member_node_store_make(n);
+}
+
+void members_init(struct members *w, uint64_t seed)
+{
+    struct kv_done begun = { .fn = on_begun };
+
+    memset(w, 0, sizeof(*w));
+    env_virtual_init(&w->v, seed);
+    w->mail_last = &w->mail;
+    w->mail_task.fn = on_mail_task;
+    w->next_val = 1;
+    w->keep_bytes = 6 << 20;
+    list_init(&w->packets);
+    for (unsigned i = 0; i < MEMBERS_N; i++) {
+        char address[8];
+
+        snprintf(address, sizeof(address), "m%u", i);
+        assert_int_equal(raft_config_set(&w->first, 100 + i, RAFT_ROLE_VOTER, address),
+                         0);
+        for (unsigned j = 0; j < MEMBERS_N; j++)
+            w->links[i][j] = (struct member_link){
+                .channel.ops = &link_ops, .w = w, .from = i, .to = j
+            };
+    }
+    for (unsigned i = 0; i < MEMBERS_N; i++) {
+        struct member_node *n = &w->nodes[i];
+
+        n->w = w;
+        n->i = i;
+        member_node_store_make(n);
+        kv_quorum_begin(kv_memory_kv(n->below), &w->first, &begun);
+        env_virtual_run_posted(&w->v);
+        kv_sync(kv_memory_kv(n->below), &begun);
+        env_virtual_run_posted(&w->v);
+    }
+    for (unsigned i = 0; i < MEMBERS_N; i++)
+        member_node_start(&w->nodes[i]);
+}
+
+void members_free(struct members *w)
+{
+    for (unsigned i = 0; i < MEMBERS_N; i++) {
+        if (w->nodes[i].is_up)
+            member_node_kill(&w->nodes[i], false);
+        memdisk_free(&w->nodes[i].disk);
+        kv_memory_close(w->nodes[i].below);
+    }
+    LIST_FOREACH_SAFE(node, &w->packets)
+        packet_end(container_of(node, struct packet, node), -ENOTCONN);
+    env_virtual_run_posted(&w->v);
+    env_virtual_close(&w->v);
+}
+
+/* Asserts that at most one member may answer without asking, and that a term has one
+ * leader, also one that has ended meanwhile. */
+static void leaders_check(struct members *w)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < MEMBERS_N; i++) {
+        struct member_status s;
+
+        if (!w->nodes[i].is_up)
+            continue;
+        n += member_lease_until_ns(w->nodes[i].member) > env_now_ns(&w->v.env);
+        member_status(w->nodes[i].member, &s);
+        if (!s.leads)
+            continue;
+        assert_true(s.term < MEMBERS_TERMS);
+        assert_true(w->leader_of[s.term] == 0 || w->leader_of[s.term] == s.id);
+        w->leader_of[s.term] = s.id;
+    }
+    assert_true(n <= 1);
+}
+
+void members_run_ms(struct members *w, unsigned ms)
+{
+    for (unsigned i = 0; i < ms; i++) {
+        env_virtual_advance_ms(&w->v, 1);
+        leaders_check(w);
+    }
+}
+
+/* Returns the member that leads with a lease, or NULL. */
+struct member_node *members_leader(struct members *w)
+{
+    for (unsigned i = 0; i < MEMBERS_N; i++) {
+        struct member_node *n = &w->nodes[i];
+
+        if (n->is_up && n->leads &&
+            member_lease_until_ns(n->member) > env_now_ns(&w->v.env))
+            return n;
+    }
+    return NULL;
+}
+
+struct member_node *members_wait_for_leader(struct members *w)
+{
+    for (unsigned ms = 0; ms < 20000; ms++) {
+        if (members_leader(w) != NULL)
+            return members_leader(w);
+        members_run_ms(w, 1);
+    }
+    fail_msg("nobody leads");
+    return NULL;
+}
+
+static void on_written(struct kv_done *done, int rc)
+{
+    struct write *x = (struct write *)done;
+    struct members *w = x->node->w;
+
+    if (rc == 0) {
+        w->n_acked++;
+        if (x->val > w->acked[x->key])
+            w->acked[x->key] = x->val;
+    }
+    free(x);
+}
+
+/* Writes one more value with a leader, one that is deposed perhaps. */
+void members_write(struct members *w, struct member_node *n, size_t len)
+{
+    struct write *x = calloc(1, sizeof(*x));
+    uint8_t *val = calloc(1, len);
+    char key[8];
+    struct kv_item item = { key, 3, val, len };
+
+    assert_true(x != NULL && val != NULL && len >= 8);
+    x->done.fn = on_written;
+    x->node = n;
+    x->key = (unsigned)env_virtual_below(&w->v, MEMBERS_KEYS);
+    x->val = w->next_val++;
+    w->written[x->key] = x->val;
+    snprintf(key, sizeof(key), "K%02u", x->key);
+    memcpy(val, &x->val, sizeof(x->val));
+    kv_commit(kv_quorum_kv(n->kv), &item, 1, &x->done);
+    free(val);
+}
+
+uint64_t members_value(struct kv *kv, unsigned key)
+{
+    char name[8];
+    void *val = NULL;
+    size_t len;
+    uint64_t v = 0;
+
+    snprintf(name, sizeof(name), "K%02u", key);
+    if (kv_get(kv, name, 3, &val, &len) == 0)
+        memcpy(&v, val, sizeof(v));
+    free(val);
+    return v;
+}
+
+/* A leader has everything that was acknowledged; values of a key only grow. */
+void members_leader_check(struct members *w, struct member_node *n)
+{
+    for (unsigned k = 0; k < MEMBERS_KEYS; k++) {
+        uint64_t v = members_value(kv_quorum_kv(n->kv), k);
+
+        assert_true(v >= w->acked[k] && v <= w->written[k]);
+    }
+}
+
+void members_all_are_equal(struct members *w)
+{
+    struct member_status a, b;
+
+    for (unsigned ms = 0; ms < 60000; ms++) {
+        bool same = true;
+
+        member_status(w->nodes[0].member, &a);
+        for (unsigned i = 0; i < MEMBERS_N; i++) {
+            member_status(w->nodes[i].member, &b);
+            same = same && a.applied == b.applied && b.applied == b.last;
+        }
+        if (same)
+            break;
+        members_run_ms(w, 1);
+    }
+    for (unsigned i = 0; i < MEMBERS_N; i++)
+        for (unsigned k = 0; k < MEMBERS_KEYS; k++)
+            assert_int_equal(members_value(kv_memory_kv(w->nodes[i].below), k),
+                             members_value(kv_memory_kv(w->nodes[0].below), k));
+}
