@@ -7,7 +7,8 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Folders of cores: they reach the world only through struct env and the vtables beside it.
-CORES = ("common/wal", "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op",
+CORES = ("common/wal", "common/group",
+         "storaged/format", "storaged/disk", "storaged/object", "storaged/journal", "storaged/op",
          "storaged/ops", "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
          "storaged/heal/jobs",
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
