@@ -347,6 +347,16 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     return rc;
 }
 
+/* Answers at once: who runs a core leads. */
+int md_wait_leader(struct md_op *op, const ProtobufCMessage *req)
+{
+    Rozo__MdWaitLeaderResp resp = ROZO__MD_WAIT_LEADER_RESP__INIT;
+
+    (void)req;
+    resp.start = cluster_n_starts(op->x);
+    return md_op_pack(op, &resp.base);
+}
+
 int md_close_session(struct md_op *op, const ProtobufCMessage *req)
 {
     struct exportd *x = op->x;
