@@ -25,7 +25,8 @@ struct requests {
     uint64_t ticked_ns;           /* ns, monotonic; last tick */
     struct store_wait ready_wait; /* for the start to be stable */
     struct store_wait stop_wait;
-    struct env_task stop_task; /* checks whether everything has come to rest */
+    struct env_task stop_task;   /* checks whether everything has come to rest */
+    struct env_timer stop_again; /* next check, while the kv is waited for */
     void (*stopped)(void *arg, int rc);
     void *stopped_arg;
 };
