@@ -14,7 +14,8 @@ CORES = ("common/wal", "common/group",
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
          "exportd/quorum/raft",
          "exportd/cluster", "exportd/sessions",
-         "exportd/redistribution", "exportd/requests", "storcli/rules", "storcli/blocks", "storcli/file")
+         "exportd/redistribution", "exportd/requests", "exportd/leader",
+         "storcli/rules", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.
 OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", [])}
 LIES_IN = {"storcli/blocks.h": "storcli/blocks", "storcli/file.h": "storcli/file"}
