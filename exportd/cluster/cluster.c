@@ -59,7 +59,10 @@ static int cluster_make(struct exportd *x, struct err *err)
     if (!empty)
         return err_set(err, -ROZO_EDAMAGED,
                        "the metadata store is damaged: the cluster's record is missing");
-    env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
+    if (x->config.cluster_id != NULL)
+        memcpy(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id));
+    else
+        env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
     x->numbers.next_storage = x->numbers.next_volume = x->numbers.next_export = 1;
     return 0;
 }

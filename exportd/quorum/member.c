@@ -21,12 +21,22 @@ uint64_t member_now_ns(const struct member *m)
     return m->config.now_ns(m->config.now_arg);
 }
 
+void member_depose(struct member *m)
+{
+    if (!m->leads)
+        return;
+    m->leads = false;
+    atomic_store(&m->lease_until_ns, 0);
+    m->confirm_ns = 0;
+    m->config.hooks.depose(m->config.hooks.arg);
+}
+
 void member_fail(struct member *m, int rc, const char *what)
 {
     if (m->state != MEMBER_RUNS)
         return;
     m->state = MEMBER_FAILED;
-    atomic_store(&m->lease_until_ns, 0);
+    member_depose(m); /* nothing that waits would end otherwise */
     env_timer_stop(m->config.env, &m->timer);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
@@ -134,17 +144,6 @@ static void entries_append(struct member *m, const struct raft_core_out *out)
     }
 }
 
-/* Ends the kv's leadership, and the lease before. */
-static void depose(struct member *m)
-{
-    if (!m->leads)
-        return;
-    m->leads = false;
-    atomic_store(&m->lease_until_ns, 0);
-    m->confirm_ns = 0;
-    m->config.hooks.depose(m->config.hooks.arg);
-}
-
 static void role_take(struct member *m, const struct raft_core_out *out)
 {
     if (out->leader != m->leader && out->leader != 0)
@@ -155,7 +154,7 @@ static void role_take(struct member *m, const struct raft_core_out *out)
     m->leader = out->leader;
     m->is_ready = out->is_ready;
     if (m->role != RAFT_CORE_LEADER || m->term != m->lead_term)
-        depose(m);
+        member_depose(m);
 }
 
 static void lease_take(struct member *m)
@@ -263,7 +262,7 @@ void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned
     m->n_parts = 0;
     if (rc != 0 && m->state == MEMBER_RUNS && m->leads) {
         log_warn("quorum: a change was refused: %s", error_text(rc));
-        depose(m); /* the kv's side counts on it, so it must begin again */
+        member_depose(m); /* the kv's side counts on it, so it must begin again */
     }
 }
 
@@ -334,7 +333,7 @@ int member_transfer(struct member *m, uint64_t to)
         return -ROZO_ENOT_LEADER;
     if (to != 0 && !is_other_voter(m, to))
         return -EINVAL;
-    depose(m); /* the core takes no change while the transfer is under way */
+    member_depose(m); /* the core takes no change while the transfer is under way */
     rc = raft_core_transfer(m->core, member_now_ns(m), to);
     member_event(m, rc);
     return rc;

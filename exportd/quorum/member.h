@@ -72,7 +72,8 @@ int member_open(const struct member_config *config, struct member **out);
 void member_start(struct member *m, struct err *err, void (*done)(void *arg, int rc),
                   void *arg);
 /**
- * Ends: gives leadership up, sends and writes nothing more, then calls done(arg).
+ * Ends: gives leadership up (hooks.depose), sends and writes nothing more, then calls
+ * done(arg).
  * member_free() follows.
  */
 void member_stop(struct member *m, void (*done)(void *arg), void *arg);

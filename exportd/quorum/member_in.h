@@ -100,6 +100,8 @@ struct member {
 /** Carries out the results of the core's last event. */
 void member_pump(struct member *m);
 void member_fail(struct member *m, int rc, const char *what);
+/* Ends the kv's leadership, and the lease before. Does nothing if it does not lead. */
+void member_depose(struct member *m);
 uint64_t member_now_ns(const struct member *m);
 /** Looks at the result of an event: 0, refused, or fatal. */
 void member_event(struct member *m, int rc);

@@ -214,6 +214,12 @@ static uint64_t on_now(void *arg)
     return port->now_ns(port->now_arg);
 }
 
+/* By mail like all news: never inside a call of the kv. */
+static void on_kv_failed(void *arg, int rc, const char *what)
+{
+    on_failed(arg, rc, what);
+}
+
 struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
 {
     return (struct kv_quorum_hooks){
@@ -223,6 +229,7 @@ struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
         .confirm = on_confirm,
         .lease_until_ns = on_lease_until,
         .now_ns = on_now,
+        .failed = on_kv_failed,
         .arg = port,
     };
 }

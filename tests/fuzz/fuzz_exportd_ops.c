@@ -65,6 +65,7 @@ static const uint16_t ops[] = {
     ROZO__OP__MD_TOKEN,
     ROZO__OP__MD_GIVE_BACK,
     ROZO__OP__MD_ATIMES,
+    ROZO__OP__MD_WAIT_LEADER,
 };
 
 static struct world w;

@@ -383,6 +383,7 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
     struct fake_request *fr = calloc(1, sizeof(*fr));
 
     assert_true(rq->msg_len <= sizeof(fr->msg));
+    fc->w->n_sent++;
     env_timer_init(&fr->timer, on_fake_timer);
     fr->ch = fc;
     fr->rq = rq;
@@ -501,7 +502,7 @@ void world_open(struct world *w, uint64_t seed)
     }
 }
 
-static int start(struct world *w, struct err *err)
+static int start_begin(struct world *w, struct err *err)
 {
     struct exportd_config config = {
         .boot = w->boot,
@@ -515,13 +516,27 @@ static int start(struct world *w, struct err *err)
         /* bytes; small, so that entries are evicted and read again */
         .cache_max = 1 << 20,
     };
-    int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+
+    return exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+}
+
+static int start(struct world *w, struct err *err)
+{
+    int rc = start_begin(w, err);
 
     while (rc == 0 && exportd_is_ready(w->x) == 0)
         run_virtual(w);
     if (rc == 0)
         env_virtual_advance_ms(&w->env, 10); /* lets the storages be polled */
     return rc;
+}
+
+void world_begin_start(struct world *w)
+{
+    struct err err = { 0 };
+
+    if (start_begin(w, &err) != 0)
+        fail_msg("%s", err.text);
 }
 
 void world_start(struct world *w)
@@ -573,13 +588,12 @@ static void on_stopped(void *arg, int rc)
     *(int *)arg = rc;
 }
 
-int world_stop(struct world *w)
+/* Waits until exportd has come to rest, and frees it. */
+static void world_end(struct world *w, const int *rc)
 {
     unsigned n_turns = 0;
-    int rc = 1;
 
-    exportd_stop(w->x, on_stopped, &rc);
-    while (rc == 1) {
+    while (*rc == 1) {
         assert_true(n_turns++ < 1000);
         w->run(w);
     }
@@ -588,6 +602,23 @@ int world_stop(struct world *w)
     clients_stop(w);
     assert_true(list_is_empty(&w->channels));
     assert_int_equal(w->n_unanswered, 0);
+}
+
+int world_stop(struct world *w)
+{
+    int rc = 1;
+
+    exportd_stop(w->x, on_stopped, &rc);
+    world_end(w, &rc);
+    return rc;
+}
+
+int world_abandon(struct world *w)
+{
+    int rc = 1;
+
+    exportd_abandon(w->x, on_stopped, &rc);
+    world_end(w, &rc);
     return rc;
 }
 
