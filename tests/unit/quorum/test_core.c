@@ -272,7 +272,7 @@ static void test_another_member_leads_soon(void **state)
     }
 }
 
-/* Both followers have the same log, and one of them is dead: leadership goes to the other
+/* Two followers have the same log, and one of them is dead: leadership goes to the other
  * one. */
 static void test_leadership_is_handed_to_a_member_that_is_heard(void **state)
 {
