@@ -33,7 +33,7 @@ struct exportd_config {
     uint32_t tokens_max; /* inodes that all sessions together may cache; 0: 4 Mi */
     uint32_t strays_s;   /* time between two searches for strays (strays.c); 0: 3600 */
     bool grows_first;    /* fault for tests of the simulator: see redist_file.c */
-    const uint8_t *cluster_id; /* 16 bytes, for a new cluster; NULL: a random one */
+    const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
     /** Called when exportd_is_ready() has become 1. NULL: nobody. */
     void (*ready)(void *arg);
     void *ready_arg;

@@ -147,8 +147,8 @@ static void entries_append(struct member *m, const struct raft_core_out *out)
 static void role_take(struct member *m, const struct raft_core_out *out)
 {
     if (out->leader != m->leader && out->leader != 0)
-        log_info("quorum: %016llx leads in term %llu", (unsigned long long)out->leader,
-                 (unsigned long long)out->term);
+        log_info("quorum: member %llu leads in term %llu",
+                 (unsigned long long)out->leader, (unsigned long long)out->term);
     m->role = out->role;
     m->term = out->term;
     m->leader = out->leader;
