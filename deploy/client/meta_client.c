@@ -1,7 +1,7 @@
 /*
  * meta_client.c - questions to the exportds of a quorum.
  *
- * In:     `rozo meta`, `rozo dev`.
+ * In:     `rozo meta`.
  * Out:    one channel to each exportd; one request on each at a time.
  * Keeps:  answers are checked like anything from the network (I8); one that refuses
  *         connections costs REFUSED_MS only.
@@ -16,9 +16,8 @@
 
 #include "common/base/status.h"
 #include "deploy/client/rpc_loop.h"
-#include "deploy/client/storage_clients.h"
 
-enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000, PAUSE_MS = 50 };
+enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000 };
 
 static void member_fail(struct meta_client_member *m, const char *why)
 {
@@ -187,33 +186,6 @@ int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, ui
                        "no other member took over: the one that was to lead may be down, "
                        "or too far behind");
     return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
-}
-
-int meta_client_leader(const char *list, const char *node_key, unsigned max_ms,
-                       const volatile sig_atomic_t *stop, char *out, struct err *err)
-{
-    uint64_t end_ms = clock_ms() + max_ms;
-    struct meta_client_member *m = NULL;
-    struct meta_client *c;
-    int rc = meta_client_open(list, node_key, &c, err);
-
-    if (rc != 0)
-        return rc;
-    for (;;) {
-        meta_client_ask(c);
-        m = meta_client_serving(c);
-        if (m != NULL || clock_ms() > end_ms || (stop != NULL && *stop != 0))
-            break;
-        storage_clients_pause_ms(PAUSE_MS);
-    }
-    if (m != NULL)
-        snprintf(out, META_LIST_MAX, "%s", m->address);
-    else
-        rc = err_set(err, -ETIMEDOUT, "no exportd of %s leads and serves: %s", list,
-                     c->members[0].message[0] != '\0' ? c->members[0].message
-                                                      : "see their logs");
-    meta_client_close(c);
-    return rc;
 }
 
 /* ---- life ---- */

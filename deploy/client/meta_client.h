@@ -4,7 +4,6 @@
 #ifndef ROZO_DEPLOY_CLIENT_META_CLIENT_H
 #define ROZO_DEPLOY_CLIENT_META_CLIENT_H
 
-#include <signal.h>
 #include <stdbool.h>
 
 #include "common/proto/rozo.pb-c.h"
@@ -13,7 +12,7 @@
 #include "common/rpc/rpc_tcp.h"
 #include "deploy/cli/progress.h"
 
-enum { META_MESSAGE_MAX = 200, META_LIST_MAX = 512 };
+enum { META_MESSAGE_MAX = 200 };
 
 struct meta_client;
 
@@ -57,12 +56,5 @@ struct meta_client_member *meta_client_serving(struct meta_client *c);
 /** Asks this member to hand leadership over; to 0: to any. Returns 0 or -errno. */
 int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
                          struct err *err);
-/**
- * Waits until one of the list serves, at most max_ms, or until *stop (may be NULL) is not
- * 0.
- * @param out META_LIST_MAX bytes: its address; may be the list.
- */
-int meta_client_leader(const char *list, const char *node_key, unsigned max_ms,
-                       const volatile sig_atomic_t *stop, char *out, struct err *err);
 
 #endif

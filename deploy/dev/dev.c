@@ -26,7 +26,6 @@
 #include "deploy/cli/mounts.h"
 #include "deploy/cli/ports.h"
 #include "deploy/client/admin.h"
-#include "deploy/client/meta_client.h"
 #include "deploy/dev/dev_config.h"
 
 enum {
@@ -36,7 +35,6 @@ enum {
     HURRY_MS = 2000,       /* left after ^C */
     MOUNT_STOP_MS = 15000, /* in addition to the time that io_timeout causes */
     STORAGES_UP_MS = 30000,
-    LEADER_MAX_MS = 30000, /* until one of several exportds leads */
     LOCK_MAX_MS = 60000,
     PORT_TRIES = 5,
     TICK_US = 100000,
@@ -822,8 +820,6 @@ static int cluster_form(struct dev *dev, struct err *err)
     int rc = path_join(key, err, "%s/etc/node.key", dev->plan.dir);
 
     dev_plan_exportds(&dev->plan, exportd);
-    if (rc == 0 && dev->plan.n_metas > 1)
-        rc = meta_client_leader(exportd, key, LEADER_MAX_MS, &stop_asked, exportd, err);
     if (rc == 0)
         rc = admin_open(exportd, key, &admin, err);
     if (rc == 0)
