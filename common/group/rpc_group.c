@@ -27,6 +27,8 @@ enum {
     TICK_MS = 250,  /* between looks at the addresses of one exportd */
     HUNG_MS = 2000, /* an address that is suspect for so long gives its requests away */
     REQUEST_OVERHEAD = 512, /* bytes a request counts besides its own */
+    ROOM_BYTES = 320,       /* for the message of most requests */
+    SPARES_MAX = 64,        /* records of ended requests kept for the next ones */
 };
 static const uint64_t waiting_max = 64u << 20; /* bytes */
 
@@ -61,6 +63,7 @@ struct group_sent {
     uint64_t bytes;
     struct env_timer deadline; /* runs while it waits for a leader */
     struct rpc_request inner;  /* while it is at a member */
+    size_t room;               /* bytes of msg */
     uint8_t msg[];
 };
 
@@ -77,6 +80,8 @@ struct rpc_group {
     uint64_t next_id;      /* begins anywhere: groups of one session do not share ids */
     struct list_node sent; /* in order of arrival */
     struct list_node failed;
+    struct list_node spares; /* records with ROOM_BYTES */
+    unsigned n_spares;
     uint64_t waiting_bytes;
     struct env_timer tick;
     struct env_task task; /* failed requests, end */
@@ -117,13 +122,25 @@ static void sent_remove(struct group_sent *s)
     list_remove(&s->link);
 }
 
+static void sent_free(struct group_sent *s)
+{
+    struct rpc_group *g = s->g;
+
+    if (s->room != ROOM_BYTES || g->n_spares == SPARES_MAX) {
+        free(s);
+        return;
+    }
+    list_add_after(&g->spares, &s->link);
+    g->n_spares++;
+}
+
 /* Ends a request that was removed; done() may do anything, also close the group. */
 static void sent_done(struct group_sent *s, int rc)
 {
     struct rpc_request *rq = s->rq;
 
     rq->impl = NULL;
-    free(s);
+    sent_free(s);
     rq->done(rq, rc);
 }
 
@@ -216,7 +233,7 @@ static int on_inner_place(struct rpc_request *inner, size_t rest_len, struct iov
     return rq->place(rq, rest_len, iov);
 }
 
-static void sent_start(struct group_sent *s, struct group_member *m)
+static void sent_start(struct group_sent *s, struct group_member *m, uint32_t deadline_ms)
 {
     struct rpc_group *g = s->g;
     const struct rpc_request *rq = s->rq;
@@ -227,7 +244,7 @@ static void sent_start(struct group_sent *s, struct group_member *m)
     g->last = (unsigned)(m - g->members);
     s->inner = (struct rpc_request){
         .op = rq->op,
-        .deadline_ms = sent_left_ms(s),
+        .deadline_ms = deadline_ms,
         .msg = s->msg,
         .msg_len = rq->msg_len,
         .payload = rq->payload,
@@ -256,7 +273,7 @@ static void group_dispatch(struct rpc_group *g)
             continue;
         g->waiting_bytes -= s->bytes;
         env_timer_stop(g->env, &s->deadline);
-        sent_start(s, m);
+        sent_start(s, m, sent_left_ms(s));
     }
 }
 
@@ -465,17 +482,34 @@ static void on_tick(struct env_timer *timer)
 
 /* ---- the channel ---- */
 
+/* Returns a record with room for a message; its other members are not set. */
+static struct group_sent *sent_alloc(struct rpc_group *g, size_t msg_len)
+{
+    size_t room = msg_len > ROOM_BYTES ? msg_len : ROOM_BYTES;
+    struct group_sent *s;
+
+    if (room == ROOM_BYTES && g->n_spares > 0) {
+        s = container_of(g->spares.next, struct group_sent, link);
+        list_remove(&s->link);
+        g->n_spares--;
+        return s;
+    }
+    s = malloc(sizeof(*s) + room);
+    assert(s != NULL);
+    s->room = room;
+    return s;
+}
+
 static struct group_sent *sent_new(struct rpc_group *g, struct rpc_request *rq)
 {
-    struct group_sent *s = malloc(sizeof(*s) + rq->msg_len);
+    struct group_sent *s = sent_alloc(g, rq->msg_len);
 
-    assert(s != NULL);
-    *s = (struct group_sent){
-        .rq = rq,
-        .g = g,
-        .deadline_ns = env_now_ns(g->env) + ms_to_ns(rq->deadline_ms),
-        .bytes = REQUEST_OVERHEAD + rq->msg_len,
-    };
+    s->rq = rq;
+    s->g = g;
+    s->at = NULL;
+    s->has_placed = s->has_failed = false;
+    s->deadline_ns = env_now_ns(g->env) + ms_to_ns(rq->deadline_ms);
+    s->bytes = REQUEST_OVERHEAD + rq->msg_len;
     for (unsigned i = 0; i < rq->n_payload; i++)
         s->bytes += rq->payload[i].iov_len;
     if (rq->msg_len != 0)
@@ -501,7 +535,7 @@ static void group_send(struct rpc_channel *base, struct rpc_request *rq)
     rq->answer_payload_len = 0;
     list_add_tail(&g->sent, &s->link);
     if (m != NULL) {
-        sent_start(s, m);
+        sent_start(s, m, rq->deadline_ms);
         return;
     }
     sent_wait(s);
@@ -519,7 +553,7 @@ static void group_cancel(struct rpc_channel *base, struct rpc_request *rq)
         rpc_cancel(&s->inner);
     sent_remove(s);
     rq->impl = NULL;
-    free(s);
+    sent_free(s);
 }
 
 /* RPC_UP if a member that leads is up; RPC_SUSPECT if only others are. */
@@ -565,6 +599,8 @@ static void on_task(struct env_task *task)
         return;
     closed = g->closed;
     arg = g->closed_arg;
+    LIST_FOREACH_SAFE(node, &g->spares)
+        free(container_of(node, struct group_sent, link));
     free(g);
     closed(arg);
 }
@@ -585,6 +621,7 @@ int rpc_group_new(struct env *env, const struct rpc_group_config *config,
     env_random(env, &g->next_id, sizeof(g->next_id));
     list_init(&g->sent);
     list_init(&g->failed);
+    list_init(&g->spares);
     env_timer_init(&g->tick, on_tick);
     g->task.fn = on_task;
     for (unsigned i = 0; i < g->n_members; i++) {
