@@ -243,6 +243,11 @@ bool leader_serves(const struct leader *l)
     return l->state == LEADER_SERVES;
 }
 
+const struct exportd *leader_core(const struct leader *l)
+{
+    return leader_serves(l) ? l->core : NULL;
+}
+
 const uint8_t *leader_cluster_id(const struct leader *l)
 {
     return l->has_id ? l->cluster_id : NULL;

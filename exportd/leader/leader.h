@@ -43,6 +43,8 @@ void leader_depose(struct leader *l);
 void leader_handle(void *arg, struct rpc_call *call);
 /** Returns true if requests reach a core that is ready. */
 bool leader_serves(const struct leader *l);
+/** Returns the core while it serves, for checks of its tables; else NULL. */
+const struct exportd *leader_core(const struct leader *l);
 /** Returns the id of the cluster, 16 bytes; NULL: no core has run here yet. */
 const uint8_t *leader_cluster_id(const struct leader *l);
 /**

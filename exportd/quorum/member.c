@@ -78,6 +78,7 @@ static void lead_look(struct member *m)
         raft_core_lease_until_ns(m->core) == 0)
         return;
     m->leads = true;
+    m->n_leads++;
     m->lead_term = m->term;
     m->config.hooks.lead(m->config.hooks.arg, m->term);
 }
@@ -157,11 +158,17 @@ static void role_take(struct member *m, const struct raft_core_out *out)
         member_depose(m);
 }
 
+/* Returns true if the kv's side knows that it leads: what comes from it is of now. */
+static bool kv_leads(const struct member *m)
+{
+    return m->leads && m->n_led == m->n_leads;
+}
+
 static void lease_take(struct member *m)
 {
     uint64_t confirmed = raft_core_confirmed_ns(m->core);
 
-    if (!m->leads)
+    if (!kv_leads(m))
         return;
     atomic_store(&m->lease_until_ns, raft_core_lease_until_ns(m->core));
     if (m->confirm_ns != 0 && confirmed >= m->confirm_ns) {
@@ -245,13 +252,21 @@ void member_handle(struct member *m, struct rpc_call *call)
     rpc_reply_status(call, status);
 }
 
+void member_led(struct member *m)
+{
+    m->n_led++;
+    assert(m->n_led <= m->n_leads);
+    if (m->state == MEMBER_RUNS)
+        lease_take(m);
+}
+
 void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned n_parts)
 {
     struct raft_log_entry entries[QUORUM_PARTS_MAX];
     int rc;
 
     assert(n_parts > 0 && n_parts <= QUORUM_PARTS_MAX);
-    if (m->state != MEMBER_RUNS || !m->leads)
+    if (m->state != MEMBER_RUNS || !kv_leads(m))
         return;
     for (unsigned i = 0; i < n_parts; i++)
         entries[i] = parts[i]->e;
@@ -306,9 +321,10 @@ void member_synced(struct member *m, uint64_t index)
 
 void member_confirm(struct member *m, uint64_t asked_ns)
 {
+    if (m->state != MEMBER_RUNS || !kv_leads(m))
+        return;
     m->confirm_ns = asked_ns;
-    if (m->state == MEMBER_RUNS)
-        lease_take(m);
+    lease_take(m);
 }
 
 uint64_t member_lease_until_ns(const struct member *m)

@@ -502,9 +502,9 @@ void world_open(struct world *w, uint64_t seed)
     }
 }
 
-static int start_begin(struct world *w, struct err *err)
+struct exportd_config world_config(struct world *w)
 {
-    struct exportd_config config = {
+    return (struct exportd_config){
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
@@ -516,6 +516,11 @@ static int start_begin(struct world *w, struct err *err)
         /* bytes; small, so that entries are evicted and read again */
         .cache_max = 1 << 20,
     };
+}
+
+static int start_begin(struct world *w, struct err *err)
+{
+    struct exportd_config config = world_config(w);
 
     return exportd_open(&w->env.env, w->kv, &config, &w->x, err);
 }
@@ -709,7 +714,10 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
     if (got != NULL)
         memset(got, 0, sizeof(*got));
     w->n_unanswered++;
-    exportd_handle(w->x, &tc->call);
+    if (w->handler != NULL)
+        w->handler(w->handler_arg, &tc->call);
+    else
+        exportd_handle(w->x, &tc->call);
 }
 
 /* ---- answers to recalls ---- */

@@ -118,7 +118,9 @@ struct world {
     uint32_t inline_max;    /* bytes, for exports made from now on */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
-    unsigned n_sent;              /* requests to storages */
+    unsigned n_sent;         /* requests to storages */
+    rpc_handler_cb *handler; /* NULL: exportd_handle() of x */
+    void *handler_arg;
     void (*run)(struct world *w); /* lets time pass until an answer comes */
     uint64_t moved[2];            /* from the newest answer to a rename */
     uint32_t epochs_given; /* newest epoch given to a client, of the redistributed file */
@@ -130,6 +132,8 @@ void world_open(struct world *w, uint64_t seed);
 size_t world_n_keys(struct world *w);
 /** Admits n storages, makes an export "main" of this layout, and opens a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
+/** Returns the config of the next start. */
+struct exportd_config world_config(struct world *w);
 void world_start(struct world *w);
 /** Starts exportd without waiting until it is ready. */
 void world_begin_start(struct world *w);
