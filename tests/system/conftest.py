@@ -18,6 +18,7 @@ Each folder has one subject:
     metadata   names, attributes and small files, which exportd keeps, over its restarts
     posix      what programs expect of Linux: the suites, locks, privileges, file handles
     coherence  several mounts of one folder
+    metas      several exportds, of which one leads
     faults     storages, disks and links that fail under load
     healing    missed, lost and damaged data is restored
 
@@ -149,7 +150,7 @@ class Cluster:
     """A private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
-                 mount_options=None, log_level=None, inline=None):
+                 mount_options=None, log_level=None, inline=None, metas=None):
         self.base = base                       # folder of the test; all of it is removed at the end
         self.dir = os.path.join(base, "c")     # folder of the cluster
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
@@ -158,7 +159,8 @@ class Cluster:
         self.mount_options = mount_options
         self.options = ["--layout", layout]
         for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages),
-                              ("--links", links), ("--log-level", log_level), ("--inline", inline)):
+                              ("--links", links), ("--log-level", log_level), ("--inline", inline),
+                              ("--metas", metas)):
             if value is not None:
                 self.options += [option, value]
 
