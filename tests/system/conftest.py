@@ -19,7 +19,6 @@ Each folder has one subject:
     metadata   names, attributes and small files, which exportd keeps, over its restarts
     posix      what programs expect of Linux: the suites, locks, privileges, file handles
     coherence  several mounts of one folder
-    metas      several exportds, of which one leads
     faults     storages, disks and links that fail under load
     healing    missed, lost and damaged data is restored
 

@@ -7,10 +7,9 @@ import subprocess
 
 import pytest
 
-from conftest import cannot_mount, process_runs, rozo, wait_for
+from conftest import process_runs, rozo, wait_for
 
 NAMES = ["exportd-1", "exportd-2", "exportd-3"]
-mounting = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 
 def member(c, name):
@@ -175,20 +174,6 @@ def test_a_follower_that_was_away_catches_up(cluster):
     wait_for(lambda: have_the_same(c), "%s to catch up" % away)
     c.admin("meta", "transfer", NAMES.index(away) + 1)
     assert len(volumes(c)) == 21
-
-
-@mounting
-def test_a_mount_goes_on_when_leaders_die(cluster):
-    c = cluster(metas=3, inline=4096)
-    for i in range(3):
-        with open(c.mnt + "/f%d" % i, "w") as f:
-            f.write(str(i))
-        name = c.serving()
-        c.kill(name)
-        assert sorted(os.listdir(c.mnt)) == ["f%d" % j for j in range(i + 1)]
-        with open(c.mnt + "/f%d" % i) as f:
-            assert f.read() == str(i)
-        c.restart(name)
 
 
 LIBRARY = r"""
