@@ -60,7 +60,10 @@ static int cluster_make(struct exportd *x, struct err *err)
     if (!empty)
         return err_set(err, -ROZO_EDAMAGED,
                        "the metadata store is damaged: the cluster's record is missing");
-    env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
+    if (x->config.cluster_id != NULL)
+        memcpy(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id));
+    else
+        env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
     x->numbers.next_storage = x->numbers.next_volume = x->numbers.next_export = 1;
     return 0;
 }
@@ -92,6 +95,9 @@ static int cluster_get(struct exportd *x, struct err *err)
             "the cluster's record in the metadata store is corrupt (format %u, "
             "this build knows %u)",
             len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
+    if (x->config.cluster_id != NULL &&
+        memcmp(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id)) != 0)
+        return err_set(err, -EINVAL, "the metadata store is that of another cluster");
     return 0;
 }
 

@@ -42,6 +42,10 @@ struct exportd_config {
     void (*deposed)(void *arg);
     void *deposed_arg;
     bool grows_first; /* fault for tests of the simulator: see redist_file.c */
+    const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
+    /** Called when exportd_is_ready() has become 1. NULL: nobody. */
+    void (*ready)(void *arg);
+    void *ready_arg;
     /*
      * Changes with each loss of power that may have taken unsynced changes of this
      * metadata. If it differs from that of the last run, and that was not stopped in

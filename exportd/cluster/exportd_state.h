@@ -178,8 +178,9 @@ struct exportd {
     size_t n_tokens;     /* tokens of all sessions */
     struct token_limits token_limits;
 
-    unsigned n_answers; /* answers waiting for a commit or sync */
+    unsigned n_answers; /* answers waiting for a commit, sync or confirmation */
     bool stopping;
+    bool abandoned; /* stopping, and every answer is NOT_LEADER */
 };
 
 #endif

@@ -28,6 +28,7 @@ struct member_peer {
     struct rpc_channel *channel; /* owned; NULL: the address is not valid */
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
+    bool is_stranger;            /* something else answers at the address; logged */
 };
 
 /* Message to a peer, while its entries are read and it is on its way. */
@@ -72,7 +73,8 @@ struct member {
     uint64_t term, leader, commit;
     bool is_ready;
 
-    bool leads; /* the kv's side leads */
+    bool leads;              /* the kv's side leads, once it knows */
+    unsigned n_leads, n_led; /* times that it was told, and that it has said so */
     uint64_t lead_term;
     _Atomic uint64_t lease_until_ns;
     uint64_t confirm_ns; /* time to be confirmed; 0: none */
@@ -100,6 +102,8 @@ struct member {
 /** Carries out the results of the core's last event. */
 void member_pump(struct member *m);
 void member_fail(struct member *m, int rc, const char *what);
+/* Ends the kv's leadership, and the lease before. Does nothing if it does not lead. */
+void member_depose(struct member *m);
 uint64_t member_now_ns(const struct member *m);
 /** Looks at the result of an event: 0, refused, or fatal. */
 void member_event(struct member *m, int rc);

@@ -20,6 +20,7 @@ enum mail_kind {
     MAIL_SYNC_BELOW,
     MAIL_FAILED,
     /* to the member */
+    MAIL_LED,
     MAIL_SUBMIT,
     MAIL_APPLIED,
     MAIL_SYNCED,
@@ -37,62 +38,7 @@ struct port_mail {
     struct quorum_entry *entries[]; /* uses */
 };
 
-static void core_take(struct member_port *port, const struct port_mail *m)
-{
-    switch (m->kind) {
-    case MAIL_APPLY:
-        kv_quorum_apply(port->kv, m->entries[0]);
-        break;
-    case MAIL_LEAD:
-        kv_quorum_lead(port->kv);
-        port->lead(port->arg, m->number);
-        break;
-    case MAIL_DEPOSE:
-        kv_quorum_depose(port->kv);
-        port->depose(port->arg);
-        break;
-    case MAIL_CONFIRMED:
-        kv_quorum_confirmed(port->kv, m->number);
-        break;
-    case MAIL_SYNC_BELOW:
-        kv_quorum_sync_below(port->kv);
-        break;
-    default:
-        port->failed(port->arg, m->rc, m->text);
-        break;
-    }
-}
-
-static void member_take(struct member_port *port, const struct port_mail *m)
-{
-    switch (m->kind) {
-    case MAIL_SUBMIT:
-        member_submit(port->member, m->entries, m->n_entries);
-        break;
-    case MAIL_APPLIED:
-        member_applied(port->member, m->number);
-        break;
-    case MAIL_SYNCED:
-        member_synced(port->member, m->number);
-        break;
-    default:
-        member_confirm(port->member, m->number);
-        break;
-    }
-}
-
-static void on_mail(struct env_mail *mail)
-{
-    struct port_mail *m = container_of(mail, struct port_mail, mail);
-
-    if (m->kind < MAIL_SUBMIT)
-        core_take(m->port, m);
-    else
-        member_take(m->port, m);
-    for (unsigned i = 0; i < m->n_entries; i++)
-        quorum_entry_free(m->entries[i]);
-    free(m);
-}
+static void on_mail(struct env_mail *mail);
 
 static struct port_mail *mail_new(struct member_port *port, enum mail_kind kind,
                                   uint64_t number, unsigned n_entries)
@@ -115,10 +61,71 @@ static void mail_post(struct port_mail *m)
 {
     struct member_port *port = m->port;
 
-    if (m->kind < MAIL_SUBMIT)
+    if (m->kind < MAIL_LED)
         port->post_core(port->post_arg, &m->mail);
     else
         port->post_member(port->post_arg, &m->mail);
+}
+
+static void core_take(struct member_port *port, const struct port_mail *m)
+{
+    switch (m->kind) {
+    case MAIL_APPLY:
+        kv_quorum_apply(port->kv, m->entries[0]);
+        break;
+    case MAIL_LEAD:
+        kv_quorum_lead(port->kv);
+        mail_post(mail_new(port, MAIL_LED, 0, 0));
+        port->lead(port->arg, m->number);
+        break;
+    case MAIL_DEPOSE:
+        kv_quorum_depose(port->kv);
+        port->depose(port->arg);
+        break;
+    case MAIL_CONFIRMED:
+        kv_quorum_confirmed(port->kv, m->number);
+        break;
+    case MAIL_SYNC_BELOW:
+        kv_quorum_sync_below(port->kv);
+        break;
+    default:
+        port->failed(port->arg, m->rc, m->text);
+        break;
+    }
+}
+
+static void member_take(struct member_port *port, const struct port_mail *m)
+{
+    switch (m->kind) {
+    case MAIL_LED:
+        member_led(port->member);
+        break;
+    case MAIL_SUBMIT:
+        member_submit(port->member, m->entries, m->n_entries);
+        break;
+    case MAIL_APPLIED:
+        member_applied(port->member, m->number);
+        break;
+    case MAIL_SYNCED:
+        member_synced(port->member, m->number);
+        break;
+    default:
+        member_confirm(port->member, m->number);
+        break;
+    }
+}
+
+static void on_mail(struct env_mail *mail)
+{
+    struct port_mail *m = container_of(mail, struct port_mail, mail);
+
+    if (m->kind < MAIL_LED)
+        core_take(m->port, m);
+    else
+        member_take(m->port, m);
+    for (unsigned i = 0; i < m->n_entries; i++)
+        quorum_entry_free(m->entries[i]);
+    free(m);
 }
 
 /* ---- hooks of the member ---- */
@@ -214,6 +221,12 @@ static uint64_t on_now(void *arg)
     return port->now_ns(port->now_arg);
 }
 
+/* By mail like all news: never inside a call of the kv. */
+static void on_kv_failed(void *arg, int rc, const char *what)
+{
+    on_failed(arg, rc, what);
+}
+
 struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
 {
     return (struct kv_quorum_hooks){
@@ -223,6 +236,7 @@ struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
         .confirm = on_confirm,
         .lease_until_ns = on_lease_until,
         .now_ns = on_now,
+        .failed = on_kv_failed,
         .arg = port,
     };
 }

@@ -315,7 +315,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     resp.storages = storages->list;
     resp.map_version = x->map_version;
     resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
-    resp.now_ns = env_wall_ns(x->env);
+    resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);
     resp.events = s->last_event;
     resp.tokens_max = s->tokens_max;
@@ -336,7 +336,7 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     op->sync = true;
     end_dead_sessions(x, op->call->session, req->n_dead_sessions, req->dead_sessions);
     resp.map_version = x->map_version;
-    resp.now_ns = env_wall_ns(x->env);
+    resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);
     if (req->map_version != x->map_version)
         rc = storage_messages_make(x, &storages);
@@ -348,6 +348,16 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
         rc = md_op_pack(op, &resp.base);
     free(storages);
     return rc;
+}
+
+/* Answers at once: who runs a core leads. */
+int md_wait_leader(struct md_op *op, const ProtobufCMessage *req)
+{
+    Rozo__MdWaitLeaderResp resp = ROZO__MD_WAIT_LEADER_RESP__INIT;
+
+    (void)req;
+    resp.start = cluster_n_starts(op->x);
+    return md_op_pack(op, &resp.base);
 }
 
 int md_close_session(struct md_op *op, const ProtobufCMessage *req)

@@ -283,6 +283,7 @@ int md_client_user_errno(int rc)
     case -ENOSYS:
     case -ROZO_ENO_SESSION:
     case -ROZO_EFENCED:
+    case -ROZO_ENOT_LEADER:
     case -ROZO_ESTALE_VERSION:
     case -ROZO_EDONE_BEFORE:
     case -ROZO_ENO_FILE:

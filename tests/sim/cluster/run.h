@@ -66,6 +66,7 @@ struct run_config {
     unsigned n_clients;   /* clients with programs; 0: all */
     bool old_acks;        /* until storages join, a write quorum is a read quorum */
     unsigned n_more;      /* storages that join during the run */
+    unsigned n_metas;     /* exportds; more than one: a quorum */
     bool torn_is_fine;    /* unreadable blocks at the end are only counted */
 };
 
@@ -73,6 +74,7 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
+    unsigned n_fail_overs;      /* starts of exportd on members, but the first */
     unsigned n_lost_more;       /* disks lost during the rebuild of another one */
     unsigned n_came_back;       /* replaced disks that returned */
     unsigned n_spoiled, n_worn; /* pages; n_worn: those that stay bad */

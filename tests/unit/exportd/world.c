@@ -410,6 +410,7 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
     struct fake_request *fr = calloc(1, sizeof(*fr));
 
     assert_true(rq->msg_len <= sizeof(fr->msg));
+    fc->w->n_sent++;
     env_timer_init(&fr->timer, on_fake_timer);
     fr->ch = fc;
     fr->rq = rq;
@@ -535,9 +536,9 @@ static void on_deposed(void *arg)
     w->n_deposed++;
 }
 
-static int start(struct world *w, struct err *err)
+struct exportd_config world_config(struct world *w)
 {
-    struct exportd_config config = {
+    return (struct exportd_config){
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
@@ -551,13 +552,32 @@ static int start(struct world *w, struct err *err)
         /* bytes; small, so that entries are evicted and read again */
         .cache_max = 1 << 20,
     };
-    int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+}
+
+static int start_begin(struct world *w, struct err *err)
+{
+    struct exportd_config config = world_config(w);
+
+    return exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+}
+
+static int start(struct world *w, struct err *err)
+{
+    int rc = start_begin(w, err);
 
     while (rc == 0 && exportd_is_ready(w->x) == 0)
         run_virtual(w);
     if (rc == 0)
         env_virtual_advance_ms(&w->env, 10); /* lets the storages be polled */
     return rc;
+}
+
+void world_begin_start(struct world *w)
+{
+    struct err err = { 0 };
+
+    if (start_begin(w, &err) != 0)
+        fail_msg("%s", err.text);
 }
 
 void world_start(struct world *w)
@@ -609,13 +629,12 @@ static void on_stopped(void *arg, int rc)
     *(int *)arg = rc;
 }
 
-int world_stop(struct world *w)
+/* Waits until exportd has come to rest, and frees it. */
+static void world_end(struct world *w, const int *rc)
 {
     unsigned n_turns = 0;
-    int rc = 1;
 
-    exportd_stop(w->x, on_stopped, &rc);
-    while (rc == 1) {
+    while (*rc == 1) {
         assert_true(n_turns++ < 1000);
         w->run(w);
     }
@@ -624,6 +643,23 @@ int world_stop(struct world *w)
     clients_stop(w);
     assert_true(list_is_empty(&w->channels));
     assert_int_equal(w->n_unanswered, 0);
+}
+
+int world_stop(struct world *w)
+{
+    int rc = 1;
+
+    exportd_stop(w->x, on_stopped, &rc);
+    world_end(w, &rc);
+    return rc;
+}
+
+int world_abandon(struct world *w)
+{
+    int rc = 1;
+
+    exportd_abandon(w->x, on_stopped, &rc);
+    world_end(w, &rc);
     return rc;
 }
 
@@ -714,7 +750,10 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
     if (got != NULL)
         memset(got, 0, sizeof(*got));
     w->n_unanswered++;
-    exportd_handle(w->x, &tc->call);
+    if (w->handler != NULL)
+        w->handler(w->handler_arg, &tc->call);
+    else
+        exportd_handle(w->x, &tc->call);
 }
 
 /* ---- answers to recalls ---- */

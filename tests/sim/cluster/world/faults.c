@@ -110,25 +110,33 @@ static void fault_storage(bool power)
         storage_dies(s, power);
 }
 
-static void end_exportd(struct fault *f)
+static void meta_comes(struct sim_meta *e)
 {
-    (void)f;
-    if (servers.exportd.host->proc->alive)
+    if (e->host->proc->alive)
         return;
-    say("exportd starts");
-    run->exportd_started_ns = world_clock.now_ns;
-    exportd_node_start(&servers.exportd);
+    say("%s starts", e->host->proc->name);
+    if (!metas_are_quorum())
+        run->exportd_started_ns = world_clock.now_ns;
+    meta_start(e);
 }
 
-static void exportd_dies(bool power)
+static void end_exportd(struct fault *f)
 {
-    say("exportd %s", power ? "loses power" : "is killed");
-    exportd_node_kill(&servers.exportd, power);
+    meta_comes(&metas.list[f->a]);
+}
+
+/* A quorum loses nothing that was answered, even if all lose their power. */
+static void exportd_dies(struct sim_meta *e, bool power)
+{
+    say("%s %s", e->host->proc->name, power ? "loses power" : "is killed");
+    meta_kill(e, power);
     run->result.n_kills++;
     run->exportd_deaths++;
     if (!power)
         return;
     run->result.n_power++;
+    if (metas_are_quorum())
+        return;
     run->exportd_cuts++;
     run->exportd_cut_ns = world_clock.now_ns;
     model_power_lost();
@@ -136,17 +144,28 @@ static void exportd_dies(bool power)
     xattrs_lost();
 }
 
+/* Chooses an exportd: often the one that leads. */
+static struct sim_meta *meta_choose(void)
+{
+    if (!metas_are_quorum())
+        return &metas.list[0];
+    return world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
+}
+
 static void fault_exportd(bool power)
 {
-    if (!servers.exportd.host->proc->alive ||
-        fault_new(world_below(2000), end_exportd, 0, 0) == NULL)
+    struct sim_meta *e = meta_choose();
+
+    if (!e->host->proc->alive ||
+        fault_new(world_below(2000), end_exportd, e->index, 0) == NULL)
         return;
-    exportd_dies(power);
+    exportd_dies(e, power);
 }
 
 static void end_power(struct fault *f)
 {
-    end_exportd(f);
+    for (unsigned i = 0; i < metas.n; i++)
+        meta_comes(&metas.list[i]);
     for (unsigned i = 0; i < servers.n_storages; i++) {
         f->a = i;
         end_storage(f);
@@ -160,7 +179,9 @@ static void fault_power_all(void)
     say("the power fails everywhere");
     for (unsigned i = 0; i < servers.n_storages; i++)
         storage_node_kill(&servers.storages[i], true);
-    exportd_dies(true);
+    model_power_lost();
+    for (unsigned i = 0; i < metas.n; i++)
+        exportd_dies(&metas.list[i], true);
 }
 
 static void end_client(struct fault *f)
@@ -280,10 +301,31 @@ static void end_disk(struct fault *f)
     servers.storages[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
 }
 
+static void end_meta_disk(struct fault *f)
+{
+    metas.list[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
+}
+
+/* Makes the log of a member slow for a while, or hang. */
+static void fault_meta_disk(void)
+{
+    struct sim_meta *e = meta_choose();
+
+    if (fault_new(world_below(5000), end_meta_disk, e->index, 0) == NULL)
+        return;
+    say("the disk of %s is slow", e->host->proc->name);
+    e->disk.health.hangs = world_chance(300000);
+    e->disk.health.delay_us = 2000 + (uint32_t)world_below(200000);
+}
+
 static void fault_disk(unsigned fault)
 {
     struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
 
+    if (metas_are_quorum() && fault == FAULT_SLOW_DISK && world_chance(300000)) {
+        fault_meta_disk();
+        return;
+    }
     if (n_ill() >= run->n - run->k ||
         fault_new(world_below(5000), end_disk, s->index, 0) == NULL)
         return;
@@ -388,7 +430,7 @@ static void replace_ask(void)
         return;
     }
     req.id = run->replacing->id;
-    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
+    admin_tell_later(meta_leader()->host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
                      on_replaced, NULL);
 }
 
@@ -437,7 +479,7 @@ static void grow_ask(void)
     }
     req.n_addresses = 1;
     req.addresses = &addr;
-    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
+    admin_tell_later(meta_leader()->host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
                      s);
 }
 
@@ -698,7 +740,12 @@ void faults_end(void)
         end_full(&none);
         sim_disk_unwear(&servers.storages[i].disk);
     }
-    end_exportd(&none);
+    for (unsigned i = 0; i < metas.n; i++) {
+        none.a = i;
+        if (metas_are_quorum())
+            end_meta_disk(&none);
+        end_exportd(&none);
+    }
 }
 
 void faults_begin(void)

@@ -757,6 +757,31 @@ static void test_a_damaged_record(void **state)
     world_start(&w);
 }
 
+static uint64_t starts_told(void)
+{
+    Rozo__MdWaitLeaderReq req = ROZO__MD_WAIT_LEADER_REQ__INIT;
+    Rozo__MdWaitLeaderResp *resp;
+    uint64_t start;
+
+    w.session = 0;
+    OK(world_call(&w, ROZO__OP__MD_WAIT_LEADER, &req.base,
+                  &rozo__md_wait_leader_resp__descriptor, &resp));
+    start = resp->start;
+    rozo__md_wait_leader_resp__free_unpacked(resp, NULL);
+    return start;
+}
+
+static void test_an_exportd_alone_leads(void **state)
+{
+    uint64_t first = starts_told();
+
+    (void)state;
+    assert_true(first > 0);
+    assert_int_equal(starts_told(), first);
+    world_kill(&w);
+    assert_int_equal(starts_told(), first + 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -791,6 +816,7 @@ int main(void)
         T(test_sessions_of_an_older_exportd),
         T(test_a_shorter_lease),
         T(test_a_damaged_record),
+        T(test_an_exportd_alone_leads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,443 @@
+/*
+ * member_world.c - whole members of a quorum, three of them.
+ */
+#include "tests/unit/quorum/member_world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "tests/unit/unit.h"
+
+enum { DELAY_MAX_MS = 8 };
+
+/* Request on its way, there and back. */
+struct packet {
+    struct rpc_call call; /* must stay first */
+    struct list_node node;
+    struct member_link *link;
+    struct rpc_request *rq; /* NULL: cancelled */
+    struct env_timer timer, deadline;
+    bool is_back;
+    uint16_t status;
+};
+
+/* ---- mail ---- */
+
+static void on_mail_task(struct env_task *task)
+{
+    struct member_world *w = container_of(task, struct member_world, mail_task);
+
+    while (w->mail != NULL) {
+        struct env_mail *m = w->mail;
+
+        w->mail = m->next;
+        if (w->mail == NULL)
+            w->mail_last = &w->mail;
+        m->fn(m);
+    }
+}
+
+static void post(void *arg, struct env_mail *mail)
+{
+    struct member_world *w = ((struct member_node *)arg)->w;
+
+    mail->next = NULL;
+    *w->mail_last = mail;
+    w->mail_last = &mail->next;
+    env_post(&w->v->env, &w->mail_task);
+}
+
+/* Mail for a core, which may hang. */
+static void post_core(void *arg, struct env_mail *mail)
+{
+    struct member_node *n = arg;
+
+    if (!n->core_hangs) {
+        post(n, mail);
+        return;
+    }
+    mail->next = NULL;
+    *n->mail_last = mail;
+    n->mail_last = &mail->next;
+}
+
+void member_node_resume_core(struct member_node *n)
+{
+    struct env_mail *m = n->mail;
+
+    n->core_hangs = false;
+    n->mail = NULL;
+    n->mail_last = &n->mail;
+    while (m != NULL) {
+        struct env_mail *next = m->next;
+
+        post(n, m);
+        m = next;
+    }
+}
+
+static uint64_t now_ns(void *arg)
+{
+    (void)arg;
+    return env_now_ns(&((struct member_node *)arg)->w->v->env);
+}
+
+static void on_lead(void *arg, uint64_t term)
+{
+    struct member_node *n = arg;
+
+    assert_false(n->leads);
+    n->leads = true;
+    n->term = term;
+    for (unsigned i = 0; i < MEMBERS; i++) /* one leader a term */
+        assert_true(i == n->i || !n->w->nodes[i].leads || n->w->nodes[i].term != term);
+    if (n->w->lead != NULL)
+        n->w->lead(n);
+}
+
+static void on_depose(void *arg)
+{
+    struct member_node *n = arg;
+
+    n->leads = false;
+    if (n->w->depose != NULL)
+        n->w->depose(n);
+}
+
+static void on_failed(void *arg, int rc, const char *text)
+{
+    struct member_node *n = arg;
+
+    print_message("member %u: %s: %s\n", n->i, text, error_text(rc));
+    n->leads = false;
+}
+
+/* ---- links ---- */
+
+static void packet_end(struct packet *p, int rc)
+{
+    struct rpc_request *rq = p->rq;
+
+    env_timer_stop(&p->link->w->v->env, &p->timer);
+    env_timer_stop(&p->link->w->v->env, &p->deadline);
+    list_remove(&p->node);
+    if (rq != NULL) {
+        rq->status = p->status;
+        rq->impl = NULL;
+    }
+    free((void *)p->call.msg);
+    free(p->call.payload);
+    free(p);
+    if (rq != NULL)
+        rq->done(rq, rc);
+}
+
+static bool is_lost(const struct packet *p, unsigned from, unsigned to)
+{
+    const struct member_world *w = p->link->w;
+
+    return w->cut[from][to] || !w->nodes[to].is_up ||
+           env_virtual_below(p->link->w->v, 50) == 0;
+}
+
+static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                     size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                     void (*sent)(void *arg), void *arg)
+{
+    struct packet *p = (struct packet *)call;
+
+    (void)msg, (void)msg_len, (void)segs, (void)n_segs, (void)sent, (void)arg;
+    p->status = status;
+    p->is_back = true;
+    env_timer_start(&p->link->w->v->env, &p->timer,
+                    env_virtual_below(p->link->w->v, DELAY_MAX_MS));
+}
+
+static const struct rpc_call_ops call_ops = { on_reply };
+
+static void on_arrival(struct env_timer *timer)
+{
+    struct packet *p = container_of(timer, struct packet, timer);
+    struct member_world *w = p->link->w;
+    struct member_node *to = &w->nodes[p->link->to];
+
+    if (p->is_back) {
+        if (!is_lost(p, p->link->to, p->link->from))
+            packet_end(p, 0);
+        return; /* lost: the deadline ends it */
+    }
+    if (is_lost(p, p->link->from, p->link->to))
+        return;
+    member_handle(to->member, &p->call);
+}
+
+static void on_deadline(struct env_timer *timer)
+{
+    packet_end(container_of(timer, struct packet, deadline), -ETIMEDOUT);
+}
+
+static void link_send(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct member_link *l = (struct member_link *)ch;
+    struct packet *p = calloc(1, sizeof(*p));
+    uint8_t *msg = malloc(rq->msg_len);
+    size_t len = 0;
+
+    assert_true(p != NULL && msg != NULL);
+    for (unsigned i = 0; i < rq->n_payload; i++)
+        len += rq->payload[i].iov_len;
+    memcpy(msg, rq->msg, rq->msg_len);
+    p->call = (struct rpc_call){ .ops = &call_ops,
+                                 .op = rq->op,
+                                 .role = RPC_ROLE_NODE,
+                                 .msg = msg,
+                                 .msg_len = rq->msg_len,
+                                 .payload = malloc(len + 1),
+                                 .payload_len = len };
+    assert_non_null(p->call.payload);
+    len = 0;
+    for (unsigned i = 0; i < rq->n_payload; i++) {
+        memcpy(p->call.payload + len, rq->payload[i].iov_base, rq->payload[i].iov_len);
+        len += rq->payload[i].iov_len;
+    }
+    p->link = l;
+    p->rq = rq;
+    rq->impl = p;
+    env_timer_init(&p->timer, on_arrival);
+    env_timer_init(&p->deadline, on_deadline);
+    list_add_tail(&l->w->packets, &p->node);
+    env_timer_start(&l->w->v->env, &p->timer, env_virtual_below(l->w->v, DELAY_MAX_MS));
+    env_timer_start(&l->w->v->env, &p->deadline, rq->deadline_ms);
+}
+
+static void link_cancel(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct packet *p = rq->impl;
+
+    (void)ch;
+    p->rq = NULL;
+}
+
+static const struct rpc_channel_ops link_ops = { .send = link_send,
+                                                 .cancel = link_cancel };
+
+static struct rpc_channel *peer_open(void *arg, const char *address)
+{
+    struct member_node *n = arg;
+    unsigned to = (unsigned)(address[1] - '0');
+
+    assert_true(to < MEMBERS && to != n->i);
+    return &n->w->links[n->i][to].channel;
+}
+
+static void peer_close(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    (void)ch;
+}
+
+/* ---- members ---- */
+
+static void on_started(void *arg, int rc)
+{
+    struct member_node *n = arg;
+
+    n->is_started = true;
+    n->start_rc = rc;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct member_node *)arg)->is_stopped = true;
+}
+
+void member_node_start(struct member_node *n)
+{
+    struct kv_quorum_config kv = { &n->w->v->env, kv_memory_kv(n->below), &n->kv_hooks };
+    struct member_config config = {
+        .env = &n->w->v->env,
+        .disk = &n->disk.disk,
+        .peers = { peer_open, peer_close, n },
+        .id = 100 + n->i,
+        .now_ns = now_ns,
+        .now_arg = n,
+        .keep_bytes = 6 << 20,
+        .segment_bytes = 2 << 20,
+    };
+
+    n->port = (struct member_port){ .post_member = post,
+                                    .post_core = post_core,
+                                    .post_arg = n,
+                                    .now_ns = now_ns,
+                                    .now_arg = n,
+                                    .lead = on_lead,
+                                    .depose = on_depose,
+                                    .failed = on_failed,
+                                    .arg = n };
+    n->kv_hooks = member_port_kv_hooks(&n->port);
+    assert_int_equal(kv_quorum_open(&kv, &n->kv, &n->err), 0);
+    config.hooks = member_port_member_hooks(&n->port);
+    config.place = kv_quorum_place(n->kv);
+    assert_int_equal(member_open(&config, &n->member), 0);
+    n->port.kv = n->kv;
+    n->port.member = n->member;
+    n->is_started = n->is_stopped = n->leads = n->core_hangs = false;
+    n->mail_last = &n->mail;
+    n->is_up = true;
+    if (n->w->started != NULL)
+        n->w->started(n);
+    member_start(n->member, &n->err, on_started, n);
+    while (!n->is_started) {
+        env_virtual_run_posted(n->w->v);
+        if (!n->is_started)
+            assert_true(env_virtual_run_next_timer(n->w->v));
+    }
+    if (n->start_rc != 0)
+        print_message("member %u: %s\n", n->i, n->err.text);
+    assert_int_equal(n->start_rc, 0);
+}
+
+static bool is_at_rest(struct member_node *n)
+{
+    bool ended = n->w->ended == NULL || n->w->ended(n);
+
+    return ended && n->is_stopped && kv_quorum_is_idle(n->kv);
+}
+
+void member_node_kill(struct member_node *n, bool power)
+{
+    n->is_up = n->leads = false;
+    n->life++;
+    n->disk.is_cut = power;
+    member_node_resume_core(n);
+    member_stop(n->member, on_stopped, n);
+    for (unsigned i = 0; i < 1000 && !is_at_rest(n); i++) {
+        env_virtual_run_posted(n->w->v);
+        if (!is_at_rest(n))
+            env_virtual_run_next_timer(n->w->v);
+    }
+    env_virtual_run_posted(n->w->v);
+    assert_true(is_at_rest(n));
+    member_free(n->member);
+    kv_quorum_close(n->kv);
+    n->member = NULL;
+    n->kv = NULL;
+    if (power) {
+        memdisk_power_cut(&n->disk);
+        kv_memory_power_cut(
+            n->below, env_virtual_below(n->w->v, kv_memory_n_unsynced(n->below) + 1));
+    }
+}
+
+static void on_begun(struct kv_done *done, int rc)
+{
+    (void)done;
+    assert_int_equal(rc, 0);
+}
+
+void member_world_init(struct member_world *w, struct env_virtual *v)
+{
+    struct kv_done begun = { .fn = on_begun };
+
+    w->v = v;
+    w->mail = NULL;
+    w->mail_last = &w->mail;
+    w->mail_task = (struct env_task){ .fn = on_mail_task };
+    w->first = (struct raft_config){ 0 };
+    member_world_connect_all(w);
+    list_init(&w->packets);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        char address[8];
+
+        snprintf(address, sizeof(address), "m%u", i);
+        assert_int_equal(raft_config_set(&w->first, 100 + i, RAFT_ROLE_VOTER, address),
+                         0);
+        for (unsigned j = 0; j < MEMBERS; j++)
+            w->links[i][j] = (struct member_link){
+                .channel.ops = &link_ops, .w = w, .from = i, .to = j
+            };
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct member_node *n = &w->nodes[i];
+
+        *n = (struct member_node){ .w = w, .i = i };
+        memdisk_init(&n->disk, w->v);
+        assert_int_equal(kv_memory_open(&w->v->env, &n->below), 0);
+        kv_quorum_begin(kv_memory_kv(n->below), &w->first, &begun);
+        env_virtual_run_posted(w->v);
+        kv_sync(kv_memory_kv(n->below), &begun);
+        env_virtual_run_posted(w->v);
+    }
+    for (unsigned i = 0; i < MEMBERS; i++)
+        member_node_start(&w->nodes[i]);
+}
+
+void member_world_free(struct member_world *w)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        if (w->nodes[i].is_up)
+            member_node_kill(&w->nodes[i], false);
+        memdisk_free(&w->nodes[i].disk);
+        kv_memory_close(w->nodes[i].below);
+    }
+    LIST_FOREACH_SAFE(node, &w->packets)
+        packet_end(container_of(node, struct packet, node), -ENOTCONN);
+    env_virtual_run_posted(w->v);
+}
+
+void member_world_cut_off(struct member_world *w, unsigned i)
+{
+    for (unsigned j = 0; j < MEMBERS; j++)
+        w->cut[i][j] = w->cut[j][i] = true;
+}
+
+void member_world_connect_all(struct member_world *w)
+{
+    memset(w->cut, 0, sizeof(w->cut));
+}
+
+/* Asserts that at most one member may answer without asking. */
+static void leases_check(struct member_world *w)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < MEMBERS; i++)
+        n += w->nodes[i].is_up &&
+             member_lease_until_ns(w->nodes[i].member) > env_now_ns(&w->v->env);
+    assert_true(n <= 1);
+}
+
+void member_world_run_ms(struct member_world *w, unsigned ms)
+{
+    for (unsigned i = 0; i < ms; i++) {
+        env_virtual_advance_ms(w->v, 1);
+        leases_check(w);
+    }
+}
+
+struct member_node *member_world_leader(struct member_world *w)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct member_node *n = &w->nodes[i];
+
+        if (n->is_up && n->leads &&
+            member_lease_until_ns(n->member) > env_now_ns(&w->v->env))
+            return n;
+    }
+    return NULL;
+}
+
+struct member_node *member_world_wait_for_leader(struct member_world *w)
+{
+    for (unsigned ms = 0; ms < 20000; ms++) {
+        if (member_world_leader(w) != NULL)
+            return member_world_leader(w);
+        member_world_run_ms(w, 1);
+    }
+    fail_msg("nobody leads");
+    return NULL;
+}

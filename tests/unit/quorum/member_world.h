@@ -1,0 +1,79 @@
+/*
+ * member_world.h - whole members of a quorum, three of them: log, vote, links, kv.
+ *
+ * One env for all, which the user owns. Links lose and delay messages; disks forget what
+ * was not synced when the power is cut. What stands on the kvs is the user's.
+ */
+#ifndef ROZO_TESTS_UNIT_QUORUM_MEMBER_WORLD_H
+#define ROZO_TESTS_UNIT_QUORUM_MEMBER_WORLD_H
+
+#include "common/base/list.h"
+#include "common/rpc/rpc.h"
+#include "exportd/quorum/member_port.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/kv_memory.h"
+#include "tests/lib/memdisk.h"
+
+enum { MEMBERS = 3 };
+
+/* Link from one member to another. */
+struct member_link {
+    struct rpc_channel channel; /* must stay first */
+    struct member_world *w;
+    unsigned from, to;
+};
+
+struct member_node {
+    struct member_world *w;
+    unsigned i;
+    struct memdisk disk;
+    struct kv_memory *below;
+    struct kv_quorum *kv;
+    struct member *member;
+    struct member_port port;
+    struct kv_quorum_hooks kv_hooks;
+    struct err err;
+    bool is_up, leads, is_started, is_stopped;
+    int start_rc;
+    uint64_t life; /* grows with each end of its process */
+    uint64_t term;
+    bool core_hangs; /* its core takes no mail */
+    struct env_mail *mail, **mail_last;
+};
+
+struct member_world {
+    struct env_virtual *v; /* borrowed */
+    struct member_node nodes[MEMBERS];
+    struct member_link links[MEMBERS][MEMBERS];
+    bool cut[MEMBERS][MEMBERS]; /* [from][to]: packets are lost */
+    struct raft_config first;
+    struct env_mail *mail, **mail_last;
+    struct env_task mail_task;
+    struct list_node packets;
+    /* Set by the user, may be NULL. started: the kv is open, and the member is not; ended:
+     * the process has died, so nothing may use the kv; it returns true once that is so. */
+    void (*started)(struct member_node *n);
+    bool (*ended)(struct member_node *n);
+    void (*lead)(struct member_node *n);
+    void (*depose)(struct member_node *n);
+};
+
+/** Makes and starts the members. Sets all of *w but the functions of its user. */
+void member_world_init(struct member_world *w, struct env_virtual *v);
+/** Kills all members and frees them. */
+void member_world_free(struct member_world *w);
+void member_node_start(struct member_node *n);
+/** Ends the process of a member; power: unsynced data of its disk may be lost. */
+void member_node_kill(struct member_node *n, bool power);
+/** Lets the core of a member take its mail again. */
+void member_node_resume_core(struct member_node *n);
+/** Lets time pass; at most one member has a lease at any time. */
+void member_world_run_ms(struct member_world *w, unsigned ms);
+/** Returns the member that leads with a lease, or NULL. */
+struct member_node *member_world_leader(struct member_world *w);
+struct member_node *member_world_wait_for_leader(struct member_world *w);
+/** Cuts a member off, in both directions. */
+void member_world_cut_off(struct member_world *w, unsigned i);
+void member_world_connect_all(struct member_world *w);
+
+#endif
