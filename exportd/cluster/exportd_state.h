@@ -160,7 +160,8 @@ struct exportd {
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t map_version;
     struct cluster_numbers numbers;
-    bool is_ready; /* the number of this start is stable: epochs depend on it */
+    bool is_ready;   /* the number of this start is stable: epochs depend on it */
+    bool is_deposed; /* a storage knows a later start: no map is sent any more */
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct sessions *sessions; /* owned; of the room above */

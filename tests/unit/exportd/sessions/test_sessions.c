@@ -438,6 +438,63 @@ static void test_who_does_not_come_back_is_shut_out(void **state)
     assert_true(is_fenced(0, s1) && is_fenced(1, s1) && !is_fenced(0, s2));
 }
 
+/* Gives storages the map of an exportd that has begun later. */
+static void storages_know_a_later_start(bool they_say_so)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        w.storages[i].map_version += UINT64_C(3) << 32;
+        w.storages[i].says_map = they_say_so;
+    }
+}
+
+/* An exportd that was replaced takes no answer of a storage for a confirmation, and does
+ * not number its map above that of its successor. */
+static void test_who_was_replaced_confirms_nothing(void **state)
+{
+    uint64_t version;
+
+    (void)state;
+    w.in_quorum = true;
+    for (unsigned say = 0; say < 2; say++) {
+        w.n_deposed = 0;
+        for (unsigned i = 0; i < 4; i++)
+            w.storages[i].map_version = 0;
+        world_kill(&w);
+        s1 = come(s1, false, NULL);
+        s2 = come(s2, false, NULL);
+        pass(s2, LATE_MS);
+        s1 = come(0, false, NULL);
+        OK(lock(s1));
+        assert_int_equal(w.n_deposed, 0);
+        storages_know_a_later_start(say != 0);
+        version = w.storages[0].map_version;
+        pass(s2, LATE_MS + 20000);
+        IS(LOCKED, lock(s2));
+        assert_int_equal(w.n_deposed, 1);
+        for (unsigned i = 0; i < 4; i++)
+            assert_true(!is_fenced(i, s1) && w.storages[i].map_version == version);
+    }
+}
+
+/* A single exportd whose metadata were restored from a backup goes on above what storages
+ * know, so they take its fences. */
+static void test_who_was_restored_goes_on(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    storages_know_a_later_start(true);
+    w.storages[3].says_map = false; /* an older build */
+    pass(s2, LATE_MS + 20000);
+    OK(lock(s2));
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
+    world_kill(&w);
+    assert_int_equal(come(s2, true, NULL), s2);
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(w.storages[3].map_version == w.storages[0].map_version);
+}
+
 static void test_the_last_ones_are_told(void **state)
 {
     uint64_t first = come(0, false, NULL), last = 0;
@@ -595,6 +652,8 @@ int main(void)
         T(test_who_is_given_up_does_not_count),
         T(test_a_restart_while_storages_are_told),
         T(test_who_does_not_come_back_is_shut_out),
+        T(test_who_was_replaced_confirms_nothing),
+        T(test_who_was_restored_goes_on),
         T(test_the_last_ones_are_told),
         T(test_what_was_answered_is_remembered),
         T(test_a_restart_in_the_grace),
