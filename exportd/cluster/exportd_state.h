@@ -13,6 +13,7 @@
 #include "common/base/list.h"
 #include "exportd/cluster/cluster_numbers.h"
 #include "exportd/cluster/deletion.h"
+#include "exportd/cluster/export_grace.h"
 #include "exportd/cluster/exportd_config.h"
 #include "exportd/cluster/map_push.h"
 #include "exportd/cluster/metadata_room.h"
@@ -143,6 +144,7 @@ struct export
     struct locks locks;
     struct tokens tokens;
     unsigned n_sessions;
+    struct export_grace grace;
     struct open_file *opens;        /* owned; over all sessions */
     struct delayed_unlink *delayed; /* owned by delayed_unlink.c */
     bool tight;                     /* a storage of the volume is nearly full */
