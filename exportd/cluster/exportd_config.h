@@ -42,7 +42,16 @@ struct exportd_config {
     void (*deposed)(void *arg);
     void *deposed_arg;
     bool grows_first; /* fault for tests of the simulator: see redist_file.c */
-    uint64_t boot;    /* changes with each loss of power, which takes unsynced changes */
+    /*
+     * Changes with each loss of power that may have taken unsynced changes of this
+     * metadata. If it differs from that of the last run, and that was not stopped in
+     * order, this start counts as one after a loss (cluster_losses()), and the next
+     * fsync of each mount that has changed something fails.
+     * A single exportd: the boot id of its machine. In a quorum: the number of losses of
+     * the group, the same on all members; with the boot id of a machine, each change of
+     * the leader would count as a loss.
+     */
+    uint64_t boot;
 };
 
 #endif
