@@ -25,9 +25,10 @@
 enum {
     CLOSE_TIMEOUT_MS = 3000,
     REOPEN_PAUSE_MS = 200,
-    REOPEN_SOON_MS = 20, /* when another exportd leads since, or a link is up again */
     /* a killed mount may not be dead yet when the next one opens its session */
     FIRST_ALIVE_MS = 2000,
+    REOPEN_SOON_MS =
+        20, /* when another exportd leads since the attempt, or a link is up */
     LEASE_MIN_MS = 300, /* with a shorter lease keep-alives would take all the time */
     /* smaller offsets of the clocks are within the error of the round trip */
     CLOCK_SLACK_NS = 200000,
