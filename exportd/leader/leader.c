@@ -40,9 +40,9 @@ struct held {
 struct leader {
     struct leader_config config;
     enum leader_state state;
-    bool leads;    /* as the member said last */
-    bool is_ready; /* news of the core: it is ready; it has ended */
-    bool has_ended;
+    bool leads; /* as the member said last */
+    /* News of the core: it is ready; a storage knows a later start; it has ended. */
+    bool is_ready, is_outrun, has_ended;
     bool has_failed;
     struct exportd *core; /* owned */
     struct env_task task; /* takes the news of the core */
@@ -148,6 +148,14 @@ static void on_core_ready(void *arg)
     env_post(l->config.env, &l->task);
 }
 
+static void on_core_outrun(void *arg)
+{
+    struct leader *l = arg;
+
+    l->is_outrun = true;
+    env_post(l->config.env, &l->task);
+}
+
 static void on_core_ended(void *arg, int rc)
 {
     struct leader *l = arg;
@@ -165,7 +173,9 @@ static void core_start(struct leader *l)
 
     config.ready = on_core_ready;
     config.ready_arg = l;
-    l->is_ready = l->has_ended = false;
+    config.deposed = on_core_outrun;
+    config.deposed_arg = l;
+    l->is_ready = l->is_outrun = l->has_ended = false;
     rc = exportd_open(l->config.env, l->config.kv, &config, &l->core, &err);
     if (rc != 0) {
         l->has_failed = true;
@@ -195,6 +205,8 @@ static void core_free(struct leader *l)
 
 static void leader_step(struct leader *l)
 {
+    if (l->is_outrun)
+        core_abandon(l);
     if (l->has_ended && l->core != NULL)
         core_free(l);
     if (l->is_stopping) {

@@ -3,6 +3,8 @@
  *
  * While the member leads, a core runs on its kv; a fail-over is a start of a core. While
  * no core serves, clients get NOT_LEADER, but a call MD_WAIT_LEADER is held until then.
+ * A core that meets a storage which knows a later start is abandoned. The next one has a
+ * higher number; it starts if the member still leads, as with metadata from a backup.
  *
  * One thread, that of the kv_quorum and its env. member_port's hooks lead, depose and
  * failed call this.
@@ -18,7 +20,7 @@ struct leader;
 struct leader_config {
     struct env *env; /* borrowed */
     struct kv *kv;   /* borrowed: kv_quorum_kv() */
-    /* Config of each core. Its `ready` is not used. */
+    /* Config of each core. Its `ready` and `deposed` are not used. */
     struct exportd_config exportd;
     /**
      * No core can run on this member: the process must end, so that another one leads.

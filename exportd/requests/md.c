@@ -756,8 +756,8 @@ static bool may_be_written(const struct md_op *op, const struct inode *in)
     if (md_op_is_alone(op) || !inode_is_file(in))
         return false;
     held = tokens_held(t, holder, in->ino);
-    return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
-                                : held == TOKEN_NONE || held == TOKEN_RANGES;
+    return grace_is_over(op->export) ? tokens_is_written(t, holder, in->ino)
+                                     : held == TOKEN_NONE || held == TOKEN_RANGES;
 }
 
 static bool on_entry(void *arg, const struct namespace_entry *e)

@@ -35,6 +35,22 @@ struct fake_request {
     size_t msg_len;
 };
 
+/* Judges the start that exportd names, as a storage does. */
+static uint16_t start_check(const struct fake_storage *s, const struct fake_request *fr)
+{
+    uint64_t start = fr->rq->session, known = s->map_version >> 32;
+
+    assert_in_range(start, 1, UINT32_MAX);
+    if (s->old || fr->rq->op == ROZO__OP__ST_MAP)
+        return ROZO__STATUS__OK;
+    if (start < known)
+        return ROZO__STATUS__DEPOSED;
+    return start == known || fr->rq->op == ROZO__OP__ST_ADMIT ||
+                   fr->rq->op == ROZO__OP__ST_REMOVE
+               ? ROZO__STATUS__OK
+               : ROZO__STATUS__BUSY;
+}
+
 static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
 {
     Rozo__StMapReq *req = rozo__st_map_req__unpack(NULL, fr->msg_len, fr->msg);
@@ -46,6 +62,13 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
     if (s->no_maps) {
         rozo__st_map_req__free_unpacked(req, NULL);
         return ROZO__STATUS__IO_ERROR;
+    }
+    assert_true(req->version >> 32 == fr->rq->session);
+    if (req->version < s->map_version) {
+        bool deposed = req->version >> 32 < s->map_version >> 32;
+
+        rozo__st_map_req__free_unpacked(req, NULL);
+        return deposed ? ROZO__STATUS__DEPOSED : ROZO__STATUS__STALE_VERSION;
     }
     s->n_fenced = (unsigned)req->n_fenced;
     if (req->n_fenced > 0)
@@ -273,6 +296,7 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
 {
     Rozo__StInfoResp info = ROZO__ST_INFO_RESP__INIT;
     char *addrs[1] = { s->addr };
+    unsigned status;
 
     *out_len = 0;
     if (s->starting > 0) {
@@ -298,6 +322,9 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         *out_len = rozo__st_info_resp__pack(&info, out);
         return ROZO__STATUS__OK;
     }
+    status = start_check(s, fr);
+    if (status != ROZO__STATUS__OK)
+        return status;
     if (fr->rq->op == ROZO__OP__ST_ADMIT) {
         Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, fr->msg_len, fr->msg);
         bool other = s->id != 0 && (s->id != req->storage_id ||
@@ -318,35 +345,35 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         return take_check(s, fr);
     if (fr->rq->op == ROZO__OP__ST_LIST) {
         Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, fr->msg_len, fr->msg);
-        uint16_t status = take_list(s, req, out, out_len);
+        status = take_list(s, req, out, out_len);
 
         rozo__st_list_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REMOVE) {
         Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
-        uint16_t status = take_remove(s, req, out, out_len);
+        status = take_remove(s, req, out, out_len);
 
         rozo__st_remove_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REPAIR) {
         Rozo__StRepairReq *req = rozo__st_repair_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_repair(s, req, out, out_len);
+        status = take_repair(s, req, out, out_len);
 
         rozo__st_repair_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_FENCE) {
         Rozo__StFenceReq *req = rozo__st_fence_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_fence(s, req);
+        status = take_fence(s, req);
 
         rozo__st_fence_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REDIST) {
         Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_redist(s, req);
+        status = take_redist(s, req);
 
         rozo__st_redist_req__free_unpacked(req, NULL);
         return status;
@@ -502,6 +529,13 @@ void world_open(struct world *w, uint64_t seed)
     }
 }
 
+static void on_deposed(void *arg)
+{
+    struct world *w = arg;
+
+    w->n_deposed++;
+}
+
 struct exportd_config world_config(struct world *w)
 {
     return (struct exportd_config){
@@ -513,6 +547,8 @@ struct exportd_config world_config(struct world *w)
         .session_tokens_max = w->session_tokens_max,
         .tokens_max = w->tokens_max,
         .strays_s = w->strays_s,
+        .deposed = w->in_quorum ? on_deposed : NULL,
+        .deposed_arg = w,
         /* bytes; small, so that entries are evicted and read again */
         .cache_max = 1 << 20,
     };

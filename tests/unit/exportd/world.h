@@ -116,6 +116,8 @@ struct world {
     uint64_t n_ids;         /* newest id of a request */
     uint64_t again_id;      /* if not 0, the id of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
+    bool in_quorum;         /* configured from the next start on */
+    unsigned n_deposed;     /* times that exportd found a later start */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
     unsigned n_sent;         /* requests to storages */

@@ -210,11 +210,19 @@ static void doubt_count(struct storage_process *p)
     p->in_doubt = now;
 }
 
+/* Stands in for the map of this start, which only a healer keeps. */
+static void start_take(struct storage_process *p, const struct rpc_call *call)
+{
+    if (p->healer == NULL && call->role == RPC_ROLE_NODE && call->session != 0)
+        atomic_store(&p->identity.map_version, call->session << 32);
+}
+
 static void storage_node_call(void *arg, struct rpc_call *call)
 {
     struct storage_process *p = arg;
     unsigned n = p->s->n_loops;
 
+    start_take(p, call);
     doubt_count(p);
     p->s->n_doubtful_reads += p->in_doubt && call->op == ROZO__OP__ST_READ;
     if (p->healer != NULL && healer_serves(call->op))

@@ -739,6 +739,23 @@ static void a_stop_that_hangs_ends_when_deposed(void **state)
     assert_int_equal(leader_open(&config, &l1), 0);
 }
 
+/* Metadata from a backup: storages know later starts. Each start gets nearer to them. */
+static void storages_may_know_later_starts(void **state)
+{
+    (void)state;
+    lead1();
+    assert_int_equal(start1(), 1);
+    world_make_export(&w1, 4, 0);
+    w1.storages[2].says_map = true;
+    w1.storages[2].map_version = UINT64_C(5) << 32;
+    for (unsigned ms = 0; start1() < 5 || !leader_serves(l1); ms += 100) {
+        assert_true(ms < 60000);
+        env_virtual_advance_ms(&w1.env, 100);
+    }
+    env_virtual_advance_ms(&w1.env, 5000);
+    assert_int_equal(start1(), 5);
+}
+
 static void too_many_are_not_held(void **state)
 {
     static struct answer_got got[LEADER_HELD_MAX + 1];
@@ -780,6 +797,7 @@ int main(void)
         TEST1(each_term_is_a_start),
         TEST1(starts_and_stops_are_given_up),
         TEST1(a_stop_that_hangs_ends_when_deposed),
+        TEST1(storages_may_know_later_starts),
         TEST1(too_many_are_not_held),
         TEST1(a_damaged_store_ends_the_process),
         cmocka_unit_test(a_change_outlives_its_leader),
