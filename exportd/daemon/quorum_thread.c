@@ -372,12 +372,12 @@ int quorum_thread_start(struct quorum_thread *t, struct err *err,
     t->err = err;
     t->started = started;
     t->started_arg = arg;
-    t->start_mail.fn = on_start;
-    env_mailbox_post(&t->env, &t->start_mail);
     rc = -pthread_create(&t->thread, NULL, thread_run, t);
     if (rc != 0)
         return err_set(err, rc, "start a thread: %s", error_text(rc));
     t->runs = true;
+    t->start_mail.fn = on_start;
+    env_mailbox_post(&t->env, &t->start_mail);
     return 0;
 }
 
