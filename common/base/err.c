@@ -28,6 +28,7 @@ static const struct {
     { ROZO_ERETRY, "to be sent again" },
     { ROZO_EDONE_BEFORE, "done before a restart" },
     { ROZO_ENOT_LEADER, "this member does not lead" },
+    { ROZO_EDEPOSED, "a later start of exportd is known there" },
 };
 
 const char *error_text(int rc)

@@ -31,6 +31,7 @@ enum {
     ROZO_ERETRY = ERESTART,        /* send the request again, from its start */
     ROZO_EDONE_BEFORE = EALREADY,  /* done before a restart; the first answer is lost */
     ROZO_ENOT_LEADER = ENOLINK,    /* this member of the quorum does not lead */
+    ROZO_EDEPOSED = ESRMNT,        /* a request of an exportd that was replaced */
 };
 
 /**

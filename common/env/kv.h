@@ -57,6 +57,7 @@ struct kv_ops {
                    struct kv_done *done);
     void (*sync)(struct kv *kv, struct kv_done *done);
     bool (*confirm)(struct kv *kv, struct kv_done *done); /* NULL: always true */
+    int64_t (*stamp_ns)(struct kv *kv, int64_t wall_ns);  /* NULL: wall_ns */
     uint64_t (*free_bytes)(struct kv *kv);
 };
 struct kv {
@@ -93,11 +94,19 @@ static inline void kv_sync(struct kv *kv, struct kv_done *done)
 /**
  * Confirms that what was read before this call is not stale: no other process could have
  * changed it. Returns true if that is certain now; else done comes, with 0 or
- * -ROZO_ENOT_LEADER.
+ * -ROZO_ENOT_LEADER. done NULL: only asks, nothing comes.
  */
 static inline bool kv_confirm(struct kv *kv, struct kv_done *done)
 {
     return kv->ops->confirm == NULL || kv->ops->confirm(kv, done);
+}
+/**
+ * Returns the time with which changes are stamped, ns since 1970: wall_ns, or the newest
+ * time with which any process stamped them if that is later.
+ */
+static inline int64_t kv_stamp_ns(struct kv *kv, int64_t wall_ns)
+{
+    return kv->ops->stamp_ns == NULL ? wall_ns : kv->ops->stamp_ns(kv, wall_ns);
 }
 /**
  * Returns the bytes free for more: those of the file system below, less the need of the

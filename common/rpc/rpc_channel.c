@@ -54,7 +54,7 @@ static void on_channel_task(struct env_task *task)
         closed(arg);
 }
 
-static int channel_check(const struct rpc_channel_config *config, struct err *err)
+int rpc_tcp_channel_check(const struct rpc_channel_config *config, struct err *err)
 {
     char host[RPC_ADDR_TEXT_MAX], port[8];
 
@@ -109,7 +109,7 @@ int rpc_tcp_channel_open(struct env_uv *env, const struct rpc_channel_config *co
 {
     unsigned links_per_addr = config->links_per_addr != 0 ? config->links_per_addr : 1;
     struct channel *ch;
-    int rc = channel_check(config, err);
+    int rc = rpc_tcp_channel_check(config, err);
 
     if (rc != 0)
         return rc;

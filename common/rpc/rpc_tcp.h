@@ -109,6 +109,10 @@ struct rpc_channel_config {
 int rpc_tcp_channel_open(struct env_uv *env, const struct rpc_channel_config *config,
                          struct rpc_channel **out, struct err *err);
 /**
+ * Checks addresses and key. Returns 0: rpc_tcp_channel_open() can only fail with -ENOMEM.
+ */
+int rpc_tcp_channel_check(const struct rpc_channel_config *config, struct err *err);
+/**
  * Closes a channel. Outstanding requests end with -ENOTCONN (posted); then closed(arg).
  */
 void rpc_tcp_channel_close(struct rpc_channel *ch, void (*closed)(void *arg), void *arg);

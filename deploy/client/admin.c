@@ -30,7 +30,8 @@ struct admin {
     char exportd[512];
     char key_path[PATH_MAX];
     struct rpc_loop *loop;       /* owned */
-    struct rpc_channel *channel; /* owned; NULL while there is none */
+    struct exportd_link *link;   /* owned; NULL while there is none */
+    struct rpc_channel *channel; /* borrowed: the one of link */
     uint32_t call_max_ms;
     /* Current call. */
     struct rpc_request rq;
@@ -62,7 +63,7 @@ static void on_tick(void *arg)
         call_give_up(a, -EINTR);
     else if (clock_ms() - a->start_ms > REFUSED_MS &&
              rpc_channel_health(a->channel) == RPC_DOWN &&
-             rpc_tcp_channel_last_error(a->channel)[0] != '\0')
+             exportd_link_last_error(a->link)[0] != '\0')
         call_give_up(a, -ENOTCONN);
 }
 
@@ -79,9 +80,11 @@ int admin_open(const char *exportd, const char *node_key, struct admin **out,
     a->call_max_ms = CALL_MAX_MS;
     rc = rpc_loop_open(node_key, &a->loop, err);
     if (rc == 0) {
-        rc = rpc_loop_connect(a->loop, &exportd, 1, &a->channel, err);
+        rc = rpc_loop_link(a->loop, exportd, &a->link, err);
         if (rc != 0)
             err_wrap(err, rc, "exportd at %s", exportd);
+        else
+            a->channel = exportd_link_channel(a->link);
     }
     if (rc != 0) {
         admin_close(a);
@@ -95,7 +98,7 @@ void admin_close(struct admin *a)
 {
     if (a == NULL)
         return;
-    rpc_loop_disconnect(a->loop, a->channel);
+    rpc_loop_unlink(a->loop, a->link);
     rpc_loop_close(a->loop);
     free(a->answer);
     free(a);
@@ -128,7 +131,7 @@ static void on_answer(struct rpc_request *rq, int rc)
 /* Sets the message for a call without an answer. */
 static int call_tell(struct admin *a, struct err *err)
 {
-    const char *why = rpc_tcp_channel_last_error(a->channel);
+    const char *why = exportd_link_last_error(a->link);
 
     if (a->rc == -EINTR)
         return err_set(err, a->rc, "interrupted");

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -91,6 +92,36 @@ void rpc_loop_disconnect(struct rpc_loop *w, struct rpc_channel *ch)
         return;
     w->closed = false;
     rpc_tcp_channel_close(ch, on_closed, w);
+    while (!w->closed)
+        uv_run(&w->loop, UV_RUN_ONCE);
+}
+
+int rpc_loop_link(struct rpc_loop *w, const char *addrs, struct exportd_link **out,
+                  struct err *err)
+{
+    const char *list[RPC_ADDR_MAX + 1]; /* one more than allowed is refused below */
+    struct exportd_link_config config = {
+        .keys = &w->keys, .role = RPC_ROLE_NODE, .name = "rozo", .addrs = list
+    };
+    char *copy = strdup(addrs), *save = NULL;
+    int rc;
+
+    if (copy == NULL)
+        return err_wrap(err, -ENOMEM, "connect to exportd");
+    for (char *a = strtok_r(copy, ",", &save);
+         a != NULL && config.n_addrs <= RPC_ADDR_MAX; a = strtok_r(NULL, ",", &save))
+        list[config.n_addrs++] = a;
+    rc = exportd_link_open(&w->env, &config, out, err);
+    free(copy);
+    return rc;
+}
+
+void rpc_loop_unlink(struct rpc_loop *w, struct exportd_link *l)
+{
+    if (l == NULL)
+        return;
+    w->closed = false;
+    exportd_link_close(l, on_closed, w);
     while (!w->closed)
         uv_run(&w->loop, UV_RUN_ONCE);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "common/base/err.h"
+#include "common/exportd_link/exportd_link.h"
 #include "common/rpc/rpc_tcp.h"
 
 enum { RPC_LOOP_TICK_MS = 100 };
@@ -33,6 +34,11 @@ int rpc_loop_connect(struct rpc_loop *w, const char *const *addrs, unsigned n_ad
                      struct rpc_channel **out, struct err *err);
 /** Closes a channel and waits for that. NULL is fine. */
 void rpc_loop_disconnect(struct rpc_loop *w, struct rpc_channel *ch);
+/** Opens links to exportd, in role NODE; addrs: "HOST:PORT[,HOST:PORT...]". */
+int rpc_loop_link(struct rpc_loop *w, const char *addrs, struct exportd_link **out,
+                  struct err *err);
+/** Closes them and waits for that. NULL is fine. */
+void rpc_loop_unlink(struct rpc_loop *w, struct exportd_link *l);
 /**
  * Runs the loop until *done. Calls tick(arg) every RPC_LOOP_TICK_MS meanwhile, which
  * may set *done.

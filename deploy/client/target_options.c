@@ -75,7 +75,8 @@ static error_t parse_client(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option node_options[] = {
     { NULL, 0, NULL, 0, "How to reach the cluster:", 10 },
-    { "exportd", 'e', "HOST:PORT", 0, "where exportd listens; else $ROZO_EXPORTD", 10 },
+    { "exportd", 'e', "HOST:PORT,...", 0,
+      "where exportd listens, or each member of a quorum; else $ROZO_EXPORTD", 10 },
     { "key", 'k', "FILE", 0, "the node key; else $ROZO_KEY", 10 },
     { "config", 'c', "FILE", 0,
       "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else "
@@ -85,7 +86,8 @@ static const struct argp_option node_options[] = {
 };
 static const struct argp_option client_options[] = {
     { NULL, 0, NULL, 0, "How to reach the cluster:", 10 },
-    { "exportd", 'e', "HOST:PORT", 0, "where exportd listens; else $ROZO_EXPORTD", 10 },
+    { "exportd", 'e', "HOST:PORT,...", 0,
+      "where exportd listens, or each member of a quorum; else $ROZO_EXPORTD", 10 },
     { "key", 'k', "FILE", 0, "the client key; else $ROZO_CLIENT_KEY", 10 },
     { "config", 'c', "FILE", 0,
       "has 'exportd:', 'key:' and 'client_key:'; else $ROZO_CONFIG, else "

@@ -14,7 +14,7 @@
 /* Zero-initialise; filled in by a struct argp_child {&target_argp} that has this as its
  * input. */
 struct target_options {
-    char exportd[512];         /* "HOST:PORT" */
+    char exportd[512];         /* "HOST:PORT[,HOST:PORT...]" */
     char key[PATH_MAX];        /* node key file */
     char client_key[PATH_MAX]; /* client key file, for mounts */
     char config[PATH_MAX];     /* --config, else ROZO_CONFIG, else /etc/rozo/rozo.yaml */

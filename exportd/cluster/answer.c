@@ -1,10 +1,13 @@
 /*
  * answer.c - answers of requests, held until the changes they report are safe.
  *
- * In:     handlers; commits and syncs of the store.
+ * In:     handlers; commits, syncs and confirmations of the store.
  * Out:    rpc_reply(), once for each call.
  * Keeps:  I4: no answer leaves while a change is not committed; with `sync`, not before
- *         the change is on stable storage. I9: waiting answers are counted.
+ *         the change is on stable storage. None leaves that a later leader of the quorum
+ *         may have made stale: each is confirmed last, also that of a change, since it
+ *         tells of tokens and inodes that the commit does not hold. I9: waiting answers
+ *         are counted.
  */
 #include "exportd/cluster/answer.h"
 
@@ -57,10 +60,39 @@ int md_op_pack_inode(struct md_op *op, const ProtobufCMessage *msg)
     return rc;
 }
 
+static void answer_fail(struct answer *a, int rc)
+{
+    a->status = status_from_errno(rc);
+    a->len = 0;
+}
+
+/* Sends an answer. One that an abandoned exportd made tells what never came to be. */
 static void answer_send(struct answer *a)
 {
+    if (a->x->abandoned)
+        answer_fail(a, -ROZO_ENOT_LEADER);
     rpc_reply(a->call, a->status, a->msg, a->len, NULL, 0, NULL, NULL);
     free(a);
+}
+
+static void on_answer_confirmed(struct kv_done *done, int rc)
+{
+    struct answer *a = container_of(done, struct answer, confirm);
+
+    a->x->n_answers--;
+    if (rc != 0)
+        answer_fail(a, rc);
+    answer_send(a);
+}
+
+/* Sends an answer whose changes are safe, or have failed, once it is confirmed. */
+static void answer_confirm(struct answer *a)
+{
+    a->confirm.fn = on_answer_confirmed;
+    if (a->x->abandoned || store_confirm(a->x->store, &a->confirm))
+        answer_send(a);
+    else
+        a->x->n_answers++;
 }
 
 static void on_answer_safe(struct store_wait *wait, int rc)
@@ -68,11 +100,9 @@ static void on_answer_safe(struct store_wait *wait, int rc)
     struct answer *a = container_of(wait, struct answer, wait);
 
     a->x->n_answers--;
-    if (rc != 0) {
-        a->status = status_from_errno(rc);
-        a->len = 0;
-    }
-    answer_send(a);
+    if (rc != 0)
+        answer_fail(a, rc);
+    answer_confirm(a);
 }
 
 void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call, int rc,
@@ -83,7 +113,7 @@ void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call, in
     a->status = status_from_errno(rc);
     a->wait.fn = on_answer_safe;
     if (store_is_clean(x->store) && (!sync || rc != 0)) {
-        answer_send(a);
+        answer_confirm(a);
         return;
     }
     x->n_answers++;

@@ -27,6 +27,7 @@ typedef int md_handler(struct md_op *op, const ProtobufCMessage *req);
 /* Packed answer, from the end of its handler until it may leave. */
 struct answer {
     struct store_wait wait;
+    struct kv_done confirm;
     struct exportd *x;
     struct rpc_call *call; /* owned until the reply */
     uint16_t status;
@@ -43,7 +44,8 @@ int answer_new(size_t len, struct answer **out);
 int answer_pack(const ProtobufCMessage *msg, struct answer **out);
 /**
  * Queues an answer; takes a and call. The answer leaves once all changes are committed;
- * with sync and rc 0, once they are stable.
+ * with sync and rc 0, once they are stable; and in any case when the kv has confirmed
+ * after that that nothing of it can be stale. From exportd_abandon() on it is NOT_LEADER.
  */
 void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call, int rc,
                   bool sync);

@@ -26,6 +26,7 @@
 
 enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
 enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
+enum { MAP_START_SHIFT = 32 }; /* see StMapReq.version */
 
 /* ---- the cluster's own record ---- */
 
@@ -59,7 +60,10 @@ static int cluster_make(struct exportd *x, struct err *err)
     if (!empty)
         return err_set(err, -ROZO_EDAMAGED,
                        "the metadata store is damaged: the cluster's record is missing");
-    env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
+    if (x->config.cluster_id != NULL)
+        memcpy(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id));
+    else
+        env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
     x->numbers.next_storage = x->numbers.next_volume = x->numbers.next_export = 1;
     return 0;
 }
@@ -91,6 +95,9 @@ static int cluster_get(struct exportd *x, struct err *err)
             "the cluster's record in the metadata store is corrupt (format %u, "
             "this build knows %u)",
             len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
+    if (x->config.cluster_id != NULL &&
+        memcmp(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id)) != 0)
+        return err_set(err, -EINVAL, "the metadata store is that of another cluster");
     return 0;
 }
 
@@ -165,10 +172,21 @@ void map_changed(struct exportd *x)
     x->map_version++;
 }
 
+/* Makes the first version of a start's maps. */
+static uint64_t map_version_first(uint64_t start)
+{
+    return start << MAP_START_SHIFT;
+}
+
+uint64_t cluster_start(const struct exportd *x)
+{
+    return x->map_version >> MAP_START_SHIFT;
+}
+
 void map_version_raise(struct exportd *x, uint64_t version)
 {
     assert(version > x->map_version);
-    x->map_version = version;
+    x->map_version = map_version_first((version >> MAP_START_SHIFT) + 1);
 }
 
 /* ---- storages ---- */
@@ -211,6 +229,19 @@ bool storage_is_cut_off(const struct cluster_storage *s)
 bool storage_is_reachable(const struct cluster_storage *s)
 {
     return s->up && s->channel != NULL && rpc_channel_health(s->channel) == RPC_UP;
+}
+
+bool storage_is_askable(const struct cluster_storage *s)
+{
+    return storage_is_reachable(s) && !s->x->is_deposed &&
+           storage_has_map(s, map_version_first(cluster_start(s->x)));
+}
+
+void storage_send(struct cluster_storage *s, struct rpc_request *rq)
+{
+    rq->session = cluster_start(s->x);
+    s->n_out++;
+    rpc_send(s->channel, rq);
 }
 
 static void storage_put(struct cluster_storage *s)
@@ -734,8 +765,7 @@ void cluster_begin(struct exportd *x)
 {
     x->numbers.n_starts++;
     x->last_grant = (uint64_t)x->numbers.n_starts << 40;
-    x->map_version = (uint64_t)x->numbers.n_starts
-                     << 32; /* newer than in any start before */
+    x->map_version = map_version_first(x->numbers.n_starts);
     cluster_put(x);
     boot_begin(x);
     LIST_FOREACH(node, &x->exports)

@@ -21,6 +21,14 @@ uint32_t cluster_losses(const struct exportd *x);
 /** Returns the number of starts; that of this one, from cluster_begin() on. */
 uint32_t cluster_n_starts(const struct exportd *x);
 
+/**
+ * Returns the number of this start at storages, which requests name: they refuse those of
+ * a lower one. It is above cluster_n_starts() if exportd was restored from a backup.
+ */
+uint64_t cluster_start(const struct exportd *x);
+/** Sends a request to a storage in the name of this start. n_out counts it. */
+void storage_send(struct cluster_storage *s, struct rpc_request *rq);
+
 struct cluster_storage *storage_find(struct exportd *x, uint32_t id);
 /**
  * Returns true if the storage with this id was declared lost. False for an unknown id.
@@ -45,6 +53,11 @@ void storage_change(struct cluster_storage *s, const struct storage_facts *facts
 void storage_follow(struct cluster_storage *s);
 /** Returns true if the storage's channel is up at this moment. */
 bool storage_is_reachable(const struct cluster_storage *s);
+/**
+ * Returns true if the storage's channel is up and it has a map of this start: it accepts
+ * requests of this start from then on. False if this exportd was replaced.
+ */
+bool storage_is_askable(const struct cluster_storage *s);
 /**
  * Returns true if no connection to the storage is left, or the last attempt was refused.
  * The poll would report that only at its deadline.
@@ -85,7 +98,7 @@ struct export *export_add(struct exportd *x, const struct export *facts);
 
 /** Records a change of the map that clients see. */
 void map_changed(struct exportd *x);
-/** Continues with a version newer than all that storages know. */
+/** Continues as a later start than that of the map of this version. */
 void map_version_raise(struct exportd *x, uint64_t version);
 /** Fills a message. Strings are borrowed from s. addrs: room for ADDRS_MAX pointers. */
 void storage_message(struct cluster_storage *s, Rozo__Storage *msg, char **addrs);

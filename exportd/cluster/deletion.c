@@ -288,8 +288,7 @@ static void batch_send(struct cluster_storage *s)
         .done = on_removed,
     };
     list_add_tail(&b->round->batches, &b->link);
-    s->n_out++;
-    rpc_send(s->channel, &b->rq);
+    storage_send(s, &b->rq);
 }
 
 /* Adds a file to the batch, which is sent when full or by batch_send(). */

@@ -32,8 +32,30 @@ struct exportd_config {
     uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
     uint32_t tokens_max; /* inodes that all sessions together may cache; 0: 4 Mi */
     uint32_t strays_s;   /* time between two searches for strays (strays.c); 0: 3600 */
-    bool grows_first;    /* fault for tests of the simulator: see redist_file.c */
-    uint64_t boot; /* changes with each loss of power, which takes unsynced changes */
+    /*
+     * Not NULL: this exportd leads a quorum. Called once, from an answer of a storage
+     * that knows a later start: another member leads. From then on storages get no map of
+     * ours, and exportd must be stopped, but not inside the call.
+     * NULL: a later start at a storage shows that the metadata were restored from a
+     * backup; exportd goes on as a later start than that.
+     */
+    void (*deposed)(void *arg);
+    void *deposed_arg;
+    bool grows_first; /* fault for tests of the simulator: see redist_file.c */
+    const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
+    /** Called when exportd_is_ready() has become 1. NULL: nobody. */
+    void (*ready)(void *arg);
+    void *ready_arg;
+    /*
+     * Changes with each loss of power that may have taken unsynced changes of this
+     * metadata. If it differs from that of the last run, and that was not stopped in
+     * order, this start counts as one after a loss (cluster_losses()), and the next
+     * fsync of each mount that has changed something fails.
+     * A single exportd: the boot id of its machine. In a quorum: the number of losses of
+     * the group, the same on all members; with the boot id of a machine, each change of
+     * the leader would count as a loss.
+     */
+    uint64_t boot;
 };
 
 #endif

@@ -13,6 +13,7 @@
 #include "common/base/list.h"
 #include "exportd/cluster/cluster_numbers.h"
 #include "exportd/cluster/deletion.h"
+#include "exportd/cluster/export_grace.h"
 #include "exportd/cluster/exportd_config.h"
 #include "exportd/cluster/map_push.h"
 #include "exportd/cluster/metadata_room.h"
@@ -143,6 +144,7 @@ struct export
     struct locks locks;
     struct tokens tokens;
     unsigned n_sessions;
+    struct export_grace grace;
     struct open_file *opens;        /* owned; over all sessions */
     struct delayed_unlink *delayed; /* owned by delayed_unlink.c */
     bool tight;                     /* a storage of the volume is nearly full */
@@ -160,7 +162,8 @@ struct exportd {
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t map_version;
     struct cluster_numbers numbers;
-    bool is_ready; /* the number of this start is stable: epochs depend on it */
+    bool is_ready;   /* the number of this start is stable: epochs depend on it */
+    bool is_deposed; /* a storage knows a later start: no map is sent any more */
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct sessions *sessions; /* owned; of the room above */
@@ -175,8 +178,9 @@ struct exportd {
     size_t n_tokens;     /* tokens of all sessions */
     struct token_limits token_limits;
 
-    unsigned n_answers; /* answers waiting for a commit or sync */
+    unsigned n_answers; /* answers waiting for a commit, sync or confirmation */
     bool stopping;
+    bool abandoned; /* stopping, and every answer is NOT_LEADER */
 };
 
 #endif

@@ -26,6 +26,18 @@ enum {
 /* Bound that exportd never reaches; a storage that reports more is wrong. */
 static const uint64_t map_version_max = 1ull << 62;
 
+/* Stops sending maps: that of a later start is of the member that leads by now. */
+static void exportd_is_deposed(struct exportd *x, uint32_t storage)
+{
+    if (x->is_deposed || x->stopping)
+        return;
+    x->is_deposed = true;
+    log_warn("storage %u knows a later start of exportd: another member of the quorum "
+             "leads",
+             storage);
+    x->config.deposed(x->config.deposed_arg);
+}
+
 static void on_map_answer(struct rpc_request *rq, int rc)
 {
     struct cluster_storage *s = container_of(rq, struct cluster_storage, map.rq);
@@ -41,7 +53,10 @@ static void on_map_answer(struct rpc_request *rq, int rc)
         s->x->hooks->map_taken(s->x);
         if (s->up)
             storage_push_map(s); /* the map may have changed meanwhile */
-    }                            /* after a failure the next poll sends again */
+    } else if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED &&
+               s->x->config.deposed != NULL) {
+        exportd_is_deposed(s->x, s->facts.id);
+    } /* after another failure the next poll sends again */
 }
 
 /* Returns true if the storage lacks the newest map, as far as is known. */
@@ -63,8 +78,8 @@ void storage_push_map(struct cluster_storage *s)
     size_t len;
     uint8_t *packed;
 
-    if (s->map.sent != 0 || x->stopping || !x->is_ready || !map_is_due(s) ||
-        storage_messages_make(x, &storages) != 0)
+    if (s->map.sent != 0 || x->stopping || x->is_deposed || !x->is_ready ||
+        !map_is_due(s) || storage_messages_make(x, &storages) != 0)
         return;
     msg.version = x->map_version;
     msg.n_storages = storages->n;
@@ -84,8 +99,7 @@ void storage_push_map(struct cluster_storage *s)
             .done = on_map_answer,
         };
         s->map.sent = x->map_version;
-        s->n_out++;
-        rpc_send(s->channel, &s->map.rq);
+        storage_send(s, &s->map.rq);
     } else if (len > RPC_MSG_MAX) {
         log_error("the map of the cluster is too large to send: %zu bytes", len);
     }
@@ -93,19 +107,24 @@ void storage_push_map(struct cluster_storage *s)
     free(storages);
 }
 
-/* Takes over the version of a later map, known to a storage if exportd was restored from
- * a backup: storages would refuse older ones. */
-static void map_catch_up(struct exportd *x, uint64_t known)
+void map_is_known(struct exportd *x, uint32_t storage, uint64_t known)
 {
     if (known <= x->map_version || known >= map_version_max)
         return;
-    map_version_raise(x, known + 1);
+    if (x->config.deposed != NULL) {
+        exportd_is_deposed(x, storage);
+        return;
+    }
+    log_warn("storage %u knows a later start of exportd: the metadata were restored from "
+             "a backup",
+             storage);
+    map_version_raise(x, known);
     x->hooks->map_outrun(x);
 }
 
 void storage_knows_map(struct cluster_storage *s, uint64_t known)
 {
-    map_catch_up(s->x, known);
+    map_is_known(s->x, s->facts.id, known);
     if (known < s->map.known) /* the storage was restarted */
         s->map.acked = 0;
     s->map.known = known;

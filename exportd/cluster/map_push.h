@@ -9,6 +9,7 @@
 #include "common/rpc/rpc.h"
 
 struct cluster_storage;
+struct exportd;
 
 /* State of the map at one storage. */
 struct map_push {
@@ -21,6 +22,12 @@ struct map_push {
 
 /** Sends the newest map to a storage that is up and lacks it. */
 void storage_push_map(struct cluster_storage *s);
+/**
+ * Compares our map with that of a storage of this cluster, which has version `known`. If
+ * ours is older, another member of the quorum leads, or the metadata were restored from a
+ * backup: then our map becomes newer (exportd_config.deposed).
+ */
+void map_is_known(struct exportd *x, uint32_t storage, uint64_t known);
 /** Takes the version of the map that a storage reports. */
 void storage_knows_map(struct cluster_storage *s, uint64_t known);
 /** Notes that the storage may have forgotten all maps: it came up, or was replaced. */

@@ -122,8 +122,7 @@ static void strays_send(struct cluster_storage *s, uint16_t op,
         .done = done,
     };
     st->asked = s;
-    s->n_out++;
-    rpc_send(s->channel, &st->rq);
+    storage_send(s, &st->rq);
 }
 
 static void left_ask(struct cluster_storage *s);
@@ -194,9 +193,9 @@ static void left_ask(struct cluster_storage *s)
 }
 
 /* Returns true if the storage can be asked now. */
-static bool is_askable(const struct cluster_storage *s)
+static bool has_time(const struct cluster_storage *s)
 {
-    return s->up && storage_is_reachable(s) && deletions_missed(s) < WAITING_ENOUGH;
+    return storage_is_askable(s) && deletions_missed(s) < WAITING_ENOUGH;
 }
 
 /* Returns the storage whose turn it is; NULL: the sweep is complete. A storage that
@@ -206,7 +205,7 @@ static struct cluster_storage *whose_turn(struct exportd *x)
     LIST_FOREACH(node, &x->storages) {
         struct cluster_storage *s = container_of(node, struct cluster_storage, link);
 
-        if (s->facts.id < x->strays.storage_id || !is_askable(s))
+        if (s->facts.id < x->strays.storage_id || !has_time(s))
             continue;
         if (s->facts.id != x->strays.storage_id)
             x->strays.has_after = false;

@@ -55,11 +55,6 @@ static void check_free(struct check *c)
     free(c);
 }
 
-static bool check_is_sendable(const struct cluster_storage *s)
-{
-    return s != NULL && s->up && storage_is_reachable(s);
-}
-
 /* Puts off a check behind all others. */
 static void check_put_off(struct check *c)
 {
@@ -113,9 +108,8 @@ static void check_send(struct check *c, struct cluster_storage *s)
         .done = on_check_answer,
     };
     c->storage = s;
-    s->n_out++;
     c->x->writer_recovery.n_out++;
-    rpc_send(s->channel, &c->rq);
+    storage_send(s, &c->rq);
 }
 
 /* Returns true if the file still exists with its generation. */
@@ -138,7 +132,7 @@ static void check_step(struct check *c)
     while (c->next < c->in.n_storages) {
         struct cluster_storage *s = storage_find(c->x, c->in.storages[c->next++]);
 
-        if (check_is_sendable(s)) {
+        if (s != NULL && storage_is_askable(s)) {
             check_send(c, s);
             return;
         }

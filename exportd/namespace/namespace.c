@@ -209,7 +209,7 @@ int namespace_open(struct namespace *ns, struct env *env, struct store *store,
 void namespace_make(struct namespace *ns, struct env *env, struct store *store,
                     uint32_t export_id, const struct namespace_hooks *hooks)
 {
-    int64_t now_ns = env_wall_ns(env);
+    int64_t now_ns = store_stamp_ns(store);
     struct inode root = {
         .ino = NAMESPACE_ROOT_INO,
         .mode = S_IFDIR | 0755,
@@ -346,7 +346,7 @@ static int create_check(const struct namespace_create *req)
 static void create_inode(struct namespace *ns, const struct namespace_create *req,
                          const struct inode *dir, struct inode *in)
 {
-    int64_t now_ns = env_wall_ns(ns->env);
+    int64_t now_ns = store_stamp_ns(ns->store);
     uint32_t type = req->mode & S_IFMT;
 
     *in = (struct inode){
@@ -605,7 +605,7 @@ int namespace_unlink(struct namespace *ns, uint64_t parent, struct namespace_nam
         return rc;
     if (inode_is_dir(&in))
         return -EISDIR;
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = store_stamp_ns(ns->store);
     dir.n_entries--;
     dentry_delete(ns, parent, name, &d);
     inode_put(ns, &dir);
@@ -633,7 +633,7 @@ int namespace_rmdir(struct namespace *ns, uint64_t parent, struct namespace_name
         return -ENOTDIR;
     if (in.n_entries > 0)
         return -ENOTEMPTY;
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = store_stamp_ns(ns->store);
     dir.n_entries--;
     dir.nlink--;
     dentry_delete(ns, parent, name, &d);
@@ -668,7 +668,7 @@ int namespace_link(struct namespace *ns, uint64_t ino, uint64_t parent,
     if (in.nlink >= NAMESPACE_LINKS_MAX)
         return -EMLINK;
     d = (struct dentry){ ino, in.mode & S_IFMT, dir.next_cookie++ };
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = store_stamp_ns(ns->store);
     dir.n_entries++;
     if (in.nlink++ == 0) {
         in.flags &= ~(uint32_t)INODE_NAMELESS;

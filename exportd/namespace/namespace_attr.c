@@ -323,7 +323,7 @@ int namespace_setattr(struct namespace *ns, const struct namespace_setattr *req,
     if (wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
         set_file_flags(&in, req->file_flags);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
-        set_times(req, &in, env_wall_ns(ns->env));
+        set_times(req, &in, store_stamp_ns(ns->store));
         if (acl != NULL)
             xattr_replace(ns, in.ino, ACL_NAME_ACCESS, acl, acl_len);
         inode_put(ns, &in);
@@ -450,7 +450,7 @@ static bool blocks_counted(struct namespace *ns, const struct namespace_wrote *r
 int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
                     struct inode *out, bool *cut)
 {
-    int64_t now_ns = env_wall_ns(ns->env);
+    int64_t now_ns = store_stamp_ns(ns->store);
     bool changed, data, ended, was_inline, counted;
     struct range_map map = { 0 };
     struct inode in;
@@ -504,7 +504,7 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
 void namespace_accessed(struct namespace *ns, uint64_t ino, const struct noted_read *read,
                         bool strict)
 {
-    int64_t now_ns = env_wall_ns(ns->env);
+    int64_t now_ns = store_stamp_ns(ns->store);
     struct noted_read r = *read;
     struct inode in;
 

@@ -227,7 +227,7 @@ int namespace_rename(struct namespace *ns, const struct namespace_rename *req,
                      struct namespace_renamed *out)
 {
     struct rename r = { .ns = ns, .name = req->name, .new_name = req->new_name };
-    int64_t now_ns = env_wall_ns(ns->env);
+    int64_t now_ns = store_stamp_ns(ns->store);
     struct namespace_create create;
     int rc;
 

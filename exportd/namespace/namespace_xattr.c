@@ -280,7 +280,7 @@ static uint32_t acl_flag(struct namespace_name name)
 /* Puts the inode last, with everything that changed in it. */
 static void change_finish(struct namespace *ns, struct xattr_change *c)
 {
-    c->in.ctime_ns = env_wall_ns(ns->env);
+    c->in.ctime_ns = store_stamp_ns(ns->store);
     inode_put(ns, &c->in);
 }
 

@@ -45,8 +45,9 @@ struct kv_quorum {
     struct kv kv; /* must stay first */
     struct kv_quorum_config config;
     struct kv_quorum_place place;
-    int64_t wall_ns; /* clock of the newest entry applied */
-    uint64_t given;  /* newest entry given to kv_quorum_apply() */
+    int64_t wall_ns;  /* clock of the newest entry applied */
+    int64_t stamp_ns; /* newest time given to our user while it leads */
+    uint64_t given;   /* newest entry given to kv_quorum_apply() */
     /* newest entry that reads of the kv below show; place.applied follows */
     uint64_t below_index, below_term;
     struct seed_store store;
@@ -172,20 +173,20 @@ static void pendings_look(struct kv_quorum *q)
     }
 }
 
-/* Ends with an error everything that waits. */
-static void waits_fail(struct kv_quorum *q, int rc)
+/* Ends everything that waits: others may commit it, or have committed it. */
+static void waits_fail(struct kv_quorum *q)
 {
     struct pending *p;
 
     while ((p = pending_first(q)) != NULL) {
         list_remove(&p->link);
-        pending_end(q, p, rc);
+        pending_end(q, p, -ROZO_ENOT_LEADER);
     }
     if (q->sync_done != NULL)
-        done_post(q, q->sync_done, rc);
+        done_post(q, q->sync_done, -ROZO_ENOT_LEADER);
     q->sync_done = NULL;
-    done_post_all(q, &q->asked, rc);
-    done_post_all(q, &q->asking, rc);
+    done_post_all(q, &q->asked, -ROZO_ENOT_LEADER);
+    done_post_all(q, &q->asking, -ROZO_ENOT_LEADER);
 }
 
 static void out_of_memory(void)
@@ -215,6 +216,16 @@ static void overlay_clear(struct kv_quorum *q)
         key_map_remove(&q->overlay, n);
 }
 
+/* Keeps the times of a reign in order, and above those of earlier ones. */
+static int64_t quorum_stamp_ns(struct kv *kv, int64_t wall_ns)
+{
+    struct kv_quorum *q = of_kv(kv);
+
+    if (wall_ns > q->stamp_ns)
+        q->stamp_ns = wall_ns;
+    return q->stamp_ns;
+}
+
 static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
                           struct kv_done *done)
 {
@@ -226,7 +237,7 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
 
     assert(q->n_iters == 0);
     if (!q->leads || q->error != 0) {
-        done_post(q, done, q->error != 0 ? q->error : -ROZO_ENOT_LEADER);
+        done_post(q, done, -ROZO_ENOT_LEADER);
         return;
     }
     p = malloc(sizeof(*p));
@@ -240,7 +251,8 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
         pendings_look(q);
         return;
     }
-    head = (struct quorum_batch_head){ env_wall_ns(q->config.env), q->reign, p->number };
+    head = (struct quorum_batch_head){ quorum_stamp_ns(kv, env_wall_ns(q->config.env)),
+                                       q->reign, p->number };
     n = quorum_batch_new(items, n_items, &head, parts);
     if (n == -ENOMEM)
         out_of_memory();
@@ -262,7 +274,7 @@ static void quorum_sync(struct kv *kv, struct kv_done *done)
 
     assert(q->sync_done == NULL);
     if (!q->leads || q->error != 0) {
-        done_post(q, done, q->error != 0 ? q->error : -ROZO_ENOT_LEADER);
+        done_post(q, done, -ROZO_ENOT_LEADER);
         return;
     }
     q->sync_done = done;
@@ -290,13 +302,16 @@ static bool quorum_confirm(struct kv *kv, struct kv_done *done)
     const struct kv_quorum_hooks *hooks = q->config.hooks;
     uint64_t now_ns;
 
-    if (!q->leads) {
-        done_post(q, done, -ROZO_ENOT_LEADER);
+    if (!q->leads || q->error != 0) {
+        if (done != NULL)
+            done_post(q, done, -ROZO_ENOT_LEADER);
         return false;
     }
     now_ns = hooks->now_ns(hooks->arg);
     if (now_ns < hooks->lease_until_ns(hooks->arg))
         return true;
+    if (done == NULL)
+        return false;
     done_list_add(&q->asking, done, 0);
     if (q->asked.first == NULL)
         confirm_ask(q, now_ns);
@@ -470,6 +485,7 @@ static const struct kv_ops quorum_ops = {
     .commit = quorum_commit,
     .sync = quorum_sync,
     .confirm = quorum_confirm,
+    .stamp_ns = quorum_stamp_ns,
     .free_bytes = quorum_free_bytes,
 };
 
@@ -481,7 +497,8 @@ static void fail(struct kv_quorum *q, int rc, const char *what)
         return;
     log_error("%s: %s; this member stops", what, error_text(rc));
     q->error = rc;
-    waits_fail(q, rc);
+    waits_fail(q);
+    q->config.hooks->failed(q->config.hooks->arg, rc, what);
 }
 
 static void on_applied(struct kv_done *done, int rc)
@@ -496,7 +513,7 @@ static void on_applied(struct kv_done *done, int rc)
     else
         q->place.applied = a->index, q->place.applied_term = a->term;
     if (a->ours != NULL)
-        pending_end(q, a->ours, rc);
+        pending_end(q, a->ours, rc == 0 ? 0 : -ROZO_ENOT_LEADER);
     if (rc == 0)
         q->config.hooks->applied(q->config.hooks->arg, a->index, a->term);
     free(a);
@@ -657,13 +674,14 @@ void kv_quorum_lead(struct kv_quorum *q)
     assert(!q->leads && list_is_empty(&q->pendings) && q->overlay.n_keys == 0);
     assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
     q->leads = true;
+    q->stamp_ns = q->wall_ns;
     env_random(q->config.env, &q->reign, sizeof(q->reign));
 }
 
 void kv_quorum_depose(struct kv_quorum *q)
 {
     q->leads = false;
-    waits_fail(q, -ROZO_ENOT_LEADER);
+    waits_fail(q);
     overlay_clear(q);
 }
 

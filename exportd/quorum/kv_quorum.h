@@ -38,6 +38,8 @@ struct kv_quorum_hooks {
     uint64_t (*lease_until_ns)(void *arg);
     /** Reads the clock of the lease: CLOCK_BOOTTIME, not a value of this turn. */
     uint64_t (*now_ns)(void *arg);
+    /** The kv below has failed, see kv_quorum_error(). Called once. what: a constant. */
+    void (*failed)(void *arg, int rc, const char *what);
     void *arg;
     /** A job of kv_quorum_seed() is done; it belongs to the member again. */
     void (*seeded)(void *arg, struct seed_job *job);
@@ -99,7 +101,10 @@ void kv_quorum_sync_below(struct kv_quorum *q);
  * says.
  */
 void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job);
-/** Returns 0, or the error of the kv below: this member cannot go on. */
+/**
+ * Returns 0, or the error of the kv below: this member cannot go on. The user of the kv
+ * gets -ROZO_ENOT_LEADER: others may have its changes.
+ */
 int kv_quorum_error(const struct kv_quorum *q);
 /** Returns the wall clock of the newest entry applied, ns since 1970; 0: none. */
 int64_t kv_quorum_wall_ns(const struct kv_quorum *q);

@@ -21,12 +21,22 @@ uint64_t member_now_ns(const struct member *m)
     return m->config.now_ns(m->config.now_arg);
 }
 
+void member_depose(struct member *m)
+{
+    if (!m->leads)
+        return;
+    m->leads = false;
+    atomic_store(&m->lease_until_ns, 0);
+    m->confirm_ns = 0;
+    m->config.hooks.depose(m->config.hooks.arg);
+}
+
 void member_fail(struct member *m, int rc, const char *what)
 {
     if (m->state != MEMBER_RUNS && m->state != MEMBER_SEEDS && m->state != MEMBER_TERM)
         return;
     m->state = MEMBER_FAILED;
-    atomic_store(&m->lease_until_ns, 0);
+    member_depose(m); /* nothing that waits would end otherwise */
     env_timer_stop(m->config.env, &m->timer);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
@@ -68,6 +78,7 @@ static void lead_look(struct member *m)
         raft_core_lease_until_ns(m->core) == 0)
         return;
     m->leads = true;
+    m->n_leads++;
     m->lead_term = m->term;
     m->config.hooks.lead(m->config.hooks.arg, m->term);
 }
@@ -134,35 +145,30 @@ static void entries_append(struct member *m, const struct raft_core_out *out)
     }
 }
 
-/* Ends the kv's leadership, and the lease before. */
-static void depose(struct member *m)
-{
-    if (!m->leads)
-        return;
-    m->leads = false;
-    atomic_store(&m->lease_until_ns, 0);
-    m->confirm_ns = 0;
-    m->config.hooks.depose(m->config.hooks.arg);
-}
-
 static void role_take(struct member *m, const struct raft_core_out *out)
 {
     if (out->leader != m->leader && out->leader != 0)
-        log_info("quorum: %016llx leads in term %llu", (unsigned long long)out->leader,
-                 (unsigned long long)out->term);
+        log_info("quorum: member %llu leads in term %llu",
+                 (unsigned long long)out->leader, (unsigned long long)out->term);
     m->role = out->role;
     m->term = out->term;
     m->leader = out->leader;
     m->is_ready = out->is_ready;
     if (m->role != RAFT_CORE_LEADER || m->term != m->lead_term)
-        depose(m);
+        member_depose(m);
+}
+
+/* Returns true if the kv's side knows that it leads: what comes from it is of now. */
+static bool kv_leads(const struct member *m)
+{
+    return m->leads && m->n_led == m->n_leads;
 }
 
 static void lease_take(struct member *m)
 {
     uint64_t confirmed = raft_core_confirmed_ns(m->core);
 
-    if (!m->leads)
+    if (!kv_leads(m))
         return;
     atomic_store(&m->lease_until_ns, raft_core_lease_until_ns(m->core));
     if (m->confirm_ns != 0 && confirmed >= m->confirm_ns) {
@@ -273,13 +279,21 @@ void member_handle(struct member *m, struct rpc_call *call)
     rpc_reply_status(call, status);
 }
 
+void member_led(struct member *m)
+{
+    m->n_led++;
+    assert(m->n_led <= m->n_leads);
+    if (m->state == MEMBER_RUNS)
+        lease_take(m);
+}
+
 void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned n_parts)
 {
     struct raft_log_entry entries[QUORUM_PARTS_MAX];
     int rc;
 
     assert(n_parts > 0 && n_parts <= QUORUM_PARTS_MAX);
-    if (m->state != MEMBER_RUNS || !m->leads)
+    if (m->state != MEMBER_RUNS || !kv_leads(m))
         return;
     for (unsigned i = 0; i < n_parts; i++)
         entries[i] = parts[i]->e;
@@ -290,7 +304,7 @@ void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned
     m->n_parts = 0;
     if (rc != 0 && m->state == MEMBER_RUNS && m->leads) {
         log_warn("quorum: a change was refused: %s", error_text(rc));
-        depose(m); /* the kv's side counts on it, so it must begin again */
+        member_depose(m); /* the kv's side counts on it, so it must begin again */
     }
 }
 
@@ -335,14 +349,22 @@ void member_synced(struct member *m, uint64_t index)
 
 void member_confirm(struct member *m, uint64_t asked_ns)
 {
+    if (m->state != MEMBER_RUNS || !kv_leads(m))
+        return;
     m->confirm_ns = asked_ns;
-    if (m->state == MEMBER_RUNS)
-        lease_take(m);
+    lease_take(m);
 }
 
 uint64_t member_lease_until_ns(const struct member *m)
 {
     return atomic_load(&m->lease_until_ns);
+}
+
+static bool is_other_voter(const struct member *m, uint64_t id)
+{
+    const struct raft_member *other = raft_config_find(&m->members, id);
+
+    return id != m->config.id && other != NULL && other->role == RAFT_ROLE_VOTER;
 }
 
 int member_transfer(struct member *m, uint64_t to)
@@ -353,7 +375,9 @@ int member_transfer(struct member *m, uint64_t to)
         return -ROZO_ENOT_LEADER;
     if (m->role != RAFT_CORE_LEADER)
         return -ROZO_ENOT_LEADER;
-    depose(m); /* the core takes no change while the transfer is under way */
+    if (to != 0 && !is_other_voter(m, to))
+        return -EINVAL;
+    member_depose(m); /* the core takes no change while the transfer is under way */
     rc = raft_core_transfer(m->core, member_now_ns(m), to);
     member_event(m, rc);
     return rc;

@@ -21,7 +21,11 @@ struct member;
 struct member_hooks {
     /** kv_quorum_apply(): gives a use of the entry away. */
     void (*apply)(void *arg, struct quorum_entry *entry);
-    /** kv_quorum_lead(), once the entries given so far are applied. */
+    /**
+     * kv_quorum_lead(), once the entries given so far are applied; then member_led().
+     * Until then nothing is taken from the kv's side, and there is no lease: it may not
+     * have heard yet that a former reign of it has ended.
+     */
     void (*lead)(void *arg, uint64_t term);
     /** kv_quorum_depose(). */
     void (*depose)(void *arg);
@@ -80,8 +84,8 @@ int member_open(const struct member_config *config, struct member **out);
 void member_start(struct member *m, struct err *err, void (*done)(void *arg, int rc),
                   void *arg);
 /**
- * Ends: gives leadership up, sends and writes nothing more, then calls done(arg). Until
- * then the kv's side gives its jobs back. member_free() follows.
+ * Ends: gives leadership up (hooks.depose), sends and writes nothing more, then calls
+ * done(arg). Until then the kv's side gives its jobs back. member_free() follows.
  */
 void member_stop(struct member *m, void (*done)(void *arg), void *arg);
 /** Frees a member that has not started, or has stopped. NULL is fine. */
@@ -94,12 +98,17 @@ void member_free(struct member *m);
 void member_handle(struct member *m, struct rpc_call *call);
 
 /* Calls of the kv's side. */
+/** kv_quorum_lead() has been called; once for each hooks.lead. */
+void member_led(struct member *m);
 void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned n_parts);
 void member_applied(struct member *m, uint64_t index);
 void member_synced(struct member *m, uint64_t index);
 void member_confirm(struct member *m, uint64_t asked_ns);
 void member_seeded(struct member *m, struct seed_job *job);
-/** Returns until when no other member can lead; 0: there is no lease. Any thread. */
+/**
+ * Returns until when no other member can lead; any thread. 0: there is no lease, or no
+ * member_led() for this reign yet.
+ */
 uint64_t member_lease_until_ns(const struct member *m);
 
 /** Hands leadership over; 0: to any voter. Returns as raft_core_transfer() does. */

@@ -34,6 +34,7 @@ struct member_peer {
     struct rpc_channel *channel; /* owned; NULL: the address is not valid */
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
+    bool is_stranger;            /* something else answers at the address; logged */
 };
 
 /* Message to a peer, while its entries are read and it is on its way. */
@@ -127,7 +128,8 @@ struct member {
     uint64_t term, leader, commit;
     bool is_ready;
 
-    bool leads; /* the kv's side leads */
+    bool leads;              /* the kv's side leads, once it knows */
+    unsigned n_leads, n_led; /* calls of hooks.lead and of member_led() */
     uint64_t lead_term;
     _Atomic uint64_t lease_until_ns;
     uint64_t confirm_ns; /* time to be confirmed; 0: none */
@@ -156,6 +158,8 @@ struct member {
 /** Carries out the results of the core's last event. */
 void member_pump(struct member *m);
 void member_fail(struct member *m, int rc, const char *what);
+/* Ends the kv's leadership, and the lease before. Does nothing if it does not lead. */
+void member_depose(struct member *m);
 uint64_t member_now_ns(const struct member *m);
 /** Returns the first and last entry of the log; an empty one begins behind the store. */
 void member_log_range(const struct member *m, uint64_t *first, uint64_t *last);

@@ -21,6 +21,7 @@ enum mail_kind {
     MAIL_FAILED,
     MAIL_SEED,
     /* to the member */
+    MAIL_LED,
     MAIL_SUBMIT,
     MAIL_APPLIED,
     MAIL_SYNCED,
@@ -40,6 +41,35 @@ struct port_mail {
     struct quorum_entry *entries[]; /* uses */
 };
 
+static void on_mail(struct env_mail *mail);
+
+static struct port_mail *mail_new(struct member_port *port, enum mail_kind kind,
+                                  uint64_t number, unsigned n_entries)
+{
+    struct port_mail *m = calloc(1, sizeof(*m) + n_entries * sizeof(m->entries[0]));
+
+    if (m == NULL) {
+        log_error("out of memory in the quorum: stopping; give exportd more memory");
+        abort();
+    }
+    m->mail.fn = on_mail;
+    m->port = port;
+    m->kind = kind;
+    m->number = number;
+    m->n_entries = n_entries;
+    return m;
+}
+
+static void mail_post(struct port_mail *m)
+{
+    struct member_port *port = m->port;
+
+    if (m->kind < MAIL_LED)
+        port->post_core(port->post_arg, &m->mail);
+    else
+        port->post_member(port->post_arg, &m->mail);
+}
+
 static void core_take(struct member_port *port, const struct port_mail *m)
 {
     switch (m->kind) {
@@ -48,6 +78,7 @@ static void core_take(struct member_port *port, const struct port_mail *m)
         break;
     case MAIL_LEAD:
         kv_quorum_lead(port->kv);
+        mail_post(mail_new(port, MAIL_LED, 0, 0));
         port->lead(port->arg, m->number);
         break;
     case MAIL_DEPOSE:
@@ -72,6 +103,9 @@ static void core_take(struct member_port *port, const struct port_mail *m)
 static void member_take(struct member_port *port, const struct port_mail *m)
 {
     switch (m->kind) {
+    case MAIL_LED:
+        member_led(port->member);
+        break;
     case MAIL_SUBMIT:
         member_submit(port->member, m->entries, m->n_entries);
         break;
@@ -94,40 +128,13 @@ static void on_mail(struct env_mail *mail)
 {
     struct port_mail *m = container_of(mail, struct port_mail, mail);
 
-    if (m->kind < MAIL_SUBMIT)
+    if (m->kind < MAIL_LED)
         core_take(m->port, m);
     else
         member_take(m->port, m);
     for (unsigned i = 0; i < m->n_entries; i++)
         quorum_entry_free(m->entries[i]);
     free(m);
-}
-
-static struct port_mail *mail_new(struct member_port *port, enum mail_kind kind,
-                                  uint64_t number, unsigned n_entries)
-{
-    struct port_mail *m = calloc(1, sizeof(*m) + n_entries * sizeof(m->entries[0]));
-
-    if (m == NULL) {
-        log_error("out of memory in the quorum: stopping; give exportd more memory");
-        abort();
-    }
-    m->mail.fn = on_mail;
-    m->port = port;
-    m->kind = kind;
-    m->number = number;
-    m->n_entries = n_entries;
-    return m;
-}
-
-static void mail_post(struct port_mail *m)
-{
-    struct member_port *port = m->port;
-
-    if (m->kind < MAIL_SUBMIT)
-        port->post_core(port->post_arg, &m->mail);
-    else
-        port->post_member(port->post_arg, &m->mail);
 }
 
 /* ---- hooks of the member ---- */
@@ -240,6 +247,12 @@ static void on_seeded(void *arg, struct seed_job *job)
     mail_post(m);
 }
 
+/* By mail like all news: never inside a call of the kv. */
+static void on_kv_failed(void *arg, int rc, const char *what)
+{
+    on_failed(arg, rc, what);
+}
+
 struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
 {
     return (struct kv_quorum_hooks){
@@ -249,6 +262,7 @@ struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
         .confirm = on_confirm,
         .lease_until_ns = on_lease_until,
         .now_ns = on_now,
+        .failed = on_kv_failed,
         .arg = port,
         .seeded = on_seeded,
     };

@@ -19,7 +19,7 @@ struct member_port {
     uint64_t (*now_ns)(void *arg); /* clock of the lease; any thread */
     void *now_arg;
     /* On the core's thread: the kv takes commits from now on, or does not any more; the
-     * member cannot go on. */
+     * member or the kv below cannot go on. */
     void (*lead)(void *arg, uint64_t term);
     void (*depose)(void *arg);
     void (*failed)(void *arg, int rc, const char *text);

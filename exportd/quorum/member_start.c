@@ -233,8 +233,7 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg)
     m->state = MEMBER_STOPS;
     m->stopped = done;
     m->stopped_arg = arg;
-    m->leads = false;
-    atomic_store(&m->lease_until_ns, 0);
+    member_depose(m);
     env_timer_stop(m->config.env, &m->timer);
     member_seed_stop(m);
     member_peers_close(m);

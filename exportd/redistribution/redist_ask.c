@@ -64,7 +64,7 @@ struct cluster_storage *redist_storage_at(const struct redist_file *f, uint32_t 
 {
     struct cluster_storage *s = storage_find(f->x, id);
 
-    return s != NULL && s->up && storage_is_reachable(s) ? s : NULL;
+    return s != NULL && storage_is_askable(s) ? s : NULL;
 }
 
 /* Fills the reference with the distribution before or after the change. */
@@ -94,8 +94,7 @@ static void ask_send(struct redist_ask *a, struct cluster_storage *s, uint16_t o
         .done = done,
     };
     a->storage = s;
-    s->n_out++;
-    rpc_send(s->channel, &a->rq);
+    storage_send(s, &a->rq);
 }
 
 /* ---- ST_FENCE and ST_REDIST ---- */

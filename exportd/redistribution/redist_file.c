@@ -168,7 +168,7 @@ static enum redist_result fill(struct redist_file *f)
     enum redist_result r;
 
     if (is_simple(f))
-        return grace_is_over(f->x) ? REDIST_NEXT : REDIST_FAILED;
+        return grace_is_over(f->export) ? REDIST_NEXT : REDIST_FAILED;
     r = redist_probe(f);
     if (r != REDIST_NEXT)
         return r;
@@ -177,7 +177,7 @@ static enum redist_result fill(struct redist_file *f)
      * is closed. */
     if (r == REDIST_FAILED && f->repair.answer != REPAIR_TOO_OLD)
         r = f->repair.n_checks < FILLS_MAX ? REDIST_WAIT : REDIST_NEXT;
-    if (r == REDIST_NEXT && (!all_are_reachable(f) || !grace_is_over(f->x)))
+    if (r == REDIST_NEXT && (!all_are_reachable(f) || !grace_is_over(f->export)))
         return REDIST_FAILED;
     return r;
 }

@@ -4,9 +4,10 @@
  * In:     exportd_handle(), from the rpc server; the tick.
  * Out:    handlers of md.c and ad.c; rpc_reply(), once for each call.
  * Keeps:  I4: no answer leaves while any change is not committed; with `sync`, not before
- *         it is on stable storage. A repeated request is not executed again, see
- *         reply_cache.h. I8: a message is decoded and each field checked before use. I9:
- *         waiting answers are counted, and further requests are answered BUSY.
+ *         it is on stable storage. None leaves that may be stale: answer.c. A repeated
+ *         request is not executed again, see reply_cache.h. I8: a message is decoded and
+ *         each field checked before use. I9: waiting answers are counted, and further
+ *         requests are answered BUSY.
  */
 #include "exportd/requests/exportd.h"
 
@@ -38,6 +39,7 @@ enum {
     LEASE_DEFAULT_MS = 20000,
     EVICT_DEFAULT_MS = 20000,
     STRAYS_DEFAULT_S = 3600,
+    STOP_AGAIN_MS = 1,
 };
 static const size_t cache_default = 256u << 20;
 
@@ -103,6 +105,8 @@ static const struct handler handlers[] = {
     MD(TOKEN, token, token, ONCE),
     MD(GIVE_BACK, give_back, give_back, 0),
     MD(ATIMES, atimes, atimes, CHANGES),
+    { ROZO__OP__MD_WAIT_LEADER, 0, &rozo__md_wait_leader_req__descriptor,
+      md_wait_leader },
     AD(STATUS, status, status, 0),
     AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
     AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
@@ -110,6 +114,8 @@ static const struct handler handlers[] = {
     AD(STORAGE_REPLACE, storage_replace, storage_replace, CHANGES),
     AD(INODES, inodes, inodes, 0),
     AD(STORAGE_LOST, storage_lost, storage_lost, CHANGES),
+    AD(META_STATUS, meta_status, meta, 0),
+    AD(META_TRANSFER, meta_transfer, meta, 0),
 };
 
 static const struct handler *handler_find(uint16_t op)
@@ -117,8 +123,8 @@ static const struct handler *handler_find(uint16_t op)
     unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
 
     if (op >= ROZO__OP__AD_STATUS)
-        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_ATIMES - ROZO__OP__MD_OPEN_SESSION +
-            1;
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_WAIT_LEADER -
+            ROZO__OP__MD_OPEN_SESSION + 1;
     if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
         return NULL;
     return &handlers[i];
@@ -228,7 +234,8 @@ static void call_run(struct exportd *x, struct rpc_call *call, struct parked *pa
     rc = md_op_run(&op);
     if (op.call == NULL)
         return; /* an async handler answers later */
-    if (op.answer == NULL && store_is_clean(x->store) && !op.sync) {
+    if (op.answer == NULL && store_is_clean(x->store) && !op.sync &&
+        store_confirm(x->store, NULL)) {
         rpc_reply_status(call, status_from_errno(rc));
         return;
     }
@@ -244,6 +251,10 @@ void exportd_handle(void *arg, struct rpc_call *call)
 {
     struct exportd *x = arg;
 
+    if (x->abandoned) {
+        rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
+        return;
+    }
     if (call->op < OPS_MAX)
         x->requests->n_by_op[call->op]++;
     call_run(x, call, NULL);
@@ -301,7 +312,19 @@ static void exportd_free(struct exportd *x)
 
 static void on_start_synced(struct store_wait *wait, int rc)
 {
-    container_of(wait, struct requests, ready_wait)->x->is_ready = rc == 0;
+    struct exportd *x = container_of(wait, struct requests, ready_wait)->x;
+
+    if (rc != 0 || x->stopping)
+        return;
+    x->is_ready = true;
+    if (x->config.ready != NULL)
+        x->config.ready(x->config.ready_arg);
+}
+
+static bool is_at_rest(const struct exportd *x)
+{
+    return store_is_idle(x->store) && admissions_are_over(&x->requests->admissions) &&
+           sessions_are_idle(x);
 }
 
 /* Waits until no call and no task is left. */
@@ -310,11 +333,19 @@ static void on_stop_task(struct env_task *task)
     struct requests *all = container_of(task, struct requests, stop_task);
     struct exportd *x = all->x;
 
-    if (!store_is_idle(x->store) || x->n_answers > 0 ||
-        !admissions_are_over(&all->admissions) || !sessions_are_idle(x))
-        env_post(x->env, &all->stop_task);
-    else
+    if (is_at_rest(x) && x->n_answers == 0)
         all->stopped(all->stopped_arg, store_error(x->store));
+    else if (x->abandoned || is_at_rest(x))
+        env_timer_start(x->env, &all->stop_again, STOP_AGAIN_MS); /* the kv takes time */
+    else
+        env_post(x->env, &all->stop_task);
+}
+
+static void on_stop_again(struct env_timer *timer)
+{
+    struct requests *all = container_of(timer, struct requests, stop_again);
+
+    env_post(all->x->env, &all->stop_task);
 }
 
 static void on_stop_synced(struct store_wait *wait, int rc)
@@ -352,6 +383,7 @@ static int requests_new(struct exportd *x)
     admissions_init(&all->admissions);
     listings_init(&all->listings);
     env_timer_init(&all->tick, on_tick);
+    env_timer_init(&all->stop_again, on_stop_again);
     all->ready_wait.fn = on_start_synced;
     all->stop_wait.fn = on_stop_synced;
     all->stop_task.fn = on_stop_task;
@@ -418,14 +450,10 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     return 0;
 }
 
-void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+/* Answers waiting calls, and sends nothing to storages from now on. */
+static void activities_end(struct exportd *x)
 {
-    assert(!x->stopping);
-    x->stopping = true;
-    x->requests->stopped = done;
-    x->requests->stopped_arg = arg;
     env_timer_stop(x->env, &x->requests->tick);
-    cluster_end(x);
     deletion_free(x);
     writer_recovery_stop(x);
     strays_stop(x);
@@ -442,9 +470,36 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     store_when_synced(x->store, &x->requests->stop_wait);
 }
 
+static void stop_begin(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+{
+    x->stopping = true;
+    x->requests->stopped = done;
+    x->requests->stopped_arg = arg;
+}
+
+void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(!x->stopping);
+    stop_begin(x, done, arg);
+    cluster_end(x);
+    activities_end(x);
+}
+
+void exportd_abandon(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+{
+    bool is_stopping = x->stopping;
+
+    assert(!x->abandoned);
+    x->abandoned = true;
+    store_abandon(x->store);
+    stop_begin(x, done, arg);
+    if (!is_stopping)
+        activities_end(x);
+}
+
 void exportd_close(struct exportd *x)
 {
-    assert(x == NULL || x->stopping);
+    assert(x == NULL || (x->stopping && x->n_answers == 0));
     exportd_free(x);
 }
 

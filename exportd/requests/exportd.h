@@ -33,7 +33,16 @@ void exportd_handle(void *arg, struct rpc_call *call);
  * acknowledged changes are on stable storage. exportd_close() follows.
  */
 void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg);
-/** Frees exportd after exportd_stop() is done. NULL is fine. */
+/**
+ * Stops when another process may change the kv from now on (kv_quorum_depose()), or when
+ * the kv has failed. From the return of this call on nothing is written to the kv and
+ * nothing sent to storages, and all calls, waiting and new ones, are answered NOT_LEADER:
+ * what was done since the last commit may never have been. done(arg,
+ * -ROZO_ENOT_LEADER) comes when the kv has ended its callbacks; exportd_close() follows.
+ * While exportd_stop() is under way, done takes the place of its done. Not twice.
+ */
+void exportd_abandon(struct exportd *x, void (*done)(void *arg, int rc), void *arg);
+/** Frees exportd after exportd_stop() or exportd_abandon() is done. NULL is fine. */
 void exportd_close(struct exportd *x);
 
 /** Returns the id of the cluster, 16 bytes. */

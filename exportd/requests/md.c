@@ -315,7 +315,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     resp.storages = storages->list;
     resp.map_version = x->map_version;
     resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
-    resp.now_ns = env_wall_ns(x->env);
+    resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);
     resp.events = s->last_event;
     resp.tokens_max = s->tokens_max;
@@ -336,7 +336,7 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     op->sync = true;
     end_dead_sessions(x, op->call->session, req->n_dead_sessions, req->dead_sessions);
     resp.map_version = x->map_version;
-    resp.now_ns = env_wall_ns(x->env);
+    resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);
     if (req->map_version != x->map_version)
         rc = storage_messages_make(x, &storages);
@@ -348,6 +348,16 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
         rc = md_op_pack(op, &resp.base);
     free(storages);
     return rc;
+}
+
+/* Answers at once: who runs a core leads. */
+int md_wait_leader(struct md_op *op, const ProtobufCMessage *req)
+{
+    Rozo__MdWaitLeaderResp resp = ROZO__MD_WAIT_LEADER_RESP__INIT;
+
+    (void)req;
+    resp.start = cluster_n_starts(op->x);
+    return md_op_pack(op, &resp.base);
 }
 
 int md_close_session(struct md_op *op, const ProtobufCMessage *req)
@@ -749,8 +759,8 @@ static bool may_be_written(const struct md_op *op, const struct inode *in)
     if (md_op_is_alone(op) || !inode_is_file(in))
         return false;
     held = tokens_held(t, holder, in->ino);
-    return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
-                                : held == TOKEN_NONE || held == TOKEN_RANGES;
+    return grace_is_over(op->export) ? tokens_is_written(t, holder, in->ino)
+                                     : held == TOKEN_NONE || held == TOKEN_RANGES;
 }
 
 static bool on_entry(void *arg, const struct namespace_entry *e)

@@ -27,7 +27,7 @@ int md_lock(struct md_op *op, const ProtobufCMessage *msg)
         return rc;
     if (lock.mode == LOCK_NONE)
         return locks_set(&s->export->locks, &lock);
-    if (!grace_is_over(op->x))
+    if (!grace_is_over(op->export))
         return -EBUSY;
     rc = namespace_getattr(op->ns, lock.ino, &in);
     if (rc != 0)
@@ -44,7 +44,7 @@ int md_lock_test(struct md_op *op, const ProtobufCMessage *msg)
     struct lock lock, in_way;
     int rc = session_lock_decode(op->session, req->lock, &lock);
 
-    if (rc == 0 && !grace_is_over(op->x))
+    if (rc == 0 && !grace_is_over(op->export))
         rc = -EBUSY;
     if (rc != 0)
         return rc;

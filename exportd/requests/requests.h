@@ -25,7 +25,8 @@ struct requests {
     uint64_t ticked_ns;           /* ns, monotonic; last tick */
     struct store_wait ready_wait; /* for the start to be stable */
     struct store_wait stop_wait;
-    struct env_task stop_task; /* checks whether everything has come to rest */
+    struct env_task stop_task;   /* checks whether everything has come to rest */
+    struct env_timer stop_again; /* next check, while the kv is waited for */
     void (*stopped)(void *arg, int rc);
     void *stopped_arg;
 };
@@ -34,11 +35,11 @@ struct requests {
 md_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getattr,
     md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
-    md_listxattr, md_removexattr, md_statfs, md_sync, md_token, md_atimes;
+    md_listxattr, md_removexattr, md_statfs, md_sync, md_token, md_atimes, md_wait_leader;
 /* md_lock.c */
 md_handler md_lock, md_lock_test, md_lock_cancel;
 /* ad.c */
-md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost;
+md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost, ad_meta;
 /* inodes.c */
 md_handler ad_inodes;
 void listings_init(struct listings *all);

@@ -207,7 +207,7 @@ void reply_log_tick(struct exportd *x)
     struct key from;
     bool more = true;
 
-    if (now_ns < x->sessions->reply_search.next_ns || !grace_is_over(x) ||
+    if (now_ns < x->sessions->reply_search.next_ns || !graces_are_over(x) ||
         store_error(x->store) != 0)
         return;
     l = malloc(sizeof(*l));

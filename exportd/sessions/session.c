@@ -7,8 +7,8 @@
  * Keeps:  I10: what a session held is given away when its lease ends, or when it is
  *         evicted because of a recall, but never before the end is on stable storage and
  *         session_fence.c allows it. Time in which exportd was suspended does not count.
- *         Until the grace after a start is over, any inode may be open, and no orphan is
- *         removed.
+ *         Until the grace of an export after a start is over, any of its inodes may be
+ *         open, and no orphan of it is removed.
  */
 #include "exportd/sessions/session.h"
 
@@ -53,7 +53,7 @@ static void open_file_free(struct open_file **table, struct open_file *f)
 
 bool export_is_open(struct export *e, uint64_t ino)
 {
-    return !grace_is_over(e->x) || hash_find(e->opens, ino) != NULL;
+    return !grace_is_over(e) || hash_find(e->opens, ino) != NULL;
 }
 
 struct session *session_find(struct exportd *x, uint64_t id)
@@ -377,43 +377,37 @@ void session_is_dead(struct exportd *x, uint64_t id)
         session_evict(x, s, "is dead, as a later mount on its machine reports", 0);
 }
 
-/* Removes orphans that no session has claimed since the start: their holders are gone. */
-static void orphans_look(struct exportd *x)
+/* Removes orphans of the export that no session has claimed since the start: their
+ * holders are gone. */
+static void orphans_look(struct export *e)
 {
-    struct orphan_search *o = &x->sessions->orphans;
+    struct export_grace *g = &e->grace;
+    uint64_t *found = calloc(ORPHANS_A_TICK, sizeof(*found));
     struct kv_iter *it;
     struct key from;
-    size_t len;
-    struct {
-        uint32_t export_id;
-        uint64_t ino;
-    } *found = calloc(ORPHANS_A_TICK, sizeof(*found));
     unsigned n = 0;
+    size_t len;
 
-    assert(!o->done && grace_is_over(x));
-    if (found == NULL || store_scan(x->store, &it) != 0) {
+    assert(!g->orphans_done && grace_is_over(e));
+    if (found == NULL || store_scan(e->x->store, &it) != 0) {
         free(found);
         return; /* tried again with the next tick */
     }
-    key_ino(&from, KEY_ORPHAN, o->export_id, o->ino);
+    key_ino(&from, KEY_ORPHAN, e->id, g->orphan);
     kv_iter_seek(it, from.bytes, from.len);
     for (; n < ORPHANS_A_TICK && kv_iter_valid(it); kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &len);
 
-        if (len != from.len || key[0] != KEY_ORPHAN)
+        if (len != from.len || key[0] != KEY_ORPHAN || key_get_u32(key + 1) != e->id)
             break;
-        found[n].export_id = key_get_u32(key + 1);
-        found[n++].ino = key_get_u64(key + 5);
+        found[n++] = key_get_u64(key + 5);
     }
-    o->done = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
+    g->orphans_done = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
     kv_iter_close(it);
     for (unsigned i = 0; i < n; i++) {
-        struct export *e = export_find(x, found[i].export_id);
-
-        if (e != NULL && !export_needs(e, found[i].ino))
-            export_reap(e, found[i].ino);
-        o->export_id = found[i].export_id;
-        o->ino = found[i].ino + 1;
+        if (!export_needs(e, found[i]))
+            export_reap(e, found[i]);
+        g->orphan = found[i] + 1;
     }
     free(found);
 }
@@ -477,8 +471,12 @@ void sessions_tick(struct exportd *x)
         tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
     grace_tick(x);
     fences_tick(x);
-    if (!x->sessions->orphans.done && grace_is_over(x))
-        orphans_look(x);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (!e->grace.orphans_done && grace_is_over(e))
+            orphans_look(e);
+    }
     delayed_unlink_tick(x);
     reply_log_tick(x);
 }

@@ -53,13 +53,6 @@ struct session_table {
     unsigned n_cuts;       /* sum of struct session.cuts */
 };
 
-/* Search for orphans that nobody claimed, after the grace. */
-struct orphan_search {
-    bool done;
-    uint32_t export_id; /* the search continues at this inode */
-    uint64_t ino;
-};
-
 /** Makes the state of the room, with nothing loaded. Returns 0 or -ENOMEM. */
 int sessions_new(struct exportd *x);
 /** Returns true if no turn of waiting calls is due. */

@@ -52,7 +52,7 @@ struct session_fence {
     enum fence_state state;
     uint64_t map_version; /* first map with it */
     uint64_t map_ns;      /* ns, monotonic; when that map was made */
-    bool in_grace;        /* the grace lasts until it is confirmed */
+    bool in_grace;        /* the grace of its export lasts until it is confirmed */
     struct store_wait wait;
 };
 
@@ -142,6 +142,28 @@ static bool is_tight(const struct session_fence *f)
     return e == NULL || (n < codec_layout(e->layout)->k && !hasty);
 }
 
+/* Lets the grace of the export last until the fence is confirmed. */
+static void fence_enter_grace(struct session_fence *f)
+{
+    struct export *e = export_find(f->x, f->export_id);
+
+    f->in_grace = e != NULL;
+    if (e != NULL)
+        e->grace.n_fences++;
+}
+
+static void fence_leave_grace(struct session_fence *f)
+{
+    struct export *e = f->in_grace ? export_find(f->x, f->export_id) : NULL;
+
+    if (e == NULL)
+        return;
+    assert(e->grace.n_fences > 0);
+    f->in_grace = false;
+    e->grace.n_fences--;
+    grace_check(e);
+}
+
 static void fence_confirm(struct session_fence *f)
 {
     struct exportd *x = f->x;
@@ -153,12 +175,7 @@ static void fence_confirm(struct session_fence *f)
     fence_put(f);
     if (s != NULL && s->ends)
         session_end(x, s, true);
-    if (!f->in_grace)
-        return;
-    assert(x->sessions->fences.n_in_grace > 0);
-    f->in_grace = false;
-    x->sessions->fences.n_in_grace--;
-    grace_check(x);
+    fence_leave_grace(f);
 }
 
 /* Returns true while the client, by its own clock, may rely on what it held: for a lease
@@ -275,19 +292,14 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
         f = fence_new(x, x->sessions->fences.last + 1, session, export_id);
     if (f == NULL)
         return false;
-    f->in_grace = in_grace;
-    x->sessions->fences.n_in_grace += in_grace;
+    if (in_grace)
+        fence_enter_grace(f);
     x->sessions->fences.n_unconfirmed++;
     fence_put(f);
     session_store_delete(x, session);
     f->wait.fn = on_fence_stable;
     store_when_synced(x->store, &f->wait);
     return true;
-}
-
-bool fences_hold_grace(const struct exportd *x)
-{
-    return x->sessions->fences.n_in_grace > 0;
 }
 
 /* ---- maps for storages ---- */
@@ -353,9 +365,10 @@ static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size
     f->map_version = 1;
     f->map_ns = env_now_ns(x->env);
     f->state = confirmed != 0 ? FENCE_CONFIRMED : FENCE_SENT;
-    f->in_grace = confirmed == 0;
-    x->sessions->fences.n_unconfirmed += f->in_grace;
-    x->sessions->fences.n_in_grace += f->in_grace;
+    if (confirmed == 0) {
+        x->sessions->fences.n_unconfirmed++;
+        fence_enter_grace(f);
+    }
     return 0;
 }
 

@@ -12,8 +12,7 @@ struct fences {
     struct list_node list; /* owned; oldest first */
     uint64_t last;         /* number of the newest */
     unsigned n, n_unconfirmed;
-    unsigned n_in_grace; /* the grace waits for so many */
-    uint64_t log_ns;     /* ns, monotonic; earliest next log line about them */
+    uint64_t log_ns; /* ns, monotonic; earliest next log line about them */
 };
 
 void fences_init(struct fences *fences);
@@ -21,8 +20,8 @@ void fences_init(struct fences *fences);
 int fences_load(struct exportd *x, struct err *err);
 /**
  * Ends a session: deletes its record and stores a fence. What it holds is given away once
- * enough storages have confirmed. in_grace: the grace lasts until then. Returns false if
- * there is no room now.
+ * enough storages have confirmed. in_grace: the grace of the export lasts until then.
+ * Returns false if there is no room now.
  */
 bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_grace);
 /**
@@ -40,8 +39,6 @@ bool fence_is_young(const struct exportd *x, uint64_t session);
 size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
 /** Voids all confirmations: storages took the maps so far for old ones. */
 void fences_resend(struct exportd *x);
-/** Returns true if the grace lasts until a fence is confirmed. */
-bool fences_hold_grace(const struct exportd *x);
 void fences_free(struct exportd *x);
 
 #endif

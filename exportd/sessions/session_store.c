@@ -3,11 +3,11 @@
  * wait.
  *
  * In:     session.c and md.c when one opens, comes back or goes; the start; the tick.
- * Out:    a record for each open session; the end of the grace.
+ * Out:    a record for each open session; the end of the grace of each export.
  * Keeps:  I10: a session without a record has ended, and its client is answered so. The
- *         grace ends when all sessions that were open at the start are back or have
- *         closed. The end of the others is on stable storage before anything of theirs is
- *         given away.
+ *         grace of an export ends when all its sessions that were open at the start are
+ *         back or have closed. The end of the others is on stable storage before anything
+ *         of theirs is given away.
  * Ask:    the record's fields. Users' disks carry them.
  */
 #include "exportd/sessions/session_store.h"
@@ -31,6 +31,7 @@ enum { NOBODY = 0 };
 struct awaited {
     uint64_t id; /* key */
     uint32_t export_id;
+    struct export *export; /* borrowed; NULL: there is none */
     char client[MESSAGE_MAX + 1];
     UT_hash_handle hh;
 };
@@ -69,8 +70,20 @@ void session_store_delete(struct exportd *x, uint64_t id)
 
 /* ---- awaited sessions ---- */
 
+static void awaited_add(struct exportd *x, struct awaited *a)
+{
+    a->export = export_find(x, a->export_id);
+    if (a->export != NULL)
+        a->export->grace.n_awaited++;
+    hash_add(x->sessions->grace.awaited, id, a);
+}
+
 static void awaited_free(struct exportd *x, struct awaited *a)
 {
+    if (a->export != NULL) {
+        assert(a->export->grace.n_awaited > 0);
+        a->export->grace.n_awaited--;
+    }
     HASH_DEL(x->sessions->grace.awaited, a);
     free(a);
 }
@@ -84,19 +97,31 @@ bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id)
 {
     const struct awaited *a = hash_find(x->sessions->grace.awaited, id);
 
-    return a == NULL ? x->sessions->grace.phase == GRACE_FOR_ANY : a->export_id == e->id;
+    return a == NULL ? e->grace.phase == GRACE_FOR_ANY : a->export_id == e->id;
 }
 
-void grace_check(struct exportd *x)
+void grace_check(struct export *e)
 {
-    if (x->sessions->grace.phase == GRACE_FOR_AWAITED &&
-        x->sessions->grace.awaited == NULL)
-        x->sessions->grace.phase = GRACE_FOR_FENCES;
-    if (x->sessions->grace.phase != GRACE_FOR_FENCES || fences_hold_grace(x))
+    struct export_grace *g = &e->grace;
+
+    if (g->phase == GRACE_FOR_AWAITED && g->n_awaited == 0)
+        g->phase = GRACE_FOR_FENCES;
+    if (g->phase != GRACE_FOR_FENCES || g->n_fences > 0)
         return;
-    x->sessions->grace.phase = GRACE_OVER;
-    log_info(
-        "all sessions from before the start are back or have ended: the grace is over");
+    g->phase = GRACE_OVER;
+    log_info("all sessions of %s from before the start are back or have ended: the grace "
+             "is over",
+             e->name);
+}
+
+/* Forgets an awaited session that came back or has ended. */
+static void awaited_done(struct exportd *x, struct awaited *a)
+{
+    struct export *e = a->export;
+
+    awaited_free(x, a);
+    if (e != NULL)
+        grace_check(e);
 }
 
 bool session_came_back(struct exportd *x, uint64_t id)
@@ -105,8 +130,7 @@ bool session_came_back(struct exportd *x, uint64_t id)
 
     if (a == NULL)
         return false;
-    awaited_free(x, a);
-    grace_check(x);
+    awaited_done(x, a);
     return true;
 }
 
@@ -114,20 +138,25 @@ static void on_late_are_over(struct store_wait *wait, int rc)
 {
     struct exportd *x = container_of(wait, struct sessions, grace.wait)->x;
 
-    assert(x->sessions->grace.phase == GRACE_ENDS);
     if (rc != 0)
         return; /* locks of awaited sessions are given to no other session */
-    x->sessions->grace.phase = GRACE_FOR_FENCES;
-    grace_check(x);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (e->grace.phase != GRACE_ENDS)
+            continue;
+        e->grace.phase = GRACE_FOR_FENCES;
+        grace_check(e);
+    }
 }
 
-/* Ends an awaited session. Returns false if there is no room for a fence now. */
+/* Stores the end of an awaited session. Returns false if there is no room for a fence
+ * now. */
 static bool awaited_end(struct exportd *x, struct awaited *a, const char *why)
 {
     if (!fence_add(x, a->export_id, a->id, true))
         return false;
     log_warn("session %016llx: %s %s: ended", (unsigned long long)a->id, a->client, why);
-    awaited_free(x, a);
     return true;
 }
 
@@ -137,30 +166,51 @@ void awaited_is_dead(struct exportd *x, uint64_t id)
 
     if (a != NULL &&
         awaited_end(x, a, "is dead, as a later mount on its machine reports"))
-        grace_check(x);
+        awaited_done(x, a);
 }
 
-/* Ends sessions that did not reconnect within the grace period. */
+/* Returns true while sessions of the export may come back. */
+static bool is_waiting(const struct export *e)
+{
+    return e->grace.phase == GRACE_FOR_AWAITED || e->grace.phase == GRACE_FOR_ANY;
+}
+
+/* Ends sessions of all exports that did not reconnect within the grace period. */
 static void grace_end(struct exportd *x)
 {
     struct awaited *a, *next;
 
     HASH_ITER(hh, x->sessions->grace.awaited, a, next)
     {
-        if (session_find(x, a->id) != NULL) /* a session that opens at this moment */
-            awaited_free(x, a);
-        else if (!awaited_end(x, a, "did not reconnect within the grace period"))
+        /* one that is there opens at this moment */
+        if (session_find(x, a->id) == NULL &&
+            !awaited_end(x, a, "did not reconnect within the grace period"))
             return; /* tried again with the next tick */
+        awaited_free(x, a);
     }
     assert(x->sessions->grace.awaited == NULL);
-    x->sessions->grace.phase = GRACE_ENDS;
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (is_waiting(e))
+            e->grace.phase = GRACE_ENDS;
+    }
     x->sessions->grace.wait.fn = on_late_are_over;
     store_when_synced(x->store, &x->sessions->grace.wait);
 }
 
-bool grace_is_over(const struct exportd *x)
+bool grace_is_over(const struct export *e)
 {
-    return x->sessions->grace.phase == GRACE_OVER;
+    return e->grace.phase == GRACE_OVER;
+}
+
+bool graces_are_over(const struct exportd *x)
+{
+    LIST_FOREACH(node, &x->exports) {
+        if (!grace_is_over(container_of(node, struct export, link)))
+            return false;
+    }
+    return x->sessions->grace.awaited == NULL;
 }
 
 void grace_extend(struct exportd *x, uint64_t ns)
@@ -175,9 +225,11 @@ bool grace_time_is_over(const struct exportd *x)
 
 void grace_tick(struct exportd *x)
 {
-    if ((x->sessions->grace.phase == GRACE_FOR_AWAITED ||
-         x->sessions->grace.phase == GRACE_FOR_ANY) &&
-        grace_time_is_over(x))
+    bool waits = x->sessions->grace.awaited != NULL;
+
+    LIST_FOREACH(node, &x->exports)
+        waits = waits || is_waiting(container_of(node, struct export, link));
+    if (waits && grace_time_is_over(x))
         grace_end(x);
 }
 
@@ -186,6 +238,12 @@ void grace_tick(struct exportd *x)
 void grace_init(struct exportd *x)
 {
     x->sessions->grace.ends_ns = env_now_ns(x->env);
+}
+
+static void phases_set(struct exportd *x, enum grace_phase phase)
+{
+    LIST_FOREACH(node, &x->exports)
+        container_of(node, struct export, link)->grace.phase = phase;
 }
 
 static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t len)
@@ -204,11 +262,11 @@ static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t l
         return -EINVAL;
     }
     if (id == NOBODY) {
-        x->sessions->grace.phase = GRACE_FOR_AWAITED;
+        phases_set(x, GRACE_FOR_AWAITED);
         x->sessions->grace.lease_before_ms = a->export_id;
         free(a);
     } else {
-        hash_add(x->sessions->grace.awaited, id, a);
+        awaited_add(x, a);
     }
     return 0;
 }
@@ -220,7 +278,7 @@ int session_store_load(struct exportd *x, struct err *err)
     size_t key_len, len;
     int rc = store_scan(x->store, &it);
 
-    x->sessions->grace.phase = GRACE_FOR_ANY;
+    phases_set(x, GRACE_FOR_ANY);
     if (rc != 0)
         return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
     key_session(&from, NOBODY);
@@ -252,10 +310,13 @@ void grace_begin(struct exportd *x)
     record_put(x, NOBODY, x->config.lease_ms, "");
     if (cluster_n_starts(x) > 0)
         x->sessions->grace.ends_ns += ms_to_ns(lease_ms);
-    if (cluster_n_starts(x) == 0 || (x->sessions->grace.phase == GRACE_FOR_AWAITED &&
-                                     x->sessions->grace.awaited == NULL))
-        /* there were no sessions before this start */
-        x->sessions->grace.phase = !fences_hold_grace(x) ? GRACE_OVER : GRACE_FOR_FENCES;
+    LIST_FOREACH(node, &x->exports) {
+        struct export_grace *g = &container_of(node, struct export, link)->grace;
+
+        /* an export without sessions before this start waits for none */
+        if (g->phase == GRACE_FOR_AWAITED && g->n_awaited == 0)
+            g->phase = g->n_fences == 0 ? GRACE_OVER : GRACE_FOR_FENCES;
+    }
 }
 
 void awaited_free_all(struct exportd *x)

@@ -6,21 +6,15 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-enum grace_phase {
-    GRACE_FOR_AWAITED, /* sessions that were open at the start may come back */
-    GRACE_FOR_ANY,     /* any session may come back: no record of them was found */
-    GRACE_ENDS,        /* none may come back; this is being made stable */
-    GRACE_FOR_FENCES,  /* the end is stable, but storages may not know it yet */
-    GRACE_OVER,
-};
-
-/* Grace period after a start. */
+/*
+ * Grace periods after a start: what is common to those of all exports. Each export waits
+ * for its own sessions and fences (struct export_grace).
+ */
 struct grace {
-    enum grace_phase phase;
     uint64_t ends_ns;         /* ns, monotonic; end of the time to come back */
     uint32_t lease_before_ms; /* lease that mounts had before this start */
     struct awaited *awaited;  /* owned; sessions that have not come back yet */
-    struct store_wait wait;
+    struct store_wait wait;   /* until their end is stable */
 };
 
 /** Sets the start of exportd as the end of the grace. */
@@ -28,8 +22,8 @@ void grace_init(struct exportd *x);
 /** Loads the records of sessions from the store. */
 int session_store_load(struct exportd *x, struct err *err);
 /**
- * Begins the grace, after everything was loaded and before the number of the start
- * changes.
+ * Begins the grace of all exports, after everything was loaded and before the number of
+ * the start changes.
  */
 void grace_begin(struct exportd *x);
 void grace_tick(struct exportd *x);
@@ -37,13 +31,15 @@ void grace_tick(struct exportd *x);
 void grace_extend(struct exportd *x, uint64_t ns);
 /** Returns true if the time in which sessions may come back has passed. */
 bool grace_time_is_over(const struct exportd *x);
-/** Ends the current phase of the grace if nothing is awaited any more. */
-void grace_check(struct exportd *x);
+/** Ends the current phase of the export's grace if nothing is awaited any more. */
+void grace_check(struct export *e);
 /**
- * Returns true if the sessions from before this start are back, or have ended and can
- * write no more.
+ * Returns true if the export's sessions from before this start are back, or have ended
+ * and can write no more.
  */
-bool grace_is_over(const struct exportd *x);
+bool grace_is_over(const struct export *e);
+/** Returns true if the grace of all exports is over. */
+bool graces_are_over(const struct exportd *x);
 /**
  * Puts the record of an open session, by which the next start waits for it; or deletes
  * it.

@@ -16,7 +16,6 @@
 struct sessions {
     struct exportd *x; /* borrowed */
     struct session_table table;
-    struct orphan_search orphans;
     struct grace grace;
     struct fences fences;
     struct delayed_unlinks delayed;

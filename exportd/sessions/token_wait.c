@@ -142,7 +142,7 @@ bool md_op_is_alone(const struct md_op *op)
 {
     return op->export->n_sessions == 1 && op->export->n_closed == 0 &&
            token_holder_owes_since(&op->session->tokens) == UINT64_MAX &&
-           grace_is_over(op->x);
+           grace_is_over(op->export);
 }
 
 int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
@@ -152,7 +152,7 @@ int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
 
     if (md_op_is_alone(op))
         return 0;
-    if (!grace_is_over(op->x))
+    if (!grace_is_over(op->export))
         return wants_are_claimed(op, wants, n) ? 0 : -EBUSY;
     verdict = tokens_judge(&op->export->tokens, &op->session->tokens,
                            op->parked == NULL ? NULL : &op->parked->waiter, wants, n);
@@ -259,7 +259,7 @@ static Rozo__TokenMode grant(struct md_op *op, const struct token_grant *what)
     struct token_grant g = *what;
     enum token_mode mode;
 
-    if (g.how == GRANT_UNASKED && !grace_is_over(op->x))
+    if (g.how == GRANT_UNASKED && !grace_is_over(op->export))
         g.mode = tokens_held(&op->export->tokens, &op->session->tokens, g.ino);
     g.serial = op->grant != 0 ? op->grant : op->x->last_grant + 1;
     mode = tokens_grant(&op->export->tokens, &op->session->tokens, &g,

@@ -254,10 +254,12 @@ static void store_fail(struct store *s, int rc)
     if (s->error != 0)
         return;
     s->error = rc;
-    log_error(
-        "metadata store: cannot write: %s; serving what is there, changes are refused "
-        "until exportd is restarted",
-        error_text(rc));
+    if (rc == -ROZO_ENOT_LEADER)
+        log_info("metadata store: this member does not lead any more");
+    else
+        log_error("metadata store: cannot write: %s; serving what is there, changes are "
+                  "refused until exportd is restarted",
+                  error_text(rc));
     cache_drop(s);
 }
 
@@ -425,6 +427,22 @@ void store_sync_soon(struct store *s)
 {
     if (s->error == 0 && s->unsynced && !s->syncing)
         sync_start(s);
+}
+
+bool store_confirm(struct store *s, struct kv_done *done)
+{
+    return kv_confirm(s->kv, done);
+}
+
+int64_t store_stamp_ns(struct store *s)
+{
+    return kv_stamp_ns(s->kv, env_wall_ns(s->env));
+}
+
+void store_abandon(struct store *s)
+{
+    store_fail(s, -ROZO_ENOT_LEADER);
+    env_post(s->env, &s->task); /* ends the waits */
 }
 
 int store_error(const struct store *s)

@@ -74,6 +74,19 @@ void store_when_synced(struct store *s, struct store_wait *wait);
 void store_sync_soon(struct store *s);
 
 /**
+ * Returns true if nothing that was read can be stale; else done comes, as from
+ * kv_confirm(). Asked when everything was read, before the answer leaves.
+ */
+bool store_confirm(struct store *s, struct kv_done *done);
+/** Returns the time for stamps, ns since 1970: never below that of the newest change. */
+int64_t store_stamp_ns(struct store *s);
+/**
+ * Writes nothing more, as if a commit had failed with -ROZO_ENOT_LEADER: another process
+ * may change the kv from now on.
+ */
+void store_abandon(struct store *s);
+
+/**
  * Returns 0, or the error of a commit or sync that failed: nothing can be changed after
  * that.
  */

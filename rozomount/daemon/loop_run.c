@@ -18,6 +18,7 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/exportd_link/exportd_link.h"
 #include "rozomount/daemon/mount_run.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"
@@ -278,7 +279,7 @@ static void on_heard(void *arg, uint64_t sent_ns)
     mount_session_heard(loop->mount->session, sent_ns);
 }
 
-static void on_md_channel_up(void *arg)
+static void on_exportd_up(void *arg)
 {
     struct loop *loop = arg;
 
@@ -314,12 +315,14 @@ static void invalidate(void *arg, uint64_t ino)
 static int loop_init_md(struct loop *loop, struct err *err)
 {
     const struct options *opt = loop->mount->opt;
-    struct rpc_channel_config config = {
+    struct exportd_link_config config = {
         .keys = &loop->mount->keys,
         .role = RPC_ROLE_CLIENT,
         .name = "rozomount",
         .addrs = (const char *const *)opt->addrs,
         .n_addrs = opt->n_addrs,
+        .is_up = on_exportd_up,
+        .arg = loop,
     };
     struct md_client_config md = {
         .timeout_ms = opt->meta_timeout_ms,
@@ -327,12 +330,12 @@ static int loop_init_md(struct loop *loop, struct err *err)
         .heard = on_heard,
         .arg = loop,
     };
-    int rc = rpc_tcp_channel_open(&loop->env, &config, &loop->md_channel, err);
+    int rc = exportd_link_open(&loop->env, &config, &loop->exportd, err);
 
     if (rc != 0)
-        return err_wrap(err, rc, "exportd at %s", opt->addrs[0]);
+        return err_wrap(err, rc, "exportd at %s", opt->exportd);
+    loop->md_channel = exportd_link_channel(loop->exportd);
     md_client_init(&loop->md, &loop->env.env, loop->md_channel, &md);
-    rpc_tcp_channel_on_up(loop->md_channel, on_md_channel_up, loop);
     return 0;
 }
 

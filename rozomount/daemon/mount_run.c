@@ -26,6 +26,7 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/exportd_link/exportd_link.h"
 #include "rozomount/inode/open_dirs.h"
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/kernel_notify.h"
@@ -62,15 +63,17 @@ struct news {
     struct loop *loop;
     struct cluster_map *map; /* owned; NULL: no change */
     uint64_t session;        /* 0: no change */
+    uint64_t start;          /* valid with a session: starts of exportd, 0: unknown */
     uint32_t losses;         /* valid with a session */
 };
 
-static void loop_take_session(struct loop *loop, uint64_t session, uint32_t losses)
+static void loop_take_session(struct loop *loop, uint64_t session, uint64_t start,
+                              uint32_t losses)
 {
     nodes_learn_losses(&loop->nodes, losses);
     if (token_cache_are_given(loop->mount->tokens))
         loop->nodes.config.file.cache_ms = FILE_CACHE_UNTIL_DROPPED;
-    rpc_tcp_channel_set_session(loop->md_channel, session);
+    exportd_link_set_session(loop->exportd, session, start);
     storage_peers_set_session(&loop->peers, session);
     md_client_session_is_open(&loop->md);
     locks_ask_again(loop);
@@ -83,13 +86,13 @@ static void on_news(struct env_mail *mail)
     if (news->map != NULL)
         storage_peers_update(&news->loop->peers, news->map);
     if (news->session != 0)
-        loop_take_session(news->loop, news->session, news->losses);
+        loop_take_session(news->loop, news->session, news->start, news->losses);
     free(news->map);
     free(news);
 }
 
 static void tell_other_loops(struct mount *m, const struct cluster_map *map,
-                             uint64_t session, uint32_t losses)
+                             uint64_t session, uint64_t start, uint32_t losses)
 {
     for (unsigned i = 1; i < m->n_loops; i++) {
         struct news *news;
@@ -101,6 +104,7 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
         news->loop = &m->loops[i];
         news->map = map == NULL ? NULL : cluster_map_copy(map);
         news->session = session;
+        news->start = start;
         news->losses = losses;
         env_mailbox_post(&news->loop->env, &news->mail);
     }
@@ -125,13 +129,14 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
 {
     struct mount *m = arg;
     bool lost = m->info.id != 0 && m->info.losses != info->losses;
+    uint64_t start = exportd_link_start(m->loops[0].exportd);
 
     liveness_note(m->liveness, info->cluster_id, info->id);
     if (m->info.id == 0)
         m->info = *info;
     m->info.losses = info->losses;
-    loop_take_session(&m->loops[0], info->id, info->losses);
-    tell_other_loops(m, NULL, info->id, info->losses);
+    loop_take_session(&m->loops[0], info->id, start, info->losses);
+    tell_other_loops(m, NULL, info->id, start, info->losses);
     if (lost) /* changes reported to the kernel may be lost */
         recalls_drop_kernel(&m->loops[0]);
 }
@@ -235,7 +240,7 @@ static void on_map_changed(void *arg, const struct cluster_map *map)
     free(m->map);
     m->map = cluster_map_copy(map);
     storage_peers_update(&m->loops[0].peers, map);
-    tell_other_loops(m, map, 0, 0);
+    tell_other_loops(m, map, 0, 0, 0);
 }
 
 static void on_clock_is_ahead(void *arg, int64_t ns)
@@ -260,37 +265,28 @@ static void on_first_open(void *arg, int rc)
     o->rc = rc;
 }
 
-/*
- * Returns true if the key is wrong: only then the error text mentions keys, and more
- * attempts are useless.
- */
-static bool key_is_refused(struct rpc_channel *channel)
-{
-    return strstr(rpc_tcp_channel_last_error(channel), "key") != NULL;
-}
-
 static int opening_failed(struct mount *m, int rc, struct err *err)
 {
     const struct options *opt = m->opt;
-    const char *why = rpc_tcp_channel_last_error(m->loops[0].md_channel);
+    const char *why = exportd_link_last_error(m->loops[0].exportd);
 
     switch (rc) {
     case -ENOENT:
         return err_set(
             err, rc,
             "exportd at %s has no export named \"%s\" (rozo export list shows them)",
-            opt->addrs[0], opt->export_name);
+            opt->exportd, opt->export_name);
     case -EACCES:
-        return err_set(err, rc, "exportd at %s refuses this mount: %s", opt->addrs[0],
+        return err_set(err, rc, "exportd at %s refuses this mount: %s", opt->exportd,
                        *why == '\0' ? "wrong key" : why);
     case -EIO:
-        return err_set(err, rc, "exportd at %s does not answer%s%s", opt->addrs[0],
+        return err_set(err, rc, "exportd at %s does not answer%s%s", opt->exportd,
                        *why == '\0' ? "" : ": ", why);
     case -ENOSYS:
         return err_set(err, rc, "the daemon at %s is not exportd (but a storage?)",
-                       opt->addrs[0]);
+                       opt->exportd);
     default:
-        return err_set(err, rc, "open a session at exportd %s: %s", opt->addrs[0],
+        return err_set(err, rc, "open a session at exportd %s: %s", opt->exportd,
                        error_text(rc));
     }
 }
@@ -329,10 +325,10 @@ static int mount_open_session(struct mount *m, struct err *err)
     mount_session_open(m->session, on_first_open, &opening);
     while (!opening.done) {
         uv_run(&loop->uv, UV_RUN_ONCE);
-        if (!opening.done && key_is_refused(loop->md_channel)) {
+        if (!opening.done && exportd_link_key_is_refused(loop->exportd)) {
             mount_session_give_up(m->session);
             return err_set(err, -EACCES, "exportd at %s: %s (key file %s)",
-                           m->opt->addrs[0], rpc_tcp_channel_last_error(loop->md_channel),
+                           m->opt->exportd, exportd_link_last_error(loop->exportd),
                            m->opt->key_file);
         }
     }
@@ -577,7 +573,8 @@ static int start_other_loop(struct mount *m, unsigned i, void *init, size_t init
     if (rc != 0)
         return rc;
     storage_peers_update(&loop->peers, m->map);
-    loop_take_session(loop, m->info.id, m->info.losses);
+    loop_take_session(loop, m->info.id, exportd_link_start(m->loops[0].exportd),
+                      m->info.losses);
     rc = loop_clone_device(loop, init, init_len, err);
     if (rc == 0)
         rc = loop_start_reading(loop, err);
@@ -672,7 +669,7 @@ static void loop_close_channels(struct loop *loop)
 {
     loop->n_closing = 3;
     storage_peers_close(&loop->peers, on_loop_part_closed, loop);
-    rpc_tcp_channel_close(loop->md_channel, on_loop_part_closed, loop);
+    exportd_link_close(loop->exportd, on_loop_part_closed, loop);
     loop_end_if_closed(loop);
 }
 
@@ -879,7 +876,7 @@ static void loop_give_up(struct loop *loop)
     if (loop->env_below == NULL)
         return;
     loop_stop_reading(loop);
-    if (loop->md_channel != NULL)
+    if (loop->exportd != NULL)
         loop_close_channels(loop);
     else
         env_uv_close(&loop->env);

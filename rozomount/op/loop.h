@@ -38,6 +38,7 @@ enum {
     INTERRUPTS_EARLY = 32,
 };
 
+struct exportd_link;
 struct mount;
 struct handle;
 struct fuse_op;
@@ -85,7 +86,8 @@ struct loop {
     uint64_t last_waiter;
     struct env_timer signal_timer; /* runs while an operation in waiting is signalled */
 
-    struct rpc_channel *md_channel;
+    struct exportd_link *exportd;   /* owned; NULL in the simulator */
+    struct rpc_channel *md_channel; /* borrowed: the one of exportd */
     struct md_client md;
     struct storage_peers peers;
     struct storcli *cli;

@@ -24,7 +24,8 @@ enum { PORT_DEFAULT = 4700 };
 
 const char options_help[] =
     "Usage: rozomount EXPORTD[:PORT][,EXPORTD...]/EXPORT MNT [-f] [-o OPTION[,...]]\n"
-    "Mount an export of a rozo cluster on the directory MNT.\n"
+    "Mount an export of a rozo cluster on the directory MNT. Several EXPORTD are the\n"
+    "members of a quorum, or addresses of one exportd.\n"
     "\n"
     "  -f, --foreground       stay in the foreground, log to standard error\n"
     "  -d, --debug            the same, and log every detail\n"
@@ -373,6 +374,22 @@ static char *address_complete(const char *text)
     return out;
 }
 
+/* Joins the addresses, for people. */
+static char *addresses_text(const struct options *opt)
+{
+    size_t len = 1;
+    char *text;
+
+    for (unsigned i = 0; i < opt->n_addrs; i++)
+        len += strlen(opt->addrs[i]) + 1;
+    text = xzalloc(len);
+    for (unsigned i = 0; i < opt->n_addrs; i++) {
+        strcat(text, i == 0 ? "" : ",");
+        strcat(text, opt->addrs[i]);
+    }
+    return text;
+}
+
 static int set_spec(struct options *opt, const char *spec, struct err *err)
 {
     const char *slash = strchr(spec, '/');
@@ -401,6 +418,7 @@ static int set_spec(struct options *opt, const char *spec, struct err *err)
     if (rc == 0 && opt->n_addrs == 0)
         rc = err_set(err, -EINVAL, "what to mount is HOST[:PORT]/EXPORT, not \"%s\"",
                      spec);
+    opt->exportd = addresses_text(opt);
     free(copy);
     return rc;
 }
@@ -502,6 +520,7 @@ void options_free(struct options *opt)
     for (unsigned i = 0; i < opt->n_addrs; i++)
         free(opt->addrs[i]);
     free(opt->spec);
+    free(opt->exportd);
     free(opt->export_name);
     free(opt->mountpoint);
     free(opt->key_file);

@@ -46,7 +46,8 @@ enum options_print {
 /* Checked options. Zero-initialise; options_free() frees all members. */
 struct options {
     char *spec;                     /* as given, for /proc/mounts */
-    char *addrs[OPTIONS_ADDRS_MAX]; /* "host:port" of exportd */
+    char *exportd;                  /* all addresses, for people */
+    char *addrs[OPTIONS_ADDRS_MAX]; /* "host:port" of exportd, or of its members */
     unsigned n_addrs;
     char *export_name;
     char *mountpoint; /* absolute after options_check_mountpoint() */

@@ -283,11 +283,13 @@ int md_client_user_errno(int rc)
     case -ENOSYS:
     case -ROZO_ENO_SESSION:
     case -ROZO_EFENCED:
+    case -ROZO_ENOT_LEADER:
     case -ROZO_ESTALE_VERSION:
     case -ROZO_EDONE_BEFORE:
     case -ROZO_ENO_FILE:
     case -ROZO_EDAMAGED:
     case -ROZO_ENOT_ADMITTED:
+    case -ROZO_EDEPOSED:
     case -ROZO_EWRONG_STORAGE:
     case -ROZO_EMOVED:
     case -ROZO_EUNKNOWN_FORMAT:

@@ -27,6 +27,8 @@ enum {
     REOPEN_PAUSE_MS = 200,
     /* a killed mount may not be dead yet when the next one opens its session */
     FIRST_ALIVE_MS = 2000,
+    REOPEN_SOON_MS =
+        20, /* when another exportd leads since the attempt, or a link is up */
     LEASE_MIN_MS = 300, /* with a shorter lease keep-alives would take all the time */
     /* smaller offsets of the clocks are within the error of the round trip */
     CLOCK_SLACK_NS = 200000,
@@ -142,7 +144,8 @@ static void session_send_events(struct mount_session *s);
 static void session_reopen_later(struct mount_session *s)
 {
     s->state = SESSION_PAUSING;
-    env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
+    env_timer_start(s->env, &s->timer,
+                    s->call.maybe_repeated ? REOPEN_SOON_MS : REOPEN_PAUSE_MS);
 }
 
 void mount_session_heard(struct mount_session *s, uint64_t sent_ns)
@@ -484,7 +487,8 @@ static void on_events_answer(struct md_call *call, int rc)
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION) {
         mount_session_lost(s);
     } else {
-        env_timer_start(s->env, &s->events_timer, REOPEN_PAUSE_MS);
+        env_timer_start(s->env, &s->events_timer,
+                        call->maybe_repeated ? REOPEN_SOON_MS : REOPEN_PAUSE_MS);
     }
 }
 

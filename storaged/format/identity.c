@@ -1,5 +1,5 @@
 /*
- * identity.c - the text of DATA/storage.id.
+ * identity.c - the text of DATA/storage.id; whose requests of exportd count.
  *
  *     rozo-storage
  *     format: 1
@@ -22,6 +22,20 @@
 #include <string.h>
 
 #include "common/base/err.h"
+
+int identity_check_start(const struct identity *id, uint64_t start)
+{
+    uint64_t known =
+        map_version_start(atomic_load_explicit(&id->map_version, memory_order_acquire));
+
+    if (start == 0 || identity_storage_id(id) == 0)
+        return 0;
+    if (start > UINT32_MAX) /* bits for groups of exports */
+        return -EBADMSG;
+    if (start < known)
+        return -ROZO_EDEPOSED;
+    return start == known ? 0 : -EBUSY;
+}
 
 static void hex_put(char out[2 * IDENTITY_ID_BYTES + 1],
                     const uint8_t id[IDENTITY_ID_BYTES])

@@ -55,6 +55,19 @@ static inline bool identity_is_rebuilt(const struct identity *id)
     return atomic_load_explicit(&id->rebuild, memory_order_acquire);
 }
 
+/**
+ * Checks the number of exportd's start that a request names; 0: it names none. The known
+ * one is that of the cluster map on stable storage here. Before an admission all are
+ * accepted. Returns 0; -ROZO_EDEPOSED: a later start is known; -EBUSY: this one is not
+ * known yet; -EBADMSG: not a number of a start.
+ */
+int identity_check_start(const struct identity *id, uint64_t start);
+/** Returns the start of the exportd that made the map of this version. */
+static inline uint64_t map_version_start(uint64_t version)
+{
+    return version >> 32;
+}
+
 /** True if the data here may be older than what was acknowledged. */
 static inline bool identity_is_in_doubt(const struct identity *id)
 {

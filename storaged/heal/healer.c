@@ -154,6 +154,8 @@ static void on_map_stable(struct hint_log_wait *w, int rc)
     healer_idle(h);
 }
 
+/* Takes a map that is newer than ours. An older one is not acknowledged: its sender would
+ * believe that what it says is in force. */
 static int map_take(struct healer *h, const struct rpc_call *call,
                     const Rozo__StMapReq *map)
 {
@@ -169,7 +171,11 @@ static int map_take(struct healer *h, const struct rpc_call *call,
         rc = -EACCES;
     if (rc == 0 && map->to_storage != h->us)
         rc = -ROZO_EWRONG_STORAGE;
-    if (rc != 0 || map->version <= h->map_version)
+    if (rc == 0 && map->version < h->map_version)
+        rc = map_version_start(map->version) < map_version_start(h->map_version)
+                 ? -ROZO_EDEPOSED
+                 : -ROZO_ESTALE_VERSION;
+    if (rc != 0 || map->version == h->map_version)
         return rc;
     rc = map_apply(h, map);
     if (rc == 0) {
@@ -510,9 +516,19 @@ static void find_out_who_we_are(struct healer *h)
         rebuild_start(h);
 }
 
+/* Refuses requests of an exportd that was replaced, and of one whose map is not here yet.
+ * ST_MAP is judged by the version of the map. */
+static int start_check(const struct healer *h, const struct rpc_call *call)
+{
+    return call->role == RPC_ROLE_NODE && call->op != ROZO__OP__ST_MAP
+               ? identity_check_start(h->config.identity, call->session)
+               : 0;
+}
+
 void healer_handle(void *healer, struct rpc_call *call)
 {
     struct healer *h = healer;
+    int rc = -ENOSYS;
 
     if (h->us == 0)
         find_out_who_we_are(h);
@@ -525,12 +541,15 @@ void healer_handle(void *healer, struct rpc_call *call)
         return;
     }
     for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
-        if (handlers[i].op == call->op) {
+        if (handlers[i].op != call->op)
+            continue;
+        rc = start_check(h, call);
+        if (rc == 0)
             handlers[i].handle(h, call);
-            return;
-        }
+        break;
     }
-    rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
+    if (rc != 0)
+        rpc_reply_status(call, status_from_errno(rc));
 }
 
 /* ---- start and stop ---- */

@@ -14,6 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "storaged/ops/st_requests.h"
 
 enum {
@@ -196,21 +197,38 @@ static const struct {
     { ROZO__OP__ST_REDIST, storage_handle_redist },
 };
 
+/* Refuses requests of an exportd that was replaced, and of one whose map is not on stable
+ * storage here. An admission comes before any map, and it and a removal stay right
+ * whoever leads. */
+static int start_check(const struct storage *st, const struct rpc_call *call)
+{
+    bool early = call->op == ROZO__OP__ST_ADMIT || call->op == ROZO__OP__ST_REMOVE;
+    int rc = call->role == RPC_ROLE_NODE
+                 ? identity_check_start(st->config.identity, call->session)
+                 : 0;
+
+    return rc == -EBUSY && early ? 0 : rc;
+}
+
 void storage_handle(void *storage, struct rpc_call *call)
 {
     struct storage *st = storage;
+    int rc = -ENOSYS;
 
     if (!st->serving || st->stopping || st->n_ops >= st->config.ops_max) {
         rpc_reply_status(call, ROZO__STATUS__BUSY);
         return;
     }
     for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
-        if (handlers[i].op == call->op) {
+        if (handlers[i].op != call->op)
+            continue;
+        rc = start_check(st, call);
+        if (rc == 0)
             handlers[i].handle(st, call);
-            return;
-        }
+        break;
     }
-    rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
+    if (rc != 0)
+        rpc_reply_status(call, status_from_errno(rc));
 }
 
 /* Reads a varint of at most 10 bytes. Returns false if it does not end before `end`. */

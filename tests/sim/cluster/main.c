@@ -19,6 +19,7 @@
 #include "storaged/ops/storage.h"
 #include "tests/sim/cluster/programs/model.h"
 #include "tests/sim/cluster/run.h"
+#include "tests/sim/cluster/world/metas.h"
 
 /* Sets of faults by name. */
 static const struct {
@@ -69,6 +70,10 @@ static const struct {
     { "quorum-up", RUN_MUTANT_QUORUM_UP },
     { "strays", RUN_MUTANT_NO_STRAYS },
     { "grow-first", RUN_MUTANT_GROW_FIRST },
+    { "meta-early", RUN_MUTANT_META_EARLY },
+    { "meta-lease", RUN_MUTANT_META_LEASE },
+    { "meta-stays", RUN_MUTANT_META_STAYS },
+    { "meta-sync", RUN_MUTANT_META_SYNC },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -84,13 +89,14 @@ struct arguments {
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
         xattrs, names, cuts, inlined, direct, old_acks;
     unsigned strict;
-    unsigned n_clients, token_limit, n_more;
+    unsigned n_clients, token_limit, n_more, n_metas;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
                                  .n_seeds = 1,
                                  .n_ops = 500,
-                                 .layout = LAYOUT_ANY };
+                                 .layout = LAYOUT_ANY,
+                                 .n_metas = 1 };
 
 static void on_abort(int sig)
 {
@@ -143,6 +149,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.n_clients = args.n_clients;
     c.token_limit = args.token_limit;
     c.n_more = args.n_more;
+    c.n_metas = args.n_metas;
     c.old_acks = args.old_acks;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* An unsynced write, torn by power at one home and unreadable at the next, cannot be
@@ -161,7 +168,8 @@ static void run_seed(uint64_t seed, struct run_result *r)
     snprintf(
         args.replay, sizeof(args.replay),
         "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-        "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u%s\n",
+        "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u "
+        "--metas %u%s\n",
         (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
         mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
         c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -172,7 +180,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
         c.shared ? " --shared" : "", c.locks ? " --locks" : "",
         c.xattrs ? " --xattrs" : "", c.names ? " --names" : "", c.cuts ? " --cuts" : "",
         c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
-        c.token_limit, c.n_more, c.old_acks ? " --old-acks" : "");
+        c.token_limit, c.n_more, c.n_metas, c.old_acks ? " --old-acks" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf("seed %llu %s layout %u of %u: %u operations (%u failed), %llu events, "
@@ -235,9 +243,12 @@ int main(int argc, char **argv)
           ARGS_FLAG(struct arguments, old_acks) },
         { "more", 'g', "N", "Number of storages that join during the run",
           ARGS_NUMBER(struct arguments, n_more, 0, 64) },
+        { "metas", 'M', "N", "Number of exportds; more than one are a quorum",
+          ARGS_NUMBER(struct arguments, n_metas, 1, METAS_MAX) },
         { "mutant", 'x', "NAME",
           "Safety measure that is left out: journal, journal-sync, commit, version, "
-          "frame-crc, crc, missed, fenced, deaf, quorum-up, strays",
+          "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
+          "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",
@@ -307,6 +318,7 @@ int main(int argc, char **argv)
         sum.n_doubts_ended += r.n_doubts_ended;
         sum.n_doubtful_reads += r.n_doubtful_reads;
         sum.n_replaced += r.n_replaced;
+        sum.n_fail_overs += r.n_fail_overs;
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
         sum.n_peeked += r.n_peeked;
@@ -347,6 +359,8 @@ int main(int argc, char **argv)
             "doubt, %u disks replaced, %u lost during a rebuild, %u old ones came back\n",
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
+    if (args.n_metas > 1)
+        printf("quorum: %u fail-overs\n", sum.n_fail_overs);
     if (args.shared)
         printf(
             "shared: %llu names looked at unlocked, ranges of files held at %llu looks\n",

@@ -84,7 +84,7 @@ void wrong(const char *fmt, ...)
     vfprintf(stderr, fmt, args);
     va_end(args);
     fprintf(stderr, "\n");
-    if (run->looked_at.ino != 0 && servers.exportd.host->proc->alive)
+    if (run->looked_at.ino != 0 && metas_serve())
         healed_dump(run->looked_at.ino, run->looked_at.block);
     abort();
 }
@@ -105,13 +105,13 @@ static void cluster_make(bool sync_export)
 {
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
     struct answer a;
-    int rc;
 
     admin_begin();
-    exportd_node_start(&servers.exportd);
+    for (unsigned i = 0; i < metas.n; i++)
+        meta_start(&metas.list[i]);
     for (unsigned i = 0; i < servers.n_storages; i++)
         storage_node_start(&servers.storages[i]);
-    while (!exportd_node_is_ready(&servers.exportd))
+    while (!metas_serve())
         world_step();
     world_run_until(world_clock.now_ns + 1000000000);
     for (unsigned i = 0; i < servers.n_storages - run->config.n_more; i++) {
@@ -120,7 +120,7 @@ static void cluster_make(bool sync_export)
 
         add.n_addresses = 1;
         add.addresses = &addr;
-        admin_ask(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &add.base, &a);
+        metas_ask(ROZO__OP__AD_STORAGE_ADD, &add.base, &a);
         if (a.rc != 0 || a.status != ROZO__STATUS__OK)
             wrong("%s is not admitted: %d", servers.storages[i].name,
                   a.rc != 0 ? a.rc : (int)a.status);
@@ -132,9 +132,10 @@ static void cluster_make(bool sync_export)
     create.block_bytes = BLOCK;
     create.sync = sync_export;
     create.inline_max = run->config.inlined ? INLINE_BYTES : 0;
-    rc = admin_tell(servers.exportd.host, ROZO__OP__AD_EXPORT_CREATE, &create.base);
-    if (rc != 0)
-        wrong("the export is not created: %d", rc);
+    metas_ask(ROZO__OP__AD_EXPORT_CREATE, &create.base, &a);
+    if (a.rc != 0 || a.status != ROZO__STATUS__OK)
+        wrong("the export is not created: %d", a.rc != 0 ? a.rc : (int)a.status);
+    answer_free(&a);
 }
 
 /* ---- data at storages ---- */
@@ -208,6 +209,15 @@ static void on_request(const struct host *from, unsigned from_life, const struct
     }
 }
 
+/* A fail-over: what exportd knew in memory is gone, as after its death. */
+static void on_meta_started(void)
+{
+    say("exportd starts on another member");
+    run->exportd_started_ns = world_clock.now_ns;
+    run->exportd_deaths++;
+    run->result.n_fail_overs++;
+}
+
 /* ---- the run ---- */
 
 static void run_all(void)
@@ -225,8 +235,16 @@ static void run_all(void)
     faults_begin();
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
-    servers.exportd.token_limit = run->config.token_limit;
-    servers.exportd.grows_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0;
+    if (run->config.n_metas > 1)
+        metas_begin_quorum(run->config.n_metas);
+    metas.token_limit = run->config.token_limit;
+    metas.mutants = (struct metas_mutants){
+        .grow_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0,
+        .early = (run->config.mutant & RUN_MUTANT_META_EARLY) != 0,
+        .no_lease = (run->config.mutant & RUN_MUTANT_META_LEASE) != 0,
+        .stays = (run->config.mutant & RUN_MUTANT_META_STAYS) != 0,
+        .no_sync = (run->config.mutant & RUN_MUTANT_META_SYNC) != 0,
+    };
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)
@@ -234,9 +252,10 @@ static void run_all(void)
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].disk.directories = run->config.directories;
     if ((run->config.mutant & RUN_MUTANT_NO_STRAYS) != 0)
-        net.no_lists_for = servers.exportd.host;
+        net.no_lists_for = metas.list[0].host;
     programs_make();
     cluster_make(world_chance(300000));
+    metas.started = on_meta_started;
     for (unsigned i = 0; i < run->n_clients; i++)
         client_comes(&run->clients[i]);
     faults_start();

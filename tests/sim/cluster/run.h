@@ -42,6 +42,11 @@ enum run_mutant {
     RUN_MUTANT_QUORUM_UP = 2048, /* a write needs a quorum of the running storages only */
     RUN_MUTANT_NO_STRAYS = 4096, /* exportd does not search files of deleted inodes */
     RUN_MUTANT_GROW_FIRST = 8192, /* files get more candidates without fence and proof */
+    /* Mutants of a quorum of exportds. */
+    RUN_MUTANT_META_EARLY = 16384, /* answers leave before the quorum has the change */
+    RUN_MUTANT_META_LEASE = 32768, /* answers leave without a lease */
+    RUN_MUTANT_META_STAYS = 65536, /* a deposed core is not abandoned */
+    RUN_MUTANT_META_SYNC = 131072, /* logs and votes are not synced */
 };
 
 struct run_config {
@@ -66,6 +71,7 @@ struct run_config {
     unsigned n_clients;   /* clients with programs; 0: all */
     bool old_acks;        /* until storages join, a write quorum is a read quorum */
     unsigned n_more;      /* storages that join during the run */
+    unsigned n_metas;     /* exportds; more than one: a quorum */
     bool torn_is_fine;    /* unreadable blocks at the end are only counted */
 };
 
@@ -73,6 +79,7 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
+    unsigned n_fail_overs;      /* starts of exportd on members, but the first */
     unsigned n_lost_more;       /* disks lost during the rebuild of another one */
     unsigned n_came_back;       /* replaced disks that returned */
     unsigned n_spoiled, n_worn; /* pages; n_worn: those that stay bad */

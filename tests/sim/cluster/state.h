@@ -11,6 +11,7 @@
 #include "tests/sim/cluster/programs/model.h"
 #include "tests/sim/cluster/programs/mount.h"
 #include "tests/sim/cluster/run.h"
+#include "tests/sim/cluster/world/metas.h"
 #include "tests/sim/cluster/world/servers.h"
 
 enum {

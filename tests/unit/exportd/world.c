@@ -35,6 +35,22 @@ struct fake_request {
     size_t msg_len;
 };
 
+/* Judges the start that exportd names, as a storage does. */
+static uint16_t start_check(const struct fake_storage *s, const struct fake_request *fr)
+{
+    uint64_t start = fr->rq->session, known = s->map_version >> 32;
+
+    assert_in_range(start, 1, UINT32_MAX);
+    if (s->old || fr->rq->op == ROZO__OP__ST_MAP)
+        return ROZO__STATUS__OK;
+    if (start < known)
+        return ROZO__STATUS__DEPOSED;
+    return start == known || fr->rq->op == ROZO__OP__ST_ADMIT ||
+                   fr->rq->op == ROZO__OP__ST_REMOVE
+               ? ROZO__STATUS__OK
+               : ROZO__STATUS__BUSY;
+}
+
 static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
 {
     Rozo__StMapReq *req = rozo__st_map_req__unpack(NULL, fr->msg_len, fr->msg);
@@ -46,6 +62,13 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
     if (s->no_maps) {
         rozo__st_map_req__free_unpacked(req, NULL);
         return ROZO__STATUS__IO_ERROR;
+    }
+    assert_true(req->version >> 32 == fr->rq->session);
+    if (req->version < s->map_version) {
+        bool deposed = req->version >> 32 < s->map_version >> 32;
+
+        rozo__st_map_req__free_unpacked(req, NULL);
+        return deposed ? ROZO__STATUS__DEPOSED : ROZO__STATUS__STALE_VERSION;
     }
     s->n_fenced = (unsigned)req->n_fenced;
     if (req->n_fenced > 0)
@@ -273,6 +296,7 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
 {
     Rozo__StInfoResp info = ROZO__ST_INFO_RESP__INIT;
     char *addrs[1] = { s->addr };
+    unsigned status;
 
     *out_len = 0;
     if (s->starting > 0) {
@@ -298,6 +322,9 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         *out_len = rozo__st_info_resp__pack(&info, out);
         return ROZO__STATUS__OK;
     }
+    status = start_check(s, fr);
+    if (status != ROZO__STATUS__OK)
+        return status;
     if (fr->rq->op == ROZO__OP__ST_ADMIT) {
         Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, fr->msg_len, fr->msg);
         bool other = s->id != 0 && (s->id != req->storage_id ||
@@ -318,35 +345,35 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         return take_check(s, fr);
     if (fr->rq->op == ROZO__OP__ST_LIST) {
         Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, fr->msg_len, fr->msg);
-        uint16_t status = take_list(s, req, out, out_len);
+        status = take_list(s, req, out, out_len);
 
         rozo__st_list_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REMOVE) {
         Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
-        uint16_t status = take_remove(s, req, out, out_len);
+        status = take_remove(s, req, out, out_len);
 
         rozo__st_remove_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REPAIR) {
         Rozo__StRepairReq *req = rozo__st_repair_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_repair(s, req, out, out_len);
+        status = take_repair(s, req, out, out_len);
 
         rozo__st_repair_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_FENCE) {
         Rozo__StFenceReq *req = rozo__st_fence_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_fence(s, req);
+        status = take_fence(s, req);
 
         rozo__st_fence_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_REDIST) {
         Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_redist(s, req);
+        status = take_redist(s, req);
 
         rozo__st_redist_req__free_unpacked(req, NULL);
         return status;
@@ -383,6 +410,7 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
     struct fake_request *fr = calloc(1, sizeof(*fr));
 
     assert_true(rq->msg_len <= sizeof(fr->msg));
+    fc->w->n_sent++;
     env_timer_init(&fr->timer, on_fake_timer);
     fr->ch = fc;
     fr->rq = rq;
@@ -501,9 +529,16 @@ void world_open(struct world *w, uint64_t seed)
     }
 }
 
-static int start(struct world *w, struct err *err)
+static void on_deposed(void *arg)
 {
-    struct exportd_config config = {
+    struct world *w = arg;
+
+    w->n_deposed++;
+}
+
+struct exportd_config world_config(struct world *w)
+{
+    return (struct exportd_config){
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
@@ -512,16 +547,37 @@ static int start(struct world *w, struct err *err)
         .session_tokens_max = w->session_tokens_max,
         .tokens_max = w->tokens_max,
         .strays_s = w->strays_s,
+        .deposed = w->in_quorum ? on_deposed : NULL,
+        .deposed_arg = w,
         /* bytes; small, so that entries are evicted and read again */
         .cache_max = 1 << 20,
     };
-    int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+}
+
+static int start_begin(struct world *w, struct err *err)
+{
+    struct exportd_config config = world_config(w);
+
+    return exportd_open(&w->env.env, w->kv, &config, &w->x, err);
+}
+
+static int start(struct world *w, struct err *err)
+{
+    int rc = start_begin(w, err);
 
     while (rc == 0 && exportd_is_ready(w->x) == 0)
         run_virtual(w);
     if (rc == 0)
         env_virtual_advance_ms(&w->env, 10); /* lets the storages be polled */
     return rc;
+}
+
+void world_begin_start(struct world *w)
+{
+    struct err err = { 0 };
+
+    if (start_begin(w, &err) != 0)
+        fail_msg("%s", err.text);
 }
 
 void world_start(struct world *w)
@@ -573,13 +629,12 @@ static void on_stopped(void *arg, int rc)
     *(int *)arg = rc;
 }
 
-int world_stop(struct world *w)
+/* Waits until exportd has come to rest, and frees it. */
+static void world_end(struct world *w, const int *rc)
 {
     unsigned n_turns = 0;
-    int rc = 1;
 
-    exportd_stop(w->x, on_stopped, &rc);
-    while (rc == 1) {
+    while (*rc == 1) {
         assert_true(n_turns++ < 1000);
         w->run(w);
     }
@@ -588,6 +643,23 @@ int world_stop(struct world *w)
     clients_stop(w);
     assert_true(list_is_empty(&w->channels));
     assert_int_equal(w->n_unanswered, 0);
+}
+
+int world_stop(struct world *w)
+{
+    int rc = 1;
+
+    exportd_stop(w->x, on_stopped, &rc);
+    world_end(w, &rc);
+    return rc;
+}
+
+int world_abandon(struct world *w)
+{
+    int rc = 1;
+
+    exportd_abandon(w->x, on_stopped, &rc);
+    world_end(w, &rc);
     return rc;
 }
 
@@ -678,7 +750,10 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
     if (got != NULL)
         memset(got, 0, sizeof(*got));
     w->n_unanswered++;
-    exportd_handle(w->x, &tc->call);
+    if (w->handler != NULL)
+        w->handler(w->handler_arg, &tc->call);
+    else
+        exportd_handle(w->x, &tc->call);
 }
 
 /* ---- answers to recalls ---- */

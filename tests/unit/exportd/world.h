@@ -116,8 +116,13 @@ struct world {
     uint64_t n_ids;         /* newest id of a request */
     uint64_t again_id;      /* if not 0, the id of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
+    bool in_quorum;         /* configured from the next start on */
+    unsigned n_deposed;     /* times that exportd found a later start */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
     unsigned n_unanswered;
+    unsigned n_sent;         /* requests to storages */
+    rpc_handler_cb *handler; /* NULL: exportd_handle() of x */
+    void *handler_arg;
     void (*run)(struct world *w); /* lets time pass until an answer comes */
     uint64_t moved[2];            /* from the newest answer to a rename */
     uint32_t epochs_given; /* newest epoch given to a client, of the redistributed file */
@@ -129,7 +134,11 @@ void world_open(struct world *w, uint64_t seed);
 size_t world_n_keys(struct world *w);
 /** Admits n storages, makes an export "main" of this layout, and opens a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
+/** Returns the config of the next start. */
+struct exportd_config world_config(struct world *w);
 void world_start(struct world *w);
+/** Starts exportd without waiting until it is ready. */
+void world_begin_start(struct world *w);
 /** Starts exportd. Returns false if it refuses the kv. */
 bool world_try_start(struct world *w);
 /** Puts one item into the kv while exportd is stopped. */
@@ -138,6 +147,8 @@ void world_put(struct world *w, const struct kv_item *item);
 void world_try_session(struct world *w);
 /** Stops exportd cleanly. Returns 0 or its error. */
 int world_stop(struct world *w);
+/** Abandons exportd, which may be stopping. Returns the rc that it ends with. */
+int world_abandon(struct world *w);
 void world_close(struct world *w);
 /** Kills the process: nothing more reaches the kv. Then starts it again. */
 void world_kill(struct world *w);

@@ -15,6 +15,7 @@
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
 unsigned nodes_lost;
+uint64_t nodes_session;
 uint8_t nodes_incarnations[NODES + 1][16];
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
@@ -297,6 +298,7 @@ void nodes_init(uint64_t seed)
 {
     memset(nodes, 0, sizeof(nodes));
     nodes_lost = 0;
+    nodes_session = 0;
     memset(nodes_incarnations, 0, sizeof(nodes_incarnations));
     fake_repairs_init();
     env_virtual_init(&nodes_env, seed);
@@ -427,6 +429,7 @@ uint16_t node_ask(unsigned i, enum rpc_role role, uint16_t op,
     assert(protobuf_c_message_get_packed_size(msg) <= sizeof(buf));
     d = delivery_new(&nodes[i], op, buf, protobuf_c_message_pack(msg, buf));
     d->call.role = role;
+    d->call.session = nodes_session;
     d->rq = &a.rq;
     healer_handle(nodes[i].healer, &d->call);
     for (unsigned ms = 0; !a.done && ms < 10000; ms++)

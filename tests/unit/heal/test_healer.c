@@ -1112,6 +1112,18 @@ static void test_replaced_disks(void **state)
 #undef ASK
 }
 
+static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *sessions,
+                           size_t n)
+{
+    Rozo__StMapReq req = ROZO__ST_MAP_REQ__INIT;
+
+    req.version = version;
+    req.to_storage = i;
+    req.fenced = (uint64_t *)(uintptr_t)sessions;
+    req.n_fenced = n;
+    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_MAP, &req.base, NULL, NULL);
+}
+
 static void test_maps(void **state)
 {
     (void)state;
@@ -1119,7 +1131,7 @@ static void test_maps(void **state)
     node_map(1, 5, 3);
     assert_int_equal(nodes[1].n_open, 3);
     assert_int_equal(nodes[1].identity.map_version, 5);
-    node_map(1, 4, 5); /* an older map */
+    assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__STALE_VERSION);
     assert_int_equal(nodes[1].n_open, 3);
     node_stop(1);
     node_start(1); /* the stored map serves until a new one arrives */
@@ -1140,18 +1152,6 @@ static void test_maps(void **state)
             node_ask(2, RPC_ROLE_NODE, ROZO__OP__ST_HEALTH, &req.base, NULL, NULL),
             ROZO__STATUS__OK);
     }
-}
-
-static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *sessions,
-                           size_t n)
-{
-    Rozo__StMapReq req = ROZO__ST_MAP_REQ__INIT;
-
-    req.version = version;
-    req.to_storage = i;
-    req.fenced = (uint64_t *)(uintptr_t)sessions;
-    req.n_fenced = n;
-    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_MAP, &req.base, NULL, NULL);
 }
 
 /* A map is in force, and acknowledged, once it is on stable storage; an older map revokes
@@ -1178,7 +1178,8 @@ static void test_fenced_sessions(void **state)
         assert_int_equal(id->map_version, 5);
         assert_true(revoked_sessions_have(revoked, 7) &&
                     revoked_sessions_have(revoked, 8));
-        assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__OK); /* a late map */
+        assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(map_fenced(1, 5, NULL, 0), ROZO__STATUS__OK); /* repeated */
         assert_true(revoked_sessions_have(revoked, 7) && id->map_version == 5);
     }
     assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 0 }, 1), ROZO__STATUS__BAD_REQUEST);
@@ -1200,6 +1201,60 @@ static void test_a_map_that_is_not_stable(void **state)
     assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__IO_ERROR);
     assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__IO_ERROR);
     assert_int_equal(nodes[1].identity.map_version, 5);
+}
+
+#define MAP(start, n) ((uint64_t)(start) << 32 | (n))
+
+/* Asks as an exportd of this start does. */
+static uint16_t ask_as(uint64_t start)
+{
+    Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
+    uint16_t status;
+
+    nodes_session = start;
+    status = node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_HEALTH, &req.base, NULL, NULL);
+    nodes_session = 0;
+    return status;
+}
+
+/* An exportd that was replaced is refused from the moment at which the map of a later
+ * start is on stable storage; that one is served from this moment on. */
+static void test_an_exportd_that_was_replaced(void **state)
+{
+    struct revoked_sessions *revoked = &nodes[1].revoked;
+    Rozo__StHealthReq health = ROZO__ST_HEALTH_REQ__INIT;
+
+    (void)state;
+    node_start(1);
+    assert_int_equal(ask_as(4), ROZO__STATUS__BUSY); /* no map is here yet */
+    assert_int_equal(map_fenced(1, MAP(4, 9), NULL, 0), ROZO__STATUS__OK);
+    assert_int_equal(ask_as(4), ROZO__STATUS__OK);
+    assert_int_equal(ask_as(5), ROZO__STATUS__BUSY);
+    assert_int_equal(map_fenced(1, MAP(5, 1), (uint64_t[]){ 7 }, 1), ROZO__STATUS__OK);
+    for (unsigned power = 0; power < 3; power++) {
+        assert_int_equal(ask_as(4), ROZO__STATUS__DEPOSED);
+        assert_int_equal(ask_as(5), ROZO__STATUS__OK);
+        assert_int_equal(ask_as(6), ROZO__STATUS__BUSY);
+        assert_int_equal(ask_as(0), ROZO__STATUS__OK); /* an older build, or no exportd */
+        assert_int_equal(ask_as(MAP(1, 5)), ROZO__STATUS__BAD_REQUEST);
+        assert_int_equal(map_fenced(1, MAP(4, 10), NULL, 0), ROZO__STATUS__DEPOSED);
+        assert_int_equal(map_fenced(1, MAP(5, 0), NULL, 0), ROZO__STATUS__STALE_VERSION);
+        assert_true(revoked_sessions_have(revoked, 7));
+        node_crash(1);
+        if (power != 0)
+            kv_memory_power_cut(nodes[1].mem, kv_memory_n_unsynced(nodes[1].mem));
+        atomic_store(&nodes[1].identity.map_version, 0);
+        node_start(1);
+    }
+    nodes_session = 4; /* a client's session is no start */
+    assert_int_equal(
+        node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_HEALTH, &health.base, NULL, NULL),
+        ROZO__STATUS__OK);
+    nodes_session = 0;
+    kv_memory_kill(nodes[1].mem);
+    assert_int_equal(map_fenced(1, MAP(6, 0), NULL, 0), ROZO__STATUS__IO_ERROR);
+    assert_int_equal(ask_as(6), ROZO__STATUS__BUSY);
+    assert_int_equal(ask_as(5), ROZO__STATUS__OK);
 }
 
 int main(void)
@@ -1243,6 +1298,7 @@ int main(void)
         T(test_maps),
         T(test_fenced_sessions),
         T(test_a_map_that_is_not_stable),
+        T(test_an_exportd_that_was_replaced),
     };
 #undef T
 

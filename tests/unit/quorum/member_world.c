@@ -8,15 +8,29 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/units.h"
+#include "tests/unit/unit.h"
 
 enum { DELAY_MAX_MS = 8 };
+
+/* Request on its way, there and back. */
+struct packet {
+    struct rpc_call call; /* must stay first */
+    struct list_node node;
+    struct member_link *link;
+    struct rpc_request *rq; /* NULL: cancelled */
+    struct env_timer timer, deadline;
+    bool is_held; /* by its receiver */
+    bool is_back, is_late;
+    uint16_t status;
+    uint8_t *answer, *payload; /* answer; owned */
+    size_t answer_len, payload_len;
+};
 
 /* ---- mail ---- */
 
 static void on_mail_task(struct env_task *task)
 {
-    struct members *w = container_of(task, struct members, mail_task);
+    struct member_world *w = container_of(task, struct member_world, mail_task);
 
     while (w->mail != NULL) {
         struct env_mail *m = w->mail;
@@ -30,18 +44,55 @@ static void on_mail_task(struct env_task *task)
 
 static void post(void *arg, struct env_mail *mail)
 {
-    struct members *w = ((struct member_node *)arg)->w;
+    struct member_world *w = ((struct member_node *)arg)->w;
 
     mail->next = NULL;
     *w->mail_last = mail;
     w->mail_last = &mail->next;
-    env_post(&w->v.env, &w->mail_task);
+    env_post(&w->v->env, &w->mail_task);
+}
+
+/* Mail for a core, which may hang. */
+static void post_core(void *arg, struct env_mail *mail)
+{
+    struct member_node *n = arg;
+
+    if (!n->core_hangs) {
+        post(n, mail);
+        return;
+    }
+    mail->next = NULL;
+    *n->mail_last = mail;
+    n->mail_last = &mail->next;
+}
+
+void member_node_resume_core(struct member_node *n)
+{
+    struct env_mail *m = n->mail;
+
+    n->core_hangs = false;
+    n->mail = NULL;
+    n->mail_last = &n->mail;
+    while (m != NULL) {
+        struct env_mail *next = m->next;
+
+        post(n, m);
+        m = next;
+    }
 }
 
 static uint64_t now_ns(void *arg)
 {
     (void)arg;
-    return env_now_ns(&((struct member_node *)arg)->w->v.env);
+    return env_now_ns(&((struct member_node *)arg)->w->v->env);
+}
+
+/* One leader a term. */
+static void leader_note(struct member_world *w, uint64_t term, uint64_t id)
+{
+    assert_true(term < MEMBER_TERMS);
+    assert_true(w->leader_of[term] == 0 || w->leader_of[term] == id);
+    w->leader_of[term] = id;
 }
 
 static void on_lead(void *arg, uint64_t term)
@@ -51,11 +102,18 @@ static void on_lead(void *arg, uint64_t term)
     assert_false(n->leads);
     n->leads = true;
     n->term = term;
+    leader_note(n->w, term, 100 + n->i);
+    if (n->w->lead != NULL)
+        n->w->lead(n);
 }
 
 static void on_depose(void *arg)
 {
-    ((struct member_node *)arg)->leads = false;
+    struct member_node *n = arg;
+
+    n->leads = false;
+    if (n->w->depose != NULL)
+        n->w->depose(n);
 }
 
 static void on_failed(void *arg, int rc, const char *text)
@@ -73,8 +131,8 @@ static void packet_end(struct packet *p, int rc)
 {
     struct rpc_request *rq = p->rq;
 
-    env_timer_stop(&p->link->w->v.env, &p->timer);
-    env_timer_stop(&p->link->w->v.env, &p->deadline);
+    env_timer_stop(&p->link->w->v->env, &p->timer);
+    env_timer_stop(&p->link->w->v->env, &p->deadline);
     list_remove(&p->node);
     if (rq != NULL) {
         rq->status = p->status;
@@ -94,10 +152,10 @@ static void packet_end(struct packet *p, int rc)
 
 static bool is_lost(const struct packet *p, unsigned from, unsigned to)
 {
-    const struct members *w = p->link->w;
+    const struct member_world *w = p->link->w;
 
     return w->cut[from][to] || !w->nodes[to].is_up ||
-           env_virtual_below(&p->link->w->v, 50) == 0;
+           env_virtual_below(p->link->w->v, 50) == 0;
 }
 
 static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
@@ -128,8 +186,8 @@ static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
         packet_end(p, -ETIMEDOUT);
         return;
     }
-    env_timer_start(&p->link->w->v.env, &p->timer,
-                    env_virtual_below(&p->link->w->v, DELAY_MAX_MS));
+    env_timer_start(&p->link->w->v->env, &p->timer,
+                    env_virtual_below(p->link->w->v, DELAY_MAX_MS));
 }
 
 static const struct rpc_call_ops call_ops = { on_reply };
@@ -137,7 +195,7 @@ static const struct rpc_call_ops call_ops = { on_reply };
 static void on_arrival(struct env_timer *timer)
 {
     struct packet *p = container_of(timer, struct packet, timer);
-    struct members *w = p->link->w;
+    struct member_world *w = p->link->w;
     struct member_node *to = &w->nodes[p->link->to];
 
     if (p->is_back) {
@@ -196,8 +254,8 @@ static void link_send(struct rpc_channel *ch, struct rpc_request *rq)
     env_timer_init(&p->timer, on_arrival);
     env_timer_init(&p->deadline, on_deadline);
     list_add_tail(&l->w->packets, &p->node);
-    env_timer_start(&l->w->v.env, &p->timer, env_virtual_below(&l->w->v, DELAY_MAX_MS));
-    env_timer_start(&l->w->v.env, &p->deadline, rq->deadline_ms);
+    env_timer_start(&l->w->v->env, &p->timer, env_virtual_below(l->w->v, DELAY_MAX_MS));
+    env_timer_start(&l->w->v->env, &p->deadline, rq->deadline_ms);
 }
 
 static void link_cancel(struct rpc_channel *ch, struct rpc_request *rq)
@@ -216,7 +274,7 @@ static struct rpc_channel *peer_open(void *arg, const char *address)
     struct member_node *n = arg;
     unsigned to = (unsigned)(address[1] - '0');
 
-    assert_true(to < MEMBERS_N && to != n->i);
+    assert_true(to < MEMBERS && to != n->i);
     if (n->i == 0 && n->w->scripted[to] != NULL)
         return n->w->scripted[to];
     return &n->w->links[n->i][to].channel;
@@ -245,9 +303,9 @@ static void on_stopped(void *arg)
 
 void member_node_start(struct member_node *n)
 {
-    struct kv_quorum_config kv = { &n->w->v.env, kv_memory_kv(n->below), &n->kv_hooks };
+    struct kv_quorum_config kv = { &n->w->v->env, kv_memory_kv(n->below), &n->kv_hooks };
     struct member_config config = {
-        .env = &n->w->v.env,
+        .env = &n->w->v->env,
         .disk = &n->disk.disk,
         .peers = { peer_open, peer_close, n },
         .id = 100 + n->i,
@@ -260,7 +318,7 @@ void member_node_start(struct member_node *n)
     };
 
     n->port = (struct member_port){ .post_member = post,
-                                    .post_core = post,
+                                    .post_core = post_core,
                                     .post_arg = n,
                                     .now_ns = now_ns,
                                     .now_arg = n,
@@ -275,34 +333,43 @@ void member_node_start(struct member_node *n)
     assert_int_equal(member_open(&config, &n->member), 0);
     n->port.kv = n->kv;
     n->port.member = n->member;
-    n->is_started = n->is_stopped = n->leads = n->has_failed = false;
+    n->is_started = n->is_stopped = n->leads = n->core_hangs = n->has_failed = false;
+    n->mail_last = &n->mail;
     n->is_up = true;
+    if (n->w->started != NULL)
+        n->w->started(n);
     member_start(n->member, &n->err, on_started, n);
     while (!n->is_started) {
-        env_virtual_run_posted(&n->w->v);
+        env_virtual_run_posted(n->w->v);
         if (!n->is_started)
-            assert_true(env_virtual_run_next_timer(&n->w->v));
+            assert_true(env_virtual_run_next_timer(n->w->v));
     }
     if (n->start_rc != 0)
         print_message("member %u: %s\n", n->i, n->err.text);
     assert_int_equal(n->start_rc, 0);
 }
 
-/* Ends the process of a member; power: unsynced data of its disk may be lost. */
+static bool is_at_rest(struct member_node *n)
+{
+    bool ended = n->w->ended == NULL || n->w->ended(n);
+
+    return ended && n->is_stopped && kv_quorum_is_idle(n->kv);
+}
+
 void member_node_kill(struct member_node *n, bool power)
 {
     n->is_up = n->leads = false;
     n->life++;
     n->disk.is_cut = power;
+    member_node_resume_core(n);
     member_stop(n->member, on_stopped, n);
-    kv_quorum_depose(n->kv);
-    for (unsigned i = 0; i < 1000 && !(n->is_stopped && kv_quorum_is_idle(n->kv)); i++) {
-        env_virtual_run_posted(&n->w->v);
-        if (!n->is_stopped)
-            env_virtual_run_next_timer(&n->w->v);
+    for (unsigned i = 0; i < 1000 && !is_at_rest(n); i++) {
+        env_virtual_run_posted(n->w->v);
+        if (!is_at_rest(n))
+            env_virtual_run_next_timer(n->w->v);
     }
-    env_virtual_run_posted(&n->w->v);
-    assert_true(n->is_stopped && kv_quorum_is_idle(n->kv));
+    env_virtual_run_posted(n->w->v);
+    assert_true(is_at_rest(n));
     member_free(n->member);
     kv_quorum_close(n->kv);
     n->member = NULL;
@@ -310,7 +377,7 @@ void member_node_kill(struct member_node *n, bool power)
     if (power) {
         memdisk_power_cut(&n->disk);
         kv_memory_power_cut(
-            n->below, env_virtual_below(&n->w->v, kv_memory_n_unsynced(n->below) + 1));
+            n->below, env_virtual_below(n->w->v, kv_memory_n_unsynced(n->below) + 1));
     }
 }
 
@@ -322,8 +389,8 @@ static void on_begun(struct kv_done *done, int rc)
 
 static void member_node_store_make(struct member_node *n)
 {
-    memdisk_init(&n->disk, &n->w->v);
-    assert_int_equal(kv_memory_open(&n->w->v.env, &n->below), 0);
+    memdisk_init(&n->disk, n->w->v);
+    assert_int_equal(kv_memory_open(&n->w->v->env, &n->below), 0);
 }
 
 void member_node_empty(struct member_node *n)
@@ -334,46 +401,49 @@ void member_node_empty(struct member_node *n)
     member_node_store_make(n);
 }
 
-void members_init(struct members *w, uint64_t seed)
+void member_world_init(struct member_world *w, struct env_virtual *v)
 {
     struct kv_done begun = { .fn = on_begun };
 
-    memset(w, 0, sizeof(*w));
-    env_virtual_init(&w->v, seed);
+    w->v = v;
+    w->mail = NULL;
     w->mail_last = &w->mail;
-    w->mail_task.fn = on_mail_task;
-    w->next_val = 1;
+    w->mail_task = (struct env_task){ .fn = on_mail_task };
+    w->first = (struct raft_config){ 0 };
+    memset(w->scripted, 0, sizeof(w->scripted));
+    memset(w->leader_of, 0, sizeof(w->leader_of));
     w->keep_bytes = 6 << 20;
+    w->seed_rate = 0;
+    member_world_connect_all(w);
     list_init(&w->packets);
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
+    for (unsigned i = 0; i < MEMBERS; i++) {
         char address[8];
 
         snprintf(address, sizeof(address), "m%u", i);
         assert_int_equal(raft_config_set(&w->first, 100 + i, RAFT_ROLE_VOTER, address),
                          0);
-        for (unsigned j = 0; j < MEMBERS_N; j++)
+        for (unsigned j = 0; j < MEMBERS; j++)
             w->links[i][j] = (struct member_link){
                 .channel.ops = &link_ops, .w = w, .from = i, .to = j
             };
     }
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
+    for (unsigned i = 0; i < MEMBERS; i++) {
         struct member_node *n = &w->nodes[i];
 
-        n->w = w;
-        n->i = i;
+        *n = (struct member_node){ .w = w, .i = i };
         member_node_store_make(n);
         kv_quorum_begin(kv_memory_kv(n->below), &w->first, &begun);
-        env_virtual_run_posted(&w->v);
+        env_virtual_run_posted(w->v);
         kv_sync(kv_memory_kv(n->below), &begun);
-        env_virtual_run_posted(&w->v);
+        env_virtual_run_posted(w->v);
     }
-    for (unsigned i = 0; i < MEMBERS_N; i++)
+    for (unsigned i = 0; i < MEMBERS; i++)
         member_node_start(&w->nodes[i]);
 }
 
-void members_free(struct members *w)
+void member_world_free(struct member_world *w)
 {
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
+    for (unsigned i = 0; i < MEMBERS; i++) {
         if (w->nodes[i].is_up)
             member_node_kill(&w->nodes[i], false);
         memdisk_free(&w->nodes[i].disk);
@@ -381,139 +451,69 @@ void members_free(struct members *w)
     }
     LIST_FOREACH_SAFE(node, &w->packets)
         packet_end(container_of(node, struct packet, node), -ENOTCONN);
-    env_virtual_run_posted(&w->v);
-    env_virtual_close(&w->v);
+    env_virtual_run_posted(w->v);
+}
+
+void member_world_cut_off(struct member_world *w, unsigned i)
+{
+    for (unsigned j = 0; j < MEMBERS; j++)
+        w->cut[i][j] = w->cut[j][i] = true;
+}
+
+void member_world_connect_all(struct member_world *w)
+{
+    memset(w->cut, 0, sizeof(w->cut));
 }
 
 /* Asserts that at most one member may answer without asking, and that a term has one
  * leader, also one that has ended meanwhile. */
-static void leaders_check(struct members *w)
+static void leaders_check(struct member_world *w)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
+    for (unsigned i = 0; i < MEMBERS; i++) {
         struct member_status s;
 
         if (!w->nodes[i].is_up)
             continue;
-        n += member_lease_until_ns(w->nodes[i].member) > env_now_ns(&w->v.env);
+        n += member_lease_until_ns(w->nodes[i].member) > env_now_ns(&w->v->env);
         member_status(w->nodes[i].member, &s);
         if (!s.leads)
             continue;
-        assert_true(s.term < MEMBERS_TERMS);
+        assert_true(s.term < MEMBER_TERMS);
         assert_true(w->leader_of[s.term] == 0 || w->leader_of[s.term] == s.id);
         w->leader_of[s.term] = s.id;
     }
     assert_true(n <= 1);
 }
 
-void members_run_ms(struct members *w, unsigned ms)
+void member_world_run_ms(struct member_world *w, unsigned ms)
 {
     for (unsigned i = 0; i < ms; i++) {
-        env_virtual_advance_ms(&w->v, 1);
+        env_virtual_advance_ms(w->v, 1);
         leaders_check(w);
     }
 }
 
-/* Returns the member that leads with a lease, or NULL. */
-struct member_node *members_leader(struct members *w)
+struct member_node *member_world_leader(struct member_world *w)
 {
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
+    for (unsigned i = 0; i < MEMBERS; i++) {
         struct member_node *n = &w->nodes[i];
 
         if (n->is_up && n->leads &&
-            member_lease_until_ns(n->member) > env_now_ns(&w->v.env))
+            member_lease_until_ns(n->member) > env_now_ns(&w->v->env))
             return n;
     }
     return NULL;
 }
 
-struct member_node *members_wait_for_leader(struct members *w)
+struct member_node *member_world_wait_for_leader(struct member_world *w)
 {
     for (unsigned ms = 0; ms < 20000; ms++) {
-        if (members_leader(w) != NULL)
-            return members_leader(w);
-        members_run_ms(w, 1);
+        if (member_world_leader(w) != NULL)
+            return member_world_leader(w);
+        member_world_run_ms(w, 1);
     }
     fail_msg("nobody leads");
     return NULL;
-}
-
-static void on_written(struct kv_done *done, int rc)
-{
-    struct write *x = (struct write *)done;
-    struct members *w = x->node->w;
-
-    if (rc == 0) {
-        w->n_acked++;
-        if (x->val > w->acked[x->key])
-            w->acked[x->key] = x->val;
-    }
-    free(x);
-}
-
-/* Writes one more value with a leader, one that is deposed perhaps. */
-void members_write(struct members *w, struct member_node *n, size_t len)
-{
-    struct write *x = calloc(1, sizeof(*x));
-    uint8_t *val = calloc(1, len);
-    char key[8];
-    struct kv_item item = { key, 3, val, len };
-
-    assert_true(x != NULL && val != NULL && len >= 8);
-    x->done.fn = on_written;
-    x->node = n;
-    x->key = (unsigned)env_virtual_below(&w->v, MEMBERS_KEYS);
-    x->val = w->next_val++;
-    w->written[x->key] = x->val;
-    snprintf(key, sizeof(key), "K%02u", x->key);
-    memcpy(val, &x->val, sizeof(x->val));
-    kv_commit(kv_quorum_kv(n->kv), &item, 1, &x->done);
-    free(val);
-}
-
-uint64_t members_value(struct kv *kv, unsigned key)
-{
-    char name[8];
-    void *val = NULL;
-    size_t len;
-    uint64_t v = 0;
-
-    snprintf(name, sizeof(name), "K%02u", key);
-    if (kv_get(kv, name, 3, &val, &len) == 0)
-        memcpy(&v, val, sizeof(v));
-    free(val);
-    return v;
-}
-
-/* A leader has everything that was acknowledged; values of a key only grow. */
-void members_leader_check(struct members *w, struct member_node *n)
-{
-    for (unsigned k = 0; k < MEMBERS_KEYS; k++) {
-        uint64_t v = members_value(kv_quorum_kv(n->kv), k);
-
-        assert_true(v >= w->acked[k] && v <= w->written[k]);
-    }
-}
-
-void members_all_are_equal(struct members *w)
-{
-    struct member_status a, b;
-
-    for (unsigned ms = 0; ms < 60000; ms++) {
-        bool same = true;
-
-        member_status(w->nodes[0].member, &a);
-        for (unsigned i = 0; i < MEMBERS_N; i++) {
-            member_status(w->nodes[i].member, &b);
-            same = same && a.applied == b.applied && b.applied == b.last;
-        }
-        if (same)
-            break;
-        members_run_ms(w, 1);
-    }
-    for (unsigned i = 0; i < MEMBERS_N; i++)
-        for (unsigned k = 0; k < MEMBERS_KEYS; k++)
-            assert_int_equal(members_value(kv_memory_kv(w->nodes[i].below), k),
-                             members_value(kv_memory_kv(w->nodes[0].below), k));
 }

@@ -1,57 +1,30 @@
 /*
- * member_world.h - whole members, three of them: log, vote, kv, and links that lose and
- * delay. One seed gives one run.
+ * member_world.h - whole members of a quorum, three of them: log, vote, links, kv.
+ *
+ * One env for all, which the user owns. Links lose and delay messages; disks forget what
+ * was not synced when the power is cut. What stands on the kvs is the user's.
  */
 #ifndef ROZO_TESTS_UNIT_QUORUM_MEMBER_WORLD_H
 #define ROZO_TESTS_UNIT_QUORUM_MEMBER_WORLD_H
 
 #include "common/base/list.h"
+#include "common/rpc/rpc.h"
 #include "exportd/quorum/member_port.h"
-#include "exportd/quorum/raft/raft_core.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
 #include "tests/lib/memdisk.h"
-#include "tests/unit/unit.h"
 
-enum { MEMBERS_N = 3, MEMBERS_KEYS = 20, MEMBERS_TERMS = 1000 };
-
-struct members;
+enum { MEMBERS = 3, MEMBER_TERMS = 1000 };
 
 /* Link from one member to another. */
 struct member_link {
     struct rpc_channel channel; /* must stay first */
-    struct members *w;
+    struct member_world *w;
     unsigned from, to;
-    struct list_node packets;
-};
-
-/* Request on its way, there and back. */
-struct packet {
-    struct rpc_call call; /* must stay first */
-    struct list_node node;
-    struct member_link *link;
-    struct rpc_request *rq; /* NULL: cancelled */
-    uint64_t life;          /* the sender's when it was sent */
-    struct env_timer timer, deadline;
-    bool is_held; /* by its receiver */
-    bool is_back, is_late;
-    uint16_t status;
-    uint8_t *answer, *payload; /* answer; owned */
-    size_t answer_len, payload_len;
-};
-
-/* Write of the program that tests. */
-struct write {
-    struct kv_done done;
-    struct member_node *node;
-    unsigned key;
-    uint64_t val;
-    bool is_done;
-    int rc;
 };
 
 struct member_node {
-    struct members *w;
+    struct member_world *w;
     unsigned i;
     struct memdisk disk;
     struct kv_memory *below;
@@ -64,45 +37,49 @@ struct member_node {
     int start_rc;
     uint64_t life; /* grows with each end of its process */
     uint64_t term;
+    bool core_hangs; /* no mail reaches its core */
+    struct env_mail *mail, **mail_last;
 };
 
-struct members {
-    struct env_virtual v;
-    struct member_node nodes[MEMBERS_N];
-    struct member_link links[MEMBERS_N][MEMBERS_N];
-    bool cut[MEMBERS_N][MEMBERS_N]; /* [from][to]: packets are lost */
+struct member_world {
+    struct env_virtual *v; /* borrowed */
+    struct member_node nodes[MEMBERS];
+    struct member_link links[MEMBERS][MEMBERS];
+    bool cut[MEMBERS][MEMBERS]; /* [from][to]: packets are lost */
     struct raft_config first;
     /* channel of member 0 to another one, in place of the world's; NULL: the world's */
-    struct rpc_channel *scripted[MEMBERS_N];
+    struct rpc_channel *scripted[MEMBERS];
+    uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
+    uint64_t keep_bytes, seed_rate;   /* for members that start */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
-    /* Values of keys: newest acknowledged, and newest written. */
-    uint64_t acked[MEMBERS_KEYS], written[MEMBERS_KEYS];
-    uint64_t next_val;
-    uint64_t leader_of[MEMBERS_TERMS]; /* raft id, by term */
-    uint64_t keep_bytes, seed_rate;    /* for members that start */
-    unsigned n_acked;
     struct list_node packets;
+    /* Set by the user, may be NULL. started: the kv is open, the member has not started.
+     * ended: the process has died and may not use the kv any more; true: it does not. */
+    void (*started)(struct member_node *n);
+    bool (*ended)(struct member_node *n);
+    void (*lead)(struct member_node *n);
+    void (*depose)(struct member_node *n);
 };
 
-/** Makes three members of a new quorum, and starts them. */
-void members_init(struct members *w, uint64_t seed);
-void members_free(struct members *w);
+/** Makes and starts the members. Sets all of *w but the functions of its user. */
+void member_world_init(struct member_world *w, struct env_virtual *v);
+/** Kills all members and frees them. */
+void member_world_free(struct member_world *w);
 void member_node_start(struct member_node *n);
 /** Ends the process of a member; power: unsynced data of its disk may be lost. */
 void member_node_kill(struct member_node *n, bool power);
 /** Replaces the disk and the store of a member that is down by empty ones. */
 void member_node_empty(struct member_node *n);
-void members_run_ms(struct members *w, unsigned ms);
+/** Lets the core of a member take its mail again. */
+void member_node_resume_core(struct member_node *n);
+/** Lets time pass; at most one member has a lease at any time, and leads in a term. */
+void member_world_run_ms(struct member_world *w, unsigned ms);
 /** Returns the member that leads with a lease, or NULL. */
-struct member_node *members_leader(struct members *w);
-struct member_node *members_wait_for_leader(struct members *w);
-/** Writes one more value with a leader, one that is deposed perhaps. */
-void members_write(struct members *w, struct member_node *n, size_t len);
-uint64_t members_value(struct kv *kv, unsigned key);
-/** A leader has everything that was acknowledged; values of a key only grow. */
-void members_leader_check(struct members *w, struct member_node *n);
-/** Waits until all have applied the same, and compares them. */
-void members_all_are_equal(struct members *w);
+struct member_node *member_world_leader(struct member_world *w);
+struct member_node *member_world_wait_for_leader(struct member_world *w);
+/** Cuts a member off, in both directions. */
+void member_world_cut_off(struct member_world *w, unsigned i);
+void member_world_connect_all(struct member_world *w);
 
 #endif

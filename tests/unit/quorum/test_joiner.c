@@ -8,7 +8,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
-#include "tests/unit/quorum/member_world.h"
+#include "tests/unit/quorum/written_world.h"
+#include "tests/unit/unit.h"
 
 enum { SELF = 100 };
 
@@ -21,9 +22,9 @@ struct script {
 
 /* Member 0 of a world; the test plays the others. */
 struct joiner {
-    struct members w;
+    struct written_world w;
     struct member_node *n;
-    struct script scripts[MEMBERS_N];
+    struct script scripts[MEMBERS];
     struct rpc_request *rq; /* question that waits; NULL: none */
     uint64_t asked;         /* raft id of the member that it is for */
     struct seed_ask ask;
@@ -60,23 +61,23 @@ static struct joiner *joiner_new(struct member_status *before)
     struct joiner *j = calloc(1, sizeof(*j));
 
     assert_non_null(j);
-    members_init(&j->w, 5);
-    members_write(&j->w, members_wait_for_leader(&j->w), 8);
-    members_run_ms(&j->w, 500);
-    j->n = &j->w.nodes[0];
+    written_init(&j->w, 5);
+    written_write(&j->w, member_world_wait_for_leader(&j->w.m), 8);
+    member_world_run_ms(&j->w.m, 500);
+    j->n = &j->w.m.nodes[0];
     member_status(j->n->member, before);
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
-        member_node_kill(&j->w.nodes[i], false);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        member_node_kill(&j->w.m.nodes[i], false);
         j->scripts[i] =
             (struct script){ .channel.ops = &script_ops, .j = j, .id = SELF + i };
-        j->w.scripted[i] = &j->scripts[i].channel;
+        j->w.m.scripted[i] = &j->scripts[i].channel;
     }
     return j;
 }
 
 static void joiner_free(struct joiner *j)
 {
-    members_free(&j->w);
+    written_free(&j->w);
     free(j);
 }
 
@@ -92,7 +93,7 @@ static enum seed_doubt seeding(const struct joiner *j)
 static void wait_for_question(struct joiner *j, uint16_t op)
 {
     for (unsigned ms = 0; ms < 1000 && j->rq == NULL; ms++)
-        members_run_ms(&j->w, 1);
+        member_world_run_ms(&j->w.m, 1);
     assert_non_null(j->rq);
     assert_int_equal(j->rq->op, op);
 }
@@ -147,7 +148,7 @@ static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
                                 .applied = applied,
                                 .applied_term = 2,
                                 .members_index = 1,
-                                .members = j->w.first };
+                                .members = j->w.m.first };
     size_t len = seed_item_put(payload, key, 1, &applied, 8);
 
     answer(j, head, seed_chunk_encode(&chunk, payload, len, head), payload, len);
@@ -219,7 +220,7 @@ static void a_lost_vote_waits_until_the_barrier_is_held(void **state)
     leader = j->asked;
     answer_log(j, log);
     for (unsigned ms = 0; ms < 100 && seeding(j) != SEED_NONE; ms++)
-        members_run_ms(&j->w, 1);
+        member_world_run_ms(&j->w.m, 1);
     assert_int_equal(seeding(j), SEED_NONE);
     member_status(j->n->member, &s);
     assert_int_equal(s.term, 8);
@@ -258,7 +259,7 @@ static void a_lost_log_needs_a_leader_of_its_own_term_or_later(void **state)
     log.commit = 51;
     log.n = 1;
     answer_log(j, log);
-    members_run_ms(&j->w, 50);
+    member_world_run_ms(&j->w.m, 50);
     assert_int_equal(seeding(j), SEED_NONE);
     joiner_free(j);
 }
@@ -306,7 +307,7 @@ static void only_what_follows_is_taken(void **state)
     log.index = 53;
     log.n = 1;
     answer_log(j, log);
-    members_run_ms(&j->w, 50);
+    member_world_run_ms(&j->w.m, 50);
     assert_int_equal(seeding(j), SEED_NONE);
     assert_int_equal(value(j, "A"), 53);
     assert_int_equal(value(j, "D"), 53);

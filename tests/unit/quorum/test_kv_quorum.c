@@ -29,6 +29,7 @@ struct fake {
     uint64_t term;
     uint64_t told_applied, told_synced, asked_ns;
     uint64_t lease_until_ns, now_ns;
+    unsigned n_failed;
 };
 
 struct waiter {
@@ -90,6 +91,12 @@ static uint64_t now(void *arg)
     return ((struct fake *)arg)->now_ns;
 }
 
+static void on_failed(void *arg, int rc, const char *what)
+{
+    assert_true(rc == -EIO && what != NULL);
+    ((struct fake *)arg)->n_failed++;
+}
+
 static int quorum_open(struct fake *f)
 {
     struct kv_quorum_config config = { &f->v.env, kv_memory_kv(f->below), &f->hooks };
@@ -102,8 +109,9 @@ static void fake_open(struct fake *f)
 {
     *f = (struct fake){ .term = 1 };
     env_virtual_init(&f->v, 1);
-    f->hooks = (struct kv_quorum_hooks){ on_submit,   on_applied, on_synced, on_confirm,
-                                         lease_until, now,        f,         NULL };
+    f->hooks = (struct kv_quorum_hooks){ on_submit,  on_applied,  on_synced,
+                                         on_confirm, lease_until, now,
+                                         on_failed,  f,           NULL };
     assert_int_equal(kv_memory_open(&f->v.env, &f->below), 0);
     assert_int_equal(quorum_open(f), 0);
 }
@@ -363,24 +371,65 @@ static void an_answer_waits_for_a_round_that_began_after_its_question(void **sta
     fake_close(&f);
 }
 
+/* Others may commit what this member submitted: its user hears that it does not lead. */
 static void a_failure_below_is_told_and_lasts(void **state)
 {
-    struct waiter a = waiter(), b = waiter();
+    struct waiter a = waiter(), b = waiter(), c = waiter(), d = waiter();
     struct fake f;
 
     (void)state;
     fake_open(&f);
     lead(&f);
+    f.lease_until_ns = UINT64_MAX;
     commit_one(&f, "a", "1", &a);
     kv_memory_kill(f.below);
     apply(&f, 1);
+    assert_int_equal(f.n_failed, 0);
     env_virtual_run_posted(&f.v);
-    assert_true(a.n == 1 && a.rc == -EIO);
+    assert_int_equal(f.n_failed, 1);
+    assert_true(a.n == 1 && a.rc == -ROZO_ENOT_LEADER);
     assert_int_equal(kv_quorum_error(f.q), -EIO);
     assert_int_equal(kv_quorum_place(f.q)->applied, 2);
     commit_one(&f, "a", "1", &b);
+    kv_sync(kv_quorum_kv(f.q), &c.done);
+    assert_false(kv_confirm(kv_quorum_kv(f.q), &d.done)); /* reads miss what it lost */
+    assert_false(kv_confirm(kv_quorum_kv(f.q), NULL));
     env_virtual_run_posted(&f.v);
-    assert_int_equal(b.rc, -EIO);
+    assert_int_equal(b.rc, -ROZO_ENOT_LEADER);
+    assert_int_equal(c.rc, -ROZO_ENOT_LEADER);
+    assert_true(d.n == 1 && d.rc == -ROZO_ENOT_LEADER);
+    assert_int_equal(f.n_failed, 1);
+    fake_close(&f);
+}
+
+/* A leader whose clock is behind stamps as its predecessor did, and never less again. */
+static void times_do_not_go_back(void **state)
+{
+    const struct kv_item item = put("a", "1");
+    struct quorum_batch_head late = { .reign = 5, .number = 1 };
+    struct quorum_entry *parts[QUORUM_PARTS_MAX];
+    struct waiter a = waiter();
+    struct kv *kv;
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    kv = kv_quorum_kv(f.q);
+    members_add(&f);
+    late.wall_ns = 2000;
+    assert_int_equal(quorum_batch_new(&item, 1, &late, parts), 1);
+    on_submit(&f, parts, 1);
+    quorum_entry_free(parts[0]);
+    lead(&f);
+    assert_int_equal(kv_quorum_wall_ns(f.q), 2000);
+    assert_int_equal(kv_stamp_ns(kv, 1999), 2000);
+    assert_int_equal(kv_stamp_ns(kv, 2001), 2001);
+    assert_int_equal(kv_stamp_ns(kv, INT64_MAX - 1), INT64_MAX - 1);
+    assert_int_equal(kv_stamp_ns(kv, 3), INT64_MAX - 1); /* the clock went back */
+    commit_one(&f, "a", "2", &a);
+    apply(&f, 1);
+    assert_int_equal(kv_quorum_wall_ns(f.q), INT64_MAX - 1); /* for the next leader */
+    env_virtual_run_posted(&f.v);
     fake_close(&f);
 }
 
@@ -633,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_is_too_large_for_an_entry_is_applied_as_one),
         cmocka_unit_test(an_answer_waits_for_a_round_that_began_after_its_question),
         cmocka_unit_test(a_failure_below_is_told_and_lasts),
+        cmocka_unit_test(times_do_not_go_back),
         cmocka_unit_test(free_bytes_are_those_of_the_fullest),
         cmocka_unit_test(reads_show_the_model),
         cmocka_unit_test(bytes_that_are_no_batch_are_refused),

@@ -8,7 +8,8 @@
 
 #include "common/base/units.h"
 #include "exportd/store/key.h"
-#include "tests/unit/quorum/member_world.h"
+#include "tests/unit/quorum/written_world.h"
+#include "tests/unit/unit.h"
 
 /* Loss of a member. */
 enum loss { LOSS_VOTE, LOSS_LOG, LOSS_ALL, LOSS_STORE, LOSS_N };
@@ -49,7 +50,7 @@ static void lose(struct member_node *n, enum loss loss)
         member_node_empty(n);
     } else {
         kv_memory_close(n->below);
-        assert_int_equal(kv_memory_open(&n->w->v.env, &n->below), 0);
+        assert_int_equal(kv_memory_open(&n->w->v->env, &n->below), 0);
     }
 }
 
@@ -89,61 +90,61 @@ static void stores_are_equal(struct kv *a, struct kv *b)
 }
 
 /* Heals everything, and waits until all members take part and hold the same. */
-static void settle(struct members *w)
+static void settle(struct written_world *w)
 {
     bool is_done = false;
 
-    memset(w->cut, 0, sizeof(w->cut));
-    for (unsigned i = 0; i < MEMBERS_N; i++)
-        if (!w->nodes[i].is_up)
-            member_node_start(&w->nodes[i]);
+    memset(w->m.cut, 0, sizeof(w->m.cut));
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if (!w->m.nodes[i].is_up)
+            member_node_start(&w->m.nodes[i]);
     for (unsigned ms = 0; ms < 60000 && !is_done; ms += 10) {
-        is_done = members_leader(w) != NULL;
-        for (unsigned i = 0; i < MEMBERS_N; i++)
-            is_done = is_done && seeding(&w->nodes[i]) == SEED_NONE;
-        members_run_ms(w, 10);
+        is_done = member_world_leader(&w->m) != NULL;
+        for (unsigned i = 0; i < MEMBERS; i++)
+            is_done = is_done && seeding(&w->m.nodes[i]) == SEED_NONE;
+        member_world_run_ms(&w->m, 10);
     }
     assert_true(is_done);
-    members_write(w, members_wait_for_leader(w), 8);
-    members_run_ms(w, 500);
-    members_leader_check(w, members_wait_for_leader(w));
-    members_all_are_equal(w);
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
-        assert_false(w->nodes[i].has_failed);
-        stores_are_equal(kv_memory_kv(w->nodes[0].below),
-                         kv_memory_kv(w->nodes[i].below));
+    written_write(w, member_world_wait_for_leader(&w->m), 8);
+    member_world_run_ms(&w->m, 500);
+    written_leader_check(w, member_world_wait_for_leader(&w->m));
+    written_all_are_equal(w);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        assert_false(w->m.nodes[i].has_failed);
+        stores_are_equal(kv_memory_kv(w->m.nodes[0].below),
+                         kv_memory_kv(w->m.nodes[i].below));
     }
 }
 
-static struct members *world_make(uint64_t seed)
+static struct written_world *world_make(uint64_t seed)
 {
-    struct members *w = malloc(sizeof(*w));
+    struct written_world *w = malloc(sizeof(*w));
 
     assert_non_null(w);
-    members_init(w, seed);
+    written_init(w, seed);
     return w;
 }
 
-static void world_end(struct members *w)
+static void world_end(struct written_world *w)
 {
-    members_free(w);
+    written_free(w);
     free(w);
 }
 
 /* Writes values for so many ms, wherever a member leads. */
-static void write_for(struct members *w, unsigned ms, size_t len)
+static void write_for(struct written_world *w, unsigned ms, size_t len)
 {
     for (unsigned i = 0; i < ms; i += 20) {
-        if (members_leader(w) != NULL)
-            members_write(w, members_leader(w), len);
-        members_run_ms(w, 20);
+        if (member_world_leader(&w->m) != NULL)
+            written_write(w, member_world_leader(&w->m), len);
+        member_world_run_ms(&w->m, 20);
     }
 }
 
 /* Returns a member that does not lead. */
-static struct member_node *follower(struct members *w)
+static struct member_node *follower(struct written_world *w)
 {
-    return &w->nodes[(members_wait_for_leader(w)->i + 1) % MEMBERS_N];
+    return &w->m.nodes[(member_world_wait_for_leader(&w->m)->i + 1) % MEMBERS];
 }
 
 static void each_loss_is_made_good(void **state)
@@ -153,7 +154,7 @@ static void each_loss_is_made_good(void **state)
 
     (void)state;
     for (unsigned loss = 0; loss < LOSS_N; loss++) {
-        struct members *w = world_make(1 + loss);
+        struct written_world *w = world_make(1 + loss);
         struct member_node *n = follower(w);
         struct member_status s;
 
@@ -171,7 +172,7 @@ static void each_loss_is_made_good(void **state)
         n = follower(w);
         member_node_kill(n, true);
         write_for(w, 200, 8);
-        assert_non_null(members_leader(w));
+        assert_non_null(member_world_leader(&w->m));
         settle(w);
         world_end(w);
     }
@@ -179,24 +180,24 @@ static void each_loss_is_made_good(void **state)
 
 static void a_member_that_was_away_for_too_long_copies_the_store(void **state)
 {
-    struct members *w = world_make(10);
+    struct written_world *w = world_make(10);
     struct member_node *n = follower(w);
     struct member_status s;
 
     (void)state;
-    for (unsigned i = 0; i < MEMBERS_N; i++) { /* with a smaller log */
-        w->keep_bytes = 3 << 20;
-        member_node_kill(&w->nodes[i], false);
-        member_node_start(&w->nodes[i]);
+    for (unsigned i = 0; i < MEMBERS; i++) { /* with a smaller log */
+        w->m.keep_bytes = 3 << 20;
+        member_node_kill(&w->m.nodes[i], false);
+        member_node_start(&w->m.nodes[i]);
     }
     write_for(w, 500, 64 << 10);
     member_node_kill(n, false);
     write_for(w, 1500, 256 << 10);
-    member_status(members_wait_for_leader(w)->member, &s);
+    member_status(member_world_wait_for_leader(&w->m)->member, &s);
     assert_true(s.first > 30); /* the entries that n lacks are gone */
     member_node_start(n);
     for (unsigned i = 0; i < 3000 && seeding(n) != SEED_BEHIND; i++)
-        members_run_ms(w, 1);
+        member_world_run_ms(&w->m, 1);
     assert_int_equal(seeding(n), SEED_BEHIND);
     write_for(w, 300, 64 << 10);
     settle(w);
@@ -206,9 +207,9 @@ static void a_member_that_was_away_for_too_long_copies_the_store(void **state)
 /* The newest members of a group of three: one has lost its vote, one is away. */
 static void without_its_vote_a_member_elects_nobody(void **state)
 {
-    struct members *w = world_make(11);
-    struct member_node *n = follower(w), *a = members_wait_for_leader(w);
-    struct member_node *b = &w->nodes[3 - n->i - a->i];
+    struct written_world *w = world_make(11);
+    struct member_node *n = follower(w), *a = member_world_wait_for_leader(&w->m);
+    struct member_node *b = &w->m.nodes[3 - n->i - a->i];
     unsigned n_acked;
 
     (void)state;
@@ -217,11 +218,11 @@ static void without_its_vote_a_member_elects_nobody(void **state)
     lose(n, LOSS_VOTE);
     member_node_kill(b, false);
     member_node_start(n);
-    members_run_ms(w, 2000);
+    member_world_run_ms(&w->m, 2000);
     n_acked = w->n_acked;
     write_for(w, 8000, 8);
     assert_int_equal(seeding(n), SEED_VOTE_LOST);
-    assert_null(members_leader(w));
+    assert_null(member_world_leader(&w->m));
     assert_int_equal(w->n_acked, n_acked);
     settle(w);
     assert_true(w->n_acked > n_acked);
@@ -231,23 +232,23 @@ static void without_its_vote_a_member_elects_nobody(void **state)
 /* A member that is only behind needs one other member, leader or not. */
 static void a_member_that_is_behind_needs_no_leader(void **state)
 {
-    struct members *w = world_make(12);
-    struct member_node *n = follower(w), *a = members_wait_for_leader(w);
-    struct member_node *b = &w->nodes[3 - n->i - a->i];
+    struct written_world *w = world_make(12);
+    struct member_node *n = follower(w), *a = member_world_wait_for_leader(&w->m);
+    struct member_node *b = &w->m.nodes[3 - n->i - a->i];
 
     (void)state;
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
-        w->keep_bytes = 3 << 20;
-        member_node_kill(&w->nodes[i], false);
-        member_node_start(&w->nodes[i]);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        w->m.keep_bytes = 3 << 20;
+        member_node_kill(&w->m.nodes[i], false);
+        member_node_start(&w->m.nodes[i]);
     }
-    members_wait_for_leader(w);
+    member_world_wait_for_leader(&w->m);
     member_node_kill(n, false);
     write_for(w, 1500, 256 << 10);
     member_node_kill(b, false);
     member_node_start(n);
     write_for(w, 20000, 8);
-    assert_non_null(members_leader(w)); /* without b */
+    assert_non_null(member_world_leader(&w->m)); /* without b */
     settle(w);
     world_end(w);
 }
@@ -258,16 +259,16 @@ static void a_rate_makes_it_slower(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
-        struct members *w = world_make(14);
+        struct written_world *w = world_make(14);
         struct member_node *n = follower(w);
 
         write_for(w, 600, 100 << 10);
         member_node_kill(n, false);
         member_node_empty(n);
-        w->seed_rate = i == 0 ? 0 : 500 << 10;
+        w->m.seed_rate = i == 0 ? 0 : 500 << 10;
         member_node_start(n);
         for (took_ms[i] = 0; seeding(n) != SEED_NONE; took_ms[i]++)
-            members_run_ms(w, 1);
+            member_world_run_ms(&w->m, 1);
         settle(w);
         world_end(w);
     }
@@ -279,7 +280,7 @@ static void a_joiner_that_crashes_goes_on(void **state)
 {
     (void)state;
     for (unsigned at = 1; at < 60; at++) {
-        struct members *w = world_make(20 + at);
+        struct written_world *w = world_make(20 + at);
         struct member_node *n = follower(w);
 
         write_for(w, 300, 200 << 10);
@@ -290,7 +291,7 @@ static void a_joiner_that_crashes_goes_on(void **state)
         if (at % 2 == 0)
             n->disk.cut_at = n->disk.n_requests + at / 2;
         for (unsigned ms = 0; ms < 3 * at && !n->disk.is_cut; ms++)
-            members_run_ms(w, 1);
+            member_world_run_ms(&w->m, 1);
         member_node_kill(n, true);
         member_node_start(n);
         write_for(w, 100, 200);
@@ -301,40 +302,40 @@ static void a_joiner_that_crashes_goes_on(void **state)
 
 /* Returns whether no member lacks anything now. A loss while another member copies, or is
  * about to, is more than a group of three survives without an operator. */
-static bool all_are_whole(struct members *w, const struct member_node *lost)
+static bool all_are_whole(struct written_world *w, const struct member_node *lost)
 {
-    struct member_status s[MEMBERS_N];
+    struct member_status s[MEMBERS];
     uint64_t commit = 0;
 
-    for (unsigned i = 0; i < MEMBERS_N; i++) {
-        member_status(w->nodes[i].member, &s[i]);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        member_status(w->m.nodes[i].member, &s[i]);
         if (s[i].seeding != SEED_NONE)
             return false;
         if (s[i].commit > commit)
             commit = s[i].commit;
     }
-    for (unsigned i = 0; i < MEMBERS_N; i++)
+    for (unsigned i = 0; i < MEMBERS; i++)
         if (s[i].last < commit)
             return false;
-    return lost == NULL || members_leader(w) != NULL;
+    return lost == NULL || member_world_leader(&w->m) != NULL;
 }
 
 /* Starts one of the members that are down. */
-static void start_one(struct members *w)
+static void start_one(struct written_world *w)
 {
-    for (unsigned i = 0; i < MEMBERS_N; i++)
-        if (!w->nodes[i].is_up) {
-            member_node_start(&w->nodes[i]);
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if (!w->m.nodes[i].is_up) {
+            member_node_start(&w->m.nodes[i]);
             return;
         }
 }
 
-static unsigned n_up(const struct members *w)
+static unsigned n_up(const struct written_world *w)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < MEMBERS_N; i++)
-        n += w->nodes[i].is_up;
+    for (unsigned i = 0; i < MEMBERS; i++)
+        n += w->m.nodes[i].is_up;
     return n;
 }
 
@@ -344,22 +345,22 @@ static void by_chance(void **state)
 
     (void)state;
     for (uint64_t seed = 1000; seed < 1000 + unit_seeds(240); seed++) {
-        struct members *w = world_make(seed);
+        struct written_world *w = world_make(seed);
         struct member_node *lost = NULL; /* only this one has lost something */
 
-        w->keep_bytes = seed % 3 == 0 ? 1 : 6 << 20; /* logs are trimmed at once */
-        for (unsigned i = 0; i < MEMBERS_N; i++) {
-            member_node_kill(&w->nodes[i], false);
-            member_node_start(&w->nodes[i]);
+        w->m.keep_bytes = seed % 3 == 0 ? 1 : 6 << 20; /* logs are trimmed at once */
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            member_node_kill(&w->m.nodes[i], false);
+            member_node_start(&w->m.nodes[i]);
         }
         write_for(w, 100, 1 + env_virtual_below(&w->v, 100 << 10));
         for (unsigned i = 0; i < 120; i++) {
-            struct member_node *n = &w->nodes[env_virtual_below(&w->v, MEMBERS_N)];
+            struct member_node *n = &w->m.nodes[env_virtual_below(&w->v, MEMBERS)];
 
             switch (env_virtual_below(&w->v, 24)) {
             case 0:
             case 1:
-                if (n_up(w) == MEMBERS_N && all_are_whole(w, lost)) {
+                if (n_up(w) == MEMBERS && all_are_whole(w, lost)) {
                     member_node_kill(n, env_virtual_below(&w->v, 2) == 0);
                     lose(n, (enum loss)env_virtual_below(&w->v, LOSS_N));
                     lost = n;
@@ -378,12 +379,12 @@ static void by_chance(void **state)
                 start_one(w);
                 break;
             case 6:
-                for (unsigned j = 0; j < MEMBERS_N; j++)
-                    w->cut[n->i][j] = env_virtual_below(&w->v, 2) == 0;
+                for (unsigned j = 0; j < MEMBERS; j++)
+                    w->m.cut[n->i][j] = env_virtual_below(&w->v, 2) == 0;
                 break;
             case 7:
             case 8:
-                memset(w->cut, 0, sizeof(w->cut));
+                memset(w->m.cut, 0, sizeof(w->m.cut));
                 break;
             case 9:
                 if (n->is_up)
@@ -391,14 +392,14 @@ static void by_chance(void **state)
                 break;
             default:
                 if (n->is_up && n->leads) /* a large one is in several entries */
-                    members_write(w, n,
+                    written_write(w, n,
                                   env_virtual_below(&w->v, 100) == 0
                                       ? 2 << 20
                                       : 8 + env_virtual_below(&w->v, 30000));
             }
-            members_run_ms(w, (unsigned)env_virtual_below(&w->v, 60));
-            if (members_leader(w) != NULL)
-                members_leader_check(w, members_leader(w));
+            member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 60));
+            if (member_world_leader(&w->m) != NULL)
+                written_leader_check(w, member_world_leader(&w->m));
         }
         settle(w);
         world_end(w);

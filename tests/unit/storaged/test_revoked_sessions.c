@@ -94,6 +94,7 @@ static void test_who_is_over_changes_nothing(void **state)
     assert_int_equal(world_sync(&w), OK);
     /* writes that other nodes decided are accepted whoever wrote them */
     w.role = RPC_ROLE_NODE;
+    w.session = 0;
     assert_int_equal(world_write(&w, 0, 1, 1, V(1, 4), 8192, false, NULL), OK);
     w.role = RPC_ROLE_CLIENT;
     w.session = 6;

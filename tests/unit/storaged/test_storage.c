@@ -2091,6 +2091,47 @@ static void on_stopped(void *arg)
     *(bool *)arg = true;
 }
 
+/* Admits again, as an exportd of this start does. */
+static uint16_t admit_as(struct world *w, uint64_t start)
+{
+    Rozo__StAdmitReq req = ROZO__ST_ADMIT_REQ__INIT;
+
+    req.cluster_id = (ProtobufCBinaryData){ 16, w->identity.cluster_id };
+    req.storage_id = US;
+    w->role = RPC_ROLE_NODE;
+    w->session = start;
+    return call_run(w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL);
+}
+
+/* An exportd that was replaced changes nothing. One whose map is not here yet must wait
+ * with it, but for admissions and removals. */
+static void test_an_exportd_that_was_replaced(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    memset(w.identity.cluster_id, 9, IDENTITY_ID_BYTES);
+    w.session = 4; /* no start, since a client names it */
+    atomic_store(&w.identity.map_version, UINT64_C(5) << 32 | 3);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_fence(&w, 7), ROZO__STATUS__DEPOSED);
+    assert_int_equal(world_remove(&w), ROZO__STATUS__DEPOSED);
+    assert_int_equal(world_leave(&w), ROZO__STATUS__DEPOSED);
+    assert_int_equal(admit_as(&w, 4), ROZO__STATUS__DEPOSED);
+    assert_int_equal(admit_as(&w, 6), OK);
+    w.role = RPC_ROLE_CLIENT;
+    assert_int_equal(world_write(&w, 0, 1, 1, v2, 8192, false, NULL), OK);
+    assert_int_equal(world_fence(&w, 7), ROZO__STATUS__BUSY);
+    w.session = 5;
+    assert_int_equal(world_fence(&w, 7), OK);
+    w.session = 0;
+    assert_int_equal(world_fence(&w, 8), OK);
+    w.session = 6;
+    assert_int_equal(world_remove(&w), OK);
+    world_free(&w);
+}
+
 static void test_stop_answers_and_syncs(void **state)
 {
     struct world w;
@@ -2249,6 +2290,7 @@ int main(void)
         cmocka_unit_test(test_stat_and_alloc),
         cmocka_unit_test(test_admission),
         cmocka_unit_test(test_admission_in_place_of_a_lost_one),
+        cmocka_unit_test(test_an_exportd_that_was_replaced),
         cmocka_unit_test(test_stop_answers_and_syncs),
         cmocka_unit_test(test_routes_are_by_file),
         cmocka_unit_test(test_a_file_of_another_loop_is_refused),

@@ -334,7 +334,7 @@ static uint64_t files_few(void)
     uint64_t n = UINT64_MAX;
     struct answer a;
 
-    admin_ask(servers.exportd.host, ROZO__OP__AD_STATUS, &req.base, &a);
+    metas_ask(ROZO__OP__AD_STATUS, &req.base, &a);
     resp = a.rc == 0 ? rozo__ad_status_resp__unpack(NULL, a.msg_len, a.msg) : NULL;
     if (resp != NULL && resp->n_exports > 0 && resp->exports[0]->files_few_known)
         n = resp->exports[0]->files_few;

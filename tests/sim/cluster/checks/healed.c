@@ -15,7 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/base/record.h"
-#include "tests/sim/cluster/world/ask.h"
+#include "tests/sim/cluster/world/metas.h"
 #include "tests/sim/cluster/world/servers.h"
 
 enum { READ_BLOCKS = EXTENT_BLOCKS };
@@ -284,7 +284,7 @@ static Rozo__AdInodesResp *inodes_ask(uint64_t only)
     req.max_inodes = 1000;
     req.n_only = only != 0;
     req.only = &only;
-    admin_ask(servers.exportd.host, ROZO__OP__AD_INODES, &req.base, &a);
+    metas_ask(ROZO__OP__AD_INODES, &req.base, &a);
     if (a.rc == 0 && a.status == ROZO__STATUS__OK)
         resp = rozo__ad_inodes_resp__unpack(NULL, a.msg_len, a.msg);
     answer_free(&a);
@@ -530,7 +530,7 @@ static const char *strays_ask(const struct on_disk *d, unsigned from, unsigned n
     req.export_id = 1;
     req.n_only = n;
     req.only = (uint64_t *)(uintptr_t)d->inos + from;
-    admin_ask(servers.exportd.host, ROZO__OP__AD_INODES, &req.base, &a);
+    metas_ask(ROZO__OP__AD_INODES, &req.base, &a);
     if (a.rc == 0 && a.status == ROZO__STATUS__OK)
         resp = rozo__ad_inodes_resp__unpack(NULL, a.msg_len, a.msg);
     answer_free(&a);

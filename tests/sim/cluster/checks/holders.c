@@ -118,10 +118,12 @@ static void beliefs_check(struct sim_client *c)
 
 void holders_check(void)
 {
-    const struct exportd *x = servers.exportd.x;
+    const struct exportd *x;
 
-    if (world_clock.n_events % EVENTS_BETWEEN != 0 ||
-        !exportd_node_is_ready(&servers.exportd))
+    if (world_clock.n_events % EVENTS_BETWEEN != 0)
+        return;
+    x = meta_core(meta_leader());
+    if (x == NULL)
         return;
     held.n = 0;
     exportd_each_token(x, on_token, NULL);

@@ -94,7 +94,7 @@ static void on_data_synced(struct program *p)
     } else {
         expect(model_stored(p->file, &p->view, p->op == DATA_FSYNC), p);
         if (p->op == DATA_FSYNC) {
-            bool asked = exportd_node_synced_ns(&servers.exportd) >= p->started_ns;
+            bool asked = metas_have_synced_since(p->started_ns);
 
             model_names_synced(p->started_ns, p->file, asked ? NULL : &p->view);
             model_own_names_synced(p->file, &p->view);

@@ -41,6 +41,7 @@ struct sim_mount {
     struct loop loop;
     struct options opt;
     struct rpc_channel *md_channel;
+    struct rpc_group *md_group; /* NULL: exportd is alone */
     struct map_channel peers[STORAGES_MAX];
     unsigned n_peers;
     struct env_task lost;
@@ -365,7 +366,7 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
     sm->client->session = info->id;
     sm->client->opened_ns = world_clock.now_ns;
     sm->m.info = *info;
-    net_channel_set_session(sm->md_channel, info->id);
+    metas_channel_set_session(sm->md_channel, sm->md_group, info->id);
     for (unsigned i = 0; i < sm->n_peers; i++)
         net_channel_set_session(sm->peers[i].ch, info->id);
     nodes_learn_losses(&sm->loop.nodes, info->losses);
@@ -562,8 +563,7 @@ void client_start(struct sim_client *c)
         sm->m.notify = sim_kernel_notify_new(c->host->proc, c->kernel, sm->m.names_expire,
                                              !c->has_old_kernel);
     }
-    sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
-                                     on_md_broke, sm);
+    sm->md_channel = metas_channel_new(c->host, on_md_broke, sm, &sm->md_group);
     loop_begin(sm);
     session.refs = sm->m.refs;
     session.lock_table = sm->m.lock_table;

@@ -189,7 +189,7 @@ uint64_t program_owner(const struct program *p)
 
 bool strays(void)
 {
-    return net_n_strays(servers.exportd.host) != 0;
+    return metas_n_strays() != 0;
 }
 
 /* ---- finding and opening a file ---- */

@@ -110,25 +110,33 @@ static void fault_storage(bool power)
         storage_dies(s, power);
 }
 
-static void end_exportd(struct fault *f)
+static void meta_comes(struct sim_meta *e)
 {
-    (void)f;
-    if (servers.exportd.host->proc->alive)
+    if (e->host->proc->alive)
         return;
-    say("exportd starts");
-    run->exportd_started_ns = world_clock.now_ns;
-    exportd_node_start(&servers.exportd);
+    say("%s starts", e->host->proc->name);
+    if (!metas_are_quorum())
+        run->exportd_started_ns = world_clock.now_ns;
+    meta_start(e);
 }
 
-static void exportd_dies(bool power)
+static void end_exportd(struct fault *f)
 {
-    say("exportd %s", power ? "loses power" : "is killed");
-    exportd_node_kill(&servers.exportd, power);
+    meta_comes(&metas.list[f->a]);
+}
+
+/* A quorum loses nothing that was answered, even if all lose their power. */
+static void exportd_dies(struct sim_meta *e, bool power)
+{
+    say("%s %s", e->host->proc->name, power ? "loses power" : "is killed");
+    meta_kill(e, power);
     run->result.n_kills++;
     run->exportd_deaths++;
     if (!power)
         return;
     run->result.n_power++;
+    if (metas_are_quorum())
+        return;
     run->exportd_cuts++;
     run->exportd_cut_ns = world_clock.now_ns;
     model_power_lost();
@@ -136,17 +144,32 @@ static void exportd_dies(bool power)
     xattrs_lost();
 }
 
+/* Chooses an exportd: often the one that leads. */
+static struct sim_meta *meta_choose(void)
+{
+    if (!metas_are_quorum())
+        return &metas.list[0];
+    return world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
+}
+
+static void meta_falls(struct sim_meta *e, bool power)
+{
+    if (fault_new(world_below(2000), end_exportd, e->index, 0) != NULL)
+        exportd_dies(e, power);
+}
+
 static void fault_exportd(bool power)
 {
-    if (!servers.exportd.host->proc->alive ||
-        fault_new(world_below(2000), end_exportd, 0, 0) == NULL)
-        return;
-    exportd_dies(power);
+    struct sim_meta *e = meta_choose();
+
+    if (e->host->proc->alive && (!metas_are_quorum() || !arm(e->host, power)))
+        meta_falls(e, power);
 }
 
 static void end_power(struct fault *f)
 {
-    end_exportd(f);
+    for (unsigned i = 0; i < metas.n; i++)
+        meta_comes(&metas.list[i]);
     for (unsigned i = 0; i < servers.n_storages; i++) {
         f->a = i;
         end_storage(f);
@@ -160,7 +183,9 @@ static void fault_power_all(void)
     say("the power fails everywhere");
     for (unsigned i = 0; i < servers.n_storages; i++)
         storage_node_kill(&servers.storages[i], true);
-    exportd_dies(true);
+    model_power_lost();
+    for (unsigned i = 0; i < metas.n; i++)
+        exportd_dies(&metas.list[i], true);
 }
 
 static void end_client(struct fault *f)
@@ -200,6 +225,10 @@ static void end_armed(struct fault *f)
         if (run->clients[i].host == h)
             client_falls(i);
     }
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (metas.list[i].host == h && h->proc->alive)
+            meta_falls(&metas.list[i], f->b != 0);
+    }
 }
 
 static void on_watched(struct host *h)
@@ -230,6 +259,26 @@ static void clients_may_be_away(unsigned host, uint64_t for_ms)
 static void end_cut(struct fault *f)
 {
     net_cut(f->a, f->b, false);
+}
+
+/* Cuts the member that leads off from the others, which clients and storages reach. */
+static void fault_isolate(void)
+{
+    unsigned a = meta_leader()->host->index;
+    uint64_t for_ms = world_chance(200000) ? world_below(15000) : world_below(4000);
+    bool hears = world_chance(300000), says = !hears && world_chance(300000);
+
+    say("%s does not reach the other members", net.hosts[a].proc->name);
+    for (unsigned i = 0; i < metas.n; i++) {
+        unsigned b = metas.list[i].host->index;
+
+        if (a == b)
+            continue;
+        if (!says && !net.cut[a][b] && fault_new(for_ms, end_cut, a, b) != NULL)
+            net_cut(a, b, true);
+        if (!hears && !net.cut[b][a] && fault_new(for_ms, end_cut, b, a) != NULL)
+            net_cut(b, a, true);
+    }
 }
 
 static void fault_cut(void)
@@ -280,10 +329,31 @@ static void end_disk(struct fault *f)
     servers.storages[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
 }
 
+static void end_meta_disk(struct fault *f)
+{
+    metas.list[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
+}
+
+/* Makes the log of a member slow for a while, or hang. */
+static void fault_meta_disk(void)
+{
+    struct sim_meta *e = meta_choose();
+
+    if (fault_new(world_below(5000), end_meta_disk, e->index, 0) == NULL)
+        return;
+    say("the disk of %s is slow", e->host->proc->name);
+    e->disk.health.hangs = world_chance(300000);
+    e->disk.health.delay_us = 2000 + (uint32_t)world_below(200000);
+}
+
 static void fault_disk(unsigned fault)
 {
     struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
 
+    if (metas_are_quorum() && fault == FAULT_SLOW_DISK && world_chance(300000)) {
+        fault_meta_disk();
+        return;
+    }
     if (n_ill() >= run->n - run->k ||
         fault_new(world_below(5000), end_disk, s->index, 0) == NULL)
         return;
@@ -388,7 +458,7 @@ static void replace_ask(void)
         return;
     }
     req.id = run->replacing->id;
-    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
+    admin_tell_later(meta_leader()->host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
                      on_replaced, NULL);
 }
 
@@ -437,7 +507,7 @@ static void grow_ask(void)
     }
     req.n_addresses = 1;
     req.addresses = &addr;
-    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
+    admin_tell_later(meta_leader()->host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
                      s);
 }
 
@@ -607,7 +677,10 @@ static void fault_inject(unsigned fault)
         fault_weather();
         break;
     case FAULT_CUT:
-        fault_cut();
+        if (metas_are_quorum() && world_chance(400000))
+            fault_isolate();
+        else
+            fault_cut();
         break;
     case FAULT_KILL_STORAGE:
         fault_storage(false);
@@ -698,7 +771,12 @@ void faults_end(void)
         end_full(&none);
         sim_disk_unwear(&servers.storages[i].disk);
     }
-    end_exportd(&none);
+    for (unsigned i = 0; i < metas.n; i++) {
+        none.a = i;
+        if (metas_are_quorum())
+            end_meta_disk(&none);
+        end_exportd(&none);
+    }
 }
 
 void faults_begin(void)

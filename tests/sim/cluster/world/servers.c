@@ -1,7 +1,7 @@
 /*
  * servers.c - the daemons of the simulated cluster: starts, kills, power cuts.
  *
- * In:     the run. Out: storage_*, exportd_* cores, each in its process.
+ * In:     the run. Out: storage_* cores, each in its process; metas.c for exportd.
  * Keeps:  a daemon starts only with the contents of its disk or kv.
  */
 #include "tests/sim/cluster/world/servers.h"
@@ -15,10 +15,11 @@
 #include "common/base/list.h"
 #include "storaged/heal/healer.h"
 #include "tests/sim/cluster/world/kv.h"
+#include "tests/sim/cluster/world/metas.h"
 
 struct servers servers;
 
-static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 9, 8, 7 };
+static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = SIM_NODE_KEY;
 
 /* The daemon of a storage while it runs, in its memory. */
 struct storage_process {
@@ -209,11 +210,19 @@ static void doubt_count(struct storage_process *p)
     p->in_doubt = now;
 }
 
+/* Stands in for the map of this start, which only a healer keeps. */
+static void start_take(struct storage_process *p, const struct rpc_call *call)
+{
+    if (p->healer == NULL && call->role == RPC_ROLE_NODE && call->session != 0)
+        atomic_store(&p->identity.map_version, call->session << 32);
+}
+
 static void storage_node_call(void *arg, struct rpc_call *call)
 {
     struct storage_process *p = arg;
     unsigned n = p->s->n_loops;
 
+    start_take(p, call);
     doubt_count(p);
     p->s->n_doubtful_reads += p->in_doubt && call->op == ROZO__OP__ST_READ;
     if (p->healer != NULL && healer_serves(call->op))
@@ -408,96 +417,6 @@ bool storage_node_is_up(const struct sim_storage *s)
     return s->host->power && s->host->proc->alive;
 }
 
-/* ---- exportd ---- */
-
-static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
-                                     unsigned n_addrs)
-{
-    struct sim_exportd *e = arg;
-
-    for (unsigned i = 0; n_addrs > 0 && i < servers.n_storages; i++) {
-        if (strcmp(servers.storages[i].addr, addrs[0]) == 0)
-            return net_channel_new(e->host, servers.storages[i].host, RPC_ROLE_NODE, NULL,
-                                   NULL, NULL);
-    }
-    return NULL;
-}
-
-static void peer_close(void *arg, struct rpc_channel *ch)
-{
-    (void)arg;
-    net_channel_free(ch);
-}
-
-static const char *peer_last_error(void *arg, struct rpc_channel *ch)
-{
-    (void)arg;
-    (void)ch;
-    return "";
-}
-
-void exportd_node_start(struct sim_exportd *e)
-{
-    struct exportd_config config = {
-        .peers = { peer_open, peer_close, peer_last_error, e },
-        .capabilities = e->key,
-        .cache_max = 64 << 10,
-        .lease_ms = 5000,
-        .boot = e->boot,
-        .session_tokens_max = e->token_limit,
-        .grows_first = e->grows_first,
-    };
-    struct err err = { 0 };
-    struct proc *before;
-    int rc;
-
-    e->host->power = true;
-    net_host_reachable(e->host, true);
-    net_host_is_back(e->host);
-    proc_start(e->host->proc);
-    before = proc_enter(e->host->proc);
-    rc = exportd_open(&e->host->proc->env, sim_kv_kv(e->kv), &config, &e->x, &err);
-    if (rc != 0) {
-        fprintf(stderr, "exportd refuses its kv: %s\n", err.text);
-        abort();
-    }
-    proc_leave(before);
-    e->host->handler = exportd_handle;
-    e->host->handler_arg = e->x;
-}
-
-void exportd_node_kill(struct sim_exportd *e, bool power)
-{
-    if (power) {
-        e->host->power = false;
-        net_host_reachable(e->host, false);
-    }
-    net_host_died(e->host, 0);
-    sim_kv_proc_died(e->kv);
-    proc_kill(e->host->proc);
-    e->x = NULL;
-    if (!power)
-        return;
-    sim_kv_power_cut(e->kv);
-    e->boot++;
-}
-
-bool exportd_node_is_ready(const struct sim_exportd *e)
-{
-    return e->host->power && e->host->proc->alive && e->x != NULL &&
-           exportd_is_ready(e->x) == 1;
-}
-
-uint64_t exportd_node_n_unsynced(const struct sim_exportd *e)
-{
-    return sim_kv_n_unsynced(e->kv);
-}
-
-uint64_t exportd_node_synced_ns(const struct sim_exportd *e)
-{
-    return sim_kv_synced_ns(e->kv);
-}
-
 /* ---- all daemons ---- */
 
 static struct capability_key *key_new(void)
@@ -513,9 +432,7 @@ void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes)
 {
     memset(&servers, 0, sizeof(servers));
     servers.n_storages = n_storages;
-    servers.exportd.host = net_add_host(proc_new("exportd"));
-    servers.exportd.key = key_new();
-    servers.exportd.kv = sim_kv_new(servers.exportd.host->proc);
+    metas_begin();
     for (unsigned i = 0; i < n_storages; i++) {
         struct sim_storage *s = &servers.storages[i];
 
@@ -536,7 +453,7 @@ void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes)
 
 void servers_end(void)
 {
-    capability_key_free(servers.exportd.key);
+    metas_end();
     for (unsigned i = 0; i < servers.n_storages; i++)
         capability_key_free(servers.storages[i].key);
 }

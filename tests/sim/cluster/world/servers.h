@@ -1,6 +1,6 @@
 /*
- * servers.h - the daemons of the simulated cluster: exportd on a kv in memory, storages
- * on simulated disks.
+ * servers.h - the storages of the simulated cluster, on simulated disks; metas.h has
+ * exportd.
  *
  * It does the work of the real daemons' shells (start, saving of generations and
  * identities).
@@ -9,12 +9,17 @@
 #define ROZO_TESTS_SIM_CLUSTER_WORLD_SERVERS_H
 
 #include "common/base/capability.h"
-#include "exportd/requests/exportd.h"
 #include "storaged/ops/storage.h"
 #include "tests/sim/cluster/world/disk.h"
 #include "tests/sim/cluster/world/net.h"
 
 enum { STORAGES_MAX = 20, LOOPS_MAX = 2 };
+
+/* Key that all daemons share: 32 bytes. */
+#define SIM_NODE_KEY \
+    {                \
+        9, 8, 7      \
+    }
 
 /* A data directory that is not in use. */
 struct sim_data {
@@ -53,20 +58,9 @@ struct sim_storage {
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads;
 };
 
-struct sim_exportd {
-    struct host *host;
-    struct sim_kv *kv;
-    struct capability_key *key;
-    uint64_t boot;
-    struct exportd *x;    /* the process's */
-    unsigned token_limit; /* per session; 0: exportd's default */
-    bool grows_first;     /* RUN_MUTANT_GROW_FIRST */
-};
-
 struct servers {
     unsigned n_storages;
     struct sim_storage storages[STORAGES_MAX];
-    struct sim_exportd exportd;
 };
 extern struct servers servers;
 
@@ -88,13 +82,5 @@ bool storage_node_is_rebuilt(const struct sim_storage *s);
 bool storage_node_is_up(const struct sim_storage *s);
 /** Tells whether the storage knows that this session is over. */
 bool storage_node_has_fenced(const struct sim_storage *s, uint64_t session);
-
-void exportd_node_start(struct sim_exportd *e);
-void exportd_node_kill(struct sim_exportd *e, bool power);
-bool exportd_node_is_ready(const struct sim_exportd *e);
-/** Returns the number of unsynced commits, also while exportd is down. */
-uint64_t exportd_node_n_unsynced(const struct sim_exportd *e);
-/** Returns the time when the last sync of its store began. */
-uint64_t exportd_node_synced_ns(const struct sim_exportd *e);
 
 #endif

@@ -641,6 +641,26 @@ static void test_a_storage_with_another_disk_is_not_up(void **state)
     assert_int_equal(w.storages[3].id, 4);
 }
 
+/* exportd was restored from a backup that lacks a storage. It is added again, and would
+ * refuse the start of the backup. */
+static void test_storages_newer_than_the_metadata(void **state)
+{
+    uint32_t id;
+
+    (void)state;
+    w.storages[4].id = 7;
+    memcpy(w.storages[4].cluster_id, w.storages[0].cluster_id, 16);
+    w.storages[4].map_version = UINT64_C(9) << 32 | 5;
+    w.storages[4].says_map = true;
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].down = true;
+    OK(t_storage_add(&w, 4, &id, NULL));
+    assert_int_equal(id, 7);
+    env_virtual_advance_ms(&w.env, 2500);
+    assert_true(w.storages[4].map_version >> 32 == 10);
+    assert_int_equal(w.storages[4].n_map_storages, 5);
+}
+
 static void test_a_storage_that_moved(void **state)
 {
     Rozo__AdStatusResp *s;
@@ -1364,6 +1384,7 @@ int main(void)
         T(test_the_map_reaches_storages, setup_export),
         T(test_a_storage_that_forgot_its_map, setup_export),
         T(test_a_storage_with_another_disk_is_not_up, setup_export),
+        T(test_storages_newer_than_the_metadata, setup_export),
         T(test_a_storage_that_moved, setup_export),
         T(test_requests_need_a_session, setup_export),
         T(test_read_only_sessions, setup_export),

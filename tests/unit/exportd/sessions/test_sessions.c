@@ -61,9 +61,9 @@ static unsigned lock(uint64_t session)
     return world_call(&w, ROZO__OP__MD_LOCK, &req.base, NULL, NULL);
 }
 
-/* Opens this session (0: a new one) with or without the lock. Returns its id; *lost:
- * locks it lost. */
-static uint64_t come(uint64_t session, bool has, size_t *lost)
+/* Opens this session (0: a new one) of an export, with or without the lock. Returns its
+ * id; *lost: locks it lost. */
+static uint64_t come_to(const char *export_name, uint64_t session, bool has, size_t *lost)
 {
     Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
@@ -71,7 +71,7 @@ static uint64_t come(uint64_t session, bool has, size_t *lost)
     uint64_t id;
 
     lock_init(&msg);
-    req.export_name = (char *)"main";
+    req.export_name = (char *)(uintptr_t)export_name;
     req.client = (char *)"test";
     req.session = session;
     req.n_locks = has;
@@ -83,6 +83,11 @@ static uint64_t come(uint64_t session, bool has, size_t *lost)
         *lost = resp->n_locks_lost;
     rozo__md_open_session_resp__free_unpacked(resp, NULL);
     return id;
+}
+
+static uint64_t come(uint64_t session, bool has, size_t *lost)
+{
+    return come_to("main", session, has, lost);
 }
 
 static unsigned bye(uint64_t session)
@@ -457,6 +462,165 @@ static void test_who_does_not_come_back_is_shut_out(void **state)
     assert_true(is_fenced(0, s1) && is_fenced(1, s1) && !is_fenced(0, s2));
 }
 
+/* Gives storages the map of an exportd that has begun later. */
+static void storages_know_a_later_start(bool they_say_so)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        w.storages[i].map_version += UINT64_C(3) << 32;
+        w.storages[i].says_map = they_say_so;
+    }
+}
+
+/* An exportd that was replaced takes no answer of a storage for a confirmation, and does
+ * not number its map above that of its successor. */
+static void test_who_was_replaced_confirms_nothing(void **state)
+{
+    uint64_t version;
+
+    (void)state;
+    w.in_quorum = true;
+    for (unsigned say = 0; say < 2; say++) {
+        w.n_deposed = 0;
+        for (unsigned i = 0; i < 4; i++)
+            w.storages[i].map_version = 0;
+        world_kill(&w);
+        s1 = come(s1, false, NULL);
+        s2 = come(s2, false, NULL);
+        pass(s2, LATE_MS);
+        s1 = come(0, false, NULL);
+        OK(lock(s1));
+        assert_int_equal(w.n_deposed, 0);
+        storages_know_a_later_start(say != 0);
+        version = w.storages[0].map_version;
+        pass(s2, LATE_MS + 20000);
+        IS(LOCKED, lock(s2));
+        assert_int_equal(w.n_deposed, 1);
+        for (unsigned i = 0; i < 4; i++)
+            assert_true(!is_fenced(i, s1) && w.storages[i].map_version == version);
+    }
+}
+
+/* A single exportd whose metadata were restored from a backup goes on above what storages
+ * know, so they take its fences. */
+static void test_who_was_restored_goes_on(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    storages_know_a_later_start(true);
+    w.storages[3].says_map = false; /* an older build */
+    pass(s2, LATE_MS + 20000);
+    OK(lock(s2));
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
+    world_kill(&w);
+    assert_int_equal(come(s2, true, NULL), s2);
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(w.storages[3].map_version == w.storages[0].map_version);
+}
+
+/* Makes a second export, with a file of the same number as in the first. Returns a
+ * session of it. */
+static uint64_t other_export(void)
+{
+    uint64_t session;
+    struct seen seen;
+
+    OK(t_export_create(&w, "other", 0, NULL));
+    session = come_to("other", 0, false, NULL);
+    w.session = session;
+    OK(t_create(&w, 1, "file", 0100644, &seen));
+    assert_int_equal(seen.ino, ino);
+    return session;
+}
+
+/* Takes a token to write the file of these tests. */
+static unsigned token(uint64_t session)
+{
+    Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
+
+    req.ino = ino;
+    req.mode = ROZO__TOKEN_MODE__EXCLUSIVE;
+    req.call = 1;
+    w.session = session;
+    return world_call(&w, ROZO__OP__MD_TOKEN, &req.base, NULL, NULL);
+}
+
+/* Makes an orphan that no session will claim. Returns its number. */
+static uint64_t orphan(uint64_t session)
+{
+    struct seen seen;
+
+    w.session = session;
+    OK(t_create_nameless(&w, 1, 0100644, &seen));
+    return seen.ino;
+}
+
+/* A mount that does not come back holds up the mounts of its export, and no others. */
+static void test_a_grace_is_of_one_export(void **state)
+{
+    uint64_t other = other_export(), orphans[2] = { orphan(s2), orphan(other) };
+
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(BUSY, lock(come(0, false, NULL)));
+    assert_int_equal(come_to("other", other, false, NULL), other);
+    OK(lock(other));
+    OK(token(other));
+    IS(BUSY, lock(s2));
+    IS(BUSY, token(s2));
+    w.session = other;
+    pass(other, 2000);
+    IS(STALE_HANDLE, t_getattr(&w, orphans[1], NULL));
+    for (unsigned i = 0; i < 4; i++) /* only the mount of `main` has not come back */
+        assert_false(is_fenced(i, s1) || is_fenced(i, s2) || is_fenced(i, other));
+    for (unsigned s = 0; s < LATE_MS; s += 2000) {
+        pass(other, 2000);
+        pass(s2, 2000);
+    }
+    assert_true(is_fenced(0, s1) && !is_fenced(0, s2) && !is_fenced(0, other));
+    OK(lock(s2));
+    OK(token(s2));
+    w.session = s2;
+    IS(STALE_HANDLE, t_getattr(&w, orphans[0], NULL));
+    assert_true(come(s1, false, NULL) != s1);
+}
+
+/* Storages that do not confirm the end of a session hold up the mounts of its export, and
+ * no others. */
+static void test_a_fence_holds_up_one_export(void **state)
+{
+    uint64_t other = other_export();
+
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].no_maps = w.storages[2].no_maps = true;
+    for (unsigned s = 0; s < LATE_MS; s += 2000) {
+        pass(other, 2000);
+        pass(s2, 2000);
+    }
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    assert_int_equal(come_to("other", other, false, NULL), other);
+    OK(lock(other));
+    IS(BUSY, lock(s2));
+    w.storages[1].no_maps = w.storages[2].no_maps = false;
+    pass(s2, 2000);
+    OK(lock(s2));
+}
+
+/* An export that was made after the start has nobody to wait for. */
+static void test_a_new_export_has_no_grace(void **state)
+{
+    (void)state;
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(BUSY, lock(s2));
+    OK(lock(other_export()));
+}
+
 static void test_the_last_ones_are_told(void **state)
 {
     uint64_t first = come(0, false, NULL), last = 0;
@@ -593,6 +757,31 @@ static void test_a_damaged_record(void **state)
     world_start(&w);
 }
 
+static uint64_t starts_told(void)
+{
+    Rozo__MdWaitLeaderReq req = ROZO__MD_WAIT_LEADER_REQ__INIT;
+    Rozo__MdWaitLeaderResp *resp;
+    uint64_t start;
+
+    w.session = 0;
+    OK(world_call(&w, ROZO__OP__MD_WAIT_LEADER, &req.base,
+                  &rozo__md_wait_leader_resp__descriptor, &resp));
+    start = resp->start;
+    rozo__md_wait_leader_resp__free_unpacked(resp, NULL);
+    return start;
+}
+
+static void test_an_exportd_alone_leads(void **state)
+{
+    uint64_t first = starts_told();
+
+    (void)state;
+    assert_true(first > 0);
+    assert_int_equal(starts_told(), first);
+    world_kill(&w);
+    assert_int_equal(starts_told(), first + 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -615,6 +804,11 @@ int main(void)
         T(test_who_is_given_up_does_not_count),
         T(test_a_restart_while_storages_are_told),
         T(test_who_does_not_come_back_is_shut_out),
+        T(test_who_was_replaced_confirms_nothing),
+        T(test_who_was_restored_goes_on),
+        T(test_a_grace_is_of_one_export),
+        T(test_a_fence_holds_up_one_export),
+        T(test_a_new_export_has_no_grace),
         T(test_the_last_ones_are_told),
         T(test_what_was_answered_is_remembered),
         T(test_a_restart_in_the_grace),
@@ -622,6 +816,7 @@ int main(void)
         T(test_sessions_of_an_older_exportd),
         T(test_a_shorter_lease),
         T(test_a_damaged_record),
+        T(test_an_exportd_alone_leads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -656,6 +656,30 @@ static void test_close_while_reopening(void **state)
     teardown(&f);
 }
 
+/* Goal: an attempt that began before another exportd took over is soon repeated. */
+static void test_a_failed_attempt_is_repeated_sooner_at_another_exportd(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    for (unsigned moved = 0; moved < 2; moved++) {
+        mount_session_lost(f.session);
+        if (moved == 1)
+            md_client_channel_is_up(&f.md);
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__IO_ERROR, NULL);
+        env_virtual_advance_ms(&f.env, 19);
+        assert_int_equal(f.exportd.n_sent, 0);
+        env_virtual_advance_ms(&f.env, 1);
+        assert_int_equal(f.exportd.n_sent, moved);
+        env_virtual_advance_ms(&f.env, 180);
+        answer_open(&f, 77, 3000, 0, NULL);
+    }
+    close_it(&f);
+    teardown(&f);
+}
+
 static void test_exportds_clock_is_followed(void **state)
 {
     struct fixture f;
@@ -698,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_lost_before_the_session_is_open),
         cmocka_unit_test(test_how_long_we_can_be_sure),
         cmocka_unit_test(test_close_while_reopening),
+        cmocka_unit_test(test_a_failed_attempt_is_repeated_sooner_at_another_exportd),
         cmocka_unit_test(test_exportds_clock_is_followed),
     };
 

@@ -1,0 +1,86 @@
+/*
+ * metas.h - exportds of the simulated cluster: one alone, or members of a quorum.
+ *
+ * Each has a machine of its own, with a kv; a member also has a disk for its log. It does
+ * the work of exportd's shell.
+ */
+#ifndef ROZO_TESTS_SIM_CLUSTER_WORLD_METAS_H
+#define ROZO_TESTS_SIM_CLUSTER_WORLD_METAS_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/capability.h"
+#include "common/group/rpc_group.h"
+#include "exportd/leader/leader.h"
+#include "tests/sim/cluster/world/ask.h"
+#include "tests/sim/cluster/world/disk.h"
+#include "tests/sim/cluster/world/net.h"
+
+enum { METAS_MAX = 3 };
+
+/* Safety measures that are left out: RUN_MUTANT_... of run.h. */
+struct metas_mutants {
+    bool grow_first;
+    bool early;    /* answers do not wait for the quorum */
+    bool no_lease; /* answers are not confirmed */
+    bool stays;    /* a core is not abandoned */
+    bool no_sync;  /* the log of a member is never synced */
+};
+
+struct sim_meta {
+    struct host *host;
+    struct sim_kv *kv;
+    struct sim_disk disk; /* log of a member */
+    unsigned index;
+    uint64_t boot;
+    struct exportd *x;        /* the process's; of an exportd that is alone */
+    struct meta_process *p;   /* the process's; of a member */
+    struct env_timer restart; /* owned by the world */
+};
+
+struct metas {
+    unsigned n; /* more than one: they are a quorum */
+    struct sim_meta list[METAS_MAX];
+    struct capability_key *key; /* owned by the world */
+    unsigned token_limit;       /* per session; 0: exportd's default */
+    struct metas_mutants mutants;
+    uint64_t n_leads; /* starts of a core on members */
+    /** Called in the world when the core of a member starts; may be NULL. */
+    void (*started)(void);
+};
+extern struct metas metas;
+
+/** Makes the machine of the first one; all others come with metas_begin_quorum(). */
+void metas_begin(void);
+/** Makes n machines of it, and the stores with which a quorum begins. */
+void metas_begin_quorum(unsigned n);
+void metas_end(void);
+static inline bool metas_are_quorum(void)
+{
+    return metas.n > 1;
+}
+
+void meta_start(struct sim_meta *e);
+/** Kills the process as kill -9; power: cuts the machine's power as well. */
+void meta_kill(struct sim_meta *e, bool power);
+/** Returns the one that leads, as far as is known; else any. */
+struct sim_meta *meta_leader(void);
+/** Returns its core, or NULL if it does not serve. */
+const struct exportd *meta_core(const struct sim_meta *e);
+/** Returns true if exportd serves. */
+bool metas_serve(void);
+/** Returns true if all changes that were answered before are on stable storage. */
+bool metas_have_synced_since(uint64_t ns);
+/** Returns the requests of dead clients on their way to exportd. */
+unsigned metas_n_strays(void);
+/** Sends a request of an administrator to the one that leads, as admin_ask() does. */
+void metas_ask(uint16_t op, const ProtobufCMessage *msg, struct answer *out);
+
+/** Makes the channel of a client to exportd. broke: as of net_channel_new(). */
+struct rpc_channel *metas_channel_new(struct host *from, void (*broke)(void *arg),
+                                      void *arg, struct rpc_group **group);
+/** Sets the session of requests that name none. */
+void metas_channel_set_session(struct rpc_channel *ch, struct rpc_group *group,
+                               uint64_t session);
+
+#endif

@@ -1,0 +1,107 @@
+/* written_world.c - see written_world.h. */
+#include "tests/unit/quorum/written_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/unit.h"
+
+/* Write of the program that tests. */
+struct write {
+    struct kv_done done; /* must stay first */
+    struct written_world *w;
+    unsigned key;
+    uint64_t val;
+};
+
+void written_init(struct written_world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof(*w));
+    env_virtual_init(&w->v, seed);
+    w->next_val = 1;
+    member_world_init(&w->m, &w->v);
+}
+
+void written_free(struct written_world *w)
+{
+    member_world_free(&w->m);
+    env_virtual_close(&w->v);
+}
+
+static void on_written(struct kv_done *done, int rc)
+{
+    struct write *x = (struct write *)done;
+    struct written_world *w = x->w;
+
+    if (rc == 0) {
+        w->n_acked++;
+        if (x->val > w->acked[x->key])
+            w->acked[x->key] = x->val;
+    }
+    free(x);
+}
+
+void written_write(struct written_world *w, struct member_node *n, size_t len)
+{
+    struct write *x = calloc(1, sizeof(*x));
+    uint8_t *val = calloc(1, len);
+    char key[8];
+    struct kv_item item = { key, 3, val, len };
+
+    assert_true(x != NULL && val != NULL && len >= 8);
+    x->done.fn = on_written;
+    x->w = w;
+    x->key = (unsigned)env_virtual_below(&w->v, WRITTEN_KEYS);
+    x->val = w->next_val++;
+    w->written[x->key] = x->val;
+    snprintf(key, sizeof(key), "K%02u", x->key);
+    memcpy(val, &x->val, sizeof(x->val));
+    kv_commit(kv_quorum_kv(n->kv), &item, 1, &x->done);
+    free(val);
+}
+
+uint64_t written_value(struct kv *kv, unsigned key)
+{
+    char name[8];
+    void *val = NULL;
+    size_t len;
+    uint64_t v = 0;
+
+    snprintf(name, sizeof(name), "K%02u", key);
+    if (kv_get(kv, name, 3, &val, &len) == 0)
+        memcpy(&v, val, sizeof(v));
+    free(val);
+    return v;
+}
+
+void written_leader_check(struct written_world *w, struct member_node *n)
+{
+    for (unsigned k = 0; k < WRITTEN_KEYS; k++) {
+        uint64_t v = written_value(kv_quorum_kv(n->kv), k);
+
+        assert_true(v >= w->acked[k] && v <= w->written[k]);
+    }
+}
+
+void written_all_are_equal(struct written_world *w)
+{
+    struct member_status a, b;
+
+    for (unsigned ms = 0; ms < 60000; ms++) {
+        bool same = true;
+
+        member_status(w->m.nodes[0].member, &a);
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            member_status(w->m.nodes[i].member, &b);
+            same = same && a.applied == b.applied && b.applied == b.last;
+        }
+        if (same)
+            break;
+        member_world_run_ms(&w->m, 1);
+    }
+    for (unsigned i = 0; i < MEMBERS; i++)
+        for (unsigned k = 0; k < WRITTEN_KEYS; k++)
+            assert_int_equal(written_value(kv_memory_kv(w->m.nodes[i].below), k),
+                             written_value(kv_memory_kv(w->m.nodes[0].below), k));
+}
