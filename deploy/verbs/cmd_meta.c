@@ -87,6 +87,8 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
 
     if (a->leads)
         return "leader";
+    if (a->seeding)
+        return "copies";
     if (self == NULL)
         return "none";
     return self->role == ROLE_VOTER     ? "follower"
@@ -118,13 +120,14 @@ static json_t *member_json(const struct meta_client_member *m)
     self = listed(a, a->id);
     return json_pack(
         "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:s}",
+        "s:I, s:b, s:I, s:I, s:s}",
         "id", (json_int_t)a->id, "address", m->address, "answers", 1, "quorum_address",
         cli_json_text(self == NULL ? "" : self->address), "role", role_name(a), "leads",
         (int)a->leads, "serves", (int)a->serves, "term", (json_int_t)a->term, "leader",
         (json_int_t)a->leader, "first", (json_int_t)a->first, "last", (json_int_t)a->last,
         "commit", (json_int_t)a->commit, "applied", (json_int_t)a->applied, "log_bytes",
-        (json_int_t)a->log_bytes, "error", "");
+        (json_int_t)a->log_bytes, "seeding", (int)a->seeding, "seed_bytes",
+        (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "error", "");
 }
 
 static json_t *silent_json(const struct meta_client *c)
@@ -179,6 +182,17 @@ static void member_print(struct text_table *t, const struct meta_client_member *
     text_table_cell(t, "%s", human_bytes(bytes, a->log_bytes));
 }
 
+/* Says what a member copies from another one. */
+static void seeding_print(const Rozo__AdMetaStatusResp *a)
+{
+    char bytes[HUMAN_BYTES_TEXT];
+
+    printf("member %llu copies the metadata of member %llu, %s so far: it does not vote "
+           "until it has them all\n",
+           (unsigned long long)a->id, (unsigned long long)a->seed_from,
+           human_bytes(bytes, a->seed_bytes));
+}
+
 static void status_print(struct meta_client *c)
 {
     static const char *const heads[] = { ">ID",     "ADDRESS",  "ROLE",
@@ -193,6 +207,8 @@ static void status_print(struct meta_client *c)
     text_table_print(&t, stdout);
     text_table_free(&t);
     for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].answer != NULL && c->members[i].answer->seeding)
+            seeding_print(c->members[i].answer);
         if (c->members[i].answer == NULL)
             printf("%s: %.200s\n", c->members[i].address, c->members[i].message);
     }

@@ -95,6 +95,9 @@ static void on_status(struct quorum_ask *ask)
     resp.commit = s->commit;
     resp.applied = s->applied;
     resp.log_bytes = s->log_bytes;
+    resp.seeding = s->seeding != SEED_NONE;
+    resp.seed_bytes = s->seed_bytes;
+    resp.seed_from = s->seed_from;
     for (unsigned i = 0; i < s->members.n; i++) {
         rozo__ad_meta_status_resp__member__init(&members[i]);
         members[i].id = s->members.members[i].id;
