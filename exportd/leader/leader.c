@@ -28,6 +28,7 @@ enum leader_state {
     LEADER_SERVES,
     LEADER_STOPS,     /* exportd_stop() is under way */
     LEADER_ABANDONED, /* exportd_abandon() is under way */
+    LEADER_FAILED,    /* no core can start here */
 };
 
 /* MD_WAIT_LEADER that waits. */
@@ -43,7 +44,6 @@ struct leader {
     bool leads; /* as the member said last */
     /* News of the core: it is ready; a storage knows a later start; it has ended. */
     bool is_ready, is_outrun, has_ended;
-    bool has_failed;
     struct exportd *core; /* owned */
     struct env_task task; /* takes the news of the core */
     bool has_id;
@@ -178,7 +178,7 @@ static void core_start(struct leader *l)
     l->is_ready = l->is_outrun = l->has_ended = false;
     rc = exportd_open(l->config.env, l->config.kv, &config, &l->core, &err);
     if (rc != 0) {
-        l->has_failed = true;
+        l->state = LEADER_FAILED;
         log_error("cannot serve: %s", err.text);
         l->config.failed(l->config.arg, rc, "start the metadata core");
         return;
@@ -218,7 +218,7 @@ static void leader_step(struct leader *l)
         }
         return;
     }
-    if (l->state == LEADER_IDLE && l->leads && !l->has_failed)
+    if (l->state == LEADER_IDLE && l->leads)
         core_start(l);
     if (l->state == LEADER_STARTS && l->is_ready) {
         l->state = LEADER_SERVES;

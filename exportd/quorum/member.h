@@ -95,8 +95,8 @@ void member_applied(struct member *m, uint64_t index);
 void member_synced(struct member *m, uint64_t index);
 void member_confirm(struct member *m, uint64_t asked_ns);
 /**
- * Returns until when no other member can lead; 0: there is no lease, or the kv's side does
- * not know yet that it leads. Any thread.
+ * Returns until when no other member can lead; any thread. 0: there is no lease, or no
+ * member_led() for this reign yet.
  */
 uint64_t member_lease_until_ns(const struct member *m);
 

@@ -74,7 +74,7 @@ struct member {
     bool is_ready;
 
     bool leads;              /* the kv's side leads, once it knows */
-    unsigned n_leads, n_led; /* times that it was told, and that it has said so */
+    unsigned n_leads, n_led; /* calls of hooks.lead and of member_led() */
     uint64_t lead_term;
     _Atomic uint64_t lease_until_ns;
     uint64_t confirm_ns; /* time to be confirmed; 0: none */

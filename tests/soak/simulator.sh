@@ -3,9 +3,10 @@
 #
 #     tests/soak/simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
 #
-# Runs every mode of the whole cluster without and with healing, with --torn where a power loss may tear writes, and the
-# block engine alone. FAILED_FILE (sim-failed.txt) gets the command that repeats each failed run, with its message. The
-# summary at the end, also after ^C: seeds, operations, findings, and a command for each. Exit status 1: findings.
+# Runs every mode of the whole cluster without and with healing, and with three exportds, with --torn where a power
+# loss may tear writes, and the block engine alone. FAILED_FILE (sim-failed.txt) gets the command that repeats each
+# failed run, with its message. The summary at the end, also after ^C: seeds, operations, findings, and a command for
+# each. Exit status 1: findings.
 set -u
 
 build=${1:?usage: simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]}
@@ -46,6 +47,14 @@ worker() {
                 [ "$mode" = lost ] && options="$options --ops 1500"
                 # shellcheck disable=SC2086 # several words
                 one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet $options
+            done
+        done
+        for mode in calm net crash client late dead hang power chaos; do
+            for options in "--torn --kernel --strict" "--torn --shared --kernel --locks" "--torn --shared --inline" \
+                "--heal --torn"; do
+                [ -e "$counts/stop" ] && return
+                # shellcheck disable=SC2086 # several words
+                one "$counts/cluster.$1" "$cluster" --metas 3 --mode "$mode" --seed "$seed" --quiet $options
             done
         done
         for mode in budget calm chaos power; do

@@ -70,6 +70,10 @@ static const struct {
     { "quorum-up", RUN_MUTANT_QUORUM_UP },
     { "strays", RUN_MUTANT_NO_STRAYS },
     { "grow-first", RUN_MUTANT_GROW_FIRST },
+    { "meta-early", RUN_MUTANT_META_EARLY },
+    { "meta-lease", RUN_MUTANT_META_LEASE },
+    { "meta-stays", RUN_MUTANT_META_STAYS },
+    { "meta-sync", RUN_MUTANT_META_SYNC },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -164,7 +168,8 @@ static void run_seed(uint64_t seed, struct run_result *r)
     snprintf(
         args.replay, sizeof(args.replay),
         "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-        "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u --metas %u%s\n",
+        "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u "
+        "--metas %u%s\n",
         (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
         mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
         c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -242,7 +247,8 @@ int main(int argc, char **argv)
           ARGS_NUMBER(struct arguments, n_metas, 1, METAS_MAX) },
         { "mutant", 'x', "NAME",
           "Safety measure that is left out: journal, journal-sync, commit, version, "
-          "frame-crc, crc, missed, fenced, deaf, quorum-up, strays",
+          "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
+          "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",

@@ -238,7 +238,13 @@ static void run_all(void)
     if (run->config.n_metas > 1)
         metas_begin_quorum(run->config.n_metas);
     metas.token_limit = run->config.token_limit;
-    metas.mutants.grow_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0;
+    metas.mutants = (struct metas_mutants){
+        .grow_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0,
+        .early = (run->config.mutant & RUN_MUTANT_META_EARLY) != 0,
+        .no_lease = (run->config.mutant & RUN_MUTANT_META_LEASE) != 0,
+        .stays = (run->config.mutant & RUN_MUTANT_META_STAYS) != 0,
+        .no_sync = (run->config.mutant & RUN_MUTANT_META_SYNC) != 0,
+    };
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)

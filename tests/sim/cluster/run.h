@@ -42,6 +42,11 @@ enum run_mutant {
     RUN_MUTANT_QUORUM_UP = 2048, /* a write needs a quorum of the running storages only */
     RUN_MUTANT_NO_STRAYS = 4096, /* exportd does not search files of deleted inodes */
     RUN_MUTANT_GROW_FIRST = 8192, /* files get more candidates without fence and proof */
+    /* Mutants of a quorum of exportds. */
+    RUN_MUTANT_META_EARLY = 16384, /* answers leave before the quorum has the change */
+    RUN_MUTANT_META_LEASE = 32768, /* answers leave without a lease */
+    RUN_MUTANT_META_STAYS = 65536, /* a deposed core is not abandoned */
+    RUN_MUTANT_META_SYNC = 131072, /* logs and votes are not synced */
 };
 
 struct run_config {

@@ -37,7 +37,7 @@ struct member_node {
     int start_rc;
     uint64_t life; /* grows with each end of its process */
     uint64_t term;
-    bool core_hangs; /* its core takes no mail */
+    bool core_hangs; /* no mail reaches its core */
     struct env_mail *mail, **mail_last;
 };
 
@@ -50,8 +50,8 @@ struct member_world {
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct list_node packets;
-    /* Set by the user, may be NULL. started: the kv is open, and the member is not; ended:
-     * the process has died, so nothing may use the kv; it returns true once that is so. */
+    /* Set by the user, may be NULL. started: the kv is open, the member has not started.
+     * ended: the process has died and may not use the kv any more; true: it does not. */
     void (*started)(struct member_node *n);
     bool (*ended)(struct member_node *n);
     void (*lead)(struct member_node *n);

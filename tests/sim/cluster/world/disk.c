@@ -708,7 +708,7 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
     case DISK_WRITE:
         return do_write(d, req, UINT64_MAX);
     case DISK_SYNC:
-        return file_sync(req->file) ? 0 : -EIO;
+        return d->lies || file_sync(req->file) ? 0 : -EIO;
     case DISK_SYNC_NAME:
         return do_sync_name(d, req);
     case DISK_TRUNCATE:

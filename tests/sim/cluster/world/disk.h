@@ -80,6 +80,7 @@ struct sim_disk {
     struct disk_health health;
     struct disk_file *files;
     struct sim_name *names[NAME_BUCKETS];
+    bool lies;        /* mutant: syncs have no effect */
     bool directories; /* the sync of a name covers all names in its directory */
     struct sim_name_change *changes;
     unsigned n_changes, changes_room;

@@ -152,14 +152,18 @@ static struct sim_meta *meta_choose(void)
     return world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
 }
 
+static void meta_falls(struct sim_meta *e, bool power)
+{
+    if (fault_new(world_below(2000), end_exportd, e->index, 0) != NULL)
+        exportd_dies(e, power);
+}
+
 static void fault_exportd(bool power)
 {
     struct sim_meta *e = meta_choose();
 
-    if (!e->host->proc->alive ||
-        fault_new(world_below(2000), end_exportd, e->index, 0) == NULL)
-        return;
-    exportd_dies(e, power);
+    if (e->host->proc->alive && (!metas_are_quorum() || !arm(e->host, power)))
+        meta_falls(e, power);
 }
 
 static void end_power(struct fault *f)
@@ -221,6 +225,10 @@ static void end_armed(struct fault *f)
         if (run->clients[i].host == h)
             client_falls(i);
     }
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (metas.list[i].host == h && h->proc->alive)
+            meta_falls(&metas.list[i], f->b != 0);
+    }
 }
 
 static void on_watched(struct host *h)
@@ -251,6 +259,26 @@ static void clients_may_be_away(unsigned host, uint64_t for_ms)
 static void end_cut(struct fault *f)
 {
     net_cut(f->a, f->b, false);
+}
+
+/* Cuts the member that leads off from the others, which clients and storages reach. */
+static void fault_isolate(void)
+{
+    unsigned a = meta_leader()->host->index;
+    uint64_t for_ms = world_chance(200000) ? world_below(15000) : world_below(4000);
+    bool hears = world_chance(300000), says = !hears && world_chance(300000);
+
+    say("%s does not reach the other members", net.hosts[a].proc->name);
+    for (unsigned i = 0; i < metas.n; i++) {
+        unsigned b = metas.list[i].host->index;
+
+        if (a == b)
+            continue;
+        if (!says && !net.cut[a][b] && fault_new(for_ms, end_cut, a, b) != NULL)
+            net_cut(a, b, true);
+        if (!hears && !net.cut[b][a] && fault_new(for_ms, end_cut, b, a) != NULL)
+            net_cut(b, a, true);
+    }
 }
 
 static void fault_cut(void)
@@ -649,7 +677,10 @@ static void fault_inject(unsigned fault)
         fault_weather();
         break;
     case FAULT_CUT:
-        fault_cut();
+        if (metas_are_quorum() && world_chance(400000))
+            fault_isolate();
+        else
+            fault_cut();
         break;
     case FAULT_KILL_STORAGE:
         fault_storage(false);

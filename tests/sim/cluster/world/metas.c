@@ -16,13 +16,14 @@
 #include "common/base/list.h"
 #include "common/group/rpc_group.h"
 #include "exportd/quorum/member_port.h"
+#include "tests/sim/cluster/world/hasty_kv.h"
 #include "tests/sim/cluster/world/kv.h"
 #include "tests/sim/cluster/world/servers.h"
 
 enum {
     LEASE_MS = 5000,
     CACHE_BYTES = 64 << 10,
-    MEMBER_ID = 100,       /* that of the first one */
+    MEMBER_ID = 100,       /* raft id of the first one */
     LOG_SEGMENT = 2 << 20, /* bytes */
     LOG_KEPT = 64 << 20,   /* nothing seeds a member that lacks what is trimmed */
     RESTART_US = 1000000,
@@ -37,8 +38,10 @@ struct meta_process {
     struct kv_quorum_hooks kv_hooks;
     struct member *member;
     struct member_port port;
+    struct hasty_kv hasty; /* kv of the leader, above `kv` */
     struct leader *leader;
-    uint64_t led; /* number of the last lead, of all members */
+    bool has_core; /* the leader knows that it leads */
+    uint64_t led;  /* number of the last lead, of all members */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct err err;
@@ -140,7 +143,9 @@ static void on_lead(void *arg, uint64_t term)
     struct proc *before;
 
     p->led = ++metas.n_leads;
-    leader_lead(p->leader, term);
+    if (!p->has_core)
+        leader_lead(p->leader, term);
+    p->has_core = true;
     before = proc_enter(&world_clock.world);
     if (metas.started != NULL)
         metas.started();
@@ -149,7 +154,12 @@ static void on_lead(void *arg, uint64_t term)
 
 static void on_depose(void *arg)
 {
-    leader_depose(((struct meta_process *)arg)->leader);
+    struct meta_process *p = arg;
+
+    if (metas.mutants.stays)
+        return;
+    leader_depose(p->leader);
+    p->has_core = false;
 }
 
 static void on_restart(struct env_timer *timer)
@@ -251,7 +261,11 @@ static void member_begin(struct sim_meta *e)
     member.hooks = member_port_member_hooks(&p->port);
     member.place = kv_quorum_place(p->kv);
     must(member_open(&member, &p->member), p);
-    leader.kv = kv_quorum_kv(p->kv);
+    hasty_kv_init(&p->hasty, env, kv_quorum_kv(p->kv));
+    p->hasty.is_early = metas.mutants.early;
+    p->hasty.confirms_all = metas.mutants.no_lease;
+    e->disk.lies = metas.mutants.no_sync;
+    leader.kv = &p->hasty.kv;
     must(leader_open(&leader, &p->leader), p);
     p->port.kv = p->kv;
     p->port.member = p->member;

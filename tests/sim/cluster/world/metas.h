@@ -21,12 +21,16 @@ enum { METAS_MAX = 3 };
 /* Safety measures that are left out: RUN_MUTANT_... of run.h. */
 struct metas_mutants {
     bool grow_first;
+    bool early;    /* answers do not wait for the quorum */
+    bool no_lease; /* answers are not confirmed */
+    bool stays;    /* a core is not abandoned */
+    bool no_sync;  /* the log of a member is never synced */
 };
 
 struct sim_meta {
     struct host *host;
     struct sim_kv *kv;
-    struct sim_disk disk; /* of a member: its log */
+    struct sim_disk disk; /* log of a member */
     unsigned index;
     uint64_t boot;
     struct exportd *x;        /* the process's; of an exportd that is alone */

@@ -285,10 +285,19 @@ static struct net_bytes *payload_gather(const struct rpc_request *rq)
     return b;
 }
 
-static void watch(struct host *h, uint16_t op)
+/* Requests of clients that exportd commits. */
+static bool changes_names(uint16_t op)
+{
+    return op == ROZO__OP__MD_CREATE || op == ROZO__OP__MD_UNLINK ||
+           op == ROZO__OP__MD_RENAME || op == ROZO__OP__MD_LINK ||
+           op == ROZO__OP__MD_SETATTR || op == ROZO__OP__MD_WROTE;
+}
+
+static void watch(struct host *h, uint16_t op, bool is_at_server)
 {
     if (net.watched[h->index] && (op == ROZO__OP__ST_WRITE || op == ROZO__OP__ST_MARK ||
-                                  op == ROZO__OP__ST_COMMIT || op == ROZO__OP__ST_SYNC))
+                                  op == ROZO__OP__ST_COMMIT || op == ROZO__OP__ST_SYNC ||
+                                  (is_at_server && changes_names(op))))
         net.on_watched(h);
 }
 
@@ -304,7 +313,7 @@ static void exchange_transmit(struct net_exchange *x)
         return;
     }
     x->sent = true;
-    watch(x->from, x->op);
+    watch(x->from, x->op, false);
     net.n_sent++;
     net.n_twice += n - 1;
     payload = payload_gather(x->rq);
@@ -644,7 +653,7 @@ static void request_arrives(struct net_flight *f)
     if (net.tells)
         tell_request(f->x->from->proc->name, h->proc->name, f->x->op, f->msg->bytes,
                      f->msg->len, f->payload->bytes, f->payload->len);
-    watch(h, f->x->op);
+    watch(h, f->x->op, true);
     if (net.on_request != NULL && f->x->role == RPC_ROLE_CLIENT)
         net.on_request(f->x->from, f->x->from_life, h, &c->call);
     before = proc_enter(h->proc);

@@ -2,8 +2,8 @@
  * test_leader.c - cores on members of a quorum, of which one leads.
  *
  * Goal:   an acknowledged change is there on every later leader, and none is done twice;
- *         no member answers what a later leader has made stale. One who waits for a
- *         leader is told when there is one, or that this member is none.
+ *         no member answers what a later leader has made stale. A call that waits for a
+ *         leader is answered when there is one, or that this member is none.
  * Method: three whole members with cores, on a virtual clock. A client makes and removes
  *         directories through whichever member answers, and sends each request until it
  *         has an answer; members are killed, cut off, and their cores hang.
@@ -25,7 +25,7 @@ enum { NAMES = 24, AGAIN_MS = 250, STEPS = 400 };
 struct name {
     bool exists; /* as the newest answer says */
     bool pends;  /* a change is under way, or must be sent again */
-    uint64_t id; /* of the change */
+    uint64_t id; /* id of the change */
     uint64_t sent_ns;
     uint64_t version; /* grows with each change that begins */
 };
@@ -47,7 +47,7 @@ struct asked {
     struct rpc_call call; /* must stay first */
     struct group *g;
     unsigned at;   /* member */
-    uint64_t life; /* of the member */
+    uint64_t life; /* life of the member */
     unsigned name; /* NAMES: MD_OPEN_SESSION */
     bool reads;
     bool existed;
@@ -124,7 +124,7 @@ static void group_open(struct group *g, uint64_t seed)
 {
     memset(g, 0, sizeof(*g));
     world_open(&g->w, seed);
-    g->w.damaged = true; /* its kv is not used */
+    g->w.damaged = true; /* no kv_check() of its kv */
     g->m.started = on_started;
     g->m.ended = on_ended;
     g->m.lead = on_lead;
@@ -221,7 +221,7 @@ static void session_take(struct asked *a, uint16_t status, const void *msg, size
         return;
     resp = rozo__md_open_session_resp__unpack(NULL, len, msg);
     assert_non_null(resp);
-    assert_int_equal(resp->session, a->g->w.session); /* it never ends here */
+    assert_int_equal(resp->session, a->g->w.session); /* no session ends in this test */
     rozo__md_open_session_resp__free_unpacked(resp, NULL);
 }
 
@@ -688,8 +688,8 @@ static void each_term_is_a_start(void **state)
     assert_int_equal(start1(), 3);
 }
 
-/* Neither a start nor a stop that never becomes stable keeps the leader from its end. */
-static void starts_and_stops_are_given_up(void **state)
+/* A start that never becomes stable ends when the member is deposed. */
+static void a_start_that_hangs_ends_when_deposed(void **state)
 {
     struct answer_got got;
 
@@ -795,7 +795,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST1(each_term_is_a_start),
-        TEST1(starts_and_stops_are_given_up),
+        TEST1(a_start_that_hangs_ends_when_deposed),
         TEST1(a_stop_that_hangs_ends_when_deposed),
         TEST1(storages_may_know_later_starts),
         TEST1(too_many_are_not_held),
