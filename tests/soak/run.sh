@@ -19,7 +19,7 @@ Usage: sudo tests/soak/run.sh [--hours N] [PART...]
 Runs each part once; those that search at random share N hours (default 4).
 
   simulator   the whole cluster and the block engine, new seeds, all fault modes
-  storms      storages are killed at random under load, layouts 0 and 1
+  storms      storages are killed at random under load, layouts 0 and 1; clients while they write
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   units       all unit tests, with all seeds of those that search at random
@@ -69,14 +69,15 @@ part_simulator()
 
 part_storms()
 {
-    ROZO_STORM_S=$((share_s / 2)) system_tests -s tests/system/faults/test_storms.py
+    ROZO_STORM_S=$((share_s / 2)) ROZO_TORN_KILLS=100 \
+        system_tests -s tests/system/faults/test_storms.py tests/system/faults/test_torn.py
 }
 
 part_coherence()
 {
     ROZO_FSX_OPS=100000 ROZO_FSX_SEEDS=10 ROZO_SQLITE_TRANSACTIONS=10000 ROZO_LINEAR_OPS=4000 \
         system_tests tests/system/coherence/test_fsx2.py tests/system/coherence/test_linear.py \
-        tests/system/coherence/test_sqlite.py
+        tests/system/coherence/test_sqlite.py tests/system/posix/test_posix.py
     ROZO_TOKEN_FILES=1000000 system_tests tests/system/coherence/test_coherence.py -k test_more_files_than_tokens
 }
 

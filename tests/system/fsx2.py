@@ -10,7 +10,7 @@ from conftest import BIN
 
 FSX2 = os.path.join(os.path.dirname(BIN), "tests", "tools", "fsx2")
 OPS = int(os.environ.get("ROZO_FSX_OPS", "1500"))
-N_SEEDS = int(os.environ.get("ROZO_FSX_SEEDS", "4"))
+N_SEEDS = int(os.environ.get("ROZO_FSX_SEEDS", "2"))
 FIRST = int(os.environ.get("ROZO_FSX_FIRST", "1"))
 
 

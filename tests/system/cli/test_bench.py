@@ -178,7 +178,7 @@ def coherence(tmp_path_factory):
         pytest.skip("mounting: " + cannot_mount())
     figures = tmp_path_factory.mktemp("coherence") / "figures.json"
     r = subprocess.run([os.path.join(ROOT, "tests", "bench", "coherence"), "--bin", BIN, "--json", str(figures),
-                        "--rounds", "1", "--files", "2000", "--cached", "100", "--turns", "100", "--creates", "100"],
+                        "--rounds", "1", "--files", "500", "--cached", "100", "--turns", "100", "--creates", "100"],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
     return {t["test"]: t["rounds"][0] for t in json.loads(figures.read_text())["tests"]}, r.stdout

@@ -25,7 +25,7 @@ from mounts import CutOff
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
-OPS = int(os.environ.get("ROZO_LINEAR_OPS", "400"))
+OPS = int(os.environ.get("ROZO_LINEAR_OPS", "250"))
 SEED = int(os.environ.get("ROZO_LINEAR_SEED", "1"))
 KINDS = os.environ.get("ROZO_LINEAR_KINDS", "register,append,counter,names,rename,replace").split(",")
 FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths,cut").split(",")

@@ -13,7 +13,7 @@ from conftest import cannot_mount
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
-TRANSACTIONS = int(os.environ.get("ROZO_SQLITE_TRANSACTIONS", "1000"))
+TRANSACTIONS = int(os.environ.get("ROZO_SQLITE_TRANSACTIONS", "300"))
 
 # A writer that keeps the database open: a line of input is the number of the last row that must exist, -1 for
 # "any".

@@ -14,8 +14,9 @@ from conftest import ROOT
 
 LONG = os.environ.get("ROZO_PROGRAMS_LONG") == "1"
 COMMITS = 2000 if LONG else 500
-ROWS = 50000 if LONG else 20000
-FIO_SIZES = ("16m", "48m") if LONG else ("4m", "12m")  # with blocks of 4 KB; then with larger ones
+ROWS = 50000 if LONG else 8000
+TREE_FILES, FSX_OPS = (600, 4000) if LONG else (300, 2000)
+FIO_SIZES = ("16m", "48m") if LONG else ("2m", "6m")  # with blocks of 4 KB; then with larger ones
 
 
 def run(*cmd, **kw):
@@ -64,14 +65,14 @@ def test_build_this_project_inside_the_mount(cluster):
             shutil.copy2(os.path.join(ROOT, name), os.path.join(src, name))
     env = dict(os.environ, CCACHE_DISABLE="1")
     run("cmake", "-S", src, "-B", src + "/build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", env=env)
-    # The codec is generated, archived and linked into a program that runs; the daemons would take ten times
-    # as long.
-    targets = ["exportd", "storaged", "rozomount"] if LONG else ["unit.codec.frozen"]
+    # The messages are generated, compiled, archived and linked into a program that runs; the daemons, or the
+    # codec, would take ten times as long.
+    targets = ["exportd", "storaged", "rozomount"] if LONG else ["unit.common.config"]
     run("cmake", "--build", src + "/build", "--target", *targets, env=env)
     if LONG:
         assert run(src + "/build/bin/exportd", "--version").startswith("exportd ")
     else:
-        assert "[  PASSED  ]" in run(src + "/build/tests/unit/codec/unit.codec.frozen")
+        assert "[  PASSED  ]" in run(src + "/build/tests/unit/common/unit.common.config")
     # A second make does nothing: the times of sources and objects are consistent.
     out = run("cmake", "--build", src + "/build", "--target", targets[0], env=env)
     assert "no work to do" in out
@@ -139,17 +140,17 @@ def test_parallel_work_on_several_loops(cluster, tmp_path, loops):
     """Everything runs at once, so that requests move between loops: no mismatch, no error, nothing left."""
     c = cluster(layout=0, mount_options="loops=%d" % loops)
     fsx = shutil.which("fsx") or os.path.expanduser("~/.cache/rozo-tests/bin/fsx")
-    fill_tree(c.mnt + "/tree", 600)
+    fill_tree(c.mnt + "/tree", TREE_FILES)
     work = {
         "fio": ["fio", "--name=v", "--directory=" + c.mnt, "--rw=randrw", "--bsrange=4k-128k",
-                "--blockalign=4k", "--size=12m", "--numjobs=3", "--verify=crc32c", "--verify_fatal=1",
+                "--blockalign=4k", "--size=6m", "--numjobs=3", "--verify=crc32c", "--verify_fatal=1",
                 "--fallocate=none", "--end_fsync=1", "--group_reporting"],
-        "direct": ["fio", "--name=d", "--directory=" + c.mnt, "--rw=randwrite", "--bs=64k", "--size=24m",
+        "direct": ["fio", "--name=d", "--directory=" + c.mnt, "--rw=randwrite", "--bs=64k", "--size=12m",
                    "--ioengine=libaio", "--direct=1", "--iodepth=8", "--verify=crc32c", "--do_verify=1",
                    "--verify_fatal=1", "--fallocate=none"],
         "copies": ["sh", "-ec", "for i in 1 2 3; do cp -a '%s/tree' '%s/copy'; diff -r '%s/tree' '%s/copy'; "
                    "rm -rf '%s/copy'; done" % ((c.mnt,) * 5)],
-        "find": ["sh", "-c", "for i in $(seq 30); do find '%s' -ls; cat /proc/self/mountinfo; "
+        "find": ["sh", "-c", "for i in $(seq 10); do find '%s' -ls; cat /proc/self/mountinfo; "
                  "df '%s'; done >/dev/null 2>&1; true" % ((c.mnt,) * 2)],
         "renames": ["sh", "-ec", "mkdir '%s/r'; cd '%s/r'; for i in $(seq 150); do echo $i >a; mv a b$i; "
                     "ln b$i c$i; setfattr -n user.x -v $i c$i; test $(cat c$i) = $i; truncate -s 3 b$i; "
@@ -157,7 +158,7 @@ def test_parallel_work_on_several_loops(cluster, tmp_path, loops):
     }
     if os.path.exists(fsx):
         for seed in (11, 12):
-            work["fsx-%d" % seed] = [fsx, "-N", "4000", "-S", str(seed), "-P", str(tmp_path),
+            work["fsx-%d" % seed] = [fsx, "-N", str(FSX_OPS), "-S", str(seed), "-P", str(tmp_path),
                                      "%s/fsx-%d" % (c.mnt, seed)]
     running = {name: subprocess.Popen(cmd, cwd="/tmp", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                for name, cmd in work.items()}
@@ -168,7 +169,7 @@ def test_parallel_work_on_several_loops(cluster, tmp_path, loops):
             failed[name] = out[-3000:]
     assert not failed
     c.remount()
-    for path, contents in tree_files(c.mnt + "/tree", 600):
+    for path, contents in tree_files(c.mnt + "/tree", TREE_FILES):
         with open(path, "rb") as f:
             assert f.read() == contents, path
     run("rm", "-rf", *[os.path.join(c.mnt, name) for name in os.listdir(c.mnt)])

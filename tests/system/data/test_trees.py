@@ -106,7 +106,7 @@ def test_space_of_an_open_unlinked_file_comes_back_at_its_last_close(cluster):
 
 
 # tests/soak/run.sh sets this to 1000000: creating them takes some minutes.
-DIRECTORY_ENTRIES = int(os.environ.get("ROZO_DIRECTORY_ENTRIES", "20000"))
+DIRECTORY_ENTRIES = int(os.environ.get("ROZO_DIRECTORY_ENTRIES", "8000"))
 MAKE_ENTRIES = ("import os, sys\nfor i in range(int(sys.argv[2]), int(sys.argv[3])):\n"
                 "    os.mknod('%s/a-file-of-number-%08d' % (sys.argv[1], i))")
 

@@ -1,7 +1,7 @@
 """Storages die or hang, before and during reads and writes, and programs notice nothing.
 
 For layouts 0, 1 and 2, up to n - k storages of the cluster are killed (SIGKILL) or stopped (SIGSTOP, which
-keeps their sockets open) while a file of 24 MiB is read and another one is written. The bytes are right, no
+keeps their sockets open) while a file of 16 MiB is read and another one is written. The bytes are right, no
 call fails, and no single call takes longer than CALL_MAX_S. This limit is a promise to users (a pause under
 two seconds), so the test asserts it although it is a time.
 """
@@ -18,7 +18,7 @@ import pytest
 from conftest import K, N, STORAGES, all_up, pattern
 
 MIB = 1 << 20
-FILE_MIB = 24
+FILE_MIB = 16
 # A sanitizer makes everything several times slower: set a higher limit there.
 CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0

@@ -16,7 +16,7 @@ from conftest import K, Q, all_up
 from pages import MIB, PAGE, PAGES_OF_MIB, PageFile
 
 FILE_MIB = int(os.environ.get("ROZO_TORN_MIB", "256"))
-KILLS = int(os.environ.get("ROZO_TORN_KILLS", "12"))
+KILLS = int(os.environ.get("ROZO_TORN_KILLS", "8"))
 LEASE_S = 3  # writes of a dead mount are readable when its session is over
 FEW_MIB = 32
 KILLS_OF_SEVERAL = 4

@@ -1,4 +1,7 @@
-"""pjdfstest and fsx: the same results as on the machine's own file system."""
+"""pjdfstest and fsx: the same results as on the machine's own file system.
+
+ROZO_FSX_OPS: operations of each fsx (tests/soak/run.sh sets more).
+"""
 import os
 import re
 import subprocess
@@ -9,6 +12,7 @@ from conftest import ROOT, tool
 from users import CAPABILITY, let_others_in, write_as_nobody
 
 SEEDS = [1, 2, 3, 4, 5]
+FSX_OPS = int(os.environ.get("ROZO_FSX_OPS", "5000"))
 DOC = os.path.join(ROOT, "docs", "POSIX.md")
 CONFIG = """
 [features]
@@ -61,7 +65,7 @@ def fsx_runs(cluster_shared, tmp_path_factory):
     fsx, folder, runs = tool("fsx"), tmp_path_factory.mktemp("fsx"), {}
     for seed in SEEDS:
         said = open(folder / ("fsx-%d.said" % seed), "w+")
-        runs[seed] = subprocess.Popen([fsx, "-N", "20000", "-S", str(seed), "-P", str(folder),
+        runs[seed] = subprocess.Popen([fsx, "-N", str(FSX_OPS), "-S", str(seed), "-P", str(folder),
                                        "%s/fsx-%d" % (cluster_shared.mnt, seed)],
                                       stdout=said, stderr=subprocess.STDOUT), said
     yield runs
@@ -74,7 +78,7 @@ def fsx_runs(cluster_shared, tmp_path_factory):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fsx(fsx_runs, seed):
     process, said = fsx_runs[seed]
-    status = process.wait(timeout=600)
+    status = process.wait(timeout=600 + FSX_OPS // 50)
     said.seek(0)
     assert status == 0, said.read()[-4000:]
 

@@ -51,6 +51,26 @@ static void status_free(Rozo__AdStatusResp *s)
     rozo__ad_status_resp__free_unpacked(s, NULL);
 }
 
+/* A member of a quorum refuses the store of another cluster. */
+static void test_the_store_of_another_cluster(void **state)
+{
+    struct exportd_config config = world_config(&w);
+    struct exportd *x = NULL;
+    struct err err = { 0 };
+    uint8_t id[16];
+
+    (void)state;
+    memcpy(id, exportd_cluster_id(w.x), sizeof(id));
+    assert_int_equal(world_stop(&w), 0);
+    id[15] ^= 1;
+    config.cluster_id = id;
+    assert_int_equal(exportd_open(&w.env.env, w.kv, &config, &x, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "another cluster"));
+    world_start(&w);
+    id[15] ^= 1;
+    assert_memory_equal(exportd_cluster_id(w.x), id, sizeof(id));
+}
+
 static void test_a_storage_joins(void **state)
 {
     char error[256];
@@ -1366,6 +1386,7 @@ static void test_a_store_that_cannot_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(test_the_store_of_another_cluster, setup),
         T(test_a_storage_joins, setup),
         T(test_requests_are_counted, setup_export),
         T(test_an_admission_cut_short, setup),
