@@ -25,7 +25,7 @@ enum {
     CACHE_BYTES = 64 << 10,
     MEMBER_ID = 100,       /* raft id of the first one */
     LOG_SEGMENT = 2 << 20, /* bytes */
-    LOG_KEPT = 64 << 20,
+    LOG_KEPT = 64 << 20,   /* more than a run writes */
     RESTART_US = 1000000,
 };
 
@@ -186,9 +186,17 @@ static void on_failed(void *arg, int rc, const char *text)
 static void on_started(void *arg, int rc)
 {
     struct meta_process *p = arg;
+    struct member_status s;
 
-    if (rc != 0)
+    if (rc != 0) {
         on_failed(p, rc, p->err.text);
+        return;
+    }
+    member_status(p->member, &s);
+    if (s.seeding == SEED_NONE || s.seeding == SEED_BEHIND)
+        return;
+    fprintf(stderr, "%s has lost what it had synced\n", p->e->host->proc->name);
+    abort();
 }
 
 static struct rpc_channel *member_channel_open(void *arg, const char *address)
