@@ -27,10 +27,10 @@ def storage(c, number):
 
 
 def lose_disk(c, name):
-    """The storage runs on with an empty data directory."""
+    """The storage runs on with an empty data directory, and the config that the test gave it."""
     c.kill(name)
     shutil.rmtree(c.data(name))
-    c.up()
+    c.restart(name)
 
 
 def end(process):
@@ -52,8 +52,7 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
     number = c.number_of("storaged-2")
     data = write_file(c.mnt + "/f", 300000)
     lose_disk(c, "storaged-2")
-    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-    assert "rozo storage replace" in storage(c, number)["error"]
+    wait_for(lambda: "rozo storage replace" in storage(c, number)["error"], "exportd to notice")
     out = c.admin("storage", "replace", number).stdout
     assert out == "storage %d has its new disk, which is being filled: rozo rebuild status\n" % number
     c.wait_all_up()
@@ -241,7 +240,7 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     number = c.number_of("storaged-2")
     slow_healing(c, "storaged-2", 1)
     lose_disk(c, "storaged-2")
-    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
+    wait_for(lambda: "rozo storage replace" in storage(c, number)["error"], "exportd to notice")
     assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one storage cannot be reached
     c.admin("storage", "replace", number)
     wait_for(lambda: c.admin("rebuild", "rate", "1", "--storage", number), "it to take the limit")
