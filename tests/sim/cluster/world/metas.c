@@ -322,8 +322,8 @@ const struct exportd *meta_core(const struct sim_meta *e)
 {
     if (!e->host->power || !e->host->proc->alive)
         return NULL;
-    if (e->p != NULL)
-        return leader_core(e->p->leader);
+    if (e->p != NULL) /* an earlier leader may hang, and its tables are of then */
+        return e->p->led == metas.n_leads ? leader_core(e->p->leader) : NULL;
     return e->x != NULL && exportd_is_ready(e->x) == 1 ? e->x : NULL;
 }
 
