@@ -230,7 +230,7 @@ bool storage_is_reachable(const struct cluster_storage *s)
 
 bool storage_is_askable(const struct cluster_storage *s)
 {
-    return storage_is_reachable(s) &&
+    return storage_is_reachable(s) && !s->x->is_deposed &&
            storage_has_map(s, map_version_first(cluster_start(s->x)));
 }
 

@@ -55,7 +55,7 @@ void storage_follow(struct cluster_storage *s);
 bool storage_is_reachable(const struct cluster_storage *s);
 /**
  * Returns true if the storage's channel is up and it has a map of this start: it accepts
- * requests of this start from then on.
+ * requests of this start from then on. False if this exportd was replaced.
  */
 bool storage_is_askable(const struct cluster_storage *s);
 /**

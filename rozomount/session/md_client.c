@@ -289,6 +289,7 @@ int md_client_user_errno(int rc)
     case -ROZO_ENO_FILE:
     case -ROZO_EDAMAGED:
     case -ROZO_ENOT_ADMITTED:
+    case -ROZO_EDEPOSED:
     case -ROZO_EWRONG_STORAGE:
     case -ROZO_EMOVED:
     case -ROZO_EUNKNOWN_FORMAT:
