@@ -20,7 +20,7 @@ SYSTEM = {
     "codec": ["faults", "bench"],
     "common": ["starts", "cli", "mount"],
     "storaged": ["torn", "heal", "bad_input", "full"],
-    "exportd": ["exportd", "coherence", "links", "posix"],
+    "exportd": ["exportd", "metas", "coherence", "links", "posix"],
     "storcli": ["faults", "writeback", "direct", "fsx2"],
     "rozomount": ["mount", "posix", "locks", "coherence"],
     "deploy": ["cli", "dev", "bench"],

@@ -185,7 +185,8 @@ const char *exportd_link_last_error(struct exportd_link *l)
             why_add(l, rpc_tcp_channel_last_error(ch));
     }
     if (n_up > 0 && n_leads == 0)
-        why_add(l, "no exportd leads that answers: does a majority of them run?");
+        why_add(l,
+                "none of these leads: does a majority run, and is each of them named?");
     return l->why;
 }
 

@@ -27,7 +27,7 @@ const char *fsb_kind_name(enum fsb_kind kind)
 
 static enum fsb_kind kind_of(const struct dev_plan *plan, unsigned member)
 {
-    return member == 0                            ? FSB_EXPORTD
+    return dev_plan_is_exportd(plan, member)      ? FSB_EXPORTD
            : dev_plan_mount(plan, member) != NULL ? FSB_MOUNT
                                                   : FSB_STORAGED;
 }

@@ -12,10 +12,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "codec/codec.h"
@@ -129,6 +132,16 @@ int dev_open(const char *dir, bool lock, struct dev **out, struct err *err)
     return rc;
 }
 
+static void birth_make(char birth[DEV_BIRTH_DIGITS + 1])
+{
+    uint8_t bytes[DEV_BIRTH_DIGITS / 2];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        abort(); /* never short for so few bytes */
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(birth + 2 * i, 3, "%02x", bytes[i]);
+}
+
 /* Makes a new plan as wished; ports come later. */
 static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct err *err)
 {
@@ -137,11 +150,14 @@ static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct 
     plan->layout = wish->layout;
     plan->n_storages = wish->n_storages != 0 ? wish->n_storages : layout->safe;
     plan->n_links = wish->n_links != 0 ? wish->n_links : 1;
+    plan->n_metas = wish->n_metas != 0 ? wish->n_metas : 1;
     plan->inline_max = wish->inline_max;
     snprintf(plan->codec, sizeof(plan->codec), "%s",
              wish->codec != NULL ? wish->codec : codec_kind_name(CODEC_MOJETTE));
     snprintf(plan->log_level, sizeof(plan->log_level), "%s",
              wish->log_level != NULL ? wish->log_level : "info");
+    if (plan->n_metas > 1)
+        birth_make(plan->birth);
     if (plan->n_storages < layout->n)
         return err_set(
             err, -EINVAL,
@@ -164,15 +180,19 @@ static int plan_compare(struct dev_plan *plan, const struct dev_wish *wish,
         differs = "--inline";
     else if (wish->n_links != 0 && wish->n_links != plan->n_links)
         differs = "--links";
+    else if (wish->n_metas != 0 && wish->n_metas != plan->n_metas)
+        differs = "--metas";
     else if (wish->n_storages != 0 && wish->n_storages < plan->n_storages)
         differs = "--storages";
     if (differs != NULL)
         return err_set(
             err, -EINVAL,
             "the cluster in %s has layout %u, codec %s, %u storages with %u "
-            "link%s: %s is another. Leave the option out, or give another --dir",
+            "link%s, %u exportd%s: %s is another. Leave the option out, or give another "
+            "--dir",
             plan->dir, plan->layout, plan->codec, plan->n_storages, plan->n_links,
-            plan->n_links == 1 ? "" : "s", differs);
+            plan->n_links == 1 ? "" : "s", plan->n_metas, plan->n_metas == 1 ? "" : "s",
+            differs);
     if (wish->log_level != NULL)
         snprintf(plan->log_level, sizeof(plan->log_level), "%s", wish->log_level);
     return 0;
@@ -352,7 +372,8 @@ static int daemon_launch(struct dev *dev, unsigned member, struct launch *out,
     char program[PATH_MAX], config[PATH_MAX], name[DEV_NAME_MAX];
     char option[] = "--config";
     char *argv[] = { program, option, config, NULL };
-    int rc = program_find(member == 0 ? "exportd" : "storaged", program, err);
+    int rc = program_find(
+        dev_plan_is_exportd(&dev->plan, member) ? "exportd" : "storaged", program, err);
 
     dev_plan_name(&dev->plan, member, name);
     if (rc == 0)
@@ -416,6 +437,53 @@ static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct 
             launch_forget(&launches[i]);
     }
     free(launches);
+    return rc;
+}
+
+/* Runs a program of ours to its end; its output goes to the end of a log. */
+static int program_run(char *const *argv, const char *log_path, struct err *err)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status, rc;
+
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log_path,
+                                     O_WRONLY | O_CREAT | O_APPEND, 0644);
+    rc = posix_spawn(&pid, argv[0], &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (rc != 0)
+        return err_set(err, -rc, "start %s: %s", argv[0], strerror(rc));
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return err_wrap(err, -errno, "wait for %s", argv[0]);
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return err_set(err, -ECHILD, "exportd cannot begin a quorum; see %s", log_path);
+    return 0;
+}
+
+/* Makes the data directories of exportds that are a new quorum. */
+static int metas_begin(struct dev *dev, struct err *err)
+{
+    char program[PATH_MAX], config[PATH_MAX], log_path[PATH_MAX], name[DEV_NAME_MAX];
+    char option[] = "--config", begin[] = "--begin-quorum";
+    char *argv[] = { program, option, config, begin, dev->plan.birth, NULL };
+    int rc = 0;
+
+    if (dev->plan.n_metas == 1 || dev->plan.created)
+        return 0;
+    rc = program_find("exportd", program, err);
+    for (unsigned i = 0; i < dev->plan.n_metas && rc == 0; i++) {
+        if (member_runs(dev, i))
+            continue;
+        dev_plan_name(&dev->plan, i, name);
+        rc = path_join(config, err, "%s/etc/%s.yaml", dev->plan.dir, name);
+        if (rc == 0)
+            rc = path_join(log_path, err, "%s/log/%s.log", dev->plan.dir, name);
+        if (rc == 0)
+            rc = program_run(argv, log_path, err);
+    }
     return rc;
 }
 
@@ -490,8 +558,8 @@ static int mount_stop(struct dev *dev, unsigned member, struct err *err)
 static int mount_start(struct dev *dev, unsigned member, struct err *err)
 {
     const struct dev_mount *m = dev_plan_mount(&dev->plan, member);
-    char program[PATH_MAX], source[64], path[PATH_MAX], options[PATH_MAX + 1024],
-        type[64];
+    char program[PATH_MAX], source[DEV_EXPORTDS_TEXT + 8], path[PATH_MAX],
+        options[PATH_MAX + 1024], type[64];
     char foreground[] = "-f", dash_o[] = "-o";
     char *argv[] = { program, source, path, foreground, dash_o, options, NULL };
     struct launch l;
@@ -507,7 +575,8 @@ static int mount_start(struct dev *dev, unsigned member, struct err *err)
     rc = folder_make(m->path, 0755, err);
     if (rc != 0)
         return rc;
-    snprintf(source, sizeof(source), "127.0.0.1:%u/main", dev->plan.exportd_port);
+    dev_plan_exportds(&dev->plan, source);
+    strcat(source, "/main");
     snprintf(path, sizeof(path), "%s", m->path);
     snprintf(options, sizeof(options), "key=%s/etc/client.key%s%s", dev->plan.dir,
              m->options[0] == '\0' ? "" : ",", m->options);
@@ -574,7 +643,7 @@ static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err 
     for (unsigned i = 0; i < plan->n_mounts; i++) {
         struct process p;
 
-        dev_member_look(dev, 1 + plan->n_storages + i, &p);
+        dev_member_look(dev, dev_plan_daemons(plan) + i, &p);
         if (p.state != PROCESS_DOWN)
             plan->mounts[n_kept++] = plan->mounts[i];
     }
@@ -608,18 +677,21 @@ static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err 
 /* Assigns ports to the daemons from `first` on. */
 static int ports_plan(struct dev_plan *plan, unsigned first, struct err *err)
 {
-    uint16_t ports[1 + DEV_STORAGES_MAX * DEV_LINKS_MAX];
-    unsigned at = 0;
-    int rc = ports_pick(plan->dir, ports, 1 + plan->n_storages * plan->n_links, err);
+    uint16_t ports[2 * DEV_METAS_MAX + DEV_STORAGES_MAX * DEV_LINKS_MAX];
+    unsigned n = 2 * plan->n_metas + plan->n_storages * plan->n_links, at = 0;
+    int rc = ports_pick(plan->dir, ports, n, err);
 
     if (rc != 0)
         return rc;
-    if (first == 0)
-        plan->exportd_port = ports[at];
-    at++;
+    for (unsigned i = 0; i < plan->n_metas; i++) {
+        for (unsigned l = 0; l < (plan->n_metas == 1 ? 1 : 2); l++, at++) {
+            if (first == 0)
+                plan->meta_ports[i][l] = ports[at];
+        }
+    }
     for (unsigned i = 0; i < plan->n_storages; i++) {
         for (unsigned l = 0; l < plan->n_links; l++, at++) {
-            if (i + 1 >= first)
+            if (plan->n_metas + i >= first)
                 plan->ports[i][l] = ports[at];
         }
     }
@@ -742,12 +814,12 @@ static int storages_wait(struct dev *dev, struct admin *admin, struct err *err)
 
 static int cluster_form(struct dev *dev, struct err *err)
 {
-    char exportd[32], key[PATH_MAX];
+    char exportd[DEV_EXPORTDS_TEXT], key[PATH_MAX];
     Rozo__AdStatusResp *status = NULL;
     struct admin *admin = NULL;
     int rc = path_join(key, err, "%s/etc/node.key", dev->plan.dir);
 
-    snprintf(exportd, sizeof(exportd), "127.0.0.1:%u", dev->plan.exportd_port);
+    dev_plan_exportds(&dev->plan, exportd);
     if (rc == 0)
         rc = admin_open(exportd, key, &admin, err);
     if (rc == 0)
@@ -793,7 +865,7 @@ static void up_undo(struct dev *dev)
 
 static bool any_port_taken(const struct dev *dev)
 {
-    for (unsigned i = 0; i <= dev->plan.n_storages; i++) {
+    for (unsigned i = 0; i < dev_plan_daemons(&dev->plan); i++) {
         if (!member_runs(dev, i) && port_taken(dev, i) != 0)
             return true;
     }
@@ -810,13 +882,15 @@ static int daemons_up(struct dev *dev, struct err *err)
         if (rc == 0)
             rc = dev_plan_save(&dev->plan, err);
         if (rc == 0)
-            rc = daemons_start(dev, 0, dev->plan.n_storages, err);
+            rc = metas_begin(dev, err);
+        if (rc == 0)
+            rc = daemons_start(dev, 0, dev_plan_daemons(&dev->plan) - 1, err);
         if (rc == 0 || rc == -EINTR || dev->plan.created)
             break;
         /* Before the storages have joined, no other place has recorded their ports: take
-         * others. */
+         * others. A quorum has recorded its own. */
         up_undo(dev);
-        if (!any_port_taken(dev))
+        if (dev->plan.n_metas > 1 || !any_port_taken(dev))
             break;
         if (i + 1 < PORT_TRIES) {
             fprintf(stderr,
@@ -840,11 +914,11 @@ static int up_step(struct dev *dev, const struct dev_wish *wish, struct err *err
     /* First, since access to a mount may wait for them. */
     dev->n_continued = members_continue(dev);
     rc = mounts_plan(dev, wish, err);
-    if (rc == 0 && plan->exportd_port == 0)
+    if (rc == 0 && plan->meta_ports[0][0] == 0)
         rc = ports_plan(plan, 0, err);
     if (rc == 0 && wish->n_storages > n_had) { /* the cluster grows */
         plan->n_storages = wish->n_storages;
-        rc = ports_plan(plan, n_had + 1, err);
+        rc = ports_plan(plan, plan->n_metas + n_had, err);
     }
     if (rc == 0)
         rc = folders_make(dev, err);
@@ -853,7 +927,7 @@ static int up_step(struct dev *dev, const struct dev_wish *wish, struct err *err
     progress_start(&dev->progress, dev_plan_members(plan) + 1);
     rc = daemons_up(dev, err);
     for (unsigned i = 0; i < plan->n_mounts && rc == 0; i++) {
-        unsigned member = 1 + plan->n_storages + i;
+        unsigned member = dev_plan_daemons(plan) + i;
 
         progress_at(&dev->progress, dev->progress.n_done + 1, plan->mounts[i].path);
         if (!member_runs(dev, member))

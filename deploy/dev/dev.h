@@ -13,7 +13,7 @@
 #include "deploy/cli/process.h"
 #include "deploy/dev/dev_plan.h"
 
-enum { DEV_MEMBERS_MAX = 1 + DEV_STORAGES_MAX + DEV_MOUNTS_MAX };
+enum { DEV_MEMBERS_MAX = DEV_METAS_MAX + DEV_STORAGES_MAX + DEV_MOUNTS_MAX };
 
 /* Options of `up`. Borrowed strings; 0 and NULL: not given. */
 struct dev_wish {
@@ -24,6 +24,7 @@ struct dev_wish {
     unsigned inline_max;
     unsigned n_storages;
     unsigned n_links;
+    unsigned n_metas;
     const char *log_level;
     const char *mounts[DEV_MOUNTS_MAX];
     unsigned n_mounts;

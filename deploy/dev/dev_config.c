@@ -59,9 +59,26 @@ static int quote_below(const struct dev_plan *plan, const char *below,
     return rc;
 }
 
+/* Writes the section `quorum`. Returns its length. */
+static size_t quorum_print(const struct dev_plan *plan, unsigned member, char *out,
+                           size_t size)
+{
+    size_t len = (size_t)snprintf(out, size,
+                                  "quorum:\n  id: %u\n  listen:\n"
+                                  "    - \"127.0.0.1:%u\"\n  members:\n",
+                                  member + 1, plan->meta_ports[member][1]);
+
+    for (unsigned i = 0; i < plan->n_metas; i++)
+        len += (size_t)snprintf(out + len, size - len,
+                                "    - {id: %u, address: \"127.0.0.1:%u\"}\n", i + 1,
+                                plan->meta_ports[i][1]);
+    return len;
+}
+
 static int daemon_write(const struct dev_plan *plan, unsigned member, struct err *err)
 {
-    char name[DEV_NAME_MAX], path[PATH_MAX], below[64], text[CONFIG_TEXT_MAX + 2048];
+    char name[DEV_NAME_MAX], path[PATH_MAX], below[64], text[CONFIG_TEXT_MAX + 4096];
+    bool is_exportd = dev_plan_is_exportd(plan, member);
     char node_key[4 * PATH_MAX], client_key[4 * PATH_MAX], data[4 * PATH_MAX];
     unsigned n_ports;
     const uint16_t *ports = dev_plan_ports(plan, member, &n_ports);
@@ -79,18 +96,20 @@ static int daemon_write(const struct dev_plan *plan, unsigned member, struct err
         rc = path_join(path, err, "%s/etc/%s.yaml", plan->dir, name);
     if (rc != 0)
         return err_wrap(err, rc, "config of %s", name);
-    len = (size_t)snprintf(text, sizeof(text),
-                           "cluster:\n  node_key: %s\n  client_key: %s\n%s:\n  data: %s\n"
-                           "  listen:\n",
-                           node_key, client_key, member == 0 ? "exportd" : "storaged",
-                           data);
-    for (unsigned i = 0; i < n_ports; i++)
+    len =
+        (size_t)snprintf(text, sizeof(text),
+                         "cluster:\n  node_key: %s\n  client_key: %s\n%s:\n  data: %s\n"
+                         "  listen:\n",
+                         node_key, client_key, is_exportd ? "exportd" : "storaged", data);
+    for (unsigned i = 0; i < (is_exportd ? 1 : n_ports); i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len,
                                 "    - \"127.0.0.1:%u\"\n", ports[i]);
     /* One machine, but each storage is a failure domain of its own, as in a real
      * cluster. */
-    if (member != 0)
+    if (!is_exportd)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "  host: %s\n", name);
+    else if (plan->n_metas > 1)
+        len += quorum_print(plan, member, text + len, sizeof(text) - len);
     len += (size_t)snprintf(text + len, sizeof(text) - len, "log:\n  level: %s\n",
                             plan->log_level);
     return file_replace(path, 0644, text, len, err);
@@ -99,7 +118,7 @@ static int daemon_write(const struct dev_plan *plan, unsigned member, struct err
 static int admin_write(const struct dev_plan *plan, struct err *err)
 {
     char path[PATH_MAX], text[CONFIG_TEXT_MAX];
-    char node_key[4 * PATH_MAX], client_key[4 * PATH_MAX];
+    char node_key[4 * PATH_MAX], client_key[4 * PATH_MAX], exportds[DEV_EXPORTDS_TEXT];
     int rc = quote_below(plan, "etc/node.key", node_key, err);
     int len;
 
@@ -109,9 +128,9 @@ static int admin_write(const struct dev_plan *plan, struct err *err)
         rc = path_join(path, err, "%s/etc/rozo.yaml", plan->dir);
     if (rc != 0)
         return err_wrap(err, rc, "config of rozo");
-    len = snprintf(text, sizeof(text),
-                   "exportd: \"127.0.0.1:%u\"\nkey: %s\nclient_key: %s\n",
-                   plan->exportd_port, node_key, client_key);
+    dev_plan_exportds(plan, exportds);
+    len = snprintf(text, sizeof(text), "exportd: \"%s\"\nkey: %s\nclient_key: %s\n",
+                   exportds, node_key, client_key);
     return file_replace(path, 0644, text, (size_t)len, err);
 }
 
@@ -121,7 +140,7 @@ int dev_config_write(const struct dev_plan *plan, struct err *err)
 
     if (rc == 0)
         rc = key_make(plan, "client.key", err);
-    for (unsigned i = 0; rc == 0 && i <= plan->n_storages; i++)
+    for (unsigned i = 0; rc == 0 && i < dev_plan_daemons(plan); i++)
         rc = daemon_write(plan, i, err);
     return rc != 0 ? rc : admin_write(plan, err);
 }

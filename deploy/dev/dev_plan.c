@@ -22,6 +22,16 @@ enum {
     IO_TIMEOUT_MAX_S = 86400,
 };
 
+static json_t *quorum_json(const struct dev_plan *plan)
+{
+    json_t *ports = json_array();
+
+    for (unsigned i = 0; i < plan->n_metas; i++)
+        json_array_append_new(ports, json_pack("[i, i]", (int)plan->meta_ports[i][0],
+                                               (int)plan->meta_ports[i][1]));
+    return json_pack("{s:s, s:o}", "birth", plan->birth, "ports", ports);
+}
+
 char *dev_plan_print(const struct dev_plan *plan)
 {
     json_t *storages = json_array(), *mounts = json_array(), *root;
@@ -45,8 +55,10 @@ char *dev_plan_print(const struct dev_plan *plan)
                      DEV_PLAN_FORMAT, "created", (int)plan->created, "layout",
                      (int)plan->layout, "codec", plan->codec, "inline_max",
                      (int)plan->inline_max, "log_level", plan->log_level, "links",
-                     (int)plan->n_links, "exportd_port", (int)plan->exportd_port,
+                     (int)plan->n_links, "exportd_port", (int)plan->meta_ports[0][0],
                      "storage_ports", storages, "mounts", mounts);
+    if (root != NULL && plan->n_metas > 1)
+        json_object_set_new(root, "quorum", quorum_json(plan));
     text = root == NULL ? NULL : json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     return text;
@@ -68,6 +80,36 @@ static bool port_take(const json_t *json, uint16_t *out)
 
     *out = (uint16_t)value;
     return json_is_integer(json) && value > 0 && value <= UINT16_MAX;
+}
+
+/* quorum NULL: there is one exportd, whose port is known. */
+static int parse_quorum(json_t *quorum, struct dev_plan *plan)
+{
+    const char *birth;
+    size_t len, n;
+    json_t *ports;
+
+    plan->n_metas = 1;
+    if (quorum == NULL)
+        return 0;
+    if (json_unpack(quorum, "{s:s%, s:o}", "birth", &birth, &len, "ports", &ports) != 0 ||
+        len != DEV_BIRTH_DIGITS ||
+        !text_take(birth, len, plan->birth, sizeof(plan->birth)) ||
+        strspn(birth, "0123456789abcdef") != len)
+        return -EINVAL;
+    n = json_array_size(ports);
+    if (n < 2 || n > DEV_METAS_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *both = json_array_get(ports, i);
+
+        if (json_array_size(both) != 2 ||
+            !port_take(json_array_get(both, 0), &plan->meta_ports[i][0]) ||
+            !port_take(json_array_get(both, 1), &plan->meta_ports[i][1]))
+            return -EINVAL;
+    }
+    plan->n_metas = (unsigned)n;
+    return 0;
 }
 
 static int parse_storages(json_t *storages, struct dev_plan *plan)
@@ -119,7 +161,7 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
 {
     json_error_t why;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
-    json_t *port, *storages, *mounts;
+    json_t *port, *storages, *mounts, *quorum = NULL;
     json_int_t format = 0, layout, links, inline_max = 0; /* absent in older files */
     const char *codec, *level;
     size_t codec_len, level_len;
@@ -133,12 +175,12 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
                 (long long)format, DEV_PLAN_FORMAT);
         goto out;
     }
-    if (json_unpack_ex(root, &why, 0,
-                       "{s:I, s:b, s:I, s:s%, s?I, s:s%, s:I, s:o, s:o, s:o}", "format",
-                       &format, "created", &created, "layout", &layout, "codec", &codec,
-                       &codec_len, "inline_max", &inline_max, "log_level", &level,
-                       &level_len, "links", &links, "exportd_port", &port,
-                       "storage_ports", &storages, "mounts", &mounts) != 0) {
+    if (json_unpack_ex(
+            root, &why, 0, "{s:I, s:b, s:I, s:s%, s?I, s:s%, s:I, s:o, s:o, s:o, s?o}",
+            "format", &format, "created", &created, "layout", &layout, "codec", &codec,
+            &codec_len, "inline_max", &inline_max, "log_level", &level, &level_len,
+            "links", &links, "exportd_port", &port, "storage_ports", &storages, "mounts",
+            &mounts, "quorum", &quorum) != 0) {
         err_set(err, rc, "%s", why.text);
         goto out;
     }
@@ -148,7 +190,7 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
         !text_take(codec, codec_len, plan->codec, sizeof(plan->codec)) ||
         codec_kind_by_name(plan->codec) == 0 ||
         !text_take(level, level_len, plan->log_level, sizeof(plan->log_level)) ||
-        !port_take(port, &plan->exportd_port)) {
+        !port_take(port, &plan->meta_ports[0][0])) {
         err_set(err, rc,
                 "layout, codec, inline_max, log_level, links or exportd_port is out of "
                 "range");
@@ -157,7 +199,11 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
     plan->layout = (unsigned)layout;
     plan->n_links = (unsigned)links;
     plan->inline_max = (unsigned)inline_max;
-    if (parse_storages(storages, plan) != 0)
+    if (parse_quorum(quorum, plan) != 0)
+        err_set(err, rc,
+                "quorum: expected a birth of %d digits and ports of 2 to %d exportds",
+                DEV_BIRTH_DIGITS, DEV_METAS_MAX);
+    else if (parse_storages(storages, plan) != 0)
         err_set(err, rc, "storage_ports: expected 1 to %d lists of %u ports",
                 DEV_STORAGES_MAX, plan->n_links);
     else if (parse_mounts(mounts, plan) != 0)
@@ -209,16 +255,27 @@ int dev_plan_save(const struct dev_plan *plan, struct err *err)
     return rc;
 }
 
+unsigned dev_plan_daemons(const struct dev_plan *plan)
+{
+    return plan->n_metas + plan->n_storages;
+}
+
 unsigned dev_plan_members(const struct dev_plan *plan)
 {
-    return 1 + plan->n_storages + plan->n_mounts;
+    return dev_plan_daemons(plan) + plan->n_mounts;
+}
+
+bool dev_plan_is_exportd(const struct dev_plan *plan, unsigned member)
+{
+    return member < plan->n_metas;
 }
 
 const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned member)
 {
+    unsigned n_daemons = dev_plan_daemons(plan);
+
     assert(member < dev_plan_members(plan));
-    return member <= plan->n_storages ? NULL
-                                      : &plan->mounts[member - 1 - plan->n_storages];
+    return member < n_daemons ? NULL : &plan->mounts[member - n_daemons];
 }
 
 void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX])
@@ -227,10 +284,21 @@ void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_N
 
     if (m != NULL)
         snprintf(name, DEV_NAME_MAX, "mount-%u", m->number);
-    else if (member == 0)
+    else if (!dev_plan_is_exportd(plan, member))
+        snprintf(name, DEV_NAME_MAX, "storaged-%u", member - plan->n_metas + 1);
+    else if (plan->n_metas == 1)
         snprintf(name, DEV_NAME_MAX, "exportd");
     else
-        snprintf(name, DEV_NAME_MAX, "storaged-%u", member);
+        snprintf(name, DEV_NAME_MAX, "exportd-%u", member + 1);
+}
+
+void dev_plan_exportds(const struct dev_plan *plan, char text[DEV_EXPORTDS_TEXT])
+{
+    size_t len = 0;
+
+    for (unsigned i = 0; i < plan->n_metas; i++)
+        len += (size_t)snprintf(text + len, DEV_EXPORTDS_TEXT - len, "%s127.0.0.1:%u",
+                                i == 0 ? "" : ",", plan->meta_ports[i][0]);
 }
 
 uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m)
@@ -258,6 +326,10 @@ const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, uns
     *n = 0;
     if (dev_plan_mount(plan, member) != NULL)
         return NULL;
-    *n = member == 0 ? 1 : plan->n_links;
-    return member == 0 ? &plan->exportd_port : plan->ports[member - 1];
+    if (dev_plan_is_exportd(plan, member)) {
+        *n = plan->n_metas == 1 ? 1 : 2;
+        return plan->meta_ports[member];
+    }
+    *n = plan->n_links;
+    return plan->ports[member - plan->n_metas];
 }

@@ -13,6 +13,8 @@
 #include "common/base/err.h"
 
 enum {
+    DEV_METAS_MAX = 5,
+    DEV_BIRTH_DIGITS = 32,
     DEV_STORAGES_MAX = 64,
     DEV_LINKS_MAX = 8,
     DEV_MOUNTS_MAX = 32,
@@ -39,7 +41,10 @@ struct dev_plan {
     char log_level[16];
     unsigned n_storages; /* 1..DEV_STORAGES_MAX */
     unsigned n_links;    /* listen addresses of each storage, 1..DEV_LINKS_MAX */
-    uint16_t exportd_port;
+    unsigned n_metas;    /* exportds: 1, or 3 or 5 that are a quorum */
+    char birth[DEV_BIRTH_DIGITS + 1]; /* number with which the quorum begins */
+    /* ports of each exportd: for clients, and for the other exportds */
+    uint16_t meta_ports[DEV_METAS_MAX][2];
     uint16_t ports[DEV_STORAGES_MAX][DEV_LINKS_MAX];
     unsigned n_mounts;
     struct dev_mount mounts[DEV_MOUNTS_MAX];
@@ -56,9 +61,12 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err);
 int dev_plan_load(const char *dir, struct dev_plan *plan, struct err *err);
 int dev_plan_save(const struct dev_plan *plan, struct err *err);
 
-/* Number of members: 0 is exportd, then come the storages, then the mounts. */
+/* Number of members: exportd (one or several), then the storages, then the mounts. */
 unsigned dev_plan_members(const struct dev_plan *plan);
-/** Writes "exportd", "storaged-1", "mount-2". */
+/** Returns the number of those that are daemons. */
+unsigned dev_plan_daemons(const struct dev_plan *plan);
+bool dev_plan_is_exportd(const struct dev_plan *plan, unsigned member);
+/** Writes "exportd" (one of several: "exportd-1"), "storaged-1", "mount-2". */
 void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX]);
 /** Returns the mount of a member, NULL for daemons. */
 const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned member);
@@ -69,5 +77,9 @@ const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned mem
 uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m);
 /** Returns the ports of a member and their number; none for mounts. */
 const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, unsigned *n);
+
+enum { DEV_EXPORTDS_TEXT = 512 };
+/** Writes where clients reach exportd: "127.0.0.1:1", or several with commas between. */
+void dev_plan_exportds(const struct dev_plan *plan, char text[DEV_EXPORTDS_TEXT]);
 
 #endif

@@ -36,6 +36,16 @@ static void inline_arg(struct argp_state *state, char *text, void *to)
     wish->has_inline_max = true;
 }
 
+static void metas_arg(struct argp_state *state, char *text, void *to)
+{
+    unsigned n = (unsigned)args_number(state, "--metas", text, 1, DEV_METAS_MAX);
+
+    if (n % 2 == 0)
+        argp_error(state, "--metas is 1, 3 or 5: %u survive no more losses than %u", n,
+                   n - 1);
+    *(unsigned *)to = n;
+}
+
 static void codec_arg(struct argp_state *state, char *text, void *to)
 {
     char known[256] = "";
@@ -97,9 +107,9 @@ static json_t *member_json(const struct dev *dev, unsigned member,
     for (unsigned i = 0; i < n_ports; i++)
         json_array_append_new(addresses, json_sprintf("127.0.0.1:%u", ports[i]));
     json = json_pack("{s:s, s:s, s:s, s:o}", "name", name, "kind",
-                     m != NULL     ? "mount"
-                     : member == 0 ? "exportd"
-                                   : "storaged",
+                     m != NULL                                 ? "mount"
+                     : dev_plan_is_exportd(&dev->plan, member) ? "exportd"
+                                                               : "storaged",
                      "state", process_state_name(p->state), "addresses", addresses);
     json_object_set_new(json, "pid",
                         p->state == PROCESS_RUNNING || p->state == PROCESS_STOPPED
@@ -115,8 +125,10 @@ static int status_print_json(const struct cli *cli, const struct dev *dev)
 {
     const struct dev_plan *plan = &dev->plan;
     unsigned n_all = dev_plan_members(plan), n_running = 0;
+    char exportds[DEV_EXPORTDS_TEXT];
     json_t *members = json_array();
 
+    dev_plan_exportds(plan, exportds);
     for (unsigned i = 0; i < n_all; i++) {
         struct process p;
 
@@ -126,12 +138,12 @@ static int status_print_json(const struct cli *cli, const struct dev *dev)
     }
     return cli_print_json(
         cli,
-        json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:o}", "dir",
+        json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o}", "dir",
                   plan->dir, "state", state_of(n_running, n_all), "layout",
                   (int)plan->layout, "codec", plan->codec, "storages",
-                  (int)plan->n_storages, "links", (int)plan->n_links, "export", "main",
-                  "exportd", json_sprintf("127.0.0.1:%u", plan->exportd_port), "node_key",
-                  json_sprintf("%s/etc/node.key", plan->dir), "client_key",
+                  (int)plan->n_storages, "links", (int)plan->n_links, "metas",
+                  (int)plan->n_metas, "export", "main", "exportd", json_string(exportds),
+                  "node_key", json_sprintf("%s/etc/node.key", plan->dir), "client_key",
                   json_sprintf("%s/etc/client.key", plan->dir), "members", members));
 }
 
@@ -189,6 +201,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
           ARGS_NUMBER(struct dev_args, wish.n_storages, 1, DEV_STORAGES_MAX) },
         { "links", 0, "L", "addresses each storage listens on (default 1)",
           ARGS_NUMBER(struct dev_args, wish.n_links, 1, DEV_LINKS_MAX) },
+        { "metas", 0, "1|3|5",
+          "exportds; 3 or 5 keep one log, and any majority of them serves (default 1)",
+          ARGS_CALL(struct dev_args, wish.n_metas, metas_arg) },
         { "mount", 'm', "MNT", "mount it there; again for a further client",
           ARGS_CALL(struct dev_args, wish, mount_arg) },
         { "mount-options", 0, "OPTS", "further -o options of these mounts",

@@ -31,6 +31,11 @@ static const struct cli_verb export_verbs[] = {
     { "create", "make a file system", cmd_export_create, NULL },
     { 0 },
 };
+static const struct cli_verb meta_verbs[] = {
+    { "status", "the members of the quorum, and which one leads", cmd_meta_status, NULL },
+    { "transfer", "let another member lead", cmd_meta_transfer, NULL },
+    { 0 },
+};
 static const struct cli_verb rebuild_verbs[] = {
     { "status", "how far storages are in healing", cmd_rebuild_status, NULL },
     { "start", "have a storage rebuild what it lacks", cmd_rebuild_start, NULL },
@@ -57,6 +62,7 @@ static const struct cli_verb verbs[] = {
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
     { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
     { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
+    { "meta", "Metadata on several exportds: a quorum.", NULL, meta_verbs },
     { "rebuild", "Healing: storages rebuild what they lack.", NULL, rebuild_verbs },
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
     { "fsck", "compare what exportd knows with what storages hold", cmd_fsck, NULL },

@@ -15,6 +15,8 @@ int cmd_volume_list(struct cli *cli, int argc, char **argv);
 int cmd_volume_create(struct cli *cli, int argc, char **argv);
 int cmd_export_list(struct cli *cli, int argc, char **argv);
 int cmd_export_create(struct cli *cli, int argc, char **argv);
+int cmd_meta_status(struct cli *cli, int argc, char **argv);
+int cmd_meta_transfer(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
 int cmd_salvage(struct cli *cli, int argc, char **argv);

@@ -95,6 +95,9 @@ static int cluster_get(struct exportd *x, struct err *err)
             "the cluster's record in the metadata store is corrupt (format %u, "
             "this build knows %u)",
             len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
+    if (x->config.cluster_id != NULL &&
+        memcmp(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id)) != 0)
+        return err_set(err, -EINVAL, "the metadata store is that of another cluster");
     return 0;
 }
 

@@ -32,10 +32,6 @@ struct exportd_config {
     uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
     uint32_t tokens_max; /* inodes that all sessions together may cache; 0: 4 Mi */
     uint32_t strays_s;   /* time between two searches for strays (strays.c); 0: 3600 */
-    const uint8_t *cluster_id; /* 16 bytes, for a new cluster; NULL: a random one */
-    /** Called when exportd_is_ready() has become 1. NULL: nobody. */
-    void (*ready)(void *arg);
-    void *ready_arg;
     /*
      * Not NULL: this exportd leads a quorum. Called once, from an answer of a storage
      * that knows a later start: another member leads. From then on storages get no map of
@@ -46,6 +42,10 @@ struct exportd_config {
     void (*deposed)(void *arg);
     void *deposed_arg;
     bool grows_first; /* fault for tests of the simulator: see redist_file.c */
+    const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
+    /** Called when exportd_is_ready() has become 1. NULL: nobody. */
+    void (*ready)(void *arg);
+    void *ready_arg;
     /*
      * Changes with each loss of power that may have taken unsynced changes of this
      * metadata. If it differs from that of the last run, and that was not stopped in

@@ -53,7 +53,8 @@ static int empty_check(const char *path, struct err *err)
 
         if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
             strcmp(name, "lock") != 0 && strcmp(name, "format.new") != 0 &&
-            strcmp(name, "kv") != 0 && strcmp(name, "lost+found") != 0)
+            strcmp(name, "kv") != 0 && strcmp(name, "quorum") != 0 &&
+            strcmp(name, "lost+found") != 0)
             rc = err_set(
                 err, -ENOTEMPTY,
                 "%s is not a data directory of exportd, and not empty (it holds %s): "
@@ -64,10 +65,11 @@ static int empty_check(const char *path, struct err *err)
     return rc;
 }
 
-static int format_write(int dir_fd, const char *path, struct err *err)
+static int format_write(int dir_fd, const char *path, bool is_member, struct err *err)
 {
     char text[64];
-    int n = snprintf(text, sizeof(text), FORMAT_WORDS "%d\n", DATADIR_FORMAT);
+    int n = snprintf(text, sizeof(text), FORMAT_WORDS "%d\n",
+                     is_member ? DATADIR_MEMBER_FORMAT : DATADIR_FORMAT);
     int rc = small_file_replace(dir_fd, "format", text, (size_t)n);
 
     return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, error_text(rc));
@@ -89,12 +91,32 @@ static int format_check(int dir_fd, const char *path, unsigned *format, struct e
     close(fd);
     if (n < 0 || sscanf(text, FORMAT_WORDS "%u", format) != 1 || *format == 0)
         return err_set(err, -EINVAL, "%s/format is damaged, or not of exportd", path);
-    if (*format > DATADIR_FORMAT)
+    if (*format > DATADIR_MEMBER_FORMAT)
         return err_set(
             err, -EINVAL,
             "%s has format %u, this build reads up to format %d: a newer rozo wrote it; "
             "install that one",
-            path, *format, (int)DATADIR_FORMAT);
+            path, *format, (int)DATADIR_MEMBER_FORMAT);
+    return 0;
+}
+
+/* Refuses the directory of a member to an exportd that is none, and the other way
+ * round. */
+static int member_check(const char *path, unsigned format, bool is_member,
+                        struct err *err)
+{
+    if (format == DATADIR_MEMBER_FORMAT && !is_member)
+        return err_set(err, -EINVAL,
+                       "%s belongs to a member of a quorum, and the config has no "
+                       "section `quorum`: write it there, or give exportd another "
+                       "data directory",
+                       path);
+    if (format != 0 && format != DATADIR_MEMBER_FORMAT && is_member)
+        return err_set(err, -EINVAL,
+                       "%s belongs to an exportd without a quorum, and the config has a "
+                       "section `quorum`: remove the section, or give the member a new "
+                       "data directory",
+                       path);
     return 0;
 }
 
@@ -108,7 +130,8 @@ static int dir_open(const char *path, struct err *err)
                              strerror(errno));
 }
 
-int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
+int datadir_open(const char *path, bool is_member, int *lock_fd, bool *is_new,
+                 struct err *err)
 {
     int dir_fd, fd = -1, rc;
     unsigned format;
@@ -121,9 +144,11 @@ int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
         return dir_fd;
     rc = format_check(dir_fd, path, &format, err);
     if (rc == 0)
+        rc = member_check(path, format, is_member, err);
+    if (rc == 0)
         rc = lock_take(dir_fd, &fd, path, err);
     if (rc == 0 && format != 0 && format < DATADIR_FORMAT)
-        rc = format_write(dir_fd, path, err);
+        rc = format_write(dir_fd, path, false, err);
     close(dir_fd);
     if (rc != 0) {
         if (fd >= 0)
@@ -135,14 +160,14 @@ int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
     return 0;
 }
 
-int datadir_begin(const char *path, struct err *err)
+int datadir_begin(const char *path, bool is_member, struct err *err)
 {
     int dir_fd = dir_open(path, err);
     int rc;
 
     if (dir_fd < 0)
         return dir_fd;
-    rc = format_write(dir_fd, path, err);
+    rc = format_write(dir_fd, path, is_member, err);
     close(dir_fd);
     return rc;
 }

@@ -1,8 +1,9 @@
 /*
  * datadir.h - exportd's data directory: its format and its lock.
  *
- * DATA/format says "rozo exportd format 2"; DATA/lock is locked while a daemon runs;
- * DATA/kv/ is the metadata store. Shell code.
+ * DATA/format says "rozo exportd format 2", or 3 if it is that of a member of a quorum;
+ * DATA/lock is locked while a daemon runs; DATA/kv/ is the metadata store; DATA/quorum/
+ * of a member has its log and identity. Shell code.
  */
 #ifndef ROZO_EXPORTD_DAEMON_DATADIR_H
 #define ROZO_EXPORTD_DAEMON_DATADIR_H
@@ -12,23 +13,27 @@
 #include "common/base/err.h"
 
 /*
- * Current format. In format 2 inodes have wider times and allocated blocks. Opening
- * converts a directory of format 1.
+ * Current formats. In format 2 inodes have wider times and allocated blocks. Opening
+ * converts a directory of format 1. Format 3 is format 2 of a member of a quorum: an
+ * exportd that does not know quorums must not change it.
  */
-enum { DATADIR_FORMAT = 2 };
+enum { DATADIR_FORMAT = 2, DATADIR_MEMBER_FORMAT = 3 };
 
 /**
  * Opens the data directory: makes it if it is missing, checks its format, locks it. A
  * directory with other contents is refused. An older format is replaced by the current
  * one, which older builds refuse.
  *
+ * @param is_member it is that of a member of a quorum; one without is refused, and the
+ *                other way round.
  * @param lock_fd out: must stay open as long as the directory is used.
  * @param is_new  out: there is no format yet. Make the store, then call datadir_begin(),
  *                so that a directory with a format has a store, and no store is ever made
  *                there again.
  */
-int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err);
+int datadir_open(const char *path, bool is_member, int *lock_fd, bool *is_new,
+                 struct err *err);
 /** Writes the format, after the store was made. */
-int datadir_begin(const char *path, struct err *err);
+int datadir_begin(const char *path, bool is_member, struct err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
  *
- * In:     exportd --config FILE.
+ * In:     exportd --config FILE [--begin-quorum NUMBER].
  * Out:    the core on LevelDB and TCP; exit status 0: stopped cleanly, 1: failed, 2:
  *         wrong usage.
  * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
@@ -19,118 +19,23 @@
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/config/args.h"
-#include "common/config/config.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"
 #include "common/system/boot_id.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
+#include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/datadir.h"
+#include "exportd/daemon/quorum_begin.h"
+#include "exportd/daemon/quorum_node.h"
+#include "exportd/quorum/raft/raft_core.h"
 #include "exportd/requests/exportd.h"
-
-/* ---- the config file ---- */
 
 enum {
     CONNS_MAX = 4096,
     CONNS_MIN = 64,
     PEERS_MIN = 64, /* channels to storages */
-    LEASE_MIN_S = 3,
-    LEASE_MAX_S = 3600,
-    EVICT_MIN_S = 3,
-    EVICT_MAX_S = 3600,
-    STRAYS_MAX_S = 31 * 86400,
-    TOKENS_MIN = 64,
-    SESSION_TOKENS_MAX = 524288,
-    TOKENS_MAX = 64 << 20,
 };
-
-struct exportd_cluster_section {
-    char *node_key, *client_key; /* paths */
-};
-struct exportd_section {
-    char *data;
-    char **listen;
-    unsigned listen_count;
-    unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
-    unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
-    unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
-    unsigned session_tokens_max, tokens_max; /* 0: defaults of the core */
-};
-struct exportd_settings {
-    struct exportd_cluster_section cluster;
-    struct exportd_section exportd;
-    struct config_log log;
-};
-
-static const cyaml_schema_value_t text_schema = {
-    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
-};
-static const cyaml_schema_field_t cluster_fields[] = {
-    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct exportd_cluster_section,
-                           node_key, 1, 4096),
-    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER,
-                           struct exportd_cluster_section, client_key, 1, 4096),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_field_t exportd_fields[] = {
-    CYAML_FIELD_STRING_PTR("data", CYAML_FLAG_POINTER, struct exportd_section, data, 1,
-                           4096),
-    CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct exportd_section, listen,
-                         &text_schema, 1, RPC_ADDR_MAX),
-    CYAML_FIELD_UINT("lease_s", CYAML_FLAG_OPTIONAL, struct exportd_section, lease_s),
-    CYAML_FIELD_UINT("evict_s", CYAML_FLAG_OPTIONAL, struct exportd_section, evict_s),
-    CYAML_FIELD_UINT("session_tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
-                     session_tokens_max),
-    CYAML_FIELD_UINT("tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
-                     tokens_max),
-    CYAML_FIELD_UINT("strays_s", CYAML_FLAG_OPTIONAL, struct exportd_section, strays_s),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_field_t config_fields[] = {
-    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct exportd_settings, cluster,
-                        cluster_fields),
-    CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct exportd_settings, exportd,
-                        exportd_fields),
-    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct exportd_settings, log,
-                        config_log_fields),
-    CYAML_FIELD_END,
-};
-static const cyaml_schema_value_t config_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct exportd_settings, config_fields),
-};
-
-static bool is_default_or(unsigned value, unsigned min, unsigned max)
-{
-    return value == 0 || (value >= min && value <= max);
-}
-
-static int config_check(const struct exportd_settings *c, const char *path,
-                        struct err *err)
-{
-    unsigned lease_s = c->exportd.lease_s, evict_s = c->exportd.evict_s;
-
-    if (lease_s != 0 && (lease_s < LEASE_MIN_S || lease_s > LEASE_MAX_S))
-        return err_set(err, -EINVAL, "%s: exportd: lease_s: %d to %d", path, LEASE_MIN_S,
-                       LEASE_MAX_S);
-    if (evict_s != 0 && (evict_s < EVICT_MIN_S || evict_s > EVICT_MAX_S))
-        return err_set(err, -EINVAL, "%s: exportd: evict_s: %d to %d", path, EVICT_MIN_S,
-                       EVICT_MAX_S);
-    if (!is_default_or(c->exportd.session_tokens_max, TOKENS_MIN, SESSION_TOKENS_MAX))
-        return err_set(err, -EINVAL, "%s: exportd: session_tokens_max: %d to %d", path,
-                       TOKENS_MIN, SESSION_TOKENS_MAX);
-    if (!is_default_or(c->exportd.tokens_max, TOKENS_MIN, TOKENS_MAX))
-        return err_set(err, -EINVAL, "%s: exportd: tokens_max: %d to %d", path,
-                       TOKENS_MIN, TOKENS_MAX);
-    if (c->exportd.strays_s > STRAYS_MAX_S)
-        return err_set(err, -EINVAL, "%s: exportd: strays_s: 1 to %d", path,
-                       STRAYS_MAX_S);
-    if (evict_s != 0 && evict_s < lease_s)
-        log_warn(
-            "%s: exportd: evict_s is less than lease_s: tokens and locks of a mount "
-            "that is evicted after %u s go to others only when its lease of %u s is over",
-            path, evict_s, lease_s);
-    return 0;
-}
 
 /* ---- the daemon ---- */
 
@@ -144,7 +49,8 @@ struct exportd_daemon {
     struct env_uv env;
     int lock_fd;
     struct kv_leveldb *kv;
-    struct exportd *core;
+    struct exportd *core;     /* without a quorum */
+    struct quorum_node *node; /* with one */
     struct rpc_server *server;
     struct stop_signals signals;
     bool env_open, signals_open;
@@ -231,7 +137,10 @@ static void core_stop(struct exportd_daemon *d)
     if (d->state != RUNNING)
         return;
     d->state = STOPPING;
-    exportd_stop(d->core, on_stopped, d);
+    if (d->node != NULL)
+        quorum_node_stop(d->node, on_stopped, d);
+    else
+        exportd_stop(d->core, on_stopped, d);
 }
 
 static void on_stop_signal(void *arg)
@@ -254,15 +163,30 @@ static int keys_load(struct exportd_daemon *d, struct err *err)
     return rc;
 }
 
+/* Refuses a member without data: nobody knows here whether it has lost them. */
+static int no_data_tell(const char *data, unsigned member, struct err *err)
+{
+    return err_set(
+        err, -ENODATA,
+        "%s is empty, and this exportd is to be member %u of a quorum. If the "
+        "quorum is new: `exportd --config FILE --begin-quorum NUMBER`, once on "
+        "each member, before one is started (man 8 exportd). If it is not, "
+        "this member has lost its data and must not begin again",
+        data, member);
+}
+
 static int store_open_in(struct exportd_daemon *d, struct err *err)
 {
     const char *data = d->config->exportd.data;
+    const struct quorum_section *quorum = d->config->quorum;
     char *dir;
     bool is_new;
-    int rc = datadir_open(data, &d->lock_fd, &is_new, err);
+    int rc = datadir_open(data, quorum != NULL, &d->lock_fd, &is_new, err);
 
     if (rc != 0)
         return rc;
+    if (is_new && quorum != NULL)
+        return no_data_tell(data, quorum->id, err);
     if (asprintf(&dir, "%s/kv", data) < 0)
         return err_set(err, -ENOMEM, "out of memory");
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
@@ -270,7 +194,7 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     if (rc == 0)
         rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, d->kv_fds, &d->kv, err);
     if (rc == 0 && is_new)
-        rc = datadir_begin(data, err);
+        rc = datadir_begin(data, false, err);
     free(dir);
     return rc;
 }
@@ -282,11 +206,17 @@ static int server_open(struct exportd_daemon *d, struct err *err)
         .keys = &d->keys,
         .name = "exportd",
         .conns_max = conns_that_fit(d),
-        .handler = exportd_handle,
-        .arg = d->core,
-        .cluster_id = exportd_cluster_id(d->core),
     };
 
+    if (d->node != NULL) {
+        config.handler = quorum_node_handle;
+        config.arg = d->node;
+        config.cluster_id = quorum_node_cluster_id(d->node);
+    } else {
+        config.handler = exportd_handle;
+        config.arg = d->core;
+        config.cluster_id = exportd_cluster_id(d->core);
+    }
     return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
                            section->listen_count, &d->server, err);
 }
@@ -299,7 +229,9 @@ static int fds_share(struct exportd_daemon *d, struct err *err)
         [CONNS] = { .least = CONNS_MIN, .eighths = 4, .most = CONNS_MAX },
         [PEERS] = { .least = PEERS_MIN, .eighths = 3 },
     };
-    int rc = fds_claim("exportd", FDS_PROCESS, parts, N, err);
+    unsigned fixed =
+        d->config->quorum == NULL ? FDS_PROCESS : FDS_PROCESS + QUORUM_NODE_FDS;
+    int rc = fds_claim("exportd", fixed, parts, N, err);
 
     if (rc != 0)
         return rc;
@@ -307,6 +239,42 @@ static int fds_share(struct exportd_daemon *d, struct err *err)
     d->conns_max = parts[CONNS].share;
     d->peers_max = parts[PEERS].share;
     return 0;
+}
+
+/* Opens the core, alone, and waits until it serves. */
+static int core_open(struct exportd_daemon *d, const struct exportd_config *config,
+                     struct err *err)
+{
+    int rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), config, &d->core, err);
+
+    while (rc == 0 && exportd_is_ready(d->core) == 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    if (rc == 0 && exportd_is_ready(d->core) < 0)
+        rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
+                     error_text(exportd_is_ready(d->core)));
+    return rc;
+}
+
+/* Opens the member of a quorum, and waits until it takes part. */
+static int node_open(struct exportd_daemon *d, const struct exportd_config *core,
+                     struct err *err)
+{
+    struct quorum_node_config config = {
+        .env = &d->env,
+        .below = kv_leveldb_kv(d->kv),
+        .keys = &d->keys,
+        .data = d->config->exportd.data,
+        .section = d->config->quorum,
+        .core = *core,
+    };
+    struct quorum_node *node;
+    int rc = raft_core_check_library(err);
+
+    if (rc == 0)
+        rc = quorum_node_open(&config, &node, err);
+    if (rc == 0)
+        d->node = node;
+    return rc;
 }
 
 static int daemon_start(struct exportd_daemon *d, struct err *err)
@@ -332,12 +300,8 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
     core.capabilities = d->capabilities;
     rc = store_open_in(d, err);
     if (rc == 0)
-        rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), &core, &d->core, err);
-    while (rc == 0 && exportd_is_ready(d->core) == 0)
-        uv_run(&d->loop, UV_RUN_ONCE);
-    if (rc == 0 && exportd_is_ready(d->core) < 0)
-        rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
-                     error_text(exportd_is_ready(d->core)));
+        rc = d->config->quorum == NULL ? core_open(d, &core, err)
+                                       : node_open(d, &core, err);
     if (rc == 0) { /* a script that sees the port open may send SIGTERM at once */
         rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
         d->signals_open = true;
@@ -352,7 +316,9 @@ static void daemon_serve(struct exportd_daemon *d)
     for (unsigned i = 0; i < d->config->exportd.listen_count; i++)
         log_info("listening on %s (port %u)", d->config->exportd.listen[i],
                  rpc_server_port(d->server, i));
-    sd_tell_ready("serving metadata");
+    if (d->node != NULL)
+        quorum_node_tell(d->node);
+    sd_tell_ready(d->node == NULL ? "serving metadata" : "member of a quorum");
     while (d->state != STOPPED)
         uv_run(&d->loop, UV_RUN_ONCE);
 }
@@ -360,15 +326,16 @@ static void daemon_serve(struct exportd_daemon *d)
 /* Undoes daemon_start(), however far it came. */
 static void daemon_end(struct exportd_daemon *d)
 {
-    if (d->core != NULL)
+    if (d->core != NULL || d->node != NULL)
         core_stop(d); /* after a start that failed */
-    while (d->core != NULL && d->state != STOPPED)
+    while ((d->core != NULL || d->node != NULL) && d->state != STOPPED)
         uv_run(&d->loop, UV_RUN_ONCE);
     if (d->server != NULL)
         rpc_server_close(d->server, on_server_closed, d);
     while (d->server != NULL)
         uv_run(&d->loop, UV_RUN_ONCE);
     exportd_close(d->core);
+    quorum_node_close(d->node);
     while (d->n_closing > 0)
         uv_run(&d->loop, UV_RUN_ONCE);
     kv_leveldb_close(d->kv);
@@ -381,7 +348,7 @@ static void daemon_end(struct exportd_daemon *d)
     if (d->lock_fd >= 0)
         close(d->lock_fd);
     capability_key_free(d->capabilities);
-    config_free(&config_schema, d->config);
+    exportd_settings_free(d->config);
 }
 
 static int run(const char *config_path)
@@ -393,9 +360,7 @@ static int run(const char *config_path)
     if (d == NULL)
         return 1;
     d->lock_fd = -1;
-    rc = config_load(config_path, &config_schema, (void **)&d->config, &err);
-    if (rc == 0)
-        rc = config_check(d->config, config_path, &err);
+    rc = exportd_settings_load(config_path, &d->config, &err);
     if (rc == 0) {
         config_log_apply(&d->config->log);
         rc = uv_loop_init(&d->loop);
@@ -413,7 +378,7 @@ static int run(const char *config_path)
         log_info(rc == 0 ? "stopped, everything is stored" : "ended with an error");
     } else {
         log_error("cannot start: %s", err.text[0] != '\0' ? err.text : error_text(rc));
-        config_free(&config_schema, d->config);
+        exportd_settings_free(d->config);
     }
     free(d);
     return rc == 0 ? 0 : 1;
@@ -423,8 +388,26 @@ static int run(const char *config_path)
 
 const char *argp_program_version = "exportd " ROZO_VERSION;
 
+/* Makes the data directory of a first member. */
+static int begin(const char *config_path, const char *birth)
+{
+    struct exportd_settings *config = NULL;
+    struct err err = { 0 };
+    int rc = exportd_settings_load(config_path, &config, &err);
+
+    if (rc == 0) {
+        config_log_apply(&config->log);
+        rc = quorum_begin(config, birth, &err);
+    }
+    if (rc != 0)
+        log_error("cannot begin: %s", err.text[0] != '\0' ? err.text : error_text(rc));
+    exportd_settings_free(config);
+    return rc == 0 ? 0 : 1;
+}
+
 struct main_args {
     const char *config;
+    const char *birth; /* --begin-quorum; NULL: not given */
 };
 
 int main(int argc, char **argv)
@@ -432,6 +415,10 @@ int main(int argc, char **argv)
     static const struct args_option options[] = {
         { "config", 'c', "FILE", "Read the configuration from FILE (YAML)",
           ARGS_NEEDED(struct main_args, config) },
+        { "begin-quorum", 0, "NUMBER",
+          "Make the data directory of a first member of a new quorum, and end. "
+          "NUMBER: 32 random hexadecimal digits, the same on all first members",
+          ARGS_TEXT(struct main_args, birth) },
         { 0 },
     };
     static const struct args_syntax syntax = {
@@ -443,5 +430,5 @@ int main(int argc, char **argv)
 
     log_init("exportd");
     args_parse(&syntax, argc, argv, &args);
-    return run(args.config);
+    return args.birth != NULL ? begin(args.config, args.birth) : run(args.config);
 }

@@ -148,8 +148,8 @@ static void entries_append(struct member *m, const struct raft_core_out *out)
 static void role_take(struct member *m, const struct raft_core_out *out)
 {
     if (out->leader != m->leader && out->leader != 0)
-        log_info("quorum: %016llx leads in term %llu", (unsigned long long)out->leader,
-                 (unsigned long long)out->term);
+        log_info("quorum: member %llu leads in term %llu",
+                 (unsigned long long)out->leader, (unsigned long long)out->term);
     m->role = out->role;
     m->term = out->term;
     m->leader = out->leader;
@@ -332,6 +332,13 @@ uint64_t member_lease_until_ns(const struct member *m)
     return atomic_load(&m->lease_until_ns);
 }
 
+static bool is_other_voter(const struct member *m, uint64_t id)
+{
+    const struct raft_member *other = raft_config_find(&m->members, id);
+
+    return id != m->config.id && other != NULL && other->role == RAFT_ROLE_VOTER;
+}
+
 int member_transfer(struct member *m, uint64_t to)
 {
     int rc;
@@ -340,6 +347,8 @@ int member_transfer(struct member *m, uint64_t to)
         return -ROZO_ENOT_LEADER;
     if (m->role != RAFT_CORE_LEADER)
         return -ROZO_ENOT_LEADER;
+    if (to != 0 && !is_other_voter(m, to))
+        return -EINVAL;
     member_depose(m); /* the core takes no change while the transfer is under way */
     rc = raft_core_transfer(m->core, member_now_ns(m), to);
     member_event(m, rc);

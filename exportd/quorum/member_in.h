@@ -28,6 +28,7 @@ struct member_peer {
     struct rpc_channel *channel; /* owned; NULL: the address is not valid */
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
+    bool is_stranger;            /* something else answers at the address; logged */
 };
 
 /* Message to a peer, while its entries are read and it is on its way. */

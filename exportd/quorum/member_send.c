@@ -12,6 +12,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/log.h"
 #include "exportd/quorum/member_in.h"
 
 static struct member_peer *peer_find(const struct member *m, uint64_t id)
@@ -99,10 +100,25 @@ void member_peers_close(struct member *m)
     }
 }
 
+/* Says once that what answers at the address of a member is not that member. */
+static void stranger_look(struct member_peer *p, bool is_stranger)
+{
+    if (is_stranger && !p->is_stranger)
+        log_warn(
+            "quorum: what listens at %s is not member %llu: it has another id, or is "
+            "of another quorum; compare `quorum` in the configs of all members",
+            p->address, (unsigned long long)p->id);
+    p->is_stranger = is_stranger;
+}
+
+/* The core learns from answers, which are messages of their own. */
 static void on_stepped(struct rpc_request *rq, int rc)
 {
-    (void)rc; /* the core learns from answers, which are messages of their own */
-    step_end(container_of(rq, struct member_step, rq));
+    struct member_step *s = container_of(rq, struct member_step, rq);
+
+    if (rc == 0)
+        stranger_look(s->peer, rq->status == ROZO__STATUS__WRONG_STORAGE);
+    step_end(s);
 }
 
 static struct member_step *step_new(struct member *m, struct member_peer *p,

@@ -232,6 +232,14 @@ int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
     return rc != 0 ? rc : packed;
 }
 
+/* Refuses questions about a quorum: of a member they never reach the core. */
+int ad_meta(struct md_op *op, const ProtobufCMessage *msg)
+{
+    (void)op;
+    (void)msg;
+    return -EOPNOTSUPP;
+}
+
 static int volume_create(struct exportd *x, const char *name, struct volume **out,
                          char message[MESSAGE_MAX + 1])
 {

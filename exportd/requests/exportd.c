@@ -114,6 +114,8 @@ static const struct handler handlers[] = {
     AD(STORAGE_REPLACE, storage_replace, storage_replace, CHANGES),
     AD(INODES, inodes, inodes, 0),
     AD(STORAGE_LOST, storage_lost, storage_lost, CHANGES),
+    AD(META_STATUS, meta_status, meta, 0),
+    AD(META_TRANSFER, meta_transfer, meta, 0),
 };
 
 static const struct handler *handler_find(uint16_t op)

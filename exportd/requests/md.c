@@ -256,12 +256,13 @@ static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
     return 0;
 }
 
-/* Ends sessions reported as dead, first, to make room for the new one. */
-static void end_dead_sessions(struct exportd *x, const Rozo__MdOpenSessionReq *req)
+/* Ends sessions reported as dead, but not that of the reporter. */
+static void end_dead_sessions(struct exportd *x, uint64_t reporter, size_t n_dead,
+                              const uint64_t *dead)
 {
-    for (size_t i = 0; i < req->n_dead_sessions && i < DEAD_SESSIONS_MAX; i++) {
-        if (req->dead_sessions[i] != req->session)
-            session_is_dead(x, req->dead_sessions[i]);
+    for (size_t i = 0; i < n_dead && i < DEAD_SESSIONS_MAX; i++) {
+        if (dead[i] != reporter)
+            session_is_dead(x, dead[i]);
     }
 }
 
@@ -281,7 +282,8 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
                     (!req->full_quorum && !req->read_only)))
         rc = -EOPNOTSUPP;
     if (rc == 0) {
-        end_dead_sessions(x, req);
+        /* first, to make room for the new one */
+        end_dead_sessions(x, req->session, req->n_dead_sessions, req->dead_sessions);
         rc = session_open(x, e, req->session, req->client, req->read_only, &s);
     }
 
@@ -332,6 +334,7 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     int rc = 0;
 
     op->sync = true;
+    end_dead_sessions(x, op->call->session, req->n_dead_sessions, req->dead_sessions);
     resp.map_version = x->map_version;
     resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);

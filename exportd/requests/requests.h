@@ -39,7 +39,7 @@ md_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getat
 /* md_lock.c */
 md_handler md_lock, md_lock_test, md_lock_cancel;
 /* ad.c */
-md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost;
+md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost, ad_meta;
 /* inodes.c */
 md_handler ad_inodes;
 void listings_init(struct listings *all);

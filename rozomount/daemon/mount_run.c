@@ -110,6 +110,21 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
     }
 }
 
+static const uint64_t *find_dead_sessions(void *arg, size_t *n)
+{
+    struct mount *m = arg;
+    const uint64_t *dead = liveness_find_dead(m->liveness, n);
+
+    if (*n != 0)
+        log_info("reporting sessions of dead mounts of this machine: %zu", *n);
+    return dead;
+}
+
+static void on_dead_reported(void *arg)
+{
+    liveness_dead_are_reported(((struct mount *)arg)->liveness);
+}
+
 static void on_session_opened(void *arg, const struct mount_session_info *info)
 {
     struct mount *m = arg;
@@ -117,10 +132,8 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
     uint64_t start = exportd_link_start(m->loops[0].exportd);
 
     liveness_note(m->liveness, info->cluster_id, info->id);
-    if (m->info.id == 0) {
+    if (m->info.id == 0)
         m->info = *info;
-        liveness_dead_are_told(m->liveness, info->cluster_id);
-    }
     m->info.losses = info->losses;
     loop_take_session(&m->loops[0], info->id, start, info->losses);
     tell_other_loops(m, NULL, info->id, start, info->losses);
@@ -289,6 +302,8 @@ static int mount_open_session(struct mount *m, struct err *err)
         .tokens = m->tokens,
         .unsynced = m->unsynced,
         .open_timeout_ms = m->opt->mount_timeout_ms,
+        .find_dead = find_dead_sessions,
+        .dead_are_reported = on_dead_reported,
         .opened = on_session_opened,
         .lock_event = on_lock_event,
         .recall = on_recall,
@@ -303,7 +318,6 @@ static int mount_open_session(struct mount *m, struct err *err)
     struct opening opening = { 0 };
     char host[128] = "?";
 
-    config.dead = liveness_dead(m->liveness, &config.n_dead);
     gethostname(host, sizeof(host) - 1);
     snprintf(m->client, sizeof(m->client), "%s:%d:%.100s", host, (int)getpid(),
              m->opt->mountpoint);

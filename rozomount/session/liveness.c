@@ -5,8 +5,10 @@
  * Keeps:  a file is locked before it gets its name, so an unlocked file belongs to a dead
  *         process. A search takes a shared lock and releases it at once, so mounts that
  *         start together all find the session. A file removed by its owner has no name
- *         left when another process gets its lock (st_nlink is checked). Errors are
- *         ignored, as if the directory did not exist: nothing here is essential.
+ *         left when another process gets its lock (st_nlink is checked). The first search
+ *         that finds a session dead makes its file one byte long: the file's time is then
+ *         the time of this search, whatever the age of the session. Errors are ignored,
+ *         as if the directory did not exist: nothing here is essential.
  */
 #include "rozomount/session/liveness.h"
 
@@ -23,13 +25,20 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "common/system/boot_id.h"
 #include "rozomount/options/xalloc.h"
 
 enum {
     CLUSTER_DIGITS = 2 * PULSE_CLUSTER_BYTES,
     NAME_LEN = CLUSTER_DIGITS + 1 + 16 + 1 + 16, /* cluster-session-boot */
-    OLD_S = 24 * 3600, /* older files: the lease has ended long ago */
+    OLD_S = 24 * 3600, /* found dead longer ago: the lease has ended since */
+};
+
+/* Session whose process is dead. */
+struct dead_session {
+    char name[NAME_LEN + 1]; /* name of its file */
+    uint64_t found_ns;       /* since 1970; when a search first found it dead */
 };
 
 struct liveness {
@@ -38,8 +47,9 @@ struct liveness {
     int fd; /* own file, locked; -1: none */
     char name[NAME_LEN + 1];
     size_t n_dead;
-    char dead[PULSE_DEAD_MAX][NAME_LEN + 1]; /* file names */
-    uint64_t ids[PULSE_DEAD_MAX];
+    struct dead_session
+        dead[PULSE_DEAD_MAX];     /* only PULSE_DEAD_MAX of them: the newest */
+    uint64_t ids[PULSE_DEAD_MAX]; /* the sessions, in the same order */
 };
 
 /* ---- the directory ---- */
@@ -101,57 +111,97 @@ static uint64_t name_session(const struct liveness *p, const char *name)
     return strcmp(name + CLUSTER_DIGITS, again) == 0 ? session : 0;
 }
 
+static bool is_of_own_cluster(const struct liveness *p, const char *name)
+{
+    return p->fd >= 0 && memcmp(name, p->name, CLUSTER_DIGITS) == 0;
+}
+
 /* ---- dead sessions ---- */
 
-/* True: no process has locked the file, so its session is dead. */
-static bool file_is_dead(const struct liveness *p, const char *name, struct stat *st)
+/* Looks at a file. Returns true if no process has locked it, so that its session is dead;
+ * *found_ns: since when that is known. */
+static bool file_is_dead(const struct liveness *p, const char *name, uint64_t now_ns,
+                         uint64_t *found_ns)
 {
     int fd = openat(p->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
     bool dead;
 
     if (fd < 0)
         return false;
-    dead = flock(fd, LOCK_SH | LOCK_NB) == 0 && fstat(fd, st) == 0 &&
-           S_ISREG(st->st_mode) && st->st_nlink == 1;
+    dead = flock(fd, LOCK_SH | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
+           S_ISREG(st.st_mode) && st.st_nlink == 1;
+    *found_ns = now_ns;
+    if (dead && st.st_size != 0)
+        *found_ns = timespec_to_ns(st.st_mtim);
+    else if (dead && ftruncate(fd, 1) != 0)
+        log_debug("note that %s is dead: %s", name, strerror(errno));
     close(fd);
     return dead;
 }
 
 static void dead_forget(struct liveness *p, size_t i)
 {
-    unlinkat(p->dir, p->dead[i], 0);
+    unlinkat(p->dir, p->dead[i].name, 0);
     p->n_dead--;
-    memmove(p->dead[i], p->dead[p->n_dead], sizeof(p->dead[i]));
+    p->dead[i] = p->dead[p->n_dead];
     p->ids[i] = p->ids[p->n_dead];
 }
 
-static void file_look(struct liveness *p, const char *name)
+/* Returns the place for one more session: that of the one found first, if all are taken.
+ * PULSE_DEAD_MAX: it has been found before all of them. */
+static size_t dead_place(const struct liveness *p, uint64_t found_ns)
 {
-    uint64_t session = name_session(p, name);
-    struct stat st;
+    size_t first = 0;
 
-    if (session == 0 || !file_is_dead(p, name, &st))
-        return;
-    memcpy(p->dead[p->n_dead], name, sizeof(p->dead[0]));
-    p->ids[p->n_dead++] = session;
-    if (time(NULL) - st.st_mtime > OLD_S)
-        dead_forget(p, p->n_dead - 1);
+    if (p->n_dead < PULSE_DEAD_MAX)
+        return p->n_dead;
+    for (size_t i = 1; i < p->n_dead; i++) {
+        if (p->dead[i].found_ns < p->dead[first].found_ns)
+            first = i;
+    }
+    return p->dead[first].found_ns < found_ns ? first : PULSE_DEAD_MAX;
 }
 
-static void dead_find(struct liveness *p)
+static void file_look(struct liveness *p, const char *name, uint64_t now_ns)
+{
+    uint64_t session = name_session(p, name);
+    uint64_t found_ns;
+    size_t i;
+
+    if (session == 0 || (p->fd >= 0 && !is_of_own_cluster(p, name)) ||
+        !file_is_dead(p, name, now_ns, &found_ns))
+        return;
+    if (found_ns + s_to_ns(OLD_S) < now_ns) {
+        unlinkat(p->dir, name, 0);
+        return;
+    }
+    i = dead_place(p, found_ns);
+    if (i == PULSE_DEAD_MAX)
+        return;
+    p->n_dead += i == p->n_dead;
+    p->ids[i] = session;
+    p->dead[i].found_ns = found_ns;
+    memcpy(p->dead[i].name, name, sizeof(p->dead[i].name));
+}
+
+const uint64_t *liveness_find_dead(struct liveness *p, size_t *n)
 {
     int fd = openat(p->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct timespec now;
     struct dirent *e;
 
-    if (d == NULL) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    while (p->n_dead < PULSE_DEAD_MAX && (e = readdir(d)) != NULL)
-        file_look(p, e->d_name);
-    closedir(d);
+    p->n_dead = 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    while (d != NULL && (e = readdir(d)) != NULL)
+        file_look(p, e->d_name, timespec_to_ns(now));
+    if (d != NULL)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    *n = p->n_dead;
+    return p->ids;
 }
 
 struct liveness *liveness_new(const char *dir)
@@ -165,25 +215,13 @@ struct liveness *liveness_new(const char *dir)
         dir = path;
     if (dir != NULL)
         p->dir = dir_open(dir);
-    if (p->dir >= 0)
-        dead_find(p);
     return p;
 }
 
-const uint64_t *liveness_dead(const struct liveness *p, size_t *n)
+void liveness_dead_are_reported(struct liveness *p)
 {
-    *n = p->n_dead;
-    return p->ids;
-}
-
-void liveness_dead_are_told(struct liveness *p,
-                            const uint8_t cluster[PULSE_CLUSTER_BYTES])
-{
-    char name[NAME_LEN + 1];
-
     for (size_t i = p->n_dead; i-- > 0;) {
-        name_make(p, cluster, p->ids[i], name);
-        if (strcmp(name, p->dead[i]) == 0)
+        if (is_of_own_cluster(p, p->dead[i].name))
             dead_forget(p, i);
     }
     p->n_dead = 0; /* the others are left for mounts of their own clusters */
@@ -204,7 +242,7 @@ static void own_drop(struct liveness *p, bool over)
 void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
                    uint64_t session)
 {
-    char name[NAME_LEN + 1], draft[32];
+    char name[NAME_LEN + 1], draft[NAME_LEN + 5];
     int fd;
 
     if (p->dir < 0)
@@ -213,14 +251,18 @@ void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES
     if (p->fd >= 0 && strcmp(name, p->name) == 0)
         return;
     own_drop(p, true);
-    snprintf(draft, sizeof(draft), "new.%d", (int)getpid());
+    /* not named after the process: containers with one /run have equal process ids */
+    snprintf(draft, sizeof(draft), "new.%s", name);
     fd = openat(p->dir, draft, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || renameat(p->dir, draft, p->dir, name) != 0) {
-        log_debug("no file for session %016llx: %s", (unsigned long long)session,
-                  strerror(errno));
-        close(fd);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 ||
+        renameat(p->dir, draft, p->dir, name) != 0) {
+        log_info("no file for session %016llx: %s. If this mount is killed, others wait "
+                 "for the end of its lease",
+                 (unsigned long long)session, strerror(errno));
+        if (fd >= 0) {
+            unlinkat(p->dir, draft, 0);
+            close(fd);
+        }
         return;
     }
     p->fd = fd;

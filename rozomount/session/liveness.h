@@ -15,26 +15,28 @@
 #include <stdint.h>
 
 enum {
-    PULSE_DEAD_MAX = 256, /* sessions found at a time */
+    PULSE_DEAD_MAX = 256, /* sessions found at a time: those that died last */
     PULSE_CLUSTER_BYTES = 16,
 };
 
 struct liveness;
 
 /**
- * Creates the object and finds dead sessions. dir: the directory, created if needed;
- * NULL: the directory of this machine for this user. Never returns NULL: without a
- * directory no dead session is found and no file is written.
+ * Creates the object. dir: the directory, created if needed; NULL: the directory of this
+ * machine for this user. Never returns NULL: without a directory no dead session is found
+ * and no file is written.
  */
 struct liveness *liveness_new(const char *dir);
-/** Returns the dead sessions of all clusters, borrowed. */
-const uint64_t *liveness_dead(const struct liveness *p, size_t *n);
 /**
- * Removes the files of dead sessions of this cluster, because its exportd knows them now,
- * and forgets those of other clusters.
+ * Finds dead sessions: of our own cluster, or of all clusters before liveness_note().
+ * Returns them, borrowed until the next call.
  */
-void liveness_dead_are_told(struct liveness *p,
-                            const uint8_t cluster[PULSE_CLUSTER_BYTES]);
+const uint64_t *liveness_find_dead(struct liveness *p, size_t *n);
+/**
+ * Removes the files of the sessions found last, as far as they are of our own cluster
+ * (liveness_note()): its exportd knows now that they are dead.
+ */
+void liveness_dead_are_reported(struct liveness *p);
 /** Notes the current session of this process; replaces the previous one. */
 void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
                    uint64_t session);

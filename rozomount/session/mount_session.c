@@ -25,6 +25,8 @@
 enum {
     CLOSE_TIMEOUT_MS = 3000,
     REOPEN_PAUSE_MS = 200,
+    /* a killed mount may not be dead yet when the next one opens its session */
+    FIRST_ALIVE_MS = 2000,
     REOPEN_SOON_MS =
         20, /* when another exportd leads since the attempt, or a link is up */
     LEASE_MIN_MS = 300, /* with a shorter lease keep-alives would take all the time */
@@ -263,6 +265,15 @@ out:
     return rc;
 }
 
+/* Returns the time from the opening to the next keep-alive. */
+static uint32_t first_alive_ms(const struct mount_session *s, bool first)
+{
+    uint32_t ms = s->info.lease_ms / 3;
+
+    return first && s->config.find_dead != NULL && ms > FIRST_ALIVE_MS ? FIRST_ALIVE_MS
+                                                                       : ms;
+}
+
 static void on_open_answer(struct md_call *call, int rc)
 {
     struct mount_session *s = call->arg;
@@ -274,8 +285,10 @@ static void on_open_answer(struct md_call *call, int rc)
         rc = open_answer_take(s, call);
     if (rc == 0) {
         s->state = SESSION_OPEN;
-        env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
+        env_timer_start(s->env, &s->timer, first_alive_ms(s, first));
         s->config.opened(s->config.arg, &s->info);
+        if (first && s->config.find_dead != NULL)
+            s->config.dead_are_reported(s->config.arg);
         if (s->events_sent && md_client_cancel(&s->events, false))
             s->events_sent = false; /* sent in the previous session */
         session_send_events(s);
@@ -338,6 +351,14 @@ static Rozo__TokenRange *session_claim_ranges(const struct token_cache_claim *cl
     return msgs;
 }
 
+/* Returns sessions to report as dead, borrowed. */
+static uint64_t *session_find_dead(struct mount_session *s, size_t *n)
+{
+    return s->config.find_dead == NULL
+               ? NULL
+               : (uint64_t *)(uintptr_t)s->config.find_dead(s->config.arg, n);
+}
+
 static void session_send_open(struct mount_session *s)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
@@ -352,10 +373,8 @@ static void session_send_open(struct mount_session *s)
     req.knows_inline = true;
     req.full_quorum = true;
     req.n_open_inodes = n_inodes;
-    if (s->state == SESSION_OPENING) {
-        req.dead_sessions = (uint64_t *)(uintptr_t)s->config.dead;
-        req.n_dead_sessions = s->config.n_dead;
-    }
+    if (s->state == SESSION_OPENING)
+        req.dead_sessions = session_find_dead(s, &req.n_dead_sessions);
     req.open_inodes = inodes;
     session_claim_locks(s, &req);
     token_cache_claim(s->config.tokens, &claim);
@@ -408,6 +427,8 @@ static void on_alive_answer(struct md_call *call, int rc)
         return;
     if (rc == 0) {
         session_is_heard(s, call->sent_ns);
+        if (s->config.find_dead != NULL)
+            s->config.dead_are_reported(s->config.arg);
         alive_answer_take(s, call);
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
         mount_session_lost(s);
@@ -500,6 +521,7 @@ static void session_send_alive(struct mount_session *s)
     s->alive_sent = true;
     s->alive_no = unsynced_inodes_begin(s->config.unsynced);
     req.map_version = s->map_version;
+    req.dead_sessions = session_find_dead(s, &req.n_dead_sessions);
     s->asked_ns = env_wall_ns(s->env);
     md_client_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base,
                           MD_SESSIONLESS, s->info.lease_ms / 3, on_alive_answer, s);

@@ -48,15 +48,21 @@ struct mount_session_info {
 };
 
 struct mount_session_config {
-    const char *export_name; /* borrowed */
-    const char *client;      /* borrowed, "host:pid:mountpoint" */
-    const uint64_t *dead;    /* borrowed until open: sessions whose processes have died */
-    size_t n_dead;
+    const char *export_name;          /* borrowed */
+    const char *client;               /* borrowed, "host:pid:mountpoint" */
     struct open_refs *refs;           /* borrowed */
     struct lock_table *lock_table;    /* borrowed */
     struct unsynced_inodes *unsynced; /* borrowed */
     struct token_cache *tokens;       /* borrowed */
     uint32_t open_timeout_ms;
+    /**
+     * Finds sessions whose processes have died, to report them when the session opens and
+     * with each keep-alive. Returns them, borrowed until the next call. NULL: none are
+     * looked for.
+     */
+    const uint64_t *(*find_dead)(void *arg, size_t *n);
+    /** Called when exportd has received the report of the last find_dead(). */
+    void (*dead_are_reported)(void *arg);
     /**
      * Called when the session is open, for the first time or again: info->id must be set
      * on all channels.

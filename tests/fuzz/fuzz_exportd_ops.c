@@ -66,6 +66,8 @@ static const uint16_t ops[] = {
     ROZO__OP__MD_GIVE_BACK,
     ROZO__OP__MD_ATIMES,
     ROZO__OP__MD_WAIT_LEADER,
+    ROZO__OP__AD_META_STATUS,
+    ROZO__OP__AD_META_TRANSFER,
 };
 
 static struct world w;

@@ -15,6 +15,7 @@ Each folder has one subject:
     cli        the verbs of `rozo`, its clusters for developers, and the steps of the guide
     processes  daemons and mounts: their configs and input, start and end, descriptors
     data       contents of files: all ways to write, sizes, space, programs at work
+    metas      several exportds that are a quorum: elections, hand-overs, wrong configs
     metadata   names, attributes and small files, which exportd keeps, over its restarts
     posix      what programs expect of Linux: the suites, locks, privileges, file handles
     coherence  several mounts of one folder
@@ -149,7 +150,7 @@ class Cluster:
     """A private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
-                 mount_options=None, log_level=None, inline=None):
+                 mount_options=None, log_level=None, inline=None, metas=None):
         self.base = base                       # folder of the test; all of it is removed at the end
         self.dir = os.path.join(base, "c")     # folder of the cluster
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
@@ -158,7 +159,8 @@ class Cluster:
         self.mount_options = mount_options
         self.options = ["--layout", layout]
         for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages),
-                              ("--links", links), ("--log-level", log_level), ("--inline", inline)):
+                              ("--links", links), ("--log-level", log_level), ("--inline", inline),
+                              ("--metas", metas)):
             if value is not None:
                 self.options += [option, value]
 
@@ -208,6 +210,21 @@ class Cluster:
     def status(self):
         """Returns `rozo status --json`: storages, volumes, exports as exportd sees them."""
         return json.loads(self.admin("status", "--json").stdout)
+
+    def metas(self):
+        """Returns `rozo meta status --json`."""
+        return json.loads(self.admin("meta", "status", "--json").stdout)
+
+    def serving(self):
+        """Returns the name of the exportd of a quorum that serves, as soon as one does."""
+        found = []
+
+        def one_serves():
+            found[:] = [self.metas()["serving"]]
+            return found[0] is not None
+
+        wait_for(one_serves, "an exportd to serve")
+        return "exportd-%d" % found[0]
 
     def health(self):
         """Returns storage id -> its record in `rozo rebuild status`; None for storages that do not answer."""
@@ -446,7 +463,8 @@ def scratch():
 
 @pytest.fixture
 def cluster(request, scratch):
-    """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, inline=None, start=True)"""
+    """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, inline=None, metas=None,
+    start=True)"""
     make, end = make_factory(request.node, scratch)
     yield make
     end()

@@ -1074,20 +1074,34 @@ int raft_core_change(struct raft_core *core, uint64_t now_ns,
     return event_end(core, entries_submit(core, &e, 1));
 }
 
-/* Returns the voter with the longest log other than this one; 0: there is none. */
-static uint64_t voter_with_longest_log(const struct raft_core *core)
+/* Returns whether a member has acknowledged a heartbeat of the last election timeout. */
+static bool is_heard(const struct raft_core *core, uint64_t id)
+{
+    uint64_t acked_ns = raft_lease_acked_ns(&core->lease, id);
+
+    return acked_ns != 0 &&
+           core->now_ns - acked_ns <= ms_to_ns(core->options.election_ms);
+}
+
+/* Returns the voter to hand over to: one that is heard rather than one that is not, then
+ * the one with the longest log; 0: there is no other voter. */
+static uint64_t voter_to_lead(const struct raft_core *core)
 {
     const struct raft_configuration *c = &core->raft.configuration;
     raft_index best = 0, match = 0;
+    bool best_is_heard = false;
     uint64_t id = 0;
 
     for (unsigned i = 0; i < c->n; i++) {
+        bool heard = is_heard(core, c->servers[i].id);
+
         if (c->servers[i].role != RAFT_VOTER || c->servers[i].id == core->options.id ||
             raft_match_index(&core->raft, c->servers[i].id, &match) != 0 ||
-            (id != 0 && match <= best))
+            (id != 0 && (heard == best_is_heard ? match <= best : best_is_heard)))
             continue;
         id = c->servers[i].id;
         best = match;
+        best_is_heard = heard;
     }
     return id;
 }
@@ -1105,7 +1119,7 @@ int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
     if (core->transfer.is_active)
         return -EBUSY;
     if (to == 0)
-        to = voter_with_longest_log(core);
+        to = voter_to_lead(core);
     m = raft_config_find(&raft_changes_newest(&core->changes)->config, to);
     if (to == core->options.id || m == NULL || m->role != RAFT_ROLE_VOTER)
         return -EINVAL;

@@ -133,7 +133,8 @@ int raft_core_submit(struct raft_core *core, uint64_t now_ns,
 int raft_core_change(struct raft_core *core, uint64_t now_ns,
                      const struct raft_config *config);
 /**
- * Hands leadership over to a voter; 0: to the one with the longest log. Before the call
+ * Hands leadership over to a voter; 0: to the one with the longest log
+ * of those that are heard. Before the call
  * the caller withdraws the lease from everybody who answers by it. The core has no lease
  * from here on, until the transfer has failed and cannot succeed late. After an election
  * timeout without success this member goes on as leader. Returns 0, -ROZO_ENOT_LEADER,

@@ -46,6 +46,13 @@ void raft_lease_acked(struct raft_lease *lease, uint64_t id, uint64_t echo_ns,
         peer->acked_ns = echo_ns;
 }
 
+uint64_t raft_lease_acked_ns(const struct raft_lease *lease, uint64_t id)
+{
+    const struct raft_lease_peer *peer = peer_find(lease, id);
+
+    return peer == NULL ? 0 : peer->acked_ns;
+}
+
 void raft_lease_whole(struct raft_lease *lease, uint64_t id, uint64_t echo_ns)
 {
     struct raft_lease_peer *peer = peer_find(lease, id);

@@ -36,6 +36,8 @@ void raft_lease_members(struct raft_lease *lease, const struct raft_config *conf
  */
 void raft_lease_acked(struct raft_lease *lease, uint64_t id, uint64_t echo_ns,
                       uint64_t now_ns);
+/** Returns when the newest heartbeat was sent that a peer has acknowledged; 0: none. */
+uint64_t raft_lease_acked_ns(const struct raft_lease *lease, uint64_t id);
 /** Notes that with this acknowledgement the peer had all that it was believed to have. */
 void raft_lease_whole(struct raft_lease *lease, uint64_t id, uint64_t echo_ns);
 /** Returns true if an answer was made after the peer last had all its entries. */

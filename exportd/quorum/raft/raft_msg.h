@@ -4,8 +4,8 @@
  *
  * A message is a head and a payload. The head has all numbers and a table of the entries,
  * the payload is the data of these entries, one after the other. docs/FORMATS.md
- * describes the bytes. A member is known by its raft id: 64 random bits, made when its
- * data directory is made, so an emptied member comes back under another id.
+ * describes the bytes. A member is known by its raft id, the number that its config
+ * gives it.
  */
 #ifndef ROZO_EXPORTD_QUORUM_RAFT_RAFT_MSG_H
 #define ROZO_EXPORTD_QUORUM_RAFT_RAFT_MSG_H

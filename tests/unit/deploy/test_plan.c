@@ -19,7 +19,8 @@ static struct dev_plan *plan_new(void)
     plan->n_storages = 8;
     plan->n_links = 2;
     plan->inline_max = 4096;
-    plan->exportd_port = 20000;
+    plan->n_metas = 1;
+    plan->meta_ports[0][0] = 20000;
     strcpy(plan->codec, "mojette");
     strcpy(plan->log_level, "debug");
     for (unsigned i = 0; i < plan->n_storages; i++) {
@@ -99,12 +100,52 @@ static void members_are_numbered_exportd_storages_mounts(void **state)
     free(plan);
 }
 
+static void quorum_add(struct dev_plan *plan)
+{
+    plan->n_metas = 3;
+    strcpy(plan->birth, "0123456789abcdef0123456789abcdef");
+    for (unsigned i = 0; i < 3; i++) {
+        plan->meta_ports[i][0] = (uint16_t)(20000 + 100 * i);
+        plan->meta_ports[i][1] = (uint16_t)(20050 + 100 * i);
+    }
+}
+
+static void several_exportds_come_first(void **state)
+{
+    struct dev_plan *plan = plan_new(), *back = calloc(1, sizeof(*back));
+    char name[DEV_NAME_MAX], list[DEV_EXPORTDS_TEXT], *text;
+    struct err err = { 0 };
+    unsigned n;
+
+    (void)state;
+    quorum_add(plan);
+    assert_int_equal(dev_plan_members(plan), 13);
+    dev_plan_name(plan, 2, name);
+    assert_string_equal(name, "exportd-3");
+    assert_true(dev_plan_is_exportd(plan, 2) && !dev_plan_is_exportd(plan, 3));
+    dev_plan_name(plan, 3, name);
+    assert_string_equal(name, "storaged-1");
+    assert_int_equal(dev_plan_ports(plan, 1, &n)[1], 20150);
+    assert_int_equal(n, 2);
+    dev_plan_exportds(plan, list);
+    assert_string_equal(list, "127.0.0.1:20000,127.0.0.1:20100,127.0.0.1:20200");
+    text = dev_plan_print(plan);
+    assert_int_equal(dev_plan_parse(text, back, &err), 0);
+    assert_memory_equal(plan, back, sizeof(*plan));
+    free(text);
+    free(plan);
+    free(back);
+}
+
 /* Returns a valid plan in which one text is replaced by another. */
 static char *spoilt(const char *from, const char *to)
 {
     struct dev_plan *plan = plan_new();
-    char *text = dev_plan_print(plan), *at = strstr(text, from), *out = NULL;
+    char *text, *at, *out = NULL;
 
+    quorum_add(plan);
+    text = dev_plan_print(plan);
+    at = strstr(text, from);
     assert_non_null(at);
     assert_true(
         asprintf(&out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
@@ -136,6 +177,11 @@ static void what_is_wrong_is_refused(void **state)
         { "\"number\": 4", "\"number\": 0", "mounts" },
         { "\"/mnt/b\"", "\"mnt/b\"", "mounts" },
         { "\"created\": true", "\"created\": 1", "" },
+        { "20050", "0", "quorum" },
+        { "20050", "20050, 1", "quorum" },
+        { "abcdef0123", "abcdef012", "quorum" },
+        { "abcdef0123", "ABCDEF0123", "quorum" },
+        { "\"ports\"", "\"port\"", "quorum" },
     };
 
     (void)state;
@@ -157,10 +203,13 @@ static void what_is_wrong_is_refused(void **state)
 static void damaged_text_never_gives_a_plan_out_of_bounds(void **state)
 {
     struct dev_plan *plan = plan_new(), *back = calloc(1, sizeof(*back));
-    char *text = dev_plan_print(plan);
-    size_t len = strlen(text);
+    char *text;
+    size_t len;
 
     (void)state;
+    quorum_add(plan);
+    text = dev_plan_print(plan);
+    len = strlen(text);
     for (size_t i = 0; i < 2 * len; i++) {
         char was = text[i / 2];
 
@@ -171,6 +220,7 @@ static void damaged_text_never_gives_a_plan_out_of_bounds(void **state)
             assert_in_range(back->n_links, 1, DEV_LINKS_MAX);
             assert_in_range(back->n_mounts, 0, DEV_MOUNTS_MAX);
             assert_in_range(back->layout, 0, 2);
+            assert_in_range(back->n_metas, 1, DEV_METAS_MAX);
         }
         text[i / 2] = was;
     }
@@ -195,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_plan_comes_back),
         cmocka_unit_test(a_mount_knows_its_io_timeout),
         cmocka_unit_test(members_are_numbered_exportd_storages_mounts),
+        cmocka_unit_test(several_exportds_come_first),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(damaged_text_never_gives_a_plan_out_of_bounds),
         cmocka_unit_test(yaml_quoting),

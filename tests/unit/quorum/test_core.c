@@ -272,6 +272,35 @@ static void test_another_member_leads_soon(void **state)
     }
 }
 
+/* Two followers have the same log, and one of them is dead: leadership goes to the other
+ * one. */
+static void test_leadership_is_handed_to_a_member_that_is_heard(void **state)
+{
+    (void)state;
+    for (unsigned dead_at = 1; dead_at <= 2; dead_at++) {
+        struct world *w = world_new(7, 3, 3);
+        int leader, next;
+        unsigned dead;
+
+        for (unsigned i = 0; i < 3; i++)
+            world_start(w, i);
+        leader = world_run_until_leader(w, 10000);
+        assert_true(leader >= 0);
+        world_run_ms(w, 500);
+        dead = ((unsigned)leader + dead_at) % 3;
+        world_stop(w, dead, true);
+        world_run_ms(w, 2000);
+        assert_int_equal(world_leader(w), leader);
+        world_take(w, (unsigned)leader,
+                   raft_core_transfer(w->nodes[leader].core,
+                                      world_clock(w, (unsigned)leader), 0));
+        world_run_ms(w, 200);
+        next = world_leader(w);
+        assert_true(next >= 0 && next != leader && next != (int)dead);
+        world_free(w);
+    }
+}
+
 /* Two survivors: the one with the longer log is in an earlier term (R13). */
 static void test_a_survivor_behind_in_terms_is_elected(void **state)
 {
@@ -314,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_a_start_needs_state_that_goes_together),
         cmocka_unit_test(test_a_vote_is_persisted_before_it_is_sent),
         cmocka_unit_test(test_another_member_leads_soon),
+        cmocka_unit_test(test_leadership_is_handed_to_a_member_that_is_heard),
         cmocka_unit_test(test_a_survivor_behind_in_terms_is_elected),
     };
 

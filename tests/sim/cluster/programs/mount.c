@@ -477,6 +477,20 @@ static void loop_begin(struct sim_mount *sm)
 static void client_send(void *arg, struct fuse_req *req, const struct request *r);
 static void interrupt_send(void *arg, struct fuse_req *req);
 
+/* Every other mount is reported by its successor, as on one machine. */
+static const uint64_t *find_dead(void *arg, size_t *n)
+{
+    struct sim_client *c = ((struct sim_mount *)arg)->client;
+
+    *n = c->dead != 0;
+    return &c->dead;
+}
+
+static void on_dead_reported(void *arg)
+{
+    ((struct sim_mount *)arg)->client->dead = 0;
+}
+
 void client_init(struct sim_client *c, unsigned index)
 {
     char name[16];
@@ -519,8 +533,10 @@ void client_start(struct sim_client *c)
     sm = c->mount = xzalloc(sizeof(*sm));
     c->mounted = c->stopped = false;
     c->session = 0;
-    session.dead = &c->dead; /* all other machines know that it died */
-    session.n_dead = c->dead % 2;
+    if (c->dead % 2 != 0) {
+        session.find_dead = find_dead;
+        session.dead_are_reported = on_dead_reported;
+    }
     sm->client = c;
     sm->opt.meta_timeout_ms = 20000;
     sm->opt.io_timeout_ms = 20000;

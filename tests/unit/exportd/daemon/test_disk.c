@@ -290,7 +290,7 @@ static void file_write(const char *name, const char *text)
 
 static int open_again(bool *is_new, struct err *err)
 {
-    int fd = -1, rc = datadir_open(dir, &fd, is_new, err);
+    int fd = -1, rc = datadir_open(dir, false, &fd, is_new, err);
 
     if (fd >= 0)
         close(fd);
@@ -317,14 +317,14 @@ static void test_a_new_directory(void **state)
     int fd = -1, other = -1;
 
     (void)state;
-    assert_int_equal(datadir_open(dir, &fd, &is_new, &err), 0);
+    assert_int_equal(datadir_open(dir, false, &fd, &is_new, &err), 0);
     assert_true(is_new);
-    assert_int_equal(datadir_open(dir, &other, &is_new, &err), -EWOULDBLOCK);
+    assert_int_equal(datadir_open(dir, false, &other, &is_new, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.text, "in use by another exportd"));
     close(fd);
     assert_int_equal(open_again(&is_new, &err), 0); /* cut short: made from the start */
     assert_true(is_new);
-    assert_int_equal(datadir_begin(dir, &err), 0);
+    assert_int_equal(datadir_begin(dir, false, &err), 0);
     assert_int_equal(open_again(&is_new, &err), 0);
     assert_false(is_new);
 }
@@ -340,7 +340,7 @@ static void test_directories_that_are_not_ours(void **state)
     assert_non_null(strstr(err.text, "thesis.tex"));
     file_write("format", "rozo storaged format 1\n");
     assert_int_equal(open_again(&is_new, &err), -EINVAL);
-    file_write("format", "rozo exportd format 3\n");
+    file_write("format", "rozo exportd format 4\n");
     assert_int_equal(open_again(&is_new, &err), -EINVAL);
     assert_non_null(strstr(err.text, "a newer rozo"));
     file_write("format", "");
@@ -366,6 +366,31 @@ static void test_a_directory_of_an_older_format(void **state)
     assert_true(file_says("format", "rozo exportd format 2\n"));
 }
 
+/* Each of both kinds of exportd refuses the directory of the other. */
+static void test_a_directory_of_a_member(void **state)
+{
+    struct err err = { 0 };
+    int fd = -1;
+    bool is_new;
+
+    (void)state;
+    assert_int_equal(datadir_begin(dir, true, &err), 0);
+    assert_true(file_says("format", "rozo exportd format 3\n"));
+    assert_int_equal(open_again(&is_new, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "a member of a quorum"));
+    assert_int_equal(datadir_open(dir, true, &fd, &is_new, &err), 0);
+    assert_false(is_new);
+    close(fd);
+    assert_true(file_says("format", "rozo exportd format 3\n"));
+    for (unsigned format = 1; format <= 2; format++) {
+        file_write("format", format == 1 ? "rozo exportd format 1\n"
+                                         : "rozo exportd format 2\n");
+        assert_int_equal(datadir_open(dir, true, &fd, &is_new, &err), -EINVAL);
+        assert_non_null(strstr(err.text, "an exportd without a quorum"));
+    }
+    assert_true(file_says("format", "rozo exportd format 2\n"));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -379,6 +404,7 @@ int main(void)
         T(test_a_new_directory),
         T(test_directories_that_are_not_ours),
         T(test_a_directory_of_an_older_format),
+        T(test_a_directory_of_a_member),
     };
 
     return cmocka_run_group_tests_name("exportd.disk", tests, NULL, NULL);

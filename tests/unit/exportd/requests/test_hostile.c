@@ -18,9 +18,9 @@
 static struct world w;
 
 static const unsigned ops[] = {
-    0,   1,   5,   99,  100, 101, 103, 104, 105, 106, 107, 108, 109,   110, 111,
-    112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124,   125, 126,
-    127, 128, 129, 199, 200, 201, 202, 203, 204, 205, 206, 207, 65535,
+    0,   1,   5,   99,  100, 101, 103, 104, 105, 106, 107, 108, 109, 110, 111,
+    112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126,
+    127, 128, 129, 199, 200, 201, 202, 203, 204, 205, 206, 207, 208, 209, 65535,
 };
 
 static unsigned below(unsigned bound)
@@ -141,9 +141,10 @@ static void test_unknown_ops_and_roles(void **state)
     IS(UNKNOWN_OP, send(99, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(131, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(199, RPC_ROLE_NODE, w.session, NULL, 0));
-    IS(UNKNOWN_OP, send(207, RPC_ROLE_NODE, w.session, NULL, 0));
+    IS(NOT_SUPPORTED, send(207, RPC_ROLE_NODE, w.session, NULL, 0));
+    IS(UNKNOWN_OP, send(209, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(ROZO__OP__ST_WRITE, RPC_ROLE_NODE, w.session, NULL, 0));
-    for (unsigned op = 200; op <= 206; op++)
+    for (unsigned op = 200; op <= 208; op++)
         IS(DENIED, send(op, RPC_ROLE_CLIENT, w.session, NULL, 0));
     IS(BAD_REQUEST, send(ROZO__OP__MD_LOOKUP, RPC_ROLE_CLIENT, w.session,
                          (const uint8_t *)"\xff\xff", 2));

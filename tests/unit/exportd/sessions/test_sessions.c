@@ -331,6 +331,25 @@ static void test_who_is_dead_for_sure_is_over(void **state)
     IS(LOCKED, lock(come_instead(s1)));
 }
 
+/* A mount that lives on reports others of its machine, but never itself. */
+static void test_keep_alive_reports_a_dead_session(void **state)
+{
+    uint64_t ids[] = { s2, s1, 0 };
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+
+    (void)state;
+    OK(lock(s1));
+    IS(LOCKED, lock(s2));
+    req.dead_sessions = ids;
+    req.n_dead_sessions = 3;
+    w.session = s2;
+    OK(world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base, NULL, NULL));
+    IS(NO_SESSION, lock(s1));
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(is_fenced(0, s1) && !is_fenced(0, s2));
+}
+
 static void test_who_is_dead_for_sure_is_not_awaited(void **state)
 {
     (void)state;
@@ -777,6 +796,7 @@ int main(void)
         T(test_an_end_that_cannot_be_stored_gives_nothing_away),
         T(test_storages_are_told_who_is_over),
         T(test_who_is_dead_for_sure_is_over),
+        T(test_keep_alive_reports_a_dead_session),
         T(test_who_is_dead_for_sure_is_not_awaited),
         T(test_too_many_do_not_know_it),
         T(test_who_is_up_is_waited_for),

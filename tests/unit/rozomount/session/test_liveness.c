@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/system/boot_id.h"
@@ -78,10 +79,17 @@ static uint64_t look(void)
 
     liveness_free(p, true);
     p = liveness_new(dir);
-    ids = liveness_dead(p, &n);
+    ids = liveness_find_dead(p, &n);
     for (size_t i = 0; i < n; i++)
         sum += ids[i];
     return sum;
+}
+
+/* A mount of this cluster has reported what it found. */
+static void reported_by(struct liveness *mount, const uint8_t *cluster)
+{
+    liveness_note(mount, cluster, 500);
+    liveness_dead_are_reported(mount);
 }
 
 static void file_make(const char *name, mode_t mode)
@@ -107,7 +115,7 @@ static void test_who_lives_is_not_dead(void **state)
     assert_int_equal(look(), 7);
 }
 
-static void test_who_is_told_of_is_forgotten(void **state)
+static void test_reported_session_is_forgotten(void **state)
 {
     (void)state;
     process_kill(process_start(ours, 7));
@@ -115,10 +123,10 @@ static void test_who_is_told_of_is_forgotten(void **state)
     process_kill(process_start(ours, 9));
     assert_int_equal(look(), 116);
     assert_int_equal(look(), 116);
-    liveness_dead_are_told(p, theirs);
+    reported_by(p, theirs);
     assert_int_equal(look(), 16);
     assert_int_equal(n, 2);
-    liveness_dead_are_told(p, ours);
+    reported_by(p, ours);
     assert_int_equal(look(), 0);
 }
 
@@ -133,10 +141,10 @@ static void test_two_that_start_together_both_find_it(void **state)
     process_kill(process_start(ours, 7));
     other = liveness_new(dir);
     assert_int_equal(look(), 7);
-    assert_int_equal(liveness_dead(other, &found)[0], 7);
+    assert_int_equal(liveness_find_dead(other, &found)[0], 7);
     assert_int_equal(found, 1);
-    liveness_dead_are_told(p, ours);
-    liveness_dead_are_told(other, theirs);
+    reported_by(p, ours);
+    reported_by(other, theirs);
     liveness_free(other, true);
     assert_int_equal(look(), 0);
 }
@@ -175,20 +183,71 @@ static void test_what_else_lies_there(void **state)
     assert_int_equal(n, 0);
 }
 
-static void test_what_is_old_goes(void **state)
+static void file_path(char path[256], const char *cluster, unsigned session)
 {
-    const struct timespec times[2] = { { 0 } };
+    snprintf(path, 256, "%s/%s0000000000000000000000000000-%016x-%016llx", dir, cluster,
+             session, (unsigned long long)boot_number());
+}
+
+static void file_set_time(const char *path, time_t at_s)
+{
+    const struct timespec times[2] = { { .tv_sec = at_s }, { .tv_sec = at_s } };
+
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void test_session_found_dead_a_day_ago_is_forgotten(void **state)
+{
     char path[256];
 
     (void)state;
     process_kill(process_start(ours, 7));
-    snprintf(path, sizeof(path),
-             "%s/01ab0000000000000000000000000000-0000000000000007-%016llx", dir,
-             (unsigned long long)boot_number());
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    file_path(path, "01ab", 7);
+    assert_int_equal(look(), 7);
+    file_set_time(path, 0);
     look();
     assert_int_equal(n, 0);
     assert_int_equal(access(path, F_OK), -1);
+}
+
+/* A mount that has run for days has an old file when it is killed. */
+static void test_age_of_a_session_does_not_hide_its_death(void **state)
+{
+    pid_t pid = process_start(ours, 7);
+    char path[256];
+
+    (void)state;
+    file_path(path, "01ab", 7);
+    file_set_time(path, 1000);
+    look();
+    assert_int_equal(n, 0);
+    process_kill(pid);
+    assert_int_equal(look(), 7);
+    assert_int_equal(look(), 7);
+}
+
+/* Mounts of clusters that are gone leave files that nobody reports. */
+static void test_many_dead_of_others_do_not_hide_one(void **state)
+{
+    char path[256];
+    uint64_t sum = 0;
+
+    (void)state;
+    for (unsigned i = 1; i <= PULSE_DEAD_MAX + 50; i++) {
+        file_path(path, "0200", i);
+        file_make(strrchr(path, '/') + 1, S_IFREG | 0600);
+        assert_int_equal(truncate(path, 1), 0); /* found before */
+        file_set_time(path, time(NULL) - 2000 + i);
+        sum += i > 51 ? i : 0; /* the newest, less the one for which ours makes room */
+    }
+    process_kill(process_start(ours, 1000000));
+    assert_int_equal(look(), 1000000 + sum);
+    liveness_note(p, ours, 500); /* from now on those of others do not count at all */
+    assert_int_equal(liveness_find_dead(p, &n)[0], 1000000);
+    assert_int_equal(n, 1);
+    reported_by(p, ours);
+    assert_int_equal(look(), sum + 51);
+    assert_int_equal(n, PULSE_DEAD_MAX);
 }
 
 static void test_a_directory_that_others_can_write(void **state)
@@ -205,10 +264,10 @@ static void test_no_directory(void **state)
 {
     (void)state;
     p = liveness_new("/proc/none/rozo");
-    liveness_dead(p, &n);
+    liveness_find_dead(p, &n);
     assert_int_equal(n, 0);
     liveness_note(p, ours, 8);
-    liveness_dead_are_told(p, ours);
+    reported_by(p, ours);
 }
 
 int main(void)
@@ -216,11 +275,13 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_who_lives_is_not_dead),
-        T(test_who_is_told_of_is_forgotten),
+        T(test_reported_session_is_forgotten),
         T(test_two_that_start_together_both_find_it),
         T(test_a_session_after_another),
         T(test_what_else_lies_there),
-        T(test_what_is_old_goes),
+        T(test_session_found_dead_a_day_ago_is_forgotten),
+        T(test_age_of_a_session_does_not_hide_its_death),
+        T(test_many_dead_of_others_do_not_hide_one),
         T(test_a_directory_that_others_can_write),
         T(test_no_directory),
     };

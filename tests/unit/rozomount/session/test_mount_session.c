@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/session/mount_session.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "tests/unit/unit.h"
 
 struct fixture {
@@ -31,6 +31,7 @@ struct fixture {
         unsigned n;
     } recall;
     uint64_t lost_ino;
+    unsigned n_reports; /* reports of dead sessions */
 };
 
 static void on_lost(void *arg)
@@ -90,6 +91,18 @@ static void on_ahead(void *arg, int64_t ns)
 {
     ((struct fixture *)arg)->ahead_ns += ns;
 }
+static const uint64_t *find_dead(void *arg, size_t *n)
+{
+    static const uint64_t dead[] = { 50, 51 };
+    struct fixture *f = arg;
+
+    *n = f->n_reports < 2 ? 2 - f->n_reports : 0;
+    return dead + 2 - *n;
+}
+static void on_dead_reported(void *arg)
+{
+    ((struct fixture *)arg)->n_reports++;
+}
 static void on_first(void *arg, int rc)
 {
     struct fixture *f = arg;
@@ -107,10 +120,9 @@ static void setup(struct fixture *f)
     struct md_client_config md = { .timeout_ms = 1000,
                                    .mount_session_lost = on_lost,
                                    .arg = f };
-    static const uint64_t dead[] = { 50, 51 };
     struct mount_session_config config = {
-        .dead = dead,
-        .n_dead = 2,
+        .find_dead = find_dead,
+        .dead_are_reported = on_dead_reported,
         .export_name = "main",
         .client = "here:1:/mnt",
         .open_timeout_ms = 2000,
@@ -283,10 +295,13 @@ static void test_a_bad_map_leaves_the_old_one(void **state)
     teardown(&f);
 }
 
-static void test_the_dead_are_named(void **state)
+/* Dead sessions are reported at the start, and soon again: one may have been about to
+ * end. */
+static void test_dead_sessions_are_reported(void **state)
 {
     struct fixture f;
     Rozo__MdOpenSessionReq *req;
+    Rozo__MdKeepAliveReq *alive;
 
     (void)state;
     setup(&f);
@@ -295,7 +310,17 @@ static void test_the_dead_are_named(void **state)
     assert_int_equal(req->n_dead_sessions, 2);
     assert_true(req->dead_sessions[0] == 50 && req->dead_sessions[1] == 51);
     rozo__md_open_session_req__free_unpacked(req, NULL);
-    answer_open(&f, 77, 3000, 0, NULL);
+    assert_int_equal(f.n_reports, 0);
+    answer_open(&f, 77, 60000, 0, NULL);
+    assert_int_equal(f.n_reports, 1);
+    env_virtual_advance_ms(&f.env, 2000);
+    alive = rozo__md_keep_alive_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+    assert_non_null(alive);
+    assert_int_equal(alive->n_dead_sessions, 1);
+    assert_true(alive->dead_sessions[0] == 51);
+    rozo__md_keep_alive_req__free_unpacked(alive, NULL);
+    fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
+    assert_int_equal(f.n_reports, 1); /* exportd may not have received it */
     assert_false(mount_session_is_over(f.session));
     close_it(&f);
     assert_true(mount_session_is_over(f.session));
@@ -688,7 +713,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_open_is_told),
         cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
-        cmocka_unit_test(test_the_dead_are_named),
+        cmocka_unit_test(test_dead_sessions_are_reported),
         cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
         cmocka_unit_test(test_another_session_has_no_locks),
         cmocka_unit_test(test_events_are_asked_for_where_tokens_are_given),

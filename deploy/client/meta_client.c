@@ -1,0 +1,244 @@
+/*
+ * meta_client.c - questions to the exportds of a quorum.
+ *
+ * In:     `rozo meta`.
+ * Out:    one channel to each exportd; one request on each at a time.
+ * Keeps:  answers are checked like anything from the network (I8); one that refuses
+ *         connections costs REFUSED_MS only.
+ */
+#include "deploy/client/meta_client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/status.h"
+#include "deploy/client/rpc_loop.h"
+
+enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000 };
+
+static void member_fail(struct meta_client_member *m, const char *why)
+{
+    snprintf(m->message, sizeof(m->message), "%s", why);
+}
+
+static void member_out_end(struct meta_client_member *m)
+{
+    struct meta_client *c = m->client;
+
+    m->out = false;
+    if (--c->n_out == 0)
+        c->done = true;
+}
+
+static void on_tick(void *arg)
+{
+    struct meta_client *c = arg;
+
+    if (c->progress != NULL)
+        progress_tick(c->progress);
+    for (unsigned i = 0; i < c->n; i++) {
+        struct meta_client_member *m = &c->members[i];
+        const char *why = m->out ? rpc_tcp_channel_last_error(m->channel) : "";
+
+        if (why[0] == '\0' || clock_ms() < c->refused_ms ||
+            rpc_channel_health(m->channel) != RPC_DOWN)
+            continue;
+        rpc_cancel(&m->rq);
+        member_fail(m, why);
+        c->rc = -ENOTCONN;
+        member_out_end(m);
+    }
+}
+
+/* Sends requests of all members that have one, and waits for the answers. */
+static void client_run(struct meta_client *c)
+{
+    c->refused_ms = clock_ms() + REFUSED_MS;
+    c->done = c->n_out == 0;
+    rpc_loop_run(c->loop, &c->done, on_tick, c);
+}
+
+static void member_send(struct meta_client_member *m, uint16_t op,
+                        const ProtobufCMessage *question, uint32_t deadline_ms,
+                        rpc_done_cb *done)
+{
+    uint8_t packed[64];
+    size_t len = protobuf_c_message_get_packed_size(question);
+
+    assert(len <= sizeof(packed));
+    protobuf_c_message_pack(question, packed);
+    m->rq = (struct rpc_request){
+        .op = op,
+        .deadline_ms = deadline_ms,
+        .msg = packed,
+        .msg_len = len,
+        .done = done,
+        .arg = m,
+    };
+    m->out = true;
+    m->client->n_out++;
+    rpc_send(m->channel, &m->rq);
+}
+
+/* ---- state ---- */
+
+static void answer_take(struct meta_client_member *m, const struct rpc_request *rq)
+{
+    if (rq->status == ROZO__STATUS__UNKNOWN_OP ||
+        rq->status == ROZO__STATUS__NOT_SUPPORTED) {
+        m->has_no_quorum = true;
+        member_fail(m, "it has no quorum: its config has no section `quorum`");
+    } else if (rq->status == ROZO__STATUS__NOT_LEADER) {
+        member_fail(m, "it is stopping");
+    } else if (rq->status != ROZO__STATUS__OK) {
+        member_fail(m, status_name(rq->status));
+    } else {
+        m->answer =
+            rozo__ad_meta_status_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+        if (m->answer == NULL)
+            member_fail(m, "the answer is invalid");
+    }
+}
+
+static void on_status(struct rpc_request *rq, int rc)
+{
+    struct meta_client_member *m = rq->arg;
+    const char *why = rpc_tcp_channel_last_error(m->channel);
+
+    if (rc == 0)
+        answer_take(m, rq);
+    else
+        member_fail(m, why[0] != '\0'     ? why
+                       : rc == -ETIMEDOUT ? "it does not answer"
+                                          : error_text(rc));
+    member_out_end(m);
+}
+
+static void answers_clear(struct meta_client *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        struct meta_client_member *m = &c->members[i];
+
+        if (m->answer != NULL)
+            rozo__ad_meta_status_resp__free_unpacked(m->answer, NULL);
+        m->answer = NULL;
+        m->has_no_quorum = false;
+        m->message[0] = '\0';
+    }
+}
+
+void meta_client_ask(struct meta_client *c)
+{
+    Rozo__AdMetaStatusReq question = ROZO__AD_META_STATUS_REQ__INIT;
+
+    answers_clear(c);
+    for (unsigned i = 0; i < c->n; i++)
+        member_send(&c->members[i], ROZO__OP__AD_META_STATUS, &question.base, ASK_MS,
+                    on_status);
+    client_run(c);
+}
+
+struct meta_client_member *meta_client_serving(struct meta_client *c)
+{
+    struct meta_client_member *found = NULL;
+
+    /* One that does not know yet that it was deposed has an earlier term. */
+    for (unsigned i = 0; i < c->n; i++) {
+        struct meta_client_member *m = &c->members[i];
+
+        if (m->answer != NULL && m->answer->serves &&
+            (found == NULL || m->answer->term > found->answer->term))
+            found = m;
+    }
+    return found;
+}
+
+/* ---- transfer ---- */
+
+static void on_transferred(struct rpc_request *rq, int rc)
+{
+    struct meta_client_member *m = rq->arg;
+
+    m->client->rc = rc;
+    m->client->status = rq->status;
+    member_out_end(m);
+}
+
+int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
+                         struct err *err)
+{
+    Rozo__AdMetaTransferReq question = ROZO__AD_META_TRANSFER_REQ__INIT;
+    int rc;
+
+    question.to = to;
+    member_send(m, ROZO__OP__AD_META_TRANSFER, &question.base, TRANSFER_MS,
+                on_transferred);
+    client_run(c);
+    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
+    if (rc == -ENOENT)
+        return err_set(err, rc, "member %llu is no voter of the quorum",
+                       (unsigned long long)to);
+    if (rc == -ETIMEDOUT)
+        return err_set(err, rc,
+                       "no other member took over: the one that was to lead may be down, "
+                       "or too far behind");
+    return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
+}
+
+/* ---- life ---- */
+
+static int member_add(struct meta_client *c, const char *address, size_t len,
+                      struct err *err)
+{
+    struct meta_client_member *m = &c->members[c->n];
+    const char *addresses[1] = { m->address };
+    int rc;
+
+    if (c->n == RPC_ADDR_MAX)
+        return err_set(err, -E2BIG, "--exportd: at most %d addresses", RPC_ADDR_MAX);
+    if (len >= sizeof(m->address))
+        return err_set(err, -ENAMETOOLONG, "--exportd: \"%.*s\" is too long", (int)len,
+                       address);
+    memcpy(m->address, address, len);
+    m->client = c;
+    rc = rpc_loop_connect(c->loop, addresses, 1, &m->channel, err);
+    if (rc == 0)
+        c->n++;
+    return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
+}
+
+int meta_client_open(const char *list, const char *node_key, struct meta_client **out,
+                     struct err *err)
+{
+    struct meta_client *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (c == NULL)
+        return err_wrap(err, -ENOMEM, "connect to exportd");
+    rc = rpc_loop_open(node_key, &c->loop, err);
+    for (const char *at = list; rc == 0 && at != NULL;) {
+        const char *end = strchrnul(at, ',');
+
+        rc = member_add(c, at, (size_t)(end - at), err);
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    if (rc == 0)
+        *out = c;
+    else
+        meta_client_close(c);
+    return rc;
+}
+
+void meta_client_close(struct meta_client *c)
+{
+    if (c == NULL)
+        return;
+    answers_clear(c);
+    for (unsigned i = 0; i < c->n; i++)
+        rpc_loop_disconnect(c->loop, c->members[i].channel);
+    rpc_loop_close(c->loop);
+    free(c);
+}

@@ -1,0 +1,60 @@
+/*
+ * meta_client.h - questions to the exportds of a quorum, each asked by itself.
+ */
+#ifndef ROZO_DEPLOY_CLIENT_META_CLIENT_H
+#define ROZO_DEPLOY_CLIENT_META_CLIENT_H
+
+#include <stdbool.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/err.h"
+#include "common/rpc/rpc_tcp.h"
+#include "deploy/cli/progress.h"
+
+enum { META_MESSAGE_MAX = 200 };
+
+struct meta_client;
+
+/* One exportd of the list, and its answer. */
+struct meta_client_member {
+    char address[RPC_ADDR_TEXT_MAX];
+    Rozo__AdMetaStatusResp *answer; /* owned; NULL: it did not answer, or has no quorum */
+    bool has_no_quorum;             /* instead of an answer */
+    char message[META_MESSAGE_MAX]; /* why there is no answer */
+    /* Private. */
+    struct meta_client *client;
+    struct rpc_channel *channel;
+    struct rpc_request rq;
+    bool out;
+};
+
+struct rpc_loop;
+/* From meta_client_open() to meta_client_close(). */
+struct meta_client {
+    unsigned n;
+    struct meta_client_member members[RPC_ADDR_MAX];
+    /* Private. */
+    struct rpc_loop *loop;
+    struct progress *progress; /* drawn while it waits; may be NULL */
+    unsigned n_out;
+    bool done;
+    uint64_t refused_ms;
+    uint16_t status; /* answer to a transfer */
+    int rc;
+};
+
+/** Opens channels to all of "HOST:PORT,HOST:PORT". Does not wait for them. */
+int meta_client_open(const char *list, const char *node_key, struct meta_client **out,
+                     struct err *err);
+/** Closes it. NULL is fine. */
+void meta_client_close(struct meta_client *c);
+/** Asks all for their state; answers and messages are there afterwards. */
+void meta_client_ask(struct meta_client *c);
+/** Returns the member that leads and serves by these answers, or NULL. */
+struct meta_client_member *meta_client_serving(struct meta_client *c);
+/** Asks this member to hand leadership over; to 0: to any. Returns 0 or -errno. */
+int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
+                         struct err *err);
+
+#endif

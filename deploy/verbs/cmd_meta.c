@@ -1,0 +1,336 @@
+/*
+ * cmd_meta.c - `rozo meta`: the exportds that are members of a quorum.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/cli/text_table.h"
+#include "deploy/client/meta_client.h"
+#include "deploy/client/storage_clients.h"
+#include "deploy/client/target_options.h"
+#include "deploy/verbs/verbs.h"
+
+/* Numbers of enum raft_role (raft_msg.h), which are on the wire. */
+enum { ROLE_STANDBY = 0, ROLE_VOTER = 1, ROLE_SPARE = 2 };
+enum { SERVES_MAX_MS = 10000, SERVES_PAUSE_MS = 50 };
+
+struct meta_args {
+    struct target_options conn;
+    bool json;
+    unsigned to;
+};
+
+#define OPTION_JSON                                                        \
+    {                                                                      \
+        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct meta_args, json) \
+    }
+
+static int client_open(struct meta_args *args, struct meta_client **out,
+                       struct progress *progress, struct err *err)
+{
+    int rc = target_resolve(&args->conn, false, err);
+
+    if (rc == 0)
+        rc = meta_client_open(args->conn.exportd, args->conn.key, out, err);
+    if (rc != 0)
+        return rc;
+    progress_start(progress, 1);
+    progress_at(progress, 0, "asking the members of the quorum");
+    (*out)->progress = progress;
+    return 0;
+}
+
+/* Returns the answer that knows most: of the highest term, if possible of its leader. */
+static const Rozo__AdMetaStatusResp *newest(const struct meta_client *c)
+{
+    const Rozo__AdMetaStatusResp *best = NULL;
+
+    for (unsigned i = 0; i < c->n; i++) {
+        const Rozo__AdMetaStatusResp *a = c->members[i].answer;
+
+        if (a != NULL && (best == NULL || a->term > best->term ||
+                          (a->term == best->term && a->leads && !best->leads)))
+            best = a;
+    }
+    return best;
+}
+
+/* Fails if no member has answered; then err says why. */
+static int answers_check(const struct meta_client *c, struct err *err)
+{
+    if (newest(c) != NULL)
+        return 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].has_no_quorum)
+            return err_set(err, -EOPNOTSUPP, "exportd at %s is alone: %s",
+                           c->members[i].address, c->members[i].message);
+    }
+    return err_set(err, -ENOTCONN, "no exportd answers: %s: %s", c->members[0].address,
+                   c->members[0].message);
+}
+
+static const Rozo__AdMetaStatusResp__Member *listed(const Rozo__AdMetaStatusResp *a,
+                                                    uint64_t id)
+{
+    for (size_t i = 0; i < a->n_members; i++) {
+        if (a->members[i]->id == id)
+            return a->members[i];
+    }
+    return NULL;
+}
+
+static const char *role_name(const Rozo__AdMetaStatusResp *a)
+{
+    const Rozo__AdMetaStatusResp__Member *self = listed(a, a->id);
+
+    if (a->leads)
+        return "leader";
+    if (self == NULL)
+        return "none";
+    return self->role == ROLE_VOTER     ? "follower"
+           : self->role == ROLE_STANDBY ? "stand-by"
+           : self->role == ROLE_SPARE   ? "spare"
+                                        : "?";
+}
+
+/* Returns whether a member of the list has answered. */
+static bool has_answered(const struct meta_client *c, uint64_t id)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].answer != NULL && c->members[i].answer->id == id)
+            return true;
+    }
+    return false;
+}
+
+/* ---- JSON ---- */
+
+static json_t *member_json(const struct meta_client_member *m)
+{
+    const Rozo__AdMetaStatusResp *a = m->answer;
+    const Rozo__AdMetaStatusResp__Member *self;
+
+    if (a == NULL)
+        return json_pack("{s:n, s:s, s:b, s:o}", "id", "address", m->address, "answers",
+                         0, "error", cli_json_text(m->message));
+    self = listed(a, a->id);
+    return json_pack(
+        "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, s:s}",
+        "id", (json_int_t)a->id, "address", m->address, "answers", 1, "quorum_address",
+        cli_json_text(self == NULL ? "" : self->address), "role", role_name(a), "leads",
+        (int)a->leads, "serves", (int)a->serves, "term", (json_int_t)a->term, "leader",
+        (json_int_t)a->leader, "first", (json_int_t)a->first, "last", (json_int_t)a->last,
+        "commit", (json_int_t)a->commit, "applied", (json_int_t)a->applied, "log_bytes",
+        (json_int_t)a->log_bytes, "error", "");
+}
+
+static json_t *silent_json(const struct meta_client *c)
+{
+    const Rozo__AdMetaStatusResp *a = newest(c);
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < a->n_members; i++) {
+        if (!has_answered(c, a->members[i]->id))
+            json_array_append_new(json, json_integer((json_int_t)a->members[i]->id));
+    }
+    return json;
+}
+
+static json_t *status_json(struct meta_client *c)
+{
+    const struct meta_client_member *serving = meta_client_serving(c);
+    json_t *members = json_array();
+
+    for (unsigned i = 0; i < c->n; i++)
+        json_array_append_new(members, member_json(&c->members[i]));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o}", "serving",
+        serving == NULL ? json_null() : json_integer((json_int_t)serving->answer->id),
+        "address", serving == NULL ? json_null() : json_string(serving->address),
+        "silent", silent_json(c), "members", members);
+}
+
+/* ---- text ---- */
+
+static void member_print(struct text_table *t, const struct meta_client_member *m)
+{
+    const Rozo__AdMetaStatusResp *a = m->answer;
+    char bytes[HUMAN_BYTES_TEXT];
+
+    if (a == NULL) {
+        text_table_cell(t, "-");
+        text_table_cell(t, "%s", m->address);
+        text_table_cell(t, "NO ANSWER");
+        for (unsigned i = 0; i < 6; i++)
+            text_table_cell(t, "-");
+        return;
+    }
+    text_table_cell(t, "%llu", (unsigned long long)a->id);
+    text_table_cell(t, "%s", m->address);
+    text_table_cell(t, "%s", role_name(a));
+    text_table_cell(t, "%s", a->serves ? "yes" : "no");
+    text_table_cell(t, "%llu", (unsigned long long)a->term);
+    text_table_cell(t, "%llu", (unsigned long long)a->last);
+    text_table_cell(t, "%llu", (unsigned long long)a->commit);
+    text_table_cell(t, "%llu", (unsigned long long)a->applied);
+    text_table_cell(t, "%s", human_bytes(bytes, a->log_bytes));
+}
+
+static void status_print(struct meta_client *c)
+{
+    static const char *const heads[] = { ">ID",     "ADDRESS",  "ROLE",
+                                         "SERVES",  ">TERM",    ">LAST",
+                                         ">COMMIT", ">APPLIED", ">LOG" };
+    const Rozo__AdMetaStatusResp *a = newest(c);
+    struct text_table t;
+
+    text_table_init(&t, heads, 9);
+    for (unsigned i = 0; i < c->n; i++)
+        member_print(&t, &c->members[i]);
+    text_table_print(&t, stdout);
+    text_table_free(&t);
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].answer == NULL)
+            printf("%s: %.200s\n", c->members[i].address, c->members[i].message);
+    }
+    for (size_t i = 0; i < a->n_members; i++) {
+        if (!has_answered(c, a->members[i]->id))
+            printf("member %llu (%.80s for members) has not answered\n",
+                   (unsigned long long)a->members[i]->id, a->members[i]->address);
+    }
+    if (meta_client_serving(c) == NULL)
+        printf("No member serves: names and attributes wait until one leads\n");
+}
+
+/* ---- the verbs ---- */
+
+int cmd_meta_status(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = { OPTION_JSON, { 0 } };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc =
+            "Show the exportds that are members of a quorum, each as it sees itself: "
+            "whether it leads and serves clients, its term, the last entry of its log, "
+            "the last one that is committed and that its store has, and the disk space "
+            "of the log. Asks every address of --exportd.",
+        .children = target_children
+    };
+    struct meta_args args = { 0 };
+    struct progress progress = { 0 };
+    struct meta_client *c = NULL;
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = client_open(&args, &c, &progress, &err);
+    if (rc == 0) {
+        meta_client_ask(c);
+        progress_end(&progress);
+        rc = answers_check(c, &err);
+    }
+    if (rc != 0) {
+        rc = cli_fail(cli, "%s", err.text);
+    } else if (args.json) {
+        rc = cli_print_json(cli, status_json(c));
+    } else {
+        status_print(c);
+        rc = cli_finish(cli);
+    }
+    meta_client_close(c);
+    return rc;
+}
+
+/* Waits until another member than this one serves. Returns it, or NULL. */
+static struct meta_client_member *other_wait(struct meta_client *c, uint64_t not_id)
+{
+    uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
+
+    for (;;) {
+        struct meta_client_member *m;
+
+        meta_client_ask(c);
+        m = meta_client_serving(c);
+        if (m != NULL && m->answer->id != not_id)
+            return m;
+        if (clock_ms() > end_ms)
+            return NULL;
+        storage_clients_pause_ms(SERVES_PAUSE_MS);
+    }
+}
+
+static int transfer(struct meta_client *c, unsigned to, struct meta_client_member **now,
+                    struct err *err)
+{
+    struct meta_client_member *m;
+    uint64_t from;
+    int rc;
+
+    meta_client_ask(c);
+    rc = answers_check(c, err);
+    if (rc != 0)
+        return rc;
+    m = meta_client_serving(c);
+    if (m == NULL)
+        return err_set(err, -ROZO_ENOT_LEADER,
+                       "no member serves that could hand over; see `rozo meta status`");
+    *now = m;
+    from = m->answer->id;
+    if (from == to)
+        return 0;
+    rc = meta_client_transfer(c, m, to, err);
+    if (rc != 0)
+        return rc;
+    *now = other_wait(c, from);
+    if (*now == NULL)
+        return err_set(err, -ETIMEDOUT,
+                       "member %llu does not lead any more, but no other one of the list "
+                       "serves; see `rozo meta status`",
+                       (unsigned long long)from);
+    return 0;
+}
+
+int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = {
+        OPTION_JSON,
+        { NULL, 0, "[ID]", NULL, ARGS_NUMBER(struct meta_args, to, 1, UINT32_MAX),
+          .optional = true },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc = "Hand leadership over to member ID of a quorum, or to the one that is "
+               "furthest: before its machine is stopped. Ends when another one serves. "
+               "Nothing is lost, and clients notice a short pause.",
+        .children = target_children
+    };
+    struct meta_args args = { 0 };
+    struct meta_client_member *now = NULL;
+    struct progress progress = { 0 };
+    struct meta_client *c = NULL;
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = client_open(&args, &c, &progress, &err);
+    if (rc == 0)
+        rc = transfer(c, args.to, &now, &err);
+    progress_end(&progress);
+    if (rc != 0) {
+        rc = cli_fail(cli, "%s", err.text);
+    } else if (args.json) {
+        rc = cli_print_json(cli, json_pack("{s:I, s:s}", "serving",
+                                           (json_int_t)now->answer->id, "address",
+                                           now->address));
+    } else {
+        printf("member %llu serves now, at %s\n", (unsigned long long)now->answer->id,
+               now->address);
+        rc = cli_finish(cli);
+    }
+    meta_client_close(c);
+    return rc;
+}

@@ -1,0 +1,50 @@
+/*
+ * daemon_config.h - the config file of exportd. Shell code.
+ */
+#ifndef ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
+#define ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
+
+#include "common/base/err.h"
+#include "common/config/config.h"
+#include "exportd/quorum/raft/raft_msg.h"
+
+struct exportd_cluster_section {
+    char *node_key, *client_key; /* paths */
+};
+struct exportd_section {
+    char *data;
+    char **listen;
+    unsigned listen_count;
+    unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
+    unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
+    unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
+    unsigned session_tokens_max, tokens_max; /* 0: defaults of the core */
+};
+struct quorum_member_section {
+    unsigned id;
+    char *address; /* where other members reach it, HOST:PORT */
+};
+/* This exportd is a member of a quorum. */
+struct quorum_section {
+    unsigned id;   /* id of this exportd, one of the members */
+    char **listen; /* for other members */
+    unsigned listen_count;
+    struct quorum_member_section *members; /* members with which a new quorum begins */
+    unsigned members_count;
+};
+struct exportd_settings {
+    struct exportd_cluster_section cluster;
+    struct exportd_section exportd;
+    struct quorum_section *quorum; /* NULL: exportd is alone */
+    struct config_log log;
+};
+
+/** Loads and checks the file. Free it with exportd_settings_free(). */
+int exportd_settings_load(const char *path, struct exportd_settings **out,
+                          struct err *err);
+/** Frees the settings. NULL is fine. */
+void exportd_settings_free(struct exportd_settings *c);
+/** Makes the list with which a new quorum begins: all vote. */
+void quorum_section_members(const struct quorum_section *q, struct raft_config *out);
+
+#endif

@@ -1,0 +1,449 @@
+/*
+ * quorum_node.c - one member: kv, mailboxes between two threads, core, and its end.
+ *
+ * In:     requests of clients; news of the member, as mail.
+ * Out:    questions to the member's thread; the core on the kv.
+ * Keeps:  a member whose kv fails ends the process: others have what it lacks.
+ */
+#include "exportd/daemon/quorum_node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "exportd/daemon/quorum_thread.h"
+#include "exportd/leader/leader.h"
+#include "exportd/quorum/kv_quorum.h"
+#include "exportd/quorum/member_port.h"
+
+enum node_state { NODE_STARTS, NODE_RUNS, NODE_STOPS };
+
+struct quorum_node {
+    struct quorum_node_config config;
+    struct quorum_identity identity;
+    int dir_fd; /* DATA/quorum */
+    enum node_state state;
+    int start_rc;
+    bool is_thread_stopped, is_leader_stopped;
+    struct kv_quorum_hooks kv_hooks;
+    struct kv_quorum *kv; /* owned */
+    struct member_port port;
+    struct quorum_thread *thread; /* owned */
+    struct leader *leader;        /* owned */
+    unsigned n_asks;              /* questions of clients to the member, under way */
+
+    /* The stop. */
+    struct quorum_ask hand_over;
+    struct env_task stop_task; /* again until nothing is under way */
+    void (*stopped)(void *arg, int rc);
+    void *stopped_arg;
+};
+
+/* Question of a client to the member. */
+struct node_ask {
+    struct quorum_ask ask;
+    struct quorum_node *n;
+    struct rpc_call *call; /* owned */
+};
+
+/* ---- questions about the quorum ---- */
+
+static struct node_ask *node_ask_new(struct quorum_node *n, struct rpc_call *call,
+                                     void (*done)(struct quorum_ask *ask))
+{
+    struct node_ask *a = calloc(1, sizeof(*a));
+
+    if (a == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        return NULL;
+    }
+    a->ask.done = done;
+    a->n = n;
+    a->call = call;
+    n->n_asks++;
+    return a;
+}
+
+static void node_ask_end(struct node_ask *a, uint16_t status, const void *msg, size_t len)
+{
+    rpc_reply(a->call, status, msg, len, NULL, 0, NULL, NULL);
+    a->n->n_asks--;
+    free(a);
+}
+
+static void on_status(struct quorum_ask *ask)
+{
+    struct node_ask *a = container_of(ask, struct node_ask, ask);
+    const struct member_status *s = &ask->status;
+    Rozo__AdMetaStatusResp resp = ROZO__AD_META_STATUS_RESP__INIT;
+    Rozo__AdMetaStatusResp__Member members[RAFT_SERVERS_MAX], *list[RAFT_SERVERS_MAX];
+    uint8_t msg[RAFT_SERVERS_MAX * (RAFT_ADDRESS_MAX + 32) + 256];
+
+    resp.id = s->id;
+    resp.term = s->term;
+    resp.leader = s->leader;
+    resp.leads = s->leads;
+    resp.serves = s->leads && leader_serves(a->n->leader);
+    resp.first = s->first;
+    resp.last = s->last;
+    resp.commit = s->commit;
+    resp.applied = s->applied;
+    resp.log_bytes = s->log_bytes;
+    for (unsigned i = 0; i < s->members.n; i++) {
+        rozo__ad_meta_status_resp__member__init(&members[i]);
+        members[i].id = s->members.members[i].id;
+        members[i].role = s->members.members[i].role;
+        members[i].address = (char *)s->members.members[i].address;
+        list[i] = &members[i];
+    }
+    resp.n_members = s->members.n;
+    resp.members = list;
+    assert(rozo__ad_meta_status_resp__get_packed_size(&resp) <= sizeof(msg));
+    node_ask_end(a, ROZO__STATUS__OK, msg, rozo__ad_meta_status_resp__pack(&resp, msg));
+}
+
+static void on_transferred(struct quorum_ask *ask)
+{
+    struct node_ask *a = container_of(ask, struct node_ask, ask);
+    int rc = ask->rc == -EINVAL ? -ENOENT : ask->rc;
+
+    node_ask_end(a, status_from_errno(rc), NULL, 0);
+}
+
+static void meta_status(struct quorum_node *n, struct rpc_call *call)
+{
+    struct node_ask *a = node_ask_new(n, call, on_status);
+
+    if (a != NULL)
+        quorum_thread_ask_status(n->thread, &a->ask);
+}
+
+static void meta_transfer(struct quorum_node *n, struct rpc_call *call)
+{
+    Rozo__AdMetaTransferReq *req =
+        rozo__ad_meta_transfer_req__unpack(NULL, call->msg_len, call->msg);
+    struct node_ask *a;
+
+    if (req == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
+        return;
+    }
+    a = node_ask_new(n, call, on_transferred);
+    if (a != NULL) {
+        a->ask.to = req->to;
+        quorum_thread_ask_transfer(n->thread, &a->ask);
+    }
+    rozo__ad_meta_transfer_req__free_unpacked(req, NULL);
+}
+
+void quorum_node_handle(void *arg, struct rpc_call *call)
+{
+    struct quorum_node *n = arg;
+    bool is_meta =
+        call->op == ROZO__OP__AD_META_STATUS || call->op == ROZO__OP__AD_META_TRANSFER;
+
+    if (n->state != NODE_RUNS)
+        rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
+    else if (is_meta && call->role != RPC_ROLE_NODE)
+        rpc_reply_status(call, ROZO__STATUS__DENIED);
+    else if (call->op == ROZO__OP__AD_META_STATUS)
+        meta_status(n, call);
+    else if (call->op == ROZO__OP__AD_META_TRANSFER)
+        meta_transfer(n, call);
+    else
+        leader_handle(n->leader, call);
+}
+
+/* ---- news of the member ---- */
+
+static void post_core(void *arg, struct env_mail *mail)
+{
+    env_mailbox_post(((struct quorum_node *)arg)->config.env, mail);
+}
+
+static void post_member(void *arg, struct env_mail *mail)
+{
+    quorum_thread_post(((struct quorum_node *)arg)->thread, mail);
+}
+
+static void on_lead(void *arg, uint64_t term)
+{
+    struct quorum_node *n = arg;
+
+    if (n->state != NODE_STOPS)
+        leader_lead(n->leader, term);
+}
+
+static void on_depose(void *arg)
+{
+    struct quorum_node *n = arg;
+
+    leader_depose(n->leader);
+}
+
+static void on_failed(void *arg, int rc, const char *text)
+{
+    (void)arg;
+    log_error("%s: %s; this member of the quorum cannot go on", text, error_text(rc));
+    _exit(1);
+}
+
+static bool on_core_looks(void *arg)
+{
+    struct quorum_node *n = arg;
+
+    return n->state == NODE_RUNS && leader_serves(n->leader);
+}
+
+static void on_member_started(void *arg, int rc)
+{
+    struct quorum_node *n = arg;
+
+    n->start_rc = rc;
+    n->state = NODE_RUNS;
+}
+
+/* ---- start ---- */
+
+static int identity_load(struct quorum_node *n, struct err *err)
+{
+    const struct quorum_section *section = n->config.section;
+    const char *data = n->config.data;
+    int rc = quorum_identity_read(data, &n->identity, err);
+
+    if (rc == -ENOENT)
+        return err_set(
+            err, -ROZO_EDAMAGED,
+            "%s/quorum/identity is missing: this member does not know any more "
+            "which quorum it belongs to, and must not vote. If its disk is "
+            "mounted, its data are lost",
+            data);
+    if (rc == 0 && n->identity.member != section->id)
+        return err_set(err, -EINVAL,
+                       "%s belongs to member %u, and the config says quorum: id: %u: one "
+                       "of both is another machine's",
+                       data, n->identity.member, section->id);
+    return rc;
+}
+
+static int kv_open(struct quorum_node *n, struct err *err)
+{
+    struct kv_quorum_config config = {
+        .env = &n->config.env->env,
+        .below = n->config.below,
+        .hooks = &n->kv_hooks,
+    };
+    int rc = kv_quorum_open(&config, &n->kv, err);
+
+    if (rc == 0 && kv_quorum_place(n->kv)->applied == 0)
+        return err_set(err, -ROZO_EDAMAGED,
+                       "%s/kv is not the store of a member of a quorum", n->config.data);
+    return rc;
+}
+
+/* Says when the config lists other members than the quorum has. */
+static void members_compare(const struct quorum_node *n)
+{
+    const struct quorum_section *section = n->config.section;
+    const struct raft_config *members = &kv_quorum_place(n->kv)->members;
+    bool differs = members->n != section->members_count;
+
+    for (unsigned i = 0; i < section->members_count; i++) {
+        const struct raft_member *m = raft_config_find(members, section->members[i].id);
+
+        differs =
+            differs || m == NULL || strcmp(m->address, section->members[i].address) != 0;
+    }
+    if (differs)
+        log_warn("quorum: members: the list in the config is not that of the quorum; the "
+                 "quorum's counts");
+}
+
+static int leader_make(struct quorum_node *n)
+{
+    struct leader_config config = {
+        .env = &n->config.env->env,
+        .kv = kv_quorum_kv(n->kv),
+        .exportd = n->config.core,
+        .failed = on_failed,
+        .arg = n,
+    };
+
+    return leader_open(&config, &n->leader);
+}
+
+static int thread_make(struct quorum_node *n, struct err *err)
+{
+    const struct quorum_section *section = n->config.section;
+    struct quorum_thread_config config = {
+        .keys = n->config.keys,
+        .listen = (const char *const *)section->listen,
+        .n_listen = section->listen_count,
+        .dir_fd = n->dir_fd,
+        .identity = &n->identity,
+        .place = kv_quorum_place(n->kv),
+        .core = n->config.env,
+        .port = &n->port,
+        .core_looks = on_core_looks,
+        .arg = n,
+    };
+
+    return quorum_thread_open(&config, &n->thread, err);
+}
+
+static int member_begin(struct quorum_node *n, struct err *err)
+{
+    int rc = quorum_thread_start(n->thread, err, on_member_started, n);
+
+    while (rc == 0 && n->state == NODE_STARTS)
+        uv_run(n->config.env->loop, UV_RUN_ONCE);
+    return rc != 0 ? rc : n->start_rc;
+}
+
+static void on_undo_thread_stopped(void *arg)
+{
+    ((struct quorum_node *)arg)->is_thread_stopped = true;
+}
+
+static void on_undo_leader_stopped(void *arg)
+{
+    ((struct quorum_node *)arg)->is_leader_stopped = true;
+}
+
+/* Undoes quorum_node_open(), however far it came. */
+static void node_undo(struct quorum_node *n)
+{
+    if (n->state != NODE_STARTS) { /* the thread runs, with a member that has failed */
+        n->state = NODE_STOPS;
+        quorum_thread_stop(n->thread, on_undo_thread_stopped, n);
+        while (!n->is_thread_stopped)
+            uv_run(n->config.env->loop, UV_RUN_ONCE);
+    }
+    if (n->leader != NULL)
+        leader_stop(n->leader, on_undo_leader_stopped, n);
+    while (n->leader != NULL && !n->is_leader_stopped)
+        uv_run(n->config.env->loop, UV_RUN_ONCE);
+    quorum_node_close(n);
+}
+
+int quorum_node_open(const struct quorum_node_config *config, struct quorum_node **out,
+                     struct err *err)
+{
+    struct quorum_node *n = calloc(1, sizeof(*n));
+    int rc;
+
+    if (n == NULL)
+        return err_set(err, -ENOMEM, "out of memory");
+    n->config = *config;
+    n->dir_fd = -1;
+    n->port = (struct member_port){ .post_member = post_member,
+                                    .post_core = post_core,
+                                    .post_arg = n,
+                                    .lead = on_lead,
+                                    .depose = on_depose,
+                                    .failed = on_failed,
+                                    .arg = n };
+    n->kv_hooks = member_port_kv_hooks(&n->port);
+    rc = identity_load(n, err);
+    if (rc == 0) {
+        n->config.core.cluster_id = n->identity.cluster_id;
+        /* No loss of power counts: what is answered is on the disks of a majority. */
+        n->config.core.boot = 0;
+        n->dir_fd = quorum_folder_open(config->data, err);
+        rc = n->dir_fd < 0 ? n->dir_fd : kv_open(n, err);
+    }
+    if (rc == 0) {
+        n->port.kv = n->kv;
+        members_compare(n);
+        rc = leader_make(n);
+    }
+    if (rc == 0)
+        rc = thread_make(n, err);
+    if (rc == 0)
+        rc = member_begin(n, err);
+    if (rc == 0)
+        *out = n;
+    else
+        node_undo(n);
+    return rc;
+}
+
+const uint8_t *quorum_node_cluster_id(const struct quorum_node *n)
+{
+    return n->identity.cluster_id;
+}
+
+void quorum_node_tell(const struct quorum_node *n)
+{
+    for (unsigned i = 0; i < n->config.section->listen_count; i++)
+        log_info("member %u of a quorum, listening for others on %s (port %u)",
+                 n->identity.member, n->config.section->listen[i],
+                 quorum_thread_port(n->thread, i));
+}
+
+/* ---- stop: hand over, member, core, kv ---- */
+
+static void on_stop_task(struct env_task *task)
+{
+    struct quorum_node *n = container_of(task, struct quorum_node, stop_task);
+
+    if (n->n_asks > 0 || !kv_quorum_is_idle(n->kv))
+        env_post(&n->config.env->env, task);
+    else
+        n->stopped(n->stopped_arg, 0);
+}
+
+static void on_leader_stopped(void *arg)
+{
+    struct quorum_node *n = arg;
+
+    n->stop_task.fn = on_stop_task;
+    env_post(&n->config.env->env, &n->stop_task);
+}
+
+/* No mail of the member comes after this. */
+static void on_thread_stopped(void *arg)
+{
+    struct quorum_node *n = arg;
+
+    leader_stop(n->leader, on_leader_stopped, n);
+}
+
+static void on_handed_over(struct quorum_ask *ask)
+{
+    struct quorum_node *n = container_of(ask, struct quorum_node, hand_over);
+
+    if (ask->rc == 0)
+        log_info("quorum: leadership is handed over");
+    else if (ask->rc != -ROZO_ENOT_LEADER)
+        log_info("quorum: no other member takes over");
+    quorum_thread_stop(n->thread, on_thread_stopped, n);
+}
+
+void quorum_node_stop(struct quorum_node *n, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(n->state == NODE_RUNS);
+    n->state = NODE_STOPS;
+    n->stopped = done;
+    n->stopped_arg = arg;
+    n->hand_over.done = on_handed_over;
+    quorum_thread_ask_transfer(n->thread, &n->hand_over);
+}
+
+void quorum_node_close(struct quorum_node *n)
+{
+    if (n == NULL)
+        return;
+    quorum_thread_close(n->thread);
+    leader_close(n->leader);
+    kv_quorum_close(n->kv);
+    if (n->dir_fd >= 0)
+        close(n->dir_fd);
+    free(n);
+}
