@@ -31,6 +31,13 @@ enum {
 
 struct metas metas;
 
+/* A killed process frees no memory that the shared libraft has allocated. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libraft.so\n";
+}
+
 /* The daemon of a member while it runs, in its memory. */
 struct meta_process {
     struct sim_meta *e;
