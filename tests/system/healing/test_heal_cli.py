@@ -145,7 +145,7 @@ def test_a_storage_elsewhere_takes_the_place(cluster):
         end(late)
 
 
-def test_what_replace_refuses(cluster):
+def test_refusals_of_storage_replace(cluster):
     c = cluster(mounts=0)
     other = cluster(mounts=0)
     theirs = "%s:%d" % other.addresses("storaged-1")[0]
@@ -162,7 +162,7 @@ def test_what_replace_refuses(cluster):
         assert c.admin("storage", "replace", *wrong, check=False).returncode == 2, wrong
 
 
-def test_a_storage_is_given_up(cluster):
+def test_storage_is_declared_lost_and_is_up_again(cluster):
     c = cluster(storages=5)
     number = c.number_of("storaged-4")
     r = c.admin("storage", "lost", number, check=False)
@@ -335,7 +335,7 @@ def test_a_replaced_disk_is_rebuilt(cluster):
             assert f.read() == want, path
 
 
-def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
+def test_spares_are_filled_for_a_lost_storage(cluster):
     c = cluster()
     data = {}
     for i in range(10):
@@ -359,7 +359,7 @@ def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
             assert f.read() == want, path
 
 
-def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
+def test_fsck_finds_a_missing_projection_and_has_it_repaired(cluster):
     c = cluster()
     data = write_file(c.mnt + "/kept", 100000)
     name, other = [n for n in c.names("storaged") if projections(c, n)][:2]
@@ -381,7 +381,7 @@ def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
         assert f.read() == data
 
 
-def test_fsck_collects_what_nobody_owns(cluster):
+def test_fsck_removes_strays_with_repair_only(cluster):
     c = cluster()
     write_file(c.mnt + "/f", 50000)
     name = next(n for n in c.names("storaged") if projections(c, n))
@@ -403,7 +403,7 @@ def test_fsck_collects_what_nobody_owns(cluster):
     assert fsck(c)[0] == 0
 
 
-def test_what_nobody_owns_goes_by_itself(cluster):
+def test_strays_are_removed_without_a_command(cluster):
     """Files of a deleted inode at storages are removed with it; exportd finds those that a power loss brings
     back."""
     c = cluster()
@@ -545,7 +545,7 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
         assert f.read() == data
 
 
-def test_status_tells_what_is_to_be_healed(cluster):
+def test_status_shows_missed_writes_until_they_are_healed(cluster):
     c = cluster()
     for i in range(8):
         write_file(c.mnt + "/f%d" % i, 100000)

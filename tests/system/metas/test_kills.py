@@ -181,7 +181,7 @@ def kill_mount(c, load, rng):
 ACTS = kill_leader, kill_two, kill_mount, kill_storage, kill_follower
 
 
-def test_what_was_acknowledged_survives_kills(cluster):
+def test_acknowledged_changes_survive_kills(cluster):
     c, rng, n = cluster(metas=3, mounts=3), random.Random(SEED), 0
     print("seed %d" % SEED)
     load = Loaded(c.mnts)

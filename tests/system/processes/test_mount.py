@@ -395,7 +395,7 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
 
 # ---- no space ----
 
-def test_a_full_disk_is_told_and_harms_nothing(cluster):
+def test_full_disk_gives_enospc_and_harms_nothing(cluster):
     """The writer gets ENOSPC, at the latest at fsync or close; older data is intact, and freed space is used."""
     c = cluster(layout=0, start=False)
     os.makedirs(c.dir)
