@@ -3,7 +3,6 @@ lock is lost, and no call waits longer than necessary. And a mount that was away
 import os
 import select
 import signal
-import socket
 import stat
 import struct
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from agents import two  # noqa: F401, a fixture
 from conftest import cannot_mount, wait_for
-from mounts import CutOff, Proxy
+from mounts import CutOff, Proxy, shut_down
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -47,11 +46,7 @@ class Deafener(Proxy):
 
     def break_links(self):
         with self.lock:
-            for s in self.socks[1:]:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # broken already
+            shut_down(*self.socks[1:])
 
     def loses(self, kind, op, status):
         lost = self.deaf and kind == self.ANSWER and op in self.CHANGES and status in self.ENDS
@@ -78,11 +73,7 @@ class Deafener(Proxy):
                     rest = rest[n:]
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(a, b)
 
 
 CALLS = {  # none of them may be executed twice
