@@ -57,7 +57,7 @@ done
 # Tests that limit the time of a call: they run alone.
 faults=tests/system/faults/test_faults.py
 alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
-    $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_away_before_the_first_read_or_write)
+    $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_storages_down_before_the_first_read_or_write)
 # The longest come first, so that all lanes end at about the same time; the other files
 # follow.
 long_tests=(tests/system/coherence/test_coherence.py tests/system/data/test_programs.py

@@ -278,7 +278,7 @@ static void check_time(struct sim *sim, const struct sim_op *op)
 
 /* Models a failed sync: the client knows that unstable
  * data may be lost. Equal projections count once. */
-static void told_of_loss(struct sim *sim, unsigned client)
+static void loss_is_known(struct sim *sim, unsigned client)
 {
     for (unsigned b = 0; b < SIM_BLOCKS; b++) {
         uint64_t *acked = &sim->blocks[b].acked_by[client];
@@ -294,7 +294,7 @@ static void check_failure(struct sim *sim, struct sim_op *op, int rc)
 
     sim->n_failed[op->kind]++;
     if (op->kind == OP_SYNC)
-        told_of_loss(sim, op->client);
+        loss_is_known(sim, op->client);
     if (rc == -ESTALE) {
         for (unsigned b = op->first; b < op_end_block(op); b++)
             newer = newer || sim_net_newest(&sim->net, b) > op->version;

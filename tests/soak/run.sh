@@ -20,6 +20,7 @@ Runs each part once; those that search at random share N hours (default 4).
 
   simulator   the whole cluster and the block engine, new seeds, all fault modes
   storms      storages are killed at random under load, layouts 0 and 1; clients while they write
+  metas       200 kills of three exportds, storages and mounts under load, and what was acknowledged is compared
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   units       all unit tests, with all seeds of those that search at random
@@ -35,7 +36,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | coherence | programs | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | units | loaded) parts+=("$1") ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -44,7 +45,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence metas loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -71,6 +72,11 @@ part_storms()
 {
     ROZO_STORM_S=$((share_s / 2)) ROZO_TORN_KILLS=100 \
         system_tests -s tests/system/faults/test_storms.py tests/system/faults/test_torn.py
+}
+
+part_metas()
+{
+    ROZO_META_KILLS=200 system_tests -s tests/system/metas/test_kills.py
 }
 
 part_coherence()
@@ -122,7 +128,8 @@ for part in "${parts[@]}"; do
         outcome="FOUND SOMETHING, see soak-failed/$part.log"
     fi
     printf '%-10s %6d s  %s\n' "$part" $((SECONDS - begun)) "$outcome"
-    grep -aE '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm)' "$log" |
+    grep -aE '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
+        "$log" |
         tail -n 4 | sed 's/^/            /'
 done
 exit $status

@@ -41,6 +41,13 @@ def let_go(fd):
         os.close(fd)
 
 
+def shut_down(*socks):
+    """Breaks connections in both directions; some may be broken already."""
+    for s in socks:
+        with contextlib.suppress(OSError):
+            s.shutdown(socket.SHUT_RDWR)
+
+
 class Proxy:
     """A relay between one mount and exportd. If cut, it passes nothing in either direction and closes
     nothing."""
@@ -88,20 +95,13 @@ class Proxy:
                 b.sendall(data)
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(a, b)
 
     def end(self):
         self.open.set()
         with self.lock:
+            shut_down(*self.socks)
             for s in self.socks:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
                 s.close()
 
 

@@ -144,3 +144,11 @@ def test_parts_of_exportd_are_touched_by_their_owners_only():
             if owners.get(name, path.name) != path.name and (name, path.name) != ("table", "token_share.c"):
                 wrong.append("%s of %s in %s" % (name, owners[name], path.relative_to(ROOT)))
     assert wrong == []
+
+
+def test_test_names_have_a_subject():
+    """The name of a test says what is tested in the words of docs/GLOSSARY.md. It never begins with a pronoun."""
+    riddle = re.compile(r"^(?:static void|def) (test_(?:what|who|it|they)_\w*)\(", re.M)
+    files = [f for pattern in ("test_*.c", "test_*.py") for f in sorted((ROOT / "tests").rglob(pattern))]
+    assert len(files) > 150 and riddle.search("static void test_what_is_held(void **state)\n")
+    assert {str(f.relative_to(ROOT)): found for f in files if (found := riddle.findall(f.read_text()))} == {}

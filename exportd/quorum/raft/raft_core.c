@@ -2,7 +2,7 @@
  * raft_core.c - one member's part in a raft group, by libraft's raft_step().
  *
  * In:     events of the caller. Out: struct raft_core_out. No clock, no I/O, no threads.
- * Keeps:  guards against defects of libraft 0.22.1, R1 to R21; each has a test in
+ * Keeps:  guards against defects of libraft 0.22.1, R1 to R22; each has a test in
  *         tests/unit/quorum/test_guards.c that shows the defect first.
  * Ask:    libraft 0.22.1, src/: who frees what is not in its header, and changed after
  *         it (R9). docs/internals/metadata-quorum.md lists the guards.
@@ -53,6 +53,8 @@ struct heard {
 /* Transfer of leadership. After a failure it lasts until it cannot succeed late. */
 struct transfer {
     bool is_active;
+    uint64_t to;         /* waits for this member's entries (R22); 0: libraft has begun */
+    uint64_t until_ns;   /* with to: it fails then */
     uint64_t sent_index; /* last index in the TIMEOUT_NOW; 0: none was sent */
     bool is_voided;      /* an entry after sent_index was appended */
 };
@@ -418,12 +420,36 @@ static int change_report(struct raft_core *core)
     return core_step(core, &event, NULL);
 }
 
+/*
+ * Begins the transfer in libraft once the other member has all entries (R22): libraft
+ * sends TIMEOUT_NOW too early, and a follower that is still writing ignores it.
+ */
+static int transfer_start(struct raft_core *core)
+{
+    struct raft_event event = { .type = RAFT_TRANSFER };
+    struct transfer *t = &core->transfer;
+    raft_index match;
+
+    event.transfer.server_id = t->to;
+    if (core->now_ns >= t->until_ns ||
+        raft_match_index(&core->raft, t->to, &match) != 0) {
+        *t = (struct transfer){ .is_active = false };
+        return 0;
+    }
+    if (match < raft_last_index(&core->raft))
+        return 0;
+    t->to = 0;
+    return core_step(core, &event, NULL);
+}
+
 /* Sees to a transfer that failed: its TIMEOUT_NOW may still be on its way. */
 static int transfer_settle(struct raft_core *core)
 {
     struct transfer *t = &core->transfer;
     int rc = 0;
 
+    if (t->is_active && t->to != 0)
+        return transfer_start(core);
     if (!t->is_active || raft_transferee(&core->raft) != 0)
         return 0;
     /* A candidate whose log ends at sent_index loses once a later entry is committed. */
@@ -1000,7 +1026,8 @@ int raft_core_vote_persisted(struct raft_core *core, uint64_t now_ns, uint64_t t
 /* Returns 0 if this member leads and nobody takes over, or -ROZO_ENOT_LEADER. */
 static int leader_check(const struct raft_core *core)
 {
-    return core->raft.state == RAFT_LEADER && raft_transferee(&core->raft) == 0
+    return core->raft.state == RAFT_LEADER && core->transfer.to == 0 &&
+                   raft_transferee(&core->raft) == 0
                ? 0
                : -ROZO_ENOT_LEADER;
 }
@@ -1137,7 +1164,6 @@ bool raft_core_is_held(const struct raft_core *core, uint64_t index, uint64_t wi
 
 int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
 {
-    struct raft_event event = { .type = RAFT_TRANSFER };
     const struct raft_member *m;
     int rc = event_begin(core, now_ns);
 
@@ -1152,9 +1178,11 @@ int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
     m = raft_config_find(&raft_changes_newest(&core->changes)->config, to);
     if (to == core->options.id || m == NULL || m->role != RAFT_ROLE_VOTER)
         return -EINVAL;
-    core->transfer = (struct transfer){ .is_active = true };
-    event.transfer.server_id = to;
-    return event_end(core, core_step(core, &event, NULL));
+    core->transfer = (struct transfer){ .is_active = true,
+                                        .to = to,
+                                        .until_ns = core->now_ns +
+                                                    ms_to_ns(core->options.election_ms) };
+    return event_end(core, 0);
 }
 
 int raft_core_trim(struct raft_core *core, uint64_t now_ns, uint64_t applied,

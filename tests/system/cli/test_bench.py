@@ -23,7 +23,7 @@ def test_table_of_codes(args):
         assert {"mojette", "mojette-nonsys", "rs", "memcpy"} <= set(codes), table
 
 
-def test_json_tells_every_operation():
+def test_json_of_bench_codec_has_every_operation():
     case, = json.loads(rozo("bench", "codec", "--json", "--layout", "1").stdout)
     assert (case["n"], case["k"], case["block_bytes"], case["place"]) == (6, 4, 8192, "l1")
     ours = {(f["op"], f["lost"], f["copy"]): f for f in case["figures"] if f["code"] == "mojette"}
@@ -70,7 +70,7 @@ def test_every_load_of_a_mount_is_measured(cluster, scratch):
     assert all(told["peak_bytes"]["path"][kind] > 0 for kind in ("exportd", "storaged", "mount"))
 
 
-def test_two_places_in_turn(scratch):
+def test_bench_fs_compares_two_places_in_turn(scratch):
     for name in "ab":
         os.mkdir(os.path.join(scratch, name))
     a, b = scratch + "/a", scratch + "/b"
@@ -121,7 +121,7 @@ def test_a_file_system_that_returns_other_bytes_fails(scratch):
     assert "random holds other bytes than were written" in r.stderr
 
 
-def test_an_interrupted_benchmark_tells_what_it_has(scratch):
+def test_interrupted_benchmark_prints_the_figures_so_far(scratch):
     bench = subprocess.Popen([ROZO, "bench", "fs", scratch, *SMALL, "--seconds", "3000", "--only", "write 1M",
                               "--only", "write 8K fsync"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: glob.glob(scratch + "/rozo-bench-*/sync-0"), "the second load")
@@ -133,7 +133,7 @@ def test_an_interrupted_benchmark_tells_what_it_has(scratch):
     assert not os.listdir(scratch)
 
 
-def test_words_when_it_cannot_be_measured(scratch):
+def test_bench_fs_names_the_reason_when_it_cannot_measure(scratch):
     with open(scratch + "/file", "w"):
         pass
     for args, status, words in (((scratch + "/file",), 1, "file is no folder"),
@@ -148,7 +148,7 @@ def test_words_when_it_cannot_be_measured(scratch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run as root")
-def test_words_when_it_is_full(scratch):
+def test_bench_fs_reports_a_full_file_system(scratch):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", scratch], check=True)
     try:
         r = bench_fs(scratch, "--only", "write 1M", check=False)
@@ -157,7 +157,7 @@ def test_words_when_it_is_full(scratch):
     assert r.returncode == 1 and "No space left on device" in r.stderr
 
 
-def test_what_is_left_of_the_speed_is_told(scratch):
+def test_bench_states_reports_ratios_of_each_state(scratch):
     if cannot_mount() is not None:
         pytest.skip("mounting: " + cannot_mount())
     r = subprocess.run([os.path.join(ROOT, "tests", "bench", "states"), "--build", os.path.dirname(BIN), "--layout",
@@ -184,7 +184,7 @@ def coherence(tmp_path_factory):
     return {t["test"]: t["rounds"][0] for t in json.loads(figures.read_text())["tests"]}, r.stdout
 
 
-def test_what_mounts_cost_each_other_is_told(coherence):
+def test_coherence_bench_counts_requests_of_each_round(coherence):
     rounds, table = coherence
     assert len(table.splitlines()) == 1 + len(rounds)
     assert all(r["figure"] > 0 for r in rounds.values())

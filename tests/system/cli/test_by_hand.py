@@ -53,7 +53,7 @@ def example(name, folder, to, **change):
     return path
 
 
-def test_as_the_guide_tells(scratch):
+def test_cluster_is_set_up_by_hand_as_the_guide_says(scratch):
     ports = [free_port() for _ in range(9)]
     etc = os.path.join(scratch, "etc")
     os.makedirs(etc)
@@ -124,7 +124,7 @@ def on_a_terminal(*args, timeout=120):
     return p.wait(timeout=10), said.decode()
 
 
-def test_what_takes_long_shows_its_progress_on_a_terminal_only(cluster):
+def test_progress_of_a_long_command_shows_on_a_terminal_only(cluster):
     c = cluster(layout=0, mounts=0)
     c.kill("exportd", signal.SIGSTOP)
     config = ["--config", c.dir + "/etc/rozo.yaml"]

@@ -107,7 +107,7 @@ def test_wrong_usage_is_exit_2(args):
 
 @pytest.mark.parametrize("verb", ["status", "storage list", "volume list", "export list", "rebuild status",
                                   "scrub status", "scrub start", "fsck"])
-def test_without_a_cluster_it_says_what_is_missing(verb, scratch):
+def test_verbs_without_a_cluster_name_what_is_missing(verb, scratch):
     r = rozo(*verb.split(), check=False, env=NOWHERE)
     assert r.returncode == 1 and "/nowhere/rozo.yaml" in r.stderr
     r = rozo(*verb.split(), "--exportd", "127.0.0.1:1", "--key", scratch + "/no.key", check=False)
@@ -125,7 +125,7 @@ def test_config_file_is_checked(scratch):
     assert r.returncode == 1 and re.search(r"rozo\.yaml:2: kay", r.stderr), r.stderr
 
 
-def test_wrong_key_is_told(c, scratch):
+def test_wrong_key_is_named_in_the_error(c, scratch):
     rozo("key", "new", scratch + "/k")
     r = rozo("status", "--exportd", c.dev_status()["exportd"], "--key", scratch + "/k", check=False)
     assert r.returncode == 1 and "key" in r.stderr
@@ -218,7 +218,7 @@ def test_export_and_volume_create(c, scratch):
     assert {e["name"] for e in c.status()["exports"]} == {"main", "second"}
 
 
-def test_storage_add_again_is_harmless_and_nobody_there_is_told(c):
+def test_storage_add_again_is_harmless_and_dead_address_is_named(c):
     port = c.addresses("storaged-1")[0][1]
     again = json.loads(c.admin("storage", "add", "127.0.0.1:%d" % port, "--volume", "default",
                                "--json").stdout)

@@ -242,7 +242,7 @@ def test_two_clients_and_one_more_later(cluster):
     assert read(c.mnts[2] + "/f") == b"seen by both"
 
 
-def test_it_can_grow(cluster):
+def test_up_with_more_storages_makes_the_cluster_larger(cluster):
     c = cluster(layout=0, storages=4)
     write(c.mnt + "/f", b"z" * 100000)
     c.options[c.options.index("--storages") + 1] = 6
@@ -260,7 +260,7 @@ def test_options_that_contradict_the_cluster_are_refused(cluster):
     assert c.dev_status()["state"] == "up"
 
 
-def test_these_are_all_codecs(scratch):
+def test_unknown_codec_is_refused_with_a_list_of_all(scratch):
     r = rozo("dev", "up", "--dir", scratch + "/c", "--codec", "nonsense", check=False)
     assert r.returncode != 0 and "known: " + ", ".join(CODECS) in " ".join(r.stderr.split())
 

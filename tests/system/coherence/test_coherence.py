@@ -211,7 +211,7 @@ def as_user_1(function):
     return near.recv()
 
 
-def test_who_may_do_what(ab):
+def test_changed_permission_counts_on_the_other_mount_at_once(ab):
     """Permission granted or revoked on one mount counts on the other at once: modes, ACLs, parent
     directories."""
     a, b = ab
@@ -331,7 +331,7 @@ def test_rename_over_an_open_file(ab):
             assert get(me + "/f") == b"new %d" % i
 
 
-def test_a_directory_that_moves_under_somebody(ab):
+def test_open_directory_is_moved_by_the_other_mount(ab):
     a, b = ab
     os.makedirs(a + "/to")
     for i in range(ROUNDS):
@@ -352,7 +352,7 @@ def test_a_directory_that_moves_under_somebody(ab):
         assert os.listdir(other + "/to") == []
 
 
-def test_what_was_found_and_then_removed_can_still_be_opened(ab):
+def test_inode_removed_between_lookup_and_open_can_be_opened(ab):
     """Linux looks up a name first and then opens the inode; the other mount may remove the name in between."""
     n_fast = 0
     while n_fast < ROUNDS:
@@ -424,7 +424,7 @@ def test_a_name_that_was_not_there(ab):
         assert is_there(b + "/new%d" % i)
 
 
-def test_of_those_who_make_a_name_one_wins(ab):
+def test_exclusive_create_on_two_mounts_succeeds_once(ab):
     a, b = ab
     won = [[], []]
 
@@ -732,7 +732,7 @@ def late(two_mounts, ab, scratch, monkeypatch):
     assert status == 0, err
 
 
-def test_what_was_appended_can_be_mapped_at_once(late):
+def test_appended_bytes_can_be_mapped_at_once(late):
     """The kernel accepts the size in the answer to an append, also right after an invalidation."""
     a, b = late
     put(a + "/log")
@@ -751,7 +751,7 @@ def test_what_was_appended_can_be_mapped_at_once(late):
 
 
 @pytest.mark.parametrize("how", [os.O_RDWR, os.O_WRONLY])
-def test_what_was_appended_is_where_it_belongs(late, how):
+def test_append_goes_after_the_bytes_of_the_other_mount(late, how):
     """An append goes to the end even if the kernel does not know yet that the file has grown."""
     a, b = late
     want = b"0" * 3 * PAGE
@@ -769,7 +769,7 @@ def test_what_was_appended_is_where_it_belongs(late, how):
                 assert os.pread(fd_b, len(want) + 1, 0) == want
 
 
-def test_who_follows_a_growing_file(ab):
+def test_reader_of_a_growing_file_gets_all_bytes_in_order(ab):
     """A reader like tail -f gets all bytes in order, none that do not exist yet, and each at once."""
     a, b = ab
     put(a + "/log")
@@ -976,7 +976,7 @@ def in_threads(functions, timeout=120):
 
 # ---- failures ----
 
-def test_a_mount_that_gives_nothing_back(cluster):
+def test_mount_that_gives_back_no_token_is_evicted(cluster):
     """A mount is stopped while it holds all tokens. Others wait until its eviction, not forever; it notices
     that when it goes on."""
     c = cluster(layout=0, mounts=2)
@@ -1089,7 +1089,7 @@ def requests(c):
             for kind, n in c.status()["exportd"]["requests"].items() if kind in ("open", "close", "lookup", "getattr")}
 
 
-def test_opening_again_asks_nobody(two_mounts, ab):
+def test_reopen_needs_no_request(two_mounts, ab):
     put(ab[0] + "/f", b"one")
 
     def costs_nothing():
@@ -1106,7 +1106,7 @@ def test_opening_again_asks_nobody(two_mounts, ab):
     assert get(ab[1] + "/f") == b"other"
 
 
-def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab):
+def test_answer_to_a_change_of_names_has_the_attributes_of_its_directory(two_mounts, ab):
     """After a change of names the next question of the kernel about the directory needs no request, and its
     answer agrees with the other mount's."""
     steps = [lambda i: put(ab[0] + "/d/f%d" % i, b""), lambda i: os.mkdir(ab[0] + "/d/d%d" % i),
@@ -1142,7 +1142,7 @@ def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab
     two_mounts.wait_for(costs_no_question, "changes that nobody is asked after")  # the other mount had read both
 
 
-def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
+def test_attributes_of_open_files_need_no_request(two_mounts, ab):
     """Attributes of open files need no request, and are right whichever mount wrote."""
     with Open(ab[0] + "/f", os.O_CREAT | os.O_RDWR) as fd:
         for i in range(1, 4):
@@ -1209,7 +1209,7 @@ def inside(folder):
         yield "/proc/%d/fd/%d" % (os.getpid(), fd)
 
 
-def test_who_lists_a_folder_closely_asks_for_its_listing_alone(two_mounts, ab):
+def test_detailed_listing_needs_only_readdir_requests(two_mounts, ab):
     """A detailed listing needs only one request, and no request the second time: a mount knows which classes
     of xattrs each inode has."""
     n = 1000
@@ -1287,7 +1287,7 @@ def missing(path):
 
 
 @pytest.mark.parametrize("how", ["made", "listed"])
-def test_which_names_are_not_there_is_known(two_mounts, ab, how):
+def test_lookups_of_absent_names_need_no_request(two_mounts, ab, how):
     """Lookups of absent names in a directory that the mount created or listed need no request, until another
     mount creates one."""
     os.mkdir(ab[0] + "/d")
@@ -1322,7 +1322,7 @@ def test_which_names_are_not_there_is_known(two_mounts, ab, how):
     assert sorted(os.listdir(ab[0] + "/d")) == sorted(os.listdir(ab[1] + "/d"))
 
 
-def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
+def test_lookups_in_order_are_prefetched_in_batches(two_mounts, ab):
     """Files looked up in order come in batches; the results are right also during changes by other mounts."""
     n, dirs = 300, list(range(8))
     for d in dirs:
@@ -1364,7 +1364,7 @@ def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
 
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("how", ["unlinked", "renamed over", "unlinked while it is read"])
-def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
+def test_removed_file_that_a_mount_keeps_open_is_deleted(two_mounts, ab, who, how):
     """When its name is removed, a file that a mount keeps open is deleted, and its storages free the space."""
     def is_gone():
         named = {os.lstat(os.path.join(folder, name)).st_ino
@@ -1427,7 +1427,7 @@ def churn_process(base, seed, stop, counts):
 
 @pytest.mark.skipif(tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2]) < (6, 16),
                     reason="before Linux 6.16 such calls may fail with ESTALE (docs/POSIX.md)")
-def test_all_change_the_same_names(cluster):
+def test_both_mounts_change_the_same_names_while_exportd_is_killed(cluster):
     """Calls of each kind on two mounts while exportd is killed: all end, with errors of a local file system
     only."""
     c = cluster(layout=0, mounts=2)
@@ -1596,7 +1596,7 @@ def test_more_files_than_tokens(cluster):
     c.wait_for(lambda: asked_for(c, lambda: find(new)) == {}, "nor was it forgotten for that")
 
 
-def test_what_was_given_back_is_believed_no_more(cluster):
+def test_attributes_are_not_used_after_their_token_was_given_back(cluster):
     """The mount gives back the tokens of the files in x and keeps that of the directory: the kernel still
     knows their names."""
     c = cluster(layout=0, mounts=2)

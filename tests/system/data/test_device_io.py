@@ -62,7 +62,7 @@ def write_stream(path, data):
 
 
 @pytest.mark.parametrize("io", ["auto", "cached", "uncached", "direct"])
-def test_what_is_written_is_read_however_it_is_written(cluster, io):
+def test_data_is_read_back_with_each_device_io(cluster, io):
     """Streams, an overwrite, odd lengths; read through a fresh mount, from storages that were killed."""
     c = cluster()
     configure_storages(c, "device_io: " + io)
@@ -89,7 +89,7 @@ def test_what_is_written_is_read_however_it_is_written(cluster, io):
         assert f.read() == data
 
 
-def test_a_word_that_is_none_is_refused(cluster):
+def test_unknown_device_io_is_refused(cluster):
     c = cluster()
     path = os.path.join(c.dir, "etc", "storaged-1.yaml")
     with open(path) as f:

@@ -85,7 +85,7 @@ def write_files_until_full(c, mib):
     raise AssertionError("it never gets full")
 
 
-def test_what_df_promises_can_be_written(on_disks):
+def test_free_space_in_df_can_be_written(on_disks):
     """Storages have different sizes: the extra space of the large one is not promised."""
     c = on_disks(200, 64, 64, 64)
     whole = os.statvfs(c.mnt)
@@ -108,7 +108,7 @@ def fallocate(path, length, mode=0):
     assert r.returncode == 0, r.stderr
 
 
-def test_what_fallocate_granted_can_be_written_and_is_given_back(on_disks):
+def test_space_of_fallocate_can_be_written_and_is_freed(on_disks):
     """On exactly as many equal storages as a file has candidates: nearly all of df's free space, also on
     spares."""
     c = on_disks(64, 64, 64, 64)

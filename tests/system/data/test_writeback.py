@@ -194,7 +194,7 @@ def test_parts_of_pages_through_a_write_only_descriptor(cluster, scratch):
         assert get(mnt + "/f") == expected
 
 
-def test_what_is_not_written_yet_is_no_hole(cluster, scratch):
+def test_dirty_page_of_the_kernel_is_no_hole(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     with writeback(c, mnt):
@@ -208,7 +208,7 @@ def test_what_is_not_written_yet_is_no_hole(cluster, scratch):
         assert get(mnt + "/g") == get(c.mnt + "/f") == bytes(500000) + b"data" + bytes((1 << 20) - 500004)
 
 
-def test_an_error_is_told_by_fsync_and_close(cluster, scratch):
+def test_fsync_returns_the_error_and_the_data_is_stored_later(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache", "io_timeout=2")

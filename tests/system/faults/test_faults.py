@@ -213,7 +213,7 @@ def test_reads_and_writes_go_on_when_storages_hang(cluster):
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP], ids=("killed", "hung"))
 @pytest.mark.parametrize("layout", [0, 1, 2])
-def test_away_before_the_first_read_or_write(cluster, layout, sig):
+def test_storages_down_before_the_first_read_or_write(cluster, layout, sig):
     """A mount that has never reached the storages works, too."""
     c = cluster(layout=layout)
     old = pattern(5, 16 * MIB)
@@ -269,7 +269,7 @@ def test_storages_that_missed_overwrites_serve_nothing_stale(cluster, layout):
                 c.wait_for(lambda: all_up(c, c.mnt + "/f"), "all storages up")
 
 
-def test_too_many_lost_is_an_error_and_all_returns(cluster):
+def test_too_many_storages_down_is_an_error_until_they_are_up(cluster):
     """More than n - k down: a read waits or fails with EIO, and never returns wrong data; then everything is
     up again."""
     c = cluster(layout=0, mount_options="io_timeout=6")

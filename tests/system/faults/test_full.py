@@ -74,7 +74,7 @@ def digest(path):
         return hashlib.sha256(f.read()).hexdigest()
 
 
-def test_a_full_disk_is_told_harms_nothing_and_gets_room_again(small):
+def test_full_disk_gives_enospc_harms_nothing_and_frees_space(small):
     c = small
     kept = random.Random(2).randbytes(24 * MIB)
     free_before = free_bytes(c.mnt) - len(kept)

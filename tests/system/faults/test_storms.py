@@ -118,7 +118,7 @@ def storm(c, stop, paths):
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-def test_what_was_synced_survives_a_storm_and_all_is_healed_after_it(cluster, layout):
+def test_synced_data_survives_a_storm_and_all_is_healed_after_it(cluster, layout):
     c = cluster(layout=layout, mounts=2)
     stop = threading.Event()
     writers = [Writer(c, number, stop) for number in range(WRITERS)]

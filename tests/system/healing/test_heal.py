@@ -86,7 +86,7 @@ def moved(c, before=None):
 
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("kind", ["new", "overwritten"])
-def test_a_storage_that_was_away_heals_what_it_missed_and_no_more(cluster, layout, kind):
+def test_storage_that_was_down_repairs_only_missed_writes(cluster, layout, kind):
     c = cluster(layout=layout)
     path, n_bytes = c.mnt + "/f", 16 * MIB
     kept, data = pattern(2, n_bytes), pattern(3, n_bytes)
@@ -107,7 +107,7 @@ def test_a_storage_that_was_away_heals_what_it_missed_and_no_more(cluster, layou
     right_without_each(c, {path: data, c.mnt + "/kept": kept})
 
 
-def test_truncate_punch_and_unlink_that_it_missed(cluster):
+def test_missed_truncate_punch_and_unlink_are_repaired(cluster):
     c = cluster()
     files = {c.mnt + "/" + n: pattern(i, 4 * MIB) for i, n in enumerate(("cut", "punched", "gone", "grown"))}
     for path, data in files.items():
@@ -281,7 +281,7 @@ def restart_after_power_cut(c, name):
     subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh", boot, ROZO, c.dir, name], check=True, timeout=60)
 
 
-def test_what_a_power_cut_took_is_found_and_made_again(cluster):
+def test_data_lost_in_a_power_cut_is_found_and_repaired(cluster):
     """Two files have unsynced bytes: one has lost its end, the other all but its first page."""
     c = cluster()
     files = {c.mnt + "/" + n: pattern(i, 3 * MIB) for i, n in enumerate(("short", "gone", "well"))}
@@ -310,7 +310,7 @@ def test_what_a_power_cut_took_is_found_and_made_again(cluster):
     assert c.log(name).count("of versions only") == before
 
 
-def test_fsck_finds_what_nobody_owns_and_what_is_missing(cluster):
+def test_fsck_finds_strays_and_missing_projections(cluster):
     c = cluster()
     data = {c.mnt + "/" + n: pattern(i, MIB) for i, n in enumerate(("a", "b"))}
     for path, d in data.items():

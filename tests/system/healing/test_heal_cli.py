@@ -27,10 +27,10 @@ def storage(c, number):
 
 
 def lose_disk(c, name):
-    """The storage runs on with an empty data directory."""
+    """The storage runs on with an empty data directory, and the config that the test gave it."""
     c.kill(name)
     shutil.rmtree(c.data(name))
-    c.up()
+    c.restart(name)
 
 
 def end(process):
@@ -52,8 +52,7 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
     number = c.number_of("storaged-2")
     data = write_file(c.mnt + "/f", 300000)
     lose_disk(c, "storaged-2")
-    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-    assert "rozo storage replace" in storage(c, number)["error"]
+    wait_for(lambda: "rozo storage replace" in storage(c, number)["error"], "exportd to notice")
     out = c.admin("storage", "replace", number).stdout
     assert out == "storage %d has its new disk, which is being filled: rozo rebuild status\n" % number
     c.wait_all_up()
@@ -146,7 +145,7 @@ def test_a_storage_elsewhere_takes_the_place(cluster):
         end(late)
 
 
-def test_what_replace_refuses(cluster):
+def test_refusals_of_storage_replace(cluster):
     c = cluster(mounts=0)
     other = cluster(mounts=0)
     theirs = "%s:%d" % other.addresses("storaged-1")[0]
@@ -163,7 +162,7 @@ def test_what_replace_refuses(cluster):
         assert c.admin("storage", "replace", *wrong, check=False).returncode == 2, wrong
 
 
-def test_a_storage_is_given_up(cluster):
+def test_storage_is_declared_lost_and_is_up_again(cluster):
     c = cluster(storages=5)
     number = c.number_of("storaged-4")
     r = c.admin("storage", "lost", number, check=False)
@@ -241,7 +240,7 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     number = c.number_of("storaged-2")
     slow_healing(c, "storaged-2", 1)
     lose_disk(c, "storaged-2")
-    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
+    wait_for(lambda: "rozo storage replace" in storage(c, number)["error"], "exportd to notice")
     assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one storage cannot be reached
     c.admin("storage", "replace", number)
     wait_for(lambda: c.admin("rebuild", "rate", "1", "--storage", number), "it to take the limit")
@@ -336,7 +335,7 @@ def test_a_replaced_disk_is_rebuilt(cluster):
             assert f.read() == want, path
 
 
-def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
+def test_spares_are_filled_for_a_lost_storage(cluster):
     c = cluster()
     data = {}
     for i in range(10):
@@ -360,7 +359,7 @@ def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
             assert f.read() == want, path
 
 
-def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
+def test_fsck_finds_a_missing_projection_and_has_it_repaired(cluster):
     c = cluster()
     data = write_file(c.mnt + "/kept", 100000)
     name, other = [n for n in c.names("storaged") if projections(c, n)][:2]
@@ -382,7 +381,7 @@ def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
         assert f.read() == data
 
 
-def test_fsck_collects_what_nobody_owns(cluster):
+def test_fsck_removes_strays_with_repair_only(cluster):
     c = cluster()
     write_file(c.mnt + "/f", 50000)
     name = next(n for n in c.names("storaged") if projections(c, n))
@@ -404,7 +403,7 @@ def test_fsck_collects_what_nobody_owns(cluster):
     assert fsck(c)[0] == 0
 
 
-def test_what_nobody_owns_goes_by_itself(cluster):
+def test_strays_are_removed_without_a_command(cluster):
     """Files of a deleted inode at storages are removed with it; exportd finds those that a power loss brings
     back."""
     c = cluster()
@@ -546,7 +545,7 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
         assert f.read() == data
 
 
-def test_status_tells_what_is_to_be_healed(cluster):
+def test_status_shows_missed_writes_until_they_are_healed(cluster):
     c = cluster()
     for i in range(8):
         write_file(c.mnt + "/f%d" % i, 100000)

@@ -217,7 +217,7 @@ def test_overwrites_under_way_are_old_or_new(cluster, tmp_path, layout):
         assert g in may, "block %d: %s" % (i, "acked" if i in acked else "begun" if i in begun else "not touched")
 
 
-def test_what_cannot_be_restored_is_told(cluster, tmp_path):
+def test_salvage_reports_blocks_that_cannot_be_restored(cluster, tmp_path):
     c = cluster(layout=0)
     files = fill(c)
     kill_all(c)
@@ -255,7 +255,7 @@ def test_what_cannot_be_restored_is_told(cluster, tmp_path):
     assert r.returncode == 1 and "exists" in r.stderr
 
 
-def test_what_cannot_be_written_is_not_left(cluster, tmp_path):
+def test_salvage_leaves_no_part_of_a_file_that_cannot_be_written(cluster, tmp_path):
     """The target disk is too small for some files."""
     c = cluster(layout=0)
     files = fill(c)

@@ -2,7 +2,6 @@
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import threading
 
@@ -10,7 +9,7 @@ import pytest
 
 from conftest import ROZO, cannot_mount, wait_for
 from daemons import free_port
-from mounts import CutOff, Proxy
+from mounts import CutOff, Proxy, shut_down
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -32,19 +31,11 @@ class OneWay(Proxy):
                     b.sendall(data)
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(a, b)
 
     def break_links(self):
         with self.lock:
-            for s in self.socks[1:]:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # broken already
+            shut_down(*self.socks[1:])
 
 
 class Pair:

@@ -75,7 +75,7 @@ def test_relatime(cluster):
     assert atime(path) == last
 
 
-def test_all_that_is_read(cluster):
+def test_reads_of_files_directories_and_symlinks_change_atime(cluster):
     c = cluster()
     top, path, link = (os.path.join(c.mnt, name) for name in ("d", "d/f", "d/l"))
     os.mkdir(top)
@@ -103,7 +103,7 @@ def test_all_that_is_read(cluster):
 
 @pytest.mark.parametrize("mode, files, directories",
                          [("strictatime", True, True), ("noatime", False, False), ("strictatime,ro", False, False)])
-def test_other_modes(cluster, mode, files, directories):
+def test_mount_options_of_atimes(cluster, mode, files, directories):
     c = cluster(mount_options=None if "ro" in mode else mode)
     top, path = os.path.join(c.mnt, "d"), os.path.join(c.mnt, "d", "f")
     os.mkdir(top)
@@ -125,7 +125,7 @@ def test_other_modes(cluster, mode, files, directories):
     assert all(after.get(op) == before.get(op) for op in ("readdir", "open", "getattr", "setattr", "give_back"))
 
 
-def test_it_is_stored_and_costs_nobody_anything(cluster):
+def test_atimes_are_stored_without_recalls_or_a_request_for_each(cluster):
     c = cluster(mounts=2)
     names = ["f%d" % i for i in range(50)]
     paths = [[os.path.join(mnt, name) for name in names] for mnt in c.mnts]

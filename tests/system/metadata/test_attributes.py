@@ -231,7 +231,7 @@ def test_blocks_with_writeback_cache(cluster):
     assert blocks(f) == 2
 
 
-def test_blocks_that_a_dead_mount_did_not_tell_of(cluster):
+def test_blocks_that_a_dead_mount_did_not_report_are_counted(cluster):
     """Blocks of a killed mount count when a client opens the file for writing."""
     c = cluster()
     f = os.path.join(c.mnt, "f")

@@ -197,7 +197,7 @@ def test_a_stop_longer_than_a_lease_ends_no_session(busy):
     held.close()
 
 
-def test_a_damaged_store_is_told_and_left_alone(cluster):
+def test_damaged_store_is_reported_and_not_changed(cluster):
     c = cluster()
     for i in range(200):
         os.mkdir(os.path.join(c.mnt, "d%d" % i))

@@ -68,7 +68,7 @@ def kill_all(c):
     c.restart("exportd", *c.names("mount"))
 
 
-def test_what_was_synced_stands_a_kill(two):
+def test_synced_inline_data_survives_a_kill(two):
     """fsync, O_SYNC, O_SYNC with O_DIRECT; small, moved to the storages, cut to nothing and written again."""
     expected = {}
 
@@ -97,7 +97,7 @@ def test_what_was_synced_stands_a_kill(two):
         {"fsync": True, "sync": True, "dsync": True, "moved": False, "again": True}
 
 
-def test_exportd_is_killed_while_one_writes(two):
+def test_exportd_is_killed_while_an_inline_file_is_written(two):
     """The mount goes on, and no data is lost."""
     with Open(two.mnt + "/f", os.O_RDWR | os.O_CREAT) as fd:
         for i in range(4):
@@ -128,7 +128,7 @@ def test_a_hole_in_what_a_dead_mount_left(two):
     assert get(path) == data and get(two.mnt + "/f") == data
 
 
-def test_locate_and_fsck_know_them(two):
+def test_locate_and_fsck_of_inline_files(two):
     small, large = two.mnt + "/small", two.mnt + "/large"
     put(small, b"s" * 1000)
     put(large, b"l" * 100000)
@@ -152,7 +152,7 @@ def test_locate_and_fsck_know_them(two):
     wait_for(lambda: fsck()[0] == 0, "fsck to be content")
 
 
-def test_a_full_disk_of_exportd_is_told(cluster):
+def test_full_disk_of_exportd_gives_enospc(cluster):
     """Writers get ENOSPC; older data is intact, and files can be removed."""
     c = cluster(layout=0, inline=INLINE, start=False)
     os.makedirs(c.dir)

@@ -3,7 +3,6 @@ lock is lost, and no call waits longer than necessary. And a mount that was away
 import os
 import select
 import signal
-import socket
 import stat
 import struct
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from agents import two  # noqa: F401, a fixture
 from conftest import cannot_mount, wait_for
-from mounts import CutOff, Proxy
+from mounts import CutOff, Proxy, shut_down
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -47,11 +46,7 @@ class Deafener(Proxy):
 
     def break_links(self):
         with self.lock:
-            for s in self.socks[1:]:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # broken already
+            shut_down(*self.socks[1:])
 
     def loses(self, kind, op, status):
         lost = self.deaf and kind == self.ANSWER and op in self.CHANGES and status in self.ENDS
@@ -78,11 +73,7 @@ class Deafener(Proxy):
                     rest = rest[n:]
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(a, b)
 
 
 CALLS = {  # none of them may be executed twice
@@ -133,7 +124,7 @@ class Caller(threading.Thread):
         self.ended = True
 
 
-def test_who_has_not_heard_that_it_was_done_hears_it_from_the_next(deaf):
+def test_changes_whose_answers_were_lost_are_done_once(deaf):
     c, last = deaf
     for call in CALLS:
         base = os.path.join(last.mnt, call)
@@ -311,7 +302,7 @@ def test_locks_are_kept_and_nobody_waits_for_a_lease(two):
     assert "the grace is over" in c.log("exportd")
 
 
-def test_who_does_not_come_back_is_waited_for(two):
+def test_locks_of_a_mount_that_does_not_return_are_free_after_its_lease(two):
     """A mount that does not come back may only be slow: its locks are free one lease after the restart, for
     all others. It is stopped here, because a killed one is reported by the other mount."""
     c, agent = two
@@ -332,7 +323,7 @@ def test_who_does_not_come_back_is_waited_for(two):
         c.kill(mount, signal.SIGCONT)
 
 
-def test_who_was_away_has_lost_its_locks(two):
+def test_mount_stopped_for_longer_than_its_lease_has_lost_its_locks(two):
     """A mount was stopped for longer than its lease: a process with a lock there gets EIO until it releases
     the lock."""
     c, agent = two
@@ -395,7 +386,7 @@ def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
     assert [b("read") for b in theirs.values()] == ["yours", "yours"]
 
 
-def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
+def test_copy_that_loses_its_lock_returns_the_bytes_done(two):
     """A copy returns the bytes done before the lock was lost, like a partly done write; the next one gets EIO."""
     c, agent = two
     shorten_lease(c)
@@ -424,7 +415,7 @@ def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
     assert a("copy", 2 * mib) == "EIO"
 
 
-def test_what_was_not_written_in_time_is_refused(two):
+def test_writes_of_a_session_that_is_over_are_refused_by_storages(two):
     """A mount was stopped with unstored data: its session is over, and storages do not accept the data any
     more. exportd is stopped, so that only storages can refuse it."""
     c, agent = two
@@ -473,7 +464,7 @@ def test_an_empty_file_under_a_lost_lock(two):
     assert a("read") == "no lock" and a("end") == "7"
 
 
-def test_a_close_lets_go_of_what_was_lost(two):
+def test_close_ends_the_error_of_a_lost_lock(two):
     c, agent = two
     shorten_lease(c)
     a, b = agent(0), agent(1)
@@ -493,7 +484,7 @@ def test_a_close_lets_go_of_what_was_lost(two):
     assert again("write", "without a lock") == "ok"
 
 
-def test_under_a_lock_nobody_goes_on_alone(two):
+def test_io_under_a_lock_waits_while_exportd_is_hung(two):
     """exportd is silent for longer than the lease: the mount must assume that its locks are taken. So I/O
     under a lock waits, like all that needs a token; exportd was only stopped, and all goes on."""
     c, agent = two

@@ -115,7 +115,7 @@ def test_leadership_is_handed_over_when_asked(cluster):
     assert c.serving() != name
 
 
-def test_it_goes_to_a_member_that_lives(cluster):
+def test_transfer_goes_to_a_member_that_is_up(cluster):
     """Two followers have the same log, and one of them has just died."""
     c = cluster(metas=3, mounts=0)
     name = c.serving()

@@ -87,7 +87,7 @@ def test_a_member_without_data_does_not_begin_by_itself(members):
         assert "--begin-quorum" in members.refused(0)
 
 
-def test_what_is_no_number_of_a_quorum(members):
+def test_begin_quorum_refuses_an_invalid_number(members):
     for birth in ("", "12", "x" * 32, "0" * 33):
         status, said = members.begin(0, birth)
         assert status == 1 and "32 hexadecimal digits" in said

@@ -123,7 +123,7 @@ def test_set_gid_goes_as_on_the_local_file_system(cluster_shared, top, tmp_path,
         assert wanted["outside", "0o2666"] == "0o666" and wanted["in it, too", "0o2666"] == "0o2666"
 
 
-def test_fallocate_refuses_what_it_cannot(cluster_shared, top):
+def test_fallocate_refuses_unsupported_modes(cluster_shared, top):
     path = put(top + "/f", b"x" * 20000)
     for mode in (8, 32, 64):  # collapse, insert, unshare
         assert errno_of(fallocate, path, mode, 0, 8192) == errno.EOPNOTSUPP  # docs/POSIX.md
@@ -159,7 +159,7 @@ def what_is_created(where, default, umask):
 
 @pytest.mark.parametrize("umask", [0, 0o027, 0o777])
 @pytest.mark.parametrize("default", DEFAULT_ACLS)
-def test_what_is_created_inherits_as_on_the_local_file_system(cluster_shared, top, tmp_path, default, umask):
+def test_default_acls_are_inherited_as_on_the_local_file_system(cluster_shared, top, tmp_path, default, umask):
     try:
         local = what_is_created(str(tmp_path / "d"), DEFAULT_ACLS[default], umask)
     except OSError as e:
@@ -344,7 +344,7 @@ def grown(pieces):
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_who_follows_a_growing_file_sees_no_zeros(cluster_shared, top, append):
+def test_reader_of_a_growing_file_sees_no_zeros(cluster_shared, top, append):
     path, pieces = put(top + "/log"), 1500
     expected, seen = grown(pieces), 0
     pid = os.fork()
@@ -373,7 +373,7 @@ def test_who_follows_a_growing_file_sees_no_zeros(cluster_shared, top, append):
     os.close(fd)
 
 
-def test_what_is_open_outlives_the_kernels_memory(cluster_shared, top):
+def test_open_files_work_after_the_kernel_drops_its_caches(cluster_shared, top):
     """The kernel drops names, attributes and pages; descriptors of files with and without a name and of
     folders go on."""
     c = cluster_shared

@@ -352,7 +352,7 @@ def test_flags_forbid(tops, what, flag, at):
     assert wrong == []
 
 
-def test_who_may_set_flags_and_which(tops):
+def test_flags_need_permission_and_must_be_supported(tops):
     a, b = tops
     path = put(a + "/f")
     os.chown(path, NOBODY, -1)

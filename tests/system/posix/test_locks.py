@@ -39,7 +39,7 @@ def test_flock_across_mounts(two):
     wait_for(lambda: a("flock", "rn") == "ok", "the lock of a dead process")
 
 
-def test_who_waits_gets_it(two):
+def test_waiter_gets_the_lock_when_it_is_released(two):
     """unit/exportd/tokens/test_locks.c tests the order in which exportd serves waiters."""
     _, agent = two
     a, b, c = agent(0), agent(1), agent(0)
@@ -86,7 +86,7 @@ def test_deadlocks_are_refused(two):
     assert waits.answer() == "ok"
 
 
-def test_what_closes_release(two):
+def test_locks_that_a_close_releases(two):
     _, agent = two
     a, b = agent(0), agent(1)
     assert a("set", "w", 0, 0) == "ok"
@@ -124,7 +124,7 @@ def test_a_mount_ends_although_somebody_waits(two):
 
 
 @pytest.mark.parametrize("how", ["set", "ofdset", "flock"])
-def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
+def test_unlock_returns_the_error_of_writes_that_were_not_stored(cluster, how):
     """The lock is free for others nevertheless; fsync reports the error, too."""
     c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
     a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
@@ -153,7 +153,7 @@ def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
     b.kill()
 
 
-def test_an_unlock_tells_what_was_given_up_before(cluster):
+def test_unlock_returns_the_error_of_writes_that_were_dropped_before(cluster):
     """Another mount asked for the size of the file, and data written under the lock could not be stored."""
     c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
     a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
@@ -182,7 +182,7 @@ def test_a_counter_under_lock(two):
     assert max(int(a.answer()) for _ in range(50) for a in agents) == 200
 
 
-def test_a_restarted_exportd_knows_them_again(two):
+def test_locks_are_kept_over_a_restart_of_exportd(two):
     c, agent = two
     a, b, w = agent(0), agent(1), agent(1)
     assert a("set", "w", 0, 10) == "ok" and a("flock", "w") == "ok"

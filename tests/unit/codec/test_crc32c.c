@@ -32,7 +32,7 @@ static void test_known_values(void **state)
 }
 
 /* Tries all lengths and alignments around the vector loops of isa-l. */
-static void test_equals_the_slow_one(void **state)
+static void test_crc_equals_a_slow_reference(void **state)
 {
     static uint8_t buf[2200];
 
@@ -67,7 +67,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_values),
-        cmocka_unit_test(test_equals_the_slow_one),
+        cmocka_unit_test(test_crc_equals_a_slow_reference),
         cmocka_unit_test(test_chains),
     };
 

@@ -233,7 +233,7 @@ static void check_update(const struct codec *c)
     }
 }
 
-static void test_update_equals_encoding_anew(void **state)
+static void test_update_equals_encoding_again(void **state)
 {
     (void)state;
     for_each_codec(check_update);
@@ -331,7 +331,7 @@ int main(void)
         cmocka_unit_test(test_projections_are_as_long_as_rows),
         cmocka_unit_test(test_encode_equals_the_definition),
         cmocka_unit_test(test_any_k_projections_give_the_block_back),
-        cmocka_unit_test(test_update_equals_encoding_anew),
+        cmocka_unit_test(test_update_equals_encoding_again),
         cmocka_unit_test(test_every_minor_is_a_unit),
         cmocka_unit_test(test_not_any_slopes_would_do),
     };

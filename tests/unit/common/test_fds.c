@@ -46,7 +46,7 @@ static void test_shares_keep_to_the_limit(void **state)
     }
 }
 
-static void test_what_is_left_is_used(void **state)
+static void test_remaining_descriptors_are_divided(void **state)
 {
     struct fds_part parts[2] = { { .least = 10, .eighths = 6 },
                                  { .least = 20, .eighths = 2, .most = 30 } };
@@ -62,7 +62,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_keep_to_the_limit),
-        cmocka_unit_test(test_what_is_left_is_used),
+        cmocka_unit_test(test_remaining_descriptors_are_divided),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void test_a_peer_that_knows_only_nanoseconds(void **state)
     assert_true(wide_ns_near(wide_ns_make(-62135596800, 5)) < INT64_MIN + 2ll * NS_PER_S);
 }
 
-static void test_what_is_not_fine(void **state)
+static void test_seconds_beyond_64_bits_are_refused(void **state)
 {
     (void)state;
     assert_false(wide_ns_is_fine(wide_ns_join(INT64_MAX, INT64_MAX)));
@@ -73,7 +73,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_there_and_back),
         cmocka_unit_test(test_a_peer_that_knows_only_nanoseconds),
-        cmocka_unit_test(test_what_is_not_fine),
+        cmocka_unit_test(test_seconds_beyond_64_bits_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void test_a_file_takes_the_place_of_another(void **state)
 }
 
 /* `--json /dev/null`, run by root, must not replace the device with a file. */
-static void test_what_is_no_file_is_written_to_and_stays(void **state)
+static void test_fifo_is_written_to_and_not_replaced(void **state)
 {
     struct stat st;
     char text[16];
@@ -49,7 +49,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_file_takes_the_place_of_another),
-        cmocka_unit_test(test_what_is_no_file_is_written_to_and_stays),
+        cmocka_unit_test(test_fifo_is_written_to_and_not_replaced),
     };
     int rc;
 

@@ -599,7 +599,7 @@ static void test_fsck_while_files_come_and_go(void **state)
         assert_true(daemons[i].n_removed == 0 && daemons[i].n_checked == 0);
 }
 
-static void test_fsck_with_storages_that_do_not_tell(void **state)
+static void test_fsck_reports_storages_that_do_not_answer(void **state)
 {
     (void)state;
     daemons[2].up = false;
@@ -718,7 +718,7 @@ int main(void)
         T(test_fsck_finds_and_repairs),
         T(test_fsck_names_files_that_moved),
         T(test_fsck_while_files_come_and_go),
-        T(test_fsck_with_storages_that_do_not_tell),
+        T(test_fsck_reports_storages_that_do_not_answer),
         T(test_rebuild_and_scrub_status),
         T(test_orders),
         T(test_replace),

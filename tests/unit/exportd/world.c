@@ -667,6 +667,7 @@ void world_close(struct world *w)
 {
     if (w->x != NULL)
         assert_int_equal(world_stop(w), 0);
+    clients_stop(w); /* the test may have stopped exportd itself */
     if (!w->damaged)
         kv_check(w->kv);
     capability_key_free(w->capabilities);

@@ -50,7 +50,7 @@ static uint64_t n_unhealed(unsigned i)
 
 /* ---- resync ---- */
 
-static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
+static void test_missed_writes_are_repaired_once_and_hints_forgotten(void **state)
 {
     struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
 
@@ -87,7 +87,7 @@ static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
     assert_int_equal(n_seen, 3);
 }
 
-static void test_what_cannot_be_mended_stays(void **state)
+static void test_hints_stay_while_the_repair_fails(void **state)
 {
     struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
 
@@ -109,7 +109,7 @@ static void test_what_cannot_be_mended_stays(void **state)
 
 /* A hint that arrives while its blocks are repaired stays when the earlier hint is
  * forgotten. */
-static void test_what_comes_while_it_is_mended_stays(void **state)
+static void test_hint_that_comes_during_its_repair_stays(void **state)
 {
     struct storcli_target a = target_make(10, 1);
 
@@ -372,7 +372,7 @@ static void test_a_rebuild_tries_again_what_failed(void **state)
 
 /* Spares take the projections of a lost storage: each file once, by its own spare, also
  * over a restart. */
-static void test_a_storage_is_given_up(void **state)
+static void test_spares_take_the_projections_of_a_lost_storage(void **state)
 {
     struct storcli_target files[FILES];
     unsigned n_stand_in = 0;
@@ -423,7 +423,7 @@ static void test_a_storage_is_given_up(void **state)
 
 /* ---- scrub ---- */
 
-static void test_a_scrub_sees_everything_and_tells_others(void **state)
+static void test_scrub_checks_all_files_and_has_peers_check_theirs(void **state)
 {
     struct storcli_target files[FILES];
     Rozo__StHealthResp *health;
@@ -479,7 +479,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
 
 /* A file is on one home and a spare: the next home is asked in any case, and the repair
  * shows that the other one lacks it. */
-static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
+static void test_scrub_reports_all_homes_that_lack_a_file(void **state)
 {
     struct storcli_target t = target_make(50, 1);
     Rozo__StHealthResp *health;
@@ -501,7 +501,7 @@ static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
     assert_int_equal(n_seen, 3); /* all three storages checked the file */
 }
 
-static void test_a_scrub_has_damaged_files_made_again(void **state)
+static void test_scrub_has_damaged_files_repaired(void **state)
 {
     struct storcli_target t = target_make(50, 1);
     char path[64];
@@ -544,7 +544,7 @@ static void scrub_expect(const char *words, unsigned found, unsigned unseen,
 /* A projection file that does not show its distribution is removed when all other
  * storages say that they have, and had, nothing of it. Otherwise every scrub would find
  * it damaged. */
-static void test_a_ruin_that_nobody_knows_goes(void **state)
+static void test_corrupt_ownerless_file_is_removed(void **state)
 {
     enum {
         ALONE,
@@ -605,7 +605,7 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
 
 /* A storage may be named in a hint it holds itself: it took a mark, but not the write
  * before. */
-static void test_what_we_missed_and_know_ourselves(void **state)
+static void test_hint_about_the_storage_itself_is_repaired(void **state)
 {
     struct storcli_target a = target_make(10, 1);
 
@@ -792,7 +792,7 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
 }
 
 /* A home that does not answer the recovery of a dead client's file gets a hint. */
-static void test_homes_that_were_silent_are_noted(void **state)
+static void test_homes_that_did_not_answer_a_recovery_get_hints(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -888,7 +888,7 @@ static void test_homes_are_noted_at_once_if_a_storage_is_down(void **state)
 
 /* A client abandoned a torn write: no decision is allowed without a fence. When all
  * storages answer, the healer sets one up. */
-static void test_what_stays_undecided_is_settled(void **state)
+static void test_undecided_blocks_are_recovered_with_a_fence(void **state)
 {
     struct storcli_target t = target_make(10, 1);
     unsigned n = 0;
@@ -919,7 +919,7 @@ static void test_what_stays_undecided_is_settled(void **state)
 
 /* A client died before it sent hints of its writes, so the spare that took them records
  * them. A hint of the client itself counts instead. */
-static void test_a_spare_notes_for_whom_it_stands_in(void **state)
+static void test_spare_records_hints_of_its_handoffs(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -976,7 +976,7 @@ static void test_checks_are_tried_again_and_bounded(void **state)
     assert_true(fake_repairs.n_running <= 6);
 }
 
-static void test_settling_waits_its_turn(void **state)
+static void test_second_storage_waits_longer_before_a_recovery(void **state)
 {
     (void)state;
     nodes_start_all();
@@ -1261,9 +1261,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, nodes_teardown)
     static const struct CMUnitTest tests[] = {
-        T(test_what_was_missed_is_mended_once_and_forgotten),
-        T(test_what_cannot_be_mended_stays),
-        T(test_what_comes_while_it_is_mended_stays),
+        T(test_missed_writes_are_repaired_once_and_hints_forgotten),
+        T(test_hints_stay_while_the_repair_fails),
+        T(test_hint_that_comes_during_its_repair_stays),
         T(test_peers_that_are_down_are_not_asked),
         T(test_many_notes_go_in_pages),
         T(test_too_much_becomes_everything),
@@ -1273,25 +1273,25 @@ int main(void)
         T(test_files_made_during_a_rebuild_become_whole),
         T(test_a_rebuild_waits_for_all_peers),
         T(test_a_rebuild_tries_again_what_failed),
-        T(test_a_storage_is_given_up),
-        T(test_a_scrub_sees_everything_and_tells_others),
-        T(test_a_scrub_tells_all_homes_that_have_nothing),
-        T(test_a_scrub_has_damaged_files_made_again),
-        T(test_a_ruin_that_nobody_knows_goes),
-        T(test_what_we_missed_and_know_ourselves),
+        T(test_spares_take_the_projections_of_a_lost_storage),
+        T(test_scrub_checks_all_files_and_has_peers_check_theirs),
+        T(test_scrub_reports_all_homes_that_lack_a_file),
+        T(test_scrub_has_damaged_files_repaired),
+        T(test_corrupt_ownerless_file_is_removed),
+        T(test_hint_about_the_storage_itself_is_repaired),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
         T(test_a_doubt_ends_with_a_scrub_that_sees_everything),
         T(test_checks),
         T(test_where_a_file_lies_is_not_the_clients_word),
         T(test_a_hint_stays_while_what_was_missed_is_torn),
-        T(test_homes_that_were_silent_are_noted),
+        T(test_homes_that_did_not_answer_a_recovery_get_hints),
         T(test_homes_of_what_stays_undecided_are_noted),
         T(test_homes_are_noted_at_once_if_a_storage_is_down),
-        T(test_what_stays_undecided_is_settled),
-        T(test_a_spare_notes_for_whom_it_stands_in),
+        T(test_undecided_blocks_are_recovered_with_a_fence),
+        T(test_spare_records_hints_of_its_handoffs),
         T(test_checks_are_tried_again_and_bounded),
-        T(test_settling_waits_its_turn),
+        T(test_second_storage_waits_longer_before_a_recovery),
         T(test_limits),
         T(test_lists_are_served),
         T(test_replaced_disks),

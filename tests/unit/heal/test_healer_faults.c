@@ -170,7 +170,7 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
 /* ---- the rebuild ---- */
 
 /* A storage is declared lost while storage.id is written at the end of a rebuild. */
-static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
+static void test_storage_is_declared_lost_at_the_end_of_a_rebuild(void **state)
 {
     struct storcli_target t = target_make(50, 1); /* 4 is its spare */
 
@@ -197,7 +197,7 @@ static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
 
 /* A second storage is declared lost while a spare walks through all files for the first
  * one; then the spare crashes. */
-static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **state)
+static void test_rebuild_begun_again_for_a_second_loss_survives_a_crash(void **state)
 {
     static bool done[400];
 
@@ -235,7 +235,7 @@ static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **sta
 /* ---- checks ---- */
 
 /* A block is requested twice while the check waits for its turn. */
-static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
+static void test_block_requested_twice_while_its_check_waits_is_checked(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -258,7 +258,7 @@ static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
 }
 
 /* A client reads a torn block again and again, and requests a check each time. */
-static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
+static void test_block_that_is_requested_all_the_time_is_recovered(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -276,7 +276,7 @@ static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
 
 /* One block of a file cannot be healed: a recovery of other blocks takes place all the
  * same. */
-static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
+static void test_file_with_a_failing_check_is_recovered_too(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -297,7 +297,7 @@ static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
 
 /* Invalid requests are refused: they could never be healed, and would be tried for
  * ever. */
-static void test_what_could_never_be_healed_is_refused(void **state)
+static void test_invalid_checks_and_hints_are_refused(void **state)
 {
     struct storcli_target t = target_make(10, 1), twice = target_make(11, 1);
 
@@ -317,7 +317,7 @@ static void test_what_could_never_be_healed_is_refused(void **state)
 }
 
 /* Many checks that never end do not delay the repair of missed writes, or a rebuild. */
-static void test_checks_do_not_keep_all_else_waiting(void **state)
+static void test_checks_do_not_delay_other_repairs(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
@@ -381,7 +381,7 @@ static void stop_now(struct env_task *task)
 
 /* A home that the map does not name is asked, and the request fails in a later turn; the
  * healer stops in between. */
-static void test_a_stop_before_a_question_that_nobody_hears_has_ended(void **state)
+static void test_stop_before_a_request_to_an_unknown_storage_fails(void **state)
 {
     struct storcli_target t = target_make(50, 1);
     struct env_task stop = { .fn = stop_now };
@@ -407,15 +407,15 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         T(test_a_scrub_that_cannot_list_has_not_seen_everything),
         T(test_a_scrub_begins_while_the_last_one_still_counts),
-        T(test_a_storage_is_given_up_at_the_end_of_a_rebuild),
-        T(test_a_rebuild_that_begins_anew_does_so_after_a_crash_too),
-        T(test_what_comes_twice_while_a_check_waits_is_looked_at),
-        T(test_what_is_asked_for_all_the_time_is_settled_too),
-        T(test_a_file_with_a_check_is_settled_all_the_same),
-        T(test_what_could_never_be_healed_is_refused),
-        T(test_checks_do_not_keep_all_else_waiting),
+        T(test_storage_is_declared_lost_at_the_end_of_a_rebuild),
+        T(test_rebuild_begun_again_for_a_second_loss_survives_a_crash),
+        T(test_block_requested_twice_while_its_check_waits_is_checked),
+        T(test_block_that_is_requested_all_the_time_is_recovered),
+        T(test_file_with_a_failing_check_is_recovered_too),
+        T(test_invalid_checks_and_hints_are_refused),
+        T(test_checks_do_not_delay_other_repairs),
         T(test_a_rate_that_is_raised_counts_at_once),
-        T(test_a_stop_before_a_question_that_nobody_hears_has_ended),
+        T(test_stop_before_a_request_to_an_unknown_storage_fails),
     };
 #undef T
 

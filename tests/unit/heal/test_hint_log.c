@@ -143,7 +143,7 @@ static void test_the_later_distribution_is_kept(void **state)
     }
 }
 
-static void test_what_changed_since_it_was_told_stays(void **state)
+static void test_hint_that_changed_since_the_scan_is_not_forgotten(void **state)
 {
     struct file_id id = target_of(1).id;
     uint64_t first;
@@ -179,7 +179,7 @@ static void on_stable(struct hint_log_wait *w, int rc)
     w->want = UINT64_MAX; /* called */
 }
 
-static void test_what_was_confirmed_survives_a_power_cut(void **state)
+static void test_synced_hints_survive_a_power_cut(void **state)
 {
     struct hint_log_wait a = { .done = on_stable }, b = { .done = on_stable };
 
@@ -334,10 +334,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_notes_are_merged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_later_distribution_is_kept, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_what_changed_since_it_was_told_stays, setup,
+        cmocka_unit_test_setup_teardown(
+            test_hint_that_changed_since_the_scan_is_not_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_synced_hints_survive_a_power_cut, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_confirmed_survives_a_power_cut,
-                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_store_that_fails_confirms_nothing, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),

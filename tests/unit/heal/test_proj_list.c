@@ -192,7 +192,7 @@ static void test_ids_alone(void **state)
 
 /* Goal: by a file that was made for a change of the distribution nobody heals before the
  * change takes effect; its name is listed, so that it is removed with the inode. */
-static void test_what_is_prepared_is_not_listed(void **state)
+static void test_prepared_file_is_in_lists_of_names_only(void **state)
 {
     struct projfile_header h = { .id = { 1, 1, 9 },
                                  .codec = CODEC_MOJETTE,
@@ -239,7 +239,7 @@ static void test_a_large_directory(void **state)
     free(s);
 }
 
-static void test_what_pages_say(void **state)
+static void test_partial_and_damaged_projections_are_listed_as_such(void **state)
 {
     struct seen *s = malloc(sizeof(*s));
     struct file_id id = { 1, 1, 300 };
@@ -387,10 +387,11 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_file_once_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ids_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_prepared_is_not_listed, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(test_prepared_file_is_in_lists_of_names_only,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_large_directory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_pages_say, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_partial_and_damaged_projections_are_listed_as_such, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_file_that_was_not_opened_is_not_damaged,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,

@@ -699,6 +699,70 @@ static void test_the_lease_ends_before_a_transfer(void **state)
     one_close(&o);
 }
 
+/*
+ * R22: libraft sends TIMEOUT_NOW at the first acknowledgement after a transfer began, and
+ * a follower that has not persisted all entries ignores it.
+ */
+static void test_a_transfer_waits_for_all_entries(void **state)
+{
+    struct raft_entry e[2] = { lib_entry(2, RAFT_COMMAND), lib_entry(2, RAFT_COMMAND) };
+    struct raft_log_entry c = entry_make(0, 0);
+    struct raft_event event = { .type = RAFT_TRANSFER, .transfer.server_id = 3 };
+    const struct raft_message *lm;
+    const struct raft_msg *m;
+    struct lib lib;
+    struct one o;
+
+    (void)state;
+    lib_open(&lib, 3, 1);
+    lib_elect(&lib);
+    lib_appended(&lib, 3, 0, 1);
+    lib_submit(&lib, e, 2); /* up to 3 */
+    lib_step(&lib, &event);
+    lib_appended(&lib, 3, 0, 2);
+    lm = lib_message(&lib, RAFT_TIMEOUT_NOW, 3);
+    assert_true(lm != NULL && lm->timeout_now.last_log_index == 3);
+    lib_close(&lib);
+
+    one_open(&o, 3, 1);
+    one_lead(&o);
+    one_appended(&o, 3, 0, 2);
+    for (unsigned i = 0; i < 2; i++)
+        one_take(&o, raft_core_submit(o.core, o.now_ns, &c, 1));
+    one_persisted(&o, 4);
+    one_take(&o, raft_core_transfer(o.core, o.now_ns, 3));
+    one_appended(&o, 3, 0, 3);
+    assert_null(one_message(&o, RAFT_MSG_TIMEOUT_NOW, 3));
+    assert_int_equal(raft_core_submit(o.core, o.now_ns, &c, 1), -ROZO_ENOT_LEADER);
+    one_appended(&o, 3, 0, 4);
+    m = one_message(&o, RAFT_MSG_TIMEOUT_NOW, 3);
+    assert_true(m != NULL && m->index == 4);
+    one_close(&o);
+}
+
+/* A transfer to a member that does not catch up ends by itself: nothing was sent. */
+static void test_a_transfer_to_a_slow_member_ends(void **state)
+{
+    struct raft_log_entry c = entry_make(0, 0);
+    struct one o;
+
+    (void)state;
+    one_open(&o, 3, 1);
+    one_lead(&o);
+    one_take(&o, raft_core_submit(o.core, o.now_ns, &c, 1));
+    one_persisted(&o, 3);
+    one_take(&o, raft_core_transfer(o.core, o.now_ns, 3));
+    for (uint64_t until = o.now_ns + ms_to_ns(E_MS); o.now_ns < until;) {
+        assert_int_equal(raft_core_lease_until_ns(o.core), 0);
+        one_tick(&o);
+        one_appended(&o, 2, 0, 3);
+        assert_null(one_message(&o, RAFT_MSG_TIMEOUT_NOW, 3));
+    }
+    assert_int_not_equal(raft_core_lease_until_ns(o.core), 0);
+    one_take(&o, raft_core_submit(o.core, o.now_ns, &c, 1));
+    one_close(&o);
+}
+
 /* Gives libraft entries with falling terms; returns 1 if it takes them. */
 static int lib_takes_falling_terms(void)
 {
@@ -1519,6 +1583,8 @@ int main(void)
         cmocka_unit_test(test_nothing_is_applied_before_it_is_persisted),
         cmocka_unit_test(test_a_restarted_voter_does_not_vote_at_once),
         cmocka_unit_test(test_the_lease_ends_before_a_transfer),
+        cmocka_unit_test(test_a_transfer_waits_for_all_entries),
+        cmocka_unit_test(test_a_transfer_to_a_slow_member_ends),
         cmocka_unit_test(test_impossible_messages_are_refused),
         cmocka_unit_test(test_messages_are_limited_in_bytes),
         cmocka_unit_test(test_nothing_is_traced),

@@ -113,7 +113,7 @@ static const struct {
     { 7, 64, 8, 0, -EBADMSG },
 };
 
-static void test_what_is_out_of_range_is_refused(void **state)
+static void test_fields_out_of_range_are_refused(void **state)
 {
     uint8_t head[RAFT_MSG_HEAD_MAX], value[8];
     struct raft_msg m, got;
@@ -247,7 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_kind_comes_back),
-        cmocka_unit_test(test_what_is_out_of_range_is_refused),
+        cmocka_unit_test(test_fields_out_of_range_are_refused),
         cmocka_unit_test(test_entries_are_bounded),
         cmocka_unit_test(test_lists_of_members),
     };

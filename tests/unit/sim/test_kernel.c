@@ -321,7 +321,7 @@ test_an_answer_about_an_expired_name_is_kept_when_it_expires_again(void **state)
     nothing_asked();
 }
 
-static void test_who_changes_a_directory_holds_off_its_invalidations(void **state)
+static void test_change_of_a_directory_delays_its_invalidations(void **state)
 {
     const struct request mkdir = { .kind = REQUEST_MKDIR, .ino = DIR, .name = "d" };
     const struct request look_other = { .kind = REQUEST_LOOKUP,
@@ -520,7 +520,7 @@ static void test_a_listing_is_kept_for_those_who_may_use_it(void **state)
     lists_from_memory(&c, 2, 9);
 }
 
-static void test_what_drops_a_listing(void **state)
+static void test_changes_and_invalidations_drop_a_listing(void **state)
 {
     const struct request mkdir = { .kind = REQUEST_MKDIR, .ino = DIR, .name = "d" };
     const struct fuse_entry_param e = entry(9, 0, 1000, 0);
@@ -820,7 +820,7 @@ static void test_writers_take_turns(void **state)
 
 /* ---- the end ---- */
 
-static void test_nobody_hears_of_a_dead_mount(void **state)
+static void test_calls_of_a_dead_mount_never_end(void **state)
 {
     static struct caller c, d;
     struct waiter w;
@@ -846,14 +846,14 @@ int main(void)
         T(test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped),
         T(test_an_expired_name_is_asked_about_without_a_lock),
         T(test_an_answer_about_an_expired_name_is_kept_when_it_expires_again),
-        T(test_who_changes_a_directory_holds_off_its_invalidations),
+        T(test_change_of_a_directory_delays_its_invalidations),
         T(test_a_renamed_name_takes_its_time_along),
         T(test_a_failed_change_forgets_the_name_it_was_wrong_about),
         T(test_attributes_are_believed_until_they_are_invalidated),
         T(test_attributes_under_way_at_an_invalidation_are_not_kept),
         T(test_answers_that_are_kept_all_the_same),
         T(test_a_listing_is_kept_for_those_who_may_use_it),
-        T(test_what_drops_a_listing),
+        T(test_changes_and_invalidations_drop_a_listing),
         T(test_a_list_under_way_at_an_invalidation_is_kept),
         T(test_a_name_is_dropped_when_the_list_under_way_is_read),
         T(test_pages_are_kept_until_they_are_dropped),
@@ -865,7 +865,7 @@ int main(void)
         T(test_an_append_goes_where_the_kernel_thinks_that_the_file_ends),
         T(test_direct_files_pass_the_pages_by),
         T(test_writers_take_turns),
-        T(test_nobody_hears_of_a_dead_mount),
+        T(test_calls_of_a_dead_mount_never_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

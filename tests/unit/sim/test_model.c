@@ -80,7 +80,7 @@ static int end(void **state)
     return 0;
 }
 
-static void test_what_was_answered_is_so_everywhere(void **state)
+static void test_answered_write_shows_on_all_mounts(void **state)
 {
     uint32_t first = write_now(A, 0, PAGE), second = write_now(A, 0, PAGE);
 
@@ -118,7 +118,7 @@ static void test_of_two_at_the_same_time_either_is_last(void **state)
     assert_true(may_read(B, later));
 }
 
-static void test_what_failed_may_be_there_but_not_come_later(void **state)
+static void test_failed_write_may_show_but_not_after_a_later_one(void **state)
 {
     uint32_t a = begin_write(A, 0, PAGE), b;
 
@@ -130,7 +130,7 @@ static void test_what_failed_may_be_there_but_not_come_later(void **state)
     assert_false(may_read(A, a));
 }
 
-static void test_what_a_dead_client_had_not_stored_may_be_lost(void **state)
+static void test_unstable_write_of_a_dead_client_may_be_lost(void **state)
 {
     uint32_t a = write_now(A, 0, PAGE);
 
@@ -140,7 +140,7 @@ static void test_what_a_dead_client_had_not_stored_may_be_lost(void **state)
     assert_true(may_read(B, 0) && may_read(B, a));
 }
 
-static void test_who_is_away_may_lose_what_he_accepts(void **state)
+static void test_writes_of_a_client_that_may_lose_its_session_may_be_lost(void **state)
 {
     uint32_t a = write_now(A, 0, PAGE), b;
 
@@ -188,12 +188,12 @@ int main(void)
                                  sizes[] = { MODEL_STRICT_SIZES };
 #define T(name, state) cmocka_unit_test_prestate_setup_teardown(name, begin, end, state)
     const struct CMUnitTest tests[] = {
-        T(test_what_was_answered_is_so_everywhere, strict),
+        T(test_answered_write_shows_on_all_mounts, strict),
         T(test_without_strict_another_mount_may_be_late, NULL),
         T(test_of_two_at_the_same_time_either_is_last, strict),
-        T(test_what_failed_may_be_there_but_not_come_later, strict),
-        T(test_what_a_dead_client_had_not_stored_may_be_lost, strict),
-        T(test_who_is_away_may_lose_what_he_accepts, strict),
+        T(test_failed_write_may_show_but_not_after_a_later_one, strict),
+        T(test_unstable_write_of_a_dead_client_may_be_lost, strict),
+        T(test_writes_of_a_client_that_may_lose_its_session_may_be_lost, strict),
         T(test_sizes_of_writers_at_the_same_time, strict),
         T(test_sizes_of_writers_at_the_same_time, sizes),
         T(test_sizes_alone_may_be_strict, sizes),

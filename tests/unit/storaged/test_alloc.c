@@ -89,7 +89,7 @@ static uint16_t write_some(uint64_t first, unsigned n, uint64_t version)
     return world_write(&w, 0, first, n, version, 8192, true, NULL);
 }
 
-static void test_what_was_granted_can_be_written_on_a_full_disk(void **state)
+static void test_reserved_space_can_be_written_on_a_full_disk(void **state)
 {
     (void)state;
     granted(0, GRANTED);
@@ -147,7 +147,7 @@ static void test_truncate_and_punch_give_back_what_was_granted(void **state)
     assert_true(pages() <= 3);
 }
 
-static void test_what_fails_leaves_nothing_reserved(void **state)
+static void test_failed_reservation_leaves_nothing_reserved(void **state)
 {
     uint64_t before;
 
@@ -208,7 +208,7 @@ static void test_giving_back_takes_only_what_was_taken(void **state)
 
 /* A record that waits in the journal will need its place, so that space is not given
  * back. */
-static void test_what_the_journal_awaits_is_not_given_back(void **state)
+static void test_space_that_a_journal_record_needs_is_not_freed(void **state)
 {
     Rozo__StAllocResp *first;
 
@@ -232,7 +232,7 @@ static void test_what_the_journal_awaits_is_not_given_back(void **state)
 
 /* A request for no space returns the free space that is left, also for a file that is not
  * here. */
-static void test_asking_for_nothing_tells_what_is_left(void **state)
+static void test_reservation_of_nothing_returns_the_free_space(void **state)
 {
     (void)state;
     w.disk.free_reported = UINT64_C(100) << 20;
@@ -246,13 +246,13 @@ int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_what_was_granted_can_be_written_on_a_full_disk),
+        T(test_reserved_space_can_be_written_on_a_full_disk),
         T(test_a_mark_that_waits_leaves_a_later_grant_alone),
         T(test_truncate_and_punch_give_back_what_was_granted),
-        T(test_what_fails_leaves_nothing_reserved),
+        T(test_failed_reservation_leaves_nothing_reserved),
         T(test_giving_back_takes_only_what_was_taken),
-        T(test_what_the_journal_awaits_is_not_given_back),
-        T(test_asking_for_nothing_tells_what_is_left),
+        T(test_space_that_a_journal_record_needs_is_not_freed),
+        T(test_reservation_of_nothing_returns_the_free_space),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,7 +178,7 @@ static void test_one_error_is_tried_again(void **state)
 
 /* A bad page that is written in part loses its other bytes, and can be read again without
  * them. */
-static void test_written_again(void **state)
+static void test_bad_page_that_is_written_in_part_can_be_read(void **state)
 {
     struct bench *b;
     uint64_t at = BAD * BAD_PAGE_PAGE + 1000;
@@ -283,7 +283,7 @@ int main(void)
         cmocka_unit_test(test_a_bad_page_costs_itself),
         cmocka_unit_test(test_the_last_page_ends_where_the_file_does),
         cmocka_unit_test(test_one_error_is_tried_again),
-        cmocka_unit_test(test_written_again),
+        cmocka_unit_test(test_bad_page_that_is_written_in_part_can_be_read),
         cmocka_unit_test(test_only_bad_pages_are_lost),
         cmocka_unit_test(test_a_whole_page_heals),
         cmocka_unit_test(test_a_failing_device),

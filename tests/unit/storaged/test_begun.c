@@ -303,7 +303,7 @@ static void test_a_damaged_file_marked_complete_begins_empty(void **state)
 
 /* A file that replaces a lost one knows, over restarts, that the blocks it lacks were
  * never synced. */
-static void test_what_is_unknown_was_never_synced(void **state)
+static void test_blocks_that_a_replacement_lacks_were_never_synced(void **state)
 {
     struct world w;
 
@@ -433,7 +433,7 @@ static void test_a_quarantined_file_is_not_denied_after_a_restart(void **state)
 
 /* Unless the disk can tell whether a file was quarantined, the answer is an error, not
  * "no". */
-static void test_a_disk_that_does_not_tell_is_no_answer(void **state)
+static void test_failed_look_for_a_quarantined_file_is_an_error(void **state)
 {
     struct world w;
 
@@ -489,7 +489,7 @@ static void put_aside(struct world *w, uint64_t block)
 /* Frames of a quarantined file do not count for its replacement. An applied mark is found
  * until its segment is erased, and would turn blocks that the lost file had above it into
  * holes. */
-static void test_what_the_journal_had_goes_with_the_file(void **state)
+static void test_frames_of_a_quarantined_file_do_not_count(void **state)
 {
     (void)state;
     for (unsigned how = 0; how < 3; how++) {
@@ -516,7 +516,7 @@ static void test_what_the_journal_had_goes_with_the_file(void **state)
 
 /* Nothing is pending when the file is quarantined; only the log still has the frame of
  * the mark. */
-static void test_what_was_released_is_not_found_later(void **state)
+static void test_released_mark_of_a_quarantined_file_is_not_found_later(void **state)
 {
     struct world w;
 
@@ -665,13 +665,13 @@ int main(void)
         cmocka_unit_test(test_a_file_that_may_be_of_use_is_not_corrupt),
         cmocka_unit_test(test_only_an_unfinished_file_can_be_corrupt),
         cmocka_unit_test(test_a_damaged_file_marked_complete_begins_empty),
-        cmocka_unit_test(test_what_is_unknown_was_never_synced),
+        cmocka_unit_test(test_blocks_that_a_replacement_lacks_were_never_synced),
         cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
         cmocka_unit_test(test_quarantined_files_are_not_forgotten),
         cmocka_unit_test(test_a_quarantined_file_is_not_denied_after_a_restart),
-        cmocka_unit_test(test_a_disk_that_does_not_tell_is_no_answer),
-        cmocka_unit_test(test_what_the_journal_had_goes_with_the_file),
-        cmocka_unit_test(test_what_was_released_is_not_found_later),
+        cmocka_unit_test(test_failed_look_for_a_quarantined_file_is_an_error),
+        cmocka_unit_test(test_frames_of_a_quarantined_file_do_not_count),
+        cmocka_unit_test(test_released_mark_of_a_quarantined_file_is_not_found_later),
         cmocka_unit_test(test_pending_records_of_a_quarantined_file_are_unknown),
         cmocka_unit_test(test_a_record_that_was_pending_comes_again),
         cmocka_unit_test(test_a_mark_that_another_projection_waits_for_stays),

@@ -104,7 +104,7 @@ static void test_names_that_were_there_and_names_that_come(void **state)
     check(p, FILES);
 }
 
-static void test_nothing_is_said_of_what_was_not_learned(void **state)
+static void test_names_of_a_directory_that_was_not_read_are_not_denied(void **state)
 {
     struct place *p = *state;
     char name[64];
@@ -147,8 +147,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_names_that_were_there_and_names_that_come,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_is_said_of_what_was_not_learned,
-                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_names_of_a_directory_that_was_not_read_are_not_denied, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_directory_of_too_many_names_is_left_alone,
                                         setup, teardown),
     };

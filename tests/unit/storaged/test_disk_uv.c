@@ -116,7 +116,7 @@ static void test_quarantined_files_are_reported(void **state)
 }
 
 /* A lookup that fails is not answered with "does not exist". */
-static void test_who_cannot_look_says_so(void **state)
+static void test_failed_lookup_is_an_error(void **state)
 {
     struct place *p = *state;
     struct disk_req req = { .op = DISK_OPEN, .path = DIR_PATH "1.0", .to = "loop/1" };
@@ -271,7 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_quarantined_files_are_reported, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_who_cannot_look_says_so, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_failed_lookup_is_an_error, setup, teardown),
         cmocka_unit_test_setup_teardown(test_space_is_reserved_and_given_back, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_name_is_synced_without_descriptors, setup,

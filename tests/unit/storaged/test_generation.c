@@ -61,7 +61,7 @@ static void test_the_text_is_read_back(void **state)
 }
 
 /* Makes 300 starts; each note remembers whether it was stable when the power was cut. */
-static void test_what_may_be_lost_is_not_believed(void **state)
+static void test_notes_that_may_be_lost_are_not_kept(void **state)
 {
     struct generations_file file = { .n_lost = 0 };
     struct env_virtual v;
@@ -125,7 +125,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_text_is_read_back),
-        cmocka_unit_test(test_what_may_be_lost_is_not_believed),
+        cmocka_unit_test(test_notes_that_may_be_lost_are_not_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

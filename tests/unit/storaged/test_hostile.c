@@ -84,7 +84,7 @@ static unsigned n_projections(const struct world *w)
     return n;
 }
 
-static void test_files_that_make_no_sense(void **state)
+static void test_invalid_references_of_files_are_refused(void **state)
 {
     struct world w;
     struct hostile h;
@@ -313,7 +313,7 @@ static void test_bytes_by_chance(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_that_make_no_sense),
+        cmocka_unit_test(test_invalid_references_of_files_are_refused),
         cmocka_unit_test(test_rights_are_asked_for),
         cmocka_unit_test(test_numbers_at_their_extremes),
         cmocka_unit_test(test_payloads_that_do_not_fit),

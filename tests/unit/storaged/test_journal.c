@@ -191,7 +191,7 @@ static void test_pending_versions_count_as_if_they_lay_in_place(void **state)
 }
 
 /* The applier writes only the newest of several committed versions. */
-static void test_what_was_overwritten_is_not_applied(void **state)
+static void test_overwritten_versions_are_not_applied(void **state)
 {
     struct world w;
     unsigned n_writes;
@@ -414,7 +414,7 @@ static void test_a_stuck_record_is_copied_forward(void **state)
 /* A frame of block 0 stays in the log behind a stuck one, though a newer version was
  * applied. The file cannot be read at the start, so the frame is not known to be older:
  * its commit must not apply it. */
-static void test_what_could_not_be_looked_at_replaces_nothing_newer(void **state)
+static void test_old_frame_of_an_unreadable_file_replaces_nothing_newer(void **state)
 {
     struct world w;
 
@@ -686,7 +686,7 @@ static void test_a_node_cleans_up(void **state)
 
 /* Goal: what a spare drops is space again, and nothing beside it goes, whatever the
  * power takes. */
-static void test_what_a_node_cleans_is_freed(void **state)
+static void test_dropped_copies_of_a_spare_free_their_space(void **state)
 {
     (void)state;
     for (unsigned cut = 0; cut < 12; cut++) {
@@ -1074,7 +1074,7 @@ enum unread_end { PAGE_COMES_BACK, SOMEBODY_HEALS, ENDS_MAX };
 
 /* A page that cannot be read may be readable later: a committed record in it is not
  * abandoned for that. */
-static void what_cannot_be_read_ends(enum unread_end end)
+static void unreadable_record_is_applied(enum unread_end end)
 {
     struct disk_file *f;
     struct world w;
@@ -1107,7 +1107,7 @@ static void what_cannot_be_read_ends(enum unread_end end)
 
 /* Commits a newer mark, which removes the unreadable record while its page is tried
  * again: the block is a hole then, not damaged. */
-static void what_cannot_be_read_goes(unsigned n_reads)
+static void unreadable_record_is_removed(unsigned n_reads)
 {
     struct disk_file *f;
     struct world w;
@@ -1130,16 +1130,16 @@ static void what_cannot_be_read_goes(unsigned n_reads)
     world_free(&w);
 }
 
-static void test_what_cannot_be_read_goes_meanwhile(void **state)
+static void test_unreadable_record_is_removed_while_its_page_is_tried(void **state)
 {
     (void)state;
     for (unsigned n = 0; n < 12; n++)
-        what_cannot_be_read_goes(n);
+        unreadable_record_is_removed(n);
 }
 
 /* A stop does not wait for an unreadable record. The next start finds it damaged until it
  * is healed. */
-static void test_a_stop_passes_over_what_cannot_be_read(void **state)
+static void test_stop_does_not_wait_for_an_unreadable_record(void **state)
 {
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
     struct disk_file *f;
@@ -1167,11 +1167,11 @@ static void test_a_stop_passes_over_what_cannot_be_read(void **state)
     world_free(&w);
 }
 
-static void test_what_cannot_be_read_of_the_journal_stays(void **state)
+static void test_unreadable_record_stays_until_it_can_be_applied(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ENDS_MAX; i++)
-        what_cannot_be_read_ends((enum unread_end)i);
+        unreadable_record_is_applied((enum unread_end)i);
 }
 
 /* Zeroes a head, as no head ever is while the file says that it has one. */
@@ -1459,7 +1459,7 @@ static void test_a_torn_frame_is_no_damage(void **state)
 
 /* A file is closed and opened again between two writes of the applier: unsynced data
  * stays in the journal. */
-static void test_what_is_closed_unsynced_stays(void **state)
+static void test_unsynced_data_of_a_closed_file_stays_in_the_journal(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 6; i++) {
@@ -1554,7 +1554,7 @@ static void test_a_drop_while_its_record_is_copied(void **state)
 
 /* Records that a spare applied and then removed do not come back from frames that are not
  * erased yet. */
-static void test_what_was_cleaned_up_stays_away(void **state)
+static void test_dropped_records_do_not_come_back_from_the_journal(void **state)
 {
     struct world w;
 
@@ -1657,14 +1657,14 @@ int main(void)
         cmocka_unit_test(test_blocks_under_overwrite_are_not_applied),
         cmocka_unit_test(test_a_mark_below_lies_below),
         cmocka_unit_test(test_pending_versions_count_as_if_they_lay_in_place),
-        cmocka_unit_test(test_what_was_overwritten_is_not_applied),
+        cmocka_unit_test(test_overwritten_versions_are_not_applied),
         cmocka_unit_test(test_a_torn_overwrite_can_be_rolled_back),
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_power_cuts_keep_what_was_synced),
         cmocka_unit_test(test_power_cuts_while_applying),
         cmocka_unit_test(test_a_full_journal_pushes_back_and_loses_nothing),
         cmocka_unit_test(test_a_stuck_record_is_copied_forward),
-        cmocka_unit_test(test_what_could_not_be_looked_at_replaces_nothing_newer),
+        cmocka_unit_test(test_old_frame_of_an_unreadable_file_replaces_nothing_newer),
         cmocka_unit_test(test_overwrites_go_on_when_the_disk_is_full),
         cmocka_unit_test(test_remove_takes_what_is_pending),
         cmocka_unit_test(test_the_number_of_loops_changes),
@@ -1672,28 +1672,28 @@ int main(void)
         cmocka_unit_test(test_uncommitted_files_are_listed_on_request),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
         cmocka_unit_test(test_a_node_cleans_up),
-        cmocka_unit_test(test_what_a_node_cleans_is_freed),
+        cmocka_unit_test(test_dropped_copies_of_a_spare_free_their_space),
         cmocka_unit_test(test_a_sync_is_only_for_who_has_something_to_sync),
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
         cmocka_unit_test(test_a_synced_overwrite_has_its_file),
         cmocka_unit_test(test_an_overwrite_goes_with_a_file_that_was_never_synced),
         cmocka_unit_test(test_many_small_marks_push_back),
-        cmocka_unit_test(test_what_was_cleaned_up_stays_away),
+        cmocka_unit_test(test_dropped_records_do_not_come_back_from_the_journal),
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
         cmocka_unit_test(test_a_file_that_fails_waits_for_the_journal),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
-        cmocka_unit_test(test_what_cannot_be_read_of_the_journal_stays),
-        cmocka_unit_test(test_what_cannot_be_read_goes_meanwhile),
-        cmocka_unit_test(test_a_stop_passes_over_what_cannot_be_read),
+        cmocka_unit_test(test_unreadable_record_stays_until_it_can_be_applied),
+        cmocka_unit_test(test_unreadable_record_is_removed_while_its_page_is_tried),
+        cmocka_unit_test(test_stop_does_not_wait_for_an_unreadable_record),
         cmocka_unit_test(test_rot_above_a_mark_is_damage),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
         cmocka_unit_test(test_rot_of_a_mark_changes_nothing),
         cmocka_unit_test(test_lost_frames_are_a_doubt_of_all),
         cmocka_unit_test(test_rot_of_what_was_synced_last),
         cmocka_unit_test(test_a_torn_frame_is_no_damage),
-        cmocka_unit_test(test_what_is_closed_unsynced_stays),
+        cmocka_unit_test(test_unsynced_data_of_a_closed_file_stays_in_the_journal),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
         cmocka_unit_test(test_a_mark_of_nothing_does_not_wait),
         cmocka_unit_test(test_a_mark_that_was_applied_is_none_of_a_new_projection),

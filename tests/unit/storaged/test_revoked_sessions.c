@@ -72,7 +72,7 @@ static void fence(struct world *w, uint64_t session)
     assert_int_equal(revoked_sessions_set(&w->revoked, &session, 1), 0);
 }
 
-static void test_who_is_over_changes_nothing(void **state)
+static void test_revoked_session_changes_nothing(void **state)
 {
     struct seen seen;
     struct world w;
@@ -107,7 +107,7 @@ static void test_who_is_over_changes_nothing(void **state)
 
 /* A write that waits for the file when its session is revoked is refused: it must not be
  * stored after a read saw the file without it. */
-static void test_who_waits_is_refused_too(void **state)
+static void test_waiting_write_of_a_revoked_session_is_refused(void **state)
 {
     struct test_call *first, *second;
     struct seen seen;
@@ -135,8 +135,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_who_is_over_changes_nothing),
-        cmocka_unit_test(test_who_waits_is_refused_too),
+        cmocka_unit_test(test_revoked_session_changes_nothing),
+        cmocka_unit_test(test_waiting_write_of_a_revoked_session_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

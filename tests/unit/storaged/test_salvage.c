@@ -545,7 +545,7 @@ static void test_a_mark_that_too_few_have_does_not_count(void **state)
     bench_free(&b);
 }
 
-static void test_what_waits_in_journals_counts(void **state)
+static void test_records_in_journals_count(void **state)
 {
     struct bench b;
 
@@ -782,7 +782,7 @@ static void test_damaged_journals_are_not_overlooked(void **state)
 }
 
 /* The version in the head of a damaged record may be any other. */
-static void test_a_damaged_record_does_not_tell_its_version(void **state)
+static void test_version_of_a_damaged_record_does_not_count(void **state)
 {
     struct bench b;
 
@@ -965,7 +965,7 @@ int main(void)
         cmocka_unit_test(test_damaged_records_are_left_out),
         cmocka_unit_test(test_marks_make_holes),
         cmocka_unit_test(test_a_mark_that_too_few_have_does_not_count),
-        cmocka_unit_test(test_what_waits_in_journals_counts),
+        cmocka_unit_test(test_records_in_journals_count),
         cmocka_unit_test(test_a_torn_first_write_is_a_hole),
         cmocka_unit_test(test_entries_may_be_there_many_times),
         cmocka_unit_test(test_files_without_a_header_give_their_records),
@@ -974,7 +974,7 @@ int main(void)
         cmocka_unit_test(test_a_storage_is_not_taken_twice),
         cmocka_unit_test(test_old_bytes_are_not_called_whole),
         cmocka_unit_test(test_damaged_journals_are_not_overlooked),
-        cmocka_unit_test(test_a_damaged_record_does_not_tell_its_version),
+        cmocka_unit_test(test_version_of_a_damaged_record_does_not_count),
         cmocka_unit_test(test_too_few_directories_do_not_make_holes),
         cmocka_unit_test(test_headers_of_two_generations),
         cmocka_unit_test(test_directories_that_cannot_be_read_are_no_holes),

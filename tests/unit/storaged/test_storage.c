@@ -360,7 +360,7 @@ static bool says_that_it_serves_clients(struct world *w, enum rpc_role role)
     return says;
 }
 
-static void test_nodes_hear_of_clients(void **state)
+static void test_nodes_learn_whether_clients_are_served(void **state)
 {
     struct world w;
     struct seen seen;
@@ -413,7 +413,7 @@ static void test_next_finds_records_and_marks(void **state)
 }
 
 /* A header rots that was read long ago. */
-static void test_who_is_told_to_look_again_does(void **state)
+static void test_stat_with_look_again_reads_the_header_again(void **state)
 {
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
     struct seen seen;
@@ -1020,7 +1020,7 @@ static void test_idle_files_make_room_for_others(void **state)
 
 /* Without a descriptor and an idle file, every request is BUSY: no file counts as
  * damaged or absent. Later all requests succeed. */
-static void test_no_descriptor_is_a_matter_of_the_moment(void **state)
+static void test_requests_without_a_descriptor_are_answered_busy(void **state)
 {
     struct world w;
     struct seen seen[2];
@@ -1193,7 +1193,7 @@ static void break_mark_pages(struct world *w)
 }
 
 /* A healer asks for heads only, and gets the large marks in a list of their own. */
-static void test_next_tells_marks_to_those_who_heal(void **state)
+static void test_next_gives_marks_to_a_healer(void **state)
 {
     struct world w;
     struct test_ref ref;
@@ -1285,7 +1285,7 @@ static void test_a_node_replaces_what_is_damaged_below_what_is_pending(void **st
     }
 }
 
-static void test_what_cannot_be_believed_is_damaged(void **state)
+static void test_rotten_and_cut_projection_files_are_damaged(void **state)
 {
     struct world w;
     struct seen seen[200];
@@ -1347,7 +1347,7 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
 
 /* The refusal of one write is about what was lost before; a later record that rots needs
  * a refusal again. */
-static void test_what_rots_later_may_be_newer(void **state)
+static void test_record_that_rots_later_is_refused_once_more(void **state)
 {
     static const unsigned blocks[] = { 7, 9 };
     struct world w;
@@ -2242,9 +2242,9 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_is_damaged),
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_was_lost),
         cmocka_unit_test(test_any_projection_and_what_is_present),
-        cmocka_unit_test(test_nodes_hear_of_clients),
+        cmocka_unit_test(test_nodes_learn_whether_clients_are_served),
         cmocka_unit_test(test_next_finds_records_and_marks),
-        cmocka_unit_test(test_who_is_told_to_look_again_does),
+        cmocka_unit_test(test_stat_with_look_again_reads_the_header_again),
         cmocka_unit_test(test_remove_takes_many),
         cmocka_unit_test(test_removals_are_remembered),
         cmocka_unit_test(test_remove_leaves_nothing),
@@ -2259,17 +2259,17 @@ int main(void)
         cmocka_unit_test(test_a_mark_removes_nothing_when_its_sync_failed),
         cmocka_unit_test(test_small_caches_serve_many_files),
         cmocka_unit_test(test_idle_files_make_room_for_others),
-        cmocka_unit_test(test_no_descriptor_is_a_matter_of_the_moment),
+        cmocka_unit_test(test_requests_without_a_descriptor_are_answered_busy),
         cmocka_unit_test(test_requests_on_one_file_go_in_turn),
         cmocka_unit_test(test_too_many_requests_are_answered_busy),
         cmocka_unit_test(test_a_full_disk_refuses_first_writes_and_harms_nothing),
         cmocka_unit_test(test_running_out_of_space_leaves_old_records_whole),
         cmocka_unit_test(test_disk_errors_become_answers),
-        cmocka_unit_test(test_next_tells_marks_to_those_who_heal),
+        cmocka_unit_test(test_next_gives_marks_to_a_healer),
         cmocka_unit_test(test_a_node_replaces_what_is_damaged),
         cmocka_unit_test(test_a_node_replaces_what_is_damaged_below_what_is_pending),
-        cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
-        cmocka_unit_test(test_what_rots_later_may_be_newer),
+        cmocka_unit_test(test_rotten_and_cut_projection_files_are_damaged),
+        cmocka_unit_test(test_record_that_rots_later_is_refused_once_more),
         cmocka_unit_test(test_each_damaged_block_is_refused_once),
         cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
         cmocka_unit_test(test_a_quarantined_file_is_not_forgotten),

@@ -47,7 +47,7 @@ static bool holds(const struct unstable_ranges *l, uint64_t block)
     return found;
 }
 
-static void test_what_was_synced_goes_after_a_while(void **state)
+static void test_synced_range_is_dropped_after_a_while(void **state)
 {
     const uint64_t span = (uint64_t)UNSTABLE_MS * 1000000;
     struct unstable_ranges l = { 0 };
@@ -74,7 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unstable_ranges_are_bounded),
-        cmocka_unit_test(test_what_was_synced_goes_after_a_while),
+        cmocka_unit_test(test_synced_range_is_dropped_after_a_while),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

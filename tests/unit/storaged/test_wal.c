@@ -504,7 +504,7 @@ static void test_released_segments_are_used_again(void **state)
 
 /* Segments of an earlier life are not read before they are written: whole pages are
  * written, so bytes that cannot be read there lose nothing. */
-static void test_what_an_earlier_use_left_is_not_read(void **state)
+static void test_bytes_of_an_earlier_use_of_a_segment_are_not_read(void **state)
 {
     struct bench b;
 
@@ -743,7 +743,7 @@ static void test_another_number_of_loops(void **state)
 
 /* Each write and each sync fails in turn: segments of other loops are removed all the
  * same. */
-static void test_what_other_loops_left_goes_though_it_cannot_be_written(void **state)
+static void test_segments_of_other_loops_are_removed_despite_errors(void **state)
 {
     static const enum disk_op ops[] = { DISK_WRITE, DISK_SYNC };
 
@@ -877,7 +877,7 @@ static void test_damage_costs_what_it_hits(void **state)
 
 /* Damage is distinguished from a torn end: a later frame says how far all was stable.
  * When the log is quiet for a moment, or stops, it writes such a frame by itself. */
-static void test_what_was_synced_is_known(void **state)
+static void test_damage_of_synced_frames_is_no_torn_end(void **state)
 {
     (void)state;
     for (unsigned say = 0; say < 4; say++) {
@@ -924,7 +924,7 @@ static void test_what_was_synced_is_known(void **state)
 
 /* A torn end of an earlier life is still one after a later frame says that all frames
  * found are stable now. */
-static void test_a_torn_end_stays_one(void **state)
+static void test_torn_end_is_no_damage_after_later_syncs(void **state)
 {
     uint8_t bytes[WAL_SYNCED_MAX];
     struct iovec iov = { .iov_base = bytes };
@@ -1252,7 +1252,7 @@ int main(void)
         cmocka_unit_test(test_a_release_after_the_stop),
         cmocka_unit_test(test_a_failed_sync_is_reported_and_its_segment_left),
         cmocka_unit_test(test_released_segments_are_used_again),
-        cmocka_unit_test(test_what_an_earlier_use_left_is_not_read),
+        cmocka_unit_test(test_bytes_of_an_earlier_use_of_a_segment_are_not_read),
         cmocka_unit_test(test_a_full_log_says_so),
         cmocka_unit_test(test_a_released_current_segment_is_used_again),
         cmocka_unit_test(test_a_full_disk_gives_two_segments_or_an_error),
@@ -1261,11 +1261,11 @@ int main(void)
         cmocka_unit_test(test_after_a_restart_old_entries_stay_until_forgotten),
         cmocka_unit_test(test_adopted_entries_need_no_space),
         cmocka_unit_test(test_another_number_of_loops),
-        cmocka_unit_test(test_what_other_loops_left_goes_though_it_cannot_be_written),
+        cmocka_unit_test(test_segments_of_other_loops_are_removed_despite_errors),
         cmocka_unit_test(test_another_size_of_segments),
         cmocka_unit_test(test_damage_costs_what_it_hits),
-        cmocka_unit_test(test_what_was_synced_is_known),
-        cmocka_unit_test(test_a_torn_end_stays_one),
+        cmocka_unit_test(test_damage_of_synced_frames_is_no_torn_end),
+        cmocka_unit_test(test_torn_end_is_no_damage_after_later_syncs),
         cmocka_unit_test(test_the_former_format_is_read),
         cmocka_unit_test(test_two_damaged_headers_are_noticed_and_forgotten),
         cmocka_unit_test(test_a_page_that_cannot_be_read_costs_its_entries),

@@ -39,9 +39,9 @@ static Rozo__StHealthResp *health_of(const struct sim_storage *s)
 /* Reports, of several faults, one that names its subject. */
 bool healed_is_quiet(char *why, size_t why_len)
 {
-    bool quiet = true, told = false;
+    bool quiet = true, has_subject = false;
 
-    for (unsigned i = 0; i < servers.n_storages && !told; i++) {
+    for (unsigned i = 0; i < servers.n_storages && !has_subject; i++) {
         const struct sim_storage *s = &servers.storages[i];
         Rozo__StHealthResp *h = health_of(s);
 
@@ -51,7 +51,7 @@ bool healed_is_quiet(char *why, size_t why_len)
         } else if (h->queued != 0 || h->unhealed != 0 || h->uncommitted != 0 ||
                    h->missed_ranges != 0 || h->rebuild_state == 1) {
             quiet = false;
-            told = h->problem[0] != '\0' && h->queued + h->unhealed > 0;
+            has_subject = h->problem[0] != '\0' && h->queued + h->unhealed > 0;
             snprintf(why, why_len,
                      "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu "
                      "pending, "

@@ -316,7 +316,7 @@ struct kop *kop_spawn(struct kop *op)
     return more;
 }
 
-static void kop_is_told(struct kop *op)
+static void on_tell_answered(struct kop *op)
 {
     kop_end(op, 0);
 }
@@ -326,7 +326,7 @@ void kernel_tell(struct kernel *k, const struct request *r)
     struct kop *op = kop_new(k);
 
     op->r = *r;
-    kop_ask(op, &op->r, kop_is_told);
+    kop_ask(op, &op->r, on_tell_answered);
 }
 
 void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r)

@@ -191,7 +191,7 @@ static void read_on(struct kop *op);
 
 static uint64_t read_size(const struct kop *op)
 {
-    return op->inode->size > op->size_told ? op->inode->size : op->size_told;
+    return op->inode->size > op->size_answered ? op->inode->size : op->size_answered;
 }
 
 static void read_later(struct kop *op)
@@ -242,8 +242,8 @@ static void kpages_take(struct kop *op)
         return;
     if (end < i->size)
         read_ends(op, end);
-    if (end < op->size_told)
-        op->size_told = end;
+    if (end < op->size_answered)
+        op->size_answered = end;
 }
 
 static void kpages_read(struct kop *op)
@@ -402,9 +402,9 @@ static void read_sized(struct kop *op)
         kop_end(op, op->below.rc);
         return;
     }
-    op->size_told = (uint64_t)op->below.st.st_size;
+    op->size_answered = (uint64_t)op->below.st.st_size;
     op->k->counts.n_overtaken +=
-        op->inode->version > op->version && op->inode->size < op->size_told;
+        op->inode->version > op->version && op->inode->size < op->size_answered;
     kattr_learn(op, op->inode, &op->below.st, op->below.attr_timeout_s);
     read_begin(op);
 }

@@ -105,7 +105,7 @@ struct kop {
     struct kinode *inode; /* pinned; NULL: none */
     uint64_t version, evict, epoch; /* values of the kernel when the mount was asked */
     uint64_t pos, end;              /* in the file, bytes */
-    uint64_t size_told;             /* size for a read, see read_sized() */
+    uint64_t size_answered;         /* size for a read, see read_sized() */
     unsigned page, n_pages, page_end;
     uint8_t *memory; /* owned */
 };

@@ -557,7 +557,7 @@ const char *model_check_size(int file, const struct model_view *view, uint64_t s
     return words;
 }
 
-void model_settled(int file, uint64_t size)
+void model_opened_by_only_writer(int file, uint64_t size)
 {
     struct model_file *f = &model.files[file];
 

@@ -233,7 +233,7 @@ void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t 
 
 /** Records that its only writer opened it with
  * this size: older data beyond is cut off. */
-void model_settled(int file, uint64_t size);
+void model_opened_by_only_writer(int file, uint64_t size);
 
 /** Records that the client died: its writes in flight may have any outcome. */
 void model_client_died(int client, unsigned life);

@@ -212,12 +212,12 @@ void program_use_file(struct program *p, int file)
                                                                   : 4);
 }
 
-static void on_settled(struct program *p)
+static void on_size_at_open(struct program *p)
 {
     if (p->req.rc != 0)
         program_fails(p, p->req.rc, "getattr");
     else
-        model_settled(p->file, (uint64_t)p->req.st.st_size);
+        model_opened_by_only_writer(p->file, (uint64_t)p->req.st.st_size);
     data_again(p);
 }
 
@@ -232,7 +232,8 @@ static void on_opened(struct program *p)
     p->fh = p->req.fh;
     names_unlock(p);
     if (p->only_one)
-        client_getattr(p->client, program_asks(p, on_settled), model.files[p->file].ino);
+        client_getattr(p->client, program_asks(p, on_size_at_open),
+                       model.files[p->file].ino);
     else
         data_again(p);
 }

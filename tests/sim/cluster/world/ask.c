@@ -21,8 +21,8 @@ struct question {
 static struct {
     struct rpc_request rq;
     struct rpc_channel *ch;
-    uint8_t packed[4096], told[8192];
-    size_t told_len;
+    uint8_t packed[4096], answer[8192];
+    size_t answer_len;
     bool under_way;
     int rc;
     struct env_task task;
@@ -123,15 +123,15 @@ static void on_later_task(struct env_task *task)
     later.done(later.arg, later.rc);
 }
 
-static void on_told(struct rpc_request *rq, int rc)
+static void on_later_answered(struct rpc_request *rq, int rc)
 {
     struct proc *before = proc_enter(&world_clock.world);
 
     later.rc = rc != 0 ? rc : (int)rq->status;
-    later.told_len =
-        rc == 0 && rq->answer_msg_len <= sizeof(later.told) ? rq->answer_msg_len : 0;
-    if (later.told_len > 0)
-        memcpy(later.told, rq->answer_msg, later.told_len);
+    later.answer_len =
+        rc == 0 && rq->answer_msg_len <= sizeof(later.answer) ? rq->answer_msg_len : 0;
+    if (later.answer_len > 0)
+        memcpy(later.answer, rq->answer_msg, later.answer_len);
     later.task = (struct env_task){ .fn = on_later_task };
     tasks_push(&world_clock.world.tasks, &later.task);
     proc_leave(before);
@@ -142,10 +142,10 @@ bool admin_is_telling(void)
     return later.under_way;
 }
 
-const uint8_t *admin_told(size_t *len)
+const uint8_t *admin_answer(size_t *len)
 {
-    *len = later.told_len;
-    return later.told;
+    *len = later.answer_len;
+    return later.answer;
 }
 
 void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
@@ -164,7 +164,7 @@ void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
                               .deadline_ms = 5000,
                               .msg = later.packed,
                               .msg_len = protobuf_c_message_pack(msg, later.packed),
-                              .done = on_told };
+                              .done = on_later_answered };
     rpc_send(later.ch, &later.rq);
     proc_leave(before);
 }

@@ -36,6 +36,6 @@ void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
 /** Tells whether such a request is in progress. */
 bool admin_is_telling(void);
 /** Returns the answer; valid in done(), if rc is 0. */
-const uint8_t *admin_told(size_t *len);
+const uint8_t *admin_answer(size_t *len);
 
 #endif

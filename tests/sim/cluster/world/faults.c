@@ -482,13 +482,13 @@ static void on_grown(void *arg, int rc)
 {
     struct sim_storage *s = arg;
     size_t len;
-    const uint8_t *told = admin_told(&len);
+    const uint8_t *answer = admin_answer(&len);
 
     if (rc != 0) { /* exportd or the new storage is down */
         grow_after(300);
         return;
     }
-    storage_node_added(s, told, len);
+    storage_node_added(s, answer, len);
     say("storage %u has joined", s->id);
     if (++run->n_grown < run->config.n_more)
         grow_after(world_below(10000));
@@ -580,9 +580,9 @@ static void health_ask(void);
 static void on_health(void *arg, int rc)
 {
     size_t len;
-    const uint8_t *told = admin_told(&len);
+    const uint8_t *answer = admin_answer(&len);
     Rozo__StHealthResp *h =
-        rc == 0 ? rozo__st_health_resp__unpack(NULL, len, told) : NULL;
+        rc == 0 ? rozo__st_health_resp__unpack(NULL, len, answer) : NULL;
     bool well = h != NULL && h->queued == 0 && h->unhealed == 0 &&
                 h->missed_ranges == 0 && h->rebuild_state != 1 &&
                 !storage_node_is_rebuilt(&servers.storages[run->asked]);

@@ -44,14 +44,14 @@ static void generations_save(struct storage_process *p)
     p->s->has_generations = true;
 }
 
-static void on_settle(struct env_timer *timer)
+static void on_stable_timer(struct env_timer *timer)
 {
-    struct sim_storage *s = container_of(timer, struct sim_storage, settle);
+    struct sim_storage *s = container_of(timer, struct sim_storage, stable_timer);
     struct storage_process *p = s->process;
     struct proc *before;
     uint64_t ended;
 
-    if (!storage_node_is_up(s) || s->host->proc->life != s->settle_life)
+    if (!storage_node_is_up(s) || s->host->proc->life != s->stable_life)
         return;
     world_timer_start_us(timer, (uint64_t)s->uncommitted_ms * 1000);
     if (s->host->proc->hung || atomic_load(&p->generations.n_open) == 0)
@@ -337,10 +337,10 @@ void storage_node_start(struct sim_storage *s)
     proc_leave(before);
     s->host->read_fd = sim_disk_read_fd;
     s->host->read_fd_arg = &s->disk;
-    s->settle_life = s->host->proc->life;
-    env_timer_init(&s->settle, on_settle);
+    s->stable_life = s->host->proc->life;
+    env_timer_init(&s->stable_timer, on_stable_timer);
     env_timer_init(&s->restart, on_restart);
-    world_timer_start_us(&s->settle, (uint64_t)s->uncommitted_ms * 1000);
+    world_timer_start_us(&s->stable_timer, (uint64_t)s->uncommitted_ms * 1000);
 }
 
 void storage_node_kill(struct sim_storage *s, bool power)
@@ -351,7 +351,7 @@ void storage_node_kill(struct sim_storage *s, bool power)
     }
     sim_disk_proc_died(&s->disk); /* first, because it writes from the network's memory */
     net_host_died(s->host, 0);
-    timers_stop(&world_clock.world.timers, &s->settle);
+    timers_stop(&world_clock.world.timers, &s->stable_timer);
     timers_stop(&world_clock.world.timers, &s->restart);
     sim_kv_proc_died(s->kv);
     proc_kill(s->host->proc);

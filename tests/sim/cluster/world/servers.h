@@ -47,8 +47,8 @@ struct sim_storage {
     struct sim_kv *kv;          /* state of healing */
     struct sim_data old;        /* contents of the removed disk */
     bool no_healer;
-    struct env_timer settle, restart; /* owned by the world */
-    unsigned settle_life;
+    struct env_timer stable_timer, restart; /* owned by the world */
+    unsigned stable_life; /* process life in which stable_timer was started */
     uint32_t uncommitted_ms;
     /* State of the process. */
     struct storage_process *process;

@@ -896,7 +896,7 @@ static void keep_both_alive_for(uint64_t other, unsigned ms)
 
 /* Goal: a client that looked up a name can open the file, though another client has
  * removed it since. */
-static void test_what_another_may_have_found_lingers(void **state)
+static void test_removed_inode_stays_while_another_may_have_found_it(void **state)
 {
     uint64_t mine = w.session, other = another_session();
     struct seen opened, loose, dir, old, s;
@@ -939,7 +939,7 @@ static void test_what_another_may_have_found_lingers(void **state)
 
 /* A file that is closed for the last time just after its removal stays for a moment,
  * too. */
-static void test_what_was_open_lingers_too(void **state)
+static void test_inode_stays_for_a_moment_after_its_last_close(void **state)
 {
     uint64_t other = another_session();
     struct seen s;
@@ -954,7 +954,7 @@ static void test_what_was_open_lingers_too(void **state)
     IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
 }
 
-static void test_nothing_lingers_when_space_is_short(void **state)
+static void test_no_unlink_is_delayed_when_space_is_short(void **state)
 {
     uint64_t other = another_session();
     struct seen s;
@@ -968,7 +968,7 @@ static void test_nothing_lingers_when_space_is_short(void **state)
     IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
 }
 
-static void test_what_lingers_over_a_restart(void **state)
+static void test_delayed_unlink_over_a_restart(void **state)
 {
     uint64_t mine = w.session, other = another_session();
     struct seen s;
@@ -1161,7 +1161,7 @@ static void test_a_file_that_was_only_cut_is_removed_from_storages(void **state)
 
 /* Storages may have files of an inode without data: after a reservation, or a write that
  * failed. */
-static void test_what_was_stored_without_data_is_removed_from_storages(void **state)
+static void test_file_without_data_is_removed_from_storages(void **state)
 {
     struct seen s;
 
@@ -1218,7 +1218,7 @@ static void test_removals_go_together(void **state)
     }
 }
 
-static void test_every_storage_is_told_in_the_end(void **state)
+static void test_deletions_reach_every_storage_in_the_end(void **state)
 {
     uint64_t inos[600];
     char name[16];
@@ -1283,7 +1283,7 @@ static void test_inode_numbers_are_not_used_again_after_a_power_cut(void **state
 /* Goal: an existing file never loses its projections. Method: unlink, let time pass, cut
  * the power so that everything unsynced is lost; if the name is back, no storage has been
  * asked. */
-static void test_storages_are_told_only_of_durable_removals(void **state)
+static void test_only_durable_removals_are_sent_to_storages(void **state)
 {
     (void)state;
     for (unsigned ms = 0; ms < 60; ms += 3) {
@@ -1412,21 +1412,21 @@ int main(void)
         T(test_an_open_file_outlives_its_name, setup_export),
         T(test_a_dead_clients_orphans_go, setup_export),
         T(test_orphans_over_a_restart, setup_export),
-        T(test_what_another_may_have_found_lingers, setup_export),
-        T(test_what_was_open_lingers_too, setup_export),
-        T(test_nothing_lingers_when_space_is_short, setup_export),
-        T(test_what_lingers_over_a_restart, setup_export),
+        T(test_removed_inode_stays_while_another_may_have_found_it, setup_export),
+        T(test_inode_stays_for_a_moment_after_its_last_close, setup_export),
+        T(test_no_unlink_is_delayed_when_space_is_short, setup_export),
+        T(test_delayed_unlink_over_a_restart, setup_export),
         T(test_an_unlink_before_all_are_back, setup_export),
         T(test_sleep_of_our_own_ends_no_session, setup_export),
         T(test_a_dead_clients_files_are_checked, setup_export),
         T(test_checks_wait_for_a_storage, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
         T(test_a_file_that_was_only_cut_is_removed_from_storages, setup_export),
-        T(test_what_was_stored_without_data_is_removed_from_storages, setup_export),
+        T(test_file_without_data_is_removed_from_storages, setup_export),
         T(test_removals_go_together, setup_export),
-        T(test_every_storage_is_told_in_the_end, setup_export),
+        T(test_deletions_reach_every_storage_in_the_end, setup_export),
         T(test_inode_numbers_are_not_used_again_after_a_power_cut, setup_export),
-        T(test_storages_are_told_only_of_durable_removals, setup_export),
+        T(test_only_durable_removals_are_sent_to_storages, setup_export),
         T(test_a_nearly_full_disk_refuses_growth, setup_export),
         T(test_a_sync_export, setup_export),
         T(test_a_store_that_cannot_write, setup_export),

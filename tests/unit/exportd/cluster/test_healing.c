@@ -134,7 +134,7 @@ static void test_a_new_disk_at_the_old_address(void **state)
     status_free(s);
 }
 
-static void test_what_cannot_take_a_place(void **state)
+static void test_refusals_of_a_replacement(void **state)
 {
     char error[256];
 
@@ -593,7 +593,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_a_storage_takes_the_place_of_a_lost_one),
         T(test_a_new_disk_at_the_old_address),
-        T(test_what_cannot_take_a_place),
+        T(test_refusals_of_a_replacement),
         T(test_a_replacement_cut_short),
         T(test_a_lost_storage),
         T(test_files_are_listed),

@@ -79,7 +79,7 @@ static void nothing_is_removed(void)
         assert_int_equal(w.storages[i].n_removed, 0);
 }
 
-static void test_what_came_back_is_removed_where_it_did(void **state)
+static void test_stray_is_removed_only_where_it_is(void **state)
 {
     struct file_id id = removed_file("f");
 
@@ -108,7 +108,7 @@ static void test_lists_of_several_pages_are_looked_at_whole(void **state)
     assert_int_equal(w.storages[0].removed[0] + w.storages[0].removed[1], a.ino + b.ino);
 }
 
-static void test_what_is_there_stays(void **state)
+static void test_named_and_open_files_are_no_strays(void **state)
 {
     struct seen named, open;
 
@@ -126,7 +126,7 @@ static void test_what_is_there_stays(void **state)
 
 /* After a restore from a backup, exportd does not know newer inodes, and may give their
  * numbers out again. */
-static void test_what_may_be_newer_than_a_backup_stays(void **state)
+static void test_files_newer_than_a_backup_are_no_strays(void **state)
 {
     struct file_id gone = removed_file("f");
     struct seen s;
@@ -145,7 +145,7 @@ static void test_what_may_be_newer_than_a_backup_stays(void **state)
     assert_int_equal(w.storages[0].removed[0], gone.ino);
 }
 
-static void test_a_storage_that_is_away_holds_up_nobody(void **state)
+static void test_storage_that_is_down_does_not_delay_others(void **state)
 {
     struct file_id id = removed_file("f");
 
@@ -177,11 +177,11 @@ static void test_nonsense_ends_the_list_of_that_storage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_what_came_back_is_removed_where_it_did),
+        T(test_stray_is_removed_only_where_it_is),
         T(test_lists_of_several_pages_are_looked_at_whole),
-        T(test_what_is_there_stays),
-        T(test_what_may_be_newer_than_a_backup_stays),
-        T(test_a_storage_that_is_away_holds_up_nobody),
+        T(test_named_and_open_files_are_no_strays),
+        T(test_files_newer_than_a_backup_are_no_strays),
+        T(test_storage_that_is_down_does_not_delay_others),
         T(test_nonsense_ends_the_list_of_that_storage),
     };
 

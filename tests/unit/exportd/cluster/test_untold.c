@@ -62,7 +62,7 @@ static uint64_t writing(void)
     return s.ino;
 }
 
-static void test_who_closes_leaves_nothing(void **state)
+static void test_close_leaves_no_truncate_pending(void **state)
 {
     uint64_t f = writing();
     struct seen s;
@@ -74,7 +74,7 @@ static void test_who_closes_leaves_nothing(void **state)
     assert_false(s.truncate_pending);
 }
 
-static void test_who_dies_is_cut_off(void **state)
+static void test_unreported_bytes_of_a_dead_session_are_cut_off(void **state)
 {
     uint64_t f = writing();
     struct seen s;
@@ -101,7 +101,7 @@ static void test_who_dies_is_cut_off(void **state)
 
 /* A client that was only cut off comes back and reports bytes that were cut off: its
  * report says so. */
-static void test_who_comes_back_hears_of_it(void **state)
+static void test_session_that_returns_learns_that_its_bytes_were_cut_off(void **state)
 {
     struct seen s, cut;
     uint64_t f;
@@ -130,7 +130,7 @@ static void test_who_comes_back_hears_of_it(void **state)
     assert_true(!cut.cut && cut.size == 4000);
 }
 
-static void test_who_lives_is_not(void **state)
+static void test_bytes_of_a_live_session_are_not_cut_off(void **state)
 {
     uint64_t f = writing();
     struct seen s;
@@ -147,7 +147,7 @@ static void test_who_lives_is_not(void **state)
     assert_true(s.truncate_pending && s.truncate_size == 3000);
 }
 
-static void test_a_truncate_cuts_it_off_too(void **state)
+static void test_truncate_cuts_off_unreported_bytes_too(void **state)
 {
     uint64_t f = writing();
     struct seen s;
@@ -160,7 +160,7 @@ static void test_a_truncate_cuts_it_off_too(void **state)
     assert_int_equal(s.size, 5000);
 }
 
-static void test_a_restart_forgets_who_wrote(void **state)
+static void test_bytes_may_be_unreported_in_any_file_after_a_restart(void **state)
 {
     uint64_t f = writing(), g;
     struct seen s;
@@ -188,7 +188,7 @@ static void test_a_restart_forgets_who_wrote(void **state)
 }
 
 /* A client that could not store or report its writes says so when it closes. */
-static void test_who_says_so_is_believed(void **state)
+static void test_close_with_unreported_writes_makes_a_truncate_pending(void **state)
 {
     uint64_t f = writing();
     Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
@@ -225,7 +225,7 @@ static void both_come_back(void)
     world_reopen_session(&w);
 }
 
-static void test_only_a_loss_of_power_is_told(void **state)
+static void test_only_a_power_cut_counts_as_a_loss(void **state)
 {
     struct seen s;
     uint32_t n;
@@ -255,7 +255,7 @@ static void test_only_a_loss_of_power_is_told(void **state)
 }
 
 /* A loss of power can take the open of a file, but not the bytes written to it. */
-static void test_an_open_that_was_lost(void **state)
+static void test_bytes_are_cut_off_when_a_power_cut_took_the_open(void **state)
 {
     struct seen s;
     uint64_t f;
@@ -279,7 +279,7 @@ static void test_an_open_that_was_lost(void **state)
 
 /* A client finished a pending truncate after its open had made a newer one, which the
  * power took. */
-static void test_who_makes_it_longer_has_finished_what_was_pending(void **state)
+static void test_newer_truncated_report_ends_an_older_pending_truncate(void **state)
 {
     struct seen s;
     uint64_t f;
@@ -309,16 +309,16 @@ static void test_who_makes_it_longer_has_finished_what_was_pending(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_who_closes_leaves_nothing),
-        T(test_who_dies_is_cut_off),
-        T(test_who_comes_back_hears_of_it),
-        T(test_who_lives_is_not),
-        T(test_a_truncate_cuts_it_off_too),
-        T(test_a_restart_forgets_who_wrote),
-        T(test_who_says_so_is_believed),
-        T(test_only_a_loss_of_power_is_told),
-        T(test_an_open_that_was_lost),
-        T(test_who_makes_it_longer_has_finished_what_was_pending),
+        T(test_close_leaves_no_truncate_pending),
+        T(test_unreported_bytes_of_a_dead_session_are_cut_off),
+        T(test_session_that_returns_learns_that_its_bytes_were_cut_off),
+        T(test_bytes_of_a_live_session_are_not_cut_off),
+        T(test_truncate_cuts_off_unreported_bytes_too),
+        T(test_bytes_may_be_unreported_in_any_file_after_a_restart),
+        T(test_close_with_unreported_writes_makes_a_truncate_pending),
+        T(test_only_a_power_cut_counts_as_a_loss),
+        T(test_bytes_are_cut_off_when_a_power_cut_took_the_open),
+        T(test_newer_truncated_report_ends_an_older_pending_truncate),
     };
 
     return cmocka_run_group_tests_name("exportd.untold", tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void file_write(const char *path, const char *text, size_t len)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_it_comes_back_or_is_refused(void **state)
+static void test_identity_is_read_back_or_refused(void **state)
 {
     struct quorum_identity id = identity(1, 3, 2), back = { 0 };
     struct err err = { 0 };
@@ -127,7 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_members_of_one_quorum_have_one_cluster_id),
-        T(test_it_comes_back_or_is_refused),
+        T(test_identity_is_read_back_or_refused),
         T(test_a_later_format_is_named),
     };
 

@@ -378,7 +378,7 @@ static void holds(uint64_t ino, uint64_t n_blocks)
     assert_int_equal(get(ino).blocks, n_blocks * BLOCK_SECTORS);
 }
 
-static void test_what_is_allocated(void **state)
+static void test_allocated_blocks_are_counted(void **state)
 {
     struct seen s;
     uint64_t f;
@@ -416,7 +416,7 @@ static void test_what_is_allocated(void **state)
 
 /* In a file with too many pieces the narrowest holes count as data; no data are left
  * out. */
-static void test_more_pieces_than_are_kept(void **state)
+static void test_more_allocated_ranges_than_the_bound(void **state)
 {
     static uint64_t ranges[1025][2];
     struct seen s;
@@ -438,7 +438,7 @@ static void test_more_pieces_than_are_kept(void **state)
 
 /* A writer that cannot report all its writes may have left blocks in holes; a count by a
  * later client corrects it. */
-static void test_blocks_that_nobody_told_of(void **state)
+static void test_unreported_blocks_are_corrected_by_a_count(void **state)
 {
     Rozo__MdWroteReq counted = ROZO__MD_WROTE_REQ__INIT;
     Rozo__MdCloseReq bye = ROZO__MD_CLOSE_REQ__INIT;
@@ -473,7 +473,7 @@ static void test_blocks_that_nobody_told_of(void **state)
 
 /* A client that reports no blocks, of an older build, counts as having written the whole
  * file. */
-static void test_a_client_that_tells_of_no_blocks(void **state)
+static void test_client_that_reports_no_blocks_wrote_the_whole_file(void **state)
 {
     struct seen s;
 
@@ -484,7 +484,7 @@ static void test_a_client_that_tells_of_no_blocks(void **state)
     holds(s.ino, 101);
 }
 
-static void test_blocks_that_make_no_sense(void **state)
+static void test_invalid_allocated_ranges_are_refused(void **state)
 {
     static const uint8_t bad[][4] = { { 0, 0 }, { 0x80, 0x80, 0x80 }, { 5, 1, 0, 1 } };
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
@@ -1033,11 +1033,11 @@ int main(void)
         T(test_growth_waits_for_the_truncate),
         T(test_a_truncate_that_is_through_is_durable),
         T(test_truncate_without_data),
-        T(test_what_is_allocated),
-        T(test_more_pieces_than_are_kept),
-        T(test_blocks_that_nobody_told_of),
-        T(test_a_client_that_tells_of_no_blocks),
-        T(test_blocks_that_make_no_sense),
+        T(test_allocated_blocks_are_counted),
+        T(test_more_allocated_ranges_than_the_bound),
+        T(test_unreported_blocks_are_corrected_by_a_count),
+        T(test_client_that_reports_no_blocks_wrote_the_whole_file),
+        T(test_invalid_allocated_ranges_are_refused),
         T(test_only_files_have_blocks),
         T(test_xattrs),
         T(test_list_of_xattrs),

@@ -100,7 +100,7 @@ static void test_newer_bytes_of_the_newest_epoch_are_taken(void **state)
     assert_true(s.has_data && s.blocks == 16);
 }
 
-static void test_a_truncate_cuts_them(void **state)
+static void test_truncate_of_inline_data(void **state)
 {
     struct seen s;
 
@@ -124,7 +124,7 @@ static void test_a_truncate_cuts_them(void **state)
 
 /* A client that reports an old size again with its fsync does not undo a truncate by
  * another client. */
-static void test_a_size_of_before_a_truncate_is_not_taken(void **state)
+static void test_size_reported_again_does_not_undo_a_truncate(void **state)
 {
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
     struct seen s;
@@ -176,7 +176,7 @@ static void test_moving_again_changes_nothing_else(void **state)
 
 /* If an answer said "on storages", because of a pending truncate there, writes go to
  * storages from then on. */
-static void test_what_was_on_storages_for_a_truncate_stays_there(void **state)
+static void test_file_on_storages_because_of_a_truncate_stays_there(void **state)
 {
     struct seen s;
     uint32_t epoch;
@@ -196,7 +196,7 @@ static void test_what_was_on_storages_for_a_truncate_stays_there(void **state)
 
 /* If a file open elsewhere is moved and then cut to nothing, data on storages begin to
  * count. */
-static void test_what_storages_have_does_not_show_after_a_truncate(void **state)
+static void test_truncate_to_nothing_cuts_off_old_data_on_storages(void **state)
 {
     uint64_t writer = w.session;
     struct seen s;
@@ -216,7 +216,7 @@ static void test_what_storages_have_does_not_show_after_a_truncate(void **state)
     assert_true(s.truncate_pending && s.truncate_size == 0);
 }
 
-static void test_no_storage_is_told_of_its_removal(void **state)
+static void test_removal_of_an_inline_file_needs_no_storage(void **state)
 {
     size_t n_keys = world_n_keys(&w);
     struct seen s;
@@ -232,7 +232,7 @@ static void test_no_storage_is_told_of_its_removal(void **state)
 
 /* A client that failed may have begun to move a file: its data on storages are cut off
  * before it is moved again. */
-static void test_what_storages_have_of_it_counts_for_nothing(void **state)
+static void test_old_data_on_storages_is_cut_off_before_a_move(void **state)
 {
     struct seen s;
     uint32_t epoch;
@@ -254,7 +254,7 @@ static void test_what_storages_have_of_it_counts_for_nothing(void **state)
     assert_int_equal(t_trash(&w), 1); /* storages have marks of it */
 }
 
-static void test_they_are_there_after_a_restart(void **state)
+static void test_inline_data_is_there_after_a_restart(void **state)
 {
     struct seen s;
 
@@ -269,7 +269,7 @@ static void test_they_are_there_after_a_restart(void **state)
 
 /* Inline data fill the disk faster than the tick looks at it; a store that failed to
  * write takes no more changes. */
-static void test_no_more_are_taken_than_there_is_room_for(void **state)
+static void test_inline_data_is_refused_when_exportd_has_no_room(void **state)
 {
     struct seen s;
 
@@ -293,16 +293,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_newer_bytes_of_the_newest_epoch_are_taken),
-        T(test_a_truncate_cuts_them),
-        T(test_a_size_of_before_a_truncate_is_not_taken),
+        T(test_truncate_of_inline_data),
+        T(test_size_reported_again_does_not_undo_a_truncate),
         T(test_moving_to_storages_is_for_good),
         T(test_moving_again_changes_nothing_else),
-        T(test_what_was_on_storages_for_a_truncate_stays_there),
-        T(test_what_storages_have_does_not_show_after_a_truncate),
-        T(test_no_storage_is_told_of_its_removal),
-        T(test_what_storages_have_of_it_counts_for_nothing),
-        T(test_they_are_there_after_a_restart),
-        T(test_no_more_are_taken_than_there_is_room_for),
+        T(test_file_on_storages_because_of_a_truncate_stays_there),
+        T(test_truncate_to_nothing_cuts_off_old_data_on_storages),
+        T(test_removal_of_an_inline_file_needs_no_storage),
+        T(test_old_data_on_storages_is_cut_off_before_a_move),
+        T(test_inline_data_is_there_after_a_restart),
+        T(test_inline_data_is_refused_when_exportd_has_no_room),
     };
 
     return cmocka_run_group_tests_name("exportd.inline", tests, NULL, NULL);

@@ -218,7 +218,7 @@ static unsigned token_to_write(uint64_t ino, bool knows_flags)
     return world_call(&w, ROZO__OP__MD_TOKEN, &req.base, NULL, NULL);
 }
 
-static void test_flags_are_kept_and_told(void **state)
+static void test_flags_are_stored_and_returned(void **state)
 {
     struct seen f, d, s;
 
@@ -357,7 +357,7 @@ int main(void)
         T(test_a_nameless_file_is_made_as_any),
         T(test_nameless_files_of_a_dead_client_go),
         T(test_nameless_files_over_a_restart),
-        T(test_flags_are_kept_and_told),
+        T(test_flags_are_stored_and_returned),
         T(test_flags_of_a_file),
         T(test_flags_of_a_directory),
     };

@@ -332,7 +332,7 @@ static void test_a_spare_alone_is_not_replaced_below_a_quorum(void **state)
 
 /* Goal: files that were made while a storage was lost get it when it answers again,
  * without any command. */
-static void test_one_that_is_back_is_used(void **state)
+static void test_storage_that_is_up_again_becomes_a_candidate(void **state)
 {
     uint64_t ino;
 
@@ -354,7 +354,7 @@ static void test_one_that_is_back_is_used(void **state)
 /* Goal: a home that was to be replaced and is back before the rehead phase keeps
  * its place: it was not fenced, and the spare that stood in for it may have dropped
  * its copy. */
-static void test_one_that_is_back_in_time_keeps_its_place(void **state)
+static void test_home_that_is_up_before_the_rehead_keeps_its_place(void **state)
 {
     static void (*const stalls[])(void) = { stall_fill, stall_fence, stall_prepare };
 
@@ -385,7 +385,7 @@ static void test_one_that_is_back_in_time_keeps_its_place(void **state)
     }
 }
 
-static void test_an_empty_file_just_gets_them(void **state)
+static void test_empty_file_gets_new_candidates_without_a_repair(void **state)
 {
     struct seen s;
 
@@ -402,7 +402,7 @@ static void test_an_empty_file_just_gets_them(void **state)
 
 /* From the first old storage that has the new distribution on, an open waits until all is
  * done. */
-static void test_who_opens_it_meanwhile_waits(void **state)
+static void test_open_waits_while_storages_take_the_new_distribution(void **state)
 {
     Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
     struct answer_got got = { 0 };
@@ -434,7 +434,7 @@ static void test_who_opens_it_meanwhile_waits(void **state)
 }
 
 /* When enough storages have the new distribution, the last one is not waited for. */
-static void test_one_that_hangs_is_told_later(void **state)
+static void test_hung_storage_gets_the_distribution_later(void **state)
 {
     unsigned slow;
     uint64_t ino;
@@ -457,7 +457,7 @@ static void test_one_that_hangs_is_told_later(void **state)
 }
 
 /* A file that is not sound stays unchanged, and clients go on with it. */
-static void test_what_is_not_sound_stays(void **state)
+static void test_file_that_is_not_sound_keeps_its_distribution(void **state)
 {
     uint64_t ino;
 
@@ -477,7 +477,7 @@ static void test_what_is_not_sound_stays(void **state)
 
 /* Goal: a new home that has its file before exportd abandons the change, as another
  * one refuses, does not count; with the next try it does. */
-static void test_a_change_given_up_counts_nowhere(void **state)
+static void test_abandoned_change_counts_nowhere(void **state)
 {
     const struct fake_moved *m;
     struct seen s;
@@ -506,7 +506,7 @@ static void test_a_change_given_up_counts_nowhere(void **state)
     assert_false(moved(8, ino)->prepared || moved(9, ino)->prepared);
 }
 
-static void test_nothing_changes_while_a_storage_is_away(void **state)
+static void test_nothing_changes_while_a_storage_is_down(void **state)
 {
     uint64_t ino;
 
@@ -543,7 +543,7 @@ static void test_old_storages_are_left_alone(void **state)
 /* Goal: a file is not closed, nor its distribution changed, unless all of its
  * storages can take a new distribution; they are asked again when they come back,
  * upgraded perhaps. */
-static void test_one_that_is_too_old_is_enough(void **state)
+static void test_storage_of_an_older_build_prevents_the_change(void **state)
 {
     struct seen s;
     uint64_t ino;
@@ -601,7 +601,7 @@ static uint64_t file_with_later_headers(unsigned n)
 /* Goal: a later distribution at storages is taken when a search meets it, whether so
  * many have it that it took effect before, or fewer; no change of our own is made
  * before. */
-static void test_what_a_backup_does_not_know_is_found(void **state)
+static void test_later_distribution_that_a_backup_lacks_is_found(void **state)
 {
     (void)state;
     for (unsigned n = 1; n < 4; n++) {
@@ -625,7 +625,7 @@ static void test_what_a_backup_does_not_know_is_found(void **state)
 
 /* Goal: a later distribution is found soon when a client says that a storage refused its
  * ref; nothing changes when no storage has a later one. */
-static void test_what_a_client_met_is_found(void **state)
+static void test_later_distribution_that_a_client_met_is_found(void **state)
 {
     Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
     Rozo__MdOpenResp *resp;
@@ -652,7 +652,7 @@ static void test_what_a_client_met_is_found(void **state)
 
 /* Goal: a storage that was replaced in a file and is back drops
  * what it has of the file once the change is complete; the others keep it. */
-static void test_who_was_replaced_gives_back_the_space(void **state)
+static void test_replaced_storage_drops_the_file_when_it_is_up(void **state)
 {
     struct fake_storage *old;
     struct seen s;
@@ -768,13 +768,13 @@ static void test_removed_while_it_is_fenced(void **state)
     removed_in(stall_fence, true);
 }
 
-static void test_removed_while_new_homes_are_told(void **state)
+static void test_removed_while_new_homes_are_prepared(void **state)
 {
     (void)state;
     removed_in(stall_prepare, true);
 }
 
-static void test_removed_while_old_storages_are_told(void **state)
+static void test_removed_while_old_storages_get_new_headers(void **state)
 {
     (void)state;
     removed_in(stall_rehead, true);
@@ -872,25 +872,25 @@ int main(void)
         TEST(test_a_lost_storage_is_replaced_at_its_place),
         TEST(test_a_lost_home_is_replaced_before_a_spare_is_added),
         TEST(test_a_spare_alone_is_not_replaced_below_a_quorum),
-        TEST(test_one_that_is_back_is_used),
-        TEST(test_one_that_is_back_in_time_keeps_its_place),
-        TEST(test_an_empty_file_just_gets_them),
-        TEST(test_who_opens_it_meanwhile_waits),
-        TEST(test_one_that_hangs_is_told_later),
-        TEST(test_what_is_not_sound_stays),
-        TEST(test_a_change_given_up_counts_nowhere),
-        TEST(test_nothing_changes_while_a_storage_is_away),
+        TEST(test_storage_that_is_up_again_becomes_a_candidate),
+        TEST(test_home_that_is_up_before_the_rehead_keeps_its_place),
+        TEST(test_empty_file_gets_new_candidates_without_a_repair),
+        TEST(test_open_waits_while_storages_take_the_new_distribution),
+        TEST(test_hung_storage_gets_the_distribution_later),
+        TEST(test_file_that_is_not_sound_keeps_its_distribution),
+        TEST(test_abandoned_change_counts_nowhere),
+        TEST(test_nothing_changes_while_a_storage_is_down),
         TEST(test_old_storages_are_left_alone),
-        TEST(test_one_that_is_too_old_is_enough),
-        TEST(test_what_a_backup_does_not_know_is_found),
-        TEST(test_what_a_client_met_is_found),
-        TEST(test_who_was_replaced_gives_back_the_space),
+        TEST(test_storage_of_an_older_build_prevents_the_change),
+        TEST(test_later_distribution_that_a_backup_lacks_is_found),
+        TEST(test_later_distribution_that_a_client_met_is_found),
+        TEST(test_replaced_storage_drops_the_file_when_it_is_up),
         TEST(test_a_session_that_keeps_its_token),
         TEST(test_a_pending_truncate_stays_pending),
         TEST(test_removed_while_it_is_filled),
         TEST(test_removed_while_it_is_fenced),
-        TEST(test_removed_while_new_homes_are_told),
-        TEST(test_removed_while_old_storages_are_told),
+        TEST(test_removed_while_new_homes_are_prepared),
+        TEST(test_removed_while_old_storages_get_new_headers),
         cmocka_unit_test(test_a_power_cut_at_any_moment),
     };
 

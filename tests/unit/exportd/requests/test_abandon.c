@@ -178,7 +178,7 @@ static void ended(void *arg, int rc)
     *(int *)arg = rc;
 }
 
-static void test_what_comes_later_is_not_answered_either(void **state)
+static void test_requests_after_the_abandon_get_not_leader(void **state)
 {
     int rc = 1;
 
@@ -362,7 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_call_is_answered_once),
-        TEST(what_comes_later_is_not_answered_either),
+        TEST(requests_after_the_abandon_get_not_leader),
         TEST(answers_of_a_deposed_kv_tell_nothing),
         TEST(a_start_can_be_abandoned),
         TEST(a_stop_becomes_one),

@@ -120,7 +120,7 @@ static void test_two_sessions(void **state)
     OK(ask(s1, 1, 0, 10, UNLOCK, 0)); /* file is gone: no error */
 }
 
-static void test_tell_whose(void **state)
+static void test_lock_test_returns_the_lock_of_the_holder(void **state)
 {
     Rozo__MdLockTestReq req = ROZO__MD_LOCK_TEST_REQ__INIT;
     Rozo__MdLockTestResp *resp;
@@ -146,7 +146,7 @@ static void test_tell_whose(void **state)
     rozo__md_lock_test_resp__free_unpacked(resp, NULL);
 }
 
-static void test_who_waits_is_told(void **state)
+static void test_waiter_gets_an_event_when_the_lock_is_free(void **state)
 {
     struct answer_got got, again;
 
@@ -178,7 +178,7 @@ static unsigned cancel(uint64_t session, uint64_t waiter)
     return world_call(&w, ROZO__OP__MD_LOCK_CANCEL, &req.base, NULL, NULL);
 }
 
-static void test_a_wait_given_up(void **state)
+static void test_cancelled_wait_gets_no_lock(void **state)
 {
     (void)state;
     OK(ask(s1, 1, 0, 10, WRITE, 0));
@@ -239,7 +239,7 @@ static size_t claim(uint64_t session, uint64_t from, uint64_t to)
     return n;
 }
 
-static void test_a_restart_gives_nothing_away(void **state)
+static void test_locks_are_kept_for_their_sessions_over_a_restart(void **state)
 {
     (void)state;
     OK(ask(s1, 1, 0, 10, WRITE, 0));
@@ -257,7 +257,7 @@ static void test_a_restart_gives_nothing_away(void **state)
     OK(ask(s1, 1, 20, 25, WRITE, 0));
 }
 
-static void test_a_stop_lets_go(void **state)
+static void test_stop_answers_calls_that_wait_for_events(void **state)
 {
     struct answer_got got;
 
@@ -276,12 +276,12 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_two_sessions),
-        T(test_tell_whose),
-        T(test_who_waits_is_told),
-        T(test_a_wait_given_up),
+        T(test_lock_test_returns_the_lock_of_the_holder),
+        T(test_waiter_gets_an_event_when_the_lock_is_free),
+        T(test_cancelled_wait_gets_no_lock),
         T(test_the_end_of_a_session_releases),
-        T(test_a_restart_gives_nothing_away),
-        T(test_a_stop_lets_go),
+        T(test_locks_are_kept_for_their_sessions_over_a_restart),
+        T(test_stop_answers_calls_that_wait_for_events),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ static struct sent unlink_once(const char *name, unsigned status)
     return first(ROZO__OP__MD_UNLINK, &req.base, status);
 }
 
-static void test_a_size_is_told_once(void **state)
+static void test_repeated_report_of_a_size_is_done_once(void **state)
 {
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
     struct seen f;
@@ -237,7 +237,7 @@ static void test_attributes(void **state)
     again(&s);
 }
 
-static void test_only_the_same_is_the_same(void **state)
+static void test_only_an_equal_request_counts_as_repeated(void **state)
 {
     struct sent s = mkdir_once("d", ROZO__STATUS__OK), t = s;
     struct answer_got got;
@@ -292,7 +292,7 @@ static void test_bounds(void **state)
 }
 
 /* I4: an answer is not repeated if its change was lost. */
-static void test_what_was_lost_is_not_told(void **state)
+static void test_answer_of_a_lost_change_is_not_repeated(void **state)
 {
     struct sent s = mkdir_once("d", ROZO__STATUS__OK), t;
     struct answer_got got;
@@ -455,7 +455,7 @@ static void test_attributes_over_a_restart(void **state)
     assert_int_equal(f.mode & 07777, 0644);
 }
 
-static void test_what_was_refused_is_not_kept(void **state)
+static void test_answer_of_a_refused_request_is_not_stored(void **state)
 {
     struct sent s = unlink_once("none", ROZO__STATUS__NOT_FOUND), t;
 
@@ -525,7 +525,7 @@ static void pass(uint64_t ms)
     }
 }
 
-static void test_good_bye(void **state)
+static void test_replies_go_with_a_closed_session(void **state)
 {
     Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
     uint64_t one = w.session;
@@ -578,7 +578,7 @@ static void test_the_session_is_over(void **state)
     assert_int_equal(n_kept(0), 0);
 }
 
-static void test_many_go(void **state)
+static void test_replies_of_many_closed_sessions_are_removed(void **state)
 {
     Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
     uint64_t stays = w.session;
@@ -659,21 +659,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_names),
-        T(test_a_size_is_told_once),
+        T(test_repeated_report_of_a_size_is_done_once),
         T(test_references),
         T(test_attributes),
-        T(test_only_the_same_is_the_same),
+        T(test_only_an_equal_request_counts_as_repeated),
         T(test_bounds),
-        T(test_what_was_lost_is_not_told),
+        T(test_answer_of_a_lost_change_is_not_repeated),
         T(test_again_before_the_commit),
         T(test_restart),
         T(test_attributes_over_a_restart),
-        T(test_what_was_refused_is_not_kept),
+        T(test_answer_of_a_refused_request_is_not_stored),
         T(test_loss_of_power),
         T(test_the_oldest_are_replaced),
-        T(test_good_bye),
+        T(test_replies_go_with_a_closed_session),
         T(test_the_session_is_over),
-        T(test_many_go),
+        T(test_replies_of_many_closed_sessions_are_removed),
         T(test_damaged),
     };
 

@@ -98,7 +98,7 @@ static unsigned bye(uint64_t session)
     return world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL);
 }
 
-static void test_nobody_was_there(void **state)
+static void test_no_grace_after_all_sessions_were_closed(void **state)
 {
     (void)state;
     OK(bye(s1));
@@ -128,7 +128,7 @@ static void test_a_lease_that_is_not_given_is_no_longer_than_a_recall(void **sta
     assert_int_equal(w.lease_told_ms, 9000);
 }
 
-static void test_all_are_back(void **state)
+static void test_grace_ends_when_all_sessions_are_back(void **state)
 {
     size_t lost;
 
@@ -145,7 +145,7 @@ static void test_all_are_back(void **state)
     OK(lock(s2));
 }
 
-static void test_good_bye_is_as_good(void **state)
+static void test_grace_ends_when_missing_sessions_are_closed(void **state)
 {
     (void)state;
     world_kill(&w);
@@ -171,7 +171,7 @@ static void pass(uint64_t session, uint64_t ms)
     }
 }
 
-static void test_who_is_late_is_over(void **state)
+static void test_session_that_returns_after_the_grace_is_over(void **state)
 {
     uint64_t late;
     size_t lost;
@@ -191,7 +191,7 @@ static void test_who_is_late_is_over(void **state)
     IS(LOCKED, lock(late));
 }
 
-static void test_late_stays_late(void **state)
+static void test_session_ended_after_the_grace_stays_ended(void **state)
 {
     size_t lost;
 
@@ -208,7 +208,7 @@ static void test_late_stays_late(void **state)
     assert_int_equal(lost, 0);
 }
 
-static void test_who_was_silent_is_over(void **state)
+static void test_session_ended_by_its_lease_is_over_after_a_power_cut(void **state)
 {
     uint64_t again;
     size_t lost;
@@ -240,7 +240,7 @@ static void pass_without_a_store(uint64_t session, uint64_t ms)
 
 /* An end that cannot be stored may be unknown to the next start, so nothing is given
  * away. */
-static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
+static void test_end_that_cannot_be_stored_frees_no_lock(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -273,7 +273,7 @@ static bool is_fenced(unsigned storage, uint64_t session)
     return false;
 }
 
-static void test_storages_are_told_who_is_over(void **state)
+static void test_revoked_sessions_are_sent_to_storages(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -313,7 +313,7 @@ static uint64_t come_instead(uint64_t dead)
 }
 
 /* The lease of a session whose process is dead is not awaited, but the storages are. */
-static void test_who_is_dead_for_sure_is_over(void **state)
+static void test_session_reported_dead_ends_at_once(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -350,7 +350,7 @@ static void test_keep_alive_reports_a_dead_session(void **state)
     assert_true(is_fenced(0, s1) && !is_fenced(0, s2));
 }
 
-static void test_who_is_dead_for_sure_is_not_awaited(void **state)
+static void test_grace_does_not_wait_for_a_session_reported_dead(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -366,7 +366,7 @@ static void test_who_is_dead_for_sure_is_not_awaited(void **state)
 }
 
 /* One of four storages can complete no write of two rows; two can. */
-static void test_too_many_do_not_know_it(void **state)
+static void test_too_few_storages_have_confirmed_the_revoked_session(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -383,7 +383,7 @@ static void test_too_many_do_not_know_it(void **state)
     assert_true(is_fenced(2, s1)); /* not awaited, but it gets the map all the same */
 }
 
-static void test_who_is_up_is_waited_for(void **state)
+static void test_end_of_a_session_waits_for_storages_that_are_up(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -394,7 +394,7 @@ static void test_who_is_up_is_waited_for(void **state)
     OK(lock(s2));
 }
 
-static void test_who_is_down_is_not(void **state)
+static void test_end_of_a_session_does_not_wait_for_a_down_storage(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -415,7 +415,7 @@ static void give_up(unsigned storage)
     OK(world_call_node(&w, ROZO__OP__AD_STORAGE_LOST, &req.base, NULL, NULL));
 }
 
-static void test_who_is_given_up_does_not_count(void **state)
+static void test_end_of_a_session_does_not_wait_for_a_lost_storage(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -428,7 +428,7 @@ static void test_who_is_given_up_does_not_count(void **state)
 }
 
 /* The record of the session is gone, but the next start waits for the storages, too. */
-static void test_a_restart_while_storages_are_told(void **state)
+static void test_restart_while_storages_get_a_revoked_session(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -447,7 +447,7 @@ static void test_a_restart_while_storages_are_told(void **state)
     assert_true(is_fenced(1, s1));
 }
 
-static void test_who_does_not_come_back_is_shut_out(void **state)
+static void test_session_that_does_not_return_is_fenced(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -473,7 +473,7 @@ static void storages_know_a_later_start(bool they_say_so)
 
 /* An exportd that was replaced takes no answer of a storage for a confirmation, and does
  * not number its map above that of its successor. */
-static void test_who_was_replaced_confirms_nothing(void **state)
+static void test_replaced_exportd_takes_no_answer_for_a_confirmation(void **state)
 {
     uint64_t version;
 
@@ -502,7 +502,7 @@ static void test_who_was_replaced_confirms_nothing(void **state)
 
 /* A single exportd whose metadata were restored from a backup goes on above what storages
  * know, so they take its fences. */
-static void test_who_was_restored_goes_on(void **state)
+static void test_restored_exportd_goes_on_above_the_map_of_storages(void **state)
 {
     (void)state;
     OK(lock(s1));
@@ -621,7 +621,7 @@ static void test_a_new_export_has_no_grace(void **state)
     OK(lock(other_export()));
 }
 
-static void test_the_last_ones_are_told(void **state)
+static void test_newest_revoked_sessions_are_sent_up_to_the_bound(void **state)
 {
     uint64_t first = come(0, false, NULL), last = 0;
 
@@ -641,7 +641,7 @@ static void test_the_last_ones_are_told(void **state)
     assert_int_equal(w.storages[3].n_fenced, 4096);
 }
 
-static void test_what_was_answered_is_remembered(void **state)
+static void test_new_session_is_stored_before_it_is_answered(void **state)
 {
     uint64_t third;
 
@@ -786,31 +786,31 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_nobody_was_there),
+        T(test_no_grace_after_all_sessions_were_closed),
         T(test_a_lease_that_is_not_given_is_no_longer_than_a_recall),
-        T(test_all_are_back),
-        T(test_good_bye_is_as_good),
-        T(test_who_is_late_is_over),
-        T(test_late_stays_late),
-        T(test_who_was_silent_is_over),
-        T(test_an_end_that_cannot_be_stored_gives_nothing_away),
-        T(test_storages_are_told_who_is_over),
-        T(test_who_is_dead_for_sure_is_over),
+        T(test_grace_ends_when_all_sessions_are_back),
+        T(test_grace_ends_when_missing_sessions_are_closed),
+        T(test_session_that_returns_after_the_grace_is_over),
+        T(test_session_ended_after_the_grace_stays_ended),
+        T(test_session_ended_by_its_lease_is_over_after_a_power_cut),
+        T(test_end_that_cannot_be_stored_frees_no_lock),
+        T(test_revoked_sessions_are_sent_to_storages),
+        T(test_session_reported_dead_ends_at_once),
         T(test_keep_alive_reports_a_dead_session),
-        T(test_who_is_dead_for_sure_is_not_awaited),
-        T(test_too_many_do_not_know_it),
-        T(test_who_is_up_is_waited_for),
-        T(test_who_is_down_is_not),
-        T(test_who_is_given_up_does_not_count),
-        T(test_a_restart_while_storages_are_told),
-        T(test_who_does_not_come_back_is_shut_out),
-        T(test_who_was_replaced_confirms_nothing),
-        T(test_who_was_restored_goes_on),
+        T(test_grace_does_not_wait_for_a_session_reported_dead),
+        T(test_too_few_storages_have_confirmed_the_revoked_session),
+        T(test_end_of_a_session_waits_for_storages_that_are_up),
+        T(test_end_of_a_session_does_not_wait_for_a_down_storage),
+        T(test_end_of_a_session_does_not_wait_for_a_lost_storage),
+        T(test_restart_while_storages_get_a_revoked_session),
+        T(test_session_that_does_not_return_is_fenced),
+        T(test_replaced_exportd_takes_no_answer_for_a_confirmation),
+        T(test_restored_exportd_goes_on_above_the_map_of_storages),
         T(test_a_grace_is_of_one_export),
         T(test_a_fence_holds_up_one_export),
         T(test_a_new_export_has_no_grace),
-        T(test_the_last_ones_are_told),
-        T(test_what_was_answered_is_remembered),
+        T(test_newest_revoked_sessions_are_sent_up_to_the_bound),
+        T(test_new_session_is_stored_before_it_is_answered),
         T(test_a_restart_in_the_grace),
         T(test_an_id_that_was_never_given_out),
         T(test_sessions_of_an_older_exportd),

@@ -334,7 +334,7 @@ static void test_a_scan_sees_the_pending_batch(void **state)
 }
 
 /* A deleted key leaves no entry in the cache: a later value in the kv is found. */
-static void test_what_is_deleted_is_forgotten(void **state)
+static void test_deleted_key_leaves_the_cache(void **state)
 {
     struct key k = key_of(1);
     struct kv_item item = { k.bytes, k.len, "new", 3 };
@@ -416,7 +416,7 @@ int main(void)
         TS(test_one_commit_a_turn),
         TS(test_syncs_are_shared),
         TS(test_a_scan_sees_the_pending_batch),
-        TS(test_what_is_deleted_is_forgotten),
+        TS(test_deleted_key_leaves_the_cache),
         TS(test_the_cache_forgets_and_finds_again),
         TS(test_a_failed_commit_leaves_nothing),
     };

@@ -446,7 +446,7 @@ static void test_answers_give(void **state)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_alone_it_is_the_same(void **state)
+static void test_single_session_gets_tokens_too(void **state)
 {
     uint64_t first, second;
 
@@ -462,7 +462,7 @@ static void test_alone_it_is_the_same(void **state)
     is_left_alone(s1);
 }
 
-static void test_to_see_asks_for_what_was_written(void **state)
+static void test_getattr_recalls_an_exclusive_token_to_shared(void **state)
 {
     struct answer_got *got, *again;
     uint64_t grant;
@@ -484,7 +484,7 @@ static void test_to_see_asks_for_what_was_written(void **state)
 }
 
 /* RANGES of which nothing is known cannot be kept: a mount never sends this. */
-static void test_nobody_keeps_ranges(void **state)
+static void test_token_is_not_lowered_to_unknown_ranges(void **state)
 {
     struct answer_got *got;
     uint64_t grant;
@@ -498,7 +498,7 @@ static void test_nobody_keeps_ranges(void **state)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_to_change_asks_for_all(void **state)
+static void test_change_recalls_the_tokens_of_all_others(void **state)
 {
     struct answer_got *got;
     uint64_t grant2, grant3;
@@ -519,7 +519,7 @@ static void test_to_change_asks_for_all(void **state)
 }
 
 /* A token granted after the client's message stays. */
-static void test_an_old_good_bye_counts_for_nothing(void **state)
+static void test_give_back_of_an_older_grant_is_ignored(void **state)
 {
     struct answer_got *got;
     uint64_t first, second;
@@ -574,7 +574,7 @@ static void test_a_listing_does_not_wait(void **state)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_a_rename_gives_the_new_directory_to_who_has_the_old_one(void **state)
+static void test_rename_grants_the_new_directory_to_the_holder_of_the_old(void **state)
 {
     struct answer_got *got;
     struct recalls r;
@@ -604,7 +604,7 @@ static void test_a_rename_gives_nothing_new_where_several_change_names(void **st
 }
 
 /* Names kept in the new directory are kept in the old one, too. */
-static void test_an_exchange_gives_both_to_who_has_one(void **state)
+static void test_exchange_grants_both_directories_to_the_holder_of_one(void **state)
 {
     struct answer_got *got;
     struct recalls r;
@@ -661,7 +661,7 @@ static void test_a_later_grant_hides_the_call(void **state)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_who_may_ask_for_what(void **state)
+static void test_token_requests_are_checked(void **state)
 {
     Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
 
@@ -790,7 +790,7 @@ static void test_names_that_wait_for_each_other_are_sent_back(void **state)
     ends(make(s2, dir, "y", false), ROZO__STATUS__OK);
 }
 
-static void test_what_giving_back_needs_passes(void **state)
+static void test_holder_may_report_its_writes_while_calls_wait(void **state)
 {
     struct answer_got *got, *mode, *again;
     uint64_t grant;
@@ -882,7 +882,7 @@ static bool log_has_said(struct log_heard *heard, const char *words)
     return has;
 }
 
-static void test_who_does_not_give_back_is_ended(void **state)
+static void test_session_that_does_not_give_back_is_evicted(void **state)
 {
     struct log_heard heard;
     struct answer_got *got;
@@ -1016,7 +1016,7 @@ static void test_claims_that_exclude_each_other(void **state)
 }
 
 /* After a broken link exportd still knows the holdings of a session. */
-static void test_who_was_not_away_claims_no_more_than_it_has(void **state)
+static void test_claim_after_a_broken_link_adds_nothing(void **state)
 {
     struct answer_got *got;
     uint64_t grant, newer;
@@ -1038,7 +1038,7 @@ static void test_who_was_not_away_claims_no_more_than_it_has(void **state)
     ends(got, ROZO__STATUS__OK); /* nothing is held any more */
 }
 
-static void test_who_comes_late_has_nothing(void **state)
+static void test_session_that_returns_after_the_grace_has_no_tokens(void **state)
 {
     Rozo__MdOpenSessionReq req = t_open_session_req();
     Rozo__MdOpenSessionResp *resp;
@@ -1096,7 +1096,7 @@ static void make_two_halves(uint64_t *grant1, uint64_t *grant2)
     *grant2 = given_range(write_asked(s2, 51), 50 * UNIT_BYTES, SPAN_END);
 }
 
-static void test_who_works_apart_gets_ranges(void **state)
+static void test_writers_of_two_halves_get_ranges(void **state)
 {
     struct answer_got *got;
     uint64_t grant1, grant2;
@@ -1120,7 +1120,7 @@ static void test_who_works_apart_gets_ranges(void **state)
 }
 
 /* Sessions that use the whole file get it in turn. */
-static void test_who_strays_much_gets_all(void **state)
+static void test_writer_that_often_leaves_its_half_gets_the_whole_file(void **state)
 {
     static const unsigned strays = 8;
     struct answer_got *got;
@@ -1142,7 +1142,7 @@ static void test_who_strays_much_gets_all(void **state)
     }
 }
 
-static void test_all_else_calls_ranges_back(void **state)
+static void test_getattr_recalls_all_ranges(void **state)
 {
     struct answer_got *got;
     uint64_t grant1, grant2;
@@ -1257,7 +1257,7 @@ static void hold(uint64_t session, unsigned n)
         assert_true(gets(session, i));
 }
 
-static void test_what_a_session_forgot_is_asked_for(void **state)
+static void test_surplus_tokens_of_a_session_are_recalled(void **state)
 {
     struct recalls r;
 
@@ -1288,7 +1288,7 @@ static void hears_max(struct answer_got *got, uint32_t max)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_what_all_hold_is_shared(void **state)
+static void test_limit_is_lower_when_all_sessions_hold_too_many(void **state)
 {
     struct answer_got *first, *second, *third;
 
@@ -2071,42 +2071,42 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_answers_give),
-        T(test_alone_it_is_the_same),
-        T(test_to_see_asks_for_what_was_written),
-        T(test_nobody_keeps_ranges),
-        T(test_to_change_asks_for_all),
-        T(test_an_old_good_bye_counts_for_nothing),
+        T(test_single_session_gets_tokens_too),
+        T(test_getattr_recalls_an_exclusive_token_to_shared),
+        T(test_token_is_not_lowered_to_unknown_ranges),
+        T(test_change_recalls_the_tokens_of_all_others),
+        T(test_give_back_of_an_older_grant_is_ignored),
         T(test_a_removal_asks_side_by_side),
         T(test_a_listing_does_not_wait),
-        T(test_a_rename_gives_the_new_directory_to_who_has_the_old_one),
+        T(test_rename_grants_the_new_directory_to_the_holder_of_the_old),
         T(test_a_rename_gives_nothing_new_where_several_change_names),
-        T(test_an_exchange_gives_both_to_who_has_one),
+        T(test_exchange_grants_both_directories_to_the_holder_of_one),
         T(test_in_order_of_arrival),
         T(test_a_later_grant_hides_the_call),
-        T(test_who_may_ask_for_what),
+        T(test_token_requests_are_checked),
         T(test_an_epoch_stays_while_nobody_else_writes),
         T(test_names_do_not_wait_where_one_is_asked),
         T(test_names_that_wait_are_sent_back),
         T(test_names_that_wait_for_each_other_are_sent_back),
-        T(test_what_giving_back_needs_passes),
+        T(test_holder_may_report_its_writes_while_calls_wait),
         T(test_a_call_that_comes_again_is_done_once),
         T(test_the_end_of_a_session_lets_go),
-        T(test_who_does_not_give_back_is_ended),
+        T(test_session_that_does_not_give_back_is_evicted),
         T(test_a_stop_sends_back),
         T(test_a_restart_takes_nothing_away),
         T(test_claims_that_exclude_each_other),
-        T(test_who_was_not_away_claims_no_more_than_it_has),
-        T(test_who_comes_late_has_nothing),
-        T(test_who_works_apart_gets_ranges),
-        T(test_who_strays_much_gets_all),
-        T(test_all_else_calls_ranges_back),
+        T(test_claim_after_a_broken_link_adds_nothing),
+        T(test_session_that_returns_after_the_grace_has_no_tokens),
+        T(test_writers_of_two_halves_get_ranges),
+        T(test_writer_that_often_leaves_its_half_gets_the_whole_file),
+        T(test_getattr_recalls_all_ranges),
         T(test_the_size_stays_while_there_are_ranges),
         T(test_ranges_are_claimed),
         cmocka_unit_test(test_a_session_has_only_so_many),
-        cmocka_unit_test_setup_teardown(test_what_a_session_forgot_is_asked_for,
+        cmocka_unit_test_setup_teardown(test_surplus_tokens_of_a_session_are_recalled,
                                         setup_few, teardown),
-        cmocka_unit_test_setup_teardown(test_what_all_hold_is_shared, setup_few,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_limit_is_lower_when_all_sessions_hold_too_many, setup_few, teardown),
         cmocka_unit_test(test_clients_that_do_anything),
     };
 

@@ -111,7 +111,7 @@ static void test_reads_follow_reported_ones(void **state)
     assert_note(&n[0], 7, 5 * S, 60 * S);
 }
 
-static void test_a_day_later_it_counts_again(void **state)
+static void test_read_counts_again_a_day_later(void **state)
 {
     (void)state;
     read_of(7, 20 * S, 10 * S, 10 * S);
@@ -140,7 +140,7 @@ static void test_a_read_is_later_than_what_it_follows(void **state)
     assert_true(t.atime_ns == 20 * S - S / 10);
 }
 
-static void test_what_exportd_knows_better_is_shown(void **state)
+static void test_atime_of_exportd_is_shown_if_the_own_read_does_not_count(void **state)
 {
     (void)state;
     read_of(7, 20 * S, 10 * S, 10 * S);
@@ -152,7 +152,7 @@ static void test_what_exportd_knows_better_is_shown(void **state)
 }
 
 /* exportd decides if a read is due that this mount cannot judge: each one is reported. */
-static void test_who_does_not_know_the_times_reports_all(void **state)
+static void test_reads_of_inodes_with_unknown_times_are_all_reported(void **state)
 {
     struct inode_times t = { 10 * S, 10 * S, 10 * S };
 
@@ -210,7 +210,7 @@ static void test_an_atime_that_is_set_wins(void **state)
     assert_int_equal(taken(), 0);
 }
 
-static void test_what_could_not_be_reported_is_reported_later(void **state)
+static void test_reads_that_could_not_be_reported_are_reported_later(void **state)
 {
     (void)state;
     read_of(7, 20 * S, 10 * S, 10 * S);
@@ -240,7 +240,7 @@ static void test_reads_of_the_last_second_wait(void **state)
     assert_int_equal(atimes_take(a, 15 * S, n, 8), 1); /* the clock was set back */
 }
 
-static void test_who_takes_no_reports_is_left_alone(void **state)
+static void test_exportd_that_refused_a_report_gets_no_more(void **state)
 {
     (void)state;
     read_of(7, 20 * S, 10 * S, 10 * S);
@@ -276,16 +276,16 @@ int main(void)
         TEST(test_the_first_read_after_a_change_counts),
         TEST(test_a_change_does_not_take_a_read_away),
         TEST(test_reads_follow_reported_ones),
-        TEST(test_a_day_later_it_counts_again),
+        TEST(test_read_counts_again_a_day_later),
         TEST(test_a_read_is_later_than_what_it_follows),
-        TEST(test_what_exportd_knows_better_is_shown),
-        TEST(test_who_does_not_know_the_times_reports_all),
+        TEST(test_atime_of_exportd_is_shown_if_the_own_read_does_not_count),
+        TEST(test_reads_of_inodes_with_unknown_times_are_all_reported),
         TEST(test_strict_counts_each_read_and_none_does_not),
         TEST(test_directories_can_be_left_out),
         TEST(test_an_atime_that_is_set_wins),
-        TEST(test_what_could_not_be_reported_is_reported_later),
+        TEST(test_reads_that_could_not_be_reported_are_reported_later),
         TEST(test_reads_of_the_last_second_wait),
-        TEST(test_who_takes_no_reports_is_left_alone),
+        TEST(test_exportd_that_refused_a_report_gets_no_more),
         TEST(test_notes_are_bounded_and_reports_short),
     };
 

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/inode/atimes.h"
 #include "rozomount/inode/node.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "tests/unit/unit.h"
 
 /* ---- a fake file layer ---- */
@@ -320,7 +320,7 @@ static void test_a_close_with_bytes_untold_does_not_wait(void **state)
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
 }
 
-static void test_closes_are_told_together(void **state)
+static void test_closes_are_sent_together(void **state)
 {
     size_t n;
     uint64_t *list;
@@ -394,7 +394,7 @@ static void test_a_session_changes_with_the_token(void **state)
 
 /* A file that was removed while it is open keeps its token until the last close, and no
  * longer. */
-static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
+static void test_token_of_a_removed_file_goes_with_the_last_close(void **state)
 {
     struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     struct node *node = node_get(&fx.nodes, 5);
@@ -412,7 +412,7 @@ static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
     token_cache_free(t);
 }
 
-static void test_who_comes_while_closing_waits(void **state)
+static void test_user_of_a_node_waits_until_it_is_closed(void **state)
 {
     struct node *node = open_node(5, 100, 1, NULL);
     struct file *file = the_file;
@@ -534,7 +534,7 @@ static void test_a_size_hidden_behind_our_own_change_is_heard_of(void **state)
 }
 
 /* A report got no answer: changes of other mounts must still be noticed. */
-static void test_others_are_heard_of_after_an_unanswered_change(void **state)
+static void test_changes_of_others_show_after_an_unanswered_change(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
     struct md_entry e = entry_of(5, 300, 12);
@@ -597,7 +597,7 @@ static void on_meta_done(struct file_meta_call *call, int rc)
     meta_rc = rc;
 }
 
-static void test_what_the_file_layer_asks(void **state)
+static void test_requests_of_the_file_layer_are_sent_to_exportd(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
     struct file_meta_call call = { .done = on_meta_done };
@@ -660,7 +660,7 @@ static void tell_durably(struct file_meta_call *call, bool is_answered)
         fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__STALE_HANDLE, NULL);
 }
 
-static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **state)
+static void test_node_is_durable_while_its_exclusive_token_is_held(void **state)
 {
     struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
     struct node *node = open_node(5, 100, 7, NULL);
@@ -808,7 +808,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_a_size_hidden_behind_our_own_change_is_heard_of, setup, teardown),
         cmocka_unit_test_setup_teardown(
-            test_others_are_heard_of_after_an_unanswered_change, setup, teardown),
+            test_changes_of_others_show_after_an_unanswered_change, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_an_opening_that_is_answered_late_does_not_make_it_shorter, setup,
             teardown),
@@ -818,15 +818,15 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_close_with_bytes_untold_does_not_wait,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(test_closes_are_told_together, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closes_are_sent_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_session_changes_with_the_token, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(
-            test_a_token_of_what_is_gone_goes_with_the_last_close, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_who_comes_while_closing_waits, setup,
-                                        teardown),
+            test_token_of_a_removed_file_goes_with_the_last_close, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_user_of_a_node_waits_until_it_is_closed,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_stay_when_nothing_changed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_our_own_changes_are_not_taken_for_others,
@@ -837,10 +837,10 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_any_change_elsewhere_makes_pages_worthless,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_the_file_layer_asks, setup, teardown),
         cmocka_unit_test_setup_teardown(
-            test_what_is_ours_alone_is_settled_until_somebody_changes_it, setup,
-            teardown),
+            test_requests_of_the_file_layer_are_sent_to_exportd, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_node_is_durable_while_its_exclusive_token_is_held, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_a_write_is_later_than_what_is_known_of_its_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_count_once_a_change, setup, teardown),

@@ -17,7 +17,7 @@ static const struct md_attr first = { .ino = DIR,
                                       .token = TOKEN_SHARED };
 static const struct md_attr later = { .ino = DIR, .mode = S_IFDIR | 0700, .nlink = 2 };
 
-static void test_as_long_as_it_is_open(void **state)
+static void test_last_attributes_are_kept_while_the_directory_is_open(void **state)
 {
     struct open_dirs *dirs = open_dirs_new();
     struct md_attr attr;
@@ -47,7 +47,8 @@ static void test_as_long_as_it_is_open(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_as_long_as_it_is_open) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        test_last_attributes_are_kept_while_the_directory_is_open) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

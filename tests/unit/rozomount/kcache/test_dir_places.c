@@ -20,7 +20,7 @@ static enum dir_place_verdict found(struct dir_places *p, uint64_t dir, const ch
     return dir_places_found(p, &(struct dir_place){ DIR, dir, name }, pid, now_ns);
 }
 
-static void test_where_it_was(void **state)
+static void test_found_place_is_compared_with_the_last_one(void **state)
 {
     struct dir_places *p = dir_places_new();
 
@@ -63,7 +63,7 @@ static void test_a_retry(void **state)
     dir_places_free(p);
 }
 
-static void test_what_is_below(void **state)
+static void test_directories_below_a_directory_are_found(void **state)
 {
     struct dir_places *p = dir_places_new();
     uint64_t *list;
@@ -112,9 +112,9 @@ static void test_loose_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_where_it_was),
+        cmocka_unit_test(test_found_place_is_compared_with_the_last_one),
         cmocka_unit_test(test_a_retry),
-        cmocka_unit_test(test_what_is_below),
+        cmocka_unit_test(test_directories_below_a_directory_are_found),
         cmocka_unit_test(test_loose_names),
     };
 

@@ -85,7 +85,7 @@ static int begin(void **state)
 
 /* ---- tests ---- */
 
-static void test_one_after_the_other_as_they_were_added(void **state)
+static void test_invalidations_are_sent_one_by_one_in_order(void **state)
 {
     struct kernel_inval *inv = kernel_inval_start(NULL, true);
     char name[] = "name";
@@ -104,7 +104,7 @@ static void test_one_after_the_other_as_they_were_added(void **state)
     assert_string_equal(t.notices[2], "inode 8 0+0");
 }
 
-static void test_who_waits_hears_when_what_was_before_is_done(void **state)
+static void test_wait_ends_when_all_earlier_invalidations_are_done(void **state)
 {
     struct kernel_inval *inv = kernel_inval_start(NULL, true);
     struct kernel_inval_wait none = { 0 }, first = { 0 }, both = { 0 };
@@ -140,7 +140,7 @@ static void test_a_kernel_that_cannot_expire_drops(void **state)
     assert_string_equal(t.notices[0], "drop 1 a");
 }
 
-static void test_the_end_tells_who_still_waits(void **state)
+static void test_stop_ends_pending_waits(void **state)
 {
     struct kernel_inval *inv = kernel_inval_start(NULL, true);
     struct kernel_inval_wait second = { 0 };
@@ -158,10 +158,11 @@ static void test_the_end_tells_who_still_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_one_after_the_other_as_they_were_added, begin),
-        cmocka_unit_test_setup(test_who_waits_hears_when_what_was_before_is_done, begin),
+        cmocka_unit_test_setup(test_invalidations_are_sent_one_by_one_in_order, begin),
+        cmocka_unit_test_setup(test_wait_ends_when_all_earlier_invalidations_are_done,
+                               begin),
         cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
-        cmocka_unit_test_setup(test_the_end_tells_who_still_waits, begin),
+        cmocka_unit_test_setup(test_stop_ends_pending_waits, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -253,7 +253,7 @@ static void test_a_call_that_is_never_answered_is_left(void **state)
 
 /* The support for aging names is detected at the start; it is off if another file system
  * is mounted below, or if the mount point is unknown. */
-static void test_who_can_make_names_old(void **state)
+static void test_support_for_aging_names_is_detected(void **state)
 {
     const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
     uint8_t head[33];
@@ -300,7 +300,7 @@ static void test_many_inodes_are_dropped_by_one_job(void **state)
     kernel_notify_stop(r);
 }
 
-static void test_who_can_prune(void **state)
+static void test_support_for_pruning_is_detected(void **state)
 {
     struct kernel_notify *r;
     uint32_t words[10];
@@ -335,9 +335,9 @@ int main(void)
         cmocka_unit_test_setup(test_names_of_directories_expire_and_others_are_dropped,
                                begin),
         cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
-        cmocka_unit_test_setup(test_who_can_make_names_old, begin),
+        cmocka_unit_test_setup(test_support_for_aging_names_is_detected, begin),
         cmocka_unit_test_setup(test_many_inodes_are_dropped_by_one_job, begin),
-        cmocka_unit_test_setup(test_who_can_prune, begin),
+        cmocka_unit_test_setup(test_support_for_pruning_is_detected, begin),
         cmocka_unit_test_setup(test_there_are_threads_for_all_that_wait, begin),
         cmocka_unit_test_setup(test_the_end_waits_for_calls_under_way, begin),
         cmocka_unit_test_setup(test_a_call_that_is_never_answered_is_left, begin),

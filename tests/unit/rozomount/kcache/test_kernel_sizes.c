@@ -49,7 +49,7 @@ static void test_a_size_that_others_changed_is_stale_until_forgotten(void **stat
     assert_true(kernel_sizes_is_stale(sizes, said(8, 10)));
 }
 
-static void test_changes_of_ours_are_no_others(void **state)
+static void test_own_changes_of_the_size_are_not_taken_for_others(void **state)
 {
     struct kernel_sizes *sizes = *state;
 
@@ -63,7 +63,7 @@ static void test_changes_of_ours_are_no_others(void **state)
     assert_false(kernel_sizes_is_stale(sizes, said(300, 5))); /* an old answer */
 }
 
-static void test_others_between_two_changes_of_ours(void **state)
+static void test_changes_of_others_between_two_own_ones_are_noticed(void **state)
 {
     struct kernel_sizes *sizes = *state;
 
@@ -87,10 +87,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_a_size_that_others_changed_is_stale_until_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_changes_of_ours_are_no_others, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_others_between_two_changes_of_ours, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_own_changes_of_the_size_are_not_taken_for_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_changes_of_others_between_two_own_ones_are_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_after_an_answer_that_was_lost, setup,
                                         teardown),
     };

@@ -52,7 +52,7 @@ static void teardown(struct fixture *f)
     token_cache_free(f->tokens);
 }
 
-static void test_whose_lock_is_needed(void **state)
+static void test_lock_is_needed_for_locked_directories_and_long_waits(void **state)
 {
     struct fixture f;
 
@@ -86,7 +86,7 @@ static void test_old_names_need_no_lock(void **state)
     teardown(&f);
 }
 
-static void test_what_begins_later_is_not_old(void **state)
+static void test_drop_that_begins_after_the_names_were_aged_is_needed(void **state)
 {
     struct dropped_names later;
     struct fixture f;
@@ -141,9 +141,9 @@ static void test_a_locked_directory_is_not_listed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whose_lock_is_needed),
+        cmocka_unit_test(test_lock_is_needed_for_locked_directories_and_long_waits),
         cmocka_unit_test(test_old_names_need_no_lock),
-        cmocka_unit_test(test_what_begins_later_is_not_old),
+        cmocka_unit_test(test_drop_that_begins_after_the_names_were_aged_is_needed),
         cmocka_unit_test(test_a_listing_on_its_way_is_not_old),
         cmocka_unit_test(test_a_locked_directory_is_not_listed),
     };

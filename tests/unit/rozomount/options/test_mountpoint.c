@@ -43,7 +43,7 @@ static void test_the_topmost_counts(void **state)
     assert_int_equal(info.dev_major, 254);
 }
 
-static void test_what_is_mounted_below(void **state)
+static void test_mount_below_the_mount_point_is_found(void **state)
 {
     static const struct {
         const char *list;
@@ -88,7 +88,7 @@ static void test_odd_paths(void **state)
     assert_string_equal(info.type, "fuse.rozomount");
 }
 
-static void test_what_is_not_there(void **state)
+static void test_absent_mount_points_are_not_found(void **state)
 {
     struct mountpoint info = { .dev_minor = 7 };
 
@@ -116,7 +116,7 @@ static void test_flags(void **state)
 }
 
 /* No mount of this machine counts as a dead mount of ours at /proc or /. */
-static void test_what_lives_is_not_taken_away(void **state)
+static void test_mounts_that_live_are_not_dropped(void **state)
 {
     (void)state;
     assert_false(mountpoint_is_ours("/proc"));
@@ -128,11 +128,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_topmost_counts),
-        cmocka_unit_test(test_what_is_mounted_below),
+        cmocka_unit_test(test_mount_below_the_mount_point_is_found),
         cmocka_unit_test(test_odd_paths),
-        cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_absent_mount_points_are_not_found),
         cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_what_lives_is_not_taken_away),
+        cmocka_unit_test(test_mounts_that_live_are_not_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static int parse(struct options *opt, const char *line, struct err *err)
     return options_parse(opt, argc, argv, err);
 }
 
-static void test_what_fstab_gives(void **state)
+static void test_options_of_fstab_are_accepted(void **state)
 {
     struct options opt;
     struct err err;
@@ -128,7 +128,7 @@ static void test_access_times(void **state)
     }
 }
 
-static void test_wrong_usage_is_told_in_words(void **state)
+static void test_wrong_usage_gives_a_message(void **state)
 {
     static const struct {
         const char *line, *words;
@@ -208,11 +208,11 @@ static void test_mount_points(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_fstab_gives),
+        cmocka_unit_test(test_options_of_fstab_are_accepted),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_remount),
         cmocka_unit_test(test_access_times),
-        cmocka_unit_test(test_wrong_usage_is_told_in_words),
+        cmocka_unit_test(test_wrong_usage_gives_a_message),
         cmocka_unit_test(test_mount_points),
     };
 

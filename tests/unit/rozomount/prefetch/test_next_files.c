@@ -22,7 +22,7 @@ static void list(struct next_files *all, uint64_t dir, uint64_t first, size_t n,
 
 /* All files are opened in order; after the first few the prefetch stays ahead of the
  * reader. */
-static void test_in_order(void **state)
+static void test_files_that_are_opened_in_order_are_prefetched(void **state)
 {
     struct next_files *all = next_files_new(2);
     uint64_t inos[NEXT_FILES_MAX], begun = 102;
@@ -87,7 +87,7 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_files_that_are_opened_in_order_are_prefetched),
         cmocka_unit_test(test_out_of_order),
         cmocka_unit_test(test_bounds),
     };

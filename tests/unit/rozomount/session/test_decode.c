@@ -183,7 +183,7 @@ static void spoil(struct answer *a, int what)
     }
 }
 
-static void test_one_thing_wrong_and_it_is_refused(void **state)
+static void test_answer_with_any_single_mistake_is_refused(void **state)
 {
     struct answer a;
     struct md_entry e = { .existed = true };
@@ -425,7 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_good_answer_is_taken),
         cmocka_unit_test(test_times_that_nanoseconds_do_not_hold),
-        cmocka_unit_test(test_one_thing_wrong_and_it_is_refused),
+        cmocka_unit_test(test_answer_with_any_single_mistake_is_refused),
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_renamed),
         cmocka_unit_test(test_grants),

@@ -100,7 +100,7 @@ static void file_make(const char *name, mode_t mode)
     assert_int_equal(mknod(path, mode, 0), 0);
 }
 
-static void test_who_lives_is_not_dead(void **state)
+static void test_mount_that_lives_is_not_found_dead(void **state)
 {
     pid_t pid = process_start(ours, 7);
 
@@ -132,7 +132,7 @@ static void test_reported_session_is_forgotten(void **state)
 
 /* Mounts of two clusters start at the same time: one must not hide the dead from the
  * other, because only one of them has the right exportd. */
-static void test_two_that_start_together_both_find_it(void **state)
+static void test_two_mounts_that_start_together_both_find_a_dead_one(void **state)
 {
     struct liveness *other;
     size_t found;
@@ -165,7 +165,7 @@ static void test_a_session_after_another(void **state)
     assert_int_equal(look(), 30);
 }
 
-static void test_what_else_lies_there(void **state)
+static void test_other_files_in_the_directory_are_ignored(void **state)
 {
     char name[128];
 
@@ -274,11 +274,11 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_who_lives_is_not_dead),
+        T(test_mount_that_lives_is_not_found_dead),
         T(test_reported_session_is_forgotten),
-        T(test_two_that_start_together_both_find_it),
+        T(test_two_mounts_that_start_together_both_find_a_dead_one),
         T(test_a_session_after_another),
-        T(test_what_else_lies_there),
+        T(test_other_files_in_the_directory_are_ignored),
         T(test_session_found_dead_a_day_ago_is_forgotten),
         T(test_age_of_a_session_does_not_hide_its_death),
         T(test_many_dead_of_others_do_not_hide_one),

@@ -5,8 +5,8 @@
 #include <errno.h>
 
 #include "common/base/err.h"
-#include "tests/unit/rozomount/fake_exportd.h"
 #include "rozomount/session/md_client.h"
+#include "tests/unit/rozomount/fake_exportd.h"
 #include "tests/unit/unit.h"
 
 struct fixture {
@@ -172,7 +172,7 @@ static bool no_more(const struct md_call *call)
 
 /* Goal: a call that must not run under another session than the one in which it began is
  * not sent under the next one. */
-static void test_what_may_not_go_again_ends(void **state)
+static void test_call_that_may_not_be_repeated_ends_with_its_session(void **state)
 {
     struct fixture f;
 
@@ -347,7 +347,7 @@ static void send_unlink(struct fixture *f)
                    f);
 }
 
-static void test_what_is_sent_back_is_sent_again(void **state)
+static void test_call_answered_with_retry_is_sent_again(void **state)
 {
     struct fixture f;
     size_t len;
@@ -372,7 +372,7 @@ static void test_what_is_sent_back_is_sent_again(void **state)
     teardown(&f);
 }
 
-static void test_what_is_sent_back_has_its_time(void **state)
+static void test_call_answered_with_retry_keeps_its_deadline(void **state)
 {
     struct fixture f;
 
@@ -399,7 +399,7 @@ static void test_what_is_sent_back_has_its_time(void **state)
 
 /* A link broke before the request was refused, or only while it waited to be sent
  * again. */
-static void test_what_is_sent_back_may_have_been_repeated(void **state)
+static void test_call_answered_with_retry_may_have_been_repeated(void **state)
 {
     struct fixture f;
 
@@ -428,7 +428,7 @@ int main(void)
         cmocka_unit_test(test_statuses_become_errnos),
         cmocka_unit_test(test_busy_is_asked_again_until_the_deadline),
         cmocka_unit_test(test_a_lost_session_makes_calls_wait_and_go_again),
-        cmocka_unit_test(test_what_may_not_go_again_ends),
+        cmocka_unit_test(test_call_that_may_not_be_repeated_ends_with_its_session),
         cmocka_unit_test(test_no_session_in_time_is_eio),
         cmocka_unit_test(test_sessionless_calls_do_not_wait),
         cmocka_unit_test(test_a_link_that_came_back_may_mean_a_second_execution),
@@ -436,9 +436,9 @@ int main(void)
         cmocka_unit_test(test_transport_errors_are_eio),
         cmocka_unit_test(test_cancel_at_every_stage),
         cmocka_unit_test(test_long_messages),
-        cmocka_unit_test(test_what_is_sent_back_is_sent_again),
-        cmocka_unit_test(test_what_is_sent_back_has_its_time),
-        cmocka_unit_test(test_what_is_sent_back_may_have_been_repeated),
+        cmocka_unit_test(test_call_answered_with_retry_is_sent_again),
+        cmocka_unit_test(test_call_answered_with_retry_keeps_its_deadline),
+        cmocka_unit_test(test_call_answered_with_retry_may_have_been_repeated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,7 +230,7 @@ static void test_open_keep_alive_close(void **state)
     teardown(&f);
 }
 
-static void test_a_refused_open_is_told(void **state)
+static void test_refused_open_returns_its_error(void **state)
 {
     struct fixture f;
 
@@ -242,7 +242,7 @@ static void test_a_refused_open_is_told(void **state)
     teardown(&f);
 }
 
-static void test_answers_that_make_no_sense_do_not_open(void **state)
+static void test_invalid_answers_do_not_open_the_session(void **state)
 {
     struct fixture f;
 
@@ -327,7 +327,7 @@ static void test_dead_sessions_are_reported(void **state)
     teardown(&f);
 }
 
-static void test_it_comes_back_with_its_id_and_inodes(void **state)
+static void test_session_is_reopened_with_its_id_and_inodes(void **state)
 {
     struct fixture f;
     Rozo__MdOpenSessionReq *req;
@@ -487,7 +487,7 @@ static void test_events_are_asked_for_where_tokens_are_given(void **state)
 
 /* Goal: a recall is passed on once, however often exportd repeats it; an invalid one is
  * not. */
-static void test_recalls_are_told_once_each(void **state)
+static void test_each_recall_is_passed_on_once(void **state)
 {
     struct fixture f;
     Rozo__MdEventsResp__Event e[4];
@@ -710,14 +710,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_keep_alive_close),
-        cmocka_unit_test(test_a_refused_open_is_told),
-        cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
+        cmocka_unit_test(test_refused_open_returns_its_error),
+        cmocka_unit_test(test_invalid_answers_do_not_open_the_session),
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
         cmocka_unit_test(test_dead_sessions_are_reported),
-        cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
+        cmocka_unit_test(test_session_is_reopened_with_its_id_and_inodes),
         cmocka_unit_test(test_another_session_has_no_locks),
         cmocka_unit_test(test_events_are_asked_for_where_tokens_are_given),
-        cmocka_unit_test(test_recalls_are_told_once_each),
+        cmocka_unit_test(test_each_recall_is_passed_on_once),
         cmocka_unit_test(test_tokens_are_claimed),
         cmocka_unit_test(test_tokens_are_lost_before_the_session_is_open),
         cmocka_unit_test(test_how_long_we_can_be_sure),

@@ -5,7 +5,7 @@
 #include "rozomount/session/unsynced_inodes.h"
 #include "tests/unit/unit.h"
 
-static void test_what_was_synced_is_safe(void **state)
+static void test_synced_inodes_are_not_lost(void **state)
 {
     struct unsynced_inodes *u = unsynced_inodes_new();
     uint64_t no;
@@ -48,7 +48,7 @@ static void test_a_sync_does_not_bring_back_what_is_lost(void **state)
     unsynced_inodes_free(u);
 }
 
-static void test_too_many_to_remember(void **state)
+static void test_more_unsynced_inodes_than_the_bound(void **state)
 {
     struct unsynced_inodes *u = unsynced_inodes_new();
 
@@ -70,9 +70,9 @@ static void test_too_many_to_remember(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_was_synced_is_safe),
+        cmocka_unit_test(test_synced_inodes_are_not_lost),
         cmocka_unit_test(test_a_sync_does_not_bring_back_what_is_lost),
-        cmocka_unit_test(test_too_many_to_remember),
+        cmocka_unit_test(test_more_unsynced_inodes_than_the_bound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

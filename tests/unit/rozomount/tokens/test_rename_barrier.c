@@ -18,7 +18,7 @@ static unsigned n_ready(struct rename_barrier *r, struct rename_under_way *u)
     return n;
 }
 
-static void test_who_waits(void **state)
+static void test_calls_wait_for_renames_in_their_directory(void **state)
 {
     struct rename_under_way first = { 0 }, second = { 0 };
     struct rename_waiter in_a = { .dir = A }, in_b = { .dir = B }, in_c = { .dir = C };
@@ -43,7 +43,8 @@ static void test_who_waits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_waits) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        test_calls_wait_for_renames_in_their_directory) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
 
 /* ---- grants ---- */
 
-static void test_what_is_granted_is_held(void **state)
+static void test_granted_token_is_held(void **state)
 {
     (void)state;
     assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
@@ -186,7 +186,7 @@ static void test_exclusive_is_lowered(void **state)
 
 /* Goal: during a recall nothing new goes to the kernel that would have to be taken back;
  * the token is held until its end. */
-static void test_nothing_more_is_told_during_a_recall(void **state)
+static void test_kernel_gets_nothing_new_during_a_recall(void **state)
 {
     bool kept;
 
@@ -278,7 +278,7 @@ static void listed(uint64_t after, uint64_t to, bool end, const char *name,
     token_cache_unlock(t);
 }
 
-static void test_of_a_new_directory_all_names_are_known(void **state)
+static void test_all_names_of_a_new_directory_are_known(void **state)
 {
     (void)state;
     assert_false(lacks(5, "a"));
@@ -336,7 +336,7 @@ static void test_a_restart_of_exportd_may_bring_names(void **state)
 
 /* After a restart of exportd, parts listed before do not count any more: all of the
  * directory must be listed again. */
-static void test_after_a_restart_all_is_listed_anew(void **state)
+static void test_directory_is_listed_again_after_a_restart_of_exportd(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_SHARED, 11);
@@ -353,7 +353,7 @@ static void test_after_a_restart_all_is_listed_anew(void **state)
     assert_false(lacks(5, "back"));
 }
 
-static void test_a_listing_to_its_end_tells_all_names(void **state)
+static void test_complete_listing_gives_all_names(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_SHARED, 11);
@@ -460,7 +460,7 @@ static uint64_t take_ahead(const char *name)
     return taken && grant != 0 ? attr.size : 0;
 }
 
-static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
+static void test_prefetched_entry_is_good_for_one_lookup(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_SHARED, 11);
@@ -473,7 +473,7 @@ static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
     assert_int_equal(take_ahead("b"), 0);
 }
 
-static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
+static void test_prefetched_entry_goes_with_either_token(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_SHARED, 11);
@@ -503,7 +503,7 @@ static void test_no_name_is_known_of_before_a_restart(void **state)
     assert_int_equal(take_ahead("a"), 0);
 }
 
-static void test_our_changes_end_what_was_looked_at_ahead(void **state)
+static void test_own_changes_drop_prefetched_entries(void **state)
 {
     uint64_t changes = token_cache_changes(t);
 
@@ -538,7 +538,7 @@ static unsigned misses_until(struct prefetch_answer *part)
     return n;
 }
 
-static void test_more_is_looked_at_the_more_is_wanted(void **state)
+static void test_prefetch_begins_after_some_misses_and_becomes_larger(void **state)
 {
     struct prefetch_answer part;
     unsigned misses, n;
@@ -577,7 +577,7 @@ static void test_more_is_looked_at_the_more_is_wanted(void **state)
     assert_true(n > misses);
 }
 
-static void test_what_was_looked_at_ahead_is_bounded(void **state)
+static void test_prefetched_entries_are_bounded(void **state)
 {
     unsigned n_taken = 0;
     char name[16];
@@ -638,7 +638,7 @@ static void test_attributes_are_kept_for_one_question(void **state)
     keep_attr(5, 100, 13); /* freed with the token */
 }
 
-static void test_those_of_a_directory_for_all(void **state)
+static void test_attributes_of_a_directory_are_kept_for_all_questions(void **state)
 {
     const struct md_attr dir = { .ino = 5, .size = 4096, .mode = S_IFDIR | 0755 };
     struct md_attr seen;
@@ -760,7 +760,7 @@ static void claim_is(uint64_t shared, uint64_t exclusive)
     free(c.exclusive);
 }
 
-static void test_what_is_held_is_claimed(void **state)
+static void test_held_tokens_are_claimed(void **state)
 {
     uint64_t *list;
     size_t n;
@@ -788,7 +788,7 @@ static void test_what_is_held_is_claimed(void **state)
     assert_int_equal(give_back(5, TOKEN_NONE, 0), 1000);
 }
 
-static void test_lost_ones_are_given_up_one_by_one(void **state)
+static void test_lost_tokens_are_dropped_one_by_one(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_SHARED, 11);
@@ -862,7 +862,7 @@ static void test_the_longest_unused_go_early(void **state)
 }
 
 /* exportd sets the limit; it is lower when all sessions together hold too many. */
-static void test_the_limit_is_told(void **state)
+static void test_limit_of_tokens_is_set_by_exportd(void **state)
 {
     struct token_surplus list[LIMIT];
 
@@ -877,7 +877,7 @@ static void test_the_limit_is_told(void **state)
 
 /* A token that is lowered instead of given back is held again; a forgotten one does not
  * count as being given back. */
-static void test_what_does_not_leave_counts_again(void **state)
+static void test_token_that_is_lowered_counts_as_held_again(void **state)
 {
     (void)state;
     token_cache_set_max(t, LIMIT);
@@ -903,7 +903,7 @@ static bool is_plain(uint64_t ino)
 
 /* Tokens by which the kernel caches names or pages are not plain: giving them back takes
  * longer. */
-static void test_which_are_plain(void **state)
+static void test_tokens_by_which_the_kernel_caches_are_not_plain(void **state)
 {
     const struct token_need read = { .mode = TOKEN_SHARED };
     bool kept;
@@ -923,7 +923,7 @@ static void test_which_are_plain(void **state)
 }
 
 /* Only some of the tokens that are not plain are given back at a time. */
-static void test_some_heavy_ones_at_a_time(void **state)
+static void test_only_some_tokens_that_are_not_plain_leave_at_a_time(void **state)
 {
     struct token_surplus list[2 * TOKENS_LEAVING_HEAVY_MAX];
     const struct token_need read = { .mode = TOKEN_SHARED };
@@ -1228,40 +1228,40 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_what_is_granted_is_held),
+        T(test_granted_token_is_held),
         T(test_an_exportd_that_gives_no_tokens),
         T(test_grants_that_come_after_they_were_given_back_are_void),
         T(test_exclusive_is_lowered),
-        T(test_nothing_more_is_told_during_a_recall),
+        T(test_kernel_gets_nothing_new_during_a_recall),
         T(test_names_are_noted_until_they_are_taken),
         T(test_names_go_one_by_one),
-        T(test_of_a_new_directory_all_names_are_known),
+        T(test_all_names_of_a_new_directory_are_known),
         T(test_a_name_that_moved_may_still_be_there),
         T(test_a_restart_of_exportd_may_bring_names),
-        T(test_after_a_restart_all_is_listed_anew),
-        T(test_a_listing_to_its_end_tells_all_names),
+        T(test_directory_is_listed_again_after_a_restart_of_exportd),
+        T(test_complete_listing_gives_all_names),
         T(test_a_listing_from_before_our_change_is_not_begun_with),
         T(test_a_part_from_before_the_beginning_is_not_of_that_listing),
         T(test_a_removal_from_before_the_listing_takes_nothing_from_it),
-        T(test_what_was_looked_at_ahead_is_good_for_one_lookup),
-        T(test_what_was_looked_at_ahead_goes_with_either_token),
+        T(test_prefetched_entry_is_good_for_one_lookup),
+        T(test_prefetched_entry_goes_with_either_token),
         T(test_no_name_is_known_of_before_a_restart),
-        T(test_our_changes_end_what_was_looked_at_ahead),
-        T(test_more_is_looked_at_the_more_is_wanted),
-        T(test_what_was_looked_at_ahead_is_bounded),
+        T(test_own_changes_drop_prefetched_entries),
+        T(test_prefetch_begins_after_some_misses_and_becomes_larger),
+        T(test_prefetched_entries_are_bounded),
         T(test_listings_last_as_long_as_the_token),
         T(test_attributes_are_kept_for_one_question),
-        T(test_those_of_a_directory_for_all),
+        T(test_attributes_of_a_directory_are_kept_for_all_questions),
         T(test_attributes_older_than_our_last_change_are_not_kept),
         T(test_attributes_that_come_with_our_own_change),
         T(test_attributes_are_not_kept_over_a_restart_of_exportd),
-        T(test_what_is_held_is_claimed),
-        T(test_lost_ones_are_given_up_one_by_one),
+        T(test_held_tokens_are_claimed),
+        T(test_lost_tokens_are_dropped_one_by_one),
         T(test_the_longest_unused_go_early),
-        T(test_the_limit_is_told),
-        T(test_what_does_not_leave_counts_again),
-        T(test_which_are_plain),
-        T(test_some_heavy_ones_at_a_time),
+        T(test_limit_of_tokens_is_set_by_exportd),
+        T(test_token_that_is_lowered_counts_as_held_again),
+        T(test_tokens_by_which_the_kernel_caches_are_not_plain),
+        T(test_only_some_tokens_that_are_not_plain_leave_at_a_time),
         T(test_inodes_without_names_make_room),
         T(test_too_many_names),
         T(test_nothing_is_kept_that_exportd_does_not_know_of),

@@ -117,7 +117,7 @@ static void test_a_class_that_is_not_there_has_no_name(void **state)
     assert_false(knows(99, "user.a"));
 }
 
-static void test_what_was_read_is_known_until_it_changes(void **state)
+static void test_xattrs_are_cached_until_they_change(void **state)
 {
     uint64_t before;
 
@@ -150,7 +150,7 @@ static void test_what_was_read_is_known_until_it_changes(void **state)
     assert_false(knows(5, "user.a"));
 }
 
-static void test_it_goes_with_the_token(void **state)
+static void test_cached_xattrs_go_with_the_token(void **state)
 {
     (void)state;
     token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
@@ -186,7 +186,7 @@ static void test_it_goes_with_the_token(void **state)
     assert_false(knows(5, "user.a"));
 }
 
-static void test_of_ranges_nothing_is_known(void **state)
+static void test_xattrs_are_not_cached_with_ranges(void **state)
 {
     const struct held_range range = { .ino = 5, .to = 8192, .size = 100000 };
 
@@ -199,7 +199,7 @@ static void test_of_ranges_nothing_is_known(void **state)
 
 /* ---- bounds ---- */
 
-static void test_what_is_large_is_read_each_time(void **state)
+static void test_large_xattrs_are_not_cached(void **state)
 {
     char large[XATTR_CACHED_MAX + 2], name[16];
 
@@ -307,11 +307,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_class_that_is_not_there_has_no_name, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_read_is_known_until_it_changes,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_it_goes_with_the_token, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_of_ranges_nothing_is_known, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_large_is_read_each_time, setup,
+        cmocka_unit_test_setup_teardown(test_xattrs_are_cached_until_they_change, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_cached_xattrs_go_with_the_token, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_xattrs_are_not_cached_with_ranges, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_large_xattrs_are_not_cached, setup,
                                         teardown),
         cmocka_unit_test(test_the_cache_is_bounded),
         cmocka_unit_test(test_answers_are_checked),
