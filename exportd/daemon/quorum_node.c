@@ -197,11 +197,9 @@ static void on_failed(void *arg, int rc, const char *text)
     _exit(1);
 }
 
-static bool on_core_looks(void *arg)
+static void on_serves(void *arg, bool serves)
 {
-    struct quorum_node *n = arg;
-
-    return n->state == NODE_RUNS && leader_serves(n->leader);
+    quorum_thread_core_serves(((struct quorum_node *)arg)->thread, serves);
 }
 
 static void on_member_started(void *arg, int rc)
@@ -279,6 +277,7 @@ static int leader_make(struct quorum_node *n)
         .kv = kv_quorum_kv(n->kv),
         .exportd = n->config.core,
         .failed = on_failed,
+        .serves = on_serves,
         .arg = n,
     };
 
@@ -297,8 +296,6 @@ static int thread_make(struct quorum_node *n, struct err *err)
         .place = kv_quorum_place(n->kv),
         .core = n->config.env,
         .port = &n->port,
-        .core_looks = on_core_looks,
-        .arg = n,
     };
 
     return quorum_thread_open(&config, &n->thread, err);

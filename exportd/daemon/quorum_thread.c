@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,8 @@ struct quorum_thread {
     struct env_timer look;
     struct env_mail look_mail; /* at the core while look_is_out */
     bool look_is_out;
-    bool look_answer; /* the core writes it while the mail is out */
-    bool core_serves; /* as it said last */
     uint64_t look_sent_ns;
+    _Atomic uint64_t serves_since_ns; /* any thread; 0: the core does not serve */
 
     struct list_node transfers; /* asks under way */
     struct env_timer transfer_timer;
@@ -170,7 +170,6 @@ static void on_core_looked(struct env_mail *mail)
     struct quorum_thread *t = container_of(mail, struct quorum_thread, look_mail);
 
     t->look_is_out = false;
-    t->core_serves = t->look_answer;
 }
 
 /* On the core's thread. */
@@ -178,12 +177,28 @@ static void on_core_look(struct env_mail *mail)
 {
     struct quorum_thread *t = container_of(mail, struct quorum_thread, look_mail);
 
-    t->look_answer = t->config.core_looks(t->config.arg);
     mail->fn = on_core_looked;
     env_mailbox_post(&t->env, mail);
 }
 
-/* Looks whether the core's loop turns. One that does not serve yet may take long. */
+void quorum_thread_core_serves(struct quorum_thread *t, bool serves)
+{
+    t->serves_since_ns = serves ? env_now_ns(&t->config.core->env) : 0;
+}
+
+/* Returns how long the core has served without a turn of its loop, in ns. */
+static uint64_t core_hangs_for(const struct quorum_thread *t, uint64_t now_ns)
+{
+    uint64_t since_ns = t->serves_since_ns;
+
+    if (since_ns == 0)
+        return 0;
+    if (since_ns < t->look_sent_ns)
+        since_ns = t->look_sent_ns;
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/* Looks whether the core's loop turns. */
 static void core_look(struct quorum_thread *t)
 {
     uint64_t now_ns = env_now_ns(&t->env.env);
@@ -193,12 +208,12 @@ static void core_look(struct quorum_thread *t)
         t->look_sent_ns = now_ns;
         t->look_mail.fn = on_core_look;
         env_mailbox_post(t->config.core, &t->look_mail);
-    } else if (t->core_serves && now_ns - t->look_sent_ns >= ms_to_ns(CORE_STALL_MS) &&
-               leads(t) && member_transfer(t->member, 0) == 0) {
+    } else if (core_hangs_for(t, now_ns) >= ms_to_ns(CORE_STALL_MS) && leads(t) &&
+               member_transfer(t->member, 0) == 0) {
         log_warn(
             "quorum: exportd has not answered its own question for %llu ms: it hangs; "
             "another member takes over",
-            (unsigned long long)ns_to_ms(now_ns - t->look_sent_ns));
+            (unsigned long long)ns_to_ms(core_hangs_for(t, now_ns)));
     }
 }
 

@@ -29,9 +29,6 @@ struct quorum_thread_config {
     struct env_uv *core; /* borrowed */
     /* borrowed; its mail to the member goes to quorum_thread_post() */
     struct member_port *port;
-    /** Called on the core's thread twice a second or so: does it serve clients? */
-    bool (*core_looks)(void *arg);
-    void *arg;
 };
 
 /**
@@ -46,6 +43,12 @@ int quorum_thread_open(const struct quorum_thread_config *config,
  */
 int quorum_thread_start(struct quorum_thread *t, struct err *err,
                         void (*started)(void *arg, int rc), void *arg);
+/**
+ * Says whether the core serves clients; on the core's thread. Then its loop must turn:
+ * after CORE_STALL_MS without a turn the member hands leadership over. A core that opens
+ * may take longer.
+ */
+void quorum_thread_core_serves(struct quorum_thread *t, bool serves);
 /** Posts mail to the thread; any thread, in order. */
 void quorum_thread_post(struct quorum_thread *t, struct env_mail *mail);
 /**

@@ -188,11 +188,20 @@ static void core_start(struct leader *l)
     l->state = LEADER_STARTS;
 }
 
+static void state_set(struct leader *l, enum leader_state state)
+{
+    bool served = l->state == LEADER_SERVES, serves = state == LEADER_SERVES;
+
+    l->state = state;
+    if (served != serves && l->config.serves != NULL)
+        l->config.serves(l->config.arg, serves);
+}
+
 static void core_abandon(struct leader *l)
 {
     if (l->core == NULL || l->state == LEADER_ABANDONED || l->has_ended)
         return;
-    l->state = LEADER_ABANDONED;
+    state_set(l, LEADER_ABANDONED);
     exportd_abandon(l->core, on_core_ended, l);
 }
 
@@ -221,7 +230,7 @@ static void leader_step(struct leader *l)
     if (l->state == LEADER_IDLE && l->leads)
         core_start(l);
     if (l->state == LEADER_STARTS && l->is_ready) {
-        l->state = LEADER_SERVES;
+        state_set(l, LEADER_SERVES);
         log_info("this member serves metadata");
         held_give_all(l);
     }
@@ -273,7 +282,7 @@ void leader_stop(struct leader *l, void (*done)(void *arg), void *arg)
     l->stopped_arg = arg;
     held_refuse_all(l);
     if (l->state == LEADER_STARTS || l->state == LEADER_SERVES) {
-        l->state = LEADER_STOPS;
+        state_set(l, LEADER_STOPS);
         exportd_stop(l->core, on_core_ended, l);
     }
     env_post(l->config.env, &l->task);

@@ -27,6 +27,8 @@ struct leader_config {
      * Not inside a call.
      */
     void (*failed)(void *arg, int rc, const char *text);
+    /** Called when a core begins to serve, and when it ends that. NULL: nobody. */
+    void (*serves)(void *arg, bool serves);
     void *arg;
 };
 

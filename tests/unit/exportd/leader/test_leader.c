@@ -611,15 +611,25 @@ static void on_failed1(void *arg, int rc, const char *text)
     n_failed1++;
 }
 
+/* The last news is what leader_serves() says, and each differs from the one before. */
+static unsigned n_serves1;
+
+static void on_serves1(void *arg, bool serves)
+{
+    (void)arg;
+    assert_int_equal(serves, n_serves1 % 2 == 0);
+    n_serves1++;
+}
+
 static int setup1(void **state)
 {
-    struct leader_config config = { .failed = on_failed1 };
+    struct leader_config config = { .failed = on_failed1, .serves = on_serves1 };
 
     (void)state;
     world_open(&w1, 7);
     w1.damaged = true;
     fickle_kv_init(&kv1, &w1.env.env, w1.kv);
-    n_failed1 = 0;
+    n_failed1 = n_serves1 = 0;
     config.env = &w1.env.env;
     config.kv = &kv1.kv;
     config.exportd = world_config(&w1);
@@ -637,6 +647,7 @@ static int teardown1(void **state)
     leader_stop(l1, on_leader_stopped, &stopped);
     env_virtual_advance_ms(&w1.env, 100);
     assert_true(stopped && w1.n_unanswered == 0 && list_is_empty(&w1.channels));
+    assert_int_equal(n_serves1 % 2, 0);
     leader_close(l1);
     world_close(&w1);
     return 0;
@@ -686,6 +697,7 @@ static void each_term_is_a_start(void **state)
     assert_false(leader_serves(l1));
     lead1();
     assert_int_equal(start1(), 3);
+    assert_int_equal(n_serves1, 5); /* twice for a while, and now again */
 }
 
 /* A start that never becomes stable ends when the member is deposed. */
