@@ -173,6 +173,8 @@ static enum step_end lock_send(struct fuse_op *op)
     struct lock_op *l = (struct lock_op *)op;
 
     l->lock.era = lock_table_era(op->loop->mount->lock_table);
+    if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
+        lock_table_release(op->loop->mount->lock_table, &l->lock);
     return ask_lock(op, &l->lock, l->waiter);
 }
 

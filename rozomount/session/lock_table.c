@@ -3,6 +3,7 @@
  */
 #include "rozomount/session/lock_table.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,7 +42,10 @@ struct lock_table {
     atomic_bool any_lost; /* lost is not empty */
 };
 
-enum { MODE_LOST = 3 }; /* mode of a lost range */
+enum {
+    MODE_RELEASED = 3, /* mode of a range whose unlock is under way, or has failed */
+    MODE_LOST = 4,     /* mode of a lost range */
+};
 
 void lock_table_to_wire(const struct table_lock *lock, Rozo__Lock *msg)
 {
@@ -221,7 +225,7 @@ struct table_lock *lock_table_list(struct lock_table *lock_table, size_t *n)
         for (size_t k = 0; k < o->ranges.n; k++) {
             const struct mapped_range *s = &o->ranges.list[k];
 
-            if (s->value == MODE_LOST)
+            if (s->value >= MODE_RELEASED)
                 continue;
             list[(*n)++] = (struct table_lock){ .ino = o->key.ino,
                                                 .flock = o->key.flock != 0,
@@ -262,28 +266,41 @@ static const struct mapped_range *owner_find_held(const struct held_owner *o,
     for (size_t i = 0; i < o->ranges.n; i++) {
         const struct mapped_range *s = &o->ranges.list[i];
 
-        if (s->from < to && from < s->to && s->value != MODE_LOST)
+        if (s->from < to && from < s->to && s->value < MODE_RELEASED)
             return s;
     }
     return NULL;
 }
 
-bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *lock)
+/* Gives what is still held of this range another mode. Returns false if nothing is. */
+static bool range_mark(struct lock_table *lock_table, const struct table_lock *lock,
+                       unsigned mode)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
     const struct mapped_range *s;
     struct held_owner *o;
     bool any = false;
 
+    assert(mode >= MODE_RELEASED);
     pthread_mutex_lock(&lock_table->lock);
     o = hash_find(lock_table->owners, key);
     while (o != NULL && (s = owner_find_held(o, lock->from, lock->to)) != NULL) {
         any = true;
         owner_put(o, s->from > lock->from ? s->from : lock->from,
-                  s->to < lock->to ? s->to : lock->to, MODE_LOST);
+                  s->to < lock->to ? s->to : lock->to, mode);
     }
     if (any)
         owner_count(lock_table, o);
     pthread_mutex_unlock(&lock_table->lock);
     return any;
+}
+
+bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *lock)
+{
+    return range_mark(lock_table, lock, MODE_LOST);
+}
+
+void lock_table_release(struct lock_table *lock_table, const struct table_lock *unlock)
+{
+    range_mark(lock_table, unlock, MODE_RELEASED);
 }

@@ -48,6 +48,11 @@ uint64_t lock_table_era(struct lock_table *lock_table);
  */
 int lock_table_set(struct lock_table *lock_table, const struct table_lock *lock);
 /**
+ * Notes that exportd is asked for this unlock. From then on the range is not listed, as
+ * another mount may hold it before the answer comes; lock_table_set() removes it.
+ */
+void lock_table_release(struct lock_table *lock_table, const struct table_lock *unlock);
+/**
  * Removes all locks of one kind that the owner has on the inode. Returns LOCK_TABLE_*
  * bits.
  */
@@ -60,8 +65,8 @@ unsigned lock_table_look(struct lock_table *lock_table, uint64_t ino, uint64_t o
 /** Returns true if an owner has lost a lock on the inode and not released it yet. */
 bool lock_table_is_lost(struct lock_table *lock_table, uint64_t ino);
 /**
- * Returns all locks that are not lost, as an array that the caller frees; *n is its
- * length (NULL if 0). Begins a new era.
+ * Returns all locks that are neither lost nor being released, as an array that the
+ * caller frees; *n is its length (NULL if 0). Begins a new era.
  */
 struct table_lock *lock_table_list(struct lock_table *lock_table, size_t *n);
 /**

@@ -148,6 +148,42 @@ static void test_another_era(void **state)
     assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_SOME);
 }
 
+/* While an unlock is under way another mount may get the lock: it is not claimed. */
+static void test_range_being_released_is_not_listed(void **state)
+{
+    struct table_lock unlock = { .ino = 5, .owner = 1, .from = 2, .to = 8 };
+    size_t n;
+    struct table_lock *list;
+
+    (void)state;
+    assert_int_equal(set(1, 0, 10, 2), 0);
+    lock_table_release(lock_table, &unlock);
+    lock_table_release(lock_table, &unlock); /* the request is sent again */
+    list = lock_table_list(lock_table, &n);
+    assert_int_equal(n, 2);
+    assert_true(list[0].from == 0 && list[0].to == 2);
+    assert_true(list[1].from == 8 && list[1].to == 10);
+    free(list);
+    assert_true(lose(1, 0, 10)); /* not the range in the middle */
+    assert_int_equal(set(1, 2, 8, 0), 0);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_LOST);
+    assert_int_equal(set(1, 0, 10, 0), -EIO);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), 0);
+}
+
+/* After an unlock that failed a close must ask exportd again. */
+static void test_range_whose_unlock_failed_stays(void **state)
+{
+    struct table_lock unlock = { .ino = 5, .owner = 1, .from = 0, .to = 10 };
+
+    (void)state;
+    assert_int_equal(set(1, 0, 10, 1), 0);
+    lock_table_release(lock_table, &unlock);
+    assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_SOME);
+    assert_int_equal(set(1, 0, 10, 2), 0); /* locked again */
+    assert_int_equal(n_listed(), 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -156,6 +192,8 @@ int main(void)
         T(test_a_part_is_lost),
         T(test_several_have_lost),
         T(test_another_era),
+        T(test_range_being_released_is_not_listed),
+        T(test_range_whose_unlock_failed_stays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
