@@ -190,13 +190,6 @@ static void on_depose(void *arg)
     leader_depose(n->leader);
 }
 
-static void on_failed(void *arg, int rc, const char *text)
-{
-    (void)arg;
-    log_error("%s: %s; this member of the quorum cannot go on", text, error_text(rc));
-    _exit(1);
-}
-
 static void on_serves(void *arg, bool serves)
 {
     quorum_thread_core_serves(((struct quorum_node *)arg)->thread, serves);
@@ -276,7 +269,7 @@ static int leader_make(struct quorum_node *n)
         .env = &n->config.env->env,
         .kv = kv_quorum_kv(n->kv),
         .exportd = n->config.core,
-        .failed = on_failed,
+        .failed = quorum_thread_failed,
         .serves = on_serves,
         .arg = n,
     };
@@ -351,7 +344,7 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
                                     .post_arg = n,
                                     .lead = on_lead,
                                     .depose = on_depose,
-                                    .failed = on_failed,
+                                    .failed = quorum_thread_failed,
                                     .arg = n };
     n->kv_hooks = member_port_kv_hooks(&n->port);
     rc = identity_load(n, err);

@@ -19,8 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/proto/rozo.pb-c.h"
-
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/disk/disk_uv.h"
@@ -327,17 +325,10 @@ void quorum_thread_ask_transfer(struct quorum_thread *t, struct quorum_ask *ask)
 
 static void on_call(void *arg, struct rpc_call *call)
 {
-    struct quorum_thread *t = arg;
-
-    if (call->role != RPC_ROLE_NODE)
-        rpc_reply_status(call, ROZO__STATUS__DENIED);
-    else
-        member_handle(t->member, call);
+    member_handle(((struct quorum_thread *)arg)->member, call);
 }
 
-/* Ends the process: a member that cannot keep what it promised does not go on; a new
- * start reads what the disk holds. */
-static void on_failed(void *arg, int rc, const char *text)
+void quorum_thread_failed(void *arg, int rc, const char *text)
 {
     (void)arg;
     log_error("%s: %s; this member of the quorum cannot go on", text, error_text(rc));
@@ -492,7 +483,7 @@ static int member_make(struct quorum_thread *t)
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));
-    config.hooks.failed = on_failed; /* at once, not by mail */
+    config.hooks.failed = quorum_thread_failed; /* at once, not by mail */
     return member_open(&config, &t->member);
 }
 

@@ -49,6 +49,11 @@ int quorum_thread_start(struct quorum_thread *t, struct err *err,
  * may take longer.
  */
 void quorum_thread_core_serves(struct quorum_thread *t, bool serves);
+/**
+ * Ends the process: a member that cannot keep what it promised does not go on; a new
+ * start reads what the disk holds. A hook `failed`, of any thread; arg is not used.
+ */
+void quorum_thread_failed(void *arg, int rc, const char *text);
 /** Posts mail to the thread; any thread, in order. */
 void quorum_thread_post(struct quorum_thread *t, struct env_mail *mail);
 /**

@@ -265,6 +265,13 @@ out:
     return rc;
 }
 
+/* exportd has received what the last find_dead() returned. */
+static void session_dead_are_reported(struct mount_session *s)
+{
+    if (s->config.find_dead != NULL)
+        s->config.dead_are_reported(s->config.arg);
+}
+
 /* Returns the time from the opening to the next keep-alive. */
 static uint32_t first_alive_ms(const struct mount_session *s, bool first)
 {
@@ -287,8 +294,8 @@ static void on_open_answer(struct md_call *call, int rc)
         s->state = SESSION_OPEN;
         env_timer_start(s->env, &s->timer, first_alive_ms(s, first));
         s->config.opened(s->config.arg, &s->info);
-        if (first && s->config.find_dead != NULL)
-            s->config.dead_are_reported(s->config.arg);
+        if (first)
+            session_dead_are_reported(s);
         if (s->events_sent && md_client_cancel(&s->events, false))
             s->events_sent = false; /* sent in the previous session */
         session_send_events(s);
@@ -427,8 +434,7 @@ static void on_alive_answer(struct md_call *call, int rc)
         return;
     if (rc == 0) {
         session_is_heard(s, call->sent_ns);
-        if (s->config.find_dead != NULL)
-            s->config.dead_are_reported(s->config.arg);
+        session_dead_are_reported(s);
         alive_answer_take(s, call);
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
         mount_session_lost(s);

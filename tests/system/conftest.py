@@ -135,6 +135,13 @@ def slow_healing(c, name, mib):
         f.writelines(lines[:at] + ["  heal_rate_mb: %d\n" % mib] + lines[at:])
 
 
+def lose_disk(c, name):
+    """The storage runs on with an empty data directory, and the config that the test gave it."""
+    c.kill(name)
+    shutil.rmtree(c.data(name))
+    c.restart(name)
+
+
 def all_up(c, path=None):
     """Tells whether exportd reaches all storages; with a path, whether the mount reaches those of the file.
 

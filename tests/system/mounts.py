@@ -84,15 +84,20 @@ class Proxy:
         threading.Thread(target=self.pump, args=(far, near), daemon=True).start()
         self.pump(near, far)
 
+    def passes(self, _a):
+        """Tells whether data that come from `_a` are passed on."""
+        return True
+
     def pump(self, a, b):
-        """Data in flight at the cut arrives when the link is back, as with TCP."""
+        """Passes data on. Data in flight at the cut arrives when the link is back, as with TCP."""
         try:
             while True:
                 data = a.recv(1 << 16)
                 self.open.wait()
                 if not data:
                     break
-                b.sendall(data)
+                if self.passes(a):
+                    b.sendall(data)
         except OSError:
             pass
         shut_down(a, b)

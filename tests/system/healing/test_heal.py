@@ -14,7 +14,7 @@ import uuid
 
 import pytest
 
-from conftest import K, ROZO, all_up, pattern, slow_healing, wait_for
+from conftest import K, ROZO, all_up, lose_disk, pattern, slow_healing, wait_for
 
 MIB = 1 << 20
 COST_MAX = 1.2
@@ -179,13 +179,6 @@ class Load:
         assert self.error is None, self.error
         assert self.n > 0
         return {path: bytes(data) for path, data in self.files.items()}
-
-
-def lose_disk(c, name):
-    """Removes its data directory; the daemon runs again with an empty one."""
-    c.kill(name)
-    shutil.rmtree(c.data(name))
-    c.restart(name)
 
 
 @pytest.mark.parametrize("layout", [0, 1])

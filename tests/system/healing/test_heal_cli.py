@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 
-from conftest import ROZO, process_runs, slow_healing, wait_for
+from conftest import ROZO, lose_disk, process_runs, slow_healing, wait_for
 from daemons import start_by_hand
 
 
@@ -24,13 +24,6 @@ def config(c):
 
 def storage(c, number):
     return [s for s in c.status()["storages"] if s["id"] == number][0]
-
-
-def lose_disk(c, name):
-    """The storage runs on with an empty data directory, and the config that the test gave it."""
-    c.kill(name)
-    shutil.rmtree(c.data(name))
-    c.restart(name)
 
 
 def end(process):
