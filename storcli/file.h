@@ -92,7 +92,7 @@ struct file_meta_call {
     /* Into wrote: blocks allocated, and freed, since the last successful call
      * (range_map_pack()); borrowed until it returns. blocks_counted: with these, exportd
      * knows all allocated blocks. */
-    bool tells_blocks, blocks_counted; /* counted: with these, exportd knows all */
+    bool reports_blocks, blocks_counted; /* counted: with these, exportd knows all */
     const uint8_t *allocated, *freed;
     size_t allocated_len, freed_len;
 };
@@ -237,8 +237,8 @@ void file_sync(struct file *f, file_done_cb *done, void *arg);
 /**
  * Flushes for a client that must let others at the file. Bytes that cannot be written or
  * reported, after one more try of what had failed before, are lost then: rc says why,
- * file_losses() has grown, and file_is_untold() may be true. Calls under way fail with
- * the loss, too. No write may begin before done. From then on until the next write,
+ * file_losses() has grown, and file_has_unreported() may be true. Calls under way fail
+ * with the loss, too. No write may begin before done. From then on until the next write,
  * truncate, punch or allocate nothing is written, marked or reported; reads may be under
  * way.
  */
@@ -318,7 +318,7 @@ bool file_has_stored(const struct file *f);
  * Returns true if storages may have bytes of ours beyond the reported size: a write that
  * failed left them, or the report was lost.
  */
-bool file_is_untold(const struct file *f);
+bool file_has_unreported(const struct file *f);
 
 /**
  * Drops clean cached data (invalidate), and reads of it under way: only a read that began

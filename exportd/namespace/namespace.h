@@ -274,7 +274,7 @@ uint32_t namespace_file_flags(const struct inode *in);
 int namespace_next_epoch(struct namespace *ns, uint64_t ino, bool alone,
                          struct inode *out);
 /** Notes that a writer of the file is gone, or could not report all it wrote. */
-void namespace_untold(struct namespace *ns, uint64_t ino);
+void namespace_unreported(struct namespace *ns, uint64_t ino);
 /**
  * Clears INODE_MAY_HAVE_DATA of a file that no session has open and that was never
  * written: storages need not be asked to remove it.
@@ -290,7 +290,7 @@ struct namespace_wrote {
     /* other sessions write, too, and may have reported a later time */
     bool beside_others;
     bool blocks_counted; /* with this report all blocks of an INODE_UNCOUNTED are known */
-    bool tells_blocks;   /* true: the two range lists below count (range_map_pack()) */
+    bool reports_blocks; /* true: the two range lists below count (range_map_pack()) */
     const uint8_t *allocated, *freed;
     size_t allocated_len, freed_len;
     uint64_t inline_version; /* not 0: inline_data is all data of the file */

@@ -68,7 +68,7 @@ static void epoch_give(const struct namespace *ns, struct inode *in)
 
 /* Returns true if a client may have left unreported bytes beyond the end: see the head of
  * this file. */
-static bool is_untold(const struct namespace *ns, const struct inode *in)
+static bool is_unreported(const struct namespace *ns, const struct inode *in)
 {
     if ((in->flags & INODE_UNTOLD) != 0)
         return true;
@@ -81,11 +81,11 @@ static bool is_untold(const struct namespace *ns, const struct inode *in)
 /* Gives a fresh epoch, and makes the truncate of unreported bytes pending if alone. */
 static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
 {
-    bool untold = is_untold(ns, in);
+    bool unreported = is_unreported(ns, in);
 
     assert(inode_is_file(in));
     epoch_give(ns, in);
-    if (!untold)
+    if (!unreported)
         return;
     if ((in->flags & INODE_UNTOLD) == 0)
         namespace_blocks_doubt(in);
@@ -104,7 +104,7 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
         namespace_blocks_cut(ns, in, in->truncate_size);
 }
 
-void namespace_untold(struct namespace *ns, uint64_t ino)
+void namespace_unreported(struct namespace *ns, uint64_t ino)
 {
     struct inode in;
 
@@ -365,7 +365,7 @@ int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
     if (rc != 0)
         return rc;
     /* The start that gave the last epoch will not be known any more. */
-    if (is_untold(ns, &in))
+    if (is_unreported(ns, &in))
         in.flags |= INODE_UNTOLD;
     epoch_give(ns, &in);
     inode_put(ns, &in);
@@ -432,7 +432,7 @@ static bool blocks_counted(struct namespace *ns, const struct namespace_wrote *r
         range_map_free(map);
         return false;
     }
-    if (!req->tells_blocks) {
+    if (!req->reports_blocks) {
         if (!req->has_data)
             return false;
         namespace_blocks_drop(ns, in);
@@ -458,11 +458,12 @@ int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
 
     was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
     if (rc == 0 && !inode_is_file(&in) &&
-        (req->has_data || req->size > 0 || (req->tells_blocks && req->allocated_len > 0)))
+        (req->has_data || req->size > 0 ||
+         (req->reports_blocks && req->allocated_len > 0)))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
-    if (rc == 0 && req->tells_blocks)
+    if (rc == 0 && req->reports_blocks)
         rc = namespace_blocks_wrote(ns, req, &in, &map);
     if (rc == 0)
         rc = inline_wrote(ns, req, &in);

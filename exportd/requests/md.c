@@ -965,11 +965,11 @@ int md_token(struct md_op *op, const ProtobufCMessage *msg)
     return answer_open(op, &in, write, &attr, resp);
 }
 
-static void close_one(struct md_op *op, uint64_t ino, uint32_t n_references, bool untold,
-                      bool nothing_stored)
+static void close_one(struct md_op *op, uint64_t ino, uint32_t n_references,
+                      bool unreported, bool nothing_stored)
 {
-    if (untold)
-        namespace_untold(op->ns, ino);
+    if (unreported)
+        namespace_unreported(op->ns, ino);
     session_unref(op->x, op->session, ino, n_references, nothing_stored);
 }
 
@@ -979,10 +979,10 @@ int md_close(struct md_op *op, const ProtobufCMessage *msg)
 
     if (req->n_more > CLOSES_MORE_MAX)
         return -EINVAL;
-    close_one(op, req->ino, req->n_references, req->untold, req->nothing_stored);
+    close_one(op, req->ino, req->n_references, req->unreported, req->nothing_stored);
     for (size_t i = 0; i < req->n_more; i++)
-        close_one(op, req->more[i]->ino, req->more[i]->n_references, req->more[i]->untold,
-                  req->more[i]->nothing_stored);
+        close_one(op, req->more[i]->ino, req->more[i]->n_references,
+                  req->more[i]->unreported, req->more[i]->nothing_stored);
     return 0;
 }
 
@@ -1015,7 +1015,7 @@ int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
         .atime_ns = req->atime_ns,
         .epoch = req->epoch,
         .blocks_counted = req->blocks_counted,
-        .tells_blocks = req->tells_blocks,
+        .reports_blocks = req->reports_blocks,
         .allocated = req->allocated.data,
         .allocated_len = req->allocated.len,
         .freed = req->freed.data,

@@ -331,7 +331,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         assert(n > 0);
         if (gone && wrote) {
             file_abandoned(s, ino);
-            namespace_untold(&s->export->ns, ino);
+            namespace_unreported(&s->export->ns, ino);
         }
         open_file_free(&s->refs, f);
         x->sessions->table.n_refs--;

@@ -524,7 +524,7 @@ static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
     req.mtime_ns = mtime_ns;
     req.atime_ns = atime_ns;
     req.sync = sync;
-    req.tells_blocks = meta->tells_blocks;
+    req.reports_blocks = meta->reports_blocks;
     req.blocks_counted = meta->blocks_counted;
     req.allocated =
         (ProtobufCBinaryData){ meta->allocated_len, (uint8_t *)meta->allocated };
@@ -616,7 +616,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
 struct closed_refs {
     uint64_t ino;
     uint32_t n_refs;
-    bool untold, nothing_stored;
+    bool unreported, nothing_stored;
 };
 
 /* References being given back to exportd, of files that were closed shortly after one
@@ -655,7 +655,7 @@ static void give_back_send(struct give_back *g)
     assert(g->n != 0);
     req.ino = g->of[0].ino;
     req.n_references = g->of[0].n_refs;
-    req.untold = g->of[0].untold;
+    req.unreported = g->of[0].unreported;
     req.nothing_stored = g->of[0].nothing_stored;
     req.n_more = g->n - 1;
     req.more = more;
@@ -664,7 +664,7 @@ static void give_back_send(struct give_back *g)
         rozo__md_close_req__closed__init(more[i]);
         more[i]->ino = g->of[i + 1].ino;
         more[i]->n_references = g->of[i + 1].n_refs;
-        more[i]->untold = g->of[i + 1].untold;
+        more[i]->unreported = g->of[i + 1].unreported;
         more[i]->nothing_stored = g->of[i + 1].nothing_stored;
     }
     md_client_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0,
@@ -708,10 +708,10 @@ static void node_give_back(struct node *node)
     if (node->n_refs == 0)
         return;
     g = nodes_gather(nodes);
-    g->of[g->n++] =
-        (struct closed_refs){ node->ino, node->n_refs, node->untold, !node->has_stored };
+    g->of[g->n++] = (struct closed_refs){ node->ino, node->n_refs, node->unreported,
+                                          !node->has_stored };
     node->n_refs = 0;
-    if (g->n == CLOSES_MAX || node->untold || nodes->idle != NULL)
+    if (g->n == CLOSES_MAX || node->unreported || nodes->idle != NULL)
         nodes_tell_closes(nodes);
 }
 
@@ -737,7 +737,7 @@ static void on_file_closed(void *arg, int rc)
     struct node *node = arg;
 
     if (rc != 0) {
-        node->untold = true;
+        node->unreported = true;
         node->nodes->n_lost++;
         log_error("inode %llu: data written earlier could not be stored: %s",
                   (unsigned long long)node->ino, error_text(rc));
@@ -770,7 +770,7 @@ void node_put(struct node *node)
         return;
     }
     node->closing = true;
-    node->untold |= file_is_untold(node->file);
+    node->unreported |= file_has_unreported(node->file);
     node->has_stored |= file_has_stored(node->file);
     file_close(node->file, on_file_closed, node);
 }

@@ -80,7 +80,7 @@ struct node {
     unsigned n_pins;
     enum node_names names;
     uint32_t n_refs;  /* references that exportd counts for this mount */
-    bool untold;      /* storages may have bytes not yet reported to exportd */
+    bool unreported;  /* storages may have bytes not yet reported to exportd */
     bool has_stored;  /* file_has_stored() of a file that was closed */
     bool closing;     /* file_close() is under way: do not use `file` */
     bool stale;       /* size changed by another mount; unknown to the kernel */

@@ -124,14 +124,14 @@ static void target_of(const struct storage_file *file, struct storcli_target *ou
     memcpy(out->storages, file->storages, sizeof(out->storages));
 }
 
-static void storage_say_unsettled(struct storage *st, struct heal_question *q)
+static void storage_say_uncommitted(struct storage *st, struct heal_question *q)
 {
-    struct storage_unsettled u;
+    struct storage_uncommitted u;
     uint64_t cursor = 0;
 
-    while (q->n_uncommitted < HEAL_UNSETTLED_MAX &&
-           storage_next_unsettled(st, q->older_than_ns, &cursor, &u)) {
-        struct heal_unsettled *out = &q->unsettled[q->n_uncommitted++];
+    while (q->n_uncommitted < HEAL_UNCOMMITTED_MAX &&
+           storage_next_uncommitted(st, q->older_than_ns, &cursor, &u)) {
+        struct heal_uncommitted *out = &q->uncommitted[q->n_uncommitted++];
 
         target_of(&u.file, &out->target);
         out->first = u.first;
@@ -147,7 +147,7 @@ static void storage_say_health(struct storage *st, struct heal_question *q)
 
 static void ask_uncommitted(void *arg, struct heal_question *q)
 {
-    trip_begin(arg, q, storage_say_unsettled);
+    trip_begin(arg, q, storage_say_uncommitted);
 }
 
 static void ask_health(void *arg, struct heal_question *q)

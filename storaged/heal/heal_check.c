@@ -428,7 +428,7 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
 
 /* Returns whether the file is old enough for us to recover it. The lowest candidate acts
  * first; if it is up, it is enough. */
-static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
+static bool is_our_turn(const struct healer *h, const struct heal_uncommitted *u)
 {
     uint64_t ms = h->config.uncommitted_ms +
                   (uint64_t)heal_place(&u->target, h->us) * UNCOMMITTED_STEP_MS;
@@ -438,7 +438,7 @@ static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
 
 /* Returns whether a check under a fence covers it already; one is enough, however often
  * it tries. */
-static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
+static bool is_settling(const struct healer *h, const struct heal_uncommitted *u)
 {
     const struct heal_check *c = check_find(h, &u->target.id);
 
@@ -450,10 +450,10 @@ static void on_uncommitted(struct heal_question *q)
 {
     struct healer *h = container_of(q, struct heal_parts, checks.question)->h;
 
-    assert(h->parts->checks.asking && q->n_uncommitted <= HEAL_UNSETTLED_MAX);
+    assert(h->parts->checks.asking && q->n_uncommitted <= HEAL_UNCOMMITTED_MAX);
     h->parts->checks.asking = false;
     for (unsigned i = 0; i < q->n_uncommitted && !h->stopping; i++) {
-        const struct heal_unsettled *u = &q->unsettled[i];
+        const struct heal_uncommitted *u = &q->uncommitted[i];
 
         bool whole = u->first == 0 && u->end == UINT64_MAX;
 

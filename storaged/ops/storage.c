@@ -383,8 +383,8 @@ void storage_health(const struct storage *st, Rozo__StHealthResp *out)
     out->disk_errors += d->n_read_errors + d->n_write_errors;
 }
 
-static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_t end,
-                          uint64_t version, uint64_t age_ns)
+static void uncommitted_add(struct storage_uncommitted *out, uint64_t first, uint64_t end,
+                            uint64_t version, uint64_t age_ns)
 {
     assert(first < end && version != 0);
     out->first = first < out->first ? first : out->first;
@@ -394,21 +394,22 @@ static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_
 }
 
 /* Describes the uncommitted records and marks of f as one range. */
-static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
-                         struct storage_unsettled *out)
+static bool uncommitted_of(struct pending_file *f, uint64_t now_ns,
+                           struct storage_uncommitted *out)
 {
-    *out = (struct storage_unsettled){ .file = f->ref, .first = UINT64_MAX };
+    *out = (struct storage_uncommitted){ .file = f->ref, .first = UINT64_MAX };
     LIST_FOREACH(node, &f->records[false]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (!r->committed)
-            unsettled_add(out, r->block, r->block + 1, r->version, now_ns - r->since_ns);
+            uncommitted_add(out, r->block, r->block + 1, r->version,
+                            now_ns - r->since_ns);
     }
     LIST_FOREACH(node, &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (!m->committed)
-            unsettled_add(out, m->first, m->end, m->version, now_ns - m->since_ns);
+            uncommitted_add(out, m->first, m->end, m->version, now_ns - m->since_ns);
     }
     return out->newest != 0;
 }
@@ -426,8 +427,8 @@ static bool is_damaged(struct storage *st, const struct file_id *id)
     return damaged;
 }
 
-bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
-                            struct storage_unsettled *out)
+bool storage_next_uncommitted(struct storage *st, uint64_t older_than_ns,
+                              uint64_t *cursor, struct storage_uncommitted *out)
 {
     uint64_t now_ns = env_now_ns(st->env);
 
@@ -437,7 +438,7 @@ bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t
         if (f->serial <= *cursor || f->n_records + f->n_marks == f->n_committed)
             continue;
         *cursor = f->serial;
-        if (!unsettled_of(f, now_ns, out) || out->age_ns < older_than_ns)
+        if (!uncommitted_of(f, now_ns, out) || out->age_ns < older_than_ns)
             continue;
         if (is_damaged(st, &out->file.id)) {
             out->first = 0; /* a damaged file is repaired as a whole */

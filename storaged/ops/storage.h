@@ -53,7 +53,7 @@ bool storage_close_idle(struct storage *st, unsigned below);
 void storage_health(const struct storage *st, Rozo__StHealthResp *out);
 
 /* Records and marks of a file that wait here for a commit; their writer may be dead. */
-struct storage_unsettled {
+struct storage_uncommitted {
     struct storage_file file;
     uint64_t first, end; /* blocks; end UINT64_MAX: no end */
     uint64_t newest;     /* newest version among them */
@@ -64,8 +64,8 @@ struct storage_unsettled {
  * Finds the next file behind *cursor (0: the start) with anything uncommitted for
  * older_than_ns, and moves *cursor. Returns false if there is none.
  */
-bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
-                            struct storage_unsettled *out);
+bool storage_next_uncommitted(struct storage *st, uint64_t older_than_ns,
+                              uint64_t *cursor, struct storage_uncommitted *out);
 
 /**
  * Returns a number that is equal for all requests on one file, so that one loop gets them

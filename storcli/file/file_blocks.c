@@ -256,7 +256,7 @@ bool blocks_send(struct file *f, struct file_meta_call *call)
     struct file_blocks *b = &f->blocks;
     bool is_all = b->unreported.n <= FILE_RANGES_REPORTED_MAX;
 
-    call->tells_blocks = true;
+    call->reports_blocks = true;
     call->blocks_counted = b->count == COUNT_DONE && is_all;
     range_map_free(&b->sent); /* the old content has been reported */
     if (is_all) {

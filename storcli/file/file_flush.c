@@ -176,7 +176,7 @@ static void forget_cut(struct file *f)
     if (!f->trunc.pending || f->trunc.version != 0)
         return;
     trunc_forget(f);
-    size_set_untold(f);
+    size_set_unreported(f);
 }
 
 /* Returns the list to wait on for requests that end by themselves; NULL: there are

@@ -420,7 +420,7 @@ void inline_lose(struct file *f)
     leave_not(f);
     inl->place = PLACE_UNKNOWN;
     inl->no++;
-    size_set_untold(f);
+    size_set_unreported(f);
     file_forget_beyond(f, f->size.meta);
     file_size_recount(f);
     clean_forget_all(f, 0, UINT64_MAX);

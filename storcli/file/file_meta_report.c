@@ -272,7 +272,7 @@ void file_forget_report(struct file *f, int rc)
     blocks_lose(f);
     file_lost_for(f, rc);
     if (f->size.acked_end > f->size.meta)
-        size_set_untold(f);
+        size_set_unreported(f);
     file_forget_beyond(f, f->size.meta);
     f->report.mtime_ns = 0;
     f->report.lost_no = f->report.no;

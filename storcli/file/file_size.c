@@ -91,9 +91,9 @@ void size_set_has_data(struct file *f, bool has_data)
     f->size.has_data = has_data;
 }
 
-void size_set_untold(struct file *f)
+void size_set_unreported(struct file *f)
 {
-    f->size.is_untold = true;
+    f->size.is_unreported = true;
 }
 
 /* ---- exportd's answers ---- */
@@ -104,12 +104,12 @@ void size_set_untold(struct file *f)
  * get a loss. */
 static void size_is_cut(struct file *f, uint64_t size)
 {
-    bool untold = f->size.acked_end > f->size.meta;
+    bool unreported = f->size.acked_end > f->size.meta;
 
     trunc_happened(f);
     frun_forget_beyond(f, size);
     f->size.meta = size;
-    if (!untold) {
+    if (!unreported) {
         if (f->size.is_unsure &&
             max_u64(f->size.reported_end, f->size.fresh_end) > size) {
             file_count_loss(f);
@@ -270,7 +270,7 @@ bool file_has_data(const struct file *f)
     return f->size.has_data || f->runs.dirty.n > 0 || f->runs.writing.n > 0;
 }
 
-bool file_is_untold(const struct file *f)
+bool file_has_unreported(const struct file *f)
 {
-    return f->size.is_untold;
+    return f->size.is_unreported;
 }

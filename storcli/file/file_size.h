@@ -18,8 +18,8 @@ struct file_size {
     uint64_t fresh_end; /* end of acknowledged bytes since then */
     uint32_t epoch;     /* epoch of the write, or else, that set the size; 0: not ours */
     bool has_data;
-    bool is_unsure; /* exportd may have forgotten `meta` */
-    bool is_untold; /* a failed write beyond the end may have left bytes */
+    bool is_unsure;     /* exportd may have forgotten `meta` */
+    bool is_unreported; /* a failed write beyond the end may have left bytes */
 };
 
 void size_init(struct file *f, uint64_t size);
@@ -46,7 +46,7 @@ void file_forget_beyond(struct file *f, uint64_t size);
 /** Records whether storages may have data of the file. */
 void size_set_has_data(struct file *f, bool has_data);
 /** Records that storages may have bytes of ours beyond the reported size. */
-void size_set_untold(struct file *f);
+void size_set_unreported(struct file *f);
 
 /** Returns the size for a report, 0: none; sync: the report will be durable. */
 uint64_t size_to_report(const struct file *f, bool sync);

@@ -261,7 +261,7 @@ void file_failed(struct frun *run, int rc)
     }
     runs_take_out(run); /* the memory is the caller's, who gets the error */
     if (run->hi > f->size.meta)
-        size_set_untold(f);
+        size_set_unreported(f);
     frun_free(run);
     file_size_recount(f);
     if (f->size.acked_end > f->size.meta)
@@ -298,7 +298,7 @@ static void note_lost(struct file *f, int rc)
     inline_lose(f);
     f->writeback.lost_clock = ++f->writeback.clock;
     file_lost_for(f, rc);
-    size_set_untold(f);
+    size_set_unreported(f);
     f->writeback.retry_at_ns = 0;
     f->writeback.retry_ms = RETRY_MS_MIN;
     report_count_change(f);

@@ -10,15 +10,15 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/capability.h"
+#include "common/env/disk.h"
 #include "common/env/env.h"
 #include "common/env/kv.h"
 #include "common/rpc/rpc.h"
-#include "common/env/disk.h"
 #include "storaged/format/identity.h"
 #include "storaged/object/revoked_sessions.h"
 #include "storcli/blocks.h"
 
-enum { HEAL_UNSETTLED_MAX = 64, HEAL_ADDRS_MAX = 16 };
+enum { HEAL_UNCOMMITTED_MAX = 64, HEAL_ADDRS_MAX = 16 };
 
 /* Opens and closes channels to storages, in role NODE. */
 struct healer_peers {
@@ -34,8 +34,8 @@ struct healer_peers {
     void *arg;
 };
 
-/* A file with uncommitted content in the journal (storage_next_unsettled()). */
-struct heal_unsettled {
+/* A file with uncommitted content in the journal (storage_next_uncommitted()). */
+struct heal_uncommitted {
     struct storcli_target target;
     uint64_t first, end; /* blocks; end UINT64_MAX: no end */
     uint64_t age_ns;
@@ -44,7 +44,7 @@ struct heal_unsettled {
 /* A question to all loops of our own storage, which may run on other threads. */
 struct heal_question {
     uint64_t older_than_ns; /* in: only files uncommitted for longer than this */
-    struct heal_unsettled unsettled[HEAL_UNSETTLED_MAX];
+    struct heal_uncommitted uncommitted[HEAL_UNCOMMITTED_MAX];
     unsigned n_uncommitted;
     Rozo__StHealthResp health; /* the journal's part */
     /* Called once, later, on the healer's thread. */

@@ -280,8 +280,8 @@ static void ask_uncommitted(void *arg, struct heal_question *q)
 {
     struct node *n = arg;
 
-    if (n->has_unsettled && n->unsettled.age_ns >= q->older_than_ns)
-        q->unsettled[q->n_uncommitted++] = n->unsettled;
+    if (n->has_uncommitted && n->uncommitted.age_ns >= q->older_than_ns)
+        q->uncommitted[q->n_uncommitted++] = n->uncommitted;
     answer_later(q);
 }
 

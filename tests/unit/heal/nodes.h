@@ -39,8 +39,8 @@ struct node {
     unsigned n_whole;
     uint32_t lacks_ino; /* ST_STAT answers NO_FILE for this inode */
     bool keeps;         /* answers a removal of a corrupt file with DAMAGED */
-    struct heal_unsettled unsettled;
-    bool has_unsettled;
+    struct heal_uncommitted uncommitted;
+    bool has_uncommitted;
 };
 
 extern struct env_virtual nodes_env;

@@ -346,13 +346,13 @@ void real_run_ms(struct real *r, uint64_t ms)
 }
 
 /* Prints pending records, for debugging. */
-static void print_unsettled(struct real *r)
+static void print_uncommitted(struct real *r)
 {
     for (unsigned i = 0; i < r->n_storages; i++) {
-        struct storage_unsettled u;
+        struct storage_uncommitted u;
         uint64_t cursor = 0;
 
-        while (storage_next_unsettled(r->storages[i].storage, 0, &cursor, &u))
+        while (storage_next_uncommitted(r->storages[i].storage, 0, &cursor, &u))
             print_message("storage %u: [%llu, %llu) up to %llx\n", i,
                           (unsigned long long)u.first, (unsigned long long)u.end,
                           (unsigned long long)u.newest);
@@ -366,7 +366,7 @@ uint64_t real_uncommitted(struct real *r)
     for (unsigned i = 0; i < r->n_storages; i++)
         storage_health(r->storages[i].storage, &health);
     if (health.uncommitted > 0)
-        print_unsettled(r);
+        print_uncommitted(r);
     return health.uncommitted;
 }
 

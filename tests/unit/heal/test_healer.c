@@ -981,11 +981,12 @@ static void test_second_storage_waits_longer_before_a_recovery(void **state)
     (void)state;
     nodes_start_all();
     for (unsigned i = 1; i <= 2; i++) {
-        nodes[i].unsettled = (struct heal_unsettled){ .target = target_make(10, 1),
-                                                      .first = 3,
-                                                      .end = 5,
-                                                      .age_ns = UINT64_C(11000000000) };
-        nodes[i].has_unsettled = true;
+        nodes[i].uncommitted =
+            (struct heal_uncommitted){ .target = target_make(10, 1),
+                                       .first = 3,
+                                       .end = 5,
+                                       .age_ns = UINT64_C(11000000000) };
+        nodes[i].has_uncommitted = true;
     }
     run_ms(4000);
     assert_true(n_seen >= 1);
@@ -996,9 +997,9 @@ static void test_second_storage_waits_longer_before_a_recovery(void **state)
         assert_int_equal(seen[i].request.first_block, 3);
         assert_int_equal(seen[i].request.n_blocks, 2);
     }
-    nodes[1].has_unsettled = false;
+    nodes[1].has_uncommitted = false;
     n_seen = 0;
-    nodes[2].unsettled.age_ns = UINT64_C(15000000000);
+    nodes[2].uncommitted.age_ns = UINT64_C(15000000000);
     run_ms(4000);
     assert_true(n_seen >= 1);
     assert_int_equal(seen[0].own, 2);

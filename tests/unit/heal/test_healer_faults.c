@@ -285,10 +285,10 @@ static void test_file_with_a_failing_check_is_recovered_too(void **state)
     next_result = (struct repair_result){ .rc = -EIO, .failed = 1 };
     assert_int_equal(node_check(1, &t, 100, 1, false), ROZO__STATUS__OK);
     run_ms(1000);
-    nodes[1].unsettled = (struct heal_unsettled){
+    nodes[1].uncommitted = (struct heal_uncommitted){
         .target = t, .first = 3, .end = 5, .age_ns = UINT64_C(11000000000)
     };
-    nodes[1].has_unsettled = true;
+    nodes[1].has_uncommitted = true;
     run_ms(20000);
     assert_true(is_seen(&t, 3, REPAIR_FENCE | REPAIR_ALL_HOMES));
     assert_true(n_seen < 20); /* not again and again */

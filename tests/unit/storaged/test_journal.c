@@ -590,7 +590,7 @@ static void test_drops_after_the_number_of_loops_changed(void **state)
 
 static void test_uncommitted_files_are_listed_on_request(void **state)
 {
-    struct storage_unsettled u;
+    struct storage_uncommitted u;
     struct world w;
     uint64_t cursor = 0;
 
@@ -603,18 +603,18 @@ static void test_uncommitted_files_are_listed_on_request(void **state)
     }
     w.id.ino = 2;
     assert_int_equal(world_commit(&w, UINT64_MAX), OK);
-    assert_false(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_false(storage_next_uncommitted(w.storage, 1000000000, &cursor, &u));
     env_virtual_advance_ms(&w.v, 1000);
     cursor = 0;
-    assert_true(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_true(storage_next_uncommitted(w.storage, 1000000000, &cursor, &u));
     assert_int_equal(u.file.id.ino, 1);
     assert_int_equal(u.first, 4);
     assert_int_equal(u.end, 11);
     assert_int_equal(u.newest, V(2, 2));
-    assert_true(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_true(storage_next_uncommitted(w.storage, 1000000000, &cursor, &u));
     assert_int_equal(u.file.id.ino, 3);
     assert_int_equal(u.file.n_storages, 4);
-    assert_false(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_false(storage_next_uncommitted(w.storage, 1000000000, &cursor, &u));
     world_free(&w);
 }
 
@@ -832,7 +832,7 @@ static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **stat
 
     (void)state;
     for (unsigned seed = 0; seed < unit_seeds(60); seed += UNIT_STEP) {
-        struct storage_unsettled u;
+        struct storage_uncommitted u;
         uint64_t cursor = 0;
         struct world w;
         struct seen seen;
@@ -850,7 +850,7 @@ static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **stat
         env_virtual_advance_ms(&w.v, 1000);
         if (world_read(&w, 0, 0, 1, &seen, NULL) == ROZO__STATUS__NO_FILE) {
             n_lost++;
-            while (storage_next_unsettled(w.storage, 1000000000, &cursor, &u))
+            while (storage_next_uncommitted(w.storage, 1000000000, &cursor, &u))
                 assert_int_not_equal(u.file.id.ino, w.id.ino);
         }
         world_free(&w);

@@ -667,7 +667,7 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     rq->has_data = has_data;
     rq->mtime_ns = mtime_ns;
     rq->sync = sync;
-    assert(call->tells_blocks || call->inline_version != 0);
+    assert(call->reports_blocks || call->inline_version != 0);
     rq->counted = call->blocks_counted;
     rc = range_map_unpack(&rq->allocated, call->allocated, call->allocated_len,
                           FAKE_BLOCKS, FILE_RANGES_REPORTED_MAX, 1);

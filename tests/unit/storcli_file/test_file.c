@@ -960,7 +960,7 @@ static void giving_up_writes_what_can_be_written(void **state)
     assert_int_equal(do_call(x, file_abandon), 0);
     assert_int_equal(x->k.s.size, 10);
     assert_int_equal(file_losses(x->f), 0);
-    assert_false(file_is_untold(x->f));
+    assert_false(file_has_unreported(x->f));
     assert_at_rest(x);
     assert_int_equal(write_at(x, 10, 10, 0), 0);
     x->k.fail_next[FAKE_WROTE] = -EIO;
@@ -987,7 +987,7 @@ static void what_cannot_be_written_is_given_up(void **state)
     assert_int_equal(do_call(x, file_abandon), -EIO);
     assert_int_equal(file_size(x->f), BS);
     assert_int_equal(file_losses(x->f), 1);
-    assert_true(file_is_untold(x->f));
+    assert_true(file_has_unreported(x->f));
     assert_at_rest(x);
     x->k.fail_all[FAKE_WRITE] = 0;
     assert_at_rest(x);
@@ -1137,7 +1137,7 @@ static void what_exportd_cannot_be_told_is_given_up(void **state)
     assert_int_equal(do_call(x, file_abandon), -ESTALE);
     assert_int_equal(file_size(x->f), 100);
     assert_int_equal(file_losses(x->f), 1);
-    assert_true(file_is_untold(x->f));
+    assert_true(file_has_unreported(x->f));
     x->k.fail_all[FAKE_WROTE] = 0;
     assert_at_rest(x);
     assert_int_equal(x->k.s.size, 100);
@@ -1213,7 +1213,7 @@ static void a_cut_that_only_we_know_of_is_given_up(void **state)
     x->k.fail_all[FAKE_WROTE] = x->k.fail_all[FAKE_MARK] = 0;
     assert_false(file_is_clean(x->f));
     assert_int_equal(do_call(x, file_abandon), 0);
-    assert_true(file_is_untold(x->f));
+    assert_true(file_has_unreported(x->f));
     assert_at_rest(x);
     x->k.n[FAKE_MARK] = 0;
     assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);

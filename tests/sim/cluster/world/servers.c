@@ -128,16 +128,16 @@ static void ask_uncommitted(void *arg, struct heal_question *q)
     struct storage_process *p = arg;
 
     for (unsigned i = 0; i < p->s->n_loops; i++) {
-        struct storage_unsettled u;
+        struct storage_uncommitted u;
         uint64_t cursor = 0;
 
-        while (q->n_uncommitted < HEAL_UNSETTLED_MAX &&
-               storage_next_unsettled(p->loops[i], q->older_than_ns, &cursor, &u))
-            q->unsettled[q->n_uncommitted++] =
-                (struct heal_unsettled){ .target = target_of(&u.file),
-                                         .first = u.first,
-                                         .end = u.end,
-                                         .age_ns = u.age_ns };
+        while (q->n_uncommitted < HEAL_UNCOMMITTED_MAX &&
+               storage_next_uncommitted(p->loops[i], q->older_than_ns, &cursor, &u))
+            q->uncommitted[q->n_uncommitted++] =
+                (struct heal_uncommitted){ .target = target_of(&u.file),
+                                           .first = u.first,
+                                           .end = u.end,
+                                           .age_ns = u.age_ns };
     }
     question_answer(p, q);
 }

@@ -1,5 +1,5 @@
 /*
- * test_untold.c - unreported bytes beyond the end of a file.
+ * test_unreported.c - unreported bytes beyond the end of a file.
  *
  * Goal:   bytes that a writer left beyond the end without a report never show when the
  *         file grows: the next writer finds a truncate to finish. A writer that lives and
@@ -197,7 +197,7 @@ static void test_close_with_unreported_writes_makes_a_truncate_pending(void **st
     (void)state;
     req.ino = f;
     req.n_references = 1;
-    req.untold = true;
+    req.unreported = true;
     OK(world_call(&w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL));
     OK(t_open(&w, f, true, &s));
     assert_true(s.truncate_pending && s.truncate_size == 1000);
@@ -321,5 +321,5 @@ int main(void)
         T(test_newer_truncated_report_ends_an_older_pending_truncate),
     };
 
-    return cmocka_run_group_tests_name("exportd.untold", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("exportd.unreported", tests, NULL, NULL);
 }

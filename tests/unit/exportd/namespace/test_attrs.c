@@ -365,7 +365,7 @@ static struct seen told(uint64_t ino, uint64_t size, const uint64_t (*ranges)[2]
     req.ino = ino;
     req.size = size;
     req.has_data = true;
-    req.tells_blocks = true;
+    req.reports_blocks = true;
     into->len = range_map_pack(&map, 1, 1024, buf);
     into->data = buf;
     range_map_free(&map);
@@ -452,7 +452,7 @@ static void test_unreported_blocks_are_corrected_by_a_count(void **state)
     OK(t_open(&w, s.ino, true, &s));
     assert_false(s.blocks_unsure);
     bye.ino = s.ino;
-    bye.untold = true;
+    bye.unreported = true;
     OK(world_call(&w, ROZO__OP__MD_CLOSE, &bye.base, NULL, NULL));
     bye.ino = dense.ino;
     OK(world_call(&w, ROZO__OP__MD_CLOSE, &bye.base, NULL, NULL));
@@ -464,7 +464,7 @@ static void test_unreported_blocks_are_corrected_by_a_count(void **state)
     OK(t_open(&w, s.ino, true, &s));
     assert_true(s.blocks_unsure);
     counted.ino = s.ino;
-    counted.tells_blocks = counted.blocks_counted = true;
+    counted.reports_blocks = counted.blocks_counted = true;
     OK(t_wrote_req(&w, &counted, &s));
     holds(s.ino, 3);
     OK(t_open(&w, s.ino, true, &s));
@@ -493,7 +493,7 @@ static void test_invalid_allocated_ranges_are_refused(void **state)
     (void)state;
     OK(t_create_open(&w, 1, "f", true, &s));
     req.ino = s.ino;
-    req.tells_blocks = true;
+    req.reports_blocks = true;
     for (unsigned i = 0; i < 3; i++) {
         req.allocated = (ProtobufCBinaryData){ 2 + i, (uint8_t *)(uintptr_t)bad[i] };
         assert_int_equal(t_wrote_req(&w, &req, &s), ROZO__STATUS__INVALID);
@@ -512,7 +512,7 @@ static void test_only_files_have_blocks(void **state)
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
         req.ino = mk(i == 0 ? "d" : "p", modes[i]);
-        req.tells_blocks = true;
+        req.reports_blocks = true;
         req.allocated = (ProtobufCBinaryData){ sizeof(two), (uint8_t *)(uintptr_t)two };
         assert_int_not_equal(t_wrote_req(&w, &req, &s), ROZO__STATUS__OK);
         assert_int_equal(get(req.ino).mode, modes[i]);

@@ -30,13 +30,13 @@ static int teardown(void **state)
 }
 
 /* Closes a file whose writer failed: storages may have unreported bytes. */
-static void close_untold(uint64_t ino)
+static void close_unreported(uint64_t ino)
 {
     Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
 
     req.ino = ino;
     req.n_references = 1;
-    req.untold = true;
+    req.unreported = true;
     OK(world_call(&w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL));
 }
 
@@ -166,7 +166,7 @@ static void test_moving_again_changes_nothing_else(void **state)
     (void)state;
     OK(t_create_open(&w, 1, "f", true, &s));
     OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
-    close_untold(s.ino);
+    close_unreported(s.ino);
     OK(t_open(&w, s.ino, true, &s));
     epoch = s.epoch;
     OK(t_truncated(&w, s.ino, s.truncate_version, &s));
@@ -208,7 +208,7 @@ static void test_truncate_to_nothing_cuts_off_old_data_on_storages(void **state)
     world_reopen_session(&w);
     OK(t_open(&w, s.ino, true, &s));
     OK(t_open(&w, s.ino, true, &s));
-    close_untold(s.ino);
+    close_unreported(s.ino);
     w.session = writer;
     OK(t_truncate(&w, s.ino, 2, &s));
     assert_false(s.truncate_pending);
@@ -240,7 +240,7 @@ static void test_old_data_on_storages_is_cut_off_before_a_move(void **state)
     (void)state;
     OK(t_create_open(&w, 1, "f", true, &s));
     OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
-    close_untold(s.ino);
+    close_unreported(s.ino);
     check(s.ino, "hello", 5);
     OK(t_open(&w, s.ino, true, &s));
     assert_true(s.truncate_pending && s.truncate_size == 0);

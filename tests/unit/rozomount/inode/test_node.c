@@ -60,7 +60,7 @@ void file_drop_cache(struct file *f)
     (void)f;
     n_dropped++;
 }
-bool file_is_untold(const struct file *f)
+bool file_has_unreported(const struct file *f)
 {
     (void)f;
     return false;
@@ -304,7 +304,7 @@ static void close_many(uint64_t first, unsigned n)
 
 /* A close with unreported data is sent at once: exportd must know of it before others
  * open the file, or bytes behind the size could show when they extend it. */
-static void test_a_close_with_bytes_untold_does_not_wait(void **state)
+static void test_a_close_with_bytes_unreported_does_not_wait(void **state)
 {
     Rozo__MdCloseReq *req;
 
@@ -315,7 +315,8 @@ static void test_a_close_with_bytes_untold_does_not_wait(void **state)
     assert_int_equal(fx.exportd.n_sent, 1);
     req = rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
     assert_int_equal(req->n_more, 2);
-    assert_true(!req->untold && !req->more[0]->untold && req->more[1]->untold);
+    assert_true(!req->unreported && !req->more[0]->unreported &&
+                req->more[1]->unreported);
     rozo__md_close_req__free_unpacked(req, NULL);
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
 }
@@ -816,7 +817,7 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_close_says_whether_storages_have_any,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_close_with_bytes_untold_does_not_wait,
+        cmocka_unit_test_setup_teardown(test_a_close_with_bytes_unreported_does_not_wait,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_closes_are_sent_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
