@@ -36,7 +36,7 @@ enum inode_flags {
     INODE_ACL_ACCESS = 16,      /* an access ACL is among the xattrs */
     INODE_ACL_DEFAULT = 32,     /* a default ACL is among the xattrs (directories) */
     /* bytes beyond the end may lie on storages; see namespace_attr.c */
-    INODE_UNTOLD = 64,
+    INODE_UNREPORTED = 64,
     INODE_INLINE = 128, /* data are in KEY_INLINE; see namespace_inline.c */
     INODE_BLOCKS = 256, /* KEY_BLOCKS has the allocated blocks; see namespace_blocks.c */
     /* unreported blocks may be allocated; see namespace_blocks.c */

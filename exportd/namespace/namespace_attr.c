@@ -10,7 +10,7 @@
  * A client that dies, or whose last report a loss of power took, may have left bytes on
  * storages beyond the known size. They must not show when the file grows, so a truncate
  * to the known size becomes pending, as if the file had shrunk. While another session may
- * be writing, and about to report such bytes, INODE_UNTOLD only notes the need; the
+ * be writing, and about to report such bytes, INODE_UNREPORTED only notes the need; the
  * truncate is made when the file is next opened for writing alone.
  */
 #include <assert.h>
@@ -70,7 +70,7 @@ static void epoch_give(const struct namespace *ns, struct inode *in)
  * this file. */
 static bool is_unreported(const struct namespace *ns, const struct inode *in)
 {
-    if ((in->flags & INODE_UNTOLD) != 0)
+    if ((in->flags & INODE_UNREPORTED) != 0)
         return true;
     if (in->epoch_start == ns->start) /* all writers since are known */
         return false;
@@ -87,13 +87,13 @@ static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
     epoch_give(ns, in);
     if (!unreported)
         return;
-    if ((in->flags & INODE_UNTOLD) == 0)
+    if ((in->flags & INODE_UNREPORTED) == 0)
         namespace_blocks_doubt(in);
     if (!alone) {
-        in->flags |= INODE_UNTOLD;
+        in->flags |= INODE_UNREPORTED;
         return;
     }
-    in->flags &= ~(uint32_t)INODE_UNTOLD;
+    in->flags &= ~(uint32_t)INODE_UNREPORTED;
     if ((in->flags & INODE_INLINE) != 0)
         in->truncate_size = 0; /* data on storages do not count for an inline file */
     else if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
@@ -109,9 +109,9 @@ void namespace_unreported(struct namespace *ns, uint64_t ino)
     struct inode in;
 
     if (inode_get(ns, ino, &in) != 0 || !inode_is_file(&in) ||
-        !inode_may_have_data(&in) || (in.flags & INODE_UNTOLD) != 0)
+        !inode_may_have_data(&in) || (in.flags & INODE_UNREPORTED) != 0)
         return;
-    in.flags |= INODE_UNTOLD;
+    in.flags |= INODE_UNREPORTED;
     namespace_blocks_doubt(&in);
     inode_put(ns, &in);
 }
@@ -197,7 +197,7 @@ static bool cuts_storages(const struct inode *in, uint64_t size)
 {
     assert(inode_is_file(in));
     if ((in->flags & INODE_INLINE) != 0)
-        return size == 0 && (in->flags & INODE_UNTOLD) != 0;
+        return size == 0 && (in->flags & INODE_UNREPORTED) != 0;
     return size < inode_final_size(in) && inode_may_have_data(in);
 }
 
@@ -366,7 +366,7 @@ int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
         return rc;
     /* The start that gave the last epoch will not be known any more. */
     if (is_unreported(ns, &in))
-        in.flags |= INODE_UNTOLD;
+        in.flags |= INODE_UNREPORTED;
     epoch_give(ns, &in);
     inode_put(ns, &in);
     *out = in;
@@ -376,7 +376,7 @@ int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
 void namespace_forget_may_have_data(struct namespace *ns, uint64_t ino)
 {
     /* Failed writes and unfinished truncates have reached some storages. */
-    const uint32_t has_some = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
+    const uint32_t has_some = INODE_HAS_DATA | INODE_UNREPORTED | INODE_TRUNCATE_PENDING;
     struct inode in;
 
     if (inode_get(ns, ino, &in) != 0 || (in.flags & INODE_MAY_HAVE_DATA) == 0 ||

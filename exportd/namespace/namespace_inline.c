@@ -28,7 +28,7 @@ enum {
 
 bool namespace_may_be_inline(const struct namespace *ns, const struct inode *in)
 {
-    const uint32_t not_new = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
+    const uint32_t not_new = INODE_HAS_DATA | INODE_UNREPORTED | INODE_TRUNCATE_PENDING;
 
     if (!inode_is_file(in))
         return false;
