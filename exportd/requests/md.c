@@ -1004,6 +1004,19 @@ int md_atimes(struct md_op *op, const ProtobufCMessage *msg)
     return 0;
 }
 
+/* Waits until no other session holds what this report changes. *beside_others: RANGES are
+ * enough for it. They are not for a growing file: others rely on its end. */
+static int wrote_wants(struct md_op *op, const Rozo__MdWroteReq *req, bool *beside_others)
+{
+    const struct token_want want = { req->ino, WANT_CHANGE, { 0 } };
+    struct inode in;
+
+    *beside_others = has_ranges(op, req->ino) &&
+                     namespace_getattr(op->ns, req->ino, &in) == 0 &&
+                     req->size <= inode_final_size(&in);
+    return *beside_others ? 0 : md_op_wants(op, &want, 1, ASKED_PASSES);
+}
+
 int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdWroteReq *req = (const Rozo__MdWroteReq *)msg;
@@ -1025,13 +1038,8 @@ int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
         .inline_len = req->inline_data.len,
     };
     struct inode in;
-    const struct token_want want = { req->ino, WANT_CHANGE, { 0 } };
     bool cut;
-    int rc = 0;
-
-    wrote.beside_others = has_ranges(op, req->ino);
-    if (!wrote.beside_others)
-        rc = md_op_wants(op, &want, 1, ASKED_PASSES);
+    int rc = wrote_wants(op, req, &wrote.beside_others);
 
     if (rc == 0 && !metadata_room_fits(op->x, wrote.inline_len))
         rc = -ENOSPC;

@@ -1171,6 +1171,20 @@ static void test_the_size_stays_while_there_are_ranges(void **state)
     given_range(got, 0, 0);
 }
 
+/* A mount asks for the whole file first; exportd does not rely on that. */
+static void test_growth_reported_with_ranges_waits_for_other_sessions(void **state)
+{
+    struct answer_got *got;
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    got = wrote(s1, file, N_UNITS * UNIT_BYTES + 1);
+    assert_false(got->came);
+    give_back(s2, file, NONE, last_recall(s2));
+    ends(got, ROZO__STATUS__OK);
+}
+
 static void test_ranges_are_claimed(void **state)
 {
     static Rozo__TokenRange low = ROZO__TOKEN_RANGE__INIT, high = ROZO__TOKEN_RANGE__INIT;
@@ -2101,6 +2115,7 @@ int main(void)
         T(test_writer_that_often_leaves_its_half_gets_the_whole_file),
         T(test_getattr_recalls_all_ranges),
         T(test_the_size_stays_while_there_are_ranges),
+        T(test_growth_reported_with_ranges_waits_for_other_sessions),
         T(test_ranges_are_claimed),
         cmocka_unit_test(test_a_session_has_only_so_many),
         cmocka_unit_test_setup_teardown(test_surplus_tokens_of_a_session_are_recalled,
