@@ -90,7 +90,9 @@ void program_fails(struct program *p, int rc, const char *what)
     if (rc == -ENOSPC && (f & FAULT_FULL) != 0)
         return;
     if (rc == -ENOENT && p->begun_cuts != run->exportd_cuts)
-        return;        /* the directory was lost */
+        return; /* the directory was lost */
+    if (rc == -EEXIST && p->begun_cuts != run->exportd_cuts)
+        return;        /* the removal of the name was lost */
     if (rc == -ESTALE) /* removed, or its creation was lost with exportd's power */
         return;
     wrong("%s: %s fails: %s", p->client->host->proc->name, what, strerror(-rc));
