@@ -82,7 +82,8 @@ static enum rpc_health fake_health(struct rpc_channel *ch)
     return ((struct fake *)ch)->health;
 }
 
-static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health };
+static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health,
+                                                 NULL };
 
 /* Returns the place of MD_WAIT_LEADER among the requests of a member; -1: none. */
 static int asked_at(struct fixture *f, unsigned member)
