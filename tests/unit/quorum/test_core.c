@@ -355,6 +355,52 @@ static void test_a_lease_ends_before_members_with_evidence_elect(void **state)
     }
 }
 
+/* A candidate was cut off after it had won the pre-vote: its term is higher than that of
+ * the leader, which went on. It is back when leadership is handed over. */
+static void test_a_candidate_of_a_higher_term_disturbs_no_hand_over(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 50; seed++) {
+        struct world *w = world_new(seed, 3, 3);
+        unsigned to, c;
+        uint64_t term, end_ns;
+        int leader;
+
+        for (unsigned k = 0; k < 3; k++)
+            world_start(w, k);
+        leader = world_run_until_leader(w, 10000);
+        assert_true(leader >= 0);
+        world_run_ms(w, 500);
+        to = ((unsigned)leader + 1) % 3;
+        c = ((unsigned)leader + 2) % 3;
+        world_stop(w, c, false);
+        w->nodes[c].term++;
+        w->nodes[c].vote = w->nodes[c].id;
+        for (unsigned k = 0; k < 3; k++)
+            w->cut[c][k] = w->cut[k][c] = k != c;
+        world_start(w, c);
+        world_run_ms(w, 200 + world_below(w, 200));
+        memset(w->cut, 0, sizeof(w->cut));
+        world_run_ms(w, world_below(w, 2) * world_below(w, 60));
+        if (world_leader(w) == leader) { /* no heartbeat has met the candidate yet */
+            world_take(w, (unsigned)leader,
+                       raft_core_transfer(w->nodes[leader].core,
+                                          world_clock(w, (unsigned)leader),
+                                          w->nodes[to].id));
+            end_ns = w->now_ns + ms_to_ns(100);
+            while (world_leader(w) != (int)to) {
+                world_run_ms(w, 1);
+                assert_true(w->now_ns < end_ns);
+            }
+            term = w->nodes[to].out.term;
+            world_run_ms(w, 3000);
+            assert_int_equal(world_leader(w), to);
+            assert_int_equal(w->nodes[c].out.term, term);
+        }
+        world_free(w);
+    }
+}
+
 /* A voter with this evidence does not wait for its own timer: it votes at P. */
 static void test_a_voter_with_evidence_votes_at_the_end_of_its_promise(void **state)
 {
@@ -507,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_a_survivor_behind_in_terms_is_elected),
         cmocka_unit_test(test_a_barrier_is_held_by_others),
         cmocka_unit_test(test_false_evidence_of_death_deposes_no_leader),
+        cmocka_unit_test(test_a_candidate_of_a_higher_term_disturbs_no_hand_over),
         cmocka_unit_test(test_a_lease_ends_before_members_with_evidence_elect),
         cmocka_unit_test(test_a_voter_with_evidence_votes_at_the_end_of_its_promise),
     };
