@@ -53,6 +53,13 @@ static void on_member_up(void *arg)
         link_is_up(l);
 }
 
+static void on_member_down(void *arg)
+{
+    struct link_member *m = arg;
+
+    rpc_group_down(m->l->group, (unsigned)(m - m->l->members));
+}
+
 static void link_free(struct exportd_link *l)
 {
     void (*closed)(void *arg) = l->closed;
@@ -109,8 +116,12 @@ static void link_open_group(struct exportd_link *l, struct env_uv *env)
         channels[i] = l->members[i].channel;
     rc = rpc_group_new(&env->env, &config, &l->group);
     assert(rc == 0); /* out of memory */
-    for (unsigned i = 0; i < l->n_members; i++)
-        rpc_tcp_channel_on_up(l->members[i].channel, on_member_up, &l->members[i]);
+    for (unsigned i = 0; i < l->n_members; i++) {
+        struct link_member *m = &l->members[i];
+
+        rpc_tcp_channel_on_up(m->channel, on_member_up, m);
+        rpc_tcp_channel_on_down(m->channel, on_member_down, m);
+    }
 }
 
 int exportd_link_open(struct env_uv *env, const struct exportd_link_config *config,

@@ -393,6 +393,15 @@ static void on_ask_done(struct rpc_request *rq, int rc)
         member_ask_later(m, was_held ? 0 : ASK_PAUSE_MS);
 }
 
+/* Has all members connected: one of them will lead. */
+static void group_connect(struct rpc_group *g)
+{
+    for (unsigned i = 0; i < g->n_members; i++) {
+        if (rpc_channel_health(g->members[i].channel) <= RPC_CONNECTING)
+            rpc_connect_now(g->members[i].channel);
+    }
+}
+
 /* Sends a request again that a member refused because it does not lead. */
 static void sent_refused(struct group_sent *s)
 {
@@ -410,6 +419,8 @@ static void sent_refused(struct group_sent *s)
     next = group_choose(m->g);
     if (next != NULL)
         group_moves(m->g);
+    else
+        group_connect(m->g);
 }
 
 static void on_inner_done(struct rpc_request *inner, int rc)
@@ -680,6 +691,12 @@ void rpc_group_at_least(struct rpc_group *g, uint64_t start)
 {
     if (start > g->start && !g->is_closing)
         group_depose(g, start);
+}
+
+void rpc_group_down(struct rpc_group *g, unsigned member)
+{
+    if (!g->is_closing && member_leads(&g->members[member]) && g->n_leads == 1)
+        group_connect(g);
 }
 
 bool rpc_group_leads(const struct rpc_group *g, unsigned member)

@@ -11,6 +11,10 @@
  * recognises what an earlier one has done. When another member leads, requests under way
  * are cancelled at the former leader, and their answers from it do not count any more.
  *
+ * A channel that has not worked for some time pauses before it connects again. When no
+ * member is known to lead any more the group ends these pauses (rpc_connect_now()): the
+ * next leader may have returned just now.
+ *
  * Everything belongs to one thread, that of the env. Core: no sockets.
  */
 #ifndef ROZO_COMMON_GROUP_RPC_GROUP_H
@@ -53,6 +57,11 @@ void rpc_group_set_session(struct rpc_group *g, uint64_t session);
 uint64_t rpc_group_start(const struct rpc_group *g);
 /** Ignores members with a lower number of starts from now on. */
 void rpc_group_at_least(struct rpc_group *g, uint64_t start);
+/**
+ * Reports that no link to a member works any more. If it led, the group has the others
+ * connected at once, since one of them will lead.
+ */
+void rpc_group_down(struct rpc_group *g, unsigned member);
 /** Returns true if requests go to this member. */
 bool rpc_group_leads(const struct rpc_group *g, unsigned member);
 

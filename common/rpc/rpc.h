@@ -89,6 +89,7 @@ struct rpc_channel_ops {
     void (*send)(struct rpc_channel *ch, struct rpc_request *rq);
     void (*cancel)(struct rpc_channel *ch, struct rpc_request *rq);
     enum rpc_health (*health)(struct rpc_channel *ch);
+    void (*connect_now)(struct rpc_channel *ch); /* NULL: it never waits to connect */
 };
 struct rpc_channel {
     const struct rpc_channel_ops *ops;
@@ -116,6 +117,15 @@ static inline void rpc_cancel(struct rpc_request *rq)
 static inline enum rpc_health rpc_channel_health(struct rpc_channel *ch)
 {
     return ch->ops->health(ch);
+}
+/**
+ * Ends the pauses before broken links are connected again: the peer may be back. May be
+ * called at any time and often; a link is tried every 50 ms at most.
+ */
+static inline void rpc_connect_now(struct rpc_channel *ch)
+{
+    if (ch->ops->connect_now != NULL)
+        ch->ops->connect_now(ch);
 }
 
 /* ---- server side ---- */

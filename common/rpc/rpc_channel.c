@@ -160,8 +160,18 @@ void rpc_tcp_channel_set_session(struct rpc_channel *base, uint64_t session)
 
 void rpc_tcp_channel_on_up(struct rpc_channel *base, void (*fn)(void *arg), void *arg)
 {
-    channel_of(base)->on_up = fn;
-    channel_of(base)->on_up_arg = arg;
+    channel_of(base)->on_up = (struct channel_watch){ fn, arg };
+}
+
+void rpc_tcp_channel_on_down(struct rpc_channel *base, void (*fn)(void *arg), void *arg)
+{
+    channel_of(base)->on_down = (struct channel_watch){ fn, arg };
+}
+
+void rpc_tcp_channel_on_refused(struct rpc_channel *base, void (*fn)(void *arg),
+                                void *arg)
+{
+    channel_of(base)->on_refused = (struct channel_watch){ fn, arg };
 }
 
 const char *rpc_tcp_channel_last_error(const struct rpc_channel *base)

@@ -62,6 +62,8 @@ struct link {
     enum link_state state;
     struct env_timer timer; /* IDLE: try again; HELLO: it took too long */
     uint32_t retry_ms;
+    uint64_t tried_ns;          /* last attempt to connect */
+    bool other_failure;         /* an address failed otherwise than by refusing */
     char error[ERROR_TEXT_MAX]; /* last one logged; "" once up */
     uv_getaddrinfo_t resolve;
     struct hello hello;
@@ -108,8 +110,10 @@ struct channel {
     struct env_task task; /* failed requests, end */
     struct bufpool pool;
     char last_error[ERROR_TEXT_MAX];
-    void (*on_up)(void *arg);
-    void *on_up_arg;
+    struct channel_watch {
+        void (*fn)(void *arg); /* NULL: nobody */
+        void *arg;
+    } on_up, on_down, on_refused;
     bool is_closing;
     unsigned n_busy; /* conns and resolves that libuv still knows */
     void (*closed)(void *arg);
@@ -159,6 +163,7 @@ bool link_is_suspect(const struct link *l, uint64_t now_ns);
 /** Detects that this process slept: that time is not the peers' silence. */
 void channel_note_sleep(struct channel *ch, uint64_t now_ns);
 enum rpc_health channel_health(struct rpc_channel *base);
+void channel_connect_now(struct rpc_channel *base);
 /** Probes links while one is up. */
 void on_channel_tick(struct env_timer *timer);
 

@@ -671,6 +671,12 @@ int conn_open(struct conn *c, struct env_uv *e, int fd, bool is_connecting,
     return 0;
 }
 
+void conn_pause(struct conn *c)
+{
+    c->is_paused = true;
+    poll_update(c);
+}
+
 void conn_resume(struct conn *c)
 {
     if (!c->is_paused)

@@ -69,7 +69,7 @@ struct conn {
     int events; /* events that poll waits for */
     bool is_closed, handle_closed;
     bool is_broken; /* on_broken was called */
-    bool is_paused; /* on_header returned -EAGAIN */
+    bool is_paused; /* on_header returned -EAGAIN, or conn_pause() */
     char peer[RPC_ADDR_TEXT_MAX];
 
     uint8_t in[CONN_IN_BYTES];
@@ -115,6 +115,8 @@ int conn_unsend(struct conn *c, struct conn_out *out);
 void conn_receive(struct conn *c, struct iovec *iov, unsigned n);
 /** Discards the rest of this frame's payload; on_payload() comes at its end. */
 void conn_discard(struct conn *c);
+/** Reads and handles nothing more until conn_resume(). */
+void conn_pause(struct conn *c);
 /** Looks again at a header that had to wait. */
 void conn_resume(struct conn *c);
 /** Closes; on_closed() follows, never from inside. Calling it again does nothing. */

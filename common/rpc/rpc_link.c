@@ -25,6 +25,7 @@
 enum {
     RETRY_MS_MAX = 2000,
     HELLO_MS = 5000,        /* from connect() to the end of Hello */
+    STALE_MS = 1000,        /* an attempt that lasts so long is not waited for */
     DEAD_PROBES = 20,       /* times probe_ms without a byte: the link is closed */
     DEAD_PROBES_BETTER = 4, /* when another link hears the peer */
 };
@@ -133,12 +134,14 @@ static void link_error(struct link *l, const char *fmt, ...)
     memcpy(ch->last_error, text, sizeof(text));
 }
 
-/* Notes why the present address failed; reports it when no other one is left to try. */
-static void link_connect_error(struct link *l, const char *why)
+/* Notes why the present address failed; reports it when no other one is left to try.
+ * rc: of connect(), or another error. */
+static void link_connect_error(struct link *l, int rc, const char *why)
 {
     const char *addr = l->ch->addrs[l->addr];
     size_t len = strlen(l->tried);
 
+    l->other_failure |= rc != -ECONNREFUSED;
     if (strcmp(l->where, addr) == 0)
         snprintf(l->tried, sizeof(l->tried), "%s", why);
     else
@@ -170,13 +173,19 @@ static void link_hello_send(struct link *l, size_t len)
     conn_send(&l->conn, &l->hello_out, false);
 }
 
+static void channel_tell(const struct channel_watch *w)
+{
+    if (w->fn != NULL)
+        w->fn(w->arg);
+}
+
 static void link_up(struct link *l)
 {
     struct channel *ch = l->ch;
 
     l->state = LINK_UP;
     l->next = NULL;
-    l->error[0] = '\0';
+    l->error[0] = l->tried[0] = '\0';
     l->owed_ns = 0;
     env_timer_stop(&ch->e->env, &l->timer);
     log_debug("rpc: link to %s (%s) is up", ch->addrs[l->addr], l->hello.peer_name);
@@ -185,8 +194,7 @@ static void link_up(struct link *l)
             ch->tick_due_ns = now_of(ch) + NS_PER_MS;
             env_timer_start(&ch->e->env, &ch->tick, 1);
         }
-        if (ch->on_up != NULL)
-            ch->on_up(ch->on_up_arg);
+        channel_tell(&ch->on_up);
     }
     channel_dispatch(ch);
 }
@@ -200,7 +208,7 @@ static int link_on_hello(struct link *l, const uint8_t *msg)
         return -EBADMSG;
     hello_step(h, msg, l->conn.frame.msg_len, l->hello_bytes + FRAME_HEADER_BYTES, &len);
     if (h->state == HELLO_FAILED) {
-        link_connect_error(l, h->error);
+        link_connect_error(l, -EPROTO, h->error);
         link_fail(l);
         return 0;
     }
@@ -263,9 +271,8 @@ static void link_on_broken(struct conn *c, int rc, const char *why)
 {
     struct link *l = container_of(c, struct link, conn);
 
-    (void)rc;
     if (l->state == LINK_HELLO)
-        link_connect_error(l, why);
+        link_connect_error(l, rc, why);
     else
         link_error(l, "link to %s: %s", l->where, why);
     link_fail(l);
@@ -311,16 +318,19 @@ static void link_give_back(struct link *l)
 void link_fail(struct link *l)
 {
     struct channel *ch = l->ch;
+    bool was_up = l->state == LINK_UP;
 
     if (l->state == LINK_CLOSING || l->state == LINK_IDLE)
         return;
-    if (l->state == LINK_UP)
+    if (was_up)
         ch->n_up--;
     l->state = LINK_CLOSING;
     env_timer_stop(&ch->e->env, &l->timer);
     conn_close(&l->conn);
     link_give_back(l);
     channel_dispatch(ch);
+    if (was_up && ch->n_up == 0 && !ch->is_closing)
+        channel_tell(&ch->on_down);
 }
 
 static void link_connect_next(struct link *l);
@@ -400,6 +410,8 @@ static int link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t 
 /* Tries the next address of the name; after the last one, all of them again later. */
 static void link_connect_next(struct link *l)
 {
+    bool is_refused;
+
     while (l->next != NULL && !l->ch->is_closing) {
         const struct addrinfo *ai = l->next;
         int rc;
@@ -409,9 +421,12 @@ static void link_connect_next(struct link *l)
         rc = link_connect_to(l, ai->ai_addr, ai->ai_addrlen);
         if (rc == 0)
             return;
-        link_connect_error(l, error_text(rc));
+        link_connect_error(l, rc, error_text(rc));
     }
+    is_refused = l->next == NULL && l->tried[0] != '\0' && !l->other_failure;
     link_retry_later(l);
+    if (is_refused && !l->ch->is_closing)
+        channel_tell(&l->ch->on_refused);
 }
 
 /* Takes the present addresses of its name. */
@@ -422,6 +437,7 @@ static void link_found(struct link *l, struct addrinfo *ai)
     l->found = ai;
     l->next = ai;
     l->tried[0] = '\0';
+    l->other_failure = false;
     link_connect_next(l);
 }
 
@@ -454,6 +470,7 @@ void link_connect(struct link *l)
     char host[RPC_ADDR_TEXT_MAX], port[8];
     int rc = addr_split(ch->addrs[l->addr], host, port, NULL);
 
+    l->tried_ns = now_of(ch);
     assert(rc == 0); /* checked by rpc_tcp_channel_open() */
     if (getaddrinfo(host, port, &hints, &ai) == 0) { /* numbers: no waiting */
         link_found(l, ai);
@@ -481,8 +498,35 @@ static void on_link_timer(struct env_timer *timer)
     }
     assert(l->state == LINK_HELLO);
     snprintf(why, sizeof(why), "no Hello for %d s", HELLO_MS / 1000);
-    link_connect_error(l, why);
+    link_connect_error(l, -ETIMEDOUT, why);
     link_fail(l);
+}
+
+/* Tries again at the next turn, or when the last attempt is RETRY_MS_MIN ago. */
+static void link_connect_now(struct link *l)
+{
+    struct channel *ch = l->ch;
+    uint64_t age_ms = ns_to_ms(now_of(ch) - l->tried_ns);
+
+    l->retry_ms = RETRY_MS_MIN;
+    if (l->state == LINK_IDLE) {
+        env_timer_start(&ch->e->env, &l->timer,
+                        age_ms < RETRY_MS_MIN ? RETRY_MS_MIN - (uint32_t)age_ms : 0);
+    } else if (l->state == LINK_HELLO && age_ms >= STALE_MS) {
+        /* The machine was down: TCP repeats its packets late. */
+        link_connect_error(l, -ETIMEDOUT, "no answer");
+        link_fail(l);
+    }
+}
+
+void channel_connect_now(struct rpc_channel *base)
+{
+    struct channel *ch = channel_of(base);
+
+    for (unsigned i = 0; i < ch->n_links && !ch->is_closing; i++) {
+        if (ch->links[i].state != LINK_UP)
+            link_connect_now(&ch->links[i]);
+    }
 }
 
 void link_init(struct link *l, struct channel *ch, unsigned addr)

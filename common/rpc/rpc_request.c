@@ -276,6 +276,7 @@ const struct rpc_channel_ops channel_ops = {
     .send = channel_send,
     .cancel = channel_cancel,
     .health = channel_health,
+    .connect_now = channel_connect_now,
 };
 
 /* ---- answers ---- */

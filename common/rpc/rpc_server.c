@@ -92,6 +92,7 @@ struct server_conn {
     uint64_t opened_ns;
     struct hello hello;
     bool is_refused;        /* closes as soon as the refusal is sent */
+    bool is_ending;         /* reads nothing more; closes when all calls are answered */
     struct list_node calls; /* unanswered */
     /* request whose payload is being received; owned, not in calls */
     struct server_call *rx;
@@ -190,7 +191,8 @@ static void server_resume(struct rpc_server *server)
         if (server->n_paused == 0 ||
             server->memory_used > server->config.memory_max / 4 * 3)
             return;
-        if (sc->conn.is_paused && !sc->conn.is_closed && conn_may_read(sc)) {
+        if (sc->conn.is_paused && !sc->conn.is_closed && !sc->is_ending &&
+            conn_may_read(sc)) {
             server->n_paused--;
             conn_resume(&sc->conn);
             list_remove(node); /* next time the others are first */
@@ -222,12 +224,21 @@ static void answer_end(struct rpc_answer *answer)
         sent(arg);
 }
 
+/* Closes a connection that ends, once its calls are answered and the answers sent. */
+static void conn_end_look(struct server_conn *sc)
+{
+    if (sc->is_ending && list_is_empty(&sc->calls) && list_is_empty(&sc->conn.out))
+        conn_close(&sc->conn);
+}
+
 static void on_answer_sent(struct conn *c, struct conn_out *out)
 {
     struct rpc_answer *answer = container_of(out, struct rpc_answer, out);
+    struct server_conn *sc = container_of(c, struct server_conn, conn);
 
-    container_of(c, struct server_conn, conn)->charged -= answer->charged;
+    sc->charged -= answer->charged;
     answer_end(answer);
+    conn_end_look(sc);
 }
 
 static struct rpc_answer *answer_new(const struct server_call *call, uint16_t status,
@@ -356,6 +367,7 @@ static void on_hello_sent(struct conn *c, struct conn_out *out)
     sc->hello_busy = false;
     if (sc->is_refused)
         conn_close(c);
+    conn_end_look(sc);
 }
 
 static void hello_send(struct server_conn *sc, size_t len)
@@ -392,6 +404,8 @@ static int on_hello_msg(struct server_conn *sc, const uint8_t *msg)
         stranger_forget(sc);
         log_debug("rpc: %s is %s (%s)", sc->conn.peer, h->peer_name,
                   h->role == RPC_ROLE_NODE ? "node" : "client");
+        if (sc->server->config.conn_opened != NULL)
+            sc->server->config.conn_opened(sc->server->config.arg, sc->id);
     } else if (h->state == HELLO_FAILED) {
         server_warn(sc->server, "refused %s (%s): %s", sc->conn.peer,
                     h->peer_name[0] == '\0' ? "no name" : h->peer_name,
@@ -407,8 +421,11 @@ static int on_hello_msg(struct server_conn *sc, const uint8_t *msg)
 
 static void on_pong_sent(struct conn *c, struct conn_out *out)
 {
+    struct server_conn *sc = container_of(c, struct server_conn, conn);
+
     (void)out;
-    container_of(c, struct server_conn, conn)->pong_busy = false;
+    sc->pong_busy = false;
+    conn_end_look(sc);
 }
 
 static void pong_send(struct server_conn *sc, uint64_t id)
@@ -440,6 +457,12 @@ static void on_busy_timer(struct env_timer *timer)
         env_timer_start(&server->e->env, timer, BUSY_PONG_MS);
 }
 
+static void paused_add(struct rpc_server *server)
+{
+    if (server->n_paused++ == 0)
+        env_timer_start(&server->e->env, &server->busy, BUSY_PONG_MS);
+}
+
 /* ---- a connection ---- */
 
 static int server_on_header(struct conn *c)
@@ -456,8 +479,7 @@ static int server_on_header(struct conn *c)
     if (f->kind != FRAME_REQUEST)
         return -EBADMSG;
     if (!conn_may_read(sc)) {
-        if (sc->server->n_paused++ == 0)
-            env_timer_start(&sc->server->e->env, &sc->server->busy, BUSY_PONG_MS);
+        paused_add(sc->server);
         return -EAGAIN;
     }
     return 0;
@@ -975,6 +997,21 @@ void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster
 void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max)
 {
     server->config.conns_max = conns_max;
+}
+
+void rpc_server_end_conns(struct rpc_server *server)
+{
+    LIST_FOREACH(node, &server->conns) {
+        struct server_conn *sc = container_of(node, struct server_conn, node);
+
+        if (sc->conn.is_closed || sc->is_ending)
+            continue;
+        sc->is_ending = true;
+        if (!sc->conn.is_paused)
+            paused_add(server);
+        conn_pause(&sc->conn);
+        conn_end_look(sc);
+    }
 }
 
 void rpc_server_close(struct rpc_server *server, void (*closed)(void *arg), void *arg)

@@ -48,6 +48,8 @@ struct rpc_server_config {
     uint64_t memory_max;
     rpc_handler_cb *handler;
     void *arg;
+    /* A peer has proved its key; may be NULL. */
+    void (*conn_opened)(void *arg, uint64_t conn_id);
     void (*conn_closed)(
         void *arg,
         uint64_t conn_id); /* may be NULL; calls of it may still be unanswered */
@@ -73,6 +75,12 @@ uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index);
 void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id);
 /** Sets the largest number of connections from now on; open ones stay. */
 void rpc_server_set_conns_max(struct rpc_server *server, unsigned conns_max);
+/**
+ * Ends all connections that are open. Nothing more is read from them: requests that have
+ * arrived and were not read never reach the handler. Each one closes when the calls that
+ * the handler has of it are answered and the answers sent. Peers connect again.
+ */
+void rpc_server_end_conns(struct rpc_server *server);
 /**
  * Stops listening, closes connections, then calls closed(arg). Unanswered calls may still
  * be replied to.
@@ -123,6 +131,13 @@ void rpc_tcp_channel_set_session(struct rpc_channel *ch, uint64_t session);
  * up.
  */
 void rpc_tcp_channel_on_up(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);
+/** Sets a function to be called with (arg) each time the last link that was up ends. */
+void rpc_tcp_channel_on_down(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);
+/**
+ * Sets a function to be called with (arg) each time the peer's machine refuses a link at
+ * all addresses of its name (ECONNREFUSED): nobody listens there.
+ */
+void rpc_tcp_channel_on_refused(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);
 /**
  * Returns why the last link failed, "" if none did: "connect to 127.0.0.1:1: Connection
  * refused", or "connect to NAME:1: 127.0.0.1:1: Connection refused; [::1]:1: ...".

@@ -132,6 +132,14 @@ static void on_server_closed(void *arg)
     ((struct exportd_daemon *)arg)->server = NULL;
 }
 
+static void on_end_conns(void *arg)
+{
+    const struct exportd_daemon *d = arg;
+
+    if (d->server != NULL)
+        rpc_server_end_conns(d->server);
+}
+
 static void core_stop(struct exportd_daemon *d)
 {
     if (d->state != RUNNING)
@@ -210,6 +218,7 @@ static int server_open(struct exportd_daemon *d, struct err *err)
 
     if (d->node != NULL) {
         config.handler = quorum_node_handle;
+        config.conn_closed = quorum_node_conn_closed;
         config.arg = d->node;
         config.cluster_id = quorum_node_cluster_id(d->node);
     } else {
@@ -266,6 +275,8 @@ static int node_open(struct exportd_daemon *d, const struct exportd_config *core
         .data = d->config->exportd.data,
         .section = d->config->quorum,
         .core = *core,
+        .end_conns = on_end_conns,
+        .arg = d,
     };
     struct quorum_node *node;
     int rc = raft_core_check_library(err);

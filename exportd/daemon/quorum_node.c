@@ -163,6 +163,11 @@ void quorum_node_handle(void *arg, struct rpc_call *call)
         leader_handle(n->leader, call);
 }
 
+void quorum_node_conn_closed(void *arg, uint64_t conn_id)
+{
+    leader_conn_closed(((struct quorum_node *)arg)->leader, conn_id);
+}
+
 /* ---- news of the member ---- */
 
 static void post_core(void *arg, struct env_mail *mail)
@@ -193,6 +198,13 @@ static void on_depose(void *arg)
 static void on_serves(void *arg, bool serves)
 {
     quorum_thread_core_serves(((struct quorum_node *)arg)->thread, serves);
+}
+
+static void on_end_conns(void *arg)
+{
+    const struct quorum_node *n = arg;
+
+    n->config.end_conns(n->config.arg);
 }
 
 static void on_member_started(void *arg, int rc)
@@ -271,6 +283,7 @@ static int leader_make(struct quorum_node *n)
         .exportd = n->config.core,
         .failed = quorum_thread_failed,
         .serves = on_serves,
+        .end_conns = on_end_conns,
         .arg = n,
     };
 

@@ -22,6 +22,9 @@ struct quorum_node_config {
     const char *data;                     /* borrowed: the data directory */
     const struct quorum_section *section; /* borrowed */
     struct exportd_config core;
+    /** Ends the connections of clients; may come before the server is open. */
+    void (*end_conns)(void *arg);
+    void *arg;
 };
 
 enum {
@@ -38,6 +41,8 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
 const uint8_t *quorum_node_cluster_id(const struct quorum_node *n);
 /** Handles a request of a client: an rpc_handler_cb whose arg is the struct. */
 void quorum_node_handle(void *arg, struct rpc_call *call);
+/** A connection of clients is gone: an rpc_server_config.conn_closed. */
+void quorum_node_conn_closed(void *arg, uint64_t conn_id);
 /**
  * Hands leadership over if this member leads, then stops; done(arg, rc). Further requests
  * are answered NOT_LEADER. quorum_node_close() follows.

@@ -92,6 +92,13 @@ static bool leads(const struct quorum_thread *t)
 
 /* ---- links to other members ---- */
 
+static void on_link_refused(void *arg)
+{
+    struct quorum_link *l = arg;
+
+    member_refused(l->t->member, l->channel);
+}
+
 static struct rpc_channel *link_open(void *arg, const char *address)
 {
     struct quorum_thread *t = arg;
@@ -110,6 +117,7 @@ static struct rpc_channel *link_open(void *arg, const char *address)
         l->t = t;
         snprintf(l->address, sizeof(l->address), "%s", address);
         list_add_tail(&t->links, &l->link);
+        rpc_tcp_channel_on_refused(l->channel, on_link_refused, l);
         return l->channel;
     }
     log_warn("quorum: channel to %s: %s", address,
@@ -323,6 +331,20 @@ void quorum_thread_ask_transfer(struct quorum_thread *t, struct quorum_ask *ask)
 
 /* ---- life ---- */
 
+/* Connects at once to members that are away: one of them has just connected to us. */
+static void on_conn_opened(void *arg, uint64_t conn_id)
+{
+    struct quorum_thread *t = arg;
+
+    (void)conn_id;
+    LIST_FOREACH(node, &t->links) {
+        struct quorum_link *l = container_of(node, struct quorum_link, link);
+
+        if (rpc_channel_health(l->channel) <= RPC_CONNECTING)
+            rpc_connect_now(l->channel);
+    }
+}
+
 static void on_call(void *arg, struct rpc_call *call)
 {
     member_handle(((struct quorum_thread *)arg)->member, call);
@@ -494,6 +516,7 @@ static int server_make(struct quorum_thread *t, struct err *err)
         .name = "exportd",
         .conns_max = CONNS_OF_MEMBERS,
         .handler = on_call,
+        .conn_opened = on_conn_opened,
         .arg = t,
         .cluster_id = t->config.identity->cluster_id,
     };

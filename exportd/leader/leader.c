@@ -4,8 +4,9 @@
  * In:     leader_lead() and leader_depose(), from the member; requests; the core's end.
  * Out:    exportd_open(), exportd_handle(), exportd_abandon(); NOT_LEADER.
  * Keeps:  at most one core at a time: the next one starts when the last one has been
- *         freed. A call is given to a core that is ready, or answered here. I9: calls are
- *         held for LEADER_WAIT_MS at most, and counted.
+ *         freed. A call is given to a core that is ready, or answered here. No request
+ *         that was sent to an abandoned core reaches the next one. I9: calls are held
+ *         for LEADER_WAIT_MS at most, and counted.
  */
 #include "exportd/leader/leader.h"
 
@@ -63,9 +64,8 @@ static struct held *held_first(const struct leader *l)
     return list_is_empty(&l->held) ? NULL : container_of(l->held.next, struct held, link);
 }
 
-static struct rpc_call *held_take(struct leader *l)
+static struct rpc_call *held_take(struct leader *l, struct held *h)
 {
-    struct held *h = held_first(l);
     struct rpc_call *call = h->call;
 
     list_remove(&h->link);
@@ -92,7 +92,7 @@ static void on_timer(struct env_timer *timer)
     uint64_t now_ns = env_now_ns(l->config.env);
 
     while (held_first(l) != NULL && held_first(l)->until_ns <= now_ns)
-        rpc_reply_status(held_take(l), ROZO__STATUS__NOT_LEADER);
+        rpc_reply_status(held_take(l, held_first(l)), ROZO__STATUS__NOT_LEADER);
     timer_set(l);
 }
 
@@ -114,7 +114,18 @@ static void call_hold(struct leader *l, struct rpc_call *call)
 static void held_refuse_all(struct leader *l)
 {
     while (held_first(l) != NULL)
-        rpc_reply_status(held_take(l), ROZO__STATUS__NOT_LEADER);
+        rpc_reply_status(held_take(l, held_first(l)), ROZO__STATUS__NOT_LEADER);
+    timer_set(l);
+}
+
+void leader_conn_closed(struct leader *l, uint64_t conn_id)
+{
+    LIST_FOREACH_SAFE(node, &l->held) {
+        struct held *h = container_of(node, struct held, link);
+
+        if (h->call->conn_id == conn_id)
+            rpc_reply_status(held_take(l, h), ROZO__STATUS__NOT_LEADER);
+    }
     timer_set(l);
 }
 
@@ -122,7 +133,7 @@ static void held_refuse_all(struct leader *l)
 static void held_give_all(struct leader *l)
 {
     while (held_first(l) != NULL)
-        exportd_handle(l->core, held_take(l));
+        exportd_handle(l->core, held_take(l, held_first(l)));
     timer_set(l);
 }
 
@@ -207,9 +218,16 @@ static void core_abandon(struct leader *l)
 
 static void core_free(struct leader *l)
 {
+    bool was_abandoned = l->state == LEADER_ABANDONED;
+
     exportd_close(l->core);
     l->core = NULL;
     l->state = LEADER_IDLE;
+    if (!was_abandoned)
+        return;
+    held_refuse_all(l); /* a connection lasts as long as a call of it */
+    if (l->config.end_conns != NULL)
+        l->config.end_conns(l->config.arg);
 }
 
 static void leader_step(struct leader *l)

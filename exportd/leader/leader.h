@@ -29,6 +29,12 @@ struct leader_config {
     void (*failed)(void *arg, int rc, const char *text);
     /** Called when a core begins to serve, and when it ends that. NULL: nobody. */
     void (*serves)(void *arg, bool serves);
+    /**
+     * A core was abandoned, and has answered all its calls. Ends the connections of
+     * clients: what they sent and nobody has read was meant for that core. Another member
+     * may have led since, so the next core here must not carry it out. NULL: no sockets.
+     */
+    void (*end_conns)(void *arg);
     void *arg;
 };
 
@@ -45,6 +51,8 @@ void leader_lead(struct leader *l, uint64_t term);
 void leader_depose(struct leader *l);
 /** Handles a request of a client: an rpc_handler_cb whose arg is the struct leader. */
 void leader_handle(void *arg, struct rpc_call *call);
+/** A connection is gone: calls of it are not held any longer. */
+void leader_conn_closed(struct leader *l, uint64_t conn_id);
 /** Returns true if requests reach a core that is ready. */
 bool leader_serves(const struct leader *l);
 /** Returns the core while it serves, for checks of its tables; else NULL. */

@@ -279,6 +279,18 @@ void member_handle(struct member *m, struct rpc_call *call)
     rpc_reply_status(call, status);
 }
 
+void member_refused(struct member *m, const struct rpc_channel *ch)
+{
+    LIST_FOREACH(node, &m->peers) {
+        const struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->channel != ch || p->is_gone || m->state != MEMBER_RUNS)
+            continue;
+        member_event(m, raft_core_refused(m->core, member_now_ns(m), p->id));
+        return; /* the list may have changed */
+    }
+}
+
 void member_led(struct member *m)
 {
     m->n_led++;

@@ -63,6 +63,7 @@ struct member_config {
     void *now_arg;
     unsigned election_ms;  /* 0: RAFT_ELECTION_MS */
     unsigned heartbeat_ms; /* 0: RAFT_HEARTBEAT_MS */
+    unsigned promise_ms;   /* 0: RAFT_PROMISE_MS */
     /* the log is trimmed when it needs more than this; 0: MEMBER_KEEP_BYTES */
     uint64_t keep_bytes;
     uint64_t segment_bytes; /* segments of the log; 0: QUORUM_LOG_SEGMENT_BYTES */
@@ -96,6 +97,13 @@ void member_free(struct member *m);
  * are refused.
  */
 void member_handle(struct member *m, struct rpc_call *call);
+
+/**
+ * The machine at the other end of this channel of peers.open() refuses links: the process
+ * of that member is dead, as it seems. If it leads, another one is elected sooner. Any
+ * channel, in any state.
+ */
+void member_refused(struct member *m, const struct rpc_channel *ch);
 
 /* Calls of the kv's side. */
 /** kv_quorum_lead() has been called; once for each hooks.lead. */

@@ -247,7 +247,11 @@ int member_core_open(struct member *m)
         .group = m->config.group,
         .election_ms = m->config.election_ms,
         .heartbeat_ms = m->config.heartbeat_ms,
+        .promise_ms = m->config.promise_ms,
     };
+
+    if (options.promise_ms == 0)
+        options.promise_ms = RAFT_PROMISE_MS;
 
     env_random(m->config.env, &options.seed, sizeof(options.seed));
     return raft_core_open(&options, &m->core);

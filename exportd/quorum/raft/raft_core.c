@@ -854,6 +854,18 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     return rc;
 }
 
+/* Lets libraft forget a leader that this member has promised to keep to no longer. By
+ * itself a standby never does, and a voter only when its own, longer timer fires. */
+static void leader_forget(struct raft_core *core)
+{
+    unsigned keep_ms =
+        core->is_hurried ? core->options.promise_ms : core->options.election_ms;
+
+    if (core->raft.state == RAFT_FOLLOWER &&
+        core->now_ns >= core->heard.at_ns + ms_to_ns(keep_ms))
+        core->raft.follower_state.current_leader.id = 0;
+}
+
 /*
  * Steps libraft with a request for a vote as if this member were a voter. It may be one
  * by the list of the candidate, which counts no other votes (R20).
@@ -863,8 +875,9 @@ static int vote_step(struct raft_core *core, const struct raft_msg *msg,
 {
     struct raft_configuration *c = &core->raft.configuration;
     struct raft_server *own = NULL;
-    uint64_t keeps_ns = core->heard.at_ns + ms_to_ns(core->options.election_ms);
     int role, rc;
+
+    leader_forget(core);
 
     for (unsigned i = 0; i < c->n; i++) {
         if (c->servers[i].id == core->options.id && c->servers[i].role != RAFT_VOTER)
@@ -872,8 +885,6 @@ static int vote_step(struct raft_core *core, const struct raft_msg *msg,
     }
     if (own == NULL || core->raft.state != RAFT_FOLLOWER)
         return message_step(core, msg, lib);
-    if (core->now_ns >= keeps_ns) /* libraft never lets a standby forget its leader */
-        core->raft.follower_state.current_leader.id = 0;
     role = own->role;
     own->role = RAFT_VOTER;
     rc = message_step(core, msg, lib);

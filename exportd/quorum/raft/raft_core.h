@@ -23,8 +23,9 @@
 struct raft_core;
 
 enum {
-    RAFT_ELECTION_MS = 800,  /* E: a follower waits E to 2 E for its leader */
-    RAFT_HEARTBEAT_MS = 100, /* pause between heartbeats */
+    RAFT_ELECTION_MS = 800, /* E: a follower waits E to 2 E for its leader */
+    RAFT_PROMISE_MS = 300,  /* P: no follower votes or campaigns sooner after one */
+    RAFT_HEARTBEAT_MS = 50, /* pause between heartbeats */
     /* entries that are not committed; a leader refuses more */
     RAFT_UNCOMMITTED_MAX = 4096,
 };
@@ -34,9 +35,9 @@ struct raft_core_options {
     struct raft_msg_group group;
     unsigned election_ms;  /* 0: RAFT_ELECTION_MS; the same on all members */
     unsigned heartbeat_ms; /* 0: RAFT_HEARTBEAT_MS */
-    /* shortest time for which a follower keeps to its leader; 0: election_ms. If it is
-     * less, a follower whose leader refuses links (raft_core_refused()) waits only this
-     * long. The same on all members. */
+    /* time for which a follower keeps to its leader in any case: the lease rests on it.
+     * If the leader refuses links (raft_core_refused()) it keeps to it no longer, else
+     * for election_ms. 0: election_ms. The same on all members. */
     unsigned promise_ms;
     uint32_t seed; /* for election timeouts: random */
 };
@@ -154,8 +155,10 @@ int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to);
 int raft_core_trim(struct raft_core *core, uint64_t now_ns, uint64_t applied,
                    uint64_t first_index);
 /**
- * Reports that a peer's machine refuses links: its process is dead. If it was the leader,
- * this follower campaigns when promise_ms have passed since its last heartbeat.
+ * Reports that a peer's machine refuses links: its process is dead, as it seems. If it
+ * was the leader, this follower votes when promise_ms have passed since its last
+ * heartbeat, and campaigns after one to two times promise_ms. The next heartbeat ends
+ * that. No lease depends on whether the report is true.
  */
 int raft_core_refused(struct raft_core *core, uint64_t now_ns, uint64_t peer);
 

@@ -47,9 +47,11 @@ struct fixture {
     struct rpc_channel *ch;
     char addr[2][RPC_ADDR_TEXT_MAX];
     struct rpc_call *held[HELD_MAX];
-    unsigned n_held, n_handled, n_conn_closed;
-    unsigned n_sent; /* calls of rpc_reply()'s sent() */
-    int fd;          /* file with FILE_BYTES of pattern */
+    unsigned n_held, n_handled, n_conn_opened, n_conn_closed;
+    bool ends_conns;            /* OP_HOLD ends all connections */
+    unsigned n_down, n_refused; /* news of the channel */
+    unsigned n_sent;            /* calls of rpc_reply()'s sent() */
+    int fd;                     /* file with FILE_BYTES of pattern */
     uint8_t *big;
     bool server_closed, channel_closed;
     uint64_t last_conn;
@@ -126,6 +128,8 @@ static void on_call(void *arg, struct rpc_call *call)
     case OP_HOLD:
         assert_true(f->n_held < HELD_MAX);
         f->held[f->n_held++] = call;
+        if (f->ends_conns)
+            rpc_server_end_conns(f->server);
         return;
     case OP_FILE:
         reply_file(f, call, FILE_BYTES - 5000);
@@ -152,6 +156,12 @@ static void on_call(void *arg, struct rpc_call *call)
     default:
         rpc_reply_status(call, 3);
     }
+}
+
+static void on_conn_opened(void *arg, uint64_t conn_id)
+{
+    (void)conn_id;
+    ((struct fixture *)arg)->n_conn_opened++;
 }
 
 static void on_conn_closed(void *arg, uint64_t conn_id)
@@ -208,6 +218,7 @@ static void server_open(struct fixture *f, uint64_t memory_max, uint16_t port)
         .memory_max = memory_max,
         .handler = on_call,
         .arg = f,
+        .conn_opened = on_conn_opened,
         .conn_closed = on_conn_closed,
         .cluster_id = (const uint8_t *)f->cluster_id,
         .incarnation = f->incarnation,
@@ -1552,6 +1563,109 @@ static void open_says_what_is_wrong(void **state)
     teardown(&f);
 }
 
+/* The second request has arrived, but was not read. Its sender takes it back and goes to
+ * another server. */
+static void requests_not_read_are_not_handled_when_connections_end(void **state)
+{
+    struct fixture f;
+    struct ask held = { 0 }, unread = { 0 };
+
+    (void)state;
+    setup(&f);
+    ask_echo(&f, 0);
+    assert_int_equal(f.n_conn_opened, 1);
+    f.ends_conns = true;
+    ask_send(&f, &held, OP_HOLD, NULL, 0);
+    ask_send(&f, &unread, OP_ECHO, "unread", 0);
+    WAIT_FOR(&f, f.n_held == 1);
+    rpc_cancel(&unread.rq);
+    turn(&f);
+    assert_int_equal(f.n_conn_closed, 0); /* a call has no answer yet */
+    assert_int_equal(held.n_done, 0);
+    rpc_reply_status(f.held[0], 5);
+    ask_wait(&f, &held);
+    assert_int_equal(held.rc, 0);
+    assert_int_equal(held.rq.status, 5); /* on its connection: it was not sent again */
+    WAIT_FOR(&f, f.n_conn_closed == 1);
+    ask_echo(&f, 1000);
+    assert_int_equal(f.n_conn_opened, 2);
+    assert_int_equal(f.n_handled, 3); /* echo, hold, echo */
+    teardown(&f);
+}
+
+/* Connections without calls, in the middle of a request, and of strangers. */
+static void all_kinds_of_connections_end(void **state)
+{
+    struct fixture f;
+    struct ask big = { 0 };
+
+    (void)state;
+    setup(&f);
+    ask_echo(&f, 0);
+    ask_send(&f, &big, OP_ECHO, NULL, 6 << 20);
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    rpc_server_end_conns(f.server);
+    rpc_server_end_conns(f.server); /* again: nothing more happens */
+    WAIT_FOR(&f, f.n_conn_closed == 1);
+    ask_wait(&f, &big); /* sent again */
+    assert_int_equal(big.rc, 0);
+    free(big.got);
+    rpc_server_end_conns(f.server);
+    WAIT_FOR(&f, f.n_conn_closed == 2);
+    teardown(&f);
+}
+
+static void count(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+static void links_are_connected_at_once_when_told(void **state)
+{
+    struct fixture f;
+    uint16_t port;
+    unsigned n;
+
+    (void)state;
+    setup(&f);
+    rpc_tcp_channel_on_down(f.ch, count, &f.n_down);
+    rpc_tcp_channel_on_refused(f.ch, count, &f.n_refused);
+    ask_echo(&f, 0);
+    port = rpc_server_port(f.server, 0);
+    rpc_connect_now(f.ch); /* nothing to do */
+    ask_echo(&f, 0);
+    assert_int_equal(f.n_conn_opened, 1);
+    server_close(&f);
+    WAIT_FOR(&f, f.n_down == 1);
+    WAIT_FOR(&f, f.n_refused >= 5); /* the next pause is 600 ms at least */
+    n = f.n_refused;
+    for (unsigned i = 0; i < 1000; i++)
+        rpc_connect_now(f.ch);
+    assert_true(uv_backend_timeout(&f.loop) <= 50);
+    WAIT_FOR(&f, f.n_refused > n);
+    server_open(&f, 0, port);
+    ask_echo(&f, 0);
+    assert_int_equal(f.n_down, 1);
+    teardown(&f);
+}
+
+/* A process listens there, though with another key. */
+static void a_wrong_peer_does_not_count_as_refused(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    channel_close(&f);
+    f.ch = channel_open(&f, &other_keys, 1, 1, 0);
+    rpc_tcp_channel_on_refused(f.ch, count, &f.n_refused);
+    rpc_tcp_channel_on_down(f.ch, count, &f.n_down);
+    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_DOWN);
+    assert_int_equal(f.n_refused + f.n_down, 0);
+    assert_int_equal(f.n_conn_opened, 0);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1590,6 +1704,10 @@ int main(void)
         cmocka_unit_test(a_hung_peer_is_found_also_when_we_are_always_late),
         cmocka_unit_test(an_idle_channel_stays_up),
         cmocka_unit_test(open_says_what_is_wrong),
+        cmocka_unit_test(requests_not_read_are_not_handled_when_connections_end),
+        cmocka_unit_test(all_kinds_of_connections_end),
+        cmocka_unit_test(links_are_connected_at_once_when_told),
+        cmocka_unit_test(a_wrong_peer_does_not_count_as_refused),
     };
 
     log_init("test_rpc");

@@ -442,7 +442,8 @@ static enum rpc_health fake_health(struct rpc_channel *ch)
     return fc->s->hung ? RPC_SUSPECT : RPC_UP;
 }
 
-static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health };
+static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health,
+                                                 NULL };
 
 static struct rpc_channel *fake_open(void *arg, const char *const *addrs,
                                      unsigned n_addrs)

@@ -22,6 +22,7 @@ struct fake {
     unsigned n_sent, n_cancelled;
     unsigned n_ever; /* requests, MD_WAIT_LEADER not counted */
     enum rpc_health health;
+    unsigned n_connects; /* calls of rpc_connect_now() */
 };
 
 /* A request of the user, and how it ended. */
@@ -82,7 +83,13 @@ static enum rpc_health fake_health(struct rpc_channel *ch)
     return ((struct fake *)ch)->health;
 }
 
-static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health };
+static void fake_connect_now(struct rpc_channel *ch)
+{
+    ((struct fake *)ch)->n_connects++;
+}
+
+static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health,
+                                                 fake_connect_now };
 
 /* Returns the place of MD_WAIT_LEADER among the requests of a member; -1: none. */
 static int asked_at(struct fixture *f, unsigned member)
@@ -831,6 +838,68 @@ static void test_random_fail_overs(void **state)
         run_seed(seed);
 }
 
+/* A member that was down for long is tried again at once when it may be the next
+ * leader. */
+static void test_members_are_connected_when_the_leader_refuses(void **state)
+{
+    struct fixture f;
+    struct user *u;
+
+    (void)state;
+    setup(&f);
+    leads(&f, 0, 5);
+    f.members[2].health = RPC_DOWN;
+    u = send(&f, 0);
+    env_virtual_advance_ms(&f.env, 100);
+    assert_int_equal(f.members[2].n_connects, 0); /* there is a leader */
+    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
+    assert_int_equal(f.members[2].n_connects, 1);
+    assert_int_equal(f.members[0].n_connects + f.members[1].n_connects, 0); /* are up */
+    f.members[2].health = RPC_UP;
+    leads(&f, 2, 6);
+    answer(&f, 2, u, ROZO__STATUS__OK);
+    assert_ok(u);
+    assert_int_equal(f.members[2].n_connects, 1);
+    teardown(&f);
+}
+
+static void test_members_are_connected_when_the_leader_is_down(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    leads(&f, 0, 5);
+    f.members[1].health = RPC_CONNECTING;
+    f.members[2].health = RPC_DOWN;
+    rpc_group_down(f.g, 2); /* no leader */
+    assert_int_equal(f.members[1].n_connects + f.members[2].n_connects, 0);
+    f.members[0].health = RPC_DOWN;
+    rpc_group_down(f.g, 0);
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(f.members[i].n_connects, 1);
+    f.members[1].health = RPC_UP;
+    leads(&f, 1, 6);
+    rpc_group_down(f.g, 0); /* member 1 leads */
+    assert_int_equal(f.members[2].n_connects, 1);
+    teardown(&f);
+}
+
+/* One exportd with two addresses: the other one works. */
+static void test_no_member_is_connected_if_an_address_fails(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    leads(&f, 0, 5);
+    leads(&f, 1, 5);
+    f.members[0].health = f.members[2].health = RPC_DOWN;
+    rpc_group_down(f.g, 0);
+    assert_int_equal(f.members[0].n_connects + f.members[2].n_connects, 0);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -855,6 +924,9 @@ int main(void)
         cmocka_unit_test(test_no_answer_is_placed_twice),
         cmocka_unit_test(test_a_request_that_was_answered_before_keeps_its_id),
         cmocka_unit_test(test_random_fail_overs),
+        cmocka_unit_test(test_members_are_connected_when_the_leader_refuses),
+        cmocka_unit_test(test_members_are_connected_when_the_leader_is_down),
+        cmocka_unit_test(test_no_member_is_connected_if_an_address_fails),
     };
 
     return cmocka_run_group_tests_name("rpc_group", tests, NULL, NULL);

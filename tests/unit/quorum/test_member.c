@@ -83,6 +83,40 @@ static void a_leader_that_is_cut_off_gives_up(void **state)
     free(w);
 }
 
+/* The leader is dead, and its machine refuses links: less than an election timeout. */
+static void another_member_leads_soon_when_links_are_refused(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 10; seed++) {
+        struct member_node *a, *b;
+        uint64_t at_ns;
+
+        written_init(w, seed);
+        a = member_world_wait_for_leader(&w->m);
+        for (unsigned i = 0; i < 10; i++)
+            written_write(w, a, 8);
+        member_world_run_ms(&w->m, 200);
+        member_node_kill(a, false);
+        at_ns = env_now_ns(&w->v.env);
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            struct member_node *n = &w->m.nodes[i];
+
+            if (n == a)
+                continue;
+            member_refused(n->member, &w->m.links[i][(a->i + 1) % MEMBERS].channel);
+            member_refused(n->member, &w->m.links[i][a->i].channel);
+        }
+        b = member_world_wait_for_leader(&w->m);
+        assert_ptr_not_equal(a, b);
+        assert_true(env_now_ns(&w->v.env) - at_ns < ms_to_ns(RAFT_ELECTION_MS));
+        written_leader_check(w, b);
+        written_free(w);
+    }
+    free(w);
+}
+
 static void on_refused(struct kv_done *done, int rc)
 {
     assert_int_equal(rc, -ROZO_ENOT_LEADER);
@@ -239,6 +273,7 @@ int main(void)
         cmocka_unit_test(three_members_hold_what_one_commits),
         cmocka_unit_test(leadership_goes_over_when_asked),
         cmocka_unit_test(a_leader_that_is_cut_off_gives_up),
+        cmocka_unit_test(another_member_leads_soon_when_links_are_refused),
         cmocka_unit_test(a_core_that_slept_through_a_reign_is_none),
         cmocka_unit_test(a_member_that_was_away_gets_what_it_missed),
         cmocka_unit_test(by_chance),

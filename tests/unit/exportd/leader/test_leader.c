@@ -402,6 +402,11 @@ static void fault(struct group *g)
         if (n->is_up)
             member_transfer(n->member, 0);
         break;
+    case 7: /* links to it are refused, whether it lives or not */
+        for (unsigned j = 0; j < MEMBERS; j++)
+            if (j != n->i && g->m.nodes[j].is_up)
+                member_refused(g->m.nodes[j].member, &g->m.links[j][n->i].channel);
+        break;
     default:
         if (env_virtual_below(&g->w.env, 10) == 0)
             member_world_connect_all(&g->m);
@@ -621,15 +626,28 @@ static void on_serves1(void *arg, bool serves)
     n_serves1++;
 }
 
+/* Connections end when all calls of an abandoned core are answered. */
+static unsigned n_ended1;
+
+static void on_end_conns1(void *arg)
+{
+    (void)arg;
+    assert_int_equal(w1.n_unanswered, 0);
+    assert_false(leader_serves(l1));
+    n_ended1++;
+}
+
 static int setup1(void **state)
 {
-    struct leader_config config = { .failed = on_failed1, .serves = on_serves1 };
+    struct leader_config config = { .failed = on_failed1,
+                                    .serves = on_serves1,
+                                    .end_conns = on_end_conns1 };
 
     (void)state;
     world_open(&w1, 7);
     w1.damaged = true;
     fickle_kv_init(&kv1, &w1.env.env, w1.kv);
-    n_failed1 = n_serves1 = 0;
+    n_failed1 = n_serves1 = n_ended1 = 0;
     config.env = &w1.env.env;
     config.kv = &kv1.kv;
     config.exportd = world_config(&w1);
@@ -688,6 +706,7 @@ static void each_term_is_a_start(void **state)
     assert_false(leader_serves(l1));
     lead1(); /* before the former core is freed */
     assert_false(leader_serves(l1));
+    env_virtual_advance_ms(&w1.env, 5);
     assert_int_equal(start1(), 2);
     depose1();
     lead1();
@@ -768,6 +787,54 @@ static void storages_may_know_later_starts(void **state)
     assert_int_equal(start1(), 5);
 }
 
+static void connections_end_after_a_core_was_abandoned(void **state)
+{
+    struct answer_got held, waits;
+
+    (void)state;
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &held);
+    lead1();
+    assert_int_equal(start1(), 1);
+    assert_int_equal(start_of(&held), 1);
+    assert_int_equal(n_ended1, 0);
+    depose1();
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &waits);
+    lead1(); /* before its loop has turned */
+    while (!leader_serves(l1)) {
+        assert_int_equal(n_ended1, leader_cluster_id(l1) == NULL);
+        env_virtual_advance_ms(&w1.env, 1);
+    }
+    assert_int_equal(n_ended1, 1);
+    assert_int_equal(waits.status, ROZO__STATUS__NOT_LEADER);
+    free(waits.msg);
+    kv1.holds = true;
+    depose1();
+    lead1();
+    env_virtual_advance_ms(&w1.env, 100);
+    assert_int_equal(n_ended1, 2);
+    depose1(); /* a core that never served: requests of an earlier reign may be there */
+    env_virtual_advance_ms(&w1.env, 100);
+    assert_int_equal(n_ended1, 3);
+    kv1.holds = false;
+}
+
+static void calls_end_with_their_connection(void **state)
+{
+    struct answer_got a, b;
+
+    (void)state;
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &a);
+    leader_conn_closed(l1, 1);
+    assert_false(a.came);
+    leader_conn_closed(l1, 0);
+    assert_true(a.came);
+    free(a.msg);
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &b);
+    lead1();
+    env_virtual_advance_ms(&w1.env, 5);
+    assert_int_equal(start_of(&b), 1);
+}
+
 static void too_many_are_not_held(void **state)
 {
     static struct answer_got got[LEADER_HELD_MAX + 1];
@@ -807,6 +874,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST1(each_term_is_a_start),
+        TEST1(connections_end_after_a_core_was_abandoned),
+        TEST1(calls_end_with_their_connection),
         TEST1(a_start_that_hangs_ends_when_deposed),
         TEST1(a_stop_that_hangs_ends_when_deposed),
         TEST1(storages_may_know_later_starts),
