@@ -36,6 +36,8 @@ struct applying {
     struct pending *ours; /* owned; NULL: not a commit of our user */
 };
 
+static const char in_the_log[] = "in the metadata log";
+
 /* FIFO of callbacks. */
 struct done_list {
     struct kv_done *first, **last;
@@ -189,12 +191,7 @@ static void waits_fail(struct kv_quorum *q)
     done_post_all(q, &q->asking, -ROZO_ENOT_LEADER);
 }
 
-static void out_of_memory(void)
-{
-    log_error("out of memory in the metadata log: stopping, so that no half of a change "
-              "is kept; give exportd more memory");
-    abort();
-}
+static void fail(struct kv_quorum *q, int rc, const char *what);
 
 static void overlay_put(struct kv_quorum *q, const struct kv_item *items, size_t n_items)
 {
@@ -203,7 +200,7 @@ static void overlay_put(struct kv_quorum *q, const struct kv_item *items, size_t
                                              items[i].val, items[i].val_len);
 
         if (n == NULL)
-            out_of_memory();
+            log_out_of_memory(in_the_log);
         n->mark = q->n_commits;
     }
 }
@@ -242,7 +239,7 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
     }
     p = malloc(sizeof(*p));
     if (p == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     *p = (struct pending){ .done = done,
                            .number = ++q->n_commits,
                            .is_empty = n_items == 0 };
@@ -255,11 +252,9 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
                                        q->reign, p->number };
     n = quorum_batch_new(items, n_items, &head, parts);
     if (n == -ENOMEM)
-        out_of_memory();
-    if (n < 0) {
-        log_error("a change of %zu keys is too large for the metadata log", n_items);
-        list_remove(&p->link);
-        pending_end(q, p, n);
+        log_out_of_memory(in_the_log);
+    if (n < 0) { /* the core has the change in its memory: neither can go on */
+        fail(q, n, "a change that is too large for the metadata log");
         return;
     }
     overlay_put(q, items, n_items);
@@ -560,7 +555,7 @@ static void apply_items(struct kv_quorum *q, const struct raft_log_entry *e,
     uint8_t applied[PLACE_APPLIED_BYTES];
 
     if (a == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     q->below_index = e->index;
     q->below_term = e->term;
     items[n_items] = kv_place_applied(applied, e->index, e->term, q->wall_ns);
@@ -599,7 +594,7 @@ static void part_add(struct kv_quorum *q, const uint8_t *part, size_t len)
     uint8_t *all = realloc(q->parts, q->parts_len + len + 1);
 
     if (all == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     memcpy(all + q->parts_len, part, len);
     q->parts = all;
     q->parts_len += len;

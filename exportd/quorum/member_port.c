@@ -48,10 +48,8 @@ static struct port_mail *mail_new(struct member_port *port, enum mail_kind kind,
 {
     struct port_mail *m = calloc(1, sizeof(*m) + n_entries * sizeof(m->entries[0]));
 
-    if (m == NULL) {
-        log_error("out of memory in the quorum: stopping; give exportd more memory");
-        abort();
-    }
+    if (m == NULL)
+        log_out_of_memory("in the quorum");
     m->mail.fn = on_mail;
     m->port = port;
     m->kind = kind;
