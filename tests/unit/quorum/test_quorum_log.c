@@ -336,6 +336,38 @@ static bool rot(struct world *w, const uint8_t *text, size_t len)
     return is_found;
 }
 
+/* A read keeps the segment of an old entry; the newer ones are no longer wanted. A crash
+ * then must not leave the old entries alone: a log that ends before the store has lost
+ * something. */
+static void trimmed_entries_leave_in_order(void **state)
+{
+    struct reader reader = { .r = { .index = 1, .done = on_read } };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 5);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 12; i++)
+        append_sized(&w, 1, 600 << 10);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_int_equal(w.persisted, 12);
+    w.disk.hold_reads = true;
+    quorum_log_read(w.log, &reader.r);
+    quorum_log_trim(w.log, 13);
+    env_virtual_advance_ms(&w.v, 5000);
+    w.disk.is_cut = true;
+    w.disk.hold_reads = false;
+    memdisk_release(&w.disk);
+    stop(&w);
+    memdisk_power_cut(&w.disk);
+    assert_int_equal(start(&w), 0);
+    assert_int_equal(quorum_log_found(w.log)->lost, 0);
+    assert_int_equal(quorum_log_last(w.log), 12);
+    stop(&w);
+    world_free(&w);
+}
+
 static void lost_entries_are_told_until_they_are_there_again(void **state)
 {
     uint8_t text[200];
@@ -483,6 +515,7 @@ int main(void)
         cmocka_unit_test(space_is_used_again),
         cmocka_unit_test(a_full_log_fails),
         cmocka_unit_test(an_entry_may_leave_while_it_is_read),
+        cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
