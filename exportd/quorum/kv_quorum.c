@@ -669,6 +669,7 @@ void kv_quorum_lead(struct kv_quorum *q)
     assert(!q->leads && list_is_empty(&q->pendings) && q->overlay.n_keys == 0);
     assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
     q->leads = true;
+    q->free_max = UINT64_MAX; /* not known yet */
     q->stamp_ns = q->wall_ns;
     env_random(q->config.env, &q->reign, sizeof(q->reign));
 }

@@ -90,7 +90,7 @@ void kv_quorum_lead(struct kv_quorum *q);
 void kv_quorum_depose(struct kv_quorum *q);
 /** The member led at this time or later: see raft_core_confirmed_ns(). */
 void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns);
-/** Sets what kv_free_bytes() returns at most: free bytes of the other members. */
+/** Sets what kv_free_bytes() returns at most: free bytes that a majority has. */
 void kv_quorum_set_free(struct kv_quorum *q, uint64_t free_bytes);
 /** Syncs the kv below; then hooks.synced comes. */
 void kv_quorum_sync_below(struct kv_quorum *q);

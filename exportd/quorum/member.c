@@ -38,6 +38,7 @@ void member_fail(struct member *m, int rc, const char *what)
     m->state = MEMBER_FAILED;
     member_depose(m); /* nothing that waits would end otherwise */
     env_timer_stop(m->config.env, &m->timer);
+    member_space_stop(m);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
 
@@ -265,6 +266,7 @@ static uint16_t step(struct member *m, const struct rpc_call *call)
 void member_handle(struct member *m, struct rpc_call *call)
 {
     uint16_t status = ROZO__STATUS__BUSY;
+    uint8_t answer[MEMBER_FREE_BYTES];
 
     if (call->role != RPC_ROLE_NODE) {
         status = ROZO__STATUS__DENIED;
@@ -275,6 +277,9 @@ void member_handle(struct member *m, struct rpc_call *call)
         status = ROZO__STATUS__UNKNOWN_OP;
     } else if (m->state == MEMBER_RUNS) {
         status = step(m, call);
+        member_space_put(m, answer);
+        rpc_reply(call, status, answer, sizeof(answer), NULL, 0, NULL, NULL);
+        return;
     }
     rpc_reply_status(call, status);
 }
@@ -321,14 +326,15 @@ void member_applied(struct member *m, uint64_t index)
     give_next(m);
 }
 
-/* Drops the oldest entries that the kv holds on stable storage, a quarter of the log. */
+/* Drops the oldest entries that the kv holds on stable storage: a quarter of the log, or
+ * all of them if the disk is full. */
 static void trim(struct member *m)
 {
     uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
     uint64_t to = first + (last - first) / 4 + 1;
     int rc;
 
-    if (to > m->synced + 1)
+    if (to > m->synced + 1 || m->space.n_full > 0)
         to = m->synced + 1;
     if (to <= first)
         return;
@@ -343,7 +349,8 @@ void member_synced(struct member *m, uint64_t index)
     m->is_syncing_below = false;
     m->synced = index;
     member_seed_synced(m);
-    if (m->state == MEMBER_RUNS && quorum_log_used_bytes(m->log) > m->config.keep_bytes)
+    if (m->state == MEMBER_RUNS &&
+        (m->space.n_full > 0 || quorum_log_used_bytes(m->log) > m->config.keep_bytes))
         trim(m);
 }
 

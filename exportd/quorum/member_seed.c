@@ -423,6 +423,8 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
     env_timer_init(&m->seed.timer, on_pause);
     env_timer_stop(m->config.env, &m->timer);
+    member_space_stop(m);
+    m->space.n_full = 0;
     m->role = RAFT_CORE_FOLLOWER;
     m->leader = 0;
     m->is_ready = false;
