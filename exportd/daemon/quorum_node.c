@@ -285,6 +285,7 @@ static int thread_make(struct quorum_node *n, struct err *err)
         .listen = (const char *const *)section->listen,
         .n_listen = section->listen_count,
         .dir_fd = n->dir_fd,
+        .section = section,
         .identity = &n->identity,
         .place = kv_quorum_place(n->kv),
         .core = n->config.env,
