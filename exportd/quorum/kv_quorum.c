@@ -325,14 +325,25 @@ void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns)
 
 /* ---- reading ---- */
 
+/* A store that cannot be read ends the member, since others can read theirs. */
+static void read_look(struct kv_quorum *q, int rc)
+{
+    if (rc == -EIO || rc == -ROZO_EDAMAGED)
+        fail(q, rc, "read the metadata store");
+}
+
 static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val,
                       size_t *val_len)
 {
     struct kv_quorum *q = of_kv(kv);
     const struct key_map_node *n = key_map_get(&q->overlay, key, key_len);
 
-    if (n == NULL)
-        return kv_get(q->config.below, key, key_len, val, val_len);
+    if (n == NULL) {
+        int rc = kv_get(q->config.below, key, key_len, val, val_len);
+
+        read_look(q, rc);
+        return rc;
+    }
     if (n->val == NULL)
         return -ENOENT;
     *val = malloc(n->val_len + 1);
@@ -424,7 +435,11 @@ static const void *iter_val(struct kv_iter *it, size_t *len_bytes)
 
 static int iter_error(struct kv_iter *it)
 {
-    return kv_iter_error(((struct quorum_iter *)it)->below);
+    struct quorum_iter *i = (struct quorum_iter *)it;
+    int rc = kv_iter_error(i->below);
+
+    read_look(i->q, rc);
+    return rc;
 }
 
 static void iter_close(struct kv_iter *it)
@@ -742,7 +757,9 @@ static void on_seeded(void *arg, struct seed_job *job, int rc)
 
     if (rc == 0 && job->kind != SEED_JOB_READ)
         rc = place_load(q);
-    if (rc != 0 && job->kind != SEED_JOB_READ)
+    if (job->kind == SEED_JOB_READ)
+        read_look(q, rc);
+    else if (rc != 0)
         fail(q, rc, "copy the metadata store of another member");
     seeded(q, job, rc);
 }
@@ -782,6 +799,15 @@ void kv_quorum_begin(struct kv *below, const struct raft_config *members,
     };
 
     kv_commit(below, items, 2, done);
+}
+
+void kv_quorum_begin_copy(struct kv *below, struct kv_done *done)
+{
+    const struct seed_mark mark = { .doubt = SEED_LOG_LOST };
+    uint8_t buf[PLACE_SEED_BYTES_MAX];
+    const struct kv_item item = kv_place_seed(buf, &mark);
+
+    kv_commit(below, &item, 1, done);
 }
 
 int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out,

@@ -58,6 +58,11 @@ struct kv_quorum_config {
 void kv_quorum_begin(struct kv *below, const struct raft_config *members,
                      struct kv_done *done);
 /**
+ * Makes an empty kv the store of a member that has lost its own: it is copied from
+ * another member before it counts. Sync it before the open.
+ */
+void kv_quorum_begin_copy(struct kv *below, struct kv_done *done);
+/**
  * Opens the kv over a kv. Returns 0, -EIO, -ENOMEM, or -ROZO_EDAMAGED if the keys of kind
  * KEY_QUORUM are not valid.
  */

@@ -45,8 +45,8 @@ int store_open(struct env *env, struct kv *kv, size_t cache_max, struct store **
 void store_close(struct store *s);
 
 /**
- * Reads a value. Returns 0, -ENOENT, -EIO or -ENOMEM. *val belongs to the store and is
- * valid until the key is put or deleted, or until store_trim().
+ * Reads a value. Returns 0, -ENOENT, -EIO, -ROZO_EDAMAGED or -ENOMEM. *val belongs to the
+ * store and is valid until the key is put or deleted, or until store_trim().
  */
 int store_get(struct store *s, const struct key *key, const uint8_t **val, size_t *len);
 void store_put(struct store *s, const struct key *key, const void *val, size_t len);
