@@ -193,6 +193,7 @@ static void lost_send(struct member *m, uint64_t to)
 {
     uint64_t last = raft_core_last_index(m->core);
     const struct raft_msg msg = { .kind = RAFT_MSG_SEED,
+                                  .flags = RAFT_MSG_LOST,
                                   .from = m->config.id,
                                   .to = to,
                                   .term = m->term,
@@ -203,6 +204,19 @@ static void lost_send(struct member *m, uint64_t to)
     log_warn("quorum: %016llx has lost entries that it had", (unsigned long long)to);
     if (msg.index_term != 0)
         member_send(m, &msg);
+}
+
+/* A leader says that this member must copy. If it lacks what it had, its disk may have
+ * been restored from an older image, and its newest votes with it. */
+static void seed_take(struct member *m, const struct raft_core_out *out)
+{
+    if (out->seed_lost)
+        log_error("quorum: the leader knows that this member had entries which it lacks "
+                  "now, as after a restore of an older image: it has lost its vote, too");
+    member_seed_begin(
+        m, (struct seed_mark){ .doubt = out->seed_lost ? SEED_VOTE_LOST : SEED_BEHIND,
+                               .is_copied = true,
+                               .needed = out->seed_to });
 }
 
 void member_pump(struct member *m)
@@ -224,9 +238,7 @@ void member_pump(struct member *m)
     assert(out.commit >= m->commit);
     m->commit = out.commit;
     if (out.seed_to != 0 && m->state == MEMBER_RUNS)
-        member_seed_begin(m, (struct seed_mark){ .doubt = SEED_BEHIND,
-                                                 .is_copied = true,
-                                                 .needed = out.seed_to });
+        seed_take(m, &out);
     if (m->state != MEMBER_RUNS)
         return;
     give_next(m);
