@@ -23,6 +23,9 @@ enum {
     APPLYING_MAX = 1024, /* entries given to the kv and not applied yet */
     SOURCES_MAX = 4,     /* questions of other members being answered */
     SEED_DEADLINE_MS = 5000,
+    /* without progress for so long, the log names the members waited for; then again */
+    SEED_WAIT_MS = 3000,
+    SEED_WAIT_AGAIN_MS = 60000,
     SEED_PAUSE_MS = 50, /* before the next question after one without result */
     SPACE_LOOK_MS = 1000,
     SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
@@ -97,6 +100,8 @@ struct member_seeding {
     uint64_t bytes;  /* copied so far */
     uint64_t source; /* raft id of the member that is asked */
     unsigned n_short, n_failed; /* members in a row that could not help */
+    uint64_t wait_ns; /* progress was made then, or the wait was logged; 0: neither */
+    bool is_wait_logged;
     /* when all entries up to this one are there the copy is complete; 0: not known */
     uint64_t target;
     uint64_t barrier, barrier_term, barrier_leader;
