@@ -30,8 +30,9 @@ enum {
     SPACE_LOOK_MS = 1000,
     SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
     SPACE_OLD_MS = 5000,  /* an older answer about space does not count */
-    /* a leader whose disk has less hands over; exportd's METADATA_RESERVE */
-    SPACE_LOW_BYTES = 64 << 20,
+    /* a leader whose disk has less hands over, before exportd refuses growth: its
+     * METADATA_RESERVE, and what LevelDB needs to merge tables */
+    SPACE_LOW_BYTES = 256 << 20,
     MEMBER_FREE_BYTES = 8, /* answer to RF_STEP: free bytes of the disk */
 };
 

@@ -2,6 +2,7 @@
 
 The table of faults in docs/internals/metadata-quorum.md says which test is which fault.
 """
+import contextlib
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from conftest import process_runs, wait_for
 from daemons import Daemon
+from files import disk_of
 
 NAMES = ["exportd-1", "exportd-2", "exportd-3"]
 
@@ -352,3 +354,33 @@ def test_a_full_disk_of_a_minority_is_felt_by_nobody(cluster, faults):
     assert "still-made" in os.listdir(c.mnt)
     for n in NAMES:
         assert process_runs(c.pid(n))
+
+
+def test_a_member_whose_store_has_no_space_ends_and_comes_back(cluster, scratch):
+    c = cluster(metas=3, mounts=1)
+    wait_for(lambda: have_the_same(c), "all members to have the same")
+    name = others(c.serving())[0]
+    disk = disk_of(scratch, 400)  # the log takes 256 MiB when it is made
+    c.kill(name)
+    shutil.move(c.data(name), disk + "/data")
+    os.symlink(disk + "/data", c.data(name))
+    c.restart(name)
+    wait_for(lambda: have_the_same(c), "%s to have the same" % name)
+    pid = c.pid(name)
+    with open(disk + "/filler", "wb", buffering=0) as f:
+        with contextlib.suppress(OSError):
+            while True:
+                f.write(bytes(1 << 20))
+
+    def write_until_it_has_ended():
+        with contextlib.suppress(OSError):  # it may lead by chance, and refuse growth
+            path = "%s/f%d" % (c.mnt, len(os.listdir(c.mnt)))
+            open(path, "w").close()
+            os.setxattr(path, "user.large", bytes(60000))
+        return not process_runs(pid)
+
+    wait_for(write_until_it_has_ended, "%s to end" % name)
+    assert "No space left on device; this member of the quorum cannot go on" in c.log(name)
+    os.unlink(disk + "/filler")
+    c.restart(name)
+    wait_for(lambda: have_the_same(c), "%s to catch up" % name)
