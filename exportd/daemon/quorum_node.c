@@ -295,18 +295,21 @@ static int leader_make(struct quorum_node *n)
 static int thread_make(struct quorum_node *n, struct err *err)
 {
     const struct quorum_section *section = n->config.section;
+    struct raft_config sources = kv_quorum_place(n->kv)->members;
     struct quorum_thread_config config = {
         .keys = n->config.keys,
         .listen = (const char *const *)section->listen,
         .n_listen = section->listen_count,
         .dir_fd = n->dir_fd,
         .section = section,
+        .sources = &sources,
         .identity = &n->identity,
         .place = kv_quorum_place(n->kv),
         .core = n->config.env,
         .port = &n->port,
     };
 
+    quorum_store_sources(n->dir_fd, section, &sources);
     return quorum_thread_open(&config, &n->thread, err);
 }
 

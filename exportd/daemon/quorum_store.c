@@ -2,7 +2,8 @@
  * quorum_store.c - opens the store of a member, and moves a damaged one aside.
  *
  * In:     DATA/kv; DATA/quorum/store-damaged, the note of a run that found damage.
- * Out:    DATA/kv; DATA/kv.damaged-N, the damaged one; messages for people.
+ * Out:    DATA/kv; DATA/kv.damaged-N, the damaged one; DATA/quorum/members; messages for
+ *         people.
  * Keeps:  a new store has the mark of a copy that has not begun, on stable storage,
  *         before it gets the name kv: it is never taken for a store that is complete. A
  *         crash at any time leaves what the next start goes on with.
@@ -19,11 +20,13 @@
 
 #include "common/base/log.h"
 #include "common/system/fds.h"
+#include "common/system/small_file.h"
 #include "exportd/quorum/kv_quorum.h"
 
 enum { PATH_BYTES = 4352, DAMAGED_MAX = 10000 };
 
 static const char note_name[] = "store-damaged";
+static const char members_name[] = "members";
 
 struct store_paths {
     char kv[PATH_BYTES];
@@ -205,6 +208,39 @@ int quorum_store_open(struct env_uv *env, const char *data, unsigned n_fds,
     rc = store_replace(env, data, &p, n_fds, err);
     return rc != 0 ? rc
                    : kv_leveldb_open(&env->env, env->loop, p.kv, false, n_fds, out, err);
+}
+
+/* ---- members to ask ---- */
+
+/* Reads the list that was kept. Returns its bytes; 0: there is none. */
+static size_t members_read(int dir_fd, uint8_t list[RAFT_CONFIG_BYTES_MAX])
+{
+    int fd = openat(dir_fd, members_name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, list, RAFT_CONFIG_BYTES_MAX);
+
+    if (fd >= 0)
+        close(fd);
+    return n > 0 && raft_config_decode(list, (size_t)n, NULL) == 0 ? (size_t)n : 0;
+}
+
+void quorum_store_sources(int dir_fd, const struct quorum_section *section,
+                          struct raft_config *members)
+{
+    uint8_t list[RAFT_CONFIG_BYTES_MAX], kept[RAFT_CONFIG_BYTES_MAX];
+    size_t len, kept_len = members_read(dir_fd, kept);
+    int rc = 0;
+
+    if (members->n == 0 && kept_len > 0) {
+        raft_config_decode(kept, kept_len, members);
+    } else if (members->n == 0) {
+        quorum_section_members(section, members);
+    } else {
+        len = raft_config_encode(members, list);
+        if (len != kept_len || memcmp(list, kept, len) != 0)
+            rc = small_file_replace(dir_fd, members_name, (const char *)list, len);
+    }
+    if (rc != 0)
+        log_warn("write the list of members for a copy: %s", error_text(rc));
 }
 
 void quorum_store_is_damaged(int dir_fd)

@@ -473,7 +473,6 @@ static int member_make(struct quorum_thread *t)
 {
     const struct quorum_identity *id = t->config.identity;
     const struct quorum_section *section = t->config.section;
-    struct raft_config sources;
     struct member_config config = {
         .env = &t->env.env,
         .disk = &t->disk.disk,
@@ -484,10 +483,9 @@ static int member_make(struct quorum_thread *t)
         .now_ns = lease_clock,
         .keep_bytes = (uint64_t)section->log_keep_mb << 20,
         .seed_rate = (uint64_t)section->seed_rate_mb << 20,
-        .sources = &sources,
+        .sources = t->config.sources,
     };
 
-    quorum_section_members(section, &sources);
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));
     config.hooks.failed = quorum_thread_failed; /* at once, not by mail */
     return member_open(&config, &t->member);
