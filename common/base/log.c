@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,4 +90,12 @@ void log_write(enum log_level level, const char *fmt, ...)
         written = write(STDERR_FILENO, line, len);
     } while (written < 0 && errno == EINTR);
     errno = saved_errno; /* no one to report to when stderr is gone */
+}
+
+void log_out_of_memory(const char *what)
+{
+    log_error("out of memory %s: stopping, so that no half of it is kept; give the "
+              "daemon more memory",
+              what);
+    abort();
 }

@@ -22,6 +22,12 @@ int log_level_parse(const char *text, enum log_level *out);
 void log_write(enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/**
+ * Logs that memory has run out while `what` was done, and ends the process: what it had
+ * begun must not stay half done. what: "during a change of metadata".
+ */
+_Noreturn void log_out_of_memory(const char *what);
+
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)
 #define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)

@@ -65,8 +65,8 @@ struct kv {
 };
 
 /**
- * Gets a value. Returns 0 and *val to free() (never NULL, also when empty), -ENOENT, -EIO
- * or -ENOMEM.
+ * Gets a value. Returns 0 and *val to free() (never NULL, also when empty), -ENOENT,
+ * -EIO, -ROZO_EDAMAGED (the store is corrupt there) or -ENOMEM.
  */
 static inline int kv_get(struct kv *kv, const void *key, size_t key_len, void **val,
                          size_t *val_len)
@@ -140,7 +140,7 @@ static inline const void *kv_iter_val(struct kv_iter *it, size_t *len_bytes)
 {
     return it->ops->val(it, len_bytes);
 }
-/** Returns 0, or -EIO: the scan is incomplete. */
+/** Returns 0, or -EIO or -ROZO_EDAMAGED: the scan is incomplete. */
 static inline int kv_iter_error(struct kv_iter *it)
 {
     return it->ops->error(it);

@@ -88,8 +88,13 @@ static void failure_log(struct kv_leveldb *k, const char *what, const char *mess
     k->n_failed = 0;
 }
 
-/* Logs and frees an error text of LevelDB. Returns 0 if there is none, else -ENOSPC,
- * -EMFILE or -EIO. */
+static bool is_corruption(const char *message)
+{
+    return strncmp(message, "Corruption", 10) == 0;
+}
+
+/* Logs and frees an error text of LevelDB. Returns 0 if there is none, else
+ * -ROZO_EDAMAGED, -ENOSPC, -EMFILE or -EIO. */
 static int message_to_errno(struct kv_leveldb *k, char *message, const char *what)
 {
     int rc = -EIO;
@@ -97,7 +102,9 @@ static int message_to_errno(struct kv_leveldb *k, char *message, const char *wha
     if (message == NULL)
         return 0;
     failure_log(k, what, message);
-    if (strstr(message, strerror(ENOSPC)) != NULL)
+    if (is_corruption(message))
+        rc = -ROZO_EDAMAGED;
+    else if (strstr(message, strerror(ENOSPC)) != NULL)
         rc = -ENOSPC;
     else if (strstr(message, strerror(EMFILE)) != NULL ||
              strstr(message, strerror(ENFILE)) != NULL)
@@ -506,7 +513,7 @@ static int open_refusal(const char *dir, char *message, struct err *err)
     int rc = -EIO;
 
     snprintf(current, sizeof(current), "%s/CURRENT", dir);
-    if (strncmp(message, "Corruption", 10) == 0)
+    if (is_corruption(message))
         rc = err_set(err, -ROZO_EDAMAGED,
                      "the metadata store %s is damaged (%s); nothing was changed: check "
                      "its disk, and restore it from a backup",

@@ -87,11 +87,14 @@ struct slot *wal_slot_oldest_dead(struct wal *wal)
 
     for (unsigned i = 0; i < WAL_FILES_MAX; i++) {
         struct slot *s = &wal->slots[i];
+        bool counts =
+            s->state == SLOT_DEAD ||
+            (wal->config.in_order && (s->state == SLOT_FULL || s->state == SLOT_OLD));
 
-        if (s->state == SLOT_DEAD && (best == NULL || s->h.number < best->h.number))
+        if (counts && (best == NULL || s->h.number < best->h.number))
             best = s;
     }
-    return best;
+    return best != NULL && best->state == SLOT_DEAD ? best : NULL;
 }
 
 struct slot *wal_slot_to_make(struct wal *wal)

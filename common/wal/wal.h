@@ -54,6 +54,9 @@ struct wal_config {
     uint64_t segment_bytes; /* bytes, WAL_SEGMENT_MIN..WAL_SEGMENT_MAX, whole pages */
     /* segments at most, 2..WAL_SLOTS_MAX; four are made at start, more if needed */
     unsigned slots;
+    /* a segment is erased only after all older ones: what a scan finds has lost nothing
+     * but its oldest part, whatever is released first */
+    bool in_order;
 };
 
 /* One append, embedded in its owner; all that it points at is borrowed until done. */
@@ -136,7 +139,8 @@ void wal_start(struct wal *wal, void (*done)(void *arg, int rc), void *arg);
  */
 int wal_adopt(struct wal *wal, struct wal_place *place);
 /**
- * Erases the segments of the previous run in which nothing was adopted, oldest first;
+ * Erases the segments of the previous run in which nothing was adopted, oldest first
+ * (in_order: those that no older one holds up);
  * loop 0 also erases those of loops that no longer exist. Call it when *all* loops have
  * adopted, or appended again and synced, every entry that still counts. Until done(arg,
  * rc) a scan finds the old entries, so do not note before that that any of them does not

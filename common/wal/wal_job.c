@@ -77,7 +77,7 @@ static void forget_check(struct wal *wal)
         return;
     if (wal->is_stopping)
         wal_forget_finish(wal, -EIO);
-    else if (wal->forget_rc != 0 || wal->n_in_state[SLOT_DEAD] == 0)
+    else if (wal->forget_rc != 0 || wal_slot_oldest_dead(wal) == NULL)
         wal_leftovers_start(wal); /* leftovers are not retried, unlike our own */
 }
 

@@ -24,6 +24,10 @@ enum {
     TOKENS_MIN = 64,
     SESSION_TOKENS_MAX = 524288,
     TOKENS_MAX = 64 << 20,
+    /* a log has 32 segments of 64 MiB, of which some must be free */
+    LOG_KEEP_MIN_MB = 64,
+    LOG_KEEP_MAX_MB = 1536,
+    SEED_RATE_MAX_MB = 100000,
 };
 
 static const cyaml_schema_value_t text_schema = {
@@ -65,6 +69,10 @@ static const cyaml_schema_field_t quorum_fields[] = {
                          &text_schema, 1, RPC_ADDR_MAX),
     CYAML_FIELD_SEQUENCE("members", CYAML_FLAG_POINTER, struct quorum_section, members,
                          &member_schema, 1, RAFT_SERVERS_MAX),
+    CYAML_FIELD_UINT("log_keep_mb", CYAML_FLAG_OPTIONAL, struct quorum_section,
+                     log_keep_mb),
+    CYAML_FIELD_UINT("seed_rate_mb", CYAML_FLAG_OPTIONAL, struct quorum_section,
+                     seed_rate_mb),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -143,6 +151,12 @@ static int quorum_check(const struct quorum_section *q, const char *path, struct
                        "%s: quorum: id: %u is none of the members: write the id under "
                        "which this exportd is listed there",
                        path, q->id);
+    if (rc == 0 && !is_default_or(q->log_keep_mb, LOG_KEEP_MIN_MB, LOG_KEEP_MAX_MB))
+        return err_set(err, -EINVAL, "%s: quorum: log_keep_mb: %d to %d", path,
+                       LOG_KEEP_MIN_MB, LOG_KEEP_MAX_MB);
+    if (rc == 0 && q->seed_rate_mb > SEED_RATE_MAX_MB)
+        return err_set(err, -EINVAL, "%s: quorum: seed_rate_mb: 1 to %d", path,
+                       SEED_RATE_MAX_MB);
     return rc;
 }
 

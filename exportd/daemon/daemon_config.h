@@ -31,6 +31,8 @@ struct quorum_section {
     unsigned listen_count;
     struct quorum_member_section *members; /* members with which a new quorum begins */
     unsigned members_count;
+    unsigned log_keep_mb;  /* MiB of the log before it is trimmed; 0: MEMBER_KEEP_BYTES */
+    unsigned seed_rate_mb; /* MiB a second of a copy from another member; 0: no limit */
 };
 struct exportd_settings {
     struct exportd_cluster_section cluster;

@@ -28,6 +28,7 @@
 #include "exportd/daemon/datadir.h"
 #include "exportd/daemon/quorum_begin.h"
 #include "exportd/daemon/quorum_node.h"
+#include "exportd/daemon/quorum_store.h"
 #include "exportd/quorum/raft/raft_core.h"
 #include "exportd/requests/exportd.h"
 
@@ -195,6 +196,8 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
         return rc;
     if (is_new && quorum != NULL)
         return no_data_tell(data, quorum->id, err);
+    if (quorum != NULL)
+        return quorum_store_open(&d->env, data, d->kv_fds, &d->kv, err);
     if (asprintf(&dir, "%s/kv", data) < 0)
         return err_set(err, -ENOMEM, "out of memory");
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)

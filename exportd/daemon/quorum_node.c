@@ -17,6 +17,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "exportd/daemon/quorum_store.h"
 #include "exportd/daemon/quorum_thread.h"
 #include "exportd/leader/leader.h"
 #include "exportd/quorum/kv_quorum.h"
@@ -207,6 +208,16 @@ static void on_end_conns(void *arg)
     n->config.end_conns(n->config.arg);
 }
 
+/* This process cannot go on. A damaged store is not opened again by the next one. */
+static void on_failed(void *arg, int rc, const char *text)
+{
+    const struct quorum_node *n = arg;
+
+    if (kv_quorum_error(n->kv) == -ROZO_EDAMAGED)
+        quorum_store_is_damaged(n->dir_fd);
+    quorum_thread_failed(NULL, rc, text);
+}
+
 static void on_member_started(void *arg, int rc)
 {
     struct quorum_node *n = arg;
@@ -248,6 +259,8 @@ static int kv_open(struct quorum_node *n, struct err *err)
     const struct kv_quorum_place *place;
     int rc = kv_quorum_open(&config, &n->kv, err);
 
+    if (rc == -ROZO_EDAMAGED)
+        quorum_store_is_damaged(n->dir_fd);
     if (rc != 0)
         return rc;
     place = kv_quorum_place(n->kv);
@@ -264,6 +277,8 @@ static void members_compare(const struct quorum_node *n)
     const struct raft_config *members = &kv_quorum_place(n->kv)->members;
     bool differs = members->n != section->members_count;
 
+    if (members->n == 0)
+        return; /* an empty store, before it is copied */
     for (unsigned i = 0; i < section->members_count; i++) {
         const struct raft_member *m = raft_config_find(members, section->members[i].id);
 
@@ -281,7 +296,7 @@ static int leader_make(struct quorum_node *n)
         .env = &n->config.env->env,
         .kv = kv_quorum_kv(n->kv),
         .exportd = n->config.core,
-        .failed = quorum_thread_failed,
+        .failed = on_failed,
         .serves = on_serves,
         .end_conns = on_end_conns,
         .arg = n,
@@ -293,17 +308,21 @@ static int leader_make(struct quorum_node *n)
 static int thread_make(struct quorum_node *n, struct err *err)
 {
     const struct quorum_section *section = n->config.section;
+    struct raft_config sources = kv_quorum_place(n->kv)->members;
     struct quorum_thread_config config = {
         .keys = n->config.keys,
         .listen = (const char *const *)section->listen,
         .n_listen = section->listen_count,
         .dir_fd = n->dir_fd,
+        .section = section,
+        .sources = &sources,
         .identity = &n->identity,
         .place = kv_quorum_place(n->kv),
         .core = n->config.env,
         .port = &n->port,
     };
 
+    quorum_store_sources(n->dir_fd, section, &sources);
     return quorum_thread_open(&config, &n->thread, err);
 }
 
@@ -357,7 +376,7 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
                                     .post_arg = n,
                                     .lead = on_lead,
                                     .depose = on_depose,
-                                    .failed = quorum_thread_failed,
+                                    .failed = on_failed,
                                     .arg = n };
     n->kv_hooks = member_port_kv_hooks(&n->port);
     rc = identity_load(n, err);

@@ -494,6 +494,7 @@ uint16_t quorum_thread_port(const struct quorum_thread *t, unsigned at)
 static int member_make(struct quorum_thread *t)
 {
     const struct quorum_identity *id = t->config.identity;
+    const struct quorum_section *section = t->config.section;
     struct member_config config = {
         .env = &t->env.env,
         .disk = &t->disk.disk,
@@ -502,6 +503,9 @@ static int member_make(struct quorum_thread *t)
         .id = id->member,
         .place = t->config.place,
         .now_ns = lease_clock,
+        .keep_bytes = (uint64_t)section->log_keep_mb << 20,
+        .seed_rate = (uint64_t)section->seed_rate_mb << 20,
+        .sources = t->config.sources,
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));

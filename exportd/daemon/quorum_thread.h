@@ -12,6 +12,7 @@
 
 #include "common/base/list.h"
 #include "common/rpc/rpc_tcp.h"
+#include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/quorum_identity.h"
 #include "exportd/quorum/member_port.h"
 
@@ -23,7 +24,9 @@ struct quorum_thread_config {
     const struct rpc_keys *keys; /* borrowed */
     const char *const *listen;   /* borrowed while it is opened */
     unsigned n_listen;
-    int dir_fd; /* DATA/quorum; borrowed */
+    int dir_fd;                           /* DATA/quorum; borrowed */
+    const struct quorum_section *section; /* borrowed while it is opened */
+    const struct raft_config *sources;    /* member_config.sources */
     const struct quorum_identity *identity;
     const struct kv_quorum_place *place;
     struct env_uv *core; /* borrowed */

@@ -26,6 +26,9 @@ enum {
     RANGES_JOINED = NAMESPACE_BLOCK_RANGES_MAX / 4 * 3,
     ALLOCATED = 1, /* value of allocated blocks in spans */
 };
+static_assert(BLOCKS_HEAD + (int)NAMESPACE_BLOCK_RANGES_MAX * (int)SPAN_PACKED_MAX <=
+                  (int)STORE_VALUE_MAX,
+              "the store takes the largest set");
 
 static uint64_t block_past(const struct inode *in, uint64_t size)
 {

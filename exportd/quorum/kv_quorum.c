@@ -36,6 +36,8 @@ struct applying {
     struct pending *ours; /* owned; NULL: not a commit of our user */
 };
 
+static const char in_the_log[] = "in the metadata log";
+
 /* FIFO of callbacks. */
 struct done_list {
     struct kv_done *first, **last;
@@ -189,12 +191,7 @@ static void waits_fail(struct kv_quorum *q)
     done_post_all(q, &q->asking, -ROZO_ENOT_LEADER);
 }
 
-static void out_of_memory(void)
-{
-    log_error("out of memory in the metadata log: stopping, so that no half of a change "
-              "is kept; give exportd more memory");
-    abort();
-}
+static void fail(struct kv_quorum *q, int rc, const char *what);
 
 static void overlay_put(struct kv_quorum *q, const struct kv_item *items, size_t n_items)
 {
@@ -203,7 +200,7 @@ static void overlay_put(struct kv_quorum *q, const struct kv_item *items, size_t
                                              items[i].val, items[i].val_len);
 
         if (n == NULL)
-            out_of_memory();
+            log_out_of_memory(in_the_log);
         n->mark = q->n_commits;
     }
 }
@@ -242,7 +239,7 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
     }
     p = malloc(sizeof(*p));
     if (p == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     *p = (struct pending){ .done = done,
                            .number = ++q->n_commits,
                            .is_empty = n_items == 0 };
@@ -255,11 +252,9 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
                                        q->reign, p->number };
     n = quorum_batch_new(items, n_items, &head, parts);
     if (n == -ENOMEM)
-        out_of_memory();
-    if (n < 0) {
-        log_error("a change of %zu keys is too large for the metadata log", n_items);
-        list_remove(&p->link);
-        pending_end(q, p, n);
+        log_out_of_memory(in_the_log);
+    if (n < 0) { /* the core has the change in its memory: neither can go on */
+        fail(q, n, "a change that is too large for the metadata log");
         return;
     }
     overlay_put(q, items, n_items);
@@ -330,14 +325,25 @@ void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns)
 
 /* ---- reading ---- */
 
+/* A store that cannot be read ends the member, since others can read theirs. */
+static void read_look(struct kv_quorum *q, int rc)
+{
+    if (rc == -EIO || rc == -ROZO_EDAMAGED)
+        fail(q, rc, "read the metadata store");
+}
+
 static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val,
                       size_t *val_len)
 {
     struct kv_quorum *q = of_kv(kv);
     const struct key_map_node *n = key_map_get(&q->overlay, key, key_len);
 
-    if (n == NULL)
-        return kv_get(q->config.below, key, key_len, val, val_len);
+    if (n == NULL) {
+        int rc = kv_get(q->config.below, key, key_len, val, val_len);
+
+        read_look(q, rc);
+        return rc;
+    }
     if (n->val == NULL)
         return -ENOENT;
     *val = malloc(n->val_len + 1);
@@ -429,7 +435,11 @@ static const void *iter_val(struct kv_iter *it, size_t *len_bytes)
 
 static int iter_error(struct kv_iter *it)
 {
-    return kv_iter_error(((struct quorum_iter *)it)->below);
+    struct quorum_iter *i = (struct quorum_iter *)it;
+    int rc = kv_iter_error(i->below);
+
+    read_look(i->q, rc);
+    return rc;
 }
 
 static void iter_close(struct kv_iter *it)
@@ -560,7 +570,7 @@ static void apply_items(struct kv_quorum *q, const struct raft_log_entry *e,
     uint8_t applied[PLACE_APPLIED_BYTES];
 
     if (a == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     q->below_index = e->index;
     q->below_term = e->term;
     items[n_items] = kv_place_applied(applied, e->index, e->term, q->wall_ns);
@@ -599,7 +609,7 @@ static void part_add(struct kv_quorum *q, const uint8_t *part, size_t len)
     uint8_t *all = realloc(q->parts, q->parts_len + len + 1);
 
     if (all == NULL)
-        out_of_memory();
+        log_out_of_memory(in_the_log);
     memcpy(all + q->parts_len, part, len);
     q->parts = all;
     q->parts_len += len;
@@ -674,6 +684,7 @@ void kv_quorum_lead(struct kv_quorum *q)
     assert(!q->leads && list_is_empty(&q->pendings) && q->overlay.n_keys == 0);
     assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
     q->leads = true;
+    q->free_max = UINT64_MAX; /* not known yet */
     q->stamp_ns = q->wall_ns;
     env_random(q->config.env, &q->reign, sizeof(q->reign));
 }
@@ -746,7 +757,9 @@ static void on_seeded(void *arg, struct seed_job *job, int rc)
 
     if (rc == 0 && job->kind != SEED_JOB_READ)
         rc = place_load(q);
-    if (rc != 0 && job->kind != SEED_JOB_READ)
+    if (job->kind == SEED_JOB_READ)
+        read_look(q, rc);
+    else if (rc != 0)
         fail(q, rc, "copy the metadata store of another member");
     seeded(q, job, rc);
 }
@@ -786,6 +799,15 @@ void kv_quorum_begin(struct kv *below, const struct raft_config *members,
     };
 
     kv_commit(below, items, 2, done);
+}
+
+void kv_quorum_begin_copy(struct kv *below, struct kv_done *done)
+{
+    const struct seed_mark mark = { .doubt = SEED_LOG_LOST };
+    uint8_t buf[PLACE_SEED_BYTES_MAX];
+    const struct kv_item item = kv_place_seed(buf, &mark);
+
+    kv_commit(below, &item, 1, done);
 }
 
 int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out,

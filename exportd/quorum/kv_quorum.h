@@ -58,6 +58,11 @@ struct kv_quorum_config {
 void kv_quorum_begin(struct kv *below, const struct raft_config *members,
                      struct kv_done *done);
 /**
+ * Makes an empty kv the store of a member that has lost its own: it is copied from
+ * another member before it counts. Sync it before the open.
+ */
+void kv_quorum_begin_copy(struct kv *below, struct kv_done *done);
+/**
  * Opens the kv over a kv. Returns 0, -EIO, -ENOMEM, or -ROZO_EDAMAGED if the keys of kind
  * KEY_QUORUM are not valid.
  */
@@ -90,7 +95,7 @@ void kv_quorum_lead(struct kv_quorum *q);
 void kv_quorum_depose(struct kv_quorum *q);
 /** The member led at this time or later: see raft_core_confirmed_ns(). */
 void kv_quorum_confirmed(struct kv_quorum *q, uint64_t at_ns);
-/** Sets what kv_free_bytes() returns at most: free bytes of the other members. */
+/** Sets what kv_free_bytes() returns at most: free bytes that a majority has. */
 void kv_quorum_set_free(struct kv_quorum *q, uint64_t free_bytes);
 /** Syncs the kv below; then hooks.synced comes. */
 void kv_quorum_sync_below(struct kv_quorum *q);

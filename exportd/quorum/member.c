@@ -38,6 +38,7 @@ void member_fail(struct member *m, int rc, const char *what)
     m->state = MEMBER_FAILED;
     member_depose(m); /* nothing that waits would end otherwise */
     env_timer_stop(m->config.env, &m->timer);
+    member_space_stop(m);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
 
@@ -192,6 +193,7 @@ static void lost_send(struct member *m, uint64_t to)
 {
     uint64_t last = raft_core_last_index(m->core);
     const struct raft_msg msg = { .kind = RAFT_MSG_SEED,
+                                  .flags = RAFT_MSG_LOST,
                                   .from = m->config.id,
                                   .to = to,
                                   .term = m->term,
@@ -202,6 +204,19 @@ static void lost_send(struct member *m, uint64_t to)
     log_warn("quorum: %016llx has lost entries that it had", (unsigned long long)to);
     if (msg.index_term != 0)
         member_send(m, &msg);
+}
+
+/* A leader says that this member must copy. If it lacks what it had, its disk may have
+ * been restored from an older image, and its newest votes with it. */
+static void seed_take(struct member *m, const struct raft_core_out *out)
+{
+    if (out->seed_lost)
+        log_error("quorum: the leader knows that this member had entries which it lacks "
+                  "now, as after a restore of an older image: it has lost its vote, too");
+    member_seed_begin(
+        m, (struct seed_mark){ .doubt = out->seed_lost ? SEED_VOTE_LOST : SEED_BEHIND,
+                               .is_copied = true,
+                               .needed = out->seed_to });
 }
 
 void member_pump(struct member *m)
@@ -223,9 +238,7 @@ void member_pump(struct member *m)
     assert(out.commit >= m->commit);
     m->commit = out.commit;
     if (out.seed_to != 0 && m->state == MEMBER_RUNS)
-        member_seed_begin(m, (struct seed_mark){ .doubt = SEED_BEHIND,
-                                                 .is_copied = true,
-                                                 .needed = out.seed_to });
+        seed_take(m, &out);
     if (m->state != MEMBER_RUNS)
         return;
     give_next(m);
@@ -265,6 +278,7 @@ static uint16_t step(struct member *m, const struct rpc_call *call)
 void member_handle(struct member *m, struct rpc_call *call)
 {
     uint16_t status = ROZO__STATUS__BUSY;
+    uint8_t answer[MEMBER_FREE_BYTES];
 
     if (call->role != RPC_ROLE_NODE) {
         status = ROZO__STATUS__DENIED;
@@ -275,6 +289,9 @@ void member_handle(struct member *m, struct rpc_call *call)
         status = ROZO__STATUS__UNKNOWN_OP;
     } else if (m->state == MEMBER_RUNS) {
         status = step(m, call);
+        member_space_put(m, answer);
+        rpc_reply(call, status, answer, sizeof(answer), NULL, 0, NULL, NULL);
+        return;
     }
     rpc_reply_status(call, status);
 }
@@ -333,14 +350,15 @@ void member_applied(struct member *m, uint64_t index)
     give_next(m);
 }
 
-/* Drops the oldest entries that the kv holds on stable storage, a quarter of the log. */
+/* Drops the oldest entries that the kv holds on stable storage: a quarter of the log, or
+ * all of them if the disk is full. */
 static void trim(struct member *m)
 {
     uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
     uint64_t to = first + (last - first) / 4 + 1;
     int rc;
 
-    if (to > m->synced + 1)
+    if (to > m->synced + 1 || m->space.n_full > 0)
         to = m->synced + 1;
     if (to <= first)
         return;
@@ -355,7 +373,8 @@ void member_synced(struct member *m, uint64_t index)
     m->is_syncing_below = false;
     m->synced = index;
     member_seed_synced(m);
-    if (m->state == MEMBER_RUNS && quorum_log_used_bytes(m->log) > m->config.keep_bytes)
+    if (m->state == MEMBER_RUNS &&
+        (m->space.n_full > 0 || quorum_log_used_bytes(m->log) > m->config.keep_bytes))
         trim(m);
 }
 

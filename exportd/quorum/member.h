@@ -38,6 +38,8 @@ struct member_hooks {
     void *arg;
     /** kv_quorum_seed(): lends a job, member_seeded() gives it back. */
     void (*seed)(void *arg, struct seed_job *job);
+    /** kv_quorum_set_free(). */
+    void (*space)(void *arg, uint64_t free_bytes);
 };
 
 /* Links to other members, as a node of the cluster. */

@@ -3,7 +3,7 @@
  *
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
- * member_source.c: giving others what they ask for.
+ * member_source.c: giving others what they ask for. member_space.c: full disks.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -23,7 +23,17 @@ enum {
     APPLYING_MAX = 1024, /* entries given to the kv and not applied yet */
     SOURCES_MAX = 4,     /* questions of other members being answered */
     SEED_DEADLINE_MS = 5000,
+    /* without progress for so long, the log names the members waited for; then again */
+    SEED_WAIT_MS = 3000,
+    SEED_WAIT_AGAIN_MS = 60000,
     SEED_PAUSE_MS = 50, /* before the next question after one without result */
+    SPACE_LOOK_MS = 1000,
+    SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
+    SPACE_OLD_MS = 5000,  /* an older answer about space does not count */
+    /* a leader whose disk has less hands over, before exportd refuses growth: its
+     * METADATA_RESERVE, and what LevelDB needs to merge tables */
+    SPACE_LOW_BYTES = 256 << 20,
+    MEMBER_FREE_BYTES = 8, /* answer to RF_STEP: free bytes of the disk */
 };
 
 /* Link to another member. */
@@ -35,6 +45,11 @@ struct member_peer {
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
     bool is_stranger;            /* something else answers at the address; logged */
+    /* last answer to a question of seeding, for people; NULL: it helped, or was not
+     * asked */
+    const char *seed_says;
+    uint64_t free_bytes; /* space of its disk, by its answer at free_ns */
+    uint64_t free_ns;    /* 0: never */
 };
 
 /* Message to a peer, while its entries are read and it is on its way. */
@@ -86,6 +101,8 @@ struct member_seeding {
     uint64_t bytes;  /* copied so far */
     uint64_t source; /* raft id of the member that is asked */
     unsigned n_short, n_failed; /* members in a row that could not help */
+    uint64_t wait_ns; /* progress was made then, or the wait was logged; 0: neither */
+    bool is_wait_logged;
     /* when all entries up to this one are there the copy is complete; 0: not known */
     uint64_t target;
     uint64_t barrier, barrier_term, barrier_leader;
@@ -93,6 +110,17 @@ struct member_seeding {
     struct rpc_request rq;
     uint8_t msg[SEED_ASK_BYTES_MAX];
     struct disk_req dr;
+};
+
+/* Free space of the members. */
+struct member_space {
+    struct env_timer timer;
+    struct disk_req dr;
+    bool is_asking;
+    uint64_t free_bytes; /* space of the own disk; UINT64_MAX: not known */
+    unsigned n_full;     /* tries of the log in a row that found no space */
+    uint64_t sent;       /* number that the kv's side has, in reign sent_in */
+    unsigned sent_in;
 };
 
 enum member_state {
@@ -120,6 +148,7 @@ struct member {
     struct list_node peers, steps, sources;
     unsigned n_sources;
     struct member_seeding seed;
+    struct member_space space;
     unsigned n_jobs;            /* lent to the kv's side */
     struct raft_config members; /* for which there are peers */
 
@@ -207,6 +236,19 @@ void member_seed_voted(struct member *m);
 bool member_seed_stop(struct member *m);
 /** Copies the state, for people. */
 void member_seed_status(const struct member *m, struct member_status *out);
+
+/* ---- member_space.c ---- */
+
+/** Looks at the space of the disk from now on, until member_space_stop(). */
+void member_space_start(struct member *m);
+void member_space_stop(struct member *m);
+/** The log finds no space, or has some again: quorum_log_hooks.full. */
+void member_log_full(struct member *m, bool is_full);
+/** Packs the answer to RF_STEP. */
+void member_space_put(const struct member *m, uint8_t buf[MEMBER_FREE_BYTES]);
+/** Takes the answer of another member. */
+void member_space_heard(struct member *m, struct member_peer *p, const void *msg,
+                        size_t len);
 
 /* ---- member_source.c ---- */
 

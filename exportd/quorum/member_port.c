@@ -20,6 +20,7 @@ enum mail_kind {
     MAIL_SYNC_BELOW,
     MAIL_FAILED,
     MAIL_SEED,
+    MAIL_SPACE,
     /* to the member */
     MAIL_LED,
     MAIL_SUBMIT,
@@ -48,10 +49,8 @@ static struct port_mail *mail_new(struct member_port *port, enum mail_kind kind,
 {
     struct port_mail *m = calloc(1, sizeof(*m) + n_entries * sizeof(m->entries[0]));
 
-    if (m == NULL) {
-        log_error("out of memory in the quorum: stopping; give exportd more memory");
-        abort();
-    }
+    if (m == NULL)
+        log_out_of_memory("in the quorum");
     m->mail.fn = on_mail;
     m->port = port;
     m->kind = kind;
@@ -90,6 +89,9 @@ static void core_take(struct member_port *port, const struct port_mail *m)
         break;
     case MAIL_SYNC_BELOW:
         kv_quorum_sync_below(port->kv);
+        break;
+    case MAIL_SPACE:
+        kv_quorum_set_free(port->kv, m->number);
         break;
     case MAIL_SEED:
         kv_quorum_seed(port->kv, m->job);
@@ -184,6 +186,11 @@ static void on_seed(void *arg, struct seed_job *job)
     mail_post(m);
 }
 
+static void on_space(void *arg, uint64_t free_bytes)
+{
+    mail_post(mail_new(arg, MAIL_SPACE, free_bytes, 0));
+}
+
 struct member_hooks member_port_member_hooks(struct member_port *port)
 {
     return (struct member_hooks){
@@ -195,6 +202,7 @@ struct member_hooks member_port_member_hooks(struct member_port *port)
         .failed = on_failed,
         .arg = port,
         .seed = on_seed,
+        .space = on_space,
     };
 }
 

@@ -11,6 +11,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,61 @@ static void job_give(struct member *m, struct seed_job *job, enum member_seed_st
     m->seed.step = step;
     m->n_jobs++;
     m->config.hooks.seed(m->config.hooks.arg, job);
+}
+
+/* ---- a wait, for people ---- */
+
+static void progress(struct member_seeding *s)
+{
+    s->n_short = s->n_failed = 0;
+    s->wait_ns = 0;
+    s->is_wait_logged = false;
+}
+
+static void wait_log(const struct member *m)
+{
+    char text[ERR_TEXT_MAX] = "";
+    size_t len = 0;
+
+    LIST_FOREACH(node, &m->peers) {
+        const struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->is_gone || len >= sizeof(text))
+            continue;
+        len +=
+            (size_t)snprintf(text + len, sizeof(text) - len, "%smember %llu at %s %s",
+                             len == 0 ? "" : ", ", (unsigned long long)p->id, p->address,
+                             p->seed_says == NULL ? "answers" : p->seed_says);
+    }
+    log_warn("quorum: this member cannot take part again before another one leads or "
+             "gives it what it lacks: %s. Start those that are down; if they are lost "
+             "for good, do not start any member from an empty directory",
+             text);
+}
+
+/* Logs whom the copy waits for, if it has waited for long. */
+static void wait_look(struct member *m)
+{
+    struct member_seeding *s = &m->seed;
+    uint64_t now_ns = member_now_ns(m);
+    uint64_t ms = s->is_wait_logged ? SEED_WAIT_AGAIN_MS : SEED_WAIT_MS;
+
+    if (s->wait_ns == 0)
+        s->wait_ns = now_ns;
+    if (now_ns - s->wait_ns < ms_to_ns(ms))
+        return;
+    wait_log(m);
+    s->wait_ns = now_ns;
+    s->is_wait_logged = true;
+}
+
+/* Notes how the member that was asked has answered. */
+static void says_set(struct member *m, const char *says)
+{
+    struct member_peer *p = member_peer_find(m, m->seed.source);
+
+    if (p != NULL)
+        p->seed_says = says;
 }
 
 /* ---- members to ask ---- */
@@ -93,7 +149,7 @@ static void copy_again(struct member *m)
              (unsigned long long)m->seed.fed);
     m->seed.mark =
         (struct seed_mark){ .doubt = m->seed.mark.doubt, .needed = m->seed.mark.needed };
-    m->seed.n_short = m->seed.n_failed = 0;
+    progress(&m->seed);
     begin(m);
 }
 
@@ -111,6 +167,7 @@ static void other_source(struct member *m, bool is_short)
         copy_again(m);
         return;
     }
+    wait_look(m);
     source_next(m);
     pause_ms(m, SEED_PAUSE_MS);
 }
@@ -151,7 +208,7 @@ static void chunk_take(struct member *m, const struct rpc_request *rq)
         memcpy(job->bytes, rq->answer_payload, rq->answer_payload_len);
     job->len = rq->answer_payload_len;
     s->bytes += job->len;
-    s->n_short = s->n_failed = 0;
+    progress(s);
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
 
@@ -213,7 +270,7 @@ static void entries_give(struct member *m, const struct raft_log_entry *entries,
     }
     job->n_entries = n;
     m->seed.fed += n;
-    m->seed.n_short = m->seed.n_failed = 0;
+    progress(&m->seed);
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
 
@@ -237,6 +294,8 @@ static void log_take(struct member *m, const struct rpc_request *rq)
         other_source(m, true);
     else {
         s->n_short = s->n_failed = 0;
+        says_set(m, log.leads ? NULL : "does not lead");
+        wait_look(m);
         source_next(m); /* nothing is new there; another one may lead */
         pause_ms(m, SEED_PAUSE_MS);
     }
@@ -249,6 +308,10 @@ static void on_answer(struct rpc_request *rq, int rc)
     m->seed.step = MEMBER_SEED_PAUSES;
     if (m->state != MEMBER_SEEDS)
         return;
+    says_set(m, rc != 0                            ? "does not answer"
+                : rq->status == ROZO__STATUS__OK   ? NULL
+                : rq->status == ROZO__STATUS__BUSY ? "does not take part itself"
+                                                   : "refuses");
     if (rc != 0 || rq->status != ROZO__STATUS__OK)
         other_source(m, false);
     else if (rq->op == ROZO__OP__RF_SEED)
@@ -423,6 +486,8 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
     env_timer_init(&m->seed.timer, on_pause);
     env_timer_stop(m->config.env, &m->timer);
+    member_space_stop(m);
+    m->space.n_full = 0;
     m->role = RAFT_CORE_FOLLOWER;
     m->leader = 0;
     m->is_ready = false;

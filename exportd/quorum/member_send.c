@@ -118,6 +118,8 @@ static void on_stepped(struct rpc_request *rq, int rc)
 
     if (rc == 0)
         stranger_look(s->peer, rq->status == ROZO__STATUS__WRONG_STORAGE);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        member_space_heard(s->m, s->peer, rq->answer_msg, rq->answer_msg_len);
     step_end(s);
 }
 

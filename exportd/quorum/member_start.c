@@ -73,6 +73,7 @@ static void core_start(struct member *m)
     }
     m->state = MEMBER_RUNS;
     quorum_log_forget_old(m->log);
+    member_space_start(m);
     member_start_end(m, 0);
     member_pump(m);
 }
@@ -177,6 +178,14 @@ static void on_log_failed(void *arg, int rc)
         member_fail(m, rc, "write the metadata log");
 }
 
+static void on_log_full(void *arg, bool is_full)
+{
+    struct member *m = arg;
+
+    if (m->state == MEMBER_RUNS)
+        member_log_full(m, is_full);
+}
+
 static void on_timer(struct env_timer *timer)
 {
     struct member *m = container_of(timer, struct member, timer);
@@ -209,7 +218,7 @@ static void on_log_stopped(void *arg)
 void member_stop_look(struct member *m)
 {
     bool is_idle = list_is_empty(&m->steps) && !m->is_reading &&
-                   list_is_empty(&m->sources) && m->n_jobs == 0;
+                   list_is_empty(&m->sources) && m->n_jobs == 0 && !m->space.is_asking;
 
     if (m->state == MEMBER_SEEDS && is_idle)
         member_seed_idle(m);
@@ -235,6 +244,7 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg)
     m->stopped_arg = arg;
     member_depose(m);
     env_timer_stop(m->config.env, &m->timer);
+    member_space_stop(m);
     member_seed_stop(m);
     member_peers_close(m);
     env_post(m->config.env, &m->stop_task);
@@ -292,7 +302,8 @@ int member_open(const struct member_config *config, struct member **out)
     list_init(&m->sources);
     env_timer_init(&m->timer, on_timer);
     m->stop_task.fn = on_stop_task;
-    m->log_hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_log_failed, m };
+    m->log_hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_log_failed, m,
+                                              on_log_full };
     rc = member_core_open(m);
     if (rc == 0)
         rc = member_log_open(m);

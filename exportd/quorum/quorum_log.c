@@ -4,7 +4,8 @@
  * In:     calls of the member; ends of appends, syncs and reads.
  * Out:    wal_append() for each entry, one wal_sync() at a time; hooks.
  * Keeps:  entries have consecutive indexes; an entry is reported as persisted only after
- *         a sync that covers it and all before it.
+ *         a sync that covers it and all before it. After one that found no space, all
+ *         behind it are written again, so those on disk have no gap.
  */
 #include <assert.h>
 #include <errno.h>
@@ -87,6 +88,12 @@ static size_t line_bytes(const struct line *line)
     return sizeof(*line->entry) + line->len;
 }
 
+/* Returns whether the entry waits for space. */
+static bool is_waiting(const struct quorum_log *log, uint64_t index)
+{
+    return log->full_from != 0 && index >= log->full_from;
+}
+
 /* Frees entries in memory, oldest first, that can be read from the disk. */
 static void memory_trim(struct quorum_log *log)
 {
@@ -99,7 +106,7 @@ static void memory_trim(struct quorum_log *log)
             return;
         line = quorum_log_line(log, log->in_memory);
         if (line->entry != NULL) {
-            if (line->append != NULL)
+            if (line->append != NULL || is_waiting(log, log->in_memory))
                 return;
             log->memory -= line_bytes(line);
             quorum_entry_free(line->entry);
@@ -144,7 +151,7 @@ static void line_drop(struct quorum_log *log, uint64_t index)
         line->append->is_dropped = true;
     else if (r != NULL)
         r->is_dropped = true;
-    else
+    else if (!is_waiting(log, index))
         wal_release(log->wal, &line->place);
 }
 
@@ -158,6 +165,57 @@ static void fail(struct quorum_log *log, int rc)
     log->config.hooks->failed(log->config.hooks->arg, rc);
 }
 
+/* Lets a sync report no entry from this one on. */
+static void sync_cut(const struct quorum_log *log, struct raft_log_entry *e,
+                     uint64_t from)
+{
+    if (e->index < from)
+        return;
+    *e = from > log->first ? quorum_log_get(log, from - 1, NULL)
+                           : (struct raft_log_entry){ .index = 0 };
+}
+
+/* The entry found no space: it waits, and all behind it. */
+static void wait_for_space(struct quorum_log *log, uint64_t index)
+{
+    bool is_first = log->full_from == 0;
+
+    if (is_waiting(log, index))
+        return;
+    log->full_from = index;
+    sync_cut(log, &log->newest, index);
+    sync_cut(log, &log->syncing, index);
+    if (!is_first || log->state != LOG_RUNS)
+        return;
+    log->is_full = true;
+    env_timer_start(log->config.env, &log->retry, QUORUM_LOG_RETRY_MS);
+    log->config.hooks->full(log->config.hooks->arg, true);
+}
+
+/* The append of an entry that is in the log has ended. */
+static void line_written(struct quorum_log *log, struct log_append *op, int rc)
+{
+    uint64_t index = op->head_of.index;
+    struct line *line = quorum_log_line(log, index);
+
+    assert(line->append == op);
+    line->append = NULL;
+    if (rc == -ENOSPC) {
+        wait_for_space(log, index);
+    } else if (rc != 0) {
+        fail(log, rc);
+    } else if (is_waiting(log, index)) { /* lies behind a gap */
+        wal_release(log->wal, &op->append.place);
+    } else {
+        line->place = op->append.place;
+        memory_trim(log);
+        if (log->is_full && log->full_from == 0) {
+            log->is_full = false;
+            log->config.hooks->full(log->config.hooks->arg, false);
+        }
+    }
+}
+
 static void on_appended(struct wal_append *a, int rc)
 {
     struct log_append *op = container_of(a, struct log_append, append);
@@ -165,20 +223,12 @@ static void on_appended(struct wal_append *a, int rc)
 
     assert(log->n_appending > 0);
     log->n_appending--;
-    if (rc == 0 && op->is_dropped) {
+    if (!op->is_dropped)
+        line_written(log, op, rc);
+    else if (rc == 0)
         wal_release(log->wal, &a->place);
-    } else if (rc == 0) {
-        struct line *line = quorum_log_line(log, op->head_of.index);
-
-        assert(line->append == op);
-        line->append = NULL;
-        line->place = a->place;
-        memory_trim(log);
-    } else {
-        if (!op->is_dropped)
-            quorum_log_line(log, op->head_of.index)->append = NULL;
+    else if (rc != -ENOSPC)
         fail(log, rc);
-    }
     quorum_entry_free(op->entry);
     free(op);
     quorum_log_stop_look(log);
@@ -194,7 +244,7 @@ static void on_synced(struct wal_wait *w, int rc)
     log->is_syncing = false;
     if (rc != 0)
         fail(log, rc);
-    else if (log->error == 0)
+    else if (log->error == 0 && log->syncing.index != 0)
         log->config.hooks->persisted(log->config.hooks->arg, log->syncing.index,
                                      log->syncing.term);
     sync_next(log);
@@ -219,28 +269,17 @@ static void sync_next(struct quorum_log *log)
     }
 }
 
-static void append_one(struct quorum_log *log, struct quorum_entry *entry)
+/* Writes an entry of the log, which is in memory. */
+static void line_write(struct quorum_log *log, struct line *line)
 {
     struct log_append *op = calloc(1, sizeof(*op));
-    struct line *line;
+    struct quorum_entry *entry = line->entry;
 
-    if (op == NULL || quorum_log_reserve(log) != 0) {
-        free(op);
+    if (op == NULL) {
         fail(log, -ENOMEM);
         return;
     }
-    if (log->n == 0)
-        log->first = log->in_memory = entry->e.index;
-    assert(entry->e.index == log->first + log->n);
-    log->n++;
-    line = quorum_log_line(log, entry->e.index);
-    *line = (struct line){
-        .term = entry->e.term,
-        .len = entry->e.len,
-        .kind = (uint8_t)entry->e.kind,
-        .append = op,
-    };
-    quorum_log_line_set(log, line, quorum_entry_use(entry));
+    line->append = op;
     op->log = log;
     op->entry = quorum_entry_use(entry);
     op->head_of = entry->e;
@@ -258,6 +297,47 @@ static void append_one(struct quorum_log *log, struct quorum_entry *entry)
     log->n_appending++;
     log->newest = entry->e;
     wal_append(log->wal, &op->append);
+}
+
+/* Writes the entries that wait, once the writes behind the gap have ended. */
+static void on_retry(struct env_timer *timer)
+{
+    struct quorum_log *log = container_of(timer, struct quorum_log, retry);
+    uint64_t from = log->full_from;
+
+    if (log->state != LOG_RUNS || log->error != 0 || from == 0)
+        return;
+    if (log->n_appending > 0) {
+        env_timer_start(log->config.env, &log->retry, QUORUM_LOG_RETRY_MS);
+        return;
+    }
+    log->full_from = 0;
+    for (; from < log->first + log->n && log->error == 0; from++)
+        line_write(log, quorum_log_line(log, from));
+    sync_next(log);
+}
+
+static void append_one(struct quorum_log *log, struct quorum_entry *entry)
+{
+    struct line *line;
+
+    if (quorum_log_reserve(log) != 0) {
+        fail(log, -ENOMEM);
+        return;
+    }
+    if (log->n == 0)
+        log->first = log->in_memory = entry->e.index;
+    assert(entry->e.index == log->first + log->n);
+    log->n++;
+    line = quorum_log_line(log, entry->e.index);
+    *line = (struct line){
+        .term = entry->e.term,
+        .len = entry->e.len,
+        .kind = (uint8_t)entry->e.kind,
+    };
+    quorum_log_line_set(log, line, quorum_entry_use(entry));
+    if (!is_waiting(log, entry->e.index))
+        line_write(log, line);
 }
 
 void quorum_log_append(struct quorum_log *log, struct quorum_entry *const *entries,
@@ -278,6 +358,8 @@ void quorum_log_truncate(struct quorum_log *log, uint64_t from)
     }
     if (log->in_memory > from)
         log->in_memory = from;
+    if (log->full_from >= from)
+        log->full_from = 0; /* none of those that wait is left */
 }
 
 void quorum_log_trim(struct quorum_log *log, uint64_t first)
@@ -429,6 +511,7 @@ void quorum_log_stop(struct quorum_log *log, void (*done)(void *arg), void *arg)
 {
     assert(log->state == LOG_RUNS);
     log->state = LOG_STOPS;
+    env_timer_stop(log->config.env, &log->retry);
     log->stopped = done;
     log->stopped_arg = arg;
     env_post(log->config.env, &log->stop_task);
@@ -450,6 +533,7 @@ int quorum_log_open(const struct quorum_log_config *config, struct quorum_log **
     log->first = 1;
     list_init(&log->reads);
     log->wait.done = on_synced;
+    env_timer_init(&log->retry, on_retry);
     log->stop_task.fn = on_stop_task;
     *out = log;
     return 0;

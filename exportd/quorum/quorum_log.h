@@ -22,6 +22,7 @@ enum {
     QUORUM_LOG_HEAD_BYTES = 32, /* bytes before the data of an entry */
     QUORUM_LOG_SEGMENT_BYTES = 64 << 20,
     QUORUM_LOG_MEMORY_BYTES = 64 << 20, /* bytes of the newest entries in memory */
+    QUORUM_LOG_RETRY_MS = 100,
 };
 
 struct quorum_log;
@@ -34,6 +35,12 @@ struct quorum_log_hooks {
     /** The disk fails: the log cannot be relied on any more. */
     void (*failed)(void *arg, int rc);
     void *arg;
+    /**
+     * true: the disk has no space for the entries behind the newest one that is reported
+     * as persisted. They wait in memory and are written again every QUORUM_LOG_RETRY_MS;
+     * this is called after each try that failed. false: they are written.
+     */
+    void (*full)(void *arg, bool is_full);
 };
 
 struct quorum_log_config {

@@ -22,7 +22,8 @@ struct log_append {
     struct iovec iov[2];
 };
 
-/* One entry of the log. Its place is valid when no append is under way. */
+/* One entry of the log. Its place is valid when no append is under way, and the entry
+ * does not wait for space. */
 struct line {
     uint64_t term;
     uint32_t len;
@@ -54,6 +55,11 @@ struct quorum_log {
     struct raft_log_entry syncing; /* the newest one that the sync covers */
     struct raft_log_entry newest;  /* to be covered by the next sync; index 0: none */
     bool is_forgetting;
+
+    /* Entries from this one on wait for space on the disk, in memory; 0: none. */
+    uint64_t full_from;
+    bool is_full; /* the hook has been called with true */
+    struct env_timer retry;
 
     /* The start. */
     void (*started)(void *arg, int rc);

@@ -153,6 +153,7 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
         .n_loops_max = 1,
         .segment_bytes = log->config.segment_bytes,
         .slots = log->config.segments,
+        .in_order = true,
     };
 
     if (rc == 0) {

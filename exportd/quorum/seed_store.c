@@ -16,12 +16,19 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/env/key_map.h"
+#include "common/rpc/rpc.h"
 #include "exportd/store/key.h"
+#include "exportd/store/store.h"
 
 enum {
-    CLEAR_KEYS = 1000,   /* keys removed in one commit */
-    BYTES_MAX = 8 << 20, /* an item that is larger does not fit into an answer */
+    CLEAR_KEYS = 1000, /* keys removed in one commit */
 };
+
+/* Each key and value of exportd fits into a chunk, and into an entry of the log. */
+static_assert((int)KEY_BYTES_MAX <= (int)SEED_KEY_MAX, "a chunk takes each key");
+static_assert((int)SEED_ITEM_BYTES + (int)KEY_BYTES_MAX + (int)STORE_VALUE_MAX <=
+                  (int)SEED_PAYLOAD,
+              "a chunk takes each value");
 
 /* Commit under way. */
 struct seed_commit {
@@ -228,7 +235,7 @@ static bool chunk_add(struct seed_store *s, struct seed_job *job, struct kv_iter
     size = SEED_ITEM_BYTES + key_len + val_len;
     if (job->len > 0 && job->len + size > SEED_PAYLOAD)
         return false;
-    if (key_len > SEED_KEY_MAX || size > BYTES_MAX) {
+    if (key_len > SEED_KEY_MAX || size > RPC_PAYLOAD_MAX) {
         s->rc = -EFBIG;
         return false;
     }

@@ -336,6 +336,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         open_file_free(&s->refs, f);
         x->sessions->table.n_refs--;
         refs_drop(s->export, ino, n, wrote, false);
+        store_end_operation(x->store);
     }
     if (!gone)
         session_store_delete(x, s->id);

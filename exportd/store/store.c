@@ -54,7 +54,7 @@ struct store {
     struct list_node entries; /* in order of eviction, unless used since */
     size_t cached_bytes, cache_max;
     struct store_entry *dirty; /* newest first; the order inside a batch has no meaning */
-    size_t n_dirty;
+    size_t n_dirty, dirty_bytes;
     struct kv_item *items; /* room for one batch, owned */
     size_t items_room;
     struct env_task task;
@@ -68,13 +68,7 @@ struct store {
     int error;
 };
 
-static void out_of_memory(void)
-{
-    log_error(
-        "out of memory during a change of metadata: stopping, so that no half of it is "
-        "kept; give exportd more memory");
-    abort();
-}
+static const char in_a_change[] = "during a change of metadata";
 
 static size_t entry_bytes(const struct store_entry *e)
 {
@@ -186,16 +180,18 @@ static void entry_change(struct store *s, const struct key *key, uint8_t *val, s
     if (e == NULL) {
         e = entry_add(s, key, hash, val, len);
         if (e == NULL)
-            out_of_memory();
+            log_out_of_memory(in_a_change);
     } else {
         assert(s->cached_bytes >= entry_bytes(e));
         s->cached_bytes -= entry_bytes(e);
+        s->dirty_bytes -= e->dirty ? entry_bytes(e) : 0;
         free(e->val);
         e->val = val;
         e->val_len = (uint32_t)len;
         s->cached_bytes += entry_bytes(e);
         e->used = true;
     }
+    s->dirty_bytes += entry_bytes(e);
     if (!e->dirty) {
         e->dirty = true;
         e->dirty_next = s->dirty;
@@ -209,9 +205,9 @@ void store_put(struct store *s, const struct key *key, const void *val, size_t l
 {
     uint8_t *p = malloc(len + 1); /* not NULL for an empty value either */
 
-    assert((val != NULL || len == 0) && len <= UINT32_MAX);
+    assert((val != NULL || len == 0) && len <= STORE_VALUE_MAX);
     if (p == NULL)
-        out_of_memory();
+        log_out_of_memory(in_a_change);
     if (len > 0)
         memcpy(p, val, len);
     entry_change(s, key, p, len);
@@ -245,7 +241,7 @@ static void cache_drop(struct store *s)
     while (!list_is_empty(&s->entries))
         entry_forget(s, entry_oldest(s));
     s->dirty = NULL;
-    s->n_dirty = 0;
+    s->n_dirty = s->dirty_bytes = 0;
 }
 
 /* Drops the cache, which may hold what the kv lacks, and refuses changes from now on. */
@@ -308,7 +304,7 @@ static void items_reserve(struct store *s, size_t n)
     s->items_room = n * 2;
     s->items = malloc(s->items_room * sizeof(*s->items));
     if (s->items == NULL)
-        out_of_memory();
+        log_out_of_memory(in_a_change);
 }
 
 /*
@@ -333,7 +329,7 @@ static void commit_start(struct store *s)
     size_t n = 0;
 
     if (c == NULL)
-        out_of_memory();
+        log_out_of_memory(in_a_change);
     items_reserve(s, s->n_dirty);
     for (; e != NULL; e = e->dirty_next) {
         s->items[n++] = (struct kv_item){ e->key, e->key_len, e->val, e->val_len };
@@ -341,7 +337,7 @@ static void commit_start(struct store *s)
     }
     assert(n == s->n_dirty && s->error == 0);
     s->dirty = NULL;
-    s->n_dirty = 0;
+    s->n_dirty = s->dirty_bytes = 0;
     c->done.fn = on_commit_done;
     c->store = s;
     waits_move(&s->commit_waits, &c->waits);
@@ -378,10 +374,17 @@ int store_scan(struct store *s, struct kv_iter **out)
     return kv_iter_open(s->kv, out);
 }
 
+void store_end_operation(struct store *s)
+{
+    if (s->error == 0 && s->dirty_bytes >= STORE_BATCH_BYTES)
+        commit_start(s);
+}
+
 void store_trim(struct store *s)
 {
     unsigned n_spared = 0;
 
+    store_end_operation(s);
     while (s->cached_bytes > s->cache_max && !list_is_empty(&s->entries)) {
         struct store_entry *e = entry_oldest(s);
 

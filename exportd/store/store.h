@@ -2,7 +2,8 @@
  * store.h - the kv as operations use it: cached, with one pending batch.
  *
  * Reads see all earlier puts. All changes of one turn of the loop are one commit, which a
- * posted task makes; their effect may be answered only after store_when_committed().
+ * posted task makes, or several if they are large; an operation's changes are in one.
+ * Their effect may be answered only after store_when_committed().
  * Operations share the batch, so each checks everything first and then changes without
  * failing. Running out of memory during a change ends the process, because half an
  * operation must never be committed.
@@ -16,6 +17,13 @@
 #include "exportd/store/key.h"
 
 struct store;
+
+enum {
+    /* bytes, largest value: the set of allocated blocks of a file has 80 KiB at most */
+    STORE_VALUE_MAX = 128 << 10,
+    /* a batch that has so many bytes is committed at the end of an operation */
+    STORE_BATCH_BYTES = 1 << 20,
+};
 
 /* Waiter for the changes made so far. Embedded in the caller's struct. */
 struct store_wait {
@@ -37,8 +45,8 @@ int store_open(struct env *env, struct kv *kv, size_t cache_max, struct store **
 void store_close(struct store *s);
 
 /**
- * Reads a value. Returns 0, -ENOENT, -EIO or -ENOMEM. *val belongs to the store and is
- * valid until the key is put or deleted, or until store_trim().
+ * Reads a value. Returns 0, -ENOENT, -EIO, -ROZO_EDAMAGED or -ENOMEM. *val belongs to the
+ * store and is valid until the key is put or deleted, or until store_trim().
  */
 int store_get(struct store *s, const struct key *key, const uint8_t **val, size_t *len);
 void store_put(struct store *s, const struct key *key, const void *val, size_t len);
@@ -51,8 +59,13 @@ void store_delete(struct store *s, const struct key *key);
 int store_scan(struct store *s, struct kv_iter **out);
 
 /**
+ * Says that an operation's changes are complete: commits the pending batch if it is
+ * large. Call it between operations that may be many in one turn.
+ */
+void store_end_operation(struct store *s);
+/**
  * Evicts the least recently used entries until the cache fits. Call it between
- * operations.
+ * operations; it implies store_end_operation().
  */
 void store_trim(struct store *s);
 

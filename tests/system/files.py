@@ -1,10 +1,26 @@
-"""Ways to write and to read files."""
+"""Ways to write and to read files; small disks."""
 import errno
 import mmap
 import os
+import subprocess
+
+import pytest
 
 PAGE = 4096
 BLOCK = 8192
+
+
+def disk_of(scratch, mib):
+    """Returns the folder of a new file system of that size."""
+    image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
+    os.mkdir(disk)
+    with open(image, "wb") as f:
+        f.truncate(mib << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
+    r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
+    if r.returncode != 0:
+        pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
+    return disk
 
 
 def put(path, data=b""):

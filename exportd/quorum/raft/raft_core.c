@@ -996,8 +996,10 @@ int raft_core_receive(struct raft_core *core, uint64_t now_ns, const struct raft
         break;
     case RAFT_MSG_SEED:
         if (msg->term >= core->ballot.term && msg->index > core->out.commit &&
-            trail_term(&core->raft.trail, msg->index) != msg->index_term)
+            trail_term(&core->raft.trail, msg->index) != msg->index_term) {
             core->out.seed_to = msg->index;
+            core->out.seed_lost = (msg->flags & RAFT_MSG_LOST) != 0;
+        }
         break;
     case RAFT_MSG_TIMEOUT_NOW:
         rc = timeout_now_receive(core, msg);

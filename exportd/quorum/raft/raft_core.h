@@ -201,6 +201,7 @@ struct raft_core_out {
     uint64_t seeding;
     /* leader's index with which this member is to seed itself: a SEED came; 0: none */
     uint64_t seed_to;
+    bool seed_lost; /* with it: the leader knows that this member had more entries */
     /* member that has lost entries that it had acknowledged: it must join again (R3); 0:
      * none */
     uint64_t lost;

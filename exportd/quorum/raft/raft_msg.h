@@ -102,7 +102,8 @@ enum raft_msg_flags {
     RAFT_MSG_PRE_VOTE = 1, /* VOTE, VOTED */
     RAFT_MSG_DISRUPT = 2,  /* VOTE: the leader asked for this election */
     RAFT_MSG_GRANTED = 4,  /* VOTED */
-    RAFT_MSG_FLAGS_ALL = 7,
+    RAFT_MSG_LOST = 32,    /* SEED: the receiver had entries that it lacks now */
+    RAFT_MSG_FLAGS_ALL = 39,
 };
 
 /* Message, unpacked. Plain data. */

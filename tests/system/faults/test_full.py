@@ -9,26 +9,14 @@ import json
 import os
 import random
 import shutil
-import subprocess
 
 import pytest
+
+from files import disk_of
 
 MIB = 1 << 20
 DISK_MIB = 512
 REPLACEMENT_MIB = 36
-
-
-def disk_of(scratch, mib):
-    """Returns the folder of a new file system of that size."""
-    image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
-    os.mkdir(disk)
-    with open(image, "wb") as f:
-        f.truncate(mib * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
-    r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
-    if r.returncode != 0:
-        pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
-    return disk
 
 
 @pytest.fixture

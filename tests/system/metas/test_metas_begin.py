@@ -80,6 +80,13 @@ def test_a_section_that_makes_no_sense(members, listed, number, words):
     assert not os.path.exists(members.daemons[0].data)
 
 
+@pytest.mark.parametrize("line, words", [("log_keep_mb: 63", "log_keep_mb: 64 to 1536"),
+                                         ("log_keep_mb: 4096", "log_keep_mb: 64 to 1536"),
+                                         ("seed_rate_mb: 100001", "seed_rate_mb: 1 to 100000")])
+def test_limits_of_a_member_have_bounds(members, line, words):
+    assert words in members.refused(0, members.config(0).replace("quorum:\n", "quorum:\n  %s\n" % line))
+
+
 def test_a_member_without_data_does_not_begin_by_itself(members):
     said = members.refused(0)
     assert "--begin-quorum" in said and "member 1 of a quorum" in said

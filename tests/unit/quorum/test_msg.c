@@ -24,6 +24,11 @@ static const struct raft_msg samples[] = {
     { .kind = RAFT_MSG_VOTE, .term = 9, .index = 3, .index_term = 2, .flags = 2 },
     { .kind = RAFT_MSG_VOTED, .term = 9, .flags = RAFT_MSG_GRANTED | RAFT_MSG_PRE_VOTE },
     { .kind = RAFT_MSG_SEED, .term = 9, .index = 3, .index_term = 2 },
+    { .kind = RAFT_MSG_SEED,
+      .term = 9,
+      .index = 3,
+      .index_term = 2,
+      .flags = RAFT_MSG_LOST },
     { .kind = RAFT_MSG_TIMEOUT_NOW, .term = 9, .index = 3, .index_term = 2 },
 };
 enum { N_SAMPLES = sizeof(samples) / sizeof(samples[0]) };

@@ -25,6 +25,8 @@ struct world {
     int start_rc;
     bool is_started, is_stopped;
     int failed;
+    bool is_full;
+    unsigned n_full;    /* tries that found no space */
     uint64_t persisted; /* highest index that is persisted and was not truncated since */
     struct quorum_ballot saved; /* newest one that was reported as saved */
     struct quorum_ballot asked; /* newest one that was to be saved */
@@ -49,6 +51,14 @@ static void on_voted(void *arg, uint64_t term, uint64_t vote)
 static void on_failed(void *arg, int rc)
 {
     ((struct world *)arg)->failed = rc;
+}
+
+static void on_full(void *arg, bool is_full)
+{
+    struct world *w = arg;
+
+    w->is_full = is_full;
+    w->n_full += is_full;
 }
 
 static void on_started(void *arg, int rc)
@@ -89,7 +99,7 @@ static void world_init(struct world *w, uint64_t seed)
     *w = (struct world){ 0 };
     env_virtual_init(&w->v, seed);
     memdisk_init(&w->disk, &w->v);
-    w->hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_failed, w };
+    w->hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_failed, w, on_full };
     w->config = (struct quorum_log_config){
         .env = &w->v.env,
         .disk = &w->disk.disk,
@@ -258,20 +268,73 @@ static void space_is_used_again(void **state)
     world_free(&w);
 }
 
-static void a_full_log_fails(void **state)
+/* Without space, entries wait in memory; they are written, in order, once older ones have
+ * left. A loss of power meanwhile takes none that was reported as persisted. */
+static void entries_wait_for_space(void **state)
+{
+    (void)state;
+    for (unsigned power = 0; power < 2; power++) {
+        struct world w;
+
+        world_init(&w, 3);
+        assert_int_equal(start(&w), 0);
+        quorum_log_forget_old(w.log);
+        for (unsigned i = 0; i < 30; i++) {
+            append_sized(&w, 1, i % 3 == 0 ? 1 << 20 : 300 << 10);
+            env_virtual_run_posted(&w.v);
+        }
+        env_virtual_advance_ms(&w.v, 2 * QUORUM_LOG_RETRY_MS);
+        assert_int_equal(w.failed, 0);
+        assert_true(w.is_full && w.n_full >= 2);
+        assert_true(w.persisted > 6 && w.persisted < w.last);
+        if (power == 0) {
+            truncate_from(&w, w.last - 2); /* all three wait */
+            append(&w, 2, 3);
+            quorum_log_trim(w.log, w.persisted);
+            env_virtual_advance_ms(&w.v, 20 * QUORUM_LOG_RETRY_MS);
+            assert_false(w.is_full);
+            assert_int_equal(w.failed, 0);
+            assert_int_equal(w.persisted, w.last);
+            expect_log(&w, quorum_log_first(w.log), w.last);
+        } else {
+            w.last = w.persisted;
+        }
+        stop(&w);
+        if (power == 1)
+            memdisk_power_cut(&w.disk);
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->lost, 0);
+        assert_true(quorum_log_last(w.log) >= w.persisted);
+        expect_log(&w, quorum_log_first(w.log), w.persisted);
+        stop(&w);
+        world_free(&w);
+    }
+}
+
+/* All entries that wait are replaced by those of another leader. */
+static void entries_that_wait_are_replaced(void **state)
 {
     struct world w;
+    uint64_t from;
 
     (void)state;
-    world_init(&w, 3);
+    world_init(&w, 4);
     assert_int_equal(start(&w), 0);
     quorum_log_forget_old(w.log);
-    for (unsigned i = 0; i < 30 && w.failed == 0; i++) {
+    for (unsigned i = 0; i < 30; i++)
         append_sized(&w, 1, 1 << 20);
-        env_virtual_run_until_idle(&w.v, 1000);
-    }
-    assert_int_equal(w.failed, -ENOSPC);
-    assert_true(w.persisted < w.last);
+    env_virtual_advance_ms(&w.v, QUORUM_LOG_RETRY_MS);
+    assert_true(w.is_full);
+    from = w.persisted;
+    truncate_from(&w, from);
+    append(&w, 2, 40);
+    quorum_log_trim(w.log, from - 1);
+    env_virtual_advance_ms(&w.v, 20 * QUORUM_LOG_RETRY_MS);
+    assert_false(w.is_full);
+    assert_int_equal(w.persisted, w.last);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    expect_log(&w, quorum_log_first(w.log), w.last);
     stop(&w);
     world_free(&w);
 }
@@ -334,6 +397,38 @@ static bool rot(struct world *w, const uint8_t *text, size_t len)
     }
     free(bytes);
     return is_found;
+}
+
+/* A read keeps the segment of an old entry; the newer ones are no longer wanted. A crash
+ * then must not leave the old entries alone: a log that ends before the store has lost
+ * something. */
+static void trimmed_entries_leave_in_order(void **state)
+{
+    struct reader reader = { .r = { .index = 1, .done = on_read } };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 5);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 12; i++)
+        append_sized(&w, 1, 600 << 10);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_int_equal(w.persisted, 12);
+    w.disk.hold_reads = true;
+    quorum_log_read(w.log, &reader.r);
+    quorum_log_trim(w.log, 13);
+    env_virtual_advance_ms(&w.v, 5000);
+    w.disk.is_cut = true;
+    w.disk.hold_reads = false;
+    memdisk_release(&w.disk);
+    stop(&w);
+    memdisk_power_cut(&w.disk);
+    assert_int_equal(start(&w), 0);
+    assert_int_equal(quorum_log_found(w.log)->lost, 0);
+    assert_int_equal(quorum_log_last(w.log), 12);
+    stop(&w);
+    world_free(&w);
 }
 
 static void lost_entries_are_told_until_they_are_there_again(void **state)
@@ -481,8 +576,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_finds_entries_and_vote),
         cmocka_unit_test(space_is_used_again),
-        cmocka_unit_test(a_full_log_fails),
+        cmocka_unit_test(entries_wait_for_space),
+        cmocka_unit_test(entries_that_wait_are_replaced),
         cmocka_unit_test(an_entry_may_leave_while_it_is_read),
+        cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
