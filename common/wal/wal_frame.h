@@ -75,6 +75,9 @@ struct wal_scan_result {
     /* lost bytes: invalid frames with valid ones behind them in their segment, and
      * segments with two damaged headers */
     uint64_t n_damaged;
+    /* pages that cannot be read: frames in them are not counted above if they were the
+     * newest ones */
+    uint64_t n_unreadable;
 };
 
 /* One use of a segment file. */

@@ -136,6 +136,7 @@ static void on_read(struct disk_req *dr, int rc)
         memset(s->iov.iov_base, 0, s->iov.iov_len);
         s->at += s->iov.iov_len;
         s->n_bad++;
+        s->result.n_unreadable++;
     }
     if (s->n_bad > BAD_PAGES_MAX) {
         log_error(

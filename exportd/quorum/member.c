@@ -426,7 +426,7 @@ void member_log_range(const struct member *m, uint64_t *first, uint64_t *last)
 
 void member_status(const struct member *m, struct member_status *out)
 {
-    bool is_open = m->state >= MEMBER_RUNS && m->log != NULL;
+    bool is_open = m->state >= MEMBER_RUNS && m->log_runs;
     uint64_t first = 0, last = 0;
 
     if (is_open)

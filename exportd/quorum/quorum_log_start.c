@@ -125,7 +125,7 @@ static void damaged_cut(struct quorum_log *log, const struct wal_scan_result *re
         lines_cut(log, i);
         break;
     }
-    if (log->found.lost == 0 && result->n_lost > 0)
+    if (log->found.lost == 0 && (result->n_lost > 0 || result->n_unreadable > 0))
         log->found.lost = log->first + log->n;
     if (log->found.lost != 0)
         log_error("metadata log: entries from %llu on were on stable storage and are "

@@ -18,7 +18,7 @@ Usage: sudo tests/soak/run.sh [--hours N] [PART...]
 
 Runs each part once; those that search at random share N hours (default 4).
 
-  simulator   the whole cluster and the block engine, new seeds, all fault modes
+  simulator   all mutants; the whole cluster and the block engine, new seeds, all fault modes
   storms      storages are killed at random under load, layouts 0 and 1; clients while they write
   metas       200 kills of three exportds, storages and mounts under load, and what was acknowledged is compared
   coherence   fsx through one mount and two, histories of four mounts, sqlite
@@ -65,6 +65,7 @@ system_tests() # TEST...
 part_simulator()
 {
     mkdir -p "$failed_dir"
+    tests/sim/mutants build/release --all || return 1
     tests/soak/simulator.sh build/release "$share_s" "$(date +%s)" "$failed_dir/simulator.txt"
 }
 

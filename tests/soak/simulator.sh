@@ -49,7 +49,7 @@ worker() {
                 one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet $options
             done
         done
-        for mode in calm net crash client late dead hang power chaos; do
+        for mode in calm net crash client late dead hang power rot pages eio replace lost old few full chaos; do
             for options in "--torn --kernel --strict" "--torn --shared --kernel --locks" "--torn --shared --inline" \
                 "--heal --torn"; do
                 [ -e "$counts/stop" ] && return

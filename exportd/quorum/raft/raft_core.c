@@ -253,7 +253,8 @@ static struct raft_msg *message_add(struct raft_core *core, enum raft_msg_kind k
     return m;
 }
 
-/* Takes over an answer to an APPEND. is_late: to one of an earlier term. */
+/* Takes over an answer to an APPEND. is_late: to one of an earlier term; what it says of
+ * the log is then no news for the leader of this term (R3). */
 static void appended_collect(struct raft_core *core, struct raft_msg *m,
                              const struct raft_append_entries_result *r, bool is_late)
 {
@@ -261,7 +262,7 @@ static void appended_collect(struct raft_core *core, struct raft_msg *m,
     m->last = is_late ? 0 : r->last_log_index; /* R10 */
     if (m->index != 0 && m->last >= m->index)
         m->last = m->index - 1;
-    if (core->heard.from == m->to && core->heard.term == m->term)
+    if (!is_late && core->heard.from == m->to && core->heard.term == m->term)
         m->echo_ns = core->heard.sent_ns;
 }
 

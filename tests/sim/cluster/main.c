@@ -74,6 +74,11 @@ static const struct {
     { "meta-lease", RUN_MUTANT_META_LEASE },
     { "meta-stays", RUN_MUTANT_META_STAYS },
     { "meta-sync", RUN_MUTANT_META_SYNC },
+    { "meta-vote", RUN_MUTANT_META_VOTE },
+    { "meta-apply", RUN_MUTANT_META_APPLY },
+    { "meta-join", RUN_MUTANT_META_JOIN },
+    { "meta-start", RUN_MUTANT_META_START },
+    { "meta-boot", RUN_MUTANT_META_BOOT },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -248,7 +253,8 @@ int main(int argc, char **argv)
         { "mutant", 'x', "NAME",
           "Safety measure that is left out: journal, journal-sync, commit, version, "
           "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
-          "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync",
+          "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync, "
+          "meta-vote, meta-apply, meta-join, meta-start, meta-boot",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",
@@ -319,6 +325,9 @@ int main(int argc, char **argv)
         sum.n_doubtful_reads += r.n_doubtful_reads;
         sum.n_replaced += r.n_replaced;
         sum.n_fail_overs += r.n_fail_overs;
+        sum.n_behind += r.n_behind;
+        sum.n_copies += r.n_copies;
+        sum.n_transfers += r.n_transfers;
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
         sum.n_peeked += r.n_peeked;
@@ -360,7 +369,9 @@ int main(int argc, char **argv)
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
     if (args.n_metas > 1)
-        printf("quorum: %u fail-overs\n", sum.n_fail_overs);
+        printf("quorum: %u fail-overs, %u transfers, %u copies of stores by members that "
+               "were behind, %u by members that had lost something\n",
+               sum.n_fail_overs, sum.n_transfers, sum.n_behind, sum.n_copies);
     if (args.shared)
         printf(
             "shared: %llu names looked at unlocked, ranges of files held at %llu looks\n",

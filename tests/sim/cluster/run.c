@@ -238,13 +238,7 @@ static void run_all(void)
     if (run->config.n_metas > 1)
         metas_begin_quorum(run->config.n_metas);
     metas.token_limit = run->config.token_limit;
-    metas.mutants = (struct metas_mutants){
-        .grow_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0,
-        .early = (run->config.mutant & RUN_MUTANT_META_EARLY) != 0,
-        .no_lease = (run->config.mutant & RUN_MUTANT_META_LEASE) != 0,
-        .stays = (run->config.mutant & RUN_MUTANT_META_STAYS) != 0,
-        .no_sync = (run->config.mutant & RUN_MUTANT_META_SYNC) != 0,
-    };
+    metas.mutants = run->config.mutant;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)
@@ -270,6 +264,7 @@ static void run_all(void)
     if (run->config.heals)
         check_healing();
     check_everything();
+    check_members();
     check_memory();
 }
 
@@ -316,6 +311,8 @@ void run_once(const struct run_config *config, struct run_result *out)
         run->result.n_doubtful_reads += servers.storages[i].n_doubtful_reads;
     }
     kernels_count();
+    run->result.n_behind = metas.n_behind;
+    run->result.n_copies = metas.n_copies;
     *out = run->result;
     servers_end();
     model_end();

@@ -43,10 +43,15 @@ enum run_mutant {
     RUN_MUTANT_NO_STRAYS = 4096, /* exportd does not search files of deleted inodes */
     RUN_MUTANT_GROW_FIRST = 8192, /* files get more candidates without fence and proof */
     /* Mutants of a quorum of exportds. */
-    RUN_MUTANT_META_EARLY = 16384, /* answers leave before the quorum has the change */
-    RUN_MUTANT_META_LEASE = 32768, /* answers leave without a lease */
-    RUN_MUTANT_META_STAYS = 65536, /* a deposed core is not abandoned */
-    RUN_MUTANT_META_SYNC = 131072, /* logs and votes are not synced */
+    RUN_MUTANT_META_EARLY = 16384,   /* answers leave before the quorum has the change */
+    RUN_MUTANT_META_LEASE = 32768,   /* answers leave without a lease */
+    RUN_MUTANT_META_STAYS = 65536,   /* a deposed core is not abandoned */
+    RUN_MUTANT_META_SYNC = 131072,   /* logs and votes are not synced */
+    RUN_MUTANT_META_VOTE = 262144,   /* votes are not synced */
+    RUN_MUTANT_META_APPLY = 524288,  /* followers apply what they have not persisted */
+    RUN_MUTANT_META_JOIN = 1048576,  /* a member that lost entries takes part at once */
+    RUN_MUTANT_META_START = 2097152, /* a member votes at once after its start */
+    RUN_MUTANT_META_BOOT = 4194304,  /* each machine has a boot number of its own */
 };
 
 struct run_config {
@@ -79,10 +84,12 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
-    unsigned n_fail_overs;      /* starts of exportd on members, but the first */
-    unsigned n_lost_more;       /* disks lost during the rebuild of another one */
-    unsigned n_came_back;       /* replaced disks that returned */
-    unsigned n_spoiled, n_worn; /* pages; n_worn: those that stay bad */
+    unsigned n_fail_overs;       /* starts of exportd on members, but the first */
+    unsigned n_behind, n_copies; /* copies of stores: entries trimmed; something lost */
+    unsigned n_transfers;        /* transfers of leadership */
+    unsigned n_lost_more;        /* disks lost during the rebuild of another one */
+    unsigned n_came_back;        /* replaced disks that returned */
+    unsigned n_spoiled, n_worn;  /* pages; n_worn: those that stay bad */
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
     uint64_t n_names;                                    /* found in listings */
     uint64_t n_peeked;           /* lookups while other programs may change the name */

@@ -221,12 +221,25 @@ void names_peek(struct program *p);
 void names_die(struct program *p);
 
 /* faults.c */
+/** Makes a fault that ends after a while with end(); NULL: there are too many. */
+struct fault *fault_new(uint64_t for_ms, void (*end)(struct fault *f), unsigned a,
+                        unsigned b);
+/** Stops a process as SIGSTOP does, for a while. False: it runs on. */
+bool host_hangs(struct host *h, uint64_t for_ms);
+/** Kills an exportd, or cuts its power; it starts again later. False: it does not. */
+bool meta_falls(struct sim_meta *e, uint64_t for_ms, bool power);
 /** Prepares the faults, before the cluster exists. */
 void faults_begin(void);
 /** Starts the faults. */
 void faults_start(void);
 /** Ends all faults: everything is up. */
 void faults_end(void);
+
+/* meta_faults.c */
+/** Sometimes causes a fault of this kind among members. False: it caused none. */
+bool meta_fault(unsigned fault);
+/** Ends all that its faults have left. */
+void meta_faults_end(void);
 
 /* holders.c */
 /** Checks the tokens after some of the steps. */
@@ -241,6 +254,8 @@ void check_everything(void);
 void check_growth(void);
 /** Waits until everything is healed, and checks that all data is at its homes. */
 void check_healing(void);
+/** Waits until all members of a quorum take part, and checks that they hold the same. */
+void check_members(void);
 /** Checks the memory of each process. */
 void check_memory(void);
 

@@ -542,6 +542,63 @@ static void test_a_barrier_is_held_by_others(void **state)
     world_free(w);
 }
 
+static void event(struct raft_core *core, int rc, struct raft_core_out *out)
+{
+    assert_int_equal(rc, 0);
+    raft_core_take(core, out);
+}
+
+static void voted(struct raft_core *core, uint64_t now_ns, unsigned flags,
+                  struct raft_core_out *out)
+{
+    const struct raft_msg msg = { .kind = RAFT_MSG_VOTED,
+                                  .flags = RAFT_MSG_GRANTED | flags,
+                                  .from = 2,
+                                  .to = 1,
+                                  .term = 4 };
+
+    event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
+}
+
+static void appended(struct raft_core *core, uint64_t now_ns, uint64_t last,
+                     struct raft_core_out *out)
+{
+    const struct raft_msg msg = {
+        .kind = RAFT_MSG_APPENDED, .from = 2, .to = 1, .term = 4, .last = last
+    };
+
+    event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
+}
+
+/* Figure 8 of the paper on Raft: another member may still win without these entries. */
+static void test_entries_of_earlier_terms_wait_for_one_of_the_own(void **state)
+{
+    uint64_t now_ns = ms_to_ns(2 * RAFT_ELECTION_MS);
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+
+    (void)state;
+    start_init(&s);
+    assert_int_equal(start(&s, &core), 0);
+    raft_core_take(core, &out);
+    event(core, raft_core_tick(core, now_ns), &out);
+    voted(core, now_ns, RAFT_MSG_PRE_VOTE, &out);
+    assert_int_equal(out.new_term, 4);
+    event(core, raft_core_vote_persisted(core, now_ns, 4, out.new_vote), &out);
+    voted(core, now_ns, 0, &out);
+    assert_int_equal(out.role, RAFT_CORE_LEADER);
+    assert_int_equal(out.entries[0].index, 8);
+    appended(core, now_ns, 7, &out); /* a majority has all entries of earlier terms */
+    assert_int_equal(out.commit, 5);
+    event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
+    assert_int_equal(out.commit, 5);
+    appended(core, now_ns, 8, &out);
+    assert_int_equal(out.commit, 8);
+    assert_true(out.is_ready);
+    raft_core_free(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_a_candidate_of_a_higher_term_disturbs_no_hand_over),
         cmocka_unit_test(test_a_lease_ends_before_members_with_evidence_elect),
         cmocka_unit_test(test_a_voter_with_evidence_votes_at_the_end_of_its_promise),
+        cmocka_unit_test(test_entries_of_earlier_terms_wait_for_one_of_the_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -557,6 +557,43 @@ static void test_a_follower_that_lost_entries_must_join(void **state)
     one_close(&o);
 }
 
+/* A message of an earlier term comes late, from a leader that leads again: the answer has
+ * the new term and refuses, and is no sign of a loss. */
+static void test_answers_to_an_earlier_term_are_no_loss(void **state)
+{
+    struct raft_log_entry c[5];
+    struct raft_msg answer;
+    struct one o;
+
+    (void)state;
+    one_open(&o, 3, 1);
+    one_append(&o, 2, 5, 1, 1, 1, NULL, 0);
+    one_append(&o, 2, 6, 1, 1, 1, NULL, 0);
+    o.now_ns += s_to_ns(1);
+    one_append(&o, 2, 5, 7, 5, 1, NULL, 0);
+    assert_non_null(one_message(&o, RAFT_MSG_APPENDED, 2));
+    answer = *one_message(&o, RAFT_MSG_APPENDED, 2);
+    assert_true(answer.term == 6 && answer.index == 7 && answer.last == 0);
+    one_close(&o);
+
+    for (unsigned i = 0; i < 5; i++)
+        c[i] = entry_make(0, 0);
+    one_open(&o, 3, 1);
+    one_lead(&o);
+    one_take(&o, raft_core_submit(o.core, o.now_ns, c, 5));
+    one_persisted(&o, 7);
+    one_appended(&o, 2, 0, 7);
+    o.now_ns += s_to_ns(1);
+    answer.from = 2;
+    answer.to = 1;
+    answer.term = o.out.term;
+    if (answer.echo_ns != 0) /* newest message of the term that 2 has accepted */
+        answer.echo_ns = o.now_ns;
+    one_take(&o, raft_core_receive(o.core, o.now_ns, &answer, NULL));
+    assert_int_equal(o.out.lost, 0);
+    one_close(&o);
+}
+
 /* R4: the commit index passes what is persisted here. */
 static void test_nothing_is_applied_before_it_is_persisted(void **state)
 {
@@ -1580,6 +1617,7 @@ int main(void)
         cmocka_unit_test(test_a_list_inside_a_batch_is_noted_rightly),
         cmocka_unit_test(test_a_change_waits_for_an_entry_of_the_term),
         cmocka_unit_test(test_a_follower_that_lost_entries_must_join),
+        cmocka_unit_test(test_answers_to_an_earlier_term_are_no_loss),
         cmocka_unit_test(test_nothing_is_applied_before_it_is_persisted),
         cmocka_unit_test(test_a_restarted_voter_does_not_vote_at_once),
         cmocka_unit_test(test_the_lease_ends_before_a_transfer),

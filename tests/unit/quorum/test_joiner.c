@@ -2,6 +2,7 @@
  * test_joiner.c - a member that copies a store, and others that answer what the test
  * says: which answers it takes, and when it takes part again.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -316,12 +317,44 @@ static void only_what_follows_is_taken(void **state)
     joiner_free(j);
 }
 
+/* The disk fails when the log is removed, or when an empty one starts. */
+static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
+{
+    static const struct {
+        enum disk_op op;
+        const char *path;
+        unsigned at;
+    } fails[] = { { DISK_REMOVE, "journal/", 1 },
+                  { DISK_OPEN, "vote", 2 },
+                  { DISK_READ, "vote", 2 } };
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
+        struct member_status s;
+        struct joiner *j = joiner_new(&s);
+
+        kv_memory_close(j->n->below);
+        assert_int_equal(kv_memory_open(&j->w.v.env, &j->n->below), 0);
+        j->n->disk.fail_at = fails[i].at;
+        j->n->disk.fail_rc = -EIO;
+        j->n->disk.fail_op = (int)fails[i].op;
+        j->n->disk.fail_path = fails[i].path;
+        member_node_start(j->n);
+        member_world_run_ms(&j->w.m, 100);
+        assert_true(j->n->has_failed);
+        member_status(j->n->member, &s);
+        assert_int_equal(s.log_bytes, 0);
+        joiner_free(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_vote_waits_until_the_barrier_is_held),
         cmocka_unit_test(a_lost_log_needs_a_leader_of_its_own_term_or_later),
         cmocka_unit_test(only_what_follows_is_taken),
+        cmocka_unit_test(a_member_whose_disk_fails_in_a_copy_has_a_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

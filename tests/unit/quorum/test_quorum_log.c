@@ -469,6 +469,28 @@ static void lost_entries_are_told_until_they_are_there_again(void **state)
     world_free(&w);
 }
 
+/* The newest entries cannot be read, nor the note behind them that they were synced. */
+static void pages_at_the_end_that_cannot_be_read_are_a_loss(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 7);
+    assert_int_equal(start(&w), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        append_sized(&w, 1, 200);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    stop(&w);
+    for (uint64_t page = 3; page < 20; page++)
+        memdisk_spoil(memdisk_find(&w.disk, "journal/0.0"), page * MEM_PAGE);
+    assert_int_equal(start(&w), 0);
+    assert_true(quorum_log_last(w.log) < 3);
+    assert_int_equal(quorum_log_found(w.log)->lost, quorum_log_last(w.log) + 1);
+    stop(&w);
+    world_free(&w);
+}
+
 static void one_copy_of_the_vote_is_enough(void **state)
 {
     (void)state;
@@ -581,6 +603,7 @@ int main(void)
         cmocka_unit_test(an_entry_may_leave_while_it_is_read),
         cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
+        cmocka_unit_test(pages_at_the_end_that_cannot_be_read_are_a_loss),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
     };

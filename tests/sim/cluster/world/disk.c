@@ -15,6 +15,8 @@
 
 #include "common/base/list.h"
 
+enum { HEAD_BYTES = 40 };
+
 /* A request in progress. */
 struct sim_disk_wait {
     struct sim_disk_wait *prev, *next;
@@ -75,6 +77,7 @@ static void page_clean(struct sim_page *p)
 {
     free(p->stable);
     p->stable = NULL;
+    p->stable_ns = world_clock.now_ns;
     p->dirty = p->given_up = false;
     p->next_dirty = NULL;
 }
@@ -406,6 +409,7 @@ static int do_open(struct sim_disk *d, struct disk_req *req)
     }
     if (f->n_open++ == 0)
         f->fd = fd_take(d, f);
+    f->lies = d->lies != NULL && strstr(req->path, d->lies) != NULL;
     req->file = f;
     req->size = f->size;
     return 0;
@@ -708,7 +712,7 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
     case DISK_WRITE:
         return do_write(d, req, UINT64_MAX);
     case DISK_SYNC:
-        return d->lies || file_sync(req->file) ? 0 : -EIO;
+        return req->file->lies || file_sync(req->file) ? 0 : -EIO;
     case DISK_SYNC_NAME:
         return do_sync_name(d, req);
     case DISK_TRUNCATE:
@@ -981,8 +985,8 @@ static bool page_says_something(const struct sim_page *p)
     return memcmp(p->now, zeros, PAGE) != 0;
 }
 
-/* Chooses a random stable page that is not all zeros. */
-static struct sim_page *page_pick(struct sim_disk *d, const char *what)
+/* Chooses a random page that is not all zeros and has been stable for so long. */
+static struct sim_page *page_pick(struct sim_disk *d, const char *what, uint64_t age_ns)
 {
     struct sim_page *at = NULL;
     uint64_t n = 0;
@@ -996,6 +1000,8 @@ static struct sim_page *page_pick(struct sim_disk *d, const char *what)
 
                 if (strstr(name->path, what) == NULL || p == NULL || !p->here || p->dirty)
                     continue;
+                if (world_clock.now_ns - p->stable_ns < age_ns)
+                    continue;
                 if (page_says_something(p) && world_below(++n) == 0)
                     at = p;
             }
@@ -1004,21 +1010,35 @@ static struct sim_page *page_pick(struct sim_disk *d, const char *what)
     return at;
 }
 
-bool sim_disk_rot(struct sim_disk *d, const char *what)
+static bool rot(struct sim_page *at, uint64_t n_bytes)
 {
-    struct sim_page *at = page_pick(d, what);
     uint64_t bit;
 
     if (at == NULL)
         return false;
-    bit = world_below(PAGE * 8);
+    bit = world_below(n_bytes * 8);
     at->now[bit / 8] ^= (uint8_t)(1u << bit % 8);
     return true;
 }
 
+bool sim_disk_rot(struct sim_disk *d, const char *what)
+{
+    return rot(page_pick(d, what, 0), PAGE);
+}
+
+bool sim_disk_rot_old(struct sim_disk *d, const char *what, uint64_t age_ns)
+{
+    return rot(page_pick(d, what, age_ns), PAGE);
+}
+
+bool sim_disk_rot_head(struct sim_disk *d, const char *what)
+{
+    return rot(page_pick(d, what, 0), HEAD_BYTES);
+}
+
 bool sim_disk_spoil(struct sim_disk *d, const char *what, bool worn)
 {
-    struct sim_page *at = page_pick(d, what);
+    struct sim_page *at = page_pick(d, what, 0);
 
     if (at == NULL)
         return false;
@@ -1027,14 +1047,50 @@ bool sim_disk_spoil(struct sim_disk *d, const char *what, bool worn)
     return true;
 }
 
-void sim_disk_unwear(struct sim_disk *d)
+void sim_disk_ruin(struct sim_disk *d, const char *what)
+{
+    for (unsigned b = 0; b < NAME_BUCKETS; b++) {
+        for (struct sim_name *name = d->names[b]; name != NULL; name = name->next) {
+            struct disk_file *f = name->now;
+
+            for (uint32_t i = 0; f != NULL && i < f->n_pages; i++) {
+                struct sim_page *p = f->pages[i];
+
+                if (strstr(name->path, what) != NULL && p != NULL && p->here && !p->dirty)
+                    memset(p->now, 0x5a, SECTOR);
+            }
+        }
+    }
+}
+
+static void pages_each(struct sim_disk *d, void (*visit)(struct sim_page *p))
 {
     for (struct disk_file *f = d->files; f != NULL; f = f->next) {
         for (uint32_t i = 0; i < f->n_pages; i++) {
             if (f->pages[i] != NULL)
-                f->pages[i]->worn = false;
+                visit(f->pages[i]);
         }
     }
+}
+
+static void page_unspoil(struct sim_page *p)
+{
+    p->bad = false;
+}
+
+static void page_unwear(struct sim_page *p)
+{
+    p->worn = false;
+}
+
+void sim_disk_unspoil(struct sim_disk *d)
+{
+    pages_each(d, page_unspoil);
+}
+
+void sim_disk_unwear(struct sim_disk *d)
+{
+    pages_each(d, page_unwear);
 }
 
 void sim_disk_each(struct sim_disk *d,

@@ -28,13 +28,14 @@ enum {
 struct sim_page {
     struct sim_page *next_dirty;
     uint32_t index;
-    bool here;       /* false: a hole */
-    bool reserved;   /* allocated, but never written */
-    bool dirty;      /* `now` differs from the stable bytes */
-    bool given_up;   /* a sync of it failed; later ones skip it until a new write */
-    bool bad;        /* not readable until the whole page is written ... */
-    bool worn;       /* ... which has no effect: bad for good */
-    uint8_t *stable; /* owned; while dirty: the stable bytes, NULL: a hole */
+    bool here;          /* false: a hole */
+    bool reserved;      /* allocated, but never written */
+    bool dirty;         /* `now` differs from the stable bytes */
+    bool given_up;      /* a sync of it failed; later ones skip it until a new write */
+    bool bad;           /* not readable until the whole page is written ... */
+    bool worn;          /* ... which has no effect: bad for good */
+    uint64_t stable_ns; /* time of the last sync that wrote it */
+    uint8_t *stable;    /* owned; while dirty: the stable bytes, NULL: a hole */
     uint8_t now[PAGE];
 };
 
@@ -48,6 +49,7 @@ struct disk_file {
     struct sim_page *dirty;
     unsigned n_open, n_names; /* n_names: current and stable names */
     bool failed;              /* a sync of the whole disk could not write all of it */
+    bool lies;                /* mutant: syncs of it have no effect */
     int fd;                   /* descriptor, while open */
 };
 
@@ -80,7 +82,7 @@ struct sim_disk {
     struct disk_health health;
     struct disk_file *files;
     struct sim_name *names[NAME_BUCKETS];
-    bool lies;        /* mutant: syncs have no effect */
+    const char *lies; /* mutant: syncs of files with this in their path have no effect */
     bool directories; /* the sync of a name covers all names in its directory */
     struct sim_name_change *changes;
     unsigned n_changes, changes_room;
@@ -109,8 +111,16 @@ void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len
 /** Flips a bit of a stable page in a file whose path
  * contains `what`. Returns false if there is none. */
 bool sim_disk_rot(struct sim_disk *d, const char *what);
+/** Likewise, of a page that has been stable for so long. */
+bool sim_disk_rot_old(struct sim_disk *d, const char *what, uint64_t age_ns);
+/** Flips a bit of the first bytes of such a page. */
+bool sim_disk_rot_head(struct sim_disk *d, const char *what);
 /** Makes such a page unreadable; worn: also unwritable, for good. */
 bool sim_disk_spoil(struct sim_disk *d, const char *what, bool worn);
+/** Damages all stable pages of files whose path contains `what`. */
+void sim_disk_ruin(struct sim_disk *d, const char *what);
+/** Makes all pages readable. */
+void sim_disk_unspoil(struct sim_disk *d);
 /** Makes all worn pages writable again. */
 void sim_disk_unwear(struct sim_disk *d);
 /** Calls visit for every name. */

@@ -10,6 +10,7 @@
 
 #include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/ask.h"
+#include "tests/sim/cluster/world/kv.h"
 
 /* ---- faults ---- */
 
@@ -33,8 +34,8 @@ static void on_fault_end(struct env_timer *timer)
     f->end(f);
 }
 
-static struct fault *fault_new(uint64_t for_ms, void (*end)(struct fault *f), unsigned a,
-                               unsigned b)
+struct fault *fault_new(uint64_t for_ms, void (*end)(struct fault *f), unsigned a,
+                        unsigned b)
 {
     for (unsigned i = 0; i < FAULTS_MAX; i++) {
         struct fault *f = &run->faults[i];
@@ -152,10 +153,13 @@ static struct sim_meta *meta_choose(void)
     return world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
 }
 
-static void meta_falls(struct sim_meta *e, bool power)
+bool meta_falls(struct sim_meta *e, uint64_t for_ms, bool power)
 {
-    if (fault_new(world_below(2000), end_exportd, e->index, 0) != NULL)
+    bool falls = fault_new(for_ms, end_exportd, e->index, 0) != NULL;
+
+    if (falls)
         exportd_dies(e, power);
+    return falls;
 }
 
 static void fault_exportd(bool power)
@@ -163,7 +167,7 @@ static void fault_exportd(bool power)
     struct sim_meta *e = meta_choose();
 
     if (e->host->proc->alive && (!metas_are_quorum() || !arm(e->host, power)))
-        meta_falls(e, power);
+        meta_falls(e, world_below(2000), power);
 }
 
 static void end_power(struct fault *f)
@@ -227,7 +231,7 @@ static void end_armed(struct fault *f)
     }
     for (unsigned i = 0; i < metas.n; i++) {
         if (metas.list[i].host == h && h->proc->alive)
-            meta_falls(&metas.list[i], f->b != 0);
+            meta_falls(&metas.list[i], world_below(2000), f->b != 0);
     }
 }
 
@@ -308,20 +312,24 @@ static void end_hang(struct fault *f)
     net_host_reachable(h, h->power);
 }
 
-static void fault_hang(void)
+bool host_hangs(struct host *h, uint64_t for_ms)
 {
-    struct host *h = &net.hosts[world_below(net.n_hosts)];
-    uint64_t for_ms;
-
-    if (!h->proc->alive || h->proc->hung || n_ill() >= run->n - run->k)
-        return;
-    for_ms = world_below(3000);
-    if (fault_new(for_ms, end_hang, h->index, 0) == NULL)
-        return;
+    if (!h->proc->alive || h->proc->hung ||
+        fault_new(for_ms, end_hang, h->index, 0) == NULL)
+        return false;
     say("%s hangs", h->proc->name);
     h->proc->hung = true;
     net_host_reachable(h, false);
     clients_may_be_away(h->index, for_ms);
+    return true;
+}
+
+static void fault_hang(void)
+{
+    struct host *h = &net.hosts[world_below(net.n_hosts)];
+
+    if (h->proc->alive && !h->proc->hung && n_ill() < run->n - run->k)
+        host_hangs(h, world_below(3000));
 }
 
 static void end_disk(struct fault *f)
@@ -332,9 +340,10 @@ static void end_disk(struct fault *f)
 static void end_meta_disk(struct fault *f)
 {
     metas.list[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
+    sim_kv_slow(metas.list[f->a].kv, 0);
 }
 
-/* Makes the log of a member slow for a while, or hang. */
+/* Makes the log of a member slow for a while, or hang, and perhaps its store slow. */
 static void fault_meta_disk(void)
 {
     struct sim_meta *e = meta_choose();
@@ -344,6 +353,8 @@ static void fault_meta_disk(void)
     say("the disk of %s is slow", e->host->proc->name);
     e->disk.health.hangs = world_chance(300000);
     e->disk.health.delay_us = 2000 + (uint32_t)world_below(200000);
+    if (world_chance(300000))
+        sim_kv_slow(e->kv, (uint32_t)world_below(200000));
 }
 
 static void fault_disk(unsigned fault)
@@ -672,6 +683,8 @@ static void fault_inject(unsigned fault)
         !world_chance(80000))
         return; /* the cluster needs time to heal */
     run->result.n_faults++;
+    if (metas_are_quorum() && meta_fault(fault))
+        return;
     switch (fault) {
     case FAULT_WEATHER:
         fault_weather();
@@ -777,6 +790,7 @@ void faults_end(void)
             end_meta_disk(&none);
         end_exportd(&none);
     }
+    meta_faults_end();
 }
 
 void faults_begin(void)

@@ -79,7 +79,12 @@ static void hasty_sync(struct kv *kv, struct kv_done *done)
 
 static bool hasty_confirm(struct kv *kv, struct kv_done *done)
 {
-    return of_kv(kv)->confirms_all || kv_confirm(of_kv(kv)->below, done);
+    struct hasty_kv *h = of_kv(kv);
+    bool holds = h->confirms_all || kv_confirm(h->below, done);
+
+    if (holds && h->confirmed != NULL)
+        h->confirmed(h->arg);
+    return holds;
 }
 
 static int64_t hasty_stamp_ns(struct kv *kv, int64_t wall_ns)

@@ -11,8 +11,11 @@ struct hasty_kv {
     struct kv kv; /* must be the first member */
     struct kv *below;
     struct env *env;
-    bool is_early;         /* commits and syncs are done before the quorum has them */
-    bool confirms_all;     /* nothing can be stale */
+    bool is_early;     /* commits and syncs are done before the quorum has them */
+    bool confirms_all; /* nothing can be stale */
+    /** Called when an answer may leave at once; may be NULL. */
+    void (*confirmed)(void *arg);
+    void *arg;
     struct kv_done *ended; /* in order */
     struct kv_done **last;
     struct env_task task;

@@ -26,6 +26,7 @@ struct sim_kv {
     struct kv_memory *memory;
     struct kv_wait *head, *tail;
     unsigned n_commits_waiting;
+    uint32_t more_us;   /* by which a request takes longer at most */
     uint64_t synced_ns; /* start of the last sync */
     struct env_timer timer;
 };
@@ -73,7 +74,7 @@ static void on_timer(struct env_timer *timer)
     if (k->head == NULL)
         k->tail = NULL;
     else
-        world_timer_start_us(timer, world_below(100));
+        world_timer_start_us(timer, world_below(100 + k->more_us));
     k->n_commits_waiting -= w->is_commit;
     free(w);
     before = proc_enter(k->proc);
@@ -92,7 +93,7 @@ static void wait_add(struct sim_kv *k, struct kv_done *theirs, bool is_commit)
     k->n_commits_waiting += is_commit;
     if (k->tail == NULL) {
         k->head = w;
-        world_timer_start_us(&k->timer, 10 + world_below(300));
+        world_timer_start_us(&k->timer, 10 + world_below(300 + k->more_us));
     } else {
         k->tail->next = w;
     }
@@ -137,18 +138,34 @@ static const struct kv_ops sim_kv_ops = {
     .free_bytes = sim_free_bytes,
 };
 
+static void memory_make(struct sim_kv *k)
+{
+    int rc = kv_memory_open(&world_clock.world.env, &k->memory);
+
+    assert(rc == 0);
+}
+
 struct sim_kv *sim_kv_new(struct proc *proc)
 {
     struct sim_kv *k = calloc(1, sizeof(*k));
-    int rc;
 
     assert(k != NULL);
     k->kv.ops = &sim_kv_ops;
     k->proc = proc;
     env_timer_init(&k->timer, on_timer);
-    rc = kv_memory_open(&world_clock.world.env, &k->memory);
-    assert(rc == 0);
+    memory_make(k);
     return k;
+}
+
+void sim_kv_slow(struct sim_kv *k, uint32_t more_us)
+{
+    k->more_us = more_us;
+}
+
+void sim_kv_wipe(struct sim_kv *k)
+{
+    assert(k->head == NULL);
+    memory_make(k); /* world_end() frees the old one: callbacks of it may be under way */
 }
 
 void sim_kv_free(struct sim_kv *k)

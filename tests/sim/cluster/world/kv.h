@@ -18,6 +18,10 @@ struct kv *sim_kv_kv(struct sim_kv *k);
 void sim_kv_proc_died(struct sim_kv *k);
 /** Drops, after that, any number of the newest commits that no sync covers. */
 void sim_kv_power_cut(struct sim_kv *k);
+/** Makes a commit or sync take so much longer at most. */
+void sim_kv_slow(struct sim_kv *k, uint32_t more_us);
+/** Puts an empty kv in its place; the process is dead. */
+void sim_kv_wipe(struct sim_kv *k);
 /** Returns the number of commits that no sync covers. */
 uint64_t sim_kv_n_unsynced(const struct sim_kv *k);
 /** Returns the time when the last sync began: older commits are stable after its end. */

@@ -16,8 +16,10 @@
 #include "common/base/list.h"
 #include "common/group/rpc_group.h"
 #include "exportd/quorum/member_port.h"
+#include "tests/sim/cluster/run.h"
 #include "tests/sim/cluster/world/hasty_kv.h"
 #include "tests/sim/cluster/world/kv.h"
+#include "tests/sim/cluster/world/quorum_laws.h"
 #include "tests/sim/cluster/world/servers.h"
 
 enum {
@@ -25,8 +27,9 @@ enum {
     CACHE_BYTES = 64 << 10,
     MEMBER_ID = 100,       /* raft id of the first one */
     LOG_SEGMENT = 2 << 20, /* bytes */
-    LOG_KEPT = 64 << 20,   /* more than a run writes */
+    LOG_KEPT = 32 << 20,   /* half of what the log can have; see log_entries_max, too */
     RESTART_US = 1000000,
+    CLOCK_PPM_MAX = 500, /* two clocks differ by 1e-3 at most */
 };
 
 struct metas metas;
@@ -47,8 +50,10 @@ struct meta_process {
     struct member_port port;
     struct hasty_kv hasty; /* kv of the leader, above `kv` */
     struct leader *leader;
-    bool has_core; /* the leader knows that it leads */
-    uint64_t led;  /* number of the last lead, of all members */
+    bool has_core;   /* the leader knows that it leads */
+    bool is_started; /* log and vote are read: it takes part, or copies a store */
+    uint64_t led;    /* number of the last lead, of all members */
+    uint64_t term;   /* ... and its term */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct err err;
@@ -89,9 +94,9 @@ static struct exportd_config core_config(struct sim_meta *e)
         .capabilities = metas.key,
         .cache_max = CACHE_BYTES,
         .lease_ms = LEASE_MS,
-        .boot = e->boot,
+        .boot = (metas.mutants & RUN_MUTANT_META_BOOT) != 0 ? 1 + e->index : e->boot,
         .session_tokens_max = metas.token_limit,
-        .grows_first = metas.mutants.grow_first,
+        .grows_first = (metas.mutants & RUN_MUTANT_GROW_FIRST) != 0,
     };
 }
 
@@ -139,9 +144,10 @@ static void post(void *arg, struct env_mail *mail)
 
 static uint64_t now_ns(void *arg)
 {
-    struct meta_process *p = arg;
+    const struct sim_meta *e = ((struct meta_process *)arg)->e;
 
-    return env_now_ns(&p->e->host->proc->env);
+    return e->clock_offset_ns +
+           world_clock.now_ns / 1000 * (uint64_t)(1000000 + e->clock_ppm) / 1000;
 }
 
 static void on_lead(void *arg, uint64_t term)
@@ -150,20 +156,33 @@ static void on_lead(void *arg, uint64_t term)
     struct proc *before;
 
     p->led = ++metas.n_leads;
+    p->term = term;
     if (!p->has_core)
         leader_lead(p->leader, term);
     p->has_core = true;
     before = proc_enter(&world_clock.world);
+    quorum_law_leads(metas.laws, p->e, term);
     if (metas.started != NULL)
         metas.started();
     proc_leave(before);
+}
+
+static void on_confirmed(void *arg)
+{
+    const struct meta_process *p = arg;
+
+    const struct exportd *core = leader_core(p->leader);
+
+    quorum_law_answers(metas.laws, p->e, p->term);
+    if (core != NULL)
+        quorum_law_losses(p->e, core_losses(core));
 }
 
 static void on_depose(void *arg)
 {
     struct meta_process *p = arg;
 
-    if (metas.mutants.stays)
+    if ((metas.mutants & RUN_MUTANT_META_STAYS) != 0)
         return;
     leader_depose(p->leader);
     p->has_core = false;
@@ -182,7 +201,7 @@ static void on_failed(void *arg, int rc, const char *text)
 {
     struct meta_process *p = arg;
 
-    if (rc != -EIO) {
+    if (rc != -EIO && p->e->ill_before_life == 0) {
         fprintf(stderr, "%s ends: %s: %s\n", p->e->host->proc->name, text,
                 error_text(rc));
         abort();
@@ -199,8 +218,9 @@ static void on_started(void *arg, int rc)
         on_failed(p, rc, p->err.text);
         return;
     }
+    p->is_started = true;
     member_status(p->member, &s);
-    if (s.seeding == SEED_NONE || s.seeding == SEED_BEHIND)
+    if (s.seeding == SEED_NONE || s.seeding == SEED_BEHIND || p->e->ill_before_life != 0)
         return;
     fprintf(stderr, "%s has lost what it had synced\n", p->e->host->proc->name);
     abort();
@@ -258,6 +278,7 @@ static void member_begin(struct sim_meta *e)
         .now_arg = p,
         .keep_bytes = LOG_KEPT,
         .segment_bytes = LOG_SEGMENT,
+        .sources = &metas.members,
     };
 
     p->e = e;
@@ -278,9 +299,13 @@ static void member_begin(struct sim_meta *e)
     member.place = kv_quorum_place(p->kv);
     must(member_open(&member, &p->member), p);
     hasty_kv_init(&p->hasty, env, kv_quorum_kv(p->kv));
-    p->hasty.is_early = metas.mutants.early;
-    p->hasty.confirms_all = metas.mutants.no_lease;
-    e->disk.lies = metas.mutants.no_sync;
+    p->hasty.is_early = (metas.mutants & RUN_MUTANT_META_EARLY) != 0;
+    p->hasty.confirms_all = (metas.mutants & RUN_MUTANT_META_LEASE) != 0;
+    p->hasty.confirmed = on_confirmed;
+    p->hasty.arg = p;
+    e->disk.lies = (metas.mutants & RUN_MUTANT_META_SYNC) != 0   ? ""
+                   : (metas.mutants & RUN_MUTANT_META_VOTE) != 0 ? "vote"
+                                                                 : NULL;
     leader.kv = &p->hasty.kv;
     must(leader_open(&leader, &p->leader), p);
     p->port.kv = p->kv;
@@ -326,10 +351,12 @@ void meta_kill(struct sim_meta *e, bool power)
     if (!power)
         return;
     sim_kv_power_cut(e->kv);
-    if (metas_are_quorum())
+    if (metas_are_quorum()) {
         sim_disk_power_cut(&e->disk);
-    else
+        e->clock_offset_ns = world_below(1000000000000); /* the boot sets it to zero */
+    } else {
         e->boot++;
+    }
 }
 
 /* ---- the one that leads ---- */
@@ -361,6 +388,53 @@ struct sim_meta *meta_leader(void)
 bool metas_serve(void)
 {
     return meta_core(meta_leader()) != NULL;
+}
+
+struct sim_meta *meta_current(void)
+{
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (metas.list[i].host->proc == proc_current)
+            return &metas.list[i];
+    }
+    return NULL;
+}
+
+bool meta_status(const struct sim_meta *e, struct member_status *out)
+{
+    if (e->p == NULL || !e->p->is_started)
+        return false;
+    member_status(e->p->member, out);
+    return true;
+}
+
+bool metas_are_whole(void)
+{
+    struct member_status s[METAS_MAX];
+    uint64_t commit = 0;
+
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (!meta_status(&metas.list[i], &s[i]) || s[i].seeding != SEED_NONE)
+            return false;
+        commit = s[i].commit > commit ? s[i].commit : commit;
+    }
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (s[i].last < commit)
+            return false;
+    }
+    return metas_serve();
+}
+
+bool meta_transfer(struct sim_meta *e)
+{
+    struct proc *before;
+    bool begins;
+
+    if (e->p == NULL || e->host->proc->hung)
+        return false;
+    before = proc_enter(e->host->proc);
+    begins = member_transfer(e->p->member, 0) == 0;
+    proc_leave(before);
+    return begins;
 }
 
 bool metas_have_synced_since(uint64_t ns)
@@ -480,10 +554,14 @@ static void store_begin(struct sim_meta *e, const struct raft_config *members)
 
 void metas_begin_quorum(unsigned n)
 {
-    struct raft_config members = { 0 };
+    static const unsigned log_entries[] = { 3, 6, 20, 100, 1000000 };
+    struct raft_config *members = &metas.members;
 
     assert(n > 1 && n <= METAS_MAX && metas.n == 1);
     metas.n = n;
+    metas.laws = quorum_laws_new();
+    metas.log_entries_max =
+        log_entries[world_below(sizeof(log_entries) / sizeof(log_entries[0]))];
     for (unsigned i = 0; i < n; i++) {
         struct sim_meta *e = &metas.list[i];
         char name[24], address[8];
@@ -496,13 +574,16 @@ void metas_begin_quorum(unsigned n)
         }
         e->index = i;
         e->boot = 1; /* no power is lost that all lose */
+        e->clock_offset_ns = world_below(1000000000000);
+        e->clock_ppm = (int64_t)world_below(2 * CLOCK_PPM_MAX + 1) - CLOCK_PPM_MAX;
         env_timer_init(&e->restart, on_restart);
         sim_disk_init(&e->disk, e->host->proc, (UINT64_C(1) << 40) / PAGE);
-        if (raft_config_set(&members, MEMBER_ID + i, RAFT_ROLE_VOTER, address) != 0)
+        e->disk.directories = true; /* a log is one directory, removed as one */
+        if (raft_config_set(members, MEMBER_ID + i, RAFT_ROLE_VOTER, address) != 0)
             abort();
     }
     for (unsigned i = 0; i < n; i++)
-        store_begin(&metas.list[i], &members);
+        store_begin(&metas.list[i], members);
 }
 
 void metas_end(void)

@@ -12,20 +12,12 @@
 #include "common/base/capability.h"
 #include "common/group/rpc_group.h"
 #include "exportd/leader/leader.h"
+#include "exportd/quorum/member.h"
 #include "tests/sim/cluster/world/ask.h"
 #include "tests/sim/cluster/world/disk.h"
 #include "tests/sim/cluster/world/net.h"
 
 enum { METAS_MAX = 3 };
-
-/* Safety measures that are left out: RUN_MUTANT_... of run.h. */
-struct metas_mutants {
-    bool grow_first;
-    bool early;    /* answers do not wait for the quorum */
-    bool no_lease; /* answers are not confirmed */
-    bool stays;    /* a core is not abandoned */
-    bool no_sync;  /* the log of a member is never synced */
-};
 
 struct sim_meta {
     struct host *host;
@@ -36,15 +28,26 @@ struct sim_meta {
     struct exportd *x;        /* the process's; of an exportd that is alone */
     struct meta_process *p;   /* the process's; of a member */
     struct env_timer restart; /* owned by the world */
+    /* Clock of its machine: offset + time of the world, by so many millionths faster. */
+    uint64_t clock_offset_ns;
+    int64_t clock_ppm;
+    /* Life before which something was lost that it had on stable storage; 0: nothing, or
+     * it has all of that again. */
+    unsigned ill_before_life;
+    uint64_t ahead; /* RUN_MUTANT_META_APPLY: newest entry that it applies too early */
 };
 
 struct metas {
     unsigned n; /* more than one: they are a quorum */
     struct sim_meta list[METAS_MAX];
-    struct capability_key *key; /* owned by the world */
-    unsigned token_limit;       /* per session; 0: exportd's default */
-    struct metas_mutants mutants;
-    uint64_t n_leads; /* starts of a core on members */
+    struct capability_key *key;  /* owned by the world */
+    unsigned token_limit;        /* per session; 0: exportd's default */
+    unsigned mutants;            /* enum run_mutant */
+    uint64_t n_leads;            /* starts of a core on members */
+    struct quorum_laws *laws;    /* owned by the world */
+    struct raft_config members;  /* with which the quorum began */
+    uint64_t log_entries_max;    /* logs of members are trimmed beyond */
+    unsigned n_behind, n_copies; /* copies of stores: run.h */
     /** Called in the world when the core of a member starts; may be NULL. */
     void (*started)(void);
 };
@@ -69,6 +72,14 @@ struct sim_meta *meta_leader(void);
 const struct exportd *meta_core(const struct sim_meta *e);
 /** Returns true if exportd serves. */
 bool metas_serve(void);
+/** Returns the member whose process runs, or NULL. */
+struct sim_meta *meta_current(void);
+/** Copies the state of a member. Returns false if it has not started. */
+bool meta_status(const struct sim_meta *e, struct member_status *out);
+/** Returns true if all members take part, and none lacks anything that is committed. */
+bool metas_are_whole(void);
+/** Asks a member to hand leadership over to any other one. False: it does not lead. */
+bool meta_transfer(struct sim_meta *e);
 /** Returns true if all changes that were answered before are on stable storage. */
 bool metas_have_synced_since(uint64_t ns);
 /** Returns the requests of dead clients on their way to exportd. */

@@ -1,0 +1,275 @@
+/*
+ * meta_faults.c - what goes wrong among the members of a quorum, beside their deaths.
+ *
+ * In:     the seed. Out: calls of members, their disks and links.
+ * Keeps:  one member at a time loses something that it had on stable storage, and only
+ *         while the others lack nothing: a group of three survives no more.
+ */
+#include "tests/sim/cluster/state.h"
+#include "tests/sim/cluster/world/kv.h"
+
+/* Time within which the log notes on stable storage what was synced. If the last frame
+ * rots before that, nothing tells it from one that was never synced. */
+static const uint64_t noted_ns = 1000000000;
+
+enum loss {
+    LOSS_BITS,
+    LOSS_PAGES,
+    LOSS_VOTE,
+    LOSS_VOTE_PAGE,
+    LOSS_LOG,
+    LOSS_STORE,
+    LOSS_N
+};
+
+static const char *const loss_texts[LOSS_N] = {
+    [LOSS_BITS] = "a bit of its log flips",
+    [LOSS_PAGES] = "pages of its log cannot be read any more",
+    [LOSS_VOTE] = "its vote is lost",
+    [LOSS_VOTE_PAGE] = "a copy of its vote rots",
+    [LOSS_LOG] = "its log is lost",
+    [LOSS_STORE] = "its store is lost",
+};
+
+/* Takes something from a member that is down. */
+static void lose(struct sim_meta *e, enum loss loss)
+{
+    unsigned n = 1 + (unsigned)world_below(3);
+
+    switch (loss) {
+    case LOSS_BITS:
+        sim_disk_rot_old(&e->disk, "journal/", noted_ns);
+        break;
+    case LOSS_PAGES:
+        for (unsigned i = 0; i < n; i++)
+            sim_disk_spoil(&e->disk, "journal/", false);
+        break;
+    case LOSS_VOTE:
+        sim_disk_ruin(&e->disk, "vote");
+        break;
+    case LOSS_VOTE_PAGE:
+        sim_disk_rot_head(&e->disk, "vote");
+        break;
+    case LOSS_LOG:
+        sim_disk_ruin(&e->disk, "journal/");
+        break;
+    default:
+        sim_kv_wipe(e->kv);
+        break;
+    }
+}
+
+/* Returns the member that has lost something and does not have it again; or NULL. */
+static struct sim_meta *ill_find(void)
+{
+    struct member_status s;
+
+    for (unsigned i = 0; i < metas.n; i++) {
+        struct sim_meta *e = &metas.list[i];
+
+        if (e->ill_before_life == 0)
+            continue;
+        if (e->host->proc->life < e->ill_before_life || !meta_status(e, &s) ||
+            s.seeding != SEED_NONE || e->disk.health.error_ppm != 0)
+            return e;
+        say("%s has all again", e->host->proc->name);
+        sim_disk_unspoil(&e->disk); /* pages of segments that are free now, too */
+        e->ill_before_life = 0;
+    }
+    return NULL;
+}
+
+/* Kills a member, and takes something from it while it is down. */
+static bool fault_loss(bool power)
+{
+    struct sim_meta *e = &metas.list[world_below(metas.n)];
+    enum loss loss = (enum loss)world_below(LOSS_N);
+
+    if (e->host->proc->hung || e->disk.health.hangs || ill_find() != NULL ||
+        !metas_are_whole() ||
+        !meta_falls(e, world_below(world_chance(300000) ? 20000 : 2000), power))
+        return false;
+    say("%s: %s", e->host->proc->name, loss_texts[loss]);
+    e->ill_before_life = e->host->proc->life + 1;
+    lose(e, loss);
+    return true;
+}
+
+static void end_errors(struct fault *f)
+{
+    metas.list[f->a].disk.health.error_ppm = 0;
+}
+
+/* Lets reads, writes and syncs of a member fail for a while. What it cannot read when it
+ * starts is lost for it. */
+static bool fault_errors(void)
+{
+    struct sim_meta *e = &metas.list[world_below(metas.n)];
+
+    if (ill_find() != NULL || !metas_are_whole() ||
+        fault_new(world_below(3000), end_errors, e->index, 0) == NULL)
+        return false;
+    say("the disk of %s fails", e->host->proc->name);
+    e->ill_before_life = e->host->proc->life;
+    e->disk.health.error_ppm = world_chance(300000) ? 600000 : 50000;
+    return true;
+}
+
+/* Cuts the power of a member whose disk may have failed before. */
+static bool fault_power(void)
+{
+    struct sim_meta *e = &metas.list[world_below(metas.n)];
+
+    return e->host->proc->alive && meta_falls(e, world_below(2000), true);
+}
+
+/* A member is away for long: the others trim what it needs. */
+static bool fault_absence(bool power)
+{
+    struct sim_meta *e = &metas.list[world_below(metas.n)];
+
+    return e->host->proc->alive && meta_falls(e, 3000 + world_below(17000), power);
+}
+
+/* A member that copies the store of another one dies. */
+static bool fault_copying(bool power)
+{
+    struct member_status s;
+
+    for (unsigned i = 0; i < metas.n; i++) {
+        struct sim_meta *e = &metas.list[i];
+
+        if (e->host->proc->alive && meta_status(e, &s) && s.seeding != SEED_NONE)
+            return meta_falls(e, world_below(2000), power);
+    }
+    return false;
+}
+
+static bool fault_transfer(void)
+{
+    struct sim_meta *e = meta_leader();
+
+    if (!meta_transfer(e))
+        return false;
+    say("%s hands leadership over", e->host->proc->name);
+    run->result.n_transfers++;
+    return true;
+}
+
+static void end_cut(struct fault *f)
+{
+    net_cut(f->a, f->b, false);
+}
+
+/* Cuts one direction between two members. */
+static bool fault_one_way(void)
+{
+    unsigned i = (unsigned)world_below(metas.n);
+    unsigned a = metas.list[i].host->index;
+    unsigned b = metas.list[(i + 1 + world_below(metas.n - 1)) % metas.n].host->index;
+    uint64_t for_ms = world_chance(200000) ? world_below(15000) : world_below(4000);
+
+    if (net.cut[a][b] || fault_new(for_ms, end_cut, a, b) == NULL)
+        return false;
+    say("%s does not reach %s", net.hosts[a].proc->name, net.hosts[b].proc->name);
+    net_cut(a, b, true);
+    return true;
+}
+
+/* Stops a member: its clock goes on. */
+static bool fault_stop(void)
+{
+    struct sim_meta *e =
+        world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
+
+    return host_hangs(e->host, world_below(world_chance(300000) ? 12000 : 2000));
+}
+
+static void cut_both(unsigned a, unsigned b, uint64_t for_ms)
+{
+    if (!net.cut[a][b] && fault_new(for_ms, end_cut, a, b) != NULL)
+        net_cut(a, b, true);
+    if (!net.cut[b][a] && fault_new(for_ms, end_cut, b, a) != NULL)
+        net_cut(b, a, true);
+}
+
+/* The follower that the leader still hears starts again at once, cut off from it. */
+static void end_quick(struct fault *f)
+{
+    struct sim_meta *leader = &metas.list[f->a], *e = &metas.list[f->b];
+
+    if (leader != meta_leader() || !e->host->proc->alive)
+        return;
+    cut_both(leader->host->index, e->host->index, 1500);
+    meta_falls(e, world_below(100), false);
+}
+
+/* One follower campaigns while the other one starts: the lease of the leader lasts. */
+static bool fault_quick(void)
+{
+    const struct sim_meta *leader = meta_leader();
+    unsigned a = leader->index;
+    unsigned b = (a + 1 + (unsigned)world_below(metas.n - 1)) % metas.n;
+
+    if (!metas_are_whole() ||
+        fault_new(1500 + world_below(1500), end_quick, a, b) == NULL)
+        return false;
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (i != a && i != b)
+            cut_both(leader->host->index, metas.list[i].host->index, 4000);
+    }
+    say("%s reaches one other member only", leader->host->proc->name);
+    return true;
+}
+
+static bool fault_cut_off(void)
+{
+    return (run->config.faults & FAULT_KILL_EXPORTD) != 0 && world_chance(500000)
+               ? fault_quick()
+               : fault_one_way();
+}
+
+static bool fault_death(bool power)
+{
+    switch (world_below(6)) {
+    case 0:
+        return fault_absence(power);
+    case 1:
+        return fault_copying(power);
+    case 2:
+        return fault_transfer();
+    default:
+        return false;
+    }
+}
+
+bool meta_fault(unsigned fault)
+{
+    switch (fault) {
+    case FAULT_CUT:
+        return world_chance(300000) && fault_cut_off();
+    case FAULT_HANG:
+        return world_chance(300000) && fault_stop();
+    case FAULT_KILL_EXPORTD:
+        return fault_death(false);
+    case FAULT_POWER_EXPORTD:
+        return fault_death(true);
+    case FAULT_ROT:
+    case FAULT_SPOIL:
+    case FAULT_PAGES:
+    case FAULT_LOSE:
+    case FAULT_REPLACE:
+        return world_chance(400000) && fault_loss(world_chance(500000));
+    case FAULT_ERRORS:
+        return world_chance(400000) &&
+               (world_chance(300000) ? fault_power() : fault_errors());
+    default:
+        return false;
+    }
+}
+
+void meta_faults_end(void)
+{
+    for (unsigned i = 0; i < metas.n; i++)
+        metas.list[i].disk.health.error_ppm = 0;
+}
