@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from conftest import BIN, ROZO, rozo, wait_for
+from ports import free_port
 
 STARTS_MAX_S = 30
 
@@ -65,12 +66,6 @@ class Daemon:
 def limit_files(limits):
     """Sets the soft and the hard limit of open files, for preexec_fn."""
     return limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def can_connect(port):

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from conftest import BIN, ROOT, ROZO, cannot_mount, rozo, wait_for
-from daemons import free_port
+from ports import free_port
 
 EXAMPLES = os.path.join(ROOT, "deploy", "examples")
 

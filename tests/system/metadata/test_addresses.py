@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from conftest import ROZO, cannot_mount, wait_for
-from daemons import free_port
 from mounts import CutOff, Proxy, shut_down
+from ports import free_port
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 

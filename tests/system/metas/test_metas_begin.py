@@ -8,7 +8,8 @@ import uuid
 import pytest
 
 from conftest import BIN, wait_for
-from daemons import Daemon, can_connect, free_port
+from daemons import Daemon, can_connect
+from ports import free_port
 
 
 class Members:

@@ -17,7 +17,8 @@ import time
 import pytest
 
 from conftest import BIN, K, process_runs, rozo, wait_for
-from daemons import STARTS_MAX_S, Daemon, can_connect, free_port
+from daemons import STARTS_MAX_S, Daemon, can_connect
+from ports import free_port
 
 
 def no_crash(status, said):
