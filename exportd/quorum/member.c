@@ -37,6 +37,7 @@ void member_fail(struct member *m, int rc, const char *what)
         return;
     m->state = MEMBER_FAILED;
     member_depose(m); /* nothing that waits would end otherwise */
+    member_change_stop(m);
     env_timer_stop(m->config.env, &m->timer);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
@@ -49,6 +50,7 @@ static void give(struct member *m, struct quorum_entry *entry)
 {
     assert(entry->e.index == m->given + 1);
     m->given++;
+    member_change_given(m, entry);
     m->config.hooks.apply(m->config.hooks.arg, entry);
 }
 
@@ -231,6 +233,7 @@ void member_pump(struct member *m)
     give_next(m);
     lease_take(m);
     timer_set(m, out.next_ns);
+    member_change_look(m);
 }
 
 void member_event(struct member *m, int rc)
@@ -257,6 +260,8 @@ static uint16_t step(struct member *m, const struct rpc_call *call)
         return ROZO__STATUS__WRONG_STORAGE;
     if (rc != 0)
         return ROZO__STATUS__BAD_REQUEST;
+    if (member_is_former(m, msg.from))
+        return ROZO__STATUS__NOT_FOUND;
     rc = raft_core_receive(m->core, member_now_ns(m), &msg, entries);
     member_event(m, rc);
     return rc == -EBADMSG ? ROZO__STATUS__BAD_REQUEST : ROZO__STATUS__OK;
@@ -270,6 +275,9 @@ void member_handle(struct member *m, struct rpc_call *call)
         status = ROZO__STATUS__DENIED;
     } else if (call->op == ROZO__OP__RF_SEED || call->op == ROZO__OP__RF_FETCH) {
         member_source_handle(m, call);
+        return;
+    } else if (call->op == ROZO__OP__RF_ADOPT) {
+        member_adopt_handle(m, call);
         return;
     } else if (call->op != ROZO__OP__RF_STEP) {
         status = ROZO__STATUS__UNKNOWN_OP;
@@ -413,6 +421,7 @@ void member_status(const struct member *m, struct member_status *out)
         .applied = m->applied,
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,
+        .is_removed = m->state == MEMBER_REMOVED,
     };
     member_seed_status(m, out);
 }

@@ -3,7 +3,8 @@
  *
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
- * member_source.c: giving others what they ask for.
+ * member_source.c: giving others what they ask for. member_change.c: members that come
+ * and go.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -101,10 +102,25 @@ enum member_state {
     MEMBER_SEEDS, /* copies the store of another member */
     MEMBER_TERM,  /* saves a term that the vote lacks */
     MEMBER_RUNS,
-    MEMBER_FAILED, /* waits for member_stop() */
-    MEMBER_STOPS,  /* waits for steps and reads */
+    MEMBER_REMOVED, /* is no member any more: takes no part */
+    MEMBER_FAILED,  /* waits for member_stop() */
+    MEMBER_STOPS,   /* waits for steps and reads */
     MEMBER_LOG_STOPS,
     MEMBER_STOPPED,
+};
+
+/* Changes of the list of members, of the member that leads. */
+struct member_changing {
+    struct member_change *asked; /* NULL: nobody asks for one */
+    /* Members on standby vote when they have what was committed at the last look. */
+    uint64_t look_ns, look_commit;
+    /* Question to a spare: */
+    struct rpc_request rq;
+    struct member_peer *peer; /* counts as a step to it; NULL: no question is out */
+    uint64_t asked_id;        /* spare of the last question */
+    uint64_t again_ns;        /* no question before */
+    bool is_refused;          /* the last one was; logged */
+    uint8_t msg[RAFT_CONFIG_BYTES_MAX + 64];
 };
 
 struct member {
@@ -136,6 +152,9 @@ struct member {
 
     /* Entries for the kv. */
     uint64_t given, applied, synced;
+    struct raft_config listed; /* newest list up to `given` */
+    uint64_t highest_id;       /* highest id of all lists up to `given` */
+    struct member_changing change;
     struct quorum_log_read give_read;
     bool is_reading;
     bool is_syncing_below;
@@ -173,6 +192,8 @@ void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
 /** Returns the link to a member, or NULL. */
 struct member_peer *member_peer_find(const struct member *m, uint64_t id);
+/** Ends a use of a link, which n_steps counts. */
+void member_peer_unuse(struct member *m, struct member_peer *p);
 /** Sends a message, with entries of the log. */
 void member_send(struct member *m, const struct raft_msg *msg);
 
@@ -207,6 +228,21 @@ void member_seed_voted(struct member *m);
 bool member_seed_stop(struct member *m);
 /** Copies the state, for people. */
 void member_seed_status(const struct member *m, struct member_status *out);
+
+/* ---- member_change.c ---- */
+
+/** Takes note of a committed entry that the kv gets. */
+void member_change_given(struct member *m, const struct quorum_entry *entry);
+/** Takes the next step of changes under way, if this member leads. */
+void member_change_look(struct member *m);
+/** Ends what is under way. */
+void member_change_stop(struct member *m);
+/** Returns whether this id was a member's and is none's any more. */
+bool member_is_former(const struct member *m, uint64_t id);
+/** This member is none any more. */
+void member_removed(struct member *m);
+/** Answers RF_ADOPT: takes the call. */
+void member_adopt_handle(struct member *m, struct rpc_call *call);
 
 /* ---- member_source.c ---- */
 

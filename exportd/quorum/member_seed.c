@@ -249,7 +249,9 @@ static void on_answer(struct rpc_request *rq, int rc)
     m->seed.step = MEMBER_SEED_PAUSES;
     if (m->state != MEMBER_SEEDS)
         return;
-    if (rc != 0 || rq->status != ROZO__STATUS__OK)
+    if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
+        member_removed(m);
+    else if (rc != 0 || rq->status != ROZO__STATUS__OK)
         other_source(m, false);
     else if (rq->op == ROZO__OP__RF_SEED)
         chunk_take(m, rq);
@@ -426,6 +428,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     m->role = RAFT_CORE_FOLLOWER;
     m->leader = 0;
     m->is_ready = false;
+    member_change_stop(m);
     member_start_end(m, 0);
     member_stop_look(m);
 }

@@ -36,6 +36,12 @@ static void peer_free_if_unused(struct member *m, struct member_peer *p)
     free(p);
 }
 
+void member_peer_unuse(struct member *m, struct member_peer *p)
+{
+    p->n_steps--;
+    peer_free_if_unused(m, p);
+}
+
 static void peer_add(struct member *m, const struct raft_member *member)
 {
     struct member_peer *p = calloc(1, sizeof(*p));
@@ -75,8 +81,7 @@ static void step_end(struct member_step *s)
     for (unsigned i = 0; i < s->n_have; i++)
         quorum_entry_free(s->entries[i]);
     list_remove(&s->link);
-    s->peer->n_steps--;
-    peer_free_if_unused(m, s->peer);
+    member_peer_unuse(m, s->peer);
     free(s);
     member_stop_look(m);
 }
@@ -118,6 +123,8 @@ static void on_stepped(struct rpc_request *rq, int rc)
 
     if (rc == 0)
         stranger_look(s->peer, rq->status == ROZO__STATUS__WRONG_STORAGE);
+    if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
+        member_removed(s->m);
     step_end(s);
 }
 
