@@ -21,7 +21,6 @@
 #include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
@@ -29,7 +28,7 @@
 #include "exportd/daemon/quorum_identity.h"
 #include "exportd/daemon/quorum_status.h"
 #include "exportd/leader/leader.h"
-#include "exportd/quorum/kv_place.h"
+#include "exportd/quorum/seed_store.h"
 
 enum { PATH_BYTES = 4352, CONNS_OF_MEMBERS = 4 * RAFT_SERVERS_MAX };
 
@@ -41,9 +40,7 @@ struct waiting {
     struct stop_signals signals;
     bool signals_open, is_over;
     struct rpc_call *call; /* owned: RF_ADOPT that makes this exportd a member */
-    struct quorum_identity identity;
-    struct raft_config list;
-    uint64_t list_index;
+    struct seed_adoption adoption;
     struct kv_done done;
     bool is_done;
     int rc;
@@ -77,14 +74,6 @@ static int kv_wait(struct waiting *w, struct err *err)
 /* Makes a store of which nothing is copied yet, and whose member has no vote. */
 static int store_make(struct waiting *w, struct err *err)
 {
-    const struct seed_mark mark = { .doubt = SEED_VOTE_LOST };
-    uint8_t seed[PLACE_SEED_BYTES_MAX], members[PLACE_MEMBERS_BYTES_MAX];
-    uint8_t list[RAFT_CONFIG_BYTES_MAX];
-    const struct kv_item items[2] = {
-        kv_place_seed(seed, &mark),
-        kv_place_members(members, w->list_index, list,
-                         raft_config_encode(&w->list, list)),
-    };
     char dir[PATH_BYTES];
     struct kv_leveldb *kv;
     int rc;
@@ -97,7 +86,7 @@ static int store_make(struct waiting *w, struct err *err)
     if (rc != 0)
         return rc;
     w->done.fn = on_kv_done;
-    kv_commit(kv_leveldb_kv(kv), items, 2, &w->done);
+    seed_store_adopt(kv_leveldb_kv(kv), &w->adoption, &w->done);
     rc = kv_wait(w, err);
     if (rc == 0) {
         kv_sync(kv_leveldb_kv(kv), &w->done);
@@ -109,10 +98,12 @@ static int store_make(struct waiting *w, struct err *err)
 
 static int directory_make(struct waiting *w, struct err *err)
 {
+    struct quorum_identity id = { .member = (unsigned)w->adoption.id };
     int rc = store_make(w, err);
 
+    memcpy(id.cluster_id, w->adoption.group.cluster_id, sizeof(id.cluster_id));
     if (rc == 0)
-        rc = quorum_identity_write(data_of(w), &w->identity, err);
+        rc = quorum_identity_write(data_of(w), &id, err);
     return rc != 0 ? rc : datadir_begin(data_of(w), true, err);
 }
 
@@ -145,50 +136,21 @@ static int leftovers_check(const char *data, struct err *err)
 
 /* ---- requests ---- */
 
-static void adopt_answer(struct rpc_call *call, int rc, const char *error)
-{
-    Rozo__RfAdoptResp resp = ROZO__RF_ADOPT_RESP__INIT;
-    uint8_t msg[ERR_TEXT_MAX + 16];
-
-    resp.error = (char *)error;
-    rpc_reply(call, status_from_errno(rc), msg, rozo__rf_adopt_resp__pack(&resp, msg),
-              NULL, 0, NULL, NULL);
-}
-
-/* Returns true if the request is valid. Takes what it says; member 0: nothing. */
-static bool adopt_take(struct waiting *w, const Rozo__RfAdoptReq *req)
-{
-    if (req->cluster_id.len != sizeof(w->identity.cluster_id) || req->group != 0 ||
-        bytes_are_zero(req->cluster_id.data, req->cluster_id.len) ||
-        req->member > UINT32_MAX)
-        return false;
-    if (req->member == 0)
-        return true;
-    if (req->list_index == 0 || req->list_index > RAFT_NUMBER_MAX ||
-        raft_config_decode(req->list.data, req->list.len, &w->list) != 0 ||
-        raft_config_find(&w->list, req->member) == NULL)
-        return false;
-    memcpy(w->identity.cluster_id, req->cluster_id.data, req->cluster_id.len);
-    w->identity.member = (unsigned)req->member;
-    w->list_index = req->list_index;
-    return true;
-}
-
 static void adopt(struct waiting *w, struct rpc_call *call)
 {
-    Rozo__RfAdoptReq *req = rozo__rf_adopt_req__unpack(NULL, call->msg_len, call->msg);
-    bool is_valid = req != NULL && w->call == NULL && adopt_take(w, req);
+    struct seed_adoption a;
+    int rc = seed_adopt_decode(call->msg, call->msg_len, &a);
 
-    if (w->call != NULL)
-        rpc_reply_status(call, ROZO__STATUS__BUSY);
-    else if (!is_valid)
-        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
-    else if (req->member == 0)
-        adopt_answer(call, 0, "");
-    else
+    if (rc == 0 && bytes_are_zero(a.group.cluster_id, sizeof(a.group.cluster_id)))
+        rc = -EBADMSG;
+    if (rc == 0 && w->call != NULL)
+        rc = -EBUSY;
+    if (rc == 0 && a.id != 0) {
+        w->adoption = a;
         w->call = call; /* answered by become_member() */
-    if (req != NULL)
-        rozo__rf_adopt_req__free_unpacked(req, NULL);
+    } else {
+        seed_adopt_answer(call, rc, "");
+    }
 }
 
 static void on_member_call(void *arg, struct rpc_call *call)
@@ -311,13 +273,13 @@ static int become_member(struct waiting *w, struct err *err)
 {
     int rc = directory_make(w, err);
 
-    adopt_answer(w->call, rc, rc == 0 ? "" : err->text);
+    seed_adopt_answer(w->call, rc, rc == 0 ? "" : err->text);
     w->call = NULL;
     if (rc == 0)
         log_info(
             "this exportd is member %u of a quorum now: it copies the metadata store "
             "of another member",
-            w->identity.member);
+            (unsigned)w->adoption.id);
     return rc;
 }
 

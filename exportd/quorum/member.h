@@ -133,9 +133,8 @@ struct member_change {
     /* The rest is private. */
     struct member *m;
     uint64_t index;              /* entry of the list; 0: not made yet */
-    struct rpc_channel *channel; /* owned: asks the new member */
+    struct rpc_channel *channel; /* owned: the new member is being asked */
     struct rpc_request rq;
-    uint8_t msg[64];
 };
 /**
  * Changes the list of members, as the leader; one change at a time. A member that is

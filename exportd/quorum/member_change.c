@@ -19,11 +19,14 @@
 #include "common/base/status.h"
 #include "common/base/units.h"
 #include "exportd/quorum/member_in.h"
+#include "exportd/quorum/seed/seed_adopt.h"
 
 enum {
     ADOPT_DEADLINE_MS = 3000,
     ADOPT_PAUSE_MS = 500, /* after a question that failed */
-    CAUGHT_UP_MS = 100,   /* age of the commit index that a new voter must have */
+    LONELY_MS = 3000,     /* without a message, before others are asked */
+    LONELY_PAUSE_MS = 1000,
+    CAUGHT_UP_MS = 100, /* age of the commit index that a new voter must have */
 };
 
 static bool may_change(const struct member *m)
@@ -48,9 +51,6 @@ static void asked_end(struct member_change *c, int rc)
     struct member *m = c->m;
 
     m->change.asked = NULL;
-    if (c->channel != NULL)
-        m->config.peers.close(m->config.peers.arg, c->channel);
-    c->channel = NULL;
     c->done(c, rc);
 }
 
@@ -72,7 +72,7 @@ static void asked_look(struct member *m)
 {
     struct member_change *c = m->change.asked;
 
-    if (c == NULL)
+    if (c == NULL || c->channel != NULL)
         return;
     if (m->state != MEMBER_RUNS || m->role != RAFT_CORE_LEADER)
         asked_end(c, -ROZO_ENOT_LEADER); /* though others may commit it */
@@ -136,7 +136,8 @@ static int answer_error(const struct rpc_request *rq, const char *address,
 static void on_asked_answer(struct rpc_request *rq, int rc)
 {
     struct member_change *c = container_of(rq, struct member_change, rq);
-    const char *why = channel_error(c->m, c->channel);
+    struct member *m = c->m;
+    const char *why = channel_error(m, c->channel);
 
     if (rc != 0)
         rc = err_set(&c->err, -EHOSTUNREACH,
@@ -146,6 +147,8 @@ static void on_asked_answer(struct rpc_request *rq, int rc)
                      c->address, why[0] != '\0' ? ": " : "", why);
     else if (rq->status != ROZO__STATUS__OK)
         rc = answer_error(rq, c->address, &c->err);
+    m->config.peers.close(m->config.peers.arg, c->channel);
+    c->channel = NULL;
     if (rc != 0)
         asked_end(c, rc);
     else
@@ -165,19 +168,17 @@ static const struct raft_member *listed_at(const struct raft_config *list,
     return NULL;
 }
 
-static size_t adopt_pack(const struct member *m, uint64_t id, const uint8_t *list,
-                         size_t len, uint8_t *msg)
+/* Packs RF_ADOPT for this id; 0: the exportd would get one. */
+static size_t adopt_pack(const struct member *m, uint64_t id, uint8_t *msg)
 {
-    Rozo__RfAdoptReq req = ROZO__RF_ADOPT_REQ__INIT;
+    const struct seed_adoption a = {
+        .group = m->config.group,
+        .id = id,
+        .list = *raft_core_config(m->core),
+        .list_index = raft_core_config_index(m->core, NULL),
+    };
 
-    req.cluster_id.data = (uint8_t *)m->config.group.cluster_id;
-    req.cluster_id.len = sizeof(m->config.group.cluster_id);
-    req.group = m->config.group.number;
-    req.member = id;
-    req.list_index = raft_core_config_index(m->core, NULL);
-    req.list.data = (uint8_t *)list;
-    req.list.len = len;
-    return rozo__rf_adopt_req__pack(&req, msg);
+    return seed_adopt_encode(&a, msg);
 }
 
 static void add_begin(struct member_change *c)
@@ -202,8 +203,8 @@ static void add_begin(struct member_change *c)
     }
     c->rq = (struct rpc_request){ .op = ROZO__OP__RF_ADOPT,
                                   .deadline_ms = ADOPT_DEADLINE_MS,
-                                  .msg = c->msg,
-                                  .msg_len = adopt_pack(m, 0, NULL, 0, c->msg),
+                                  .msg = m->change.probe,
+                                  .msg_len = adopt_pack(m, 0, m->change.probe),
                                   .done = on_asked_answer };
     rpc_send(c->channel, &c->rq);
 }
@@ -312,14 +313,15 @@ static void on_adopted(struct rpc_request *rq, int rc)
     adopt_end(m);
 }
 
-/* Returns the spare to ask, each in its turn; 0: there is none. */
-static uint64_t spare_next(const struct member *m)
+/* Returns the new member to ask, each in its turn; 0: there is none. Those on standby
+ * get the list again: all that they could copy from may have left. */
+static uint64_t new_next(const struct member *m)
 {
     const struct raft_config *list = raft_core_config(m->core);
     uint64_t first = 0, next = 0;
 
     for (unsigned i = 0; i < list->n; i++) {
-        if (list->members[i].role != RAFT_ROLE_SPARE)
+        if (list->members[i].role == RAFT_ROLE_VOTER)
             continue;
         if (first == 0)
             first = list->members[i].id;
@@ -329,13 +331,12 @@ static uint64_t spare_next(const struct member *m)
     return next != 0 ? next : first;
 }
 
-/* Tells a spare that it is a member. */
+/* Tells a new member that it is one. */
 static void adopt(struct member *m)
 {
-    uint64_t id = spare_next(m);
+    uint64_t id = new_next(m);
     struct member_changing *c = &m->change;
     struct member_peer *p = member_peer_find(m, id);
-    uint8_t list[RAFT_CONFIG_BYTES_MAX];
 
     if (c->peer != NULL || p == NULL || p->channel == NULL ||
         member_now_ns(m) < c->again_ns)
@@ -347,8 +348,7 @@ static void adopt(struct member *m)
         .op = ROZO__OP__RF_ADOPT,
         .deadline_ms = ADOPT_DEADLINE_MS,
         .msg = c->msg,
-        .msg_len = adopt_pack(
-            m, id, list, raft_config_encode(raft_core_config(m->core), list), c->msg),
+        .msg_len = adopt_pack(m, id, c->msg),
         .done = on_adopted,
     };
     rpc_send(p->channel, &c->rq);
@@ -377,6 +377,68 @@ static uint64_t voter_next(const struct member *m)
     return 0;
 }
 
+/* ---- is this still a member? ---- */
+
+static void on_lonely_answer(struct rpc_request *rq, int rc)
+{
+    struct member *m = container_of(rq, struct member, change.lonely_rq);
+    struct member_peer *p = m->change.lonely_peer;
+
+    m->change.lonely_peer = NULL;
+    if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
+        member_removed(m);
+    member_peer_unuse(m, p);
+}
+
+/* Returns the member to ask, each in its turn, or NULL. */
+static struct member_peer *lonely_next(const struct member *m)
+{
+    struct member_peer *first = NULL, *next = NULL;
+
+    LIST_FOREACH(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->is_gone || p->channel == NULL)
+            continue;
+        if (first == NULL || p->id < first->id)
+            first = p;
+        if (p->id > m->change.lonely_id && (next == NULL || p->id < next->id))
+            next = p;
+    }
+    return next != NULL ? next : first;
+}
+
+/* A member on standby that was removed hears nobody and asks nobody for votes; and those
+ * who are asked for votes may all have been removed. It asks for no entry: others answer
+ * BUSY, or that it is no member. */
+static void lonely_look(struct member *m)
+{
+    struct member_changing *c = &m->change;
+    uint64_t now_ns = member_now_ns(m);
+    struct seed_ask ask = { .from = m->config.id };
+    struct member_peer *p;
+
+    if (m->role == RAFT_CORE_LEADER || c->heard_ns == 0)
+        c->heard_ns = now_ns;
+    if (now_ns < c->heard_ns + ms_to_ns(LONELY_MS) || c->lonely_peer != NULL)
+        return;
+    c->heard_ns += ms_to_ns(LONELY_PAUSE_MS);
+    p = lonely_next(m);
+    if (p == NULL)
+        return;
+    c->lonely_peer = p;
+    c->lonely_id = ask.to = p->id;
+    p->n_steps++;
+    c->lonely_rq = (struct rpc_request){
+        .op = ROZO__OP__RF_FETCH,
+        .deadline_ms = STEP_DEADLINE_MS,
+        .msg = c->lonely_msg,
+        .msg_len = seed_ask_encode(&m->config.group, &ask, c->lonely_msg),
+        .done = on_lonely_answer,
+    };
+    rpc_send(p->channel, &c->lonely_rq);
+}
+
 void member_change_look(struct member *m)
 {
     struct member_changing *c = &m->change;
@@ -384,6 +446,7 @@ void member_change_look(struct member *m)
     bool is_committed, is_due;
 
     asked_look(m);
+    lonely_look(m);
     if (!may_change(m)) {
         c->look_ns = c->look_commit = 0;
         return;
@@ -409,10 +472,20 @@ void member_change_stop(struct member *m)
         rpc_cancel(&m->change.rq);
         adopt_end(m);
     }
+    if (m->change.lonely_peer != NULL) {
+        struct member_peer *p = m->change.lonely_peer;
+
+        rpc_cancel(&m->change.lonely_rq);
+        m->change.lonely_peer = NULL;
+        member_peer_unuse(m, p);
+    }
     if (asked == NULL)
         return;
-    if (asked->channel != NULL)
+    if (asked->channel != NULL) {
         rpc_cancel(&asked->rq);
+        m->config.peers.close(m->config.peers.arg, asked->channel);
+        asked->channel = NULL;
+    }
     asked_end(asked, -ROZO_ENOT_LEADER);
 }
 
@@ -452,21 +525,17 @@ void member_change_given(struct member *m, const struct quorum_entry *entry)
 }
 
 /* Returns 0 if the question is for this member, or -EEXIST with a text. */
-static int adopt_check(const struct member *m, const Rozo__RfAdoptReq *req,
+static int adopt_check(const struct member *m, const struct seed_adoption *a,
                        struct err *err)
 {
-    const struct raft_msg_group *group = &m->config.group;
-
-    if (req->cluster_id.len != sizeof(group->cluster_id) ||
-        memcmp(req->cluster_id.data, group->cluster_id, sizeof(group->cluster_id)) != 0 ||
-        req->group != group->number)
+    if (memcmp(&a->group, &m->config.group, sizeof(a->group)) != 0)
         return err_set(err, -EEXIST, "it is a member of another quorum");
     if (m->state == MEMBER_REMOVED)
         return err_set(err, -EEXIST,
                        "it was member %" PRIu64 " of this quorum, and cannot come back "
                        "with this data directory: give it an empty one",
                        m->config.id);
-    return req->member == m->config.id
+    return a->id == m->config.id
                ? 0
                : err_set(err, -EEXIST, "it is member %" PRIu64 " of this quorum already",
                          m->config.id);
@@ -474,19 +543,16 @@ static int adopt_check(const struct member *m, const Rozo__RfAdoptReq *req,
 
 void member_adopt_handle(struct member *m, struct rpc_call *call)
 {
-    Rozo__RfAdoptReq *req = rozo__rf_adopt_req__unpack(NULL, call->msg_len, call->msg);
-    Rozo__RfAdoptResp resp = ROZO__RF_ADOPT_RESP__INIT;
-    uint8_t msg[sizeof(((struct err *)NULL)->text) + 16];
+    struct seed_adoption a;
     struct err err = { 0 };
-    int rc;
+    int rc = seed_adopt_decode(call->msg, call->msg_len, &a);
 
-    if (req == NULL) {
-        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
-        return;
+    if (rc == 0)
+        rc = adopt_check(m, &a, &err);
+    if (rc == 0 && m->state == MEMBER_SEEDS && a.list_index > m->place.members_index) {
+        m->place.members = a.list;
+        m->place.members_index = a.list_index;
+        member_peers_update(m, &m->place.members);
     }
-    rc = adopt_check(m, req, &err);
-    rozo__rf_adopt_req__free_unpacked(req, NULL);
-    resp.error = err.text;
-    rpc_reply(call, status_from_errno(rc), msg, rozo__rf_adopt_resp__pack(&resp, msg),
-              NULL, 0, NULL, NULL);
+    seed_adopt_answer(call, rc, err.text);
 }

@@ -16,6 +16,7 @@
 #include "exportd/quorum/quorum_log.h"
 #include "exportd/quorum/quorum_vote.h"
 #include "exportd/quorum/raft/raft_core.h"
+#include "exportd/quorum/seed/seed_adopt.h"
 #include "exportd/quorum/seed_store.h"
 
 enum {
@@ -114,13 +115,19 @@ struct member_changing {
     struct member_change *asked; /* NULL: nobody asks for one */
     /* Members on standby vote when they have what was committed at the last look. */
     uint64_t look_ns, look_commit;
-    /* Question to a spare: */
+    /* Question to a new member: */
     struct rpc_request rq;
     struct member_peer *peer; /* counts as a step to it; NULL: no question is out */
     uint64_t asked_id;        /* spare of the last question */
     uint64_t again_ns;        /* no question before */
     bool is_refused;          /* the last one was; logged */
-    uint8_t msg[RAFT_CONFIG_BYTES_MAX + 64];
+    /* Question of one that hears nobody, whether it is still a member: */
+    uint64_t heard_ns; /* the last message came */
+    struct rpc_request lonely_rq;
+    struct member_peer *lonely_peer; /* counts as a step to it; NULL: none is out */
+    uint64_t lonely_id;              /* member of the last question */
+    uint8_t lonely_msg[SEED_ASK_BYTES_MAX];
+    uint8_t msg[SEED_ADOPT_BYTES_MAX], probe[SEED_ADOPT_BYTES_MAX];
 };
 
 struct member {
@@ -134,6 +141,11 @@ struct member {
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
     struct list_node peers, steps, sources;
+    /* Last message of a member to which there is no link, since the list here is older:
+     * what is sent to that member is the answer. NULL: none waits. */
+    struct rpc_call *held; /* owned */
+    uint64_t held_from;
+    bool is_held_new; /* held is being handled */
     unsigned n_sources;
     struct member_seeding seed;
     unsigned n_jobs;            /* lent to the kv's side */
@@ -185,6 +197,9 @@ void member_log_range(const struct member *m, uint64_t *first, uint64_t *last);
 /** Looks at the result of an event: 0, refused, or fatal. */
 void member_event(struct member *m, int rc);
 
+/** Takes a message that came as the answer to one of this member. */
+void member_answer_take(struct member *m, const void *head, size_t len);
+
 /* ---- member_send.c ---- */
 
 /** Opens and closes links for a new list of members. */
@@ -192,6 +207,13 @@ void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
 /** Returns the link to a member, or NULL. */
 struct member_peer *member_peer_find(const struct member *m, uint64_t id);
+/**
+ * Takes an RF_STEP that is about to be handled. If there is no link to its sender, the
+ * next message to that member becomes its answer.
+ */
+void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from);
+/** The call has been handled: answers it, unless it is answered or waits for that. */
+void member_step_end(struct member *m, struct rpc_call *call, uint16_t status);
 /** Ends a use of a link, which n_steps counts. */
 void member_peer_unuse(struct member *m, struct member_peer *p);
 /** Sends a message, with entries of the log. */

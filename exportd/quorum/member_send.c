@@ -42,6 +42,50 @@ void member_peer_unuse(struct member *m, struct member_peer *p)
     peer_free_if_unused(m, p);
 }
 
+/* ---- messages without a link ---- */
+
+static void held_answer(struct member *m, uint16_t status, const void *msg, size_t len)
+{
+    struct rpc_call *call = m->held;
+
+    m->held = NULL;
+    if (call != NULL)
+        rpc_reply(call, status, msg, len, NULL, 0, NULL, NULL);
+}
+
+void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from)
+{
+    if (member_peer_find(m, from) != NULL)
+        return;
+    held_answer(m, ROZO__STATUS__OK, NULL, 0); /* an earlier one waits no longer */
+    m->held = call;
+    m->held_from = from;
+    m->is_held_new = true;
+}
+
+void member_step_end(struct member *m, struct rpc_call *call, uint16_t status)
+{
+    bool was_held = m->is_held_new;
+
+    m->is_held_new = false;
+    if (!was_held)
+        rpc_reply_status(call, status);
+    else if (status != ROZO__STATUS__OK || m->state != MEMBER_RUNS)
+        held_answer(m, status, NULL, 0); /* does nothing if it is answered */
+}
+
+/* Sends a message as the answer to one that came. */
+static void held_send(struct member *m, const struct raft_msg *msg)
+{
+    uint8_t head[RAFT_MSG_HEAD_MAX];
+
+    if (m->held != NULL && m->held_from == msg->to && msg->n == 0)
+        held_answer(m, ROZO__STATUS__OK, head,
+                    raft_msg_encode(&m->config.group, msg, NULL, head));
+}
+
+/* ---- links ---- */
+
 static void peer_add(struct member *m, const struct raft_member *member)
 {
     struct member_peer *p = calloc(1, sizeof(*p));
@@ -88,6 +132,7 @@ static void step_end(struct member_step *s)
 
 void member_peers_close(struct member *m)
 {
+    held_answer(m, ROZO__STATUS__BUSY, NULL, 0);
     LIST_FOREACH_SAFE(node, &m->steps) {
         struct member_step *s = container_of(node, struct member_step, link);
 
@@ -116,15 +161,19 @@ static void stranger_look(struct member_peer *p, bool is_stranger)
     p->is_stranger = is_stranger;
 }
 
-/* The core learns from answers, which are messages of their own. */
+/* The core learns from answers, which are messages of their own, or come here from a
+ * member that has no link to this one. */
 static void on_stepped(struct rpc_request *rq, int rc)
 {
     struct member_step *s = container_of(rq, struct member_step, rq);
+    struct member *m = s->m;
 
     if (rc == 0)
         stranger_look(s->peer, rq->status == ROZO__STATUS__WRONG_STORAGE);
     if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
-        member_removed(s->m);
+        member_removed(m);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK && rq->answer_msg_len > 0)
+        member_answer_take(m, rq->answer_msg, rq->answer_msg_len);
     step_end(s);
 }
 
@@ -234,6 +283,10 @@ void member_send(struct member *m, const struct raft_msg *msg)
     struct member_step *s;
 
     assert(msg->n <= RAFT_MSG_ENTRIES_MAX);
+    if (p == NULL)
+        held_send(m, msg);
+    else if (m->held_from == p->id)
+        held_answer(m, ROZO__STATUS__OK, NULL, 0); /* there is a link now */
     if (p == NULL || p->channel == NULL)
         return;
     s = step_new(m, p, msg);

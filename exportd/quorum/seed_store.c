@@ -415,3 +415,18 @@ void seed_store_clear(struct seed_store *s)
     s->parts = NULL;
     s->parts_len = 0;
 }
+
+void seed_store_adopt(struct kv *below, const struct seed_adoption *a,
+                      struct kv_done *done)
+{
+    const struct seed_mark mark = { .doubt = SEED_VOTE_LOST };
+    uint8_t seed[PLACE_SEED_BYTES_MAX], members[PLACE_MEMBERS_BYTES_MAX];
+    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+    const struct kv_item items[2] = {
+        kv_place_seed(seed, &mark),
+        kv_place_members(members, a->list_index, list,
+                         raft_config_encode(&a->list, list)),
+    };
+
+    kv_commit(below, items, 2, done);
+}
