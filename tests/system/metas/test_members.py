@@ -211,7 +211,11 @@ class Gate:
                 if self.n > 1 and not self.is_open:
                     near.close()
                     continue
-                far = socket.create_connection(("127.0.0.1", self.port))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.port))
+                except OSError:  # it listens anew when it has been added
+                    near.close()
+                    continue
                 for a, b in ((near, far), (far, near)):
                     threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
 
