@@ -17,7 +17,7 @@
 #include "common/base/status.h"
 #include "deploy/client/rpc_loop.h"
 
-enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000 };
+enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000, CHANGE_MS = 15000 };
 
 static void member_fail(struct meta_client_member *m, const char *why)
 {
@@ -65,7 +65,7 @@ static void member_send(struct meta_client_member *m, uint16_t op,
                         const ProtobufCMessage *question, uint32_t deadline_ms,
                         rpc_done_cb *done)
 {
-    uint8_t packed[64];
+    uint8_t packed[RPC_ADDR_TEXT_MAX + 64];
     size_t len = protobuf_c_message_get_packed_size(question);
 
     assert(len <= sizeof(packed));
@@ -186,6 +186,89 @@ int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, ui
                        "no other member took over: the one that was to lead may be down, "
                        "or too far behind");
     return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
+}
+
+/* ---- changes of the list of members ---- */
+
+/* Takes the answer to AD_META_ADD; that to AD_META_REMOVE has no id. */
+static void added_take(struct meta_client *c, const struct rpc_request *rq)
+{
+    Rozo__AdMetaAddResp *a =
+        rozo__ad_meta_add_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+
+    if (a == NULL)
+        return;
+    c->changed_id = a->id;
+    snprintf(c->changed.text, sizeof(c->changed.text), "%s", a->error);
+    rozo__ad_meta_add_resp__free_unpacked(a, NULL);
+}
+
+static void removed_take(struct meta_client *c, const struct rpc_request *rq)
+{
+    Rozo__AdMetaRemoveResp *a =
+        rozo__ad_meta_remove_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+
+    if (a == NULL)
+        return;
+    snprintf(c->changed.text, sizeof(c->changed.text), "%s", a->error);
+    rozo__ad_meta_remove_resp__free_unpacked(a, NULL);
+}
+
+static void on_changed(struct rpc_request *rq, int rc)
+{
+    struct meta_client_member *m = rq->arg;
+    struct meta_client *c = m->client;
+
+    c->rc = rc;
+    c->status = rq->status;
+    c->changed_id = 0;
+    c->changed.text[0] = '\0';
+    if (rc == 0 && rq->op == ROZO__OP__AD_META_ADD)
+        added_take(c, rq);
+    else if (rc == 0)
+        removed_take(c, rq);
+    member_out_end(m);
+}
+
+static int change(struct meta_client *c, struct meta_client_member *m, uint16_t op,
+                  const ProtobufCMessage *question, struct err *err)
+{
+    int rc;
+
+    member_send(m, op, question, CHANGE_MS, on_changed);
+    client_run(c);
+    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
+    if (rc == 0)
+        return 0;
+    return c->changed.text[0] != '\0'
+               ? err_set(err, rc, "%s", c->changed.text)
+               : err_set(err, rc, "exportd at %s: %s", m->address, error_text(rc));
+}
+
+int meta_client_add(struct meta_client *c, struct meta_client_member *m,
+                    const char *address, uint64_t replaces, uint64_t *id, struct err *err)
+{
+    Rozo__AdMetaAddReq question = ROZO__AD_META_ADD_REQ__INIT;
+    int rc;
+
+    if (strlen(address) >= RPC_ADDR_TEXT_MAX)
+        return err_set(err, -ENAMETOOLONG, "\"%.40s...\" is too long", address);
+    question.address = (char *)address;
+    question.replaces = replaces;
+    rc = change(c, m, ROZO__OP__AD_META_ADD, &question.base, err);
+    if (rc == 0)
+        *id = c->changed_id;
+    return rc;
+}
+
+int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint64_t id,
+                       bool is_forced, struct err *err)
+{
+    Rozo__AdMetaRemoveReq question = ROZO__AD_META_REMOVE_REQ__INIT;
+
+    question.id = id;
+    question.force = is_forced;
+    return change(c, m, ROZO__OP__AD_META_REMOVE, &question.base, err);
 }
 
 /* ---- life ---- */

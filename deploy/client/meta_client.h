@@ -42,6 +42,8 @@ struct meta_client {
     uint64_t refused_ms;
     uint16_t status; /* answer to a transfer */
     int rc;
+    uint64_t changed_id; /* answer to a change */
+    struct err changed;
 };
 
 /** Opens channels to all of "HOST:PORT,HOST:PORT". Does not wait for them. */
@@ -56,5 +58,16 @@ struct meta_client_member *meta_client_serving(struct meta_client *c);
 /** Asks this member to hand leadership over; to 0: to any. Returns 0 or -errno. */
 int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
                          struct err *err);
+/**
+ * Asks this member, as the leader, to add one at this address; replaces: member that may
+ * have the same address, 0: none. Returns 0 with its *id: it is in the list; or -errno
+ * with a text. -ROZO_ENOT_LEADER, -EBUSY, -ETIMEDOUT and -ENOTCONN: ask again.
+ */
+int meta_client_add(struct meta_client *c, struct meta_client_member *m,
+                    const char *address, uint64_t replaces, uint64_t *id,
+                    struct err *err);
+/** Asks it to remove a member. Returns as above; -ENOENT: there is no such member. */
+int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint64_t id,
+                       bool is_forced, struct err *err);
 
 #endif

@@ -87,6 +87,10 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
 
     if (a->leads)
         return "leader";
+    if (a->id == 0)
+        return "waits";
+    if (a->removed)
+        return "removed";
     if (a->seeding)
         return "copies";
     if (self == NULL)
@@ -193,6 +197,22 @@ static void seeding_print(const Rozo__AdMetaStatusResp *a)
            human_bytes(bytes, a->seed_bytes));
 }
 
+/* Says what the list has that does not vote. */
+static void roles_print(const Rozo__AdMetaStatusResp *a)
+{
+    for (size_t i = 0; i < a->n_members; i++) {
+        const Rozo__AdMetaStatusResp__Member *m = a->members[i];
+
+        if (m->role == ROLE_SPARE)
+            printf("member %llu at %.80s is being added: it does not know yet\n",
+                   (unsigned long long)m->id, m->address);
+        else if (m->role == ROLE_STANDBY)
+            printf("member %llu at %.80s is being added: it votes when it has all "
+                   "metadata\n",
+                   (unsigned long long)m->id, m->address);
+    }
+}
+
 static void status_print(struct meta_client *c)
 {
     static const char *const heads[] = { ">ID",     "ADDRESS",  "ROLE",
@@ -217,6 +237,7 @@ static void status_print(struct meta_client *c)
             printf("member %llu (%.80s for members) has not answered\n",
                    (unsigned long long)a->members[i]->id, a->members[i]->address);
     }
+    roles_print(a);
     if (meta_client_serving(c) == NULL)
         printf("No member serves: names and attributes wait until one leads\n");
 }

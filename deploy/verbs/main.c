@@ -34,6 +34,9 @@ static const struct cli_verb export_verbs[] = {
 static const struct cli_verb meta_verbs[] = {
     { "status", "the members of the quorum, and which one leads", cmd_meta_status, NULL },
     { "transfer", "let another member lead", cmd_meta_transfer, NULL },
+    { "add", "add a member", cmd_meta_add, NULL },
+    { "remove", "remove a member", cmd_meta_remove, NULL },
+    { "replace", "put a new member in the place of another one", cmd_meta_replace, NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {

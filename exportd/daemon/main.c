@@ -29,6 +29,7 @@
 #include "exportd/daemon/quorum_begin.h"
 #include "exportd/daemon/quorum_node.h"
 #include "exportd/daemon/quorum_store.h"
+#include "exportd/daemon/quorum_wait.h"
 #include "exportd/quorum/raft/raft_core.h"
 #include "exportd/requests/exportd.h"
 
@@ -180,8 +181,22 @@ static int no_data_tell(const char *data, unsigned member, struct err *err)
         "%s is empty, and this exportd is to be member %u of a quorum. If the "
         "quorum is new: `exportd --config FILE --begin-quorum NUMBER`, once on "
         "each member, before one is started (man 8 exportd). If it is not, "
-        "this member has lost its data and must not begin again",
-        data, member);
+        "this member has lost its data and must not begin again: take `id` and "
+        "`members` out of the config, start it, and `rozo meta replace %u HOST:PORT`",
+        data, member, member);
+}
+
+/* Waits until a quorum has added this exportd, which has no data. */
+static int wait_to_be_added(struct exportd_daemon *d, struct err *err)
+{
+    struct quorum_wait_config config = {
+        .env = &d->env,
+        .keys = &d->keys,
+        .settings = d->config,
+        .conns_max = conns_that_fit(d),
+    };
+
+    return quorum_wait(&config, err);
 }
 
 static int store_open_in(struct exportd_daemon *d, struct err *err)
@@ -194,8 +209,12 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
 
     if (rc != 0)
         return rc;
-    if (is_new && quorum != NULL)
+    if (is_new && quorum != NULL && quorum->id != 0)
         return no_data_tell(data, quorum->id, err);
+    if (is_new && quorum != NULL)
+        rc = wait_to_be_added(d, err);
+    if (rc != 0)
+        return rc;
     if (quorum != NULL)
         return quorum_store_open(&d->env, data, d->kv_fds, &d->kv, err);
     if (asprintf(&dir, "%s/kv", data) < 0)
@@ -383,6 +402,8 @@ static int run(const char *config_path)
         rc = daemon_start(d, &err);
         if (rc == 0)
             daemon_serve(d);
+        else if (rc == -ECANCELED)
+            rc = 0; /* stopped while it waited to be added to a quorum */
         else
             log_error("cannot start: %s",
                       err.text[0] != '\0' ? err.text : error_text(rc));

@@ -17,6 +17,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "exportd/daemon/quorum_status.h"
 #include "exportd/daemon/quorum_store.h"
 #include "exportd/daemon/quorum_thread.h"
 #include "exportd/leader/leader.h"
@@ -71,9 +72,9 @@ static struct node_ask *node_ask_new(struct quorum_node *n, struct rpc_call *cal
     return a;
 }
 
-static void node_ask_end(struct node_ask *a, uint16_t status, const void *msg, size_t len)
+/* Ends a question whose call has been answered. */
+static void node_ask_free(struct node_ask *a)
 {
-    rpc_reply(a->call, status, msg, len, NULL, 0, NULL, NULL);
     a->n->n_asks--;
     free(a);
 }
@@ -81,35 +82,10 @@ static void node_ask_end(struct node_ask *a, uint16_t status, const void *msg, s
 static void on_status(struct quorum_ask *ask)
 {
     struct node_ask *a = container_of(ask, struct node_ask, ask);
-    const struct member_status *s = &ask->status;
-    Rozo__AdMetaStatusResp resp = ROZO__AD_META_STATUS_RESP__INIT;
-    Rozo__AdMetaStatusResp__Member members[RAFT_SERVERS_MAX], *list[RAFT_SERVERS_MAX];
-    uint8_t msg[RAFT_SERVERS_MAX * (RAFT_ADDRESS_MAX + 32) + 256];
 
-    resp.id = s->id;
-    resp.term = s->term;
-    resp.leader = s->leader;
-    resp.leads = s->leads;
-    resp.serves = s->leads && leader_serves(a->n->leader);
-    resp.first = s->first;
-    resp.last = s->last;
-    resp.commit = s->commit;
-    resp.applied = s->applied;
-    resp.log_bytes = s->log_bytes;
-    resp.seeding = s->seeding != SEED_NONE;
-    resp.seed_bytes = s->seed_bytes;
-    resp.seed_from = s->seed_from;
-    for (unsigned i = 0; i < s->members.n; i++) {
-        rozo__ad_meta_status_resp__member__init(&members[i]);
-        members[i].id = s->members.members[i].id;
-        members[i].role = s->members.members[i].role;
-        members[i].address = (char *)s->members.members[i].address;
-        list[i] = &members[i];
-    }
-    resp.n_members = s->members.n;
-    resp.members = list;
-    assert(rozo__ad_meta_status_resp__get_packed_size(&resp) <= sizeof(msg));
-    node_ask_end(a, ROZO__STATUS__OK, msg, rozo__ad_meta_status_resp__pack(&resp, msg));
+    quorum_status_answer(a->call, &ask->status,
+                         ask->status.leads && leader_serves(a->n->leader));
+    node_ask_free(a);
 }
 
 static void on_transferred(struct quorum_ask *ask)
@@ -117,7 +93,33 @@ static void on_transferred(struct quorum_ask *ask)
     struct node_ask *a = container_of(ask, struct node_ask, ask);
     int rc = ask->rc == -EINVAL ? -ENOENT : ask->rc;
 
-    node_ask_end(a, status_from_errno(rc), NULL, 0);
+    rpc_reply_status(a->call, status_from_errno(rc));
+    node_ask_free(a);
+}
+
+static void on_added(struct quorum_ask *ask)
+{
+    struct node_ask *a = container_of(ask, struct node_ask, ask);
+    Rozo__AdMetaAddResp resp = ROZO__AD_META_ADD_RESP__INIT;
+    uint8_t msg[ERR_TEXT_MAX + 32];
+
+    resp.id = ask->change.id;
+    resp.error = ask->change.err.text;
+    rpc_reply(a->call, status_from_errno(ask->rc), msg,
+              rozo__ad_meta_add_resp__pack(&resp, msg), NULL, 0, NULL, NULL);
+    node_ask_free(a);
+}
+
+static void on_removed(struct quorum_ask *ask)
+{
+    struct node_ask *a = container_of(ask, struct node_ask, ask);
+    Rozo__AdMetaRemoveResp resp = ROZO__AD_META_REMOVE_RESP__INIT;
+    uint8_t msg[ERR_TEXT_MAX + 32];
+
+    resp.error = ask->change.err.text;
+    rpc_reply(a->call, status_from_errno(ask->rc), msg,
+              rozo__ad_meta_remove_resp__pack(&resp, msg), NULL, 0, NULL, NULL);
+    node_ask_free(a);
 }
 
 static void meta_status(struct quorum_node *n, struct rpc_call *call)
@@ -146,21 +148,76 @@ static void meta_transfer(struct quorum_node *n, struct rpc_call *call)
     rozo__ad_meta_transfer_req__free_unpacked(req, NULL);
 }
 
+static void meta_add(struct quorum_node *n, struct rpc_call *call)
+{
+    Rozo__AdMetaAddReq *req =
+        rozo__ad_meta_add_req__unpack(NULL, call->msg_len, call->msg);
+    struct node_ask *a;
+
+    if (req == NULL || strlen(req->address) > RAFT_ADDRESS_MAX) {
+        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
+    } else if ((a = node_ask_new(n, call, on_added)) != NULL) {
+        a->ask.change.kind = MEMBER_CHANGE_ADD;
+        a->ask.change.replaces = req->replaces;
+        memcpy(a->ask.change.address, req->address, strlen(req->address) + 1);
+        quorum_thread_ask_change(n->thread, &a->ask);
+    }
+    if (req != NULL)
+        rozo__ad_meta_add_req__free_unpacked(req, NULL);
+}
+
+static void meta_remove(struct quorum_node *n, struct rpc_call *call)
+{
+    Rozo__AdMetaRemoveReq *req =
+        rozo__ad_meta_remove_req__unpack(NULL, call->msg_len, call->msg);
+    struct node_ask *a;
+
+    if (req == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
+        return;
+    }
+    a = node_ask_new(n, call, on_removed);
+    if (a != NULL) {
+        a->ask.change.kind = MEMBER_CHANGE_REMOVE;
+        a->ask.change.id = req->id;
+        a->ask.change.is_forced = req->force;
+        quorum_thread_ask_change(n->thread, &a->ask);
+    }
+    rozo__ad_meta_remove_req__free_unpacked(req, NULL);
+}
+
+/* Carries out a request about the quorum. Returns false if it is another request. */
+static bool meta_handle(struct quorum_node *n, struct rpc_call *call)
+{
+    static const struct {
+        uint16_t op;
+        void (*fn)(struct quorum_node *n, struct rpc_call *call);
+    } ops[] = {
+        { ROZO__OP__AD_META_STATUS, meta_status },
+        { ROZO__OP__AD_META_TRANSFER, meta_transfer },
+        { ROZO__OP__AD_META_ADD, meta_add },
+        { ROZO__OP__AD_META_REMOVE, meta_remove },
+    };
+
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        if (ops[i].op != call->op)
+            continue;
+        if (call->role != RPC_ROLE_NODE)
+            rpc_reply_status(call, ROZO__STATUS__DENIED);
+        else
+            ops[i].fn(n, call);
+        return true;
+    }
+    return false;
+}
+
 void quorum_node_handle(void *arg, struct rpc_call *call)
 {
     struct quorum_node *n = arg;
-    bool is_meta =
-        call->op == ROZO__OP__AD_META_STATUS || call->op == ROZO__OP__AD_META_TRANSFER;
 
     if (n->state != NODE_RUNS)
         rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
-    else if (is_meta && call->role != RPC_ROLE_NODE)
-        rpc_reply_status(call, ROZO__STATUS__DENIED);
-    else if (call->op == ROZO__OP__AD_META_STATUS)
-        meta_status(n, call);
-    else if (call->op == ROZO__OP__AD_META_TRANSFER)
-        meta_transfer(n, call);
-    else
+    else if (!meta_handle(n, call))
         leader_handle(n->leader, call);
 }
 
@@ -241,7 +298,7 @@ static int identity_load(struct quorum_node *n, struct err *err)
             "which quorum it belongs to, and must not vote. If its disk is "
             "mounted, its data are lost",
             data);
-    if (rc == 0 && n->identity.member != section->id)
+    if (rc == 0 && section->id != 0 && n->identity.member != section->id)
         return err_set(err, -EINVAL,
                        "%s belongs to member %u, and the config says quorum: id: %u: one "
                        "of both is another machine's",
@@ -277,8 +334,8 @@ static void members_compare(const struct quorum_node *n)
     const struct raft_config *members = &kv_quorum_place(n->kv)->members;
     bool differs = members->n != section->members_count;
 
-    if (members->n == 0)
-        return; /* an empty store, before it is copied */
+    if (members->n == 0 || section->members_count == 0)
+        return; /* an empty store, before it is copied; or no list */
     for (unsigned i = 0; i < section->members_count; i++) {
         const struct raft_member *m = raft_config_find(members, section->members[i].id);
 

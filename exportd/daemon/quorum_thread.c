@@ -19,9 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/disk/disk_uv.h"
+#include "exportd/daemon/quorum_status.h"
 #include "exportd/quorum/raft/raft_core.h"
 
 enum {
@@ -145,6 +148,12 @@ static void link_close(void *arg, struct rpc_channel *ch)
     }
     t->n_closing++;
     rpc_tcp_channel_close(ch, on_link_closed, t);
+}
+
+static const char *link_last_error(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    return rpc_tcp_channel_last_error(ch);
 }
 
 /* Says once in the log why another member is not reached. */
@@ -311,6 +320,19 @@ static void on_ask_transfer(struct env_mail *mail)
     env_timer_start(&t->env.env, &t->transfer_timer, TRANSFER_LOOK_MS);
 }
 
+static void on_changed(struct member_change *c, int rc)
+{
+    ask_end(container_of(c, struct quorum_ask, change), rc);
+}
+
+static void on_ask_change(struct env_mail *mail)
+{
+    struct quorum_ask *ask = container_of(mail, struct quorum_ask, mail);
+
+    ask->change.done = on_changed;
+    member_change(ask->t->member, &ask->change);
+}
+
 static void ask_post(struct quorum_thread *t, struct quorum_ask *ask,
                      void (*fn)(struct env_mail *mail))
 {
@@ -327,6 +349,11 @@ void quorum_thread_ask_status(struct quorum_thread *t, struct quorum_ask *ask)
 void quorum_thread_ask_transfer(struct quorum_thread *t, struct quorum_ask *ask)
 {
     ask_post(t, ask, on_ask_transfer);
+}
+
+void quorum_thread_ask_change(struct quorum_thread *t, struct quorum_ask *ask)
+{
+    ask_post(t, ask, on_ask_change);
 }
 
 /* ---- life ---- */
@@ -347,7 +374,15 @@ static void on_conn_opened(void *arg, uint64_t conn_id)
 
 static void on_call(void *arg, struct rpc_call *call)
 {
-    member_handle(((struct quorum_thread *)arg)->member, call);
+    struct quorum_thread *t = arg;
+    struct member_status s;
+
+    if (call->op == ROZO__OP__AD_META_STATUS) {
+        member_status(t->member, &s);
+        quorum_status_answer(call, &s, t->serves_since_ns != 0);
+    } else {
+        member_handle(t->member, call);
+    }
 }
 
 void quorum_thread_failed(void *arg, int rc, const char *text)
@@ -499,7 +534,7 @@ static int member_make(struct quorum_thread *t)
         .env = &t->env.env,
         .disk = &t->disk.disk,
         .hooks = member_port_member_hooks(t->config.port),
-        .peers = { link_open, link_close, t },
+        .peers = { link_open, link_close, t, link_last_error },
         .id = id->member,
         .place = t->config.place,
         .now_ns = lease_clock,

@@ -73,7 +73,8 @@ uint16_t quorum_thread_port(const struct quorum_thread *t, unsigned at);
 struct quorum_ask {
     void (*done)(struct quorum_ask *ask); /* on the core's thread */
     uint64_t to;                          /* transfer: its target, 0: any voter */
-    int rc;                               /* out, transfer */
+    struct member_change change;          /* change: all but `done` */
+    int rc;                               /* out, transfer and change */
     struct member_status status;          /* out */
     /* The rest is private. */
     struct env_mail mail;
@@ -88,5 +89,7 @@ void quorum_thread_ask_status(struct quorum_thread *t, struct quorum_ask *ask);
  * not; -EINVAL: no such voter; -ETIMEDOUT: nobody took over, it still leads.
  */
 void quorum_thread_ask_transfer(struct quorum_thread *t, struct quorum_ask *ask);
+/** Changes the list of members. rc: as of member_change.done, with a text there. */
+void quorum_thread_ask_change(struct quorum_thread *t, struct quorum_ask *ask);
 
 #endif

@@ -18,6 +18,7 @@
 enum { NAME_BYTES = 2, MEMBERS_HEAD_BYTES = 8, SEED_FORMAT = 1 };
 static const uint8_t applied_key[NAME_BYTES] = { KEY_QUORUM, 'A' };
 static const uint8_t members_key[NAME_BYTES] = { KEY_QUORUM, 'M' };
+static const uint8_t highest_key[NAME_BYTES] = { KEY_QUORUM, 'H' };
 static const uint8_t seed_key[NAME_BYTES] = { KEY_QUORUM, 'S' };
 
 /* Mark: 0 format, 1 doubt, 2 flag: copied, 3 zeros, 8 needed, 16 index, 24 term, 32
@@ -51,6 +52,12 @@ struct kv_item kv_place_members(uint8_t buf[PLACE_MEMBERS_BYTES_MAX], uint64_t i
     put_le64(buf, index);
     memcpy(buf + MEMBERS_HEAD_BYTES, list, len);
     return (struct kv_item){ members_key, NAME_BYTES, buf, MEMBERS_HEAD_BYTES + len };
+}
+
+struct kv_item kv_place_highest(uint8_t buf[PLACE_HIGHEST_BYTES], uint64_t id)
+{
+    put_le64(buf, id);
+    return (struct kv_item){ highest_key, NAME_BYTES, buf, PLACE_HIGHEST_BYTES };
 }
 
 struct kv_item kv_place_seed(uint8_t buf[PLACE_SEED_BYTES_MAX],
@@ -152,6 +159,24 @@ static int members_load(struct kv *below, struct kv_quorum_place *place)
     return 0;
 }
 
+/* Reads the highest id; without the key no member was ever removed. */
+static int highest_load(struct kv *below, struct kv_quorum_place *place)
+{
+    void *val;
+    size_t len;
+    int rc = kv_get(below, highest_key, NAME_BYTES, &val, &len);
+
+    place->highest_id = raft_config_highest(&place->members);
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    if (len != PLACE_HIGHEST_BYTES)
+        rc = -ROZO_EDAMAGED;
+    else if (get_le64(val) > place->highest_id)
+        place->highest_id = get_le64(val);
+    free(val);
+    return rc;
+}
+
 int kv_place_load(struct kv *below, struct kv_quorum_place *place, int64_t *wall_ns)
 {
     int rc;
@@ -161,5 +186,7 @@ int kv_place_load(struct kv *below, struct kv_quorum_place *place, int64_t *wall
     rc = seed_load(below, &place->seed);
     if (rc == 0)
         rc = applied_load(below, place, wall_ns);
-    return rc != 0 ? rc : members_load(below, place);
+    if (rc == 0)
+        rc = members_load(below, place);
+    return rc != 0 ? rc : highest_load(below, place);
 }

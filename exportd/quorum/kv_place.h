@@ -38,12 +38,15 @@ struct kv_quorum_place {
     uint64_t applied, applied_term; /* newest entry that it holds; 0: none */
     struct raft_config members;     /* newest list at or before applied; n 0: none */
     uint64_t members_index;
+    /* highest id that was in a list at or before applied: ids are not used again */
+    uint64_t highest_id;
     struct seed_mark seed; /* doubt SEED_NONE: the kv is complete; else applied is 0 */
 };
 
 enum {
     PLACE_APPLIED_BYTES = 24,
     PLACE_MEMBERS_BYTES_MAX = 8 + RAFT_CONFIG_BYTES_MAX,
+    PLACE_HIGHEST_BYTES = 8,
     PLACE_SEED_BYTES_MAX = 48 + SEED_KEY_MAX,
 };
 
@@ -53,6 +56,10 @@ struct kv_item kv_place_applied(uint8_t buf[PLACE_APPLIED_BYTES], uint64_t index
 /** list: raft_config_encode(). */
 struct kv_item kv_place_members(uint8_t buf[PLACE_MEMBERS_BYTES_MAX], uint64_t index,
                                 const void *list, size_t len);
+/**
+ * Sets the highest id that was in a list. Without this key it is that of the newest list.
+ */
+struct kv_item kv_place_highest(uint8_t buf[PLACE_HIGHEST_BYTES], uint64_t id);
 struct kv_item kv_place_seed(uint8_t buf[PLACE_SEED_BYTES_MAX],
                              const struct seed_mark *mark);
 /** Each makes the item that deletes a key. */

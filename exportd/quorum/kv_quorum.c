@@ -644,8 +644,8 @@ static void apply_part(struct kv_quorum *q, const struct quorum_entry *entry)
 
 static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
 {
-    uint8_t val[PLACE_MEMBERS_BYTES_MAX];
-    struct kv_item items[1 + QUORUM_ITEMS_SPARE];
+    uint8_t val[PLACE_MEMBERS_BYTES_MAX], highest[PLACE_HIGHEST_BYTES];
+    struct kv_item items[2 + QUORUM_ITEMS_SPARE];
     int rc = raft_config_decode(e->data, e->len, &q->place.members);
 
     if (rc != 0) {
@@ -653,8 +653,11 @@ static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
         return;
     }
     q->place.members_index = e->index;
+    if (q->place.highest_id < raft_config_highest(&q->place.members))
+        q->place.highest_id = raft_config_highest(&q->place.members);
     items[0] = kv_place_members(val, e->index, e->data, e->len);
-    apply_items(q, e, items, 1, NULL);
+    items[1] = kv_place_highest(highest, q->place.highest_id);
+    apply_items(q, e, items, 2, NULL);
 }
 
 void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
@@ -775,6 +778,7 @@ void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job)
                                           .applied_term = q->below_term,
                                           .wall_ns = q->wall_ns,
                                           .members_index = q->place.members_index,
+                                          .highest_id = q->place.highest_id,
                                           .members = q->place.members };
     assert(job->kind == SEED_JOB_READ || (!q->leads && !q->is_syncing_below));
     if (job->kind == SEED_JOB_BEGIN && job->mark.is_copied && job->mark.index == 0) {

@@ -37,6 +37,7 @@ void member_fail(struct member *m, int rc, const char *what)
         return;
     m->state = MEMBER_FAILED;
     member_depose(m); /* nothing that waits would end otherwise */
+    member_change_stop(m);
     env_timer_stop(m->config.env, &m->timer);
     member_space_stop(m);
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
@@ -50,6 +51,7 @@ static void give(struct member *m, struct quorum_entry *entry)
 {
     assert(entry->e.index == m->given + 1);
     m->given++;
+    member_change_given(m, entry);
     m->config.hooks.apply(m->config.hooks.arg, entry);
 }
 
@@ -244,6 +246,7 @@ void member_pump(struct member *m)
     give_next(m);
     lease_take(m);
     timer_set(m, out.next_ns);
+    member_change_look(m);
 }
 
 void member_event(struct member *m, int rc)
@@ -259,41 +262,64 @@ void member_event(struct member *m, int rc)
 
 /* ---- events ---- */
 
-static uint16_t step(struct member *m, const struct rpc_call *call)
+/* Gives the core a message. Returns the status for its sender. */
+static uint16_t step(struct member *m, const struct raft_msg *msg,
+                     const struct raft_log_entry *entries)
+{
+    int rc;
+
+    if (member_is_former(m, msg->from))
+        return ROZO__STATUS__NOT_FOUND;
+    if (m->state != MEMBER_RUNS)
+        return ROZO__STATUS__BUSY;
+    m->change.heard_ns = member_now_ns(m);
+    rc = raft_core_receive(m->core, member_now_ns(m), msg, entries);
+    member_event(m, rc);
+    return rc == -EBADMSG ? ROZO__STATUS__BAD_REQUEST : ROZO__STATUS__OK;
+}
+
+static void step_handle(struct member *m, struct rpc_call *call)
 {
     struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
     struct raft_msg msg;
     int rc = raft_msg_decode(&m->config.group, m->config.id, call->msg, call->msg_len,
                              call->payload, call->payload_len, &msg, entries);
+    uint16_t status;
 
-    if (rc == -ESTALE)
-        return ROZO__STATUS__WRONG_STORAGE;
-    if (rc != 0)
-        return ROZO__STATUS__BAD_REQUEST;
-    rc = raft_core_receive(m->core, member_now_ns(m), &msg, entries);
-    member_event(m, rc);
-    return rc == -EBADMSG ? ROZO__STATUS__BAD_REQUEST : ROZO__STATUS__OK;
+    if (rc != 0) {
+        rpc_reply_status(call, rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
+                                             : ROZO__STATUS__BAD_REQUEST);
+        return;
+    }
+    member_step_hold(m, call, msg.from);
+    status = step(m, &msg, entries);
+    member_step_end(m, call, status);
+}
+
+void member_answer_take(struct member *m, const void *head, size_t len)
+{
+    struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
+    struct raft_msg msg;
+
+    if (m->state == MEMBER_RUNS && raft_msg_decode(&m->config.group, m->config.id, head,
+                                                   len, NULL, 0, &msg, entries) == 0)
+        step(m, &msg, entries);
 }
 
 void member_handle(struct member *m, struct rpc_call *call)
 {
-    uint16_t status = ROZO__STATUS__BUSY;
-    uint8_t answer[MEMBER_FREE_BYTES];
-
-    if (call->role != RPC_ROLE_NODE) {
-        status = ROZO__STATUS__DENIED;
-    } else if (call->op == ROZO__OP__RF_SEED || call->op == ROZO__OP__RF_FETCH) {
+    if (call->role != RPC_ROLE_NODE)
+        rpc_reply_status(call, ROZO__STATUS__DENIED);
+    else if (call->op == ROZO__OP__RF_SEED || call->op == ROZO__OP__RF_FETCH)
         member_source_handle(m, call);
-        return;
-    } else if (call->op != ROZO__OP__RF_STEP) {
-        status = ROZO__STATUS__UNKNOWN_OP;
-    } else if (m->state == MEMBER_RUNS) {
-        status = step(m, call);
-        member_space_put(m, answer);
-        rpc_reply(call, status, answer, sizeof(answer), NULL, 0, NULL, NULL);
-        return;
-    }
-    rpc_reply_status(call, status);
+    else if (call->op == ROZO__OP__RF_ADOPT)
+        member_adopt_handle(m, call);
+    else if (call->op != ROZO__OP__RF_STEP)
+        rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
+    else if (m->state == MEMBER_RUNS || m->state == MEMBER_REMOVED)
+        step_handle(m, call);
+    else
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
 }
 
 void member_refused(struct member *m, const struct rpc_channel *ch)
@@ -444,6 +470,7 @@ void member_status(const struct member *m, struct member_status *out)
         .applied = m->applied,
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,
+        .is_removed = m->state == MEMBER_REMOVED,
     };
     member_seed_status(m, out);
 }

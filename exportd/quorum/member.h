@@ -49,6 +49,8 @@ struct member_peers {
     /** Closes a channel. Requests still on it end with an error, later. */
     void (*close)(void *arg, struct rpc_channel *ch);
     void *arg;
+    /** Returns why a channel does not work, or "". NULL: nobody knows. */
+    const char *(*last_error)(void *arg, struct rpc_channel *ch);
 };
 
 struct member_config {
@@ -124,6 +126,33 @@ uint64_t member_lease_until_ns(const struct member *m);
 /** Hands leadership over; 0: to any voter. Returns as raft_core_transfer() does. */
 int member_transfer(struct member *m, uint64_t to);
 
+/* Change of the list of members that somebody asks for. Embedded in its user's struct,
+ * which lives until done. */
+struct member_change {
+    enum { MEMBER_CHANGE_ADD, MEMBER_CHANGE_REMOVE } kind;
+    char address[RAFT_ADDRESS_MAX + 1]; /* ADD */
+    uint64_t replaces;                  /* ADD: member that may have this address, too */
+    uint64_t id;                        /* ADD: out. REMOVE: in */
+    bool is_forced; /* REMOVE: also if no majority of the others is heard */
+    /**
+     * 0: a committed list has the member, or lacks it. -ROZO_ENOT_LEADER; -EBUSY: try
+     * again; any other result comes with a text in err. Perhaps inside the call.
+     */
+    void (*done)(struct member_change *c, int rc);
+    struct err err;
+    /* The rest is private. */
+    struct member *m;
+    uint64_t index;              /* entry of the list; 0: not made yet */
+    struct rpc_channel *channel; /* owned: the new member is being asked */
+    struct rpc_request rq;
+};
+/**
+ * Changes the list of members, as the leader; one change at a time. A member that is
+ * added becomes a voter in steps that each leader goes on with: a spare that learns its
+ * id (RF_ADOPT), on standby while it copies the store, a voter when it has caught up.
+ */
+void member_change(struct member *m, struct member_change *c);
+
 /* State of a member, for people. */
 struct member_status {
     uint64_t id, term, leader; /* leader 0: not known */
@@ -134,6 +163,7 @@ struct member_status {
     struct raft_config members;
     /* why it copies the store of another member; SEED_NONE: it does not */
     enum seed_doubt seeding;
+    bool is_removed;                /* this member is none any more */
     uint64_t seed_bytes, seed_from; /* copied so far; raft id of the source */
 };
 void member_status(const struct member *m, struct member_status *out);

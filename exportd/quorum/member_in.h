@@ -3,7 +3,8 @@
  *
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
- * member_source.c: giving others what they ask for. member_space.c: full disks.
+ * member_source.c: giving others what they ask for. member_change.c: members that come
+ * and go. member_space.c: full disks.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -15,6 +16,7 @@
 #include "exportd/quorum/quorum_log.h"
 #include "exportd/quorum/quorum_vote.h"
 #include "exportd/quorum/raft/raft_core.h"
+#include "exportd/quorum/seed/seed_adopt.h"
 #include "exportd/quorum/seed_store.h"
 
 enum {
@@ -129,10 +131,31 @@ enum member_state {
     MEMBER_SEEDS, /* copies the store of another member */
     MEMBER_TERM,  /* saves a term that the vote lacks */
     MEMBER_RUNS,
-    MEMBER_FAILED, /* waits for member_stop() */
-    MEMBER_STOPS,  /* waits for steps and reads */
+    MEMBER_REMOVED, /* is no member any more: takes no part */
+    MEMBER_FAILED,  /* waits for member_stop() */
+    MEMBER_STOPS,   /* waits for steps and reads */
     MEMBER_LOG_STOPS,
     MEMBER_STOPPED,
+};
+
+/* Changes of the list of members, of the member that leads. */
+struct member_changing {
+    struct member_change *asked; /* NULL: nobody asks for one */
+    /* Members on standby vote when they have what was committed at the last look. */
+    uint64_t look_ns, look_commit;
+    /* Question to a new member: */
+    struct rpc_request rq;
+    struct member_peer *peer; /* counts as a step to it; NULL: no question is out */
+    uint64_t asked_id;        /* spare of the last question */
+    uint64_t again_ns;        /* no question before */
+    bool is_refused;          /* the last one was; logged */
+    /* Question of one that hears nobody, whether it is still a member: */
+    uint64_t heard_ns; /* the last message came */
+    struct rpc_request lonely_rq;
+    struct member_peer *lonely_peer; /* counts as a step to it; NULL: none is out */
+    uint64_t lonely_id;              /* member of the last question */
+    uint8_t lonely_msg[SEED_ASK_BYTES_MAX];
+    uint8_t msg[SEED_ADOPT_BYTES_MAX], probe[SEED_ADOPT_BYTES_MAX];
 };
 
 struct member {
@@ -146,6 +169,11 @@ struct member {
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
     struct list_node peers, steps, sources;
+    /* Last message of a member to which there is no link, since the list here is older:
+     * what is sent to that member is the answer. NULL: none waits. */
+    struct rpc_call *held; /* owned */
+    uint64_t held_from;
+    bool is_held_new; /* held is being handled */
     unsigned n_sources;
     struct member_seeding seed;
     struct member_space space;
@@ -165,6 +193,9 @@ struct member {
 
     /* Entries for the kv. */
     uint64_t given, applied, synced;
+    struct raft_config listed; /* newest list up to `given` */
+    uint64_t highest_id;       /* highest id of all lists up to `given` */
+    struct member_changing change;
     struct quorum_log_read give_read;
     bool is_reading;
     bool is_syncing_below;
@@ -195,6 +226,9 @@ void member_log_range(const struct member *m, uint64_t *first, uint64_t *last);
 /** Looks at the result of an event: 0, refused, or fatal. */
 void member_event(struct member *m, int rc);
 
+/** Takes a message that came as the answer to one of this member. */
+void member_answer_take(struct member *m, const void *head, size_t len);
+
 /* ---- member_send.c ---- */
 
 /** Opens and closes links for a new list of members. */
@@ -202,6 +236,15 @@ void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
 /** Returns the link to a member, or NULL. */
 struct member_peer *member_peer_find(const struct member *m, uint64_t id);
+/**
+ * Takes an RF_STEP that is about to be handled. If there is no link to its sender, the
+ * next message to that member becomes its answer.
+ */
+void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from);
+/** The call has been handled: answers it, unless it is answered or waits for that. */
+void member_step_end(struct member *m, struct rpc_call *call, uint16_t status);
+/** Ends a use of a link, which n_steps counts. */
+void member_peer_unuse(struct member *m, struct member_peer *p);
 /** Sends a message, with entries of the log. */
 void member_send(struct member *m, const struct raft_msg *msg);
 
@@ -249,6 +292,20 @@ void member_space_put(const struct member *m, uint8_t buf[MEMBER_FREE_BYTES]);
 /** Takes the answer of another member. */
 void member_space_heard(struct member *m, struct member_peer *p, const void *msg,
                         size_t len);
+/* ---- member_change.c ---- */
+
+/** Takes note of a committed entry that the kv gets. */
+void member_change_given(struct member *m, const struct quorum_entry *entry);
+/** Takes the next step of changes under way, if this member leads. */
+void member_change_look(struct member *m);
+/** Ends what is under way. */
+void member_change_stop(struct member *m);
+/** Returns whether this id was a member's and is none's any more. */
+bool member_is_former(const struct member *m, uint64_t id);
+/** This member is none any more. */
+void member_removed(struct member *m);
+/** Answers RF_ADOPT: takes the call. */
+void member_adopt_handle(struct member *m, struct rpc_call *call);
 
 /* ---- member_source.c ---- */
 

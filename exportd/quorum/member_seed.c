@@ -312,7 +312,9 @@ static void on_answer(struct rpc_request *rq, int rc)
                 : rq->status == ROZO__STATUS__OK   ? NULL
                 : rq->status == ROZO__STATUS__BUSY ? "does not take part itself"
                                                    : "refuses");
-    if (rc != 0 || rq->status != ROZO__STATUS__OK)
+    if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
+        member_removed(m);
+    else if (rc != 0 || rq->status != ROZO__STATUS__OK)
         other_source(m, false);
     else if (rq->op == ROZO__OP__RF_SEED)
         chunk_take(m, rq);
@@ -491,6 +493,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     m->role = RAFT_CORE_FOLLOWER;
     m->leader = 0;
     m->is_ready = false;
+    member_change_stop(m);
     member_start_end(m, 0);
     member_stop_look(m);
 }

@@ -36,6 +36,76 @@ static void peer_free_if_unused(struct member *m, struct member_peer *p)
     free(p);
 }
 
+void member_peer_unuse(struct member *m, struct member_peer *p)
+{
+    p->n_steps--;
+    peer_free_if_unused(m, p);
+}
+
+/* ---- messages without a link ---- */
+
+/* Answers RF_STEP, with a message back if len is not 0. */
+static void step_answer(const struct member *m, struct rpc_call *call, uint16_t status,
+                        const void *msg, size_t len)
+{
+    uint8_t answer[MEMBER_FREE_BYTES + RAFT_MSG_HEAD_MAX];
+
+    member_space_put(m, answer);
+    if (len > 0)
+        memcpy(answer + MEMBER_FREE_BYTES, msg, len);
+    rpc_reply(call, status, answer, MEMBER_FREE_BYTES + len, NULL, 0, NULL, NULL);
+}
+
+/* Takes such an answer. */
+static void answer_take(struct member_step *s, const uint8_t *answer, size_t len)
+{
+    member_space_heard(s->m, s->peer, answer, len);
+    if (len > MEMBER_FREE_BYTES)
+        member_answer_take(s->m, answer + MEMBER_FREE_BYTES, len - MEMBER_FREE_BYTES);
+}
+
+static void held_answer(struct member *m, uint16_t status, const void *msg, size_t len)
+{
+    struct rpc_call *call = m->held;
+
+    m->held = NULL;
+    if (call != NULL)
+        step_answer(m, call, status, msg, len);
+}
+
+void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from)
+{
+    if (member_peer_find(m, from) != NULL)
+        return;
+    held_answer(m, ROZO__STATUS__OK, NULL, 0); /* an earlier one waits no longer */
+    m->held = call;
+    m->held_from = from;
+    m->is_held_new = true;
+}
+
+void member_step_end(struct member *m, struct rpc_call *call, uint16_t status)
+{
+    bool was_held = m->is_held_new;
+
+    m->is_held_new = false;
+    if (!was_held)
+        step_answer(m, call, status, NULL, 0);
+    else if (status != ROZO__STATUS__OK || m->state != MEMBER_RUNS)
+        held_answer(m, status, NULL, 0); /* does nothing if it is answered */
+}
+
+/* Sends a message as the answer to one that came. */
+static void held_send(struct member *m, const struct raft_msg *msg)
+{
+    uint8_t head[RAFT_MSG_HEAD_MAX];
+
+    if (m->held != NULL && m->held_from == msg->to && msg->n == 0)
+        held_answer(m, ROZO__STATUS__OK, head,
+                    raft_msg_encode(&m->config.group, msg, NULL, head));
+}
+
+/* ---- links ---- */
+
 static void peer_add(struct member *m, const struct raft_member *member)
 {
     struct member_peer *p = calloc(1, sizeof(*p));
@@ -75,14 +145,14 @@ static void step_end(struct member_step *s)
     for (unsigned i = 0; i < s->n_have; i++)
         quorum_entry_free(s->entries[i]);
     list_remove(&s->link);
-    s->peer->n_steps--;
-    peer_free_if_unused(m, s->peer);
+    member_peer_unuse(m, s->peer);
     free(s);
     member_stop_look(m);
 }
 
 void member_peers_close(struct member *m)
 {
+    held_answer(m, ROZO__STATUS__BUSY, NULL, 0);
     LIST_FOREACH_SAFE(node, &m->steps) {
         struct member_step *s = container_of(node, struct member_step, link);
 
@@ -111,15 +181,19 @@ static void stranger_look(struct member_peer *p, bool is_stranger)
     p->is_stranger = is_stranger;
 }
 
-/* The core learns from answers, which are messages of their own. */
+/* The core learns from answers, which are messages of their own, or come here from a
+ * member that has no link to this one. */
 static void on_stepped(struct rpc_request *rq, int rc)
 {
     struct member_step *s = container_of(rq, struct member_step, rq);
+    struct member *m = s->m;
 
     if (rc == 0)
         stranger_look(s->peer, rq->status == ROZO__STATUS__WRONG_STORAGE);
+    if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
+        member_removed(m);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
-        member_space_heard(s->m, s->peer, rq->answer_msg, rq->answer_msg_len);
+        answer_take(s, rq->answer_msg, rq->answer_msg_len);
     step_end(s);
 }
 
@@ -229,6 +303,10 @@ void member_send(struct member *m, const struct raft_msg *msg)
     struct member_step *s;
 
     assert(msg->n <= RAFT_MSG_ENTRIES_MAX);
+    if (p == NULL)
+        held_send(m, msg);
+    else if (m->held_from == p->id)
+        held_answer(m, ROZO__STATUS__OK, NULL, 0); /* there is a link now */
     if (p == NULL || p->channel == NULL)
         return;
     s = step_new(m, p, msg);

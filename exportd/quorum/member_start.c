@@ -60,6 +60,8 @@ static void core_start(struct member *m)
     }
     saved.entries = entries;
     m->given = m->applied = m->commit = m->place.applied;
+    m->listed = m->place.members;
+    m->highest_id = m->place.highest_id;
     rc = raft_core_start(m->core, member_now_ns(m), &saved, m->err);
     free(entries);
     if (rc == -ROZO_EDAMAGED && m->started != NULL) {
@@ -245,6 +247,7 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg)
     member_depose(m);
     env_timer_stop(m->config.env, &m->timer);
     member_space_stop(m);
+    member_change_stop(m);
     member_seed_stop(m);
     member_peers_close(m);
     env_post(m->config.env, &m->stop_task);

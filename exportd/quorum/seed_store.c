@@ -187,6 +187,21 @@ static void end(struct seed_store *s)
     sync(s);
 }
 
+/* ---- the list of members ---- */
+
+/* Makes the item that raises the highest id, if it is below this one. */
+static struct kv_item highest_item(struct seed_store *s, uint64_t id,
+                                   uint8_t buf[PLACE_HIGHEST_BYTES])
+{
+    struct kv_quorum_place before;
+    int64_t wall_ns;
+    int rc = kv_place_load(s->below, &before, &wall_ns);
+
+    if (rc != 0)
+        s->rc = rc;
+    return kv_place_highest(buf, before.highest_id > id ? before.highest_id : id);
+}
+
 /* ---- chunks ---- */
 
 static void chunk(struct seed_store *s)
@@ -194,7 +209,7 @@ static void chunk(struct seed_store *s)
     struct seed_mark *mark = &s->job->mark;
     const struct seed_chunk *c = &s->job->chunk;
     uint8_t buf[PLACE_SEED_BYTES_MAX], members[PLACE_MEMBERS_BYTES_MAX];
-    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+    uint8_t list[RAFT_CONFIG_BYTES_MAX], highest[PLACE_HIGHEST_BYTES];
     struct kv_item *items;
     size_t n;
 
@@ -214,6 +229,7 @@ static void chunk(struct seed_store *s)
         mark->wall_ns = c->wall_ns;
         items[n++] = kv_place_members(members, c->members_index, list,
                                       raft_config_encode(&c->members, list));
+        items[n++] = highest_item(s, c->highest_id, highest);
     }
     if (c->applied > mark->newest)
         mark->newest = c->applied;
@@ -347,8 +363,10 @@ static void part_apply(struct seed_store *s, const struct quorum_entry *entry)
 
 static void entry_apply(struct seed_store *s, const struct quorum_entry *entry)
 {
-    uint8_t members[PLACE_MEMBERS_BYTES_MAX];
+    uint8_t members[PLACE_MEMBERS_BYTES_MAX], highest[PLACE_HIGHEST_BYTES];
     struct kv_item items[1 + SEED_ITEMS_SPARE];
+    struct raft_config config;
+    size_t n = 0;
 
     if (entry->e.kind == RAFT_ENTRY_BATCH) {
         part_apply(s, entry);
@@ -356,9 +374,15 @@ static void entry_apply(struct seed_store *s, const struct quorum_entry *entry)
     }
     /* Parts of one batch lie together: a leader ended between them. */
     seed_store_clear(s);
-    items[0] = kv_place_members(members, entry->e.index, entry->e.data,
-                                entry->e.kind == RAFT_ENTRY_CONFIG ? entry->e.len : 0);
-    entry_commit(s, &entry->e, items, entry->e.kind == RAFT_ENTRY_CONFIG ? 1 : 0);
+    if (entry->e.kind == RAFT_ENTRY_CONFIG) {
+        s->rc = raft_config_decode(entry->e.data, entry->e.len, &config);
+        if (s->rc != 0)
+            return;
+        items[n++] =
+            kv_place_members(members, entry->e.index, entry->e.data, entry->e.len);
+        items[n++] = highest_item(s, raft_config_highest(&config), highest);
+    }
+    entry_commit(s, &entry->e, items, n);
 }
 
 static void entries(struct seed_store *s)
@@ -397,4 +421,19 @@ void seed_store_clear(struct seed_store *s)
     free(s->parts);
     s->parts = NULL;
     s->parts_len = 0;
+}
+
+void seed_store_adopt(struct kv *below, const struct seed_adoption *a,
+                      struct kv_done *done)
+{
+    const struct seed_mark mark = { .doubt = SEED_VOTE_LOST };
+    uint8_t seed[PLACE_SEED_BYTES_MAX], members[PLACE_MEMBERS_BYTES_MAX];
+    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+    const struct kv_item items[2] = {
+        kv_place_seed(seed, &mark),
+        kv_place_members(members, a->list_index, list,
+                         raft_config_encode(&a->list, list)),
+    };
+
+    kv_commit(below, items, 2, done);
 }

@@ -17,6 +17,7 @@
 
 #include "exportd/quorum/kv_place.h"
 #include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/seed/seed_adopt.h"
 
 enum seed_job_kind {
     SEED_JOB_READ,  /* chunk for another member: keys behind mark.cursor */
@@ -61,5 +62,13 @@ struct seed_store {
 void seed_store_run(struct seed_store *s, struct seed_job *job);
 /** Frees what the store holds. No job is under way. */
 void seed_store_clear(struct seed_store *s);
+
+/**
+ * Makes an empty kv that of a new member: it copies the store of another one when it
+ * starts, and has no vote before that. done comes when the commit survives the end of
+ * this process.
+ */
+void seed_store_adopt(struct kv *below, const struct seed_adoption *a,
+                      struct kv_done *done);
 
 #endif

@@ -1115,13 +1115,13 @@ int raft_core_change(struct raft_core *core, uint64_t now_ns,
     return event_end(core, entries_submit(core, &e, 1));
 }
 
-/* Returns whether a member has acknowledged a heartbeat of the last election timeout. */
-static bool is_heard(const struct raft_core *core, uint64_t id)
+bool raft_core_is_heard(const struct raft_core *core, uint64_t id)
 {
     uint64_t acked_ns = raft_lease_acked_ns(&core->lease, id);
 
-    return acked_ns != 0 &&
-           core->now_ns - acked_ns <= ms_to_ns(core->options.election_ms);
+    return id == core->options.id ||
+           (acked_ns != 0 &&
+            core->now_ns - acked_ns <= ms_to_ns(core->options.election_ms));
 }
 
 /* Returns the voter to hand over to: one that is heard rather than one that is not, then
@@ -1134,7 +1134,7 @@ static uint64_t voter_to_lead(const struct raft_core *core)
     uint64_t id = 0;
 
     for (unsigned i = 0; i < c->n; i++) {
-        bool heard = is_heard(core, c->servers[i].id);
+        bool heard = raft_core_is_heard(core, c->servers[i].id);
 
         if (c->servers[i].role != RAFT_VOTER || c->servers[i].id == core->options.id ||
             raft_match_index(&core->raft, c->servers[i].id, &match) != 0 ||

@@ -235,6 +235,11 @@ uint64_t raft_core_config_index(const struct raft_core *core, bool *is_committed
  */
 int raft_core_match(const struct raft_core *core, uint64_t id, uint64_t *index);
 /**
+ * Leader: returns whether the member has acknowledged a heartbeat of the last election
+ * timeout; always true for itself.
+ */
+bool raft_core_is_heard(const struct raft_core *core, uint64_t id);
+/**
  * Leader: returns whether a majority of the voters has persisted the entry, not counting
  * the member `without`.
  */

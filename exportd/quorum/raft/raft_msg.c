@@ -43,6 +43,11 @@ unsigned raft_config_n_voters(const struct raft_config *config)
     return n;
 }
 
+uint64_t raft_config_highest(const struct raft_config *config)
+{
+    return config->n == 0 ? 0 : config->members[config->n - 1].id;
+}
+
 static bool role_is_known(unsigned role)
 {
     return role == RAFT_ROLE_STANDBY || role == RAFT_ROLE_VOTER ||

@@ -68,6 +68,8 @@ struct raft_config {
 /** Returns the member with this id, or NULL. */
 const struct raft_member *raft_config_find(const struct raft_config *config, uint64_t id);
 unsigned raft_config_n_voters(const struct raft_config *config);
+/** Returns the highest id of the list; 0: it is empty. */
+uint64_t raft_config_highest(const struct raft_config *config);
 /**
  * Adds a member or changes its role and address; keeps the order. Returns 0, -EINVAL (id,
  * role or address is not allowed) or -ENOSPC.

@@ -30,10 +30,10 @@ enum {
     AT_BARRIER_TERM = 56,
     FLAG_BARRIER = 1,
 };
-/* Answers: 0 version, 1 flags, 2 zeros, 4 crc of the payload; then RF_SEED: 8 applied, 16
- * its term, 24 clock, 32 index of the list, 40 bytes of the list (4), 44 zeros, 48 list.
- * RF_FETCH: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index, 56 n (4), 60
- * zeros. */
+/* Answers: 0 version, 1 flags, 2 zeros, 4 crc of the payload. RF_SEED: 8 applied, 16 its
+ * term, 24 clock, 32 index of the list, 40 its bytes (4), 44 highest id or 0 (4), 48
+ * list. RF_FETCH: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index, 56 n (4),
+ * 60 zeros. */
 enum {
     AT_CRC = 4,
     AT_APPLIED = 8,
@@ -41,6 +41,7 @@ enum {
     AT_WALL = 24,
     AT_MEMBERS_INDEX = 32,
     AT_MEMBERS_LEN = 40,
+    AT_HIGHEST = 44,
     AT_MEMBERS = 48,
     FLAG_LAST = 1,
     AT_TERM = 8,
@@ -152,8 +153,23 @@ size_t seed_chunk_encode(const struct seed_chunk *chunk, const void *payload, si
     put_le64(buf + AT_WALL, (uint64_t)chunk->wall_ns);
     put_le64(buf + AT_MEMBERS_INDEX, chunk->members_index);
     put_le32(buf + AT_MEMBERS_LEN, (uint32_t)list_len);
+    put_le32(buf + AT_HIGHEST, chunk->highest_id == raft_config_highest(&chunk->members)
+                                   ? 0
+                                   : (uint32_t)chunk->highest_id);
     memcpy(buf + AT_MEMBERS, list, list_len);
     return AT_MEMBERS + list_len;
+}
+
+/* Takes the highest id; 0: it is in the list. */
+static int highest_get(uint32_t id, struct seed_chunk *chunk)
+{
+    chunk->highest_id = raft_config_highest(&chunk->members);
+    if (id == 0)
+        return 0;
+    if (id <= chunk->highest_id)
+        return -EBADMSG;
+    chunk->highest_id = id;
+    return 0;
 }
 
 int seed_chunk_decode(const void *buf, size_t len, const void *payload,
@@ -164,8 +180,7 @@ int seed_chunk_decode(const void *buf, size_t len, const void *payload,
 
     if (rc != 0)
         return rc;
-    if (get_le32(p + AT_MEMBERS_LEN) != len - AT_MEMBERS ||
-        get_le32(p + AT_MEMBERS_LEN + 4) != 0)
+    if (get_le32(p + AT_MEMBERS_LEN) != len - AT_MEMBERS)
         return -EBADMSG;
     *chunk = (struct seed_chunk){
         .is_last = p[AT_FLAGS] != 0,
@@ -178,7 +193,8 @@ int seed_chunk_decode(const void *buf, size_t len, const void *payload,
         !is_number(chunk->members_index) || chunk->members_index > chunk->applied ||
         (payload_len == 0 && !chunk->is_last))
         return -EBADMSG;
-    return raft_config_decode(p + AT_MEMBERS, len - AT_MEMBERS, &chunk->members);
+    rc = raft_config_decode(p + AT_MEMBERS, len - AT_MEMBERS, &chunk->members);
+    return rc != 0 ? rc : highest_get(get_le32(p + AT_HIGHEST), chunk);
 }
 
 size_t seed_item_put(uint8_t *buf, const void *key, size_t key_len, const void *val,

@@ -50,6 +50,7 @@ struct seed_chunk {
     uint64_t applied, applied_term; /* the store had these entries when it was read */
     int64_t wall_ns;                /* clock of the newest one */
     uint64_t members_index;
+    uint64_t highest_id;        /* highest id in all lists up to `applied` */
     struct raft_config members; /* newest list up to `applied` */
 };
 

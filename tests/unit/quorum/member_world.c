@@ -8,6 +8,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "exportd/quorum/seed_store.h"
 #include "tests/unit/unit.h"
 
 enum { DELAY_MAX_MS = 8 };
@@ -102,7 +103,7 @@ static void on_lead(void *arg, uint64_t term)
     assert_false(n->leads);
     n->leads = true;
     n->term = term;
-    leader_note(n->w, term, 100 + n->i);
+    leader_note(n->w, term, n->id);
     if (n->w->lead != NULL)
         n->w->lead(n);
 }
@@ -192,6 +193,35 @@ static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
 
 static const struct rpc_call_ops call_ops = { on_reply };
 
+static void on_stored(struct kv_done *done, int rc)
+{
+    (void)done;
+    assert_int_equal(rc, 0);
+}
+
+/* Handles a request to a node that waits, or that was added and has not started. */
+static void waiting_handle(struct member_node *n, struct rpc_call *call)
+{
+    static struct kv_done done = { .fn = on_stored };
+    struct seed_adoption a;
+
+    if (call->op != ROZO__OP__RF_ADOPT) {
+        rpc_reply_status(call, ROZO__STATUS__WRONG_STORAGE);
+        return;
+    }
+    assert_int_equal(seed_adopt_decode(call->msg, call->msg_len, &a), 0);
+    if (n->id == 0 && a.id != 0) {
+        for (unsigned i = 0; i < n->w->n_nodes; i++)
+            assert_true(n->w->nodes[i].id != a.id); /* never used before */
+        n->id = a.id;
+        seed_store_adopt(kv_memory_kv(n->below), &a, &done);
+        env_virtual_run_posted(n->w->v);
+        kv_sync(kv_memory_kv(n->below), &done);
+        env_virtual_run_posted(n->w->v);
+    }
+    seed_adopt_answer(call, a.id == n->id || a.id == 0 ? 0 : -EEXIST, "");
+}
+
 static void on_arrival(struct env_timer *timer)
 {
     struct packet *p = container_of(timer, struct packet, timer);
@@ -206,7 +236,10 @@ static void on_arrival(struct env_timer *timer)
     if (is_lost(p, p->link->from, p->link->to))
         return;
     p->is_held = true;
-    member_handle(to->member, &p->call);
+    if (to->member != NULL)
+        member_handle(to->member, &p->call);
+    else
+        waiting_handle(to, &p->call);
 }
 
 static void on_deadline(struct env_timer *timer)
@@ -274,7 +307,7 @@ static struct rpc_channel *peer_open(void *arg, const char *address)
     struct member_node *n = arg;
     unsigned to = (unsigned)(address[1] - '0');
 
-    assert_true(to < MEMBERS && to != n->i);
+    assert_true(to < n->w->n_nodes);
     if (n->i == 0 && n->w->scripted[to] != NULL)
         return n->w->scripted[to];
     return &n->w->links[n->i][to].channel;
@@ -308,7 +341,7 @@ void member_node_start(struct member_node *n)
         .env = &n->w->v->env,
         .disk = &n->disk.disk,
         .peers = { peer_open, peer_close, n },
-        .id = 100 + n->i,
+        .id = n->id,
         .now_ns = now_ns,
         .now_arg = n,
         .keep_bytes = n->w->keep_bytes,
@@ -358,6 +391,7 @@ static bool is_at_rest(struct member_node *n)
 
 void member_node_kill(struct member_node *n, bool power)
 {
+    assert_non_null(n->member);
     n->is_up = n->leads = false;
     n->life++;
     n->disk.is_cut = power;
@@ -416,21 +450,23 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
     w->seed_rate = 0;
     member_world_connect_all(w);
     list_init(&w->packets);
+    w->n_nodes = MEMBERS;
     for (unsigned i = 0; i < MEMBERS; i++) {
         char address[8];
 
         snprintf(address, sizeof(address), "m%u", i);
         assert_int_equal(raft_config_set(&w->first, 100 + i, RAFT_ROLE_VOTER, address),
                          0);
-        for (unsigned j = 0; j < MEMBERS; j++)
+    }
+    for (unsigned i = 0; i < NODES_MAX; i++)
+        for (unsigned j = 0; j < NODES_MAX; j++)
             w->links[i][j] = (struct member_link){
                 .channel.ops = &link_ops, .w = w, .from = i, .to = j
             };
-    }
     for (unsigned i = 0; i < MEMBERS; i++) {
         struct member_node *n = &w->nodes[i];
 
-        *n = (struct member_node){ .w = w, .i = i };
+        *n = (struct member_node){ .w = w, .i = i, .id = 100 + i };
         member_node_store_make(n);
         kv_quorum_begin(kv_memory_kv(n->below), &w->first, &begun);
         env_virtual_run_posted(w->v);
@@ -441,10 +477,30 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
         member_node_start(&w->nodes[i]);
 }
 
+struct member_node *member_world_new(struct member_world *w)
+{
+    struct member_node *n = &w->nodes[w->n_nodes];
+
+    assert_true(w->n_nodes < NODES_MAX);
+    *n = (struct member_node){ .w = w, .i = w->n_nodes++, .is_up = true };
+    member_node_store_make(n);
+    return n;
+}
+
+void member_world_start_added(struct member_world *w)
+{
+    for (unsigned i = 0; i < w->n_nodes; i++) {
+        struct member_node *n = &w->nodes[i];
+
+        if (n->is_up && n->member == NULL && n->id != 0)
+            member_node_start(n);
+    }
+}
+
 void member_world_free(struct member_world *w)
 {
-    for (unsigned i = 0; i < MEMBERS; i++) {
-        if (w->nodes[i].is_up)
+    for (unsigned i = 0; i < w->n_nodes; i++) {
+        if (w->nodes[i].is_up && w->nodes[i].member != NULL)
             member_node_kill(&w->nodes[i], false);
         memdisk_free(&w->nodes[i].disk);
         kv_memory_close(w->nodes[i].below);
@@ -456,7 +512,7 @@ void member_world_free(struct member_world *w)
 
 void member_world_cut_off(struct member_world *w, unsigned i)
 {
-    for (unsigned j = 0; j < MEMBERS; j++)
+    for (unsigned j = 0; j < w->n_nodes; j++)
         w->cut[i][j] = w->cut[j][i] = true;
 }
 
@@ -471,10 +527,10 @@ static void leaders_check(struct member_world *w)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < MEMBERS; i++) {
+    for (unsigned i = 0; i < w->n_nodes; i++) {
         struct member_status s;
 
-        if (!w->nodes[i].is_up)
+        if (!w->nodes[i].is_up || w->nodes[i].member == NULL)
             continue;
         n += member_lease_until_ns(w->nodes[i].member) > env_now_ns(&w->v->env);
         member_status(w->nodes[i].member, &s);
@@ -497,7 +553,7 @@ void member_world_run_ms(struct member_world *w, unsigned ms)
 
 struct member_node *member_world_leader(struct member_world *w)
 {
-    for (unsigned i = 0; i < MEMBERS; i++) {
+    for (unsigned i = 0; i < w->n_nodes; i++) {
         struct member_node *n = &w->nodes[i];
 
         if (n->is_up && n->leads &&

@@ -14,7 +14,7 @@
 #include "tests/lib/kv_memory.h"
 #include "tests/lib/memdisk.h"
 
-enum { MEMBERS = 3, MEMBER_TERMS = 1000 };
+enum { MEMBERS = 3, NODES_MAX = 9, MEMBER_TERMS = 1000 };
 
 /* Link from one member to another. */
 struct member_link {
@@ -26,6 +26,7 @@ struct member_link {
 struct member_node {
     struct member_world *w;
     unsigned i;
+    uint64_t id; /* raft id; 0: it waits to be added, and has no member */
     struct memdisk disk;
     struct kv_memory *below;
     struct kv_quorum *kv;
@@ -42,13 +43,14 @@ struct member_node {
 };
 
 struct member_world {
-    struct env_virtual *v; /* borrowed */
-    struct member_node nodes[MEMBERS];
-    struct member_link links[MEMBERS][MEMBERS];
-    bool cut[MEMBERS][MEMBERS]; /* [from][to]: packets are lost */
+    struct env_virtual *v;               /* borrowed */
+    struct member_node nodes[NODES_MAX]; /* n_nodes; MEMBERS unless some are added */
+    unsigned n_nodes;
+    struct member_link links[NODES_MAX][NODES_MAX];
+    bool cut[NODES_MAX][NODES_MAX]; /* [from][to]: packets are lost */
     struct raft_config first;
     /* channel of member 0 to another one, in place of the world's; NULL: the world's */
-    struct rpc_channel *scripted[MEMBERS];
+    struct rpc_channel *scripted[NODES_MAX];
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
     struct env_mail *mail, **mail_last;
@@ -67,6 +69,10 @@ void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);
 void member_node_start(struct member_node *n);
+/** Makes one more node, which waits to be added. */
+struct member_node *member_world_new(struct member_world *w);
+/** Starts the nodes that have been added since the last call. */
+void member_world_start_added(struct member_world *w);
 /** Ends the process of a member; power: unsynced data of its disk may be lost. */
 void member_node_kill(struct member_node *n, bool power);
 /** Replaces the disk and the store of a member that is down by empty ones. */

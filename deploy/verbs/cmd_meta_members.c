@@ -1,0 +1,432 @@
+/*
+ * cmd_meta_members.c - `rozo meta add`, `remove`, `replace`: members come and go.
+ *
+ * Keeps:  each may be ended at any time and repeated: the list of members says how far a
+ *         change is, and the leader goes on with it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "deploy/cli/text_table.h"
+#include "deploy/client/meta_client.h"
+#include "deploy/client/storage_clients.h"
+#include "deploy/client/target_options.h"
+#include "deploy/verbs/verbs.h"
+
+/* Number of enum raft_role (raft_msg.h), which is on the wire. */
+enum { ROLE_VOTER = 1 };
+enum { LEADER_MAX_MS = 60000, PAUSE_MS = 100, STEPS = 3 };
+
+/* One run of a verb. */
+struct members_args {
+    struct target_options conn;
+    bool json, force;
+    unsigned id;
+    const char *address;
+    struct meta_client *client;  /* owned: to all of --exportd */
+    struct meta_client *new_one; /* owned: to the port for members of the new one */
+    struct progress progress;
+    uint64_t new_id;
+    unsigned n_voters;
+};
+
+#define OPTION_JSON                                                           \
+    {                                                                         \
+        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct members_args, json) \
+    }
+#define OPTION_FORCE                                                                   \
+    {                                                                                  \
+        "force", 0, NULL,                                                              \
+            "also if no majority of the others answers: metadata then wait until one " \
+            "does",                                                                    \
+            ARGS_FLAG(struct members_args, force)                                      \
+    }
+#define OPTION_ID(words)                                                          \
+    {                                                                             \
+        NULL, 0, words, NULL, ARGS_NUMBER(struct members_args, id, 1, UINT32_MAX) \
+    }
+#define OPTION_ADDRESS                                                      \
+    {                                                                       \
+        NULL, 0, "HOST:PORT", NULL, ARGS_TEXT(struct members_args, address) \
+    }
+
+static int args_open(struct members_args *a, struct err *err)
+{
+    int rc = target_resolve(&a->conn, false, err);
+
+    if (rc == 0)
+        rc = meta_client_open(a->conn.exportd, a->conn.key, &a->client, err);
+    if (rc != 0)
+        return rc;
+    progress_start(&a->progress, STEPS);
+    progress_at(&a->progress, 0, "asking the leader");
+    a->client->progress = &a->progress;
+    storage_clients_catch_signals();
+    return 0;
+}
+
+static void args_close(struct members_args *a)
+{
+    progress_end(&a->progress);
+    meta_client_close(a->client);
+    meta_client_close(a->new_one);
+}
+
+/* ---- the leader ---- */
+
+static bool is_worth_another(int rc)
+{
+    return rc == -ROZO_ENOT_LEADER || rc == -EBUSY || rc == -ETIMEDOUT ||
+           rc == -ENOTCONN || rc == -ECONNRESET;
+}
+
+/* Waits until a member serves. Returns NULL with a text if none does for a long time. */
+static struct meta_client_member *leader_wait(struct members_args *a, struct err *err)
+{
+    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
+
+    for (;;) {
+        struct meta_client_member *m;
+
+        meta_client_ask(a->client);
+        m = meta_client_serving(a->client);
+        if (m != NULL)
+            return m;
+        for (unsigned i = 0; i < a->client->n; i++) {
+            if (a->client->members[i].has_no_quorum) {
+                err_set(err, -EOPNOTSUPP, "exportd at %s is alone: %s",
+                        a->client->members[i].address, a->client->members[i].message);
+                return NULL;
+            }
+        }
+        if (storage_clients_is_interrupted()) {
+            err_set(err, -EINTR, "interrupted");
+            return NULL;
+        }
+        if (clock_ms() > end_ms) {
+            err_set(
+                err, -ROZO_ENOT_LEADER,
+                "none of the exportds at %s serves: `rozo meta status` says why; name "
+                "all members with --exportd",
+                a->conn.exportd);
+            return NULL;
+        }
+        storage_clients_pause_ms(PAUSE_MS);
+    }
+}
+
+/* Asks the leader, whoever that is, until it has answered. */
+static int leader_ask(struct members_args *a, bool is_add, uint64_t id, struct err *err)
+{
+    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
+    bool was_asked = false;
+    int rc;
+
+    for (;;) {
+        struct meta_client_member *m = leader_wait(a, err);
+
+        if (m == NULL)
+            return -ROZO_ENOT_LEADER;
+        rc = is_add ? meta_client_add(a->client, m, a->address, id, &a->new_id, err)
+                    : meta_client_remove(a->client, m, id, a->force, err);
+        if (rc == -ENOENT && was_asked)
+            return 0; /* an answer was lost */
+        if (!is_worth_another(rc) || clock_ms() > end_ms)
+            return rc;
+        if (storage_clients_is_interrupted())
+            return err_set(err, -EINTR, "interrupted");
+        was_asked = true;
+        storage_clients_pause_ms(PAUSE_MS);
+    }
+}
+
+static const Rozo__AdMetaStatusResp__Member *listed(const struct meta_client_member *m,
+                                                    uint64_t id)
+{
+    for (size_t i = 0; i < m->answer->n_members; i++) {
+        if (m->answer->members[i]->id == id)
+            return m->answer->members[i];
+    }
+    return NULL;
+}
+
+static unsigned n_voters(const struct meta_client_member *m)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < m->answer->n_members; i++)
+        n += m->answer->members[i]->role == ROLE_VOTER;
+    return n;
+}
+
+/* ---- add ---- */
+
+static void copied_show(struct members_args *a)
+{
+    const Rozo__AdMetaStatusResp *answer;
+    char what[64], bytes[HUMAN_BYTES_TEXT];
+
+    meta_client_ask(a->new_one);
+    answer = a->new_one->members[0].answer;
+    if (answer == NULL || answer->id != a->new_id)
+        snprintf(what, sizeof(what), "member %llu is in the list",
+                 (unsigned long long)a->new_id);
+    else if (answer->seeding)
+        snprintf(what, sizeof(what), "member %llu has copied %s",
+                 (unsigned long long)a->new_id, human_bytes(bytes, answer->seed_bytes));
+    else
+        snprintf(what, sizeof(what), "member %llu catches up",
+                 (unsigned long long)a->new_id);
+    progress_at(&a->progress, answer != NULL && answer->id == a->new_id ? 2 : 1, what);
+}
+
+/* Waits until the new member votes. */
+static int vote_wait(struct members_args *a, struct err *err)
+{
+    int rc = meta_client_open(a->address, a->conn.key, &a->new_one, err);
+
+    while (rc == 0) {
+        struct meta_client_member *m = leader_wait(a, err);
+        const Rozo__AdMetaStatusResp__Member *self;
+
+        self = m == NULL ? NULL : listed(m, a->new_id);
+        if (m == NULL)
+            rc = storage_clients_is_interrupted() ? -EINTR : -ROZO_ENOT_LEADER;
+        else if (self == NULL)
+            rc = err_set(err, -ENOENT, "member %llu was removed meanwhile",
+                         (unsigned long long)a->new_id);
+        else if (self->role == ROLE_VOTER)
+            break;
+        else if (storage_clients_is_interrupted())
+            rc = -EINTR;
+        if (rc == 0) {
+            copied_show(a);
+            storage_clients_pause_ms(PAUSE_MS);
+        } else {
+            break;
+        }
+        a->n_voters = n_voters(m);
+    }
+    if (rc == -EINTR)
+        return err_set(err, rc,
+                       "interrupted, but member %llu goes on being added: `rozo meta "
+                       "status` shows it, repeating this waits for it, `rozo meta remove "
+                       "%llu` ends it",
+                       (unsigned long long)a->new_id, (unsigned long long)a->new_id);
+    if (rc == 0)
+        a->n_voters = n_voters(meta_client_serving(a->client));
+    return rc;
+}
+
+/* Adds the member and waits until it votes. */
+static int add(struct members_args *a, uint64_t replaces, struct err *err)
+{
+    int rc = leader_ask(a, true, replaces, err);
+
+    if (rc == 0)
+        progress_at(&a->progress, 1, "it is in the list of members");
+    return rc != 0 ? rc : vote_wait(a, err);
+}
+
+static int added_print(struct cli *cli, const struct members_args *a)
+{
+    if (a->json)
+        return cli_print_json(cli, json_pack("{s:I, s:s, s:I}", "id",
+                                             (json_int_t)a->new_id, "address", a->address,
+                                             "voters", (json_int_t)a->n_voters));
+    printf(
+        "member %llu at %s votes now. Name its address for clients (exportd.listen) in "
+        "mounts and rozo.yaml, too\n",
+        (unsigned long long)a->new_id, a->address);
+    if (a->n_voters % 2 == 0)
+        printf(
+            "%u members survive the loss of %u, as %u do, and each change waits for %u "
+            "of them: add one more, or remove one\n",
+            a->n_voters, (a->n_voters - 1) / 2, a->n_voters - 1, a->n_voters / 2 + 1);
+    return cli_finish(cli);
+}
+
+int cmd_meta_add(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = { OPTION_JSON, OPTION_ADDRESS, { 0 } };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc =
+            "Add an exportd to a quorum: one that runs with an empty data directory "
+            "and a section `quorum` with `listen` only, and listens for members at "
+            "HOST:PORT. It copies all metadata from the others, and votes when it has "
+            "them; clients go on meanwhile. Ends when it votes. Interrupting it leaves "
+            "the addition going on; repeating it is harmless.",
+        .children = target_children
+    };
+    struct members_args args = { 0 };
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = args_open(&args, &err);
+    if (rc == 0)
+        rc = add(&args, 0, &err);
+    args_close(&args);
+    return rc == 0 ? added_print(cli, &args) : cli_fail(cli, "%s", err.text);
+}
+
+/* ---- remove ---- */
+
+/* Returns a voter that answers and does not lead, or 0. */
+static uint64_t other_voter(const struct members_args *a,
+                            const struct meta_client_member *leader)
+{
+    for (unsigned i = 0; i < a->client->n; i++) {
+        const struct meta_client_member *m = &a->client->members[i];
+        const Rozo__AdMetaStatusResp__Member *self;
+
+        if (m->answer == NULL || m->answer->leads || m->answer->seeding)
+            continue;
+        self = listed(leader, m->answer->id);
+        if (self != NULL && self->role == ROLE_VOTER)
+            return self->id;
+    }
+    return 0;
+}
+
+/* Makes another member lead, if this one does. */
+static int other_leads(struct members_args *a, uint64_t id, struct err *err)
+{
+    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
+    int rc = 0;
+
+    for (;;) {
+        struct meta_client_member *m = leader_wait(a, err);
+
+        if (m == NULL)
+            return -ROZO_ENOT_LEADER;
+        if (m->answer->id != id)
+            return 0;
+        if (n_voters(m) == 1)
+            return err_set(err, -EPERM,
+                           "member %llu is the only one that votes: a quorum without "
+                           "members would have no metadata",
+                           (unsigned long long)id);
+        progress_at(&a->progress, 1, "another member is to lead");
+        rc = meta_client_transfer(a->client, m, other_voter(a, m), err);
+        if (rc != 0 && !is_worth_another(rc) && rc != -ENOENT)
+            return rc;
+        if (clock_ms() > end_ms)
+            return err_set(err, -ETIMEDOUT,
+                           "member %llu leads, and no other one takes over: see `rozo "
+                           "meta status`",
+                           (unsigned long long)id);
+        if (storage_clients_is_interrupted())
+            return err_set(err, -EINTR, "interrupted");
+        storage_clients_pause_ms(PAUSE_MS);
+    }
+}
+
+/* Removes a member, which may lead. */
+static int remove_member(struct members_args *a, uint64_t id, struct err *err)
+{
+    int rc;
+
+    do {
+        rc = other_leads(a, id, err);
+        if (rc == 0)
+            rc = leader_ask(a, false, id, err);
+    } while (rc == -EDEADLK); /* this member leads again */
+    return rc;
+}
+
+static int removed_print(struct cli *cli, const struct members_args *a)
+{
+    if (a->json)
+        return cli_print_json(cli, json_pack("{s:I}", "id", (json_int_t)a->id));
+    printf("member %u is removed: stop it, and take its address out of mounts and "
+           "rozo.yaml. Its data directory is of no use any more\n",
+           a->id);
+    return cli_finish(cli);
+}
+
+int cmd_meta_remove(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = {
+        OPTION_FORCE, OPTION_JSON, OPTION_ID("ID"), { 0 }
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc = "Remove member ID from a quorum, see rozo meta status. It takes no part "
+               "any more and cannot come back with its data. If it leads, another one "
+               "does first.",
+        .children = target_children
+    };
+    struct members_args args = { 0 };
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = args_open(&args, &err);
+    if (rc == 0)
+        rc = remove_member(&args, args.id, &err);
+    args_close(&args);
+    return rc == 0 ? removed_print(cli, &args) : cli_fail(cli, "%s", err.text);
+}
+
+/* ---- replace ---- */
+
+/* Checks that there is a member to replace, or that it is done already. */
+static int replace_check(struct members_args *a, struct err *err)
+{
+    struct meta_client_member *m = leader_wait(a, err);
+
+    if (m == NULL)
+        return -ROZO_ENOT_LEADER;
+    if (listed(m, a->id) != NULL)
+        return 0;
+    for (size_t i = 0; i < m->answer->n_members; i++) {
+        if (strcmp(m->answer->members[i]->address, a->address) == 0)
+            return 0; /* repeated */
+    }
+    return err_set(err, -ENOENT, "the quorum has no member %u: see `rozo meta status`",
+                   a->id);
+}
+
+static int replace(struct members_args *a, struct err *err)
+{
+    int rc = replace_check(a, err);
+
+    if (rc == 0)
+        rc = add(a, a->id, err);
+    if (rc == 0) {
+        rc = remove_member(a, a->id, err);
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    if (rc == 0 && leader_wait(a, err) != NULL)
+        a->n_voters = n_voters(meta_client_serving(a->client));
+    return rc;
+}
+
+int cmd_meta_replace(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = {
+        OPTION_FORCE, OPTION_JSON, OPTION_ID("OLD"), OPTION_ADDRESS, { 0 }
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc =
+            "Put a new exportd in the place of member OLD of a quorum, which is gone "
+            "or has lost its disk: rozo meta add HOST:PORT, then rozo meta remove OLD. "
+            "The new one gets a number of its own; it may have the address of the old "
+            "one. Ends when that is removed. Repeating it is harmless.",
+        .children = target_children
+    };
+    struct members_args args = { 0 };
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = args_open(&args, &err);
+    if (rc == 0)
+        rc = replace(&args, &err);
+    args_close(&args);
+    return rc == 0 ? added_print(cli, &args) : cli_fail(cli, "%s", err.text);
+}

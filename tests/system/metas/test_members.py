@@ -1,0 +1,355 @@
+"""Members of a quorum come and go: added, removed, replaced, by number and address, while clients work."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import uuid
+
+import pytest
+
+from conftest import BIN, cannot_mount, process_runs, rozo, wait_for
+from daemons import Daemon, can_connect, free_port
+
+ADDED_S = 60
+
+
+class Exportd:
+    """An exportd with an empty data directory and a section `quorum` with `listen` only."""
+
+    def __init__(self, folder, keys):
+        self.folder = folder
+        os.mkdir(folder)
+        for name in ("node.key", "client.key"):
+            shutil.copy(os.path.join(keys, name), folder)
+        self.daemon = Daemon(folder, "exportd")
+        self.quorum_port, self.process = free_port(), None
+        self.client, self.address = ("127.0.0.1:%d" % p for p in (self.daemon.port, self.quorum_port))
+
+    def config(self, more=""):
+        return self.daemon.config(quorum="quorum:\n  listen: ['%s']\n%s" % (self.address, more))
+
+    def write_config(self, more=""):
+        path = os.path.join(self.folder, "exportd.yaml")
+        with open(path, "w") as f:
+            f.write(self.config(more))
+        return path
+
+    def start(self, more=""):
+        path = self.write_config(more)
+        with open(os.path.join(self.folder, "log"), "a") as log:
+            self.process = subprocess.Popen([os.path.join(BIN, "exportd"), "--config", path], stdout=log, stderr=log)
+        wait_for(lambda: can_connect(self.daemon.port), "an exportd to listen")
+
+    def begin(self):
+        """Makes it the only member of a new quorum."""
+        more = "  id: 1\n  members: [{id: 1, address: '%s'}]\n" % self.address
+        path = self.write_config(more)
+        subprocess.run([os.path.join(BIN, "exportd"), "--config", path, "--begin-quorum", str(uuid.uuid4())],
+                       check=True, capture_output=True, timeout=60)
+        self.start(more)
+
+    def kill(self, sig=signal.SIGKILL):
+        self.process.send_signal(sig)
+        return self.process.wait(30)
+
+    def empty(self):
+        shutil.rmtree(self.daemon.data)
+
+    def log(self):
+        with open(os.path.join(self.folder, "log")) as f:
+            return f.read()
+
+
+class Group:
+    """Exportds of a test, and `rozo` that asks all of them."""
+
+    def __init__(self, folder):
+        self.folder, self.exportds, self.known = folder, [], []
+        self.keys = os.path.join(folder, "keys")
+        os.mkdir(self.keys)
+        for name in ("node.key", "client.key"):
+            rozo("key", "new", os.path.join(self.keys, name))
+
+    def new(self, is_known=True):
+        e = Exportd(os.path.join(self.folder, "e%d" % (len(self.exportds) + 1)), self.keys)
+        self.exportds.append(e)
+        if is_known:
+            self.known.append(e.client)
+        return e
+
+    def first(self):
+        e = self.new()
+        e.begin()
+        return e
+
+    def command(self, *args):
+        return [*args, "--exportd", ",".join(self.known), "--key", os.path.join(self.keys, "node.key")]
+
+    def rozo(self, *args, check=True):
+        return rozo(*self.command(*args), check=check)
+
+    def refused(self, *args):
+        r = self.rozo(*args, check=False)
+        assert r.returncode == 1, r.stdout
+        return r.stderr
+
+    def metas(self):
+        return json.loads(self.rozo("meta", "status", "--json").stdout)
+
+    def member(self, exportd):
+        return self.metas()["members"][self.known.index(exportd.client)]
+
+    def leader(self):
+        """Returns the exportd that serves, as soon as one does."""
+        wait_for(lambda: self.metas()["address"] is not None, "a member to serve", ADDED_S)
+        address = self.metas()["address"]
+        return next(e for e in self.exportds if e.client == address)
+
+    def volumes(self):
+        return {v["name"] for v in json.loads(self.rozo("volume", "list", "--json").stdout)}
+
+    def end(self):
+        for e in self.exportds:
+            if e.process is not None and e.process.poll() is None:
+                e.kill()
+
+
+@pytest.fixture
+def group(scratch):
+    g = Group(scratch)
+    yield g
+    g.end()
+
+
+def test_one_becomes_three_and_survives_the_loss_of_the_first(group):
+    first = group.first()
+    group.rozo("volume", "create", "before")
+    for number in (2, 3):
+        e = group.new()
+        e.start()
+        assert group.member(e)["role"] == "waits" and group.member(e)["id"] == 0
+        added = group.rozo("meta", "add", e.address).stdout
+        assert "member %d at %s votes now" % (number, e.address) in added
+        assert ("add one more" in added) == (number == 2)
+        assert group.member(e)["id"] == number
+        group.rozo("volume", "create", "with-%d" % number)
+    assert json.loads(group.rozo("meta", "add", e.address, "--json").stdout) == {
+        "id": 3, "address": e.address, "voters": 3}
+    assert group.leader() is first
+    first.kill()
+    assert group.leader() is not first
+    assert group.volumes() == {"before", "with-2", "with-3"}
+    first.start()
+    wait_for(lambda: group.member(first)["role"] == "follower", "the first one to come back")
+
+
+def test_a_member_that_lost_its_disk_is_replaced_at_its_address(group):
+    group.first()
+    for _ in range(2):
+        e = group.new()
+        e.start()
+        group.rozo("meta", "add", e.address)
+    group.rozo("volume", "create", "kept")
+    e.kill()
+    e.empty()
+    e.start()
+    wait_for(lambda: group.member(e)["role"] == "waits", "the emptied one to wait")
+    assert "rozo meta replace" in e.log()
+    added = group.rozo("meta", "replace", "3", e.address).stdout
+    assert "member 4 at %s votes now" % e.address in added
+    assert group.member(e)["id"] == 4
+    assert "no member 3" not in group.rozo("meta", "replace", "3", e.address).stderr  # repeated
+    assert "no member 9" in group.refused("meta", "replace", "9", "127.0.0.1:1")
+    ids = {m["id"] for m in group.metas()["members"]}
+    assert ids == {1, 2, 4} and group.metas()["silent"] == []
+    group.leader().kill()
+    group.leader()
+    assert group.volumes() == {"kept"}
+
+
+def test_a_leader_is_removed_and_does_not_come_back(group):
+    first = group.first()
+    for _ in range(3):
+        e = group.new()
+        e.start()
+        group.rozo("meta", "add", e.address)
+    assert "member 1 is removed" in group.rozo("meta", "remove", "1").stdout
+    assert group.leader() is not first
+    wait_for(lambda: group.member(first)["role"] == "removed", "the removed one to notice")
+    term = group.member(group.leader())["term"]
+    assert "has been removed: stop it" in first.log()
+    assert first.kill(signal.SIGTERM) == 0
+    first.start()
+    wait_for(lambda: group.member(first)["role"] == "removed", "the removed one to notice again")
+    assert "cannot come back" in group.refused("meta", "add", first.address)
+    assert "no member 1" in group.refused("meta", "remove", "1")
+    assert group.member(group.leader())["term"] == term  # nobody was disturbed
+    first.kill()
+    first.empty()
+    first.start()
+    assert "member 5 at" in group.rozo("meta", "add", first.address).stdout  # a number of its own
+
+
+class Gate:
+    """An address that leads to another one: for one connection, and for all once it is open."""
+
+    def __init__(self, port):
+        self.port, self.is_open, self.n = port, False, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):  # closed by end()
+            while True:
+                near, _ = self.listener.accept()
+                self.n += 1
+                if self.n > 1 and not self.is_open:
+                    near.close()
+                    continue
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.port))
+                except OSError:  # it listens anew when it has been added
+                    near.close()
+                    continue
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def copy(a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                b.sendall(data)
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def end(self):
+        self.listener.close()
+
+
+@pytest.fixture
+def half_added(group):
+    """Two members, and a third one that is in the list and does not know: what adds it, it, and its gate."""
+    group.first()
+    e = group.new()
+    e.start()
+    group.rozo("meta", "add", e.address)
+    late = group.new()
+    late.start()
+    gate = Gate(late.quorum_port)
+    adds = subprocess.Popen([os.path.join(BIN, "rozo"), *group.command("meta", "add", gate.address)],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: "it does not know yet" in group.rozo("meta", "status").stdout, "the list to have it")
+    yield adds, late, gate
+    adds.kill()
+    gate.end()
+
+
+def test_an_addition_survives_the_death_of_the_leader(group, half_added):
+    adds, late, gate = half_added
+    first = group.leader()
+    first.kill()
+    wait_for(lambda: group.metas()["address"] is None, "the leader to be gone")
+    first.start("")
+    group.leader()
+    gate.is_open = True
+    out, _ = adds.communicate(timeout=120)
+    assert adds.returncode == 0 and "member 3 at" in out, out
+    wait_for(lambda: group.member(late)["role"] == "follower", "it to take part")
+    assert group.member(late)["id"] == 3
+
+
+def test_an_interrupted_addition_goes_on(group, half_added):
+    adds, late, gate = half_added
+    adds.send_signal(signal.SIGINT)
+    out, _ = adds.communicate(timeout=60)
+    assert adds.returncode == 1 and "goes on being added" in out, out
+    gate.is_open = True
+    wait_for(lambda: group.member(late)["role"] == "follower", "the addition to end", ADDED_S)
+    assert "member 3 at" in group.rozo("meta", "add", gate.address).stdout
+
+
+def test_an_addition_that_cannot_end_is_removed(group, half_added):
+    adds, late, _ = half_added
+    assert "member 3 is removed" in group.rozo("meta", "remove", "3").stdout
+    out, _ = adds.communicate(timeout=60)
+    assert adds.returncode == 1 and "member 3 was removed meanwhile" in out, out
+    assert group.member(late)["role"] == "waits"
+    assert "member 4 at" in group.rozo("meta", "add", late.address).stdout
+
+
+def test_an_address_without_a_waiting_exportd_is_refused(group):
+    first = group.first()
+    free = "127.0.0.1:%d" % free_port()
+    assert "no exportd answers the leader at %s" % free in group.refused("meta", "add", free)
+    assert "no HOST:PORT" in group.refused("meta", "add", "nowhere")
+    assert "name an address of quorum.listen" in group.refused("meta", "add", first.client)
+    os.mkdir(os.path.join(group.folder, "other"))
+    other = Group(os.path.join(group.folder, "other"))
+    shutil.rmtree(other.keys)
+    shutil.copytree(group.keys, other.keys)
+    try:
+        stranger = other.first()
+        assert "no exportd answers" in group.refused("meta", "add", stranger.address)
+    finally:
+        other.end()
+    assert "only one that votes" in group.refused("meta", "remove", "1")
+    assert [m["id"] for m in group.metas()["members"]] == [1]
+
+
+class Writer(threading.Thread):
+    """Makes directories and files in a mount, one after the other, until it is told to end."""
+
+    def __init__(self, mnt):
+        super().__init__()
+        self.folder, self.n, self.ends, self.error = os.path.join(mnt, "made"), 0, False, None
+        os.mkdir(self.folder)
+        self.start()
+
+    def run(self):
+        try:
+            while not self.ends:
+                with open(os.path.join(self.folder, "%d" % self.n), "w") as f:
+                    f.write(str(self.n))
+                self.n += 1
+        except OSError as e:
+            self.error = e
+
+    def goes_on(self):
+        seen = self.n
+        wait_for(lambda: self.n > seen + 3 or self.error is not None, "the mount to write", 60)
+        assert self.error is None, self.error
+
+    def end(self):
+        self.ends = True
+        self.join()
+        assert self.error is None, self.error
+        assert sorted(os.listdir(self.folder)) == sorted(str(i) for i in range(self.n))
+
+
+@pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+def test_a_mount_writes_while_members_are_replaced(cluster):
+    c = cluster(metas=3, mounts=1)
+    folder = os.path.join(c.dir, "more")
+    os.mkdir(folder)
+    with contextlib.ExitStack() as stack:
+        new = Exportd(os.path.join(folder, "new"), os.path.join(c.dir, "etc"))
+        new.start()
+        stack.callback(lambda: new.process.poll() is None and new.kill())
+        writer = Writer(c.mnt)
+        stack.callback(lambda: setattr(writer, "ends", True))
+        writer.goes_on()
+        old = c.metas()["serving"]
+        said = c.admin("meta", "replace", old, new.address).stdout
+        assert "member 4 at" in said, said
+        writer.goes_on()
+        pid = c.pid("exportd-%d" % old)
+        c.kill("exportd-%d" % old)
+        wait_for(lambda: not process_runs(pid), "the removed one to end")
+        writer.goes_on()
+        writer.end()
