@@ -60,11 +60,12 @@ static const cyaml_schema_value_t member_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct quorum_member_section, member_fields),
 };
 static const cyaml_schema_field_t quorum_fields[] = {
-    CYAML_FIELD_UINT("id", CYAML_FLAG_DEFAULT, struct quorum_section, id),
+    CYAML_FIELD_UINT("id", CYAML_FLAG_OPTIONAL, struct quorum_section, id),
     CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct quorum_section, listen,
                          &text_schema, 1, RPC_ADDR_MAX),
-    CYAML_FIELD_SEQUENCE("members", CYAML_FLAG_POINTER, struct quorum_section, members,
-                         &member_schema, 1, RAFT_SERVERS_MAX),
+    CYAML_FIELD_SEQUENCE("members", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct quorum_section, members, &member_schema, 1,
+                         RAFT_SERVERS_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -129,10 +130,17 @@ static int quorum_check(const struct quorum_section *q, const char *path, struct
     bool is_listed = false;
     int rc = 0;
 
+    if (q->members_count == 0 && q->id == 0)
+        return 0; /* `listen` alone */
     for (unsigned i = 0; i < q->members_count && rc == 0; i++) {
         rc = member_check(q, i, path, err);
         is_listed = is_listed || q->members[i].id == q->id;
     }
+    if (rc == 0 && (q->members_count == 0 || q->id == 0))
+        return err_set(err, -EINVAL,
+                       "%s: quorum: `id` and `members` are for exportd --begin-quorum "
+                       "and come together, or not at all",
+                       path);
     if (rc == 0 && q->members_count % 2 == 0)
         return err_set(err, -EINVAL,
                        "%s: quorum: members: %u survive no more losses than %u: name an "

@@ -24,12 +24,13 @@ struct quorum_member_section {
     unsigned id;
     char *address; /* where other members reach it, HOST:PORT */
 };
-/* This exportd is a member of a quorum. */
+/* This exportd is a member of a quorum, or may become one. */
 struct quorum_section {
-    unsigned id;   /* id of this exportd, one of the members */
+    unsigned id;   /* id of this exportd, one of the members; 0: not given */
     char **listen; /* for other members */
     unsigned listen_count;
-    struct quorum_member_section *members; /* members with which a new quorum begins */
+    /* Members with which a new quorum begins; none if id is 0. */
+    struct quorum_member_section *members;
     unsigned members_count;
 };
 struct exportd_settings {

@@ -166,6 +166,11 @@ static int keys_load(struct exportd_daemon *d, struct err *err)
 /* Refuses a member without data: nobody knows here whether it has lost them. */
 static int no_data_tell(const char *data, unsigned member, struct err *err)
 {
+    if (member == 0)
+        return err_set(err, -ENODATA,
+                       "%s is empty, and the section `quorum` of the config does not say "
+                       "with which members a new quorum begins",
+                       data);
     return err_set(
         err, -ENODATA,
         "%s is empty, and this exportd is to be member %u of a quorum. If the "

@@ -239,7 +239,7 @@ int quorum_begin(const struct exportd_settings *c, const char *birth, struct err
     uint8_t bytes[BIRTH_BYTES];
     int rc;
 
-    if (c->quorum == NULL)
+    if (c->quorum == NULL || c->quorum->members_count == 0)
         return err_set(err, -EINVAL,
                        "--begin-quorum: the config has no section `quorum` that lists "
                        "the members");

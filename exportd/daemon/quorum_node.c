@@ -218,7 +218,7 @@ static int identity_load(struct quorum_node *n, struct err *err)
             "which quorum it belongs to, and must not vote. If its disk is "
             "mounted, its data are lost",
             data);
-    if (rc == 0 && n->identity.member != section->id)
+    if (rc == 0 && section->id != 0 && n->identity.member != section->id)
         return err_set(err, -EINVAL,
                        "%s belongs to member %u, and the config says quorum: id: %u: one "
                        "of both is another machine's",
@@ -252,6 +252,8 @@ static void members_compare(const struct quorum_node *n)
     const struct raft_config *members = &kv_quorum_place(n->kv)->members;
     bool differs = members->n != section->members_count;
 
+    if (section->members_count == 0)
+        return;
     for (unsigned i = 0; i < section->members_count; i++) {
         const struct raft_member *m = raft_config_find(members, section->members[i].id);
 

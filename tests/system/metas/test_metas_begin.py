@@ -80,6 +80,22 @@ def test_a_section_that_makes_no_sense(members, listed, number, words):
     assert not os.path.exists(members.daemons[0].data)
 
 
+def test_id_and_members_come_together(members):
+    listen = "quorum:\n  listen: ['127.0.0.1:%d']\n" % members.ports[0]
+    for more in ("  id: 1\n", "  members: [{id: 1, address: '127.0.0.1:%d'}]\n" % members.ports[0]):
+        assert "come together" in members.refused(0, members.daemons[0].config(quorum=listen + more))
+    status, said = members.begin(0, uuid.uuid4(), members.daemons[0].config(quorum=listen))
+    assert status == 1 and "no section `quorum` that lists" in said
+
+
+def test_a_member_that_began_needs_neither_id_nor_members(members):
+    members.begin_all()
+    listen = "quorum:\n  listen: ['127.0.0.1:%d']\n"
+    with contextlib.ExitStack() as stack:
+        for i in range(2):
+            stack.enter_context(members.daemons[i].running(members.daemons[i].config(quorum=listen % members.ports[i])))
+
+
 def test_a_member_without_data_does_not_begin_by_itself(members):
     said = members.refused(0)
     assert "--begin-quorum" in said and "member 1 of a quorum" in said
