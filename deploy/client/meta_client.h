@@ -40,8 +40,9 @@ struct meta_client {
     unsigned n_out;
     bool done;
     uint64_t refused_ms;
-    uint16_t status; /* answer to a transfer */
+    uint16_t status; /* answer to a transfer, or to init */
     int rc;
+    Rozo__AdMetaInitResp *inited; /* owned; NULL: the answer was none */
 };
 
 /** Opens channels to all of "HOST:PORT,HOST:PORT". Does not wait for them. */
@@ -56,5 +57,13 @@ struct meta_client_member *meta_client_serving(struct meta_client *c);
 /** Asks this member to hand leadership over; to 0: to any. Returns 0 or -errno. */
 int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
                          struct err *err);
+
+/**
+ * Asks this exportd, which is alone, to become the first member of a quorum, reached at
+ * this address ("": its own choice). Returns 0 and the answer, to be freed; or -errno
+ * with a text.
+ */
+int meta_client_init(struct meta_client *c, struct meta_client_member *m,
+                     const char *address, Rozo__AdMetaInitResp **out, struct err *err);
 
 #endif

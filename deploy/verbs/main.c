@@ -34,6 +34,8 @@ static const struct cli_verb export_verbs[] = {
 static const struct cli_verb meta_verbs[] = {
     { "status", "the members of the quorum, and which one leads", cmd_meta_status, NULL },
     { "transfer", "let another member lead", cmd_meta_transfer, NULL },
+    { "init", "make a running exportd the first member of a quorum", cmd_meta_init,
+      NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {
