@@ -63,15 +63,15 @@ def test_a_running_exportd_becomes_the_first_member(cluster):
         r = init(c, "--address", address)
         assert r.returncode == 1 and "Address already in use" in r.stderr
     assert not is_member(c)
+    go_on(clients)
     dirty = open(os.path.join(c.mnt, "dirty"), "w+b", buffering=0)
     dirty.write(b"not synced")
-    go_on(clients)
 
     made = json.loads(init(c, "--address", address, "--json").stdout)
     assert made == {"id": 1, "address": "%s:%d" % c.addresses("exportd")[0], "quorum_address": address}
     told = c.metas()
     assert told["serving"] == 1 and told["silent"] == [] and told["members"][0]["role"] == "leader"
-    os.fsync(dirty.fileno())  # it fails if this start is taken for one after a loss of power
+    os.fsync(dirty.fileno())
     go_on(clients)
     holder.check(mounts[1])
     assert c.status()["cluster_id"] == before["cluster_id"]
