@@ -17,7 +17,14 @@
 #include "common/base/status.h"
 #include "deploy/client/rpc_loop.h"
 
-enum { ASK_MS = 3000, REFUSED_MS = 300, TRANSFER_MS = 10000, CHANGE_MS = 15000 };
+enum {
+    ASK_MS = 3000,
+    REFUSED_MS = 300,
+    TRANSFER_MS = 10000,
+    CHANGE_MS = 15000,
+    INIT_MS = 60000, /* exportd stops its core in order first */
+    QUESTION_MAX = 512,
+};
 
 static void member_fail(struct meta_client_member *m, const char *why)
 {
@@ -65,7 +72,7 @@ static void member_send(struct meta_client_member *m, uint16_t op,
                         const ProtobufCMessage *question, uint32_t deadline_ms,
                         rpc_done_cb *done)
 {
-    uint8_t packed[RPC_ADDR_TEXT_MAX + 64];
+    uint8_t packed[QUESTION_MAX];
     size_t len = protobuf_c_message_get_packed_size(question);
 
     assert(len <= sizeof(packed));
@@ -90,7 +97,8 @@ static void answer_take(struct meta_client_member *m, const struct rpc_request *
     if (rq->status == ROZO__STATUS__UNKNOWN_OP ||
         rq->status == ROZO__STATUS__NOT_SUPPORTED) {
         m->has_no_quorum = true;
-        member_fail(m, "it has no quorum: its config has no section `quorum`");
+        member_fail(
+            m, "it is no member of a quorum (`rozo meta init` makes it the first one)");
     } else if (rq->status == ROZO__STATUS__NOT_LEADER) {
         member_fail(m, "it is stopping");
     } else if (rq->status != ROZO__STATUS__OK) {
@@ -269,6 +277,49 @@ int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint
     question.id = id;
     question.force = is_forced;
     return change(c, m, ROZO__OP__AD_META_REMOVE, &question.base, err);
+}
+
+/* ---- init ---- */
+
+static void on_inited(struct rpc_request *rq, int rc)
+{
+    struct meta_client_member *m = rq->arg;
+    struct meta_client *c = m->client;
+
+    c->rc = rc;
+    c->status = rq->status;
+    if (rc == 0)
+        c->inited =
+            rozo__ad_meta_init_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    member_out_end(m);
+}
+
+int meta_client_init(struct meta_client *c, struct meta_client_member *m,
+                     const char *address, Rozo__AdMetaInitResp **out, struct err *err)
+{
+    Rozo__AdMetaInitReq question = ROZO__AD_META_INIT_REQ__INIT;
+    int rc;
+
+    if (strlen(address) > QUESTION_MAX / 2)
+        return err_set(err, -ENAMETOOLONG, "--address: it is too long");
+    question.address = (char *)address;
+    c->inited = NULL;
+    member_send(m, ROZO__OP__AD_META_INIT, &question.base, INIT_MS, on_inited);
+    client_run(c);
+    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
+    *out = c->inited;
+    if (rc == 0 && *out != NULL)
+        return 0;
+    if (rc == 0)
+        rc = err_set(err, -EBADMSG, "the answer is invalid");
+    else if (rc == -ENOSYS)
+        err_set(err, rc, "it is older than quorums that are made of a running exportd");
+    else if (*out != NULL && (*out)->error[0] != '\0')
+        err_set(err, rc, "%s", (*out)->error);
+    if (*out != NULL)
+        rozo__ad_meta_init_resp__free_unpacked(*out, NULL);
+    *out = NULL;
+    return err_wrap(err, rc, "exportd at %s", m->address);
 }
 
 /* ---- life ---- */

@@ -40,10 +40,11 @@ struct meta_client {
     unsigned n_out;
     bool done;
     uint64_t refused_ms;
-    uint16_t status; /* answer to a transfer */
+    uint16_t status; /* answer to a transfer, or to init */
     int rc;
     uint64_t changed_id; /* answer to a change */
     struct err changed;
+    Rozo__AdMetaInitResp *inited; /* owned; NULL: the answer was none */
 };
 
 /** Opens channels to all of "HOST:PORT,HOST:PORT". Does not wait for them. */
@@ -69,5 +70,13 @@ int meta_client_add(struct meta_client *c, struct meta_client_member *m,
 /** Asks it to remove a member. Returns as above; -ENOENT: there is no such member. */
 int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint64_t id,
                        bool is_forced, struct err *err);
+
+/**
+ * Asks this exportd, which is alone, to become the first member of a quorum, reached at
+ * this address ("": its own choice). Returns 0 and the answer, to be freed; or -errno
+ * with a text.
+ */
+int meta_client_init(struct meta_client *c, struct meta_client_member *m,
+                     const char *address, Rozo__AdMetaInitResp **out, struct err *err);
 
 #endif

@@ -13,7 +13,16 @@
 #include "deploy/cli/text_table.h"
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
+#include "deploy/client/meta_client.h"
 #include "deploy/verbs/verbs.h"
+
+enum {
+    INLINE_MAX = 65536,
+    INLINE_DEFAULT = INLINE_MAX + 1, /* --inline is not given */
+    INLINE_REPLICATED = 16384,       /* then, if metadata are on several machines */
+    REPLICATED_VOTERS = 3,
+    MEMBER_VOTES = 1, /* RAFT_ROLE_VOTER of raft_msg.h, which is on the wire */
+};
 
 struct cluster_args {
     struct target_options conn;
@@ -553,6 +562,27 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
     return rc;
 }
 
+/* Returns whether exportd is a quorum that survives the loss of a member. */
+static bool metadata_is_replicated(const struct target_options *conn)
+{
+    struct meta_client *c;
+    bool is = false;
+
+    if (meta_client_open(conn->exportd, conn->key, &c, NULL) != 0)
+        return false;
+    meta_client_ask(c);
+    for (unsigned i = 0; i < c->n; i++) {
+        const Rozo__AdMetaStatusResp *a = c->members[i].answer;
+        unsigned n_voters = 0;
+
+        for (size_t m = 0; a != NULL && m < a->n_members; m++)
+            n_voters += a->members[m]->role == MEMBER_VOTES;
+        is = is || n_voters >= REPLICATED_VOTERS;
+    }
+    meta_client_close(c);
+    return is;
+}
+
 int cmd_export_create(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
@@ -571,9 +601,9 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
           ARGS_FLAG(struct cluster_args, sync) },
         { "inline", 0, "BYTES",
           "files of up to so many bytes (65536 at most) are kept by exportd, as their "
-          "names are "
-          "(default 0: all data are coded and spread over storages)",
-          ARGS_NUMBER(struct cluster_args, inline_max, 0, 65536) },
+          "names are; 0: all data are coded and spread over storages (default: 16384 if "
+          "exportd is a quorum of three or more, else 0)",
+          ARGS_NUMBER(struct cluster_args, inline_max, 0, INLINE_MAX) },
         OPTION_JSON,
         OPTION_NAME,
         { 0 },
@@ -584,7 +614,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
                "good; the volume must have enough storages for the layout.",
         .children = target_children
     };
-    struct cluster_args args = { 0 };
+    struct cluster_args args = { .inline_max = INLINE_DEFAULT };
     Rozo__AdExportCreateReq question = ROZO__AD_EXPORT_CREATE_REQ__INIT;
     Rozo__AdExportCreateResp *answer = NULL;
     struct exportd_client asked;
@@ -596,14 +626,17 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     question.layout = args.layout;
     question.block_bytes = args.block_bytes;
     question.sync = args.sync;
-    question.inline_max = args.inline_max;
     if (args.volume != NULL)
         question.volume = (char *)args.volume;
     if (args.codec != NULL)
         question.codec = (char *)args.codec;
     rc = exportd_client_open(&args.conn, &asked, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        if (args.inline_max == INLINE_DEFAULT)
+            args.inline_max = metadata_is_replicated(&args.conn) ? INLINE_REPLICATED : 0;
+        question.inline_max = args.inline_max;
         rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
+    }
     exportd_client_close(&asked);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
@@ -612,6 +645,9 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     } else {
         printf("export %.64s is there; mount it: rozo mount %.64s MNT\n",
                answer->export->name, answer->export->name);
+        if (answer->export->inline_max != 0)
+            printf("files of up to %u bytes are kept by exportd, with their names\n",
+                   answer->export->inline_max);
         export_print_missing(answer->export);
         rc = cli_finish(cli);
     }

@@ -20,6 +20,7 @@ struct meta_args {
     struct target_options conn;
     bool json;
     unsigned to;
+    const char *address; /* init; NULL: not given */
 };
 
 #define OPTION_JSON                                                        \
@@ -368,6 +369,95 @@ int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
                now->address);
         rc = cli_finish(cli);
     }
+    meta_client_close(c);
+    return rc;
+}
+
+/* Returns the exportd that becomes a member: the first that answers and is alone. */
+static int alone_find(struct meta_client *c, struct meta_client_member **out,
+                      struct err *err)
+{
+    meta_client_ask(c);
+    *out = NULL;
+    for (unsigned i = 0; i < c->n; i++) {
+        struct meta_client_member *m = &c->members[i];
+
+        if (m->answer != NULL)
+            return err_set(err, -EEXIST,
+                           "exportd at %s is member %llu of a quorum already", m->address,
+                           (unsigned long long)m->answer->id);
+        if (m->has_no_quorum && *out == NULL)
+            *out = m;
+    }
+    return *out != NULL ? 0 : answers_check(c, err);
+}
+
+static int init(struct meta_client *c, const char *address, Rozo__AdMetaInitResp **made,
+                struct meta_client_member **now, struct err *err)
+{
+    struct meta_client_member *m;
+    int rc = alone_find(c, &m, err);
+
+    if (rc == 0)
+        rc = meta_client_init(c, m, address, made, err);
+    if (rc != 0)
+        return rc;
+    *now = other_wait(c, 0);
+    return *now != NULL
+               ? 0
+               : err_set(err, -ETIMEDOUT,
+                         "exportd at %s is a member now, but does not serve yet; "
+                         "see `rozo meta status` and its log",
+                         m->address);
+}
+
+int cmd_meta_init(struct cli *cli, int argc, char **argv)
+{
+    static const struct args_option options[] = {
+        OPTION_JSON,
+        { "address", 'a', "HOST:PORT",
+          "where other members will reach it (default: its first address of quorum: "
+          "listen)",
+          ARGS_TEXT(struct meta_args, address) },
+        { 0 },
+    };
+    static const struct args_syntax syntax = {
+        .options = options,
+        .doc = "Make a running exportd, with all its metadata, the first member of a "
+               "quorum, to which others can be added. Its config needs a section "
+               "`quorum` with `listen`. It ends when that member serves. Nothing is "
+               "unmounted or lost, and clients notice a short pause. There is no way "
+               "back.",
+        .children = target_children
+    };
+    struct meta_args args = { .address = "" };
+    struct meta_client_member *now = NULL;
+    Rozo__AdMetaInitResp *made = NULL;
+    struct progress progress = { 0 };
+    struct meta_client *c = NULL;
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(&syntax, argc, argv, &args);
+    rc = client_open(&args, &c, &progress, &err);
+    if (rc == 0)
+        rc = init(c, args.address, &made, &now, &err);
+    progress_end(&progress);
+    if (rc != 0) {
+        rc = cli_fail(cli, "%s", err.text);
+    } else if (args.json) {
+        rc = cli_print_json(cli, json_pack("{s:I, s:s, s:o}", "id", (json_int_t)made->id,
+                                           "address", now->address, "quorum_address",
+                                           cli_json_text(made->address)));
+    } else {
+        printf(
+            "exportd at %s is member %llu of a quorum now, the only one; other members "
+            "reach it at %.255s\n",
+            now->address, (unsigned long long)made->id, made->address);
+        rc = cli_finish(cli);
+    }
+    if (made != NULL)
+        rozo__ad_meta_init_resp__free_unpacked(made, NULL);
     meta_client_close(c);
     return rc;
 }

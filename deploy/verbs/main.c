@@ -37,6 +37,8 @@ static const struct cli_verb meta_verbs[] = {
     { "add", "add a member", cmd_meta_add, NULL },
     { "remove", "remove a member", cmd_meta_remove, NULL },
     { "replace", "put a new member in the place of another one", cmd_meta_replace, NULL },
+    { "init", "make a running exportd the first member of a quorum", cmd_meta_init,
+      NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {

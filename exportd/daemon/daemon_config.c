@@ -96,8 +96,7 @@ static bool is_default_or(unsigned value, unsigned min, unsigned max)
     return value == 0 || (value >= min && value <= max);
 }
 
-/* Returns whether this is HOST:PORT, as far as it can be seen without asking for HOST. */
-static bool is_address(const char *text)
+bool quorum_section_is_address(const char *text)
 {
     const char *colon = strrchr(text, ':');
     char *end;
@@ -115,7 +114,7 @@ static int member_check(const struct quorum_section *q, unsigned at, const char 
 
     if (m->id == 0)
         return err_set(err, -EINVAL, "%s: quorum: members: an id is 1 or more", path);
-    if (!is_address(m->address))
+    if (!quorum_section_is_address(m->address))
         return err_set(err, -EINVAL,
                        "%s: quorum: members: \"%s\" is no HOST:PORT by which other "
                        "members reach member %u",

@@ -4,6 +4,8 @@
 #ifndef ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
 #define ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
 
+#include <stdbool.h>
+
 #include "common/base/err.h"
 #include "common/config/config.h"
 #include "exportd/quorum/raft/raft_msg.h"
@@ -47,6 +49,8 @@ int exportd_settings_load(const char *path, struct exportd_settings **out,
                           struct err *err);
 /** Frees the settings. NULL is fine. */
 void exportd_settings_free(struct exportd_settings *c);
+/** Returns whether this is HOST:PORT, as far as that shows without asking for HOST. */
+bool quorum_section_is_address(const char *text);
 /** Makes the list with which a new quorum begins: all vote. */
 void quorum_section_members(const struct quorum_section *q, struct raft_config *out);
 

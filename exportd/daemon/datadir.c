@@ -114,8 +114,9 @@ static int member_check(const char *path, unsigned format, bool is_member,
     if (format != 0 && format != DATADIR_MEMBER_FORMAT && is_member)
         return err_set(err, -EINVAL,
                        "%s belongs to an exportd without a quorum, and the config has a "
-                       "section `quorum`: remove the section, or give the member a new "
-                       "data directory",
+                       "section `quorum` with `id` and `members`: remove these two and "
+                       "run `rozo meta init` to make it the first member, or give the "
+                       "member a new data directory",
                        path);
     return 0;
 }
@@ -158,6 +159,19 @@ int datadir_open(const char *path, bool is_member, int *lock_fd, bool *is_new,
     *is_new = format == 0;
     *lock_fd = fd;
     return 0;
+}
+
+bool datadir_is_alone(const char *path)
+{
+    int dir_fd = dir_open(path, NULL);
+    unsigned format = 0;
+    int rc;
+
+    if (dir_fd < 0)
+        return false;
+    rc = format_check(dir_fd, path, &format, NULL);
+    close(dir_fd);
+    return rc == 0 && format != 0 && format != DATADIR_MEMBER_FORMAT;
 }
 
 int datadir_begin(const char *path, bool is_member, struct err *err)

@@ -33,7 +33,12 @@ enum { DATADIR_FORMAT = 2, DATADIR_MEMBER_FORMAT = 3 };
  */
 int datadir_open(const char *path, bool is_member, int *lock_fd, bool *is_new,
                  struct err *err);
-/** Writes the format, after the store was made. */
+/**
+ * Returns true if the directory is that of an exportd without a quorum. False, too, if it
+ * has no format or cannot be read: datadir_open() says why.
+ */
+bool datadir_is_alone(const char *path);
+/** Writes the format, after the store was made, or has become that of a member. */
 int datadir_begin(const char *path, bool is_member, struct err *err);
 
 #endif

@@ -16,6 +16,8 @@
 
 #include <uv.h>
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/config/args.h"
@@ -27,6 +29,7 @@
 #include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/datadir.h"
 #include "exportd/daemon/quorum_begin.h"
+#include "exportd/daemon/quorum_init.h"
 #include "exportd/daemon/quorum_node.h"
 #include "exportd/daemon/quorum_store.h"
 #include "exportd/daemon/quorum_wait.h"
@@ -51,8 +54,13 @@ struct exportd_daemon {
     struct env_uv env;
     int lock_fd;
     struct kv_leveldb *kv;
+    bool is_member;           /* by its data directory */
     struct exportd *core;     /* without a quorum */
     struct quorum_node *node; /* with one */
+    /* Becomes a member: the core has stopped with init_rc; a signal came meanwhile. */
+    struct quorum_init init;
+    bool init_runs, init_is_due, stop_is_due;
+    int init_rc;
     struct rpc_server *server;
     struct stop_signals signals;
     bool env_open, signals_open;
@@ -144,7 +152,8 @@ static void on_end_conns(void *arg)
 
 static void core_stop(struct exportd_daemon *d)
 {
-    if (d->state != RUNNING)
+    d->stop_is_due = d->init_runs;
+    if (d->state != RUNNING || d->init_runs)
         return;
     d->state = STOPPING;
     if (d->node != NULL)
@@ -176,6 +185,11 @@ static int keys_load(struct exportd_daemon *d, struct err *err)
 /* Refuses a member without data: nobody knows here whether it has lost them. */
 static int no_data_tell(const char *data, unsigned member, struct err *err)
 {
+    if (member == 0)
+        return err_set(err, -ENODATA,
+                       "%s is empty, and the section `quorum` of the config does not say "
+                       "with which members a new quorum begins",
+                       data);
     return err_set(
         err, -ENODATA,
         "%s is empty, and this exportd is to be member %u of a quorum. If the "
@@ -205,17 +219,19 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     const struct quorum_section *quorum = d->config->quorum;
     char *dir;
     bool is_new;
-    int rc = datadir_open(data, quorum != NULL, &d->lock_fd, &is_new, err);
+    int rc;
 
+    d->is_member = quorum != NULL && !(quorum->id == 0 && datadir_is_alone(data));
+    rc = datadir_open(data, d->is_member, &d->lock_fd, &is_new, err);
     if (rc != 0)
         return rc;
-    if (is_new && quorum != NULL && quorum->id != 0)
+    if (is_new && d->is_member && quorum->id != 0)
         return no_data_tell(data, quorum->id, err);
-    if (is_new && quorum != NULL)
+    if (is_new && d->is_member)
         rc = wait_to_be_added(d, err);
     if (rc != 0)
         return rc;
-    if (quorum != NULL)
+    if (d->is_member)
         return quorum_store_open(&d->env, data, d->kv_fds, &d->kv, err);
     if (asprintf(&dir, "%s/kv", data) < 0)
         return err_set(err, -ENOMEM, "out of memory");
@@ -229,6 +245,49 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     return rc;
 }
 
+static void on_core_stopped(void *arg, int rc)
+{
+    struct exportd_daemon *d = arg;
+
+    d->init_is_due = true;
+    d->init_rc = rc;
+}
+
+static void init_begin(struct exportd_daemon *d, struct rpc_call *call)
+{
+    if (d->state != RUNNING || d->init_runs) {
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
+        return;
+    }
+    if (!quorum_init_take(&d->init, call, d->node != NULL))
+        return;
+    log_info("becomes the first member of a quorum; clients wait for a moment");
+    d->init_runs = true;
+    exportd_stop(d->core, on_core_stopped, d);
+}
+
+static void on_request(void *arg, struct rpc_call *call)
+{
+    struct exportd_daemon *d = arg;
+
+    if (call->op == ROZO__OP__AD_META_INIT)
+        init_begin(d, call);
+    else if (d->node != NULL)
+        quorum_node_handle(d->node, call);
+    else if (d->init_runs || d->core == NULL)
+        rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
+    else
+        exportd_handle(d->core, call);
+}
+
+static void on_conn_closed(void *arg, uint64_t conn_id)
+{
+    const struct exportd_daemon *d = arg;
+
+    if (d->node != NULL)
+        quorum_node_conn_closed(d->node, conn_id);
+}
+
 static int server_open(struct exportd_daemon *d, struct err *err)
 {
     const struct exportd_section *section = &d->config->exportd;
@@ -236,18 +295,13 @@ static int server_open(struct exportd_daemon *d, struct err *err)
         .keys = &d->keys,
         .name = "exportd",
         .conns_max = conns_that_fit(d),
+        .handler = on_request,
+        .conn_closed = on_conn_closed,
+        .arg = d,
+        .cluster_id = d->node != NULL ? quorum_node_cluster_id(d->node)
+                                      : exportd_cluster_id(d->core),
     };
 
-    if (d->node != NULL) {
-        config.handler = quorum_node_handle;
-        config.conn_closed = quorum_node_conn_closed;
-        config.arg = d->node;
-        config.cluster_id = quorum_node_cluster_id(d->node);
-    } else {
-        config.handler = exportd_handle;
-        config.arg = d->core;
-        config.cluster_id = exportd_cluster_id(d->core);
-    }
     return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
                            section->listen_count, &d->server, err);
 }
@@ -272,11 +326,25 @@ static int fds_share(struct exportd_daemon *d, struct err *err)
     return 0;
 }
 
-/* Opens the core, alone, and waits until it serves. */
-static int core_open(struct exportd_daemon *d, const struct exportd_config *config,
-                     struct err *err)
+static struct exportd_config core_config(struct exportd_daemon *d)
 {
-    int rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), config, &d->core, err);
+    return (struct exportd_config){
+        .peers = { peer_open, peer_close, peer_last_error, d },
+        .capabilities = d->capabilities,
+        .boot = boot_number(),
+        .lease_ms = d->config->exportd.lease_s * 1000,
+        .evict_ms = d->config->exportd.evict_s * 1000,
+        .session_tokens_max = d->config->exportd.session_tokens_max,
+        .tokens_max = d->config->exportd.tokens_max,
+        .strays_s = d->config->exportd.strays_s,
+    };
+}
+
+/* Opens the core, alone, and waits until it serves. */
+static int core_open(struct exportd_daemon *d, struct err *err)
+{
+    struct exportd_config config = core_config(d);
+    int rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), &config, &d->core, err);
 
     while (rc == 0 && exportd_is_ready(d->core) == 0)
         uv_run(&d->loop, UV_RUN_ONCE);
@@ -287,8 +355,7 @@ static int core_open(struct exportd_daemon *d, const struct exportd_config *conf
 }
 
 /* Opens the member of a quorum, and waits until it takes part. */
-static int node_open(struct exportd_daemon *d, const struct exportd_config *core,
-                     struct err *err)
+static int node_open(struct exportd_daemon *d, struct err *err)
 {
     struct quorum_node_config config = {
         .env = &d->env,
@@ -296,7 +363,7 @@ static int node_open(struct exportd_daemon *d, const struct exportd_config *core
         .keys = &d->keys,
         .data = d->config->exportd.data,
         .section = d->config->quorum,
-        .core = *core,
+        .core = core_config(d),
         .end_conns = on_end_conns,
         .arg = d,
     };
@@ -312,15 +379,6 @@ static int node_open(struct exportd_daemon *d, const struct exportd_config *core
 
 static int daemon_start(struct exportd_daemon *d, struct err *err)
 {
-    struct exportd_config core = {
-        .peers = { peer_open, peer_close, peer_last_error, d },
-        .boot = boot_number(),
-        .lease_ms = d->config->exportd.lease_s * 1000,
-        .evict_ms = d->config->exportd.evict_s * 1000,
-        .session_tokens_max = d->config->exportd.session_tokens_max,
-        .tokens_max = d->config->exportd.tokens_max,
-        .strays_s = d->config->exportd.strays_s,
-    };
     int rc = fds_share(d, err);
 
     if (rc == 0)
@@ -330,11 +388,9 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
     if (rc != 0)
         return rc;
     d->env_open = true;
-    core.capabilities = d->capabilities;
     rc = store_open_in(d, err);
     if (rc == 0)
-        rc = d->config->quorum == NULL ? core_open(d, &core, err)
-                                       : node_open(d, &core, err);
+        rc = d->is_member ? node_open(d, err) : core_open(d, err);
     if (rc == 0) { /* a script that sees the port open may send SIGTERM at once */
         rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
         d->signals_open = true;
@@ -344,6 +400,70 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
     return rc;
 }
 
+/* ---- becoming a member ---- */
+
+/* Opens the member, or the core again if the data directory is not that of a member. */
+static int member_or_core_open(struct exportd_daemon *d, int rc, struct err *err)
+{
+    struct err again = { 0 };
+
+    if (rc == 0)
+        return node_open(d, err);
+    log_error("does not become a member of a quorum: %s; it goes on alone", err->text);
+    rc = core_open(d, &again);
+    if (rc != 0)
+        log_error("cannot go on alone: %s", again.text);
+    return rc;
+}
+
+/* Closes the core and makes the data directory that of a member. */
+static int member_make(struct exportd_daemon *d, struct err *err)
+{
+    uint8_t cluster_id[RPC_CLUSTER_ID_BYTES];
+
+    memcpy(cluster_id, exportd_cluster_id(d->core), sizeof(cluster_id));
+    exportd_close(d->core);
+    d->core = NULL;
+    while (d->n_closing > 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    return quorum_init_data(&d->init, kv_leveldb_kv(d->kv), cluster_id, err);
+}
+
+static void init_end(struct exportd_daemon *d, int rc, int goes_on, const struct err *err)
+{
+    quorum_init_answer(&d->init, rc != 0 ? rc : goes_on, err);
+    d->init_runs = false;
+    if (d->node != NULL) {
+        quorum_node_tell(d->node);
+        sd_tell_ready("member of a quorum");
+    }
+    if (goes_on != 0 && d->core == NULL) {
+        log_error("ends: %s", err->text);
+        on_stopped(d, goes_on);
+    } else if (goes_on != 0 || d->stop_is_due) {
+        core_stop(d);
+    }
+}
+
+/* Turns this exportd, whose core has stopped, into the first member of a quorum. Clients
+ * are answered NOT_LEADER meanwhile, and come back. */
+static void become_member(struct exportd_daemon *d)
+{
+    struct err err = { 0 };
+    int rc = d->init_rc;
+
+    d->init_is_due = false;
+    if (rc == 0) {
+        rc = member_make(d, &err);
+        init_end(d, rc, member_or_core_open(d, rc, &err), &err);
+    } else { /* the core has stopped, and its store has failed */
+        err_set(&err, rc, "write to the metadata store: %s", error_text(rc));
+        quorum_init_answer(&d->init, rc, &err);
+        d->init_runs = false;
+        on_stopped(d, rc);
+    }
+}
+
 static void daemon_serve(struct exportd_daemon *d)
 {
     for (unsigned i = 0; i < d->config->exportd.listen_count; i++)
@@ -351,9 +471,15 @@ static void daemon_serve(struct exportd_daemon *d)
                  rpc_server_port(d->server, i));
     if (d->node != NULL)
         quorum_node_tell(d->node);
+    else if (d->config->quorum != NULL)
+        log_info("this exportd is alone; `rozo meta init` makes it the first member of a "
+                 "quorum");
     sd_tell_ready(d->node == NULL ? "serving metadata" : "member of a quorum");
-    while (d->state != STOPPED)
+    while (d->state != STOPPED) {
         uv_run(&d->loop, UV_RUN_ONCE);
+        if (d->init_is_due)
+            become_member(d);
+    }
 }
 
 /* Undoes daemon_start(), however far it came. */
@@ -393,8 +519,10 @@ static int run(const char *config_path)
     if (d == NULL)
         return 1;
     d->lock_fd = -1;
+    d->init = (struct quorum_init){ .keys = &d->keys, .env = &d->env };
     rc = exportd_settings_load(config_path, &d->config, &err);
     if (rc == 0) {
+        d->init.config = d->config;
         config_log_apply(&d->config->log);
         rc = uv_loop_init(&d->loop);
     }

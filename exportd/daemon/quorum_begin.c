@@ -25,21 +25,18 @@
 #include "common/rpc/rpc_tcp.h"
 #include "common/system/fds.h"
 #include "exportd/daemon/datadir.h"
-#include "exportd/daemon/quorum_identity.h"
-#include "exportd/quorum/kv_quorum.h"
+#include "exportd/daemon/first_member.h"
 
 enum { BIRTH_BYTES = 16, LOOK_MS = 3000, LOOK_PAUSE_MS = 20, PATH_BYTES = 4352 };
 
-/* The loop of a run, and the channel or commit that it waits for. */
+/* The loop of a run, and the channel that it waits for. */
 struct beginning {
     const struct exportd_settings *config;
     struct rpc_keys keys;
     uv_loop_t loop;
     struct env_uv env;
     struct env_timer tick;
-    struct kv_done done;
     bool is_done, is_due;
-    int rc;
 };
 
 static int birth_parse(const char *text, uint8_t out[BIRTH_BYTES], struct err *err)
@@ -137,45 +134,25 @@ static int others_check(struct beginning *b, struct err *err)
 
 /* ---- the directory ---- */
 
-static void on_kv_done(struct kv_done *done, int rc)
+static int member_make(struct beginning *b, const struct raft_config *members,
+                       const struct quorum_identity *id, struct err *err)
 {
-    struct beginning *b = container_of(done, struct beginning, done);
-
-    b->is_done = true;
-    b->rc = rc;
-}
-
-static int kv_wait(struct beginning *b, struct err *err)
-{
-    while (!b->is_done)
-        uv_run(&b->loop, UV_RUN_ONCE);
-    b->is_done = false;
-    return b->rc == 0 ? 0
-                      : err_set(err, b->rc, "write to the metadata store: %s",
-                                error_text(b->rc));
-}
-
-static int store_make(struct beginning *b, const struct raft_config *members,
-                      struct err *err)
-{
+    struct first_member m = { .loop = &b->loop,
+                              .data = b->config->exportd.data,
+                              .members = members,
+                              .identity = *id };
     char dir[PATH_BYTES];
     struct kv_leveldb *kv;
     int rc;
 
-    snprintf(dir, sizeof(dir), "%s/kv", b->config->exportd.data);
+    snprintf(dir, sizeof(dir), "%s/kv", m.data);
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return err_set(err, -errno, "make %s: %s", dir, strerror(errno));
     rc = kv_leveldb_open(&b->env.env, &b->loop, dir, true, FDS_KV_MIN, &kv, err);
     if (rc != 0)
         return rc;
-    b->is_done = false;
-    b->done.fn = on_kv_done;
-    kv_quorum_begin(kv_leveldb_kv(kv), members, &b->done);
-    rc = kv_wait(b, err);
-    if (rc == 0) {
-        kv_sync(kv_leveldb_kv(kv), &b->done);
-        rc = kv_wait(b, err);
-    }
+    m.kv = kv_leveldb_kv(kv);
+    rc = first_member_make(&m, err);
     kv_leveldb_close(kv);
     return rc;
 }
@@ -219,11 +196,7 @@ static int folder_make_member(struct beginning *b, const uint8_t birth[BIRTH_BYT
     } else {
         rc = others_check(b, err);
         if (rc == 0)
-            rc = store_make(b, &members, err);
-        if (rc == 0)
-            rc = quorum_identity_write(data, &id, err);
-        if (rc == 0)
-            rc = datadir_begin(data, true, err);
+            rc = member_make(b, &members, &id, err);
     }
     close(lock_fd);
     if (rc == 0)

@@ -104,6 +104,22 @@ int quorum_identity_read(const char *data, struct quorum_identity *out, struct e
     return 0;
 }
 
+/* Makes DATA/quorum, and its name stable: a member without it would be taken for one that
+ * has lost it. */
+static int folder_make(const char *data, const char *path, struct err *err)
+{
+    int fd, rc;
+
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return err_set(err, -errno, "make %s: %s", path, strerror(errno));
+    fd = open(data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, -errno, "open %s: %s", data, strerror(errno));
+    rc = fsync(fd) == 0 ? 0 : err_set(err, -errno, "sync %s: %s", data, strerror(errno));
+    close(fd);
+    return rc;
+}
+
 int quorum_identity_write(const char *data, const struct quorum_identity *id,
                           struct err *err)
 {
@@ -111,8 +127,9 @@ int quorum_identity_write(const char *data, const struct quorum_identity *id,
     int fd, n, rc;
 
     snprintf(path, sizeof(path), "%s/quorum", data);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return err_set(err, -errno, "make %s: %s", path, strerror(errno));
+    rc = folder_make(data, path, err);
+    if (rc != 0)
+        return rc;
     fd = quorum_folder_open(data, err);
     if (fd < 0)
         return fd;
@@ -120,6 +137,5 @@ int quorum_identity_write(const char *data, const struct quorum_identity *id,
     n = snprintf(text, sizeof(text), IDENTITY_TEXT, hex, id->member);
     rc = small_file_replace(fd, "identity", text, (size_t)n);
     close(fd);
-    /* The name of the directory becomes stable with DATA/format, written after this. */
     return rc == 0 ? 0 : err_set(err, rc, "write %s/identity: %s", path, error_text(rc));
 }

@@ -204,6 +204,7 @@ def test_a_storage_that_is_down_shows(c):
 
 def test_export_and_volume_create(c, scratch):
     made = json.loads(c.admin("export", "create", "second", "--block-bytes", 4096, "--json").stdout)
+    assert made["inline_max"] == 0
     assert made["name"] == "second" and made["block_bytes"] == 4096 and made["layout"] == 0
     r = c.admin("export", "create", "second", "--layout", 1, check=False)
     assert r.returncode == 1 and r.stderr

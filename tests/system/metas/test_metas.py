@@ -55,6 +55,16 @@ def test_one_of_three_leads(cluster):
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_small_files_are_inline_where_metadata_are_replicated(cluster):
+    c = cluster(metas=3, mounts=0)
+    assert json.loads(c.admin("export", "create", "a", "--json").stdout)["inline_max"] == 16384
+    assert json.loads(c.admin("export", "create", "b", "--inline", 0, "--json").stdout)["inline_max"] == 0
+    assert json.loads(c.admin("export", "create", "c", "--inline", 4096, "--json").stdout)["inline_max"] == 4096
+    assert "up to 16384 bytes" in c.admin("export", "create", "d").stdout
+    c.kill(others(c.serving())[0])  # it counts, although it does not answer
+    assert json.loads(c.admin("export", "create", "e", "--json").stdout)["inline_max"] == 16384
+
+
 def test_leaders_are_killed_in_turn(cluster):
     """What was acknowledged is there whoever leads, and a member that was away gets it."""
     c = cluster(metas=3, mounts=0)
