@@ -195,6 +195,15 @@ static void on_serves(void *arg, bool serves)
     quorum_thread_core_serves(((struct quorum_node *)arg)->thread, serves);
 }
 
+/* Returns whether the list of members, as far as it is applied, has no other voter. A
+ * change of the list would go through this member. */
+static bool is_alone(void *arg)
+{
+    const struct quorum_node *n = arg;
+
+    return raft_config_n_voters(&kv_quorum_place(n->kv)->members) == 1;
+}
+
 static void on_member_started(void *arg, int rc)
 {
     struct quorum_node *n = arg;
@@ -270,6 +279,7 @@ static int leader_make(struct quorum_node *n)
         .kv = kv_quorum_kv(n->kv),
         .exportd = n->config.core,
         .failed = quorum_thread_failed,
+        .is_alone = is_alone,
         .serves = on_serves,
         .arg = n,
     };
@@ -374,6 +384,11 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
 const uint8_t *quorum_node_cluster_id(const struct quorum_node *n)
 {
     return n->identity.cluster_id;
+}
+
+uint32_t quorum_node_group(const struct quorum_node *n)
+{
+    return n->identity.group;
 }
 
 void quorum_node_tell(const struct quorum_node *n)

@@ -255,6 +255,8 @@ static uint16_t step(struct member *m, const struct rpc_call *call)
 
     if (rc == -ESTALE)
         return ROZO__STATUS__WRONG_STORAGE;
+    if (rc == -ROZO_EDEPOSED)
+        return ROZO__STATUS__DEPOSED;
     if (rc != 0)
         return ROZO__STATUS__BAD_REQUEST;
     rc = raft_core_receive(m->core, member_now_ns(m), &msg, entries);
