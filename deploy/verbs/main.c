@@ -34,6 +34,7 @@ static const struct cli_verb export_verbs[] = {
 static const struct cli_verb meta_verbs[] = {
     { "status", "the members of the quorum, and which one leads", cmd_meta_status, NULL },
     { "transfer", "let another member lead", cmd_meta_transfer, NULL },
+    { "dump", "write a copy of all metadata to a file", cmd_meta_dump, NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {

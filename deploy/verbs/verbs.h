@@ -17,6 +17,7 @@ int cmd_export_list(struct cli *cli, int argc, char **argv);
 int cmd_export_create(struct cli *cli, int argc, char **argv);
 int cmd_meta_status(struct cli *cli, int argc, char **argv);
 int cmd_meta_transfer(struct cli *cli, int argc, char **argv);
+int cmd_meta_dump(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
 int cmd_salvage(struct cli *cli, int argc, char **argv);

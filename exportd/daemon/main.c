@@ -1,7 +1,7 @@
 /*
  * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
  *
- * In:     exportd --config FILE [--begin-quorum NUMBER].
+ * In:     exportd --config FILE [--begin-quorum NUMBER | --load DUMP].
  * Out:    the core on LevelDB and TCP; exit status 0: stopped cleanly, 1: failed, 2:
  *         wrong usage.
  * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
@@ -16,6 +16,8 @@
 
 #include <uv.h>
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/config/args.h"
@@ -24,8 +26,10 @@
 #include "common/system/boot_id.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
+#include "exportd/backup/dump_source.h"
 #include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/datadir.h"
+#include "exportd/daemon/meta_load.h"
 #include "exportd/daemon/quorum_begin.h"
 #include "exportd/daemon/quorum_node.h"
 #include "exportd/quorum/raft/raft_core.h"
@@ -51,6 +55,7 @@ struct exportd_daemon {
     struct kv_leveldb *kv;
     struct exportd *core;     /* without a quorum */
     struct quorum_node *node; /* with one */
+    struct dump_source *dumps;
     struct rpc_server *server;
     struct stop_signals signals;
     bool env_open, signals_open;
@@ -199,6 +204,51 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     return rc;
 }
 
+/* ---- dumps ---- */
+
+static int dump_freeze(void *arg, struct kv **out)
+{
+    return kv_leveldb_freeze(((struct exportd_daemon *)arg)->kv, out);
+}
+
+static void dump_thaw(void *arg)
+{
+    kv_leveldb_thaw(((struct exportd_daemon *)arg)->kv);
+}
+
+static uint64_t dump_bytes(void *arg)
+{
+    return kv_leveldb_bytes(((struct exportd_daemon *)arg)->kv);
+}
+
+static int dumps_open(struct exportd_daemon *d, struct err *err)
+{
+    const struct dump_source_config config = {
+        .env = &d->env.env,
+        .freeze = dump_freeze,
+        .thaw = dump_thaw,
+        .bytes = dump_bytes,
+        .arg = d,
+    };
+    int rc = dump_source_open(&config, &d->dumps);
+
+    if (rc == 0 && d->node != NULL)
+        dump_source_set_group(d->dumps, quorum_node_group(d->node));
+    return rc == 0 ? 0 : err_set(err, rc, "out of memory");
+}
+
+static void on_request(void *arg, struct rpc_call *call)
+{
+    struct exportd_daemon *d = arg;
+
+    if (call->op == ROZO__OP__AD_META_DUMP)
+        dump_source_handle(d->dumps, call);
+    else if (d->node != NULL)
+        quorum_node_handle(d->node, call);
+    else
+        exportd_handle(d->core, call);
+}
+
 static int server_open(struct exportd_daemon *d, struct err *err)
 {
     const struct exportd_section *section = &d->config->exportd;
@@ -206,17 +256,12 @@ static int server_open(struct exportd_daemon *d, struct err *err)
         .keys = &d->keys,
         .name = "exportd",
         .conns_max = conns_that_fit(d),
+        .handler = on_request,
+        .arg = d,
+        .cluster_id = d->node != NULL ? quorum_node_cluster_id(d->node)
+                                      : exportd_cluster_id(d->core),
     };
 
-    if (d->node != NULL) {
-        config.handler = quorum_node_handle;
-        config.arg = d->node;
-        config.cluster_id = quorum_node_cluster_id(d->node);
-    } else {
-        config.handler = exportd_handle;
-        config.arg = d->core;
-        config.cluster_id = exportd_cluster_id(d->core);
-    }
     return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
                            section->listen_count, &d->server, err);
 }
@@ -307,6 +352,8 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
         d->signals_open = true;
     }
     if (rc == 0)
+        rc = dumps_open(d, err);
+    if (rc == 0)
         rc = server_open(d, err);
     return rc;
 }
@@ -338,6 +385,7 @@ static void daemon_end(struct exportd_daemon *d)
     quorum_node_close(d->node);
     while (d->n_closing > 0)
         uv_run(&d->loop, UV_RUN_ONCE);
+    dump_source_close(d->dumps);
     kv_leveldb_close(d->kv);
     if (d->signals_open)
         stop_signals_close(&d->signals);
@@ -388,27 +436,31 @@ static int run(const char *config_path)
 
 const char *argp_program_version = "exportd " ROZO_VERSION;
 
-/* Makes the data directory of a first member. */
-static int begin(const char *config_path, const char *birth)
+struct main_args {
+    const char *config;
+    /* One of these; NULL, false: not given. */
+    const char *birth; /* --begin-quorum */
+    const char *dump;  /* --load */
+};
+
+/* Does what is done while exportd does not run. Returns the exit status. */
+static int offline(const struct main_args *args)
 {
     struct exportd_settings *config = NULL;
     struct err err = { 0 };
-    int rc = exportd_settings_load(config_path, &config, &err);
+    int rc = exportd_settings_load(args->config, &config, &err);
 
     if (rc == 0) {
         config_log_apply(&config->log);
-        rc = quorum_begin(config, birth, &err);
+        rc = args->birth != NULL ? quorum_begin(config, args->birth, &err)
+                                 : meta_load(config, args->dump, &err);
     }
     if (rc != 0)
-        log_error("cannot begin: %s", err.text[0] != '\0' ? err.text : error_text(rc));
+        log_error("%s: %s", args->birth != NULL ? "cannot begin" : "cannot load",
+                  err.text[0] != '\0' ? err.text : error_text(rc));
     exportd_settings_free(config);
     return rc == 0 ? 0 : 1;
 }
-
-struct main_args {
-    const char *config;
-    const char *birth; /* --begin-quorum; NULL: not given */
-};
 
 int main(int argc, char **argv)
 {
@@ -419,6 +471,11 @@ int main(int argc, char **argv)
           "Make the data directory of a first member of a new quorum, and end. "
           "NUMBER: 32 random hexadecimal digits, the same on all first members",
           ARGS_TEXT(struct main_args, birth) },
+        { "load", 0, "DUMP",
+          "Make an empty data directory that of the metadata in DUMP, a file of `rozo "
+          "meta dump`, and end. With a section `quorum`: of a quorum of this member "
+          "alone",
+          ARGS_TEXT(struct main_args, dump) },
         { 0 },
     };
     static const struct args_syntax syntax = {
@@ -430,5 +487,9 @@ int main(int argc, char **argv)
 
     log_init("exportd");
     args_parse(&syntax, argc, argv, &args);
-    return args.birth != NULL ? begin(args.config, args.birth) : run(args.config);
+    if (args.birth != NULL && args.dump != NULL) {
+        log_error("--begin-quorum and --load: give one of them");
+        return 2;
+    }
+    return args.birth != NULL || args.dump != NULL ? offline(&args) : run(args.config);
 }
