@@ -1,7 +1,7 @@
 /*
  * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
  *
- * In:     exportd --config FILE [--begin-quorum NUMBER | --load DUMP].
+ * In:     exportd --config FILE [--begin-quorum NUMBER | --load DUMP | --force-alone].
  * Out:    the core on LevelDB and TCP; exit status 0: stopped cleanly, 1: failed, 2:
  *         wrong usage.
  * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
@@ -30,6 +30,7 @@
 #include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/datadir.h"
 #include "exportd/daemon/meta_load.h"
+#include "exportd/daemon/quorum_alone.h"
 #include "exportd/daemon/quorum_begin.h"
 #include "exportd/daemon/quorum_node.h"
 #include "exportd/quorum/raft/raft_core.h"
@@ -441,6 +442,8 @@ struct main_args {
     /* One of these; NULL, false: not given. */
     const char *birth; /* --begin-quorum */
     const char *dump;  /* --load */
+    bool alone;        /* --force-alone */
+    bool yes;
 };
 
 /* Does what is done while exportd does not run. Returns the exit status. */
@@ -452,11 +455,15 @@ static int offline(const struct main_args *args)
 
     if (rc == 0) {
         config_log_apply(&config->log);
-        rc = args->birth != NULL ? quorum_begin(config, args->birth, &err)
-                                 : meta_load(config, args->dump, &err);
+        rc = args->birth != NULL  ? quorum_begin(config, args->birth, &err)
+             : args->dump != NULL ? meta_load(config, args->dump, &err)
+                                  : quorum_alone(config, args->yes, &err);
     }
     if (rc != 0)
-        log_error("%s: %s", args->birth != NULL ? "cannot begin" : "cannot load",
+        log_error("%s: %s",
+                  args->birth != NULL  ? "cannot begin"
+                  : args->dump != NULL ? "cannot load"
+                                       : "cannot go on alone",
                   err.text[0] != '\0' ? err.text : error_text(rc));
     exportd_settings_free(config);
     return rc == 0 ? 0 : 1;
@@ -476,6 +483,12 @@ int main(int argc, char **argv)
           "meta dump`, and end. With a section `quorum`: of a quorum of this member "
           "alone",
           ARGS_TEXT(struct main_args, dump) },
+        { "force-alone", 0, NULL,
+          "Make this member a quorum of itself alone, and end: when so many members are "
+          "gone for ever that none leads. Changes that were acknowledged may be missing",
+          ARGS_FLAG(struct main_args, alone) },
+        { "yes", 0, NULL, "With --force-alone: do not ask",
+          ARGS_FLAG(struct main_args, yes) },
         { 0 },
     };
     static const struct args_syntax syntax = {
@@ -487,9 +500,10 @@ int main(int argc, char **argv)
 
     log_init("exportd");
     args_parse(&syntax, argc, argv, &args);
-    if (args.birth != NULL && args.dump != NULL) {
-        log_error("--begin-quorum and --load: give one of them");
+    if ((args.birth != NULL) + (args.dump != NULL) + args.alone > 1) {
+        log_error("--begin-quorum, --load and --force-alone: give one of them");
         return 2;
     }
-    return args.birth != NULL || args.dump != NULL ? offline(&args) : run(args.config);
+    return args.birth != NULL || args.dump != NULL || args.alone ? offline(&args)
+                                                                 : run(args.config);
 }

@@ -1,4 +1,4 @@
-"""Dumps of the metadata of a busy cluster, and data directories made from them."""
+"""Dumps of the metadata of a busy cluster, data directories made from them, and a member that goes on alone."""
 import json
 import os
 import shutil
@@ -210,3 +210,91 @@ def test_a_load_that_was_interrupted_is_repeated(cluster):
     assert status == 0, said
     c.restart(name)
     assert c.serving() == name and "kept" in volumes(c)
+
+
+@needs_mounts
+def test_a_survivor_goes_on_alone(cluster):
+    c = cluster(metas=3)
+    w = Writer(c.mnt, "w")
+    wait_for(lambda: len(w.done) >= 5, "some files")
+    survivor = [n for n in NAMES if n != c.serving()][0]
+    gone = [n for n in NAMES if n != survivor]
+    w.end()
+    files = list(w.done)
+    wait_for(lambda: len({m["applied"] for m in c.metas()["members"]}) == 1, "all to have the same")
+    c.kill(gone[0])
+    status, said = exportd(c, survivor, "--force-alone", "--yes")
+    assert status == 1 and "in use by another exportd" in said
+    c.kill(survivor)
+    status, said = exportd(c, survivor, "--force-alone", "--yes")
+    assert status == 1 and "runs: it may have what this one lacks" in said
+    c.kill(gone[1])
+    status, said = exportd(c, survivor, "--force-alone")
+    assert status == 1 and "this needs --yes" in said
+    status, said = exportd(c, survivor, "--force-alone", "--yes")
+    assert status == 0, said
+    assert "its newest change was made at" in said and "s ago" in said
+    c.restart(survivor)
+    assert c.serving() == survivor
+    w.check(files)  # the mount goes on
+    again = Writer(c.mnt, "again")
+    wait_for(lambda: len(again.done) >= 3, "files made with one member")
+
+    term = c.metas()["members"][NAMES.index(survivor)]["term"]
+    for n in gone:
+        exportd_starts(c, n)
+    for n in gone:
+        wait_for(lambda n=n: "went on without this one" in c.log(n), "%s to hear that it is no member" % n)
+        wait_for(lambda n=n: not process_runs(c.pid(n)), "%s to end" % n)
+    again.end()
+    again.check(again.done)
+    told = c.metas()
+    assert told["serving"] == NAMES.index(survivor) + 1
+    assert told["members"][NAMES.index(survivor)]["term"] == term
+    wait_for(lambda: fsck(c)["clean"], "fsck to find nothing")
+
+
+def kill_with_a_tail(c, leader):
+    """Kills the others of a busy leader, then it. Returns its newest entry if that was not committed, or None."""
+    for n in NAMES:
+        if n != leader:
+            c.kill(n)
+    m = c.metas()["members"][NAMES.index(leader)]
+    c.kill(leader)
+    return m["last"] if m["last"] > m["commit"] else None
+
+
+@needs_mounts
+def test_a_survivor_keeps_what_its_log_has(cluster):
+    c = cluster(metas=3)
+    w = Writer(c.mnt, "w")
+    wait_for(lambda: len(w.done) >= 5, "some files")
+    for _ in range(20):
+        survivor = c.serving()
+        last = kill_with_a_tail(c, survivor)
+        if last is not None:
+            break
+        for n in NAMES:  # all that the writer had sent was committed
+            c.restart(n)
+    assert last is not None
+    n = len(w.done)
+    status, said = exportd(c, survivor, "--force-alone", "--yes")
+    assert status == 0, said
+    assert "is %d of term" % last in said
+    status, said = exportd(c, survivor, "--force-alone", "--yes")  # as after one that was interrupted
+    assert status == 0 and "is %d of term" % last in said, said
+    c.restart(survivor)
+    wait_for(lambda: len(w.done) > n, "the writer to go on")
+    w.end()
+    w.check(w.done)
+    assert sorted(os.listdir(w.folder)) == sorted(w.done)
+    assert c.serving() == survivor
+
+
+def exportd_starts(c, name):
+    """Starts an exportd that may end by itself soon."""
+    with open(os.path.join(c.dir, "log", name + ".log"), "a") as log:
+        p = subprocess.Popen([os.path.join(BIN, "exportd"), "--config", os.path.join(c.dir, "etc", name + ".yaml")],
+                             stdout=log, stderr=log)
+    with open(os.path.join(c.dir, "run", name + ".pid"), "w") as f:
+        f.write("%d\n" % p.pid)
