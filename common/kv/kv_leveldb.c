@@ -40,6 +40,14 @@ enum {
     FAILED_LOG_MS = 10000, /* pause between two log lines about failures */
 };
 
+/* View of the store as it was. */
+struct kv_frozen {
+    struct kv kv; /* first */
+    struct kv_leveldb *k;
+    const leveldb_snapshot_t *at; /* NULL: it is gone */
+    leveldb_readoptions_t *options;
+};
+
 struct kv_leveldb {
     struct kv kv;    /* first */
     struct env *env; /* borrowed */
@@ -62,6 +70,7 @@ struct kv_leveldb {
     int reserve[RESERVE_FDS]; /* owned; closed when LevelDB lacks descriptors; or -1 */
     uint64_t reserve_ns;      /* last release, or last try to refill; monotonic */
     unsigned n_iters;         /* open iterators */
+    struct kv_frozen *frozen; /* owned; NULL: none */
     uint64_t opened_ns;       /* last try to open again; monotonic */
     uint64_t failed_ns;       /* last logged failure; monotonic; 0: never */
     unsigned n_failed;        /* failures since then */
@@ -169,6 +178,15 @@ static bool is_open(struct kv_leveldb *k)
     return k->db != NULL;
 }
 
+/* Ends a view; it stays, and is gone for its user. */
+static void frozen_drop(struct kv_leveldb *k)
+{
+    if (k->frozen != NULL && k->frozen->at != NULL) {
+        leveldb_release_snapshot(k->db, k->frozen->at);
+        k->frozen->at = NULL;
+    }
+}
+
 /* Opens the store again: after LevelDB failed to write a table it refuses all writes.
  * Commits are replayed from its logs. Returns false if an iterator is open, or if the
  * store did not open. */
@@ -176,6 +194,7 @@ static bool reopen(struct kv_leveldb *k)
 {
     if (k->n_iters > 0)
         return false;
+    frozen_drop(k);
     if (k->db != NULL)
         leveldb_close(k->db);
     k->db = NULL;
@@ -185,27 +204,26 @@ static bool reopen(struct kv_leveldb *k)
 
 /* ---- kv calls ---- */
 
-static int get_once(struct kv_leveldb *k, const void *key, size_t key_len, char **val,
-                    size_t *val_len)
+static int get_once(struct kv_leveldb *k, const leveldb_readoptions_t *options,
+                    const void *key, size_t key_len, char **val, size_t *val_len)
 {
     char *message = NULL;
 
     if (!is_open(k))
         return -EMFILE;
-    *val = leveldb_get(k->db, k->get_options, key, key_len, val_len, &message);
+    *val = leveldb_get(k->db, options, key, key_len, val_len, &message);
     return message_to_errno(k, message, "read");
 }
 
-static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
-                   size_t *val_len)
+static int get_with(struct kv_leveldb *k, const leveldb_readoptions_t *options,
+                    const void *key, size_t key_len, void **val, size_t *val_len)
 {
-    struct kv_leveldb *k = (struct kv_leveldb *)kv;
     char *found = NULL;
-    int rc = get_once(k, key, key_len, &found, val_len);
+    int rc = get_once(k, options, key, key_len, &found, val_len);
 
     if (rc == -EMFILE) {
         reserve_release(k);
-        rc = get_once(k, key, key_len, &found, val_len);
+        rc = get_once(k, options, key, key_len, &found, val_len);
     }
     if (rc != 0)
         return rc;
@@ -213,6 +231,14 @@ static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
         return -ENOENT;
     *val = found;
     return 0;
+}
+
+static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
+                   size_t *val_len)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+
+    return get_with(k, k->get_options, key, key_len, val, val_len);
 }
 
 static void on_done_task(struct env_task *task)
@@ -373,9 +399,7 @@ static void ldb_sync(struct kv *kv, struct kv_done *done)
     uv_queue_work(k->loop, &k->work, sync_work, on_sync_work); /* fails on NULL only */
 }
 
-/* Returns the space that LevelDB may need to merge tables: it has the old and the new
- * ones for a while. */
-static uint64_t merge_bytes(struct kv_leveldb *k)
+uint64_t kv_leveldb_bytes(struct kv_leveldb *k)
 {
     const char *from = "", *to = "\xff";
     size_t from_len = 0, to_len = 1;
@@ -384,6 +408,15 @@ static uint64_t merge_bytes(struct kv_leveldb *k)
     if (k->db == NULL)
         return 0;
     leveldb_approximate_sizes(k->db, 1, &from, &from_len, &to, &to_len, &tables);
+    return tables;
+}
+
+/* Returns the space that LevelDB may need to merge tables: it has the old and the new
+ * ones for a while. */
+static uint64_t merge_bytes(struct kv_leveldb *k)
+{
+    uint64_t tables = kv_leveldb_bytes(k);
+
     return tables < MERGE_BYTES_MAX ? tables : MERGE_BYTES_MAX;
 }
 
@@ -460,9 +493,9 @@ static const struct kv_iter_ops iter_ops = {
     .close = iter_close,
 };
 
-static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
+static int iter_with(struct kv_leveldb *k, const leveldb_readoptions_t *options,
+                     struct kv_iter **out)
 {
-    struct kv_leveldb *k = (struct kv_leveldb *)kv;
     struct leveldb_iter *li;
 
     if (!is_open(k))
@@ -473,9 +506,16 @@ static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
     li->it.ops = &iter_ops;
     li->k = k;
     k->n_iters++;
-    li->at = leveldb_create_iterator(k->db, k->scan_options);
+    li->at = leveldb_create_iterator(k->db, options);
     *out = &li->it;
     return 0;
+}
+
+static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+
+    return iter_with(k, k->scan_options, out);
 }
 
 static const struct kv_ops ldb_ops = {
@@ -485,6 +525,61 @@ static const struct kv_ops ldb_ops = {
     .sync = ldb_sync,
     .free_bytes = ldb_free_bytes,
 };
+
+/* ---- a view of the store as it was ---- */
+
+static int frozen_get(struct kv *kv, const void *key, size_t key_len, void **val,
+                      size_t *val_len)
+{
+    struct kv_frozen *f = (struct kv_frozen *)kv;
+
+    return f->at == NULL ? -ESTALE
+                         : get_with(f->k, f->options, key, key_len, val, val_len);
+}
+
+static int frozen_iter_open(struct kv *kv, struct kv_iter **out)
+{
+    struct kv_frozen *f = (struct kv_frozen *)kv;
+
+    return f->at == NULL ? -ESTALE : iter_with(f->k, f->options, out);
+}
+
+static const struct kv_ops frozen_ops = {
+    .get = frozen_get,
+    .iter_open = frozen_iter_open,
+};
+
+int kv_leveldb_freeze(struct kv_leveldb *k, struct kv **out)
+{
+    struct kv_frozen *f;
+
+    if (k->frozen != NULL)
+        return -EBUSY;
+    if (!is_open(k))
+        return -EMFILE;
+    f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return -ENOMEM;
+    f->kv.ops = &frozen_ops;
+    f->k = k;
+    f->at = leveldb_create_snapshot(k->db);
+    f->options = leveldb_readoptions_create();
+    leveldb_readoptions_set_verify_checksums(f->options, 1);
+    leveldb_readoptions_set_fill_cache(f->options, 0);
+    leveldb_readoptions_set_snapshot(f->options, f->at);
+    k->frozen = f;
+    *out = &f->kv;
+    return 0;
+}
+
+void kv_leveldb_thaw(struct kv_leveldb *k)
+{
+    assert(k->frozen != NULL);
+    frozen_drop(k);
+    leveldb_readoptions_destroy(k->frozen->options);
+    free(k->frozen);
+    k->frozen = NULL;
+}
 
 static void options_make(struct kv_leveldb *k, bool may_create, unsigned n_fds)
 {
@@ -575,6 +670,8 @@ void kv_leveldb_close(struct kv_leveldb *k)
 {
     if (k == NULL)
         return;
+    if (k->frozen != NULL)
+        kv_leveldb_thaw(k);
     if (k->db != NULL)
         leveldb_close(k->db);
     if (k->options != NULL) {

@@ -35,4 +35,18 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
 void kv_leveldb_close(struct kv_leveldb *k);
 struct kv *kv_leveldb_kv(struct kv_leveldb *k);
 
+/**
+ * Opens a view of the store as it is now: its kv_get() and kv_iter_open() show nothing
+ * that is committed later; it takes no commits. What is replaced meanwhile keeps its disk
+ * space until kv_leveldb_thaw(). One at a time. After LevelDB had to be opened again the
+ * view is gone, and these calls return -ESTALE.
+ *
+ * @return 0, -EBUSY (there is one), -EMFILE or -ENOMEM.
+ */
+int kv_leveldb_freeze(struct kv_leveldb *k, struct kv **out);
+/** Closes the view; none of its iterators is open. */
+void kv_leveldb_thaw(struct kv_leveldb *k);
+/** Returns about how many bytes the store has, without its newest changes. */
+uint64_t kv_leveldb_bytes(struct kv_leveldb *k);
+
 #endif

@@ -39,6 +39,7 @@ static const struct cli_verb meta_verbs[] = {
     { "replace", "put a new member in the place of another one", cmd_meta_replace, NULL },
     { "init", "make a running exportd the first member of a quorum", cmd_meta_init,
       NULL },
+    { "dump", "write a copy of all metadata to a file", cmd_meta_dump, NULL },
     { 0 },
 };
 static const struct cli_verb rebuild_verbs[] = {

@@ -21,6 +21,7 @@ int cmd_meta_remove(struct cli *cli, int argc, char **argv);
 int cmd_meta_replace(struct cli *cli, int argc, char **argv);
 int cmd_meta_transfer(struct cli *cli, int argc, char **argv);
 int cmd_meta_init(struct cli *cli, int argc, char **argv);
+int cmd_meta_dump(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
 int cmd_salvage(struct cli *cli, int argc, char **argv);

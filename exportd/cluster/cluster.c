@@ -22,6 +22,7 @@
 #include "exportd/cluster/map_push.h"
 #include "exportd/cluster/placement.h"
 #include "exportd/cluster/storage_poll.h"
+#include "exportd/store/cluster_record.h"
 #include "exportd/store/kv_record.h"
 
 enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
@@ -32,15 +33,17 @@ enum { MAP_START_SHIFT = 32 }; /* see StMapReq.version */
 
 static void cluster_put(struct exportd *x)
 {
+    struct cluster_record r = {
+        .next_storage = x->numbers.next_storage,
+        .next_volume = x->numbers.next_volume,
+        .next_export = x->numbers.next_export,
+        .n_starts = x->numbers.n_starts,
+    };
     struct kv_record_out f;
     struct key k;
 
-    kv_record_begin(&f);
-    kv_record_put_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    kv_record_put_u32(&f, x->numbers.next_storage);
-    kv_record_put_u32(&f, x->numbers.next_volume);
-    kv_record_put_u32(&f, x->numbers.next_export);
-    kv_record_put_u32(&f, x->numbers.n_starts);
+    memcpy(r.cluster_id, x->cluster_id, sizeof(r.cluster_id));
+    cluster_record_write(&f, &r);
     key_start(&k, KEY_CLUSTER);
     store_put(x->store, &k, f.bytes, f.len);
 }
@@ -70,7 +73,7 @@ static int cluster_make(struct exportd *x, struct err *err)
 
 static int cluster_get(struct exportd *x, struct err *err)
 {
-    struct kv_record_in f;
+    struct cluster_record r;
     struct key k;
     const uint8_t *val;
     size_t len;
@@ -83,18 +86,17 @@ static int cluster_get(struct exportd *x, struct err *err)
     if (rc != 0)
         return err_set(err, rc, "read the cluster's record from the metadata store: %s",
                        error_text(rc));
-    kv_record_read(&f, val, len);
-    kv_record_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    x->numbers.next_storage = kv_record_get_u32(&f);
-    x->numbers.next_volume = kv_record_get_u32(&f);
-    x->numbers.next_export = kv_record_get_u32(&f);
-    x->numbers.n_starts = kv_record_get_u32(&f);
-    if (!kv_record_end(&f))
+    if (!cluster_record_read(&r, val, len))
         return err_set(
             err, -EINVAL,
             "the cluster's record in the metadata store is corrupt (format %u, "
             "this build knows %u)",
             len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
+    memcpy(x->cluster_id, r.cluster_id, sizeof(x->cluster_id));
+    x->numbers.next_storage = r.next_storage;
+    x->numbers.next_volume = r.next_volume;
+    x->numbers.next_export = r.next_export;
+    x->numbers.n_starts = r.n_starts;
     if (x->config.cluster_id != NULL &&
         memcmp(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id)) != 0)
         return err_set(err, -EINVAL, "the metadata store is that of another cluster");
@@ -105,20 +107,20 @@ static int cluster_get(struct exportd *x, struct err *err)
 
 static void boot_put(struct exportd *x)
 {
+    struct boot_record r = { .boot = x->config.boot,
+                             .stopped_well = x->stopping,
+                             .last_loss = x->numbers.last_loss };
     struct kv_record_out f;
     struct key k;
 
-    kv_record_begin(&f);
-    kv_record_put_u64(&f, x->config.boot);
-    kv_record_put_u32(&f, x->stopping);
-    kv_record_put_u32(&f, x->numbers.last_loss);
+    boot_record_write(&f, &r);
     key_start(&k, KEY_BOOT);
     store_put(x->store, &k, f.bytes, f.len);
 }
 
 static int boot_get(struct exportd *x, struct err *err)
 {
-    struct kv_record_in f;
+    struct boot_record r;
     struct key k;
     const uint8_t *val;
     size_t len;
@@ -132,12 +134,11 @@ static int boot_get(struct exportd *x, struct err *err)
     if (rc != 0)
         return err_set(err, rc, "read the boot record from the metadata store: %s",
                        error_text(rc));
-    kv_record_read(&f, val, len);
-    x->numbers.last_boot = kv_record_get_u64(&f);
-    x->numbers.stopped_well = kv_record_get_u32(&f) != 0;
-    x->numbers.last_loss = kv_record_get_u32(&f);
-    if (!kv_record_end(&f))
+    if (!boot_record_read(&r, val, len))
         return err_set(err, -EINVAL, "the boot record in the metadata store is corrupt");
+    x->numbers.last_boot = r.boot;
+    x->numbers.stopped_well = r.stopped_well;
+    x->numbers.last_loss = r.last_loss;
     return 0;
 }
 
@@ -145,8 +146,12 @@ static int boot_get(struct exportd *x, struct err *err)
 static void boot_begin(struct exportd *x)
 {
     if (x->numbers.last_boot != x->config.boot && !x->numbers.stopped_well) {
-        log_warn("the machine went down while exportd ran: unsynced changes of its "
-                 "last moments may be lost");
+        if (x->numbers.last_boot == BOOT_OF_NO_MACHINE)
+            log_warn("the metadata have gone back to an earlier state: changes that were "
+                     "acknowledged may be lost");
+        else
+            log_warn("the machine went down while exportd ran: unsynced changes of its "
+                     "last moments may be lost");
         x->numbers.last_loss = x->numbers.n_starts;
     }
     boot_put(x);
@@ -178,15 +183,20 @@ static uint64_t map_version_first(uint64_t start)
     return start << MAP_START_SHIFT;
 }
 
+uint64_t cluster_map_start(uint64_t version)
+{
+    return version >> MAP_START_SHIFT;
+}
+
 uint64_t cluster_start(const struct exportd *x)
 {
-    return x->map_version >> MAP_START_SHIFT;
+    return cluster_map_start(x->map_version);
 }
 
 void map_version_raise(struct exportd *x, uint64_t version)
 {
     assert(version > x->map_version);
-    x->map_version = map_version_first((version >> MAP_START_SHIFT) + 1);
+    x->map_version = map_version_first(cluster_map_start(version) + 1);
 }
 
 /* ---- storages ---- */
@@ -763,6 +773,8 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
+    if (x->numbers.n_starts < x->config.starts_min)
+        x->numbers.n_starts = x->config.starts_min;
     x->numbers.n_starts++;
     x->last_grant = (uint64_t)x->numbers.n_starts << 40;
     x->map_version = map_version_first(x->numbers.n_starts);

@@ -26,6 +26,8 @@ uint32_t cluster_n_starts(const struct exportd *x);
  * a lower one. It is above cluster_n_starts() if exportd was restored from a backup.
  */
 uint64_t cluster_start(const struct exportd *x);
+/** Returns the number of the start of a map with this version. */
+uint64_t cluster_map_start(uint64_t version);
 /** Sends a request to a storage in the name of this start. n_out counts it. */
 void storage_send(struct cluster_storage *s, struct rpc_request *rq);
 

@@ -41,7 +41,8 @@ struct exportd_config {
      */
     void (*deposed)(void *arg);
     void *deposed_arg;
-    bool grows_first; /* fault for tests of the simulator: see redist_file.c */
+    uint32_t starts_min;       /* this start gets a number above this one */
+    bool grows_first;          /* fault for tests of the simulator: see redist_file.c */
     const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
     /** Called when exportd_is_ready() has become 1. NULL: nobody. */
     void (*ready)(void *arg);

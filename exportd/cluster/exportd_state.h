@@ -20,11 +20,11 @@
 #include "exportd/cluster/strays.h"
 #include "exportd/cluster/writer_recovery.h"
 #include "exportd/namespace/namespace.h"
+#include "exportd/store/cluster_record.h"
 #include "exportd/tokens/locks.h"
 #include "exportd/tokens/tokens.h"
 
 enum {
-    CLUSTER_ID_BYTES = 16,
     INCARNATION_BYTES = 16,
     STORAGES_MAX = 4096,
     VOLUMES_MAX = 256,
@@ -162,8 +162,9 @@ struct exportd {
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t map_version;
     struct cluster_numbers numbers;
-    bool is_ready;   /* the number of this start is stable: epochs depend on it */
-    bool is_deposed; /* a storage knows a later start: no map is sent any more */
+    bool is_ready;        /* the number of this start is stable: epochs depend on it */
+    bool is_deposed;      /* a storage knows a later start: no map is sent any more */
+    uint32_t start_known; /* when deposed: the later start; 0: not known */
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct sessions *sessions; /* owned; of the room above */

@@ -112,6 +112,7 @@ void map_is_known(struct exportd *x, uint32_t storage, uint64_t known)
     if (known <= x->map_version || known >= map_version_max)
         return;
     if (x->config.deposed != NULL) {
+        x->start_known = (uint32_t)cluster_map_start(known);
         exportd_is_deposed(x, storage);
         return;
     }

@@ -39,8 +39,22 @@ static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
     return 0;
 }
 
-/* Returns 0 if the directory holds nothing except leftovers of an interrupted start. */
-static int empty_check(const char *path, struct err *err)
+/* Names of leftovers of an interrupted start, and of an interrupted load. */
+static const char *const start_names[] = { "format.new", "kv", "quorum", NULL };
+static const char *const load_names[] = { "format.new", DATADIR_LOAD_NAME, NULL };
+
+static bool is_among(const char *name, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        if (strcmp(name, *names) == 0)
+            return true;
+    }
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+           strcmp(name, "lock") == 0 || strcmp(name, "lost+found") == 0;
+}
+
+/* Returns 0 if the directory holds nothing except leftovers. */
+static int empty_check(const char *path, const char *const *leftovers, struct err *err)
 {
     DIR *dir = opendir(path);
     struct dirent *d;
@@ -51,10 +65,14 @@ static int empty_check(const char *path, struct err *err)
     while (rc == 0 && (d = readdir(dir)) != NULL) {
         const char *name = d->d_name;
 
-        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
-            strcmp(name, "lock") != 0 && strcmp(name, "format.new") != 0 &&
-            strcmp(name, "kv") != 0 && strcmp(name, "quorum") != 0 &&
-            strcmp(name, "lost+found") != 0)
+        if (is_among(name, leftovers))
+            continue;
+        if (strcmp(name, DATADIR_LOAD_NAME) == 0)
+            rc = err_set(err, -ENOTEMPTY,
+                         "%s holds a part of a dump: a load was interrupted; run exportd "
+                         "--load again",
+                         path);
+        else
             rc = err_set(
                 err, -ENOTEMPTY,
                 "%s is not a data directory of exportd, and not empty (it holds %s): "
@@ -84,7 +102,7 @@ static int format_check(int dir_fd, const char *path, unsigned *format, struct e
 
     *format = 0;
     if (fd < 0 && errno == ENOENT)
-        return empty_check(path, err);
+        return empty_check(path, start_names, err);
     if (fd < 0)
         return err_set(err, -errno, "open %s/format: %s", path, strerror(errno));
     n = read(fd, text, sizeof(text) - 1);
@@ -172,6 +190,38 @@ bool datadir_is_alone(const char *path)
     rc = format_check(dir_fd, path, &format, NULL);
     close(dir_fd);
     return rc == 0 && format != 0 && format != DATADIR_MEMBER_FORMAT;
+}
+
+static int load_check(int dir_fd, const char *path, struct err *err)
+{
+    if (faccessat(dir_fd, "format", F_OK, 0) == 0)
+        return err_set(err, -EEXIST,
+                       "%s is the data directory of an exportd: a dump is loaded into an "
+                       "empty one only",
+                       path);
+    return empty_check(path, load_names, err);
+}
+
+int datadir_open_empty(const char *path, int *lock_fd, struct err *err)
+{
+    int fd = -1, dir_fd, rc = data_folder_make(path, err);
+
+    if (rc != 0)
+        return rc;
+    dir_fd = dir_open(path, err);
+    if (dir_fd < 0)
+        return dir_fd;
+    rc = load_check(dir_fd, path, err); /* no lock is left where it has no business */
+    if (rc == 0)
+        rc = lock_take(dir_fd, &fd, path, err);
+    if (rc == 0)
+        rc = load_check(dir_fd, path, err); /* a second load may have ended meanwhile */
+    close(dir_fd);
+    if (rc == 0)
+        *lock_fd = fd;
+    else if (fd >= 0)
+        close(fd);
+    return rc;
 }
 
 int datadir_begin(const char *path, bool is_member, struct err *err)

@@ -19,6 +19,9 @@
  */
 enum { DATADIR_FORMAT = 2, DATADIR_MEMBER_FORMAT = 3 };
 
+/* The store of a dump that is being loaded. */
+#define DATADIR_LOAD_NAME "kv.load"
+
 /**
  * Opens the data directory: makes it if it is missing, checks its format, locks it. A
  * directory with other contents is refused. An older format is replaced by the current
@@ -38,6 +41,12 @@ int datadir_open(const char *path, bool is_member, int *lock_fd, bool *is_new,
  * has no format or cannot be read: datadir_open() says why.
  */
 bool datadir_is_alone(const char *path);
+/**
+ * Opens a data directory into which a dump is loaded: makes it if it is missing, locks
+ * it. It must be empty, but for what an interrupted load has left: DATA/kv.load, which
+ * becomes DATA/kv when it is whole. Until then no exportd starts here.
+ */
+int datadir_open_empty(const char *path, int *lock_fd, struct err *err);
 /** Writes the format, after the store was made, or has become that of a member. */
 int datadir_begin(const char *path, bool is_member, struct err *err);
 

@@ -1,7 +1,7 @@
 /*
  * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
  *
- * In:     exportd --config FILE [--begin-quorum NUMBER].
+ * In:     exportd --config FILE [--begin-quorum NUMBER | --load DUMP | --force-alone].
  * Out:    the core on LevelDB and TCP; exit status 0: stopped cleanly, 1: failed, 2:
  *         wrong usage.
  * Keeps:  SIGTERM loses nothing: all acknowledged changes are on stable storage before
@@ -26,8 +26,11 @@
 #include "common/system/boot_id.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
+#include "exportd/backup/dump_source.h"
 #include "exportd/daemon/daemon_config.h"
 #include "exportd/daemon/datadir.h"
+#include "exportd/daemon/meta_load.h"
+#include "exportd/daemon/quorum_alone.h"
 #include "exportd/daemon/quorum_begin.h"
 #include "exportd/daemon/quorum_init.h"
 #include "exportd/daemon/quorum_node.h"
@@ -61,6 +64,7 @@ struct exportd_daemon {
     struct quorum_init init;
     bool init_runs, init_is_due, stop_is_due;
     int init_rc;
+    struct dump_source *dumps;
     struct rpc_server *server;
     struct stop_signals signals;
     bool env_open, signals_open;
@@ -266,12 +270,47 @@ static void init_begin(struct exportd_daemon *d, struct rpc_call *call)
     exportd_stop(d->core, on_core_stopped, d);
 }
 
+/* ---- dumps ---- */
+
+static int dump_freeze(void *arg, struct kv **out)
+{
+    return kv_leveldb_freeze(((struct exportd_daemon *)arg)->kv, out);
+}
+
+static void dump_thaw(void *arg)
+{
+    kv_leveldb_thaw(((struct exportd_daemon *)arg)->kv);
+}
+
+static uint64_t dump_bytes(void *arg)
+{
+    return kv_leveldb_bytes(((struct exportd_daemon *)arg)->kv);
+}
+
+static int dumps_open(struct exportd_daemon *d, struct err *err)
+{
+    const struct dump_source_config config = {
+        .env = &d->env.env,
+        .freeze = dump_freeze,
+        .thaw = dump_thaw,
+        .bytes = dump_bytes,
+        .arg = d,
+    };
+    int rc = dump_source_open(&config, &d->dumps);
+
+    if (rc == 0 && d->node != NULL)
+        dump_source_set_group(d->dumps, quorum_node_group(d->node));
+    return rc == 0 ? 0 : err_set(err, rc, "out of memory");
+}
+
 static void on_request(void *arg, struct rpc_call *call)
 {
     struct exportd_daemon *d = arg;
 
     if (call->op == ROZO__OP__AD_META_INIT)
         init_begin(d, call);
+    else if (call->op == ROZO__OP__AD_META_DUMP)
+        dump_source_handle(d->dumps, call);
     else if (d->node != NULL)
         quorum_node_handle(d->node, call);
     else if (d->init_runs || d->core == NULL)
@@ -396,6 +435,8 @@ static int daemon_start(struct exportd_daemon *d, struct err *err)
         d->signals_open = true;
     }
     if (rc == 0)
+        rc = dumps_open(d, err);
+    if (rc == 0)
         rc = server_open(d, err);
     return rc;
 }
@@ -497,6 +538,7 @@ static void daemon_end(struct exportd_daemon *d)
     quorum_node_close(d->node);
     while (d->n_closing > 0)
         uv_run(&d->loop, UV_RUN_ONCE);
+    dump_source_close(d->dumps);
     kv_leveldb_close(d->kv);
     if (d->signals_open)
         stop_signals_close(&d->signals);
@@ -551,27 +593,37 @@ static int run(const char *config_path)
 
 const char *argp_program_version = "exportd " ROZO_VERSION;
 
-/* Makes the data directory of a first member. */
-static int begin(const char *config_path, const char *birth)
+struct main_args {
+    const char *config;
+    /* One of these; NULL, false: not given. */
+    const char *birth; /* --begin-quorum */
+    const char *dump;  /* --load */
+    bool alone;        /* --force-alone */
+    bool yes;
+};
+
+/* Does what is done while exportd does not run. Returns the exit status. */
+static int offline(const struct main_args *args)
 {
     struct exportd_settings *config = NULL;
     struct err err = { 0 };
-    int rc = exportd_settings_load(config_path, &config, &err);
+    int rc = exportd_settings_load(args->config, &config, &err);
 
     if (rc == 0) {
         config_log_apply(&config->log);
-        rc = quorum_begin(config, birth, &err);
+        rc = args->birth != NULL  ? quorum_begin(config, args->birth, &err)
+             : args->dump != NULL ? meta_load(config, args->dump, &err)
+                                  : quorum_alone(config, args->yes, &err);
     }
     if (rc != 0)
-        log_error("cannot begin: %s", err.text[0] != '\0' ? err.text : error_text(rc));
+        log_error("%s: %s",
+                  args->birth != NULL  ? "cannot begin"
+                  : args->dump != NULL ? "cannot load"
+                                       : "cannot go on alone",
+                  err.text[0] != '\0' ? err.text : error_text(rc));
     exportd_settings_free(config);
     return rc == 0 ? 0 : 1;
 }
-
-struct main_args {
-    const char *config;
-    const char *birth; /* --begin-quorum; NULL: not given */
-};
 
 int main(int argc, char **argv)
 {
@@ -582,6 +634,17 @@ int main(int argc, char **argv)
           "Make the data directory of a first member of a new quorum, and end. "
           "NUMBER: 32 random hexadecimal digits, the same on all first members",
           ARGS_TEXT(struct main_args, birth) },
+        { "load", 0, "DUMP",
+          "Make an empty data directory that of the metadata in DUMP, a file of `rozo "
+          "meta dump`, and end. With a section `quorum`: of a quorum of this member "
+          "alone",
+          ARGS_TEXT(struct main_args, dump) },
+        { "force-alone", 0, NULL,
+          "Make this member a quorum of itself alone, and end: when so many members are "
+          "gone for ever that none leads. Changes that were acknowledged may be missing",
+          ARGS_FLAG(struct main_args, alone) },
+        { "yes", 0, NULL, "With --force-alone: do not ask",
+          ARGS_FLAG(struct main_args, yes) },
         { 0 },
     };
     static const struct args_syntax syntax = {
@@ -593,5 +656,10 @@ int main(int argc, char **argv)
 
     log_init("exportd");
     args_parse(&syntax, argc, argv, &args);
-    return args.birth != NULL ? begin(args.config, args.birth) : run(args.config);
+    if ((args.birth != NULL) + (args.dump != NULL) + args.alone > 1) {
+        log_error("--begin-quorum, --load and --force-alone: give one of them");
+        return 2;
+    }
+    return args.birth != NULL || args.dump != NULL || args.alone ? offline(&args)
+                                                                 : run(args.config);
 }

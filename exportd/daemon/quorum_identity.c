@@ -20,6 +20,7 @@
 #include "common/system/small_file.h"
 
 #define IDENTITY_TEXT    "rozo quorum format 1\ncluster %s\nmember %u\n"
+#define IDENTITY_TEXT_2  "rozo quorum format 2\ncluster %s\nmember %u\ngroup %08x\n"
 #define CLUSTER_ID_WORDS "rozo quorum 1"
 
 enum { BIRTH_BYTES = 16, PATH_BYTES = 4352, HEX_BYTES = 2 * RAFT_MSG_CLUSTER_ID_BYTES };
@@ -40,6 +41,7 @@ void quorum_identity_make(struct quorum_identity *out, const uint8_t birth[16],
     assert(ok == 1);
     memcpy(out->cluster_id, hash, sizeof(out->cluster_id));
     out->member = member;
+    out->group = 0;
 }
 
 int quorum_folder_open(const char *data, struct err *err)
@@ -58,14 +60,30 @@ static void hex_of(const uint8_t *bytes, size_t n, char *text)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
+/* Writes the text of a file. A group that never began again has format 1, which earlier
+ * builds read. */
+static size_t identity_text(const struct quorum_identity *id, char *text, size_t size)
+{
+    char hex[HEX_BYTES + 1];
+    int n;
+
+    hex_of(id->cluster_id, sizeof(id->cluster_id), hex);
+    n = id->group == 0
+            ? snprintf(text, size, IDENTITY_TEXT, hex, id->member)
+            : snprintf(text, size, IDENTITY_TEXT_2, hex, id->member, id->group);
+    return (size_t)n;
+}
+
 static int identity_parse(const char *text, struct quorum_identity *out)
 {
-    char hex[HEX_BYTES + 1] = "", again[128], check[HEX_BYTES + 1];
-    unsigned member;
+    char hex[HEX_BYTES + 1] = "", again[256];
+    unsigned format = 0;
+    int n;
 
-    if (sscanf(text, "rozo quorum format 1\ncluster %32[0-9a-f]\nmember %u\n", hex,
-               &member) != 2 ||
-        strlen(hex) != HEX_BYTES || member == 0)
+    *out = (struct quorum_identity){ .member = 0 };
+    n = sscanf(text, "rozo quorum format %u\ncluster %32[0-9a-f]\nmember %u\ngroup %8x\n",
+               &format, hex, &out->member, &out->group);
+    if (n != (format == 2 ? 4 : 3) || strlen(hex) != HEX_BYTES || out->member == 0)
         return -ROZO_EDAMAGED;
     for (size_t i = 0; i < sizeof(out->cluster_id); i++) {
         unsigned byte = 0;
@@ -73,9 +91,7 @@ static int identity_parse(const char *text, struct quorum_identity *out)
         sscanf(hex + 2 * i, "%2x", &byte);
         out->cluster_id[i] = (uint8_t)byte;
     }
-    out->member = member;
-    hex_of(out->cluster_id, sizeof(out->cluster_id), check);
-    snprintf(again, sizeof(again), IDENTITY_TEXT, check, member);
+    identity_text(out, again, sizeof(again));
     return strcmp(again, text) == 0 ? 0 : -ROZO_EDAMAGED;
 }
 
@@ -94,11 +110,12 @@ int quorum_identity_read(const char *data, struct quorum_identity *out, struct e
         return err_set(err, -errno, "open %s: %s", path, strerror(errno));
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
-    if (n >= 0 && sscanf(text, "rozo quorum format %u", &format) == 1 && format > 1)
-        return err_set(err, -ROZO_EUNKNOWN_FORMAT,
-                       "%s has format %u, this build reads format 1: a newer rozo wrote "
-                       "it; install that one",
-                       path, format);
+    if (n >= 0 && sscanf(text, "rozo quorum format %u", &format) == 1 && format > 2)
+        return err_set(
+            err, -ROZO_EUNKNOWN_FORMAT,
+            "%s has format %u, this build reads up to format 2: a newer rozo wrote "
+            "it; install that one",
+            path, format);
     if (n < 0 || identity_parse(text, out) != 0)
         return err_set(err, -ROZO_EDAMAGED, "%s is damaged", path);
     return 0;
@@ -123,8 +140,8 @@ static int folder_make(const char *data, const char *path, struct err *err)
 int quorum_identity_write(const char *data, const struct quorum_identity *id,
                           struct err *err)
 {
-    char path[PATH_BYTES], text[128], hex[HEX_BYTES + 1];
-    int fd, n, rc;
+    char path[PATH_BYTES], text[256];
+    int fd, rc;
 
     snprintf(path, sizeof(path), "%s/quorum", data);
     rc = folder_make(data, path, err);
@@ -133,9 +150,7 @@ int quorum_identity_write(const char *data, const struct quorum_identity *id,
     fd = quorum_folder_open(data, err);
     if (fd < 0)
         return fd;
-    hex_of(id->cluster_id, sizeof(id->cluster_id), hex);
-    n = snprintf(text, sizeof(text), IDENTITY_TEXT, hex, id->member);
-    rc = small_file_replace(fd, "identity", text, (size_t)n);
+    rc = small_file_replace(fd, "identity", text, identity_text(id, text, sizeof(text)));
     close(fd);
     return rc == 0 ? 0 : err_set(err, rc, "write %s/identity: %s", path, error_text(rc));
 }

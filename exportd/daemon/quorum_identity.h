@@ -1,9 +1,9 @@
 /*
  * quorum_identity.h - which member of which quorum a data directory belongs to.
  *
- * DATA/quorum/identity is written once, when a quorum begins, and never again: a member
- * that lost its disk has none, and so cannot vote as if it had kept its votes. Shell
- * code; docs/FORMATS.md has the bytes.
+ * DATA/quorum/identity is written once, when a quorum begins, or begins again with this
+ * member alone: a member that lost its disk has none, and so cannot vote as if it had
+ * kept its votes. Shell code; docs/FORMATS.md has the bytes.
  */
 #ifndef ROZO_EXPORTD_DAEMON_QUORUM_IDENTITY_H
 #define ROZO_EXPORTD_DAEMON_QUORUM_IDENTITY_H
@@ -16,6 +16,7 @@
 struct quorum_identity {
     uint8_t cluster_id[RAFT_MSG_CLUSTER_ID_BYTES];
     unsigned member; /* id in the list of members */
+    uint32_t group;  /* number of raft_msg_group */
 };
 
 /**

@@ -275,6 +275,15 @@ static void on_failed(void *arg, int rc, const char *text)
     quorum_thread_failed(NULL, rc, text);
 }
 
+/* Returns whether the list of members, as far as it is applied, has no other voter. A
+ * change of the list would go through this member. */
+static bool is_alone(void *arg)
+{
+    const struct quorum_node *n = arg;
+
+    return raft_config_n_voters(&kv_quorum_place(n->kv)->members) == 1;
+}
+
 static void on_member_started(void *arg, int rc)
 {
     struct quorum_node *n = arg;
@@ -354,6 +363,7 @@ static int leader_make(struct quorum_node *n)
         .kv = kv_quorum_kv(n->kv),
         .exportd = n->config.core,
         .failed = on_failed,
+        .is_alone = is_alone,
         .serves = on_serves,
         .end_conns = on_end_conns,
         .arg = n,
@@ -463,6 +473,11 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
 const uint8_t *quorum_node_cluster_id(const struct quorum_node *n)
 {
     return n->identity.cluster_id;
+}
+
+uint32_t quorum_node_group(const struct quorum_node *n)
+{
+    return n->identity.group;
 }
 
 void quorum_node_tell(const struct quorum_node *n)

@@ -39,6 +39,8 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
                      struct err *err);
 /** Returns the id of the cluster, 16 bytes. */
 const uint8_t *quorum_node_cluster_id(const struct quorum_node *n);
+/** Returns the number of the group (raft_msg_group). */
+uint32_t quorum_node_group(const struct quorum_node *n);
 /** Handles a request of a client: an rpc_handler_cb whose arg is the struct. */
 void quorum_node_handle(void *arg, struct rpc_call *call);
 /** A connection of clients is gone: an rpc_server_config.conn_closed. */

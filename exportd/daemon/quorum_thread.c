@@ -544,6 +544,7 @@ static int member_make(struct quorum_thread *t)
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));
+    config.group.number = id->group;
     config.hooks.failed = quorum_thread_failed; /* at once, not by mail */
     return member_open(&config, &t->member);
 }

@@ -9,7 +9,6 @@
 #include "exportd/daemon/quorum_wait.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
 #include "exportd/daemon/datadir.h"
+#include "exportd/daemon/first_member.h"
 #include "exportd/daemon/quorum_identity.h"
 #include "exportd/daemon/quorum_status.h"
 #include "exportd/leader/leader.h"
@@ -98,40 +98,14 @@ static int store_make(struct waiting *w, struct err *err)
 
 static int directory_make(struct waiting *w, struct err *err)
 {
-    struct quorum_identity id = { .member = (unsigned)w->adoption.id };
+    struct quorum_identity id = { .member = (unsigned)w->adoption.id,
+                                  .group = w->adoption.group.number };
     int rc = store_make(w, err);
 
     memcpy(id.cluster_id, w->adoption.group.cluster_id, sizeof(id.cluster_id));
     if (rc == 0)
         rc = quorum_identity_write(data_of(w), &id, err);
     return rc != 0 ? rc : datadir_begin(data_of(w), true, err);
-}
-
-/* Refuses a log and a vote without DATA/format: this exportd was a member, and would vote
- * as a new one with what it has left. */
-static int leftovers_check(const char *data, struct err *err)
-{
-    char path[PATH_BYTES];
-    struct dirent *d;
-    int rc = 0;
-    DIR *dir;
-
-    snprintf(path, sizeof(path), "%s/quorum", data);
-    dir = opendir(path);
-    if (dir == NULL)
-        return errno == ENOENT
-                   ? 0
-                   : err_set(err, -errno, "list %s: %s", path, strerror(errno));
-    while (rc == 0 && (d = readdir(dir)) != NULL) {
-        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
-            strncmp(d->d_name, "identity", 8) != 0)
-            rc = err_set(err, -ENOTEMPTY,
-                         "%s/format is missing, but %s has a log or a vote of a member: "
-                         "give this exportd an empty data directory",
-                         data, path);
-    }
-    closedir(dir);
-    return rc;
 }
 
 /* ---- requests ---- */
@@ -287,7 +261,7 @@ int quorum_wait(const struct quorum_wait_config *config, struct err *err)
 {
     struct leader_config leader = { .env = &config->env->env };
     struct waiting w = { .config = *config };
-    int rc = leftovers_check(data_of(&w), err);
+    int rc = first_member_check(data_of(&w), err);
 
     if (rc == 0)
         rc = leader_open(&leader, &w.leader);

@@ -45,6 +45,7 @@ struct leader {
     bool leads; /* as the member said last */
     /* News of the core: it is ready; a storage knows a later start; it has ended. */
     bool is_ready, is_outrun, has_ended;
+    uint32_t start_known; /* by a storage, when a core was outrun */
     struct exportd *core; /* owned */
     struct env_task task; /* takes the news of the core */
     bool has_id;
@@ -164,6 +165,7 @@ static void on_core_outrun(void *arg)
     struct leader *l = arg;
 
     l->is_outrun = true;
+    l->start_known = exportd_start_known(l->core);
     env_post(l->config.env, &l->task);
 }
 
@@ -186,6 +188,8 @@ static void core_start(struct leader *l)
     config.ready_arg = l;
     config.deposed = on_core_outrun;
     config.deposed_arg = l;
+    if (l->config.is_alone != NULL && l->config.is_alone(l->config.arg))
+        config.starts_min = l->start_known;
     l->is_ready = l->is_outrun = l->has_ended = false;
     rc = exportd_open(l->config.env, l->config.kv, &config, &l->core, &err);
     if (rc != 0) {

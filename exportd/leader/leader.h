@@ -27,6 +27,12 @@ struct leader_config {
      * Not inside a call.
      */
     void (*failed)(void *arg, int rc, const char *text);
+    /**
+     * Returns true if no other member can lead. Then a storage that knows a later start
+     * has met metadata that are newer than ours, which are from a backup: the next core
+     * gets a number above that one at once. NULL: never.
+     */
+    bool (*is_alone)(void *arg);
     /** Called when a core begins to serve, and when it ends that. NULL: nobody. */
     void (*serves)(void *arg, bool serves);
     /**

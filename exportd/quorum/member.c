@@ -287,8 +287,9 @@ static void step_handle(struct member *m, struct rpc_call *call)
     uint16_t status;
 
     if (rc != 0) {
-        rpc_reply_status(call, rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
-                                             : ROZO__STATUS__BAD_REQUEST);
+        rpc_reply_status(call, rc == -ESTALE          ? ROZO__STATUS__WRONG_STORAGE
+                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
+                                                      : ROZO__STATUS__BAD_REQUEST);
         return;
     }
     member_step_hold(m, call, msg.from);

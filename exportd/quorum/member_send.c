@@ -181,6 +181,18 @@ static void stranger_look(struct member_peer *p, bool is_stranger)
     p->is_stranger = is_stranger;
 }
 
+/* The quorum began again without this member: nothing that it has or votes counts. */
+static void outlived(struct member *m, const struct member_peer *p)
+{
+    if (m->state != MEMBER_RUNS)
+        return;
+    log_error("quorum: the member at %s went on without this one (exportd --force-alone, "
+              "or a backup was loaded): this one is no member any more; do not start it "
+              "again, and give it an empty data directory before it is added",
+              p->address);
+    member_fail(m, -ROZO_EDEPOSED, "take part in the quorum");
+}
+
 /* The core learns from answers, which are messages of their own, or come here from a
  * member that has no link to this one. */
 static void on_stepped(struct rpc_request *rq, int rc)
@@ -194,6 +206,8 @@ static void on_stepped(struct rpc_request *rq, int rc)
         member_removed(m);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         answer_take(s, rq->answer_msg, rq->answer_msg_len);
+    if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED)
+        outlived(m, s->peer);
     step_end(s);
 }
 

@@ -510,6 +510,11 @@ int exportd_is_ready(const struct exportd *x)
     return rc != 0 ? rc : x->is_ready;
 }
 
+uint32_t exportd_start_known(const struct exportd *x)
+{
+    return x->start_known;
+}
+
 const uint8_t *exportd_cluster_id(const struct exportd *x)
 {
     return x->cluster_id;

@@ -47,5 +47,7 @@ void exportd_close(struct exportd *x);
 
 /** Returns the id of the cluster, 16 bytes. */
 const uint8_t *exportd_cluster_id(const struct exportd *x);
+/** Returns the later start that a storage knew when it was deposed; 0: not known. */
+uint32_t exportd_start_known(const struct exportd *x);
 
 #endif

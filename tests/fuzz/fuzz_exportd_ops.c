@@ -68,6 +68,7 @@ static const uint16_t ops[] = {
     ROZO__OP__MD_WAIT_LEADER,
     ROZO__OP__AD_META_STATUS,
     ROZO__OP__AD_META_TRANSFER,
+    ROZO__OP__AD_META_DUMP,
 };
 
 static struct world w;

@@ -355,6 +355,25 @@ static int entries_decode(const struct raft_msg *m, const uint8_t *p,
     return at == payload_len ? 0 : -EBADMSG;
 }
 
+/* ---- groups ---- */
+
+enum { GROUP_SHIFT = 24, GROUP_BEGINNINGS_MAX = 255 };
+
+static uint32_t group_beginning(uint32_t number)
+{
+    return number >> GROUP_SHIFT;
+}
+
+int raft_group_next(uint32_t number, uint32_t chance, uint32_t *next)
+{
+    uint32_t beginning = group_beginning(number) + 1;
+
+    if (beginning > GROUP_BEGINNINGS_MAX)
+        return -EOVERFLOW;
+    *next = beginning << GROUP_SHIFT | (chance & ((UINT32_C(1) << GROUP_SHIFT) - 1));
+    return 0;
+}
+
 int raft_msg_decode(const struct raft_msg_group *group, uint64_t to, const void *head,
                     size_t head_len, const void *payload, size_t payload_len,
                     struct raft_msg *msg,
@@ -372,8 +391,11 @@ int raft_msg_decode(const struct raft_msg_group *group, uint64_t to, const void 
     if (p[3] != 0 || get_le32(p + 100) != 0 || !msg_is_valid(msg) ||
         head_len != RAFT_MSG_FIXED_BYTES + (size_t)RAFT_MSG_ROW_BYTES * msg->n)
         return -EBADMSG;
-    if (get_le32(p + 4) != group->number || msg->to != to ||
-        memcmp(p + 8, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0)
+    if (memcmp(p + 8, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0)
+        return -ESTALE;
+    if (group_beginning(get_le32(p + 4)) < group_beginning(group->number))
+        return -ROZO_EDEPOSED;
+    if (get_le32(p + 4) != group->number || msg->to != to)
         return -ESTALE;
     return entries_decode(msg, p + RAFT_MSG_FIXED_BYTES, payload, payload_len, entries);
 }

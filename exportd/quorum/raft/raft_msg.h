@@ -129,8 +129,15 @@ struct raft_msg {
 /* Group to which messages belong: checked by the decoder. Plain data. */
 struct raft_msg_group {
     uint8_t cluster_id[RAFT_MSG_CLUSTER_ID_BYTES];
-    uint32_t number; /* number of the group, 0 today */
+    /* 0, or in the upper 8 bits how often the group began again with one member, below
+     * them chance: members that do not belong to the same beginning share nothing */
+    uint32_t number;
 };
+/**
+ * Makes the number of a group that begins again after this one; chance: random bits.
+ * Returns 0, or -EOVERFLOW: it has begun 255 times.
+ */
+int raft_group_next(uint32_t number, uint32_t chance, uint32_t *next);
 
 /**
  * Packs the head of a message. entries: msg->n entries that follow msg->index, in order;
@@ -156,9 +163,10 @@ void raft_msg_advance(struct raft_msg *msg, const struct raft_log_entry *last);
  *
  * @param to      raft id of this member.
  * @param entries out: msg->n entries; their data points into payload.
- * @return 0; -ROZO_EUNKNOWN_FORMAT for another version; -ESTALE if it is for another
- *         cluster, group or member (an earlier one at this address); -EBADMSG for
- *         anything else that is not valid.
+ * @return 0; -ROZO_EUNKNOWN_FORMAT for another version; -ROZO_EDEPOSED if the sender is
+ *         of the group before it began again; -ESTALE if it is for another cluster, group
+ *         or member (an earlier one at this address); -EBADMSG for anything else that is
+ *         not valid.
  */
 int raft_msg_decode(const struct raft_msg_group *group, uint64_t to, const void *head,
                     size_t head_len, const void *payload, size_t payload_len,

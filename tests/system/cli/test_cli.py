@@ -14,10 +14,10 @@ import pytest
 
 from conftest import BIN, ROOT, cannot_mount, process_runs, rozo, wait_for
 
-VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
-         "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create",
-         "export list", "export create", "mount", "locate", "salvage", "key new", "bench codec", "bench fs", "dev up",
-         "dev down", "dev status", "dev restart"]
+VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status",
+         "rebuild start", "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list",
+         "volume create", "export list", "export create", "meta dump", "mount", "locate", "salvage", "key new",
+         "bench codec", "bench fs", "dev up", "dev down", "dev status", "dev restart"]
 NOWHERE = {"ROZO_EXPORTD": "", "ROZO_KEY": "", "ROZO_CONFIG": "/nowhere/rozo.yaml"}
 
 

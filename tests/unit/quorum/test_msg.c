@@ -248,6 +248,36 @@ static void test_lists_of_members(void **state)
                      -EBADMSG); /* no voter */
 }
 
+static void test_groups_that_began_again_are_told_apart(void **state)
+{
+    struct raft_msg_group old = { .number = 0 }, next = old, other = old;
+    struct raft_msg msg = { .kind = RAFT_MSG_VOTED, .from = 1, .to = 2, .term = 3 }, got;
+    struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
+    uint8_t head[RAFT_MSG_HEAD_MAX];
+    size_t len;
+
+    (void)state;
+    assert_int_equal(raft_group_next(0, UINT32_MAX, &next.number), 0);
+    assert_int_equal(next.number, 0x01ffffff);
+    assert_int_equal(raft_group_next(0, 7, &other.number), 0);
+    assert_int_equal(raft_group_next(UINT32_C(255) << 24, 0, &old.number), -EOVERFLOW);
+    len = raft_msg_encode(&old, &msg, NULL, head);
+    assert_int_equal(raft_msg_decode(&old, 2, head, len, NULL, 0, &got, entries), 0);
+    assert_int_equal(raft_msg_decode(&next, 2, head, len, NULL, 0, &got, entries),
+                     -ROZO_EDEPOSED);
+    assert_int_equal(raft_msg_decode(&next, 9, head, len, NULL, 0, &got, entries),
+                     -ROZO_EDEPOSED); /* whichever member it meant */
+    len = raft_msg_encode(&next, &msg, NULL, head);
+    assert_int_equal(raft_msg_decode(&old, 2, head, len, NULL, 0, &got, entries),
+                     -ESTALE); /* a new one does not depose an old one */
+    assert_int_equal(raft_msg_decode(&other, 2, head, len, NULL, 0, &got, entries),
+                     -ESTALE);
+    next.cluster_id[0] = 1;
+    len = raft_msg_encode(&old, &msg, NULL, head);
+    assert_int_equal(raft_msg_decode(&next, 2, head, len, NULL, 0, &got, entries),
+                     -ESTALE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_fields_out_of_range_are_refused),
         cmocka_unit_test(test_entries_are_bounded),
         cmocka_unit_test(test_lists_of_members),
+        cmocka_unit_test(test_groups_that_began_again_are_told_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

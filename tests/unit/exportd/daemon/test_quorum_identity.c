@@ -76,15 +76,14 @@ static void file_write(const char *path, const char *text, size_t len)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_identity_is_read_back_or_refused(void **state)
+static void identity_round(uint32_t group)
 {
     struct quorum_identity id = identity(1, 3, 2), back = { 0 };
     struct err err = { 0 };
     char path[128], text[256];
     size_t len;
 
-    (void)state;
-    assert_int_equal(quorum_identity_read(dir, &back, &err), -ENOENT);
+    id.group = group;
     assert_int_equal(quorum_identity_write(dir, &id, &err), 0);
     assert_int_equal(quorum_identity_read(dir, &back, &err), 0);
     assert_memory_equal(&back, &id, sizeof(id));
@@ -107,6 +106,17 @@ static void test_identity_is_read_back_or_refused(void **state)
     assert_int_equal(quorum_identity_read(dir, &back, &err), -ROZO_EDAMAGED);
 }
 
+static void test_identity_is_read_back_or_refused(void **state)
+{
+    struct quorum_identity id;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(quorum_identity_read(dir, &id, &err), -ENOENT);
+    identity_round(0);
+    identity_round(0x01abcdef);
+}
+
 static void test_a_later_format_is_named(void **state)
 {
     struct quorum_identity id = identity(1, 1, 1);
@@ -116,7 +126,7 @@ static void test_a_later_format_is_named(void **state)
     (void)state;
     assert_int_equal(quorum_identity_write(dir, &id, &err), 0);
     snprintf(path, sizeof(path), "%s/quorum/identity", dir);
-    file_write(path, "rozo quorum format 2\nwhatever\n", 30);
+    file_write(path, "rozo quorum format 3\nwhatever\n", 30);
     assert_int_equal(quorum_identity_read(dir, &id, &err), -ROZO_EUNKNOWN_FORMAT);
     assert_non_null(strstr(err.text, "a newer rozo"));
 }

@@ -607,6 +607,7 @@ static struct world w1;
 static struct fickle_kv kv1;
 static struct leader *l1;
 static unsigned n_failed1;
+static bool alone1;
 
 static void on_failed1(void *arg, int rc, const char *text)
 {
@@ -637,13 +638,21 @@ static void on_end_conns1(void *arg)
     n_ended1++;
 }
 
+static bool is_alone1(void *arg)
+{
+    (void)arg;
+    return alone1;
+}
+
 static int setup1(void **state)
 {
     struct leader_config config = { .failed = on_failed1,
+                                    .is_alone = is_alone1,
                                     .serves = on_serves1,
                                     .end_conns = on_end_conns1 };
 
     (void)state;
+    alone1 = false;
     world_open(&w1, 7);
     w1.damaged = true;
     fickle_kv_init(&kv1, &w1.env.env, w1.kv);
@@ -835,6 +844,24 @@ static void calls_end_with_their_connection(void **state)
     assert_int_equal(start_of(&b), 1);
 }
 
+/* With one member the second start is above all. */
+static void an_only_member_skips_starts_that_storages_know(void **state)
+{
+    (void)state;
+    alone1 = true;
+    lead1();
+    assert_int_equal(start1(), 1);
+    world_make_export(&w1, 4, 0);
+    w1.storages[2].says_map = true;
+    w1.storages[2].map_version = UINT64_C(4500) << 32 | 7;
+    for (unsigned ms = 0; start1() == 1 || !leader_serves(l1); ms += 100) {
+        assert_true(ms < 60000);
+        env_virtual_advance_ms(&w1.env, 100);
+    }
+    env_virtual_advance_ms(&w1.env, 5000);
+    assert_int_equal(start1(), 4501);
+}
+
 static void too_many_are_not_held(void **state)
 {
     static struct answer_got got[LEADER_HELD_MAX + 1];
@@ -879,6 +906,7 @@ int main(void)
         TEST1(a_start_that_hangs_ends_when_deposed),
         TEST1(a_stop_that_hangs_ends_when_deposed),
         TEST1(storages_may_know_later_starts),
+        TEST1(an_only_member_skips_starts_that_storages_know),
         TEST1(too_many_are_not_held),
         TEST1(a_damaged_store_ends_the_process),
         cmocka_unit_test(a_change_outlives_its_leader),

@@ -405,6 +405,48 @@ static void test_a_failed_commit_leaves_nothing(void **state)
     expect(3, NULL);
 }
 
+static void ldb_put(const char *key, const char *val)
+{
+    const struct kv_item item = { key, strlen(key), val, strlen(val) };
+    struct kv_done done = { .fn = on_done };
+
+    kv_commit(kv_leveldb_kv(ldb), &item, 1, &done);
+    env_virtual_run_posted(&env);
+    assert_int_equal(last_rc, 0);
+}
+
+static void test_a_frozen_view_shows_nothing_later(void **state)
+{
+    struct kv *frozen, *second;
+    struct kv_iter *it;
+    unsigned n = 0;
+    size_t len;
+    void *val;
+
+    (void)state;
+    ldb_put("a", "old");
+    assert_int_equal(kv_leveldb_freeze(ldb, &frozen), 0);
+    assert_int_equal(kv_leveldb_freeze(ldb, &second), -EBUSY);
+    ldb_put("a", "new");
+    ldb_put("b", "new");
+    assert_int_equal(kv_get(frozen, "a", 1, &val, &len), 0);
+    assert_int_equal(len, 3);
+    assert_memory_equal(val, "old", 3);
+    free(val);
+    assert_int_equal(kv_get(frozen, "b", 1, &val, &len), -ENOENT);
+    assert_int_equal(kv_iter_open(frozen, &it), 0);
+    for (kv_iter_seek(it, "", 0); kv_iter_valid(it); kv_iter_next(it))
+        n++;
+    assert_int_equal(kv_iter_error(it), 0);
+    kv_iter_close(it);
+    assert_int_equal(n, 1);
+    kv_leveldb_thaw(ldb);
+    assert_int_equal(kv_get(kv_leveldb_kv(ldb), "a", 1, &val, &len), 0);
+    assert_memory_equal(val, "new", 3);
+    free(val);
+    assert_int_equal(kv_leveldb_freeze(ldb, &frozen), 0); /* close ends it */
+}
+
 #define T(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define TS(name) cmocka_unit_test_setup_teardown(name, setup_store, teardown_store)
 
@@ -413,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_twins),
         T(test_a_second_process_is_refused),
+        T(test_a_frozen_view_shows_nothing_later),
         TS(test_one_commit_a_turn),
         TS(test_syncs_are_shared),
         TS(test_a_scan_sees_the_pending_batch),
