@@ -8,7 +8,7 @@
 #include "tests/unit/quorum/written_world.h"
 #include "tests/unit/unit.h"
 
-enum { ENTRY_BYTES = 900 << 10, FREE_LOW = 1 << 20, SYNC_MS = 20000 };
+enum { ENTRY_BYTES = 900 << 10, FREE_LOW = 1 << 20, SYNC_MS = 10000 };
 static const uint64_t free_high = UINT64_C(1) << 40;
 
 static struct written_world *world_make(uint64_t seed)
@@ -79,11 +79,11 @@ static void a_full_disk_trims_the_log(void **state)
         fill(&w->m.nodes[i]);
         w->m.nodes[i].disk.free_reported = free_high; /* the leader stays */
     }
-    write_some(w, 60);
+    write_some(w, 24);
     member_world_run_ms(&w->m, 5000);
-    assert_int_equal(w->n_acked, 60);
+    assert_int_equal(w->n_acked, 24);
     for (unsigned i = 0; i < MEMBERS; i++)
-        assert_true(log_first(&w->m.nodes[i]) > 30);
+        assert_true(log_first(&w->m.nodes[i]) > 8);
     world_end(w);
 }
 
@@ -98,10 +98,10 @@ static void a_full_follower_holds_nobody_up(void **state)
     (void)state;
     kv_memory_set_sync_ms(n->below, SYNC_MS);
     fill(n);
-    write_some(w, 40);
-    assert_int_equal(w->n_acked, 40);
+    write_some(w, 20);
+    assert_int_equal(w->n_acked, 20);
     member_status(n->member, &s);
-    assert_true(s.applied < 30); /* the log has stopped */
+    assert_true(s.applied < 15); /* the log has stopped */
     make_room(w, n);
     world_end(w);
 }
@@ -115,10 +115,10 @@ static void a_full_leader_hands_over(void **state)
     kv_memory_set_sync_ms(n->below, SYNC_MS);
     fill(n);
     n->disk.free_reported = free_high; /* only its log shows it */
-    write_some(w, 20);
+    write_some(w, 12);
     member_world_run_ms(&w->m, 3000);
     assert_ptr_not_equal(member_world_wait_for_leader(&w->m), n);
-    write_some(w, 20);
+    write_some(w, 12);
     make_room(w, n);
     world_end(w);
 }
