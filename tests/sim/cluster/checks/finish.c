@@ -382,6 +382,9 @@ void finish_programs(void)
         if (client_is_up(&run->clients[i]))
             client_stop(&run->clients[i]);
     }
-    /* leases of dead clients run out; then exportd has their files checked */
-    world_run_until(world_clock.now_ns + (run->config.heals ? 45000000000 : 10000000000));
+    /* Leases of dead clients run out; then exportd has their files checked. In a quorum
+     * power fails often, and a mount holds a file until its writes fail: io_timeout. */
+    world_run_until(world_clock.now_ns + (run->config.heals || metas_are_quorum()
+                                              ? 45000000000
+                                              : 10000000000));
 }
