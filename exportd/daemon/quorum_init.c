@@ -18,7 +18,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/status.h"
-#include "exportd/daemon/first_member.h"
+#include "exportd/datadir/first_member.h"
 
 enum { HOST_BYTES = 80 };
 

@@ -12,7 +12,7 @@
 #include "common/env/env_uv.h"
 #include "common/env/kv.h"
 #include "common/rpc/rpc_tcp.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 enum { QUORUM_INIT_ID = 1 }; /* number of the member that it becomes */
 

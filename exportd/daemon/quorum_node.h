@@ -10,8 +10,8 @@
 #include "common/env/env_uv.h"
 #include "common/rpc/rpc_tcp.h"
 #include "exportd/cluster/exportd_config.h"
-#include "exportd/daemon/daemon_config.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/daemon_config.h"
+#include "exportd/datadir/quorum_identity.h"
 
 struct quorum_node;
 

@@ -12,8 +12,8 @@
 
 #include "common/base/list.h"
 #include "common/rpc/rpc_tcp.h"
-#include "exportd/daemon/daemon_config.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/daemon_config.h"
+#include "exportd/datadir/quorum_identity.h"
 #include "exportd/quorum/member_port.h"
 
 struct quorum_thread;

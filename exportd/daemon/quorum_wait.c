@@ -23,10 +23,10 @@
 #include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
-#include "exportd/daemon/datadir.h"
-#include "exportd/daemon/first_member.h"
-#include "exportd/daemon/quorum_identity.h"
 #include "exportd/daemon/quorum_status.h"
+#include "exportd/datadir/datadir.h"
+#include "exportd/datadir/first_member.h"
+#include "exportd/datadir/quorum_identity.h"
 #include "exportd/leader/leader.h"
 #include "exportd/quorum/seed_store.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/env/env_uv.h"
 #include "common/rpc/rpc_tcp.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 struct quorum_wait_config {
     struct env_uv *env;                      /* borrowed; its loop is run */

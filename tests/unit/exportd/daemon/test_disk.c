@@ -18,7 +18,7 @@
 
 #include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
-#include "exportd/daemon/datadir.h"
+#include "exportd/datadir/datadir.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
@@ -383,8 +383,8 @@ static void test_a_directory_of_a_member(void **state)
     close(fd);
     assert_true(file_says("format", "rozo exportd format 3\n"));
     for (unsigned format = 1; format <= 2; format++) {
-        file_write("format", format == 1 ? "rozo exportd format 1\n"
-                                         : "rozo exportd format 2\n");
+        file_write("format",
+                   format == 1 ? "rozo exportd format 1\n" : "rozo exportd format 2\n");
         assert_int_equal(datadir_open(dir, true, &fd, &is_new, &err), -EINVAL);
         assert_non_null(strstr(err.text, "an exportd without a quorum"));
     }

@@ -17,9 +17,9 @@
 #include "common/env/env_uv.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
-#include "exportd/daemon/datadir.h"
-#include "exportd/daemon/first_member.h"
 #include "exportd/daemon/quorum_init.h"
+#include "exportd/datadir/datadir.h"
+#include "exportd/datadir/first_member.h"
 #include "exportd/quorum/kv_place.h"
 #include "tests/unit/unit.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/quorum_identity.h"
 #include "tests/unit/unit.h"
 
 static char dir[64];

@@ -1,10 +1,10 @@
 /*
  * quorum_begin.h - makes the data directory of a first member of a new quorum.
  */
-#ifndef ROZO_EXPORTD_DAEMON_QUORUM_BEGIN_H
-#define ROZO_EXPORTD_DAEMON_QUORUM_BEGIN_H
+#ifndef ROZO_EXPORTD_OFFLINE_QUORUM_BEGIN_H
+#define ROZO_EXPORTD_OFFLINE_QUORUM_BEGIN_H
 
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 /**
  * Makes the data directory of this first member, or finds it as it would make it. All of

@@ -5,7 +5,7 @@
  * Out:    DATA/format, DATA/lock; an error text if the directory cannot be used.
  * Ask:    the text of DATA/format. Users' disks carry it.
  */
-#include "exportd/daemon/datadir.h"
+#include "exportd/datadir/datadir.h"
 
 #include <dirent.h>
 #include <errno.h>

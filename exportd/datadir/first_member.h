@@ -6,13 +6,13 @@
  * returns. Before the last step the directory is what it was, and each step may be
  * repeated; after it the directory is that of a member. Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_FIRST_MEMBER_H
-#define ROZO_EXPORTD_DAEMON_FIRST_MEMBER_H
+#ifndef ROZO_EXPORTD_DATADIR_FIRST_MEMBER_H
+#define ROZO_EXPORTD_DATADIR_FIRST_MEMBER_H
 
 #include <uv.h>
 
 #include "common/env/kv.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/quorum_identity.h"
 
 enum first_member_step {
     FIRST_MEMBER_KEYS,     /* keys of kind KEY_QUORUM: all others count as entry 1 */

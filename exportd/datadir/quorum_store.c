@@ -8,7 +8,7 @@
  *         before it gets the name kv: it is never taken for a store that is complete. A
  *         crash at any time leaves what the next start goes on with.
  */
-#include "exportd/daemon/quorum_store.h"
+#include "exportd/datadir/quorum_store.h"
 
 #include <dirent.h>
 #include <errno.h>

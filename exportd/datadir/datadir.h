@@ -5,8 +5,8 @@
  * DATA/lock is locked while a daemon runs; DATA/kv/ is the metadata store; DATA/quorum/
  * of a member has its log and identity. Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_DATADIR_H
-#define ROZO_EXPORTD_DAEMON_DATADIR_H
+#ifndef ROZO_EXPORTD_DATADIR_DATADIR_H
+#define ROZO_EXPORTD_DATADIR_DATADIR_H
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
  *
  * Keeps:  settings that were loaded can be used as they are.
  */
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -5,7 +5,7 @@
  * Keeps:  the format comes last: with the old one the directory is still what it was,
  *         and an exportd that is alone does not look at what the other steps wrote.
  */
-#include "exportd/daemon/first_member.h"
+#include "exportd/datadir/first_member.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/base/list.h"
-#include "exportd/daemon/datadir.h"
+#include "exportd/datadir/datadir.h"
 #include "exportd/quorum/kv_quorum.h"
 
 enum { PATH_BYTES = 4352 };

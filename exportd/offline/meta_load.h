@@ -1,11 +1,11 @@
 /*
  * meta_load.h - makes a data directory from a dump (exportd --load). Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_META_LOAD_H
-#define ROZO_EXPORTD_DAEMON_META_LOAD_H
+#ifndef ROZO_EXPORTD_OFFLINE_META_LOAD_H
+#define ROZO_EXPORTD_OFFLINE_META_LOAD_H
 
 #include "common/base/err.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 /**
  * Makes the empty data directory of the config that of the metadata in the dump at this

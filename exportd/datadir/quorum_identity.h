@@ -5,8 +5,8 @@
  * member alone: a member that lost its disk has none, and so cannot vote as if it had
  * kept its votes. Shell code; docs/FORMATS.md has the bytes.
  */
-#ifndef ROZO_EXPORTD_DAEMON_QUORUM_IDENTITY_H
-#define ROZO_EXPORTD_DAEMON_QUORUM_IDENTITY_H
+#ifndef ROZO_EXPORTD_DATADIR_QUORUM_IDENTITY_H
+#define ROZO_EXPORTD_DATADIR_QUORUM_IDENTITY_H
 
 #include <stdint.h>
 

@@ -7,7 +7,7 @@
  * Keeps:  a directory with a format is whole. What the operator names twice makes the
  *         same, or nothing.
  */
-#include "exportd/daemon/quorum_begin.h"
+#include "exportd/offline/quorum_begin.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "exportd/daemon/datadir.h"
-#include "exportd/daemon/first_member.h"
-#include "exportd/daemon/offline.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/datadir.h"
+#include "exportd/datadir/first_member.h"
+#include "exportd/datadir/quorum_identity.h"
+#include "exportd/offline/offline.h"
 
 enum { BIRTH_BYTES = 16 };
 

@@ -1,8 +1,8 @@
 /*
  * daemon_config.h - the config file of exportd. Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
-#define ROZO_EXPORTD_DAEMON_DAEMON_CONFIG_H
+#ifndef ROZO_EXPORTD_DATADIR_DAEMON_CONFIG_H
+#define ROZO_EXPORTD_DATADIR_DAEMON_CONFIG_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /*
  * offline.c - waits of commands that run while exportd does not.
  */
-#include "exportd/daemon/offline.h"
+#include "exportd/offline/offline.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,12 +4,12 @@
  *
  * The damaged store is never removed: DATA/kv becomes DATA/kv.damaged-N. Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_QUORUM_STORE_H
-#define ROZO_EXPORTD_DAEMON_QUORUM_STORE_H
+#ifndef ROZO_EXPORTD_DATADIR_QUORUM_STORE_H
+#define ROZO_EXPORTD_DATADIR_QUORUM_STORE_H
 
 #include "common/env/env_uv.h"
 #include "common/kv/kv_leveldb.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 /**
  * Opens DATA/kv. A store that is damaged, or was found damaged by the last run, is moved

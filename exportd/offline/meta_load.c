@@ -7,7 +7,7 @@
  * Keeps:  no exportd starts on a part of a dump: DATA/kv.load without DATA/format is
  *         refused.
  */
-#include "exportd/daemon/meta_load.h"
+#include "exportd/offline/meta_load.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -22,9 +22,9 @@
 
 #include "common/base/log.h"
 #include "exportd/backup/dump_format.h"
-#include "exportd/daemon/datadir.h"
-#include "exportd/daemon/offline.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/datadir.h"
+#include "exportd/datadir/quorum_identity.h"
+#include "exportd/offline/offline.h"
 #include "exportd/quorum/kv_place.h"
 #include "exportd/store/cluster_record.h"
 

@@ -9,7 +9,7 @@
  *         that group. So nothing that this member holds or votes counts there, and the
  *         reverse.
  */
-#include "exportd/daemon/quorum_alone.h"
+#include "exportd/offline/quorum_alone.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,9 +25,9 @@
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/disk/disk_uv.h"
-#include "exportd/daemon/datadir.h"
-#include "exportd/daemon/offline.h"
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/datadir.h"
+#include "exportd/datadir/quorum_identity.h"
+#include "exportd/offline/offline.h"
 #include "exportd/quorum/kv_quorum.h"
 #include "exportd/quorum/quorum_log.h"
 #include "exportd/store/cluster_record.h"

@@ -5,7 +5,7 @@
  * Out:    DATA/quorum/identity.
  * Ask:    its text. Users' disks carry it.
  */
-#include "exportd/daemon/quorum_identity.h"
+#include "exportd/datadir/quorum_identity.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,14 +2,14 @@
  * offline.h - a loop for commands that change a data directory while exportd does not
  * run: they wait for one thing at a time. Shell code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_OFFLINE_H
-#define ROZO_EXPORTD_DAEMON_OFFLINE_H
+#ifndef ROZO_EXPORTD_OFFLINE_OFFLINE_H
+#define ROZO_EXPORTD_OFFLINE_OFFLINE_H
 
 #include <uv.h>
 
 #include "common/kv/kv_leveldb.h"
 #include "common/rpc/rpc_tcp.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 /* From offline_open() to offline_close(). */
 struct offline {

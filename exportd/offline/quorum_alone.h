@@ -2,13 +2,13 @@
  * quorum_alone.h - makes a member a quorum of itself alone (exportd --force-alone). Shell
  * code.
  */
-#ifndef ROZO_EXPORTD_DAEMON_QUORUM_ALONE_H
-#define ROZO_EXPORTD_DAEMON_QUORUM_ALONE_H
+#ifndef ROZO_EXPORTD_OFFLINE_QUORUM_ALONE_H
+#define ROZO_EXPORTD_OFFLINE_QUORUM_ALONE_H
 
 #include <stdbool.h>
 
 #include "common/base/err.h"
-#include "exportd/daemon/daemon_config.h"
+#include "exportd/datadir/daemon_config.h"
 
 /**
  * Makes the member of this config the only one of its quorum, with all that its store and
