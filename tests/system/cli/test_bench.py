@@ -192,10 +192,9 @@ def test_coherence_bench_counts_requests_of_each_round(coherence):
 
 
 def asked(result):
-    """Returns the requests that a round needed, less one if it may belong to earlier work: a mount reports
-    closes later, many in one request."""
-    closes = result["kinds"].get("close", 0)
-    return result["requests"] - min(closes, 1)
+    """Returns the requests that a round needed, less those that may belong to earlier work: a mount reports closes
+    and access times later, many in one request."""
+    return result["requests"] - sum(min(result["kinds"].get(kind, 0), 1) for kind in ("close", "atimes"))
 
 
 def test_a_mount_alone_asks_for_nothing_twice(coherence):
