@@ -59,12 +59,16 @@ static const cyaml_schema_field_t member_fields[] = {
 static const cyaml_schema_value_t member_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct quorum_member_section, member_fields),
 };
+static const cyaml_strval_t acknowledge_values[] = { { "disk", ACKNOWLEDGE_DISK },
+                                                     { "memory", ACKNOWLEDGE_MEMORY } };
 static const cyaml_schema_field_t quorum_fields[] = {
     CYAML_FIELD_UINT("id", CYAML_FLAG_DEFAULT, struct quorum_section, id),
     CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct quorum_section, listen,
                          &text_schema, 1, RPC_ADDR_MAX),
     CYAML_FIELD_SEQUENCE("members", CYAML_FLAG_POINTER, struct quorum_section, members,
                          &member_schema, 1, RAFT_SERVERS_MAX),
+    CYAML_FIELD_ENUM("acknowledge", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                     struct quorum_section, acknowledge, acknowledge_values, 2),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {

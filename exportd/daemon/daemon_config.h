@@ -31,6 +31,8 @@ struct quorum_section {
     unsigned listen_count;
     struct quorum_member_section *members; /* members with which a new quorum begins */
     unsigned members_count;
+    /* when a change is answered: a majority has synced it, or has it in memory */
+    enum { ACKNOWLEDGE_DISK, ACKNOWLEDGE_MEMORY } acknowledge;
 };
 struct exportd_settings {
     struct exportd_cluster_section cluster;

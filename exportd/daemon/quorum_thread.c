@@ -22,6 +22,7 @@
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/disk/disk_uv.h"
+#include "common/system/boot_id.h"
 #include "exportd/quorum/raft/raft_core.h"
 
 enum {
@@ -480,6 +481,8 @@ static int member_make(struct quorum_thread *t)
         .id = id->member,
         .place = t->config.place,
         .now_ns = lease_clock,
+        .is_lazy = t->config.is_lazy,
+        .boot = boot_number(),
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));

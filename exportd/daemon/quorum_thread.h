@@ -23,7 +23,8 @@ struct quorum_thread_config {
     const struct rpc_keys *keys; /* borrowed */
     const char *const *listen;   /* borrowed while it is opened */
     unsigned n_listen;
-    int dir_fd; /* DATA/quorum; borrowed */
+    int dir_fd;   /* DATA/quorum; borrowed */
+    bool is_lazy; /* acknowledge: memory */
     const struct quorum_identity *identity;
     const struct kv_quorum_place *place;
     struct env_uv *core; /* borrowed */

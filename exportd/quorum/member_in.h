@@ -3,7 +3,8 @@
  *
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
- * member_source.c: giving others what they ask for.
+ * member_source.c: giving others what they ask for. member_doubt.c: after a loss
+ * of power.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -66,6 +67,34 @@ struct member_source {
     uint8_t rows[SEED_ENTRIES_MAX][SEED_ROW_BYTES];
 };
 
+/* Questions of an uncertain member, one voter after the other, in rounds. */
+struct member_doubt {
+    struct raft_config list; /* newest list of members that this one knows */
+    unsigned at;             /* next one to ask */
+    unsigned n_answers, n_in_doubt;
+    bool is_longest; /* no answer so far had a longer log */
+    /* member that leads with a lease, its term, and since when; 0: none, as of the last
+     * round and this one */
+    uint64_t leader, leader_term, leader_ns;
+    bool hears_leader; /* in this round */
+    bool asks;
+    uint64_t told_ns; /* last said that it waits, and for whom; 0: never */
+    struct env_timer timer;
+    struct rpc_request rq;
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+};
+
+/* Loss of power of a majority. */
+struct member_loss {
+    /* term in which this member left doubt without the help of a leader, if that is not
+     * counted yet; 0: it did not */
+    uint64_t term;
+    uint64_t quiet_until_ns; /* no campaign before: others have more */
+    /* leader: one must be counted; entry that counts it, 0: none, and its term */
+    bool is_due;
+    uint64_t count_index, count_term;
+};
+
 /* Copying of another member's store. A member that does so has no raft core running: it
  * neither votes nor campaigns. */
 struct member_seeding {
@@ -97,9 +126,11 @@ struct member_seeding {
 
 enum member_state {
     MEMBER_NEW,
-    MEMBER_LOG,   /* reads the log */
-    MEMBER_SEEDS, /* copies the store of another member */
-    MEMBER_TERM,  /* saves a term that the vote lacks */
+    MEMBER_LOG,    /* reads the log */
+    MEMBER_DOUBTS, /* may have lost what it acknowledged: asks who leads */
+    MEMBER_SEEDS,  /* copies the store of another member */
+    MEMBER_BOOT,   /* notes that it may acknowledge what is not synced */
+    MEMBER_TERM,   /* saves a term that the vote lacks */
     MEMBER_RUNS,
     MEMBER_FAILED, /* waits for member_stop() */
     MEMBER_STOPS,  /* waits for steps and reads */
@@ -114,18 +145,21 @@ struct member {
     struct raft_core *core; /* owned */
     struct quorum_log *log; /* owned; NULL while it is removed */
     bool log_runs;
+    bool has_begun;              /* quorum_log_begin() */
     struct quorum_ballot ballot; /* as saved */
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
     struct list_node peers, steps, sources;
     unsigned n_sources;
     struct member_seeding seed;
+    struct member_doubt doubt;
+    struct member_loss loss;
     unsigned n_jobs;            /* lent to the kv's side */
     struct raft_config members; /* for which there are peers */
 
     /* News of the core, as of its last event. */
     enum raft_core_role role;
-    uint64_t term, leader, commit;
+    uint64_t term, leader, commit, stable;
     bool is_ready;
 
     bool leads;              /* the kv's side leads, once it knows */
@@ -135,7 +169,7 @@ struct member {
     uint64_t confirm_ns; /* time to be confirmed; 0: none */
 
     /* Entries for the kv. */
-    uint64_t given, applied, synced;
+    uint64_t given, stable_given, applied, synced;
     struct quorum_log_read give_read;
     bool is_reading;
     bool is_syncing_below;
@@ -188,6 +222,19 @@ void member_log_start(struct member *m);
 void member_core_start(struct member *m);
 /** The start has failed; or the member, if it has started already. */
 void member_start_end(struct member *m, int rc);
+
+/* ---- member_doubt.c ---- */
+
+/** Asks the other voters who leads; does not take part before that is answered. */
+void member_doubt_begin(struct member *m);
+/** Ends at once. */
+void member_doubt_stop(struct member *m);
+/** Answers RF_JOIN: takes the call. */
+void member_doubt_handle(struct member *m, struct rpc_call *call);
+/** Counts a loss of power as leader, if there is one that nobody counted. */
+void member_loss_count(struct member *m);
+/** Returns whether this member leads, is ready, and no loss is left to count. */
+bool member_leads_for_sure(const struct member *m);
 
 /* ---- member_seed.c ---- */
 

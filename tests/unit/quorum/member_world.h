@@ -35,8 +35,10 @@ struct member_node {
     struct err err;
     bool is_up, leads, is_started, is_stopped, has_failed;
     int start_rc;
+    uint64_t boot; /* grows with each loss of its power */
     uint64_t life; /* grows with each end of its process */
     uint64_t term;
+    bool syncs;      /* a sync of its kv is under way */
     bool core_hangs; /* no mail reaches its core */
     struct env_mail *mail, **mail_last;
 };
@@ -51,6 +53,7 @@ struct member_world {
     struct rpc_channel *scripted[MEMBERS];
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
+    bool is_lazy;                     /* likewise */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct list_node packets;
@@ -62,11 +65,16 @@ struct member_world {
     void (*depose)(struct member_node *n);
 };
 
-/** Makes and starts the members. Sets all of *w but the functions of its user. */
+/** Makes and starts the members. Sets all of *w but is_lazy and the functions of its
+ * user. */
 void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);
 void member_node_start(struct member_node *n);
+/** Ends a member in order: all that it wrote is synced. */
+void member_node_stop(struct member_node *n);
+/** Cuts the power of a member that is down: unsynced data of its disk may be lost. */
+void member_node_lose_power(struct member_node *n);
 /** Ends the process of a member; power: unsynced data of its disk may be lost. */
 void member_node_kill(struct member_node *n, bool power);
 /** Replaces the disk and the store of a member that is down by empty ones. */
