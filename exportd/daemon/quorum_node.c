@@ -380,6 +380,7 @@ static int thread_make(struct quorum_node *n, struct err *err)
         .keys = n->config.keys,
         .listen = (const char *const *)section->listen,
         .n_listen = section->listen_count,
+        .is_lazy = section->acknowledge == ACKNOWLEDGE_MEMORY,
         .dir_fd = n->dir_fd,
         .section = section,
         .sources = &sources,
@@ -449,8 +450,6 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
     rc = identity_load(n, err);
     if (rc == 0) {
         n->config.core.cluster_id = n->identity.cluster_id;
-        /* No loss of power counts: what is answered is on the disks of a majority. */
-        n->config.core.boot = 0;
         n->dir_fd = quorum_folder_open(config->data, err);
         rc = n->dir_fd < 0 ? n->dir_fd : kv_open(n, err);
     }

@@ -24,6 +24,7 @@
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "common/disk/disk_uv.h"
+#include "common/system/boot_id.h"
 #include "exportd/daemon/quorum_status.h"
 #include "exportd/quorum/raft/raft_core.h"
 
@@ -541,6 +542,8 @@ static int member_make(struct quorum_thread *t)
         .keep_bytes = (uint64_t)section->log_keep_mb << 20,
         .seed_rate = (uint64_t)section->seed_rate_mb << 20,
         .sources = t->config.sources,
+        .is_lazy = t->config.is_lazy,
+        .boot = boot_number(),
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));

@@ -63,6 +63,8 @@ static const cyaml_schema_field_t member_fields[] = {
 static const cyaml_schema_value_t member_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct quorum_member_section, member_fields),
 };
+static const cyaml_strval_t acknowledge_values[] = { { "disk", ACKNOWLEDGE_DISK },
+                                                     { "memory", ACKNOWLEDGE_MEMORY } };
 static const cyaml_schema_field_t quorum_fields[] = {
     CYAML_FIELD_UINT("id", CYAML_FLAG_OPTIONAL, struct quorum_section, id),
     CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct quorum_section, listen,
@@ -74,6 +76,8 @@ static const cyaml_schema_field_t quorum_fields[] = {
                      log_keep_mb),
     CYAML_FIELD_UINT("seed_rate_mb", CYAML_FLAG_OPTIONAL, struct quorum_section,
                      seed_rate_mb),
+    CYAML_FIELD_ENUM("acknowledge", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                     struct quorum_section, acknowledge, acknowledge_values, 2),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {

@@ -17,9 +17,12 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/bytes.h"
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/units.h"
+#include "exportd/store/key.h"
 
 enum { CLUSTER_ID_LEN = 16 };
 
@@ -178,6 +181,25 @@ static void on_core_ended(void *arg, int rc)
     env_post(l->config.env, &l->task);
 }
 
+/* Reads the number of the last loss of power of a majority; 0: there was none. */
+static int losses_read(struct leader *l, uint64_t *losses)
+{
+    const uint8_t key = KEY_LOSSES;
+    void *val;
+    size_t len;
+    int rc = kv_get(l->config.kv, &key, 1, &val, &len);
+
+    *losses = 0;
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    if (len == sizeof(*losses))
+        *losses = get_le64(val);
+    else
+        rc = -ROZO_EDAMAGED;
+    free(val);
+    return rc;
+}
+
 static void core_start(struct leader *l)
 {
     struct exportd_config config = l->config.exportd;
@@ -191,7 +213,11 @@ static void core_start(struct leader *l)
     if (l->config.is_alone != NULL && l->config.is_alone(l->config.arg))
         config.starts_min = l->start_known;
     l->is_ready = l->is_outrun = l->has_ended = false;
-    rc = exportd_open(l->config.env, l->config.kv, &config, &l->core, &err);
+    rc = losses_read(l, &config.boot);
+    if (rc != 0)
+        err_set(&err, rc, "read the losses of power: %s", error_text(rc));
+    else
+        rc = exportd_open(l->config.env, l->config.kv, &config, &l->core, &err);
     if (rc != 0) {
         l->state = LEADER_FAILED;
         log_error("cannot serve: %s", err.text);

@@ -4,7 +4,7 @@
  * In:     exportd --force-alone; the operator's yes.
  * Out:    DATA/quorum/identity with the number of a new group; then DATA/kv with all that
  *         the log has, a list of this member alone and a raised number of starts; then no
- *         log. In this order.
+ *         log and no boot record. In this order.
  * Keeps:  once anything of the old group is changed here, the identity is no longer of
  *         that group. So nothing that this member holds or votes counts there, and the
  *         reverse.
@@ -184,7 +184,8 @@ static void entry_look(struct alone *a, struct quorum_entry *entry)
 static void entry_apply(struct alone *a, struct quorum_entry *entry)
 {
     kv_quorum_apply(a->kv, entry);
-    uv_run(&a->o.loop, UV_RUN_NOWAIT); /* ends what is done */
+    kv_quorum_stable(a->kv, entry->e.index); /* the start of the log has synced it */
+    uv_run(&a->o.loop, UV_RUN_NOWAIT);       /* ends what is done */
 }
 
 /* ---- what there is ---- */
@@ -425,6 +426,17 @@ static int log_remove(struct alone *a, struct err *err)
                          error_text(a->o.rc));
 }
 
+/* Removes the boot record: what was lost with the power is given up, and all that is left
+ * is on stable storage. The group begins sound. */
+static int boot_remove(struct alone *a, struct err *err)
+{
+    if (unlinkat(a->dir_fd, "boot", 0) != 0 && errno != ENOENT)
+        return err_set(err, -errno, "remove quorum/boot: %s", strerror(errno));
+    return fsync(a->dir_fd) == 0
+               ? 0
+               : err_set(err, -errno, "sync quorum: %s", strerror(errno));
+}
+
 static int change(struct alone *a, struct err *err)
 {
     int rc = group_begin(a, err);
@@ -437,6 +449,8 @@ static int change(struct alone *a, struct err *err)
         rc = store_change(a, err);
     if (rc == 0)
         rc = log_remove(a, err);
+    if (rc == 0)
+        rc = boot_remove(a, err);
     return rc == 0 ? 0
                    : err_wrap(err, rc,
                               "this member is not alone yet, and takes part in nothing "

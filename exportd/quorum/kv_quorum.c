@@ -4,8 +4,9 @@
  * In:     kv calls of exportd's store; committed entries and news of the member.
  * Out:    batches for the log, commits of the kv below, callbacks from a posted task.
  * Keeps:  the kv below changes only by entries of the log, in their order, each batch
- *         whole and together with its index (so a restart goes on behind it). I4: a
- *         commit is done only when its batch is committed and applied.
+ *         whole and together with its index (so a restart goes on behind it), and only
+ *         by entries that no loss of power takes back. I4: a commit is done only when its
+ *         batch is committed.
  */
 #include "exportd/quorum/kv_quorum.h"
 
@@ -28,12 +29,20 @@ struct pending {
     bool is_empty;        /* has no entries: it is done with the one before it */
 };
 
-/* Commit of the kv below under way. */
-struct applying {
+/* Change of the kv below, from an entry that is committed: it waits until that is stable,
+ * then it is under way. */
+struct change {
     struct kv_done done; /* must stay first */
+    struct list_node link;
     struct kv_quorum *q;
     uint64_t index, term;
-    struct pending *ours; /* owned; NULL: not a commit of our user */
+    uint64_t number;       /* number of our user's commit; 0: not one of those */
+    struct kv_item *items; /* owned; room for QUORUM_ITEMS_SPARE more */
+    size_t n_items;
+    struct quorum_entry *entry;  /* a use of it: items point into it, or into bytes */
+    uint8_t *bytes;              /* owned */
+    struct raft_config *members; /* owned; NULL: it is no list of members */
+    uint8_t applied[PLACE_APPLIED_BYTES];
 };
 
 static const char in_the_log[] = "in the metadata log";
@@ -52,6 +61,9 @@ struct kv_quorum {
     uint64_t given;   /* newest entry given to kv_quorum_apply() */
     /* newest entry that reads of the kv below show; place.applied follows */
     uint64_t below_index, below_term;
+    struct list_node changes; /* changes that are not stable yet */
+    uint64_t stable;          /* newest entry that is */
+    uint64_t own_index;       /* newest entry of a commit of our user */
     struct seed_store store;
     int error; /* error of the kv below */
     bool leads;
@@ -163,12 +175,12 @@ static void pendings_look(struct kv_quorum *q)
 {
     struct pending *p = pending_first(q);
 
-    while (p != NULL && p->is_empty && q->n_applying == 0) {
+    while (p != NULL && p->is_empty) {
         list_remove(&p->link);
         pending_end(q, p, 0);
         p = pending_first(q);
     }
-    if (q->sync_done != NULL && q->n_applying == 0 &&
+    if (q->sync_done != NULL && q->stable >= q->own_index &&
         (p == NULL || p->number > q->sync_number)) {
         done_post(q, q->sync_done, 0);
         q->sync_done = NULL;
@@ -275,6 +287,8 @@ static void quorum_sync(struct kv *kv, struct kv_done *done)
     q->sync_done = done;
     q->sync_number = q->n_commits;
     pendings_look(q);
+    if (q->sync_done != NULL)
+        q->config.hooks->want_stable(q->config.hooks->arg);
 }
 
 /* ---- confirmations ---- */
@@ -511,24 +525,43 @@ static void fail(struct kv_quorum *q, int rc, const char *what)
     q->config.hooks->failed(q->config.hooks->arg, rc, what);
 }
 
+static void change_free(struct change *c)
+{
+    if (c == NULL)
+        return;
+    quorum_entry_free(c->entry);
+    free(c->bytes);
+    free(c->members);
+    free(c->items);
+    free(c);
+}
+
+/* Forgets changes that are not under way: they will come again. */
+static void changes_drop(struct kv_quorum *q)
+{
+    LIST_FOREACH_SAFE(node, &q->changes) {
+        struct change *c = container_of(node, struct change, link);
+
+        list_remove(&c->link);
+        change_free(c);
+    }
+}
+
 static void on_applied(struct kv_done *done, int rc)
 {
-    struct applying *a = (struct applying *)done;
-    struct kv_quorum *q = a->q;
+    struct change *c = (struct change *)done;
+    struct kv_quorum *q = c->q;
 
     assert(q->n_applying > 0);
     q->n_applying--;
-    if (rc != 0)
+    if (rc != 0) {
         fail(q, rc, "write to the metadata store");
-    else
-        q->place.applied = a->index, q->place.applied_term = a->term;
-    if (a->ours != NULL)
-        pending_end(q, a->ours, rc == 0 ? 0 : -ROZO_ENOT_LEADER);
-    if (rc == 0)
-        q->config.hooks->applied(q->config.hooks->arg, a->index, a->term);
-    free(a);
-    if (q->error == 0)
-        pendings_look(q);
+    } else {
+        q->place.applied = c->index;
+        q->place.applied_term = c->term;
+        q->config.hooks->applied(q->config.hooks->arg, c->index, c->term);
+    }
+    change_free(c);
 }
 
 /* Removes from the overlay what the kv below has now. */
@@ -562,45 +595,68 @@ static struct pending *pending_take(struct kv_quorum *q,
     return NULL;
 }
 
-/* Writes items, room for QUORUM_ITEMS_SPARE more, and the index. */
-static void apply_items(struct kv_quorum *q, const struct raft_log_entry *e,
-                        struct kv_item *items, size_t n_items, struct pending *ours)
+/* Makes a change that waits for its entry to be stable. */
+static struct change *change_add(struct kv_quorum *q, const struct raft_log_entry *e,
+                                 struct kv_item *items, size_t n_items)
 {
-    struct applying *a = calloc(1, sizeof(*a));
-    uint8_t applied[PLACE_APPLIED_BYTES];
+    struct change *c = calloc(1, sizeof(*c));
 
-    if (a == NULL)
+    if (c == NULL)
         log_out_of_memory(in_the_log);
-    q->below_index = e->index;
-    q->below_term = e->term;
-    items[n_items] = kv_place_applied(applied, e->index, e->term, q->wall_ns);
-    a->done.fn = on_applied;
-    a->q = q;
-    a->index = e->index;
-    a->term = e->term;
-    a->ours = ours;
-    q->n_applying++;
-    kv_commit(q->config.below, items, n_items + 1, &a->done);
-    if (ours != NULL) /* from here on the kv below has them */
-        overlay_drop(q, items, n_items, ours->number);
+    c->done.fn = on_applied;
+    c->q = q;
+    c->index = e->index;
+    c->term = e->term;
+    c->items = items;
+    c->n_items = n_items;
+    c->items[c->n_items++] = kv_place_applied(c->applied, e->index, e->term, q->wall_ns);
+    list_add_tail(&q->changes, &c->link);
+    return c;
 }
 
-static void apply_batch(struct kv_quorum *q, const struct raft_log_entry *e,
-                        const uint8_t *batch, size_t len)
+static struct kv_item *items_new(size_t n)
+{
+    struct kv_item *items = calloc(n + QUORUM_ITEMS_SPARE, sizeof(*items));
+
+    if (items == NULL)
+        log_out_of_memory(in_the_log);
+    return items;
+}
+
+/* Ends the commit of our user that this batch is. Returns its number; 0: it is none. */
+static uint64_t own_end(struct kv_quorum *q, const struct quorum_batch_head *head,
+                        uint64_t index)
+{
+    struct pending *p = pending_take(q, head);
+    uint64_t number = p == NULL ? 0 : p->number;
+
+    if (p == NULL)
+        return 0;
+    q->own_index = index;
+    pending_end(q, p, 0);
+    pendings_look(q);
+    return number;
+}
+
+/* Takes a batch. Returns the change, or NULL after a failure. */
+static struct change *batch_take(struct kv_quorum *q, const struct raft_log_entry *e,
+                                 const uint8_t *batch, size_t len)
 {
     struct kv_item *items;
     struct quorum_batch_head head;
+    struct change *c;
     size_t n_items;
     int rc = quorum_batch_get(batch, len, &items, &n_items, &head);
 
     if (rc != 0) {
         fail(q, rc, "an entry of the metadata log");
-        return;
+        return NULL;
     }
     if (head.wall_ns > q->wall_ns)
         q->wall_ns = head.wall_ns;
-    apply_items(q, e, items, n_items, pending_take(q, &head));
-    free(items);
+    c = change_add(q, e, items, n_items);
+    c->number = own_end(q, &head, e->index);
+    return c;
 }
 
 /* Adds a part to those before it. */
@@ -622,9 +678,10 @@ static void parts_drop(struct kv_quorum *q)
     q->parts_len = 0;
 }
 
-static void apply_part(struct kv_quorum *q, const struct quorum_entry *entry)
+static void part_take(struct kv_quorum *q, struct quorum_entry *entry)
 {
     const uint8_t *part;
+    struct change *c;
     size_t len;
     bool more;
     int rc = quorum_part_get(entry, &part, &len, &more);
@@ -632,52 +689,101 @@ static void apply_part(struct kv_quorum *q, const struct quorum_entry *entry)
     if (rc != 0) {
         fail(q, rc, "an entry of the metadata log");
     } else if (!more && q->parts_len == 0) {
-        apply_batch(q, &entry->e, part, len);
+        c = batch_take(q, &entry->e, part, len);
+        if (c != NULL)
+            c->entry = quorum_entry_use(entry);
     } else {
         part_add(q, part, len);
         if (more)
             return;
-        apply_batch(q, &entry->e, q->parts, q->parts_len);
-        parts_drop(q);
+        c = batch_take(q, &entry->e, q->parts, q->parts_len);
+        if (c == NULL)
+            return;
+        c->bytes = q->parts;
+        q->parts = NULL;
+        q->parts_len = 0;
     }
 }
 
-static void apply_members(struct kv_quorum *q, const struct raft_log_entry *e)
+static void members_take(struct kv_quorum *q, const struct raft_log_entry *e)
 {
-    uint8_t val[PLACE_MEMBERS_BYTES_MAX], highest[PLACE_HIGHEST_BYTES];
-    struct kv_item items[2 + QUORUM_ITEMS_SPARE];
-    int rc = raft_config_decode(e->data, e->len, &q->place.members);
+    struct kv_item *items = items_new(2);
+    uint8_t *val = malloc(PLACE_MEMBERS_BYTES_MAX + PLACE_HIGHEST_BYTES);
+    struct raft_config *members = malloc(sizeof(*members));
+    struct change *c;
+    int rc;
 
-    if (rc != 0) {
-        fail(q, rc, "a list of members in the metadata log");
-        return;
+    if (val == NULL || members == NULL)
+        log_out_of_memory(in_the_log);
+    rc = raft_config_decode(e->data, e->len, members);
+    if (rc == 0) {
+        items[0] = kv_place_members(val, e->index, e->data, e->len);
+        items[1] = kv_place_highest(val + PLACE_MEMBERS_BYTES_MAX, 0); /* set later */
     }
-    q->place.members_index = e->index;
-    if (q->place.highest_id < raft_config_highest(&q->place.members))
-        q->place.highest_id = raft_config_highest(&q->place.members);
-    items[0] = kv_place_members(val, e->index, e->data, e->len);
-    items[1] = kv_place_highest(highest, q->place.highest_id);
-    apply_items(q, e, items, 2, NULL);
+    c = change_add(q, e, items, 2);
+    c->bytes = val;
+    c->members = members;
+    if (rc != 0)
+        fail(q, rc, "a list of members in the metadata log");
+}
+
+/* Takes over a list of members, and notes the highest id so far with it. */
+static void members_apply(struct kv_quorum *q, struct change *c)
+{
+    struct kv_quorum_place *p = &q->place;
+
+    p->members = *c->members;
+    p->members_index = c->index;
+    if (p->highest_id < raft_config_highest(&p->members))
+        p->highest_id = raft_config_highest(&p->members);
+    c->items[1] = kv_place_highest(c->bytes + PLACE_MEMBERS_BYTES_MAX, p->highest_id);
 }
 
 void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
 {
-    struct kv_item none[QUORUM_ITEMS_SPARE];
-
     assert(entry->e.index == q->given + 1 && q->n_iters == 0);
     q->given = entry->e.index;
     if (q->error != 0)
         return;
     if (entry->e.kind == RAFT_ENTRY_BATCH) {
-        apply_part(q, entry);
+        part_take(q, entry);
         return;
     }
     /* Parts of one batch lie together: a leader ended between them. */
     parts_drop(q);
     if (entry->e.kind == RAFT_ENTRY_CONFIG)
-        apply_members(q, &entry->e);
+        members_take(q, &entry->e);
     else
-        apply_items(q, &entry->e, none, 0, NULL);
+        change_add(q, &entry->e, items_new(0), 0);
+}
+
+/* Writes a change to the kv below. */
+static void change_apply(struct kv_quorum *q, struct change *c)
+{
+    q->below_index = c->index;
+    q->below_term = c->term;
+    q->n_applying++;
+    if (c->members != NULL)
+        members_apply(q, c);
+    kv_commit(q->config.below, c->items, c->n_items, &c->done);
+    if (c->number != 0) /* from here on the kv below has them */
+        overlay_drop(q, c->items, c->n_items, c->number);
+}
+
+void kv_quorum_stable(struct kv_quorum *q, uint64_t index)
+{
+    assert(index >= q->stable && index <= q->given && q->n_iters == 0);
+    q->stable = index;
+    while (q->error == 0 && !list_is_empty(&q->changes)) {
+        struct change *c = container_of(q->changes.next, struct change, link);
+
+        if (c->index > index)
+            break;
+        list_remove(&c->link);
+        change_apply(q, c);
+    }
+    if (q->error == 0)
+        pendings_look(q);
 }
 
 /* ---- the member's news ---- */
@@ -688,6 +794,7 @@ void kv_quorum_lead(struct kv_quorum *q)
     assert(q->asked.first == NULL && q->asking.first == NULL && q->sync_done == NULL);
     q->leads = true;
     q->free_max = UINT64_MAX; /* not known yet */
+    q->own_index = 0;
     q->stamp_ns = q->wall_ns;
     env_random(q->config.env, &q->reign, sizeof(q->reign));
 }
@@ -741,7 +848,8 @@ static int place_load(struct kv_quorum *q)
     int rc = kv_place_load(q->config.below, &q->place, &q->wall_ns);
 
     parts_drop(q);
-    q->given = q->below_index = q->place.applied;
+    changes_drop(q);
+    q->given = q->below_index = q->stable = q->place.applied;
     q->below_term = q->place.applied_term;
     return rc;
 }
@@ -825,6 +933,7 @@ int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out
         q->config = *config;
         q->free_max = UINT64_MAX;
         list_init(&q->pendings);
+        list_init(&q->changes);
         done_list_init(&q->asked);
         done_list_init(&q->asking);
         done_list_init(&q->ended);
@@ -851,6 +960,7 @@ void kv_quorum_close(struct kv_quorum *q)
     assert(kv_quorum_is_idle(q) && q->n_iters == 0);
     seed_store_clear(&q->store);
     parts_drop(q);
+    changes_drop(q);
     key_map_free(&q->overlay);
     free(q);
 }

@@ -2,9 +2,10 @@
  * kv_quorum.h - the kv of a member: commits go through the log of the quorum.
  *
  * On a leader a commit is visible at once (in an overlay), and done when its entries are
- * committed by the quorum and applied to the kv below. On a follower the kv below follows
- * the log. Both apply the same entries in the same order, so each member's kv holds the
- * same keys, except those of kind KEY_QUORUM, which are its own and are hidden.
+ * committed by the quorum. The kv below gets entries when they are *stable*: synced by
+ * this member and by a majority, so that no loss of power takes them back; a sync waits
+ * for that, too. All members apply the same entries in the same order, so each one's kv
+ * holds the same keys, except those of kind KEY_QUORUM, which are its own and are hidden.
  *
  * One thread, that of exportd's core. The member (member.h) may have another one: hooks
  * carry over to it, and its results come back as the functions below.
@@ -43,6 +44,8 @@ struct kv_quorum_hooks {
     void *arg;
     /** A job of kv_quorum_seed() is done; it belongs to the member again. */
     void (*seeded)(void *arg, struct seed_job *job);
+    /** Asks for all that was submitted to become stable soon. */
+    void (*want_stable)(void *arg);
 };
 
 struct kv_quorum_config {
@@ -79,12 +82,17 @@ struct kv *kv_quorum_kv(struct kv_quorum *q);
 const struct kv_quorum_place *kv_quorum_place(const struct kv_quorum *q);
 
 /**
- * Applies an entry that is committed and persisted; its index follows that of the last
- * one. Takes a use of it. A failure of the kv below is kv_quorum_error() from then on.
+ * Takes an entry that is committed; its index follows that of the last one. Takes a use
+ * of it. The kv below gets it when it is stable.
  */
 void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry);
 /**
- * The member leads, and every entry of earlier leaders is applied: commits are taken from
+ * Entries up to this one, which have come, are stable: applies them. A failure of the kv
+ * below is kv_quorum_error() from then on.
+ */
+void kv_quorum_stable(struct kv_quorum *q, uint64_t index);
+/**
+ * The member leads, and every entry of earlier leaders is stable: commits are taken from
  * now on.
  */
 void kv_quorum_lead(struct kv_quorum *q);

@@ -33,7 +33,7 @@ void member_depose(struct member *m)
 
 void member_fail(struct member *m, int rc, const char *what)
 {
-    if (m->state != MEMBER_RUNS && m->state != MEMBER_SEEDS && m->state != MEMBER_TERM)
+    if (m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS)
         return;
     m->state = MEMBER_FAILED;
     member_depose(m); /* nothing that waits would end otherwise */
@@ -78,12 +78,24 @@ static void on_given_read(struct quorum_log_read *r, int rc, struct quorum_entry
 static void lead_look(struct member *m)
 {
     if (m->leads || m->role != RAFT_CORE_LEADER || !m->is_ready || m->given < m->commit ||
-        raft_core_lease_until_ns(m->core) == 0)
+        raft_core_lease_until_ns(m->core) == 0 || !member_leads_for_sure(m))
         return;
     m->leads = true;
     m->n_leads++;
     m->lead_term = m->term;
     m->config.hooks.lead(m->config.hooks.arg, m->term);
+}
+
+/* Says which of the given entries are stable. */
+static void stable_give(struct member *m)
+{
+    uint64_t index = m->stable < m->given ? m->stable : m->given;
+
+    if (index <= m->stable_given)
+        return;
+    m->stable_given = index;
+    m->config.hooks.stable(m->config.hooks.arg, index);
+    member_change_stable(m);
 }
 
 static void give_next(struct member *m)
@@ -102,6 +114,7 @@ static void give_next(struct member *m)
             (struct quorum_log_read){ .index = m->given + 1, .done = on_given_read };
         quorum_log_read(m->log, &m->give_read);
     }
+    stable_give(m);
     lead_look(m);
 }
 
@@ -157,6 +170,7 @@ static void role_take(struct member *m, const struct raft_core_out *out)
     m->term = out->term;
     m->leader = out->leader;
     m->is_ready = out->is_ready;
+    m->loss.is_due = out->loss;
     if (m->role != RAFT_CORE_LEADER || m->term != m->lead_term)
         member_depose(m);
 }
@@ -239,14 +253,30 @@ void member_pump(struct member *m)
         lost_send(m, out.lost);
     assert(out.commit >= m->commit);
     m->commit = out.commit;
+    m->stable = out.stable;
+    quorum_log_may_wait(m->log, out.may_wait);
     if (out.seed_to != 0 && m->state == MEMBER_RUNS)
         seed_take(m, &out);
     if (m->state != MEMBER_RUNS)
         return;
     give_next(m);
+    if (m->state != MEMBER_RUNS)
+        return; /* this one is removed */
     lease_take(m);
     timer_set(m, out.next_ns);
     member_change_look(m);
+    member_loss_count(m);
+}
+
+/* Members that lost power lead with less than what had been committed, which was not yet
+ * stable (member_doubt.c): this member has more, and takes what they have. */
+static void outlived(struct member *m)
+{
+    log_warn("quorum: entries from %llu to %llu were committed, and are lost with the "
+             "power of other members",
+             (unsigned long long)(m->stable + 1), (unsigned long long)m->commit);
+    member_depose(m);
+    member_seed_begin(m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
 }
 
 void member_event(struct member *m, int rc)
@@ -254,7 +284,9 @@ void member_event(struct member *m, int rc)
     bool is_refused = rc == -EAGAIN || rc == -EBUSY || rc == -EINVAL || rc == -EMSGSIZE ||
                       rc == -EBADMSG || rc == -ESTALE || rc == -ROZO_ENOT_LEADER;
 
-    if (rc != 0 && !is_refused)
+    if (rc == -ROZO_EDAMAGED && m->state == MEMBER_RUNS && m->stable < m->commit)
+        outlived(m);
+    else if (rc != 0 && !is_refused)
         member_fail(m, rc, "the core of the quorum");
     else
         member_pump(m);
@@ -313,6 +345,8 @@ void member_handle(struct member *m, struct rpc_call *call)
         rpc_reply_status(call, ROZO__STATUS__DENIED);
     else if (call->op == ROZO__OP__RF_SEED || call->op == ROZO__OP__RF_FETCH)
         member_source_handle(m, call);
+    else if (call->op == ROZO__OP__RF_JOIN)
+        member_doubt_handle(m, call);
     else if (call->op == ROZO__OP__RF_ADOPT)
         member_adopt_handle(m, call);
     else if (call->op != ROZO__OP__RF_STEP)
@@ -413,6 +447,12 @@ void member_confirm(struct member *m, uint64_t asked_ns)
     lease_take(m);
 }
 
+void member_want_stable(struct member *m)
+{
+    if (m->state == MEMBER_RUNS && kv_leads(m))
+        member_event(m, raft_core_want_stable(m->core, member_now_ns(m)));
+}
+
 uint64_t member_lease_until_ns(const struct member *m)
 {
     return atomic_load(&m->lease_until_ns);
@@ -468,6 +508,7 @@ void member_status(const struct member *m, struct member_status *out)
         .first = first,
         .last = last,
         .commit = m->commit,
+        .stable = m->stable,
         .applied = m->applied,
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,

@@ -21,6 +21,8 @@ struct member;
 struct member_hooks {
     /** kv_quorum_apply(): gives a use of the entry away. */
     void (*apply)(void *arg, struct quorum_entry *entry);
+    /** kv_quorum_stable(). */
+    void (*stable)(void *arg, uint64_t index);
     /**
      * kv_quorum_lead(), once the entries given so far are applied; then member_led().
      * Until then nothing is taken from the kv's side, and there is no lease: it may not
@@ -75,6 +77,11 @@ struct member_config {
      * not start; copied */
     const struct raft_config *sources;
     uint64_t seed_rate; /* bytes per second of a copy from another member; 0: no limit */
+    /* acknowledge: memory. Changes count when a majority has written them; they are
+     * synced a second later, or when somebody waits for that. */
+    bool is_lazy;
+    /* changes when the machine goes down, boot_number(); 0: never asked */
+    uint64_t boot;
 };
 #define MEMBER_KEEP_BYTES (UINT64_C(1) << 30)
 
@@ -116,6 +123,7 @@ void member_submit(struct member *m, struct quorum_entry *const *parts, unsigned
 void member_applied(struct member *m, uint64_t index);
 void member_synced(struct member *m, uint64_t index);
 void member_confirm(struct member *m, uint64_t asked_ns);
+void member_want_stable(struct member *m);
 void member_seeded(struct member *m, struct seed_job *job);
 /**
  * Returns until when no other member can lead; any thread. 0: there is no lease, or no
@@ -158,7 +166,7 @@ struct member_status {
     uint64_t id, term, leader; /* leader 0: not known */
     bool leads, is_ready;      /* is_ready: exportd's core may run here */
     uint64_t first, last;      /* indexes in the log */
-    uint64_t commit, applied;
+    uint64_t commit, stable, applied;
     uint64_t log_bytes;
     struct raft_config members;
     /* why it copies the store of another member; SEED_NONE: it does not */

@@ -31,8 +31,25 @@ enum {
 
 static bool may_change(const struct member *m)
 {
-    return m->state == MEMBER_RUNS && m->role == RAFT_CORE_LEADER && m->is_ready &&
-           m->given >= m->commit;
+    return member_leads_for_sure(m) && m->given >= m->commit;
+}
+
+/* Returns whether the newest list is committed, and no loss of power takes it back: an id
+ * that somebody has got must not be given again. */
+static bool list_is_stable(struct member *m)
+{
+    bool is_committed;
+    uint64_t index = raft_core_config_index(m->core, &is_committed);
+
+    return is_committed && m->stable >= index;
+}
+
+/* Takes the result of a change of the list, which shall become stable soon. */
+static void list_appended(struct member *m, int rc)
+{
+    member_event(m, rc);
+    if (rc == 0 && m->config.is_lazy && m->state == MEMBER_RUNS)
+        member_event(m, raft_core_want_stable(m->core, member_now_ns(m)));
 }
 
 /* Makes the core append the list. Returns as raft_core_change() does. */
@@ -40,7 +57,7 @@ static int list_append(struct member *m, const struct raft_config *list)
 {
     int rc = raft_core_change(m->core, member_now_ns(m), list);
 
-    member_event(m, rc);
+    list_appended(m, rc);
     return rc;
 }
 
@@ -62,7 +79,7 @@ static void asked_append(struct member_change *c, const struct raft_config *list
 
     if (rc == 0)
         c->index = raft_core_last_index(m->core);
-    member_event(m, rc); /* may end the change */
+    list_appended(m, rc); /* may end the change */
     if (rc != 0 && m->change.asked == c)
         asked_end(c, rc == -EAGAIN ? -EBUSY : rc);
 }
@@ -76,7 +93,7 @@ static void asked_look(struct member *m)
         return;
     if (m->state != MEMBER_RUNS || m->role != RAFT_CORE_LEADER)
         asked_end(c, -ROZO_ENOT_LEADER); /* though others may commit it */
-    else if (c->index != 0 && m->commit >= c->index)
+    else if (c->index != 0 && m->stable >= c->index)
         asked_end(c, 0);
 }
 
@@ -245,8 +262,6 @@ static void remove_begin(struct member_change *c)
 
 void member_change(struct member *m, struct member_change *c)
 {
-    bool is_committed;
-
     c->m = m;
     c->index = 0;
     c->channel = NULL;
@@ -254,8 +269,7 @@ void member_change(struct member *m, struct member_change *c)
         c->done(c, -ROZO_ENOT_LEADER);
         return;
     }
-    raft_core_config_index(m->core, &is_committed);
-    if (m->change.asked != NULL || !may_change(m) || !is_committed) {
+    if (m->change.asked != NULL || !may_change(m) || !list_is_stable(m)) {
         c->done(c, -EBUSY);
         return;
     }
@@ -308,7 +322,8 @@ static void on_adopted(struct rpc_request *rq, int rc)
     }
     m->change.is_refused = rc == 0 && rq->status != ROZO__STATUS__OK;
     m->change.again_ns = member_now_ns(m) + ms_to_ns(ADOPT_PAUSE_MS);
-    if (rc == 0 && rq->status == ROZO__STATUS__OK && is_spare && may_change(m))
+    if (rc == 0 && rq->status == ROZO__STATUS__OK && is_spare && may_change(m) &&
+        list_is_stable(m))
         role_set(m, spare->id, RAFT_ROLE_STANDBY);
     adopt_end(m);
 }
@@ -443,7 +458,7 @@ void member_change_look(struct member *m)
 {
     struct member_changing *c = &m->change;
     uint64_t next;
-    bool is_committed, is_due;
+    bool is_due;
 
     asked_look(m);
     lonely_look(m);
@@ -451,9 +466,8 @@ void member_change_look(struct member *m)
         c->look_ns = c->look_commit = 0;
         return;
     }
-    raft_core_config_index(m->core, &is_committed);
     is_due = member_now_ns(m) >= c->look_ns + ms_to_ns(CAUGHT_UP_MS);
-    if (!is_committed || !is_due)
+    if (!list_is_stable(m) || !is_due)
         return;
     next = voter_next(m);
     c->look_ns = member_now_ns(m);
@@ -498,7 +512,7 @@ bool member_is_former(const struct member *m, uint64_t id)
 
 void member_removed(struct member *m)
 {
-    if (m->state != MEMBER_RUNS && m->state != MEMBER_SEEDS)
+    if (m->state != MEMBER_RUNS && m->state != MEMBER_SEEDS && m->state != MEMBER_DOUBTS)
         return;
     log_warn("quorum: this exportd was member %" PRIu64 " and has been removed: stop it. "
              "It takes no part any more, and cannot come back with this data directory; "
@@ -509,17 +523,33 @@ void member_removed(struct member *m)
     m->leader = 0;
     m->is_ready = false;
     env_timer_stop(m->config.env, &m->timer);
+    member_doubt_stop(m);
     member_depose(m);
     member_change_stop(m);
 }
 
 void member_change_given(struct member *m, const struct quorum_entry *entry)
 {
+    struct member_changing *c = &m->change;
+
     if (entry->e.kind != RAFT_ENTRY_CONFIG ||
-        raft_config_decode(entry->e.data, entry->e.len, &m->listed) != 0)
+        raft_config_decode(entry->e.data, entry->e.len, &c->coming) != 0)
         return; /* the kv's side fails if the list is damaged */
-    if (m->highest_id < raft_config_highest(&m->listed))
-        m->highest_id = raft_config_highest(&m->listed);
+    c->coming_index = entry->e.index;
+    if (c->coming_highest < raft_config_highest(&c->coming))
+        c->coming_highest = raft_config_highest(&c->coming);
+}
+
+void member_change_stable(struct member *m)
+{
+    struct member_changing *c = &m->change;
+
+    if (c->coming_index == 0 || m->stable_given < c->coming_index)
+        return;
+    c->coming_index = 0;
+    m->listed = c->coming;
+    if (m->highest_id < c->coming_highest)
+        m->highest_id = c->coming_highest;
     if (member_is_former(m, m->config.id))
         member_removed(m);
 }

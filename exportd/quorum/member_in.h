@@ -4,7 +4,7 @@
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
  * member_source.c: giving others what they ask for. member_change.c: members that come
- * and go. member_space.c: full disks.
+ * and go. member_space.c: full disks. member_doubt.c: after a loss of power.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -83,6 +83,34 @@ struct member_source {
     uint8_t rows[SEED_ENTRIES_MAX][SEED_ROW_BYTES];
 };
 
+/* Questions of an uncertain member, one voter after the other, in rounds. */
+struct member_doubt {
+    struct raft_config list; /* newest list of members that this one knows */
+    unsigned at;             /* next one to ask */
+    unsigned n_answers, n_in_doubt;
+    bool is_longest; /* no answer so far had a longer log */
+    /* member that leads with a lease, its term, and since when; 0: none, as of the last
+     * round and this one */
+    uint64_t leader, leader_term, leader_ns;
+    bool hears_leader; /* in this round */
+    bool asks;
+    uint64_t told_ns; /* last said that it waits, and for whom; 0: never */
+    struct env_timer timer;
+    struct rpc_request rq;
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+};
+
+/* Loss of power of a majority. */
+struct member_loss {
+    /* term in which this member left doubt without the help of a leader, if that is not
+     * counted yet; 0: it did not */
+    uint64_t term;
+    uint64_t quiet_until_ns; /* no campaign before: others have more */
+    /* leader: one must be counted; entry that counts it, 0: none, and its term */
+    bool is_due;
+    uint64_t count_index, count_term;
+};
+
 /* Copying of another member's store. A member that does so has no raft core running: it
  * neither votes nor campaigns. */
 struct member_seeding {
@@ -127,9 +155,11 @@ struct member_space {
 
 enum member_state {
     MEMBER_NEW,
-    MEMBER_LOG,   /* reads the log */
-    MEMBER_SEEDS, /* copies the store of another member */
-    MEMBER_TERM,  /* saves a term that the vote lacks */
+    MEMBER_LOG,    /* reads the log */
+    MEMBER_DOUBTS, /* may have lost what it acknowledged: asks who leads */
+    MEMBER_SEEDS,  /* copies the store of another member */
+    MEMBER_BOOT,   /* notes that it may acknowledge what is not synced */
+    MEMBER_TERM,   /* saves a term that the vote lacks */
     MEMBER_RUNS,
     MEMBER_REMOVED, /* is no member any more: takes no part */
     MEMBER_FAILED,  /* waits for member_stop() */
@@ -140,6 +170,10 @@ enum member_state {
 
 /* Changes of the list of members, of the member that leads. */
 struct member_changing {
+    /* newest list up to `given` that is not stable yet, its index (0: there is none), and
+     * the highest id of all lists up to it */
+    struct raft_config coming;
+    uint64_t coming_index, coming_highest;
     struct member_change *asked; /* NULL: nobody asks for one */
     /* Members on standby vote when they have what was committed at the last look. */
     uint64_t look_ns, look_commit;
@@ -165,6 +199,7 @@ struct member {
     struct raft_core *core; /* owned */
     struct quorum_log *log; /* owned; NULL while it is removed */
     bool log_runs;
+    bool has_begun;              /* quorum_log_begin() */
     struct quorum_ballot ballot; /* as saved */
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
@@ -177,12 +212,14 @@ struct member {
     unsigned n_sources;
     struct member_seeding seed;
     struct member_space space;
+    struct member_doubt doubt;
+    struct member_loss loss;
     unsigned n_jobs;            /* lent to the kv's side */
     struct raft_config members; /* for which there are peers */
 
     /* News of the core, as of its last event. */
     enum raft_core_role role;
-    uint64_t term, leader, commit;
+    uint64_t term, leader, commit, stable;
     bool is_ready;
 
     bool leads;              /* the kv's side leads, once it knows */
@@ -192,9 +229,9 @@ struct member {
     uint64_t confirm_ns; /* time to be confirmed; 0: none */
 
     /* Entries for the kv. */
-    uint64_t given, applied, synced;
-    struct raft_config listed; /* newest list up to `given` */
-    uint64_t highest_id;       /* highest id of all lists up to `given` */
+    uint64_t given, stable_given, applied, synced;
+    struct raft_config listed; /* newest list that is stable, or one before it */
+    uint64_t highest_id;       /* highest id of all lists up to there */
     struct member_changing change;
     struct quorum_log_read give_read;
     bool is_reading;
@@ -261,6 +298,19 @@ void member_core_start(struct member *m);
 /** The start has failed; or the member, if it has started already. */
 void member_start_end(struct member *m, int rc);
 
+/* ---- member_doubt.c ---- */
+
+/** Asks the other voters who leads; does not take part before that is answered. */
+void member_doubt_begin(struct member *m);
+/** Ends at once. */
+void member_doubt_stop(struct member *m);
+/** Answers RF_JOIN: takes the call. */
+void member_doubt_handle(struct member *m, struct rpc_call *call);
+/** Counts a loss of power as leader, if there is one that nobody counted. */
+void member_loss_count(struct member *m);
+/** Returns whether this member leads, is ready, and no loss is left to count. */
+bool member_leads_for_sure(const struct member *m);
+
 /* ---- member_seed.c ---- */
 
 /**
@@ -296,6 +346,8 @@ void member_space_heard(struct member *m, struct member_peer *p, const void *msg
 
 /** Takes note of a committed entry that the kv gets. */
 void member_change_given(struct member *m, const struct quorum_entry *entry);
+/** Entries up to stable_given are stable: takes over a list among them. */
+void member_change_stable(struct member *m);
 /** Takes the next step of changes under way, if this member leads. */
 void member_change_look(struct member *m);
 /** Ends what is under way. */

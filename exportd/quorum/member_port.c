@@ -14,6 +14,7 @@
 enum mail_kind {
     /* to the core */
     MAIL_APPLY,
+    MAIL_STABLE,
     MAIL_LEAD,
     MAIL_DEPOSE,
     MAIL_CONFIRMED,
@@ -27,6 +28,7 @@ enum mail_kind {
     MAIL_APPLIED,
     MAIL_SYNCED,
     MAIL_CONFIRM,
+    MAIL_WANT_STABLE,
     MAIL_SEEDED,
 };
 
@@ -75,6 +77,9 @@ static void core_take(struct member_port *port, const struct port_mail *m)
     case MAIL_APPLY:
         kv_quorum_apply(port->kv, m->entries[0]);
         break;
+    case MAIL_STABLE:
+        kv_quorum_stable(port->kv, m->number);
+        break;
     case MAIL_LEAD:
         kv_quorum_lead(port->kv);
         mail_post(mail_new(port, MAIL_LED, 0, 0));
@@ -117,6 +122,9 @@ static void member_take(struct member_port *port, const struct port_mail *m)
     case MAIL_SYNCED:
         member_synced(port->member, m->number);
         break;
+    case MAIL_WANT_STABLE:
+        member_want_stable(port->member);
+        break;
     case MAIL_SEEDED:
         member_seeded(port->member, m->job);
         break;
@@ -147,6 +155,11 @@ static void on_apply(void *arg, struct quorum_entry *entry)
 
     m->entries[0] = entry;
     mail_post(m);
+}
+
+static void on_stable(void *arg, uint64_t index)
+{
+    mail_post(mail_new(arg, MAIL_STABLE, index, 0));
 }
 
 static void on_lead(void *arg, uint64_t term)
@@ -195,6 +208,7 @@ struct member_hooks member_port_member_hooks(struct member_port *port)
 {
     return (struct member_hooks){
         .apply = on_apply,
+        .stable = on_stable,
         .lead = on_lead,
         .depose = on_depose,
         .confirmed = on_confirmed,
@@ -231,6 +245,11 @@ static void on_synced(void *arg, uint64_t index)
 static void on_confirm(void *arg, uint64_t asked_ns)
 {
     mail_post(mail_new(arg, MAIL_CONFIRM, asked_ns, 0));
+}
+
+static void on_want_stable(void *arg)
+{
+    mail_post(mail_new(arg, MAIL_WANT_STABLE, 0, 0));
 }
 
 static uint64_t on_lease_until(void *arg)
@@ -273,5 +292,6 @@ struct kv_quorum_hooks member_port_kv_hooks(struct member_port *port)
         .failed = on_kv_failed,
         .arg = port,
         .seeded = on_seeded,
+        .want_stable = on_want_stable,
     };
 }

@@ -130,7 +130,7 @@ static void log_give(struct member_source *s)
 {
     struct member *m = s->m;
 
-    s->log.leads = m->role == RAFT_CORE_LEADER && m->is_ready;
+    s->log.leads = member_leads_for_sure(m);
     s->log.term = m->term;
     if (s->log.leads && s->ask.wants_barrier)
         barrier_look(m, &s->ask, &s->log);
@@ -139,7 +139,7 @@ static void log_give(struct member_source *s)
         return;
     }
     member_log_range(m, &s->log.first, &s->log.last);
-    s->log.commit = m->commit;
+    s->log.commit = m->stable; /* no loss of power takes these back */
     s->log.index = s->ask.index;
     log_next(s);
 }

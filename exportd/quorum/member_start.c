@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/quorum/member_in.h"
 
 void member_start_end(struct member *m, int rc)
@@ -59,9 +60,11 @@ static void core_start(struct member *m)
         return;
     }
     saved.entries = entries;
-    m->given = m->applied = m->commit = m->place.applied;
+    m->given = m->stable_given = m->applied = m->place.applied;
+    m->commit = m->stable = m->place.applied;
     m->listed = m->place.members;
-    m->highest_id = m->place.highest_id;
+    m->highest_id = m->change.coming_highest = m->place.highest_id;
+    m->change.coming_index = 0;
     rc = raft_core_start(m->core, member_now_ns(m), &saved, m->err);
     free(entries);
     if (rc == -ROZO_EDAMAGED && m->started != NULL) {
@@ -73,6 +76,7 @@ static void core_start(struct member *m)
         member_start_end(m, rc);
         return;
     }
+    raft_core_set_loss(m->core, m->loss.term);
     m->state = MEMBER_RUNS;
     quorum_log_forget_old(m->log);
     member_space_start(m);
@@ -95,6 +99,12 @@ void member_core_start(struct member *m)
 {
     uint64_t held = term_held(m);
 
+    if (!m->has_begun) {
+        m->has_begun = true;
+        m->state = MEMBER_BOOT;
+        if (quorum_log_begin(m->log, m->loss.term))
+            return;
+    }
     if (held <= m->ballot.term) {
         core_start(m);
         return;
@@ -126,6 +136,7 @@ static void on_log_started(void *arg, int rc)
         return;
     }
     m->ballot = (struct quorum_ballot){ found->term, found->vote };
+    m->loss.term = found->loss_term;
     if (rc != 0 && rc != -ROZO_EDAMAGED) {
         member_start_end(
             m, err_set(m->err, rc, "read the metadata log: %s", error_text(rc)));
@@ -141,6 +152,8 @@ static void on_log_started(void *arg, int rc)
                   "before it takes part",
                   doubt == SEED_VOTE_LOST ? "its vote" : "entries of its log");
         member_seed_begin(m, (struct seed_mark){ .doubt = doubt, .is_copied = true });
+    } else if (found->in_doubt) {
+        member_doubt_begin(m);
     } else {
         member_core_start(m);
     }
@@ -156,13 +169,29 @@ static void on_persisted(void *arg, uint64_t index, uint64_t term)
         member_event(m, raft_core_persisted(m->core, member_now_ns(m), index, term));
 }
 
+static void on_written(void *arg, uint64_t index, uint64_t term)
+{
+    struct member *m = arg;
+
+    if (m->state == MEMBER_RUNS && m->config.is_lazy)
+        member_event(m, raft_core_written(m->core, member_now_ns(m), index, term));
+}
+
+static void on_begun(void *arg)
+{
+    struct member *m = arg;
+
+    if (m->state == MEMBER_BOOT)
+        member_core_start(m);
+}
+
 static void on_voted(void *arg, uint64_t term, uint64_t vote)
 {
     struct member *m = arg;
 
     m->ballot = (struct quorum_ballot){ term, vote };
     if (m->state == MEMBER_TERM)
-        core_start(m);
+        member_core_start(m);
     else if (m->state == MEMBER_SEEDS)
         member_seed_voted(m);
     else if (m->state == MEMBER_RUNS)
@@ -173,7 +202,7 @@ static void on_log_failed(void *arg, int rc)
 {
     struct member *m = arg;
 
-    if (m->state == MEMBER_TERM && m->started != NULL)
+    if ((m->state == MEMBER_TERM || m->state == MEMBER_BOOT) && m->started != NULL)
         member_start_end(
             m, err_set(m->err, rc, "write the metadata log: %s", error_text(rc)));
     else
@@ -191,8 +220,12 @@ static void on_log_full(void *arg, bool is_full)
 static void on_timer(struct env_timer *timer)
 {
     struct member *m = container_of(timer, struct member, timer);
+    uint64_t now_ns = member_now_ns(m);
 
-    if (m->state == MEMBER_RUNS)
+    if (m->state == MEMBER_RUNS && now_ns < m->loss.quiet_until_ns)
+        env_timer_start(m->config.env, timer,
+                        ns_to_ms(m->loss.quiet_until_ns - now_ns) + 1);
+    else if (m->state == MEMBER_RUNS)
         member_event(m, raft_core_tick(m->core, member_now_ns(m)));
 }
 
@@ -240,7 +273,7 @@ static void on_stop_task(struct env_task *task)
 
 void member_stop(struct member *m, void (*done)(void *arg), void *arg)
 {
-    assert(m->state >= MEMBER_SEEDS && m->state <= MEMBER_FAILED);
+    assert(m->state >= MEMBER_DOUBTS && m->state <= MEMBER_FAILED);
     m->state = MEMBER_STOPS;
     m->stopped = done;
     m->stopped_arg = arg;
@@ -248,6 +281,7 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg)
     env_timer_stop(m->config.env, &m->timer);
     member_space_stop(m);
     member_change_stop(m);
+    member_doubt_stop(m);
     member_seed_stop(m);
     member_peers_close(m);
     env_post(m->config.env, &m->stop_task);
@@ -261,6 +295,7 @@ int member_core_open(struct member *m)
         .election_ms = m->config.election_ms,
         .heartbeat_ms = m->config.heartbeat_ms,
         .promise_ms = m->config.promise_ms,
+        .is_lazy = m->config.is_lazy,
     };
 
     if (options.promise_ms == 0)
@@ -277,8 +312,11 @@ int member_log_open(struct member *m)
         .disk = m->config.disk,
         .hooks = &m->log_hooks,
         .segment_bytes = m->config.segment_bytes,
+        .boot = m->config.boot,
+        .is_lazy = m->config.is_lazy,
     };
 
+    m->has_begun = false;
     return quorum_log_open(&log, &m->log);
 }
 
@@ -305,8 +343,13 @@ int member_open(const struct member_config *config, struct member **out)
     list_init(&m->sources);
     env_timer_init(&m->timer, on_timer);
     m->stop_task.fn = on_stop_task;
-    m->log_hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_log_failed, m,
-                                              on_log_full };
+    m->log_hooks = (struct quorum_log_hooks){ .persisted = on_persisted,
+                                              .voted = on_voted,
+                                              .failed = on_log_failed,
+                                              .arg = m,
+                                              .full = on_log_full,
+                                              .written = on_written,
+                                              .begun = on_begun };
     rc = member_core_open(m);
     if (rc == 0)
         rc = member_log_open(m);

@@ -213,6 +213,9 @@ static void line_written(struct quorum_log *log, struct log_append *op, int rc)
             log->is_full = false;
             log->config.hooks->full(log->config.hooks->arg, false);
         }
+        if (log->error == 0)
+            log->config.hooks->written(log->config.hooks->arg, op->head_of.index,
+                                       op->head_of.term);
     }
 }
 
@@ -256,10 +259,25 @@ static void on_stable_already(struct env_task *task)
     on_synced(container_of(task, struct wal_wait, task), 0);
 }
 
+/* Returns whether the next sync begins now; otherwise a timer begins it. */
+static bool sync_is_due(struct quorum_log *log)
+{
+    if (!log->may_wait || log->is_due || log->n_waiting >= QUORUM_LOG_WAIT_ENTRIES ||
+        log->waiting_bytes >= QUORUM_LOG_WAIT_BYTES)
+        return true;
+    if (!env_timer_is_running(&log->wait_timer))
+        env_timer_start(log->config.env, &log->wait_timer, QUORUM_LOG_WAIT_MS);
+    return false;
+}
+
 static void sync_next(struct quorum_log *log)
 {
-    if (log->is_syncing || log->error != 0 || log->newest.index == 0)
+    if (log->is_syncing || log->error != 0 || log->newest.index == 0 || !sync_is_due(log))
         return;
+    env_timer_stop(log->config.env, &log->wait_timer);
+    log->is_due = false;
+    log->n_waiting = 0;
+    log->waiting_bytes = 0;
     log->syncing = log->newest;
     log->newest.index = 0;
     log->is_syncing = true;
@@ -267,6 +285,20 @@ static void sync_next(struct quorum_log *log)
         log->wait.task = (struct env_task){ .fn = on_stable_already };
         env_post(log->config.env, &log->wait.task);
     }
+}
+
+static void on_wait_timer(struct env_timer *timer)
+{
+    struct quorum_log *log = container_of(timer, struct quorum_log, wait_timer);
+
+    log->is_due = true;
+    sync_next(log);
+}
+
+void quorum_log_may_wait(struct quorum_log *log, bool may_wait)
+{
+    log->may_wait = may_wait && log->config.is_lazy;
+    sync_next(log);
 }
 
 /* Writes an entry of the log, which is in memory. */
@@ -295,6 +327,8 @@ static void line_write(struct quorum_log *log, struct line *line)
         .done = on_appended,
     };
     log->n_appending++;
+    log->n_waiting++;
+    log->waiting_bytes += op->append.len;
     log->newest = entry->e;
     wal_append(log->wal, &op->append);
 }
@@ -496,7 +530,9 @@ void quorum_log_stop_look(struct quorum_log *log)
 {
     if (log->state != LOG_STOPS || log->n_appending > 0 || log->is_syncing ||
         !list_is_empty(&log->reads) || log->is_forgetting ||
-        !quorum_vote_is_idle(&log->vote))
+        !quorum_vote_is_idle(&log->vote) || !quorum_boot_is_idle(&log->boot))
+        return;
+    if (log->error == 0 && quorum_boot_end(&log->boot))
         return;
     log->state = LOG_WAL_STOPS;
     wal_stop(log->wal, on_wal_stopped, log);
@@ -504,7 +540,34 @@ void quorum_log_stop_look(struct quorum_log *log)
 
 static void on_stop_task(struct env_task *task)
 {
-    quorum_log_stop_look(container_of(task, struct quorum_log, stop_task));
+    struct quorum_log *log = container_of(task, struct quorum_log, stop_task);
+
+    quorum_log_may_wait(log, false);
+    quorum_log_stop_look(log);
+}
+
+void quorum_log_boot_saved(void *arg, int rc)
+{
+    struct quorum_log *log = arg;
+
+    if (rc != 0)
+        fail(log, rc);
+    else if (log->state == LOG_RUNS && log->is_beginning)
+        log->config.hooks->begun(log->config.hooks->arg);
+    log->is_beginning = false;
+    quorum_log_stop_look(log);
+}
+
+bool quorum_log_begin(struct quorum_log *log, uint64_t loss_term)
+{
+    assert(log->state == LOG_RUNS);
+    log->is_beginning = quorum_boot_begin(&log->boot, loss_term);
+    return log->is_beginning;
+}
+
+void quorum_log_loss_counted(struct quorum_log *log)
+{
+    quorum_boot_counted(&log->boot);
 }
 
 void quorum_log_stop(struct quorum_log *log, void (*done)(void *arg), void *arg)
@@ -534,6 +597,7 @@ int quorum_log_open(const struct quorum_log_config *config, struct quorum_log **
     list_init(&log->reads);
     log->wait.done = on_synced;
     env_timer_init(&log->retry, on_retry);
+    env_timer_init(&log->wait_timer, on_wait_timer);
     log->stop_task.fn = on_stop_task;
     *out = log;
     return 0;
@@ -549,5 +613,7 @@ void quorum_log_free(struct quorum_log *log)
     free(log->lines);
     wal_close(log->wal);
     quorum_vote_close(&log->vote);
+    quorum_boot_close(&log->boot);
+    env_timer_stop(log->config.env, &log->wait_timer);
     free(log);
 }

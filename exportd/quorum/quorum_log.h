@@ -23,6 +23,10 @@ enum {
     QUORUM_LOG_SEGMENT_BYTES = 64 << 20,
     QUORUM_LOG_MEMORY_BYTES = 64 << 20, /* bytes of the newest entries in memory */
     QUORUM_LOG_RETRY_MS = 100,
+    /* A sync that may wait comes after so much time, or so many entries or bytes. */
+    QUORUM_LOG_WAIT_MS = 1000,
+    QUORUM_LOG_WAIT_ENTRIES = 256,
+    QUORUM_LOG_WAIT_BYTES = 4 << 20,
 };
 
 struct quorum_log;
@@ -41,6 +45,10 @@ struct quorum_log_hooks {
      * this is called after each try that failed. false: they are written.
      */
     void (*full)(void *arg, bool is_full);
+    /** The entry is written, but perhaps not yet synced; so are all before it. */
+    void (*written)(void *arg, uint64_t index, uint64_t term);
+    /** The end of quorum_log_begin(). */
+    void (*begun)(void *arg);
 };
 
 struct quorum_log_config {
@@ -50,6 +58,10 @@ struct quorum_log_config {
     uint64_t segment_bytes;               /* 0: QUORUM_LOG_SEGMENT_BYTES */
     unsigned segments;                    /* at most; 0: as many as the WAL allows */
     uint64_t memory_bytes;                /* 0: QUORUM_LOG_MEMORY_BYTES */
+    /* number that changes when the machine goes down, boot_number(); 0: the log does not
+     * ask whether the power failed */
+    uint64_t boot;
+    bool is_lazy; /* entries may be acknowledged before they are synced */
 };
 
 /* State of the disk when the log was started. */
@@ -58,14 +70,19 @@ struct quorum_log_found {
     bool vote_is_damaged;
     /* first index of entries that were on stable storage and are lost; 0: none */
     uint64_t lost;
+    /* the power failed when entries may have been acknowledged that were not synced:
+     * those may be missing */
+    bool in_doubt;
+    uint64_t loss_term; /* as given to quorum_log_begin(); 0: none, or counted */
 };
 
 /** Makes a log in memory; touches no disk. Returns 0 or -ENOMEM. */
 int quorum_log_open(const struct quorum_log_config *config, struct quorum_log **out);
 /**
  * Reads the disk. done(arg, rc): 0, -EIO, -ENOSPC, -ENOMEM or -ROZO_EUNKNOWN_FORMAT; the
- * log takes entries only after 0. What lies on the disk stays until
- * quorum_log_forget_old(), so a loss is found again after a crash.
+ * log takes entries only after 0. Entries that are found are on stable storage then. What
+ * lies on the disk stays until quorum_log_forget_old(): a loss is found again after a
+ * crash.
  */
 void quorum_log_start(struct quorum_log *log, void (*done)(void *arg, int rc), void *arg);
 const struct quorum_log_found *quorum_log_found(const struct quorum_log *log);
@@ -74,7 +91,18 @@ const struct quorum_log_found *quorum_log_found(const struct quorum_log *log);
  * is lost, or when what was lost has been appended again and is persisted.
  */
 void quorum_log_forget_old(struct quorum_log *log);
-/** Ends all writing, then calls done(arg). */
+/**
+ * Notes on stable storage that entries may be acknowledged from now on before they are
+ * synced, and the term in which this member came back from a loss of power that is not
+ * counted (0: none). Once, before that. Returns true
+ * if hooks.begun comes; false: there is nothing to note.
+ */
+bool quorum_log_begin(struct quorum_log *log, uint64_t loss_term);
+/** Notes that the loss is counted. */
+void quorum_log_loss_counted(struct quorum_log *log);
+/** Sets whether syncs may wait (QUORUM_LOG_WAIT_MS ...); at first they do not. */
+void quorum_log_may_wait(struct quorum_log *log, bool may_wait);
+/** Ends all writing with a sync, then calls done(arg). */
 void quorum_log_stop(struct quorum_log *log, void (*done)(void *arg), void *arg);
 /** Frees the log: after quorum_log_stop(), or before a start. NULL is fine. */
 void quorum_log_free(struct quorum_log *log);

@@ -1,7 +1,8 @@
 /*
  * quorum_log_in.h - shared by the files of the log; private to them.
  *
- * quorum_log.c: entries. quorum_log_start.c: reading the disk.
+ * quorum_log.c: entries. quorum_log_start.c: reading the disk. quorum_boot.c: the boot
+ * record.
  */
 #ifndef ROZO_EXPORTD_QUORUM_QUORUM_LOG_IN_H
 #define ROZO_EXPORTD_QUORUM_QUORUM_LOG_IN_H
@@ -10,6 +11,50 @@
 #include "exportd/quorum/quorum_vote.h"
 
 enum { QUORUM_LOG_KIND = 1 }; /* kind of an entry in the write-ahead log */
+
+/* ---- quorum_boot.c: may a loss of power have taken what was acknowledged? ----
+ *
+ * A member that acknowledges what is not synced notes the boot of its machine before, and
+ * at an orderly end that all is synced. It may have lost something if it starts in
+ * another boot, and did not end in order.
+ */
+
+/* Embedded; zero-initialise, set boot, is_lazy, saved and arg. */
+struct quorum_boot {
+    uint64_t boot; /* changes when the machine goes down; 0: not asked */
+    bool is_lazy;  /* this run acknowledges what is not synced */
+    /** A record is on stable storage, or cannot be saved (rc). */
+    void (*saved)(void *arg, int rc);
+    void *arg;
+    /* after the start: something may be lost */
+    bool in_doubt;
+    uint64_t loss_term; /* term of quorum_boot_begin(); 0: none, or counted */
+
+    /* The rest is private. */
+    struct quorum_vote file;
+    void (*started)(void *arg, int rc);
+    bool is_open; /* this run has noted that it may lose something */
+    bool is_noted;
+};
+
+/** Reads the record; started(arg, rc) comes. */
+void quorum_boot_start(struct quorum_boot *b, struct disk *disk,
+                       void (*started)(void *arg, int rc));
+/**
+ * Notes that this run may acknowledge what is not synced, and the term in which the
+ * member came back from a loss that is not counted (0: none). Returns whether saved
+ * comes.
+ */
+bool quorum_boot_begin(struct quorum_boot *b, uint64_t loss_term);
+/** Notes that the loss is counted. */
+void quorum_boot_counted(struct quorum_boot *b);
+/** Notes that all is synced, if the run had begun. Returns whether saved comes. */
+bool quorum_boot_end(struct quorum_boot *b);
+bool quorum_boot_is_idle(const struct quorum_boot *b);
+/** Closes the file. Nothing may be under way. */
+void quorum_boot_close(struct quorum_boot *b);
+
+/* ---- the log ---- */
 
 /* One append under way. */
 struct log_append {
@@ -38,6 +83,8 @@ struct quorum_log {
     enum { LOG_NEW, LOG_STARTS, LOG_RUNS, LOG_STOPS, LOG_WAL_STOPS, LOG_STOPPED } state;
     struct wal *wal; /* owned */
     struct quorum_vote vote;
+    struct quorum_boot boot;
+    bool is_beginning; /* hooks.begun comes */
     struct quorum_log_found found;
     int error;
 
@@ -60,10 +107,16 @@ struct quorum_log {
     uint64_t full_from;
     bool is_full; /* the hook has been called with true */
     struct env_timer retry;
+    /* Syncs that may wait. */
+    bool may_wait, is_due;
+    unsigned n_waiting; /* entries, and their bytes, that wait for a sync */
+    uint64_t waiting_bytes;
+    struct env_timer wait_timer;
 
     /* The start. */
     void (*started)(void *arg, int rc);
     void *started_arg;
+    struct wal_wait start_wait;
     void (*stopped)(void *arg);
     void *stopped_arg;
     struct env_task stop_task;
@@ -82,5 +135,7 @@ void quorum_log_line_set(struct quorum_log *log, struct line *line,
                          struct quorum_entry *entry);
 /** Goes on with a stop that waits, if nothing is under way any more. */
 void quorum_log_stop_look(struct quorum_log *log);
+/** A boot record is saved, or cannot be. */
+void quorum_log_boot_saved(void *arg, int rc);
 
 #endif

@@ -133,6 +133,13 @@ static void damaged_cut(struct quorum_log *log, const struct wal_scan_result *re
                   (unsigned long long)log->found.lost);
 }
 
+static void on_adopted_synced(struct wal_wait *w, int rc)
+{
+    start_end(container_of(w, struct quorum_log, start_wait), rc);
+}
+
+/* The entries that are found count as persisted. A process that was killed may have left
+ * them unsynced. */
 static void on_wal_started(void *arg, int rc)
 {
     struct quorum_log *log = arg;
@@ -140,7 +147,9 @@ static void on_wal_started(void *arg, int rc)
     for (uint64_t i = 0; rc == 0 && i < log->n; i++)
         if (wal_adopt(log->wal, &quorum_log_line(log, log->first + i)->place) != 0)
             rc = -EIO; /* the scan found its segment a moment ago */
-    start_end(log, rc);
+    log->start_wait.done = on_adopted_synced;
+    if (rc != 0 || wal_sync(log->wal, &log->start_wait))
+        start_end(log, rc);
 }
 
 static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
@@ -166,6 +175,18 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
         start_end(log, rc);
 }
 
+static void on_boot_started(void *arg, int rc)
+{
+    struct quorum_log *log = arg;
+
+    log->found.in_doubt = log->boot.in_doubt;
+    log->found.loss_term = log->boot.loss_term;
+    if (rc == 0)
+        rc = wal_scan(log->config.env, log->config.disk, 1, 0, on_found, on_scanned, log);
+    if (rc != 0)
+        start_end(log, rc);
+}
+
 static void on_vote_started(void *arg, int rc)
 {
     struct quorum_log *log = arg;
@@ -174,8 +195,8 @@ static void on_vote_started(void *arg, int rc)
     log->found.vote = log->vote.found.vote;
     log->found.vote_is_damaged = log->vote.is_damaged;
     if (rc == 0)
-        rc = wal_scan(log->config.env, log->config.disk, 1, 0, on_found, on_scanned, log);
-    if (rc != 0)
+        quorum_boot_start(&log->boot, log->config.disk, on_boot_started);
+    else
         start_end(log, rc);
 }
 
@@ -197,7 +218,12 @@ void quorum_log_start(struct quorum_log *log, void (*done)(void *arg, int rc), v
     log->state = LOG_STARTS;
     log->started = done;
     log->started_arg = arg;
+    log->boot = (struct quorum_boot){ .boot = log->config.boot,
+                                      .is_lazy = log->config.is_lazy,
+                                      .saved = quorum_log_boot_saved,
+                                      .arg = log };
     log->vote.disk = log->config.disk;
+    log->vote.path = "vote";
     log->vote.started = on_vote_started;
     log->vote.saved = on_vote_saved;
     log->vote.arg = log;

@@ -14,7 +14,6 @@
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 
-static const char vote_path[] = "vote";
 static const uint8_t magic[8] = "rozovote";
 
 /* Page: 0 magic, 8 crc of the rest, 12 format, 16 number, 24 term, 32 vote. */
@@ -137,7 +136,7 @@ static void opened(struct quorum_vote *v)
     v->is_new = v->dr.size == 0;
     if (v->is_new) {
         v->state = VOTE_SYNC_NAME;
-        submit(v, (struct disk_req){ .op = DISK_SYNC_NAME, .path = vote_path });
+        submit(v, (struct disk_req){ .op = DISK_SYNC_NAME, .path = v->path });
         return;
     }
     v->state = VOTE_READ;
@@ -193,7 +192,7 @@ static void on_step(struct disk_req *dr, int rc)
 void quorum_vote_start(struct quorum_vote *v)
 {
     assert(v->state == VOTE_OPEN && v->file == NULL);
-    submit(v, (struct disk_req){ .op = DISK_OPEN, .path = vote_path, .create = true });
+    submit(v, (struct disk_req){ .op = DISK_OPEN, .path = v->path, .create = true });
 }
 
 void quorum_vote_save(struct quorum_vote *v, struct quorum_ballot ballot)

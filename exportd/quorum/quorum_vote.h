@@ -1,5 +1,6 @@
 /*
  * quorum_vote.h - term and vote of a member on its disk: two copies, each in its page.
+ * The boot record (quorum_boot.c) is kept in the same way.
  *
  * Sans-I/O. A vote is reported as saved when both copies are on stable storage. So one
  * copy may be torn by a loss of power or rot later, and the other one says all that
@@ -19,9 +20,10 @@ struct quorum_ballot {
     uint64_t term, vote; /* vote: raft id; 0: none */
 };
 
-/* Embedded; zero-initialise, set disk, the callbacks and arg. */
+/* Embedded; zero-initialise, set disk, path, the callbacks and arg. */
 struct quorum_vote {
     struct disk *disk; /* borrowed */
+    const char *path;  /* name of the file; a constant */
     /** Called after quorum_vote_start(): 0 or an error of the disk. */
     void (*started)(void *arg, int rc);
     /** The ballot is on stable storage; or nothing more can be saved (rc). */

@@ -46,6 +46,7 @@ enum key_kind {
     KEY_REDIST = 'Q',
     /* storage, export, ino: removal that this storage has not confirmed */
     KEY_WAITING = 'W',
+    KEY_LOSSES = 'H', /* -> number of the last loss of power that members counted */
     KEY_QUORUM = 'Z', /* place of this member in the metadata log, see kv_quorum.c */
 };
 

@@ -20,6 +20,7 @@
 #include "exportd/quorum/raft/raft_changes.h"
 #include "exportd/quorum/raft/raft_lease.h"
 #include "exportd/quorum/raft/raft_saved.h"
+#include "exportd/quorum/raft/raft_synced.h"
 
 #if RAFT_VERSION_NUMBER != 2201
 #    error "raft_core.c is written for libraft 0.22.1: other versions free other memory"
@@ -48,6 +49,8 @@ struct heard {
     uint64_t from, term;
     uint64_t sent_ns; /* newest of its times, by its clock */
     uint64_t at_ns;   /* last heartbeat came then, by our clock */
+    bool is_lazy;     /* the leader counts what is written */
+    uint64_t match;   /* the own log is the same up to here */
 };
 
 /* Transfer of leadership. After a failure it lasts until it cannot succeed late. */
@@ -57,6 +60,13 @@ struct transfer {
     uint64_t until_ns;   /* with to: it fails then */
     uint64_t sent_index; /* last index in the TIMEOUT_NOW; 0: none was sent */
     bool is_voided;      /* an entry after sent_index was appended */
+};
+
+/* Loss of power that a leader has to count. */
+struct core_loss {
+    uint64_t term; /* this member came back from one in this term; 0: none, or counted */
+    bool is_heard; /* leader: another member came back from one */
+    bool is_counted; /* leader: it is counted */
 };
 
 struct raft_core {
@@ -75,6 +85,10 @@ struct raft_core {
     struct transfer transfer;
     uint64_t first_own; /* leader: first entry of its term; 0: not yet appended */
     uint64_t log_last;  /* newest entry that the caller has got */
+    struct raft_synced synced;
+    uint64_t sync_to; /* the log shall be synced up to here, at once */
+    struct core_loss loss;
+    uint64_t stable_told; /* leaders said: up to here all is synced by a majority */
 
     struct raft_changes changes; /* lists of members */
 
@@ -193,6 +207,15 @@ static int lib_config_make(const struct raft_config *config,
     return step_result(raft_configuration_decode(&b, out));
 }
 
+/* Returns true if entries count when they are written. */
+static bool counts_written(const struct raft_core *core)
+{
+    if (core->raft.state == RAFT_LEADER)
+        return core->options.is_lazy;
+    return core->options.is_lazy && core->heard.is_lazy &&
+           core->heard.term == core->ballot.term;
+}
+
 /* Takes over the entries that libraft wants to append. */
 static int entries_collect(struct raft_core *core, const struct raft_update *update)
 {
@@ -207,6 +230,7 @@ static int entries_collect(struct raft_core *core, const struct raft_update *upd
     else
         assert(index == tail->index + 1);
     raft_changes_truncate(&core->changes, index);
+    raft_synced_truncate(&core->synced, index);
     for (unsigned i = 0; i < update->entries.n && rc == 0; i++) {
         const struct raft_entry *e = &update->entries.batch[i];
         struct raft_log_entry *out = &core->entries[core->out.n_entries];
@@ -253,6 +277,22 @@ static struct raft_msg *message_add(struct raft_core *core, enum raft_msg_kind k
     return m;
 }
 
+/* Says in an answer to an APPEND how far the log is synced. A leader that is not lazy
+ * hears of synced entries only. */
+static void synced_say(const struct raft_core *core, struct raft_msg *m)
+{
+    uint64_t synced = core->synced.synced;
+
+    if (core->loss.term != 0)
+        m->flags |= RAFT_MSG_LOSS;
+    if (counts_written(core)) {
+        m->flags |= RAFT_MSG_LAZY;
+        m->commit = synced < m->last ? synced : m->last;
+    } else if (m->last > synced) {
+        m->last = synced;
+    }
+}
+
 /* Takes over an answer to an APPEND. is_late: to one of an earlier term; what it says of
  * the log is then no news for the leader of this term (R3). */
 static void appended_collect(struct raft_core *core, struct raft_msg *m,
@@ -262,8 +302,10 @@ static void appended_collect(struct raft_core *core, struct raft_msg *m,
     m->last = is_late ? 0 : r->last_log_index; /* R10 */
     if (m->index != 0 && m->last >= m->index)
         m->last = m->index - 1;
-    if (!is_late && core->heard.from == m->to && core->heard.term == m->term)
+    if (!is_late && core->heard.from == m->to && core->heard.term == m->term) {
         m->echo_ns = core->heard.sent_ns;
+        synced_say(core, m);
+    }
 }
 
 /* Takes over a vote. A refused pre-vote says the voter's term (R13). */
@@ -307,6 +349,12 @@ static void message_collect(struct raft_core *core, const struct raft_message *l
         m->index_term = lib->append_entries.prev_log_term;
         m->commit = lib->append_entries.leader_commit;
         m->n = lib->append_entries.n_entries;
+        if (core->options.is_lazy) {
+            m->flags |= RAFT_MSG_LAZY;
+            m->last = core->out.stable < m->commit ? core->out.stable : m->commit;
+        }
+        if (core->loss.is_counted)
+            m->flags |= RAFT_MSG_LOSS;
         if (m->index == 0 && m->n == 0 && core->raft.trail.offset > 0) /* R17 */
             seed_collect(core, to);
         return;
@@ -372,6 +420,9 @@ static int core_step(struct raft_core *core, struct raft_event *event,
     if (core->raft.state == RAFT_LEADER && !was_leader) {
         raft_lease_begin(&core->lease, core->now_ns);
         core->transfer = (struct transfer){ .is_active = false };
+        raft_synced_lead(&core->synced);
+        core->sync_to = 0;
+        core->loss.is_heard = core->loss.is_counted = false;
         core->first_own =
             (update.flags & (RAFT_UPDATE_ENTRIES)) != 0 ? update.entries.index : 0;
     }
@@ -464,6 +515,58 @@ static int transfer_settle(struct raft_core *core)
     return rc;
 }
 
+/* Asks all members to sync their logs as far as somebody waits for it. */
+static void sync_ask(struct raft_core *core)
+{
+    const struct raft_config *config = &raft_changes_newest(&core->changes)->config;
+
+    if (core->raft.state != RAFT_LEADER || core->sync_to <= core->out.stable)
+        return;
+    for (unsigned i = 0; i < config->n; i++) {
+        const struct raft_member *to = &config->members[i];
+        struct raft_msg *m = to->id == core->options.id || to->role != RAFT_ROLE_VOTER
+                                 ? NULL
+                                 : message_add(core, RAFT_MSG_SYNC, to->id,
+                                               raft_current_term(&core->raft));
+
+        if (m == NULL)
+            continue;
+        m->index = core->sync_to;
+        m->index_term = trail_term(&core->raft.trail, m->index);
+    }
+}
+
+/* Reports to libraft what counts as persisted: what is synced, or written. */
+static int stored_report(struct raft_core *core)
+{
+    struct raft_event event = { .type = RAFT_PERSISTED_ENTRIES };
+    uint64_t index = core->synced.synced;
+
+    if (counts_written(core) && core->synced.written > index)
+        index = core->synced.written;
+    if (index <= core->raft.last_stored || core->raft.state == RAFT_CANDIDATE)
+        return 0;
+    event.persisted_entries.index = index;
+    return core_step(core, &event, NULL);
+}
+
+/* Says to the leader how far the log is synced, where no answer to an APPEND does. */
+static void synced_tell(struct raft_core *core)
+{
+    const struct heard *h = &core->heard;
+    struct raft_msg *m;
+
+    if (core->raft.state != RAFT_FOLLOWER || h->term != core->ballot.term ||
+        h->match == 0)
+        return;
+    m = message_add(core, RAFT_MSG_APPENDED, h->from, h->term);
+    if (m == NULL)
+        return;
+    m->last = h->match < core->raft.last_stored ? h->match : core->raft.last_stored;
+    m->echo_ns = h->sent_ns;
+    synced_say(core, m);
+}
+
 static bool vote_is_saved(const struct raft_core *core)
 {
     return core->ballot.term == core->saved.term && core->ballot.vote == core->saved.vote;
@@ -496,6 +599,31 @@ static uint64_t core_leader(const struct raft_core *core)
                : 0;
 }
 
+/* Returns up to which entry a majority has synced, as far as this member knows. As for
+ * the commit index, entries of earlier terms count with one of the leader's own. */
+static uint64_t stable_known(const struct raft_core *core)
+{
+    uint64_t index = core->out.commit;
+
+    if (core->raft.state != RAFT_LEADER)
+        return core->stable_told;
+    if (core->options.is_lazy)
+        index = raft_synced_majority(&core->synced,
+                                     &raft_changes_newest(&core->changes)->config,
+                                     core->options.id);
+    return core->first_own != 0 && index >= core->first_own ? index : 0;
+}
+
+static void stable_fill(struct raft_core *core)
+{
+    struct raft_core_out *out = &core->out;
+    uint64_t stable = lower(stable_known(core), lower(out->commit, core->synced.synced));
+
+    if (stable > out->stable)
+        out->stable = stable;
+    out->may_wait = counts_written(core) && core->sync_to <= core->synced.synced;
+}
+
 /* Fills in the state that the caller gets. */
 static void out_fill(struct raft_core *core)
 {
@@ -506,6 +634,8 @@ static void out_fill(struct raft_core *core)
         out->new_term = core->ballot.term;
         out->new_vote = core->ballot.vote;
     }
+    out->loss = core->raft.state == RAFT_LEADER && !core->loss.is_counted &&
+                (core->loss.is_heard || core->loss.term != 0);
     out->role = core_role(core);
     out->term = core->ballot.term;
     out->leader = core_leader(core);
@@ -515,8 +645,9 @@ static void out_fill(struct raft_core *core)
         if (commit > out->commit) /* R4 */
             out->commit = commit;
     }
+    stable_fill(core);
     out->is_ready = out->role == RAFT_CORE_LEADER && core->first_own != 0 &&
-                    out->commit >= core->first_own;
+                    out->stable >= core->first_own;
     out->next_ns = ms_to_ns(raft_timeout(&core->raft));
 }
 
@@ -543,6 +674,7 @@ static int core_settle(struct raft_core *core)
 {
     int rc = 0;
 
+    rc = stored_report(core);
     while (rc == 0 && core->changes.n > 0 &&
            core->changes.later[0].index <= raft_commit_index(&core->raft))
         rc = change_report(core);
@@ -552,6 +684,10 @@ static int core_settle(struct raft_core *core)
     if (core->first_own == 0) {
         core->first_own = raft_last_index(&core->raft) + 1;
         rc = empty_submit(core);
+    }
+    if (core->options.is_lazy && core->sync_to < core->first_own) {
+        core->sync_to = core->first_own; /* the leader answers when this one is stable */
+        sync_ask(core);
     }
     if (rc == 0)
         rc = transfer_settle(core);
@@ -671,7 +807,7 @@ int raft_core_start(struct raft_core *core, uint64_t now_ns,
         (struct ballot){ .term = saved->term, .vote = saved->vote };
     core->changes.base = (struct raft_member_list){ .index = saved->config_index,
                                                     .config = saved->config };
-    core->out.commit = core->log_last = saved->applied;
+    core->out.commit = core->out.stable = core->log_last = saved->applied;
     for (size_t i = 0; i < saved->n_entries && rc == 0; i++) {
         const struct raft_log_entry *e = &saved->entries[i];
 
@@ -679,6 +815,7 @@ int raft_core_start(struct raft_core *core, uint64_t now_ns,
         if (e->kind == RAFT_ENTRY_CONFIG && e->index > saved->config_index)
             rc = raft_changes_add(&core->changes, e->index, e->data, e->len);
     }
+    core->synced.synced = core->log_last;
     if (rc == 0)
         rc = start_step(core, saved);
     rc = event_end(core, rc);
@@ -699,7 +836,10 @@ int raft_core_tick(struct raft_core *core, uint64_t now_ns)
         core->raft.current_term++;
         core->raft.voted_for = core->options.id;
     }
-    return event_end(core, core_step(core, &event, NULL));
+    rc = core_step(core, &event, NULL);
+    if (rc == 0)
+        sync_ask(core); /* again: a message may have been lost */
+    return event_end(core, rc);
 }
 
 /* Steps libraft with a message. */
@@ -788,6 +928,8 @@ static int append_in_parts(struct raft_core *core, struct raft_msg *msg,
             core->messages[core->n_messages - 1].kind == RAFT_MSG_APPENDED &&
             core->messages[core->n_messages - 1].index != 0)
             break;
+        if (msg->index > core->heard.match)
+            core->heard.match = msg->index;
     } while (done < n && rc == 0);
     return rc;
 }
@@ -796,7 +938,7 @@ static int append_receive(struct raft_core *core, const struct raft_msg *msg,
                           const struct raft_log_entry *entries)
 {
     uint64_t stored = core->raft.trail.snapshot.index;
-    uint64_t stored_term = core->raft.trail.snapshot.term;
+    uint64_t stored_term = core->raft.trail.snapshot.term, told;
     struct raft_msg m = *msg;
 
     if (m.term < core->ballot.term) {
@@ -809,8 +951,15 @@ static int append_receive(struct raft_core *core, const struct raft_msg *msg,
     } else {
         core->heard =
             (struct heard){ .from = m.from, .term = m.term, .sent_ns = m.sent_ns };
+        core->sync_to = 0;
     }
     core->heard.at_ns = core->now_ns;
+    core->heard.is_lazy = (m.flags & RAFT_MSG_LAZY) != 0;
+    if ((m.flags & RAFT_MSG_LOSS) != 0 && m.term > core->loss.term)
+        core->loss.term = 0;
+    told = core->heard.is_lazy ? m.last : m.commit;
+    if (told > core->stable_told)
+        core->stable_told = told;
     hurry_end(core);
     if (m.index < stored) { /* R14 */
         uint64_t skip = lower(stored - m.index, m.n);
@@ -821,6 +970,12 @@ static int append_receive(struct raft_core *core, const struct raft_msg *msg,
         entries += skip;
     }
     return append_in_parts(core, &m, entries);
+}
+
+/* Returns how far the sender of an APPENDED has synced its log. */
+static uint64_t synced_last(const struct raft_msg *msg)
+{
+    return (msg->flags & RAFT_MSG_LAZY) != 0 ? msg->commit : msg->last;
 }
 
 static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
@@ -841,6 +996,12 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     args->last_log_index = msg->last;
     if (is_own)
         raft_lease_acked(&core->lease, msg->from, msg->echo_ns, core->now_ns);
+    if (is_own && (msg->flags & RAFT_MSG_LOSS) != 0)
+        core->loss.is_heard = true;
+    if (is_own && msg->index == 0)
+        raft_synced_peer(&core->synced, msg->from, synced_last(msg));
+    if (!core->options.is_lazy && msg->index == 0)
+        args->last_log_index = synced_last(msg);
     if (is_own && msg->index > 0 &&
         raft_match_index(&core->raft, msg->from, &match) == 0 && msg->last < match) {
         /* R3: libraft would never send these entries again. Only the contact counts. */
@@ -950,6 +1111,14 @@ static int timeout_now_receive(struct raft_core *core, const struct raft_msg *ms
     return message_step(core, msg, &lib);
 }
 
+/* Syncs are wanted up to an entry, which may not be here yet. */
+static void sync_receive(struct raft_core *core, const struct raft_msg *msg)
+{
+    if (msg->term == core->ballot.term && core->heard.term == msg->term &&
+        core->heard.from == msg->from && msg->index > core->sync_to)
+        core->sync_to = msg->index;
+}
+
 /* Returns false if no leader could have sent this APPEND: libraft would assert (R6). */
 static bool append_is_possible(const struct raft_core *core, const struct raft_msg *msg,
                                const struct raft_log_entry *entries)
@@ -1005,25 +1174,45 @@ int raft_core_receive(struct raft_core *core, uint64_t now_ns, const struct raft
     case RAFT_MSG_TIMEOUT_NOW:
         rc = timeout_now_receive(core, msg);
         break;
+    case RAFT_MSG_SYNC:
+        sync_receive(core, msg);
+        break;
     }
     return event_end(core, rc);
+}
+
+/* Notes how far the log is written or synced. Returns whether that is new. */
+static bool mark_raise(const struct raft_core *core, uint64_t *mark, uint64_t index,
+                       uint64_t term)
+{
+    if (index <= *mark || term == 0 || trail_term(&core->raft.trail, index) != term)
+        return false;
+    *mark = index;
+    return true;
+}
+
+int raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t index,
+                      uint64_t term)
+{
+    int rc = event_begin(core, now_ns);
+
+    if (rc != 0)
+        return rc;
+    mark_raise(core, &core->synced.written, index, term);
+    return event_end(core, 0);
 }
 
 int raft_core_persisted(struct raft_core *core, uint64_t now_ns, uint64_t index,
                         uint64_t term)
 {
-    struct raft_event event = { .type = RAFT_PERSISTED_ENTRIES };
     int rc = event_begin(core, now_ns);
 
     if (rc != 0)
         return rc;
-    event.persisted_entries.index = index;
-    if (index > core->raft.last_stored && term != 0 &&
-        trail_term(&core->raft.trail, index) == term) {
-        assert(core->raft.state != RAFT_CANDIDATE);
-        rc = core_step(core, &event, NULL);
-    }
-    return event_end(core, rc);
+    if (mark_raise(core, &core->synced.synced, index, term) &&
+        index <= core->raft.last_stored)
+        synced_tell(core); /* otherwise libraft answers */
+    return event_end(core, 0);
 }
 
 int raft_core_vote_persisted(struct raft_core *core, uint64_t now_ns, uint64_t term,
@@ -1168,12 +1357,42 @@ bool raft_core_is_held(const struct raft_core *core, uint64_t index, uint64_t wi
 
     for (unsigned i = 0; i < config->n; i++) {
         const struct raft_member *m = &config->members[i];
-        uint64_t match;
 
         n += m->role == RAFT_ROLE_VOTER && m->id != without &&
-             raft_core_match(core, m->id, &match) == 0 && match >= index;
+             raft_synced_of(&core->synced, core->options.id, m->id) >= index;
     }
     return n > raft_config_n_voters(config) / 2;
+}
+
+void raft_core_set_loss(struct raft_core *core, uint64_t term)
+{
+    core->loss.term = term;
+}
+
+bool raft_core_has_loss(const struct raft_core *core)
+{
+    return core->loss.term != 0;
+}
+
+void raft_core_loss_counted(struct raft_core *core)
+{
+    core->loss.term = 0;
+    core->loss.is_counted = core->raft.state == RAFT_LEADER;
+}
+
+int raft_core_want_stable(struct raft_core *core, uint64_t now_ns)
+{
+    int rc = event_begin(core, now_ns);
+
+    if (rc != 0)
+        return rc;
+    if (core->raft.state != RAFT_LEADER)
+        return -ROZO_ENOT_LEADER;
+    if (core->options.is_lazy && core->sync_to < core->log_last) {
+        core->sync_to = core->log_last;
+        sync_ask(core);
+    }
+    return event_end(core, 0);
 }
 
 int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)

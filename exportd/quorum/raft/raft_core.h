@@ -40,6 +40,9 @@ struct raft_core_options {
      * for election_ms. 0: election_ms. The same on all members. */
     unsigned promise_ms;
     uint32_t seed; /* for election timeouts: random */
+    /* Entries count when a majority has written them, before they are synced: as leader,
+     * and as follower of a leader with the same setting. */
+    bool is_lazy;
 };
 
 /**
@@ -103,6 +106,12 @@ int raft_core_tick(struct raft_core *core, uint64_t now_ns);
 int raft_core_receive(struct raft_core *core, uint64_t now_ns, const struct raft_msg *msg,
                       const struct raft_log_entry *entries);
 /**
+ * Reports that the log is written up to an entry, so that the end of the process does no
+ * harm. For is_lazy; otherwise it changes nothing. Reports may be late, as the next ones.
+ */
+int raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t index,
+                      uint64_t term);
+/**
  * Reports that the log is persisted up to an entry. Reports of entries that have been
  * truncated since are ignored, so reports may be late; they come in the order of writing.
  */
@@ -138,6 +147,21 @@ int raft_core_change(struct raft_core *core, uint64_t now_ns,
  * entry. Returns 0, -ROZO_ENOT_LEADER or -EBUSY.
  */
 int raft_core_barrier(struct raft_core *core, uint64_t now_ns, uint64_t *index);
+/**
+ * Sets the term in which this member came back from a loss of power that may not be
+ * counted yet (raft_core_out.loss on the leader); 0: none. That ends by itself when the
+ * leader of a later term says that losses are counted.
+ */
+void raft_core_set_loss(struct raft_core *core, uint64_t term);
+/** Returns whether it came back from a loss that may not be counted yet. */
+bool raft_core_has_loss(const struct raft_core *core);
+/** The leader has counted losses; it says so to the others. Until it ends to lead. */
+void raft_core_loss_counted(struct raft_core *core);
+/**
+ * Asks as leader for all entries so far to be synced by a majority, soon. Returns 0 or
+ * -ROZO_ENOT_LEADER.
+ */
+int raft_core_want_stable(struct raft_core *core, uint64_t now_ns);
 /**
  * Hands leadership over to a voter; 0: to the one with the longest log of those that are
  * heard. Before the call
@@ -187,15 +211,23 @@ struct raft_core_out {
      * truncated below that since; then the message is dropped. */
     const struct raft_msg *messages;
     unsigned n_messages;
-    /* all entries up to here are committed, and persisted here: apply them. Never goes
-     * back. */
+    /* all entries up to here are committed, and persisted here (is_lazy: written). Never
+     * goes back. */
     uint64_t commit;
+    /* all entries up to here, at most commit, are synced here and by a majority: apply
+     * them to the store. No loss of power takes them back. Never goes back. */
+    uint64_t stable;
+    /* syncs of the log may wait; false: sync at once all that is written, and report */
+    bool may_wait;
     /* state of this member */
     enum raft_core_role role;
     uint64_t term;
     uint64_t leader; /* raft id; 0: not known */
-    /* leader: an entry of its own term is committed: it may answer */
+    /* leader: an entry of its own term is stable: it may answer */
     bool is_ready;
+    /* leader: it, or a member that acknowledged entries in this term, came back from a
+     * loss of power that is not counted yet */
+    bool loss;
     /* member to which a SEED went, since the log does not reach back to what it needs;
      * 0: none */
     uint64_t seeding;
@@ -240,8 +272,8 @@ int raft_core_match(const struct raft_core *core, uint64_t id, uint64_t *index);
  */
 bool raft_core_is_heard(const struct raft_core *core, uint64_t id);
 /**
- * Leader: returns whether a majority of the voters has persisted the entry, not counting
- * the member `without`.
+ * Leader: returns whether a majority of the voters has synced the entry, not counting the
+ * member `without`.
  */
 bool raft_core_is_held(const struct raft_core *core, uint64_t index, uint64_t without);
 /** Returns the newest index of the log, persisted or not. */

@@ -277,12 +277,14 @@ enum fields {
 static const struct {
     unsigned flags, fields;
 } kinds[] = {
-    [RAFT_MSG_APPEND] = { 0, INDEX | INDEX_TERM | COMMIT | ENTRIES },
-    [RAFT_MSG_APPENDED] = { 0, ECHO | INDEX | LAST },
+    [RAFT_MSG_APPEND] = { RAFT_MSG_LAZY | RAFT_MSG_LOSS,
+                          INDEX | INDEX_TERM | COMMIT | ENTRIES },
+    [RAFT_MSG_APPENDED] = { RAFT_MSG_LAZY | RAFT_MSG_LOSS, ECHO | INDEX | LAST },
     [RAFT_MSG_VOTE] = { RAFT_MSG_PRE_VOTE | RAFT_MSG_DISRUPT, INDEX | INDEX_TERM },
     [RAFT_MSG_VOTED] = { RAFT_MSG_PRE_VOTE | RAFT_MSG_GRANTED, 0 },
     [RAFT_MSG_SEED] = { RAFT_MSG_LOST, INDEX | INDEX_TERM },
     [RAFT_MSG_TIMEOUT_NOW] = { 0, INDEX | INDEX_TERM },
+    [RAFT_MSG_SYNC] = { 0, INDEX | INDEX_TERM },
 };
 
 /* Returns true if a message has only the fields of its kind, within their bounds. */
@@ -290,10 +292,12 @@ static bool fields_are_valid(const struct raft_msg *m)
 {
     unsigned fields;
 
-    if (m->kind < RAFT_MSG_APPEND || m->kind > RAFT_MSG_TIMEOUT_NOW ||
+    if (m->kind < RAFT_MSG_APPEND || m->kind > RAFT_MSG_SYNC ||
         (m->flags & ~kinds[m->kind].flags) != 0)
         return false;
     fields = kinds[m->kind].fields;
+    if ((m->flags & RAFT_MSG_LAZY) != 0)
+        fields |= LAST | COMMIT;
     return ((fields & ECHO) != 0 || m->echo_ns == 0) &&
            ((fields & INDEX) != 0 || m->index == 0) &&
            ((fields & INDEX_TERM) != 0 || m->index_term == 0) &&
@@ -312,14 +316,14 @@ static bool msg_is_valid(const struct raft_msg *m)
         return false;
     switch (m->kind) {
     case RAFT_MSG_APPENDED:
-        return m->index == 0 || m->last < m->index;
+        return m->commit <= m->last && (m->index == 0 || m->last < m->index);
     case RAFT_MSG_VOTE:
         if (m->flags == (RAFT_MSG_PRE_VOTE | RAFT_MSG_DISRUPT))
             return false;
         /* fall through */
     default:
-        return (m->index == 0) == (m->index_term == 0) &&
-               (m->kind != RAFT_MSG_SEED || m->index > 0);
+        return (m->index == 0) == (m->index_term == 0) && m->last <= m->commit &&
+               ((m->kind != RAFT_MSG_SEED && m->kind != RAFT_MSG_SYNC) || m->index > 0);
     case RAFT_MSG_VOTED:
         return true;
     }

@@ -99,13 +99,19 @@ enum raft_msg_kind {
     RAFT_MSG_VOTED = 4,
     RAFT_MSG_SEED = 5,        /* "your log ends before mine begins: seed yourself" */
     RAFT_MSG_TIMEOUT_NOW = 6, /* "campaign at once": transfer of leadership */
+    RAFT_MSG_SYNC = 7,        /* "sync your log up to this entry, and say so" */
 };
 enum raft_msg_flags {
     RAFT_MSG_PRE_VOTE = 1, /* VOTE, VOTED */
     RAFT_MSG_DISRUPT = 2,  /* VOTE: the leader asked for this election */
     RAFT_MSG_GRANTED = 4,  /* VOTED */
-    RAFT_MSG_LOST = 32,    /* SEED: the receiver had entries that it lacks now */
-    RAFT_MSG_FLAGS_ALL = 39,
+    /* APPEND: the leader counts what is written. APPENDED: the answer to such a leader */
+    RAFT_MSG_LAZY = 8,
+    /* APPENDED: the sender came back from a loss of power that may not be counted yet.
+     * APPEND: losses are counted in this term */
+    RAFT_MSG_LOSS = 16,
+    RAFT_MSG_LOST = 32, /* SEED: the receiver had entries that it lacks now */
+    RAFT_MSG_FLAGS_ALL = 63,
 };
 
 /* Message, unpacked. Plain data. */
@@ -119,11 +125,16 @@ struct raft_msg {
      * from the receiver; 0: none */
     uint64_t echo_ns;
     /* APPEND: entry before the first one. APPENDED: index is what was rejected, 0: OK.
-     * VOTE, TIMEOUT_NOW: last entry of the sender. SEED: newest entry in its store. */
+     * VOTE, TIMEOUT_NOW: last entry of the sender. SEED: newest entry in its store.
+     * SYNC: entry up to which the log shall be synced. */
     uint64_t index, index_term;
-    uint64_t last;   /* APPENDED: newest entry that the sender has and that matches */
-    uint64_t commit; /* APPEND: commit index of the leader */
-    unsigned n;      /* APPEND: entries, 0..RAFT_MSG_ENTRIES_MAX */
+    /* APPENDED: newest entry that the sender has and that matches. LAZY APPEND: entries
+     * up to this one are committed and synced by a majority */
+    uint64_t last;
+    /* APPEND: commit index of the leader. LAZY APPENDED: how far the sender's log is
+     * synced, at most `last` */
+    uint64_t commit;
+    unsigned n; /* APPEND: entries, 0..RAFT_MSG_ENTRIES_MAX */
 };
 
 /* Group to which messages belong: checked by the decoder. Plain data. */

@@ -32,8 +32,8 @@ enum {
 };
 /* Answers: 0 version, 1 flags, 2 zeros, 4 crc of the payload. RF_SEED: 8 applied, 16 its
  * term, 24 clock, 32 index of the list, 40 its bytes (4), 44 highest id or 0 (4), 48
- * list. RF_FETCH: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index, 56 n (4),
- * 60 zeros. */
+ * list. RF_FETCH, RF_JOIN: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index,
+ * 56 n (4), 60 zeros. */
 enum {
     AT_CRC = 4,
     AT_APPLIED = 8,
@@ -53,6 +53,7 @@ enum {
     AT_N = 56,
     FLAG_LEADS = 1,
     FLAG_HELD = 2,
+    FLAG_DOUBT = 4,
 };
 /* Row of an entry: 0 term, 8 bytes of data, 12 kind, 13 zeros. */
 enum { AT_ROW_LEN = 8, AT_ROW_KIND = 12 };
@@ -299,7 +300,8 @@ void seed_log_encode(const struct seed_log *log, uint32_t crc,
 {
     assert(log->n <= SEED_ENTRIES_MAX);
     answer_put(buf, SEED_LOG_BYTES,
-               (uint8_t)((log->leads ? FLAG_LEADS : 0) | (log->is_held ? FLAG_HELD : 0)),
+               (uint8_t)((log->leads ? FLAG_LEADS : 0) | (log->is_held ? FLAG_HELD : 0) |
+                         (log->in_doubt ? FLAG_DOUBT : 0)),
                crc);
     put_le64(buf + AT_TERM, log->term);
     put_le64(buf + AT_FIRST, log->first);
@@ -336,14 +338,15 @@ int seed_log_decode(const void *buf, size_t len, const uint8_t *payload,
                     struct raft_log_entry entries[SEED_ENTRIES_MAX])
 {
     const uint8_t *p = buf;
-    int rc =
-        answer_get(p, len, SEED_LOG_BYTES, FLAG_LEADS | FLAG_HELD, payload, payload_len);
+    int rc = answer_get(p, len, SEED_LOG_BYTES, FLAG_LEADS | FLAG_HELD | FLAG_DOUBT,
+                        payload, payload_len);
 
     if (rc != 0)
         return rc;
     *log = (struct seed_log){
         .leads = (p[AT_FLAGS] & FLAG_LEADS) != 0,
         .is_held = (p[AT_FLAGS] & FLAG_HELD) != 0,
+        .in_doubt = (p[AT_FLAGS] & FLAG_DOUBT) != 0,
         .term = get_le64(p + AT_TERM),
         .first = get_le64(p + AT_FIRST),
         .commit = get_le64(p + AT_COMMIT),

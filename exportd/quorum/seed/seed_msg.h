@@ -54,14 +54,17 @@ struct seed_chunk {
     struct raft_config members; /* newest list up to `applied` */
 };
 
-/* Answer to RF_FETCH, without the entries. Plain data. */
+/* Answer to RF_FETCH, without the entries; and to RF_JOIN: leads, in_doubt, term, last.
+ * Plain data. */
 struct seed_log {
     bool leads; /* the answering member leads in this term, and is ready */
     /* a majority of the voters, without the asking member, has the barrier */
     bool is_held;
+    /* RF_JOIN: it may have lost entries that it had acknowledged, and does not vote */
+    bool in_doubt;
     uint64_t term;
     uint64_t first;   /* oldest entry that it can give; those in the store are gone */
-    uint64_t commit;  /* entries up to here are given */
+    uint64_t commit;  /* entries up to here are given. RF_JOIN: term of the last entry */
     uint64_t last;    /* last entry of its log */
     uint64_t barrier; /* index; 0: none was made */
     uint64_t index;   /* first entry of this answer */

@@ -348,6 +348,8 @@ void member_node_start(struct member_node *n)
         .sources = &n->w->first,
         .seed_rate = n->w->seed_rate,
         .segment_bytes = 2 << 20,
+        .is_lazy = n->w->is_lazy,
+        .boot = n->boot + 1,
     };
 
     n->port = (struct member_port){ .post_member = post,
@@ -389,12 +391,12 @@ static bool is_at_rest(struct member_node *n)
     return ended && n->is_stopped && kv_quorum_is_idle(n->kv);
 }
 
-void member_node_kill(struct member_node *n, bool power)
+/* Stops a member, and frees it. */
+static void node_end(struct member_node *n)
 {
     assert_non_null(n->member);
     n->is_up = n->leads = false;
     n->life++;
-    n->disk.is_cut = power;
     member_node_resume_core(n);
     member_stop(n->member, on_stopped, n);
     for (unsigned i = 0; i < 1000 && !is_at_rest(n); i++) {
@@ -408,11 +410,28 @@ void member_node_kill(struct member_node *n, bool power)
     kv_quorum_close(n->kv);
     n->member = NULL;
     n->kv = NULL;
-    if (power) {
-        memdisk_power_cut(&n->disk);
-        kv_memory_power_cut(
-            n->below, env_virtual_below(n->w->v, kv_memory_n_unsynced(n->below) + 1));
-    }
+}
+
+void member_node_stop(struct member_node *n)
+{
+    node_end(n);
+}
+
+void member_node_lose_power(struct member_node *n)
+{
+    n->boot++;
+    memdisk_power_cut(&n->disk);
+    kv_memory_power_cut(n->below,
+                        env_virtual_below(n->w->v, kv_memory_n_unsynced(n->below) + 1));
+}
+
+void member_node_kill(struct member_node *n, bool power)
+{
+    n->disk.is_cut = true; /* a process that dies writes nothing more */
+    node_end(n);
+    n->disk.is_cut = false;
+    if (power)
+        member_node_lose_power(n);
 }
 
 static void on_begun(struct kv_done *done, int rc)

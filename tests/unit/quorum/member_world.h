@@ -36,8 +36,10 @@ struct member_node {
     struct err err;
     bool is_up, leads, is_started, is_stopped, has_failed;
     int start_rc;
+    uint64_t boot; /* grows with each loss of its power */
     uint64_t life; /* grows with each end of its process */
     uint64_t term;
+    bool syncs;      /* a sync of its kv is under way */
     bool core_hangs; /* no mail reaches its core */
     struct env_mail *mail, **mail_last;
 };
@@ -53,6 +55,7 @@ struct member_world {
     struct rpc_channel *scripted[NODES_MAX];
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
+    bool is_lazy;                     /* likewise */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct list_node packets;
@@ -64,7 +67,8 @@ struct member_world {
     void (*depose)(struct member_node *n);
 };
 
-/** Makes and starts the members. Sets all of *w but the functions of its user. */
+/** Makes and starts the members. Sets all of *w but is_lazy and the functions of its
+ * user. */
 void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);
@@ -73,6 +77,10 @@ void member_node_start(struct member_node *n);
 struct member_node *member_world_new(struct member_world *w);
 /** Starts the nodes that have been added since the last call. */
 void member_world_start_added(struct member_world *w);
+/** Ends a member in order: all that it wrote is synced. */
+void member_node_stop(struct member_node *n);
+/** Cuts the power of a member that is down: unsynced data of its disk may be lost. */
+void member_node_lose_power(struct member_node *n);
 /** Ends the process of a member; power: unsynced data of its disk may be lost. */
 void member_node_kill(struct member_node *n, bool power);
 /** Replaces the disk and the store of a member that is down by empty ones. */

@@ -9,14 +9,22 @@
 #include "common/base/bytes.h"
 #include "common/base/units.h"
 
-enum event_kind { EVENT_MESSAGE, EVENT_VOTE_WRITTEN, EVENT_LOG_WRITTEN, EVENT_TICK };
+enum event_kind {
+    EVENT_MESSAGE,
+    EVENT_VOTE_WRITTEN,
+    EVENT_WRITTEN,     /* entries are in the page cache of a lazy node */
+    EVENT_LOG_WRITTEN, /* entries are synced */
+    EVENT_TICK
+};
+
+enum { LAZY_MAX_US = 1000000 };
 
 /* Something that happens to a node later. */
 struct world_event {
     uint64_t at_ns, order;
     enum event_kind kind;
     unsigned node, life;
-    uint64_t index, term; /* LOG_WRITTEN; VOTE_WRITTEN: vote, term */
+    uint64_t index, term; /* WRITTEN, LOG_WRITTEN; VOTE_WRITTEN: vote, term */
     uint64_t first;       /* LOG_WRITTEN: the log was changed from here on */
     uint8_t *bytes;       /* MESSAGE: owned; head, then payload */
     size_t head_len, len;
@@ -169,7 +177,7 @@ struct world *world_new(uint64_t seed, unsigned n, unsigned n_voters)
         node->log.first = node->stable.first = 2;
         node->log.last = node->stable.last = 1;
     }
-    w->n_committed = 1;
+    w->n_committed = w->n_stable = 1;
     return w;
 }
 
@@ -268,6 +276,32 @@ static uint64_t write_done(struct world *w, struct world_node *n)
     return n->busy_until_ns += us * 1000;
 }
 
+static void written_push(struct world *w, unsigned i, enum event_kind kind,
+                         uint64_t at_ns, uint64_t first)
+{
+    struct world_node *n = &w->nodes[i];
+
+    heap_push(w, (struct world_event){ .at_ns = at_ns,
+                                       .kind = kind,
+                                       .node = i,
+                                       .life = n->life,
+                                       .first = first,
+                                       .index = n->log.last,
+                                       .term = node_term_of(n, n->log.last) });
+}
+
+/* Syncs the log of a lazy node, if somebody waits for it. */
+static void log_sync(struct world *w, unsigned i)
+{
+    struct world_node *n = &w->nodes[i];
+
+    if (!n->is_lazy || n->out.may_wait || n->syncing == n->log.last ||
+        n->log.last < n->log.first)
+        return;
+    n->syncing = n->log.last;
+    written_push(w, i, EVENT_LOG_WRITTEN, write_done(w, n), n->log.last);
+}
+
 static void log_append(struct world *w, unsigned i)
 {
     struct world_node *n = &w->nodes[i];
@@ -288,30 +322,44 @@ static void log_append(struct world *w, unsigned i)
         n->log.entries[e->index] = entry_get(w, e, node_term_of(n, e->index - 1));
         n->log.last = e->index;
     }
-    heap_push(w, (struct world_event){ .at_ns = write_done(w, n),
-                                       .kind = EVENT_LOG_WRITTEN,
-                                       .node = i,
-                                       .life = n->life,
-                                       .first = out->entries[0].index,
-                                       .index = n->log.last,
-                                       .term = node_term_of(n, n->log.last) });
+    n->syncing = 0;
+    written_push(w, i, n->is_lazy ? EVENT_WRITTEN : EVENT_LOG_WRITTEN, write_done(w, n),
+                 out->entries[0].index);
+    if (n->is_lazy)
+        written_push(w, i, EVENT_LOG_WRITTEN,
+                     n->busy_until_ns + world_below(w, LAZY_MAX_US) * 1000,
+                     out->entries[0].index);
 }
 
-/* Applies what is committed, and checks it against all other nodes. */
-static void node_apply(struct world *w, struct world_node *n)
+/* Checks what is committed against all other nodes. */
+static void node_see(struct world *w, struct world_node *n)
 {
-    while (n->store.applied < n->out.commit) {
-        uint64_t index = n->store.applied + 1;
+    while (n->seen < n->out.commit) {
+        uint64_t index = ++n->seen;
         struct world_entry *e = n->log.entries[index];
 
-        assert(index >= n->log.first && index <= n->stable.last &&
-               n->stable.entries[index] == e); /* persisted here */
+        assert(index >= n->log.first && index <= n->log.last);
         if (index > w->n_committed) {
             assert(index == w->n_committed + 1);
             w->committed[++w->n_committed] = e;
             w->committed_term[index] = n->out.term;
         }
         assert(w->committed[index] == e);
+    }
+    assert(n->out.stable <= n->out.commit);
+    if (n->out.stable > w->n_stable)
+        w->n_stable = n->out.stable;
+}
+
+/* Applies what is stable. */
+static void node_apply(struct world_node *n)
+{
+    while (n->store.applied < n->out.stable) {
+        uint64_t index = n->store.applied + 1;
+        struct world_entry *e = n->log.entries[index];
+
+        assert(index >= n->log.first && index <= n->stable.last &&
+               n->stable.entries[index] == e); /* persisted here */
         n->store.applied = index;
         n->store.term = e->term;
         if (e->kind == RAFT_ENTRY_CONFIG) {
@@ -412,7 +460,9 @@ void world_take(struct world *w, unsigned i, int rc)
     log_append(w, i);
     for (unsigned k = 0; k < n->out.n_messages; k++)
         message_send(w, i, &n->out.messages[k]);
-    node_apply(w, n);
+    node_see(w, n);
+    node_apply(n);
+    log_sync(w, i);
     world_check(w, i);
     n->n_lost += n->out.lost != 0;
     if (n->out.next_ns != next)
@@ -427,6 +477,7 @@ void world_start(struct world *w, unsigned i)
     struct raft_core_options options = { .id = n->id,
                                          .group = group,
                                          .promise_ms = w->promise_ms,
+                                         .is_lazy = n->is_lazy,
                                          .seed = (uint32_t)world_below(w, UINT32_MAX) };
     struct raft_core_saved saved = { .term = n->term,
                                      .vote = n->vote,
@@ -445,7 +496,8 @@ void world_start(struct world *w, unsigned i)
     n->log = n->stable;
     n->busy_until_ns = w->now_ns;
     n->out.next_ns = 0;
-    n->out.commit = 0;
+    n->out.commit = n->syncing = 0;
+    n->seen = n->store.applied;
     saved.entries = entries;
     for (uint64_t k = n->log.first; k <= n->log.last; k++)
         entries[saved.n_entries++] = entry_of(n->log.entries[k]);
@@ -475,11 +527,31 @@ void world_stop(struct world *w, unsigned i, bool power)
     n->life++;
 }
 
+void world_power_cycle(struct world *w)
+{
+    bool was_up[WORLD_NODES_MAX];
+
+    for (unsigned i = 0; i < w->n_nodes; i++) {
+        was_up[i] = w->nodes[i].core != NULL;
+        if (was_up[i])
+            world_stop(w, i, true);
+    }
+    w->n_committed = w->n_stable;
+    if (w->answered > w->n_stable)
+        w->answered = w->n_stable;
+    for (unsigned i = 0; i < w->n_nodes; i++)
+        if (was_up[i] && world_below(w, 3) > 0)
+            world_start(w, i);
+}
+
 /* Makes stable what a write had; a later truncation is not stable yet. */
 static void log_written(struct world_node *n, const struct world_event *e)
 {
     if (e->index > n->log.last || node_term_of(n, e->index) != e->term)
         return;
+    if (e->index <= n->stable.last &&
+        n->stable.entries[e->index] == n->log.entries[e->index])
+        return; /* a later sync had it */
     for (uint64_t k = e->first; k <= e->index; k++)
         n->stable.entries[k] = n->log.entries[k];
     /* Earlier writes of this log were to come to an end before. */
@@ -514,6 +586,9 @@ static void event_run(struct world *w, const struct world_event *e)
         n->term = e->term;
         n->vote = e->index;
         world_take(w, e->node, raft_core_vote_persisted(n->core, now, e->term, e->index));
+        break;
+    case EVENT_WRITTEN:
+        world_take(w, e->node, raft_core_written(n->core, now, e->index, e->term));
         break;
     case EVENT_LOG_WRITTEN:
         log_written(n, e);

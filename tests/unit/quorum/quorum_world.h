@@ -57,6 +57,9 @@ struct world_node {
     /* written, not yet on disk */
     struct world_log log;
     uint64_t busy_until_ns; /* writes of a disk come to an end in order */
+    bool is_lazy;           /* raft_core_options.is_lazy from its next start on */
+    uint64_t seen;          /* committed entries up to here were checked */
+    uint64_t syncing;       /* newest entry that a sync under way has */
     unsigned n_lost;        /* times that its core said it lost entries */
     unsigned n_seeds;
 };
@@ -78,6 +81,7 @@ struct world {
     uint64_t n_committed;
     uint64_t committed_term[WORLD_LOG_MAX]; /* term of who first reported it */
     uint64_t answered; /* highest commit index that a leader has reported */
+    uint64_t n_stable; /* highest entry that a member has reported as stable */
     uint64_t n_values, n_elections;
     struct world_entry **entries; /* owned; all that were ever made */
     size_t n_entries, entries_max;
@@ -95,6 +99,11 @@ uint64_t world_below(struct world *w, uint64_t bound);
 void world_start(struct world *w, unsigned i);
 /** Stops a node; with power, what it has not synced is lost. */
 void world_stop(struct world *w, unsigned i, bool power);
+/**
+ * Cuts the power of all nodes that are up, and starts some of them again. Entries that
+ * were committed but not stable may be lost.
+ */
+void world_power_cycle(struct world *w);
 /** Runs for so long. */
 void world_run_ms(struct world *w, uint64_t ms);
 /** Runs until a node leads, is ready and all others follow it. Returns it, or -1. */

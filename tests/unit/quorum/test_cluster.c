@@ -188,6 +188,82 @@ static void test_members_come_and_go(void **state)
         run_seed(seed, 6, 3);
 }
 
+/*
+ * Members whose entries count when they are written. Processes die at any time; now and
+ * then all lose power, and what was stable stays. The mode may differ between members.
+ */
+static void run_lazy_seed(uint64_t seed, unsigned n, bool is_mixed)
+{
+    struct world *w = world_new(seed, n, n);
+
+    for (unsigned i = 0; i < n; i++) {
+        w->nodes[i].rate = 960 + world_below(w, 81);
+        w->nodes[i].is_lazy = !is_mixed || world_below(w, 2) == 0;
+    }
+    restart_some(w, true);
+    for (unsigned step = 0; step < STEPS; step++) {
+        unsigned i = (unsigned)world_below(w, n);
+        int leader;
+
+        failures_set(w);
+        switch (world_below(w, 12)) {
+        case 0:
+        case 1:
+            if (w->nodes[i].core != NULL)
+                world_stop(w, i, false);
+            break;
+        case 2:
+            for (unsigned j = 0; j < n; j++)
+                w->cut[i][j] = w->cut[j][i] = j != i;
+            break;
+        case 3:
+        case 4:
+            memset(w->cut, 0, sizeof(w->cut));
+            break;
+        case 5:
+            if (w->nodes[i].core != NULL)
+                world_trim(w, i, world_below(w, 20));
+            break;
+        case 6:
+        case 7:
+            world_power_cycle(w);
+            break;
+        }
+        if (world_below(w, 3) == 0)
+            restart_some(w, false);
+        world_run_ms(w, world_below(w, 400));
+        leader = world_leader(w);
+        for (uint64_t k = world_below(w, 6); leader >= 0 && k > 0; k--)
+            world_submit(w, (unsigned)leader);
+        if (leader >= 0 && world_below(w, 3) == 0)
+            world_take(w, (unsigned)leader,
+                       raft_core_want_stable(w->nodes[leader].core,
+                                             world_clock(w, (unsigned)leader)));
+    }
+    world_mend(w);
+    restart_some(w, true);
+    if (!world_commit_one(w, 20000) || !leader_has_lease(w)) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        world_print(w);
+        fail();
+    }
+    world_free(w);
+}
+
+static void test_written_entries_outlive_processes(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < unit_seeds(SEEDS); seed += UNIT_STEP)
+        run_lazy_seed(seed, seed % 2 == 0 ? 3 : 5, false);
+}
+
+static void test_members_of_both_modes(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < unit_seeds(SEEDS); seed += UNIT_STEP)
+        run_lazy_seed(seed, seed % 2 == 0 ? 3 : 5, true);
+}
+
 /* A voter that restarts has promised its leader not to vote for others (R5). */
 static void test_a_lease_outlives_the_restart_of_a_voter(void **state)
 {
@@ -267,6 +343,8 @@ int main(void)
         cmocka_unit_test(test_three_members),
         cmocka_unit_test(test_five_members),
         cmocka_unit_test(test_members_come_and_go),
+        cmocka_unit_test(test_written_entries_outlive_processes),
+        cmocka_unit_test(test_members_of_both_modes),
         cmocka_unit_test(test_a_lease_outlives_the_restart_of_a_voter),
         cmocka_unit_test(test_a_late_transfer_meets_no_lease),
     };

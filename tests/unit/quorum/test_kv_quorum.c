@@ -29,7 +29,8 @@ struct fake {
     uint64_t term;
     uint64_t told_applied, told_synced, asked_ns;
     uint64_t lease_until_ns, now_ns;
-    unsigned n_failed;
+    unsigned n_failed, n_wanted;
+    bool is_lazy; /* committed entries are not stable at once */
 };
 
 struct waiter {
@@ -97,6 +98,11 @@ static void on_failed(void *arg, int rc, const char *what)
     ((struct fake *)arg)->n_failed++;
 }
 
+static void on_want(void *arg)
+{
+    ((struct fake *)arg)->n_wanted++;
+}
+
 static int quorum_open(struct fake *f)
 {
     struct kv_quorum_config config = { &f->v.env, kv_memory_kv(f->below), &f->hooks };
@@ -109,9 +115,9 @@ static void fake_open(struct fake *f)
 {
     *f = (struct fake){ .term = 1 };
     env_virtual_init(&f->v, 1);
-    f->hooks = (struct kv_quorum_hooks){ on_submit,  on_applied,  on_synced,
-                                         on_confirm, lease_until, now,
-                                         on_failed,  f,           NULL };
+    f->hooks = (struct kv_quorum_hooks){ on_submit,   on_applied, on_synced, on_confirm,
+                                         lease_until, now,        on_failed, f,
+                                         NULL,        on_want };
     assert_int_equal(kv_memory_open(&f->v.env, &f->below), 0);
     assert_int_equal(quorum_open(f), 0);
 }
@@ -137,6 +143,8 @@ static void apply(struct fake *f, unsigned n)
 {
     for (; n > 0 && f->n_applied < f->n_log; n--)
         kv_quorum_apply(f->q, f->log[f->n_applied++]);
+    if (!f->is_lazy)
+        kv_quorum_stable(f->q, f->n_applied);
 }
 
 static void entry_add(struct fake *f, enum raft_entry_kind kind, const void *data,
@@ -227,6 +235,39 @@ static void a_commit_is_seen_at_once_and_done_when_the_quorum_has_it(void **stat
     expect(kv_memory_kv(f.below), "a", "2");
     commit_one(&f, "a", NULL, &a);
     expect(kv_quorum_kv(f.q), "a", NULL);
+    fake_close(&f);
+}
+
+/* Committed entries that are not stable end commits; syncs and the kv below wait. */
+static void a_sync_and_the_kv_below_wait_until_entries_are_stable(void **state)
+{
+    struct waiter a = waiter(), b = waiter(), s = waiter();
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    f.is_lazy = true;
+    commit_one(&f, "a", "1", &a);
+    kv_sync(kv_quorum_kv(f.q), &s.done);
+    assert_int_equal(f.n_wanted, 1);
+    commit_one(&f, "b", "1", &b);
+    apply(&f, 2);
+    env_virtual_run_posted(&f.v);
+    assert_true(a.n == 1 && a.rc == 0 && b.n == 1 && b.rc == 0);
+    assert_int_equal(s.n, 0);
+    expect(kv_memory_kv(f.below), "a", NULL);
+    expect(kv_quorum_kv(f.q), "a", "1");
+    kv_quorum_stable(f.q, f.n_applied - 1);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(s.n, 0); /* the entry that it waits for is the later one */
+    expect(kv_memory_kv(f.below), "a", "1");
+    expect(kv_memory_kv(f.below), "b", NULL);
+    expect(kv_quorum_kv(f.q), "b", "1");
+    kv_quorum_stable(f.q, f.n_applied);
+    env_virtual_run_posted(&f.v);
+    assert_true(s.n == 1 && s.rc == 0);
+    assert_int_equal(f.told_applied, f.n_log);
     fake_close(&f);
 }
 
@@ -387,7 +428,7 @@ static void a_failure_below_is_told_and_lasts(void **state)
     assert_int_equal(f.n_failed, 0);
     env_virtual_run_posted(&f.v);
     assert_int_equal(f.n_failed, 1);
-    assert_true(a.n == 1 && a.rc == -ROZO_ENOT_LEADER);
+    assert_true(a.n == 1 && a.rc == 0); /* the quorum has it */
     assert_int_equal(kv_quorum_error(f.q), -EIO);
     assert_int_equal(kv_quorum_place(f.q)->applied, 2);
     commit_one(&f, "a", "1", &b);
@@ -677,6 +718,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_contains_what_reads_show),
         cmocka_unit_test(a_commit_is_seen_at_once_and_done_when_the_quorum_has_it),
+        cmocka_unit_test(a_sync_and_the_kv_below_wait_until_entries_are_stable),
         cmocka_unit_test(a_deposed_member_ends_what_waits_and_takes_nothing),
         cmocka_unit_test(a_restart_goes_on_behind_the_last_whole_batch),
         cmocka_unit_test(a_batch_that_is_too_large_for_an_entry_is_applied_as_one),

@@ -9,6 +9,7 @@
 
 #include "common/base/units.h"
 #include "exportd/quorum/raft/raft_core.h"
+#include "exportd/store/key.h"
 #include "tests/unit/quorum/written_world.h"
 #include "tests/unit/unit.h"
 
@@ -267,6 +268,246 @@ static void by_chance(void **state)
     free(w);
 }
 
+/* Processes of all members die at once, at any time, with nothing synced. */
+static void what_is_written_outlives_all_processes(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
+        written_init_lazy(w, seed);
+        for (unsigned round = 0; round < 5; round++) {
+            struct member_node *n = member_world_wait_for_leader(&w->m);
+            uint64_t n_acked = w->n_acked;
+
+            written_leader_check(w, n);
+            for (unsigned i = 0; i < 30; i++) {
+                written_write(w, n, 8 + env_virtual_below(&w->v, 3000));
+                if (env_virtual_below(&w->v, 30) == 0)
+                    written_sync(w, n);
+                member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 20));
+            }
+            assert_true(w->n_acked > n_acked);
+            for (unsigned i = 0; i < MEMBERS; i++)
+                member_node_kill(&w->m.nodes[i], false);
+            for (unsigned i = 0; i < MEMBERS; i++)
+                member_node_start(&w->m.nodes[i]);
+        }
+        written_leader_check(w, member_world_wait_for_leader(&w->m));
+        written_all_are_equal(w);
+        written_free(w);
+    }
+    free(w);
+}
+
+static uint64_t losses_of(struct member_node *n)
+{
+    const uint8_t key = KEY_LOSSES;
+    uint64_t losses = 0;
+    void *val;
+    size_t len;
+
+    if (kv_get(kv_quorum_kv(n->kv), &key, 1, &val, &len) != 0)
+        return 0;
+    assert_int_equal(len, sizeof(losses));
+    memcpy(&losses, val, sizeof(losses));
+    free(val);
+    return losses;
+}
+
+static void write_some(struct written_world *w, struct member_node *n, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        written_write(w, n, 8 + env_virtual_below(&w->v, 3000));
+        if (env_virtual_below(&w->v, 20) == 0)
+            written_sync(w, n);
+        member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 20));
+    }
+}
+
+/* One member after the other loses its power: nothing is lost, and none is counted. */
+static void a_minority_without_power_loses_nothing(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
+        written_init_lazy(w, seed);
+        for (unsigned round = 0; round < 6; round++) {
+            struct member_node *n = &w->m.nodes[env_virtual_below(&w->v, MEMBERS)];
+
+            write_some(w, member_world_wait_for_leader(&w->m), 20);
+            member_node_kill(n, true);
+            if (env_virtual_below(&w->v, 2) == 0)
+                member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 3000));
+            member_node_start(n);
+            written_leader_check(w, member_world_wait_for_leader(&w->m));
+            written_all_are_equal(w); /* the member takes part again */
+            assert_int_equal(losses_of(member_world_wait_for_leader(&w->m)), 0);
+        }
+        written_free(w);
+    }
+    free(w);
+}
+
+/* Values that were acknowledged and not synced may be gone, synced ones may not. */
+static void losses_allow(struct written_world *w, struct member_node *n)
+{
+    for (unsigned k = 0; k < WRITTEN_KEYS; k++) {
+        uint64_t v = written_value(kv_quorum_kv(n->kv), k);
+
+        assert_true(v >= w->synced[k] && v <= w->written[k]);
+        w->acked[k] = v;
+    }
+}
+
+/* All lose power at once, or a majority does; some crash again before they vote. */
+static void a_majority_without_power_loses_nothing_synced_and_counts(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    unsigned n_lost = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(40); seed += UNIT_STEP) {
+        written_init_lazy(w, seed);
+        for (unsigned round = 0; round < 4; round++) {
+            struct member_node *n = member_world_wait_for_leader(&w->m);
+            unsigned spared =
+                (unsigned)env_virtual_below(&w->v, MEMBERS + 1); /* MEMBERS: none */
+            uint64_t losses = losses_of(n), before[WRITTEN_KEYS];
+
+            write_some(w, n, 30);
+            memcpy(before, w->acked, sizeof(before));
+            for (unsigned i = 0; i < MEMBERS; i++)
+                member_node_kill(&w->m.nodes[i], i != spared);
+            for (unsigned i = 0; i < MEMBERS; i++) {
+                n = &w->m.nodes[(i + seed) % MEMBERS];
+                member_node_start(n);
+                member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 2000));
+                assert_null(i + 1 < MEMBERS ? member_world_leader(&w->m) : NULL);
+                if (env_virtual_below(&w->v, 4) == 0) {
+                    member_node_kill(n, env_virtual_below(&w->v, 2) == 0);
+                    member_node_start(n);
+                }
+            }
+            n = member_world_wait_for_leader(&w->m);
+            losses_allow(w, n);
+            assert_true(losses_of(n) > losses);
+            n_lost += memcmp(before, w->acked, sizeof(before)) != 0;
+            written_all_are_equal(w);
+            member_world_run_ms(&w->m, 3000);
+            losses = losses_of(member_world_wait_for_leader(&w->m));
+            for (unsigned i = 0; i < MEMBERS; i++) { /* the loss is counted once */
+                member_node_kill(&w->m.nodes[i], false);
+                member_node_start(&w->m.nodes[i]);
+            }
+            assert_int_equal(losses_of(member_world_wait_for_leader(&w->m)), losses);
+        }
+        written_free(w);
+    }
+    assert_true(n_lost > 0);
+    free(w);
+}
+
+/* The leader goes on while all others lose power: it has all that was acknowledged, and
+ * leads again although the others could elect each other. */
+static void the_longest_log_leads_after_a_loss(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
+        struct member_node *n;
+
+        written_init_lazy(w, seed);
+        n = member_world_wait_for_leader(&w->m);
+        write_some(w, n, 20);
+        for (unsigned i = 0; i < MEMBERS; i++)
+            w->m.nodes[i].disk.hold_syncs = i != n->i;
+        for (unsigned i = 0; i < 10; i++) {
+            written_write(w, n, 8);
+            member_world_run_ms(&w->m, 10);
+        }
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            if (i == n->i)
+                continue;
+            w->m.nodes[i].disk.hold_syncs = false;
+            memdisk_release(&w->m.nodes[i].disk);
+            member_node_kill(&w->m.nodes[i], true);
+        }
+        if (seed % 2 == 0) /* the leader steps down before they return, or not */
+            member_world_run_ms(&w->m, 3000);
+        for (unsigned i = 0; i < MEMBERS; i++)
+            if (i != n->i)
+                member_node_start(&w->m.nodes[i]);
+        written_leader_check(w, member_world_wait_for_leader(&w->m));
+        written_all_are_equal(w);
+        written_leader_check(w, member_world_wait_for_leader(&w->m));
+        written_free(w);
+    }
+    free(w);
+}
+
+/* Members that ended in order have synced all: no loss of power counts. */
+static void an_orderly_end_leaves_no_doubt(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed += UNIT_STEP) {
+        written_init_lazy(w, seed);
+        write_some(w, member_world_wait_for_leader(&w->m), 30);
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            member_node_stop(&w->m.nodes[i]);
+            member_node_lose_power(&w->m.nodes[i]);
+        }
+        for (unsigned i = 0; i < MEMBERS; i++)
+            member_node_start(&w->m.nodes[i]);
+        written_leader_check(w, member_world_wait_for_leader(&w->m));
+        assert_int_equal(losses_of(member_world_wait_for_leader(&w->m)), 0);
+        written_all_are_equal(w);
+        written_free(w);
+    }
+    free(w);
+}
+
+/* A sync ends when a majority has synced, long before the time of a sync that may wait;
+ * a plain change does not wait for any disk. */
+static void a_change_waits_for_no_disk_and_a_sync_does(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    struct member_node *n;
+
+    (void)state;
+    written_init_lazy(w, 1);
+    n = member_world_wait_for_leader(&w->m);
+    for (unsigned i = 0; i < MEMBERS; i++)
+        w->m.nodes[i].disk.hold_syncs = true;
+    written_write(w, n, 8);
+    member_world_run_ms(&w->m, 300);
+    assert_int_equal(w->n_acked, 1);
+    written_sync(w, n);
+    member_world_run_ms(&w->m, 300);
+    assert_int_equal(w->n_synced, 0);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct memdisk *d = &w->m.nodes[i].disk;
+
+        assert_true(d->n_held > 0);
+        d->hold_syncs = i != n->i && i != (n->i + 1) % MEMBERS; /* one stays slow */
+        if (!d->hold_syncs)
+            memdisk_release(d);
+    }
+    member_world_run_ms(&w->m, 300);
+    assert_int_equal(w->n_synced, 1);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        w->m.nodes[i].disk.hold_syncs = false;
+        memdisk_release(&w->m.nodes[i].disk);
+    }
+    written_all_are_equal(w);
+    written_free(w);
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +518,12 @@ int main(void)
         cmocka_unit_test(a_core_that_slept_through_a_reign_is_none),
         cmocka_unit_test(a_member_that_was_away_gets_what_it_missed),
         cmocka_unit_test(by_chance),
+        cmocka_unit_test(what_is_written_outlives_all_processes),
+        cmocka_unit_test(a_minority_without_power_loses_nothing),
+        cmocka_unit_test(a_majority_without_power_loses_nothing_synced_and_counts),
+        cmocka_unit_test(the_longest_log_leads_after_a_loss),
+        cmocka_unit_test(an_orderly_end_leaves_no_doubt),
+        cmocka_unit_test(a_change_waits_for_no_disk_and_a_sync_does),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

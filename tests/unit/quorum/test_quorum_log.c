@@ -26,7 +26,9 @@ struct world {
     bool is_started, is_stopped;
     int failed;
     bool is_full;
-    unsigned n_full;    /* tries that found no space */
+    unsigned n_full; /* tries that found no space */
+    uint64_t written;
+    bool has_begun;
     uint64_t persisted; /* highest index that is persisted and was not truncated since */
     struct quorum_ballot saved; /* newest one that was reported as saved */
     struct quorum_ballot asked; /* newest one that was to be saved */
@@ -59,6 +61,19 @@ static void on_full(void *arg, bool is_full)
 
     w->is_full = is_full;
     w->n_full += is_full;
+}
+
+static void on_written(void *arg, uint64_t index, uint64_t term)
+{
+    struct world *w = arg;
+
+    if (index <= w->last && w->terms[index] == term && index > w->written)
+        w->written = index;
+}
+
+static void on_begun(void *arg)
+{
+    ((struct world *)arg)->has_begun = true;
 }
 
 static void on_started(void *arg, int rc)
@@ -99,7 +114,8 @@ static void world_init(struct world *w, uint64_t seed)
     *w = (struct world){ 0 };
     env_virtual_init(&w->v, seed);
     memdisk_init(&w->disk, &w->v);
-    w->hooks = (struct quorum_log_hooks){ on_persisted, on_voted, on_failed, w, on_full };
+    w->hooks = (struct quorum_log_hooks){ on_persisted, on_voted,   on_failed, w,
+                                          on_full,      on_written, on_begun };
     w->config = (struct quorum_log_config){
         .env = &w->v.env,
         .disk = &w->disk.disk,
@@ -238,6 +254,114 @@ static void a_restart_finds_entries_and_vote(void **state)
         quorum_log_forget_old(w.log);
         stop(&w);
     }
+    world_free(&w);
+}
+
+/* A process that was killed left entries unsynced: once they were found, they stay. */
+static void entries_that_are_found_are_synced(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct world w;
+
+        world_init(&w, seed);
+        w.config.is_lazy = true;
+        assert_int_equal(start(&w), 0);
+        quorum_log_may_wait(w.log, true);
+        append(&w, 1, 5);
+        env_virtual_advance_ms(&w.v, 100);
+        assert_int_equal(w.written, 5);
+        assert_int_equal(w.persisted, 0);
+        w.disk.is_cut = true; /* the process ends */
+        stop(&w);
+        w.disk.is_cut = false;
+        assert_int_equal(start(&w), 0);
+        expect_log(&w, 1, 5);
+        w.disk.is_cut = true;
+        stop(&w);
+        memdisk_power_cut(&w.disk);
+        assert_int_equal(start(&w), 0);
+        expect_log(&w, 1, 5);
+        stop(&w);
+        world_free(&w);
+    }
+}
+
+/* Syncs that may wait come after a second, after many entries, or when none may. */
+static void a_sync_may_wait(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.config.is_lazy = true;
+    assert_int_equal(start(&w), 0);
+    quorum_log_may_wait(w.log, true);
+    append(&w, 1, 3);
+    env_virtual_advance_ms(&w.v, QUORUM_LOG_WAIT_MS - 10);
+    assert_int_equal(w.written, 3);
+    assert_int_equal(w.persisted, 0);
+    env_virtual_advance_ms(&w.v, 20);
+    assert_int_equal(w.persisted, 3);
+    append(&w, 1, 2);
+    env_virtual_advance_ms(&w.v, 20);
+    assert_int_equal(w.persisted, 3);
+    quorum_log_may_wait(w.log, false);
+    env_virtual_advance_ms(&w.v, 20);
+    assert_int_equal(w.persisted, 5);
+    quorum_log_may_wait(w.log, true);
+    append(&w, 1, QUORUM_LOG_WAIT_ENTRIES);
+    env_virtual_advance_ms(&w.v, 20);
+    assert_int_equal(w.persisted, w.last);
+    append(&w, 1, 1);
+    stop(&w);
+    assert_int_equal(w.persisted, w.last);
+    world_free(&w);
+}
+
+/* The boot record tells of the power, and of a loss that is not counted. */
+static void the_log_knows_whether_the_power_failed(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.config.is_lazy = true;
+    w.config.boot = 7;
+    for (unsigned run = 0; run < 3; run++) { /* 0: killed, 1: stopped, 2: killed */
+        assert_int_equal(start(&w), 0);
+        assert_false(quorum_log_found(w.log)->in_doubt);
+        assert_int_equal(quorum_log_found(w.log)->loss_term, 0);
+        w.has_begun = false;
+        assert_true(quorum_log_begin(w.log, 0));
+        env_virtual_run_until_idle(&w.v, 1000);
+        assert_true(w.has_begun);
+        w.config.boot += run == 1;
+        w.disk.is_cut = run != 1;
+        stop(&w);
+        w.disk.is_cut = false;
+    }
+    w.config.boot++;
+    for (unsigned run = 0; run < 2; run++) { /* twice: nothing was noted meanwhile */
+        assert_int_equal(start(&w), 0);
+        assert_true(quorum_log_found(w.log)->in_doubt);
+        if (run == 0)
+            stop(&w);
+    }
+    assert_true(quorum_log_begin(w.log, 5));
+    env_virtual_run_until_idle(&w.v, 1000);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    assert_false(quorum_log_found(w.log)->in_doubt);
+    assert_int_equal(quorum_log_found(w.log)->loss_term, 5);
+    assert_true(quorum_log_begin(w.log, 5));
+    env_virtual_run_until_idle(&w.v, 1000);
+    quorum_log_loss_counted(w.log);
+    env_virtual_run_until_idle(&w.v, 1000);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    assert_int_equal(quorum_log_found(w.log)->loss_term, 0);
+    stop(&w);
     world_free(&w);
 }
 
@@ -597,6 +721,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_finds_entries_and_vote),
+        cmocka_unit_test(entries_that_are_found_are_synced),
+        cmocka_unit_test(a_sync_may_wait),
+        cmocka_unit_test(the_log_knows_whether_the_power_failed),
         cmocka_unit_test(space_is_used_again),
         cmocka_unit_test(entries_wait_for_space),
         cmocka_unit_test(entries_that_wait_are_replaced),

@@ -15,6 +15,15 @@ struct write {
     uint64_t val;
 };
 
+void written_init_lazy(struct written_world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof(*w));
+    w->m.is_lazy = true;
+    env_virtual_init(&w->v, seed);
+    w->next_val = 1;
+    member_world_init(&w->m, &w->v);
+}
+
 void written_init(struct written_world *w, uint64_t seed)
 {
     memset(w, 0, sizeof(*w));
@@ -59,6 +68,42 @@ void written_write(struct written_world *w, struct member_node *n, size_t len)
     memcpy(val, &x->val, sizeof(x->val));
     kv_commit(kv_quorum_kv(n->kv), &item, 1, &x->done);
     free(val);
+}
+
+/* Sync of the program that tests. */
+struct sync {
+    struct kv_done done; /* must stay first */
+    struct written_world *w;
+    struct member_node *n;
+    uint64_t acked[WRITTEN_KEYS];
+};
+
+static void on_synced(struct kv_done *done, int rc)
+{
+    struct sync *s = (struct sync *)done;
+
+    s->n->syncs = false;
+    if (rc == 0) {
+        s->w->n_synced++;
+        memcpy(s->w->synced, s->acked, sizeof(s->acked));
+    }
+    free(s);
+}
+
+void written_sync(struct written_world *w, struct member_node *n)
+{
+    struct sync *s;
+
+    if (n->syncs)
+        return; /* a kv takes one at a time */
+    s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    s->done.fn = on_synced;
+    s->w = w;
+    s->n = n;
+    n->syncs = true;
+    memcpy(s->acked, w->acked, sizeof(s->acked));
+    kv_sync(kv_quorum_kv(n->kv), &s->done);
 }
 
 uint64_t written_value(struct kv *kv, unsigned key)

@@ -14,14 +14,19 @@ struct written_world {
     /* Values of keys: newest acknowledged, and newest written. */
     uint64_t acked[WRITTEN_KEYS], written[WRITTEN_KEYS];
     uint64_t next_val;
-    unsigned n_acked;
+    uint64_t synced[WRITTEN_KEYS]; /* newest acknowledged before a sync that ended */
+    unsigned n_acked, n_synced;
 };
 
 /** Makes three members of a new quorum, and starts them. */
 void written_init(struct written_world *w, uint64_t seed);
+/** Likewise, with members that count what is written. */
+void written_init_lazy(struct written_world *w, uint64_t seed);
 void written_free(struct written_world *w);
 /** Writes one more value with a leader, one that is deposed perhaps. */
 void written_write(struct written_world *w, struct member_node *n, size_t len);
+/** Lets a leader sync: what is acknowledged by then counts as synced when that ends. */
+void written_sync(struct written_world *w, struct member_node *n);
 /** Returns the value of a key; 0: none. */
 uint64_t written_value(struct kv *kv, unsigned key);
 /** A leader has everything that was acknowledged; values of a key only grow. */

@@ -1,0 +1,103 @@
+"""Members with `acknowledge: memory`: changes are answered when a majority has written them, before they are synced."""
+import os
+import signal
+import threading
+
+import pytest
+
+from conftest import cannot_mount, process_runs, wait_for
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+NAMES = ["exportd-1", "exportd-2", "exportd-3"]
+MADE = 200
+
+
+def acknowledge_memory(c):
+    for name in NAMES:
+        path = os.path.join(c.dir, "etc", name + ".yaml")
+        with open(path) as f:
+            text = f.read()
+        with open(path, "w") as f:
+            f.write(text.replace("quorum:\n", "quorum:\n  acknowledge: memory\n"))
+        c.restart(name)
+
+
+def kill_all(c):
+    pids = [c.pid(name) for name in NAMES]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(process_runs(pid) for pid in pids), "the end of all members")
+
+
+class Maker(threading.Thread):
+    """Makes directories until told to end; `made` are those that were acknowledged."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.made, self.ends, self.error = folder, [], False, None
+        os.mkdir(folder)
+        self.start()
+
+    def run(self):
+        try:
+            while not self.ends:
+                name = "%d" % len(self.made)
+                os.mkdir(os.path.join(self.folder, name))
+                self.made.append(name)
+        except OSError as e:
+            self.error = e
+
+
+def test_processes_of_all_members_are_killed_at_once(cluster):
+    c = cluster(metas=3, mounts=1)
+    acknowledge_memory(c)
+    maker = Maker(os.path.join(c.mnt, "made"))
+    for _ in range(2):
+        before = len(maker.made)
+        wait_for(lambda: len(maker.made) >= before + MADE or maker.error, "changes")
+        kill_all(c)
+        made = list(maker.made)
+        c.restart(*NAMES)
+        wait_for(lambda: len(maker.made) > len(made) or maker.error, "changes after the kill")
+        assert maker.error is None
+    maker.ends = True
+    maker.join()
+    c.remount()
+    assert sorted(os.listdir(maker.folder)) == sorted(maker.made)
+
+
+def lose_power(c, name):
+    """Makes the boot record unreadable: the member cannot know any more that its machine did not go down."""
+    path = os.path.join(c.data(name), "quorum", "boot")
+    with open(path, "r+b") as f:
+        f.write(os.urandom(os.path.getsize(path)))
+
+
+def test_members_that_lost_power_take_part_again(cluster):
+    """One copies what it may lack from the others. All together go on with what they have, and the next fsync tells."""
+    c = cluster(metas=3, mounts=1)
+    acknowledge_memory(c)
+    maker = Maker(os.path.join(c.mnt, "made"))
+    name = c.serving()
+    c.kill(name)
+    lose_power(c, name)
+    c.restart(name)
+    wait_for(lambda: "the metadata store is complete up to entry" in c.log(name), "the copy")
+    maker.ends = True
+    maker.join()
+    assert maker.error is None
+    assert "a majority of the members lost power" not in c.log(name)
+    folder = os.open(maker.folder, os.O_RDONLY)
+    os.fsync(folder)
+    os.mkdir(os.path.join(maker.folder, "unsynced"))
+    kill_all(c)
+    for n in NAMES:
+        lose_power(c, n)
+    c.restart(*NAMES)
+    with pytest.raises(OSError):
+        os.fsync(folder)
+    os.fsync(folder)
+    os.close(folder)
+    assert any("a majority of the members lost power" in c.log(n) for n in NAMES)
+    assert sorted(os.listdir(maker.folder)) == sorted(maker.made + ["unsynced"])
