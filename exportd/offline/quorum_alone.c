@@ -29,7 +29,7 @@
 #include "exportd/datadir/quorum_identity.h"
 #include "exportd/offline/offline.h"
 #include "exportd/quorum/kv_quorum.h"
-#include "exportd/quorum/quorum_log.h"
+#include "exportd/quorum/log/quorum_log.h"
 #include "exportd/store/cluster_record.h"
 
 struct alone {

@@ -17,7 +17,7 @@
 #include "common/env/env.h"
 #include "common/env/kv.h"
 #include "exportd/quorum/kv_place.h"
-#include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/log/quorum_entry.h"
 
 struct kv_quorum;
 struct seed_job;

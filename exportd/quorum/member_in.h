@@ -12,9 +12,9 @@
 #include <stdatomic.h>
 
 #include "common/base/list.h"
+#include "exportd/quorum/log/quorum_log.h"
+#include "exportd/quorum/log/quorum_vote.h"
 #include "exportd/quorum/member.h"
-#include "exportd/quorum/quorum_log.h"
-#include "exportd/quorum/quorum_vote.h"
 #include "exportd/quorum/raft/raft_core.h"
 #include "exportd/quorum/seed/seed_adopt.h"
 #include "exportd/quorum/seed_store.h"

@@ -16,7 +16,7 @@
 #define ROZO_EXPORTD_QUORUM_SEED_STORE_H
 
 #include "exportd/quorum/kv_place.h"
-#include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/log/quorum_entry.h"
 #include "exportd/quorum/seed/seed_adopt.h"
 
 enum seed_job_kind {

@@ -12,7 +12,7 @@ CORES = ("common/wal", "common/group",
          "storaged/ops", "storaged/heal", "storaged/heal/decide", "storaged/heal/list", "storaged/heal/repair",
          "storaged/heal/jobs",
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/quorum",
-         "exportd/quorum/raft",
+         "exportd/quorum/raft", "exportd/quorum/log",
          "exportd/cluster", "exportd/sessions",
          "exportd/redistribution", "exportd/requests", "exportd/leader",
          "storcli/rules", "storcli/blocks", "storcli/file")

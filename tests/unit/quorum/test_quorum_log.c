@@ -8,8 +8,8 @@
 
 #include "common/base/bytes.h"
 #include "common/base/err.h"
-#include "exportd/quorum/quorum_log.h"
-#include "exportd/quorum/quorum_vote.h"
+#include "exportd/quorum/log/quorum_log.h"
+#include "exportd/quorum/log/quorum_vote.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 

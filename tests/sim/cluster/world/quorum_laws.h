@@ -7,7 +7,7 @@
 #ifndef ROZO_TESTS_SIM_CLUSTER_WORLD_QUORUM_LAWS_H
 #define ROZO_TESTS_SIM_CLUSTER_WORLD_QUORUM_LAWS_H
 
-#include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/log/quorum_entry.h"
 #include "tests/sim/cluster/world/metas.h"
 
 struct quorum_laws;

@@ -3,7 +3,7 @@
  *
  * Keeps:  I8: a batch is checked as a whole before anything of it is given out.
  */
-#include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/log/quorum_entry.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
  * copy may be torn by a loss of power or rot later, and the other one says all that
  * anybody may have relied on.
  */
-#ifndef ROZO_EXPORTD_QUORUM_QUORUM_VOTE_H
-#define ROZO_EXPORTD_QUORUM_QUORUM_VOTE_H
+#ifndef ROZO_EXPORTD_QUORUM_LOG_QUORUM_VOTE_H
+#define ROZO_EXPORTD_QUORUM_LOG_QUORUM_VOTE_H
 
 #include <stdbool.h>
 #include <stdint.h>

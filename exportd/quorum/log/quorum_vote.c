@@ -4,7 +4,7 @@
  * Keeps:  a ballot is reported as saved only after both copies are on stable storage; the
  *         second one is not touched before the first one is.
  */
-#include "exportd/quorum/quorum_vote.h"
+#include "exportd/quorum/log/quorum_vote.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -9,8 +9,8 @@
  * A batch is one kv_commit(): the absolute new values of keys, so applying it twice does
  * no harm. docs/FORMATS.md, "Metadata log", has the bytes.
  */
-#ifndef ROZO_EXPORTD_QUORUM_QUORUM_ENTRY_H
-#define ROZO_EXPORTD_QUORUM_QUORUM_ENTRY_H
+#ifndef ROZO_EXPORTD_QUORUM_LOG_QUORUM_ENTRY_H
+#define ROZO_EXPORTD_QUORUM_LOG_QUORUM_ENTRY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -15,7 +15,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "common/base/err.h"
-#include "exportd/quorum/quorum_log_in.h"
+#include "exportd/quorum/log/quorum_log_in.h"
 
 /* Head: 0 index, 8 term, 16 kind, 20 bytes of data, 24 crc of the data, 28 zero. */
 enum { AT_TERM = 8, AT_KIND = 16, AT_LEN = 20, AT_CRC = 24 };

@@ -4,11 +4,11 @@
  * quorum_log.c: entries. quorum_log_start.c: reading the disk. quorum_boot.c: the boot
  * record.
  */
-#ifndef ROZO_EXPORTD_QUORUM_QUORUM_LOG_IN_H
-#define ROZO_EXPORTD_QUORUM_QUORUM_LOG_IN_H
+#ifndef ROZO_EXPORTD_QUORUM_LOG_QUORUM_LOG_IN_H
+#define ROZO_EXPORTD_QUORUM_LOG_QUORUM_LOG_IN_H
 
-#include "exportd/quorum/quorum_log.h"
-#include "exportd/quorum/quorum_vote.h"
+#include "exportd/quorum/log/quorum_log.h"
+#include "exportd/quorum/log/quorum_vote.h"
 
 enum { QUORUM_LOG_KIND = 1 }; /* kind of an entry in the write-ahead log */
 

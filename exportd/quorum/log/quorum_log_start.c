@@ -13,7 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "exportd/quorum/quorum_log_in.h"
+#include "exportd/quorum/log/quorum_log_in.h"
 
 static void start_end(struct quorum_log *log, int rc)
 {

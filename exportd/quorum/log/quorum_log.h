@@ -9,14 +9,14 @@
  * Sans-I/O: disk requests, and callbacks on one thread, never inside the call that they
  * answer.
  */
-#ifndef ROZO_EXPORTD_QUORUM_QUORUM_LOG_H
-#define ROZO_EXPORTD_QUORUM_QUORUM_LOG_H
+#ifndef ROZO_EXPORTD_QUORUM_LOG_QUORUM_LOG_H
+#define ROZO_EXPORTD_QUORUM_LOG_QUORUM_LOG_H
 
 #include "common/base/list.h"
 #include "common/env/disk.h"
 #include "common/env/env.h"
 #include "common/wal/wal.h"
-#include "exportd/quorum/quorum_entry.h"
+#include "exportd/quorum/log/quorum_entry.h"
 
 enum {
     QUORUM_LOG_HEAD_BYTES = 32, /* bytes before the data of an entry */

@@ -6,7 +6,7 @@
  */
 #include <assert.h>
 
-#include "exportd/quorum/quorum_log_in.h"
+#include "exportd/quorum/log/quorum_log_in.h"
 
 /* As a ballot: the term is the boot, the vote one of these; with a loss that is not
  * counted, BOOT_LOSS and 4 times its term. */
