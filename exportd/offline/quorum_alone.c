@@ -426,8 +426,7 @@ static int log_remove(struct alone *a, struct err *err)
                          error_text(a->o.rc));
 }
 
-/* Removes the boot record: what was lost with the power is given up, and all that is left
- * is on stable storage. The group begins sound. */
+/* Removes the boot record: all that the new group begins with is on stable storage. */
 static int boot_remove(struct alone *a, struct err *err)
 {
     if (unlinkat(a->dir_fd, "boot", 0) != 0 && errno != ENOENT)

@@ -261,7 +261,7 @@ void member_pump(struct member *m)
         return;
     give_next(m);
     if (m->state != MEMBER_RUNS)
-        return; /* this one is removed */
+        return; /* member_removed() */
     lease_take(m);
     timer_set(m, out.next_ns);
     member_change_look(m);

@@ -102,6 +102,7 @@ struct member_doubt {
 
 /* Loss of power of a majority. */
 struct member_loss {
+    bool is_noted; /* quorum_log_begin() has been called for this log */
     /* term in which this member left doubt without the help of a leader, if that is not
      * counted yet; 0: it did not */
     uint64_t term;
@@ -199,7 +200,6 @@ struct member {
     struct raft_core *core; /* owned */
     struct quorum_log *log; /* owned; NULL while it is removed */
     bool log_runs;
-    bool has_begun;              /* quorum_log_begin() */
     struct quorum_ballot ballot; /* as saved */
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;

@@ -99,8 +99,8 @@ void member_core_start(struct member *m)
 {
     uint64_t held = term_held(m);
 
-    if (!m->has_begun) {
-        m->has_begun = true;
+    if (!m->loss.is_noted) {
+        m->loss.is_noted = true;
         m->state = MEMBER_BOOT;
         if (quorum_log_begin(m->log, m->loss.term))
             return;
@@ -316,7 +316,7 @@ int member_log_open(struct member *m)
         .is_lazy = m->config.is_lazy,
     };
 
-    m->has_begun = false;
+    m->loss.is_noted = false;
     return quorum_log_open(&log, &m->log);
 }
 

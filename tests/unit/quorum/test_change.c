@@ -22,18 +22,27 @@ struct wish {
 
 struct changed {
     struct written_world w;
+    bool keeps_power; /* only processes end */
     struct wish wish;
     bool is_checked[MEMBER_TERMS]; /* leader of this term has what was acknowledged */
 };
 
-static struct changed *changed_new(uint64_t seed)
+static struct changed *changed_new_as(uint64_t seed, bool is_lazy)
 {
     struct changed *c = calloc(1, sizeof(*c));
 
     assert_non_null(c);
-    written_init(&c->w, seed);
+    if (is_lazy)
+        written_init_lazy(&c->w, seed);
+    else
+        written_init(&c->w, seed);
     c->wish.is_done = true;
     return c;
+}
+
+static struct changed *changed_new(uint64_t seed)
+{
+    return changed_new_as(seed, false);
 }
 
 static void changed_free(struct changed *c)
@@ -349,6 +358,17 @@ static void change_something(struct changed *c)
         remove_begin(c, id, false);
 }
 
+/* Ends a process. With acknowledge: memory a loss of power may take what was
+ * acknowledged, if it is the second one. */
+static void crash(struct changed *c, struct member_node *n)
+{
+    bool power = env_virtual_below(&c->w.v, 2) == 0 && !c->keeps_power;
+
+    member_node_kill(n, power);
+    if (power && c->w.m.is_lazy)
+        memset(c->w.acked, 0, sizeof(c->w.acked));
+}
+
 static void crash_something(struct changed *c)
 {
     struct member_node *n = any_node(c);
@@ -356,7 +376,7 @@ static void crash_something(struct changed *c)
     if (n->member == NULL && n->id != 0 && !n->is_up)
         member_node_start(n);
     else if (n->member != NULL)
-        member_node_kill(n, env_virtual_below(&c->w.v, 2) == 0);
+        crash(c, n);
     if (env_virtual_below(&c->w.v, 4) == 0)
         member_world_cut_off(&c->w.m, any_node(c)->i);
     else if (env_virtual_below(&c->w.v, 2) == 0)
@@ -442,14 +462,14 @@ static void settle(struct changed *c)
     }
 }
 
-static void changes_survive_crashes(void **state)
+static void survive_crashes(bool is_lazy, bool keeps_power)
 {
     unsigned n_left = 0, n_added = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct changed *c = changed_new(1000 + seed);
+        struct changed *c = changed_new_as(1000 + seed, is_lazy);
 
+        c->keeps_power = keeps_power;
         for (unsigned round = 0; round < ROUNDS; round++) {
             change_something(c);
             write_for(c, (unsigned)env_virtual_below(&c->w.v, 1000));
@@ -471,6 +491,24 @@ static void changes_survive_crashes(void **state)
     assert_true(n_added >= SEEDS && n_left >= SEEDS); /* changes did happen */
 }
 
+static void changes_survive_crashes(void **state)
+{
+    (void)state;
+    survive_crashes(false, false);
+}
+
+static void changes_survive_ends_of_processes_in_memory(void **state)
+{
+    (void)state;
+    survive_crashes(true, true);
+}
+
+static void changes_survive_losses_of_power_in_memory(void **state)
+{
+    (void)state;
+    survive_crashes(true, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +519,8 @@ int main(void)
         cmocka_unit_test(what_does_not_wait_is_refused),
         cmocka_unit_test(ids_are_not_used_twice),
         cmocka_unit_test(changes_survive_crashes),
+        cmocka_unit_test(changes_survive_ends_of_processes_in_memory),
+        cmocka_unit_test(changes_survive_losses_of_power_in_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

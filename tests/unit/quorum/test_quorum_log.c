@@ -411,6 +411,7 @@ static void entries_wait_for_space(void **state)
         assert_int_equal(w.failed, 0);
         assert_true(w.is_full && w.n_full >= 2);
         assert_true(w.persisted > 6 && w.persisted < w.last);
+        assert_int_equal(w.written, w.persisted); /* no entry that waits */
         if (power == 0) {
             truncate_from(&w, w.last - 2); /* all three wait */
             append(&w, 2, 3);
