@@ -1,11 +1,12 @@
 """Members with `acknowledge: memory`: changes are answered when a majority has written them, before they are synced."""
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
 
-from conftest import cannot_mount, process_runs, wait_for
+from conftest import BIN, cannot_mount, process_runs, wait_for
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -101,3 +102,25 @@ def test_members_that_lost_power_take_part_again(cluster):
     os.close(folder)
     assert any("a majority of the members lost power" in c.log(n) for n in NAMES)
     assert sorted(os.listdir(maker.folder)) == sorted(maker.made + ["unsynced"])
+
+
+def test_a_survivor_that_lost_power_goes_on_alone(cluster):
+    """It asks nobody what it may lack: they are gone for ever."""
+    c = cluster(metas=3, mounts=1)
+    acknowledge_memory(c)
+    maker = Maker(os.path.join(c.mnt, "made"))
+    wait_for(lambda: len(maker.made) >= MADE or maker.error, "changes")
+    maker.ends = True
+    maker.join()
+    assert maker.error is None
+    name = c.serving()
+    kill_all(c)
+    lose_power(c, name)
+    config = os.path.join(c.dir, "etc", name + ".yaml")
+    command = [os.path.join(BIN, "exportd"), "--config", config, "--force-alone", "--yes"]
+    subprocess.run(command, check=True, timeout=120)
+    c.restart(name)
+    assert c.serving() == name
+    assert "lost power" not in c.log(name)
+    assert sorted(os.listdir(maker.folder)) == sorted(maker.made)
+    os.mkdir(os.path.join(maker.folder, "alone"))
