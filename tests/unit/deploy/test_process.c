@@ -210,8 +210,8 @@ static void in_the_child(void)
     if (!child_gets_signal)
         return;
     sigaction(SIGALRM, &action, NULL);
+    kill(getppid(), SIGSTOP); /* before the timer: SIGCONT must come after it */
     setitimer(ITIMER_REAL, &soon, NULL);
-    kill(getppid(), SIGSTOP);
 }
 
 /* A ^C reaches the child as well. It must not be taken for the end of the parent. */
