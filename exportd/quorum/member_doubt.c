@@ -249,7 +249,9 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
 
     if (rc == 0 && member_is_former(m, ask.from))
         rc = -ENOENT;
-    if (rc != 0 || log.term == 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS) {
+    if (log.term == 0)
+        log.term = 1; /* a member that knows no term leads in none */
+    if (rc != 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS) {
         rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
                                : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
                                : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
