@@ -78,7 +78,6 @@ static const struct {
     { "meta-apply", RUN_MUTANT_META_APPLY },
     { "meta-join", RUN_MUTANT_META_JOIN },
     { "meta-start", RUN_MUTANT_META_START },
-    { "meta-boot", RUN_MUTANT_META_BOOT },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -254,7 +253,7 @@ int main(int argc, char **argv)
           "Safety measure that is left out: journal, journal-sync, commit, version, "
           "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
           "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync, "
-          "meta-vote, meta-apply, meta-join, meta-start, meta-boot",
+          "meta-vote, meta-apply, meta-join, meta-start",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",

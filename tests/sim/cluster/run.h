@@ -51,7 +51,6 @@ enum run_mutant {
     RUN_MUTANT_META_APPLY = 524288,  /* followers apply what they have not persisted */
     RUN_MUTANT_META_JOIN = 1048576,  /* a member that lost entries takes part at once */
     RUN_MUTANT_META_START = 2097152, /* a member votes at once after its start */
-    RUN_MUTANT_META_BOOT = 4194304,  /* each machine has a boot number of its own */
 };
 
 struct run_config {

@@ -94,7 +94,7 @@ static struct exportd_config core_config(struct sim_meta *e)
         .capabilities = metas.key,
         .cache_max = CACHE_BYTES,
         .lease_ms = LEASE_MS,
-        .boot = (metas.mutants & RUN_MUTANT_META_BOOT) != 0 ? 1 + e->index : e->boot,
+        .boot = e->boot, /* a leader takes the losses that its quorum has counted */
         .session_tokens_max = metas.token_limit,
         .grows_first = (metas.mutants & RUN_MUTANT_GROW_FIRST) != 0,
     };
