@@ -1,9 +1,9 @@
 """Dumps of the metadata of a busy cluster, data directories made from them, and a member that goes on alone."""
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
-import threading
 
 import pytest
 
@@ -62,31 +62,34 @@ def leases_shorten(c):
     c.remount()
 
 
-class Writer(threading.Thread):
-    """Makes files, one after the other; `done` are those whose fsync has returned."""
+class Writer:
+    """Makes files, one after the other; `done` are those whose fsync has returned. It is a process of its own: a
+    program that is started while exportd is down would wait at the files that its parent has open on the mount."""
 
     def __init__(self, mnt, name):
-        super().__init__()
+        fork = multiprocessing.get_context("fork")
         self.folder = os.path.join(mnt, name)
         os.mkdir(self.folder)
-        self.done, self.ends, self.error = [], False, None
-        self.start()
+        self.n_done, self.ends = fork.Value("i", 0), fork.Event()
+        self.process = fork.Process(target=self.run, daemon=True)
+        self.process.start()
+
+    @property
+    def done(self):
+        return ["%d" % i for i in range(self.n_done.value)]
 
     def run(self):
-        try:
-            while not self.ends:
-                name = "%d" % len(self.done)
-                with open(os.path.join(self.folder, name), "wb") as f:
-                    f.write(pattern(name, FILE_BYTES))
-                    os.fsync(f.fileno())
-                self.done.append(name)
-        except OSError as e:
-            self.error = e
+        while not self.ends.is_set():
+            name = "%d" % self.n_done.value
+            with open(os.path.join(self.folder, name), "wb") as f:
+                f.write(pattern(name, FILE_BYTES))
+                os.fsync(f.fileno())
+            self.n_done.value += 1
 
     def end(self):
-        self.ends = True
-        self.join()
-        assert self.error is None, self.error
+        self.ends.set()
+        self.process.join()
+        assert self.process.exitcode == 0
 
     def check(self, names):
         for name in names:
