@@ -18,7 +18,6 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bytes.h"
-#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
@@ -26,6 +25,7 @@
 #include "exportd/daemon/quorum_status.h"
 #include "exportd/datadir/datadir.h"
 #include "exportd/datadir/first_member.h"
+#include "exportd/datadir/kv_call.h"
 #include "exportd/datadir/quorum_identity.h"
 #include "exportd/leader/leader.h"
 #include "exportd/quorum/seed_store.h"
@@ -41,9 +41,6 @@ struct waiting {
     bool signals_open, is_over;
     struct rpc_call *call; /* owned: RF_ADOPT that makes this exportd a member */
     struct seed_adoption adoption;
-    struct kv_done done;
-    bool is_done;
-    int rc;
 };
 
 static const char *data_of(const struct waiting *w)
@@ -53,29 +50,12 @@ static const char *data_of(const struct waiting *w)
 
 /* ---- the directory ---- */
 
-static void on_kv_done(struct kv_done *done, int rc)
-{
-    struct waiting *w = container_of(done, struct waiting, done);
-
-    w->is_done = true;
-    w->rc = rc;
-}
-
-static int kv_wait(struct waiting *w, struct err *err)
-{
-    while (!w->is_done)
-        uv_run(w->config.env->loop, UV_RUN_ONCE);
-    w->is_done = false;
-    return w->rc == 0 ? 0
-                      : err_set(err, w->rc, "write to the metadata store: %s",
-                                error_text(w->rc));
-}
-
 /* Makes a store of which nothing is copied yet, and whose member has no vote. */
 static int store_make(struct waiting *w, struct err *err)
 {
     char dir[PATH_BYTES];
     struct kv_leveldb *kv;
+    struct kv_call call;
     int rc;
 
     snprintf(dir, sizeof(dir), "%s/kv", data_of(w));
@@ -85,13 +65,9 @@ static int store_make(struct waiting *w, struct err *err)
                          &kv, err);
     if (rc != 0)
         return rc;
-    w->done.fn = on_kv_done;
-    seed_store_adopt(kv_leveldb_kv(kv), &w->adoption, &w->done);
-    rc = kv_wait(w, err);
-    if (rc == 0) {
-        kv_sync(kv_leveldb_kv(kv), &w->done);
-        rc = kv_wait(w, err);
-    }
+    kv_call_init(&call, w->config.env->loop);
+    seed_store_adopt(kv_leveldb_kv(kv), &w->adoption, &call.done);
+    rc = kv_call_wait_stable(&call, kv_leveldb_kv(kv), err);
     kv_leveldb_close(kv);
     return rc;
 }

@@ -12,48 +12,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/list.h"
 #include "exportd/datadir/datadir.h"
+#include "exportd/datadir/kv_call.h"
 #include "exportd/quorum/kv_quorum.h"
 
 enum { PATH_BYTES = 4352 };
 
-/* Call of the kv that is waited for. */
-struct kv_wait {
-    struct kv_done done;
-    bool is_done;
-    int rc;
-};
-
-static void on_kv_done(struct kv_done *done, int rc)
-{
-    struct kv_wait *w = container_of(done, struct kv_wait, done);
-
-    w->is_done = true;
-    w->rc = rc;
-}
-
-static int kv_wait(const struct first_member *m, struct kv_wait *w, struct err *err)
-{
-    while (!w->is_done)
-        uv_run(m->loop, UV_RUN_ONCE);
-    w->is_done = false;
-    return w->rc == 0 ? 0
-                      : err_set(err, w->rc, "write to the metadata store: %s",
-                                error_text(w->rc));
-}
-
 static int keys_write(const struct first_member *m, struct err *err)
 {
-    struct kv_wait w = { .done.fn = on_kv_done };
-    int rc;
+    struct kv_call call;
 
-    kv_quorum_begin(m->kv, m->members, &w.done);
-    rc = kv_wait(m, &w, err);
-    if (rc != 0)
-        return rc;
-    kv_sync(m->kv, &w.done);
-    return kv_wait(m, &w, err);
+    kv_call_init(&call, m->loop);
+    kv_quorum_begin(m->kv, m->members, &call.done);
+    return kv_call_wait_stable(&call, m->kv, err);
 }
 
 static bool is_of_identity(const char *name)

@@ -21,6 +21,7 @@
 #include "common/base/log.h"
 #include "common/system/fds.h"
 #include "common/system/small_file.h"
+#include "exportd/datadir/kv_call.h"
 #include "exportd/quorum/kv_quorum.h"
 
 enum { PATH_BYTES = 4352, DAMAGED_MAX = 10000 };
@@ -85,40 +86,13 @@ static int folder_remove(const char *path, struct err *err)
 
 /* ---- the new store ---- */
 
-/* Commit or sync that is waited for. */
-struct store_wait_done {
-    struct kv_done done; /* must stay first */
-    bool is_done;
-    int rc;
-};
-
-static void on_done(struct kv_done *done, int rc)
-{
-    struct store_wait_done *w = (struct store_wait_done *)done;
-
-    w->is_done = true;
-    w->rc = rc;
-}
-
-static int done_wait(struct env_uv *env, struct store_wait_done *w)
-{
-    while (!w->is_done)
-        uv_run(env->loop, UV_RUN_ONCE);
-    w->is_done = false;
-    return w->rc;
-}
-
 static int made_fill(struct env_uv *env, struct kv *kv)
 {
-    struct store_wait_done w = { .done.fn = on_done };
-    int rc;
+    struct kv_call call;
 
-    kv_quorum_begin_copy(kv, &w.done);
-    rc = done_wait(env, &w);
-    if (rc != 0)
-        return rc;
-    kv_sync(kv, &w.done);
-    return done_wait(env, &w);
+    kv_call_init(&call, env->loop);
+    kv_quorum_begin_copy(kv, &call.done);
+    return kv_call_wait_stable(&call, kv, NULL);
 }
 
 /* Makes an empty store with the mark of a copy, under another name. */

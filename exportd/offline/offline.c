@@ -10,16 +10,9 @@
 
 #include "common/base/list.h"
 #include "common/system/fds.h"
+#include "exportd/datadir/kv_call.h"
 
 enum { LOOK_MS = 3000, LOOK_PAUSE_MS = 20, PATH_BYTES = 4352 };
-
-static void on_kv_done(struct kv_done *done, int rc)
-{
-    struct offline *o = container_of(done, struct offline, done);
-
-    o->is_done = true;
-    o->rc = rc;
-}
 
 static void on_tick(struct env_timer *timer)
 {
@@ -36,7 +29,7 @@ int offline_open(struct offline *o, const struct exportd_settings *config,
 {
     int rc;
 
-    *o = (struct offline){ .config = config, .done.fn = on_kv_done };
+    *o = (struct offline){ .config = config };
     rc = rpc_keys_load(&o->keys, true, config->cluster.node_key, err);
     if (rc == 0) {
         rc = uv_loop_init(&o->loop);
@@ -79,25 +72,22 @@ uint32_t offline_chance(struct offline *o)
 
 /* ---- the store ---- */
 
-int offline_kv_wait(struct offline *o, struct err *err)
-{
-    offline_wait(o);
-    return o->rc == 0 ? 0
-                      : err_set(err, o->rc, "write to the metadata store: %s",
-                                error_text(o->rc));
-}
-
 int offline_commit(struct offline *o, struct kv *kv, const struct kv_item *items,
                    size_t n_items, struct err *err)
 {
-    kv_commit(kv, items, n_items, &o->done);
-    return offline_kv_wait(o, err);
+    struct kv_call call;
+
+    kv_call_init(&call, &o->loop);
+    kv_commit(kv, items, n_items, &call.done);
+    return kv_call_wait(&call, err);
 }
 
 int offline_sync(struct offline *o, struct kv *kv, struct err *err)
 {
-    kv_sync(kv, &o->done);
-    return offline_kv_wait(o, err);
+    struct kv_call call;
+
+    kv_call_init(&call, &o->loop);
+    return kv_call_sync(&call, kv, err);
 }
 
 int offline_store_open(struct offline *o, const char *name, bool may_create,

@@ -18,7 +18,6 @@ struct offline {
     uv_loop_t loop;
     struct env_uv env;
     struct env_timer tick;
-    struct kv_done done;
     bool is_done, is_due;
     int rc;
 };
@@ -33,8 +32,6 @@ void offline_wait(struct offline *o);
 int offline_commit(struct offline *o, struct kv *kv, const struct kv_item *items,
                    size_t n_items, struct err *err);
 int offline_sync(struct offline *o, struct kv *kv, struct err *err);
-/** Waits for a call that ends with o->done. */
-int offline_kv_wait(struct offline *o, struct err *err);
 /** Opens the store DATA/NAME. may_create: makes it if it is missing. */
 int offline_store_open(struct offline *o, const char *name, bool may_create,
                        struct kv_leveldb **out, struct err *err);
