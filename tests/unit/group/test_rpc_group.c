@@ -206,7 +206,7 @@ static void on_done(struct rpc_request *rq, int rc)
         rpc_group_close(u->f->g, on_closed, u->f);
 }
 
-static void setup_n(struct fixture *f, unsigned n)
+static void fixture_begin(struct fixture *f, unsigned n)
 {
     struct rpc_channel *channels[N];
     struct rpc_group_config config = {
@@ -225,12 +225,7 @@ static void setup_n(struct fixture *f, unsigned n)
     rpc_group_set_session(f->g, 77);
 }
 
-static void setup(struct fixture *f)
-{
-    setup_n(f, N);
-}
-
-static void teardown(struct fixture *f)
+static void fixture_end(struct fixture *f)
 {
     if (f->g != NULL)
         rpc_group_close(f->g, on_closed, f);
@@ -240,6 +235,21 @@ static void teardown(struct fixture *f)
         assert_int_equal(f->members[i].n_sent, 0);
     assert_false(env_virtual_run_next_timer(&f->env)); /* none is left */
     env_virtual_close(&f->env);
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+
+    fixture_begin(&f, N);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_end(*state);
+    return 0;
 }
 
 static struct user *send_again(struct fixture *f, unsigned i, uint64_t again)
@@ -289,271 +299,238 @@ static void assert_ok(const struct user *u)
 
 static void test_requests_wait_for_a_leader(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *a, *b;
 
-    (void)state;
-    setup(&f);
     for (unsigned i = 0; i < N; i++)
-        assert_true(asked_at(&f, i) >= 0);
-    a = send(&f, 0);
-    b = send(&f, 1);
-    assert_int_equal(rpc_channel_health(f.channel), RPC_SUSPECT);
-    assert_int_equal(n_at(&f, 0) + n_at(&f, 1) + n_at(&f, 2), 0);
-    leads(&f, 1, 5);
-    assert_int_equal(rpc_channel_health(f.channel), RPC_UP);
-    assert_int_equal(rpc_group_start(f.g), 5);
-    assert_true(rpc_group_leads(f.g, 1));
-    assert_int_equal(f.n_moved, 1);
-    assert_true(find(&f, 1, a) < find(&f, 1, b)); /* in order of arrival */
-    assert_sent_whole(&f, 1, a);
-    answer(&f, 1, a, ROZO__STATUS__OK);
-    answer(&f, 1, b, ROZO__STATUS__OK);
+        assert_true(asked_at(f, i) >= 0);
+    a = send(f, 0);
+    b = send(f, 1);
+    assert_int_equal(rpc_channel_health(f->channel), RPC_SUSPECT);
+    assert_int_equal(n_at(f, 0) + n_at(f, 1) + n_at(f, 2), 0);
+    leads(f, 1, 5);
+    assert_int_equal(rpc_channel_health(f->channel), RPC_UP);
+    assert_int_equal(rpc_group_start(f->g), 5);
+    assert_true(rpc_group_leads(f->g, 1));
+    assert_int_equal(f->n_moved, 1);
+    assert_true(find(f, 1, a) < find(f, 1, b)); /* in order of arrival */
+    assert_sent_whole(f, 1, a);
+    answer(f, 1, a, ROZO__STATUS__OK);
+    answer(f, 1, b, ROZO__STATUS__OK);
     assert_ok(a);
     assert_ok(b);
-    assert_int_equal(asked_at(&f, 1), -1); /* the others are still asked */
-    assert_true(asked_at(&f, 0) >= 0 && asked_at(&f, 2) >= 0);
-    teardown(&f);
+    assert_int_equal(asked_at(f, 1), -1); /* the others are still asked */
+    assert_true(asked_at(f, 0) >= 0 && asked_at(f, 2) >= 0);
 }
 
 static void test_a_refused_request_is_the_same_one_at_the_next_leader(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
     uint64_t id;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
+    leads(f, 0, 5);
+    u = send(f, 0);
     id = u->rq.id;
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
     assert_int_equal(u->n_done, 0);
-    assert_false(rpc_group_leads(f.g, 0));
-    leads(&f, 2, 6);
+    assert_false(rpc_group_leads(f->g, 0));
+    leads(f, 2, 6);
     assert_int_equal(u->rq.id, id);
-    assert_sent_whole(&f, 2, u);
-    answer(&f, 2, u, ROZO__STATUS__OK);
+    assert_sent_whole(f, 2, u);
+    answer(f, 2, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_an_answer_of_a_deposed_leader_does_not_count(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    leads(&f, 1, 6);               /* member 0 hangs, and has the request */
-    assert_false(is_at(&f, 0, u)); /* cancelled: no answer from there can come */
-    assert_int_equal(f.members[0].n_cancelled, 1);
-    assert_int_equal(f.n_moved, 2);
-    answer(&f, 1, u, ROZO__STATUS__OK);
+    leads(f, 0, 5);
+    u = send(f, 0);
+    leads(f, 1, 6);               /* member 0 hangs, and has the request */
+    assert_false(is_at(f, 0, u)); /* cancelled: no answer from there can come */
+    assert_int_equal(f->members[0].n_cancelled, 1);
+    assert_int_equal(f->n_moved, 2);
+    answer(f, 1, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_a_stale_leader_is_not_believed(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 1, 6);
-    leads(&f, 0, 5); /* deposed, without knowing */
-    assert_false(rpc_group_leads(f.g, 0));
-    u = send(&f, 0);
-    assert_int_equal(n_at(&f, 0), 0);
-    answer(&f, 1, u, ROZO__STATUS__NOT_LEADER);
-    leads(&f, 0, 5); /* still not, though nobody else leads */
-    assert_int_equal(n_at(&f, 0), 0);
-    assert_int_equal(rpc_group_start(f.g), 6);
-    leads(&f, 0, 7);
-    answer(&f, 0, u, ROZO__STATUS__OK);
+    leads(f, 1, 6);
+    leads(f, 0, 5); /* deposed, without knowing */
+    assert_false(rpc_group_leads(f->g, 0));
+    u = send(f, 0);
+    assert_int_equal(n_at(f, 0), 0);
+    answer(f, 1, u, ROZO__STATUS__NOT_LEADER);
+    leads(f, 0, 5); /* still not, though nobody else leads */
+    assert_int_equal(n_at(f, 0), 0);
+    assert_int_equal(rpc_group_start(f->g), 6);
+    leads(f, 0, 7);
+    answer(f, 0, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_the_same_member_leads_again(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
-    assert_int_equal(asked_at(&f, 0), -1); /* not at once: it may refuse for long */
-    leads(&f, 0, 6);
-    answer(&f, 0, u, ROZO__STATUS__OK);
+    leads(f, 0, 5);
+    u = send(f, 0);
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
+    assert_int_equal(asked_at(f, 0), -1); /* not at once: it may refuse for long */
+    leads(f, 0, 6);
+    answer(f, 0, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_a_start_that_others_know_deposes(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    rpc_group_at_least(f.g, 5);
-    assert_true(is_at(&f, 0, u));
-    rpc_group_at_least(f.g, 6);
-    assert_false(is_at(&f, 0, u));
-    leads(&f, 0, 5);
-    assert_false(is_at(&f, 0, u));
-    leads(&f, 2, 6);
-    answer(&f, 2, u, ROZO__STATUS__OK);
+    leads(f, 0, 5);
+    u = send(f, 0);
+    rpc_group_at_least(f->g, 5);
+    assert_true(is_at(f, 0, u));
+    rpc_group_at_least(f->g, 6);
+    assert_false(is_at(f, 0, u));
+    leads(f, 0, 5);
+    assert_false(is_at(f, 0, u));
+    leads(f, 2, 6);
+    answer(f, 2, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_deadlines_hold_without_a_leader(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *a, *b;
 
-    (void)state;
-    setup(&f);
-    a = send(&f, 0);
-    env_virtual_advance_ms(&f.env, DEADLINE_MS - 1);
+    a = send(f, 0);
+    env_virtual_advance_ms(&f->env, DEADLINE_MS - 1);
     assert_int_equal(a->n_done, 0);
-    env_virtual_advance_ms(&f.env, 1);
+    env_virtual_advance_ms(&f->env, 1);
     assert_int_equal(a->n_done, 1);
     assert_int_equal(a->rc, -ETIMEDOUT);
     for (unsigned i = 0; i < N; i++)
-        f.members[i].health = RPC_DOWN;
-    assert_int_equal(rpc_channel_health(f.channel), RPC_DOWN);
-    b = send(&f, 1);
-    env_virtual_advance_ms(&f.env, DEADLINE_MS);
+        f->members[i].health = RPC_DOWN;
+    assert_int_equal(rpc_channel_health(f->channel), RPC_DOWN);
+    b = send(f, 1);
+    env_virtual_advance_ms(&f->env, DEADLINE_MS);
     assert_int_equal(b->rc, -ENOTCONN);
-    teardown(&f);
 }
 
 static void test_a_deadline_does_not_begin_again_at_the_next_leader(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    assert_int_equal(f.members[0].sent[find(&f, 0, u)]->deadline_ms, DEADLINE_MS);
-    env_virtual_advance_ms(&f.env, 1000);
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
-    env_virtual_advance_ms(&f.env, 1000);
-    leads(&f, 1, 6);
-    assert_int_equal(f.members[1].sent[find(&f, 1, u)]->deadline_ms, DEADLINE_MS - 2000);
-    env_virtual_advance_ms(&f.env, 1000);
-    answer(&f, 1, u, ROZO__STATUS__NOT_LEADER);
-    env_virtual_advance_ms(&f.env, DEADLINE_MS - 3000);
+    leads(f, 0, 5);
+    u = send(f, 0);
+    assert_int_equal(f->members[0].sent[find(f, 0, u)]->deadline_ms, DEADLINE_MS);
+    env_virtual_advance_ms(&f->env, 1000);
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
+    env_virtual_advance_ms(&f->env, 1000);
+    leads(f, 1, 6);
+    assert_int_equal(f->members[1].sent[find(f, 1, u)]->deadline_ms, DEADLINE_MS - 2000);
+    env_virtual_advance_ms(&f->env, 1000);
+    answer(f, 1, u, ROZO__STATUS__NOT_LEADER);
+    env_virtual_advance_ms(&f->env, DEADLINE_MS - 3000);
     assert_int_equal(u->n_done, 1);
     assert_int_equal(u->rc, -ETIMEDOUT);
-    teardown(&f);
 }
 
 static void test_errors_of_the_channel_pass(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
     struct rpc_request *rq;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    rq = fake_take(&f.members[0], find(&f, 0, u));
+    leads(f, 0, 5);
+    u = send(f, 0);
+    rq = fake_take(&f->members[0], find(f, 0, u));
     rq->done(rq, -ETIMEDOUT);
     assert_int_equal(u->n_done, 1);
     assert_int_equal(u->rc, -ETIMEDOUT);
-    teardown(&f);
 }
 
 static void test_cancel_in_every_state(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    u = send(&f, 0);
+    u = send(f, 0);
     rpc_cancel(&u->rq); /* waits for a leader */
-    leads(&f, 0, 5);
-    assert_int_equal(n_at(&f, 0), 0);
-    u = send(&f, 1);
+    leads(f, 0, 5);
+    assert_int_equal(n_at(f, 0), 0);
+    u = send(f, 1);
     rpc_cancel(&u->rq); /* at the leader */
-    assert_int_equal(n_at(&f, 0), 0);
-    u = send(&f, 2);
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
+    assert_int_equal(n_at(f, 0), 0);
+    u = send(f, 2);
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
     rpc_cancel(&u->rq); /* refused, waits for the next */
-    u = send(&f, 3);
-    leads(&f, 1, 6);
+    u = send(f, 3);
+    leads(f, 1, 6);
     rpc_cancel(&u->rq); /* moved */
-    assert_int_equal(n_at(&f, 1), 0);
-    u = send(&f, 4);
-    rpc_group_close(f.g, on_closed, &f);
+    assert_int_equal(n_at(f, 1), 0);
+    u = send(f, 4);
+    rpc_group_close(f->g, on_closed, f);
     rpc_cancel(&u->rq); /* done() is posted */
-    env_virtual_run_posted(&f.env);
+    env_virtual_run_posted(&f->env);
     for (unsigned i = 0; i < 5; i++)
-        assert_int_equal(f.users[i].n_done, 0);
-    teardown(&f);
+        assert_int_equal(f->users[i].n_done, 0);
 }
 
 static void test_close_ends_requests_in_every_state(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *sent, *waits;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    sent = send(&f, 0);
-    waits = send(&f, 1);
-    answer(&f, 0, waits, ROZO__STATUS__NOT_LEADER);
-    assert_true(is_at(&f, 0, sent));
-    rpc_group_close(f.g, on_closed, &f);
-    assert_int_equal(sent->n_done + waits->n_done + f.n_closed, 0); /* posted */
-    send(&f, 2);
-    env_virtual_run_posted(&f.env);
+    leads(f, 0, 5);
+    sent = send(f, 0);
+    waits = send(f, 1);
+    answer(f, 0, waits, ROZO__STATUS__NOT_LEADER);
+    assert_true(is_at(f, 0, sent));
+    rpc_group_close(f->g, on_closed, f);
+    assert_int_equal(sent->n_done + waits->n_done + f->n_closed, 0); /* posted */
+    send(f, 2);
+    env_virtual_run_posted(&f->env);
     for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(f.users[i].n_done, 1);
-        assert_int_equal(f.users[i].rc, -ENOTCONN);
+        assert_int_equal(f->users[i].n_done, 1);
+        assert_int_equal(f->users[i].rc, -ENOTCONN);
     }
-    teardown(&f);
 }
 
-static void test_the_end_of_a_request_may_close_the_group(void **state)
+static void test_an_answer_may_close_the_group(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u, *other;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send(&f, 0);
-    other = send(&f, 1);
+    leads(f, 0, 5);
+    u = send(f, 0);
+    other = send(f, 1);
     u->closes = true;
-    answer(&f, 0, u, ROZO__STATUS__OK);
+    answer(f, 0, u, ROZO__STATUS__OK);
     assert_ok(u);
-    env_virtual_run_posted(&f.env);
+    env_virtual_run_posted(&f->env);
     assert_int_equal(other->rc, -ENOTCONN);
-    teardown(&f);
+}
 
-    setup(&f);
-    u = send(&f, 0);
+static void test_a_deadline_may_close_the_group(void **state)
+{
+    struct fixture *f = *state;
+    struct user *u = send(f, 0);
+
     u->closes = true;
-    env_virtual_advance_ms(&f.env, DEADLINE_MS);
+    env_virtual_advance_ms(&f->env, DEADLINE_MS);
     assert_int_equal(u->rc, -ETIMEDOUT);
-    teardown(&f);
 }
 
 static void test_one_member_is_not_asked_until_it_refuses(void **state)
@@ -562,7 +539,7 @@ static void test_one_member_is_not_asked_until_it_refuses(void **state)
     struct user *u;
 
     (void)state;
-    setup_n(&f, 1);
+    fixture_begin(&f, 1);
     env_virtual_advance_ms(&f.env, 60000);
     assert_int_equal(asked_at(&f, 0), -1);
     u = send(&f, 0);
@@ -576,120 +553,106 @@ static void test_one_member_is_not_asked_until_it_refuses(void **state)
     leads(&f, 0, 9);
     answer(&f, 0, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
+    fixture_end(&f);
 }
 
 static void test_an_exportd_that_knows_no_quorum_leads(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    u = send(&f, 0);
-    says(&f, 2, ROZO__STATUS__UNKNOWN_OP);
-    answer(&f, 2, u, ROZO__STATUS__OK);
+    u = send(f, 0);
+    says(f, 2, ROZO__STATUS__UNKNOWN_OP);
+    answer(f, 2, u, ROZO__STATUS__OK);
     assert_ok(u);
-    leads(&f, 0, 1); /* a newer one has priority */
-    u = send(&f, 1);
-    answer(&f, 0, u, ROZO__STATUS__OK);
+    leads(f, 0, 1); /* a newer one has priority */
+    u = send(f, 1);
+    answer(f, 0, u, ROZO__STATUS__OK);
     assert_ok(u);
-    teardown(&f);
 }
 
 static void test_members_are_asked_again(void **state)
 {
     static const uint16_t statuses[] = { ROZO__STATUS__NOT_LEADER, ROZO__STATUS__BUSY,
                                          ROZO__STATUS__DENIED };
-    struct fixture f;
+    struct fixture *f = *state;
     struct rpc_request *rq;
 
-    (void)state;
-    setup(&f);
     for (unsigned i = 0; i < 3; i++) {
-        says(&f, 0, statuses[i]);
-        assert_int_equal(asked_at(&f, 0), -1);
-        env_virtual_advance_ms(&f.env, 20);
-        assert_int_equal(asked_at(&f, 0), -1); /* not in a hurry */
-        env_virtual_advance_ms(&f.env, 200);
-        assert_true(asked_at(&f, 0) >= 0);
+        says(f, 0, statuses[i]);
+        assert_int_equal(asked_at(f, 0), -1);
+        env_virtual_advance_ms(&f->env, 20);
+        assert_int_equal(asked_at(f, 0), -1); /* not in a hurry */
+        env_virtual_advance_ms(&f->env, 200);
+        assert_true(asked_at(f, 0) >= 0);
     }
-    env_virtual_advance_ms(&f.env, 20000);
-    says(&f, 0, ROZO__STATUS__NOT_LEADER); /* held for a lease */
-    env_virtual_advance_ms(&f.env, 1);
-    assert_true(asked_at(&f, 0) >= 0);
-    rq = fake_take(&f.members[0], (unsigned)asked_at(&f, 0));
+    env_virtual_advance_ms(&f->env, 20000);
+    says(f, 0, ROZO__STATUS__NOT_LEADER); /* held for a lease */
+    env_virtual_advance_ms(&f->env, 1);
+    assert_true(asked_at(f, 0) >= 0);
+    rq = fake_take(&f->members[0], (unsigned)asked_at(f, 0));
     rq->done(rq, -ENOTCONN);
-    answer_rq(&f, 1, (unsigned)asked_at(&f, 1), ROZO__STATUS__OK, "\xff\xff", 2); /* I8 */
-    assert_false(rpc_group_leads(f.g, 1));
-    leads(&f, 0, 5);
-    assert_true(rpc_group_leads(f.g, 0));
-    teardown(&f);
+    answer_rq(f, 1, (unsigned)asked_at(f, 1), ROZO__STATUS__OK, "\xff\xff", 2); /* I8 */
+    assert_false(rpc_group_leads(f->g, 1));
+    leads(f, 0, 5);
+    assert_true(rpc_group_leads(f->g, 0));
 }
 
 static void test_addresses_of_one_exportd_share_requests(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    leads(&f, 1, 5);
-    assert_int_equal(f.n_moved, 1);
+    leads(f, 0, 5);
+    leads(f, 1, 5);
+    assert_int_equal(f->n_moved, 1);
     for (unsigned i = 0; i < 6; i++)
-        send(&f, i);
-    assert_int_equal(n_at(&f, 0), 3);
-    assert_int_equal(n_at(&f, 1), 3);
-    f.members[0].health = RPC_DOWN;
-    u = send(&f, 6);
-    assert_true(is_at(&f, 1, u)); /* new requests avoid it at once */
-    env_virtual_advance_ms(&f.env, 500);
-    assert_int_equal(n_at(&f, 0), 0); /* requests under way move */
-    assert_int_equal(n_at(&f, 1), 7);
-    assert_int_equal(f.n_moved, 2);
+        send(f, i);
+    assert_int_equal(n_at(f, 0), 3);
+    assert_int_equal(n_at(f, 1), 3);
+    f->members[0].health = RPC_DOWN;
+    u = send(f, 6);
+    assert_true(is_at(f, 1, u)); /* new requests avoid it at once */
+    env_virtual_advance_ms(&f->env, 500);
+    assert_int_equal(n_at(f, 0), 0); /* requests under way move */
+    assert_int_equal(n_at(f, 1), 7);
+    assert_int_equal(f->n_moved, 2);
     for (unsigned i = 0; i < 7; i++) {
-        answer(&f, 1, &f.users[i], ROZO__STATUS__OK);
-        assert_ok(&f.users[i]);
+        answer(f, 1, &f->users[i], ROZO__STATUS__OK);
+        assert_ok(&f->users[i]);
     }
-    teardown(&f);
 }
 
 static void test_a_hung_address_gives_its_requests_away(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *a, *b;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    leads(&f, 1, 5);
-    a = send(&f, 0);
-    b = send(&f, 1);
-    assert_int_equal(is_at(&f, 0, a) + is_at(&f, 0, b), 1);
-    f.members[0].health = RPC_SUSPECT;
-    env_virtual_advance_ms(&f.env, 1000);
-    assert_int_equal(n_at(&f, 0), 1); /* a stall of exportd */
-    env_virtual_advance_ms(&f.env, 2000);
-    assert_int_equal(n_at(&f, 0), 0);
-    assert_int_equal(n_at(&f, 1), 2);
-    f.members[0].health = f.members[1].health = RPC_SUSPECT;
-    env_virtual_advance_ms(&f.env, 2100); /* nowhere to go: they stay */
-    assert_int_equal(n_at(&f, 1), 2);
-    teardown(&f);
+    leads(f, 0, 5);
+    leads(f, 1, 5);
+    a = send(f, 0);
+    b = send(f, 1);
+    assert_int_equal(is_at(f, 0, a) + is_at(f, 0, b), 1);
+    f->members[0].health = RPC_SUSPECT;
+    env_virtual_advance_ms(&f->env, 1000);
+    assert_int_equal(n_at(f, 0), 1); /* a stall of exportd */
+    env_virtual_advance_ms(&f->env, 2000);
+    assert_int_equal(n_at(f, 0), 0);
+    assert_int_equal(n_at(f, 1), 2);
+    f->members[0].health = f->members[1].health = RPC_SUSPECT;
+    env_virtual_advance_ms(&f->env, 2100); /* nowhere to go: they stay */
+    assert_int_equal(n_at(f, 1), 2);
 }
 
 static void test_only_so_much_waits(void **state)
 {
     static uint8_t bytes[RPC_PAYLOAD_MAX];
     struct iovec iov = { bytes, sizeof(bytes) };
-    struct fixture f;
+    struct fixture *f = *state;
     unsigned n = 0;
 
-    (void)state;
-    setup(&f);
     for (unsigned i = 0; i < 10; i++) {
-        struct user *u = &f.users[i];
+        struct user *u = &f->users[i];
 
         u->rq = (struct rpc_request){ .op = OP,
                                       .deadline_ms = DEADLINE_MS,
@@ -697,17 +660,16 @@ static void test_only_so_much_waits(void **state)
                                       .n_payload = 1,
                                       .done = on_done,
                                       .arg = u };
-        rpc_send(f.channel, &u->rq);
+        rpc_send(f->channel, &u->rq);
     }
-    env_virtual_run_posted(&f.env);
+    env_virtual_run_posted(&f->env);
     for (unsigned i = 0; i < 10; i++) {
-        n += f.users[i].n_done;
-        assert_true(f.users[i].n_done == 0 || f.users[i].rc == -ENOTCONN);
+        n += f->users[i].n_done;
+        assert_true(f->users[i].n_done == 0 || f->users[i].rc == -ENOTCONN);
     }
     assert_int_equal(n, 3); /* 7 times 8 MiB are below 64 MiB */
-    leads(&f, 0, 1);
-    assert_int_equal(n_at(&f, 0), 7);
-    teardown(&f);
+    leads(f, 0, 1);
+    assert_int_equal(n_at(f, 0), 7);
 }
 
 static int on_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
@@ -722,46 +684,40 @@ static int on_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
 
 static void test_no_answer_is_placed_twice(void **state)
 {
-    struct fixture f;
-    struct user *u = &f.users[0];
+    struct fixture *f = *state;
+    struct user *u = &f->users[0];
     struct rpc_request *inner;
     struct iovec iov;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
+    leads(f, 0, 5);
     u->rq = (struct rpc_request){
         .op = OP, .deadline_ms = DEADLINE_MS, .place = on_place, .done = on_done, .arg = u
     };
-    rpc_send(f.channel, &u->rq);
-    inner = f.members[0].sent[find(&f, 0, u)];
+    rpc_send(f->channel, &u->rq);
+    inner = f->members[0].sent[find(f, 0, u)];
     inner->answer_payload_len = 8;
     assert_int_equal(inner->place(inner, 8, &iov), 1);
     assert_ptr_equal(iov.iov_base, u->bytes);
-    leads(&f, 1, 6);
-    assert_int_equal(n_at(&f, 1), 0);
-    env_virtual_run_posted(&f.env);
+    leads(f, 1, 6);
+    assert_int_equal(n_at(f, 1), 0);
+    env_virtual_run_posted(&f->env);
     assert_int_equal(u->n_done, 1);
     assert_int_equal(u->rc, -ENOTCONN);
     assert_int_equal(u->n_placed, 1);
-    teardown(&f);
 }
 
 static void test_a_request_that_was_answered_before_keeps_its_id(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    u = send_again(&f, 0, 4711);
+    leads(f, 0, 5);
+    u = send_again(f, 0, 4711);
     assert_int_equal(u->rq.id, 4711);
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
-    leads(&f, 1, 6);
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
+    leads(f, 1, 6);
     assert_int_equal(u->rq.id, 4711);
-    assert_sent_whole(&f, 1, u);
-    teardown(&f);
+    assert_sent_whole(f, 1, u);
 }
 
 /*
@@ -774,7 +730,7 @@ static void run_seed(uint64_t seed)
     uint64_t start = 1, led[N] = { 1 }; /* the newest start of each member */
     unsigned leader = 0, n_out = 0;
 
-    setup(&f);
+    fixture_begin(&f, N);
     f.env.random_state = seed;
     for (unsigned step = 0; step < 300; step++) {
         unsigned m = (unsigned)env_virtual_below(&f.env, N);
@@ -828,7 +784,7 @@ static void run_seed(uint64_t seed)
             answer(&f, leader, &f.users[i], ROZO__STATUS__OK);
         assert_int_equal(f.users[i].n_done, 1);
     }
-    teardown(&f);
+    fixture_end(&f);
 }
 
 static void test_random_fail_overs(void **state)
@@ -842,91 +798,85 @@ static void test_random_fail_overs(void **state)
  * leader. */
 static void test_members_are_connected_when_the_leader_refuses(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct user *u;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    f.members[2].health = RPC_DOWN;
-    u = send(&f, 0);
-    env_virtual_advance_ms(&f.env, 100);
-    assert_int_equal(f.members[2].n_connects, 0); /* there is a leader */
-    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
-    assert_int_equal(f.members[2].n_connects, 1);
-    assert_int_equal(f.members[0].n_connects + f.members[1].n_connects, 0); /* are up */
-    f.members[2].health = RPC_UP;
-    leads(&f, 2, 6);
-    answer(&f, 2, u, ROZO__STATUS__OK);
+    leads(f, 0, 5);
+    f->members[2].health = RPC_DOWN;
+    u = send(f, 0);
+    env_virtual_advance_ms(&f->env, 100);
+    assert_int_equal(f->members[2].n_connects, 0); /* there is a leader */
+    answer(f, 0, u, ROZO__STATUS__NOT_LEADER);
+    assert_int_equal(f->members[2].n_connects, 1);
+    assert_int_equal(f->members[0].n_connects + f->members[1].n_connects, 0); /* are up */
+    f->members[2].health = RPC_UP;
+    leads(f, 2, 6);
+    answer(f, 2, u, ROZO__STATUS__OK);
     assert_ok(u);
-    assert_int_equal(f.members[2].n_connects, 1);
-    teardown(&f);
+    assert_int_equal(f->members[2].n_connects, 1);
 }
 
 static void test_members_are_connected_when_the_leader_is_down(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    f.members[1].health = RPC_CONNECTING;
-    f.members[2].health = RPC_DOWN;
-    rpc_group_down(f.g, 2); /* no leader */
-    assert_int_equal(f.members[1].n_connects + f.members[2].n_connects, 0);
-    f.members[0].health = RPC_DOWN;
-    rpc_group_down(f.g, 0);
+    leads(f, 0, 5);
+    f->members[1].health = RPC_CONNECTING;
+    f->members[2].health = RPC_DOWN;
+    rpc_group_down(f->g, 2); /* no leader */
+    assert_int_equal(f->members[1].n_connects + f->members[2].n_connects, 0);
+    f->members[0].health = RPC_DOWN;
+    rpc_group_down(f->g, 0);
     for (unsigned i = 0; i < N; i++)
-        assert_int_equal(f.members[i].n_connects, 1);
-    f.members[1].health = RPC_UP;
-    leads(&f, 1, 6);
-    rpc_group_down(f.g, 0); /* member 1 leads */
-    assert_int_equal(f.members[2].n_connects, 1);
-    teardown(&f);
+        assert_int_equal(f->members[i].n_connects, 1);
+    f->members[1].health = RPC_UP;
+    leads(f, 1, 6);
+    rpc_group_down(f->g, 0); /* member 1 leads */
+    assert_int_equal(f->members[2].n_connects, 1);
 }
 
 /* One exportd with two addresses: the other one works. */
 static void test_no_member_is_connected_if_an_address_fails(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
 
-    (void)state;
-    setup(&f);
-    leads(&f, 0, 5);
-    leads(&f, 1, 5);
-    f.members[0].health = f.members[2].health = RPC_DOWN;
-    rpc_group_down(f.g, 0);
-    assert_int_equal(f.members[0].n_connects + f.members[2].n_connects, 0);
-    teardown(&f);
+    leads(f, 0, 5);
+    leads(f, 1, 5);
+    f->members[0].health = f->members[2].health = RPC_DOWN;
+    rpc_group_down(f->g, 0);
+    assert_int_equal(f->members[0].n_connects + f->members[2].n_connects, 0);
 }
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_wait_for_a_leader),
-        cmocka_unit_test(test_a_refused_request_is_the_same_one_at_the_next_leader),
-        cmocka_unit_test(test_an_answer_of_a_deposed_leader_does_not_count),
-        cmocka_unit_test(test_a_stale_leader_is_not_believed),
-        cmocka_unit_test(test_the_same_member_leads_again),
-        cmocka_unit_test(test_a_start_that_others_know_deposes),
-        cmocka_unit_test(test_deadlines_hold_without_a_leader),
-        cmocka_unit_test(test_a_deadline_does_not_begin_again_at_the_next_leader),
-        cmocka_unit_test(test_errors_of_the_channel_pass),
-        cmocka_unit_test(test_cancel_in_every_state),
-        cmocka_unit_test(test_close_ends_requests_in_every_state),
-        cmocka_unit_test(test_the_end_of_a_request_may_close_the_group),
+        T(test_requests_wait_for_a_leader),
+        T(test_a_refused_request_is_the_same_one_at_the_next_leader),
+        T(test_an_answer_of_a_deposed_leader_does_not_count),
+        T(test_a_stale_leader_is_not_believed),
+        T(test_the_same_member_leads_again),
+        T(test_a_start_that_others_know_deposes),
+        T(test_deadlines_hold_without_a_leader),
+        T(test_a_deadline_does_not_begin_again_at_the_next_leader),
+        T(test_errors_of_the_channel_pass),
+        T(test_cancel_in_every_state),
+        T(test_close_ends_requests_in_every_state),
+        T(test_an_answer_may_close_the_group),
+        T(test_a_deadline_may_close_the_group),
         cmocka_unit_test(test_one_member_is_not_asked_until_it_refuses),
-        cmocka_unit_test(test_an_exportd_that_knows_no_quorum_leads),
-        cmocka_unit_test(test_members_are_asked_again),
-        cmocka_unit_test(test_addresses_of_one_exportd_share_requests),
-        cmocka_unit_test(test_a_hung_address_gives_its_requests_away),
-        cmocka_unit_test(test_only_so_much_waits),
-        cmocka_unit_test(test_no_answer_is_placed_twice),
-        cmocka_unit_test(test_a_request_that_was_answered_before_keeps_its_id),
+        T(test_an_exportd_that_knows_no_quorum_leads),
+        T(test_members_are_asked_again),
+        T(test_addresses_of_one_exportd_share_requests),
+        T(test_a_hung_address_gives_its_requests_away),
+        T(test_only_so_much_waits),
+        T(test_no_answer_is_placed_twice),
+        T(test_a_request_that_was_answered_before_keeps_its_id),
         cmocka_unit_test(test_random_fail_overs),
-        cmocka_unit_test(test_members_are_connected_when_the_leader_refuses),
-        cmocka_unit_test(test_members_are_connected_when_the_leader_is_down),
-        cmocka_unit_test(test_no_member_is_connected_if_an_address_fails),
+        T(test_members_are_connected_when_the_leader_refuses),
+        T(test_members_are_connected_when_the_leader_is_down),
+        T(test_no_member_is_connected_if_an_address_fails),
     };
 
     return cmocka_run_group_tests_name("rpc_group", tests, NULL, NULL);

@@ -106,8 +106,11 @@ void world_stop(struct world *w, unsigned i, bool power);
 void world_power_cycle(struct world *w);
 /** Runs for so long. */
 void world_run_ms(struct world *w, uint64_t ms);
-/** Runs until a node leads, is ready and all others follow it. Returns it, or -1. */
-int world_run_until_leader(struct world *w, uint64_t max_ms);
+/**
+ * Starts the nodes that are down, and runs until one leads, is ready, and all others
+ * follow it. Returns it.
+ */
+int world_elect(struct world *w);
 /** Returns the node that leads and is ready, of the highest term; -1: none. */
 int world_leader(const struct world *w);
 /** Submits a batch at a node. Returns its index, or 0: refused. */

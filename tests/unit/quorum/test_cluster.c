@@ -133,6 +133,19 @@ static bool leader_has_lease(struct world *w)
     return leader >= 0 && w->nodes[leader].lease_until_ns > world_clock(w, leader);
 }
 
+/* Without failures the members go on, whatever has happened. */
+static void run_end(struct world *w, uint64_t seed)
+{
+    world_mend(w);
+    restart_some(w, true);
+    if (!world_commit_one(w, 20000) || !leader_has_lease(w)) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        world_print(w);
+        fail();
+    }
+    world_free(w);
+}
+
 static void run_seed(uint64_t seed, unsigned n, unsigned n_voters)
 {
     struct world *w = world_new(seed, n, n_voters);
@@ -157,14 +170,7 @@ static void run_seed(uint64_t seed, unsigned n, unsigned n_voters)
         for (uint64_t k = world_below(w, 6); leader >= 0 && k > 0; k--)
             world_submit(w, (unsigned)leader);
     }
-    world_mend(w);
-    restart_some(w, true);
-    if (!world_commit_one(w, 20000) || !leader_has_lease(w)) {
-        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        world_print(w);
-        fail();
-    }
-    world_free(w);
+    run_end(w, seed);
 }
 
 static void test_three_members(void **state)
@@ -240,14 +246,7 @@ static void run_lazy_seed(uint64_t seed, unsigned n, bool is_mixed)
                        raft_core_want_stable(w->nodes[leader].core,
                                              world_clock(w, (unsigned)leader)));
     }
-    world_mend(w);
-    restart_some(w, true);
-    if (!world_commit_one(w, 20000) || !leader_has_lease(w)) {
-        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        world_print(w);
-        fail();
-    }
-    world_free(w);
+    run_end(w, seed);
 }
 
 static void test_written_entries_outlive_processes(void **state)
@@ -272,9 +271,7 @@ static void test_a_lease_outlives_the_restart_of_a_voter(void **state)
         struct world *w = world_new(seed, 3, 3);
         unsigned leader, voter, other;
 
-        restart_some(w, true);
-        leader = (unsigned)world_run_until_leader(w, 10000);
-        assert_true(leader < 3);
+        leader = (unsigned)world_elect(w);
         voter = (leader + 1) % 3;
         other = (leader + 2) % 3;
         w->cut[leader][other] = w->cut[other][leader] = true;
@@ -307,9 +304,7 @@ static void test_a_late_transfer_meets_no_lease(void **state)
         unsigned leader;
         uint64_t end_ns;
 
-        restart_some(w, true);
-        leader = (unsigned)world_run_until_leader(w, 10000);
-        assert_true(leader < 3);
+        leader = (unsigned)world_elect(w);
         world_run_ms(w, 200);
         w->handover_us = 1000000 + (unsigned)world_below(w, 300000);
         if (world_below(w, 2) == 0) /* nothing is committed after the failure */

@@ -215,10 +215,7 @@ static unsigned failover_ms(uint64_t seed, enum end end)
     int leader, next;
 
     w->promise_ms = end == REFUSES ? RAFT_PROMISE_MS : 0;
-    for (unsigned i = 0; i < 3; i++)
-        world_start(w, i);
-    leader = world_run_until_leader(w, 10000);
-    assert_true(leader >= 0);
+    leader = world_elect(w);
     world_run_ms(w, 500 + world_below(w, 1000));
     assert_int_equal(world_leader(w), leader);
     start_ns = w->now_ns;
@@ -293,10 +290,7 @@ static void test_false_evidence_of_death_deposes_no_leader(void **state)
         int leader;
 
         w->promise_ms = RAFT_PROMISE_MS;
-        for (unsigned k = 0; k < 3; k++)
-            world_start(w, k);
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         world_run_ms(w, 500);
         a = ((unsigned)leader + 1) % 3;
         b = ((unsigned)leader + 2) % 3;
@@ -329,12 +323,9 @@ static void test_a_lease_ends_before_members_with_evidence_elect(void **state)
         int leader, next;
 
         w->promise_ms = RAFT_PROMISE_MS;
-        for (unsigned k = 0; k < 3; k++) {
+        for (unsigned k = 0; k < 3; k++)
             w->nodes[k].rate = 1000;
-            world_start(w, k);
-        }
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         world_run_ms(w, 500 + world_below(w, 100));
         for (unsigned k = 0; k < 3; k++)
             w->cut[leader][k] = w->cut[k][leader] = k != (unsigned)leader;
@@ -366,10 +357,7 @@ static void test_a_candidate_of_a_higher_term_disturbs_no_hand_over(void **state
         uint64_t term, end_ns;
         int leader;
 
-        for (unsigned k = 0; k < 3; k++)
-            world_start(w, k);
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         world_run_ms(w, 500);
         to = ((unsigned)leader + 1) % 3;
         c = ((unsigned)leader + 2) % 3;
@@ -414,10 +402,7 @@ static void test_a_voter_with_evidence_votes_at_the_end_of_its_promise(void **st
         int leader;
 
         w->promise_ms = RAFT_PROMISE_MS;
-        for (unsigned k = 0; k < 3; k++)
-            world_start(w, k);
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         world_run_ms(w, 1000);
         voter = ((unsigned)leader + 1) % 3;
         other = ((unsigned)leader + 2) % 3;
@@ -456,10 +441,7 @@ static void test_leadership_is_handed_to_a_member_that_is_heard(void **state)
         int leader, next;
         unsigned dead;
 
-        for (unsigned i = 0; i < 3; i++)
-            world_start(w, i);
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         world_run_ms(w, 500);
         dead = ((unsigned)leader + dead_at) % 3;
         world_stop(w, dead, true);
@@ -484,10 +466,7 @@ static void test_a_survivor_behind_in_terms_is_elected(void **state)
         int leader;
         unsigned a, b, c;
 
-        for (unsigned i = 0; i < 3; i++)
-            world_start(w, i);
-        leader = world_run_until_leader(w, 10000);
-        assert_true(leader >= 0);
+        leader = world_elect(w);
         a = (unsigned)leader;
         b = (a + 1) % 3;
         c = (a + 2) % 3;
@@ -519,10 +498,7 @@ static void test_a_barrier_is_held_by_others(void **state)
     int leader;
 
     (void)state;
-    for (unsigned i = 0; i < 3; i++)
-        world_start(w, i);
-    leader = world_run_until_leader(w, 10000);
-    assert_true(leader >= 0);
+    leader = world_elect(w);
     a = (unsigned)leader;
     b = (a + 1) % 3;
     c = (a + 2) % 3;
