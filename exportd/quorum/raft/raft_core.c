@@ -924,9 +924,7 @@ static int append_in_parts(struct raft_core *core, struct raft_msg *msg,
         if (part > 0)
             raft_msg_advance(msg, &entries[done - 1]);
         /* If the log does not match, the other parts do not either. */
-        if (core->n_messages > 0 &&
-            core->messages[core->n_messages - 1].kind == RAFT_MSG_APPENDED &&
-            core->messages[core->n_messages - 1].index != 0)
+        if (trail_term(&core->raft.trail, msg->index) != msg->index_term)
             break;
         if (msg->index > core->heard.match)
             core->heard.match = msg->index;
