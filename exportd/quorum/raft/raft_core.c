@@ -997,7 +997,8 @@ static int appended_receive(struct raft_core *core, const struct raft_msg *msg)
     if (is_own && (msg->flags & RAFT_MSG_LOSS) != 0)
         core->loss.is_heard = true;
     if (is_own && msg->index == 0)
-        raft_synced_peer(&core->synced, msg->from, synced_last(msg));
+        raft_synced_peer(&core->synced, raft_core_config(core), msg->from,
+                         synced_last(msg));
     if (!core->options.is_lazy && msg->index == 0)
         args->last_log_index = synced_last(msg);
     if (is_own && msg->index > 0 &&

@@ -14,15 +14,31 @@ void raft_synced_lead(struct raft_synced *s)
     s->n_peers = 0;
 }
 
-void raft_synced_peer(struct raft_synced *s, uint64_t id, uint64_t index)
+/* Forgets those that are not in the list any more. */
+static void former_drop(struct raft_synced *s, const struct raft_config *config)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->n_peers; i++)
+        if (raft_config_find(config, s->peers[i].id) != NULL)
+            s->peers[n++] = s->peers[i];
+    s->n_peers = n;
+}
+
+void raft_synced_peer(struct raft_synced *s, const struct raft_config *config,
+                      uint64_t id, uint64_t index)
 {
     unsigned i = 0;
 
+    if (raft_config_find(config, id) == NULL)
+        return;
     while (i < s->n_peers && s->peers[i].id != id)
         i++;
+    if (i == RAFT_SERVERS_MAX) {
+        former_drop(s, config); /* at least one: the list has the new one, too */
+        i = s->n_peers;
+    }
     if (i == s->n_peers) {
-        if (s->n_peers == RAFT_SERVERS_MAX)
-            return; /* members left and came: the next leader knows the new ones */
         s->n_peers++;
         s->peers[i].id = id;
         s->peers[i].index = 0;

@@ -24,8 +24,12 @@ struct raft_synced {
 void raft_synced_truncate(struct raft_synced *s, uint64_t from);
 /** Forgets what is known of the others: this member begins to lead. */
 void raft_synced_lead(struct raft_synced *s);
-/** Notes that another member has synced its log up to an entry. */
-void raft_synced_peer(struct raft_synced *s, uint64_t id, uint64_t index);
+/**
+ * Notes that another member of this list has synced its log up to an entry. What is known
+ * of former members makes room for those of the list.
+ */
+void raft_synced_peer(struct raft_synced *s, const struct raft_config *config,
+                      uint64_t id, uint64_t index);
 /** Returns up to which entry a member has synced its log; 0: not known. */
 uint64_t raft_synced_of(const struct raft_synced *s, uint64_t self, uint64_t id);
 /** Returns up to which entry a majority of the voters has synced its log. */

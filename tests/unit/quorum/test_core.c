@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/base/units.h"
+#include "exportd/quorum/raft/raft_synced.h"
 #include "tests/unit/quorum/quorum_world.h"
 #include "tests/unit/unit.h"
 
@@ -636,6 +637,26 @@ static void test_entries_that_do_not_match_are_never_acknowledged(void **state)
     raft_core_free(core);
 }
 
+/* A leader knows how far each member of its list has synced, however many have left since
+ * it began to lead; and nothing of others. */
+static void test_members_that_follow_former_ones_are_counted(void **state)
+{
+    struct raft_synced synced = { .n_peers = 0 };
+
+    (void)state;
+    raft_synced_lead(&synced);
+    for (uint64_t id = 2; id < 3 * RAFT_SERVERS_MAX; id++) {
+        struct raft_config list = { .n = 0 };
+
+        assert_int_equal(raft_config_set(&list, 1, RAFT_ROLE_VOTER, ""), 0);
+        assert_int_equal(raft_config_set(&list, id, RAFT_ROLE_VOTER, ""), 0);
+        raft_synced_peer(&synced, &list, id, 10 * id);
+        raft_synced_peer(&synced, &list, id + 1, 10 * id);
+        assert_int_equal(raft_synced_of(&synced, 1, id), 10 * id);
+        assert_int_equal(raft_synced_of(&synced, 1, id + 1), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_a_voter_with_evidence_votes_at_the_end_of_its_promise),
         cmocka_unit_test(test_entries_of_earlier_terms_wait_for_one_of_the_own),
         cmocka_unit_test(test_entries_that_do_not_match_are_never_acknowledged),
+        cmocka_unit_test(test_members_that_follow_former_ones_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
