@@ -105,15 +105,21 @@ static void memory_trim(struct quorum_log *log)
         if (log->in_memory >= log->first + log->n)
             return;
         line = quorum_log_line(log, log->in_memory);
-        if (line->entry != NULL) {
-            if (line->append != NULL || is_waiting(log, log->in_memory))
-                return;
-            log->memory -= line_bytes(line);
-            quorum_entry_free(line->entry);
-            line->entry = NULL;
-        }
+        if (line->append != NULL || is_waiting(log, log->in_memory))
+            return;
+        quorum_log_line_clear(log, line);
         log->in_memory++;
     }
+}
+
+void quorum_log_line_clear(struct quorum_log *log, struct line *line)
+{
+    /* A start looks at the lists of members before it can read anything. */
+    if (line->entry == NULL || line->kind == RAFT_ENTRY_CONFIG)
+        return;
+    log->memory -= line_bytes(line);
+    quorum_entry_free(line->entry);
+    line->entry = NULL;
 }
 
 void quorum_log_line_set(struct quorum_log *log, struct line *line,

@@ -111,8 +111,9 @@ void quorum_log_free(struct quorum_log *log);
 uint64_t quorum_log_first(const struct quorum_log *log);
 uint64_t quorum_log_last(const struct quorum_log *log);
 /**
- * Returns an entry of the log, without data unless it is in memory. *entry (may be NULL):
- * the entry in memory, or NULL; valid until the log changes.
+ * Returns an entry of the log, without data unless it is in memory, as lists of members
+ * always are. *entry (may be NULL): the entry in memory, or NULL; valid until the log
+ * changes.
  */
 struct raft_log_entry quorum_log_get(const struct quorum_log *log, uint64_t index,
                                      struct quorum_entry **entry);

@@ -92,7 +92,7 @@ struct quorum_log {
     struct line *lines; /* owned */
     size_t room, begin;
     uint64_t first, n;
-    uint64_t in_memory; /* no entry before this one is in memory */
+    uint64_t in_memory; /* no entry before this one is in memory, but lists of members */
     uint64_t memory;    /* bytes of entries in memory */
 
     unsigned n_appending;
@@ -133,6 +133,8 @@ struct line *quorum_log_line(const struct quorum_log *log, uint64_t index);
 int quorum_log_reserve(struct quorum_log *log);
 void quorum_log_line_set(struct quorum_log *log, struct line *line,
                          struct quorum_entry *entry);
+/** Lets go of the entry in memory, if it can be read from the disk when it is needed. */
+void quorum_log_line_clear(struct quorum_log *log, struct line *line);
 /** Goes on with a stop that waits, if nothing is under way any more. */
 void quorum_log_stop_look(struct quorum_log *log);
 /** A boot record is saved, or cannot be. */

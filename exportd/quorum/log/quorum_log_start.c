@@ -32,6 +32,8 @@ static void lines_cut(struct quorum_log *log, uint64_t from)
         quorum_entry_free(line->entry);
         log->n--;
     }
+    if (log->in_memory > from)
+        log->in_memory = from;
 }
 
 /* Keeps the newest entries in memory. Those that do not fit are read when needed. */
@@ -46,17 +48,10 @@ static int data_keep(struct quorum_log *log, uint64_t index, struct line *line,
     entry->e.index = e->index;
     entry->e.term = e->term;
     quorum_log_line_set(log, line, entry);
-    if (log->in_memory < log->first || log->in_memory > index)
+    if (log->in_memory < log->first)
         log->in_memory = log->first;
-    while (log->memory > log->config.memory_bytes && log->in_memory < index) {
-        struct line *old = quorum_log_line(log, log->in_memory++);
-
-        if (old->entry == NULL)
-            continue;
-        log->memory -= sizeof(*old->entry) + old->len;
-        quorum_entry_free(old->entry);
-        old->entry = NULL;
-    }
+    while (log->memory > log->config.memory_bytes && log->in_memory < index)
+        quorum_log_line_clear(log, quorum_log_line(log, log->in_memory++));
     return 0;
 }
 

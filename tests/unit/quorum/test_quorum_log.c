@@ -499,6 +499,34 @@ static void an_entry_may_leave_while_it_is_read(void **state)
     world_free(&w);
 }
 
+/* A start looks at the lists of members that the store lacks; it cannot read them. */
+static void lists_of_members_stay_in_memory(void **state)
+{
+    struct quorum_entry *entry;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 6);
+    assert_int_equal(start(&w), 0);
+    entry = entry_new(++w.last, 1, 100);
+    entry->e.kind = RAFT_ENTRY_CONFIG;
+    w.terms[w.last] = 1;
+    quorum_log_append(w.log, &entry, 1);
+    quorum_entry_free(entry);
+    for (unsigned i = 0; i < 4; i++)
+        append_sized(&w, 1, 600 << 10); /* memory_bytes is 1 MiB */
+    env_virtual_run_until_idle(&w.v, 1000);
+    for (unsigned run = 0; run < 2; run++) {
+        assert_non_null(quorum_log_get(w.log, 1, NULL).data);
+        assert_null(quorum_log_get(w.log, 2, NULL).data);
+        expect_log(&w, 1, w.last);
+        stop(&w);
+        assert_int_equal(start(&w), 0);
+    }
+    stop(&w);
+    world_free(&w);
+}
+
 /* Changes a byte behind the first place of this text on the disk. Returns false if it is
  * not there. */
 static bool rot(struct world *w, const uint8_t *text, size_t len)
@@ -729,6 +757,7 @@ int main(void)
         cmocka_unit_test(entries_wait_for_space),
         cmocka_unit_test(entries_that_wait_are_replaced),
         cmocka_unit_test(an_entry_may_leave_while_it_is_read),
+        cmocka_unit_test(lists_of_members_stay_in_memory),
         cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
         cmocka_unit_test(pages_at_the_end_that_cannot_be_read_are_a_loss),
