@@ -129,16 +129,33 @@ void quorum_log_line_set(struct quorum_log *log, struct line *line,
     log->memory += line_bytes(line);
 }
 
-/* Returns the read of this entry that is under way, or NULL. */
-static struct quorum_log_read *read_find(const struct quorum_log *log, uint64_t index)
+/* Lets the reads of this entry that are under way free its place. Returns false if there
+ * are none. */
+static bool reads_drop(const struct quorum_log *log, uint64_t index)
 {
+    bool is_read = false;
+
     LIST_FOREACH(node, &log->reads) {
         struct quorum_log_read *r = container_of(node, struct quorum_log_read, link);
 
-        if (r->index == index && !r->is_dropped)
-            return r;
+        if (r->index != index || r->is_dropped)
+            continue;
+        r->is_dropped = is_read = true;
     }
-    return NULL;
+    return is_read;
+}
+
+/* Returns whether another read of the same place is under way. */
+static bool is_read_again(const struct quorum_log *log, const struct wal_place *place)
+{
+    LIST_FOREACH(node, &log->reads) {
+        const struct wal_place *other =
+            &container_of(node, struct quorum_log_read, link)->place;
+
+        if (other->segment == place->segment && other->offset == place->offset)
+            return true;
+    }
+    return false;
 }
 
 /* Frees what the line of an entry holds. An append or a read under way frees its place
@@ -146,7 +163,6 @@ static struct quorum_log_read *read_find(const struct quorum_log *log, uint64_t 
 static void line_drop(struct quorum_log *log, uint64_t index)
 {
     struct line *line = quorum_log_line(log, index);
-    struct quorum_log_read *r = read_find(log, index);
 
     if (line->entry != NULL) {
         assert(log->memory >= line_bytes(line));
@@ -155,9 +171,7 @@ static void line_drop(struct quorum_log *log, uint64_t index)
     }
     if (line->append != NULL)
         line->append->is_dropped = true;
-    else if (r != NULL)
-        r->is_dropped = true;
-    else if (!is_waiting(log, index))
+    else if (!reads_drop(log, index) && !is_waiting(log, index))
         wal_release(log->wal, &line->place);
 }
 
@@ -456,7 +470,7 @@ static void read_end(struct quorum_log_read *r, int rc)
         quorum_entry_free(r->entry);
     r->entry = NULL;
     list_remove(&r->link);
-    if (r->is_dropped)
+    if (r->is_dropped && !is_read_again(log, &r->place))
         wal_release(log->wal, &r->place);
     r->done(r, rc, entry);
     quorum_log_stop_look(log);

@@ -144,7 +144,7 @@ struct quorum_log_read {
     struct quorum_log *log;
     struct quorum_entry *entry;
     struct wal_place place;
-    bool is_dropped; /* left the log meanwhile: this read frees its place */
+    bool is_dropped; /* left the log meanwhile: the last read frees its place */
     uint8_t head[QUORUM_LOG_HEAD_BYTES];
     struct iovec iov[2];
     struct disk_req dr;

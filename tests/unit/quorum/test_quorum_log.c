@@ -499,6 +499,46 @@ static void an_entry_may_leave_while_it_is_read(void **state)
     world_free(&w);
 }
 
+/* The last read of an entry frees its place, not the first one. */
+static void an_entry_may_leave_while_it_is_read_twice(void **state)
+{
+    struct reader first = { .r = { .index = 1, .done = on_read } }, second = first;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4);
+    assert_int_equal(start(&w), 0);
+    quorum_log_forget_old(w.log);
+    for (unsigned i = 0; i < 4; i++)
+        append_sized(&w, 1, 600 << 10);
+    env_virtual_run_until_idle(&w.v, 1000);
+    quorum_log_read(w.log, &first.r);
+    w.disk.hold_reads = true;
+    quorum_log_read(w.log, &second.r);
+    quorum_log_trim(w.log, 4);
+    for (unsigned i = 0; i < 12; i++) {
+        append_sized(&w, 1, 600 << 10);
+        quorum_log_trim(w.log, w.last);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    assert_int_equal(w.failed, 0);
+    assert_true(first.is_done && !second.is_done);
+    assert_int_equal(first.rc, -ENOENT);
+    w.disk.hold_reads = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_true(second.is_done);
+    assert_int_equal(second.rc, -ENOENT);
+    for (unsigned i = 0; i < 12; i++) { /* the place can be used again */
+        append_sized(&w, 1, 600 << 10);
+        quorum_log_trim(w.log, w.last);
+        env_virtual_run_until_idle(&w.v, 1000);
+    }
+    assert_int_equal(w.persisted, w.last);
+    stop(&w);
+    world_free(&w);
+}
+
 /* A start looks at the lists of members that the store lacks; it cannot read them. */
 static void lists_of_members_stay_in_memory(void **state)
 {
@@ -757,6 +797,7 @@ int main(void)
         cmocka_unit_test(entries_wait_for_space),
         cmocka_unit_test(entries_that_wait_are_replaced),
         cmocka_unit_test(an_entry_may_leave_while_it_is_read),
+        cmocka_unit_test(an_entry_may_leave_while_it_is_read_twice),
         cmocka_unit_test(lists_of_members_stay_in_memory),
         cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
