@@ -22,7 +22,7 @@ static void on_started(void *arg, int rc)
     b->loss_term = !b->in_doubt && f->found.vote % BOOT_STATES == BOOT_LOSS
                        ? f->found.vote / BOOT_STATES
                        : 0;
-    b->is_noted = f->found.term != 0;
+    b->is_noted = f->is_damaged || f->found.term != 0;
     b->started(b->arg, rc);
 }
 

@@ -365,6 +365,34 @@ static void the_log_knows_whether_the_power_failed(void **state)
     world_free(&w);
 }
 
+/* A boot record that cannot be read says nothing: once that is dealt with a new one takes
+ * its place, also if no entry is acknowledged any more before it is synced. */
+static void a_damaged_boot_record_counts_once(void **state)
+{
+    const uint8_t junk[2 * QUORUM_VOTE_PAGE_BYTES] = { 1 };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.config.is_lazy = true;
+    w.config.boot = 7;
+    assert_int_equal(start(&w), 0);
+    assert_true(quorum_log_begin(w.log, 0));
+    stop(&w);
+    memdisk_poke(&w.disk, memdisk_find(&w.disk, "boot"), 0, junk, sizeof(junk));
+    w.config.is_lazy = false;
+    assert_int_equal(start(&w), 0);
+    assert_true(quorum_log_found(w.log)->in_doubt);
+    assert_true(quorum_log_begin(w.log, 5));
+    env_virtual_run_until_idle(&w.v, 1000);
+    stop(&w);
+    assert_int_equal(start(&w), 0);
+    assert_false(quorum_log_found(w.log)->in_doubt);
+    assert_int_equal(quorum_log_found(w.log)->loss_term, 5);
+    stop(&w);
+    world_free(&w);
+}
+
 static void space_is_used_again(void **state)
 {
     struct world w;
@@ -793,6 +821,7 @@ int main(void)
         cmocka_unit_test(entries_that_are_found_are_synced),
         cmocka_unit_test(a_sync_may_wait),
         cmocka_unit_test(the_log_knows_whether_the_power_failed),
+        cmocka_unit_test(a_damaged_boot_record_counts_once),
         cmocka_unit_test(space_is_used_again),
         cmocka_unit_test(entries_wait_for_space),
         cmocka_unit_test(entries_that_wait_are_replaced),
