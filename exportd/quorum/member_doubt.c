@@ -258,7 +258,8 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
                                                : ROZO__STATUS__BAD_REQUEST);
         return;
     }
-    log.in_doubt = m->state != MEMBER_RUNS;
+    /* One that is about to run has nothing to fetch: it only waits for its disk. */
+    log.in_doubt = m->state == MEMBER_DOUBTS || m->state == MEMBER_SEEDS;
     log.leads =
         member_leads_for_sure(m) && raft_core_lease_until_ns(m->core) > member_now_ns(m);
     if (log.leads)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/units.h"
-#include "exportd/quorum/raft/raft_core.h"
+#include "exportd/quorum/member_in.h"
 #include "exportd/store/key.h"
 #include "tests/unit/quorum/written_world.h"
 #include "tests/unit/unit.h"
@@ -350,6 +350,46 @@ static void a_minority_without_power_loses_nothing(void **state)
     free(w);
 }
 
+/* One member lost its power. Another one is starting, and still waits for its disk: it
+ * has all that it acknowledged, so the first one must not go on with less. */
+static void a_member_that_starts_is_not_uncertain(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(10); seed += UNIT_STEP) {
+        struct member_node *leader, *lost, *starts;
+
+        written_init_lazy(w, seed);
+        leader = member_world_wait_for_leader(&w->m);
+        lost = &w->m.nodes[(leader->i + 1) % MEMBERS];
+        starts = &w->m.nodes[(leader->i + 2) % MEMBERS];
+        write_some(w, leader, 10);
+        member_node_kill(starts, false);
+        write_some(w, leader, 10);
+        member_node_kill(lost, true);
+        member_world_run_ms(&w->m, 3000); /* the leader is alone, and steps down */
+        starts->disk.hold_syncs = true;
+        member_node_begin(starts);
+        for (unsigned ms = 0; starts->member->state != MEMBER_BOOT; ms++) {
+            assert_true(ms < 1000);
+            memdisk_release(&starts->disk);
+            member_world_run_ms(&w->m, 1);
+        }
+        member_node_start(lost);
+        member_world_run_ms(&w->m, 3000);
+        assert_int_equal(starts->member->state, MEMBER_BOOT);
+        assert_int_equal(lost->member->state, MEMBER_DOUBTS);
+        starts->disk.hold_syncs = false;
+        memdisk_release(&starts->disk);
+        written_leader_check(w, member_world_wait_for_leader(&w->m));
+        written_all_are_equal(w);
+        assert_int_equal(losses_of(member_world_wait_for_leader(&w->m)), 0);
+        written_free(w);
+    }
+    free(w);
+}
+
 /* Values that were acknowledged and not synced may be gone, synced ones may not. */
 static void losses_allow(struct written_world *w, struct member_node *n)
 {
@@ -520,6 +560,7 @@ int main(void)
         cmocka_unit_test(by_chance),
         cmocka_unit_test(what_is_written_outlives_all_processes),
         cmocka_unit_test(a_minority_without_power_loses_nothing),
+        cmocka_unit_test(a_member_that_starts_is_not_uncertain),
         cmocka_unit_test(a_majority_without_power_loses_nothing_synced_and_counts),
         cmocka_unit_test(the_longest_log_leads_after_a_loss),
         cmocka_unit_test(an_orderly_end_leaves_no_doubt),
