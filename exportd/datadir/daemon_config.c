@@ -136,7 +136,9 @@ static int member_check(const struct quorum_section *q, unsigned at, const char 
     return 0;
 }
 
-static int quorum_check(const struct quorum_section *q, const char *path, struct err *err)
+/* Checks what is for a quorum that begins: its members, and which one this is. */
+static int members_check(const struct quorum_section *q, const char *path,
+                         struct err *err)
 {
     bool is_listed = false;
     int rc = 0;
@@ -162,13 +164,18 @@ static int quorum_check(const struct quorum_section *q, const char *path, struct
                        "%s: quorum: id: %u is none of the members: write the id under "
                        "which this exportd is listed there",
                        path, q->id);
-    if (rc == 0 && !is_default_or(q->log_keep_mb, LOG_KEEP_MIN_MB, LOG_KEEP_MAX_MB))
+    return rc;
+}
+
+static int quorum_check(const struct quorum_section *q, const char *path, struct err *err)
+{
+    if (!is_default_or(q->log_keep_mb, LOG_KEEP_MIN_MB, LOG_KEEP_MAX_MB))
         return err_set(err, -EINVAL, "%s: quorum: log_keep_mb: %d to %d", path,
                        LOG_KEEP_MIN_MB, LOG_KEEP_MAX_MB);
-    if (rc == 0 && q->seed_rate_mb > SEED_RATE_MAX_MB)
+    if (q->seed_rate_mb > SEED_RATE_MAX_MB)
         return err_set(err, -EINVAL, "%s: quorum: seed_rate_mb: 1 to %d", path,
                        SEED_RATE_MAX_MB);
-    return rc;
+    return members_check(q, path, err);
 }
 
 static int settings_check(const struct exportd_settings *c, const char *path,
@@ -227,6 +234,6 @@ void quorum_section_members(const struct quorum_section *q, struct raft_config *
         int rc = raft_config_set(out, q->members[i].id, RAFT_ROLE_VOTER,
                                  q->members[i].address);
 
-        assert(rc == 0); /* quorum_check() */
+        assert(rc == 0); /* members_check() */
     }
 }
