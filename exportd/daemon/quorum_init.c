@@ -36,12 +36,6 @@ static void host_of(const char *address, char out[HOST_BYTES])
     snprintf(out, HOST_BYTES, "%.*s", (int)len, address);
 }
 
-static bool is_wildcard(const char *host)
-{
-    return strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 ||
-           strcmp(host, "::") == 0;
-}
-
 static bool is_loopback(const char *host)
 {
     struct in_addr v4;
@@ -59,17 +53,17 @@ int quorum_init_members(const struct quorum_section *section, const char *wished
     char host[HOST_BYTES];
 
     memset(out, 0, sizeof(*out));
+    if (quorum_section_is_wildcard(address))
+        return err_set(err, -EINVAL,
+                       "%s stands for all addresses of this machine, and other members "
+                       "need one by which they reach it: --address HOST:PORT",
+                       address);
     if (!quorum_section_is_address(address) ||
         raft_config_set(out, QUORUM_INIT_ID, RAFT_ROLE_VOTER, address) != 0)
         return err_set(err, -EINVAL,
                        "\"%.80s\" is no HOST:PORT by which other members reach this one",
                        address);
     host_of(address, host);
-    if (is_wildcard(host))
-        return err_set(err, -EINVAL,
-                       "%s stands for all addresses of this machine, and other members "
-                       "need one by which they reach it: --address HOST:PORT",
-                       address);
     if (!is_wished && is_loopback(host))
         return err_set(err, -EINVAL,
                        "no other machine reaches %s, the first address of quorum: "

@@ -160,7 +160,15 @@ static void meta_add(struct quorum_node *n, struct rpc_call *call)
         a->ask.change.kind = MEMBER_CHANGE_ADD;
         a->ask.change.replaces = req->replaces;
         memcpy(a->ask.change.address, req->address, strlen(req->address) + 1);
-        quorum_thread_ask_change(n->thread, &a->ask);
+        if (quorum_section_is_address(req->address)) {
+            quorum_thread_ask_change(n->thread, &a->ask);
+        } else {
+            a->ask.rc = err_set(&a->ask.change.err, -EINVAL,
+                                "\"%s\" is no HOST:PORT by which other members reach the "
+                                "new one",
+                                req->address);
+            on_added(&a->ask);
+        }
     }
     if (req != NULL)
         rozo__ad_meta_add_req__free_unpacked(req, NULL);

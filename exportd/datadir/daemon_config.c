@@ -100,6 +100,19 @@ static bool is_default_or(unsigned value, unsigned min, unsigned max)
     return value == 0 || (value >= min && value <= max);
 }
 
+bool quorum_section_is_wildcard(const char *address)
+{
+    static const char *const hosts[] = { "*:", "0.0.0.0:", "[::]:", ":::" };
+
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        size_t len = strlen(hosts[i]);
+
+        if (strncmp(address, hosts[i], len) == 0 && strchr(address + len, ':') == NULL)
+            return true;
+    }
+    return false;
+}
+
 bool quorum_section_is_address(const char *text)
 {
     const char *colon = strrchr(text, ':');
@@ -108,7 +121,7 @@ bool quorum_section_is_address(const char *text)
 
     return colon > text && port > 0 && port <= UINT16_MAX && *end == '\0' &&
            isdigit((unsigned char)colon[1]) && strlen(text) < RPC_ADDR_TEXT_MAX &&
-           strpbrk(text, " ,\t") == NULL;
+           strpbrk(text, " ,\t") == NULL && !quorum_section_is_wildcard(text);
 }
 
 static int member_check(const struct quorum_section *q, unsigned at, const char *path,
@@ -144,7 +157,7 @@ static int members_check(const struct quorum_section *q, const char *path,
     int rc = 0;
 
     if (q->members_count == 0 && q->id == 0)
-        return 0; /* `listen` alone */
+        return 0;
     for (unsigned i = 0; i < q->members_count && rc == 0; i++) {
         rc = member_check(q, i, path, err);
         is_listed = is_listed || q->members[i].id == q->id;

@@ -51,7 +51,12 @@ int exportd_settings_load(const char *path, struct exportd_settings **out,
                           struct err *err);
 /** Frees the settings. NULL is fine. */
 void exportd_settings_free(struct exportd_settings *c);
-/** Returns whether this is HOST:PORT, as far as that shows without asking for HOST. */
+/** Returns whether HOST stands for all addresses of a machine: good to listen on only. */
+bool quorum_section_is_wildcard(const char *address);
+/**
+ * Returns whether this is HOST:PORT by which others may reach a member, as far as that
+ * shows without asking for HOST.
+ */
 bool quorum_section_is_address(const char *text);
 /** Makes the list with which a new quorum begins: all vote. */
 void quorum_section_members(const struct quorum_section *q, struct raft_config *out);

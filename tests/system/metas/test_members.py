@@ -287,7 +287,8 @@ def test_an_address_without_a_waiting_exportd_is_refused(group):
     first = group.first()
     free = "127.0.0.1:%d" % free_port()
     assert "no exportd answers the leader at %s" % free in group.refused("meta", "add", free)
-    assert "no HOST:PORT" in group.refused("meta", "add", "nowhere")
+    for nowhere in ("nowhere", "0.0.0.0:%d" % free_port(), "[::]:%d" % free_port()):
+        assert "no HOST:PORT" in group.refused("meta", "add", nowhere)
     assert "name an address of quorum.listen" in group.refused("meta", "add", first.client)
     os.mkdir(os.path.join(group.folder, "other"))
     other = Group(os.path.join(group.folder, "other"))

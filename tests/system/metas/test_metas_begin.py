@@ -74,6 +74,7 @@ A, B = "127.0.0.1:1111", "127.0.0.1:2222"
     ([(1, A), (2, "machine:0"), (3, "127.0.0.1:3333")], 1, "is no HOST:PORT"),
     ([(1, A), (2, "machine:80x"), (3, "127.0.0.1:3333")], 1, "is no HOST:PORT"),
     ([(1, A), (2, "ma chine:80"), (3, "127.0.0.1:3333")], 1, "is no HOST:PORT"),
+    ([(1, A), (2, "0.0.0.0:80"), (3, "127.0.0.1:3333")], 1, "is no HOST:PORT"),
     ([("x", A)], 1, "id"),
 ])
 def test_a_section_that_makes_no_sense(members, listed, number, words):
