@@ -13,7 +13,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/proto/rozo.pb-c.h"
 
@@ -23,8 +22,6 @@
 #include "common/base/log.h"
 #include "common/base/units.h"
 #include "exportd/store/key.h"
-
-enum { CLUSTER_ID_LEN = 16 };
 
 enum leader_state {
     LEADER_IDLE,   /* no core */
@@ -48,11 +45,9 @@ struct leader {
     bool leads; /* as the member said last */
     /* News of the core: it is ready; a storage knows a later start; it has ended. */
     bool is_ready, is_outrun, has_ended;
-    uint32_t start_known; /* by a storage, when a core was outrun */
-    struct exportd *core; /* owned */
-    struct env_task task; /* takes the news of the core */
-    bool has_id;
-    uint8_t cluster_id[CLUSTER_ID_LEN];
+    uint32_t start_known;  /* by a storage, when a core was outrun */
+    struct exportd *core;  /* owned */
+    struct env_task task;  /* takes the news of the core */
     struct list_node held; /* in order of arrival */
     unsigned n_held;
     struct env_timer timer; /* end of the oldest one */
@@ -224,8 +219,6 @@ static void core_start(struct leader *l)
         l->config.failed(l->config.arg, rc, "start the metadata core");
         return;
     }
-    memcpy(l->cluster_id, exportd_cluster_id(l->core), CLUSTER_ID_LEN);
-    l->has_id = true;
     l->state = LEADER_STARTS;
 }
 
@@ -315,11 +308,6 @@ bool leader_serves(const struct leader *l)
 const struct exportd *leader_core(const struct leader *l)
 {
     return leader_serves(l) ? l->core : NULL;
-}
-
-const uint8_t *leader_cluster_id(const struct leader *l)
-{
-    return l->has_id ? l->cluster_id : NULL;
 }
 
 void leader_stop(struct leader *l, void (*done)(void *arg), void *arg)

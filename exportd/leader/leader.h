@@ -63,8 +63,6 @@ void leader_conn_closed(struct leader *l, uint64_t conn_id);
 bool leader_serves(const struct leader *l);
 /** Returns the core while it serves, for checks of its tables; else NULL. */
 const struct exportd *leader_core(const struct leader *l);
-/** Returns the id of the cluster, 16 bytes; NULL: no core has run here yet. */
-const uint8_t *leader_cluster_id(const struct leader *l);
 /**
  * Stops the core, answers NOT_LEADER to all from now on, then calls done(arg). If the
  * core cannot make its changes stable, it comes after leader_depose(). Lead and depose

@@ -22,7 +22,7 @@ enum { AT_TERM = 8, AT_KIND = 16, AT_LEN = 20, AT_CRC = 24 };
 
 enum { LINES_MIN = 1024 };
 
-void quorum_log_head_put(uint8_t p[QUORUM_LOG_HEAD_BYTES], const struct raft_log_entry *e)
+static void head_put(uint8_t p[QUORUM_LOG_HEAD_BYTES], const struct raft_log_entry *e)
 {
     memset(p, 0, QUORUM_LOG_HEAD_BYTES);
     put_le64(p, e->index);
@@ -335,7 +335,7 @@ static void line_write(struct quorum_log *log, struct line *line)
     op->log = log;
     op->entry = quorum_entry_use(entry);
     op->head_of = entry->e;
-    quorum_log_head_put(op->head, &entry->e);
+    head_put(op->head, &entry->e);
     op->iov[0] = (struct iovec){ op->head, QUORUM_LOG_HEAD_BYTES };
     op->iov[1] = (struct iovec){ entry->bytes, entry->e.len };
     op->append = (struct wal_append){

@@ -79,10 +79,10 @@ struct quorum_log_found {
 /** Makes a log in memory; touches no disk. Returns 0 or -ENOMEM. */
 int quorum_log_open(const struct quorum_log_config *config, struct quorum_log **out);
 /**
- * Reads the disk. done(arg, rc): 0, -EIO, -ENOSPC, -ENOMEM or -ROZO_EUNKNOWN_FORMAT; the
- * log takes entries only after 0. Entries that are found are on stable storage then. What
- * lies on the disk stays until quorum_log_forget_old(): a loss is found again after a
- * crash.
+ * Reads the disk. done(arg, rc): 0, -EIO, -ENOSPC, -ENOMEM, -ROZO_EUNKNOWN_FORMAT or
+ * -ROZO_EDAMAGED (a frame that is no entry); the log takes entries only after 0. Entries
+ * that are found are on stable storage then. What lies on the disk stays until
+ * quorum_log_forget_old(): a loss is found again after a crash.
  */
 void quorum_log_start(struct quorum_log *log, void (*done)(void *arg, int rc), void *arg);
 const struct quorum_log_found *quorum_log_found(const struct quorum_log *log);
@@ -94,8 +94,8 @@ void quorum_log_forget_old(struct quorum_log *log);
 /**
  * Notes on stable storage that entries may be acknowledged from now on before they are
  * synced, and the term in which this member came back from a loss of power that is not
- * counted (0: none). Once, before that. Returns true
- * if hooks.begun comes; false: there is nothing to note.
+ * counted (0: none). Once, before anything is appended. Returns true if hooks.begun
+ * comes; false: there is nothing to note.
  */
 bool quorum_log_begin(struct quorum_log *log, uint64_t loss_term);
 /** Notes that the loss is counted. */

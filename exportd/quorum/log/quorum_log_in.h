@@ -122,8 +122,6 @@ struct quorum_log {
     struct env_task stop_task;
 };
 
-void quorum_log_head_put(uint8_t p[QUORUM_LOG_HEAD_BYTES],
-                         const struct raft_log_entry *e);
 /** Unpacks a head. Returns 0 or -ROZO_EDAMAGED. */
 int quorum_log_head_get(const uint8_t *p, size_t len, struct raft_log_entry *e);
 bool quorum_log_data_is_right(const uint8_t head[QUORUM_LOG_HEAD_BYTES], const void *data,
