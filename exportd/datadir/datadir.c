@@ -72,6 +72,12 @@ static int empty_check(const char *path, const char *const *leftovers, struct er
                          "%s holds a part of a dump: a load was interrupted; run exportd "
                          "--load again",
                          path);
+        else if (is_among(name, start_names)) /* for a load */
+            rc = err_set(err, -ENOTEMPTY,
+                         "%s holds %s, of a start or a load that was interrupted at its "
+                         "end, as it has no file `format`: if no exportd has ever run "
+                         "there, remove %s/%s and run exportd --load again",
+                         path, name, path, name);
         else
             rc = err_set(
                 err, -ENOTEMPTY,

@@ -209,6 +209,10 @@ def test_a_load_that_was_interrupted_is_repeated(cluster):
         f.write(b"torn")
     status, said = exportd(c, name)
     assert status == 1 and "a load was interrupted" in said
+    os.mkdir(os.path.join(c.data(name), "kv"))  # another one was, later
+    status, said = load(c, name, path)
+    assert status == 1 and "remove %s/kv" % c.data(name) in said
+    os.rmdir(os.path.join(c.data(name), "kv"))
     status, said = load(c, name, path)
     assert status == 0, said
     c.restart(name)
