@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <uv.h>
@@ -221,7 +220,6 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
 {
     const char *data = d->config->exportd.data;
     const struct quorum_section *quorum = d->config->quorum;
-    char *dir;
     bool is_new;
     int rc;
 
@@ -237,16 +235,8 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
         return rc;
     if (d->is_member)
         return quorum_store_open(&d->env, data, d->kv_fds, &d->kv, err);
-    if (asprintf(&dir, "%s/kv", data) < 0)
-        return err_set(err, -ENOMEM, "out of memory");
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
-    if (rc == 0)
-        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, d->kv_fds, &d->kv, err);
-    if (rc == 0 && is_new)
-        rc = datadir_begin(data, false, err);
-    free(dir);
-    return rc;
+    rc = datadir_store_open(&d->env, data, "kv", is_new, d->kv_fds, &d->kv, err);
+    return rc == 0 && is_new ? datadir_begin(data, false, err) : rc;
 }
 
 static void on_core_stopped(void *arg, int rc)

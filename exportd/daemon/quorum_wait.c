@@ -8,18 +8,13 @@
  */
 #include "exportd/daemon/quorum_wait.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
-#include "common/kv/kv_leveldb.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
 #include "exportd/daemon/quorum_status.h"
@@ -30,7 +25,7 @@
 #include "exportd/leader/leader.h"
 #include "exportd/quorum/seed_store.h"
 
-enum { PATH_BYTES = 4352, CONNS_OF_MEMBERS = 4 * RAFT_SERVERS_MAX };
+enum { CONNS_OF_MEMBERS = 4 * RAFT_SERVERS_MAX };
 
 struct waiting {
     struct quorum_wait_config config;
@@ -53,16 +48,11 @@ static const char *data_of(const struct waiting *w)
 /* Makes a store of which nothing is copied yet, and whose member has no vote. */
 static int store_make(struct waiting *w, struct err *err)
 {
-    char dir[PATH_BYTES];
     struct kv_leveldb *kv;
     struct kv_call call;
-    int rc;
+    int rc =
+        datadir_store_open(w->config.env, data_of(w), "kv", true, FDS_KV_MIN, &kv, err);
 
-    snprintf(dir, sizeof(dir), "%s/kv", data_of(w));
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(err, -errno, "make %s: %s", dir, strerror(errno));
-    rc = kv_leveldb_open(&w->config.env->env, w->config.env->loop, dir, true, FDS_KV_MIN,
-                         &kv, err);
     if (rc != 0)
         return rc;
     kv_call_init(&call, w->config.env->loop);

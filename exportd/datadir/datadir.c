@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
@@ -20,6 +21,8 @@
 #include "common/system/small_file.h"
 
 #define FORMAT_WORDS "rozo exportd format "
+
+enum { PATH_BYTES = 4352 };
 
 static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
 {
@@ -228,6 +231,18 @@ int datadir_open_empty(const char *path, int *lock_fd, struct err *err)
     else if (fd >= 0)
         close(fd);
     return rc;
+}
+
+int datadir_store_open(struct env_uv *env, const char *path, const char *name,
+                       bool may_create, unsigned n_fds, struct kv_leveldb **out,
+                       struct err *err)
+{
+    char dir[PATH_BYTES];
+
+    snprintf(dir, sizeof(dir), "%s/%s", path, name);
+    if (may_create && mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return err_set(err, -errno, "make %s: %s", dir, strerror(errno));
+    return kv_leveldb_open(&env->env, env->loop, dir, may_create, n_fds, out, err);
 }
 
 int datadir_begin(const char *path, bool is_member, struct err *err)

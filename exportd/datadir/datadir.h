@@ -10,7 +10,8 @@
 
 #include <stdbool.h>
 
-#include "common/base/err.h"
+#include "common/env/env_uv.h"
+#include "common/kv/kv_leveldb.h"
 
 /*
  * Current formats. In format 2 inodes have wider times and allocated blocks. Opening
@@ -47,6 +48,13 @@ bool datadir_is_alone(const char *path);
  * becomes DATA/kv when it is whole. Until then no exportd starts here.
  */
 int datadir_open_empty(const char *path, int *lock_fd, struct err *err);
+/**
+ * Opens the store DATA/NAME. may_create: makes it if it is missing. n_fds: as of
+ * kv_leveldb_open(). Returns 0, or -errno with a text.
+ */
+int datadir_store_open(struct env_uv *env, const char *path, const char *name,
+                       bool may_create, unsigned n_fds, struct kv_leveldb **out,
+                       struct err *err);
 /** Writes the format, after the store was made, or has become that of a member. */
 int datadir_begin(const char *path, bool is_member, struct err *err);
 

@@ -126,6 +126,13 @@ static int damaged_path(const char *data, char path[PATH_BYTES], struct err *err
                    data);
 }
 
+/* The new store has its name, on stable storage: the note is done with. */
+static void note_remove(const struct store_paths *p)
+{
+    if (unlink(p->note) != 0 && errno != ENOENT)
+        log_warn("remove %s: %s", p->note, strerror(errno));
+}
+
 static int store_replace(struct env_uv *env, const char *data,
                          const struct store_paths *p, unsigned n_fds, struct err *err)
 {
@@ -142,8 +149,7 @@ static int store_replace(struct env_uv *env, const char *data,
         rc = folder_sync(data, err);
     if (rc != 0)
         return rc;
-    if (unlink(p->note) != 0 && errno != ENOENT)
-        log_warn("remove %s: %s", p->note, strerror(errno));
+    note_remove(p);
     log_error("the metadata store is damaged and is kept as %s: this member copies the "
               "store of another one; check its disk, and remove that folder later",
               damaged);
@@ -158,9 +164,11 @@ static int replace_resume(const char *data, const struct store_paths *p, struct 
     if (exists(p->kv) || !exists(p->made))
         return 0;
     rc = rename_to(p->made, p->kv, err);
-    if (rc == 0 && unlink(p->note) != 0 && errno != ENOENT)
-        log_warn("remove %s: %s", p->note, strerror(errno));
-    return rc == 0 ? folder_sync(data, err) : rc;
+    if (rc == 0)
+        rc = folder_sync(data, err);
+    if (rc == 0)
+        note_remove(p);
+    return rc;
 }
 
 int quorum_store_open(struct env_uv *env, const char *data, unsigned n_fds,

@@ -3,16 +3,12 @@
  */
 #include "exportd/offline/offline.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "common/base/list.h"
 #include "common/system/fds.h"
+#include "exportd/datadir/datadir.h"
 #include "exportd/datadir/kv_call.h"
 
-enum { LOOK_MS = 3000, LOOK_PAUSE_MS = 20, PATH_BYTES = 4352 };
+enum { LOOK_MS = 3000, LOOK_PAUSE_MS = 20 };
 
 static void on_tick(struct env_timer *timer)
 {
@@ -93,12 +89,8 @@ int offline_sync(struct offline *o, struct kv *kv, struct err *err)
 int offline_store_open(struct offline *o, const char *name, bool may_create,
                        struct kv_leveldb **out, struct err *err)
 {
-    char dir[PATH_BYTES];
-
-    snprintf(dir, sizeof(dir), "%s/%s", o->config->exportd.data, name);
-    if (may_create && mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return err_set(err, -errno, "make %s: %s", dir, strerror(errno));
-    return kv_leveldb_open(&o->env.env, &o->loop, dir, may_create, FDS_KV_MIN, out, err);
+    return datadir_store_open(&o->env, o->config->exportd.data, name, may_create,
+                              FDS_KV_MIN, out, err);
 }
 
 /* ---- does another member run? ---- */
