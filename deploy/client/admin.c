@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "common/base/status.h"
+#include "deploy/cli/interrupt.h"
 #include "deploy/client/rpc_loop.h"
-#include "deploy/client/storage_clients.h"
 
 enum {
     CALL_MAX_MS = 10000,
@@ -59,7 +59,7 @@ static void on_tick(void *arg)
         progress_tick(a->progress);
     if (a->finished)
         return;
-    if (storage_clients_is_interrupted())
+    if (interrupt_came())
         call_give_up(a, -EINTR);
     else if (clock_ms() - a->start_ms > REFUSED_MS &&
              rpc_channel_health(a->channel) == RPC_DOWN &&
@@ -357,11 +357,10 @@ int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
                         err);
         if (rc != 0)
             return rc;
-        if (status != ROZO__STATUS__BUSY || clock_ms() >= end_ms ||
-            storage_clients_is_interrupted())
+        if (status != ROZO__STATUS__BUSY || clock_ms() >= end_ms || interrupt_came())
             break;
         protobuf_c_message_free_unpacked(answer, NULL);
-        storage_clients_pause_ms(BUSY_PAUSE_MS);
+        interrupt_pause_ms(BUSY_PAUSE_MS);
     }
     *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);

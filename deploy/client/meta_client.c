@@ -8,14 +8,10 @@
  */
 #include "deploy/client/meta_client.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "common/base/status.h"
-#include "deploy/client/rpc_loop.h"
 
 enum {
     ASK_MS = 3000,
@@ -23,106 +19,32 @@ enum {
     TRANSFER_MS = 10000,
     CHANGE_MS = 15000,
     INIT_MS = 60000, /* exportd stops its core in order first */
-    QUESTION_MAX = 512,
 };
 
-static void member_fail(struct meta_client_member *m, const char *why)
+static struct meta_client_member *member_of(struct daemon_ask *a)
 {
-    snprintf(m->message, sizeof(m->message), "%s", why);
-}
-
-static void member_out_end(struct meta_client_member *m)
-{
-    struct meta_client *c = m->client;
-
-    m->out = false;
-    if (--c->n_out == 0)
-        c->done = true;
-}
-
-static void on_tick(void *arg)
-{
-    struct meta_client *c = arg;
-
-    if (c->progress != NULL)
-        progress_tick(c->progress);
-    for (unsigned i = 0; i < c->n; i++) {
-        struct meta_client_member *m = &c->members[i];
-        const char *why = m->out ? rpc_tcp_channel_last_error(m->channel) : "";
-
-        if (why[0] == '\0' || clock_ms() < c->refused_ms ||
-            rpc_channel_health(m->channel) != RPC_DOWN)
-            continue;
-        rpc_cancel(&m->rq);
-        member_fail(m, why);
-        c->rc = -ENOTCONN;
-        member_out_end(m);
-    }
-}
-
-/* Sends requests of all members that have one, and waits for the answers. */
-static void client_run(struct meta_client *c)
-{
-    c->refused_ms = clock_ms() + REFUSED_MS;
-    c->done = c->n_out == 0;
-    rpc_loop_run(c->loop, &c->done, on_tick, c);
-}
-
-static void member_send(struct meta_client_member *m, uint16_t op,
-                        const ProtobufCMessage *question, uint32_t deadline_ms,
-                        rpc_done_cb *done)
-{
-    uint8_t packed[QUESTION_MAX];
-    size_t len = protobuf_c_message_get_packed_size(question);
-
-    assert(len <= sizeof(packed));
-    protobuf_c_message_pack(question, packed);
-    m->rq = (struct rpc_request){
-        .op = op,
-        .deadline_ms = deadline_ms,
-        .msg = packed,
-        .msg_len = len,
-        .done = done,
-        .arg = m,
-    };
-    m->out = true;
-    m->client->n_out++;
-    rpc_send(m->channel, &m->rq);
+    return container_of(a, struct meta_client_member, ask);
 }
 
 /* ---- state ---- */
 
-static void answer_take(struct meta_client_member *m, const struct rpc_request *rq)
+static void on_status(struct daemon_ask *a, const struct rpc_request *rq)
 {
+    struct meta_client_member *m = member_of(a);
+
     if (rq->status == ROZO__STATUS__UNKNOWN_OP ||
         rq->status == ROZO__STATUS__NOT_SUPPORTED) {
         m->has_no_quorum = true;
-        member_fail(
-            m, "it is no member of a quorum (`rozo meta init` makes it the first one)");
+        daemon_ask_fail(
+            a, "it is no member of a quorum (`rozo meta init` makes it the first one)");
     } else if (rq->status == ROZO__STATUS__NOT_LEADER) {
-        member_fail(m, "it is stopping");
-    } else if (rq->status != ROZO__STATUS__OK) {
-        member_fail(m, status_name(rq->status));
-    } else {
+        daemon_ask_fail(a, "it is stopping");
+    } else if (rq->status == ROZO__STATUS__OK) {
         m->answer =
             rozo__ad_meta_status_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
         if (m->answer == NULL)
-            member_fail(m, "the answer is invalid");
+            daemon_ask_fail(a, "the answer is invalid");
     }
-}
-
-static void on_status(struct rpc_request *rq, int rc)
-{
-    struct meta_client_member *m = rq->arg;
-    const char *why = rpc_tcp_channel_last_error(m->channel);
-
-    if (rc == 0)
-        answer_take(m, rq);
-    else
-        member_fail(m, why[0] != '\0'     ? why
-                       : rc == -ETIMEDOUT ? "it does not answer"
-                                          : error_text(rc));
-    member_out_end(m);
 }
 
 static void answers_clear(struct meta_client *c)
@@ -134,7 +56,6 @@ static void answers_clear(struct meta_client *c)
             rozo__ad_meta_status_resp__free_unpacked(m->answer, NULL);
         m->answer = NULL;
         m->has_no_quorum = false;
-        m->message[0] = '\0';
     }
 }
 
@@ -144,9 +65,9 @@ void meta_client_ask(struct meta_client *c)
 
     answers_clear(c);
     for (unsigned i = 0; i < c->n; i++)
-        member_send(&c->members[i], ROZO__OP__AD_META_STATUS, &question.base, ASK_MS,
-                    on_status);
-    client_run(c);
+        daemon_ask_send(&c->members[i].ask, ROZO__OP__AD_META_STATUS, &question.base,
+                        ASK_MS, on_status);
+    daemon_asks_wait(&c->asks);
 }
 
 struct meta_client_member *meta_client_serving(struct meta_client *c)
@@ -164,15 +85,69 @@ struct meta_client_member *meta_client_serving(struct meta_client *c)
     return found;
 }
 
-/* ---- transfer ---- */
-
-static void on_transferred(struct rpc_request *rq, int rc)
+const Rozo__AdMetaStatusResp *meta_client_newest(const struct meta_client *c)
 {
-    struct meta_client_member *m = rq->arg;
+    const Rozo__AdMetaStatusResp *best = NULL;
 
-    m->client->rc = rc;
-    m->client->status = rq->status;
-    member_out_end(m);
+    for (unsigned i = 0; i < c->n; i++) {
+        const Rozo__AdMetaStatusResp *a = c->members[i].answer;
+
+        if (a != NULL && (best == NULL || a->term > best->term ||
+                          (a->term == best->term && a->leads && !best->leads)))
+            best = a;
+    }
+    return best;
+}
+
+int meta_client_alone_check(const struct meta_client *c, struct err *err)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].has_no_quorum)
+            return err_set(err, -EOPNOTSUPP, "exportd at %s is alone: %s",
+                           c->members[i].address, c->members[i].ask.message);
+    }
+    return 0;
+}
+
+int meta_client_answers_check(const struct meta_client *c, struct err *err)
+{
+    int rc = meta_client_newest(c) != NULL ? 0 : meta_client_alone_check(c, err);
+
+    if (rc != 0 || meta_client_newest(c) != NULL)
+        return rc;
+    return err_set(err, -ENOTCONN, "no exportd answers: %s: %s", c->members[0].address,
+                   c->members[0].ask.message);
+}
+
+const Rozo__AdMetaStatusResp__Member *meta_client_listed(const Rozo__AdMetaStatusResp *a,
+                                                         uint64_t id)
+{
+    for (size_t i = 0; i < a->n_members; i++) {
+        if (a->members[i]->id == id)
+            return a->members[i];
+    }
+    return NULL;
+}
+
+/* ---- changes ---- */
+
+/* Asks one of them for a change. Returns 0, or -errno with a text. */
+static int change(struct meta_client *c, struct meta_client_member *m, uint16_t op,
+                  const ProtobufCMessage *question, uint32_t ms,
+                  void (*take)(struct daemon_ask *a, const struct rpc_request *rq),
+                  struct err *err)
+{
+    int rc;
+
+    c->changed_id = 0;
+    c->changed.text[0] = '\0';
+    rc = daemon_ask_one(&m->ask, op, question, ms, take);
+    if (rc == 0)
+        return 0;
+    if (c->changed.text[0] != '\0')
+        return err_set(err, rc, "%s", c->changed.text);
+    return err_set(err, rc, "exportd at %s: %s", m->address,
+                   m->ask.rc != 0 ? m->ask.message : error_text(rc));
 }
 
 int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
@@ -182,10 +157,7 @@ int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, ui
     int rc;
 
     question.to = to;
-    member_send(m, ROZO__OP__AD_META_TRANSFER, &question.base, TRANSFER_MS,
-                on_transferred);
-    client_run(c);
-    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
+    rc = change(c, m, ROZO__OP__AD_META_TRANSFER, &question.base, TRANSFER_MS, NULL, err);
     if (rc == -ENOENT)
         return err_set(err, rc, "member %llu is no voter of the quorum",
                        (unsigned long long)to);
@@ -193,64 +165,35 @@ int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, ui
         return err_set(err, rc,
                        "no other member took over: the one that was to lead may be down, "
                        "or too far behind");
-    return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
+    return rc;
 }
 
-/* ---- changes of the list of members ---- */
+static void changed_text(struct meta_client *c, const char *error)
+{
+    snprintf(c->changed.text, sizeof(c->changed.text), "%s", error);
+}
 
-/* Takes the answer to AD_META_ADD; that to AD_META_REMOVE has no id. */
-static void added_take(struct meta_client *c, const struct rpc_request *rq)
+static void on_added(struct daemon_ask *ask, const struct rpc_request *rq)
 {
     Rozo__AdMetaAddResp *a =
         rozo__ad_meta_add_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
     if (a == NULL)
         return;
-    c->changed_id = a->id;
-    snprintf(c->changed.text, sizeof(c->changed.text), "%s", a->error);
+    member_of(ask)->client->changed_id = a->id;
+    changed_text(member_of(ask)->client, a->error);
     rozo__ad_meta_add_resp__free_unpacked(a, NULL);
 }
 
-static void removed_take(struct meta_client *c, const struct rpc_request *rq)
+static void on_removed(struct daemon_ask *ask, const struct rpc_request *rq)
 {
     Rozo__AdMetaRemoveResp *a =
         rozo__ad_meta_remove_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
     if (a == NULL)
         return;
-    snprintf(c->changed.text, sizeof(c->changed.text), "%s", a->error);
+    changed_text(member_of(ask)->client, a->error);
     rozo__ad_meta_remove_resp__free_unpacked(a, NULL);
-}
-
-static void on_changed(struct rpc_request *rq, int rc)
-{
-    struct meta_client_member *m = rq->arg;
-    struct meta_client *c = m->client;
-
-    c->rc = rc;
-    c->status = rq->status;
-    c->changed_id = 0;
-    c->changed.text[0] = '\0';
-    if (rc == 0 && rq->op == ROZO__OP__AD_META_ADD)
-        added_take(c, rq);
-    else if (rc == 0)
-        removed_take(c, rq);
-    member_out_end(m);
-}
-
-static int change(struct meta_client *c, struct meta_client_member *m, uint16_t op,
-                  const ProtobufCMessage *question, struct err *err)
-{
-    int rc;
-
-    member_send(m, op, question, CHANGE_MS, on_changed);
-    client_run(c);
-    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
-    if (rc == 0)
-        return 0;
-    return c->changed.text[0] != '\0'
-               ? err_set(err, rc, "%s", c->changed.text)
-               : err_set(err, rc, "exportd at %s: %s", m->address, error_text(rc));
 }
 
 int meta_client_add(struct meta_client *c, struct meta_client_member *m,
@@ -263,7 +206,7 @@ int meta_client_add(struct meta_client *c, struct meta_client_member *m,
         return err_set(err, -ENAMETOOLONG, "\"%.40s...\" is too long", address);
     question.address = (char *)address;
     question.replaces = replaces;
-    rc = change(c, m, ROZO__OP__AD_META_ADD, &question.base, err);
+    rc = change(c, m, ROZO__OP__AD_META_ADD, &question.base, CHANGE_MS, on_added, err);
     if (rc == 0)
         *id = c->changed_id;
     return rc;
@@ -276,22 +219,22 @@ int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint
 
     question.id = id;
     question.force = is_forced;
-    return change(c, m, ROZO__OP__AD_META_REMOVE, &question.base, err);
+    return change(c, m, ROZO__OP__AD_META_REMOVE, &question.base, CHANGE_MS, on_removed,
+                  err);
 }
 
-/* ---- init ---- */
-
-static void on_inited(struct rpc_request *rq, int rc)
+static void on_inited(struct daemon_ask *ask, const struct rpc_request *rq)
 {
-    struct meta_client_member *m = rq->arg;
-    struct meta_client *c = m->client;
+    struct meta_client *c = member_of(ask)->client;
 
-    c->rc = rc;
-    c->status = rq->status;
-    if (rc == 0)
-        c->inited =
-            rozo__ad_meta_init_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    member_out_end(m);
+    c->inited = rozo__ad_meta_init_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if (c->inited == NULL) {
+        ask->rc = -EBADMSG;
+        daemon_ask_fail(ask, "the answer is invalid");
+    } else if (c->inited->error[0] != '\0') {
+        snprintf(c->changed.text, sizeof(c->changed.text), "exportd at %s: %s",
+                 member_of(ask)->address, c->inited->error);
+    }
 }
 
 int meta_client_init(struct meta_client *c, struct meta_client_member *m,
@@ -300,26 +243,23 @@ int meta_client_init(struct meta_client *c, struct meta_client_member *m,
     Rozo__AdMetaInitReq question = ROZO__AD_META_INIT_REQ__INIT;
     int rc;
 
-    if (strlen(address) > QUESTION_MAX / 2)
+    if (strlen(address) >= RPC_ADDR_TEXT_MAX)
         return err_set(err, -ENAMETOOLONG, "--address: it is too long");
     question.address = (char *)address;
     c->inited = NULL;
-    member_send(m, ROZO__OP__AD_META_INIT, &question.base, INIT_MS, on_inited);
-    client_run(c);
-    rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
-    *out = c->inited;
-    if (rc == 0 && *out != NULL)
+    rc = change(c, m, ROZO__OP__AD_META_INIT, &question.base, INIT_MS, on_inited, err);
+    if (rc == 0) {
+        *out = c->inited;
         return 0;
-    if (rc == 0)
-        rc = err_set(err, -EBADMSG, "the answer is invalid");
-    else if (rc == -ENOSYS)
-        err_set(err, rc, "it is older than quorums that are made of a running exportd");
-    else if (*out != NULL && (*out)->error[0] != '\0')
-        err_set(err, rc, "%s", (*out)->error);
-    if (*out != NULL)
-        rozo__ad_meta_init_resp__free_unpacked(*out, NULL);
-    *out = NULL;
-    return err_wrap(err, rc, "exportd at %s", m->address);
+    }
+    if (c->inited != NULL)
+        rozo__ad_meta_init_resp__free_unpacked(c->inited, NULL);
+    return rc != -ENOSYS
+               ? rc
+               : err_set(err, rc,
+                         "exportd at %s: it is older than quorums that are made of a "
+                         "running exportd",
+                         m->address);
 }
 
 /* ---- life ---- */
@@ -338,7 +278,7 @@ static int member_add(struct meta_client *c, const char *address, size_t len,
                        address);
     memcpy(m->address, address, len);
     m->client = c;
-    rc = rpc_loop_connect(c->loop, addresses, 1, &m->channel, err);
+    rc = daemon_ask_open(&c->asks, &m->ask, addresses, 1, err);
     if (rc == 0)
         c->n++;
     return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
@@ -352,7 +292,7 @@ int meta_client_open(const char *list, const char *node_key, struct meta_client 
 
     if (c == NULL)
         return err_wrap(err, -ENOMEM, "connect to exportd");
-    rc = rpc_loop_open(node_key, &c->loop, err);
+    rc = daemon_asks_open(&c->asks, node_key, REFUSED_MS, err);
     for (const char *at = list; rc == 0 && at != NULL;) {
         const char *end = strchrnul(at, ',');
 
@@ -372,7 +312,7 @@ void meta_client_close(struct meta_client *c)
         return;
     answers_clear(c);
     for (unsigned i = 0; i < c->n; i++)
-        rpc_loop_disconnect(c->loop, c->members[i].channel);
-    rpc_loop_close(c->loop);
+        daemon_ask_close(&c->asks, &c->members[i].ask);
+    daemon_asks_close(&c->asks);
     free(c);
 }

@@ -10,39 +10,27 @@
 
 #include "common/base/err.h"
 #include "common/rpc/rpc_tcp.h"
-#include "deploy/cli/progress.h"
-
-enum { META_MESSAGE_MAX = 200 };
+#include "deploy/client/daemon_asks.h"
 
 struct meta_client;
 
 /* One exportd of the list, and its answer. */
 struct meta_client_member {
     char address[RPC_ADDR_TEXT_MAX];
+    struct daemon_ask ask;          /* message: why there is no answer */
     Rozo__AdMetaStatusResp *answer; /* owned; NULL: it did not answer, or has no quorum */
     bool has_no_quorum;             /* instead of an answer */
-    char message[META_MESSAGE_MAX]; /* why there is no answer */
     /* Private. */
     struct meta_client *client;
-    struct rpc_channel *channel;
-    struct rpc_request rq;
-    bool out;
 };
 
-struct rpc_loop;
 /* From meta_client_open() to meta_client_close(). */
 struct meta_client {
+    struct daemon_asks asks;
     unsigned n;
     struct meta_client_member members[RPC_ADDR_MAX];
-    /* Private. */
-    struct rpc_loop *loop;
-    struct progress *progress; /* drawn while it waits; may be NULL */
-    unsigned n_out;
-    bool done;
-    uint64_t refused_ms;
-    uint16_t status; /* answer to a transfer, or to init */
-    int rc;
-    uint64_t changed_id; /* answer to a change */
+    /* Private: the answer to a change. */
+    uint64_t changed_id;
     struct err changed;
     Rozo__AdMetaInitResp *inited; /* owned; NULL: the answer was none */
 };
@@ -54,6 +42,18 @@ int meta_client_open(const char *list, const char *node_key, struct meta_client 
 void meta_client_close(struct meta_client *c);
 /** Asks all for their state; answers and messages are there afterwards. */
 void meta_client_ask(struct meta_client *c);
+/**
+ * Returns the answer that knows most, or NULL: of the highest term, if possible of its
+ * leader.
+ */
+const Rozo__AdMetaStatusResp *meta_client_newest(const struct meta_client *c);
+/** Returns 0, or -EOPNOTSUPP with a text: an exportd of the list is alone. */
+int meta_client_alone_check(const struct meta_client *c, struct err *err);
+/** Returns 0, or an error with a text: no member of a quorum has answered. */
+int meta_client_answers_check(const struct meta_client *c, struct err *err);
+/** Returns the member of the list in an answer, or NULL. */
+const Rozo__AdMetaStatusResp__Member *meta_client_listed(const Rozo__AdMetaStatusResp *a,
+                                                         uint64_t id);
 /** Returns the member that leads and serves by these answers, or NULL. */
 struct meta_client_member *meta_client_serving(struct meta_client *c);
 /** Asks this member to hand leadership over; to 0: to any. Returns 0 or -errno. */

@@ -12,8 +12,7 @@
 #include <sys/random.h>
 
 #include "common/base/status.h"
-#include "deploy/client/rpc_loop.h"
-#include "deploy/client/storage_clients.h"
+#include "deploy/cli/interrupt.h"
 
 enum {
     PIECE_MS = 20000,
@@ -24,51 +23,15 @@ enum {
     PROGRESS_STEPS = 1000,
 };
 
-static void on_tick(void *arg)
+static int ask(struct meta_dump *d, struct meta_client_member *m, uint16_t op,
+               const ProtobufCMessage *question, uint32_t ms,
+               void (*take)(struct daemon_ask *a, const struct rpc_request *rq))
 {
-    struct meta_dump *d = arg;
-
-    if (d->client->progress != NULL)
-        progress_tick(d->client->progress);
-}
-
-static void request_run(struct meta_dump *d, const struct meta_client_member *m,
-                        uint16_t op, const ProtobufCMessage *question, uint32_t ms,
-                        rpc_done_cb *done)
-{
-    uint8_t packed[64];
-
-    d->rq = (struct rpc_request){
-        .op = op,
-        .deadline_ms = ms,
-        .msg = packed,
-        .msg_len = protobuf_c_message_pack(question, packed),
-        .done = done,
-        .arg = d,
-    };
-    d->client->done = false;
-    rpc_send(m->channel, &d->rq);
-    rpc_loop_run(d->client->loop, &d->client->done, on_tick, d);
+    m->ask.arg = d;
+    return daemon_ask_one(&m->ask, op, question, ms, take);
 }
 
 /* ---- which entry the dump must have ---- */
-
-static void on_confirmed(struct rpc_request *rq, int rc)
-{
-    struct meta_dump *d = rq->arg;
-
-    d->rc = rc != 0 ? rc : status_to_errno(rq->status);
-    d->client->done = true;
-}
-
-static bool has_quorum(const struct meta_client *c)
-{
-    for (unsigned i = 0; i < c->n; i++) {
-        if (c->members[i].answer != NULL)
-            return true;
-    }
-    return false;
-}
 
 /* Asks the member that leads for something that it answers only while it leads; then for
  * its commit index. */
@@ -77,15 +40,16 @@ static int leader_ask(struct meta_dump *d, struct err *err)
     Rozo__AdStatusReq question = ROZO__AD_STATUS_REQ__INIT;
     struct meta_client_member *m = meta_client_serving(d->client);
     uint64_t term;
+    int rc;
 
     if (m == NULL)
         return err_set(err, -ROZO_ENOT_LEADER,
                        "no member serves, so it is not known which one has the newest "
                        "changes; see `rozo meta status`");
     term = m->answer->term;
-    request_run(d, m, ROZO__OP__AD_STATUS, &question.base, CONFIRM_MS, on_confirmed);
-    if (d->rc != 0)
-        return err_wrap(err, d->rc, "exportd at %s", m->address);
+    rc = ask(d, m, ROZO__OP__AD_STATUS, &question.base, CONFIRM_MS, NULL);
+    if (rc != 0)
+        return err_wrap(err, rc, "exportd at %s", m->address);
     meta_client_ask(d->client);
     if (m->answer == NULL || !m->answer->leads || m->answer->term != term)
         return err_set(err, -ROZO_ENOT_LEADER,
@@ -102,22 +66,22 @@ static int entry_find(struct meta_dump *d, struct err *err)
 
     for (;;) {
         meta_client_ask(d->client);
-        rc = has_quorum(d->client) ? leader_ask(d, err) : 0;
-        if (rc != -ROZO_ENOT_LEADER || clock_ms() > end_ms)
+        rc = meta_client_newest(d->client) != NULL ? leader_ask(d, err) : 0;
+        if ((rc != -ROZO_ENOT_LEADER && rc != -ENOTCONN) || clock_ms() > end_ms)
             return rc;
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
     }
 }
 
 /* ---- pieces ---- */
 
-static void piece_take(struct meta_dump *d, const struct rpc_request *rq)
+static void on_piece(struct daemon_ask *a, const struct rpc_request *rq)
 {
     Rozo__AdMetaDumpResp *resp =
         rozo__ad_meta_dump_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    struct progress *progress = d->client->progress;
+    struct meta_dump *d = a->arg;
+    struct progress *progress = d->client->asks.progress;
 
-    d->status = rq->status;
     d->rc = status_to_errno(rq->status);
     if (resp == NULL) {
         d->rc = err_set(d->err, -EBADMSG, "the answer is invalid");
@@ -125,8 +89,10 @@ static void piece_take(struct meta_dump *d, const struct rpc_request *rq)
     }
     if (d->rc != 0 && resp->error[0] != '\0')
         err_set(d->err, d->rc, "%.400s", resp->error);
-    if (d->rc == 0)
+    if (d->rc == 0) {
+        d->has_written = true;
         d->rc = d->write(d->arg, rq->answer_payload, rq->answer_payload_len, d->err);
+    }
     if (d->rc == 0) {
         d->is_last = resp->is_last;
         d->bytes += rq->answer_payload_len;
@@ -143,41 +109,26 @@ static void piece_take(struct meta_dump *d, const struct rpc_request *rq)
     rozo__ad_meta_dump_resp__free_unpacked(resp, NULL);
 }
 
-static void on_piece(struct rpc_request *rq, int rc)
-{
-    struct meta_dump *d = rq->arg;
-
-    d->rc = rc;
-    d->status = ROZO__STATUS__OK;
-    if (rc == 0)
-        piece_take(d, rq);
-    d->client->done = true;
-}
-
-static void on_over(struct rpc_request *rq, int rc)
-{
-    (void)rc; /* the dump ends by itself, later */
-    ((struct meta_dump *)rq->arg)->client->done = true;
-}
-
 /* Waits as long as the limit of the rate asks for. */
 static void rate_wait(const struct meta_dump *d)
 {
     while (d->rate > 0 && (clock_ms() - d->start_ms) * d->rate / 1000 < d->bytes &&
            !d->is_last)
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
 }
 
 static int piece_ask(struct meta_dump *d, uint64_t piece, struct err *err)
 {
     Rozo__AdMetaDumpReq question = ROZO__AD_META_DUMP_REQ__INIT;
+    int rc;
 
     question.dump = d->number;
     question.piece = piece;
     question.min_entry = d->min_entry;
     d->err = err;
-    request_run(d, d->source, ROZO__OP__AD_META_DUMP, &question.base, PIECE_MS, on_piece);
-    return d->rc;
+    d->rc = 0;
+    rc = ask(d, d->source, ROZO__OP__AD_META_DUMP, &question.base, PIECE_MS, on_piece);
+    return d->rc != 0 ? d->rc : rc;
 }
 
 /* Asks for the first piece, until the member has the entry. */
@@ -188,9 +139,9 @@ static int first_ask(struct meta_dump *d, struct err *err)
 
     for (;;) {
         rc = piece_ask(d, 0, err);
-        if (rc == 0 || d->status != ROZO__STATUS__BUSY || clock_ms() > end_ms)
+        if (rc == 0 || d->source->ask.status != ROZO__STATUS__BUSY || clock_ms() > end_ms)
             return rc;
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
     }
 }
 
@@ -199,9 +150,8 @@ static void over_tell(struct meta_dump *d)
     Rozo__AdMetaDumpReq question = ROZO__AD_META_DUMP_REQ__INIT;
 
     question.dump = d->number;
-    question.is_over = true;
-    request_run(d, d->source, ROZO__OP__AD_META_DUMP, &question.base, CONFIRM_MS,
-                on_over);
+    question.is_over = true; /* without an answer the dump ends by itself, later */
+    ask(d, d->source, ROZO__OP__AD_META_DUMP, &question.base, CONFIRM_MS, NULL);
 }
 
 static int source_copy(struct meta_dump *d, struct err *err)
@@ -209,8 +159,8 @@ static int source_copy(struct meta_dump *d, struct err *err)
     struct meta_client_member *leader = meta_client_serving(d->client);
     int rc = first_ask(d, err);
 
-    /* The leader has all in any case. */
-    if (rc != 0 && leader != NULL && leader != d->source) {
+    /* The leader has all in any case. What is written cannot be taken back. */
+    if (rc != 0 && !d->has_written && leader != NULL && leader != d->source) {
         d->source = leader;
         rc = first_ask(d, err);
     }
@@ -237,10 +187,10 @@ static bool is_follower(const struct meta_client_member *m)
 static int source_choose(struct meta_dump *d, struct err *err)
 {
     struct meta_client *c = d->client;
-    const struct meta_client_member *best = NULL;
+    struct meta_client_member *best = NULL;
 
     for (unsigned i = 0; i < c->n; i++) {
-        const struct meta_client_member *m = &c->members[i];
+        struct meta_client_member *m = &c->members[i];
 
         if (is_follower(m) &&
             (best == NULL || m->answer->applied > best->answer->applied))
@@ -251,9 +201,7 @@ static int source_choose(struct meta_dump *d, struct err *err)
         if (c->members[i].has_no_quorum)
             d->source = &c->members[i];
     }
-    return d->source != NULL ? 0
-                             : err_set(err, -ENOTCONN, "no exportd answers: %s: %s",
-                                       c->members[0].address, c->members[0].message);
+    return d->source != NULL ? 0 : meta_client_answers_check(c, err);
 }
 
 int meta_dump_fetch(struct meta_dump *d, struct err *err)
@@ -266,7 +214,7 @@ int meta_dump_fetch(struct meta_dump *d, struct err *err)
         return rc;
     if (getrandom(&d->number, sizeof(d->number), 0) != sizeof(d->number))
         return err_set(err, -EIO, "no random number");
-    if (d->client->progress != NULL)
-        progress_start(d->client->progress, PROGRESS_STEPS);
+    if (d->client->asks.progress != NULL)
+        progress_start(d->client->asks.progress, PROGRESS_STEPS);
     return source_copy(d, err);
 }

@@ -16,15 +16,13 @@ struct meta_dump {
     int (*write)(void *arg, const void *bytes, size_t len, struct err *err);
     void *arg;
     /* Out. */
-    const struct meta_client_member *source;
+    struct meta_client_member *source;
     uint64_t bytes, keys, entry; /* entry: newest one of the log; 0: no quorum */
     /* Private. */
     uint64_t number, start_ms, min_entry;
     int rc;
-    uint16_t status;
-    bool is_last;
+    bool is_last, has_written;
     struct err *err;
-    struct rpc_request rq;
 };
 
 /**

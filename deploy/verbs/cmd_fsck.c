@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deploy/cli/interrupt.h"
 #include "deploy/cli/text_table.h"
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/storage_clients.h"
@@ -72,7 +73,7 @@ struct fsck_run {
 
 static int interrupted(struct err *err)
 {
-    return storage_clients_is_interrupted() ? err_set(err, -EINTR, "interrupted") : 0;
+    return interrupt_came() ? err_set(err, -EINTR, "interrupted") : 0;
 }
 
 static void at(struct fsck_run *r, unsigned n_done, const char *what, uint64_t n)
@@ -133,7 +134,7 @@ static int page_take(struct fsck_run *r, struct storage_clients_member *m,
     const Rozo__StListResp *list = (const Rozo__StListResp *)m->answer;
 
     if (list == NULL) {
-        storage_fail(s, m->message);
+        storage_fail(s, m->ask.message);
         return 0;
     }
     for (size_t i = 0; i < list->n_files; i++) {
@@ -513,8 +514,8 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
 
             if (!m->asked)
                 continue;
-            n_done += m->message[0] == '\0';
-            r->n_refused += m->message[0] != '\0';
+            n_done += m->ask.message[0] == '\0';
+            r->n_refused += m->ask.message[0] != '\0';
         }
         rc = interrupted(err);
     }
@@ -1031,7 +1032,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
 
     args_parse(&syntax, argc, argv, &args);
     args.repair |= args.repair_unknown;
-    storage_clients_catch_signals();
+    interrupt_catch();
     rc = run_open(&r, &args, &err);
     if (rc == 0)
         rc = run(&r, &err);

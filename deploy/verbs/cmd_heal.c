@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "deploy/cli/interrupt.h"
 #include "deploy/cli/text_table.h"
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
@@ -167,7 +168,7 @@ static void notes_print(const struct storage_clients_member *m, bool scrub)
 
     if (h == NULL) {
         printf("storage %u: %.*s\n", m->st->id, 300,
-               m->st->up                 ? m->message
+               m->st->up                 ? m->ask.message
                : m->st->error[0] != '\0' ? m->st->error
                                          : "it is down");
         return;
@@ -222,7 +223,7 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
             json_pack("{s:I, s:o, s:b, s:o, s:o}", "id", (json_int_t)m->st->id, "host",
                       cli_json_text(m->st->host), "up", (int)m->st->up, "error",
                       cli_json_text(m->answer != NULL ? ""
-                                    : m->st->up       ? m->message
+                                    : m->st->up       ? m->ask.message
                                                       : m->st->error),
                       "health",
                       m->answer == NULL
@@ -297,7 +298,7 @@ static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bo
         if (!args->watch)
             break;
         if (n_quiet < WATCH_QUIET) {
-            storage_clients_pause_ms(WATCH_MS);
+            interrupt_pause_ms(WATCH_MS);
             heal_refresh(args, h);
         }
     }
@@ -325,7 +326,7 @@ static int look(struct cli *cli, int argc, char **argv, const char *doc, bool sc
     if (heal_open(&args, &h, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.watch)
-        storage_clients_catch_signals();
+        interrupt_catch();
     rc = work_show(cli, &args, &h, scrub);
     heal_close(&h);
     return rc;
@@ -378,9 +379,9 @@ static int order_give(struct cli *cli, const struct heal_args *args, struct heal
         if (!m->asked)
             continue;
         n_meant++;
-        n_done += m->message[0] == '\0';
-        if (m->message[0] != '\0')
-            cli_fail(cli, "storage %u: %s", m->st->id, m->message);
+        n_done += m->ask.message[0] == '\0';
+        if (m->ask.message[0] != '\0')
+            cli_fail(cli, "storage %u: %s", m->st->id, m->ask.message);
         m->question = NULL;
     }
     free(orders);

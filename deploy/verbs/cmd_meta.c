@@ -6,85 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deploy/cli/interrupt.h"
 #include "deploy/cli/text_table.h"
-#include "deploy/client/meta_client.h"
-#include "deploy/client/storage_clients.h"
-#include "deploy/client/target_options.h"
+#include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
-/* Numbers of enum raft_role (raft_msg.h), which are on the wire. */
-enum { ROLE_STANDBY = 0, ROLE_VOTER = 1, ROLE_SPARE = 2 };
 enum { SERVES_MAX_MS = 10000, SERVES_PAUSE_MS = 50 };
 
+/* Arguments and results of a verb. */
 struct meta_args {
-    struct target_options conn;
-    bool json;
+    struct meta_verb verb; /* must be the first member */
     unsigned to;
-    const char *address; /* init; NULL: not given */
+    const char *address;            /* init; NULL: not given */
+    struct meta_client_member *now; /* the one that serves */
+    Rozo__AdMetaInitResp *made;     /* owned */
 };
 
-#define OPTION_JSON                                                        \
-    {                                                                      \
-        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct meta_args, json) \
-    }
-
-static int client_open(struct meta_args *args, struct meta_client **out,
-                       struct progress *progress, struct err *err)
+static struct meta_args *args_of(struct meta_verb *v)
 {
-    int rc = target_resolve(&args->conn, false, err);
-
-    if (rc == 0)
-        rc = meta_client_open(args->conn.exportd, args->conn.key, out, err);
-    if (rc != 0)
-        return rc;
-    progress_start(progress, 1);
-    progress_at(progress, 0, "asking the members of the quorum");
-    (*out)->progress = progress;
-    return 0;
-}
-
-/* Returns the answer that knows most: of the highest term, if possible of its leader. */
-static const Rozo__AdMetaStatusResp *newest(const struct meta_client *c)
-{
-    const Rozo__AdMetaStatusResp *best = NULL;
-
-    for (unsigned i = 0; i < c->n; i++) {
-        const Rozo__AdMetaStatusResp *a = c->members[i].answer;
-
-        if (a != NULL && (best == NULL || a->term > best->term ||
-                          (a->term == best->term && a->leads && !best->leads)))
-            best = a;
-    }
-    return best;
-}
-
-/* Fails if no member has answered; then err says why. */
-static int answers_check(const struct meta_client *c, struct err *err)
-{
-    if (newest(c) != NULL)
-        return 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        if (c->members[i].has_no_quorum)
-            return err_set(err, -EOPNOTSUPP, "exportd at %s is alone: %s",
-                           c->members[i].address, c->members[i].message);
-    }
-    return err_set(err, -ENOTCONN, "no exportd answers: %s: %s", c->members[0].address,
-                   c->members[0].message);
-}
-
-static const Rozo__AdMetaStatusResp__Member *listed(const Rozo__AdMetaStatusResp *a,
-                                                    uint64_t id)
-{
-    for (size_t i = 0; i < a->n_members; i++) {
-        if (a->members[i]->id == id)
-            return a->members[i];
-    }
-    return NULL;
+    return (struct meta_args *)v;
 }
 
 static const char *role_name(const Rozo__AdMetaStatusResp *a)
 {
-    const Rozo__AdMetaStatusResp__Member *self = listed(a, a->id);
+    const Rozo__AdMetaStatusResp__Member *self = meta_client_listed(a, a->id);
 
     if (a->leads)
         return "leader";
@@ -96,9 +41,9 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
         return "copies";
     if (self == NULL)
         return "none";
-    return self->role == ROLE_VOTER     ? "follower"
-           : self->role == ROLE_STANDBY ? "stand-by"
-           : self->role == ROLE_SPARE   ? "spare"
+    return self->role == META_VOTER     ? "follower"
+           : self->role == META_STANDBY ? "stand-by"
+           : self->role == META_SPARE   ? "spare"
                                         : "?";
 }
 
@@ -121,8 +66,8 @@ static json_t *member_json(const struct meta_client_member *m)
 
     if (a == NULL)
         return json_pack("{s:n, s:s, s:b, s:o}", "id", "address", m->address, "answers",
-                         0, "error", cli_json_text(m->message));
-    self = listed(a, a->id);
+                         0, "error", cli_json_text(m->ask.message));
+    self = meta_client_listed(a, a->id);
     return json_pack(
         "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, s:b, s:I, s:I, s:s}",
@@ -137,7 +82,7 @@ static json_t *member_json(const struct meta_client_member *m)
 
 static json_t *silent_json(const struct meta_client *c)
 {
-    const Rozo__AdMetaStatusResp *a = newest(c);
+    const Rozo__AdMetaStatusResp *a = meta_client_newest(c);
     json_t *json = json_array();
 
     for (size_t i = 0; i < a->n_members; i++) {
@@ -147,8 +92,9 @@ static json_t *silent_json(const struct meta_client *c)
     return json;
 }
 
-static json_t *status_json(struct meta_client *c)
+static json_t *status_json(struct meta_verb *v)
 {
+    struct meta_client *c = v->client;
     const struct meta_client_member *serving = meta_client_serving(c);
     json_t *members = json_array();
 
@@ -204,22 +150,23 @@ static void roles_print(const Rozo__AdMetaStatusResp *a)
     for (size_t i = 0; i < a->n_members; i++) {
         const Rozo__AdMetaStatusResp__Member *m = a->members[i];
 
-        if (m->role == ROLE_SPARE)
+        if (m->role == META_SPARE)
             printf("member %llu at %.80s is being added: it does not know yet\n",
                    (unsigned long long)m->id, m->address);
-        else if (m->role == ROLE_STANDBY)
+        else if (m->role == META_STANDBY)
             printf("member %llu at %.80s is being added: it votes when it has all "
                    "metadata\n",
                    (unsigned long long)m->id, m->address);
     }
 }
 
-static void status_print(struct meta_client *c)
+static void status_print(struct meta_verb *v)
 {
+    struct meta_client *c = v->client;
     static const char *const heads[] = { ">ID",     "ADDRESS",  "ROLE",
                                          "SERVES",  ">TERM",    ">LAST",
                                          ">COMMIT", ">APPLIED", ">LOG" };
-    const Rozo__AdMetaStatusResp *a = newest(c);
+    const Rozo__AdMetaStatusResp *a = meta_client_newest(c);
     struct text_table t;
 
     text_table_init(&t, heads, 9);
@@ -231,7 +178,7 @@ static void status_print(struct meta_client *c)
         if (c->members[i].answer != NULL && c->members[i].answer->seeding)
             seeding_print(c->members[i].answer);
         if (c->members[i].answer == NULL)
-            printf("%s: %.200s\n", c->members[i].address, c->members[i].message);
+            printf("%s: %.200s\n", c->members[i].address, c->members[i].ask.message);
     }
     for (size_t i = 0; i < a->n_members; i++) {
         if (!has_answered(c, a->members[i]->id))
@@ -245,9 +192,15 @@ static void status_print(struct meta_client *c)
 
 /* ---- the verbs ---- */
 
+static int status(struct meta_verb *v, struct err *err)
+{
+    meta_client_ask(v->client);
+    return meta_client_answers_check(v->client, err);
+}
+
 int cmd_meta_status(struct cli *cli, int argc, char **argv)
 {
-    static const struct args_option options[] = { OPTION_JSON, { 0 } };
+    static const struct args_option options[] = { META_OPTION_JSON, { 0 } };
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
@@ -257,29 +210,9 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
             "of the log. Asks every address of --exportd.",
         .children = target_children
     };
-    struct meta_args args = { 0 };
-    struct progress progress = { 0 };
-    struct meta_client *c = NULL;
-    struct err err = { 0 };
-    int rc;
+    struct meta_verb v = { .act = status, .to_json = status_json, .print = status_print };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = client_open(&args, &c, &progress, &err);
-    if (rc == 0) {
-        meta_client_ask(c);
-        progress_end(&progress);
-        rc = answers_check(c, &err);
-    }
-    if (rc != 0) {
-        rc = cli_fail(cli, "%s", err.text);
-    } else if (args.json) {
-        rc = cli_print_json(cli, status_json(c));
-    } else {
-        status_print(c);
-        rc = cli_finish(cli);
-    }
-    meta_client_close(c);
-    return rc;
+    return meta_verb_run(cli, argc, argv, &syntax, &v);
 }
 
 /* Waits until another member than this one serves. Returns it, or NULL. */
@@ -296,34 +229,35 @@ static struct meta_client_member *other_wait(struct meta_client *c, uint64_t not
             return m;
         if (clock_ms() > end_ms)
             return NULL;
-        storage_clients_pause_ms(SERVES_PAUSE_MS);
+        interrupt_pause_ms(SERVES_PAUSE_MS);
     }
 }
 
-static int transfer(struct meta_client *c, unsigned to, struct meta_client_member **now,
-                    struct err *err)
+static int transfer(struct meta_verb *v, struct err *err)
 {
+    struct meta_args *args = args_of(v);
+    struct meta_client *c = v->client;
     struct meta_client_member *m;
     uint64_t from;
     int rc;
 
     meta_client_ask(c);
-    rc = answers_check(c, err);
+    rc = meta_client_answers_check(c, err);
     if (rc != 0)
         return rc;
     m = meta_client_serving(c);
     if (m == NULL)
         return err_set(err, -ROZO_ENOT_LEADER,
                        "no member serves that could hand over; see `rozo meta status`");
-    *now = m;
+    args->now = m;
     from = m->answer->id;
-    if (from == to)
+    if (from == args->to)
         return 0;
-    rc = meta_client_transfer(c, m, to, err);
+    rc = meta_client_transfer(c, m, args->to, err);
     if (rc != 0)
         return rc;
-    *now = other_wait(c, from);
-    if (*now == NULL)
+    args->now = other_wait(c, from);
+    if (args->now == NULL)
         return err_set(err, -ETIMEDOUT,
                        "member %llu does not lead any more, but no other one of the list "
                        "serves; see `rozo meta status`",
@@ -331,10 +265,26 @@ static int transfer(struct meta_client *c, unsigned to, struct meta_client_membe
     return 0;
 }
 
+static json_t *transfer_json(struct meta_verb *v)
+{
+    const struct meta_client_member *now = args_of(v)->now;
+
+    return json_pack("{s:I, s:s}", "serving", (json_int_t)now->answer->id, "address",
+                     now->address);
+}
+
+static void transfer_print(struct meta_verb *v)
+{
+    const struct meta_client_member *now = args_of(v)->now;
+
+    printf("member %llu serves now, at %s\n", (unsigned long long)now->answer->id,
+           now->address);
+}
+
 int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        OPTION_JSON,
+        META_OPTION_JSON,
         { NULL, 0, "[ID]", NULL, ARGS_NUMBER(struct meta_args, to, 1, UINT32_MAX),
           .optional = true },
         { 0 },
@@ -346,31 +296,11 @@ int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
                "Nothing is lost, and clients notice a short pause.",
         .children = target_children
     };
-    struct meta_args args = { 0 };
-    struct meta_client_member *now = NULL;
-    struct progress progress = { 0 };
-    struct meta_client *c = NULL;
-    struct err err = { 0 };
-    int rc;
+    struct meta_args args = {
+        .verb = { .act = transfer, .to_json = transfer_json, .print = transfer_print }
+    };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = client_open(&args, &c, &progress, &err);
-    if (rc == 0)
-        rc = transfer(c, args.to, &now, &err);
-    progress_end(&progress);
-    if (rc != 0) {
-        rc = cli_fail(cli, "%s", err.text);
-    } else if (args.json) {
-        rc = cli_print_json(cli, json_pack("{s:I, s:s}", "serving",
-                                           (json_int_t)now->answer->id, "address",
-                                           now->address));
-    } else {
-        printf("member %llu serves now, at %s\n", (unsigned long long)now->answer->id,
-               now->address);
-        rc = cli_finish(cli);
-    }
-    meta_client_close(c);
-    return rc;
+    return meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 }
 
 /* Returns the exportd that becomes a member: the first that answers and is alone. */
@@ -389,21 +319,21 @@ static int alone_find(struct meta_client *c, struct meta_client_member **out,
         if (m->has_no_quorum && *out == NULL)
             *out = m;
     }
-    return *out != NULL ? 0 : answers_check(c, err);
+    return *out != NULL ? 0 : meta_client_answers_check(c, err);
 }
 
-static int init(struct meta_client *c, const char *address, Rozo__AdMetaInitResp **made,
-                struct meta_client_member **now, struct err *err)
+static int init(struct meta_verb *v, struct err *err)
 {
+    struct meta_args *args = args_of(v);
     struct meta_client_member *m;
-    int rc = alone_find(c, &m, err);
+    int rc = alone_find(v->client, &m, err);
 
     if (rc == 0)
-        rc = meta_client_init(c, m, address, made, err);
+        rc = meta_client_init(v->client, m, args->address, &args->made, err);
     if (rc != 0)
         return rc;
-    *now = other_wait(c, 0);
-    return *now != NULL
+    args->now = other_wait(v->client, 0);
+    return args->now != NULL
                ? 0
                : err_set(err, -ETIMEDOUT,
                          "exportd at %s is a member now, but does not serve yet; "
@@ -411,10 +341,28 @@ static int init(struct meta_client *c, const char *address, Rozo__AdMetaInitResp
                          m->address);
 }
 
+static json_t *init_json(struct meta_verb *v)
+{
+    const struct meta_args *args = args_of(v);
+
+    return json_pack("{s:I, s:s, s:o}", "id", (json_int_t)args->made->id, "address",
+                     args->now->address, "quorum_address",
+                     cli_json_text(args->made->address));
+}
+
+static void init_print(struct meta_verb *v)
+{
+    const struct meta_args *args = args_of(v);
+
+    printf("exportd at %s is member %llu of a quorum now, the only one; other members "
+           "reach it at %.255s\n",
+           args->now->address, (unsigned long long)args->made->id, args->made->address);
+}
+
 int cmd_meta_init(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        OPTION_JSON,
+        META_OPTION_JSON,
         { "address", 'a', "HOST:PORT",
           "where other members will reach it (default: its first address of quorum: "
           "listen)",
@@ -430,34 +378,13 @@ int cmd_meta_init(struct cli *cli, int argc, char **argv)
                "back.",
         .children = target_children
     };
-    struct meta_args args = { .address = "" };
-    struct meta_client_member *now = NULL;
-    Rozo__AdMetaInitResp *made = NULL;
-    struct progress progress = { 0 };
-    struct meta_client *c = NULL;
-    struct err err = { 0 };
-    int rc;
+    struct meta_args args = {
+        .verb = { .act = init, .to_json = init_json, .print = init_print },
+        .address = "",
+    };
+    int rc = meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = client_open(&args, &c, &progress, &err);
-    if (rc == 0)
-        rc = init(c, args.address, &made, &now, &err);
-    progress_end(&progress);
-    if (rc != 0) {
-        rc = cli_fail(cli, "%s", err.text);
-    } else if (args.json) {
-        rc = cli_print_json(cli, json_pack("{s:I, s:s, s:o}", "id", (json_int_t)made->id,
-                                           "address", now->address, "quorum_address",
-                                           cli_json_text(made->address)));
-    } else {
-        printf(
-            "exportd at %s is member %llu of a quorum now, the only one; other members "
-            "reach it at %.255s\n",
-            now->address, (unsigned long long)made->id, made->address);
-        rc = cli_finish(cli);
-    }
-    if (made != NULL)
-        rozo__ad_meta_init_resp__free_unpacked(made, NULL);
-    meta_client_close(c);
+    if (args.made != NULL)
+        rozo__ad_meta_init_resp__free_unpacked(args.made, NULL);
     return rc;
 }

@@ -13,15 +13,21 @@
 
 #include "deploy/cli/text_table.h"
 #include "deploy/client/meta_dump.h"
-#include "deploy/client/target_options.h"
+#include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
+/* Arguments and result. */
 struct dump_args {
-    struct target_options conn;
-    bool json;
-    unsigned rate_mib; /* 0: no limit */
+    struct meta_verb verb; /* must be the first member */
+    unsigned rate_mib;     /* 0: no limit */
     const char *path;
+    struct meta_dump dump;
 };
+
+static struct dump_args *args_of(struct meta_verb *v)
+{
+    return (struct dump_args *)v;
+}
 
 /* Where the dump goes. */
 struct dump_target {
@@ -103,38 +109,50 @@ static int target_close(struct dump_target *t, int rc, struct err *err)
                : err_set(err, rc, "sync the folder of %s: %s", t->path, error_text(rc));
 }
 
-static int dump(struct dump_args *args, struct meta_dump *d, struct progress *progress,
-                struct err *err)
+static void check(struct argp_state *state, void *to)
 {
+    const struct dump_args *args = to;
+
+    if (args->verb.json && strcmp(args->path, "-") == 0)
+        argp_error(state, "--json: the dump itself goes to standard output");
+}
+
+static int dump(struct meta_verb *v, struct err *err)
+{
+    struct dump_args *args = args_of(v);
     struct dump_target target = { .fd = -1 };
     int rc = target_open(&target, args->path, err);
 
     if (rc == 0) {
-        d->client->progress = progress;
-        d->rate = (uint64_t)args->rate_mib << 20;
-        d->write = target_write;
-        d->arg = &target;
-        rc = meta_dump_fetch(d, err);
+        args->dump = (struct meta_dump){ .client = v->client,
+                                         .rate = (uint64_t)args->rate_mib << 20,
+                                         .write = target_write,
+                                         .arg = &target };
+        rc = meta_dump_fetch(&args->dump, err);
     }
     return target_close(&target, rc, err);
 }
 
-static int result_print(struct cli *cli, const struct meta_dump *d, const char *path)
+static void result_print(struct meta_verb *v)
 {
+    const struct meta_dump *d = &args_of(v)->dump;
     char bytes[HUMAN_BYTES_TEXT];
 
-    printf("%s has all metadata: %llu keys, %s, from the exportd at %s", path,
+    if (strcmp(args_of(v)->path, "-") == 0)
+        return;
+    printf("%s has all metadata: %llu keys, %s, from the exportd at %s", args_of(v)->path,
            (unsigned long long)d->keys, human_bytes(bytes, d->bytes), d->source->address);
     if (d->entry != 0)
         printf(", up to entry %llu", (unsigned long long)d->entry);
     printf("\n");
-    return cli_finish(cli);
 }
 
-static json_t *result_json(const struct meta_dump *d, const char *path)
+static json_t *result_json(struct meta_verb *v)
 {
-    return json_pack("{s:o, s:s, s:I, s:I, s:o}", "file", cli_json_path(path), "address",
-                     d->source->address, "bytes", (json_int_t)d->bytes, "keys",
+    const struct meta_dump *d = &args_of(v)->dump;
+
+    return json_pack("{s:o, s:s, s:I, s:I, s:o}", "file", cli_json_path(args_of(v)->path),
+                     "address", d->source->address, "bytes", (json_int_t)d->bytes, "keys",
                      (json_int_t)d->keys, "entry",
                      d->entry == 0 ? json_null() : json_integer((json_int_t)d->entry));
 }
@@ -142,7 +160,7 @@ static json_t *result_json(const struct meta_dump *d, const char *path)
 int cmd_meta_dump(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        { "json", 'j', NULL, "print JSON", ARGS_FLAG(struct dump_args, json) },
+        META_OPTION_JSON,
         { "rate", 'r', "MIB", "copy at most so many MiB a second",
           ARGS_NUMBER(struct dump_args, rate_mib, 1, 100000) },
         { NULL, 0, "FILE", NULL, ARGS_TEXT(struct dump_args, path) },
@@ -155,31 +173,12 @@ int cmd_meta_dump(struct cli *cli, int argc, char **argv)
                "member that does not lead gives it. `exportd --load` makes a data "
                "directory from it. The file has names, attributes, keys of sessions and "
                "data of small files: keep it as secret as they are.",
-        .children = target_children
+        .children = target_children,
+        .check = check
     };
-    struct dump_args args = { .path = NULL };
-    struct progress progress = { 0 };
-    struct meta_client *c = NULL;
-    struct meta_dump d = { 0 };
-    struct err err = { 0 };
-    int rc;
+    struct dump_args args = {
+        .verb = { .act = dump, .to_json = result_json, .print = result_print }
+    };
 
-    args_parse(&syntax, argc, argv, &args);
-    if (args.json && strcmp(args.path, "-") == 0)
-        return cli_usage(cli, "--json: the dump itself goes to standard output");
-    rc = target_resolve(&args.conn, false, &err);
-    if (rc == 0)
-        rc = meta_client_open(args.conn.exportd, args.conn.key, &c, &err);
-    d.client = c;
-    if (rc == 0)
-        rc = dump(&args, &d, &progress, &err);
-    progress_end(&progress);
-    if (rc != 0)
-        rc = cli_fail(cli, "%s", err.text);
-    else if (args.json)
-        rc = cli_print_json(cli, result_json(&d, args.path));
-    else if (strcmp(args.path, "-") != 0)
-        rc = result_print(cli, &d, args.path);
-    meta_client_close(c);
-    return rc;
+    return meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 }

@@ -8,33 +8,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "deploy/cli/interrupt.h"
 #include "deploy/cli/text_table.h"
-#include "deploy/client/meta_client.h"
-#include "deploy/client/storage_clients.h"
-#include "deploy/client/target_options.h"
+#include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
-/* Number of enum raft_role (raft_msg.h), which is on the wire. */
-enum { ROLE_VOTER = 1 };
 enum { LEADER_MAX_MS = 60000, PAUSE_MS = 100, STEPS = 3 };
 
-/* One run of a verb. */
+/* Arguments and results of a verb. */
 struct members_args {
-    struct target_options conn;
-    bool json, force;
+    struct meta_verb verb; /* must be the first member */
+    bool force;
     unsigned id;
     const char *address;
-    struct meta_client *client;  /* owned: to all of --exportd */
-    struct meta_client *new_one; /* owned: to the port for members of the new one */
-    struct progress progress;
     uint64_t new_id;
     unsigned n_voters;
 };
 
-#define OPTION_JSON                                                           \
-    {                                                                         \
-        "json", 'j', NULL, "print JSON", ARGS_FLAG(struct members_args, json) \
-    }
 #define OPTION_FORCE                                                                   \
     {                                                                                  \
         "force", 0, NULL,                                                              \
@@ -51,26 +41,18 @@ struct members_args {
         NULL, 0, "HOST:PORT", NULL, ARGS_TEXT(struct members_args, address) \
     }
 
-static int args_open(struct members_args *a, struct err *err)
+static struct members_args *args_of(struct meta_verb *v)
 {
-    int rc = target_resolve(&a->conn, false, err);
-
-    if (rc == 0)
-        rc = meta_client_open(a->conn.exportd, a->conn.key, &a->client, err);
-    if (rc != 0)
-        return rc;
-    progress_start(&a->progress, STEPS);
-    progress_at(&a->progress, 0, "asking the leader");
-    a->client->progress = &a->progress;
-    storage_clients_catch_signals();
-    return 0;
+    return (struct members_args *)v;
 }
 
-static void args_close(struct members_args *a)
+/* Begins a verb, which a signal may interrupt. */
+static struct members_args *begin(struct meta_verb *v)
 {
-    progress_end(&a->progress);
-    meta_client_close(a->client);
-    meta_client_close(a->new_one);
+    interrupt_catch();
+    progress_start(&v->progress, STEPS);
+    progress_at(&v->progress, 0, "asking the leader");
+    return args_of(v);
 }
 
 /* ---- the leader ---- */
@@ -84,23 +66,19 @@ static bool is_worth_another(int rc)
 /* Waits until a member serves. Returns NULL with a text if none does for a long time. */
 static struct meta_client_member *leader_wait(struct members_args *a, struct err *err)
 {
+    struct meta_client *c = a->verb.client;
     uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
 
     for (;;) {
         struct meta_client_member *m;
 
-        meta_client_ask(a->client);
-        m = meta_client_serving(a->client);
+        meta_client_ask(c);
+        m = meta_client_serving(c);
         if (m != NULL)
             return m;
-        for (unsigned i = 0; i < a->client->n; i++) {
-            if (a->client->members[i].has_no_quorum) {
-                err_set(err, -EOPNOTSUPP, "exportd at %s is alone: %s",
-                        a->client->members[i].address, a->client->members[i].message);
-                return NULL;
-            }
-        }
-        if (storage_clients_is_interrupted()) {
+        if (meta_client_alone_check(c, err) != 0)
+            return NULL;
+        if (interrupt_came()) {
             err_set(err, -EINTR, "interrupted");
             return NULL;
         }
@@ -109,10 +87,10 @@ static struct meta_client_member *leader_wait(struct members_args *a, struct err
                 err, -ROZO_ENOT_LEADER,
                 "none of the exportds at %s serves: `rozo meta status` says why; name "
                 "all members with --exportd",
-                a->conn.exportd);
+                a->verb.conn.exportd);
             return NULL;
         }
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
     }
 }
 
@@ -128,27 +106,17 @@ static int leader_ask(struct members_args *a, bool is_add, uint64_t id, struct e
 
         if (m == NULL)
             return -ROZO_ENOT_LEADER;
-        rc = is_add ? meta_client_add(a->client, m, a->address, id, &a->new_id, err)
-                    : meta_client_remove(a->client, m, id, a->force, err);
-        if (rc == -ENOENT && was_asked)
+        rc = is_add ? meta_client_add(a->verb.client, m, a->address, id, &a->new_id, err)
+                    : meta_client_remove(a->verb.client, m, id, a->force, err);
+        if (!is_add && rc == -ENOENT && was_asked)
             return 0; /* an answer was lost */
         if (!is_worth_another(rc) || clock_ms() > end_ms)
             return rc;
-        if (storage_clients_is_interrupted())
+        if (interrupt_came())
             return err_set(err, -EINTR, "interrupted");
         was_asked = true;
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
     }
-}
-
-static const Rozo__AdMetaStatusResp__Member *listed(const struct meta_client_member *m,
-                                                    uint64_t id)
-{
-    for (size_t i = 0; i < m->answer->n_members; i++) {
-        if (m->answer->members[i]->id == id)
-            return m->answer->members[i];
-    }
-    return NULL;
 }
 
 static unsigned n_voters(const struct meta_client_member *m)
@@ -156,19 +124,19 @@ static unsigned n_voters(const struct meta_client_member *m)
     unsigned n = 0;
 
     for (size_t i = 0; i < m->answer->n_members; i++)
-        n += m->answer->members[i]->role == ROLE_VOTER;
+        n += m->answer->members[i]->role == META_VOTER;
     return n;
 }
 
 /* ---- add ---- */
 
-static void copied_show(struct members_args *a)
+static void copied_show(struct members_args *a, struct meta_client *new_one)
 {
     const Rozo__AdMetaStatusResp *answer;
     char what[64], bytes[HUMAN_BYTES_TEXT];
 
-    meta_client_ask(a->new_one);
-    answer = a->new_one->members[0].answer;
+    meta_client_ask(new_one);
+    answer = new_one->members[0].answer;
     if (answer == NULL || answer->id != a->new_id)
         snprintf(what, sizeof(what), "member %llu is in the list",
                  (unsigned long long)a->new_id);
@@ -178,63 +146,77 @@ static void copied_show(struct members_args *a)
     else
         snprintf(what, sizeof(what), "member %llu catches up",
                  (unsigned long long)a->new_id);
-    progress_at(&a->progress, answer != NULL && answer->id == a->new_id ? 2 : 1, what);
+    progress_at(&a->verb.progress, answer != NULL && answer->id == a->new_id ? 2 : 1,
+                what);
+}
+
+/* Returns 0 if the new member votes; -EAGAIN: not yet; -EINTR; or -errno with a text. */
+static int vote_look(struct members_args *a, struct err *err)
+{
+    struct meta_client_member *m = leader_wait(a, err);
+    const Rozo__AdMetaStatusResp__Member *self;
+
+    if (m == NULL)
+        return interrupt_came() ? -EINTR : -ROZO_ENOT_LEADER;
+    a->n_voters = n_voters(m);
+    self = meta_client_listed(m->answer, a->new_id);
+    if (self == NULL)
+        return err_set(err, -ENOENT, "member %llu was removed meanwhile",
+                       (unsigned long long)a->new_id);
+    if (self->role == META_VOTER)
+        return 0;
+    return interrupt_came() ? -EINTR : -EAGAIN;
 }
 
 /* Waits until the new member votes. */
 static int vote_wait(struct members_args *a, struct err *err)
 {
-    int rc = meta_client_open(a->address, a->conn.key, &a->new_one, err);
+    struct meta_client *new_one; /* on its port for members */
+    int rc = meta_client_open(a->address, a->verb.conn.key, &new_one, err);
 
-    while (rc == 0) {
-        struct meta_client_member *m = leader_wait(a, err);
-        const Rozo__AdMetaStatusResp__Member *self;
-
-        self = m == NULL ? NULL : listed(m, a->new_id);
-        if (m == NULL)
-            rc = storage_clients_is_interrupted() ? -EINTR : -ROZO_ENOT_LEADER;
-        else if (self == NULL)
-            rc = err_set(err, -ENOENT, "member %llu was removed meanwhile",
-                         (unsigned long long)a->new_id);
-        else if (self->role == ROLE_VOTER)
-            break;
-        else if (storage_clients_is_interrupted())
-            rc = -EINTR;
-        if (rc == 0) {
-            copied_show(a);
-            storage_clients_pause_ms(PAUSE_MS);
-        } else {
-            break;
-        }
-        a->n_voters = n_voters(m);
+    if (rc != 0)
+        return rc;
+    while ((rc = vote_look(a, err)) == -EAGAIN) {
+        copied_show(a, new_one);
+        interrupt_pause_ms(PAUSE_MS);
     }
+    meta_client_close(new_one);
     if (rc == -EINTR)
         return err_set(err, rc,
                        "interrupted, but member %llu goes on being added: `rozo meta "
                        "status` shows it, repeating this waits for it, `rozo meta remove "
                        "%llu` ends it",
                        (unsigned long long)a->new_id, (unsigned long long)a->new_id);
-    if (rc == 0)
-        a->n_voters = n_voters(meta_client_serving(a->client));
     return rc;
 }
 
 /* Adds the member and waits until it votes. */
-static int add(struct members_args *a, uint64_t replaces, struct err *err)
+static int new_add(struct members_args *a, uint64_t replaces, struct err *err)
 {
     int rc = leader_ask(a, true, replaces, err);
 
     if (rc == 0)
-        progress_at(&a->progress, 1, "it is in the list of members");
+        progress_at(&a->verb.progress, 1, "it is in the list of members");
     return rc != 0 ? rc : vote_wait(a, err);
 }
 
-static int added_print(struct cli *cli, const struct members_args *a)
+static int add(struct meta_verb *v, struct err *err)
 {
-    if (a->json)
-        return cli_print_json(cli, json_pack("{s:I, s:s, s:I}", "id",
-                                             (json_int_t)a->new_id, "address", a->address,
-                                             "voters", (json_int_t)a->n_voters));
+    return new_add(begin(v), 0, err);
+}
+
+static json_t *added_json(struct meta_verb *v)
+{
+    const struct members_args *a = args_of(v);
+
+    return json_pack("{s:I, s:s, s:I}", "id", (json_int_t)a->new_id, "address",
+                     a->address, "voters", (json_int_t)a->n_voters);
+}
+
+static void added_print(struct meta_verb *v)
+{
+    const struct members_args *a = args_of(v);
+
     printf(
         "member %llu at %s votes now. Name its address for clients (exportd.listen) in "
         "mounts and rozo.yaml, too\n",
@@ -244,12 +226,13 @@ static int added_print(struct cli *cli, const struct members_args *a)
             "%u members survive the loss of %u, as %u do, and each change waits for %u "
             "of them: add one more, or remove one\n",
             a->n_voters, (a->n_voters - 1) / 2, a->n_voters - 1, a->n_voters / 2 + 1);
-    return cli_finish(cli);
 }
 
 int cmd_meta_add(struct cli *cli, int argc, char **argv)
 {
-    static const struct args_option options[] = { OPTION_JSON, OPTION_ADDRESS, { 0 } };
+    static const struct args_option options[] = { META_OPTION_JSON,
+                                                  OPTION_ADDRESS,
+                                                  { 0 } };
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
@@ -260,16 +243,11 @@ int cmd_meta_add(struct cli *cli, int argc, char **argv)
             "the addition going on; repeating it is harmless.",
         .children = target_children
     };
-    struct members_args args = { 0 };
-    struct err err = { 0 };
-    int rc;
+    struct members_args args = {
+        .verb = { .act = add, .to_json = added_json, .print = added_print }
+    };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = args_open(&args, &err);
-    if (rc == 0)
-        rc = add(&args, 0, &err);
-    args_close(&args);
-    return rc == 0 ? added_print(cli, &args) : cli_fail(cli, "%s", err.text);
+    return meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 }
 
 /* ---- remove ---- */
@@ -278,14 +256,14 @@ int cmd_meta_add(struct cli *cli, int argc, char **argv)
 static uint64_t other_voter(const struct members_args *a,
                             const struct meta_client_member *leader)
 {
-    for (unsigned i = 0; i < a->client->n; i++) {
-        const struct meta_client_member *m = &a->client->members[i];
+    for (unsigned i = 0; i < a->verb.client->n; i++) {
+        const struct meta_client_member *m = &a->verb.client->members[i];
         const Rozo__AdMetaStatusResp__Member *self;
 
         if (m->answer == NULL || m->answer->leads || m->answer->seeding)
             continue;
-        self = listed(leader, m->answer->id);
-        if (self != NULL && self->role == ROLE_VOTER)
+        self = meta_client_listed(leader->answer, m->answer->id);
+        if (self != NULL && self->role == META_VOTER)
             return self->id;
     }
     return 0;
@@ -309,8 +287,8 @@ static int other_leads(struct members_args *a, uint64_t id, struct err *err)
                            "member %llu is the only one that votes: a quorum without "
                            "members would have no metadata",
                            (unsigned long long)id);
-        progress_at(&a->progress, 1, "another member is to lead");
-        rc = meta_client_transfer(a->client, m, other_voter(a, m), err);
+        progress_at(&a->verb.progress, 1, "another member is to lead");
+        rc = meta_client_transfer(a->verb.client, m, other_voter(a, m), err);
         if (rc != 0 && !is_worth_another(rc) && rc != -ENOENT)
             return rc;
         if (clock_ms() > end_ms)
@@ -318,9 +296,9 @@ static int other_leads(struct members_args *a, uint64_t id, struct err *err)
                            "member %llu leads, and no other one takes over: see `rozo "
                            "meta status`",
                            (unsigned long long)id);
-        if (storage_clients_is_interrupted())
+        if (interrupt_came())
             return err_set(err, -EINTR, "interrupted");
-        storage_clients_pause_ms(PAUSE_MS);
+        interrupt_pause_ms(PAUSE_MS);
     }
 }
 
@@ -337,20 +315,29 @@ static int remove_member(struct members_args *a, uint64_t id, struct err *err)
     return rc;
 }
 
-static int removed_print(struct cli *cli, const struct members_args *a)
+static int remove_one(struct meta_verb *v, struct err *err)
 {
-    if (a->json)
-        return cli_print_json(cli, json_pack("{s:I}", "id", (json_int_t)a->id));
+    struct members_args *a = begin(v);
+
+    return remove_member(a, a->id, err);
+}
+
+static json_t *removed_json(struct meta_verb *v)
+{
+    return json_pack("{s:I}", "id", (json_int_t)args_of(v)->id);
+}
+
+static void removed_print(struct meta_verb *v)
+{
     printf("member %u is removed: stop it, and take its address out of mounts and "
            "rozo.yaml. Its data directory is of no use any more\n",
-           a->id);
-    return cli_finish(cli);
+           args_of(v)->id);
 }
 
 int cmd_meta_remove(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        OPTION_FORCE, OPTION_JSON, OPTION_ID("ID"), { 0 }
+        OPTION_FORCE, META_OPTION_JSON, OPTION_ID("ID"), { 0 }
     };
     static const struct args_syntax syntax = {
         .options = options,
@@ -359,16 +346,11 @@ int cmd_meta_remove(struct cli *cli, int argc, char **argv)
                "does first.",
         .children = target_children
     };
-    struct members_args args = { 0 };
-    struct err err = { 0 };
-    int rc;
+    struct members_args args = {
+        .verb = { .act = remove_one, .to_json = removed_json, .print = removed_print }
+    };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = args_open(&args, &err);
-    if (rc == 0)
-        rc = remove_member(&args, args.id, &err);
-    args_close(&args);
-    return rc == 0 ? removed_print(cli, &args) : cli_fail(cli, "%s", err.text);
+    return meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 }
 
 /* ---- replace ---- */
@@ -380,7 +362,7 @@ static int replace_check(struct members_args *a, struct err *err)
 
     if (m == NULL)
         return -ROZO_ENOT_LEADER;
-    if (listed(m, a->id) != NULL)
+    if (meta_client_listed(m->answer, a->id) != NULL)
         return 0;
     for (size_t i = 0; i < m->answer->n_members; i++) {
         if (strcmp(m->answer->members[i]->address, a->address) == 0)
@@ -390,25 +372,29 @@ static int replace_check(struct members_args *a, struct err *err)
                    a->id);
 }
 
-static int replace(struct members_args *a, struct err *err)
+static int replace(struct meta_verb *v, struct err *err)
 {
+    struct members_args *a = begin(v);
+    const struct meta_client_member *m;
     int rc = replace_check(a, err);
 
     if (rc == 0)
-        rc = add(a, a->id, err);
-    if (rc == 0) {
-        rc = remove_member(a, a->id, err);
-        rc = rc == -ENOENT ? 0 : rc;
-    }
-    if (rc == 0 && leader_wait(a, err) != NULL)
-        a->n_voters = n_voters(meta_client_serving(a->client));
-    return rc;
+        rc = new_add(a, a->id, err);
+    if (rc != 0)
+        return rc;
+    rc = remove_member(a, a->id, err);
+    if (rc != 0 && rc != -ENOENT)
+        return rc;
+    m = leader_wait(a, err);
+    if (m != NULL)
+        a->n_voters = n_voters(m);
+    return 0;
 }
 
 int cmd_meta_replace(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        OPTION_FORCE, OPTION_JSON, OPTION_ID("OLD"), OPTION_ADDRESS, { 0 }
+        OPTION_FORCE, META_OPTION_JSON, OPTION_ID("OLD"), OPTION_ADDRESS, { 0 }
     };
     static const struct args_syntax syntax = {
         .options = options,
@@ -419,14 +405,9 @@ int cmd_meta_replace(struct cli *cli, int argc, char **argv)
             "one. Ends when that is removed. Repeating it is harmless.",
         .children = target_children
     };
-    struct members_args args = { 0 };
-    struct err err = { 0 };
-    int rc;
+    struct members_args args = {
+        .verb = { .act = replace, .to_json = added_json, .print = added_print }
+    };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = args_open(&args, &err);
-    if (rc == 0)
-        rc = replace(&args, &err);
-    args_close(&args);
-    return rc == 0 ? added_print(cli, &args) : cli_fail(cli, "%s", err.text);
+    return meta_verb_run(cli, argc, argv, &syntax, &args.verb);
 }
