@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "deploy/cli/text_table.h"
@@ -56,12 +57,19 @@ static int target_write(void *arg, const void *bytes, size_t len, struct err *er
 
 static int target_open(struct dump_target *t, const char *path, struct err *err)
 {
+    struct stat st;
+
     t->path = path;
     if (strcmp(path, "-") == 0) {
         snprintf(t->part, sizeof(t->part), "standard output");
         t->fd = STDOUT_FILENO;
         return isatty(t->fd) ? err_set(err, -EINVAL, "standard output is a terminal") : 0;
     }
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(err, -EEXIST,
+                       "%s is there and no file: to write to it, send standard output "
+                       "there (-)",
+                       path);
     if (snprintf(t->part, sizeof(t->part), "%s.part", path) >= (int)sizeof(t->part))
         return err_set(err, -ENAMETOOLONG, "%s: the name is too long", path);
     t->fd = open(t->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -166,6 +166,10 @@ def test_a_dump_that_is_not_whole_is_refused(cluster):
         f.write(b"older")
     dump(c, path)
     assert not os.path.exists(path + ".part")
+    os.mkfifo(bad)  # as a device would be: it must not be replaced by a file
+    r = c.admin("meta", "dump", bad, check=False)
+    assert r.returncode == 1 and "no file" in r.stderr and not os.path.isfile(bad)
+    os.unlink(bad)
     with open(path, "rb") as f:
         good = f.read()
     status, said = load(c, name, path)
