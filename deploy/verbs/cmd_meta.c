@@ -167,6 +167,7 @@ static void status_print(struct meta_verb *v)
                                          "SERVES",  ">TERM",    ">LAST",
                                          ">COMMIT", ">APPLIED", ">LOG" };
     const Rozo__AdMetaStatusResp *a = meta_client_newest(c);
+    bool all_answer = true;
     struct text_table t;
 
     text_table_init(&t, heads, 9);
@@ -186,7 +187,15 @@ static void status_print(struct meta_verb *v)
                    (unsigned long long)a->members[i]->id, a->members[i]->address);
     }
     roles_print(a);
-    if (meta_client_serving(c) == NULL)
+    if (meta_client_serving(c) != NULL)
+        return;
+    for (unsigned i = 0; i < c->n; i++)
+        all_answer = all_answer && c->members[i].answer != NULL;
+    if (all_answer && a->leader != 0 && !has_answered(c, a->leader))
+        printf("None of these serves: as they know, member %llu leads; name its address "
+               "with --exportd, too\n",
+               (unsigned long long)a->leader);
+    else
         printf("No member serves: names and attributes wait until one leads\n");
 }
 
