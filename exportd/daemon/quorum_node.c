@@ -227,6 +227,8 @@ void quorum_node_handle(void *arg, struct rpc_call *call)
         rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
     else if (!meta_handle(n, call))
         leader_handle(n->leader, call);
+    if (n->state == NODE_RUNS)
+        quorum_thread_core_works(n->thread);
 }
 
 void quorum_node_conn_closed(void *arg, uint64_t conn_id)

@@ -26,6 +26,7 @@
 #include "common/disk/disk_uv.h"
 #include "common/system/boot_id.h"
 #include "exportd/daemon/quorum_status.h"
+#include "exportd/quorum/core_watch.h"
 #include "exportd/quorum/raft/raft_core.h"
 
 enum {
@@ -60,10 +61,8 @@ struct quorum_thread {
     bool is_stopping, is_over;
 
     struct env_timer look;
-    struct env_mail look_mail; /* at the core while look_is_out */
-    bool look_is_out;
-    uint64_t look_sent_ns;
-    _Atomic uint64_t serves_since_ns; /* any thread; 0: the core does not serve */
+    struct env_mail look_mail; /* at the core while the watch has asked */
+    struct core_watch watch;
 
     struct list_node transfers; /* asks under way */
     struct env_timer transfer_timer;
@@ -185,7 +184,7 @@ static void on_core_looked(struct env_mail *mail)
 {
     struct quorum_thread *t = container_of(mail, struct quorum_thread, look_mail);
 
-    t->look_is_out = false;
+    core_watch_answered(&t->watch);
 }
 
 /* On the core's thread. */
@@ -199,37 +198,30 @@ static void on_core_look(struct env_mail *mail)
 
 void quorum_thread_core_serves(struct quorum_thread *t, bool serves)
 {
-    t->serves_since_ns = serves ? env_now_ns(&t->config.core->env) : 0;
+    t->watch.serves_since_ns = serves ? env_now_ns(&t->config.core->env) : 0;
 }
 
-/* Returns how long the core has served without a turn of its loop, in ns. */
-static uint64_t core_hangs_for(const struct quorum_thread *t, uint64_t now_ns)
+void quorum_thread_core_works(struct quorum_thread *t)
 {
-    uint64_t since_ns = t->serves_since_ns;
-
-    if (since_ns == 0)
-        return 0;
-    if (since_ns < t->look_sent_ns)
-        since_ns = t->look_sent_ns;
-    return now_ns > since_ns ? now_ns - since_ns : 0;
+    t->watch.n_calls++;
 }
 
-/* Looks whether the core's loop turns. */
+/* Looks whether the core's loop turns, or calls are handled. */
 static void core_look(struct quorum_thread *t)
 {
     uint64_t now_ns = env_now_ns(&t->env.env);
+    uint64_t hangs_ns = core_watch_look(&t->watch, now_ns);
 
-    if (!t->look_is_out) {
-        t->look_is_out = true;
-        t->look_sent_ns = now_ns;
+    if (!t->watch.is_asked) {
+        core_watch_asked(&t->watch, now_ns);
         t->look_mail.fn = on_core_look;
         env_mailbox_post(t->config.core, &t->look_mail);
-    } else if (core_hangs_for(t, now_ns) >= ms_to_ns(CORE_STALL_MS) && leads(t) &&
+    } else if (hangs_ns >= ms_to_ns(CORE_STALL_MS) && leads(t) &&
                member_transfer(t->member, 0) == 0) {
         log_warn(
             "quorum: exportd has not answered its own question for %llu ms: it hangs; "
             "another member takes over",
-            (unsigned long long)ns_to_ms(core_hangs_for(t, now_ns)));
+            (unsigned long long)ns_to_ms(hangs_ns));
     }
 }
 
@@ -380,7 +372,7 @@ static void on_call(void *arg, struct rpc_call *call)
 
     if (call->op == ROZO__OP__AD_META_STATUS) {
         member_status(t->member, &s);
-        quorum_status_answer(call, &s, t->serves_since_ns != 0);
+        quorum_status_answer(call, &s, t->watch.serves_since_ns != 0);
     } else {
         member_handle(t->member, call);
     }

@@ -48,11 +48,13 @@ int quorum_thread_open(const struct quorum_thread_config *config,
 int quorum_thread_start(struct quorum_thread *t, struct err *err,
                         void (*started)(void *arg, int rc), void *arg);
 /**
- * Says whether the core serves clients; on the core's thread. Then its loop must turn:
- * after CORE_STALL_MS without a turn the member hands leadership over. A core that opens
- * may take longer.
+ * Says whether the core serves clients; on the core's thread. Then its loop must turn, or
+ * calls be handled: after CORE_STALL_MS without either the member hands leadership over.
+ * A core that opens may take longer.
  */
 void quorum_thread_core_serves(struct quorum_thread *t, bool serves);
+/** A call reaches the core; on the core's thread. */
+void quorum_thread_core_works(struct quorum_thread *t);
 /**
  * Ends the process: a member that cannot keep what it promised does not go on; a new
  * start reads what the disk holds. A hook `failed`, of any thread; arg is not used.

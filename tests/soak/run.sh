@@ -20,7 +20,8 @@ Runs each part once; those that search at random share N hours (default 4).
 
   simulator   all mutants; the whole cluster and the block engine, new seeds, all fault modes
   storms      storages are killed at random under load, layouts 0 and 1; clients while they write
-  metas       200 kills of three exportds, storages and mounts under load, and what was acknowledged is compared
+  metas       200 kills of three exportds, storages and mounts under load, and what was acknowledged is compared;
+              then fsx, histories, sqlite and git for 10 minutes each while the leader dies every 10 s
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   units       all unit tests, with all seeds of those that search at random
@@ -77,7 +78,8 @@ part_storms()
 
 part_metas()
 {
-    ROZO_META_KILLS=200 system_tests -s tests/system/metas/test_kills.py
+    ROZO_META_KILLS=200 ROZO_META_PROGRAMS_S=600 ROZO_META_PAUSE_S=10 \
+        system_tests -s tests/system/metas/test_kills.py tests/system/metas/test_programs_under_kills.py
 }
 
 part_coherence()
@@ -131,6 +133,6 @@ for part in "${parts[@]}"; do
     printf '%-10s %6d s  %s\n' "$part" $((SECONDS - begun)) "$outcome"
     grep -aE '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
         "$log" |
-        tail -n 4 | sed 's/^/            /'
+        tail -n 8 | sed 's/^/            /'
 done
 exit $status

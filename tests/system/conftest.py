@@ -38,7 +38,7 @@ import time
 
 import pytest
 
-pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "mounts", "users")
+pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "histories", "mounts", "programs", "users")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOLS = os.path.join(ROOT, "tests", "tools")
@@ -218,9 +218,17 @@ class Cluster:
         """Returns `rozo status --json`: storages, volumes, exports as exportd sees them."""
         return json.loads(self.admin("status", "--json").stdout)
 
-    def metas(self):
-        """Returns `rozo meta status --json`."""
-        return json.loads(self.admin("meta", "status", "--json").stdout)
+    def metas(self, *asked):
+        """Returns `rozo meta status --json`. asked: addresses, instead of all of this cluster."""
+        option = ("--exportd", ",".join(asked)) if asked else ()
+        return json.loads(self.admin("meta", "status", "--json", *option).stdout)
+
+    def quorum_is_whole(self):
+        """Tells whether all members answer, one serves, and all have what was committed when the first was asked."""
+        told = self.metas()
+        m = told["members"]
+        return told["serving"] is not None and all(x["answers"] for x in m) and \
+            min(x["last"] for x in m) >= max(x["commit"] for x in m) - 100
 
     def serving(self):
         """Returns the name of the exportd of a quorum that serves, as soon as one does."""

@@ -14,15 +14,15 @@ N_SEEDS = int(os.environ.get("ROZO_FSX_SEEDS", "2"))
 FIRST = int(os.environ.get("ROZO_FSX_FIRST", "1"))
 
 
-def run_seeds(c, mnts, *options):
-    """Runs all seeds, a few at a time, each on a file of its own."""
-    left, running, failed = list(range(FIRST, FIRST + N_SEEDS)), [], []
+def run_seeds(c, mnts, *options, seeds=range(FIRST, FIRST + N_SEEDS), ops=OPS):
+    """Runs the seeds, a few at a time, each on a file of its own."""
+    left, running, failed = list(seeds), [], []
     while left or running:
         while left and len(running) < 4:
             seed = left.pop(0)
             said = open(os.path.join(c.base, "fsx2-%d" % seed), "w+")
             paths = [os.path.join(mnt, "fsx2-%d" % seed) for mnt in mnts]
-            cmd = [FSX2, "--seed", str(seed), "--ops", str(OPS), *options, *paths]
+            cmd = [FSX2, "--seed", str(seed), "--ops", str(ops), *options, *paths]
             running.append((subprocess.Popen(cmd, stdout=said, stderr=subprocess.STDOUT), said))
         process, said = running.pop(0)
         try:
@@ -36,4 +36,4 @@ def run_seeds(c, mnts, *options):
         said.close()
         if status != 0:
             failed.append("exit status %d\n%s" % (status, text[-6000:]))
-    assert not failed, "%d of %d seeds failed:\n%s" % (len(failed), N_SEEDS, "\n".join(failed[:3]))
+    assert not failed, "%d of %d seeds failed:\n%s" % (len(failed), len(seeds), "\n".join(failed[:3]))

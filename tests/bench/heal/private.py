@@ -32,6 +32,13 @@ def drop_caches():
         return False
 
 
+def cpu_of(pid):
+    """Returns (user, system) seconds of a process."""
+    with open("/proc/%d/stat" % pid) as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+
 class Processes:
     """CPU time of the processes of a cluster, by its pid files."""
 
@@ -50,10 +57,7 @@ class Processes:
                 continue
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(os.path.join(self.run, name)) as f:
-                    pid = int(f.read())
-                with open("/proc/%d/stat" % pid) as f:
-                    fields = f.read().rsplit(")", 1)[1].split()
-                out[name[:-4]] = (int(fields[11]) / TICKS, int(fields[12]) / TICKS)
+                    out[name[:-4]] = cpu_of(int(f.read()))
         return out
 
     def since(self, before, share):

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT
+from programs import make_repository, run, use_git
 
 LONG = os.environ.get("ROZO_PROGRAMS_LONG") == "1"
 COMMITS = 2000 if LONG else 500
@@ -19,40 +20,10 @@ TREE_FILES, FSX_OPS = (600, 4000) if LONG else (300, 2000)
 FIO_SIZES = ("16m", "48m") if LONG else ("2m", "6m")  # with blocks of 4 KB; then with larger ones
 
 
-def run(*cmd, **kw):
-    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
-    assert r.returncode == 0, "%s: exit %d\n%s" % (" ".join(cmd), r.returncode, r.stdout[-4000:])
-    return r.stdout
-
-
-def make_repository(path, commits):
-    """Makes a repository of `commits` commits by fast-import: many small files that change over time."""
-    run("git", "init", "-q", "-b", "main", path)
-    stream = []
-    for i in range(commits):
-        text = "line %d\n" % i * (1 + i % 40)
-        stream.append("commit refs/heads/main\nmark :%d\ncommitter T <t@example.org> %d +0000\n"
-                      "data 8\ncommit %d\n" % (i + 1, 1600000000 + i, i % 10))
-        if i:
-            stream.append("from :%d\n" % i)
-        stream.append("M 100644 inline dir%d/file%d.txt\ndata %d\n%s\n" % (i % 17, i % 301, len(text), text))
-    subprocess.run(["git", "-C", path, "fast-import", "--quiet"], input="".join(stream), text=True,
-                   check=True)
-
-
 def test_git_clone_fsck_gc(cluster, tmp_path):
     c = cluster(layout=0)
     make_repository(str(tmp_path / "origin"), COMMITS)
-    repo = c.mnt + "/clone"
-    run("git", "clone", "-q", "--no-hardlinks", str(tmp_path / "origin"), repo)
-    assert run("git", "-C", repo, "rev-list", "--count", "HEAD").strip() == str(COMMITS)
-    run("git", "-C", repo, "fsck", "--full", "--strict")
-    run("git", "-C", repo, "gc", "-q", "--aggressive", "--prune=now")
-    run("git", "-C", repo, "fsck", "--full", "--strict")
-    assert run("git", "-C", repo, "status", "--porcelain").strip() == ""
-    # A clone inside the file system makes hard links.
-    run("git", "clone", "-q", "--local", repo, c.mnt + "/second")
-    run("git", "-C", c.mnt + "/second", "fsck", "--full")
+    use_git(str(tmp_path / "origin"), COMMITS, c.mnt)
 
 
 def test_build_this_project_inside_the_mount(cluster):

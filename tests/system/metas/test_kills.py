@@ -114,14 +114,6 @@ class Loaded:
         return result
 
 
-def is_whole(c):
-    """Tells whether all members answer and have what was committed when the first one was asked."""
-    told = c.metas()
-    m = told["members"]
-    return told["serving"] is not None and all(x["answers"] for x in m) and \
-        min(x["last"] for x in m) >= max(x["commit"] for x in m) - 100
-
-
 def kill_members(c, load, rng, names):
     """Kills them with pauses; the last ones come back before clients go on if the others are no majority."""
     for i, name in enumerate(names):
@@ -134,7 +126,7 @@ def kill_members(c, load, rng, names):
     load.do("goes_on")
     if names:
         c.restart(*names)
-    wait_for(lambda: is_whole(c), "seed %d: all members to be back" % SEED, GOES_ON_S)
+    wait_for(c.quorum_is_whole, "seed %d: all members to be back" % SEED, GOES_ON_S)
 
 
 def kill_leader(c, load, rng):
