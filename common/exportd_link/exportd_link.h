@@ -4,6 +4,9 @@
  * The addresses are those of the members of a quorum, or of one exportd (rpc_group.h).
  * Each has a channel of its own with one link, so that nobody connects during a
  * fail-over, and answers of one member arrive in the order in which they were given.
+ * Members tell where all of them are reached: links to new ones are opened. The link to
+ * an address that is not in the list of the leader is closed when it does not work and
+ * one of those in the list leads, so that the list is known to be of use here.
  * Shell; one thread, that of the env.
  */
 #ifndef ROZO_COMMON_EXPORTD_LINK_EXPORTD_LINK_H

@@ -21,7 +21,8 @@
 
 enum {
     ASK_DEADLINE_MS = 600000,
-    AGAIN_MS = 20, /* before a member is asked that has just refused a request */
+    ASK_BYTES = 16, /* a packed question */
+    AGAIN_MS = 20,  /* before a member is asked that has just refused a request */
     ASK_PAUSE_MS = 100,
     HELD_MS = 1000, /* a question that is answered sooner is asked again after a pause */
     TICK_MS = 250,  /* between looks at the addresses of one exportd */
@@ -33,9 +34,12 @@ enum {
 static const uint64_t waiting_max = 64u << 20; /* bytes */
 
 enum member_state {
+    MEMBER_NONE,    /* no member has this number */
     MEMBER_ASKED,   /* `ask` is under way */
     MEMBER_PAUSING, /* `pause` runs; then the member is asked */
-    MEMBER_LEADS,   /* a leader, when its starts were g->start */
+    /* a leader, when its starts were g->start; asked now and then: `pause` runs, or `ask`
+     * is under way */
+    MEMBER_LEADS,
 };
 
 /* One member. */
@@ -44,7 +48,9 @@ struct group_member {
     struct rpc_channel *channel; /* borrowed */
     enum member_state state;
     struct rpc_request ask;
+    bool asks; /* `ask` is under way */
     uint64_t asked_ns;
+    uint64_t list; /* number of the newest list it gave; 0: none */
     struct env_timer pause;
     unsigned n_out;      /* requests under way, without `ask` */
     uint64_t suspect_ns; /* since then it is suspect; 0: it is not */
@@ -71,9 +77,11 @@ struct rpc_group {
     struct rpc_channel base; /* must be the first member */
     struct env *env;
     void (*moved)(void *arg);
+    void (*told)(void *arg, const struct exportd_list *list, bool leads);
     void *arg;
-    struct group_member members[RPC_GROUP_MAX];
-    unsigned n_members, n_leads;
+    struct group_member members[RPC_GROUP_MAX]; /* by number */
+    unsigned n_members;                         /* numbers that are or were in use */
+    unsigned n_leads;
     unsigned last; /* index of the member that got the last request */
     uint64_t start;
     uint64_t session;
@@ -256,6 +264,7 @@ static void sent_start(struct group_sent *s, struct group_member *m, uint32_t de
         .arg = s,
         .session = rq->session,
         .again = rq->id,
+        .start = (uint32_t)g->start,
     };
     if (g->n_leads > 1 && !env_timer_is_running(&g->tick))
         env_timer_start(g->env, &g->tick, TICK_MS);
@@ -299,23 +308,42 @@ static void member_take_back(struct group_member *m)
 
 static void on_ask_done(struct rpc_request *rq, int rc);
 
-static void member_ask(struct group_member *m)
+static void ask_send(struct group_member *m)
 {
-    m->state = MEMBER_ASKED;
+    Rozo__MdWaitLeaderReq req = ROZO__MD_WAIT_LEADER_REQ__INIT;
+    uint8_t msg[ASK_BYTES];
+
+    req.wants_list = m->g->told != NULL;
+    req.list = m->list;
+    m->asks = true;
     m->asked_ns = env_now_ns(m->g->env);
     m->ask = (struct rpc_request){
         .op = ROZO__OP__MD_WAIT_LEADER,
         .deadline_ms = ASK_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = rozo__md_wait_leader_req__pack(&req, msg),
         .done = on_ask_done,
         .arg = m,
         .again = ++m->g->next_id,
     };
+    assert(m->ask.msg_len <= sizeof(msg));
     rpc_send(m->channel, &m->ask);
+}
+
+static void member_ask(struct group_member *m)
+{
+    m->state = MEMBER_ASKED;
+    ask_send(m);
 }
 
 static void on_pause(struct env_timer *timer)
 {
-    member_ask(container_of(timer, struct group_member, pause));
+    struct group_member *m = container_of(timer, struct group_member, pause);
+
+    if (m->state == MEMBER_LEADS)
+        ask_send(m);
+    else
+        member_ask(m);
 }
 
 static void member_ask_later(struct group_member *m, uint32_t pause_ms)
@@ -324,12 +352,23 @@ static void member_ask_later(struct group_member *m, uint32_t pause_ms)
     env_timer_start(m->g->env, &m->pause, pause_ms);
 }
 
+/* Asks a member that leads for its list, after a while. */
+static void member_look_later(struct group_member *m)
+{
+    m->state = MEMBER_LEADS;
+    if (m->g->told != NULL)
+        env_timer_start(m->g->env, &m->pause, RPC_GROUP_LOOK_MS);
+}
+
 static void member_leads_no_more(struct group_member *m, uint32_t pause_ms)
 {
     assert(member_leads(m) && m->g->n_leads > 0);
     m->g->n_leads--;
     m->suspect_ns = 0;
-    member_ask_later(m, pause_ms);
+    if (m->asks)
+        m->state = MEMBER_ASKED; /* the answer decides */
+    else
+        member_ask_later(m, pause_ms);
 }
 
 /* Takes the lead, and the requests, from all members that had fewer starts. */
@@ -357,49 +396,94 @@ static void member_takes_lead(struct group_member *m, uint64_t start)
     if (start > g->start)
         group_depose(g, start);
     is_first = g->n_leads++ == 0;
-    m->state = MEMBER_LEADS;
+    member_look_later(m);
     if (is_first)
         group_moves(g);
-}
-
-/* Reads the answer to MD_WAIT_LEADER. Returns false if the member does not lead. */
-static bool ask_says_leads(const struct rpc_request *rq, uint64_t *start)
-{
-    Rozo__MdWaitLeaderResp *r;
-
-    *start = 0;
-    if (rq->status == ROZO__STATUS__UNKNOWN_OP)
-        return true; /* older than quorums */
-    if (rq->status != ROZO__STATUS__OK)
-        return false;
-    r = rozo__md_wait_leader_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    if (r == NULL)
-        return false;
-    *start = r->start;
-    rozo__md_wait_leader_resp__free_unpacked(r, NULL);
-    return true;
-}
-
-static void on_ask_done(struct rpc_request *rq, int rc)
-{
-    struct group_member *m = rq->arg;
-    bool was_held = env_now_ns(m->g->env) - m->asked_ns >= ms_to_ns(HELD_MS);
-    uint64_t start;
-
-    assert(m->state == MEMBER_ASKED);
-    if (rc == 0 && ask_says_leads(rq, &start))
-        member_takes_lead(m, start);
-    else
-        member_ask_later(m, was_held ? 0 : ASK_PAUSE_MS);
 }
 
 /* Has all members connected: one of them will lead. */
 static void group_connect(struct rpc_group *g)
 {
     for (unsigned i = 0; i < g->n_members; i++) {
-        if (rpc_channel_health(g->members[i].channel) <= RPC_CONNECTING)
+        if (g->members[i].state != MEMBER_NONE &&
+            rpc_channel_health(g->members[i].channel) <= RPC_CONNECTING)
             rpc_connect_now(g->members[i].channel);
     }
+}
+
+/* Gives the list of an answer to the user. */
+static void list_take(struct group_member *m, const Rozo__MdWaitLeaderResp *r, bool leads)
+{
+    struct exportd_list list;
+
+    if (m->g->told == NULL || r->list == m->list || !exportd_list_take(r, &list))
+        return;
+    m->list = r->list;
+    m->g->told(m->g->arg, &list, leads);
+}
+
+/* Meaning of an answer to MD_WAIT_LEADER. */
+enum ask_says { SAYS_LEADS, SAYS_NOT_LEADER, SAYS_NOTHING };
+
+static enum ask_says ask_read(struct group_member *m, int rc, uint64_t *start)
+{
+    const struct rpc_request *rq = &m->ask;
+    bool leads = rc == 0 && rq->status == ROZO__STATUS__OK;
+    bool refuses = rc == 0 && rq->status == ROZO__STATUS__NOT_LEADER;
+    Rozo__MdWaitLeaderResp *r = NULL;
+
+    *start = 0;
+    if (rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP)
+        return SAYS_LEADS; /* older than quorums */
+    if (leads || refuses)
+        r = rozo__md_wait_leader_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if (r != NULL) {
+        *start = r->start;
+        list_take(m, r, leads && r->start >= m->g->start);
+        rozo__md_wait_leader_resp__free_unpacked(r, NULL);
+    }
+    return refuses ? SAYS_NOT_LEADER : r != NULL ? SAYS_LEADS : SAYS_NOTHING;
+}
+
+/* Takes the answer of a member to which requests go. */
+static void leading_says(struct group_member *m, enum ask_says says, uint64_t start)
+{
+    struct rpc_group *g = m->g;
+
+    if (says == SAYS_NOT_LEADER) {
+        member_leads_no_more(m, AGAIN_MS);
+        if (g->n_leads == 0)
+            group_connect(g);
+        return;
+    }
+    member_look_later(m);
+    if (says != SAYS_LEADS || start <= g->start)
+        return;
+    if (g->start == 0) {
+        g->start = start; /* an only member is taken to lead before it is asked */
+        return;
+    }
+    group_depose(g, start); /* deposed in between, now leading again */
+    env_timer_stop(g->env, &m->pause);
+    member_takes_lead(m, start);
+}
+
+static void on_ask_done(struct rpc_request *rq, int rc)
+{
+    struct group_member *m = rq->arg;
+    bool was_held = env_now_ns(m->g->env) - m->asked_ns >= ms_to_ns(HELD_MS);
+    enum ask_says says;
+    uint64_t start;
+
+    assert(m->asks && (m->state == MEMBER_ASKED || m->state == MEMBER_LEADS));
+    m->asks = false;
+    says = ask_read(m, rc, &start);
+    if (m->state == MEMBER_LEADS)
+        leading_says(m, says, start);
+    else if (says == SAYS_LEADS)
+        member_takes_lead(m, start);
+    else
+        member_ask_later(m, was_held ? 0 : ASK_PAUSE_MS);
 }
 
 /* Sends a request again that a member refused because it does not lead. */
@@ -575,7 +659,8 @@ static enum rpc_health group_health(struct rpc_channel *base)
 
     for (unsigned i = 0; i < g->n_members; i++) {
         struct group_member *m = &g->members[i];
-        enum rpc_health health = rpc_channel_health(m->channel);
+        enum rpc_health health =
+            m->state == MEMBER_NONE ? RPC_DOWN : rpc_channel_health(m->channel);
 
         if (health == RPC_UP && !member_leads(m))
             health = RPC_SUSPECT;
@@ -616,6 +701,19 @@ static void on_task(struct env_task *task)
     closed(arg);
 }
 
+/* Makes the member with this number; its state is set by the caller. */
+static struct group_member *member_make(struct rpc_group *g, unsigned i,
+                                        struct rpc_channel *channel)
+{
+    struct group_member *m = &g->members[i];
+
+    *m = (struct group_member){ .g = g, .channel = channel };
+    env_timer_init(&m->pause, on_pause);
+    if (g->n_members <= i)
+        g->n_members = i + 1;
+    return m;
+}
+
 int rpc_group_new(struct env *env, const struct rpc_group_config *config,
                   struct rpc_group **out)
 {
@@ -627,29 +725,38 @@ int rpc_group_new(struct env *env, const struct rpc_group_config *config,
     g->base.ops = &group_ops;
     g->env = env;
     g->moved = config->moved;
+    g->told = config->told;
     g->arg = config->arg;
-    g->n_members = config->n_members;
     env_random(env, &g->next_id, sizeof(g->next_id));
     list_init(&g->sent);
     list_init(&g->failed);
     list_init(&g->spares);
     env_timer_init(&g->tick, on_tick);
     g->task.fn = on_task;
-    for (unsigned i = 0; i < g->n_members; i++) {
-        struct group_member *m = &g->members[i];
-
-        m->g = g;
-        m->channel = config->members[i];
-        env_timer_init(&m->pause, on_pause);
-    }
+    for (unsigned i = 0; i < config->n_members; i++)
+        member_make(g, i, config->members[i]);
     if (g->n_members == 1) {
-        g->members[0].state = MEMBER_LEADS;
         g->n_leads = 1;
+        g->members[0].state = MEMBER_LEADS;
+        if (g->told != NULL)
+            ask_send(&g->members[0]);
     }
     for (unsigned i = 0; g->n_members > 1 && i < g->n_members; i++)
         member_ask(&g->members[i]);
     *out = g;
     return 0;
+}
+
+/* Ends all that is under way at a member. */
+static void member_end(struct group_member *m)
+{
+    if (m->state == MEMBER_NONE)
+        return;
+    env_timer_stop(m->g->env, &m->pause);
+    if (m->asks)
+        rpc_cancel(&m->ask);
+    m->asks = false;
+    member_take_back(m);
 }
 
 void rpc_group_close(struct rpc_group *g, void (*closed)(void *arg), void *arg)
@@ -659,14 +766,8 @@ void rpc_group_close(struct rpc_group *g, void (*closed)(void *arg), void *arg)
     g->closed = closed;
     g->closed_arg = arg;
     env_timer_stop(g->env, &g->tick);
-    for (unsigned i = 0; i < g->n_members; i++) {
-        struct group_member *m = &g->members[i];
-
-        env_timer_stop(g->env, &m->pause);
-        if (m->state == MEMBER_ASKED)
-            rpc_cancel(&m->ask);
-        member_take_back(m);
-    }
+    for (unsigned i = 0; i < g->n_members; i++)
+        member_end(&g->members[i]);
     while (!list_is_empty(&g->sent))
         sent_fail_later(container_of(g->sent.next, struct group_sent, link), -ENOTCONN);
     env_post(g->env, &g->task);
@@ -697,6 +798,35 @@ void rpc_group_down(struct rpc_group *g, unsigned member)
 {
     if (!g->is_closing && member_leads(&g->members[member]) && g->n_leads == 1)
         group_connect(g);
+}
+
+int rpc_group_add(struct rpc_group *g, struct rpc_channel *channel)
+{
+    unsigned i = 0;
+
+    assert(!g->is_closing);
+    while (i < g->n_members && g->members[i].state != MEMBER_NONE)
+        i++;
+    if (i == RPC_GROUP_MAX)
+        return -ENOSPC;
+    member_ask(member_make(g, i, channel));
+    return (int)i;
+}
+
+void rpc_group_remove(struct rpc_group *g, unsigned member)
+{
+    struct group_member *m = &g->members[member];
+
+    bool has_requests = m->n_out > 0;
+
+    assert(!g->is_closing && m->state != MEMBER_NONE);
+    member_end(m);
+    g->n_leads -= member_leads(m);
+    m->state = MEMBER_NONE;
+    if (g->n_leads == 0)
+        group_connect(g);
+    else if (has_requests)
+        group_moves(g);
 }
 
 bool rpc_group_leads(const struct rpc_group *g, unsigned member)

@@ -5,7 +5,7 @@
  * member answers when it leads. Requests go to the member that answered with the highest
  * number of starts; while none leads they wait until their deadline. Members with the
  * same number of starts are addresses of one exportd, and share the requests. A single
- * member is taken to lead until it answers NOT_LEADER, so it is not asked.
+ * member is taken to lead until it answers NOT_LEADER.
  *
  * A request keeps one id, however often it is sent and to whom, so that a later leader
  * recognises what an earlier one has done. When another member leads, requests under way
@@ -15,15 +15,23 @@
  * member is known to lead any more the group ends these pauses (rpc_connect_now()): the
  * next leader may have returned just now.
  *
+ * With its answers a member of a quorum tells where all of them are reached. The group
+ * asks those that do not lead all the time, and those that do every RPC_GROUP_LOOK_MS;
+ * its user opens channels to members that it did not know, and closes those to others.
+ *
  * Everything belongs to one thread, that of the env. Core: no sockets.
  */
 #ifndef ROZO_COMMON_GROUP_RPC_GROUP_H
 #define ROZO_COMMON_GROUP_RPC_GROUP_H
 
 #include "common/env/env.h"
+#include "common/group/exportd_list.h"
 #include "common/rpc/rpc.h"
 
-enum { RPC_GROUP_MAX = 16 }; /* members */
+enum {
+    RPC_GROUP_MAX = EXPORTD_ADDRS_MAX, /* members */
+    RPC_GROUP_LOOK_MS = 10000,         /* between questions to a member that leads */
+};
 
 struct rpc_group;
 
@@ -33,6 +41,9 @@ struct rpc_group_config {
     /* Called when requests go to another member from now on, before those under way are
      * sent again: exportd may get them twice. Must not close the group. May be NULL. */
     void (*moved)(void *arg);
+    /* Called with a list that a member tells and did not tell before; leads: that of one
+     * that leads. Must not change or close the group. NULL: lists are not asked for. */
+    void (*told)(void *arg, const struct exportd_list *list, bool leads);
     void *arg;
 };
 
@@ -62,6 +73,16 @@ void rpc_group_at_least(struct rpc_group *g, uint64_t start);
  * connected at once, since one of them will lead.
  */
 void rpc_group_down(struct rpc_group *g, unsigned member);
+/**
+ * Adds a member. Returns its number, one that no member has now, or -ENOSPC. The channel
+ * is borrowed until rpc_group_remove() or the end of the group.
+ */
+int rpc_group_add(struct rpc_group *g, struct rpc_channel *channel);
+/**
+ * Removes a member, but not the last one: requests at it go to another one. Afterwards
+ * its channel may be closed. Not inside a call of the group.
+ */
+void rpc_group_remove(struct rpc_group *g, unsigned member);
 /** Returns true if requests go to this member. */
 bool rpc_group_leads(const struct rpc_group *g, unsigned member);
 

@@ -45,10 +45,11 @@ int frame_parse(const uint8_t p[FRAME_HEADER_BYTES], struct frame *f)
     f->session = get_le64(p + 24);
     f->msg_len = get_le32(p + 32);
     f->payload_len = get_le32(p + 36);
+    f->start = get_le32(p + 40);
     f->crc = get_le32(p + CRC_AT);
     if (f->kind < FRAME_REQUEST || f->kind > FRAME_PONG)
         return -EBADMSG;
-    if (get_le32(p + 12) != 0 || get_le32(p + 40) != 0)
+    if (get_le32(p + 12) != 0 || (f->start != 0 && f->kind != FRAME_REQUEST))
         return -EBADMSG;
     f->header_crc = codec_crc32c(0, p, CRC_AT);
     return frame_check_lengths(f);
@@ -78,7 +79,7 @@ void frame_build(uint8_t p[FRAME_HEADER_BYTES], const struct frame *f, const uin
     put_le64(p + 24, f->session);
     put_le32(p + 32, f->msg_len);
     put_le32(p + 36, f->payload_len);
-    put_le32(p + 40, 0);
+    put_le32(p + 40, f->start);
     crc = codec_crc32c(0, p, CRC_AT);
     if (f->msg_len != 0)
         crc = codec_crc32c(crc, msg, f->msg_len);

@@ -35,6 +35,7 @@ struct frame {
     uint64_t session; /* requests */
     uint32_t msg_len;
     uint32_t payload_len;
+    uint32_t start;      /* requests: rpc_request.start */
     uint32_t crc;        /* crc32c over the header up to here, then the message */
     uint32_t header_crc; /* not on the wire: sum of frame_parse() so far */
 };

@@ -31,7 +31,7 @@ enum hello_step {
 
 /* Features: the lower half may be missing on one side, the upper half must be
  * understood. */
-static const uint64_t our_features = 0;
+static const uint64_t our_features = HELLO_STARTS;
 static const uint64_t must_understand = 0xffffffff00000000;
 
 /* Unpacked message. */

@@ -33,6 +33,9 @@ enum {
     HELLO_MSG_MAX = HELLO_FIXED_BYTES + HELLO_TEXT_MAX,
 };
 
+/* Features that a peer may ignore. */
+enum { HELLO_STARTS = 1 << 0 }; /* frame.start of requests may be set */
+
 enum hello_state {
     HELLO_START,          /* client: nothing sent; server: nothing received */
     HELLO_WAIT_CHALLENGE, /* client */

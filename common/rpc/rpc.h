@@ -65,6 +65,9 @@ struct rpc_request {
     /* Not 0: repeats a request that was answered before, as the same request, with the
      * `id` it had then. */
     uint64_t again;
+    /* Not 0: an exportd of another start refuses it with NOT_LEADER (lower 32 bits of
+     * MdWaitLeaderResp.start). A peer that does not know this ignores it. */
+    uint32_t start;
     uint64_t id; /* identity at the peer: set by rpc_send() */
     /* Valid inside done when rc is 0. */
     uint16_t status;           /* enum Rozo__Status */
@@ -159,6 +162,7 @@ struct rpc_call {
     enum rpc_role role;
     uint64_t session;   /* from the frame; 0 before a session is open */
     uint64_t id;        /* from the frame; equal when its sender sends it again */
+    uint32_t start;     /* from the frame; rpc_request.start */
     uint64_t conn_id;   /* connection that it came on, unique in this process */
     const uint8_t *msg; /* packed message, the call's */
     size_t msg_len;

@@ -177,6 +177,7 @@ static void sent_start(struct sent *s, struct link *l)
         .op = rq->op,
         .id = s->id,
         .session = rq->session,
+        .start = (l->hello.features & HELLO_STARTS) != 0 ? rq->start : 0,
         .msg_len = (uint32_t)rq->msg_len,
     };
 

@@ -325,6 +325,7 @@ static struct server_call *call_new(struct server_conn *sc, const uint8_t *msg)
             .role = sc->hello.role,
             .session = f->session,
             .id = f->id,
+            .start = f->start,
             .conn_id = sc->id,
             .msg = call->msg,
             .msg_len = f->msg_len,

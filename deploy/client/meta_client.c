@@ -59,7 +59,7 @@ static void answers_clear(struct meta_client *c)
     }
 }
 
-void meta_client_ask(struct meta_client *c)
+static void ask_all(struct meta_client *c)
 {
     Rozo__AdMetaStatusReq question = ROZO__AD_META_STATUS_REQ__INIT;
 
@@ -83,6 +83,80 @@ struct meta_client_member *meta_client_serving(struct meta_client *c)
             found = m;
     }
     return found;
+}
+
+static int member_add(struct meta_client *c, const char *address, size_t len,
+                      struct err *err)
+{
+    struct meta_client_member *m = &c->members[c->n];
+    const char *addresses[1] = { m->address };
+    int rc;
+
+    if (c->n == RPC_ADDR_MAX)
+        return err_set(err, -E2BIG, "--exportd: at most %d addresses", RPC_ADDR_MAX);
+    if (len >= sizeof(m->address))
+        return err_set(err, -ENAMETOOLONG, "--exportd: \"%.*s\" is too long", (int)len,
+                       address);
+    memcpy(m->address, address, len);
+    m->client = c;
+    rc = daemon_ask_open(&c->asks, &m->ask, addresses, 1, err);
+    if (rc == 0)
+        c->n++;
+    return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
+}
+
+static bool has_address(const struct meta_client *c, const char *address)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (strcmp(c->members[i].address, address) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether the member with this id has answered. */
+static bool has_answer_of(const struct meta_client *c, uint64_t id)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->members[i].answer != NULL && c->members[i].answer->id == id)
+            return true;
+    }
+    return false;
+}
+
+/* Adds the addresses of the leader that this answer names. Returns whether there are new
+ * ones. */
+static bool leader_add(struct meta_client *c, const Rozo__AdMetaStatusResp *a)
+{
+    unsigned n = c->n;
+    struct err err;
+
+    if (a->leader == 0 || has_answer_of(c, a->leader))
+        return false;
+    for (size_t i = 0; i < a->n_members; i++) {
+        const Rozo__AdMetaStatusResp__Member *m = a->members[i];
+
+        for (size_t k = 0; m->id == a->leader && k < m->n_clients; k++) {
+            if (!has_address(c, m->clients[k]))
+                member_add(c, m->clients[k], strlen(m->clients[k]), &err);
+        }
+    }
+    return c->n > n;
+}
+
+void meta_client_ask(struct meta_client *c)
+{
+    bool is_more = false;
+
+    ask_all(c);
+    if (meta_client_serving(c) != NULL)
+        return;
+    for (unsigned i = 0, n = c->n; i < n; i++) {
+        if (c->members[i].answer != NULL)
+            is_more |= leader_add(c, c->members[i].answer);
+    }
+    if (is_more)
+        ask_all(c);
 }
 
 const Rozo__AdMetaStatusResp *meta_client_newest(const struct meta_client *c)
@@ -263,26 +337,6 @@ int meta_client_init(struct meta_client *c, struct meta_client_member *m,
 }
 
 /* ---- life ---- */
-
-static int member_add(struct meta_client *c, const char *address, size_t len,
-                      struct err *err)
-{
-    struct meta_client_member *m = &c->members[c->n];
-    const char *addresses[1] = { m->address };
-    int rc;
-
-    if (c->n == RPC_ADDR_MAX)
-        return err_set(err, -E2BIG, "--exportd: at most %d addresses", RPC_ADDR_MAX);
-    if (len >= sizeof(m->address))
-        return err_set(err, -ENAMETOOLONG, "--exportd: \"%.*s\" is too long", (int)len,
-                       address);
-    memcpy(m->address, address, len);
-    m->client = c;
-    rc = daemon_ask_open(&c->asks, &m->ask, addresses, 1, err);
-    if (rc == 0)
-        c->n++;
-    return rc == 0 ? 0 : err_wrap(err, rc, "exportd at %s", m->address);
-}
 
 int meta_client_open(const char *list, const char *node_key, struct meta_client **out,
                      struct err *err)

@@ -40,7 +40,11 @@ int meta_client_open(const char *list, const char *node_key, struct meta_client 
                      struct err *err);
 /** Closes it. NULL is fine. */
 void meta_client_close(struct meta_client *c);
-/** Asks all for their state; answers and messages are there afterwards. */
+/**
+ * Asks all for their state; answers and messages are there afterwards. If none of them
+ * leads, the leader that they name is asked as well, and is one of the members from then
+ * on.
+ */
 void meta_client_ask(struct meta_client *c);
 /**
  * Returns the answer that knows most, or NULL: of the highest term, if possible of its

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/group/exportd_list.h"
+
 static void on_timer(uv_timer_t *timer)
 {
     struct rpc_loop *w = timer->data;
@@ -99,18 +101,16 @@ void rpc_loop_disconnect(struct rpc_loop *w, struct rpc_channel *ch)
 int rpc_loop_link(struct rpc_loop *w, const char *addrs, struct exportd_link **out,
                   struct err *err)
 {
-    const char *list[RPC_ADDR_MAX + 1]; /* one more than allowed is refused below */
+    const char *list[RPC_ADDR_MAX]; /* more are counted, and refused below */
     struct exportd_link_config config = {
         .keys = &w->keys, .role = RPC_ROLE_NODE, .name = "rozo", .addrs = list
     };
-    char *copy = strdup(addrs), *save = NULL;
+    char *copy = strdup(addrs);
     int rc;
 
     if (copy == NULL)
         return err_wrap(err, -ENOMEM, "connect to exportd");
-    for (char *a = strtok_r(copy, ",", &save);
-         a != NULL && config.n_addrs <= RPC_ADDR_MAX; a = strtok_r(NULL, ",", &save))
-        list[config.n_addrs++] = a;
+    config.n_addrs = exportd_addrs_split(copy, list, RPC_ADDR_MAX);
     rc = exportd_link_open(&w->env, &config, out, err);
     free(copy);
     return rc;

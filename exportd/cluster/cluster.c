@@ -38,6 +38,7 @@ static void cluster_put(struct exportd *x)
         .next_volume = x->numbers.next_volume,
         .next_export = x->numbers.next_export,
         .n_starts = x->numbers.n_starts,
+        .returns = x->numbers.returns,
     };
     struct kv_record_out f;
     struct key k;
@@ -97,6 +98,7 @@ static int cluster_get(struct exportd *x, struct err *err)
     x->numbers.next_volume = r.next_volume;
     x->numbers.next_export = r.next_export;
     x->numbers.n_starts = r.n_starts;
+    x->numbers.returns = r.returns;
     if (x->config.cluster_id != NULL &&
         memcmp(x->cluster_id, x->config.cluster_id, sizeof(x->cluster_id)) != 0)
         return err_set(err, -EINVAL, "the metadata store is that of another cluster");
@@ -172,6 +174,16 @@ uint32_t cluster_n_starts(const struct exportd *x)
     return x->numbers.n_starts;
 }
 
+uint32_t cluster_returns(const struct exportd *x)
+{
+    return x->numbers.returns;
+}
+
+uint64_t cluster_start_number(uint32_t returns, uint32_t start)
+{
+    return (uint64_t)returns << 32 | start;
+}
+
 void map_changed(struct exportd *x)
 {
     x->map_version++;
@@ -193,10 +205,19 @@ uint64_t cluster_start(const struct exportd *x)
     return cluster_map_start(x->map_version);
 }
 
-void map_version_raise(struct exportd *x, uint64_t version)
+uint64_t cluster_start_at(const struct exportd *x, bool knows_returns)
 {
-    assert(version > x->map_version);
+    return cluster_start_number(knows_returns ? x->numbers.returns : 0,
+                                (uint32_t)cluster_start(x));
+}
+
+void map_version_raise(struct exportd *x, uint64_t version, uint32_t returns)
+{
+    assert(returns > x->numbers.returns || version > x->map_version);
+    if (version < x->map_version)
+        version = x->map_version;
     x->map_version = map_version_first(cluster_map_start(version) + 1);
+    x->numbers.returns = returns;
 }
 
 /* ---- storages ---- */
@@ -249,7 +270,7 @@ bool storage_is_askable(const struct cluster_storage *s)
 
 void storage_send(struct cluster_storage *s, struct rpc_request *rq)
 {
-    rq->session = cluster_start(s->x);
+    rq->session = cluster_start_at(s->x, s->knows_returns);
     s->n_out++;
     rpc_send(s->channel, rq);
 }
@@ -773,8 +794,13 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
-    if (x->numbers.n_starts < x->config.starts_min)
-        x->numbers.n_starts = x->config.starts_min;
+    uint32_t start = (uint32_t)x->config.starts_min;
+    uint32_t returns = (uint32_t)(x->config.starts_min >> 32);
+
+    if (x->numbers.n_starts < start)
+        x->numbers.n_starts = start;
+    if (x->numbers.returns < returns)
+        x->numbers.returns = returns;
     x->numbers.n_starts++;
     x->last_grant = (uint64_t)x->numbers.n_starts << 40;
     x->map_version = map_version_first(x->numbers.n_starts);

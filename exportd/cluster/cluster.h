@@ -20,12 +20,21 @@ void cluster_free(struct exportd *x);
 uint32_t cluster_losses(const struct exportd *x);
 /** Returns the number of starts; that of this one, from cluster_begin() on. */
 uint32_t cluster_n_starts(const struct exportd *x);
+/** Returns how often the metadata have gone back to an earlier state. */
+uint32_t cluster_returns(const struct exportd *x);
+/**
+ * Returns one number of a start, which is higher than that of any start before it, also
+ * if the metadata went back to an earlier state in between.
+ */
+uint64_t cluster_start_number(uint32_t returns, uint32_t start);
 
 /**
  * Returns the number of this start at storages, which requests name: they refuse those of
  * a lower one. It is above cluster_n_starts() if exportd was restored from a backup.
  */
 uint64_t cluster_start(const struct exportd *x);
+/** Returns what requests to a storage name; StInfoResp.knows_returns. */
+uint64_t cluster_start_at(const struct exportd *x, bool knows_returns);
 /** Returns the number of the start of a map with this version. */
 uint64_t cluster_map_start(uint64_t version);
 /** Sends a request to a storage in the name of this start. n_out counts it. */
@@ -100,8 +109,8 @@ struct export *export_add(struct exportd *x, const struct export *facts);
 
 /** Records a change of the map that clients see. */
 void map_changed(struct exportd *x);
-/** Continues as a later start than that of the map of this version. */
-void map_version_raise(struct exportd *x, uint64_t version);
+/** Continues as a later start than that of this map. */
+void map_version_raise(struct exportd *x, uint64_t version, uint32_t returns);
 /** Fills a message. Strings are borrowed from s. addrs: room for ADDRS_MAX pointers. */
 void storage_message(struct cluster_storage *s, Rozo__Storage *msg, char **addrs);
 /* Messages of all storages. Free with free(). */

@@ -6,6 +6,7 @@
 
 #include "common/base/capability.h"
 #include "common/base/err.h"
+#include "common/group/exportd_list.h"
 #include "common/rpc/rpc.h"
 
 /* Functions that connect to storages, as a node of the cluster. */
@@ -41,7 +42,11 @@ struct exportd_config {
      */
     void (*deposed)(void *arg);
     void *deposed_arg;
-    uint32_t starts_min;       /* this start gets a number above this one */
+    /* this start gets a number above this one, of exportd_start_known() */
+    uint64_t starts_min;
+    /* where clients reach the members of the quorum; borrowed, may change. NULL: this
+     * exportd is alone */
+    const struct exportd_list *clients;
     bool grows_first;          /* fault for tests of the simulator: see redist_file.c */
     const uint8_t *cluster_id; /* 16 bytes, of this cluster, new or not; NULL: its own */
     /** Called when exportd_is_ready() has become 1. NULL: nobody. */

@@ -103,9 +103,10 @@ struct cluster_storage {
     struct rpc_channel *channel; /* owned; NULL if the addresses are not valid */
     struct rpc_request info;     /* poll under way */
     bool polling;
-    bool asked;             /* a poll has ended since the start of exportd */
-    bool up;                /* the last poll succeeded */
-    bool knows_full_quorum; /* as its last answer said; false until then */
+    bool asked; /* a poll has ended since the start of exportd */
+    bool up;    /* the last poll succeeded */
+    /* as its last answer said; false until then */
+    bool knows_full_quorum, knows_returns;
     uint64_t total_bytes, free_bytes;
     uint64_t disk_id; /* file system it is on; 0: unknown */
     /* storages on that file system, at least 1; they share its free space */
@@ -164,7 +165,7 @@ struct exportd {
     struct cluster_numbers numbers;
     bool is_ready;        /* the number of this start is stable: epochs depend on it */
     bool is_deposed;      /* a storage knows a later start: no map is sent any more */
-    uint32_t start_known; /* when deposed: the later start; 0: not known */
+    uint64_t start_known; /* when deposed: the later start; 0: not known */
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct sessions *sessions; /* owned; of the room above */

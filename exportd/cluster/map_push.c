@@ -82,6 +82,7 @@ void storage_push_map(struct cluster_storage *s)
         !map_is_due(s) || storage_messages_make(x, &storages) != 0)
         return;
     msg.version = x->map_version;
+    msg.returns = cluster_returns(x);
     msg.n_storages = storages->n;
     msg.storages = storages->list;
     msg.to_storage = s->facts.id;
@@ -107,25 +108,40 @@ void storage_push_map(struct cluster_storage *s)
     free(storages);
 }
 
-void map_is_known(struct exportd *x, uint32_t storage, uint64_t known)
+/* Returns whether a storage has a map that is newer than ours. */
+static bool map_is_older(const struct exportd *x, const Rozo__StInfoResp *info)
 {
-    if (known <= x->map_version || known >= map_version_max)
+    if (info->map_version >= map_version_max || info->map_returns == UINT32_MAX)
+        return false; /* the storage is wrong */
+    if (info->map_returns != cluster_returns(x))
+        return info->map_returns > cluster_returns(x);
+    return info->map_version > x->map_version;
+}
+
+void map_is_known(struct exportd *x, uint32_t storage, const Rozo__StInfoResp *info)
+{
+    uint64_t known = info->map_version;
+
+    if (!map_is_older(x, info))
         return;
     if (x->config.deposed != NULL) {
-        x->start_known = (uint32_t)cluster_map_start(known);
+        x->start_known =
+            cluster_start_number(info->map_returns, (uint32_t)cluster_map_start(known));
         exportd_is_deposed(x, storage);
         return;
     }
     log_warn("storage %u knows a later start of exportd: the metadata were restored from "
              "a backup",
              storage);
-    map_version_raise(x, known);
+    map_version_raise(x, known, info->map_returns);
     x->hooks->map_outrun(x);
 }
 
-void storage_knows_map(struct cluster_storage *s, uint64_t known)
+void storage_knows_map(struct cluster_storage *s, const Rozo__StInfoResp *info)
 {
-    map_is_known(s->x, s->facts.id, known);
+    uint64_t known = info->map_version;
+
+    map_is_known(s->x, s->facts.id, info);
     if (known < s->map.known) /* the storage was restarted */
         s->map.acked = 0;
     s->map.known = known;

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "common/rpc/rpc.h"
 
 struct cluster_storage;
@@ -23,13 +25,13 @@ struct map_push {
 /** Sends the newest map to a storage that is up and lacks it. */
 void storage_push_map(struct cluster_storage *s);
 /**
- * Compares our map with that of a storage of this cluster, which has version `known`. If
- * ours is older, another member of the quorum leads, or the metadata were restored from a
- * backup: then our map becomes newer (exportd_config.deposed).
+ * Compares our map with that of a storage of this cluster, as its answer to ST_INFO has
+ * it. If ours is older, another member of the quorum leads, or the metadata were restored
+ * from a backup: then our map becomes newer (exportd_config.deposed).
  */
-void map_is_known(struct exportd *x, uint32_t storage, uint64_t known);
+void map_is_known(struct exportd *x, uint32_t storage, const Rozo__StInfoResp *info);
 /** Takes the version of the map that a storage reports. */
-void storage_knows_map(struct cluster_storage *s, uint64_t known);
+void storage_knows_map(struct cluster_storage *s, const Rozo__StInfoResp *info);
 /** Notes that the storage may have forgotten all maps: it came up, or was replaced. */
 void map_push_forget(struct cluster_storage *s);
 /** Returns true if the storage has taken the map of this version, or a newer one. */

@@ -105,6 +105,7 @@ static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *inf
     }
     s->up = true;
     s->knows_full_quorum = info->knows_full_quorum;
+    s->knows_returns = info->knows_returns;
     s->error[0] = '\0';
     s->total_bytes =
         info->total_bytes < storage_bytes_max ? info->total_bytes : storage_bytes_max;
@@ -114,7 +115,7 @@ static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *inf
         storages_count_disks(s->x);
     }
     snprintf(s->version, sizeof(s->version), "%s", info->version);
-    storage_knows_map(s, info->map_version);
+    storage_knows_map(s, info);
     info_addresses(info, &facts);
     snprintf(facts.host, sizeof(facts.host), "%s", info->host);
     snprintf(facts.rack, sizeof(facts.rack), "%s", info->rack);

@@ -392,6 +392,8 @@ static int node_open(struct exportd_daemon *d, struct err *err)
         .keys = &d->keys,
         .data = d->config->exportd.data,
         .section = d->config->quorum,
+        .listen = (const char *const *)d->config->exportd.listen,
+        .listen_count = d->config->exportd.listen_count,
         .core = core_config(d),
         .end_conns = on_end_conns,
         .arg = d,

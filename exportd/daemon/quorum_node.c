@@ -38,6 +38,7 @@ struct quorum_node {
     struct member_port port;
     struct quorum_thread *thread; /* owned */
     struct leader *leader;        /* owned */
+    struct exportd_list clients;  /* where clients reach the members */
     unsigned n_asks;              /* questions of clients to the member, under way */
 
     /* The stop. */
@@ -268,6 +269,14 @@ static void on_serves(void *arg, bool serves)
     quorum_thread_core_serves(((struct quorum_node *)arg)->thread, serves);
 }
 
+static void on_clients(void *arg, const struct exportd_list *list)
+{
+    struct quorum_node *n = arg;
+
+    n->clients = *list;
+    leader_clients(n->leader);
+}
+
 static void on_end_conns(void *arg)
 {
     const struct quorum_node *n = arg;
@@ -377,20 +386,36 @@ static int leader_make(struct quorum_node *n)
         .serves = on_serves,
         .end_conns = on_end_conns,
         .arg = n,
+        .clients = &n->clients,
     };
 
     return leader_open(&config, &n->leader);
 }
 
+/* Returns the addresses at which this exportd listens for clients: the first ones. */
+static struct member_clients clients_of(const struct quorum_node_config *config)
+{
+    struct member_clients clients = { .n = 0 };
+
+    for (unsigned i = 0; i < config->listen_count && clients.n < MEMBER_CLIENTS_MAX;
+         i++) {
+        if (strlen(config->listen[i]) < EXPORTD_ADDR_BYTES)
+            strcpy(clients.addrs[clients.n++], config->listen[i]);
+    }
+    return clients;
+}
+
 static int thread_make(struct quorum_node *n, struct err *err)
 {
     const struct quorum_section *section = n->config.section;
+    const struct member_clients clients = clients_of(&n->config);
     struct raft_config sources = kv_quorum_place(n->kv)->members;
     struct quorum_thread_config config = {
         .keys = n->config.keys,
         .listen = (const char *const *)section->listen,
         .n_listen = section->listen_count,
         .is_lazy = section->acknowledge == ACKNOWLEDGE_MEMORY,
+        .clients = &clients,
         .dir_fd = n->dir_fd,
         .section = section,
         .sources = &sources,
@@ -455,6 +480,7 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
                                     .lead = on_lead,
                                     .depose = on_depose,
                                     .failed = on_failed,
+                                    .clients = on_clients,
                                     .arg = n };
     n->kv_hooks = member_port_kv_hooks(&n->port);
     rc = identity_load(n, err);

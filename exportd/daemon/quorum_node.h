@@ -21,6 +21,8 @@ struct quorum_node_config {
     const struct rpc_keys *keys;          /* borrowed */
     const char *data;                     /* borrowed: the data directory */
     const struct quorum_section *section; /* borrowed */
+    const char *const *listen; /* where it listens for clients; borrowed while opened */
+    unsigned listen_count;
     struct exportd_config core;
     /** Ends the connections of clients; may come before the server is open. */
     void (*end_conns)(void *arg);

@@ -10,12 +10,18 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+/* Bytes of a packed member. */
+enum {
+    MEMBER_BYTES = RAFT_ADDRESS_MAX + 32 + MEMBER_CLIENTS_MAX * (EXPORTD_ADDR_BYTES + 2),
+};
+
 void quorum_status_answer(struct rpc_call *call, const struct member_status *s,
                           bool serves)
 {
     Rozo__AdMetaStatusResp resp = ROZO__AD_META_STATUS_RESP__INIT;
     Rozo__AdMetaStatusResp__Member members[RAFT_SERVERS_MAX], *list[RAFT_SERVERS_MAX];
-    uint8_t msg[RAFT_SERVERS_MAX * (RAFT_ADDRESS_MAX + 32) + 256];
+    char *clients[RAFT_SERVERS_MAX][MEMBER_CLIENTS_MAX];
+    uint8_t msg[RAFT_SERVERS_MAX * MEMBER_BYTES + 256];
 
     if (call->role != RPC_ROLE_NODE) {
         rpc_reply_status(call, ROZO__STATUS__DENIED);
@@ -40,6 +46,10 @@ void quorum_status_answer(struct rpc_call *call, const struct member_status *s,
         members[i].id = s->members.members[i].id;
         members[i].role = s->members.members[i].role;
         members[i].address = (char *)s->members.members[i].address;
+        for (unsigned k = 0; k < s->clients[i].n; k++)
+            clients[i][k] = (char *)s->clients[i].addrs[k];
+        members[i].clients = clients[i];
+        members[i].n_clients = s->clients[i].n;
         list[i] = &members[i];
     }
     resp.n_members = s->members.n;

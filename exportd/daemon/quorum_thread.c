@@ -536,6 +536,7 @@ static int member_make(struct quorum_thread *t)
         .sources = t->config.sources,
         .is_lazy = t->config.is_lazy,
         .boot = boot_number(),
+        .clients = *t->config.clients,
     };
 
     memcpy(config.group.cluster_id, id->cluster_id, sizeof(id->cluster_id));

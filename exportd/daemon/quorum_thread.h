@@ -26,6 +26,7 @@ struct quorum_thread_config {
     unsigned n_listen;
     int dir_fd;                           /* DATA/quorum; borrowed */
     bool is_lazy;                         /* acknowledge: memory */
+    const struct member_clients *clients; /* member_config.clients */
     const struct quorum_section *section; /* borrowed while it is opened */
     const struct raft_config *sources;    /* member_config.sources */
     const struct quorum_identity *identity;

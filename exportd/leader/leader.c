@@ -5,7 +5,7 @@
  * Out:    exportd_open(), exportd_handle(), exportd_abandon(); NOT_LEADER.
  * Keeps:  at most one core at a time: the next one starts when the last one has been
  *         freed. A call is given to a core that is ready, or answered here. No request
- *         that was sent to an abandoned core reaches the next one. I9: calls are held
+ *         that was sent to another core reaches this one. I9: calls are held
  *         for LEADER_WAIT_MS at most, and counted.
  */
 #include "exportd/leader/leader.h"
@@ -23,6 +23,11 @@
 #include "common/base/units.h"
 #include "exportd/store/key.h"
 
+enum {
+    /* packed list of members: each address has two bytes before it */
+    LIST_ANSWER_BYTES = EXPORTD_ADDRS_MAX * (EXPORTD_ADDR_BYTES + 2) + 32,
+};
+
 enum leader_state {
     LEADER_IDLE,   /* no core */
     LEADER_STARTS, /* the core is not ready */
@@ -37,6 +42,8 @@ struct held {
     struct list_node link;
     struct rpc_call *call; /* owned */
     uint64_t until_ns;
+    bool wants_list;
+    uint64_t list; /* number of the list that it has */
 };
 
 struct leader {
@@ -45,9 +52,9 @@ struct leader {
     bool leads; /* as the member said last */
     /* News of the core: it is ready; a storage knows a later start; it has ended. */
     bool is_ready, is_outrun, has_ended;
-    uint32_t start_known;  /* by a storage, when a core was outrun */
-    struct exportd *core;  /* owned */
-    struct env_task task;  /* takes the news of the core */
+    uint64_t start_known; /* by a storage, when a core was outrun */
+    struct exportd *core; /* owned */
+    struct env_task task; /* takes the news of the core */
     struct list_node held; /* in order of arrival */
     unsigned n_held;
     struct env_timer timer; /* end of the oldest one */
@@ -95,7 +102,38 @@ static void on_timer(struct env_timer *timer)
     timer_set(l);
 }
 
-static void call_hold(struct leader *l, struct rpc_call *call)
+/* Answers NOT_LEADER with the list of members, if the question wants it and has another
+ * one. Returns false if it does not. */
+static bool list_answer(const struct leader *l, struct rpc_call *call,
+                        const Rozo__MdWaitLeaderReq *req)
+{
+    struct exportd_list_answer a;
+    uint8_t msg[LIST_ANSWER_BYTES];
+
+    if (!exportd_list_answer(l->config.clients, req, &a))
+        return false;
+    assert(rozo__md_wait_leader_resp__get_packed_size(&a.resp) <= sizeof(msg));
+    rpc_reply(call, ROZO__STATUS__NOT_LEADER, msg,
+              rozo__md_wait_leader_resp__pack(&a.resp, msg), NULL, 0, NULL, NULL);
+    return true;
+}
+
+void leader_clients(struct leader *l)
+{
+    LIST_FOREACH_SAFE(node, &l->held) {
+        struct held *h = container_of(node, struct held, link);
+        Rozo__MdWaitLeaderReq req = ROZO__MD_WAIT_LEADER_REQ__INIT;
+
+        req.wants_list = h->wants_list;
+        req.list = h->list;
+        if (list_answer(l, h->call, &req))
+            held_take(l, h);
+    }
+    timer_set(l);
+}
+
+static void call_hold(struct leader *l, struct rpc_call *call,
+                      const Rozo__MdWaitLeaderReq *req)
 {
     struct held *h = l->n_held < LEADER_HELD_MAX ? malloc(sizeof(*h)) : NULL;
 
@@ -104,6 +142,8 @@ static void call_hold(struct leader *l, struct rpc_call *call)
         return;
     }
     h->call = call;
+    h->wants_list = req->wants_list;
+    h->list = req->list;
     h->until_ns = env_now_ns(l->config.env) + ms_to_ns(LEADER_WAIT_MS);
     list_add_tail(&l->held, &h->link);
     if (l->n_held++ == 0)
@@ -136,14 +176,41 @@ static void held_give_all(struct leader *l)
     timer_set(l);
 }
 
+/* Returns whether a request is meant for the core that runs now. One that was on its way,
+ * or lay unread, while others led may have been done in their time as another request. */
+static bool is_for_core(const struct leader *l, const struct rpc_call *call)
+{
+    return call->start == 0 || call->start == exportd_start(l->core);
+}
+
+/* Handles MD_WAIT_LEADER while no core serves. */
+static void wait_handle(struct leader *l, struct rpc_call *call)
+{
+    Rozo__MdWaitLeaderReq *req =
+        rozo__md_wait_leader_req__unpack(NULL, call->msg_len, call->msg);
+
+    if (req == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__BAD_REQUEST);
+    } else if (!list_answer(l, call, req)) {
+        if (l->is_stopping)
+            rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
+        else
+            call_hold(l, call, req);
+    }
+    if (req != NULL)
+        rozo__md_wait_leader_req__free_unpacked(req, NULL);
+}
+
 void leader_handle(void *arg, struct rpc_call *call)
 {
     struct leader *l = arg;
 
-    if (l->state == LEADER_SERVES)
+    if (l->state == LEADER_SERVES && is_for_core(l, call))
         exportd_handle(l->core, call);
-    else if (call->op == ROZO__OP__MD_WAIT_LEADER && !l->is_stopping)
-        call_hold(l, call);
+    else if (l->state == LEADER_SERVES)
+        rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
+    else if (call->op == ROZO__OP__MD_WAIT_LEADER)
+        wait_handle(l, call);
     else
         rpc_reply_status(call, ROZO__STATUS__NOT_LEADER);
 }
@@ -201,6 +268,7 @@ static void core_start(struct leader *l)
     struct err err = { 0 };
     int rc;
 
+    config.clients = l->config.clients;
     config.ready = on_core_ready;
     config.ready_arg = l;
     config.deposed = on_core_outrun;

@@ -42,6 +42,8 @@ struct leader_config {
      */
     void (*end_conns)(void *arg);
     void *arg;
+    /* where clients reach the members; borrowed. After a change: leader_clients() */
+    const struct exportd_list *clients;
 };
 
 enum {
@@ -57,6 +59,8 @@ void leader_lead(struct leader *l, uint64_t term);
 void leader_depose(struct leader *l);
 /** Handles a request of a client: an rpc_handler_cb whose arg is the struct leader. */
 void leader_handle(void *arg, struct rpc_call *call);
+/** Answers those who wait for a leader with the new list: config.clients has changed. */
+void leader_clients(struct leader *l);
 /** A connection is gone: calls of it are not held any longer. */
 void leader_conn_closed(struct leader *l, uint64_t conn_id);
 /** Returns true if requests reach a core that is ready. */

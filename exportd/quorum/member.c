@@ -304,6 +304,9 @@ static uint16_t step(struct member *m, const struct raft_msg *msg,
         return ROZO__STATUS__NOT_FOUND;
     if (m->state != MEMBER_RUNS)
         return ROZO__STATUS__BUSY;
+    if ((msg->kind == RAFT_MSG_VOTE || msg->kind == RAFT_MSG_VOTED) &&
+        !member_tell_lets_vote(m, msg->from))
+        return ROZO__STATUS__BUSY;
     m->change.heard_ns = member_now_ns(m);
     rc = raft_core_receive(m->core, member_now_ns(m), msg, entries);
     member_event(m, rc);
@@ -349,6 +352,8 @@ void member_handle(struct member *m, struct rpc_call *call)
         member_doubt_handle(m, call);
     else if (call->op == ROZO__OP__RF_ADOPT)
         member_adopt_handle(m, call);
+    else if (call->op == ROZO__OP__RF_TELL)
+        member_tell_handle(m, call);
     else if (call->op != ROZO__OP__RF_STEP)
         rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
     else if (m->state == MEMBER_RUNS || m->state == MEMBER_REMOVED)
@@ -514,5 +519,7 @@ void member_status(const struct member *m, struct member_status *out)
         .members = m->members,
         .is_removed = m->state == MEMBER_REMOVED,
     };
+    for (unsigned i = 0; i < m->members.n; i++)
+        member_clients_of(m, m->members.members[i].id, &out->clients[i]);
     member_seed_status(m, out);
 }

@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "common/env/disk.h"
 #include "common/env/env.h"
+#include "common/group/exportd_list.h"
 #include "common/rpc/rpc.h"
 #include "exportd/quorum/kv_quorum.h"
 
@@ -42,6 +43,8 @@ struct member_hooks {
     void (*seed)(void *arg, struct seed_job *job);
     /** kv_quorum_set_free(). */
     void (*space)(void *arg, uint64_t free_bytes);
+    /** Where clients reach the members has changed. NULL: nobody wants to know. */
+    void (*clients)(void *arg, const struct exportd_list *list);
 };
 
 /* Links to other members, as a node of the cluster. */
@@ -53,6 +56,13 @@ struct member_peers {
     void *arg;
     /** Returns why a channel does not work, or "". NULL: nobody knows. */
     const char *(*last_error)(void *arg, struct rpc_channel *ch);
+};
+
+/* Where clients reach one member. */
+enum { MEMBER_CLIENTS_MAX = 4 };
+struct member_clients {
+    unsigned n;
+    char addrs[MEMBER_CLIENTS_MAX][EXPORTD_ADDR_BYTES];
 };
 
 struct member_config {
@@ -82,6 +92,9 @@ struct member_config {
     bool is_lazy;
     /* changes when the machine goes down, boot_number(); 0: never asked */
     uint64_t boot;
+    /* addresses at which this exportd listens for clients. "*:PORT" and the like stand
+     * for the host at which other members reach it */
+    struct member_clients clients;
 };
 #define MEMBER_KEEP_BYTES (UINT64_C(1) << 30)
 
@@ -104,8 +117,8 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg);
 void member_free(struct member *m);
 
 /**
- * Handles RF_STEP, RF_SEED and RF_FETCH, in any state: takes the call. Others than nodes
- * are refused.
+ * Handles all requests of other members (RF_*), in any state: takes the call. Others
+ * than nodes are refused.
  */
 void member_handle(struct member *m, struct rpc_call *call);
 
@@ -169,6 +182,7 @@ struct member_status {
     uint64_t commit, stable, applied;
     uint64_t log_bytes;
     struct raft_config members;
+    struct member_clients clients[RAFT_SERVERS_MAX]; /* clients[i]: of members[i] */
     /* why it copies the store of another member; SEED_NONE: it does not */
     enum seed_doubt seeding;
     bool is_removed;                /* this member is none any more */

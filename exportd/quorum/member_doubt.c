@@ -86,8 +86,7 @@ static void leave(struct member *m)
     quorum_log_vote(m->log, m->ballot.term + 1, 0);
 }
 
-/* Returns the newest entry of the log, or of the store if the log is empty. */
-static struct raft_log_entry newest(const struct member *m)
+struct raft_log_entry member_newest(const struct member *m)
 {
     uint64_t last = m->log == NULL ? 0 : quorum_log_last(m->log);
 
@@ -155,6 +154,20 @@ static bool leader_lasts(struct member *m, uint64_t id, uint64_t term)
     return now_ns - d->leader_ns >= ms_to_ns(DOUBT_LEADER_MS);
 }
 
+/* Sends a leader a later term, in which this member started before its power failed once
+ * more: it must be elected in a later one before it can help. */
+static void term_send(struct member *m, uint64_t to)
+{
+    const struct raft_msg msg = { .kind = RAFT_MSG_APPENDED,
+                                  .from = m->config.id,
+                                  .to = to,
+                                  .term = m->ballot.term,
+                                  .sent_ns = member_now_ns(m),
+                                  .index = 1 }; /* refused */
+
+    member_send(m, &msg);
+}
+
 static void on_answer(struct rpc_request *rq, int rc)
 {
     struct member *m = container_of(rq, struct member, doubt.rq);
@@ -173,8 +186,10 @@ static void on_answer(struct rpc_request *rq, int rc)
                         rq->answer_payload_len, &log, none) == 0) {
         m->doubt.n_answers++;
         m->doubt.n_in_doubt += log.in_doubt;
-        if (is_longer(&log, newest(m)))
+        if (is_longer(&log, member_newest(m)))
             m->doubt.is_longest = false;
+        if (log.leads && log.term < m->ballot.term)
+            term_send(m, m->doubt.list.members[m->doubt.at - 1].id);
         if (log.leads && log.term >= m->ballot.term &&
             leader_lasts(m, m->doubt.list.members[m->doubt.at - 1].id, log.term)) {
             member_seed_begin(
@@ -264,7 +279,7 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         member_leads_for_sure(m) && raft_core_lease_until_ns(m->core) > member_now_ns(m);
     if (log.leads)
         log.term = m->term;
-    last = newest(m);
+    last = member_newest(m);
     log.last = last.index;
     log.commit = last.term;
     seed_log_encode(&log, 0, head);

@@ -4,7 +4,8 @@
  * member.c: events of the core and their results. member_send.c: messages to others.
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
  * member_source.c: giving others what they ask for. member_change.c: members that come
- * and go. member_space.c: full disks. member_doubt.c: after a loss of power.
+ * and go. member_tell.c: older images. member_space.c: full disks. member_doubt.c: after
+ * a loss of power.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -36,6 +37,38 @@ enum {
      * METADATA_RESERVE, and what LevelDB needs to merge tables */
     SPACE_LOW_BYTES = 256 << 20,
     MEMBER_FREE_BYTES = 8, /* answer to RF_STEP: free bytes of the disk */
+    HEARD_MAX = 2 * RAFT_SERVERS_MAX,
+    HEARD_BYTES = 4096, /* the file with what others have said */
+    /* packed RF_TELL: cluster id, group, four numbers, addresses with two bytes each */
+    TELL_BYTES_MAX =
+        18 + 6 + 2 * 9 + 2 * 11 + MEMBER_CLIENTS_MAX * (EXPORTD_ADDR_BYTES + 2),
+};
+
+/* Memory of another member. By id, since links come and go. */
+struct member_heard {
+    uint64_t id; /* 0: nothing is here */
+    /* the most that it said it had on its disk: its term, newest entry of that term */
+    uint64_t term, index;
+    bool has_answered; /* since our start: it has said what it remembers of us */
+    struct member_clients clients;
+};
+
+/* State of RF_TELL. */
+struct member_telling {
+    bool is_loaded;
+    struct member_heard heard[HEARD_MAX];
+    uint64_t base_term, base_index;     /* contents of the disk at the start */
+    uint64_t synced_term, synced_index; /* newest entry that is synced */
+    uint64_t forgotten_term; /* this member may have voted in terms up to this one */
+    uint64_t list;           /* number of the list that hooks.clients got */
+    struct env_timer timer;
+    struct disk_file *file; /* NULL: it could not be opened */
+    struct disk_req dr;
+    struct iovec iov;
+    bool is_busy;    /* dr is under way */
+    bool is_changed; /* since the file was written */
+    uint64_t saved_ns;
+    uint8_t page[HEARD_BYTES];
 };
 
 /* Link to another member. */
@@ -52,6 +85,11 @@ struct member_peer {
     const char *seed_says;
     uint64_t free_bytes; /* space of its disk, by its answer at free_ns */
     uint64_t free_ns;    /* 0: never */
+    struct member *m;
+    bool tells; /* tell_rq is under way; counts as a step */
+    struct rpc_request tell_rq;
+    uint64_t tell_ns; /* not again before */
+    uint8_t tell_msg[TELL_BYTES_MAX];
 };
 
 /* Message to a peer, while its entries are read and it is on its way. */
@@ -233,6 +271,7 @@ struct member {
     struct raft_config listed; /* newest list that is stable, or one before it */
     uint64_t highest_id;       /* highest id of all lists up to there */
     struct member_changing change;
+    struct member_telling tell;
     struct quorum_log_read give_read;
     bool is_reading;
     bool is_syncing_below;
@@ -308,6 +347,8 @@ void member_doubt_stop(struct member *m);
 void member_doubt_handle(struct member *m, struct rpc_call *call);
 /** Counts a loss of power as leader, if there is one that nobody counted. */
 void member_loss_count(struct member *m);
+/** Returns the newest entry of the log, or of the store if the log is empty. */
+struct raft_log_entry member_newest(const struct member *m);
 /** Returns whether this member leads, is ready, and no loss is left to count. */
 bool member_leads_for_sure(const struct member *m);
 
@@ -358,6 +399,28 @@ bool member_is_former(const struct member *m, uint64_t id);
 void member_removed(struct member *m);
 /** Answers RF_ADOPT: takes the call. */
 void member_adopt_handle(struct member *m, struct rpc_call *call);
+
+/* ---- member_tell.c ---- */
+
+/** Reads what others have said before, then calls member_log_start(). */
+void member_tell_start(struct member *m);
+/** Ends what is under way, and saves what others have said: member_telling.is_busy. */
+void member_tell_stop(struct member *m);
+void member_tell_close(struct member *m);
+/** The core starts with what is on the disk: others must say what they remember. */
+void member_tell_begin(struct member *m);
+/** Tells others as soon as possible. */
+void member_tell_soon(struct member *m);
+/** Entries up to this one are synced. */
+void member_tell_synced(struct member *m, uint64_t index, uint64_t term);
+/** Returns whether votes for and of a member count: it has said what it remembers. */
+bool member_tell_lets_vote(struct member *m, uint64_t from);
+/** Answers RF_TELL: takes the call. */
+void member_tell_handle(struct member *m, struct rpc_call *call);
+/** Returns where clients reach a member, as far as is known. */
+void member_clients_of(const struct member *m, uint64_t id, struct member_clients *out);
+/** The list of members, or an address of one, may have changed. */
+void member_clients_look(struct member *m);
 
 /* ---- member_source.c ---- */
 

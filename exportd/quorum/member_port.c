@@ -22,6 +22,7 @@ enum mail_kind {
     MAIL_FAILED,
     MAIL_SEED,
     MAIL_SPACE,
+    MAIL_CLIENTS,
     /* to the member */
     MAIL_LED,
     MAIL_SUBMIT,
@@ -39,7 +40,8 @@ struct port_mail {
     uint64_t number; /* index, term or time */
     int rc;
     const char *text;
-    struct seed_job *job; /* lent */
+    struct seed_job *job;      /* lent */
+    struct exportd_list *list; /* owned */
     unsigned n_entries;
     struct quorum_entry *entries[]; /* uses */
 };
@@ -101,6 +103,10 @@ static void core_take(struct member_port *port, const struct port_mail *m)
     case MAIL_SEED:
         kv_quorum_seed(port->kv, m->job);
         break;
+    case MAIL_CLIENTS:
+        if (port->clients != NULL)
+            port->clients(port->arg, m->list);
+        break;
     default:
         port->failed(port->arg, m->rc, m->text);
         break;
@@ -144,6 +150,7 @@ static void on_mail(struct env_mail *mail)
         member_take(m->port, m);
     for (unsigned i = 0; i < m->n_entries; i++)
         quorum_entry_free(m->entries[i]);
+    free(m->list);
     free(m);
 }
 
@@ -204,6 +211,17 @@ static void on_space(void *arg, uint64_t free_bytes)
     mail_post(mail_new(arg, MAIL_SPACE, free_bytes, 0));
 }
 
+static void on_clients(void *arg, const struct exportd_list *list)
+{
+    struct port_mail *m = mail_new(arg, MAIL_CLIENTS, 0, 0);
+
+    m->list = malloc(sizeof(*m->list));
+    if (m->list == NULL)
+        log_out_of_memory("in the quorum");
+    *m->list = *list;
+    mail_post(m);
+}
+
 struct member_hooks member_port_member_hooks(struct member_port *port)
 {
     return (struct member_hooks){
@@ -217,6 +235,7 @@ struct member_hooks member_port_member_hooks(struct member_port *port)
         .arg = port,
         .seed = on_seed,
         .space = on_space,
+        .clients = on_clients,
     };
 }
 

@@ -23,6 +23,8 @@ struct member_port {
     void (*lead)(void *arg, uint64_t term);
     void (*depose)(void *arg);
     void (*failed)(void *arg, int rc, const char *text);
+    /* likewise: where clients reach the members; NULL: nobody wants to know */
+    void (*clients)(void *arg, const struct exportd_list *list);
     void *arg;
     /* Set by the user before either side starts. */
     struct member *member; /* borrowed */

@@ -347,13 +347,18 @@ static void end(struct member *m)
 static void vote_or_end(struct member *m)
 {
     struct member_seeding *s = &m->seed;
+    uint64_t term = s->barrier_term, vote = s->barrier_leader;
 
-    if (s->mark.doubt != SEED_VOTE_LOST || s->barrier_term <= m->ballot.term) {
+    if (term < m->tell.forgotten_term) { /* no vote in terms in which it may have voted */
+        term = m->tell.forgotten_term;
+        vote = m->config.id;
+    }
+    if (s->mark.doubt != SEED_VOTE_LOST || term <= m->ballot.term) {
         end(m);
         return;
     }
     s->step = MEMBER_SEED_VOTES;
-    quorum_log_vote(m->log, s->barrier_term, s->barrier_leader);
+    quorum_log_vote(m->log, term, vote);
 }
 
 void member_seed_voted(struct member *m)

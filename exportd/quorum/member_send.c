@@ -112,6 +112,7 @@ static void peer_add(struct member *m, const struct raft_member *member)
 
     if (p == NULL)
         return; /* no link: as if the member were away */
+    p->m = m;
     p->id = member->id;
     memcpy(p->address, member->address, sizeof(p->address));
     p->channel = m->config.peers.open(m->config.peers.arg, p->address);
@@ -136,6 +137,8 @@ void member_peers_update(struct member *m, const struct raft_config *members)
         if (members->members[i].id != m->config.id &&
             member_peer_find(m, members->members[i].id) == NULL)
             peer_add(m, &members->members[i]);
+    member_tell_soon(m);
+    member_clients_look(m);
 }
 
 static void step_end(struct member_step *s)

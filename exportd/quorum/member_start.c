@@ -78,6 +78,7 @@ static void core_start(struct member *m)
     }
     raft_core_set_loss(m->core, m->loss.term);
     m->state = MEMBER_RUNS;
+    member_tell_begin(m);
     quorum_log_forget_old(m->log);
     member_space_start(m);
     member_start_end(m, 0);
@@ -165,6 +166,7 @@ static void on_persisted(void *arg, uint64_t index, uint64_t term)
 {
     struct member *m = arg;
 
+    member_tell_synced(m, index, term);
     if (m->state == MEMBER_RUNS)
         member_event(m, raft_core_persisted(m->core, member_now_ns(m), index, term));
 }
@@ -239,7 +241,7 @@ void member_start(struct member *m, struct err *err, void (*done)(void *arg, int
     m->err = err;
     m->started = done;
     m->started_arg = arg;
-    member_log_start(m);
+    member_tell_start(m);
 }
 
 static void on_log_stopped(void *arg)
@@ -254,10 +256,11 @@ void member_stop_look(struct member *m)
 {
     bool is_idle = list_is_empty(&m->steps) && !m->is_reading &&
                    list_is_empty(&m->sources) && m->n_jobs == 0 && !m->space.is_asking;
+    bool is_over = is_idle && !m->tell.is_busy;
 
     if (m->state == MEMBER_SEEDS && is_idle)
         member_seed_idle(m);
-    if (m->state != MEMBER_STOPS || !is_idle || !member_seed_stop(m))
+    if (m->state != MEMBER_STOPS || !is_over || !member_seed_stop(m))
         return;
     m->state = MEMBER_LOG_STOPS;
     if (m->log_runs)
@@ -283,6 +286,7 @@ void member_stop(struct member *m, void (*done)(void *arg), void *arg)
     member_change_stop(m);
     member_doubt_stop(m);
     member_seed_stop(m);
+    member_tell_stop(m);
     member_peers_close(m);
     env_post(m->config.env, &m->stop_task);
 }
@@ -366,6 +370,7 @@ void member_free(struct member *m)
     if (m == NULL)
         return;
     assert(list_is_empty(&m->steps) && list_is_empty(&m->peers));
+    member_tell_close(m);
     raft_core_free(m->core);
     quorum_log_free(m->log);
     free(m);

@@ -64,6 +64,7 @@ struct admission {
     struct cluster_storage *storage; /* result */
     int rc;
     bool is_sent; /* ST_ADMIT was sent */
+    bool knows_returns;
     char
         message[MESSAGE_MAX + 1]; /* error text, or a remark if there was nothing to do */
 };
@@ -215,7 +216,8 @@ static int info_check(struct admission *a, const Rozo__StInfoResp *info)
         memcmp(info->cluster_id.data, a->x->cluster_id, CLUSTER_ID_BYTES) != 0)
         return refuse(a, -ROZO_EWRONG_STORAGE, "it belongs to another cluster");
     if (info->cluster_id.len != 0)
-        map_is_known(a->x, info->storage_id, info->map_version);
+        map_is_known(a->x, info->storage_id, info);
+    a->knows_returns = info->knows_returns;
     memcpy(a->facts.incarnation, info->incarnation.data, INCARNATION_BYTES);
     snprintf(a->facts.host, sizeof(a->facts.host), "%s", info->host);
     snprintf(a->facts.rack, sizeof(a->facts.rack), "%s", info->rack);
@@ -281,7 +283,7 @@ static void rq_send(struct admission *a, unsigned op, const void *msg, size_t le
         .msg = msg,
         .msg_len = len,
         .done = done,
-        .session = op == ROZO__OP__ST_INFO ? 0 : cluster_start(a->x),
+        .session = op == ROZO__OP__ST_INFO ? 0 : cluster_start_at(a->x, a->knows_returns),
     };
     assert(a->waits == WAITS_FOR_NONE);
     a->waits = WAITS_FOR_ANSWER;

@@ -510,7 +510,12 @@ int exportd_is_ready(const struct exportd *x)
     return rc != 0 ? rc : x->is_ready;
 }
 
-uint32_t exportd_start_known(const struct exportd *x)
+uint32_t exportd_start(const struct exportd *x)
+{
+    return cluster_n_starts(x);
+}
+
+uint64_t exportd_start_known(const struct exportd *x)
 {
     return x->start_known;
 }

@@ -45,9 +45,14 @@ void exportd_abandon(struct exportd *x, void (*done)(void *arg, int rc), void *a
 /** Frees exportd after exportd_stop() or exportd_abandon() is done. NULL is fine. */
 void exportd_close(struct exportd *x);
 
+/** Returns the number of this start. */
+uint32_t exportd_start(const struct exportd *x);
 /** Returns the id of the cluster, 16 bytes. */
 const uint8_t *exportd_cluster_id(const struct exportd *x);
-/** Returns the later start that a storage knew when it was deposed; 0: not known. */
-uint32_t exportd_start_known(const struct exportd *x);
+/**
+ * Returns the number of the later start that a storage knew when it was deposed, as
+ * cluster_start_number() makes it; 0: not known.
+ */
+uint64_t exportd_start_known(const struct exportd *x);
 
 #endif

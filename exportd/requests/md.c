@@ -353,11 +353,11 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
 /* Answers at once: who runs a core leads. */
 int md_wait_leader(struct md_op *op, const ProtobufCMessage *req)
 {
-    Rozo__MdWaitLeaderResp resp = ROZO__MD_WAIT_LEADER_RESP__INIT;
+    struct exportd_list_answer a;
 
-    (void)req;
-    resp.start = cluster_n_starts(op->x);
-    return md_op_pack(op, &resp.base);
+    exportd_list_answer(op->x->config.clients, (const Rozo__MdWaitLeaderReq *)req, &a);
+    a.resp.start = cluster_start_number(cluster_returns(op->x), cluster_n_starts(op->x));
+    return md_op_pack(op, &a.resp.base);
 }
 
 int md_close_session(struct md_op *op, const ProtobufCMessage *req)

@@ -18,6 +18,8 @@ void cluster_record_write(struct kv_record_out *f, const struct cluster_record *
     kv_record_put_u32(f, r->next_volume);
     kv_record_put_u32(f, r->next_export);
     kv_record_put_u32(f, r->n_starts);
+    if (r->returns != 0) /* older records have no such number */
+        kv_record_put_u32(f, r->returns);
 }
 
 bool cluster_record_read(struct cluster_record *r, const void *val, size_t len)
@@ -30,6 +32,7 @@ bool cluster_record_read(struct cluster_record *r, const void *val, size_t len)
     r->next_volume = kv_record_get_u32(&f);
     r->next_export = kv_record_get_u32(&f);
     r->n_starts = kv_record_get_u32(&f);
+    r->returns = f.bad || kv_record_end(&f) ? 0 : kv_record_get_u32(&f);
     return kv_record_end(&f);
 }
 
@@ -69,9 +72,11 @@ static int cluster_raise(struct kv *kv, uint32_t chance, struct cluster_return *
     free(val);
     if (!is_valid)
         return err_set(err, -ROZO_EDAMAGED, "the cluster's record is corrupt");
-    if (out->cluster.n_starts > UINT32_MAX - 2 * CLUSTER_STARTS_SKIPPED)
+    if (out->cluster.n_starts > UINT32_MAX - 2 * CLUSTER_STARTS_SKIPPED ||
+        out->cluster.returns == UINT32_MAX)
         return err_set(err, -EOVERFLOW, "no numbers are left for starts of exportd");
     out->cluster.n_starts += CLUSTER_STARTS_SKIPPED + chance % CLUSTER_STARTS_SKIPPED;
+    out->cluster.returns++;
     cluster_record_write(&out->values[0], &out->cluster);
     out->items[0] =
         (struct kv_item){ key, sizeof(key), out->values[0].bytes, out->values[0].len };

@@ -27,6 +27,7 @@ struct cluster_record {
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint32_t next_storage, next_volume, next_export;
     uint32_t n_starts;
+    uint32_t returns; /* how often the kv has gone back to an earlier state */
 };
 void cluster_record_write(struct kv_record_out *f, const struct cluster_record *r);
 /** Returns false if the bytes are not valid. */
@@ -53,8 +54,8 @@ struct cluster_return {
 };
 /**
  * Makes the changes by which a kv that lacks changes which were acknowledged can be used:
- * its next start has a higher number than any that storages know, and counts as one after
- * a loss of power.
+ * its next start has a higher number than any that storages know, counts as one after a
+ * loss of power, and storages prefer it to those of exportds that have not gone back.
  *
  * @param chance random bits.
  * @param out    must stay where it is while its items are used.

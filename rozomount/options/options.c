@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/group/exportd_list.h"
 #include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"
 
@@ -393,7 +394,9 @@ static char *addresses_text(const struct options *opt)
 static int set_spec(struct options *opt, const char *spec, struct err *err)
 {
     const char *slash = strchr(spec, '/');
-    char *copy, *save = NULL;
+    const char *addrs[OPTIONS_ADDRS_MAX];
+    unsigned n;
+    char *copy;
     int rc = 0;
 
     if (slash == NULL || slash == spec || slash[1] == '\0' ||
@@ -404,16 +407,17 @@ static int set_spec(struct options *opt, const char *spec, struct err *err)
     opt->export_name = xstrdup(slash + 1);
     copy = xstrdup(spec);
     copy[slash - spec] = '\0';
-    for (char *a = strtok_r(copy, ",", &save); a != NULL;
-         a = strtok_r(NULL, ",", &save)) {
-        char *addr = address_complete(a);
-
-        if (addr == NULL || opt->n_addrs == OPTIONS_ADDRS_MAX) {
-            free(addr);
-            rc = err_set(err, -EINVAL, "\"%s\" is no HOST[:PORT] of an exportd", a);
-            break;
-        }
-        opt->addrs[opt->n_addrs++] = addr;
+    n = exportd_addrs_split(copy, addrs, OPTIONS_ADDRS_MAX);
+    if (n > OPTIONS_ADDRS_MAX)
+        rc = err_set(err, -EINVAL, "at most %d addresses of exportds can be named",
+                     OPTIONS_ADDRS_MAX);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        opt->addrs[i] = address_complete(addrs[i]);
+        if (opt->addrs[i] == NULL)
+            rc =
+                err_set(err, -EINVAL, "\"%s\" is no HOST[:PORT] of an exportd", addrs[i]);
+        else
+            opt->n_addrs++;
     }
     if (rc == 0 && opt->n_addrs == 0)
         rc = err_set(err, -EINVAL, "what to mount is HOST[:PORT]/EXPORT, not \"%s\"",

@@ -25,13 +25,10 @@
 
 int identity_check_start(const struct identity *id, uint64_t start)
 {
-    uint64_t known =
-        map_version_start(atomic_load_explicit(&id->map_version, memory_order_acquire));
+    uint64_t known = atomic_load_explicit(&id->map_start, memory_order_acquire);
 
     if (start == 0 || identity_storage_id(id) == 0)
         return 0;
-    if (start > UINT32_MAX) /* bits for groups of exports */
-        return -EBADMSG;
     if (start < known)
         return -ROZO_EDEPOSED;
     return start == known ? 0 : -EBUSY;

@@ -30,6 +30,7 @@ struct identity {
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     _Atomic uint32_t storage_id;  /* 0: not admitted to a cluster */
     _Atomic uint64_t map_version; /* version of the cluster map kept here; 0: none */
+    _Atomic uint64_t map_start;   /* identity_start() of that map */
     /* the storage takes the place of a lost one and is not complete yet */
     _Atomic bool rebuild;
     /*
@@ -56,16 +57,22 @@ static inline bool identity_is_rebuilt(const struct identity *id)
 }
 
 /**
- * Checks the number of exportd's start that a request names; 0: it names none. The known
- * one is that of the cluster map on stable storage here. Before an admission all are
- * accepted. Returns 0; -ROZO_EDEPOSED: a later start is known; -EBUSY: this one is not
- * known yet; -EBADMSG: not a number of a start.
+ * Checks the number of exportd's start that a request names, as identity_start() makes
+ * it; 0: it names none. The known one is that of the cluster map on stable storage here.
+ * Before an admission all are accepted. Returns 0; -ROZO_EDEPOSED: a later start is
+ * known; -EBUSY: this one is not known yet.
  */
 int identity_check_start(const struct identity *id, uint64_t start);
 /** Returns the start of the exportd that made the map of this version. */
 static inline uint64_t map_version_start(uint64_t version)
 {
     return version >> 32;
+}
+
+/** Returns one number of the start that made a map: StMapReq.returns counts more. */
+static inline uint64_t identity_start(uint64_t version, uint32_t returns)
+{
+    return (uint64_t)returns << 32 | map_version_start(version);
 }
 
 /** True if the data here may be older than what was acknowledged. */

@@ -96,11 +96,12 @@ static int map_check(const Rozo__StMapReq *map)
 }
 
 /* Publishes a map version that is in force and on stable storage. */
-static void map_is_kept(struct healer *h, uint64_t version)
+static void map_is_kept(struct healer *h, uint64_t version, uint32_t returns)
 {
-    assert(version <= h->map_version);
-    if (version == h->map_version)
-        atomic_store(&h->config.identity->map_version, version);
+    if (version != h->map_version || returns != h->map_returns)
+        return; /* a newer one is coming */
+    atomic_store(&h->config.identity->map_version, version);
+    atomic_store(&h->config.identity->map_start, identity_start(version, returns));
 }
 
 /* Loads the map that was kept. It never replaces a newer one, since it may lack revoked
@@ -126,7 +127,8 @@ static int map_load(struct healer *h)
     rc = map_apply(h, map);
     if (rc == 0) {
         h->map_version = map->version;
-        map_is_kept(h, map->version);
+        h->map_returns = map->returns;
+        map_is_kept(h, map->version, map->returns);
     }
     rozo__st_map_req__free_unpacked(map, NULL);
     return rc;
@@ -140,6 +142,7 @@ struct map_call {
     struct healer *h;
     struct rpc_call *call;
     uint64_t version;
+    uint32_t returns;
 };
 
 static void on_map_stable(struct hint_log_wait *w, int rc)
@@ -148,10 +151,24 @@ static void on_map_stable(struct hint_log_wait *w, int rc)
     struct healer *h = mc->h;
 
     if (rc == 0)
-        map_is_kept(h, mc->version);
+        map_is_kept(h, mc->version, mc->returns);
     rpc_reply_status(mc->call, status_from_errno(rc));
     free(mc);
     healer_idle(h);
+}
+
+/* Returns 0 for a map that is not older than ours. One of metadata that have gone back to
+ * an earlier state is newer than all that were made before that, whatever its start:
+ * exportds that do not know of it may have started more often since. */
+static int map_judge(const struct healer *h, const Rozo__StMapReq *map)
+{
+    if (map->returns != h->map_returns)
+        return map->returns < h->map_returns ? -ROZO_EDEPOSED : 0;
+    if (map->version >= h->map_version)
+        return 0;
+    return map_version_start(map->version) < map_version_start(h->map_version)
+               ? -ROZO_EDEPOSED
+               : -ROZO_ESTALE_VERSION;
 }
 
 /* Takes a map that is newer than ours. An older one is not acknowledged: its sender would
@@ -171,19 +188,19 @@ static int map_take(struct healer *h, const struct rpc_call *call,
         rc = -EACCES;
     if (rc == 0 && map->to_storage != h->us)
         rc = -ROZO_EWRONG_STORAGE;
-    if (rc == 0 && map->version < h->map_version)
-        rc = map_version_start(map->version) < map_version_start(h->map_version)
-                 ? -ROZO_EDEPOSED
-                 : -ROZO_ESTALE_VERSION;
-    if (rc != 0 || map->version == h->map_version)
+    if (rc == 0)
+        rc = map_judge(h, map);
+    if (rc != 0 || (map->version == h->map_version && map->returns == h->map_returns))
         return rc;
     rc = map_apply(h, map);
     if (rc == 0) {
         rebuild_lost(h); /* notes the loss before the map with it is kept */
         rc = hint_log_commit(h->hints, &item, 1);
     }
-    if (rc == 0)
+    if (rc == 0) {
         h->map_version = map->version;
+        h->map_returns = map->returns;
+    }
     return rc;
 }
 
@@ -196,7 +213,11 @@ static void handle_map(struct healer *h, struct rpc_call *call)
     assert(call->op == ROZO__OP__ST_MAP && h->us != 0);
     if (rc == 0) {
         *mc = (struct map_call){
-            .wait.done = on_map_stable, .h = h, .call = call, .version = map->version
+            .wait.done = on_map_stable,
+            .h = h,
+            .call = call,
+            .version = map->version,
+            .returns = map->returns,
         };
         h->n_busy++;
         hint_log_sync(h->hints, &mc->wait);

@@ -25,6 +25,17 @@ enum {
 
 /* ---- ST_INFO ---- */
 
+/* Says which map is kept. The healer's loop may replace it meanwhile: then none. */
+static void info_map(const struct identity *id, Rozo__StInfoResp *resp)
+{
+    uint64_t start = atomic_load(&id->map_start);
+
+    resp->map_version = atomic_load(&id->map_version);
+    resp->map_returns = (uint32_t)(start >> 32);
+    if (identity_start(resp->map_version, resp->map_returns) != start)
+        resp->map_version = 0;
+}
+
 static void info_reply(struct st_op *op)
 {
     const struct storage_config *config = &op->st->config;
@@ -40,7 +51,7 @@ static void info_reply(struct st_op *op)
     resp.incarnation.data = id->incarnation;
     resp.incarnation.len = IDENTITY_ID_BYTES;
     resp.storage_id = identity_storage_id(id);
-    resp.map_version = atomic_load_explicit(&id->map_version, memory_order_relaxed);
+    info_map(id, &resp);
     if (resp.storage_id != 0) {
         resp.cluster_id.data = id->cluster_id;
         resp.cluster_id.len = IDENTITY_ID_BYTES;
@@ -49,6 +60,7 @@ static void info_reply(struct st_op *op)
     resp.free_bytes = storage_space_left(op->st);
     resp.disk_id = config->disk_id;
     resp.knows_full_quorum = true;
+    resp.knows_returns = true;
     st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 

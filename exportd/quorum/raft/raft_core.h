@@ -73,8 +73,6 @@ struct raft_core_saved {
      * RAFT_ENTRY_CONFIG and may be NULL for the others. */
     const struct raft_log_entry *entries;
     size_t n_entries;
-    /* highest index that others believe this member to have (RF_JOIN); 0: nobody asked */
-    uint64_t believed;
 };
 
 /*
@@ -88,8 +86,8 @@ struct raft_core_saved {
 /**
  * Starts. A member that is the only voter leads at once. No vote is given for one
  * election timeout: this member may have promised a leader before it restarted. Returns
- * 0, -ENOMEM, or -ROZO_EDAMAGED with *err: the log and the store do not meet, the log is
- * shorter than others believe, or a list of members is not valid.
+ * 0, -ENOMEM, or -ROZO_EDAMAGED with *err: the log and the store do not meet, or a list
+ * of members is not valid.
  */
 int raft_core_start(struct raft_core *core, uint64_t now_ns,
                     const struct raft_core_saved *saved, struct err *err);

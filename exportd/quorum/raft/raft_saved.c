@@ -41,11 +41,6 @@ static int saved_log_check(const struct raft_core_saved *s, struct err *err)
                        "the log has the entries %" PRIu64 " to %" PRIu64
                        ", the store ends at %" PRIu64,
                        s->entries[0].index, last, s->applied);
-    if (last < s->believed)
-        return err_set(err, -ROZO_EDAMAGED,
-                       "the log ends at %" PRIu64 ", others know that it had %" PRIu64
-                       ": fetch these entries first",
-                       last, s->believed);
     return 0;
 }
 

@@ -45,6 +45,7 @@ struct healer {
     struct env_task stop_task;
 
     uint64_t map_version;
+    uint32_t map_returns;    /* StMapReq.returns of that map */
     struct heal_peer *peers; /* owned, ascending by id */
     unsigned n_peers;
 

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -331,6 +332,36 @@ def test_an_older_image_of_a_member_gets_what_it_lacks(cluster, scratch):
             break
     leads_with(c, name, made)
     assert "it has lost its vote, too" in c.log(name)
+
+
+def test_an_older_image_is_noticed_though_all_were_down(cluster, scratch):
+    """No leader knows of it, but the others remember what the member had."""
+    c = cluster(metas=3, mounts=0)
+    wait_for(lambda: have_the_same(c), "all members to have the same")
+    name = others(c.serving())[0]
+    c.kill(name)
+    shutil.copytree(c.data(name), scratch + "/image")
+    c.restart(name)
+
+    def is_noticed():
+        return "knows that this member had more on its disk" in c.log(name)
+
+    for i in range(5):  # what a member has is told once a second
+        c.admin("volume", "create", "v%d" % i)
+        wait_for(lambda: have_the_same(c), "all members to have the same")
+        made = volumes(c)
+        pids = [c.pid(n) for n in NAMES]
+        for n in NAMES:
+            c.kill(n, signal.SIGTERM)
+        wait_for(lambda: not any(process_runs(p) for p in pids), "all members to end")
+        shutil.rmtree(c.data(name))
+        shutil.copytree(scratch + "/image", c.data(name))
+        c.restart(*NAMES)
+        wait_for(lambda: is_noticed() or have_the_same(c), "%s to get what it lacks" % name)
+        if is_noticed():
+            break
+    assert is_noticed()
+    leads_with(c, name, made)
 
 
 def test_a_full_disk_of_a_minority_is_felt_by_nobody(cluster, faults):

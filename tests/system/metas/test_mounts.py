@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import BIN, cannot_mount, pattern, rozo, wait_for
+from conftest import BIN, cannot_mount, pattern, process_runs, rozo, wait_for
 
 pytestmark = [
     pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount()),
@@ -116,13 +116,33 @@ def test_the_leader_goes_under_load(cluster, how):
     orphan.close()
 
 
-def test_a_member_that_follows_is_not_enough(cluster):
-    c = cluster(metas=3, mounts=0)
-    name = [n for n in c.names("exportd") if n != leader(c)][0]
+def mount_by(c, name):
+    """Mounts by the address of one member alone."""
     address = "%s:%d" % c.addresses(name)[0]
-    mnt = os.path.join(c.base, "mnt")
-    os.mkdir(mnt)
-    p = subprocess.run([os.path.join(BIN, "rozomount"), address + "/main", mnt, "-f", "-o",
-                        "mount_timeout=2,key=%s/etc/client.key" % c.dir], capture_output=True, text=True, timeout=60)
+    mnt = os.path.join(c.base, "mnt-by-one")
+    os.makedirs(mnt, exist_ok=True)
+    p = subprocess.run([os.path.join(BIN, "rozomount"), address + "/main", mnt, "-o",
+                        "mount_timeout=5,key=%s/etc/client.key" % c.dir], capture_output=True, text=True, timeout=60)
+    return mnt, p
+
+
+def test_any_member_is_enough(cluster):
+    """It tells where the others are; the mount goes on when it is gone."""
+    c = cluster(metas=3, mounts=0)
+    name, other = [n for n in c.names("exportd") if n != leader(c)]
+    mnt, p = mount_by(c, name)
+    assert p.returncode == 0, p.stderr
+    try:
+        os.mkdir(os.path.join(mnt, "made"))
+        c.kill(name)
+        os.mkdir(os.path.join(mnt, "more"))
+        c.restart(name)
+        c.kill(leader(c))
+        os.mkdir(os.path.join(mnt, "most"))
+        assert {"made", "more", "most"} <= set(os.listdir(mnt))
+    finally:
+        subprocess.run(["fusermount3", "-u", mnt], check=True)
+    c.kill(leader(c))  # no majority is left
+    mnt, p = mount_by(c, [n for n in c.names("exportd") if process_runs(c.pid(n))][0])
     assert p.returncode == 1
     assert "none of these leads" in p.stderr

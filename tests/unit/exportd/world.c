@@ -38,9 +38,10 @@ struct fake_request {
 /* Judges the start that exportd names, as a storage does. */
 static uint16_t start_check(const struct fake_storage *s, const struct fake_request *fr)
 {
-    uint64_t start = fr->rq->session, known = s->map_version >> 32;
+    uint64_t start = fr->rq->session;
+    uint64_t known = (uint64_t)s->map_returns << 32 | s->map_version >> 32;
 
-    assert_in_range(start, 1, UINT32_MAX);
+    assert_true((uint32_t)start != 0 && (s->says_map || start <= UINT32_MAX));
     if (s->old || fr->rq->op == ROZO__OP__ST_MAP)
         return ROZO__STATUS__OK;
     if (start < known)
@@ -63,9 +64,13 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
         rozo__st_map_req__free_unpacked(req, NULL);
         return ROZO__STATUS__IO_ERROR;
     }
-    assert_true(req->version >> 32 == fr->rq->session);
-    if (req->version < s->map_version) {
-        bool deposed = req->version >> 32 < s->map_version >> 32;
+    assert_true(req->version >> 32 == (uint32_t)fr->rq->session);
+    if (!s->says_map)
+        req->returns = 0; /* an older build */
+    if (req->returns < s->map_returns ||
+        (req->returns == s->map_returns && req->version < s->map_version)) {
+        bool deposed =
+            req->returns < s->map_returns || req->version >> 32 < s->map_version >> 32;
 
         rozo__st_map_req__free_unpacked(req, NULL);
         return deposed ? ROZO__STATUS__DEPOSED : ROZO__STATUS__STALE_VERSION;
@@ -74,6 +79,7 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
     if (req->n_fenced > 0)
         memcpy(s->fenced, req->fenced, req->n_fenced * sizeof(s->fenced[0]));
     s->map_version = req->version;
+    s->map_returns = req->returns;
     s->n_map_storages = (unsigned)req->n_storages;
     s->n_map_up = 0;
     for (size_t i = 0; i < req->n_storages; i++)
@@ -319,6 +325,8 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         info.addresses = addrs;
         info.n_projections = s->n_projections;
         info.map_version = s->says_map ? s->map_version : 0;
+        info.map_returns = s->says_map ? s->map_returns : 0;
+        info.knows_returns = s->says_map;
         *out_len = rozo__st_info_resp__pack(&info, out);
         return ROZO__STATUS__OK;
     }
@@ -742,6 +750,7 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
         .role = role,
         .session = session,
         .id = w->again_id != 0 ? w->again_id : ++w->n_ids,
+        .start = w->start,
         .msg = tc->msg,
         .msg_len = len,
     };

@@ -59,6 +59,7 @@ struct fake_storage {
     bool no_checks;  /* answers ST_CHECK with BUSY */
     unsigned n_maps; /* number of maps received */
     uint64_t map_version;
+    uint32_t map_returns;
     unsigned n_map_storages, n_map_up;
     unsigned n_fenced; /* ended sessions in the newest map */
     uint64_t fenced[SESSIONS_TOLD_MAX];
@@ -115,6 +116,7 @@ struct world {
     uint32_t lease_told_ms; /* lease in the newest answer to MD_OPEN_SESSION */
     uint64_t n_ids;         /* newest id of a request */
     uint64_t again_id;      /* if not 0, the id of the next requests */
+    uint32_t start;         /* rpc_call.start of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
     bool in_quorum;         /* configured from the next start on */
     unsigned n_deposed;     /* times that exportd found a later start */

@@ -23,6 +23,8 @@ struct fake {
     unsigned n_ever; /* requests, MD_WAIT_LEADER not counted */
     enum rpc_health health;
     unsigned n_connects; /* calls of rpc_connect_now() */
+    uint8_t asked[32];   /* message of the newest MD_WAIT_LEADER */
+    size_t asked_len;
 };
 
 /* A request of the user, and how it ended. */
@@ -44,6 +46,9 @@ struct fixture {
     struct rpc_channel *channel;
     unsigned n_moved, n_closed;
     struct user users[SENT_MAX];
+    unsigned n_told;
+    struct exportd_list told; /* the newest one */
+    bool told_leads;
 };
 
 static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
@@ -54,6 +59,11 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
     assert_true(rq->again != 0); /* all ids are the group's */
     rq->id = rq->again;
     m->n_ever += rq->op != ROZO__OP__MD_WAIT_LEADER;
+    if (rq->op == ROZO__OP__MD_WAIT_LEADER) {
+        assert_true(rq->msg_len <= sizeof(m->asked) && rq->start == 0);
+        m->asked_len = rq->msg_len;
+        memcpy(m->asked, rq->msg, rq->msg_len);
+    }
     m->sent[m->n_sent++] = rq;
 }
 
@@ -206,13 +216,24 @@ static void on_done(struct rpc_request *rq, int rc)
         rpc_group_close(u->f->g, on_closed, u->f);
 }
 
-static void fixture_begin(struct fixture *f, unsigned n)
+static void on_list(void *arg, const struct exportd_list *list, bool leads)
+{
+    struct fixture *f = arg;
+
+    f->n_told++;
+    f->told = *list;
+    f->told_leads = leads;
+}
+
+static void fixture_begin_as(struct fixture *f, unsigned n, bool wants_lists)
 {
     struct rpc_channel *channels[N];
     struct rpc_group_config config = {
         .members = channels, .n_members = n, .moved = on_moved, .arg = f
     };
 
+    if (wants_lists)
+        config.told = on_list;
     memset(f, 0, sizeof(*f));
     env_virtual_init(&f->env, 1);
     for (unsigned i = 0; i < N; i++) {
@@ -223,6 +244,11 @@ static void fixture_begin(struct fixture *f, unsigned n)
     assert_int_equal(rpc_group_new(&f->env.env, &config, &f->g), 0);
     f->channel = rpc_group_channel(f->g);
     rpc_group_set_session(f->g, 77);
+}
+
+static void fixture_begin(struct fixture *f, unsigned n)
+{
+    fixture_begin_as(f, n, false);
 }
 
 static void fixture_end(struct fixture *f)
@@ -847,11 +873,183 @@ static void test_no_member_is_connected_if_an_address_fails(void **state)
     assert_int_equal(f->members[0].n_connects + f->members[2].n_connects, 0);
 }
 
+/* ---- lists of members ---- */
+
+/* The member answers the group's question with a list of addresses, with commas. */
+static void tells(struct fixture *f, unsigned member, uint16_t status, uint64_t start,
+                  const char *addrs)
+{
+    Rozo__MdWaitLeaderReq *req = rozo__md_wait_leader_req__unpack(
+        NULL, f->members[member].asked_len, f->members[member].asked);
+    struct exportd_list list = { .n = 0 };
+    struct exportd_list_answer a;
+    const char *split[EXPORTD_ADDRS_MAX];
+    char text[256];
+    uint8_t msg[2048];
+    unsigned n;
+
+    snprintf(text, sizeof(text), "%s", addrs);
+    n = exportd_addrs_split(text, split, EXPORTD_ADDRS_MAX);
+    for (unsigned i = 0; i < n; i++)
+        exportd_list_add(&list, split[i]);
+    assert_true(req != NULL && req->wants_list && asked_at(f, member) >= 0);
+    exportd_list_answer(&list, req, &a);
+    rozo__md_wait_leader_req__free_unpacked(req, NULL);
+    a.resp.start = start;
+    answer_rq(f, member, (unsigned)asked_at(f, member), status, msg,
+              rozo__md_wait_leader_resp__pack(&a.resp, msg));
+}
+
+static void test_a_member_tells_where_the_others_are(void **state)
+{
+    struct fixture f;
+    struct user *u;
+
+    (void)state;
+    fixture_begin_as(&f, 1, true);
+    u = send(&f, 0);
+    tells(&f, 0, ROZO__STATUS__NOT_LEADER, 0, "a:1,b:1");
+    assert_int_equal(f.n_told, 1);
+    assert_false(f.told_leads);
+    assert_true(f.told.n == 2 && exportd_list_has(&f.told, "b:1"));
+    assert_int_equal(rpc_group_add(f.g, &f.members[1].channel), 1);
+    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER);
+    tells(&f, 1, ROZO__STATUS__OK, 5, "a:1,b:1");
+    assert_true(f.n_told == 2 && f.told_leads);
+    answer(&f, 1, u, ROZO__STATUS__OK);
+    assert_ok(u);
+
+    /* the leader is asked now and then; a known list does not come again */
+    assert_int_equal(asked_at(&f, 1), -1);
+    env_virtual_advance_ms(&f.env, RPC_GROUP_LOOK_MS);
+    tells(&f, 1, ROZO__STATUS__OK, 5, "a:1,b:1");
+    assert_int_equal(f.n_told, 2);
+    env_virtual_advance_ms(&f.env, RPC_GROUP_LOOK_MS);
+    tells(&f, 1, ROZO__STATUS__OK, 5, "b:1,c:1");
+    assert_true(f.n_told == 3 && !exportd_list_has(&f.told, "a:1"));
+    fixture_end(&f);
+}
+
+static void test_members_come_and_go(void **state)
+{
+    struct fixture f;
+    struct user *u, *waits;
+
+    (void)state;
+    fixture_begin_as(&f, 2, true);
+    tells(&f, 0, ROZO__STATUS__OK, 5, "a:1,b:1");
+    u = send(&f, 0);
+    assert_true(is_at(&f, 0, u));
+    assert_int_equal(rpc_group_add(f.g, &f.members[2].channel), 2);
+    tells(&f, 2, ROZO__STATUS__OK, 5, "a:1,c:1"); /* the leader has two addresses */
+    rpc_group_remove(f.g, 0);
+    assert_true(is_at(&f, 2, u)); /* same id */
+    assert_int_equal(f.members[0].n_sent, 0);
+    rpc_group_remove(f.g, 2);
+    assert_int_equal(rpc_group_add(f.g, &f.members[0].channel), 0); /* free again */
+    waits = send(&f, 1);
+    assert_false(is_at(&f, 0, waits) || is_at(&f, 1, waits));
+    tells(&f, 0, ROZO__STATUS__OK, 6, "a:1");
+    answer(&f, 0, u, ROZO__STATUS__OK);
+    answer(&f, 0, waits, ROZO__STATUS__OK);
+    assert_ok(u);
+    assert_ok(waits);
+    assert_int_equal(rpc_channel_health(f.channel), RPC_UP);
+    fixture_end(&f);
+}
+
+static void test_a_leader_that_is_asked_again(void **state)
+{
+    struct fixture f;
+    struct user *u;
+    unsigned n;
+
+    (void)state;
+    fixture_begin_as(&f, 2, true);
+    tells(&f, 0, ROZO__STATUS__OK, 5, "a:1");
+    u = send(&f, 0);
+    n = f.n_moved;
+    env_virtual_advance_ms(&f.env, RPC_GROUP_LOOK_MS);
+    f.users[0].rq.deadline_ms = 0; /* not used any more */
+    assert_true(asked_at(&f, 0) >= 0);
+    u = send(&f, 1);
+    tells(&f, 0, ROZO__STATUS__OK, 7, "a:1"); /* deposed in between */
+    assert_int_equal(f.n_moved, n + 1);
+    assert_int_equal(f.members[0].sent[find(&f, 0, u)]->start, 7);
+    env_virtual_advance_ms(&f.env, RPC_GROUP_LOOK_MS);
+    u = send(&f, 2);
+    answer(&f, 0, u, ROZO__STATUS__NOT_LEADER); /* while it is asked */
+    says(&f, 0, ROZO__STATUS__NOT_LEADER);
+    assert_false(rpc_group_leads(f.g, 0));
+    tells(&f, 1, ROZO__STATUS__OK, 8, "b:1");
+    answer(&f, 1, u, ROZO__STATUS__OK);
+    assert_ok(u);
+    fixture_end(&f);
+}
+
+/* A request names the start that it is meant for. */
+static void test_requests_name_the_start(void **state)
+{
+    struct fixture f;
+    struct user *u;
+
+    (void)state;
+    fixture_begin(&f, N);
+    leads(&f, 0, UINT64_C(3) << 32 | 5);
+    u = send(&f, 0);
+    assert_int_equal(f.members[0].sent[find(&f, 0, u)]->start, 5);
+    leads(&f, 1, UINT64_C(4) << 32 | 2); /* the metadata went back in between */
+    assert_int_equal(f.members[1].sent[find(&f, 1, u)]->start, 2);
+    answer(&f, 1, u, ROZO__STATUS__OK);
+    assert_ok(u);
+    fixture_end(&f);
+}
+
+static void test_lists_are_bounded(void **state)
+{
+    struct exportd_list l = { .n = 0 }, other;
+    const char *addrs[3];
+    char text[128], *many[20];
+    Rozo__MdWaitLeaderResp resp = ROZO__MD_WAIT_LEADER_RESP__INIT;
+
+    (void)state;
+    assert_int_equal(exportd_list_number(&l), 0);
+    memset(text, 'x', 80);
+    text[80] = '\0';
+    exportd_list_add(&l, text); /* too long */
+    exportd_list_add(&l, "");
+    exportd_list_add(&l, "a:1");
+    exportd_list_add(&l, "a:1");
+    assert_int_equal(l.n, 1);
+    other = l;
+    exportd_list_add(&other, "b:1");
+    assert_true(exportd_list_number(&l) != exportd_list_number(&other));
+    for (unsigned i = 0; i < 20; i++) {
+        many[i] = malloc(8);
+        snprintf(many[i], 8, "m%u:1", i);
+    }
+    resp.addresses = many;
+    resp.n_addresses = 20;
+    assert_true(exportd_list_take(&resp, &l) && l.n == EXPORTD_ADDRS_MAX);
+    for (unsigned i = 0; i < 20; i++)
+        free(many[i]);
+    snprintf(text, sizeof(text), "a:1,b:1,,c:1");
+    assert_int_equal(exportd_addrs_split(text, addrs, 3), 3);
+    assert_string_equal(addrs[2], "c:1");
+    snprintf(text, sizeof(text), "a:1,b:1,c:1,d:1");
+    assert_int_equal(exportd_addrs_split(text, addrs, 3), 4); /* more than fit */
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_member_tells_where_the_others_are),
+        cmocka_unit_test(test_members_come_and_go),
+        cmocka_unit_test(test_a_leader_that_is_asked_again),
+        cmocka_unit_test(test_requests_name_the_start),
+        cmocka_unit_test(test_lists_are_bounded),
         T(test_requests_wait_for_a_leader),
         T(test_a_refused_request_is_the_same_one_at_the_next_leader),
         T(test_an_answer_of_a_deposed_leader_does_not_count),

@@ -1113,12 +1113,15 @@ static void test_replaced_disks(void **state)
 #undef ASK
 }
 
+static uint32_t map_returns; /* StMapReq.returns of the next maps */
+
 static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *sessions,
                            size_t n)
 {
     Rozo__StMapReq req = ROZO__ST_MAP_REQ__INIT;
 
     req.version = version;
+    req.returns = map_returns;
     req.to_storage = i;
     req.fenced = (uint64_t *)(uintptr_t)sessions;
     req.n_fenced = n;
@@ -1218,6 +1221,35 @@ static uint16_t ask_as(uint64_t start)
     return status;
 }
 
+/* Metadata that have gone back to an earlier state win over those that have not, however
+ * often these were started since. */
+static void test_metadata_that_have_gone_back(void **state)
+{
+    (void)state;
+    node_start(1);
+    assert_int_equal(map_fenced(1, MAP(9000, 1), NULL, 0), ROZO__STATUS__OK);
+    map_returns = 1;
+    assert_int_equal(map_fenced(1, MAP(4200, 1), (uint64_t[]){ 7 }, 1), ROZO__STATUS__OK);
+    for (unsigned again = 0; again < 2; again++) {
+        map_returns = 0;
+        assert_int_equal(map_fenced(1, MAP(9000, 1), NULL, 0), ROZO__STATUS__DEPOSED);
+        assert_int_equal(map_fenced(1, MAP(9001, 1), NULL, 0), ROZO__STATUS__DEPOSED);
+        assert_int_equal(ask_as(9001), ROZO__STATUS__DEPOSED);
+        assert_int_equal(ask_as(MAP(1, 4200)), ROZO__STATUS__OK);
+        assert_int_equal(ask_as(MAP(1, 4201)), ROZO__STATUS__BUSY);
+        assert_true(revoked_sessions_have(&nodes[1].revoked, 7));
+        assert_true(nodes[1].identity.map_start == MAP(1, 4200));
+        map_returns = 1;
+        assert_int_equal(map_fenced(1, MAP(4199, 5), NULL, 0), ROZO__STATUS__DEPOSED);
+        node_crash(1); /* the number is kept with the map */
+        atomic_store(&nodes[1].identity.map_version, 0);
+        atomic_store(&nodes[1].identity.map_start, 0);
+        node_start(1);
+    }
+    assert_int_equal(map_fenced(1, MAP(4201, 1), NULL, 0), ROZO__STATUS__OK);
+    map_returns = 0;
+}
+
 /* An exportd that was replaced is refused from the moment at which the map of a later
  * start is on stable storage; that one is served from this moment on. */
 static void test_an_exportd_that_was_replaced(void **state)
@@ -1237,7 +1269,7 @@ static void test_an_exportd_that_was_replaced(void **state)
         assert_int_equal(ask_as(5), ROZO__STATUS__OK);
         assert_int_equal(ask_as(6), ROZO__STATUS__BUSY);
         assert_int_equal(ask_as(0), ROZO__STATUS__OK); /* an older build, or no exportd */
-        assert_int_equal(ask_as(MAP(1, 5)), ROZO__STATUS__BAD_REQUEST);
+        assert_int_equal(ask_as(MAP(1, 5)), ROZO__STATUS__BUSY); /* a later return */
         assert_int_equal(map_fenced(1, MAP(4, 10), NULL, 0), ROZO__STATUS__DEPOSED);
         assert_int_equal(map_fenced(1, MAP(5, 0), NULL, 0), ROZO__STATUS__STALE_VERSION);
         assert_true(revoked_sessions_have(revoked, 7));
@@ -1245,6 +1277,7 @@ static void test_an_exportd_that_was_replaced(void **state)
         if (power != 0)
             kv_memory_power_cut(nodes[1].mem, kv_memory_n_unsynced(nodes[1].mem));
         atomic_store(&nodes[1].identity.map_version, 0);
+        atomic_store(&nodes[1].identity.map_start, 0);
         node_start(1);
     }
     nodes_session = 4; /* a client's session is no start */
@@ -1299,6 +1332,7 @@ int main(void)
         T(test_maps),
         T(test_fenced_sessions),
         T(test_a_map_that_is_not_stable),
+        T(test_metadata_that_have_gone_back),
         T(test_an_exportd_that_was_replaced),
     };
 #undef T

@@ -35,8 +35,7 @@ static void start_init(struct start *s)
                                          .applied_term = 2,
                                          .config_index = 1,
                                          .entries = s->log,
-                                         .n_entries = 4,
-                                         .believed = 7 };
+                                         .n_entries = 4 };
     for (uint64_t id = 1; id <= 3; id++)
         assert_int_equal(raft_config_set(&s->saved.config, id, RAFT_ROLE_VOTER, ""), 0);
     for (unsigned i = 0; i < 4; i++)
@@ -115,8 +114,8 @@ static void test_a_start_needs_state_that_goes_together(void **state)
         case 6: /* other entry */
             s.saved.applied_term = 1;
             break;
-        case 7: /* entries that others know of are missing */
-            s.saved.believed = 8;
+        case 7: /* a term that falls at the end */
+            s.log[3].term = 1;
             break;
         case 8:
             s.list[0]++;

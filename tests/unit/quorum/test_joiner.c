@@ -36,7 +36,7 @@ static void script_send(struct rpc_channel *ch, struct rpc_request *rq)
     static const struct raft_msg_group group = { .number = 0 };
     struct script *s = (struct script *)ch;
 
-    if (rq->op == ROZO__OP__RF_STEP)
+    if (rq->op == ROZO__OP__RF_STEP || rq->op == ROZO__OP__RF_TELL)
         return; /* without an answer; the member cancels it */
     assert_null(s->j->rq);
     s->j->rq = rq;

@@ -147,6 +147,12 @@ static struct member_node *follower(struct written_world *w)
     return &w->m.nodes[(member_world_wait_for_leader(&w->m)->i + 1) % MEMBERS];
 }
 
+static void on_copied(struct kv_done *done, int rc)
+{
+    assert_int_equal(rc, 0);
+    done->fn = NULL;
+}
+
 static void each_loss_is_made_good(void **state)
 {
     static const enum seed_doubt doubts[LOSS_N] = { SEED_VOTE_LOST, SEED_LOG_LOST,
@@ -191,7 +197,9 @@ static void a_member_that_was_away_for_too_long_copies_the_store(void **state)
         member_node_start(&w->m.nodes[i]);
     }
     write_for(w, 500, 64 << 10);
+    settle(w); /* a member that copies would leave no majority */
     member_node_kill(n, false);
+    member_world_wait_for_leader(&w->m);
     write_for(w, 1500, 256 << 10);
     member_status(member_world_wait_for_leader(&w->m)->member, &s);
     assert_true(s.first > 30); /* the entries that n lacks are gone */
@@ -202,6 +210,114 @@ static void a_member_that_was_away_for_too_long_copies_the_store(void **state)
     write_for(w, 300, 64 << 10);
     settle(w);
     world_end(w);
+}
+
+/* Image of a member that is down: its files, and its store. */
+enum { IMAGE_FILES = 6, IMAGE_BYTES = 3 << 20 };
+struct image {
+    uint8_t *bytes[IMAGE_FILES]; /* owned; NULL: there is no such file */
+    uint64_t sizes[IMAGE_FILES];
+    struct kv_memory *below; /* owned */
+};
+
+static const char *const image_paths[IMAGE_FILES] = { "vote",        "heard",
+                                                      "journal/0.0", "journal/0.1",
+                                                      "journal/0.2", "journal/0.3" };
+
+/* Copies a store into a new one. */
+static struct kv_memory *store_copy(struct written_world *w, struct kv_memory *from)
+{
+    struct kv_memory *to;
+    struct kv_iter *it;
+
+    assert_int_equal(kv_memory_open(&w->v.env, &to), 0);
+    assert_int_equal(kv_iter_open(kv_memory_kv(from), &it), 0);
+    for (kv_iter_seek(it, "", 0); kv_iter_valid(it); kv_iter_next(it)) {
+        struct kv_done put = { .fn = on_copied }, synced = { .fn = on_copied };
+        struct kv_item item = { .key = NULL };
+
+        item.key = kv_iter_key(it, &item.key_len);
+        item.val = kv_iter_val(it, &item.val_len);
+        kv_commit(kv_memory_kv(to), &item, 1, &put);
+        kv_sync(kv_memory_kv(to), &synced);
+        env_virtual_run_posted(&w->v);
+        assert_true(put.fn == NULL && synced.fn == NULL);
+    }
+    kv_iter_close(it);
+    return to;
+}
+
+static void image_take(struct written_world *w, struct member_node *n, struct image *im)
+{
+    for (unsigned i = 0; i < IMAGE_FILES; i++) {
+        const struct disk_file *f = memdisk_find(&n->disk, image_paths[i]);
+
+        im->bytes[i] = f == NULL ? NULL : malloc(IMAGE_BYTES);
+        im->sizes[i] = f == NULL ? 0 : f->size;
+        assert_true(im->sizes[i] <= IMAGE_BYTES);
+        if (f != NULL)
+            memdisk_peek(f, 0, im->bytes[i], im->sizes[i]);
+    }
+    im->below = store_copy(w, n->below);
+}
+
+/* Puts an image back, and frees it. Files that it lacks become empty. */
+static void image_restore(struct member_node *n, struct image *im)
+{
+    for (unsigned i = 0; i < IMAGE_FILES; i++) {
+        struct disk_file *f = memdisk_find(&n->disk, image_paths[i]);
+
+        assert_true(f != NULL || im->bytes[i] == NULL);
+        if (f == NULL)
+            continue;
+        memdisk_cut_file(f, 0);
+        if (im->bytes[i] != NULL)
+            memdisk_poke(&n->disk, f, 0, im->bytes[i], im->sizes[i]);
+        free(im->bytes[i]);
+    }
+    kv_memory_close(n->below);
+    n->below = im->below;
+}
+
+/* All are down, and one of them comes back from an older image. No leader knows of it,
+ * but the others remember what it had. */
+static void an_older_image_is_noticed_without_a_leader(void **state)
+{
+    (void)state;
+    for (unsigned at = 0; at < MEMBERS; at++) {
+        struct written_world *w = world_make(60 + at);
+        struct member_node *n = &w->m.nodes[at], *up = &w->m.nodes[(at + 1) % MEMBERS];
+        struct member_node *late = &w->m.nodes[(at + 2) % MEMBERS];
+        unsigned n_acked;
+        struct image im;
+
+        write_for(w, 300, 200);
+        member_node_stop(n);
+        image_take(w, n, &im);
+        write_for(w, 500, 200);
+        member_node_start(n);
+        write_for(w, 2000, 200);
+        member_world_run_ms(&w->m, 2000); /* all have heard of all */
+        for (unsigned i = 0; i < MEMBERS; i++)
+            member_node_stop(&w->m.nodes[i]);
+        image_restore(n, &im);
+        n_acked = w->n_acked;
+        member_node_start(up);
+        member_node_start(n);
+        /* a majority, but n must not vote before it has all again */
+        write_for(w, 8000, 8);
+        assert_int_equal(seeding(n), SEED_VOTE_LOST);
+        assert_null(member_world_leader(&w->m));
+        assert_int_equal(w->n_acked, n_acked);
+        member_node_start(late);
+        settle(w);
+        assert_true(w->n_acked > n_acked);
+        member_node_stop(n); /* not taken for an old one again */
+        member_node_start(n);
+        write_for(w, 3000, 8);
+        assert_int_equal(seeding(n), SEED_NONE);
+        world_end(w);
+    }
 }
 
 /* The newest members of a group of three: one has lost its vote, one is away. */
@@ -411,6 +527,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_loss_is_made_good),
+        cmocka_unit_test(an_older_image_is_noticed_without_a_leader),
         cmocka_unit_test(a_member_that_was_away_for_too_long_copies_the_store),
         cmocka_unit_test(without_its_vote_a_member_elects_nobody),
         cmocka_unit_test(a_member_that_is_behind_needs_no_leader),

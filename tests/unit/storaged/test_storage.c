@@ -2114,6 +2114,7 @@ static void test_an_exportd_that_was_replaced(void **state)
     memset(w.identity.cluster_id, 9, IDENTITY_ID_BYTES);
     w.session = 4; /* no start, since a client names it */
     atomic_store(&w.identity.map_version, UINT64_C(5) << 32 | 3);
+    atomic_store(&w.identity.map_start, 5);
     assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
     assert_int_equal(world_fence(&w, 7), ROZO__STATUS__DEPOSED);
     assert_int_equal(world_remove(&w), ROZO__STATUS__DEPOSED);
@@ -2127,7 +2128,14 @@ static void test_an_exportd_that_was_replaced(void **state)
     assert_int_equal(world_fence(&w, 7), OK);
     w.session = 0;
     assert_int_equal(world_fence(&w, 8), OK);
+    /* metadata that have gone back since: who does not know of it removes nothing, also
+     * after more starts */
+    atomic_store(&w.identity.map_start, UINT64_C(1) << 32 | 4);
     w.session = 6;
+    assert_int_equal(world_remove(&w), ROZO__STATUS__DEPOSED);
+    assert_int_equal(admit_as(&w, 6), ROZO__STATUS__DEPOSED);
+    w.session = UINT64_C(1) << 32 | 5;
+    assert_int_equal(world_fence(&w, 9), ROZO__STATUS__BUSY);
     assert_int_equal(world_remove(&w), OK);
     world_free(&w);
 }

@@ -213,8 +213,10 @@ static void doubt_count(struct storage_process *p)
 /* Stands in for the map of this start, which only a healer keeps. */
 static void start_take(struct storage_process *p, const struct rpc_call *call)
 {
-    if (p->healer == NULL && call->role == RPC_ROLE_NODE && call->session != 0)
-        atomic_store(&p->identity.map_version, call->session << 32);
+    if (p->healer != NULL || call->role != RPC_ROLE_NODE || call->session == 0)
+        return;
+    atomic_store(&p->identity.map_version, call->session << 32);
+    atomic_store(&p->identity.map_start, call->session);
 }
 
 static void storage_node_call(void *arg, struct rpc_call *call)

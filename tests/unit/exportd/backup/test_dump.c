@@ -361,6 +361,11 @@ static void test_a_kv_that_has_gone_back_skips_starts(void **state)
     assert_true(cluster_record_read(&cluster, back.items[0].val, back.items[0].val_len));
     assert_int_equal(cluster.n_starts, 30 + 4096 + 4095);
     assert_int_equal(cluster.cluster_id[0], 7);
+    assert_int_equal(cluster.returns, 1); /* an older record has no such number */
+    cluster_record_write(&f, &cluster);
+    put("A", 1, f.bytes, f.len);
+    assert_int_equal(cluster_return_make(kv, 0, &back, &err), 0);
+    assert_int_equal(back.cluster.returns, 2);
     assert_true(boot_record_read(&boot, back.items[1].val, back.items[1].val_len));
     assert_true(boot.boot != was.boot && !boot.stopped_well);
     assert_int_equal(boot.last_loss, 2);

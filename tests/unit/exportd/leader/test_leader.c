@@ -638,6 +638,8 @@ static void on_end_conns1(void *arg)
     n_ended1++;
 }
 
+static struct exportd_list clients1; /* where clients reach members */
+
 static bool is_alone1(void *arg)
 {
     (void)arg;
@@ -649,10 +651,12 @@ static int setup1(void **state)
     struct leader_config config = { .failed = on_failed1,
                                     .is_alone = is_alone1,
                                     .serves = on_serves1,
-                                    .end_conns = on_end_conns1 };
+                                    .end_conns = on_end_conns1,
+                                    .clients = &clients1 };
 
     (void)state;
     alone1 = false;
+    clients1.n = 0;
     world_open(&w1, 7);
     w1.damaged = true;
     fickle_kv_init(&kv1, &w1.env.env, w1.kv);
@@ -860,6 +864,143 @@ static void an_only_member_skips_starts_that_storages_know(void **state)
     assert_int_equal(start1(), 4501);
 }
 
+/* An only member with metadata from before a return that storages know of: no start of
+ * its own would ever be high enough. */
+static void an_only_member_takes_over_the_returns_of_storages(void **state)
+{
+    struct answer_got got;
+
+    (void)state;
+    alone1 = true;
+    lead1();
+    assert_int_equal(start1(), 1);
+    world_make_export(&w1, 4, 0);
+    w1.storages[2].says_map = true;
+    w1.storages[2].map_version = UINT64_C(1) << 32 | 7;
+    w1.storages[2].map_returns = 3;
+    for (unsigned ms = 0; start1() == 1 || !leader_serves(l1); ms += 100) {
+        assert_true(ms < 60000);
+        env_virtual_advance_ms(&w1.env, 100);
+    }
+    env_virtual_advance_ms(&w1.env, 5000);
+    assert_int_equal(w1.storages[2].map_returns, 3);
+    assert_true(w1.storages[2].map_version >> 32 == 2);
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &got);
+    env_virtual_advance_ms(&w1.env, 5);
+    assert_true(start_of(&got) == (UINT64_C(3) << 32 | 2)); /* for mounts, too */
+    depose1();
+    env_virtual_advance_ms(&w1.env, 100);
+    lead1();
+    env_virtual_advance_ms(&w1.env, 5000);
+    assert_true(start1() == (UINT64_C(3) << 32 | 3)); /* from its own store */
+    assert_int_equal(w1.storages[2].map_returns, 3);
+}
+
+/* A member that does not know of the return is deposed, whatever its start. */
+static void a_member_from_before_a_return_is_deposed(void **state)
+{
+    (void)state;
+    lead1();
+    assert_int_equal(start1(), 1);
+    world_make_export(&w1, 4, 0);
+    depose1();
+    env_virtual_advance_ms(&w1.env, 100);
+    for (unsigned i = 0; i < 4; i++) {
+        w1.storages[i].says_map = true;
+        w1.storages[i].map_version = UINT64_C(1) << 32 | 1;
+        w1.storages[i].map_returns = 1;
+        w1.storages[i].n_maps = 0;
+    }
+    lead1();
+    env_virtual_advance_ms(&w1.env, 10000); /* start after start */
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(w1.storages[i].map_returns, 1);
+    assert_true(w1.storages[0].map_version == (UINT64_C(1) << 32 | 1));
+}
+
+static void a_request_for_another_start_is_refused(void **state)
+{
+    struct answer_got got;
+
+    (void)state;
+    lead1();
+    assert_int_equal(start1(), 1);
+    world_make_export(&w1, 4, 0);
+    depose1();
+    env_virtual_advance_ms(&w1.env, 100);
+    lead1();
+    assert_int_equal(start1(), 2);
+    for (uint32_t start = 0; start < 4; start++) {
+        w1.start = start;
+        world_send(&w1, ROZO__OP__MD_STATFS, RPC_ROLE_CLIENT, w1.session, NULL, 0, &got);
+        w1.start = 0;
+        env_virtual_advance_ms(&w1.env, 5);
+        assert_true(got.came);
+        assert_int_equal(got.status == ROZO__STATUS__NOT_LEADER,
+                         start != 0 && start != 2);
+        free(got.msg);
+    }
+}
+
+/* Asks for the leader, and for the list if it is not the one with this number. */
+static void wait_for_list(uint64_t number, struct answer_got *got)
+{
+    Rozo__MdWaitLeaderReq req = ROZO__MD_WAIT_LEADER_REQ__INIT;
+    uint8_t msg[32];
+    size_t len;
+
+    req.wants_list = true;
+    req.list = number;
+    len = rozo__md_wait_leader_req__pack(&req, msg);
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, msg, len, got);
+    env_virtual_advance_ms(&w1.env, 1);
+}
+
+/* Returns the number of addresses in an answer. */
+static unsigned addresses_in(struct answer_got *got, uint16_t status)
+{
+    Rozo__MdWaitLeaderResp *r;
+    unsigned n;
+
+    assert_true(got->came && got->status == status);
+    r = rozo__md_wait_leader_resp__unpack(NULL, got->len, got->msg);
+    assert_non_null(r);
+    assert_true(r->list == exportd_list_number(&clients1));
+    n = (unsigned)r->n_addresses;
+    rozo__md_wait_leader_resp__free_unpacked(r, NULL);
+    free(got->msg);
+    return n;
+}
+
+static void clients_are_told_where_members_are(void **state)
+{
+    struct answer_got a, b, old;
+    uint64_t number;
+
+    (void)state;
+    wait_for_list(0, &a);
+    assert_false(a.came); /* there is no list yet */
+    world_send(&w1, ROZO__OP__MD_WAIT_LEADER, RPC_ROLE_CLIENT, 0, NULL, 0, &old);
+    exportd_list_add(&clients1, "a:1");
+    exportd_list_add(&clients1, "b:1");
+    leader_clients(l1);
+    assert_int_equal(addresses_in(&a, ROZO__STATUS__NOT_LEADER), 2);
+    assert_false(old.came); /* an earlier build */
+    wait_for_list(0, &a);
+    assert_int_equal(addresses_in(&a, ROZO__STATUS__NOT_LEADER), 2);
+    wait_for_list(exportd_list_number(&clients1), &a);
+    leader_clients(l1); /* nothing new */
+    assert_false(a.came);
+    lead1();
+    assert_int_equal(start1(), 1);
+    assert_int_equal(addresses_in(&a, ROZO__STATUS__OK), 0);
+    assert_int_equal(start_of(&old), 1);
+    number = exportd_list_number(&clients1);
+    exportd_list_add(&clients1, "c:1");
+    wait_for_list(number, &b);
+    assert_int_equal(addresses_in(&b, ROZO__STATUS__OK), 3);
+}
+
 static void too_many_are_not_held(void **state)
 {
     static struct answer_got got[LEADER_HELD_MAX + 1];
@@ -905,6 +1046,10 @@ int main(void)
         TEST1(a_stop_that_hangs_ends_when_deposed),
         TEST1(storages_may_know_later_starts),
         TEST1(an_only_member_skips_starts_that_storages_know),
+        TEST1(an_only_member_takes_over_the_returns_of_storages),
+        TEST1(a_member_from_before_a_return_is_deposed),
+        TEST1(a_request_for_another_start_is_refused),
+        TEST1(clients_are_told_where_members_are),
         TEST1(too_many_are_not_held),
         TEST1(a_damaged_store_ends_the_process),
         cmocka_unit_test(a_change_outlives_its_leader),
