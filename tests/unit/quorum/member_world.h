@@ -73,6 +73,8 @@ void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);
 void member_node_start(struct member_node *n);
+/** Likewise, but does not wait until it takes part. */
+void member_node_begin(struct member_node *n);
 /** Makes one more node, which waits to be added. */
 struct member_node *member_world_new(struct member_world *w);
 /** Starts the nodes that have been added since the last call. */
