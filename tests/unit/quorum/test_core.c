@@ -48,9 +48,9 @@ static void start_init(struct start *s)
 }
 
 /* Starts a core. Returns its result; the core is freed unless out is not NULL. */
-static int start(const struct start *s, struct raft_core **out)
+static int start_as(const struct start *s, bool is_lazy, struct raft_core **out)
 {
-    const struct raft_core_options options = { .id = 1 };
+    const struct raft_core_options options = { .id = 1, .is_lazy = is_lazy };
     struct err err = { .text = "" };
     struct raft_core *core;
     int rc;
@@ -63,6 +63,11 @@ static int start(const struct start *s, struct raft_core **out)
     else
         raft_core_free(core);
     return rc;
+}
+
+static int start(const struct start *s, struct raft_core **out)
+{
+    return start_as(s, false, out);
 }
 
 static void test_a_start_needs_state_that_goes_together(void **state)
@@ -560,14 +565,37 @@ static void voted(struct raft_core *core, uint64_t now_ns, unsigned flags,
     event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
 }
 
+static void appended_to(struct raft_core *core, uint64_t now_ns, uint64_t last,
+                        uint64_t synced, struct raft_core_out *out)
+{
+    const struct raft_msg msg = { .kind = RAFT_MSG_APPENDED,
+                                  .flags = last == synced ? 0 : RAFT_MSG_LAZY,
+                                  .from = 2,
+                                  .to = 1,
+                                  .term = 4,
+                                  .last = last,
+                                  .commit = last == synced ? 0 : synced };
+
+    event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
+}
+
 static void appended(struct raft_core *core, uint64_t now_ns, uint64_t last,
                      struct raft_core_out *out)
 {
-    const struct raft_msg msg = {
-        .kind = RAFT_MSG_APPENDED, .from = 2, .to = 1, .term = 4, .last = last
-    };
+    appended_to(core, now_ns, last, last, out);
+}
 
-    event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
+/* Elects a core that was just started, in term 4; entry 8 is the first of its term. */
+static void elect(struct raft_core *core, uint64_t now_ns, struct raft_core_out *out)
+{
+    raft_core_take(core, out);
+    event(core, raft_core_tick(core, now_ns), out);
+    voted(core, now_ns, RAFT_MSG_PRE_VOTE, out);
+    assert_int_equal(out->new_term, 4);
+    event(core, raft_core_vote_persisted(core, now_ns, 4, out->new_vote), out);
+    voted(core, now_ns, 0, out);
+    assert_int_equal(out->role, RAFT_CORE_LEADER);
+    assert_int_equal(out->entries[0].index, 8);
 }
 
 /* Figure 8 of the paper on Raft: another member may still win without these entries. */
@@ -581,20 +609,39 @@ static void test_entries_of_earlier_terms_wait_for_one_of_the_own(void **state)
     (void)state;
     start_init(&s);
     assert_int_equal(start(&s, &core), 0);
-    raft_core_take(core, &out);
-    event(core, raft_core_tick(core, now_ns), &out);
-    voted(core, now_ns, RAFT_MSG_PRE_VOTE, &out);
-    assert_int_equal(out.new_term, 4);
-    event(core, raft_core_vote_persisted(core, now_ns, 4, out.new_vote), &out);
-    voted(core, now_ns, 0, &out);
-    assert_int_equal(out.role, RAFT_CORE_LEADER);
-    assert_int_equal(out.entries[0].index, 8);
+    elect(core, now_ns, &out);
     appended(core, now_ns, 7, &out); /* a majority has all entries of earlier terms */
     assert_int_equal(out.commit, 5);
     event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
     assert_int_equal(out.commit, 5);
     appended(core, now_ns, 8, &out);
     assert_int_equal(out.commit, 8);
+    assert_true(out.is_ready);
+    raft_core_free(core);
+}
+
+/* Synced entries of earlier terms are committed with an entry of the own term that is
+ * only written, and all power may fail before it is synced. */
+static void test_entries_of_earlier_terms_are_stable_with_one_of_the_own(void **state)
+{
+    uint64_t now_ns = ms_to_ns(2 * RAFT_ELECTION_MS);
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+
+    (void)state;
+    start_init(&s);
+    assert_int_equal(start_as(&s, true, &core), 0);
+    elect(core, now_ns, &out);
+    event(core, raft_core_written(core, now_ns, 8, 4), &out);
+    appended_to(core, now_ns, 8, 7, &out);
+    assert_int_equal(out.commit, 8);
+    assert_int_equal(out.stable, 5);
+    assert_false(out.is_ready);
+    event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
+    assert_int_equal(out.stable, 5);
+    appended(core, now_ns, 8, &out);
+    assert_int_equal(out.stable, 8);
     assert_true(out.is_ready);
     raft_core_free(core);
 }
@@ -614,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_a_lease_ends_before_members_with_evidence_elect),
         cmocka_unit_test(test_a_voter_with_evidence_votes_at_the_end_of_its_promise),
         cmocka_unit_test(test_entries_of_earlier_terms_wait_for_one_of_the_own),
+        cmocka_unit_test(test_entries_of_earlier_terms_are_stable_with_one_of_the_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
