@@ -646,6 +646,63 @@ static void test_entries_of_earlier_terms_are_stable_with_one_of_the_own(void **
     raft_core_free(core);
 }
 
+/* Returns the newest answer to an APPEND. */
+static const struct raft_msg *answer_find(const struct raft_core_out *out)
+{
+    for (unsigned i = out->n_messages; i-- > 0;)
+        if (out->messages[i].kind == RAFT_MSG_APPENDED)
+            return &out->messages[i];
+    fail_msg("no answer");
+    return NULL;
+}
+
+/* A follower acknowledges what is written, and says how much of that is synced. */
+static void test_an_acknowledgement_tells_written_from_synced(void **state)
+{
+    uint64_t now_ns = ms_to_ns(1);
+    const struct raft_log_entry entry = {
+        .index = 8, .term = 3, .kind = RAFT_ENTRY_BATCH, .len = 1, .data = "x"
+    };
+    struct raft_msg msg = { .kind = RAFT_MSG_APPEND,
+                            .flags = RAFT_MSG_LAZY,
+                            .from = 2,
+                            .to = 1,
+                            .term = 3,
+                            .sent_ns = 1,
+                            .index = 7,
+                            .index_term = 3,
+                            .commit = 5,
+                            .last = 5,
+                            .n = 1 };
+    const struct raft_msg *answer;
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+
+    (void)state;
+    start_init(&s);
+    assert_int_equal(start_as(&s, true, &core), 0);
+    raft_core_take(core, &out);
+    event(core, raft_core_receive(core, now_ns, &msg, &entry), &out);
+    assert_int_equal(out.n_entries, 1);
+    msg.index = 8; /* a heartbeat before the entry is written */
+    msg.n = 0;
+    event(core, raft_core_receive(core, now_ns, &msg, NULL), &out);
+    answer = answer_find(&out);
+    assert_int_equal(answer->last, 7);
+    assert_int_equal(answer->commit, 7);
+    event(core, raft_core_written(core, now_ns, 8, 3), &out);
+    answer = answer_find(&out);
+    assert_int_equal(answer->flags, RAFT_MSG_LAZY);
+    assert_int_equal(answer->last, 8);
+    assert_int_equal(answer->commit, 7);
+    event(core, raft_core_persisted(core, now_ns, 8, 3), &out);
+    answer = answer_find(&out);
+    assert_int_equal(answer->last, 8);
+    assert_int_equal(answer->commit, 8);
+    raft_core_free(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -662,6 +719,7 @@ int main(void)
         cmocka_unit_test(test_a_voter_with_evidence_votes_at_the_end_of_its_promise),
         cmocka_unit_test(test_entries_of_earlier_terms_wait_for_one_of_the_own),
         cmocka_unit_test(test_entries_of_earlier_terms_are_stable_with_one_of_the_own),
+        cmocka_unit_test(test_an_acknowledgement_tells_written_from_synced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

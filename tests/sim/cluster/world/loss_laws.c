@@ -9,7 +9,7 @@
 #include "exportd/quorum/seed/seed_msg.h"
 #include "tests/sim/cluster/state.h"
 
-/* An uncertain member decides by the answers of one round of questions, at most so old. */
+/* Longest round of questions, by whose answers an uncertain member decides. */
 static const uint64_t round_ns = 3000000000;
 
 static_assert((int)LOSS_MEMBERS_MAX >= (int)METAS_MAX, "a law knows every member");
