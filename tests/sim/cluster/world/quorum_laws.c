@@ -180,12 +180,14 @@ void quorum_law_persisted(struct quorum_laws *l, const struct sim_meta *e, uint6
 void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t applied,
                        uint64_t last)
 {
-    const struct terms *acked = loss_law_excuses(&metas.losses, e)
-                                    ? &l->members[e->index].synced
-                                    : &l->members[e->index].written;
+    bool excused = loss_law_excuses(&metas.losses, e);
+    const struct terms *acked =
+        excused ? &l->members[e->index].synced : &l->members[e->index].written;
 
     l->members[e->index].first = applied + 1;
     l->members[e->index].last = applied;
+    for (uint64_t i = last + 1; excused && i < l->members[e->index].written.n; i++)
+        l->members[e->index].written.list[i] = 0;
     for (uint64_t i = last + 1; i < acked->n && i <= l->last; i++) {
         if (acked->list[i] != 0 && acked->list[i] == l->entries[i].term)
             wrong("%s takes part with entries up to %llu, and had acknowledged entry "
