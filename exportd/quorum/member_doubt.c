@@ -253,6 +253,13 @@ void member_doubt_stop(struct member *m)
 
 /* ---- answers ---- */
 
+/* Returns whether the member writes what it needs to take part. It is not
+ * uncertain: its log may be the only one that has all, and it says so soon. */
+static bool starts(const struct member *m)
+{
+    return m->state == MEMBER_BOOT || m->state == MEMBER_TERM;
+}
+
 void member_doubt_handle(struct member *m, struct rpc_call *call)
 {
     struct seed_log log = { .first = 1, .index = 1, .term = m->ballot.term };
@@ -266,7 +273,7 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         rc = -ENOENT;
     if (log.term == 0)
         log.term = 1; /* a member that knows no term leads in none */
-    if (rc != 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS) {
+    if (rc != 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS || starts(m)) {
         rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
                                : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
                                : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE

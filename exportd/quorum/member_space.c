@@ -62,24 +62,29 @@ void member_space_heard(struct member *m, struct member_peer *p, const void *msg
     p->free_ns = member_now_ns(m);
 }
 
-/* Returns what a voter has; 0: nothing was heard of it lately. */
-static uint64_t free_of(const struct member *m, uint64_t id)
+static bool was_heard(const struct member *m, uint64_t id)
 {
     const struct member_peer *p = member_peer_find(m, id);
 
-    if (id == m->config.id)
-        return m->space.free_bytes;
-    if (p == NULL || p->free_ns == 0 ||
-        member_now_ns(m) - p->free_ns > ms_to_ns(SPACE_OLD_MS))
-        return 0;
-    return p->free_bytes;
+    return id == m->config.id ||
+           (p != NULL && p->free_ns != 0 &&
+            member_now_ns(m) - p->free_ns <= ms_to_ns(SPACE_OLD_MS));
 }
 
-/* Returns the largest number of bytes that a majority of the voters has. */
-static uint64_t free_of_majority(const struct member *m)
+/* Returns what a voter has; 0: nothing was heard of it lately. */
+static uint64_t free_of(const struct member *m, uint64_t id)
+{
+    if (id == m->config.id)
+        return m->space.free_bytes;
+    return was_heard(m, id) ? member_peer_find(m, id)->free_bytes : 0;
+}
+
+/* Finds the largest number of bytes that a majority of the voters has. Returns false if
+ * no majority was heard lately, as after a suspension. */
+static bool free_of_majority(const struct member *m, uint64_t *free_bytes)
 {
     uint64_t sorted[RAFT_SERVERS_MAX];
-    unsigned n = 0;
+    unsigned n = 0, n_heard = 0;
 
     for (unsigned i = 0; i < m->members.n; i++) {
         uint64_t v = free_of(m, m->members.members[i].id);
@@ -87,12 +92,14 @@ static uint64_t free_of_majority(const struct member *m)
 
         if (m->members.members[i].role != RAFT_ROLE_VOTER)
             continue;
+        n_heard += was_heard(m, m->members.members[i].id);
         for (; at > 0 && sorted[at - 1] < v; at--)
             sorted[at] = sorted[at - 1];
         sorted[at] = v;
         n++;
     }
-    return n == 0 ? UINT64_MAX : sorted[n / 2];
+    *free_bytes = n == 0 ? UINT64_MAX : sorted[n / 2];
+    return n == 0 || n_heard > n / 2;
 }
 
 /* Lets the voter with the most space lead, if this member has too little. */
@@ -132,9 +139,8 @@ static void on_space(struct disk_req *dr, int rc)
     }
     s->free_bytes = rc == 0 ? dr->free : UINT64_MAX;
     env_timer_start(m->config.env, &s->timer, SPACE_LOOK_MS);
-    if (!m->leads)
+    if (!m->leads || !free_of_majority(m, &majority))
         return;
-    majority = free_of_majority(m);
     if (majority != s->sent || m->n_leads != s->sent_in)
         m->config.hooks.space(m->config.hooks.arg, majority);
     s->sent = majority;

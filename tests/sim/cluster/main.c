@@ -78,6 +78,9 @@ static const struct {
     { "meta-apply", RUN_MUTANT_META_APPLY },
     { "meta-join", RUN_MUTANT_META_JOIN },
     { "meta-start", RUN_MUTANT_META_START },
+    { "meta-synced", RUN_MUTANT_META_SYNCED },
+    { "meta-doubt", RUN_MUTANT_META_DOUBT },
+    { "meta-count", RUN_MUTANT_META_COUNT },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -89,12 +92,13 @@ struct arguments {
     unsigned layout;     /* LAYOUT_ANY: chosen by the seed */
     unsigned n_storages; /* 0: chosen by the seed */
     unsigned mutant;
-    const char *mode; /* NULL: chosen by the seed */
+    const char *mode;        /* NULL: chosen by the seed */
+    const char *acknowledge; /* likewise */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
         xattrs, names, cuts, inlined, direct, old_acks;
     unsigned strict;
     unsigned n_clients, token_limit, n_more, n_metas;
-    char replay[256];
+    char replay[320];
 };
 static struct arguments args = { .seed = 1,
                                  .n_seeds = 1,
@@ -154,6 +158,9 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.token_limit = args.token_limit;
     c.n_more = args.n_more;
     c.n_metas = args.n_metas;
+    c.is_lazy = args.n_metas > 1 &&
+                (args.acknowledge == NULL ? (x >> 20) % 4 != 0
+                                          : strcmp(args.acknowledge, "memory") == 0);
     c.old_acks = args.old_acks;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* An unsynced write, torn by power at one home and unreadable at the next, cannot be
@@ -173,7 +180,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
         args.replay, sizeof(args.replay),
         "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
         "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u "
-        "--metas %u%s\n",
+        "--metas %u%s%s\n",
         (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
         mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
         c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -184,7 +191,11 @@ static void run_seed(uint64_t seed, struct run_result *r)
         c.shared ? " --shared" : "", c.locks ? " --locks" : "",
         c.xattrs ? " --xattrs" : "", c.names ? " --names" : "", c.cuts ? " --cuts" : "",
         c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
-        c.token_limit, c.n_more, c.n_metas, c.old_acks ? " --old-acks" : "");
+        c.token_limit, c.n_more, c.n_metas,
+        c.is_lazy       ? " --acknowledge memory"
+        : c.n_metas > 1 ? " --acknowledge disk"
+                        : "",
+        c.old_acks ? " --old-acks" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf("seed %llu %s layout %u of %u: %u operations (%u failed), %llu events, "
@@ -205,6 +216,13 @@ static void mode_arg(struct argp_state *state, char *text, void *to)
             return;
     }
     argp_error(state, "no such mode: %s", text);
+}
+
+static void acknowledge_arg(struct argp_state *state, char *text, void *to)
+{
+    if (strcmp(text, "memory") != 0 && strcmp(text, "disk") != 0)
+        argp_error(state, "--acknowledge memory, or disk");
+    *(const char **)to = text;
 }
 
 static void mutant_arg(struct argp_state *state, char *text, void *to)
@@ -249,11 +267,16 @@ int main(int argc, char **argv)
           ARGS_NUMBER(struct arguments, n_more, 0, 64) },
         { "metas", 'M', "N", "Number of exportds; more than one are a quorum",
           ARGS_NUMBER(struct arguments, n_metas, 1, METAS_MAX) },
+        { "acknowledge", 'A', "WHAT",
+          "Members of a quorum acknowledge what is written (memory) or synced (disk); "
+          "by itself most seeds take memory",
+          ARGS_CALL(struct arguments, acknowledge, acknowledge_arg) },
         { "mutant", 'x', "NAME",
           "Safety measure that is left out: journal, journal-sync, commit, version, "
           "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
           "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync, "
-          "meta-vote, meta-apply, meta-join, meta-start",
+          "meta-vote, meta-apply, meta-join, meta-start; with --acknowledge memory: "
+          "meta-synced, meta-doubt, meta-count",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",
@@ -327,6 +350,9 @@ int main(int argc, char **argv)
         sum.n_behind += r.n_behind;
         sum.n_copies += r.n_copies;
         sum.n_transfers += r.n_transfers;
+        sum.n_in_doubt += r.n_in_doubt;
+        sum.n_counted += r.n_counted;
+        sum.n_lost += r.n_lost;
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
         sum.n_peeked += r.n_peeked;
@@ -371,6 +397,11 @@ int main(int argc, char **argv)
         printf("quorum: %u fail-overs, %u transfers, %u copies of stores by members that "
                "were behind, %u by members that had lost something\n",
                sum.n_fail_overs, sum.n_transfers, sum.n_behind, sum.n_copies);
+    if (sum.n_in_doubt > 0)
+        printf(
+            "memory: %u starts of uncertain members, %u losses of power counted, %u of "
+            "them took changes that were answered\n",
+            sum.n_in_doubt, sum.n_counted, sum.n_lost);
     if (args.shared)
         printf(
             "shared: %llu names looked at unlocked, ranges of files held at %llu looks\n",

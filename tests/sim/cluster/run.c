@@ -210,9 +210,13 @@ static void on_request(const struct host *from, unsigned from_life, const struct
 }
 
 /* A fail-over: what exportd knew in memory is gone, as after its death. */
-static void on_meta_started(void)
+static void on_meta_started(uint64_t lost_ns)
 {
     say("exportd starts on another member");
+    if (lost_ns != 0) {
+        say("changes since %.4f s are lost", (double)lost_ns / 1e9);
+        exportd_is_cut(lost_ns);
+    }
     run->exportd_started_ns = world_clock.now_ns;
     run->exportd_deaths++;
     run->result.n_fail_overs++;
@@ -237,6 +241,7 @@ static void run_all(void)
                   (uint64_t)1 << 40);
     if (run->config.n_metas > 1)
         metas_begin_quorum(run->config.n_metas);
+    metas.is_lazy = run->config.is_lazy;
     metas.token_limit = run->config.token_limit;
     metas.mutants = run->config.mutant;
     for (unsigned i = 0; i < servers.n_storages; i++)
@@ -313,6 +318,9 @@ void run_once(const struct run_config *config, struct run_result *out)
     kernels_count();
     run->result.n_behind = metas.n_behind;
     run->result.n_copies = metas.n_copies;
+    run->result.n_in_doubt = metas.n_in_doubt;
+    run->result.n_counted = metas.losses.n_counted;
+    run->result.n_lost = metas.losses.n_lost;
     *out = run->result;
     servers_end();
     model_end();

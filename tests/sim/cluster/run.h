@@ -51,6 +51,10 @@ enum run_mutant {
     RUN_MUTANT_META_APPLY = 524288,  /* followers apply what they have not persisted */
     RUN_MUTANT_META_JOIN = 1048576,  /* a member that lost entries takes part at once */
     RUN_MUTANT_META_START = 2097152, /* a member votes at once after its start */
+    /* ... with acknowledge: memory */
+    RUN_MUTANT_META_SYNCED = 4194304, /* written entries count as synced */
+    RUN_MUTANT_META_DOUBT = 8388608,  /* an uncertain member takes part at once */
+    RUN_MUTANT_META_COUNT = 16777216, /* losses of power are not counted */
 };
 
 struct run_config {
@@ -76,6 +80,7 @@ struct run_config {
     bool old_acks;        /* until storages join, a write quorum is a read quorum */
     unsigned n_more;      /* storages that join during the run */
     unsigned n_metas;     /* exportds; more than one: a quorum */
+    bool is_lazy;         /* acknowledge: memory */
     bool torn_is_fine;    /* unreadable blocks at the end are only counted */
 };
 
@@ -86,9 +91,12 @@ struct run_result {
     unsigned n_fail_overs;       /* starts of exportd on members, but the first */
     unsigned n_behind, n_copies; /* copies of stores: entries trimmed; something lost */
     unsigned n_transfers;        /* transfers of leadership */
-    unsigned n_lost_more;        /* disks lost during the rebuild of another one */
-    unsigned n_came_back;        /* replaced disks that returned */
-    unsigned n_spoiled, n_worn;  /* pages; n_worn: those that stay bad */
+    /* Starts of uncertain members; losses of power that were counted, and those that took
+     * committed entries. */
+    unsigned n_in_doubt, n_counted, n_lost;
+    unsigned n_lost_more;       /* disks lost during the rebuild of another one */
+    unsigned n_came_back;       /* replaced disks that returned */
+    unsigned n_spoiled, n_worn; /* pages; n_worn: those that stay bad */
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
     uint64_t n_names;                                    /* found in listings */
     uint64_t n_peeked;           /* lookups while other programs may change the name */

@@ -121,7 +121,8 @@ struct run {
     struct {
         uint64_t ino, block;
     } looked_at;                 /* block to print if a check fails */
-    unsigned exportd_cuts;       /* exportd's power losses so far */
+    unsigned exportd_cuts;       /* exportd's power losses so far; in a quorum, those
+                                  * that took something */
     uint64_t exportd_cut_ns;     /* the last one */
     uint64_t exportd_started_ns; /* the last start */
     unsigned exportd_deaths;
@@ -170,6 +171,8 @@ void program_end_episode(struct program *p);
 void program_begin(struct program *p);
 /** Returns the lock owner that identifies the program for the mount. */
 uint64_t program_owner(const struct program *p);
+/** If exportd lost its power since the program asked, the name may have any value. */
+void program_name_is_cut(const struct program *p, int name);
 /** Tells whether requests of dead clients are on their way to exportd. */
 bool strays(void);
 /** Returns a free place in the model, or NOBODY. */
@@ -201,8 +204,8 @@ void xattrs_begin(void);
 /** Sometimes changes or reads an xattr of the
  * open file. Returns false if it does nothing. */
 bool xattrs_do(struct program *p);
-/** Records that exportd lost its power. */
-void xattrs_lost(void);
+/** Records that exportd lost its power: as model_names_lost(). */
+void xattrs_lost(uint64_t since_ns);
 /** Checks all xattrs of a file at the end; wait() returns when the answer has arrived. */
 void xattrs_check(struct program *p, int file, void (*wait)(struct program *p));
 
@@ -234,6 +237,9 @@ void faults_begin(void);
 void faults_start(void);
 /** Ends all faults: everything is up. */
 void faults_end(void);
+
+/** Records that exportd lost its power: as model_names_lost(). */
+void exportd_is_cut(uint64_t since_ns);
 
 /* meta_faults.c */
 /** Sometimes causes a fault of this kind among members. False: it caused none. */

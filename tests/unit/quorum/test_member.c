@@ -488,6 +488,63 @@ static void the_longest_log_leads_after_a_loss(void **state)
     free(w);
 }
 
+/* Runs until the start of a member waits for its boot record, whose sync is held. */
+static void wait_for_boot_record(struct written_world *w, struct member_node *n)
+{
+    struct memdisk *d = &n->disk;
+
+    for (unsigned ms = 0; ms < 1000; ms++) {
+        member_world_run_ms(&w->m, 1);
+        if (d->n_held > 0 && strcmp(d->held[0]->file->path, "boot") == 0)
+            return;
+        memdisk_release(d);
+    }
+    fail_msg("no boot record is written");
+}
+
+/* One member loses power, and the process of another one starts meanwhile, which has
+ * all: it is not uncertain, so the two others must wait for it. */
+static void a_member_that_starts_is_not_uncertain(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(10); seed += UNIT_STEP) {
+        struct member_node *n, *powerless, *last;
+
+        written_init_lazy(w, seed);
+        n = member_world_wait_for_leader(&w->m);
+        powerless = &w->m.nodes[(n->i + 1) % MEMBERS];
+        last = &w->m.nodes[(n->i + 2) % MEMBERS];
+        write_some(w, n, 10);
+        member_world_cut_off(&w->m, last->i);
+        powerless->disk.hold_syncs = true;
+        for (unsigned i = 0; i < 10; i++) {
+            written_write(w, n, 8);
+            member_world_run_ms(&w->m, 10);
+        }
+        member_node_kill(n, false);
+        powerless->disk.hold_syncs = false;
+        powerless->disk.is_cut = true;
+        memdisk_release(&powerless->disk);
+        member_node_kill(powerless, true);
+        n->disk.hold_syncs = true;
+        member_node_begin(n);
+        wait_for_boot_record(w, n);
+        member_world_connect_all(&w->m);
+        member_node_start(powerless);
+        member_world_run_ms(&w->m, 10000);
+        n->disk.hold_syncs = false;
+        memdisk_release(&n->disk);
+        n = member_world_wait_for_leader(&w->m);
+        written_leader_check(w, n);
+        assert_int_equal(losses_of(n), 0);
+        written_all_are_equal(w);
+        written_free(w);
+    }
+    free(w);
+}
+
 /* Members that ended in order have synced all: no loss of power counts. */
 static void an_orderly_end_leaves_no_doubt(void **state)
 {
@@ -563,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_member_that_starts_is_not_uncertain),
         cmocka_unit_test(a_majority_without_power_loses_nothing_synced_and_counts),
         cmocka_unit_test(the_longest_log_leads_after_a_loss),
+        cmocka_unit_test(a_member_that_starts_is_not_uncertain),
         cmocka_unit_test(an_orderly_end_leaves_no_doubt),
         cmocka_unit_test(a_change_waits_for_no_disk_and_a_sync_does),
     };

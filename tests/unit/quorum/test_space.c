@@ -163,6 +163,31 @@ static void free_bytes_are_those_of_a_majority(void **state)
     world_end(w);
 }
 
+/* All machines were suspended: nothing was heard of the others for long, and the leader
+ * may look at its space before that changes. */
+static void a_leader_that_was_suspended_has_space(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
+        struct written_world *w = world_make(100 + seed);
+        struct member_node *leader;
+
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            kv_memory_set_free(w->m.nodes[i].below, free_high);
+            w->m.nodes[i].disk.total = w->m.nodes[i].disk.free_reported = free_high;
+        }
+        wait_for_free(w, free_high);
+        member_world_run_ms(&w->m, (unsigned)env_virtual_below(&w->v, 1000));
+        leader = member_world_wait_for_leader(&w->m);
+        w->v.now_ns += UINT64_C(10000000000);
+        for (unsigned ms = 0; ms < 2000 && leader->leads; ms++) {
+            member_world_run_ms(&w->m, 1);
+            assert_int_equal(kv_free_bytes(kv_quorum_kv(leader->kv)), free_high);
+        }
+        world_end(w);
+    }
+}
+
 static void a_nearly_full_leader_lets_one_with_space_lead(void **state)
 {
     struct written_world *w = world_make(5);
@@ -188,6 +213,7 @@ int main(void)
         cmocka_unit_test(a_full_follower_holds_nobody_up),
         cmocka_unit_test(a_full_leader_hands_over),
         cmocka_unit_test(free_bytes_are_those_of_a_majority),
+        cmocka_unit_test(a_leader_that_was_suspended_has_space),
         cmocka_unit_test(a_nearly_full_leader_lets_one_with_space_lead),
     };
 

@@ -664,21 +664,24 @@ void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
     }
 }
 
-void model_power_lost(void)
+void model_power_lost(uint64_t since_ns)
 {
     for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
         struct model_file *f = &model.files[i];
 
-        for (unsigned j = 0; f->used && j < f->n_writes; j++)
-            if (f->writes[j].synced_ns == 0)
-                f->writes[j].shaky = f->writes[j].was_shaky = true;
+        for (unsigned j = 0; f->used && j < f->n_writes; j++) {
+            struct model_write *w = &f->writes[j];
+
+            if (w->synced_ns == 0 && (w->stored_ns == 0 || w->stored_ns >= since_ns))
+                w->shaky = w->was_shaky = true;
+        }
     }
 }
 
 /* ---- names ---- */
 
-static void value_add(struct model_name *n, int file, uint64_t acked_ns,
-                      const struct model_view *by)
+static void value_add(struct model_name *n, int file, uint64_t begun_ns,
+                      uint64_t acked_ns, const struct model_view *by)
 {
     if (n->n_values == NAME_VALUES_MAX) { /* rare: the oldest value is dropped */
         memmove(n->values + 1, n->values + 2, (n->n_values - 2) * sizeof(n->values[0]));
@@ -688,12 +691,13 @@ static void value_add(struct model_name *n, int file, uint64_t acked_ns,
         (struct model_value){ .file = file,
                               .client = by == NULL ? NOBODY : by->client,
                               .life = by == NULL ? 0 : by->life,
+                              .begun_ns = begun_ns,
                               .acked_ns = acked_ns };
 }
 
-void model_name_set(int name, int file, const struct model_view *by)
+void model_name_set(int name, int file, uint64_t begun_ns, const struct model_view *by)
 {
-    value_add(&model.names[name], file, world_clock.now_ns, by);
+    value_add(&model.names[name], file, begun_ns, world_clock.now_ns, by);
     model.names[name].n_possible = 0;
 }
 
@@ -702,8 +706,8 @@ void model_name_maybe(int name, int file)
     struct model_name *n = &model.names[name];
     int now = n->n_values == 0 ? NOBODY : n->values[n->n_values - 1].file;
 
-    value_add(n, file, UINT64_MAX, NULL);
-    value_add(n, now, UINT64_MAX, NULL);
+    value_add(n, file, 0, UINT64_MAX, NULL);
+    value_add(n, now, 0, UINT64_MAX, NULL);
     n->n_possible = n->n_possible == 0 ? 2 : n->n_possible + 2;
     if (n->n_possible > n->n_values)
         n->n_possible = n->n_values;
@@ -747,7 +751,7 @@ const char *model_name_seen(int name, uint64_t ino)
     if (fits) {
         if (n->n_possible != 0) {
             n->n_possible = 0;
-            value_add(n, file, world_clock.now_ns, NULL);
+            value_add(n, file, 0, world_clock.now_ns, NULL);
         }
         return NULL;
     }
@@ -763,10 +767,42 @@ const char *model_name_seen(int name, uint64_t ino)
     return words;
 }
 
-void model_names_lost(void)
+/* Drops answered values whose requests were sent since then. */
+static void values_drop(struct model_name *n, uint64_t since_ns)
+{
+    unsigned first = n->n_values - n->n_possible, left = 0, n_left = 0;
+
+    for (unsigned i = 0; i < n->n_values; i++) {
+        const struct model_value *v = &n->values[i];
+
+        if (v->begun_ns >= since_ns && v->acked_ns != UINT64_MAX)
+            continue;
+        n->values[left++] = *v;
+        n_left += i >= first;
+    }
+    n->n_values = left;
+    n->n_possible = n_left;
+}
+
+/* The newest value that was answered before, or any one after it. */
+static void name_lost(struct model_name *n, uint64_t since_ns)
+{
+    unsigned safe = n->n_values;
+
+    while (safe > 0 && n->values[safe - 1].acked_ns >= since_ns)
+        safe--;
+    if (safe == n->n_values)
+        return;
+    if (n->n_possible < n->n_values - safe + (safe > 0))
+        n->n_possible = n->n_values - safe + (safe > 0);
+    if (since_ns != 0)
+        values_drop(n, since_ns);
+}
+
+void model_names_lost(uint64_t since_ns)
 {
     for (unsigned i = 0; i < model.n_names; i++)
-        model.names[i].n_possible = model.names[i].n_values;
+        name_lost(&model.names[i], since_ns);
 }
 
 void model_own_names_synced(int file, const struct model_view *view)

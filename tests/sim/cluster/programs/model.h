@@ -23,6 +23,9 @@
  * - An fsync does not cover data that a power loss took before the file was opened.
  * - After a power loss of exportd, an fsync covers only the names that its client made,
  *   linked or gave by renaming.
+ * - In a quorum (--metas 3) exportd loses power if a majority does. The run knows from
+ *   which moment on all that was committed is lost: what was answered before stays, and
+ *   what was sent later is gone (loss_laws.h).
  * - A failed fsync reports data that a power loss took once, as Linux does.
  * - A name has any value given since the last fsync that reached exportd, by any client,
  *   by the client that gave the value, or of its file; without a power loss of exportd it
@@ -131,7 +134,8 @@ struct model_value {
     int client; /* giver whose fsync of the file covers
                  * the name, and its life; NOBODY: none */
     unsigned life;
-    uint64_t acked_ns;
+    uint64_t begun_ns; /* time of its request; 0: not known */
+    uint64_t acked_ns; /* UINT64_MAX: never, or at any time */
 };
 
 struct model_name {
@@ -244,17 +248,20 @@ bool model_is_away(int client, unsigned life);
  * of a client whose session was valid there. */
 void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
                   uint64_t first, uint64_t end);
-/** Records a power loss of a machine: storages or exportd. */
-void model_power_lost(void);
-/** Records a power loss of exportd: names may be lost, too. */
-void model_names_lost(void);
+/** Records a power loss of a machine, which may take what was stored since then. */
+void model_power_lost(uint64_t since_ns);
+/**
+ * Records a power loss of exportd: names may be lost, too. since_ns: all changes that
+ * were committed from then on are lost, and no other; 0: not known which ones are.
+ */
+void model_names_lost(uint64_t since_ns);
 /** Makes names acknowledged before since_ns stable: all (by
  * is NULL), or those given by `by` and those of the file. */
 void model_names_synced(uint64_t since_ns, int file, const struct model_view *by);
 
-/** Sets a name to a file (or NOBODY). by: observer
- * whose fsync of the file covers the name; NULL: none. */
-void model_name_set(int name, int file, const struct model_view *by);
+/** Sets a name to a file (or NOBODY), by a request that was sent at begun_ns. by:
+ * observer whose fsync of the file covers the name; NULL: none. */
+void model_name_set(int name, int file, uint64_t begun_ns, const struct model_view *by);
 /** Records that an fsync by this observer, begun at view->started_ns,
  * succeeded: the names it gave the file are stable. */
 void model_own_names_synced(int file, const struct model_view *view);

@@ -365,6 +365,7 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
 
     sm->client->session = info->id;
     sm->client->opened_ns = world_clock.now_ns;
+    sm->client->losses = info->losses;
     sm->m.info = *info;
     metas_channel_set_session(sm->md_channel, sm->md_group, info->id);
     for (unsigned i = 0; i < sm->n_peers; i++)
@@ -533,6 +534,7 @@ void client_start(struct sim_client *c)
     sm = c->mount = xzalloc(sizeof(*sm));
     c->mounted = c->stopped = false;
     c->session = 0;
+    c->losses = 0;
     if (c->dead % 2 != 0) {
         session.find_dead = find_dead;
         session.dead_are_reported = on_dead_reported;

@@ -27,6 +27,7 @@ struct sim_client {
     bool mounted, stopped;
     uint64_t dead;                    /* session of the last killed mount */
     uint64_t session, opened_ns;      /* current session, and the time of its open */
+    uint32_t losses;                  /* exportd's losses of power, as it knows them */
     bool has_kernel, has_deaf_kernel; /* for the next start */
     bool has_old_kernel;              /* for the next start; the kernel cannot
                                        * age names, as Linux before 6.16 */

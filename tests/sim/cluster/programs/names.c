@@ -26,15 +26,12 @@ enum {
 /* Makes the names unsure after a call without a clear answer: old or new values. */
 static void names_unsure(struct program *p, int value, int value2)
 {
-    bool cut = p->exportd_cuts != run->exportd_cuts;
-
     model_name_maybe(p->name, value);
-    if (p->name2 != NOBODY)
-        model_name_maybe(p->name2, value2);
-    if (cut)
-        model.names[p->name].n_possible = model.names[p->name].n_values;
-    if (cut && p->name2 != NOBODY)
-        model.names[p->name2].n_possible = model.names[p->name2].n_values;
+    program_name_is_cut(p, p->name);
+    if (p->name2 == NOBODY)
+        return;
+    model_name_maybe(p->name2, value2);
+    program_name_is_cut(p, p->name2);
 }
 
 /* Checks the answer against the values before the change. */
@@ -75,9 +72,9 @@ static void on_names_changed(struct program *p)
         wrong("a change of names (%d) of %s succeeds but must fail", p->kind,
               model.names[p->name].text);
     } else if (rc == 0) {
-        model_name_set(p->name, value, NULL);
+        model_name_set(p->name, value, p->started_ns, NULL);
         if (p->name2 != NOBODY)
-            model_name_set(p->name2, value2,
+            model_name_set(p->name2, value2, p->started_ns,
                            p->kind == NAMES_LINK || p->kind == NAMES_RENAME ? &p->view
                                                                             : NULL);
     }
@@ -173,8 +170,7 @@ static bool dir_is_known(int d)
 static void value_maybe(const struct program *p, int name, int value)
 {
     model_name_maybe(name, value);
-    if (p->exportd_cuts != run->exportd_cuts)
-        model.names[name].n_possible = model.names[name].n_values;
+    program_name_is_cut(p, name);
 }
 
 /* Records a change of a directory with unknown outcome. */
@@ -203,19 +199,20 @@ static void dir_changed(struct program *p)
 {
     int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
 
-    model_name_set(p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY, NULL);
+    model_name_set(p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY, p->started_ns,
+                   NULL);
     if (p->kind == NAMES_RMDIR)
         dir_is_gone(p->name);
     if (p->kind != NAMES_DIR_RENAME)
         return;
-    model_name_set(p->name2, p->made, NULL);
+    model_name_set(p->name2, p->made, p->started_ns, NULL);
     CHILDREN(name, p->name)
     {
         int value = model_name_get(name);
 
         if (value != NOBODY) {
-            model_name_set(name, NOBODY, NULL);
-            model_name_set(to, value, NULL);
+            model_name_set(name, NOBODY, p->started_ns, NULL);
+            model_name_set(to, value, p->started_ns, NULL);
         }
         to++;
     }

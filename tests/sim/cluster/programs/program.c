@@ -58,7 +58,8 @@ static void on_req_done(struct fuse_req *req)
 unsigned program_cuts(const struct program *p)
 {
     const struct sim_client *c = p->client;
-    bool has_not_heard = c->opened_ns < run->exportd_cut_ns;
+    bool has_not_heard = metas_are_quorum() ? !loss_law_is_known(&metas.losses, c->losses)
+                                            : c->opened_ns < run->exportd_cut_ns;
     bool drops =
         c->kernel != NULL &&
         (world_clock.now_ns < c->opened_ns + KERNEL_DROPS_NS || client_is_dropping(c));
@@ -76,6 +77,13 @@ struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct progra
     p->req.done = on_req_done;
     p->req.data = p->data;
     return &p->req;
+}
+
+/* In a quorum the model knows what is lost. */
+void program_name_is_cut(const struct program *p, int name)
+{
+    if (p->exportd_cuts != run->exportd_cuts && !metas_are_quorum())
+        model.names[name].n_possible = model.names[name].n_values;
 }
 
 /* Checks that an error answer is allowed in this run. */
@@ -250,7 +258,7 @@ static void on_created(struct program *p)
               (unsigned long long)p->req.entry.ino);
     if (rc == 0 && p->exportd_cuts == run->exportd_cuts) {
         model.files[file].ino = p->req.entry.ino;
-        model_name_set(p->name, file, &p->view);
+        model_name_set(p->name, file, p->started_ns, &p->view);
         say("%s: created %s as file %d, inode %llu", p->client->host->proc->name,
             model.names[p->name].text, file, (unsigned long long)p->req.entry.ino);
         p->view.opened_ns = world_clock.now_ns;
@@ -264,15 +272,14 @@ static void on_created(struct program *p)
     if (rc == 0) { /* answered before exportd lost its power: may be lost as well */
         model.files[file].ino = p->req.entry.ino;
         model_name_maybe(p->name, file);
-        model.names[p->name].n_possible = model.names[p->name].n_values;
+        program_name_is_cut(p, p->name);
         client_release(p->client, program_asks(p, on_released), p->req.entry.ino,
                        p->req.fh);
         return;
     }
     program_fails(p, rc, "create");
     model_name_maybe(p->name, file);
-    if (p->exportd_cuts != run->exportd_cuts)
-        model.names[p->name].n_possible = model.names[p->name].n_values;
+    program_name_is_cut(p, p->name);
     program_end_episode(p);
 }
 

@@ -7,7 +7,8 @@
  *         last one. An answered change replaces all changes answered before it was sent,
  *         on every mount from then on. A change without an answer may take effect at any
  *         time. No answer reports what exportd's power loss took, so older values may
- *         return.
+ *         return; in a quorum, those before changes that were answered since the first
+ *         one was lost.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -107,8 +108,11 @@ static void xattr_collapse(struct xattr *x)
     uint64_t since_ns = oldest_look_ns();
     unsigned left = 0;
 
-    if ((run->config.faults & (FAULT_POWER_EXPORTD | FAULT_POWER_ALL)) != 0)
+    if (!metas_are_quorum() &&
+        (run->config.faults & (FAULT_POWER_EXPORTD | FAULT_POWER_ALL)) != 0)
         return;
+    if (metas_are_quorum() && metas_stable_ns() < since_ns)
+        since_ns = metas_stable_ns();
     for (unsigned i = 0; i < x->n; i++) {
         if (!is_over(x, &x->changes[i], since_ns))
             x->changes[left++] = x->changes[i];
@@ -116,16 +120,29 @@ static void xattr_collapse(struct xattr *x)
     x->n = left;
 }
 
-/* Makes all changes unsure after exportd's power loss. */
-void xattrs_lost(void)
+/* Makes changes unsure that were answered since then, and drops those that were also
+ * sent since then: if it is known when, all since then are lost. */
+static void xattr_lost(struct xattr *x, uint64_t since_ns)
+{
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < x->n; i++) {
+        struct change c = x->changes[i];
+
+        if (since_ns != 0 && c.answered_ns != 0 && c.begun_ns >= since_ns)
+            continue;
+        if (c.answered_ns >= since_ns)
+            c.answered_ns = 0;
+        x->changes[left++] = c;
+    }
+    x->n = left;
+}
+
+void xattrs_lost(uint64_t since_ns)
 {
     for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
-        for (unsigned j = 0; j < XATTRS; j++) {
-            struct xattr *x = &files[i].xattrs[j];
-
-            for (unsigned k = 0; k < x->n; k++)
-                x->changes[k].answered_ns = 0;
-        }
+        for (unsigned j = 0; j < XATTRS; j++)
+            xattr_lost(&files[i].xattrs[j], since_ns);
     }
 }
 

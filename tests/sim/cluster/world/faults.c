@@ -85,7 +85,7 @@ static void storage_dies(struct sim_storage *s, bool power)
     say("storage %u %s", s->index + 1, power ? "loses power" : "is killed");
     storage_node_kill(s, power);
     if (power) {
-        model_power_lost();
+        model_power_lost(0);
         run->result.n_power++;
     }
     run->result.n_kills++;
@@ -126,7 +126,16 @@ static void end_exportd(struct fault *f)
     meta_comes(&metas.list[f->a]);
 }
 
-/* A quorum loses nothing that was answered, even if all lose their power. */
+void exportd_is_cut(uint64_t since_ns)
+{
+    run->exportd_cuts++;
+    run->exportd_cut_ns = world_clock.now_ns;
+    model_power_lost(since_ns);
+    model_names_lost(since_ns);
+    xattrs_lost(since_ns);
+}
+
+/* The losses of a quorum are known when its next core starts (run.c). */
 static void exportd_dies(struct sim_meta *e, bool power)
 {
     say("%s %s", e->host->proc->name, power ? "loses power" : "is killed");
@@ -136,13 +145,8 @@ static void exportd_dies(struct sim_meta *e, bool power)
     if (!power)
         return;
     run->result.n_power++;
-    if (metas_are_quorum())
-        return;
-    run->exportd_cuts++;
-    run->exportd_cut_ns = world_clock.now_ns;
-    model_power_lost();
-    model_names_lost();
-    xattrs_lost();
+    if (!metas_are_quorum())
+        exportd_is_cut(0);
 }
 
 /* Chooses an exportd: often the one that leads. */
@@ -187,7 +191,7 @@ static void fault_power_all(void)
     say("the power fails everywhere");
     for (unsigned i = 0; i < servers.n_storages; i++)
         storage_node_kill(&servers.storages[i], true);
-    model_power_lost();
+    model_power_lost(0);
     for (unsigned i = 0; i < metas.n; i++)
         exportd_dies(&metas.list[i], true);
 }
@@ -535,7 +539,7 @@ static void fault_replace(void)
     say("storage %u loses its disk", i + 1);
     storage_node_kill(s, true);
     storage_node_wipe(s, false);
-    model_power_lost();
+    model_power_lost(0);
     run->result.n_replaced++;
     run->replacing = s;
     replace_again(500);
@@ -552,7 +556,7 @@ static void disk_is_lost(unsigned i, bool more)
     say("storage %u loses its disk%s", i + 1, more ? ", too" : "");
     storage_node_kill(s, true);
     storage_node_wipe(s, !more && (run->config.faults & FAULT_OLD_DISK) != 0);
-    model_power_lost();
+    model_power_lost(0);
     run->result.n_replaced++;
     run->result.n_lost_more += more;
     run->kills_seen = run->storage_kills;

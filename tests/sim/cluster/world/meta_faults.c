@@ -229,6 +229,42 @@ static bool fault_cut_off(void)
                : fault_one_way();
 }
 
+/* The power of a member fails: of one of a majority. */
+static void end_majority(struct fault *f)
+{
+    if (!run->ending && metas.list[f->a].host->proc->alive)
+        meta_falls(&metas.list[f->a], world_below(f->b), true);
+}
+
+/* Cuts the power of a majority, or of all: at once, or one after the other. */
+static void majority_falls(void)
+{
+    unsigned spared = world_chance(700000) ? metas.n : (unsigned)world_below(metas.n);
+    uint64_t within_ms = world_chance(600000) ? 1 : 2000;
+    unsigned away_ms = world_chance(200000) ? 8000 : 1500;
+
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (i != spared)
+            fault_new(world_below(within_ms), end_majority, i, away_ms);
+    }
+}
+
+/* Waits until something is at stake: a change was answered that is not stable. */
+static void end_wait(struct fault *f)
+{
+    if (run->ending)
+        return;
+    if (f->a > 0 && metas_stable_ns() == world_clock.now_ns)
+        fault_new(1, end_wait, f->a - 1, 0);
+    else
+        majority_falls();
+}
+
+static bool fault_majority(void)
+{
+    return fault_new(0, end_wait, world_chance(800000) ? 3000 : 0, 0) != NULL;
+}
+
 static bool fault_death(bool power)
 {
     switch (world_below(6)) {
@@ -238,6 +274,8 @@ static bool fault_death(bool power)
         return fault_copying(power);
     case 2:
         return fault_transfer();
+    case 3:
+        return power && metas.is_lazy && fault_majority();
     default:
         return false;
     }

@@ -7,15 +7,18 @@
 #include "tests/sim/cluster/world/metas.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "common/group/rpc_group.h"
 #include "exportd/quorum/member_port.h"
+#include "exportd/store/key.h"
 #include "tests/sim/cluster/run.h"
 #include "tests/sim/cluster/world/hasty_kv.h"
 #include "tests/sim/cluster/world/kv.h"
@@ -150,9 +153,26 @@ static uint64_t now_ns(void *arg)
            world_clock.now_ns / 1000 * (uint64_t)(1000000 + e->clock_ppm) / 1000;
 }
 
+/* Returns the number of losses of power that the quorum has counted. */
+static uint64_t losses_counted(const struct meta_process *p)
+{
+    const uint8_t key = KEY_LOSSES;
+    uint64_t counted = 0;
+    void *val = NULL;
+    size_t len;
+    int rc = kv_get(kv_quorum_kv(p->kv), &key, 1, &val, &len);
+
+    assert(rc == -ENOENT || (rc == 0 && len == sizeof(counted)));
+    if (rc == 0)
+        counted = get_le64(val);
+    free(val);
+    return counted;
+}
+
 static void on_lead(void *arg, uint64_t term)
 {
     struct meta_process *p = arg;
+    uint64_t counted = losses_counted(p), lost_ns;
     struct proc *before;
 
     p->led = ++metas.n_leads;
@@ -161,9 +181,9 @@ static void on_lead(void *arg, uint64_t term)
         leader_lead(p->leader, term);
     p->has_core = true;
     before = proc_enter(&world_clock.world);
-    quorum_law_leads(metas.laws, p->e, term);
+    lost_ns = quorum_law_leads(metas.laws, p->e, term, counted);
     if (metas.started != NULL)
-        metas.started();
+        metas.started(lost_ns);
     proc_leave(before);
 }
 
@@ -171,11 +191,9 @@ static void on_confirmed(void *arg)
 {
     const struct meta_process *p = arg;
 
-    const struct exportd *core = leader_core(p->leader);
-
     quorum_law_answers(metas.laws, p->e, p->term);
-    if (core != NULL)
-        quorum_law_losses(p->e, core_losses(core));
+    if (leader_serves(p->leader) && p->led == metas.n_leads)
+        loss_law_told(&metas.losses, p->e, core_losses(leader_core(p->leader)));
 }
 
 static void on_depose(void *arg)
@@ -220,7 +238,8 @@ static void on_started(void *arg, int rc)
     }
     p->is_started = true;
     member_status(p->member, &s);
-    if (s.seeding == SEED_NONE || s.seeding == SEED_BEHIND || p->e->ill_before_life != 0)
+    if (s.seeding == SEED_NONE || s.seeding == SEED_BEHIND ||
+        p->e->ill_before_life != 0 || p->e->copies_after_loss)
         return;
     fprintf(stderr, "%s has lost what it had synced\n", p->e->host->proc->name);
     abort();
@@ -279,6 +298,8 @@ static void member_begin(struct sim_meta *e)
         .keep_bytes = LOG_KEPT,
         .segment_bytes = LOG_SEGMENT,
         .sources = &metas.members,
+        .is_lazy = metas.is_lazy,
+        .boot = e->boot,
     };
 
     p->e = e;
@@ -348,14 +369,15 @@ void meta_kill(struct sim_meta *e, bool power)
     proc_kill(e->host->proc);
     e->x = NULL;
     e->p = NULL;
+    e->in_doubt = NULL;
     if (!power)
         return;
+    e->boot++;
     sim_kv_power_cut(e->kv);
     if (metas_are_quorum()) {
         sim_disk_power_cut(&e->disk);
         e->clock_offset_ns = world_below(1000000000000); /* the boot sets it to zero */
-    } else {
-        e->boot++;
+        loss_law_power(&metas.losses, e);
     }
 }
 
@@ -407,13 +429,19 @@ bool meta_status(const struct sim_meta *e, struct member_status *out)
     return true;
 }
 
+uint64_t meta_log_term(const struct sim_meta *e, uint64_t index)
+{
+    return e->p == NULL ? 0 : member_log_term(e->p->member, index);
+}
+
 bool metas_are_whole(void)
 {
     struct member_status s[METAS_MAX];
     uint64_t commit = 0;
 
     for (unsigned i = 0; i < metas.n; i++) {
-        if (!meta_status(&metas.list[i], &s[i]) || s[i].seeding != SEED_NONE)
+        if (!meta_status(&metas.list[i], &s[i]) || s[i].seeding != SEED_NONE ||
+            metas.losses.members[i].is_uncertain)
             return false;
         commit = s[i].commit > commit ? s[i].commit : commit;
     }
@@ -439,7 +467,13 @@ bool meta_transfer(struct sim_meta *e)
 
 bool metas_have_synced_since(uint64_t ns)
 {
-    return metas_are_quorum() || sim_kv_synced_ns(metas.list[0].kv) >= ns;
+    return metas_stable_ns() >= ns;
+}
+
+uint64_t metas_stable_ns(void)
+{
+    return metas_are_quorum() ? quorum_stable_ns(metas.laws)
+                              : sim_kv_synced_ns(metas.list[0].kv);
 }
 
 unsigned metas_n_strays(void)
@@ -573,7 +607,7 @@ void metas_begin_quorum(unsigned n)
             e->kv = sim_kv_new(e->host->proc);
         }
         e->index = i;
-        e->boot = 1; /* no power is lost that all lose */
+        e->boot = 1;
         e->clock_offset_ns = world_below(1000000000000);
         e->clock_ppm = (int64_t)world_below(2 * CLOCK_PPM_MAX + 1) - CLOCK_PPM_MAX;
         env_timer_init(&e->restart, on_restart);

@@ -15,6 +15,7 @@
 #include "exportd/quorum/member.h"
 #include "tests/sim/cluster/world/ask.h"
 #include "tests/sim/cluster/world/disk.h"
+#include "tests/sim/cluster/world/loss_laws.h"
 #include "tests/sim/cluster/world/net.h"
 
 enum { METAS_MAX = 3 };
@@ -24,7 +25,7 @@ struct sim_meta {
     struct sim_kv *kv;
     struct sim_disk disk; /* log of a member */
     unsigned index;
-    uint64_t boot;
+    uint64_t boot;            /* changes when its machine loses power */
     struct exportd *x;        /* the process's; of an exportd that is alone */
     struct meta_process *p;   /* the process's; of a member */
     struct env_timer restart; /* owned by the world */
@@ -34,22 +35,30 @@ struct sim_meta {
     /* Life before which something was lost that it had on stable storage; 0: nothing, or
      * it has all of that again. */
     unsigned ill_before_life;
+    bool copies_after_loss;  /* a loss of power made it copy a store */
+    struct member *in_doubt; /* the process's; it may have lost what it acknowledged */
     uint64_t ahead; /* RUN_MUTANT_META_APPLY: newest entry that it applies too early */
 };
 
 struct metas {
     unsigned n; /* more than one: they are a quorum */
     struct sim_meta list[METAS_MAX];
-    struct capability_key *key;  /* owned by the world */
-    unsigned token_limit;        /* per session; 0: exportd's default */
-    unsigned mutants;            /* enum run_mutant */
-    uint64_t n_leads;            /* starts of a core on members */
-    struct quorum_laws *laws;    /* owned by the world */
+    struct capability_key *key; /* owned by the world */
+    unsigned token_limit;       /* per session; 0: exportd's default */
+    unsigned mutants;           /* enum run_mutant */
+    uint64_t n_leads;           /* starts of a core on members */
+    struct quorum_laws *laws;   /* owned by the world */
+    bool is_lazy;               /* acknowledge: memory */
+    struct loss_laws losses;
     struct raft_config members;  /* with which the quorum began */
     uint64_t log_entries_max;    /* logs of members are trimmed beyond */
     unsigned n_behind, n_copies; /* copies of stores: run.h */
-    /** Called in the world when the core of a member starts; may be NULL. */
-    void (*started)(void);
+    unsigned n_in_doubt;         /* starts of members that may have lost something */
+    /**
+     * Called in the world when the core of a member starts; may be NULL. lost_ns: all
+     * that was committed since then is lost; 0: nothing is.
+     */
+    void (*started)(uint64_t lost_ns);
 };
 extern struct metas metas;
 
@@ -76,12 +85,16 @@ bool metas_serve(void);
 struct sim_meta *meta_current(void);
 /** Copies the state of a member. Returns false if it has not started. */
 bool meta_status(const struct sim_meta *e, struct member_status *out);
+/** Returns the term of an entry in the log of a member that runs; 0: it has none. */
+uint64_t meta_log_term(const struct sim_meta *e, uint64_t index);
 /** Returns true if all members take part, and none lacks anything that is committed. */
 bool metas_are_whole(void);
 /** Asks a member to hand leadership over to any other one. False: it does not lead. */
 bool meta_transfer(struct sim_meta *e);
 /** Returns true if all changes that were answered before are on stable storage. */
 bool metas_have_synced_since(uint64_t ns);
+/** Returns the time before which all that was answered is on stable storage. */
+uint64_t metas_stable_ns(void);
 /** Returns the requests of dead clients on their way to exportd. */
 unsigned metas_n_strays(void);
 /** Sends a request of an administrator to the one that leads, as admin_ask() does. */

@@ -14,27 +14,43 @@ struct quorum_laws;
 
 /** Makes the memory of the laws, in the world; it is freed with that. */
 struct quorum_laws *quorum_laws_new(void);
-/** A core starts on this member: no other member leads or led in this term. */
-void quorum_law_leads(struct quorum_laws *l, const struct sim_meta *e, uint64_t term);
+/**
+ * A core starts on this member: no other member leads or led in this term, and it has all
+ * that is committed, unless a loss is counted. counted: losses in its store (key H).
+ * Returns the time since which all that was committed is lost; 0: nothing is.
+ */
+uint64_t quorum_law_leads(struct quorum_laws *l, const struct sim_meta *e, uint64_t term,
+                          uint64_t counted);
 /** A core of this term may answer at once: no member leads in a later term. */
 void quorum_law_answers(const struct quorum_laws *l, const struct sim_meta *e,
                         uint64_t term);
-/** A member applies an entry: all members apply the same one at this index. */
+/** A member takes a committed entry: all members take the same one at this index, unless
+ * it was not stable and a loss is counted. */
 void quorum_law_applies(struct quorum_laws *l, const struct sim_meta *e,
                         const struct raft_log_entry *entry);
-/** A core has counted losses of power: no run has one, all that is answered is synced. */
-void quorum_law_losses(const struct sim_meta *e, unsigned n_losses);
-/** A member has entries up to this one on stable storage, and may acknowledge them. */
+/** A member takes all entries up to this one for stable: none is ever replaced. */
+void quorum_law_stable(struct quorum_laws *l, const struct sim_meta *e, uint64_t index);
+/** Returns the time before which all that was committed is stable. */
+uint64_t quorum_stable_ns(const struct quorum_laws *l);
+/** A member has written entries up to this one, and may acknowledge them. */
+void quorum_law_written(struct quorum_laws *l, const struct sim_meta *e, uint64_t index,
+                        uint64_t term);
+/** A member has synced entries up to this one. */
 void quorum_law_persisted(struct quorum_laws *l, const struct sim_meta *e, uint64_t index,
                           uint64_t term);
-/** A member takes part with a log up to `last`: no entry is missing that it acknowledged
- * and that is committed. */
-void quorum_law_starts(const struct quorum_laws *l, const struct sim_meta *e,
+/**
+ * A member takes part with a store up to `applied` and a log up to `last`: no entry is
+ * missing that it acknowledged and that is committed, but unsynced ones of a member that
+ * leaves doubt.
+ */
+void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t applied,
                        uint64_t last);
 /** A leader has met a member that lacks what it had acknowledged: its disk lost it. */
 void quorum_law_lost(const struct sim_meta *leader, uint64_t id);
 
 /** Returns cluster_losses(), whose header does not go together with servers.h. */
 unsigned core_losses(const struct exportd *core);
+/** Returns the term of an entry in the log of a running member; 0: it has none. */
+uint64_t member_log_term(const struct member *m, uint64_t index);
 
 #endif

@@ -32,6 +32,20 @@ void __wrap_kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
     __real_kv_quorum_apply(q, entry);
 }
 
+void __real_kv_quorum_stable(struct kv_quorum *q, uint64_t index);
+void __wrap_kv_quorum_stable(struct kv_quorum *q, uint64_t index);
+
+void __wrap_kv_quorum_stable(struct kv_quorum *q, uint64_t index)
+{
+    quorum_law_stable(metas.laws, meta_current(), index);
+    __real_kv_quorum_stable(q, index);
+}
+
+uint64_t member_log_term(const struct member *m, uint64_t index)
+{
+    return m->state == MEMBER_RUNS ? raft_core_term_of(m->core, index) : 0;
+}
+
 /* Returns the newest entry that the mutant applies: it came, but is not persisted. */
 static uint64_t unpersisted(const struct raft_core_out *out)
 {
@@ -50,6 +64,8 @@ void __wrap_raft_core_take(struct raft_core *core, struct raft_core_out *out)
     uint64_t ahead;
 
     __real_raft_core_take(core, out);
+    if (without(RUN_MUTANT_META_COUNT))
+        out->loss = false;
     if (out->lost != 0)
         quorum_law_lost(e, out->lost);
     ahead = unpersisted(out);
@@ -69,6 +85,21 @@ int __wrap_raft_core_persisted(struct raft_core *core, uint64_t now_ns, uint64_t
 {
     quorum_law_persisted(metas.laws, meta_current(), index, term);
     return __real_raft_core_persisted(core, now_ns, index, term);
+}
+
+int __real_raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t index,
+                             uint64_t term);
+int __wrap_raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t index,
+                             uint64_t term);
+
+/* The mutant takes what is written for synced. */
+int __wrap_raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t index,
+                             uint64_t term)
+{
+    if (without(RUN_MUTANT_META_SYNCED))
+        return __wrap_raft_core_persisted(core, now_ns, index, term);
+    quorum_law_written(metas.laws, meta_current(), index, term);
+    return __real_raft_core_written(core, now_ns, index, term);
 }
 
 /* ---- logs that are trimmed ---- */
@@ -94,13 +125,70 @@ void __wrap_member_seed_begin(struct member *m, struct seed_mark mark);
 
 void __wrap_member_seed_begin(struct member *m, struct seed_mark mark)
 {
+    struct sim_meta *e = meta_current();
+
     metas.n_behind += mark.doubt == SEED_BEHIND;
     metas.n_copies += mark.doubt != SEED_BEHIND;
+    /* uncertain, or with committed entries that others have lost */
+    e->copies_after_loss |= mark.doubt == SEED_LOG_LOST && m->state == MEMBER_DOUBTS;
+    e->copies_after_loss |=
+        mark.doubt == SEED_LOG_LOST && m->state == MEMBER_RUNS && m->stable < m->commit;
+    e->in_doubt = NULL;
     if (without(RUN_MUTANT_META_JOIN) && mark.doubt == SEED_LOG_LOST &&
         m->place.applied != 0)
         member_core_start(m);
     else
         __real_member_seed_begin(m, mark);
+}
+
+/* ---- uncertain members ---- */
+
+void __real_member_doubt_begin(struct member *m);
+void __wrap_member_doubt_begin(struct member *m);
+
+/* The mutant takes part with what is left, and says nothing. */
+void __wrap_member_doubt_begin(struct member *m)
+{
+    metas.n_in_doubt++;
+    if (without(RUN_MUTANT_META_DOUBT)) {
+        member_core_start(m);
+        return;
+    }
+    meta_current()->in_doubt = m;
+    __real_member_doubt_begin(m);
+}
+
+void __real_raft_core_set_loss(struct raft_core *core, uint64_t term);
+void __wrap_raft_core_set_loss(struct raft_core *core, uint64_t term);
+
+void __wrap_raft_core_set_loss(struct raft_core *core, uint64_t term)
+{
+    loss_law_runs(&metas.losses, meta_current(), term);
+    __real_raft_core_set_loss(core, term);
+}
+
+void __real_quorum_log_loss_counted(struct quorum_log *log);
+void __wrap_quorum_log_loss_counted(struct quorum_log *log);
+
+void __wrap_quorum_log_loss_counted(struct quorum_log *log)
+{
+    loss_law_counted(&metas.losses, meta_current());
+    __real_quorum_log_loss_counted(log);
+}
+
+void __real_quorum_log_vote(struct quorum_log *log, uint64_t term, uint64_t vote);
+void __wrap_quorum_log_vote(struct quorum_log *log, uint64_t term, uint64_t vote);
+
+/* An uncertain member that begins a new term leaves doubt. */
+void __wrap_quorum_log_vote(struct quorum_log *log, uint64_t term, uint64_t vote)
+{
+    struct sim_meta *e = meta_current();
+
+    if (e->in_doubt != NULL && e->in_doubt->state == MEMBER_TERM)
+        loss_law_leaves(&metas.losses, e);
+    if (e->in_doubt != NULL && e->in_doubt->state != MEMBER_DOUBTS)
+        e->in_doubt = NULL;
+    __real_quorum_log_vote(log, term, vote);
 }
 
 /* ---- starts ---- */
@@ -118,7 +206,8 @@ int __wrap_raft_core_start(struct raft_core *core, uint64_t now_ns,
     size_t n = saved->n_entries;
 
     e->ahead = 0;
-    quorum_law_starts(metas.laws, e,
+    e->copies_after_loss = false;
+    quorum_law_starts(metas.laws, e, saved->applied,
                       n > 0 ? saved->entries[n - 1].index : saved->applied);
     if (without(RUN_MUTANT_META_START))
         now_ns -= ms_to_ns(RAFT_ELECTION_MS);
