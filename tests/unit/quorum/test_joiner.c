@@ -326,7 +326,7 @@ static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
         unsigned at;
     } fails[] = { { DISK_REMOVE, "journal/", 1 },
                   { DISK_OPEN, "vote", 2 },
-                  { DISK_READ, "vote", 2 } };
+                  { DISK_OPEN, "boot", 2 } };
 
     (void)state;
     for (unsigned i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
