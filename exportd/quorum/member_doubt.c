@@ -77,8 +77,9 @@ static bool is_voter(const struct raft_member *member)
  * leader of this one believes that the member has what it lost. */
 static void leave(struct member *m)
 {
-    log_warn("quorum: a majority of the members lost power: changes of the last moments "
-             "may be lost; the next fsync of each mount says so");
+    log_warn("quorum: a majority of the members lost power (or vote, log or store) "
+             "together: changes of the last moments may be lost; the next fsync of each "
+             "mount says so");
     m->loss.term = m->ballot.term;
     if (!m->doubt.is_longest)
         m->loss.quiet_until_ns = member_now_ns(m) + ms_to_ns(DOUBT_QUIET_MS);
@@ -86,8 +87,7 @@ static void leave(struct member *m)
     quorum_log_vote(m->log, m->ballot.term + 1, 0);
 }
 
-/* Returns the newest entry of the log, or of the store if the log is empty. */
-static struct raft_log_entry newest(const struct member *m)
+struct raft_log_entry member_newest(const struct member *m)
 {
     uint64_t last = m->log == NULL ? 0 : quorum_log_last(m->log);
 
@@ -103,22 +103,21 @@ static bool is_longer(const struct seed_log *log, struct raft_log_entry own)
 }
 
 /* Says now and then for what it waits. */
-static void wait_tell(struct member *m, unsigned n_silent)
+static void wait_tell(struct member *m, bool all_answer)
 {
     uint64_t now_ns = member_now_ns(m);
+    char text[ERR_TEXT_MAX];
 
     if (m->doubt.told_ns != 0 && now_ns - m->doubt.told_ns < ms_to_ns(DOUBT_TELL_MS))
         return;
     m->doubt.told_ns = now_ns;
-    if (n_silent == 0)
-        log_warn("quorum: this member lost power, and with it perhaps changes that it "
-                 "had acknowledged: it waits until another member leads");
-    else
-        log_warn(
-            "quorum: this member lost power, and with it perhaps changes that it "
-            "had acknowledged: it waits for a leader, or for %u voters that do not "
-            "answer (rozo meta status); if they are gone for good, see OPERATIONS.md",
-            n_silent);
+    member_peers_say(m, NULL, text);
+    log_warn("quorum: this member lost power, and with it perhaps changes that it had "
+             "acknowledged: it waits until another member leads%s: %s%s",
+             all_answer ? "" : ", or all that vote have answered", text,
+             all_answer ? ""
+                        : ". Start those that are down; if they are gone for good, see "
+                          "OPERATIONS.md, \"When most members are gone\"");
 }
 
 static void round_end(struct member *m)
@@ -135,7 +134,7 @@ static void round_end(struct member *m)
         leave(m);
         return;
     }
-    wait_tell(m, n_others - d->n_answers);
+    wait_tell(m, d->n_answers == n_others);
     env_timer_start(m->config.env, &d->timer, DOUBT_PAUSE_MS);
 }
 
@@ -155,6 +154,33 @@ static bool leader_lasts(struct member *m, uint64_t id, uint64_t term)
     return now_ns - d->leader_ns >= ms_to_ns(DOUBT_LEADER_MS);
 }
 
+/* Copies what a leader has: this member may have lost a part of that. */
+static void copy(struct member *m)
+{
+    member_seed_begin(m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
+}
+
+static void answer_take(struct member *m, const struct seed_log *log)
+{
+    struct member_doubt *d = &m->doubt;
+    bool leads = log->leads && log->term >= m->ballot.term;
+
+    member_peer_says(m, d->asked,
+                     leads           ? "leads since a moment ago"
+                     : log->leads    ? "leads in an older term"
+                     : log->in_doubt ? "does not take part itself"
+                                     : "does not lead",
+                     false);
+    d->n_answers++;
+    d->n_in_doubt += log->in_doubt;
+    if (is_longer(log, member_newest(m)))
+        d->is_longest = false;
+    if (leads && leader_lasts(m, d->asked, log->term))
+        copy(m);
+    else
+        ask_next(m);
+}
+
 static void on_answer(struct rpc_request *rq, int rc)
 {
     struct member *m = container_of(rq, struct member, doubt.rq);
@@ -171,17 +197,14 @@ static void on_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__OK &&
         seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
                         rq->answer_payload_len, &log, none) == 0) {
-        m->doubt.n_answers++;
-        m->doubt.n_in_doubt += log.in_doubt;
-        if (is_longer(&log, newest(m)))
-            m->doubt.is_longest = false;
-        if (log.leads && log.term >= m->ballot.term &&
-            leader_lasts(m, m->doubt.list.members[m->doubt.at - 1].id, log.term)) {
-            member_seed_begin(
-                m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
-            return;
-        }
+        answer_take(m, &log);
+        return;
     }
+    member_peer_says(m, m->doubt.asked,
+                     rc != 0                            ? "does not answer"
+                     : rq->status == ROZO__STATUS__BUSY ? "is not ready"
+                                                        : "refuses",
+                     rc != 0);
     ask_next(m);
 }
 
@@ -197,14 +220,16 @@ static void ask_next(struct member *m)
 
         if (is_voter(to) && to->id != m->config.id)
             p = member_peer_find(m, to->id);
-        if (p != NULL && p->channel == NULL)
+        if (p != NULL && p->channel == NULL) {
+            member_peer_says(m, p->id, "has an address that is not valid", true);
             p = NULL;
+        }
     }
     if (p == NULL) {
         round_end(m);
         return;
     }
-    ask.to = p->id;
+    ask.to = d->asked = p->id;
     d->rq =
         (struct rpc_request){ .op = ROZO__OP__RF_JOIN,
                               .deadline_ms = DOUBT_DEADLINE_MS,
@@ -263,7 +288,7 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         member_leads_for_sure(m) && raft_core_lease_until_ns(m->core) > member_now_ns(m);
     if (log.leads)
         log.term = m->term;
-    last = newest(m);
+    last = member_newest(m);
     log.last = last.index;
     log.commit = last.term;
     seed_log_encode(&log, 0, head);

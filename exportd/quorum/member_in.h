@@ -36,6 +36,7 @@ enum {
      * METADATA_RESERVE, and what LevelDB needs to merge tables */
     SPACE_LOW_BYTES = 256 << 20,
     MEMBER_FREE_BYTES = 8, /* answer to RF_STEP: free bytes of the disk */
+    MEMBER_NAME_MAX = RAFT_ADDRESS_MAX + 40,
 };
 
 /* Link to another member. */
@@ -47,9 +48,10 @@ struct member_peer {
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
     bool is_stranger;            /* something else answers at the address; logged */
-    /* last answer to a question of seeding, for people; NULL: it helped, or was not
-     * asked */
-    const char *seed_says;
+    /* last answer to a question of a member that copies or is uncertain, for people;
+     * NULL: it helped, or was not asked */
+    const char *says;
+    bool is_silent;      /* there was no answer to it */
     uint64_t free_bytes; /* space of its disk, by its answer at free_ns */
     uint64_t free_ns;    /* 0: never */
 };
@@ -86,7 +88,8 @@ struct member_source {
 /* Questions of an uncertain member, one voter after the other, in rounds. */
 struct member_doubt {
     struct raft_config list; /* newest list of members that this one knows */
-    unsigned at;             /* next one to ask */
+    unsigned at;       /* next one to ask */
+    uint64_t asked;    /* raft id of the last one asked */
     unsigned n_answers, n_in_doubt;
     bool is_longest; /* no answer so far had a longer log */
     /* member that leads with a lease, its term, and since when; 0: none, as of the last
@@ -268,6 +271,16 @@ void member_answer_take(struct member *m, const void *head, size_t len);
 
 /* ---- member_send.c ---- */
 
+/** Writes "member 2 at HOST:PORT", for people. Returns buf. */
+const char *member_name(const struct member *m, uint64_t id, char buf[MEMBER_NAME_MAX]);
+/** Notes how a member has answered (member_peer.says). */
+void member_peer_says(struct member *m, uint64_t id, const char *says, bool is_silent);
+/**
+ * Writes how the others have answered, for people; those with nothing to say as
+ * `otherwise`, or not at all if that is NULL.
+ */
+void member_peers_say(const struct member *m, const char *otherwise,
+                      char text[ERR_TEXT_MAX]);
 /** Opens and closes links for a new list of members. */
 void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
@@ -306,6 +319,8 @@ void member_doubt_begin(struct member *m);
 void member_doubt_stop(struct member *m);
 /** Answers RF_JOIN: takes the call. */
 void member_doubt_handle(struct member *m, struct rpc_call *call);
+/** Returns the newest entry of the log, or of the store if the log is empty. */
+struct raft_log_entry member_newest(const struct member *m);
 /** Counts a loss of power as leader, if there is one that nobody counted. */
 void member_loss_count(struct member *m);
 /** Returns whether this member leads, is ready, and no loss is left to count. */
