@@ -41,12 +41,15 @@ static void list_find(struct member *m)
     uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
 
     m->doubt.list = m->place.members;
+    m->doubt.list_index = m->place.members_index;
     for (uint64_t i = last + 1; i > first && i > m->place.members_index + 1; i--) {
         struct raft_log_entry e = quorum_log_get(m->log, i - 1, NULL);
 
         if (e.kind == RAFT_ENTRY_CONFIG && e.data != NULL &&
-            raft_config_decode(e.data, e.len, &m->doubt.list) == 0)
+            raft_config_decode(e.data, e.len, &m->doubt.list) == 0) {
+            m->doubt.list_index = e.index;
             return;
+        }
     }
 }
 
@@ -55,6 +58,7 @@ static void list_find(struct member *m)
 static void round_begin(struct member *m)
 {
     m->doubt.at = m->doubt.n_answers = m->doubt.n_in_doubt = 0;
+    m->doubt.began_ns = member_now_ns(m);
     m->doubt.is_longest = true;
     m->doubt.hears_leader = false;
     ask_next(m);
@@ -120,6 +124,13 @@ static void wait_tell(struct member *m, bool all_answer)
                           "OPERATIONS.md, \"When most members are gone\"");
 }
 
+/* Returns whether the answers of this round hold together: nobody has failed, started
+ * again and answered since a leader helped one of those that answered before. */
+static bool round_is_short(const struct member *m)
+{
+    return member_now_ns(m) - m->doubt.began_ns < ms_to_ns(DOUBT_LEADER_MS);
+}
+
 static void round_end(struct member *m)
 {
     struct member_doubt *d = &m->doubt;
@@ -130,7 +141,7 @@ static void round_end(struct member *m)
     if (!d->hears_leader)
         d->leader = 0;
     if (is_voter(own) && d->n_answers == n_others && n_sound <= n / 2 &&
-        !d->hears_leader) {
+        !d->hears_leader && round_is_short(m)) {
         leave(m);
         return;
     }
@@ -157,6 +168,8 @@ static bool leader_lasts(struct member *m, uint64_t id, uint64_t term)
 /* Copies what a leader has: this member may have lost a part of that. */
 static void copy(struct member *m)
 {
+    m->place.members = m->doubt.list;
+    m->place.members_index = m->doubt.list_index;
     member_seed_begin(m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
 }
 
@@ -261,7 +274,31 @@ void member_doubt_stop(struct member *m)
     env_timer_stop(m->config.env, &m->doubt.timer);
 }
 
+void member_doubt_list(struct member *m, const struct raft_config *list, uint64_t index)
+{
+    struct member_doubt *d = &m->doubt;
+
+    /* One that votes goes by the list of its log: it must have asked all of those before
+     * it starts with what is left. A leader sends lists to others only. */
+    if (index <= d->list_index || is_voter(raft_config_find(list, m->config.id)))
+        return;
+    member_doubt_stop(m); /* this round counts no more */
+    d->list = *list;
+    d->list_index = index;
+    member_peers_update(m, &d->list);
+    env_timer_start(m->config.env, &d->timer, 0);
+}
+
 /* ---- answers ---- */
+
+/* Returns whether this member may lack what it has acknowledged. One that is only behind
+ * does not, and will take part: unless it does not get what it needs. */
+static bool is_unsound(const struct member *m)
+{
+    return m->state == MEMBER_DOUBTS ||
+           (m->state == MEMBER_SEEDS &&
+            (m->seed.mark.doubt != SEED_BEHIND || member_seed_is_stuck(m)));
+}
 
 void member_doubt_handle(struct member *m, struct rpc_call *call)
 {
@@ -276,14 +313,15 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         rc = -ENOENT;
     if (log.term == 0)
         log.term = 1; /* a member that knows no term leads in none */
-    if (rc != 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS) {
+    if (rc != 0 || (m->state != MEMBER_DOUBTS && m->state != MEMBER_SEEDS &&
+                    m->state != MEMBER_RUNS)) {
         rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
                                : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
                                : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
                                                : ROZO__STATUS__BAD_REQUEST);
         return;
     }
-    log.in_doubt = m->state != MEMBER_RUNS;
+    log.in_doubt = is_unsound(m);
     log.leads =
         member_leads_for_sure(m) && raft_core_lease_until_ns(m->core) > member_now_ns(m);
     if (log.leads)

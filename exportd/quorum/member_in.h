@@ -28,7 +28,8 @@ enum {
     /* without progress for so long, the log names the members waited for; then again */
     SEED_WAIT_MS = 3000,
     SEED_WAIT_AGAIN_MS = 60000,
-    SEED_PAUSE_MS = 50, /* before the next question after one without result */
+    SEED_STUCK_MS = 20000, /* a copy without progress for so long may never be complete */
+    SEED_PAUSE_MS = 50,    /* before the next question after one without result */
     SPACE_LOOK_MS = 1000,
     SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
     SPACE_OLD_MS = 5000,  /* an older answer about space does not count */
@@ -87,9 +88,11 @@ struct member_source {
 
 /* Questions of an uncertain member, one voter after the other, in rounds. */
 struct member_doubt {
-    struct raft_config list; /* newest list of members that this one knows */
+    struct raft_config list; /* newest list of members that this one knows, its entry */
+    uint64_t list_index;
     unsigned at;       /* next one to ask */
     uint64_t asked;    /* raft id of the last one asked */
+    uint64_t began_ns; /* this round */
     unsigned n_answers, n_in_doubt;
     bool is_longest; /* no answer so far had a longer log */
     /* member that leads with a lease, its term, and since when; 0: none, as of the last
@@ -135,7 +138,8 @@ struct member_seeding {
     uint64_t bytes;  /* copied so far */
     uint64_t source; /* raft id of the member that is asked */
     unsigned n_short, n_failed; /* members in a row that could not help */
-    uint64_t wait_ns; /* progress was made then, or the wait was logged; 0: neither */
+    uint64_t wait_ns;  /* no progress since then, or the wait was logged; 0: neither */
+    uint64_t stuck_ns; /* no progress since then; 0: there is some */
     bool is_wait_logged;
     /* when all entries up to this one are there the copy is complete; 0: not known */
     uint64_t target;
@@ -319,6 +323,8 @@ void member_doubt_begin(struct member *m);
 void member_doubt_stop(struct member *m);
 /** Answers RF_JOIN: takes the call. */
 void member_doubt_handle(struct member *m, struct rpc_call *call);
+/** A leader says who the members are: asks those if the list is a newer one. */
+void member_doubt_list(struct member *m, const struct raft_config *list, uint64_t index);
 /** Returns the newest entry of the log, or of the store if the log is empty. */
 struct raft_log_entry member_newest(const struct member *m);
 /** Counts a loss of power as leader, if there is one that nobody counted. */
@@ -342,6 +348,8 @@ void member_seed_log_started(struct member *m, int rc);
 void member_seed_voted(struct member *m);
 /** Ends at once what can be ended. Returns whether nothing is under way. */
 bool member_seed_stop(struct member *m);
+/** Returns whether a copy has made no progress for long. */
+bool member_seed_is_stuck(const struct member *m);
 /** Copies the state, for people. */
 void member_seed_status(const struct member *m, struct member_status *out);
 

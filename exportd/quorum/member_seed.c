@@ -53,7 +53,7 @@ static void job_give(struct member *m, struct seed_job *job, enum member_seed_st
 static void progress(struct member_seeding *s)
 {
     s->n_short = s->n_failed = 0;
-    s->wait_ns = 0;
+    s->wait_ns = s->stuck_ns = 0;
     s->is_wait_logged = false;
 }
 
@@ -76,7 +76,7 @@ static void wait_look(struct member *m)
     uint64_t ms = s->is_wait_logged ? SEED_WAIT_AGAIN_MS : SEED_WAIT_MS;
 
     if (s->wait_ns == 0)
-        s->wait_ns = now_ns;
+        s->wait_ns = s->stuck_ns = now_ns;
     if (now_ns - s->wait_ns < ms_to_ns(ms))
         return;
     wait_log(m);
@@ -576,6 +576,13 @@ bool member_seed_stop(struct member *m)
         env_timer_stop(m->config.env, &s->timer);
     s->step = MEMBER_SEED_OFF;
     return true;
+}
+
+bool member_seed_is_stuck(const struct member *m)
+{
+    uint64_t since_ns = m->seed.stuck_ns;
+
+    return since_ns != 0 && member_now_ns(m) - since_ns >= ms_to_ns(SEED_STUCK_MS);
 }
 
 void member_seed_status(const struct member *m, struct member_status *out)

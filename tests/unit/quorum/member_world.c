@@ -334,7 +334,7 @@ static void on_stopped(void *arg)
     ((struct member_node *)arg)->is_stopped = true;
 }
 
-void member_node_start(struct member_node *n)
+void member_node_begin(struct member_node *n)
 {
     struct kv_quorum_config kv = { &n->w->v->env, kv_memory_kv(n->below), &n->kv_hooks };
     struct member_config config = {
@@ -374,6 +374,11 @@ void member_node_start(struct member_node *n)
     if (n->w->started != NULL)
         n->w->started(n);
     member_start(n->member, &n->err, on_started, n);
+}
+
+void member_node_start(struct member_node *n)
+{
+    member_node_begin(n);
     while (!n->is_started) {
         env_virtual_run_posted(n->w->v);
         if (!n->is_started)
