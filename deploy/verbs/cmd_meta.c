@@ -11,7 +11,7 @@
 #include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
-enum { SERVES_MAX_MS = 10000, SERVES_PAUSE_MS = 50 };
+enum { SERVES_MAX_MS = 10000, SERVES_PAUSE_MS = 50, NAME_MAX_BYTES = 128 };
 
 /* Arguments and results of a verb. */
 struct meta_args {
@@ -37,6 +37,8 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
         return "waits";
     if (a->removed)
         return "removed";
+    if (a->uncertain)
+        return "uncertain";
     if (a->seeding)
         return "copies";
     if (self == NULL)
@@ -57,7 +59,27 @@ static bool has_answered(const struct meta_client *c, uint64_t id)
     return false;
 }
 
+/* Writes "member 2 at HOST:PORT", where other members reach it. Returns buf. */
+static const char *name_put(char buf[NAME_MAX_BYTES], const Rozo__AdMetaStatusResp *a,
+                            uint64_t id)
+{
+    const Rozo__AdMetaStatusResp__Member *m = meta_client_listed(a, id);
+
+    snprintf(buf, NAME_MAX_BYTES, "member %llu%s%.80s", (unsigned long long)id,
+             m == NULL ? "" : " at ", m == NULL ? "" : m->address);
+    return buf;
+}
+
 /* ---- JSON ---- */
+
+static json_t *ids_json(const uint64_t *ids, size_t n)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(json, json_integer((json_int_t)ids[i]));
+    return json;
+}
 
 static json_t *member_json(const struct meta_client_member *m)
 {
@@ -70,14 +92,18 @@ static json_t *member_json(const struct meta_client_member *m)
     self = meta_client_listed(a, a->id);
     return json_pack(
         "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:b, s:I, s:I, s:s}",
+        "s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:b, s:o, s:I, s:s}",
         "id", (json_int_t)a->id, "address", m->address, "answers", 1, "quorum_address",
         cli_json_text(self == NULL ? "" : self->address), "role", role_name(a), "leads",
         (int)a->leads, "serves", (int)a->serves, "term", (json_int_t)a->term, "leader",
         (json_int_t)a->leader, "first", (json_int_t)a->first, "last", (json_int_t)a->last,
-        "commit", (json_int_t)a->commit, "applied", (json_int_t)a->applied, "log_bytes",
-        (json_int_t)a->log_bytes, "seeding", (int)a->seeding, "seed_bytes",
-        (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "error", "");
+        "commit", (json_int_t)a->commit, "stable", (json_int_t)a->stable, "applied",
+        (json_int_t)a->applied, "log_bytes", (json_int_t)a->log_bytes, "uncertain",
+        (int)a->uncertain, "seeding", (int)a->seeding, "seed_bytes",
+        (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "seed_index",
+        (json_int_t)a->seed_index, "seed_target", (json_int_t)a->seed_target,
+        "seed_has_keys", (int)a->seed_has_keys, "waits_for",
+        ids_json(a->silent, a->n_silent), "losses", (json_int_t)a->losses, "error", "");
 }
 
 static json_t *silent_json(const struct meta_client *c)
@@ -118,7 +144,7 @@ static void member_print(struct text_table *t, const struct meta_client_member *
         text_table_cell(t, "-");
         text_table_cell(t, "%s", m->address);
         text_table_cell(t, "NO ANSWER");
-        for (unsigned i = 0; i < 6; i++)
+        for (unsigned i = 0; i < 7; i++)
             text_table_cell(t, "-");
         return;
     }
@@ -129,19 +155,54 @@ static void member_print(struct text_table *t, const struct meta_client_member *
     text_table_cell(t, "%llu", (unsigned long long)a->term);
     text_table_cell(t, "%llu", (unsigned long long)a->last);
     text_table_cell(t, "%llu", (unsigned long long)a->commit);
+    text_table_cell(t, "%llu", (unsigned long long)a->stable);
     text_table_cell(t, "%llu", (unsigned long long)a->applied);
     text_table_cell(t, "%s", human_bytes(bytes, a->log_bytes));
 }
 
-/* Says what a member copies from another one. */
+/* Names the members that a member has asked without an answer. */
+static void silent_print(const Rozo__AdMetaStatusResp *a)
+{
+    char name[NAME_MAX_BYTES];
+
+    for (size_t i = 0; i < a->n_silent; i++)
+        printf("%s does not answer member %llu\n", name_put(name, a, a->silent[i]),
+               (unsigned long long)a->id);
+}
+
+/* Says what a member copies from another one, and how far it is. */
 static void seeding_print(const Rozo__AdMetaStatusResp *a)
 {
-    char bytes[HUMAN_BYTES_TEXT];
+    char bytes[HUMAN_BYTES_TEXT], self[NAME_MAX_BYTES], from[NAME_MAX_BYTES];
 
-    printf("member %llu copies the metadata of member %llu, %s so far: it does not vote "
-           "until it has them all\n",
-           (unsigned long long)a->id, (unsigned long long)a->seed_from,
-           human_bytes(bytes, a->seed_bytes));
+    printf("%s copies the metadata of %s, %s so far", name_put(self, a, a->id),
+           name_put(from, a, a->seed_from), human_bytes(bytes, a->seed_bytes));
+    if (a->seed_has_keys)
+        printf(", entries up to %llu", (unsigned long long)a->seed_index);
+    if (a->seed_has_keys && a->seed_target != 0)
+        printf(" of %llu", (unsigned long long)a->seed_target);
+    printf(": it does not vote until it has them all\n");
+    silent_print(a);
+}
+
+/* Says for what a member waits that may have lost something with its power. */
+static void uncertain_print(const Rozo__AdMetaStatusResp *a)
+{
+    char self[NAME_MAX_BYTES];
+
+    printf("%s lost power, and may lack changes that it had acknowledged: it does not "
+           "vote before another member leads, or all that vote have answered it\n",
+           name_put(self, a, a->id));
+    silent_print(a);
+}
+
+/* Says what a member lacks that answers but does not take part. */
+static void member_lack_print(const Rozo__AdMetaStatusResp *a)
+{
+    if (a->uncertain)
+        uncertain_print(a);
+    else if (a->seeding)
+        seeding_print(a);
 }
 
 /* Says what the list has that does not vote. */
@@ -163,22 +224,22 @@ static void roles_print(const Rozo__AdMetaStatusResp *a)
 static void status_print(struct meta_verb *v)
 {
     struct meta_client *c = v->client;
-    static const char *const heads[] = { ">ID",     "ADDRESS",  "ROLE",
-                                         "SERVES",  ">TERM",    ">LAST",
-                                         ">COMMIT", ">APPLIED", ">LOG" };
+    static const char *const heads[] = { ">ID",      "ADDRESS", "ROLE",    "SERVES",
+                                         ">TERM",    ">LAST",   ">COMMIT", ">STABLE",
+                                         ">APPLIED", ">LOG" };
     const Rozo__AdMetaStatusResp *a = meta_client_newest(c);
     bool all_answer = true;
     struct text_table t;
 
-    text_table_init(&t, heads, 9);
+    text_table_init(&t, heads, 10);
     for (unsigned i = 0; i < c->n; i++)
         member_print(&t, &c->members[i]);
     text_table_print(&t, stdout);
     text_table_free(&t);
     for (unsigned i = 0; i < c->n; i++) {
-        if (c->members[i].answer != NULL && c->members[i].answer->seeding)
-            seeding_print(c->members[i].answer);
-        if (c->members[i].answer == NULL)
+        if (c->members[i].answer != NULL)
+            member_lack_print(c->members[i].answer);
+        else
             printf("%s: %.200s\n", c->members[i].address, c->members[i].ask.message);
     }
     for (size_t i = 0; i < a->n_members; i++) {
@@ -187,6 +248,10 @@ static void status_print(struct meta_verb *v)
                    (unsigned long long)a->members[i]->id, a->members[i]->address);
     }
     roles_print(a);
+    if (a->losses != 0)
+        printf("A majority of the members has lost power together: changes that were not "
+               "synced may be lost (the newest loss was counted in term %llu)\n",
+               (unsigned long long)a->losses);
     if (meta_client_serving(c) != NULL)
         return;
     for (unsigned i = 0; i < c->n; i++)
@@ -215,8 +280,10 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
         .doc =
             "Show the exportds that are members of a quorum, each as it sees itself: "
             "whether it leads and serves clients, its term, the last entry of its log, "
-            "the last one that is committed and that its store has, and the disk space "
-            "of the log. Asks every address of --exportd.",
+            "the last one that is committed, that a majority has on stable storage and "
+            "that its store has, and the disk space of the log; what a member lacks that "
+            "copies or may have lost something, and for whom it waits. Asks every "
+            "address of --exportd.",
         .children = target_children
     };
     struct meta_verb v = { .act = status, .to_json = status_json, .print = status_print };

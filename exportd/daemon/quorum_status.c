@@ -21,7 +21,7 @@ void quorum_status_answer(struct rpc_call *call, const struct member_status *s,
     Rozo__AdMetaStatusResp resp = ROZO__AD_META_STATUS_RESP__INIT;
     Rozo__AdMetaStatusResp__Member members[RAFT_SERVERS_MAX], *list[RAFT_SERVERS_MAX];
     char *clients[RAFT_SERVERS_MAX][MEMBER_CLIENTS_MAX];
-    uint8_t msg[RAFT_SERVERS_MAX * MEMBER_BYTES + 256];
+    uint8_t msg[RAFT_SERVERS_MAX * MEMBER_BYTES + 512];
 
     if (call->role != RPC_ROLE_NODE) {
         rpc_reply_status(call, ROZO__STATUS__DENIED);
@@ -40,6 +40,14 @@ void quorum_status_answer(struct rpc_call *call, const struct member_status *s,
     resp.seeding = s->seeding != SEED_NONE;
     resp.seed_bytes = s->seed_bytes;
     resp.seed_from = s->seed_from;
+    resp.seed_has_keys = s->seed_has_keys;
+    resp.seed_index = s->seed_index;
+    resp.seed_target = s->seed_target;
+    resp.stable = s->stable;
+    resp.losses = s->losses;
+    resp.uncertain = s->is_uncertain;
+    resp.n_silent = s->n_silent;
+    resp.silent = (uint64_t *)s->silent;
     resp.removed = s->is_removed;
     for (unsigned i = 0; i < s->members.n; i++) {
         rozo__ad_meta_status_resp__member__init(&members[i]);

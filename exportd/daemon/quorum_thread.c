@@ -237,6 +237,15 @@ static void on_look(struct env_timer *timer)
 
 /* ---- asks ---- */
 
+static struct member_status status_get(const struct quorum_thread *t)
+{
+    struct member_status s;
+
+    member_status(t->member, &s);
+    s.losses = kv_quorum_losses(t->config.port->kv);
+    return s;
+}
+
 static void on_ask_done(struct env_mail *mail)
 {
     struct quorum_ask *ask = container_of(mail, struct quorum_ask, mail);
@@ -255,7 +264,7 @@ static void on_ask_status(struct env_mail *mail)
 {
     struct quorum_ask *ask = container_of(mail, struct quorum_ask, mail);
 
-    member_status(ask->t->member, &ask->status);
+    ask->status = status_get(ask->t);
     ask_end(ask, 0);
 }
 
@@ -371,7 +380,7 @@ static void on_call(void *arg, struct rpc_call *call)
     struct member_status s;
 
     if (call->op == ROZO__OP__AD_META_STATUS) {
-        member_status(t->member, &s);
+        s = status_get(t);
         quorum_status_answer(call, &s, t->watch.serves_since_ns != 0);
     } else {
         member_handle(t->member, call);

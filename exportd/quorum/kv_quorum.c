@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/env/key_map.h"
@@ -74,6 +75,7 @@ struct kv_quorum {
     unsigned n_applying;
     unsigned n_iters;
     uint64_t free_max;
+    _Atomic uint64_t losses; /* value of KEY_LOSSES in the kv below */
 
     /* Parts of a batch whose last one has not come. */
     uint8_t *parts; /* owned */
@@ -757,9 +759,22 @@ void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
         change_add(q, &entry->e, items_new(0), 0);
 }
 
+/* Takes note of a loss of power that a leader has counted. */
+static void losses_look(struct kv_quorum *q, const struct change *c)
+{
+    for (size_t i = 0; i < c->n_items; i++) {
+        const struct kv_item *item = &c->items[i];
+
+        if (item->key_len == 1 && *(const uint8_t *)item->key == KEY_LOSSES &&
+            item->val_len == sizeof(q->losses))
+            q->losses = get_le64(item->val);
+    }
+}
+
 /* Writes a change to the kv below. */
 static void change_apply(struct kv_quorum *q, struct change *c)
 {
+    losses_look(q, c);
     q->below_index = c->index;
     q->below_term = c->term;
     q->n_applying++;
@@ -841,12 +856,35 @@ int64_t kv_quorum_wall_ns(const struct kv_quorum *q)
     return q->wall_ns;
 }
 
+uint64_t kv_quorum_losses(const struct kv_quorum *q)
+{
+    return q->losses;
+}
+
 /* ---- seeding ---- */
+
+static int losses_load(struct kv_quorum *q)
+{
+    const uint8_t key = KEY_LOSSES;
+    void *val;
+    size_t len;
+    int rc = kv_get(q->config.below, &key, 1, &val, &len);
+
+    q->losses = 0;
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    if (len == sizeof(q->losses))
+        q->losses = get_le64(val);
+    free(val);
+    return 0;
+}
 
 static int place_load(struct kv_quorum *q)
 {
     int rc = kv_place_load(q->config.below, &q->place, &q->wall_ns);
 
+    if (rc == 0)
+        rc = losses_load(q);
     parts_drop(q);
     changes_drop(q);
     q->given = q->below_index = q->stable = q->place.applied;

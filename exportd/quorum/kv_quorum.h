@@ -121,5 +121,10 @@ void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job);
 int kv_quorum_error(const struct kv_quorum *q);
 /** Returns the wall clock of the newest entry applied, ns since 1970; 0: none. */
 int64_t kv_quorum_wall_ns(const struct kv_quorum *q);
+/**
+ * Returns the term in which the newest loss of power of a majority was counted, as far as
+ * the kv below knows; 0: there was none. Any thread.
+ */
+uint64_t kv_quorum_losses(const struct kv_quorum *q);
 
 #endif

@@ -163,9 +163,11 @@ static void entries_append(struct member *m, const struct raft_core_out *out)
 
 static void role_take(struct member *m, const struct raft_core_out *out)
 {
+    char name[MEMBER_NAME_MAX];
+
     if (out->leader != m->leader && out->leader != 0)
-        log_info("quorum: member %llu leads in term %llu",
-                 (unsigned long long)out->leader, (unsigned long long)out->term);
+        log_info("quorum: %s leads in term %llu", member_name(m, out->leader, name),
+                 (unsigned long long)out->term);
     m->role = out->role;
     m->term = out->term;
     m->leader = out->leader;
@@ -207,6 +209,7 @@ static void timer_set(struct member *m, uint64_t next_ns)
  * that the leader has now. */
 static void lost_send(struct member *m, uint64_t to)
 {
+    char name[MEMBER_NAME_MAX];
     uint64_t last = raft_core_last_index(m->core);
     const struct raft_msg msg = { .kind = RAFT_MSG_SEED,
                                   .flags = RAFT_MSG_LOST,
@@ -217,7 +220,7 @@ static void lost_send(struct member *m, uint64_t to)
                                   .index = last,
                                   .index_term = raft_core_term_of(m->core, last) };
 
-    log_warn("quorum: %016llx has lost entries that it had", (unsigned long long)to);
+    log_warn("quorum: %s has lost entries that it had", member_name(m, to, name));
     if (msg.index_term != 0)
         member_send(m, &msg);
 }
@@ -496,6 +499,17 @@ void member_log_range(const struct member *m, uint64_t *first, uint64_t *last)
     *last = m->commit;
 }
 
+/* Lists the members that did not answer. */
+static void silent_list(const struct member *m, struct member_status *out)
+{
+    LIST_FOREACH(node, &m->peers) {
+        const struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (p->is_silent && !p->is_gone && out->n_silent < RAFT_SERVERS_MAX)
+            out->silent[out->n_silent++] = p->id;
+    }
+}
+
 void member_status(const struct member *m, struct member_status *out)
 {
     bool is_open = m->state >= MEMBER_RUNS && m->log_runs;
@@ -518,8 +532,15 @@ void member_status(const struct member *m, struct member_status *out)
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,
         .is_removed = m->state == MEMBER_REMOVED,
+        .is_uncertain = m->state == MEMBER_DOUBTS,
     };
     for (unsigned i = 0; i < m->members.n; i++)
         member_clients_of(m, m->members.members[i].id, &out->clients[i]);
+    if (m->state == MEMBER_DOUBTS) {
+        out->term = m->ballot.term;
+        out->last = member_newest(m).index;
+    }
     member_seed_status(m, out);
+    if (m->state == MEMBER_DOUBTS || m->state == MEMBER_SEEDS)
+        silent_list(m, out);
 }

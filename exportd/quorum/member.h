@@ -187,6 +187,18 @@ struct member_status {
     enum seed_doubt seeding;
     bool is_removed;                /* this member is none any more */
     uint64_t seed_bytes, seed_from; /* copied so far; raft id of the source */
+    /* the copy is complete when no key is missing and it has all entries up to
+     * seed_target (0: not known yet); seed_index: entries that it has */
+    bool seed_has_keys;
+    uint64_t seed_index, seed_target;
+    /* this member may have lost, with its power, what it had acknowledged: it takes no
+     * part before a leader or all other voters have answered */
+    bool is_uncertain;
+    /* members that did not answer, of those that it asks while it copies or is
+     * uncertain */
+    unsigned n_silent;
+    uint64_t silent[RAFT_SERVERS_MAX];
+    uint64_t losses; /* kv_quorum_losses(); not set by member_status() */
 };
 void member_status(const struct member *m, struct member_status *out);
 

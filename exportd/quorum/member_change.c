@@ -579,6 +579,8 @@ void member_adopt_handle(struct member *m, struct rpc_call *call)
 
     if (rc == 0)
         rc = adopt_check(m, &a, &err);
+    if (rc == 0 && m->state == MEMBER_DOUBTS)
+        member_doubt_list(m, &a.list, a.list_index);
     if (rc == 0 && m->state == MEMBER_SEEDS && a.list_index > m->place.members_index) {
         m->place.members = a.list;
         m->place.members_index = a.list_index;

@@ -41,12 +41,15 @@ static void list_find(struct member *m)
     uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
 
     m->doubt.list = m->place.members;
+    m->doubt.list_index = m->place.members_index;
     for (uint64_t i = last + 1; i > first && i > m->place.members_index + 1; i--) {
         struct raft_log_entry e = quorum_log_get(m->log, i - 1, NULL);
 
         if (e.kind == RAFT_ENTRY_CONFIG && e.data != NULL &&
-            raft_config_decode(e.data, e.len, &m->doubt.list) == 0)
+            raft_config_decode(e.data, e.len, &m->doubt.list) == 0) {
+            m->doubt.list_index = e.index;
             return;
+        }
     }
 }
 
@@ -55,6 +58,7 @@ static void list_find(struct member *m)
 static void round_begin(struct member *m)
 {
     m->doubt.at = m->doubt.n_answers = m->doubt.n_in_doubt = 0;
+    m->doubt.began_ns = member_now_ns(m);
     m->doubt.is_longest = true;
     m->doubt.hears_leader = false;
     ask_next(m);
@@ -77,8 +81,9 @@ static bool is_voter(const struct raft_member *member)
  * leader of this one believes that the member has what it lost. */
 static void leave(struct member *m)
 {
-    log_warn("quorum: a majority of the members lost power: changes of the last moments "
-             "may be lost; the next fsync of each mount says so");
+    log_warn("quorum: a majority of the members lost power (or vote, log or store) "
+             "together: changes of the last moments may be lost; the next fsync of each "
+             "mount says so");
     m->loss.term = m->ballot.term;
     if (!m->doubt.is_longest)
         m->loss.quiet_until_ns = member_now_ns(m) + ms_to_ns(DOUBT_QUIET_MS);
@@ -102,22 +107,28 @@ static bool is_longer(const struct seed_log *log, struct raft_log_entry own)
 }
 
 /* Says now and then for what it waits. */
-static void wait_tell(struct member *m, unsigned n_silent)
+static void wait_tell(struct member *m, bool all_answer)
 {
     uint64_t now_ns = member_now_ns(m);
+    char text[ERR_TEXT_MAX];
 
     if (m->doubt.told_ns != 0 && now_ns - m->doubt.told_ns < ms_to_ns(DOUBT_TELL_MS))
         return;
     m->doubt.told_ns = now_ns;
-    if (n_silent == 0)
-        log_warn("quorum: this member lost power, and with it perhaps changes that it "
-                 "had acknowledged: it waits until another member leads");
-    else
-        log_warn(
-            "quorum: this member lost power, and with it perhaps changes that it "
-            "had acknowledged: it waits for a leader, or for %u voters that do not "
-            "answer (rozo meta status); if they are gone for good, see OPERATIONS.md",
-            n_silent);
+    member_peers_say(m, NULL, text);
+    log_warn("quorum: this member lost power, and with it perhaps changes that it had "
+             "acknowledged: it waits until another member leads%s: %s%s",
+             all_answer ? "" : ", or all that vote have answered", text,
+             all_answer ? ""
+                        : ". Start those that are down; if they are gone for good, see "
+                          "OPERATIONS.md, \"When most members are gone\"");
+}
+
+/* Returns whether the answers of this round hold together: nobody has failed, started
+ * again and answered since a leader helped one of those that answered before. */
+static bool round_is_short(const struct member *m)
+{
+    return member_now_ns(m) - m->doubt.began_ns < ms_to_ns(DOUBT_LEADER_MS);
 }
 
 static void round_end(struct member *m)
@@ -130,11 +141,11 @@ static void round_end(struct member *m)
     if (!d->hears_leader)
         d->leader = 0;
     if (is_voter(own) && d->n_answers == n_others && n_sound <= n / 2 &&
-        !d->hears_leader) {
+        !d->hears_leader && round_is_short(m)) {
         leave(m);
         return;
     }
-    wait_tell(m, n_others - d->n_answers);
+    wait_tell(m, d->n_answers == n_others);
     env_timer_start(m->config.env, &d->timer, DOUBT_PAUSE_MS);
 }
 
@@ -168,6 +179,37 @@ static void term_send(struct member *m, uint64_t to)
     member_send(m, &msg);
 }
 
+/* Copies what a leader has: this member may have lost a part of that. */
+static void copy(struct member *m)
+{
+    m->place.members = m->doubt.list;
+    m->place.members_index = m->doubt.list_index;
+    member_seed_begin(m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
+}
+
+static void answer_take(struct member *m, const struct seed_log *log)
+{
+    struct member_doubt *d = &m->doubt;
+    bool leads = log->leads && log->term >= m->ballot.term;
+
+    member_peer_says(m, d->asked,
+                     leads           ? "leads since a moment ago"
+                     : log->leads    ? "leads in an older term"
+                     : log->in_doubt ? "does not take part itself"
+                                     : "does not lead",
+                     false);
+    d->n_answers++;
+    d->n_in_doubt += log->in_doubt;
+    if (is_longer(log, member_newest(m)))
+        d->is_longest = false;
+    if (log->leads && !leads)
+        term_send(m, d->asked);
+    if (leads && leader_lasts(m, d->asked, log->term))
+        copy(m);
+    else
+        ask_next(m);
+}
+
 static void on_answer(struct rpc_request *rq, int rc)
 {
     struct member *m = container_of(rq, struct member, doubt.rq);
@@ -184,19 +226,14 @@ static void on_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__OK &&
         seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
                         rq->answer_payload_len, &log, none) == 0) {
-        m->doubt.n_answers++;
-        m->doubt.n_in_doubt += log.in_doubt;
-        if (is_longer(&log, member_newest(m)))
-            m->doubt.is_longest = false;
-        if (log.leads && log.term < m->ballot.term)
-            term_send(m, m->doubt.list.members[m->doubt.at - 1].id);
-        if (log.leads && log.term >= m->ballot.term &&
-            leader_lasts(m, m->doubt.list.members[m->doubt.at - 1].id, log.term)) {
-            member_seed_begin(
-                m, (struct seed_mark){ .doubt = SEED_LOG_LOST, .is_copied = true });
-            return;
-        }
+        answer_take(m, &log);
+        return;
     }
+    member_peer_says(m, m->doubt.asked,
+                     rc != 0                            ? "does not answer"
+                     : rq->status == ROZO__STATUS__BUSY ? "is not ready"
+                                                        : "refuses",
+                     rc != 0);
     ask_next(m);
 }
 
@@ -212,14 +249,16 @@ static void ask_next(struct member *m)
 
         if (is_voter(to) && to->id != m->config.id)
             p = member_peer_find(m, to->id);
-        if (p != NULL && p->channel == NULL)
+        if (p != NULL && p->channel == NULL) {
+            member_peer_says(m, p->id, "has an address that is not valid", true);
             p = NULL;
+        }
     }
     if (p == NULL) {
         round_end(m);
         return;
     }
-    ask.to = p->id;
+    ask.to = d->asked = p->id;
     d->rq =
         (struct rpc_request){ .op = ROZO__OP__RF_JOIN,
                               .deadline_ms = DOUBT_DEADLINE_MS,
@@ -251,13 +290,30 @@ void member_doubt_stop(struct member *m)
     env_timer_stop(m->config.env, &m->doubt.timer);
 }
 
+void member_doubt_list(struct member *m, const struct raft_config *list, uint64_t index)
+{
+    struct member_doubt *d = &m->doubt;
+
+    /* One that votes goes by the list of its log: it must have asked all of those before
+     * it starts with what is left. A leader sends lists to others only. */
+    if (index <= d->list_index || is_voter(raft_config_find(list, m->config.id)))
+        return;
+    member_doubt_stop(m); /* this round counts no more */
+    d->list = *list;
+    d->list_index = index;
+    member_peers_update(m, &d->list);
+    env_timer_start(m->config.env, &d->timer, 0);
+}
+
 /* ---- answers ---- */
 
-/* Returns whether the member writes what it needs to take part. It is not
- * uncertain: its log may be the only one that has all, and it says so soon. */
-static bool starts(const struct member *m)
+/* Returns whether this member may lack what it has acknowledged. One that is only behind
+ * does not, and will take part: unless it does not get what it needs. */
+static bool is_unsound(const struct member *m)
 {
-    return m->state == MEMBER_BOOT || m->state == MEMBER_TERM;
+    return m->state == MEMBER_DOUBTS ||
+           (m->state == MEMBER_SEEDS &&
+            (m->seed.mark.doubt != SEED_BEHIND || member_seed_is_stuck(m)));
 }
 
 void member_doubt_handle(struct member *m, struct rpc_call *call)
@@ -273,15 +329,15 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         rc = -ENOENT;
     if (log.term == 0)
         log.term = 1; /* a member that knows no term leads in none */
-    if (rc != 0 || m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS || starts(m)) {
+    if (rc != 0 || (m->state != MEMBER_DOUBTS && m->state != MEMBER_SEEDS &&
+                    m->state != MEMBER_RUNS)) {
         rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
                                : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
                                : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
                                                : ROZO__STATUS__BAD_REQUEST);
         return;
     }
-    /* One that is about to run has nothing to fetch: it only waits for its disk. */
-    log.in_doubt = m->state == MEMBER_DOUBTS || m->state == MEMBER_SEEDS;
+    log.in_doubt = is_unsound(m);
     log.leads =
         member_leads_for_sure(m) && raft_core_lease_until_ns(m->core) > member_now_ns(m);
     if (log.leads)

@@ -29,7 +29,8 @@ enum {
     /* without progress for so long, the log names the members waited for; then again */
     SEED_WAIT_MS = 3000,
     SEED_WAIT_AGAIN_MS = 60000,
-    SEED_PAUSE_MS = 50, /* before the next question after one without result */
+    SEED_STUCK_MS = 20000, /* a copy without progress for so long may never be complete */
+    SEED_PAUSE_MS = 50,    /* before the next question after one without result */
     SPACE_LOOK_MS = 1000,
     SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
     SPACE_OLD_MS = 5000,  /* an older answer about space does not count */
@@ -37,6 +38,7 @@ enum {
      * METADATA_RESERVE, and what LevelDB needs to merge tables */
     SPACE_LOW_BYTES = 256 << 20,
     MEMBER_FREE_BYTES = 8, /* answer to RF_STEP: free bytes of the disk */
+    MEMBER_NAME_MAX = RAFT_ADDRESS_MAX + 40,
     HEARD_MAX = 2 * RAFT_SERVERS_MAX,
     HEARD_BYTES = 4096, /* the file with what others have said */
     /* packed RF_TELL: cluster id, group, four numbers, addresses with two bytes each */
@@ -80,9 +82,10 @@ struct member_peer {
     unsigned n_steps;            /* messages on their way */
     bool is_gone;                /* left the list; freed with its last message */
     bool is_stranger;            /* something else answers at the address; logged */
-    /* last answer to a question of seeding, for people; NULL: it helped, or was not
-     * asked */
-    const char *seed_says;
+    /* last answer to a question of a member that copies or is uncertain, for people;
+     * NULL: it helped, or was not asked */
+    const char *says;
+    bool is_silent;      /* there was no answer to it */
     uint64_t free_bytes; /* space of its disk, by its answer at free_ns */
     uint64_t free_ns;    /* 0: never */
     struct member *m;
@@ -123,8 +126,11 @@ struct member_source {
 
 /* Questions of an uncertain member, one voter after the other, in rounds. */
 struct member_doubt {
-    struct raft_config list; /* newest list of members that this one knows */
-    unsigned at;             /* next one to ask */
+    struct raft_config list; /* newest list of members that this one knows, its entry */
+    uint64_t list_index;
+    unsigned at;       /* next one to ask */
+    uint64_t asked;    /* raft id of the last one asked */
+    uint64_t began_ns; /* this round */
     unsigned n_answers, n_in_doubt;
     bool is_longest; /* no answer so far had a longer log */
     /* member that leads with a lease, its term, and since when; 0: none, as of the last
@@ -170,7 +176,8 @@ struct member_seeding {
     uint64_t bytes;  /* copied so far */
     uint64_t source; /* raft id of the member that is asked */
     unsigned n_short, n_failed; /* members in a row that could not help */
-    uint64_t wait_ns; /* progress was made then, or the wait was logged; 0: neither */
+    uint64_t wait_ns;  /* no progress since then, or the wait was logged; 0: neither */
+    uint64_t stuck_ns; /* no progress since then; 0: there is some */
     bool is_wait_logged;
     /* when all entries up to this one are there the copy is complete; 0: not known */
     uint64_t target;
@@ -307,6 +314,16 @@ void member_answer_take(struct member *m, const void *head, size_t len);
 
 /* ---- member_send.c ---- */
 
+/** Writes "member 2 at HOST:PORT", for people. Returns buf. */
+const char *member_name(const struct member *m, uint64_t id, char buf[MEMBER_NAME_MAX]);
+/** Notes how a member has answered (member_peer.says). */
+void member_peer_says(struct member *m, uint64_t id, const char *says, bool is_silent);
+/**
+ * Writes how the others have answered, for people; those with nothing to say as
+ * `otherwise`, or not at all if that is NULL.
+ */
+void member_peers_say(const struct member *m, const char *otherwise,
+                      char text[ERR_TEXT_MAX]);
 /** Opens and closes links for a new list of members. */
 void member_peers_update(struct member *m, const struct raft_config *members);
 void member_peers_close(struct member *m);
@@ -345,6 +362,10 @@ void member_doubt_begin(struct member *m);
 void member_doubt_stop(struct member *m);
 /** Answers RF_JOIN: takes the call. */
 void member_doubt_handle(struct member *m, struct rpc_call *call);
+/** A leader says who the members are: asks those if the list is a newer one. */
+void member_doubt_list(struct member *m, const struct raft_config *list, uint64_t index);
+/** Returns the newest entry of the log, or of the store if the log is empty. */
+struct raft_log_entry member_newest(const struct member *m);
 /** Counts a loss of power as leader, if there is one that nobody counted. */
 void member_loss_count(struct member *m);
 /** Returns the newest entry of the log, or of the store if the log is empty. */
@@ -368,6 +389,8 @@ void member_seed_log_started(struct member *m, int rc);
 void member_seed_voted(struct member *m);
 /** Ends at once what can be ended. Returns whether nothing is under way. */
 bool member_seed_stop(struct member *m);
+/** Returns whether a copy has made no progress for long. */
+bool member_seed_is_stuck(const struct member *m);
 /** Copies the state, for people. */
 void member_seed_status(const struct member *m, struct member_status *out);
 

@@ -53,25 +53,15 @@ static void job_give(struct member *m, struct seed_job *job, enum member_seed_st
 static void progress(struct member_seeding *s)
 {
     s->n_short = s->n_failed = 0;
-    s->wait_ns = 0;
+    s->wait_ns = s->stuck_ns = 0;
     s->is_wait_logged = false;
 }
 
 static void wait_log(const struct member *m)
 {
-    char text[ERR_TEXT_MAX] = "";
-    size_t len = 0;
+    char text[ERR_TEXT_MAX];
 
-    LIST_FOREACH(node, &m->peers) {
-        const struct member_peer *p = container_of(node, struct member_peer, link);
-
-        if (p->is_gone || len >= sizeof(text))
-            continue;
-        len +=
-            (size_t)snprintf(text + len, sizeof(text) - len, "%smember %llu at %s %s",
-                             len == 0 ? "" : ", ", (unsigned long long)p->id, p->address,
-                             p->seed_says == NULL ? "answers" : p->seed_says);
-    }
+    member_peers_say(m, "answers", text);
     log_warn("quorum: this member cannot take part again before another one leads or "
              "gives it what it lacks: %s. Start those that are down; if they are lost "
              "for good, do not start any member from an empty directory",
@@ -86,21 +76,12 @@ static void wait_look(struct member *m)
     uint64_t ms = s->is_wait_logged ? SEED_WAIT_AGAIN_MS : SEED_WAIT_MS;
 
     if (s->wait_ns == 0)
-        s->wait_ns = now_ns;
+        s->wait_ns = s->stuck_ns = now_ns;
     if (now_ns - s->wait_ns < ms_to_ns(ms))
         return;
     wait_log(m);
     s->wait_ns = now_ns;
     s->is_wait_logged = true;
-}
-
-/* Notes how the member that was asked has answered. */
-static void says_set(struct member *m, const char *says)
-{
-    struct member_peer *p = member_peer_find(m, m->seed.source);
-
-    if (p != NULL)
-        p->seed_says = says;
 }
 
 /* ---- members to ask ---- */
@@ -294,7 +275,7 @@ static void log_take(struct member *m, const struct rpc_request *rq)
         other_source(m, true);
     else {
         s->n_short = s->n_failed = 0;
-        says_set(m, log.leads ? NULL : "does not lead");
+        member_peer_says(m, s->source, log.leads ? NULL : "does not lead", false);
         wait_look(m);
         source_next(m); /* nothing is new there; another one may lead */
         pause_ms(m, SEED_PAUSE_MS);
@@ -308,10 +289,12 @@ static void on_answer(struct rpc_request *rq, int rc)
     m->seed.step = MEMBER_SEED_PAUSES;
     if (m->state != MEMBER_SEEDS)
         return;
-    says_set(m, rc != 0                            ? "does not answer"
-                : rq->status == ROZO__STATUS__OK   ? NULL
-                : rq->status == ROZO__STATUS__BUSY ? "does not take part itself"
-                                                   : "refuses");
+    member_peer_says(m, m->seed.source,
+                     rc != 0                            ? "does not answer"
+                     : rq->status == ROZO__STATUS__OK   ? NULL
+                     : rq->status == ROZO__STATUS__BUSY ? "does not take part itself"
+                                                        : "refuses",
+                     rc != 0);
     if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
         member_removed(m);
     else if (rc != 0 || rq->status != ROZO__STATUS__OK)
@@ -489,6 +472,12 @@ static void begin(struct member *m)
 void member_seed_begin(struct member *m, struct seed_mark mark)
 {
     log_info("quorum: this member copies the metadata store of another one");
+    LIST_FOREACH(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        p->says = NULL;
+        p->is_silent = false;
+    }
     m->state = MEMBER_SEEDS;
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
     env_timer_init(&m->seed.timer, on_pause);
@@ -594,6 +583,13 @@ bool member_seed_stop(struct member *m)
     return true;
 }
 
+bool member_seed_is_stuck(const struct member *m)
+{
+    uint64_t since_ns = m->seed.stuck_ns;
+
+    return since_ns != 0 && member_now_ns(m) - since_ns >= ms_to_ns(SEED_STUCK_MS);
+}
+
 void member_seed_status(const struct member *m, struct member_status *out)
 {
     if (m->state != MEMBER_SEEDS)
@@ -601,4 +597,7 @@ void member_seed_status(const struct member *m, struct member_status *out)
     out->seeding = m->seed.mark.doubt;
     out->seed_bytes = m->seed.bytes;
     out->seed_from = m->seed.source;
+    out->seed_has_keys = m->seed.mark.is_copied;
+    out->seed_index = m->seed.mark.index;
+    out->seed_target = m->seed.target != 0 ? m->seed.target : m->seed.mark.needed;
 }

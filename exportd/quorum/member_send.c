@@ -7,6 +7,8 @@
  *         (the core sends again). A message never has entries that were replaced since.
  */
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,47 @@ struct member_peer *member_peer_find(const struct member *m, uint64_t id)
     }
     return NULL;
 }
+
+/* ---- for people ---- */
+
+const char *member_name(const struct member *m, uint64_t id, char buf[MEMBER_NAME_MAX])
+{
+    const struct raft_member *member = raft_config_find(&m->members, id);
+
+    snprintf(buf, MEMBER_NAME_MAX, "member %" PRIu64 "%s%s", id,
+             member == NULL ? "" : " at ", member == NULL ? "" : member->address);
+    return buf;
+}
+
+void member_peer_says(struct member *m, uint64_t id, const char *says, bool is_silent)
+{
+    struct member_peer *p = member_peer_find(m, id);
+
+    if (p == NULL)
+        return;
+    p->says = says;
+    p->is_silent = is_silent;
+}
+
+void member_peers_say(const struct member *m, const char *otherwise,
+                      char text[ERR_TEXT_MAX])
+{
+    size_t len = 0;
+
+    text[0] = '\0';
+    LIST_FOREACH(node, &m->peers) {
+        const struct member_peer *p = container_of(node, struct member_peer, link);
+        const char *says = p->says == NULL ? otherwise : p->says;
+        char name[MEMBER_NAME_MAX];
+
+        if (p->is_gone || says == NULL || len >= ERR_TEXT_MAX)
+            continue;
+        len += (size_t)snprintf(text + len, ERR_TEXT_MAX - len, "%s%s %s",
+                                len == 0 ? "" : ", ", member_name(m, p->id, name), says);
+    }
+}
+
+/* ---- peers ---- */
 
 static void peer_free_if_unused(struct member *m, struct member_peer *p)
 {
@@ -177,10 +220,10 @@ void member_peers_close(struct member *m)
 static void stranger_look(struct member_peer *p, bool is_stranger)
 {
     if (is_stranger && !p->is_stranger)
-        log_warn(
-            "quorum: what listens at %s is not member %llu: it has another id, or is "
-            "of another quorum; compare `quorum` in the configs of all members",
-            p->address, (unsigned long long)p->id);
+        log_warn("quorum: what listens at %s is not member %" PRIu64
+                 ": it has another id, or "
+                 "is of another quorum; compare `quorum` in the configs of all members",
+                 p->address, p->id);
     p->is_stranger = is_stranger;
 }
 
@@ -189,10 +232,11 @@ static void outlived(struct member *m, const struct member_peer *p)
 {
     if (m->state != MEMBER_RUNS)
         return;
-    log_error("quorum: the member at %s went on without this one (exportd --force-alone, "
-              "or a backup was loaded): this one is no member any more; do not start it "
-              "again, and give it an empty data directory before it is added",
-              p->address);
+    log_error("quorum: member %" PRIu64 " at %s went on without this one (exportd "
+              "--force-alone, or a backup was loaded): this one is no member any more; "
+              "do not start it again, and give it an empty data directory before it is "
+              "added",
+              p->id, p->address);
     member_fail(m, -ROZO_EDEPOSED, "take part in the quorum");
 }
 

@@ -105,6 +105,7 @@ static bool free_of_majority(const struct member *m, uint64_t *free_bytes)
 /* Lets the voter with the most space lead, if this member has too little. */
 static void space_hand_over(struct member *m)
 {
+    char name[MEMBER_NAME_MAX];
     uint64_t best = 0, to = 0;
 
     if (m->space.free_bytes >= SPACE_LOW_BYTES)
@@ -121,8 +122,8 @@ static void space_hand_over(struct member *m)
     }
     if (best < 2 * SPACE_LOW_BYTES)
         return;
-    log_warn("quorum: the disk of this member is nearly full: member %llu takes over",
-             (unsigned long long)to);
+    log_warn("quorum: the disk of this member is nearly full: %s takes over",
+             member_name(m, to, name));
     member_transfer(m, to);
 }
 

@@ -56,32 +56,24 @@ static int page_get(const uint8_t *page, uint64_t *number, struct quorum_ballot 
     return *number > 0 && ballot->term > 0 ? 0 : -ROZO_EDAMAGED;
 }
 
-/* Takes the newest valid copy. */
-static int pages_read(struct quorum_vote *v, uint64_t len)
+/* Takes a copy that was read, if it is the newest valid one. rc -EIO: its page cannot be
+ * read. */
+static int copy_take(struct quorum_vote *v, int rc, uint64_t n_read)
 {
-    bool is_there = false;
     struct quorum_ballot ballot;
     uint64_t number;
-    int rc;
 
-    for (unsigned i = 0; i < 2; i++) {
-        const uint8_t *page = v->pages + (size_t)i * QUORUM_VOTE_PAGE_BYTES;
-
-        if ((i + 1) * (uint64_t)QUORUM_VOTE_PAGE_BYTES > len)
-            break;
-        if (bytes_are_zero(page, QUORUM_VOTE_PAGE_BYTES))
-            continue;
-        is_there = true;
-        rc = page_get(page, &number, &ballot);
-        if (rc == -ROZO_EUNKNOWN_FORMAT)
-            return rc;
-        if (rc == 0 && number > v->number) {
-            v->number = number;
-            v->found = ballot;
-        }
+    if (rc == 0 && (n_read < QUORUM_VOTE_PAGE_BYTES ||
+                    bytes_are_zero(v->page, QUORUM_VOTE_PAGE_BYTES)))
+        return 0; /* never written */
+    v->is_there = true;
+    if (rc == 0)
+        rc = page_get(v->page, &number, &ballot);
+    if (rc == 0 && number > v->number) {
+        v->number = number;
+        v->found = ballot;
     }
-    v->is_damaged = is_there && v->number == 0;
-    return 0;
+    return rc == -EIO || rc == -ROZO_EDAMAGED ? 0 : rc;
 }
 
 static void on_step(struct disk_req *dr, int rc);
@@ -97,7 +89,7 @@ static void submit(struct quorum_vote *v, struct disk_req dr)
 static void copy_write(struct quorum_vote *v)
 {
     v->state = VOTE_WRITE;
-    v->iov = (struct iovec){ v->pages, QUORUM_VOTE_PAGE_BYTES };
+    v->iov = (struct iovec){ v->page, QUORUM_VOTE_PAGE_BYTES };
     submit(v, (struct disk_req){
                   .op = DISK_WRITE,
                   .file = v->file,
@@ -113,7 +105,7 @@ static void write_next(struct quorum_vote *v)
     v->has_next = false;
     v->writing = v->next;
     v->number++;
-    page_put(v->pages, v->number, v->writing);
+    page_put(v->page, v->number, v->writing);
     v->copy = 0;
     copy_write(v);
 }
@@ -129,6 +121,20 @@ static void fail(struct quorum_vote *v, int rc)
         v->saved(v->arg, rc, v->writing);
 }
 
+/* Reads one copy: a page that cannot be read does not hide the other one. */
+static void copy_read(struct quorum_vote *v)
+{
+    v->iov = (struct iovec){ v->page, QUORUM_VOTE_PAGE_BYTES };
+    submit(v, (struct disk_req){
+                  .op = DISK_READ,
+                  .file = v->file,
+                  .offset = (uint64_t)v->copy * QUORUM_VOTE_PAGE_BYTES,
+                  .len = QUORUM_VOTE_PAGE_BYTES,
+                  .iov = &v->iov,
+                  .n_iov = 1,
+              });
+}
+
 /* The file is open: reads it, or makes its name stable if it is new. */
 static void opened(struct quorum_vote *v)
 {
@@ -140,22 +146,16 @@ static void opened(struct quorum_vote *v)
         return;
     }
     v->state = VOTE_READ;
-    v->iov = (struct iovec){ v->pages, sizeof(v->pages) };
-    submit(v, (struct disk_req){
-                  .op = DISK_READ,
-                  .file = v->file,
-                  .len = sizeof(v->pages),
-                  .iov = &v->iov,
-                  .n_iov = 1,
-              });
+    v->copy = 0;
+    copy_read(v);
 }
 
 static void on_step(struct disk_req *dr, int rc)
 {
     struct quorum_vote *v = dr->arg;
 
-    if (rc == 0 && v->state == VOTE_READ)
-        rc = pages_read(v, dr->n_read);
+    if (v->state == VOTE_READ)
+        rc = copy_take(v, rc, dr->n_read);
     if (rc != 0) {
         fail(v, rc);
         return;
@@ -165,6 +165,12 @@ static void on_step(struct disk_req *dr, int rc)
         opened(v);
         break;
     case VOTE_READ:
+        if (v->copy++ == 0) {
+            copy_read(v);
+            break;
+        }
+        v->is_damaged = v->is_there && v->number == 0;
+        /* fall through */
     case VOTE_SYNC_NAME:
         v->state = VOTE_IDLE;
         v->started(v->arg, 0);

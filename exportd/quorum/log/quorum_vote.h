@@ -3,8 +3,8 @@
  * The boot record (quorum_boot.c) is kept in the same way.
  *
  * Sans-I/O. A vote is reported as saved when both copies are on stable storage. So one
- * copy may be torn by a loss of power or rot later, and the other one says all that
- * anybody may have relied on.
+ * copy may be torn by a loss of power, rot later or become unreadable, and the other one
+ * says all that anybody may have relied on.
  */
 #ifndef ROZO_EXPORTD_QUORUM_LOG_QUORUM_VOTE_H
 #define ROZO_EXPORTD_QUORUM_LOG_QUORUM_VOTE_H
@@ -31,7 +31,7 @@ struct quorum_vote {
     void *arg;
 
     struct quorum_ballot found; /* after the start; zeros: none was ever saved */
-    bool is_damaged;            /* after the start: neither copy is valid */
+    bool is_damaged;            /* after the start: neither copy is valid and readable */
 
     /* The rest is private. */
     enum {
@@ -45,11 +45,12 @@ struct quorum_vote {
     } state;
     struct disk_file *file;
     uint64_t number; /* number of the newest ballot */
-    unsigned copy;   /* copy being written */
+    unsigned copy;   /* copy being read or written */
+    bool is_there;   /* at the start: a copy has been written */
     bool is_new;
     bool has_next;
     struct quorum_ballot next, writing;
-    uint8_t pages[2 * QUORUM_VOTE_PAGE_BYTES];
+    uint8_t page[QUORUM_VOTE_PAGE_BYTES];
     struct iovec iov;
     struct disk_req dr;
 };

@@ -1,5 +1,6 @@
 """Members with `acknowledge: memory`: changes are answered when a majority has written them, before they are synced."""
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -75,6 +76,12 @@ def lose_power(c, name):
         f.write(os.urandom(os.path.getsize(path)))
 
 
+def are_uncertain(c):
+    """Tells whether two members say that they wait for the third one."""
+    members = c.metas()["members"][:2]
+    return all(m["answers"] and m["role"] == "uncertain" and m["uncertain"] and m["waits_for"] == [3] for m in members)
+
+
 def test_members_that_lost_power_take_part_again(cluster):
     """One copies what it may lack from the others. All together go on with what they have, and the next fsync tells."""
     c = cluster(metas=3, mounts=1)
@@ -95,12 +102,20 @@ def test_members_that_lost_power_take_part_again(cluster):
     kill_all(c)
     for n in NAMES:
         lose_power(c, n)
-    c.restart(*NAMES)
+    c.restart(*NAMES[:2])
+    wait_for(lambda: are_uncertain(c), "two members to wait for the third one")
+    text = c.admin("meta", "status").stdout
+    assert re.search(r"member 1 at \S+ lost power, and may lack changes", text), text
+    assert re.search(r"member 3 at \S+ does not answer member 1", text), text
+    assert all(re.search(r"member 3 at \S+ does not answer", c.log(n)) for n in NAMES[:2])
+    c.restart(NAMES[2])
     with pytest.raises(OSError):
         os.fsync(folder)
     os.fsync(folder)
     os.close(folder)
     assert any("a majority of the members lost power" in c.log(n) for n in NAMES)
+    wait_for(lambda: all(m["losses"] for m in c.metas()["members"]), "all members to have the count")
+    assert "A majority of the members has lost power together" in c.admin("meta", "status").stdout
     assert sorted(os.listdir(maker.folder)) == sorted(maker.made + ["unsynced"])
 
 

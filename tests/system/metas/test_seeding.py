@@ -1,6 +1,7 @@
 """A member that lost its vote or entries of its log copies the metadata of another one before it votes again."""
 import json
 import os
+import re
 
 import pytest
 
@@ -100,15 +101,18 @@ def test_a_member_that_lost_its_vote_waits_for_both_others(cluster):
     c.restart(alive)
     pid = c.pid(name)
 
-    def it_copies():
-        m = c.metas()["members"][NAMES.index(name)]
-        return m["answers"] and m["seeding"] and m["role"] == "copies"
+    number, away = NAMES.index(name) + 1, NAMES.index(others(name)[1]) + 1
 
-    wait_for(it_copies, "%s to say that it copies" % name)
+    def it_copies():
+        m = c.metas()["members"][number - 1]
+        return m["answers"] and m["seeding"] and m["role"] == "copies" and m["waits_for"] == [away]
+
+    wait_for(it_copies, "%s to say that it copies, and for whom it waits" % name)
     told = c.metas()
-    assert told["serving"] is None
+    assert told["serving"] is None and not told["members"][number - 1]["uncertain"]
     text = c.admin("meta", "status").stdout
-    assert "member %d copies the metadata of member" % (NAMES.index(name) + 1) in text
+    assert re.search(r"member %d at \S+ copies the metadata of member \d at \S+, .* so far" % number, text), text
+    assert re.search(r"member %d at \S+ does not answer member %d" % (away, number), text), text
     c.restart(others(name)[1])
     wait_for(lambda: have_the_same(c), "%s to copy" % name)
     assert c.pid(name) == pid and c.serving() in NAMES

@@ -72,6 +72,9 @@ struct member_world {
 void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);
+/** Begins the start of a member: is_started when it has ended. */
+void member_node_begin(struct member_node *n);
+/** Starts a member. */
 void member_node_start(struct member_node *n);
 /** Likewise, but does not wait until it takes part. */
 void member_node_begin(struct member_node *n);

@@ -32,10 +32,7 @@ static struct changed *changed_new_as(uint64_t seed, bool is_lazy)
     struct changed *c = calloc(1, sizeof(*c));
 
     assert_non_null(c);
-    if (is_lazy)
-        written_init_lazy(&c->w, seed);
-    else
-        written_init(&c->w, seed);
+    written_init_as(&c->w, seed, is_lazy);
     c->wish.is_done = true;
     return c;
 }

@@ -48,9 +48,9 @@ static void start_init(struct start *s)
 }
 
 /* Starts a core. Returns its result; the core is freed unless out is not NULL. */
-static int start(const struct start *s, struct raft_core **out)
+static int start_as(const struct start *s, bool is_lazy, struct raft_core **out)
 {
-    const struct raft_core_options options = { .id = 1 };
+    const struct raft_core_options options = { .id = 1, .is_lazy = is_lazy };
     struct err err = { .text = "" };
     struct raft_core *core;
     int rc;
@@ -63,6 +63,11 @@ static int start(const struct start *s, struct raft_core **out)
     else
         raft_core_free(core);
     return rc;
+}
+
+static int start(const struct start *s, struct raft_core **out)
+{
+    return start_as(s, false, out);
 }
 
 static void test_a_start_needs_state_that_goes_together(void **state)
@@ -546,25 +551,33 @@ static void appended(struct raft_core *core, uint64_t now_ns, uint64_t last,
     event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
 }
 
+/* Makes a core lead in term 4: its first entry is the one at 8. */
+static struct raft_core *lead(bool is_lazy, uint64_t now_ns, struct raft_core_out *out)
+{
+    struct raft_core *core;
+    struct start s;
+
+    start_init(&s);
+    assert_int_equal(start_as(&s, is_lazy, &core), 0);
+    raft_core_take(core, out);
+    event(core, raft_core_tick(core, now_ns), out);
+    voted(core, now_ns, RAFT_MSG_PRE_VOTE, out);
+    assert_int_equal(out->new_term, 4);
+    event(core, raft_core_vote_persisted(core, now_ns, 4, out->new_vote), out);
+    voted(core, now_ns, 0, out);
+    assert_int_equal(out->role, RAFT_CORE_LEADER);
+    assert_int_equal(out->entries[0].index, 8);
+    return core;
+}
+
 /* Figure 8 of the paper on Raft: another member may still win without these entries. */
 static void test_entries_of_earlier_terms_wait_for_one_of_the_own(void **state)
 {
     uint64_t now_ns = ms_to_ns(2 * RAFT_ELECTION_MS);
     struct raft_core_out out;
-    struct raft_core *core;
-    struct start s;
+    struct raft_core *core = lead(false, now_ns, &out);
 
     (void)state;
-    start_init(&s);
-    assert_int_equal(start(&s, &core), 0);
-    raft_core_take(core, &out);
-    event(core, raft_core_tick(core, now_ns), &out);
-    voted(core, now_ns, RAFT_MSG_PRE_VOTE, &out);
-    assert_int_equal(out.new_term, 4);
-    event(core, raft_core_vote_persisted(core, now_ns, 4, out.new_vote), &out);
-    voted(core, now_ns, 0, &out);
-    assert_int_equal(out.role, RAFT_CORE_LEADER);
-    assert_int_equal(out.entries[0].index, 8);
     appended(core, now_ns, 7, &out); /* a majority has all entries of earlier terms */
     assert_int_equal(out.commit, 5);
     event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
@@ -656,6 +669,131 @@ static void test_members_that_follow_former_ones_are_counted(void **state)
     }
 }
 
+/* Returns the newest message of a kind to a member, or NULL. */
+static const struct raft_msg *sent(const struct raft_core_out *out,
+                                   enum raft_msg_kind kind, uint64_t to)
+{
+    for (unsigned i = out->n_messages; i > 0; i--)
+        if (out->messages[i - 1].kind == kind && out->messages[i - 1].to == to)
+            return &out->messages[i - 1];
+    return NULL;
+}
+
+/* Member 2 has written its log up to `last` and synced a part of it. */
+static void wrote(struct raft_core *core, uint64_t now_ns, uint64_t last, uint64_t synced,
+                  struct raft_core_out *out)
+{
+    const struct raft_msg msg = { .kind = RAFT_MSG_APPENDED,
+                                  .flags = RAFT_MSG_LAZY,
+                                  .from = 2,
+                                  .to = 1,
+                                  .term = 4,
+                                  .last = last,
+                                  .commit = synced };
+
+    event(core, raft_core_receive(core, now_ns, &msg, NULL), out);
+}
+
+/* Figure 8 again, on disks: entries of earlier terms that a majority has synced may be
+ * replaced by a leader of a term between, while the own entry is in memory only. */
+static void test_earlier_entries_are_stable_with_one_of_the_own(void **state)
+{
+    uint64_t now_ns = ms_to_ns(2 * RAFT_ELECTION_MS);
+    struct raft_core_out out;
+    struct raft_core *core = lead(true, now_ns, &out);
+
+    (void)state;
+    assert_false(out.may_wait); /* clients wait for the own entry */
+    for (uint64_t id = 2; id <= 3; id++) {
+        assert_non_null(sent(&out, RAFT_MSG_SYNC, id));
+        assert_int_equal(sent(&out, RAFT_MSG_SYNC, id)->index, 8);
+    }
+    event(core, raft_core_written(core, now_ns, 8, 4), &out);
+    wrote(core, now_ns, 8, 7, &out);
+    assert_int_equal(out.commit, 8);
+    assert_int_equal(out.stable, 5); /* though both have synced the one at 7 */
+    assert_false(out.is_ready);
+    event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
+    assert_int_equal(out.stable, 5);
+    assert_false(out.is_ready);
+    wrote(core, now_ns, 8, 8, &out);
+    assert_int_equal(out.stable, 8);
+    assert_true(out.is_ready);
+    assert_true(out.may_wait);
+    raft_core_free(core);
+}
+
+/* Receives entries 8 and 9 (n 2), or a heartbeat behind them, from the leader of a term.
+ * Returns the answer. */
+static const struct raft_msg *heard(struct raft_core *core, uint64_t now_ns,
+                                    uint64_t term, unsigned flags, unsigned n,
+                                    struct raft_core_out *out)
+{
+    static const uint8_t data[8];
+    const struct raft_msg msg = { .kind = RAFT_MSG_APPEND,
+                                  .flags = flags,
+                                  .from = term % 2 == 0 ? 2 : 3,
+                                  .to = 1,
+                                  .term = term,
+                                  .sent_ns = now_ns,
+                                  .index = n > 0 ? 7 : 9,
+                                  .index_term = n > 0 ? 3 : 4,
+                                  .commit = 5,
+                                  .last = (flags & RAFT_MSG_LAZY) != 0 ? 5 : 0,
+                                  .n = n };
+    struct raft_log_entry entries[2];
+
+    for (unsigned i = 0; i < 2; i++)
+        entries[i] = (struct raft_log_entry){ .index = 8 + i,
+                                              .term = 4,
+                                              .kind = RAFT_ENTRY_BATCH,
+                                              .len = sizeof(data),
+                                              .data = data };
+    event(core, raft_core_receive(core, now_ns, &msg, entries), out);
+    if (out->new_term != 0)
+        event(core, raft_core_vote_persisted(core, now_ns, out->new_term, out->new_vote),
+              out);
+    return sent(out, RAFT_MSG_APPENDED, msg.from);
+}
+
+/* Members differ while their configs are changed: the mode of the leader counts. What is
+ * written and not synced was acknowledged to one leader and is not to the next one. */
+static void test_a_leader_hears_of_what_its_own_mode_counts(void **state)
+{
+    uint64_t now_ns = s_to_ns(2);
+    const struct raft_msg *m;
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+
+    (void)state;
+    start_init(&s);
+    s.log[3].kind = RAFT_ENTRY_BATCH;
+    assert_int_equal(start_as(&s, true, &core), 0);
+    raft_core_take(core, &out);
+    heard(core, now_ns, 4, RAFT_MSG_LAZY, 2, &out);
+    event(core, raft_core_written(core, now_ns, 9, 4), &out);
+    m = sent(&out, RAFT_MSG_APPENDED, 2);
+    assert_non_null(m);
+    assert_int_equal(m->last, 9);
+    assert_int_equal(m->flags, RAFT_MSG_LAZY);
+    assert_int_equal(m->commit, 7); /* synced */
+    m = heard(core, now_ns, 5, 0, 0, &out);
+    assert_non_null(m);
+    assert_int_equal(m->index, 0);
+    assert_int_equal(m->last, 7);
+    assert_int_equal(m->flags, 0);
+    event(core, raft_core_persisted(core, now_ns, 8, 4), &out);
+    m = heard(core, now_ns, 5, 0, 0, &out);
+    assert_int_equal(m->last, 8);
+    event(core, raft_core_persisted(core, now_ns, 9, 4), &out);
+    m = heard(core, now_ns, 5, 0, 0, &out);
+    assert_int_equal(m->last, 9);
+    m = heard(core, now_ns, 6, RAFT_MSG_LAZY, 0, &out);
+    assert_int_equal(m->flags, RAFT_MSG_LAZY);
+    raft_core_free(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -673,6 +811,8 @@ int main(void)
         cmocka_unit_test(test_entries_of_earlier_terms_wait_for_one_of_the_own),
         cmocka_unit_test(test_entries_that_do_not_match_are_never_acknowledged),
         cmocka_unit_test(test_members_that_follow_former_ones_are_counted),
+        cmocka_unit_test(test_earlier_entries_are_stable_with_one_of_the_own),
+        cmocka_unit_test(test_a_leader_hears_of_what_its_own_mode_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

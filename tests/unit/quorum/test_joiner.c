@@ -9,6 +9,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
+#include "exportd/quorum/raft/raft_core.h"
+#include "exportd/quorum/seed/seed_adopt.h"
 #include "tests/unit/quorum/written_world.h"
 #include "tests/unit/unit.h"
 
@@ -326,7 +328,7 @@ static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
         unsigned at;
     } fails[] = { { DISK_REMOVE, "journal/", 1 },
                   { DISK_OPEN, "vote", 2 },
-                  { DISK_READ, "vote", 2 } };
+                  { DISK_OPEN, "boot", 2 } };
 
     (void)state;
     for (unsigned i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
@@ -348,6 +350,181 @@ static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
     }
 }
 
+/* ---- after a loss of power ---- */
+
+/* Starts the member after it has lost its power: it asks who leads. */
+static void start_uncertain(struct joiner *j)
+{
+    j->w.m.is_lazy = true;
+    member_node_start(j->n);
+    member_node_kill(j->n, true);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_JOIN);
+}
+
+static bool is_uncertain(const struct joiner *j)
+{
+    struct member_status s;
+
+    member_status(j->n->member, &s);
+    return s.is_uncertain;
+}
+
+/* The member that is asked does not answer. */
+static void answer_nothing(struct joiner *j)
+{
+    struct rpc_request *rq = j->rq;
+
+    j->rq = NULL;
+    rq->done(rq, -ETIMEDOUT);
+}
+
+/* A call of another member, and the answer to it. */
+struct asked {
+    struct rpc_call call; /* must stay first */
+    uint16_t status;
+    uint8_t msg[64];
+    size_t len;
+};
+
+static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                     size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                     void (*sent)(void *arg), void *arg)
+{
+    struct asked *a = (struct asked *)call;
+
+    (void)segs, (void)sent, (void)arg;
+    assert_int_equal(n_segs, 0);
+    a->status = status;
+    a->len = msg_len < sizeof(a->msg) ? msg_len : sizeof(a->msg);
+    if (msg_len > 0)
+        memcpy(a->msg, msg, a->len);
+}
+
+/* Asks the member. */
+static void ask(struct joiner *j, struct asked *a, uint16_t op, const void *msg,
+                size_t len)
+{
+    static const struct rpc_call_ops ops = { on_reply };
+
+    *a = (struct asked){ .call = { .ops = &ops,
+                                   .op = op,
+                                   .role = RPC_ROLE_NODE,
+                                   .msg = msg,
+                                   .msg_len = len } };
+    member_handle(j->n->member, &a->call);
+}
+
+static void an_uncertain_member_takes_a_newer_list(void **state)
+{
+    struct seed_adoption news = { .id = SELF, .list_index = 1000 };
+    struct seed_log log = { .leads = true, .first = 1, .index = 1 };
+    uint8_t msg[SEED_ADOPT_BYTES_MAX];
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    struct asked a;
+
+    (void)state;
+    start_uncertain(j);
+    assert_int_equal(j->asked, SELF + 1);
+    assert_int_equal(raft_config_set(&news.list, SELF, RAFT_ROLE_STANDBY, "m0"), 0);
+    assert_int_equal(raft_config_set(&news.list, SELF + 5, RAFT_ROLE_VOTER, "m1"), 0);
+    j->scripts[1].id = SELF + 5; /* the one that had this address is gone */
+    ask(j, &a, ROZO__OP__RF_ADOPT, msg, seed_adopt_encode(&news, msg));
+    assert_int_equal(a.status, ROZO__STATUS__OK);
+    wait_for_question(j, ROZO__OP__RF_JOIN);
+    assert_int_equal(j->asked, SELF + 5);
+    answer_nothing(j);
+    wait_for_question(j, ROZO__OP__RF_JOIN); /* no other one is asked */
+    assert_int_equal(j->asked, SELF + 5);
+    member_status(j->n->member, &s);
+    assert_int_equal(s.n_silent, 1);
+    assert_int_equal(s.silent[0], SELF + 5);
+    log.term = s.term + 1;
+    log.last = s.last + 1;
+    log.commit = log.term;
+    for (unsigned i = 0; i < 2; i++) { /* the leader lasts */
+        answer_log(j, log);
+        member_world_run_ms(&j->w.m, RAFT_ELECTION_MS);
+    }
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, SELF + 5);
+    /* an older list is no news */
+    news.list_index = 999;
+    news.list.n = 1;
+    news.list.members[0].role = RAFT_ROLE_VOTER;
+    ask(j, &a, ROZO__OP__RF_ADOPT, msg, seed_adopt_encode(&news, msg));
+    assert_int_equal(a.status, ROZO__STATUS__OK);
+    member_status(j->n->member, &s);
+    assert_int_equal(s.members.n, 2);
+    joiner_free(j);
+}
+
+/* Answers of different times may fit together although a leader has led in between, with
+ * whose help one of the members takes part again. */
+static void answers_of_a_long_round_do_not_count(void **state)
+{
+    struct seed_log log = { .in_doubt = true, .first = 1, .index = 1 };
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+
+    (void)state;
+    start_uncertain(j);
+    member_status(j->n->member, &s);
+    log.term = s.term;
+    log.commit = 1;
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_JOIN);
+    member_world_run_ms(&j->w.m, RAFT_ELECTION_MS + 1);
+    answer_log(j, log);
+    member_world_run_ms(&j->w.m, 1);
+    assert_true(is_uncertain(j));
+    for (unsigned i = 0; i < 2; i++) {
+        wait_for_question(j, ROZO__OP__RF_JOIN);
+        answer_log(j, log);
+    }
+    member_world_run_ms(&j->w.m, 1);
+    assert_false(is_uncertain(j));
+    joiner_free(j);
+}
+
+/* A member that starts, and may have lost nothing, does not say that it has. */
+static void a_member_that_starts_says_nothing_before_it_takes_part(void **state)
+{
+    static const struct raft_msg_group group = { .number = 0 };
+    const struct seed_ask question = { .from = SELF + 1, .to = SELF, .index = 1 };
+    struct raft_log_entry none[SEED_ENTRIES_MAX];
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    unsigned n_busy = 0;
+    struct seed_log log;
+    struct asked a;
+
+    (void)state;
+    j->w.m.is_lazy = true;
+    j->n->disk.hold_syncs = true; /* the record of this boot, too */
+    member_node_begin(j->n);
+    for (unsigned i = 0; i < 20 && !j->n->is_started; i++) {
+        member_world_run_ms(&j->w.m, 1);
+        if (j->n->is_started)
+            break;
+        ask(j, &a, ROZO__OP__RF_JOIN, msg, seed_ask_encode(&group, &question, msg));
+        assert_int_equal(a.status, ROZO__STATUS__BUSY);
+        n_busy++;
+        memdisk_release(&j->n->disk);
+    }
+    assert_true(j->n->is_started && n_busy >= 2);
+    j->n->disk.hold_syncs = false;
+    memdisk_release(&j->n->disk);
+    ask(j, &a, ROZO__OP__RF_JOIN, msg, seed_ask_encode(&group, &question, msg));
+    assert_int_equal(a.status, ROZO__STATUS__OK);
+    assert_int_equal(seed_log_decode(a.msg, a.len, NULL, 0, &log, none), 0);
+    assert_false(log.in_doubt);
+    joiner_free(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +532,9 @@ int main(void)
         cmocka_unit_test(a_lost_log_needs_a_leader_of_its_own_term_or_later),
         cmocka_unit_test(only_what_follows_is_taken),
         cmocka_unit_test(a_member_whose_disk_fails_in_a_copy_has_a_state),
+        cmocka_unit_test(an_uncertain_member_takes_a_newer_list),
+        cmocka_unit_test(answers_of_a_long_round_do_not_count),
+        cmocka_unit_test(a_member_that_starts_says_nothing_before_it_takes_part),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

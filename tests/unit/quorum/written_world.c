@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exportd/store/key.h"
 #include "tests/unit/unit.h"
 
 /* Write of the program that tests. */
@@ -15,10 +16,10 @@ struct write {
     uint64_t val;
 };
 
-void written_init_lazy(struct written_world *w, uint64_t seed)
+void written_init_as(struct written_world *w, uint64_t seed, bool is_lazy)
 {
     memset(w, 0, sizeof(*w));
-    w->m.is_lazy = true;
+    w->m.is_lazy = is_lazy;
     env_virtual_init(&w->v, seed);
     w->next_val = 1;
     member_world_init(&w->m, &w->v);
@@ -26,10 +27,7 @@ void written_init_lazy(struct written_world *w, uint64_t seed)
 
 void written_init(struct written_world *w, uint64_t seed)
 {
-    memset(w, 0, sizeof(*w));
-    env_virtual_init(&w->v, seed);
-    w->next_val = 1;
-    member_world_init(&w->m, &w->v);
+    written_init_as(w, seed, false);
 }
 
 void written_free(struct written_world *w)
@@ -126,6 +124,99 @@ void written_leader_check(struct written_world *w, struct member_node *n)
         uint64_t v = written_value(kv_quorum_kv(n->kv), k);
 
         assert_true(v >= w->acked[k] && v <= w->written[k]);
+    }
+}
+
+uint64_t written_losses(struct member_node *n)
+{
+    const uint8_t key = KEY_LOSSES;
+    uint64_t losses = 0;
+    void *val;
+    size_t len;
+
+    if (kv_get(kv_quorum_kv(n->kv), &key, 1, &val, &len) != 0)
+        return 0;
+    assert_int_equal(len, sizeof(losses));
+    memcpy(&losses, val, sizeof(losses));
+    free(val);
+    return losses;
+}
+
+unsigned written_losses_take(struct written_world *w, struct member_node *n)
+{
+    unsigned n_lost = 0;
+
+    for (unsigned k = 0; k < WRITTEN_KEYS; k++) {
+        uint64_t v = written_value(kv_quorum_kv(n->kv), k);
+
+        assert_true(v >= w->synced[k] && v <= w->written[k]);
+        n_lost += v < w->acked[k];
+        w->acked[k] = v;
+    }
+    return n_lost;
+}
+
+static bool takes_part(const struct member_node *n)
+{
+    struct member_status s;
+
+    if (!n->is_up)
+        return false;
+    member_status(n->member, &s);
+    return s.seeding == SEED_NONE && !s.is_uncertain;
+}
+
+bool written_all_take_part(const struct written_world *w)
+{
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if (!takes_part(&w->m.nodes[i]))
+            return false;
+    return true;
+}
+
+/* Returns how many members are unsound now. */
+static unsigned unsound_count(struct written_world *w)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        w->is_unsound[i] = w->is_unsound[i] && !takes_part(&w->m.nodes[i]);
+        n += w->is_unsound[i];
+    }
+    return n;
+}
+
+void written_fault(struct written_world *w, struct member_node *n)
+{
+    assert_false(n->is_up);
+    w->is_unsound[n->i] = true;
+    if (!w->m.is_lazy || unsound_count(w) <= MEMBERS / 2)
+        return;
+    w->n_may_lose += !w->may_lose;
+    w->may_lose = w->may_count = true;
+}
+
+void written_look(struct written_world *w)
+{
+    struct member_node *n = member_world_leader(&w->m);
+    unsigned n_lost;
+    uint64_t losses;
+
+    if (n == NULL)
+        return;
+    losses = written_losses(n);
+    if (!w->may_lose) {
+        written_leader_check(w, n);
+        assert_true(losses == w->losses || (losses > w->losses && w->may_count));
+        w->losses = losses;
+        return;
+    }
+    n_lost = written_losses_take(w, n);
+    assert_true(n_lost == 0 || losses > w->losses);
+    w->n_lost += n_lost;
+    if (unsound_count(w) == 0) {
+        w->may_lose = false;
+        w->losses = losses;
     }
 }
 
