@@ -450,8 +450,9 @@ int cmd_meta_init(struct cli *cli, int argc, char **argv)
         .doc = "Make a running exportd, with all its metadata, the first member of a "
                "quorum, to which others can be added. Its config needs a section "
                "`quorum` with `listen`. It ends when that member serves. Nothing is "
-               "unmounted or lost, and clients notice a short pause. There is no way "
-               "back.",
+               "unmounted or lost, and clients notice a short pause. Changes are "
+               "answered when a majority has them in memory, or on disk if its config "
+               "says `acknowledge: disk`. There is no way back.",
         .children = target_children
     };
     struct meta_args args = {

@@ -36,8 +36,8 @@ struct quorum_section {
     unsigned members_count;
     unsigned log_keep_mb;  /* MiB of the log before it is trimmed; 0: MEMBER_KEEP_BYTES */
     unsigned seed_rate_mb; /* MiB a second of a copy from another member; 0: no limit */
-    /* when a change is answered: a majority has synced it, or has it in memory */
-    enum { ACKNOWLEDGE_DISK, ACKNOWLEDGE_MEMORY } acknowledge;
+    /* when a change is answered: a majority has it in memory, or has synced it */
+    enum { ACKNOWLEDGE_MEMORY, ACKNOWLEDGE_DISK } acknowledge; /* default: 0 */
 };
 struct exportd_settings {
     struct exportd_cluster_section cluster;

@@ -83,6 +83,7 @@ struct kv_quorum {
 
     struct kv_done *sync_done; /* borrowed; NULL: no sync */
     uint64_t sync_number;      /* the sync ends with this commit */
+    uint64_t sync_index;       /* newest entry of a commit up to that one */
     /* Confirmations: asked for at asked_ns; for the next question. */
     struct done_list asked, asking;
     uint64_t asked_ns;
@@ -182,7 +183,7 @@ static void pendings_look(struct kv_quorum *q)
         pending_end(q, p, 0);
         p = pending_first(q);
     }
-    if (q->sync_done != NULL && q->stable >= q->own_index &&
+    if (q->sync_done != NULL && q->stable >= q->sync_index &&
         (p == NULL || p->number > q->sync_number)) {
         done_post(q, q->sync_done, 0);
         q->sync_done = NULL;
@@ -288,6 +289,7 @@ static void quorum_sync(struct kv *kv, struct kv_done *done)
     }
     q->sync_done = done;
     q->sync_number = q->n_commits;
+    q->sync_index = q->own_index;
     pendings_look(q);
     if (q->sync_done != NULL)
         q->config.hooks->want_stable(q->config.hooks->arg);
@@ -635,6 +637,8 @@ static uint64_t own_end(struct kv_quorum *q, const struct quorum_batch_head *hea
     if (p == NULL)
         return 0;
     q->own_index = index;
+    if (number <= q->sync_number) /* not a later one: there may always be one */
+        q->sync_index = index;
     pending_end(q, p, 0);
     pendings_look(q);
     return number;

@@ -1,4 +1,4 @@
-"""Members with `acknowledge: memory`: changes are answered when a majority has written them, before they are synced."""
+"""When changes are answered: `acknowledge: memory`, the default: a majority has written them; `disk`: synced them."""
 import os
 import re
 import signal
@@ -15,13 +15,13 @@ NAMES = ["exportd-1", "exportd-2", "exportd-3"]
 MADE = 200
 
 
-def acknowledge_memory(c):
+def acknowledge(c, when):
     for name in NAMES:
         path = os.path.join(c.dir, "etc", name + ".yaml")
         with open(path) as f:
             text = f.read()
         with open(path, "w") as f:
-            f.write(text.replace("quorum:\n", "quorum:\n  acknowledge: memory\n"))
+            f.write(text.replace("quorum:\n", "quorum:\n  acknowledge: %s\n" % when))
         c.restart(name)
 
 
@@ -51,9 +51,11 @@ class Maker(threading.Thread):
             self.error = e
 
 
-def test_processes_of_all_members_are_killed_at_once(cluster):
+@pytest.mark.parametrize("when", ["memory", "disk"])
+def test_processes_of_all_members_are_killed_at_once(cluster, when):
     c = cluster(metas=3, mounts=1)
-    acknowledge_memory(c)
+    if when == "disk":
+        acknowledge(c, when)
     maker = Maker(os.path.join(c.mnt, "made"))
     for _ in range(2):
         before = len(maker.made)
@@ -85,7 +87,6 @@ def are_uncertain(c):
 def test_members_that_lost_power_take_part_again(cluster):
     """One copies what it may lack from the others. All together go on with what they have, and the next fsync tells."""
     c = cluster(metas=3, mounts=1)
-    acknowledge_memory(c)
     maker = Maker(os.path.join(c.mnt, "made"))
     name = c.serving()
     c.kill(name)
@@ -122,7 +123,6 @@ def test_members_that_lost_power_take_part_again(cluster):
 def test_a_survivor_that_lost_power_goes_on_alone(cluster):
     """It asks nobody what it may lack: they are gone for ever."""
     c = cluster(metas=3, mounts=1)
-    acknowledge_memory(c)
     maker = Maker(os.path.join(c.mnt, "made"))
     wait_for(lambda: len(maker.made) >= MADE or maker.error, "changes")
     maker.ends = True
