@@ -186,9 +186,14 @@ int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, ui
                 on_transferred);
     client_run(c);
     rc = c->rc != 0 ? c->rc : status_to_errno(c->status);
+    if (rc == -ENOENT && to == 0)
+        return err_set(err, rc, "no other voter of the quorum keeps metadata");
     if (rc == -ENOENT)
-        return err_set(err, rc, "member %llu is no voter of the quorum",
-                       (unsigned long long)to);
+        return err_set(
+            err, rc,
+            "member %llu is no voter of the quorum, or a witness, which has no "
+            "metadata",
+            (unsigned long long)to);
     if (rc == -ETIMEDOUT)
         return err_set(err, rc,
                        "no other member took over: the one that was to lead may be down, "
@@ -254,7 +259,8 @@ static int change(struct meta_client *c, struct meta_client_member *m, uint16_t 
 }
 
 int meta_client_add(struct meta_client *c, struct meta_client_member *m,
-                    const char *address, uint64_t replaces, uint64_t *id, struct err *err)
+                    const char *address, uint64_t replaces, bool is_witness, uint64_t *id,
+                    struct err *err)
 {
     Rozo__AdMetaAddReq question = ROZO__AD_META_ADD_REQ__INIT;
     int rc;
@@ -263,6 +269,7 @@ int meta_client_add(struct meta_client *c, struct meta_client_member *m,
         return err_set(err, -ENAMETOOLONG, "\"%.40s...\" is too long", address);
     question.address = (char *)address;
     question.replaces = replaces;
+    question.witness = is_witness;
     rc = change(c, m, ROZO__OP__AD_META_ADD, &question.base, err);
     if (rc == 0)
         *id = c->changed_id;

@@ -96,6 +96,8 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
         return "copies";
     if (self == NULL)
         return "none";
+    if (self->role == ROLE_VOTER && self->witness)
+        return "witness";
     return self->role == ROLE_VOTER     ? "follower"
            : self->role == ROLE_STANDBY ? "stand-by"
            : self->role == ROLE_SPARE   ? "spare"
@@ -125,14 +127,15 @@ static json_t *member_json(const struct meta_client_member *m)
     self = listed(a, a->id);
     return json_pack(
         "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:b, s:I, s:I, s:s}",
+        "s:I, s:b, s:I, s:I, s:b, s:I, s:s}",
         "id", (json_int_t)a->id, "address", m->address, "answers", 1, "quorum_address",
         cli_json_text(self == NULL ? "" : self->address), "role", role_name(a), "leads",
         (int)a->leads, "serves", (int)a->serves, "term", (json_int_t)a->term, "leader",
         (json_int_t)a->leader, "first", (json_int_t)a->first, "last", (json_int_t)a->last,
         "commit", (json_int_t)a->commit, "applied", (json_int_t)a->applied, "log_bytes",
         (json_int_t)a->log_bytes, "seeding", (int)a->seeding, "seed_bytes",
-        (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "error", "");
+        (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "witness",
+        self != NULL && self->witness, "covered", (json_int_t)a->covered, "error", "");
 }
 
 static json_t *silent_json(const struct meta_client *c)
@@ -198,6 +201,25 @@ static void seeding_print(const Rozo__AdMetaStatusResp *a)
            human_bytes(bytes, a->seed_bytes));
 }
 
+/* Says what a witness lacks, or waits for. */
+static void witness_print(const Rozo__AdMetaStatusResp *a)
+{
+    const Rozo__AdMetaStatusResp__Member *self = listed(a, a->id);
+
+    if (self == NULL || !self->witness)
+        return;
+    if (a->leads)
+        printf("member %llu, a witness, has the longest log: it waits for a member with "
+               "metadata that can take over\n",
+               (unsigned long long)a->id);
+    if (a->covered != 0 && a->first > a->covered + 1)
+        printf("member %llu, a witness, has dropped entries %llu to %llu, which a member "
+               "that is away lacks: until that is back, or replaced, the metadata are "
+               "lost with the disk of the other one\n",
+               (unsigned long long)a->id, (unsigned long long)(a->covered + 1),
+               (unsigned long long)(a->first - 1));
+}
+
 /* Says what the list has that does not vote. */
 static void roles_print(const Rozo__AdMetaStatusResp *a)
 {
@@ -230,6 +252,8 @@ static void status_print(struct meta_client *c)
     for (unsigned i = 0; i < c->n; i++) {
         if (c->members[i].answer != NULL && c->members[i].answer->seeding)
             seeding_print(c->members[i].answer);
+        if (c->members[i].answer != NULL)
+            witness_print(c->members[i].answer);
         if (c->members[i].answer == NULL)
             printf("%s: %.200s\n", c->members[i].address, c->members[i].message);
     }
@@ -254,7 +278,7 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
             "Show the exportds that are members of a quorum, each as it sees itself: "
             "whether it leads and serves clients, its term, the last entry of its log, "
             "the last one that is committed and that its store has, and the disk space "
-            "of the log. Asks every address of --exportd.",
+            "of the log. A witness has no store. Asks every address of --exportd.",
         .children = target_children
     };
     struct meta_args args = { 0 };
@@ -342,8 +366,8 @@ int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
     static const struct args_syntax syntax = {
         .options = options,
         .doc = "Hand leadership over to member ID of a quorum, or to the one that is "
-               "furthest: before its machine is stopped. Ends when another one serves. "
-               "Nothing is lost, and clients notice a short pause.",
+               "furthest: before its machine is stopped. A witness is refused. Ends when "
+               "another one serves. Nothing is lost, and clients notice a short pause.",
         .children = target_children
     };
     struct meta_args args = { 0 };
