@@ -271,7 +271,8 @@ static void on_removed(struct daemon_ask *ask, const struct rpc_request *rq)
 }
 
 int meta_client_add(struct meta_client *c, struct meta_client_member *m,
-                    const char *address, uint64_t replaces, uint64_t *id, struct err *err)
+                    const char *address, uint64_t replaces, bool is_witness, uint64_t *id,
+                    struct err *err)
 {
     Rozo__AdMetaAddReq question = ROZO__AD_META_ADD_REQ__INIT;
     int rc;
@@ -280,6 +281,7 @@ int meta_client_add(struct meta_client *c, struct meta_client_member *m,
         return err_set(err, -ENAMETOOLONG, "\"%.40s...\" is too long", address);
     question.address = (char *)address;
     question.replaces = replaces;
+    question.witness = is_witness;
     rc = change(c, m, ROZO__OP__AD_META_ADD, &question.base, CHANGE_MS, on_added, err);
     if (rc == 0)
         *id = c->changed_id;

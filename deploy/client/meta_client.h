@@ -64,12 +64,13 @@ struct meta_client_member *meta_client_serving(struct meta_client *c);
 int meta_client_transfer(struct meta_client *c, struct meta_client_member *m, uint64_t to,
                          struct err *err);
 /**
- * Asks this member, as the leader, to add one at this address; replaces: member that may
- * have the same address, 0: none. Returns 0 with its *id: it is in the list; or -errno
- * with a text. -ROZO_ENOT_LEADER, -EBUSY, -ETIMEDOUT and -ENOTCONN: ask again.
+ * Asks this member, as the leader, to add one at this address, as a witness or not;
+ * replaces: member that may have the same address, and whose kind the new one gets, 0:
+ * none. Returns 0 with its *id: it is in the list; or -errno with a text.
+ * -ROZO_ENOT_LEADER, -EBUSY, -ETIMEDOUT and -ENOTCONN: ask again.
  */
 int meta_client_add(struct meta_client *c, struct meta_client_member *m,
-                    const char *address, uint64_t replaces, uint64_t *id,
+                    const char *address, uint64_t replaces, bool is_witness, uint64_t *id,
                     struct err *err);
 /** Asks it to remove a member. Returns as above; -ENOENT: there is no such member. */
 int meta_client_remove(struct meta_client *c, struct meta_client_member *m, uint64_t id,

@@ -178,9 +178,19 @@ static int source_copy(struct meta_dump *d, struct err *err)
 
 /* ---- the source ---- */
 
+static bool is_witness(const Rozo__AdMetaStatusResp *a)
+{
+    for (size_t i = 0; i < a->n_members; i++) {
+        if (a->members[i]->id == a->id)
+            return a->members[i]->witness;
+    }
+    return false;
+}
+
 static bool is_follower(const struct meta_client_member *m)
 {
-    return m->answer != NULL && !m->answer->leads && !m->answer->seeding;
+    return m->answer != NULL && !m->answer->leads && !m->answer->seeding &&
+           !is_witness(m->answer);
 }
 
 /* Chooses a follower that is near the leader, else the leader; or one that is alone. */

@@ -150,7 +150,8 @@ static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct 
     plan->layout = wish->layout;
     plan->n_storages = wish->n_storages != 0 ? wish->n_storages : layout->safe;
     plan->n_links = wish->n_links != 0 ? wish->n_links : 1;
-    plan->n_metas = wish->n_metas != 0 ? wish->n_metas : 1;
+    plan->n_metas = (wish->n_metas != 0 ? wish->n_metas : 1) + wish->has_witness;
+    plan->has_witness = wish->has_witness;
     plan->inline_max = wish->inline_max;
     snprintf(plan->codec, sizeof(plan->codec), "%s",
              wish->codec != NULL ? wish->codec : codec_kind_name(CODEC_MOJETTE));
@@ -180,8 +181,10 @@ static int plan_compare(struct dev_plan *plan, const struct dev_wish *wish,
         differs = "--inline";
     else if (wish->n_links != 0 && wish->n_links != plan->n_links)
         differs = "--links";
-    else if (wish->n_metas != 0 && wish->n_metas != plan->n_metas)
+    else if (wish->n_metas != 0 && wish->n_metas + wish->has_witness != plan->n_metas)
         differs = "--metas";
+    else if (wish->n_metas != 0 && wish->has_witness != plan->has_witness)
+        differs = "--witness";
     else if (wish->n_storages != 0 && wish->n_storages < plan->n_storages)
         differs = "--storages";
     if (differs != NULL)

@@ -25,6 +25,7 @@ struct dev_wish {
     unsigned n_storages;
     unsigned n_links;
     unsigned n_metas;
+    bool has_witness;
     const char *log_level;
     const char *mounts[DEV_MOUNTS_MAX];
     unsigned n_mounts;

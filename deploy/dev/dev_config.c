@@ -70,8 +70,11 @@ static size_t quorum_print(const struct dev_plan *plan, unsigned member, char *o
 
     for (unsigned i = 0; i < plan->n_metas; i++)
         len += (size_t)snprintf(out + len, size - len,
-                                "    - {id: %u, address: \"127.0.0.1:%u\"}\n", i + 1,
-                                plan->meta_ports[i][1]);
+                                "    - {id: %u, address: \"127.0.0.1:%u\"%s}\n", i + 1,
+                                plan->meta_ports[i][1],
+                                dev_plan_is_witness(plan, i) ? ", witness: true" : "");
+    if (dev_plan_is_witness(plan, member))
+        len += (size_t)snprintf(out + len, size - len, "  witness: true\n");
     return len;
 }
 

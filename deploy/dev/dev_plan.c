@@ -29,7 +29,8 @@ static json_t *quorum_json(const struct dev_plan *plan)
     for (unsigned i = 0; i < plan->n_metas; i++)
         json_array_append_new(ports, json_pack("[i, i]", (int)plan->meta_ports[i][0],
                                                (int)plan->meta_ports[i][1]));
-    return json_pack("{s:s, s:o}", "birth", plan->birth, "ports", ports);
+    return json_pack("{s:s, s:b, s:o}", "birth", plan->birth, "witness",
+                     (int)plan->has_witness, "ports", ports);
 }
 
 char *dev_plan_print(const struct dev_plan *plan)
@@ -87,12 +88,14 @@ static int parse_quorum(json_t *quorum, struct dev_plan *plan)
 {
     const char *birth;
     size_t len, n;
+    int witness = 0; /* absent in older files */
     json_t *ports;
 
     plan->n_metas = 1;
     if (quorum == NULL)
         return 0;
-    if (json_unpack(quorum, "{s:s%, s:o}", "birth", &birth, &len, "ports", &ports) != 0 ||
+    if (json_unpack(quorum, "{s:s%, s?b, s:o}", "birth", &birth, &len, "witness",
+                    &witness, "ports", &ports) != 0 ||
         len != DEV_BIRTH_DIGITS ||
         !text_take(birth, len, plan->birth, sizeof(plan->birth)) ||
         strspn(birth, "0123456789abcdef") != len)
@@ -109,6 +112,7 @@ static int parse_quorum(json_t *quorum, struct dev_plan *plan)
             return -EINVAL;
     }
     plan->n_metas = (unsigned)n;
+    plan->has_witness = witness != 0;
     return 0;
 }
 
@@ -265,6 +269,11 @@ unsigned dev_plan_members(const struct dev_plan *plan)
     return dev_plan_daemons(plan) + plan->n_mounts;
 }
 
+bool dev_plan_is_witness(const struct dev_plan *plan, unsigned member)
+{
+    return plan->has_witness && member + 1 == plan->n_metas;
+}
+
 bool dev_plan_is_exportd(const struct dev_plan *plan, unsigned member)
 {
     return member < plan->n_metas;
@@ -288,6 +297,8 @@ void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_N
         snprintf(name, DEV_NAME_MAX, "storaged-%u", member - plan->n_metas + 1);
     else if (plan->n_metas == 1)
         snprintf(name, DEV_NAME_MAX, "exportd");
+    else if (dev_plan_is_witness(plan, member))
+        snprintf(name, DEV_NAME_MAX, "witness");
     else
         snprintf(name, DEV_NAME_MAX, "exportd-%u", member + 1);
 }

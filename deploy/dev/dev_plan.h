@@ -42,6 +42,7 @@ struct dev_plan {
     unsigned n_storages; /* 1..DEV_STORAGES_MAX */
     unsigned n_links;    /* listen addresses of each storage, 1..DEV_LINKS_MAX */
     unsigned n_metas;    /* exportds: 1, or 3 or 5 that are a quorum */
+    bool has_witness;    /* the last of them keeps no metadata */
     char birth[DEV_BIRTH_DIGITS + 1]; /* number with which the quorum begins */
     /* ports of each exportd: for clients, and for the other exportds */
     uint16_t meta_ports[DEV_METAS_MAX][2];
@@ -65,6 +66,8 @@ int dev_plan_save(const struct dev_plan *plan, struct err *err);
 unsigned dev_plan_members(const struct dev_plan *plan);
 /** Returns the number of those that are daemons. */
 unsigned dev_plan_daemons(const struct dev_plan *plan);
+/** Returns whether it is the exportd that keeps no metadata. */
+bool dev_plan_is_witness(const struct dev_plan *plan, unsigned member);
 bool dev_plan_is_exportd(const struct dev_plan *plan, unsigned member);
 /** Writes "exportd" (one of several: "exportd-1"), "storaged-1", "mount-2". */
 void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX]);

@@ -20,7 +20,7 @@ enum {
     INLINE_MAX = 65536,
     INLINE_DEFAULT = INLINE_MAX + 1, /* --inline is not given */
     INLINE_REPLICATED = 16384,       /* then, if metadata are on several machines */
-    REPLICATED_VOTERS = 3,
+    REPLICATED_MEMBERS = 3,
     MEMBER_VOTES = 1, /* RAFT_ROLE_VOTER of raft_msg.h, which is on the wire */
 };
 
@@ -562,7 +562,8 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
     return rc;
 }
 
-/* Returns whether exportd is a quorum that survives the loss of a member. */
+/* Returns whether names, and inline data with them, survive the loss of a machine as file
+ * data do: at least three members keep them; a witness does not. */
 static bool metadata_is_replicated(const struct target_options *conn)
 {
     struct meta_client *c;
@@ -573,11 +574,11 @@ static bool metadata_is_replicated(const struct target_options *conn)
     meta_client_ask(c);
     for (unsigned i = 0; i < c->n; i++) {
         const Rozo__AdMetaStatusResp *a = c->members[i].answer;
-        unsigned n_voters = 0;
+        unsigned n_full = 0;
 
         for (size_t m = 0; a != NULL && m < a->n_members; m++)
-            n_voters += a->members[m]->role == MEMBER_VOTES;
-        is = is || n_voters >= REPLICATED_VOTERS;
+            n_full += a->members[m]->role == MEMBER_VOTES && !a->members[m]->witness;
+        is = is || n_full >= REPLICATED_MEMBERS;
     }
     meta_client_close(c);
     return is;
@@ -602,7 +603,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         { "inline", 0, "BYTES",
           "files of up to so many bytes (65536 at most) are kept by exportd, as their "
           "names are; 0: all data are coded and spread over storages (default: 16384 if "
-          "exportd is a quorum of three or more, else 0)",
+          "exportd is a quorum of three or more that keep metadata, else 0)",
           ARGS_NUMBER(struct cluster_args, inline_max, 0, INLINE_MAX) },
         OPTION_JSON,
         OPTION_NAME,

@@ -40,10 +40,21 @@ static void metas_arg(struct argp_state *state, char *text, void *to)
 {
     unsigned n = (unsigned)args_number(state, "--metas", text, 1, DEV_METAS_MAX);
 
-    if (n % 2 == 0)
-        argp_error(state, "--metas is 1, 3 or 5: %u survive no more losses than %u", n,
-                   n - 1);
     *(unsigned *)to = n;
+}
+
+/* Checks that the exportds make a quorum that is worth its size. Returns a text, or
+ * NULL. */
+static const char *metas_check(const struct dev_wish *wish)
+{
+    unsigned n = wish->n_metas;
+
+    if (wish->has_witness && n != 2 && n != 4)
+        return "--witness goes with --metas 2 or 4";
+    if (!wish->has_witness && n > 0 && n % 2 == 0)
+        return n == 2 ? "--metas is 1, 3 or 5, or 2 --witness: two alone survive no loss"
+                      : "--metas is 1, 3 or 5: 4 survive no more losses than 3";
+    return NULL;
 }
 
 static void codec_arg(struct argp_state *state, char *text, void *to)
@@ -204,6 +215,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
         { "metas", 0, "1|3|5",
           "exportds; 3 or 5 keep one log, and any majority of them serves (default 1)",
           ARGS_CALL(struct dev_args, wish.n_metas, metas_arg) },
+        { "witness", 0, NULL,
+          "with --metas 2 or 4: one more that votes and keeps the log, but no metadata",
+          ARGS_FLAG(struct dev_args, wish.has_witness) },
         { "mount", 'm', "MNT", "mount it there; again for a further client",
           ARGS_CALL(struct dev_args, wish, mount_arg) },
         { "mount-options", 0, "OPTS", "further -o options of these mounts",
@@ -229,6 +243,8 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
     int rc;
 
     args_parse(&syntax, argc, argv, &args);
+    if (metas_check(&args.wish) != NULL)
+        return cli_fail(cli, "%s", metas_check(&args.wish));
     rc = dev_open_or_make(args.dir, &args.wish, &dev, &err);
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);

@@ -43,6 +43,8 @@ static const char *role_name(const Rozo__AdMetaStatusResp *a)
         return "copies";
     if (self == NULL)
         return "none";
+    if (self->role == META_VOTER && self->witness)
+        return "witness";
     return self->role == META_VOTER     ? "follower"
            : self->role == META_STANDBY ? "stand-by"
            : self->role == META_SPARE   ? "spare"
@@ -92,7 +94,7 @@ static json_t *member_json(const struct meta_client_member *m)
     self = meta_client_listed(a, a->id);
     return json_pack(
         "{s:I, s:s, s:b, s:o, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:b, s:o, s:I, s:s}",
+        "s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:b, s:o, s:I, s:b, s:I, s:s}",
         "id", (json_int_t)a->id, "address", m->address, "answers", 1, "quorum_address",
         cli_json_text(self == NULL ? "" : self->address), "role", role_name(a), "leads",
         (int)a->leads, "serves", (int)a->serves, "term", (json_int_t)a->term, "leader",
@@ -103,7 +105,8 @@ static json_t *member_json(const struct meta_client_member *m)
         (json_int_t)a->seed_bytes, "seed_from", (json_int_t)a->seed_from, "seed_index",
         (json_int_t)a->seed_index, "seed_target", (json_int_t)a->seed_target,
         "seed_has_keys", (int)a->seed_has_keys, "waits_for",
-        ids_json(a->silent, a->n_silent), "losses", (json_int_t)a->losses, "error", "");
+        ids_json(a->silent, a->n_silent), "losses", (json_int_t)a->losses, "witness",
+        self != NULL && self->witness, "covered", (json_int_t)a->covered, "error", "");
 }
 
 static json_t *silent_json(const struct meta_client *c)
@@ -205,6 +208,25 @@ static void member_lack_print(const Rozo__AdMetaStatusResp *a)
         seeding_print(a);
 }
 
+/* Says what a witness lacks, or waits for. */
+static void witness_print(const Rozo__AdMetaStatusResp *a)
+{
+    const Rozo__AdMetaStatusResp__Member *self = meta_client_listed(a, a->id);
+
+    if (self == NULL || !self->witness)
+        return;
+    if (a->leads)
+        printf("member %llu, a witness, has the longest log: it waits for a member with "
+               "metadata that can take over\n",
+               (unsigned long long)a->id);
+    if (a->covered != 0 && a->first > a->covered + 1)
+        printf("member %llu, a witness, has dropped entries %llu to %llu, which a member "
+               "that is away lacks: until that is back, or replaced, the metadata are "
+               "lost with the disk of the other one\n",
+               (unsigned long long)a->id, (unsigned long long)(a->covered + 1),
+               (unsigned long long)(a->first - 1));
+}
+
 /* Says what the list has that does not vote. */
 static void roles_print(const Rozo__AdMetaStatusResp *a)
 {
@@ -237,10 +259,12 @@ static void status_print(struct meta_verb *v)
     text_table_print(&t, stdout);
     text_table_free(&t);
     for (unsigned i = 0; i < c->n; i++) {
-        if (c->members[i].answer != NULL)
+        if (c->members[i].answer != NULL) {
             member_lack_print(c->members[i].answer);
-        else
+            witness_print(c->members[i].answer);
+        } else {
             printf("%s: %.200s\n", c->members[i].address, c->members[i].ask.message);
+        }
     }
     for (size_t i = 0; i < a->n_members; i++) {
         if (!has_answered(c, a->members[i]->id))
@@ -282,8 +306,8 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
             "whether it leads and serves clients, its term, the last entry of its log, "
             "the last one that is committed, that a majority has on stable storage and "
             "that its store has, and the disk space of the log; what a member lacks that "
-            "copies or may have lost something, and for whom it waits. Asks every "
-            "address of --exportd.",
+            "copies or may have lost something, and for whom it waits. A witness has no "
+            "store. Asks every address of --exportd.",
         .children = target_children
     };
     struct meta_verb v = { .act = status, .to_json = status_json, .print = status_print };
@@ -368,8 +392,8 @@ int cmd_meta_transfer(struct cli *cli, int argc, char **argv)
     static const struct args_syntax syntax = {
         .options = options,
         .doc = "Hand leadership over to member ID of a quorum, or to the one that is "
-               "furthest: before its machine is stopped. Ends when another one serves. "
-               "Nothing is lost, and clients notice a short pause.",
+               "furthest: before its machine is stopped. A witness is refused. Ends when "
+               "another one serves. Nothing is lost, and clients notice a short pause.",
         .children = target_children
     };
     struct meta_args args = {

@@ -18,7 +18,7 @@ enum { LEADER_MAX_MS = 60000, PAUSE_MS = 100, STEPS = 3 };
 /* Arguments and results of a verb. */
 struct members_args {
     struct meta_verb verb; /* must be the first member */
-    bool force;
+    bool force, witness;
     unsigned id;
     const char *address;
     uint64_t new_id;
@@ -106,7 +106,8 @@ static int leader_ask(struct members_args *a, bool is_add, uint64_t id, struct e
 
         if (m == NULL)
             return -ROZO_ENOT_LEADER;
-        rc = is_add ? meta_client_add(a->verb.client, m, a->address, id, &a->new_id, err)
+        rc = is_add ? meta_client_add(a->verb.client, m, a->address, id, a->witness,
+                                      &a->new_id, err)
                     : meta_client_remove(a->verb.client, m, id, a->force, err);
         if (!is_add && rc == -ENOENT && was_asked)
             return 0; /* an answer was lost */
@@ -209,30 +210,40 @@ static json_t *added_json(struct meta_verb *v)
 {
     const struct members_args *a = args_of(v);
 
-    return json_pack("{s:I, s:s, s:I}", "id", (json_int_t)a->new_id, "address",
-                     a->address, "voters", (json_int_t)a->n_voters);
+    return json_pack("{s:I, s:s, s:I, s:b}", "id", (json_int_t)a->new_id, "address",
+                     a->address, "voters", (json_int_t)a->n_voters, "witness",
+                     (int)a->witness);
 }
 
 static void added_print(struct meta_verb *v)
 {
     const struct members_args *a = args_of(v);
 
-    printf(
-        "member %llu at %s votes now. Name its address for clients (exportd.listen) in "
-        "mounts and rozo.yaml, too\n",
-        (unsigned long long)a->new_id, a->address);
+    printf(a->witness
+               ? "member %llu at %s votes now, as a witness: it never serves, so mounts "
+                 "need not name it; name its address for clients in rozo.yaml, so that "
+                 "`rozo meta status` asks it\n"
+               : "member %llu at %s votes now. Name its address for clients "
+                 "(exportd.listen) in mounts and rozo.yaml, too\n",
+           (unsigned long long)a->new_id, a->address);
     if (a->n_voters % 2 == 0)
         printf(
             "%u members survive the loss of %u, as %u do, and each change waits for %u "
-            "of them: add one more, or remove one\n",
+            "of them: add one more (a witness will do), or remove one\n",
             a->n_voters, (a->n_voters - 1) / 2, a->n_voters - 1, a->n_voters / 2 + 1);
 }
 
 int cmd_meta_add(struct cli *cli, int argc, char **argv)
 {
-    static const struct args_option options[] = { META_OPTION_JSON,
-                                                  OPTION_ADDRESS,
-                                                  { 0 } };
+    static const struct args_option options[] = {
+        { "witness", 0, NULL,
+          "as a witness: it votes and keeps the log of changes, but no metadata, and "
+          "never serves (its config says quorum: witness: true)",
+          ARGS_FLAG(struct members_args, witness) },
+        META_OPTION_JSON,
+        OPTION_ADDRESS,
+        { 0 }
+    };
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
@@ -263,7 +274,7 @@ static uint64_t other_voter(const struct members_args *a,
         if (m->answer == NULL || m->answer->leads || m->answer->seeding)
             continue;
         self = meta_client_listed(leader->answer, m->answer->id);
-        if (self != NULL && self->role == META_VOTER)
+        if (self != NULL && self->role == META_VOTER && !self->witness)
             return self->id;
     }
     return 0;
@@ -359,11 +370,15 @@ int cmd_meta_remove(struct cli *cli, int argc, char **argv)
 static int replace_check(struct members_args *a, struct err *err)
 {
     struct meta_client_member *m = leader_wait(a, err);
+    const Rozo__AdMetaStatusResp__Member *self;
 
     if (m == NULL)
         return -ROZO_ENOT_LEADER;
-    if (meta_client_listed(m->answer, a->id) != NULL)
+    self = meta_client_listed(m->answer, a->id);
+    if (self != NULL) {
+        a->witness = self->witness;
         return 0;
+    }
     for (size_t i = 0; i < m->answer->n_members; i++) {
         if (strcmp(m->answer->members[i]->address, a->address) == 0)
             return 0; /* repeated */
@@ -402,7 +417,8 @@ int cmd_meta_replace(struct cli *cli, int argc, char **argv)
             "Put a new exportd in the place of member OLD of a quorum, which is gone "
             "or has lost its disk: rozo meta add HOST:PORT, then rozo meta remove OLD. "
             "The new one gets a number of its own; it may have the address of the old "
-            "one. Ends when that is removed. Repeating it is harmless.",
+            "one, and is a witness if that was one. Ends when that is removed. Repeating "
+            "it is harmless.",
         .children = target_children
     };
     struct members_args args = {

@@ -223,6 +223,12 @@ static int store_open_in(struct exportd_daemon *d, struct err *err)
     bool is_new;
     int rc;
 
+    if (quorum != NULL && quorum->witness && datadir_is_alone(data))
+        return err_set(err, -EINVAL,
+                       "%s has metadata of an exportd without a quorum, and the config "
+                       "says `quorum: witness: true`: give the witness an empty data "
+                       "directory",
+                       data);
     d->is_member = quorum != NULL && !(quorum->id == 0 && datadir_is_alone(data));
     rc = datadir_open(data, d->is_member, &d->lock_fd, &is_new, err);
     if (rc != 0)
@@ -293,12 +299,20 @@ static int dumps_open(struct exportd_daemon *d, struct err *err)
     return rc == 0 ? 0 : err_set(err, rc, "out of memory");
 }
 
+/* Returns whether this member has no metadata. */
+static bool is_witness(const struct exportd_daemon *d)
+{
+    return d->node != NULL && quorum_node_is_witness(d->node);
+}
+
 static void on_request(void *arg, struct rpc_call *call)
 {
     struct exportd_daemon *d = arg;
 
     if (call->op == ROZO__OP__AD_META_INIT)
         init_begin(d, call);
+    else if (call->op == ROZO__OP__AD_META_DUMP && is_witness(d))
+        rpc_reply_status(call, ROZO__STATUS__NOT_SUPPORTED);
     else if (call->op == ROZO__OP__AD_META_DUMP)
         dump_source_handle(d->dumps, call);
     else if (d->node != NULL)

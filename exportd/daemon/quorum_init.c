@@ -129,6 +129,10 @@ static int request_check(struct quorum_init *i, const char *wished, bool is_memb
                        "the config of this exportd has no section `quorum`: write "
                        "\"quorum: {listen: [HOST:PORT]}\" there, with an address for "
                        "other members, restart exportd (mounts stay), and repeat this");
+    if (i->config->quorum->witness)
+        return err_set(err, -EINVAL,
+                       "the config of this exportd says `quorum: witness: true`, and a "
+                       "quorum begins with a member that keeps metadata");
     if (i->call != NULL || i->listen != NULL)
         return err_set(err, -EBUSY, "another request to do this is under way");
     rc = quorum_init_members(i->config->quorum, wished, &i->members, err);

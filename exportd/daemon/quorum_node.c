@@ -160,6 +160,7 @@ static void meta_add(struct quorum_node *n, struct rpc_call *call)
     } else if ((a = node_ask_new(n, call, on_added)) != NULL) {
         a->ask.change.kind = MEMBER_CHANGE_ADD;
         a->ask.change.replaces = req->replaces;
+        a->ask.change.is_witness = req->witness;
         memcpy(a->ask.change.address, req->address, strlen(req->address) + 1);
         if (quorum_section_is_address(req->address)) {
             quorum_thread_ask_change(n->thread, &a->ask);
@@ -331,7 +332,34 @@ static int identity_load(struct quorum_node *n, struct err *err)
                        "%s belongs to member %u, and the config says quorum: id: %u: one "
                        "of both is another machine's",
                        data, n->identity.member, section->id);
+    if (rc == 0 && n->identity.is_witness != section->witness)
+        return err_set(err, -EINVAL,
+                       n->identity.is_witness
+                           ? "%s belongs to a witness, which has no metadata, and the "
+                             "config does not say `witness: true` in its section "
+                             "`quorum`: write it there. A witness never becomes a member "
+                             "with metadata: for that add another one, with an empty "
+                             "data directory"
+                           : "%s belongs to a member with metadata, and the config says "
+                             "`witness: true`: take it out. To make this machine a "
+                             "witness remove the member, and add a witness with an empty "
+                             "data directory",
+                       data);
     return rc;
+}
+
+/* Refuses a store whose list of members does not go with the identity. */
+static int kind_check(const struct quorum_node *n, struct err *err)
+{
+    const struct raft_config *list = &kv_quorum_place(n->kv)->members;
+    uint64_t id = n->identity.member;
+
+    if (raft_config_find(list, id) == NULL ||
+        raft_config_is_witness(list, id) == n->identity.is_witness)
+        return 0;
+    return err_set(err, -ROZO_EDAMAGED,
+                   "%s/kv and %s/quorum/identity do not go together: one is a witness's",
+                   n->config.data, n->config.data);
 }
 
 static int kv_open(struct quorum_node *n, struct err *err)
@@ -340,6 +368,7 @@ static int kv_open(struct quorum_node *n, struct err *err)
         .env = &n->config.env->env,
         .below = n->config.below,
         .hooks = &n->kv_hooks,
+        .is_witness = n->identity.is_witness,
     };
     const struct kv_quorum_place *place;
     int rc = kv_quorum_open(&config, &n->kv, err);
@@ -352,7 +381,7 @@ static int kv_open(struct quorum_node *n, struct err *err)
     if (place->applied == 0 && place->seed.doubt == SEED_NONE)
         return err_set(err, -ROZO_EDAMAGED,
                        "%s/kv is not the store of a member of a quorum", n->config.data);
-    return 0;
+    return kind_check(n, err);
 }
 
 /* Says when the config lists other members than the quorum has. */
@@ -510,6 +539,11 @@ const uint8_t *quorum_node_cluster_id(const struct quorum_node *n)
     return n->identity.cluster_id;
 }
 
+bool quorum_node_is_witness(const struct quorum_node *n)
+{
+    return n->identity.is_witness;
+}
+
 uint32_t quorum_node_group(const struct quorum_node *n)
 {
     return n->identity.group;
@@ -518,9 +552,9 @@ uint32_t quorum_node_group(const struct quorum_node *n)
 void quorum_node_tell(const struct quorum_node *n)
 {
     for (unsigned i = 0; i < n->config.section->listen_count; i++)
-        log_info("member %u of a quorum, listening for others on %s (port %u)",
-                 n->identity.member, n->config.section->listen[i],
-                 quorum_thread_port(n->thread, i));
+        log_info("member %u of a quorum%s, listening for others on %s (port %u)",
+                 n->identity.member, n->identity.is_witness ? ", a witness" : "",
+                 n->config.section->listen[i], quorum_thread_port(n->thread, i));
 }
 
 /* ---- stop: hand over, member, core, kv ---- */

@@ -41,6 +41,8 @@ int quorum_node_open(const struct quorum_node_config *config, struct quorum_node
                      struct err *err);
 /** Returns the id of the cluster, 16 bytes. */
 const uint8_t *quorum_node_cluster_id(const struct quorum_node *n);
+/** Returns whether this member is a witness: it has no metadata. */
+bool quorum_node_is_witness(const struct quorum_node *n);
 /** Returns the number of the group (raft_msg_group). */
 uint32_t quorum_node_group(const struct quorum_node *n);
 /** Handles a request of a client: an rpc_handler_cb whose arg is the struct. */

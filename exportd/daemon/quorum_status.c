@@ -49,10 +49,12 @@ void quorum_status_answer(struct rpc_call *call, const struct member_status *s,
     resp.n_silent = s->n_silent;
     resp.silent = (uint64_t *)s->silent;
     resp.removed = s->is_removed;
+    resp.covered = s->covered;
     for (unsigned i = 0; i < s->members.n; i++) {
         rozo__ad_meta_status_resp__member__init(&members[i]);
         members[i].id = s->members.members[i].id;
         members[i].role = s->members.members[i].role;
+        members[i].witness = s->members.members[i].is_witness;
         members[i].address = (char *)s->members.members[i].address;
         for (unsigned k = 0; k < s->clients[i].n; k++)
             clients[i][k] = (char *)s->clients[i].addrs[k];

@@ -544,6 +544,7 @@ static int member_make(struct quorum_thread *t)
         .seed_rate = (uint64_t)section->seed_rate_mb << 20,
         .sources = t->config.sources,
         .is_lazy = t->config.is_lazy,
+        .is_witness = id->is_witness,
         .boot = boot_number(),
         .clients = *t->config.clients,
     };

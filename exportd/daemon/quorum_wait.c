@@ -65,7 +65,8 @@ static int store_make(struct waiting *w, struct err *err)
 static int directory_make(struct waiting *w, struct err *err)
 {
     struct quorum_identity id = { .member = (unsigned)w->adoption.id,
-                                  .group = w->adoption.group.number };
+                                  .group = w->adoption.group.number,
+                                  .is_witness = w->adoption.is_witness };
     int rc = store_make(w, err);
 
     memcpy(id.cluster_id, w->adoption.group.cluster_id, sizeof(id.cluster_id));
@@ -76,20 +77,37 @@ static int directory_make(struct waiting *w, struct err *err)
 
 /* ---- requests ---- */
 
+/* Refuses to become another kind of member than the config says. */
+static int kind_check(const struct waiting *w, const struct seed_adoption *a,
+                      struct err *err)
+{
+    if (a->is_witness == w->config.settings->quorum->witness)
+        return 0;
+    return err_set(err, -EINVAL,
+                   a->is_witness
+                       ? "this exportd is set up to keep metadata: for a witness write "
+                         "`witness: true` into the section `quorum` of its config"
+                       : "this exportd is set up as a witness (quorum: witness: true): "
+                         "add it with --witness");
+}
+
 static void adopt(struct waiting *w, struct rpc_call *call)
 {
     struct seed_adoption a;
+    struct err err = { 0 };
     int rc = seed_adopt_decode(call->msg, call->msg_len, &a);
 
     if (rc == 0 && bytes_are_zero(a.group.cluster_id, sizeof(a.group.cluster_id)))
         rc = -EBADMSG;
+    if (rc == 0)
+        rc = kind_check(w, &a, &err);
     if (rc == 0 && w->call != NULL)
         rc = -EBUSY;
     if (rc == 0 && a.id != 0) {
         w->adoption = a;
         w->call = call; /* answered by become_member() */
     } else {
-        seed_adopt_answer(call, rc, "");
+        seed_adopt_answer(call, rc, err.text);
     }
 }
 
@@ -203,9 +221,10 @@ static void waiting_tell(const struct waiting *w)
     for (unsigned i = 0; i < q->listen_count; i++)
         log_info(
             "%s is empty: waiting to be added to a quorum, on %s (port %u). On a "
-            "machine with the node key of the cluster: `rozo meta add HOST:PORT`, or "
+            "machine with the node key of the cluster: `rozo meta add HOST:PORT%s`, or "
             "`rozo meta replace ID HOST:PORT`",
-            data_of(w), q->listen[i], rpc_server_port(w->members, i));
+            data_of(w), q->listen[i], rpc_server_port(w->members, i),
+            q->witness ? " --witness" : "");
     sd_tell_ready("waits to be added to a quorum");
 }
 
@@ -217,8 +236,11 @@ static int become_member(struct waiting *w, struct err *err)
     w->call = NULL;
     if (rc == 0)
         log_info(
-            "this exportd is member %u of a quorum now: it copies the metadata store "
-            "of another member",
+            w->adoption.is_witness
+                ? "this exportd is member %u of a quorum now, a witness: it copies the "
+                  "metadata log of another member"
+                : "this exportd is member %u of a quorum now: it copies the metadata "
+                  "store of another member",
             (unsigned)w->adoption.id);
     return rc;
 }

@@ -58,6 +58,8 @@ static const cyaml_schema_field_t member_fields[] = {
     CYAML_FIELD_UINT("id", CYAML_FLAG_DEFAULT, struct quorum_member_section, id),
     CYAML_FIELD_STRING_PTR("address", CYAML_FLAG_POINTER, struct quorum_member_section,
                            address, 1, 4096),
+    CYAML_FIELD_BOOL("witness", CYAML_FLAG_OPTIONAL, struct quorum_member_section,
+                     witness),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t member_schema = {
@@ -78,6 +80,7 @@ static const cyaml_schema_field_t quorum_fields[] = {
                      seed_rate_mb),
     CYAML_FIELD_ENUM("acknowledge", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
                      struct quorum_section, acknowledge, acknowledge_values, 2),
+    CYAML_FIELD_BOOL("witness", CYAML_FLAG_OPTIONAL, struct quorum_section, witness),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -149,6 +152,30 @@ static int member_check(const struct quorum_section *q, unsigned at, const char 
     return 0;
 }
 
+/* Checks which of the first members are witnesses. */
+static int witnesses_check(const struct quorum_section *q, const char *path,
+                           struct err *err)
+{
+    unsigned n = 0;
+    bool is_own = false;
+
+    for (unsigned i = 0; i < q->members_count; i++) {
+        n += q->members[i].witness;
+        is_own = is_own || (q->members[i].id == q->id && q->members[i].witness);
+    }
+    if (2 * n >= q->members_count)
+        return err_set(err, -EINVAL,
+                       "%s: quorum: members: %u of %u are witnesses: more than half must "
+                       "keep metadata",
+                       path, n, q->members_count);
+    if (is_own != q->witness)
+        return err_set(err, -EINVAL,
+                       "%s: quorum: `witness: true` belongs into the section and to "
+                       "member %u in its list of members, or to neither",
+                       path, q->id);
+    return 0;
+}
+
 /* Checks what is for a quorum that begins: its members, and which one this is. */
 static int members_check(const struct quorum_section *q, const char *path,
                          struct err *err)
@@ -177,6 +204,8 @@ static int members_check(const struct quorum_section *q, const char *path,
                        "%s: quorum: id: %u is none of the members: write the id under "
                        "which this exportd is listed there",
                        path, q->id);
+    if (rc == 0)
+        rc = witnesses_check(q, path, err);
     return rc;
 }
 
@@ -248,5 +277,7 @@ void quorum_section_members(const struct quorum_section *q, struct raft_config *
                                  q->members[i].address);
 
         assert(rc == 0); /* members_check() */
+        if (q->members[i].witness)
+            raft_config_set_witness(out, q->members[i].id);
     }
 }

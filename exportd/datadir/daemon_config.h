@@ -24,11 +24,13 @@ struct exportd_section {
 };
 struct quorum_member_section {
     unsigned id;
+    bool witness;
     char *address; /* where other members reach it, HOST:PORT */
 };
 /* This exportd is a member of a quorum, or may become one. */
 struct quorum_section {
     unsigned id;   /* id of this exportd, one of the members; 0: not given */
+    bool witness;  /* this exportd votes and keeps the log, but no metadata */
     char **listen; /* for other members */
     unsigned listen_count;
     /* Members with which a new quorum begins; none if id is 0. */

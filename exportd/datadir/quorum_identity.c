@@ -19,10 +19,14 @@
 
 #include "common/system/small_file.h"
 
-#define IDENTITY_TEXT    "rozo quorum format 1\ncluster %s\nmember %u\n"
-#define IDENTITY_TEXT_2  "rozo quorum format 2\ncluster %s\nmember %u\ngroup %08x\n"
+#define IDENTITY_TEXT   "rozo quorum format 1\ncluster %s\nmember %u\n"
+#define IDENTITY_TEXT_2 "rozo quorum format 2\ncluster %s\nmember %u\ngroup %08x\n"
+#define IDENTITY_TEXT_3 \
+    "rozo quorum format 3\ncluster %s\nmember %u\ngroup %08x\n" WITNESS_LINE
+#define WITNESS_LINE     "witness\n"
 #define CLUSTER_ID_WORDS "rozo quorum 1"
 
+enum { FORMAT_MAX = 3 };
 enum { BIRTH_BYTES = 16, PATH_BYTES = 4352, HEX_BYTES = 2 * RAFT_MSG_CLUSTER_ID_BYTES };
 
 void quorum_identity_make(struct quorum_identity *out, const uint8_t birth[16],
@@ -42,6 +46,7 @@ void quorum_identity_make(struct quorum_identity *out, const uint8_t birth[16],
     memcpy(out->cluster_id, hash, sizeof(out->cluster_id));
     out->member = member;
     out->group = 0;
+    out->is_witness = raft_config_is_witness(members, member);
 }
 
 int quorum_folder_open(const char *data, struct err *err)
@@ -61,16 +66,19 @@ static void hex_of(const uint8_t *bytes, size_t n, char *text)
 }
 
 /* Writes the text of a file. A group that never began again has format 1, which earlier
- * builds read. */
+ * builds read; a witness has format 3, which those that know no witness refuse. */
 static size_t identity_text(const struct quorum_identity *id, char *text, size_t size)
 {
     char hex[HEX_BYTES + 1];
     int n;
 
     hex_of(id->cluster_id, sizeof(id->cluster_id), hex);
-    n = id->group == 0
-            ? snprintf(text, size, IDENTITY_TEXT, hex, id->member)
-            : snprintf(text, size, IDENTITY_TEXT_2, hex, id->member, id->group);
+    if (id->is_witness)
+        n = snprintf(text, size, IDENTITY_TEXT_3, hex, id->member, id->group);
+    else
+        n = id->group == 0
+                ? snprintf(text, size, IDENTITY_TEXT, hex, id->member)
+                : snprintf(text, size, IDENTITY_TEXT_2, hex, id->member, id->group);
     return (size_t)n;
 }
 
@@ -83,7 +91,8 @@ static int identity_parse(const char *text, struct quorum_identity *out)
     *out = (struct quorum_identity){ .member = 0 };
     n = sscanf(text, "rozo quorum format %u\ncluster %32[0-9a-f]\nmember %u\ngroup %8x\n",
                &format, hex, &out->member, &out->group);
-    if (n != (format == 2 ? 4 : 3) || strlen(hex) != HEX_BYTES || out->member == 0)
+    out->is_witness = format == 3;
+    if (n != (format >= 2 ? 4 : 3) || strlen(hex) != HEX_BYTES || out->member == 0)
         return -ROZO_EDAMAGED;
     for (size_t i = 0; i < sizeof(out->cluster_id); i++) {
         unsigned byte = 0;
@@ -110,12 +119,13 @@ int quorum_identity_read(const char *data, struct quorum_identity *out, struct e
         return err_set(err, -errno, "open %s: %s", path, strerror(errno));
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
-    if (n >= 0 && sscanf(text, "rozo quorum format %u", &format) == 1 && format > 2)
+    if (n >= 0 && sscanf(text, "rozo quorum format %u", &format) == 1 &&
+        format > FORMAT_MAX)
         return err_set(
             err, -ROZO_EUNKNOWN_FORMAT,
-            "%s has format %u, this build reads up to format 2: a newer rozo wrote "
+            "%s has format %u, this build reads up to format %d: a newer rozo wrote "
             "it; install that one",
-            path, format);
+            path, format, (int)FORMAT_MAX);
     if (n < 0 || identity_parse(text, out) != 0)
         return err_set(err, -ROZO_EDAMAGED, "%s is damaged", path);
     return 0;

@@ -17,11 +17,12 @@ struct quorum_identity {
     uint8_t cluster_id[RAFT_MSG_CLUSTER_ID_BYTES];
     unsigned member; /* id in the list of members */
     uint32_t group;  /* number of raft_msg_group */
+    bool is_witness; /* DATA/kv has no metadata, and never will */
 };
 
 /**
- * Makes the identity of a first member. All with the same birth and the same list get the
- * same cluster id.
+ * Makes the identity of a first member, one of the list. All with the same birth and the
+ * same list get the same cluster id.
  * @param birth random bytes, used for one quorum only.
  */
 void quorum_identity_make(struct quorum_identity *out, const uint8_t birth[16],

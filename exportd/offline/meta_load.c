@@ -304,8 +304,13 @@ int meta_load(const struct exportd_settings *c, const char *path, struct err *er
 {
     struct dump_file f;
     struct offline o;
-    int rc = offline_open(&o, c, err);
+    int rc;
 
+    if (c->quorum != NULL && c->quorum->witness)
+        return err_set(err, -EINVAL,
+                       "the config says `quorum: witness: true`: a witness keeps no "
+                       "metadata");
+    rc = offline_open(&o, c, err);
     if (rc != 0)
         return rc;
     rc = file_open(path, &f, err);

@@ -469,6 +469,11 @@ static int run(struct alone *a, bool yes, struct err *err)
         rc = quorum_identity_read(a->data, &a->identity, err);
     if (rc == -ENOENT)
         err_set(err, rc, "%s/quorum/identity is missing", a->data);
+    if (rc == 0 && a->identity.is_witness)
+        rc = err_set(err, -EINVAL,
+                     "%s belongs to a witness, which has no metadata: nothing could be "
+                     "served. Run this on a member that has them, or load a dump",
+                     a->data);
     if (rc == 0)
         rc = kv_open(a, err);
     if (rc == 0)

@@ -660,7 +660,7 @@ static struct change *batch_take(struct kv_quorum *q, const struct raft_log_entr
     }
     if (head.wall_ns > q->wall_ns)
         q->wall_ns = head.wall_ns;
-    c = change_add(q, e, items, n_items);
+    c = change_add(q, e, items, q->config.is_witness ? 0 : n_items);
     c->number = own_end(q, &head, e->index);
     return c;
 }
@@ -981,8 +981,10 @@ int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out
         done_list_init(&q->ended);
         q->task.fn = on_ended;
         q->below_sync.fn = on_below_synced;
-        q->store =
-            (struct seed_store){ .below = config->below, .done = on_seeded, .arg = q };
+        q->store = (struct seed_store){ .below = config->below,
+                                        .done = on_seeded,
+                                        .arg = q,
+                                        .is_witness = config->is_witness };
         rc = place_load(q);
     }
     if (rc != 0) {

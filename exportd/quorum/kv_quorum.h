@@ -52,6 +52,7 @@ struct kv_quorum_config {
     struct env *env;                     /* borrowed */
     struct kv *below;                    /* borrowed */
     const struct kv_quorum_hooks *hooks; /* borrowed */
+    bool is_witness; /* the kv below keeps keys of kind KEY_QUORUM only */
 };
 
 /**

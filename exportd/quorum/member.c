@@ -77,8 +77,9 @@ static void on_given_read(struct quorum_log_read *r, int rc, struct quorum_entry
  * transferred. */
 static void lead_look(struct member *m)
 {
-    if (m->leads || m->role != RAFT_CORE_LEADER || !m->is_ready || m->given < m->commit ||
-        raft_core_lease_until_ns(m->core) == 0 || !member_leads_for_sure(m))
+    if (m->config.is_witness || m->leads || m->role != RAFT_CORE_LEADER || !m->is_ready ||
+        m->given < m->commit || raft_core_lease_until_ns(m->core) == 0 ||
+        !member_leads_for_sure(m))
         return;
     m->leads = true;
     m->n_leads++;
@@ -251,7 +252,8 @@ void member_pump(struct member *m)
     role_take(m, &out);
     member_peers_update(m, raft_core_config(m->core));
     for (unsigned i = 0; i < out.n_messages && m->state == MEMBER_RUNS; i++)
-        member_send(m, &out.messages[i]);
+        if (!member_witness_drops(m, &out.messages[i]))
+            member_send(m, &out.messages[i]);
     if (out.lost != 0 && m->state == MEMBER_RUNS)
         lost_send(m, out.lost);
     assert(out.commit >= m->commit);
@@ -269,6 +271,7 @@ void member_pump(struct member *m)
     timer_set(m, out.next_ns);
     member_change_look(m);
     member_loss_count(m);
+    member_witness_look(m, out.covered);
 }
 
 /* Members that lost power lead with less than what had been committed, which was not yet
@@ -412,7 +415,7 @@ void member_applied(struct member *m, uint64_t index)
     m->applied = index; /* entries given before a copy began come here, too */
     if (m->state != MEMBER_RUNS)
         return;
-    if (!m->is_syncing_below && quorum_log_used_bytes(m->log) > m->config.keep_bytes) {
+    if (!m->is_syncing_below && quorum_log_used_bytes(m->log) > member_keep_bytes(m)) {
         m->is_syncing_below = true;
         m->config.hooks.sync_below(m->config.hooks.arg);
     }
@@ -429,6 +432,7 @@ static void trim(struct member *m)
 
     if (to > m->synced + 1 || m->space.n_full > 0)
         to = m->synced + 1;
+    to = member_witness_trim_to(m, to);
     if (to <= first)
         return;
     rc = raft_core_trim(m->core, member_now_ns(m), m->applied, to);
@@ -443,7 +447,7 @@ void member_synced(struct member *m, uint64_t index)
     m->synced = index;
     member_seed_synced(m);
     if (m->state == MEMBER_RUNS &&
-        (m->space.n_full > 0 || quorum_log_used_bytes(m->log) > m->config.keep_bytes))
+        (m->space.n_full > 0 || quorum_log_used_bytes(m->log) > member_keep_bytes(m)))
         trim(m);
 }
 
@@ -470,7 +474,8 @@ static bool is_other_voter(const struct member *m, uint64_t id)
 {
     const struct raft_member *other = raft_config_find(&m->members, id);
 
-    return id != m->config.id && other != NULL && other->role == RAFT_ROLE_VOTER;
+    return id != m->config.id && other != NULL && other->role == RAFT_ROLE_VOTER &&
+           !other->is_witness;
 }
 
 int member_transfer(struct member *m, uint64_t to)
@@ -531,6 +536,8 @@ void member_status(const struct member *m, struct member_status *out)
         .applied = m->applied,
         .log_bytes = is_open ? quorum_log_used_bytes(m->log) : 0,
         .members = m->members,
+        .is_witness = m->config.is_witness,
+        .covered = m->witness.covered,
         .is_removed = m->state == MEMBER_REMOVED,
         .is_uncertain = m->state == MEMBER_DOUBTS,
     };

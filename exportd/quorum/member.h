@@ -90,6 +90,8 @@ struct member_config {
     /* acknowledge: memory. Changes count when a majority has written them; they are
      * synced a second later, or when somebody waits for that. */
     bool is_lazy;
+    /* a witness: votes and keeps the log, but its kv keeps no metadata; never serves */
+    bool is_witness;
     /* changes when the machine goes down, boot_number(); 0: never asked */
     uint64_t boot;
     /* addresses at which this exportd listens for clients. "*:PORT" and the like stand
@@ -144,7 +146,10 @@ void member_seeded(struct member *m, struct seed_job *job);
  */
 uint64_t member_lease_until_ns(const struct member *m);
 
-/** Hands leadership over; 0: to any voter. Returns as raft_core_transfer() does. */
+/**
+ * Hands leadership over; 0: to any voter that is no witness. Returns as
+ * raft_core_transfer() does.
+ */
 int member_transfer(struct member *m, uint64_t to);
 
 /* Change of the list of members that somebody asks for. Embedded in its user's struct,
@@ -153,7 +158,10 @@ struct member_change {
     enum { MEMBER_CHANGE_ADD, MEMBER_CHANGE_REMOVE } kind;
     char address[RAFT_ADDRESS_MAX + 1]; /* ADD */
     uint64_t replaces;                  /* ADD: member that may have this address, too */
-    uint64_t id;                        /* ADD: out. REMOVE: in */
+    /* ADD: a witness; not looked at if `replaces` is a member: the new one is of its kind
+     */
+    bool is_witness;
+    uint64_t id;    /* ADD: out. REMOVE: in */
     bool is_forced; /* REMOVE: also if no majority of the others is heard */
     /**
      * 0: a committed list has the member, or lacks it. -ROZO_ENOT_LEADER; -EBUSY: try
@@ -185,6 +193,10 @@ struct member_status {
     struct member_clients clients[RAFT_SERVERS_MAX]; /* clients[i]: of members[i] */
     /* why it copies the store of another member; SEED_NONE: it does not */
     enum seed_doubt seeding;
+    bool is_witness;
+    /* leader or witness: all voters that keep the metadata have all entries up to here on
+     * stable storage; 0: not known */
+    uint64_t covered;
     bool is_removed;                /* this member is none any more */
     uint64_t seed_bytes, seed_from; /* copied so far; raft id of the source */
     /* the copy is complete when no key is missing and it has all entries up to

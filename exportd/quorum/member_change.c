@@ -31,7 +31,7 @@ enum {
 
 static bool may_change(const struct member *m)
 {
-    return member_leads_for_sure(m) && m->given >= m->commit;
+    return member_leads_for_sure(m) && m->given >= m->commit && !m->config.is_witness;
 }
 
 /* Returns whether the newest list is committed, and no loss of power takes it back: an id
@@ -110,6 +110,8 @@ static void add_append(struct member_change *c)
     c->id = m->highest_id + 1;
     rc = c->id > UINT32_MAX ? -EOVERFLOW
                             : raft_config_set(&list, c->id, RAFT_ROLE_SPARE, c->address);
+    if (rc == 0 && c->is_witness)
+        raft_config_set_witness(&list, c->id);
     if (rc != 0)
         asked_end(c,
                   err_set(&c->err, rc,
@@ -185,12 +187,14 @@ static const struct raft_member *listed_at(const struct raft_config *list,
     return NULL;
 }
 
-/* Packs RF_ADOPT for this id; 0: the exportd would get one. */
-static size_t adopt_pack(const struct member *m, uint64_t id, uint8_t *msg)
+/* Packs RF_ADOPT for this id; 0: the exportd would get one, as a witness perhaps. */
+static size_t adopt_pack(const struct member *m, uint64_t id, bool is_witness,
+                         uint8_t *msg)
 {
     const struct seed_adoption a = {
         .group = m->config.group,
         .id = id,
+        .is_witness = is_witness,
         .list = *raft_core_config(m->core),
         .list_index = raft_core_config_index(m->core, NULL),
     };
@@ -198,16 +202,46 @@ static size_t adopt_pack(const struct member *m, uint64_t id, uint8_t *msg)
     return seed_adopt_encode(&a, msg);
 }
 
+/* Checks that a majority of the voters always has one with the metadata, so that changes
+ * are never acknowledged by witnesses alone. Returns 0, or -EPERM with a text. */
+static int witnesses_check(const struct raft_config *list, unsigned n_more,
+                           struct err *err)
+{
+    unsigned n_witnesses = raft_config_n_witnesses(list);
+    unsigned n_full = raft_config_n_voters(list) - n_witnesses;
+
+    return n_witnesses + n_more < n_full
+               ? 0
+               : err_set(
+                     err, -EPERM,
+                     "%u voters with metadata and %u witness%s are no group that "
+                     "keeps them safe: there must be more of the former. Add exportds "
+                     "first, or remove witnesses first",
+                     n_full, n_witnesses + n_more, n_witnesses + n_more == 1 ? "" : "es");
+}
+
 static void add_begin(struct member_change *c)
 {
     struct member *m = c->m;
-    const struct raft_member *there =
-        listed_at(raft_core_config(m->core), c->address, c->replaces);
+    const struct raft_config *list = raft_core_config(m->core);
+    const struct raft_member *there = listed_at(list, c->address, c->replaces);
 
+    if (raft_config_find(list, c->replaces) != NULL)
+        c->is_witness = raft_config_is_witness(list, c->replaces);
+    if (there != NULL && there->is_witness != c->is_witness) {
+        asked_end(c, err_set(&c->err, -EEXIST, "member %" PRIu64 " at %s is %s witness",
+                             there->id, c->address, there->is_witness ? "a" : "no"));
+        return;
+    }
     if (there != NULL) {
         c->id = there->id;
         c->index = raft_core_config_index(m->core, NULL);
         asked_look(m);
+        return;
+    }
+    if (c->is_witness && !raft_config_is_witness(list, c->replaces) &&
+        witnesses_check(list, 1, &c->err) != 0) {
+        asked_end(c, -EPERM);
         return;
     }
     c->channel = m->config.peers.open(m->config.peers.arg, c->address);
@@ -218,11 +252,12 @@ static void add_begin(struct member_change *c)
                              c->address));
         return;
     }
-    c->rq = (struct rpc_request){ .op = ROZO__OP__RF_ADOPT,
-                                  .deadline_ms = ADOPT_DEADLINE_MS,
-                                  .msg = m->change.probe,
-                                  .msg_len = adopt_pack(m, 0, m->change.probe),
-                                  .done = on_asked_answer };
+    c->rq =
+        (struct rpc_request){ .op = ROZO__OP__RF_ADOPT,
+                              .deadline_ms = ADOPT_DEADLINE_MS,
+                              .msg = m->change.probe,
+                              .msg_len = adopt_pack(m, 0, c->is_witness, m->change.probe),
+                              .done = on_asked_answer };
     rpc_send(c->channel, &c->rq);
 }
 
@@ -241,6 +276,7 @@ static void remove_begin(struct member_change *c)
 {
     struct member *m = c->m;
     struct raft_config list = *raft_core_config(m->core);
+    bool is_witness = raft_config_is_witness(&list, c->id);
 
     if (c->id == m->config.id) {
         asked_end(c, err_set(&c->err, -EDEADLK,
@@ -255,6 +291,9 @@ static void remove_begin(struct member_change *c)
                              "answers: nothing would be served until more of them are "
                              "back. Bring these back first, or add --force",
                              c->id));
+    } else if (!c->is_forced && !is_witness && raft_config_n_witnesses(&list) > 0 &&
+               witnesses_check(&list, 0, &c->err) != 0) {
+        asked_end(c, -EPERM);
     } else {
         asked_append(c, &list);
     }
@@ -363,7 +402,7 @@ static void adopt(struct member *m)
         .op = ROZO__OP__RF_ADOPT,
         .deadline_ms = ADOPT_DEADLINE_MS,
         .msg = c->msg,
-        .msg_len = adopt_pack(m, id, c->msg),
+        .msg_len = adopt_pack(m, id, member_is_witness(m, id), c->msg),
         .done = on_adopted,
     };
     rpc_send(p->channel, &c->rq);

@@ -389,8 +389,10 @@ void member_loss_count(struct member *m)
         m->loss.term = 0;
         quorum_log_loss_counted(m->log);
     }
+    /* A witness leaves it to the member to which it hands over: members say it to each
+     * leader until one has counted it. */
     if (m->state != MEMBER_RUNS || m->role != RAFT_CORE_LEADER || !m->is_ready ||
-        !m->loss.is_due)
+        !m->loss.is_due || m->config.is_witness)
         return;
     if (m->loss.count_index == 0 || m->loss.count_term != m->term) {
         if (count_submit(m) == 0 && m->state == MEMBER_RUNS)

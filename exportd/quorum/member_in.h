@@ -5,7 +5,7 @@
  * member_start.c: start and stop. member_seed.c: copying the store of another member.
  * member_source.c: giving others what they ask for. member_change.c: members that come
  * and go. member_tell.c: older images. member_space.c: full disks. member_doubt.c: after
- * a loss of power.
+ * a loss of power. member_witness.c: a member without metadata.
  */
 #ifndef ROZO_EXPORTD_QUORUM_MEMBER_IN_H
 #define ROZO_EXPORTD_QUORUM_MEMBER_IN_H
@@ -188,6 +188,15 @@ struct member_seeding {
     struct disk_req dr;
 };
 
+/* A member without metadata. */
+struct member_witness {
+    uint64_t covered;  /* as of struct raft_core_out; kept when a new core starts */
+    uint64_t led_term; /* term in which it leads; logged */
+    uint64_t again_ns; /* no further try to hand over before */
+    bool is_short;     /* entries were dropped that a member lacks; logged */
+    bool is_stuck;     /* leader: a member lacks such entries; logged */
+};
+
 /* Free space of the members. */
 struct member_space {
     struct env_timer timer;
@@ -259,6 +268,7 @@ struct member {
     struct member_space space;
     struct member_doubt doubt;
     struct member_loss loss;
+    struct member_witness witness;
     unsigned n_jobs;            /* lent to the kv's side */
     struct raft_config members; /* for which there are peers */
 
@@ -444,6 +454,22 @@ void member_tell_handle(struct member *m, struct rpc_call *call);
 void member_clients_of(const struct member *m, uint64_t id, struct member_clients *out);
 /** The list of members, or an address of one, may have changed. */
 void member_clients_look(struct member *m);
+
+/* ---- member_witness.c ---- */
+
+/** Returns whether the member with this id is a witness, by the newest list. */
+bool member_is_witness(const struct member *m, uint64_t id);
+/** Takes news of the core; a witness that leads hands over to a member that can serve. */
+void member_witness_look(struct member *m, uint64_t covered);
+/** Returns whether a message must not be sent: a witness has no store to copy. */
+bool member_witness_drops(struct member *m, const struct raft_msg *msg);
+/** Returns how much of the log is kept, in bytes. */
+uint64_t member_keep_bytes(const struct member *m);
+/**
+ * Returns the first entry that stays when the log shall begin with this one: a witness
+ * drops nothing that a member lacks unless it must.
+ */
+uint64_t member_witness_trim_to(struct member *m, uint64_t to);
 
 /* ---- member_source.c ---- */
 

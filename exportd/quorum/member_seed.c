@@ -3,7 +3,8 @@
  * have, copies the store of another member, and takes part again.
  *
  * In:     answers to RF_SEED and RF_FETCH, jobs done by the kv's side.
- * Out:    questions, one at a time; jobs; at the end an empty log behind the store.
+ * Out:    questions, one at a time; jobs; at the end an empty log behind the store. A
+ *         witness takes no keys, only the place of another store in the log.
  * Keeps:  the member has no raft core running, so it neither votes nor acknowledges. It
  *         takes part again only with all entries that it may ever have acknowledged, and
  *         votes only in terms in which no vote that it forgot can count.
@@ -86,6 +87,17 @@ static void wait_look(struct member *m)
 
 /* ---- members to ask ---- */
 
+/* Returns whether a member can be asked for what is missing next. All have entries, but
+ * witnesses have no keys. */
+static bool may_ask(const struct member *m, const struct member_peer *p)
+{
+    const struct member_seeding *s = &m->seed;
+    bool is_fetch = s->mark.is_copied || s->fed < s->mark.newest;
+
+    return p != NULL && !p->is_gone && p->channel != NULL &&
+           (is_fetch || !member_is_witness(m, p->id));
+}
+
 /* Goes over to the next member. */
 static void source_next(struct member *m)
 {
@@ -95,11 +107,9 @@ static void source_next(struct member *m)
     LIST_FOREACH(node, &m->peers) {
         struct member_peer *p = container_of(node, struct member_peer, link);
 
-        if (p->is_gone || p->channel == NULL)
-            continue;
-        if (first == NULL)
+        if (may_ask(m, p) && first == NULL)
             first = p;
-        if (is_behind && next == NULL)
+        if (may_ask(m, p) && is_behind && next == NULL)
             next = p;
         is_behind = is_behind || p->id == m->seed.source;
     }
@@ -134,12 +144,14 @@ static void copy_again(struct member *m)
     begin(m);
 }
 
-/* The member that was asked did not help. */
+/* The member that was asked did not help. is_short: its log begins too late, so that its
+ * store is needed; a witness has none, and the own store stays. */
 static void other_source(struct member *m, bool is_short)
 {
     struct member_seeding *s = &m->seed;
     unsigned n = 0;
 
+    is_short = is_short && !member_is_witness(m, s->source);
     s->n_short += is_short;
     s->n_failed += !is_short;
     LIST_FOREACH(node, &m->peers)
@@ -363,11 +375,11 @@ static void seed_next(struct member *m)
         vote_or_end(m);
         return;
     }
-    if (p == NULL || p->channel == NULL) {
+    if (!may_ask(m, p)) {
         source_next(m);
         p = member_peer_find(m, s->source);
     }
-    if (p == NULL || p->channel == NULL) {
+    if (!may_ask(m, p)) {
         pause_ms(m, SEED_DEADLINE_MS);
         return;
     }
@@ -461,10 +473,24 @@ void member_seed_log_started(struct member *m, int rc)
 
 /* ---- begin and end ---- */
 
+/* A witness asks with a cursor behind all keys. If it lacks entries that it had
+ * acknowledged it asks for a barrier, as if its vote were lost: so a majority of the
+ * others has all that it does not have in its log any more. */
+static void witness_mark(struct seed_mark *mark)
+{
+    *mark = (struct seed_mark){ .doubt = mark->doubt, .needed = mark->needed };
+    if (mark->doubt == SEED_LOG_LOST)
+        mark->doubt = SEED_VOTE_LOST;
+    seed_key_set_end(&mark->cursor);
+}
+
 static void begin(struct member *m)
 {
-    struct seed_job *job = job_new(m, SEED_JOB_BEGIN);
+    struct seed_job *job;
 
+    if (m->config.is_witness)
+        witness_mark(&m->seed.mark);
+    job = job_new(m, SEED_JOB_BEGIN);
     if (job != NULL)
         job_give(m, job, MEMBER_SEED_MARKS);
 }

@@ -209,7 +209,9 @@ void member_source_handle(struct member *m, struct rpc_call *call)
     s->ask = ask;
     list_add_tail(&m->sources, &s->link);
     m->n_sources++;
-    if (call->op == ROZO__OP__RF_SEED)
+    if (call->op == ROZO__OP__RF_SEED && m->config.is_witness)
+        source_fail(s, ROZO__STATUS__NOT_SUPPORTED); /* there is no store here */
+    else if (call->op == ROZO__OP__RF_SEED)
         store_give(s);
     else
         log_give(s);

@@ -331,7 +331,7 @@ static void batch_apply(struct seed_store *s, const struct raft_log_entry *e,
     if (head.wall_ns > mark->wall_ns)
         mark->wall_ns = head.wall_ns;
     for (size_t i = 0; i < n_items; i++)
-        if (is_copied(mark, &items[i]))
+        if (!s->is_witness && is_copied(mark, &items[i]))
             items[n++] = items[i];
     entry_commit(s, e, items, n);
     free(items);

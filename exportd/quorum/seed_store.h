@@ -49,6 +49,7 @@ struct seed_store {
     /** The job is done. Also called inside seed_store_run(). */
     void (*done)(void *arg, struct seed_job *job, int rc);
     void *arg;
+    bool is_witness; /* keys are not kept */
     /* The rest is private. */
     struct seed_job *job; /* under way; reads are done at once */
     unsigned n_commits;   /* under way */

@@ -157,7 +157,7 @@ class Cluster:
     """A private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
-                 mount_options=None, log_level=None, inline=None, metas=None):
+                 mount_options=None, log_level=None, inline=None, metas=None, witness=False):
         self.base = base                       # folder of the test; all of it is removed at the end
         self.dir = os.path.join(base, "c")     # folder of the cluster
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
@@ -170,6 +170,7 @@ class Cluster:
                               ("--metas", metas)):
             if value is not None:
                 self.options += [option, value]
+        self.options += ["--witness"] if witness else []
 
     @property
     def mnt(self):
@@ -479,7 +480,7 @@ def scratch():
 @pytest.fixture
 def cluster(request, scratch):
     """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, inline=None, metas=None,
-    start=True)"""
+    witness=False, start=True)"""
     make, end = make_factory(request.node, scratch)
     yield make
     end()

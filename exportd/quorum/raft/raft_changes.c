@@ -78,7 +78,8 @@ bool raft_change_is_one_step(const struct raft_config *old, const struct raft_co
         n_added += was == NULL;
         n_changed += was != NULL &&
                      (was->role != m->role || strcmp(was->address, m->address) != 0);
-        if (!role_may_follow(was, m->role))
+        if (!role_may_follow(was, m->role) ||
+            (was != NULL && was->is_witness != m->is_witness))
             return false;
     }
     return n_added + n_changed + (old->n - n_kept) == 1;

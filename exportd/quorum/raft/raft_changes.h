@@ -36,7 +36,8 @@ void raft_changes_truncate(struct raft_changes *c, uint64_t from);
  * Returns true if a leader may go from one list to the other. They differ in one member,
  * so that any two majorities share a voter, and roles go from SPARE to STANDBY to VOTER:
  * libraft does not pause between heartbeats to a member that became a spare (R18), and a
- * voter that became anything else does not campaign, though others may need it (R21).
+ * voter that became anything else does not campaign, though others may need it (R21). No
+ * member becomes a witness, or ceases to be one.
  */
 bool raft_change_is_one_step(const struct raft_config *old,
                              const struct raft_config *new);

@@ -89,6 +89,7 @@ struct raft_core {
     uint64_t sync_to; /* the log shall be synced up to here, at once */
     struct core_loss loss;
     uint64_t stable_told; /* leaders said: up to here all is synced by a majority */
+    uint64_t covered;     /* witness: leaders said so; leader: found so */
 
     struct raft_changes changes; /* lists of members */
 
@@ -334,6 +335,23 @@ static void seed_collect(struct raft_core *core, uint64_t to)
     m->index_term = trail->snapshot.term;
 }
 
+/* Returns up to which entry all voters that keep the metadata have synced their logs, as
+ * far as they have said so in this term. */
+static uint64_t covered_now(const struct raft_core *core)
+{
+    const struct raft_config *config = &raft_changes_newest(&core->changes)->config;
+    uint64_t covered = UINT64_MAX;
+
+    for (unsigned i = 0; i < config->n; i++) {
+        const struct raft_member *m = &config->members[i];
+        uint64_t index = raft_synced_of(&core->synced, core->options.id, m->id);
+
+        if (m->role == RAFT_ROLE_VOTER && !m->is_witness && index < covered)
+            covered = index;
+    }
+    return covered == UINT64_MAX ? 0 : covered;
+}
+
 static void message_collect(struct raft_core *core, const struct raft_message *lib,
                             const struct raft_msg *answered)
 {
@@ -355,6 +373,8 @@ static void message_collect(struct raft_core *core, const struct raft_message *l
         }
         if (core->loss.is_counted)
             m->flags |= RAFT_MSG_LOSS;
+        if (raft_config_is_witness(raft_core_config(core), to))
+            m->covered = core->out.covered;
         if (m->index == 0 && m->n == 0 && core->raft.trail.offset > 0) /* R17 */
             seed_collect(core, to);
         return;
@@ -646,6 +666,9 @@ static void out_fill(struct raft_core *core)
             out->commit = commit;
     }
     stable_fill(core);
+    if (core->raft.state == RAFT_LEADER && covered_now(core) > core->covered)
+        core->covered = covered_now(core);
+    out->covered = core->covered;
     out->is_ready = out->role == RAFT_CORE_LEADER && core->first_own != 0 &&
                     out->stable >= core->first_own;
     out->next_ns = ms_to_ns(raft_timeout(&core->raft));
@@ -958,6 +981,8 @@ static int append_receive(struct raft_core *core, const struct raft_msg *msg,
     told = core->heard.is_lazy ? m.last : m.commit;
     if (told > core->stable_told)
         core->stable_told = told;
+    if (m.covered > core->covered)
+        core->covered = m.covered;
     hurry_end(core);
     if (m.index < stored) { /* R14 */
         uint64_t skip = lower(stored - m.index, m.n);
@@ -1313,7 +1338,7 @@ bool raft_core_is_heard(const struct raft_core *core, uint64_t id)
 }
 
 /* Returns the voter to hand over to: one that is heard rather than one that is not, then
- * the one with the longest log; 0: there is no other voter. */
+ * the one with the longest log; 0: there is no other voter that keeps the metadata. */
 static uint64_t voter_to_lead(const struct raft_core *core)
 {
     const struct raft_configuration *c = &core->raft.configuration;
@@ -1325,6 +1350,7 @@ static uint64_t voter_to_lead(const struct raft_core *core)
         bool heard = raft_core_is_heard(core, c->servers[i].id);
 
         if (c->servers[i].role != RAFT_VOTER || c->servers[i].id == core->options.id ||
+            raft_config_is_witness(raft_core_config(core), c->servers[i].id) ||
             raft_match_index(&core->raft, c->servers[i].id, &match) != 0 ||
             (id != 0 && (heard == best_is_heard ? match <= best : best_is_heard)))
             continue;
@@ -1408,7 +1434,8 @@ int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
     if (to == 0)
         to = voter_to_lead(core);
     m = raft_config_find(&raft_changes_newest(&core->changes)->config, to);
-    if (to == core->options.id || m == NULL || m->role != RAFT_ROLE_VOTER)
+    if (to == core->options.id || m == NULL || m->role != RAFT_ROLE_VOTER ||
+        m->is_witness)
         return -EINVAL;
     core->transfer = (struct transfer){ .is_active = true,
                                         .to = to,

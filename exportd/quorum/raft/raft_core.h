@@ -161,7 +161,7 @@ void raft_core_loss_counted(struct raft_core *core);
  */
 int raft_core_want_stable(struct raft_core *core, uint64_t now_ns);
 /**
- * Hands leadership over to a voter; 0: to the one with the longest log of those that are
+ * Hands leadership over to a voter that is no witness; 0: to the one with the longest log of those that are
  * heard. Before the call the caller withdraws the lease from everybody who answers by it.
  * The core has no lease from here on, until the transfer has failed and cannot succeed
  * late. After an election timeout without success this member goes on as leader. Returns
@@ -214,6 +214,9 @@ struct raft_core_out {
     /* all entries up to here, at most commit, are synced here and by a majority: apply
      * them to the store. No loss of power takes them back. Never goes back. */
     uint64_t stable;
+    /* all voters that keep the metadata have synced their logs up to here, as far as this
+     * member knows: a leader or witness. Never goes back. */
+    uint64_t covered;
     /* syncs of the log may wait; false: sync at once all that is written, and report */
     bool may_wait;
     /* state of this member */

@@ -23,6 +23,10 @@ enum {
     CONFIG_VERSION = 1, /* as libraft has it */
     ID_DIGITS = 16,
     CONFIG_HEAD_BYTES = 9,
+    /* Behind the digits of a member. libraft looks at neither; a build that does not know
+     * witnesses refuses the list. */
+    MARK_MEMBER = ' ',
+    MARK_WITNESS = 'w',
 };
 
 const struct raft_member *raft_config_find(const struct raft_config *config, uint64_t id)
@@ -40,6 +44,22 @@ unsigned raft_config_n_voters(const struct raft_config *config)
 
     for (unsigned i = 0; i < config->n; i++)
         n += config->members[i].role == RAFT_ROLE_VOTER;
+    return n;
+}
+
+bool raft_config_is_witness(const struct raft_config *config, uint64_t id)
+{
+    const struct raft_member *member = raft_config_find(config, id);
+
+    return member != NULL && member->is_witness;
+}
+
+unsigned raft_config_n_witnesses(const struct raft_config *config)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < config->n; i++)
+        n += config->members[i].role == RAFT_ROLE_VOTER && config->members[i].is_witness;
     return n;
 }
 
@@ -82,10 +102,19 @@ int raft_config_set(struct raft_config *config, uint64_t id, enum raft_role role
                 (config->n - i) * sizeof(config->members[0]));
         config->n++;
         config->members[i].id = id;
+        config->members[i].is_witness = false;
     }
     config->members[i].role = role;
     memmove(config->members[i].address, address, strlen(address) + 1);
     return 0;
+}
+
+void raft_config_set_witness(struct raft_config *config, uint64_t id)
+{
+    for (unsigned i = 0; i < config->n; i++) {
+        if (config->members[i].id == id)
+            config->members[i].is_witness = true;
+    }
 }
 
 int raft_config_remove(struct raft_config *config, uint64_t id)
@@ -113,8 +142,13 @@ size_t raft_config_encode(const struct raft_config *config,
     for (unsigned i = 0; i < config->n; i++) {
         const struct raft_member *m = &config->members[i];
         char text[ID_DIGITS + 1 + RAFT_ADDRESS_MAX + 1];
-        int len = snprintf(text, sizeof(text), "%016" PRIx64 "%s%s", m->id,
-                           m->address[0] == '\0' ? "" : " ", m->address);
+        int len;
+
+        if (m->address[0] == '\0' && !m->is_witness)
+            len = snprintf(text, sizeof(text), "%016" PRIx64, m->id);
+        else
+            len = snprintf(text, sizeof(text), "%016" PRIx64 "%c%s", m->id,
+                           m->is_witness ? MARK_WITNESS : MARK_MEMBER, m->address);
 
         assert(len >= ID_DIGITS && (size_t)len < sizeof(text) && role_is_known(m->role));
         put_le64(p, m->id);
@@ -145,9 +179,11 @@ static int member_decode(const uint8_t **p, const uint8_t *end, struct raft_memb
         memcmp(text, digits, ID_DIGITS) != 0)
         return -EBADMSG;
     m->address[0] = '\0';
+    m->is_witness = text[ID_DIGITS] == MARK_WITNESS;
     if (len > ID_DIGITS) {
-        if (len == ID_DIGITS + 1 || text[ID_DIGITS] != ' ' ||
-            !address_is_valid(text + ID_DIGITS + 1))
+        if (!m->is_witness && (len == ID_DIGITS + 1 || text[ID_DIGITS] != MARK_MEMBER))
+            return -EBADMSG;
+        if (!address_is_valid(text + ID_DIGITS + 1))
             return -EBADMSG;
         memcpy(m->address, text + ID_DIGITS + 1, len - ID_DIGITS);
     }
@@ -161,7 +197,7 @@ static int member_decode(const uint8_t **p, const uint8_t *end, struct raft_memb
 int raft_config_decode(const void *buf, size_t len, struct raft_config *config)
 {
     const uint8_t *p = buf, *end = p + len;
-    unsigned n_voters = 0;
+    unsigned n_full = 0;
     uint64_t n, last_id = 0;
 
     if (len < CONFIG_HEAD_BYTES || len > RAFT_CONFIG_BYTES_MAX || len % 8 != 0 ||
@@ -177,11 +213,11 @@ int raft_config_decode(const void *buf, size_t len, struct raft_config *config)
         if (member_decode(&p, end, &m) != 0 || m.id <= last_id)
             return -EBADMSG;
         last_id = m.id;
-        n_voters += m.role == RAFT_ROLE_VOTER;
+        n_full += m.role == RAFT_ROLE_VOTER && !m.is_witness;
         if (config != NULL)
             config->members[i] = m;
     }
-    if (n_voters == 0 || end - p >= 8 || !bytes_are_zero(p, (size_t)(end - p)))
+    if (n_full == 0 || end - p >= 8 || !bytes_are_zero(p, (size_t)(end - p)))
         return -EBADMSG;
     if (config != NULL)
         config->n = (unsigned)n;
@@ -201,7 +237,7 @@ static void fixed_put(uint8_t *p, const struct raft_msg_group *group,
     put_le64(p + 32, m->to);
     put_le64(p + 40, m->term);
     put_le64(p + 48, m->sent_ns);
-    put_le64(p + 56, m->echo_ns);
+    put_le64(p + 56, m->kind == RAFT_MSG_APPEND ? m->covered : m->echo_ns);
     put_le64(p + 64, m->index);
     put_le64(p + 72, m->index_term);
     put_le64(p + 80, m->last);
@@ -218,7 +254,8 @@ static void fixed_get(const uint8_t *p, struct raft_msg *m)
     m->to = get_le64(p + 32);
     m->term = get_le64(p + 40);
     m->sent_ns = get_le64(p + 48);
-    m->echo_ns = get_le64(p + 56);
+    m->covered = m->kind == RAFT_MSG_APPEND ? get_le64(p + 56) : 0;
+    m->echo_ns = m->kind == RAFT_MSG_APPEND ? 0 : get_le64(p + 56);
     m->index = get_le64(p + 64);
     m->index_term = get_le64(p + 72);
     m->last = get_le64(p + 80);
@@ -306,7 +343,8 @@ static bool fields_are_valid(const struct raft_msg *m)
            ((fields & ENTRIES) != 0 || m->n == 0) && m->term >= 1 &&
            m->term <= RAFT_NUMBER_MAX && m->index <= RAFT_NUMBER_MAX &&
            m->last <= RAFT_NUMBER_MAX && m->commit <= RAFT_NUMBER_MAX &&
-           m->index_term <= m->term && m->n <= RAFT_MSG_ENTRIES_MAX;
+           m->covered <= RAFT_NUMBER_MAX && m->index_term <= m->term &&
+           m->n <= RAFT_MSG_ENTRIES_MAX;
 }
 
 /* Returns true if the fields of a message go together. */

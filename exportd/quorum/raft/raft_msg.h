@@ -56,6 +56,7 @@ enum raft_role {
 struct raft_member {
     uint64_t id; /* not 0 */
     enum raft_role role;
+    bool is_witness; /* keeps log and vote, but no metadata; for good */
     /* text for the caller, such as host:port; printable ASCII, may be "" */
     char address[RAFT_ADDRESS_MAX + 1];
 };
@@ -68,14 +69,20 @@ struct raft_config {
 /** Returns the member with this id, or NULL. */
 const struct raft_member *raft_config_find(const struct raft_config *config, uint64_t id);
 unsigned raft_config_n_voters(const struct raft_config *config);
+/** Returns whether the list has this member, and it is a witness. */
+bool raft_config_is_witness(const struct raft_config *config, uint64_t id);
+/** Returns the number of voters that are witnesses. */
+unsigned raft_config_n_witnesses(const struct raft_config *config);
 /** Returns the highest id of the list; 0: it is empty. */
 uint64_t raft_config_highest(const struct raft_config *config);
 /**
- * Adds a member or changes its role and address; keeps the order. Returns 0, -EINVAL (id,
- * role or address is not allowed) or -ENOSPC.
+ * Adds a member, which is no witness, or changes its role and address; keeps the order.
+ * Returns 0, -EINVAL (id, role or address is not allowed) or -ENOSPC.
  */
 int raft_config_set(struct raft_config *config, uint64_t id, enum raft_role role,
                     const char *address);
+/** Makes a member of the list a witness. */
+void raft_config_set_witness(struct raft_config *config, uint64_t id);
 /** Removes a member. Returns 0 or -ENOENT. */
 int raft_config_remove(struct raft_config *config, uint64_t id);
 /**
@@ -86,8 +93,8 @@ size_t raft_config_encode(const struct raft_config *config,
                           uint8_t buf[RAFT_CONFIG_BYTES_MAX]);
 /**
  * Unpacks and checks a list: known version, ids in ascending order and not 0, known
- * roles, at least one voter, nothing missing or left over. Returns 0 or -EBADMSG; *config
- * is undefined then. config NULL: only checks.
+ * roles, at least one voter that is no witness, nothing missing or left over. Returns 0
+ * or -EBADMSG; *config is undefined then. config NULL: only checks.
  */
 int raft_config_decode(const void *buf, size_t len, struct raft_config *config);
 
@@ -124,6 +131,9 @@ struct raft_msg {
     /* APPENDED: sent_ns of the newest APPEND of this term that the sender has accepted
      * from the receiver; 0: none */
     uint64_t echo_ns;
+    /* APPEND to a witness: all voters that keep the metadata have synced their logs up to
+     * this entry; 0: not known */
+    uint64_t covered;
     /* APPEND: entry before the first one. APPENDED: index is what was rejected, 0: OK.
      * VOTE, TIMEOUT_NOW: last entry of the sender. SEED: newest entry in its store.
      * SYNC: entry up to which the log shall be synced. */

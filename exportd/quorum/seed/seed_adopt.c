@@ -24,6 +24,7 @@ size_t seed_adopt_encode(const struct seed_adoption *a, uint8_t buf[SEED_ADOPT_B
     req.cluster_id.len = sizeof(a->group.cluster_id);
     req.group = a->group.number;
     req.member = a->id;
+    req.witness = a->is_witness;
     if (a->id != 0) {
         req.list_index = a->list_index;
         req.list.data = list;
@@ -44,7 +45,8 @@ static bool is_valid(const Rozo__RfAdoptReq *req, struct raft_config *list)
     return req->member <= UINT32_MAX && req->list_index > 0 &&
            req->list_index <= RAFT_NUMBER_MAX &&
            raft_config_decode(req->list.data, req->list.len, list) == 0 &&
-           raft_config_find(list, req->member) != NULL;
+           raft_config_find(list, req->member) != NULL &&
+           raft_config_is_witness(list, req->member) == (req->witness != 0);
 }
 
 int seed_adopt_decode(const void *buf, size_t len, struct seed_adoption *a)
@@ -56,6 +58,7 @@ int seed_adopt_decode(const void *buf, size_t len, struct seed_adoption *a)
         memcpy(a->group.cluster_id, req->cluster_id.data, sizeof(a->group.cluster_id));
         a->group.number = req->group;
         a->id = req->member;
+        a->is_witness = req->witness;
         a->list_index = req->list_index;
     }
     if (req != NULL)

@@ -14,6 +14,7 @@
 struct seed_adoption {
     struct raft_msg_group group;
     uint64_t id;             /* id of the new member; 0: would it be one? */
+    bool is_witness;         /* the new member is one, or would be */
     struct raft_config list; /* has it; members that it may copy from. n 0 if id is 0 */
     uint64_t list_index;     /* entry of the list */
 };

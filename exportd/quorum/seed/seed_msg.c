@@ -60,6 +60,16 @@ enum { AT_ROW_LEN = 8, AT_ROW_KIND = 12 };
 /* Item: 0 bytes of the key (2), 2 zeros, 4 bytes of the value, 8 key, value. */
 enum { AT_ITEM_VAL = 4 };
 
+/* ---- the end of all keys ---- */
+
+enum { KEY_END = 0xff }; /* the first byte of a key is a letter */
+
+void seed_key_set_end(struct seed_key *key)
+{
+    key->len = 1;
+    key->bytes[0] = KEY_END;
+}
+
 /* ---- questions ---- */
 
 size_t seed_ask_encode(const struct raft_msg_group *group, const struct seed_ask *ask,

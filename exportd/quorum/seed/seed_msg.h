@@ -32,6 +32,9 @@ struct seed_key {
     uint8_t bytes[SEED_KEY_MAX];
 };
 
+/** Makes the key behind all keys, with which a witness asks: it takes none. */
+void seed_key_set_end(struct seed_key *key);
+
 /* Question. Plain data. */
 struct seed_ask {
     uint64_t from, to; /* raft ids */

@@ -138,7 +138,7 @@ def test_one_becomes_three_and_survives_the_loss_of_the_first(group):
         assert group.member(e)["id"] == number
         group.rozo("volume", "create", "with-%d" % number)
     assert json.loads(group.rozo("meta", "add", e.address, "--json").stdout) == {
-        "id": 3, "address": e.address, "voters": 3}
+        "id": 3, "address": e.address, "voters": 3, "witness": False}
     assert group.leader() is first
     first.kill()
     assert group.leader() is not first
@@ -169,6 +169,39 @@ def test_a_member_that_lost_its_disk_is_replaced_at_its_address(group):
     group.leader().kill()
     group.leader()
     assert group.volumes() == {"kept"}
+
+
+def test_a_witness_is_added_and_removed(group):
+    group.first()
+    second, w = group.new(), group.new()
+    second.start()
+    w.start("  witness: true\n")
+    assert "are no group" in group.refused("meta", "add", w.address, "--witness")
+    group.rozo("meta", "add", second.address)
+    assert "add it with --witness" in group.refused("meta", "add", w.address)
+    third = group.new()
+    third.start()
+    assert "write `witness: true`" in group.refused("meta", "add", third.address, "--witness")
+    said = group.rozo("meta", "add", w.address, "--witness").stdout
+    assert "votes now, as a witness" in said and "add one more" not in said
+    assert group.member(w)["role"] == "witness"
+    group.rozo("volume", "create", "v1")
+    leader = group.leader()
+    leader.kill()
+    assert group.leader() is not leader
+    assert group.volumes() == {"v1"}
+    leader.start()
+    wait_for(lambda: group.member(leader)["answers"], "the first one to be back")
+    follower = next(e for e in group.exportds[:2] if e is not group.leader())
+    assert "are no group" in group.refused("meta", "remove", str(group.member(follower)["id"]))
+    # Another witness takes its place, without saying what it is.
+    w.kill()
+    new = group.new()
+    new.start("  witness: true\n")
+    group.rozo("meta", "replace", str(group.metas()["silent"][0]), new.address)
+    assert group.member(new)["role"] == "witness"
+    group.rozo("meta", "remove", str(group.member(new)["id"]))
+    assert "v1" in group.volumes()
 
 
 def test_a_leader_is_removed_and_does_not_come_back(group):

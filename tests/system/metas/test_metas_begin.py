@@ -91,6 +91,17 @@ def test_limits_of_a_member_have_bounds(members, line, words):
         assert words in members.refused(0, text.replace("quorum:\n", "quorum:\n  %s\n" % line))
 
 
+def test_witnesses_of_a_section(members):
+    own, others = "{id: 1,", "{id: 2,"
+    text = members.config(0)
+    in_list = text.replace(own, "{witness: true, id: 1,")
+    in_section = text.replace("quorum:\n", "quorum:\n  witness: true\n")
+    for wrong in (in_list, in_section, in_section.replace(others, "{witness: true, id: 2,")):
+        assert "or to neither" in members.refused(0, wrong)
+    two = in_list.replace("quorum:\n", "quorum:\n  witness: true\n").replace(others, "{witness: true, id: 2,")
+    assert "2 of 3 are witnesses" in members.refused(0, two)
+
+
 def test_id_and_members_come_together(members):
     listen = "quorum:\n  listen: ['127.0.0.1:%d']\n" % members.ports[0]
     for more in ("  id: 1\n", "  members: [{id: 1, address: '127.0.0.1:%d'}]\n" % members.ports[0]):

@@ -100,7 +100,7 @@ static void on_lead(void *arg, uint64_t term)
 {
     struct member_node *n = arg;
 
-    assert_false(n->leads);
+    assert_false(n->leads || n->is_witness);
     n->leads = true;
     n->term = term;
     leader_note(n->w, term, n->id);
@@ -214,6 +214,7 @@ static void waiting_handle(struct member_node *n, struct rpc_call *call)
         for (unsigned i = 0; i < n->w->n_nodes; i++)
             assert_true(n->w->nodes[i].id != a.id); /* never used before */
         n->id = a.id;
+        n->is_witness = a.is_witness;
         seed_store_adopt(kv_memory_kv(n->below), &a, &done);
         env_virtual_run_posted(n->w->v);
         kv_sync(kv_memory_kv(n->below), &done);
@@ -336,7 +337,10 @@ static void on_stopped(void *arg)
 
 void member_node_begin(struct member_node *n)
 {
-    struct kv_quorum_config kv = { &n->w->v->env, kv_memory_kv(n->below), &n->kv_hooks };
+    struct kv_quorum_config kv = { .env = &n->w->v->env,
+                                   .below = kv_memory_kv(n->below),
+                                   .hooks = &n->kv_hooks,
+                                   .is_witness = n->is_witness };
     struct member_config config = {
         .env = &n->w->v->env,
         .disk = &n->disk.disk,
@@ -349,6 +353,7 @@ void member_node_begin(struct member_node *n)
         .seed_rate = n->w->seed_rate,
         .segment_bytes = 2 << 20,
         .is_lazy = n->w->is_lazy,
+        .is_witness = n->is_witness,
         .boot = n->boot + 1,
     };
 
@@ -482,6 +487,8 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
         assert_int_equal(raft_config_set(&w->first, 100 + i, RAFT_ROLE_VOTER, address),
                          0);
     }
+    if (w->has_witness)
+        raft_config_set_witness(&w->first, 100 + MEMBERS - 1);
     for (unsigned i = 0; i < NODES_MAX; i++)
         for (unsigned j = 0; j < NODES_MAX; j++)
             w->links[i][j] = (struct member_link){
@@ -490,7 +497,11 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
     for (unsigned i = 0; i < MEMBERS; i++) {
         struct member_node *n = &w->nodes[i];
 
-        *n = (struct member_node){ .w = w, .i = i, .id = 100 + i };
+        *n = (struct member_node){ .w = w,
+                                   .i = i,
+                                   .id = 100 + i,
+                                   .is_witness =
+                                       raft_config_is_witness(&w->first, 100 + i) };
         member_node_store_make(n);
         kv_quorum_begin(kv_memory_kv(n->below), &w->first, &begun);
         env_virtual_run_posted(w->v);

@@ -34,6 +34,7 @@ struct member_node {
     struct member_port port;
     struct kv_quorum_hooks kv_hooks;
     struct err err;
+    bool is_witness;
     bool is_up, leads, is_started, is_stopped, has_failed;
     int start_rc;
     uint64_t boot; /* grows with each loss of its power */
@@ -56,6 +57,7 @@ struct member_world {
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
     bool is_lazy;                     /* likewise */
+    bool has_witness;                 /* the last of the first members is one */
     struct env_mail *mail, **mail_last;
     struct env_task mail_task;
     struct list_node packets;
@@ -67,8 +69,8 @@ struct member_world {
     void (*depose)(struct member_node *n);
 };
 
-/** Makes and starts the members. Sets all of *w but is_lazy and the functions of its
- * user. */
+/** Makes and starts the members. Sets all of *w but is_lazy, has_witness and the
+ * functions of its user. */
 void member_world_init(struct member_world *w, struct env_virtual *v);
 /** Kills all members and frees them. */
 void member_world_free(struct member_world *w);

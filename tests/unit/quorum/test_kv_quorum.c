@@ -105,7 +105,9 @@ static void on_want(void *arg)
 
 static int quorum_open(struct fake *f)
 {
-    struct kv_quorum_config config = { &f->v.env, kv_memory_kv(f->below), &f->hooks };
+    struct kv_quorum_config config = { .env = &f->v.env,
+                                       .below = kv_memory_kv(f->below),
+                                       .hooks = &f->hooks };
     struct err err = { 0 };
 
     return kv_quorum_open(&config, &f->q, &err);

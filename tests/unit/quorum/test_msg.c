@@ -30,6 +30,7 @@ static const struct raft_msg samples[] = {
       .index_term = 2,
       .flags = RAFT_MSG_LOST },
     { .kind = RAFT_MSG_TIMEOUT_NOW, .term = 9, .index = 3, .index_term = 2 },
+    { .kind = RAFT_MSG_APPEND, .term = 9, .covered = 3 },
 };
 enum { N_SAMPLES = sizeof(samples) / sizeof(samples[0]) };
 
@@ -72,7 +73,8 @@ static void test_each_kind_comes_back(void **state)
         assert_true(got.from == m.from && got.to == m.to && got.term == m.term &&
                     got.sent_ns == m.sent_ns && got.echo_ns == m.echo_ns &&
                     got.index == m.index && got.index_term == m.index_term &&
-                    got.last == m.last && got.commit == m.commit && got.n == 0);
+                    got.last == m.last && got.commit == m.commit && got.n == 0 &&
+                    got.covered == m.covered);
         for (size_t cut = 0; cut < len; cut++)
             assert_int_equal(decode(head, cut, &got), -EBADMSG);
     }
@@ -99,9 +101,10 @@ static const struct {
     { 0, 32, 8, 3, -ESTALE },  /* to an earlier member here */
     { 0, 40, 8, 0, -EBADMSG }, /* term */
     { 0, 40, 8, 1ull << 62, -EBADMSG },
-    { 0, 40, 8, 7, -EBADMSG }, /* below that of the entry */
-    { 0, 56, 8, 1, -EBADMSG }, /* echo */
-    { 0, 64, 8, 0, -EBADMSG }, /* no entry, but its term */
+    { 0, 40, 8, 7, -EBADMSG },          /* below that of the entry */
+    { 0, 56, 8, 1ull << 62, -EBADMSG }, /* covered */
+    { 4, 56, 8, 1, -EBADMSG },          /* echo */
+    { 0, 64, 8, 0, -EBADMSG },          /* no entry, but its term */
     { 0, 64, 8, 1ull << 62, -EBADMSG },
     { 0, 72, 8, 0, -EBADMSG }, /* an entry without term */
     { 0, 80, 8, 1, -EBADMSG }, /* last */
@@ -248,6 +251,43 @@ static void test_lists_of_members(void **state)
                      -EBADMSG); /* no voter */
 }
 
+static void test_witnesses_are_in_the_list(void **state)
+{
+    struct raft_config c = { .n = 0 }, got;
+    uint8_t buf[RAFT_CONFIG_BYTES_MAX];
+    size_t len;
+
+    (void)state;
+    assert_int_equal(raft_config_set(&c, 1, RAFT_ROLE_VOTER, "m1:4710"), 0);
+    assert_int_equal(raft_config_set(&c, 2, RAFT_ROLE_SPARE, "m2:4710"), 0);
+    assert_int_equal(raft_config_set(&c, 3, RAFT_ROLE_VOTER, ""), 0);
+    raft_config_set_witness(&c, 2);
+    raft_config_set_witness(&c, 3);
+    raft_config_set_witness(&c, 9); /* there is none */
+    assert_int_equal(raft_config_n_voters(&c), 2);
+    assert_int_equal(raft_config_n_witnesses(&c), 1);
+    len = raft_config_encode(&c, buf);
+    assert_int_equal(raft_config_decode(buf, len, &got), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(got.members[i].is_witness, i > 0);
+        assert_int_equal(got.members[i].role, c.members[i].role);
+        assert_string_equal(got.members[i].address, c.members[i].address);
+    }
+    assert_false(raft_config_is_witness(&got, 1) || raft_config_is_witness(&got, 9));
+    assert_true(raft_config_is_witness(&got, 2) && raft_config_is_witness(&got, 3));
+    /* A member keeps its kind, whatever else changes; the next one has its own. */
+    assert_int_equal(raft_config_set(&c, 2, RAFT_ROLE_VOTER, "m2:4711"), 0);
+    assert_true(raft_config_is_witness(&c, 2));
+    assert_int_equal(raft_config_remove(&c, 2), 0);
+    assert_int_equal(raft_config_set(&c, 4, RAFT_ROLE_VOTER, "m2:4711"), 0);
+    assert_false(raft_config_is_witness(&c, 4));
+    /* Witnesses alone keep nothing. */
+    raft_config_set_witness(&c, 4);
+    assert_int_equal(raft_config_set(&c, 1, RAFT_ROLE_STANDBY, "m1:4710"), 0);
+    assert_int_equal(raft_config_decode(buf, raft_config_encode(&c, buf), &got),
+                     -EBADMSG);
+}
+
 static void test_groups_that_began_again_are_told_apart(void **state)
 {
     struct raft_msg_group old = { .number = 0 }, next = old, other = old;
@@ -285,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_fields_out_of_range_are_refused),
         cmocka_unit_test(test_entries_are_bounded),
         cmocka_unit_test(test_lists_of_members),
+        cmocka_unit_test(test_witnesses_are_in_the_list),
         cmocka_unit_test(test_groups_that_began_again_are_told_apart),
     };
 

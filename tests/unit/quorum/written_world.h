@@ -33,6 +33,8 @@ struct written_world {
 void written_init(struct written_world *w, uint64_t seed);
 /** Likewise; is_lazy: with members that count what is written. */
 void written_init_as(struct written_world *w, uint64_t seed, bool is_lazy);
+/** Likewise; the last member is a witness. */
+void written_init_witness(struct written_world *w, uint64_t seed, bool is_lazy);
 void written_free(struct written_world *w);
 /** Writes one more value with a leader, one that is deposed perhaps. */
 void written_write(struct written_world *w, struct member_node *n, size_t len);

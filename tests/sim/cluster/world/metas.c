@@ -284,7 +284,9 @@ static void member_begin(struct sim_meta *e)
 {
     struct env *env = &e->host->proc->env;
     struct meta_process *p = e->p = calloc(1, sizeof(*p));
-    struct kv_quorum_config kv = { env, sim_kv_kv(e->kv), &p->kv_hooks };
+    struct kv_quorum_config kv = { .env = env,
+                                   .below = sim_kv_kv(e->kv),
+                                   .hooks = &p->kv_hooks };
     struct leader_config leader = {
         .env = env, .exportd = core_config(e), .failed = on_failed, .arg = p
     };

@@ -217,7 +217,7 @@ static int read_all(const uint8_t *p, size_t len, uint64_t *n)
 static void test_a_dump_has_all_keys_but_those_of_the_member(void **state)
 {
     static const struct raft_config members = {
-        .n = 1, .members = { { 1, RAFT_ROLE_VOTER, "h:1" } }
+        .n = 1, .members = { { .id = 1, .role = RAFT_ROLE_VOTER, .address = "h:1" } }
     };
     uint8_t applied[PLACE_APPLIED_BYTES], val[PLACE_MEMBERS_BYTES_MAX];
     uint8_t list[RAFT_CONFIG_BYTES_MAX];

@@ -56,6 +56,22 @@ static void test_members_of_one_quorum_have_one_cluster_id(void **state)
     assert_false(is_same_cluster(identity(1, 3, 1), identity(1, 5, 1)));
 }
 
+static void test_a_witness_is_one_by_its_list(void **state)
+{
+    const uint8_t birth[16] = { 1 };
+    struct raft_config list = { 0 };
+    struct quorum_identity id, other;
+
+    (void)state;
+    for (unsigned i = 1; i <= 3; i++)
+        assert_int_equal(raft_config_set(&list, i, RAFT_ROLE_VOTER, "h:1"), 0);
+    raft_config_set_witness(&list, 3);
+    quorum_identity_make(&id, birth, &list, 3);
+    quorum_identity_make(&other, birth, &list, 2);
+    assert_true(id.is_witness && !other.is_witness && is_same_cluster(id, other));
+    assert_false(is_same_cluster(id, identity(1, 3, 3))); /* the list is another one */
+}
+
 static size_t file_read(const char *path, char *text, size_t size)
 {
     FILE *f = fopen(path, "r");
@@ -76,7 +92,7 @@ static void file_write(const char *path, const char *text, size_t len)
     assert_int_equal(fclose(f), 0);
 }
 
-static void identity_round(uint32_t group)
+static void identity_round(uint32_t group, bool is_witness)
 {
     struct quorum_identity id = identity(1, 3, 2), back = { 0 };
     struct err err = { 0 };
@@ -84,9 +100,11 @@ static void identity_round(uint32_t group)
     size_t len;
 
     id.group = group;
+    id.is_witness = is_witness;
     assert_int_equal(quorum_identity_write(dir, &id, &err), 0);
     assert_int_equal(quorum_identity_read(dir, &back, &err), 0);
-    assert_memory_equal(&back, &id, sizeof(id));
+    assert_true(is_same_cluster(back, id) && back.member == id.member);
+    assert_true(back.group == group && back.is_witness == is_witness);
     snprintf(path, sizeof(path), "%s/quorum/identity", dir);
     len = file_read(path, text, sizeof(text));
     for (size_t cut = 0; cut < len; cut++) {
@@ -113,8 +131,10 @@ static void test_identity_is_read_back_or_refused(void **state)
 
     (void)state;
     assert_int_equal(quorum_identity_read(dir, &id, &err), -ENOENT);
-    identity_round(0);
-    identity_round(0x01abcdef);
+    identity_round(0, false);
+    identity_round(0x01abcdef, false);
+    identity_round(0, true);
+    identity_round(0x01abcdef, true);
 }
 
 static void test_a_later_format_is_named(void **state)
@@ -126,7 +146,7 @@ static void test_a_later_format_is_named(void **state)
     (void)state;
     assert_int_equal(quorum_identity_write(dir, &id, &err), 0);
     snprintf(path, sizeof(path), "%s/quorum/identity", dir);
-    file_write(path, "rozo quorum format 3\nwhatever\n", 30);
+    file_write(path, "rozo quorum format 4\nwhatever\n", 30);
     assert_int_equal(quorum_identity_read(dir, &id, &err), -ROZO_EUNKNOWN_FORMAT);
     assert_non_null(strstr(err.text, "a newer rozo"));
 }
@@ -137,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_members_of_one_quorum_have_one_cluster_id),
+        T(test_a_witness_is_one_by_its_list),
         T(test_identity_is_read_back_or_refused),
         T(test_a_later_format_is_named),
     };
