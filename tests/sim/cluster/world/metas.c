@@ -266,7 +266,8 @@ static void on_call(void *arg, struct rpc_call *call)
     struct meta_process *p = arg;
 
     if (call->op == ROZO__OP__RF_STEP || call->op == ROZO__OP__RF_SEED ||
-        call->op == ROZO__OP__RF_FETCH || call->op == ROZO__OP__RF_JOIN)
+        call->op == ROZO__OP__RF_FETCH || call->op == ROZO__OP__RF_JOIN ||
+        call->op == ROZO__OP__RF_TELL)
         member_handle(p->member, call);
     else
         leader_handle(p->leader, call);

@@ -63,6 +63,7 @@ struct net_exchange {
     enum rpc_role role;
     uint8_t incarnation[16]; /* required by the channel */
     uint64_t id, session;
+    uint32_t start;
     bool sent;      /* an attempt is in progress */
     bool forgotten; /* the server lost its power, and the caller does not know */
     struct env_timer again, deadline;
@@ -431,6 +432,7 @@ static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
     if (rq->session == 0)
         rq->session = ch->session;
     x->session = rq->session;
+    x->start = rq->start;
     x->msg = bytes_new(rq->msg, rq->msg_len);
     x->next = net.exchanges;
     if (x->next != NULL)
@@ -639,6 +641,7 @@ static void request_arrives(struct net_flight *f)
         .role = f->x->role,
         .session = f->session,
         .id = f->x->id,
+        .start = f->x->start,
         .conn_id = f->conn_id,
         .msg = c->msg->bytes,
         .msg_len = c->msg->len,
