@@ -148,7 +148,7 @@ static void members_make(struct raft_config *members)
 
 static void kv_make(struct side *s, const struct raft_config *members)
 {
-    struct kv_quorum_config config = { &s->env.env, NULL, &s->hooks };
+    struct kv_quorum_config config = { .env = &s->env.env, .hooks = &s->hooks };
     struct kv_done done = { .fn = on_done };
 
     assert_int_equal(kv_memory_open(&s->env.env, &s->below), 0);
