@@ -237,6 +237,7 @@ static void a_member_that_is_behind_needs_no_leader(void **state)
     struct member_node *b = &w->m.nodes[3 - n->i - a->i];
 
     (void)state;
+    w->m.is_lossless = true; /* the log must not be trimmed before the copy ends */
     for (unsigned i = 0; i < MEMBERS; i++) {
         w->m.keep_bytes = 3 << 20;
         member_node_kill(&w->m.nodes[i], false);
