@@ -36,6 +36,7 @@ void member_fail(struct member *m, int rc, const char *what)
     if (m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS)
         return;
     m->state = MEMBER_FAILED;
+    member_steps_release(m, true);
     member_depose(m); /* nothing that waits would end otherwise */
     member_change_stop(m);
     env_timer_stop(m->config.env, &m->timer);
@@ -254,6 +255,7 @@ void member_pump(struct member *m)
     for (unsigned i = 0; i < out.n_messages && m->state == MEMBER_RUNS; i++)
         if (!member_witness_drops(m, &out.messages[i]))
             member_send(m, &out.messages[i]);
+    member_steps_release(m, false);
     if (out.lost != 0 && m->state == MEMBER_RUNS)
         lost_send(m, out.lost);
     assert(out.commit >= m->commit);
@@ -333,9 +335,9 @@ static void step_handle(struct member *m, struct rpc_call *call)
                                                       : ROZO__STATUS__BAD_REQUEST);
         return;
     }
-    member_step_hold(m, call, msg.from);
+    member_step_hold(m, call, &msg);
     status = step(m, &msg, entries);
-    member_step_end(m, call, status);
+    member_step_end(m, call, msg.from, status);
 }
 
 void member_answer_take(struct member *m, const void *head, size_t len)

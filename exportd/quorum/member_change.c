@@ -558,6 +558,7 @@ void member_removed(struct member *m)
              "with an empty one `rozo meta add` makes it a new member",
              m->config.id);
     m->state = MEMBER_REMOVED;
+    member_steps_release(m, true);
     m->role = RAFT_CORE_FOLLOWER;
     m->leader = 0;
     m->is_ready = false;

@@ -22,6 +22,7 @@
 
 enum {
     STEP_DEADLINE_MS = 1000,
+    HELD_MS = 500,       /* then a call is answered without a message */
     STEPS_MAX = 64,      /* messages on their way to one member; more are dropped */
     APPLYING_MAX = 1024, /* entries given to the kv and not applied yet */
     SOURCES_MAX = 4,     /* questions of other members being answered */
@@ -73,6 +74,12 @@ struct member_telling {
     uint8_t page[HEARD_BYTES];
 };
 
+/* Call that the next message to its sender answers. */
+struct member_held {
+    struct rpc_call *call; /* owned; NULL: none waits */
+    uint64_t since_ns;
+};
+
 /* Link to another member. */
 struct member_peer {
     struct list_node link;
@@ -80,8 +87,9 @@ struct member_peer {
     char address[RAFT_ADDRESS_MAX + 1];
     struct rpc_channel *channel; /* owned; NULL: the address is not valid */
     unsigned n_steps;            /* messages on their way */
-    bool is_gone;                /* left the list; freed with its last message */
-    bool is_stranger;            /* something else answers at the address; logged */
+    struct member_held held;
+    bool is_gone;     /* left the list; freed with its last message */
+    bool is_stranger; /* something else answers at the address; logged */
     /* last answer to a question of a member that copies or is uncertain, for people;
      * NULL: it helped, or was not asked */
     const char *says;
@@ -258,11 +266,10 @@ struct member {
     struct quorum_log_hooks log_hooks;
     struct env_timer timer;
     struct list_node peers, steps, sources;
-    /* Last message of a member to which there is no link, since the list here is older:
-     * what is sent to that member is the answer. NULL: none waits. */
-    struct rpc_call *held; /* owned */
+    /* The sender, held_from, has no link: the list here is older. */
+    struct member_held held;
     uint64_t held_from;
-    bool is_held_new; /* held is being handled */
+    bool is_held_new; /* the call being handled is held, or answered by a message */
     unsigned n_sources;
     struct member_seeding seed;
     struct member_space space;
@@ -340,12 +347,20 @@ void member_peers_close(struct member *m);
 /** Returns the link to a member, or NULL. */
 struct member_peer *member_peer_find(const struct member *m, uint64_t id);
 /**
- * Takes an RF_STEP that is about to be handled. If there is no link to its sender, the
- * next message to that member becomes its answer.
+ * Takes an RF_STEP with this message that is about to be handled. If the message will be
+ * answered by one without entries, or if there is no link to its sender, the next such
+ * message to that member becomes the answer to the call.
  */
-void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from);
-/** The call has been handled: answers it, unless it is answered or waits for that. */
-void member_step_end(struct member *m, struct rpc_call *call, uint16_t status);
+void member_step_hold(struct member *m, struct rpc_call *call,
+                      const struct raft_msg *msg);
+/**
+ * The call from this member has been handled: answers it, unless it is answered or waits
+ * for that.
+ */
+void member_step_end(struct member *m, struct rpc_call *call, uint64_t from,
+                     uint16_t status);
+/** Answers calls that have waited for HELD_MS; all: every call that waits. */
+void member_steps_release(struct member *m, bool all);
 /** Ends a use of a link, which n_steps counts. */
 void member_peer_unuse(struct member *m, struct member_peer *p);
 /** Sends a message, with entries of the log. */

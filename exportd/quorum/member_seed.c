@@ -505,6 +505,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
         p->is_silent = false;
     }
     m->state = MEMBER_SEEDS;
+    member_steps_release(m, true);
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
     env_timer_init(&m->seed.timer, on_pause);
     env_timer_stop(m->config.env, &m->timer);

@@ -15,6 +15,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/log.h"
+#include "common/base/units.h"
 #include "exportd/quorum/member_in.h"
 
 struct member_peer *member_peer_find(const struct member *m, uint64_t id)
@@ -85,7 +86,7 @@ void member_peer_unuse(struct member *m, struct member_peer *p)
     peer_free_if_unused(m, p);
 }
 
-/* ---- messages without a link ---- */
+/* ---- messages that answer a call ---- */
 
 /* Answers RF_STEP, with a message back if len is not 0. */
 static void step_answer(const struct member *m, struct rpc_call *call, uint16_t status,
@@ -107,44 +108,79 @@ static void answer_take(struct member_step *s, const uint8_t *answer, size_t len
         member_answer_take(s->m, answer + MEMBER_FREE_BYTES, len - MEMBER_FREE_BYTES);
 }
 
-static void held_answer(struct member *m, uint16_t status, const void *msg, size_t len)
+/* Answers the call that is held here, if there is one. */
+static void held_answer(struct member *m, struct member_held *held, uint16_t status,
+                        const void *msg, size_t len)
 {
-    struct rpc_call *call = m->held;
+    struct rpc_call *call = held->call;
 
-    m->held = NULL;
+    held->call = NULL;
     if (call != NULL)
         step_answer(m, call, status, msg, len);
 }
 
-void member_step_hold(struct member *m, struct rpc_call *call, uint64_t from)
+/* Returns where a call of this member is held; NULL: there is no such place. */
+static struct member_held *held_of(struct member *m, uint64_t id)
 {
-    if (member_peer_find(m, from) != NULL)
+    struct member_peer *p = member_peer_find(m, id);
+
+    if (m->held.call != NULL && m->held_from == id) /* no link, or not until just now */
+        return &m->held;
+    return p == NULL ? NULL : &p->held;
+}
+
+void member_step_hold(struct member *m, struct rpc_call *call, const struct raft_msg *msg)
+{
+    struct member_peer *p = member_peer_find(m, msg->from);
+    struct member_held *held = p != NULL ? &p->held : &m->held;
+
+    if (p == NULL)
+        m->held_from = msg->from;
+    else if (msg->kind != RAFT_MSG_APPEND && msg->kind != RAFT_MSG_VOTE)
         return;
-    held_answer(m, ROZO__STATUS__OK, NULL, 0); /* an earlier one waits no longer */
-    m->held = call;
-    m->held_from = from;
+    held_answer(m, held, ROZO__STATUS__OK, NULL, 0); /* an earlier one waits no longer */
+    *held = (struct member_held){ call, member_now_ns(m) };
     m->is_held_new = true;
 }
 
-void member_step_end(struct member *m, struct rpc_call *call, uint16_t status)
+void member_step_end(struct member *m, struct rpc_call *call, uint64_t from,
+                     uint16_t status)
 {
+    struct member_held *held = held_of(m, from);
     bool was_held = m->is_held_new;
 
     m->is_held_new = false;
     if (!was_held)
         step_answer(m, call, status, NULL, 0);
-    else if (status != ROZO__STATUS__OK || m->state != MEMBER_RUNS)
-        held_answer(m, status, NULL, 0); /* does nothing if it is answered */
+    else if (held != NULL && (status != ROZO__STATUS__OK || m->state != MEMBER_RUNS))
+        held_answer(m, held, status, NULL, 0); /* does nothing if it is answered */
 }
 
-/* Sends a message as the answer to one that came. */
-static void held_send(struct member *m, const struct raft_msg *msg)
+static void held_release(struct member *m, struct member_held *held, bool any)
 {
+    if (any || member_now_ns(m) - held->since_ns >= ms_to_ns(HELD_MS))
+        held_answer(m, held, ROZO__STATUS__OK, NULL, 0);
+}
+
+void member_steps_release(struct member *m, bool all)
+{
+    held_release(m, &m->held, all);
+    LIST_FOREACH(node, &m->peers)
+        held_release(m, &container_of(node, struct member_peer, link)->held, all);
+}
+
+/* Sends a message without entries as the answer to a call of its receiver. Returns false
+ * if none is held. */
+static bool held_send(struct member *m, const struct raft_msg *msg)
+{
+    struct member_held *held = held_of(m, msg->to);
     uint8_t head[RAFT_MSG_HEAD_MAX];
 
-    if (m->held != NULL && m->held_from == msg->to && msg->n == 0)
-        held_answer(m, ROZO__STATUS__OK, head,
-                    raft_msg_encode(&m->config.group, msg, NULL, head));
+    if (msg->n > 0 || held == NULL || held->call == NULL)
+        return false;
+    held_answer(m, held, ROZO__STATUS__OK, head,
+                raft_msg_encode(&m->config.group, msg, NULL, head));
+    return true;
 }
 
 /* ---- links ---- */
@@ -173,6 +209,7 @@ void member_peers_update(struct member *m, const struct raft_config *members)
 
         if (now == NULL || strcmp(now->address, p->address) != 0) {
             p->is_gone = true;
+            held_answer(m, &p->held, ROZO__STATUS__OK, NULL, 0);
             peer_free_if_unused(m, p);
         }
     }
@@ -198,7 +235,7 @@ static void step_end(struct member_step *s)
 
 void member_peers_close(struct member *m)
 {
-    held_answer(m, ROZO__STATUS__BUSY, NULL, 0);
+    held_answer(m, &m->held, ROZO__STATUS__BUSY, NULL, 0);
     LIST_FOREACH_SAFE(node, &m->steps) {
         struct member_step *s = container_of(node, struct member_step, link);
 
@@ -212,6 +249,7 @@ void member_peers_close(struct member *m)
         struct member_peer *p = container_of(node, struct member_peer, link);
 
         p->is_gone = true;
+        held_answer(m, &p->held, ROZO__STATUS__BUSY, NULL, 0);
         peer_free_if_unused(m, p);
     }
 }
@@ -364,11 +402,9 @@ void member_send(struct member *m, const struct raft_msg *msg)
     struct member_step *s;
 
     assert(msg->n <= RAFT_MSG_ENTRIES_MAX);
-    if (p == NULL)
-        held_send(m, msg);
-    else if (m->held_from == p->id)
-        held_answer(m, ROZO__STATUS__OK, NULL, 0); /* there is a link now */
-    if (p == NULL || p->channel == NULL)
+    if (p != NULL && m->held_from == p->id) /* there is a link now */
+        held_answer(m, &m->held, ROZO__STATUS__OK, NULL, 0);
+    if (held_send(m, msg) || p == NULL || p->channel == NULL)
         return;
     s = step_new(m, p, msg);
     if (s != NULL)

@@ -803,6 +803,16 @@ void node_let_go(struct node *node)
     node_put(node);
 }
 
+void node_let_go_first(struct node *node)
+{
+    if (is_kept(node) && node->n_pins == 1 && file_is_clean(node->file) &&
+        file_epoch(node->file) == 0) {
+        node->has_stored |= file_has_stored(node->file);
+        node_give_back(node);
+    }
+    node_let_go(node);
+}
+
 void nodes_let_go(struct nodes *nodes)
 {
     while (!list_is_empty(&nodes->kept))

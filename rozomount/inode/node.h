@@ -180,6 +180,11 @@ void node_put(struct node *node);
 void node_keep(struct node *node);
 /** Stops keeping the file open. May free the node unless the caller holds a pin. */
 void node_let_go(struct node *node);
+/**
+ * Does the same. The next request to exportd finds the file closed, if nothing else uses
+ * it, even though it is closed here a little later.
+ */
+void node_let_go_first(struct node *node);
 /** Stops keeping files open, for all nodes. */
 void nodes_let_go(struct nodes *nodes);
 /**

@@ -466,9 +466,10 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
 {
     const struct options *opt = op->loop->mount->opt;
     const struct md_grant *grant = &op->entry.grant;
-    bool named = name != NULL && may_tell && grant->dir != TOKEN_NONE &&
-                 token_cache_tell_name(op->loop->mount->tokens, dir, name,
-                                       S_ISDIR(op->entry.attr.mode), grant->number);
+    bool named =
+        name != NULL && may_tell && grant->dir != TOKEN_NONE &&
+        token_cache_tell_name(op->loop->mount->tokens, dir, name, op->entry.attr.ino,
+                              S_ISDIR(op->entry.attr.mode), grant->number);
     struct stat st;
 
     if (!named && name != NULL)

@@ -40,7 +40,7 @@ enum { CREATE_TRIES_MAX = 8 };
 static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
 {
     bool cacheable = may_tell && token_cache_tell_name(op->loop->mount->tokens, op->ino,
-                                                       op->name, false, grant);
+                                                       op->name, 0, false, grant);
     struct fuse_entry_param e = {
         .entry_timeout =
             fuse_op_timeout(op, cacheable, op->loop->mount->opt->negative_timeout_s),
@@ -483,6 +483,35 @@ static enum step_end remove_answered(struct fuse_op *op)
     return fuse_op_end(op, rc);
 }
 
+/* Returns the inode that loses the name, if this mount may keep it open without a user.
+ * 0: it does not, or it does not know the inode. */
+static uint64_t unlink_guess_kept(const struct fuse_op *op)
+{
+    struct mount *m = op->loop->mount;
+    uint64_t ino = token_cache_guess_inode(m->tokens, op->parent, op->name);
+
+    return ino != 0 && mount_may_be_kept(m, ino) ? ino : 0;
+}
+
+static enum step_end unlink_goto_kept(struct fuse_op *op)
+{
+    uint64_t ino = unlink_guess_kept(op);
+
+    return ino == 0 ? STEP_GO : fuse_op_goto(op, ino);
+}
+
+/* Closes a file that is kept open: exportd then removes it at once, and need not note
+ * that it is open without a name. */
+static enum step_end unlink_let_go(struct fuse_op *op)
+{
+    uint64_t ino = unlink_guess_kept(op);
+    struct node *node = ino == 0 ? NULL : node_find(&op->loop->nodes, ino);
+
+    if (node != NULL)
+        node_let_go_first(node);
+    return STEP_GO;
+}
+
 static enum step_end unlink_ask(struct fuse_op *op)
 {
     Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
@@ -520,7 +549,9 @@ static void remove_start(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    static fuse_op_step *const steps[] = { unlink_ask, remove_answered, NULL };
+    static fuse_op_step *const steps[] = {
+        unlink_goto_kept, unlink_let_go, unlink_ask, remove_answered, NULL,
+    };
 
     remove_start(req, parent, name, steps);
 }
@@ -555,7 +586,7 @@ static bool tell_renamed(struct fuse_op *op, uint64_t dir, const char *name,
                          enum token_mode mode, uint64_t grant)
 {
     return mode != TOKEN_NONE &&
-           token_cache_tell_name(op->loop->mount->tokens, dir, name, true, grant);
+           token_cache_tell_name(op->loop->mount->tokens, dir, name, 0, true, grant);
 }
 
 static void drop_renamed(struct mount *m, uint64_t dir, const char *name)

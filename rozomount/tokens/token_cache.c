@@ -656,12 +656,13 @@ static struct kernel_name *token_name(struct token_cache *t, struct token *k,
 }
 
 static void token_tell_name(struct token_cache *t, struct token *k, const char *name,
-                            bool is_dir)
+                            uint64_t ino, bool is_dir)
 {
     struct kernel_name *n = token_name(t, k, name, strlen(name));
 
     n->is_dir = is_dir;
     n->is_cached = true;
+    n->hint = ino;
 }
 
 /* Returns true if the notes hold all names that may exist up to listed_to. */
@@ -685,13 +686,29 @@ static void token_drop_name(struct token_cache *t, struct token *k, struct kerne
 }
 
 bool token_cache_tell_name(struct token_cache *t, uint64_t dir, const char *name,
-                           bool is_dir, uint64_t grant)
+                           uint64_t ino, bool is_dir, uint64_t grant)
 {
     struct token *k = grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
 
     if (k != NULL)
-        token_tell_name(t, k, name, is_dir);
+        token_tell_name(t, k, name, ino, is_dir);
     return k != NULL;
+}
+
+uint64_t token_cache_guess_inode(struct token_cache *t, uint64_t dir, const char *name)
+{
+    size_t len = strlen(name);
+    const struct kernel_name *n = NULL;
+    const struct token *k;
+    uint64_t ino;
+
+    token_cache_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL)
+        n = name_find(k, name, len, table_hash(name, len));
+    ino = n == NULL ? 0 : n->hint;
+    token_cache_unlock(t);
+    return ino;
 }
 
 bool token_cache_tell_listing(struct token_cache *t, uint64_t dir, bool *kept)
@@ -708,7 +725,7 @@ bool token_cache_tell_listing(struct token_cache *t, uint64_t dir, bool *kept)
 static void forget_name(struct kernel_name *n)
 {
     n->is_cached = false;
-    n->ino = 0;
+    n->ino = n->hint = 0;
 }
 
 /* Notes that the kernel no longer caches a name. Returns true if it did. gone_since:
@@ -759,7 +776,7 @@ void token_cache_name_comes(struct token_cache *t, uint64_t dir, const char *nam
         token_name(t, k, name, len);
     n = k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
     if (n != NULL)
-        n->ino = 0;
+        n->ino = n->hint = 0;
     token_cache_unlock(t);
 }
 

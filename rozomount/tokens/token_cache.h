@@ -65,6 +65,7 @@ struct kernel_name {
     bool is_dir;              /* the inode is, or may be, a directory */
     bool is_cached;           /* the kernel caches it */
     uint64_t ino;             /* inode with prefetched attributes; 0: none */
+    uint64_t hint;            /* inode that it had for the kernel; 0: not known */
     char name[];
 };
 
@@ -159,10 +160,15 @@ enum token_mode token_cache_mode_locked(struct token_cache *t, uint64_t ino);
 bool token_cache_tell_attr(struct token_cache *t, uint64_t ino, uint64_t grant);
 /**
  * Returns true if the kernel may cache a name, or its absence, under this grant of its
- * directory; then notes the name. Needs the lock.
+ * directory; then notes the name. ino: 0 if the name is absent. Needs the lock.
  */
 bool token_cache_tell_name(struct token_cache *t, uint64_t dir, const char *name,
-                           bool is_dir, uint64_t grant);
+                           uint64_t ino, bool is_dir, uint64_t grant);
+/**
+ * Returns the inode that a name had when the kernel was last given it, 0: not known. A
+ * guess: another inode may have the name by now.
+ */
+uint64_t token_cache_guess_inode(struct token_cache *t, uint64_t dir, const char *name);
 /**
  * Returns true if the kernel may cache the listing that it is about to read, and notes
  * it. *kept: the listing that the kernel already caches is valid. Needs the lock.

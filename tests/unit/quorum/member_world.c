@@ -156,7 +156,7 @@ static bool is_lost(const struct packet *p, unsigned from, unsigned to)
     const struct member_world *w = p->link->w;
 
     return w->cut[from][to] || !w->nodes[to].is_up ||
-           env_virtual_below(p->link->w->v, 50) == 0;
+           (!w->is_lossless && env_virtual_below(p->link->w->v, 50) == 0);
 }
 
 static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
@@ -266,6 +266,7 @@ static void link_send(struct rpc_channel *ch, struct rpc_request *rq)
     size_t len = 0;
 
     assert_true(p != NULL && msg != NULL);
+    l->n_calls++;
     for (unsigned i = 0; i < rq->n_payload; i++)
         len += rq->payload[i].iov_len;
     memcpy(msg, rq->msg, rq->msg_len);

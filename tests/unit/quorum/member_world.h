@@ -21,6 +21,7 @@ struct member_link {
     struct rpc_channel channel; /* must stay first */
     struct member_world *w;
     unsigned from, to;
+    unsigned n_calls;
 };
 
 struct member_node {
@@ -51,6 +52,7 @@ struct member_world {
     unsigned n_nodes;
     struct member_link links[NODES_MAX][NODES_MAX];
     bool cut[NODES_MAX][NODES_MAX]; /* [from][to]: packets are lost */
+    bool is_lossless;               /* no others are */
     struct raft_config first;
     /* channel of member 0 to another one, in place of the world's; NULL: the world's */
     struct rpc_channel *scripted[NODES_MAX];

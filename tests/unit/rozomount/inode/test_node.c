@@ -65,6 +65,16 @@ bool file_has_unreported(const struct file *f)
     (void)f;
     return false;
 }
+bool file_is_clean(const struct file *f)
+{
+    (void)f;
+    return true;
+}
+uint32_t file_epoch(const struct file *f)
+{
+    (void)f;
+    return 0;
+}
 bool file_has_stored(const struct file *f)
 {
     return f->has_stored;
@@ -411,6 +421,32 @@ static void test_token_of_a_removed_file_goes_with_the_last_close(void **state)
     finish_close(the_file);
     assert_int_equal(token_cache_mode(t, 5), TOKEN_NONE);
     token_cache_free(t);
+}
+
+/* A file that is kept open without a user is reported as closed before the request that
+ * removes its name; one with a user is not. */
+static void test_kept_file_is_reported_closed_at_once(void **state)
+{
+    struct node *node = open_node(5, 100, 1, NULL);
+    struct file *file = the_file;
+
+    (void)state;
+    node_keep(node);
+    node_let_go_first(node);
+    nodes_tell_closes(&fx.nodes);
+    assert_int_equal(fx.exportd.n_sent, 0);
+    node_keep(node);
+    node_put(node);
+    node_let_go_first(node);
+    assert_true(node->closing);
+    nodes_tell_closes(&fx.nodes);
+    assert_int_equal(fx.exportd.n_sent, 1);
+    assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_CLOSE);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+    finish_close(file);
+    nodes_tell_closes(&fx.nodes);
+    assert_int_equal(fx.exportd.n_sent, 0); /* the close is reported once */
+    assert_null(node_find(&fx.nodes, 5));
 }
 
 static void test_user_of_a_node_waits_until_it_is_closed(void **state)
@@ -826,6 +862,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(
             test_token_of_a_removed_file_goes_with_the_last_close, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kept_file_is_reported_closed_at_once, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_user_of_a_node_waits_until_it_is_closed,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_stay_when_nothing_changed, setup,

@@ -24,7 +24,7 @@ static void tell(struct fixture *f, uint64_t dir, const char *name)
 {
     token_cache_grant(f->tokens, dir, TOKEN_SHARED, GRANT);
     token_cache_lock(f->tokens);
-    assert_true(token_cache_tell_name(f->tokens, dir, name, false, GRANT));
+    assert_true(token_cache_tell_name(f->tokens, dir, name, 0, false, GRANT));
     token_cache_unlock(f->tokens);
 }
 

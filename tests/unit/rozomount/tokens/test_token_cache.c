@@ -12,6 +12,8 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
+enum { FOUND = 4711 }; /* inode of names that the kernel is given */
+
 static struct token_cache *t;
 
 static int setup(void **state)
@@ -46,7 +48,7 @@ static bool tell_name(uint64_t dir, const char *name, bool is_dir, uint64_t gran
     bool told;
 
     token_cache_lock(t);
-    told = token_cache_tell_name(t, dir, name, is_dir, grant);
+    told = token_cache_tell_name(t, dir, name, FOUND, is_dir, grant);
     token_cache_unlock(t);
     return told;
 }
@@ -745,6 +747,22 @@ static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
     assert_int_equal(take_attr(6), 0);
 }
 
+/* The guess lasts until this mount changes the name. */
+static void test_inodes_of_names_are_guessed(void **state)
+{
+    (void)state;
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    assert_int_equal(token_cache_guess_inode(t, 5, "a"), 0);
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tell_name(5, "b", false, 11));
+    assert_int_equal(token_cache_guess_inode(t, 5, "a"), FOUND);
+    assert_int_equal(token_cache_guess_inode(t, 6, "a"), 0);
+    token_cache_name_comes(t, 5, "a"); /* a rename over it is asked for */
+    assert_int_equal(token_cache_guess_inode(t, 5, "a"), 0);
+    token_cache_name_gone(t, 5, "b", 0);
+    assert_int_equal(token_cache_guess_inode(t, 5, "b"), 0);
+}
+
 /* ---- sessions ---- */
 
 static void claim_is(uint64_t shared, uint64_t exclusive)
@@ -1255,6 +1273,7 @@ int main(void)
         T(test_attributes_older_than_our_last_change_are_not_kept),
         T(test_attributes_that_come_with_our_own_change),
         T(test_attributes_are_not_kept_over_a_restart_of_exportd),
+        T(test_inodes_of_names_are_guessed),
         T(test_held_tokens_are_claimed),
         T(test_lost_tokens_are_dropped_one_by_one),
         T(test_the_longest_unused_go_early),
