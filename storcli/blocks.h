@@ -18,9 +18,9 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
 #include "common/env/env.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/record.h"
 
 struct storcli;      /* the engine of one loop */
 struct storcli_file; /* one file as this loop knows it, with its unsynced ranges */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "deploy/cli/interrupt.h"
 #include "deploy/client/rpc_loop.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "deploy/cli/interrupt.h"
 #include "deploy/client/rpc_loop.h"
 

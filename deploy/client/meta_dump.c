@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "deploy/cli/interrupt.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "deploy/cli/text_table.h"
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"

@@ -20,7 +20,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 /* One file as exportd knows it. */
 struct fsck_file {

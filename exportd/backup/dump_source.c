@@ -17,7 +17,7 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "exportd/backup/dump_format.h"
 #include "exportd/quorum/seed_store.h"
 #include "exportd/store/cluster_record.h"

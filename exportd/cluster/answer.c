@@ -14,7 +14,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 
 int answer_new(size_t len, struct answer **out)
 {

@@ -4,10 +4,10 @@
 #ifndef ROZO_EXPORTD_CLUSTER_EXPORTD_CONFIG_H
 #define ROZO_EXPORTD_CLUSTER_EXPORTD_CONFIG_H
 
-#include "common/base/capability.h"
 #include "common/base/err.h"
 #include "common/group/exportd_list.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/capability.h"
 
 /* Functions that connect to storages, as a node of the cluster. */
 struct exportd_peers {

@@ -13,7 +13,7 @@
 #include <errno.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/cluster/storage_room.h"

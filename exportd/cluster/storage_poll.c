@@ -13,7 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
 

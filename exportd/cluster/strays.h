@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-#include "common/base/record.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/record.h"
 
 struct cluster_storage;
 struct exportd;

@@ -17,7 +17,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "exportd/datadir/first_member.h"
 
 enum { HOST_BYTES = 80 };

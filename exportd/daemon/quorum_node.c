@@ -16,7 +16,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/log.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "exportd/daemon/quorum_status.h"
 #include "exportd/daemon/quorum_thread.h"
 #include "exportd/datadir/quorum_store.h"

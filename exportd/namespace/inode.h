@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
-#include "common/base/wide_ns.h"
+#include "common/wire/record.h"
+#include "common/wire/wide_ns.h"
 
 enum {
     INODE_FORMAT = 2,

@@ -6,7 +6,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/namespace/inode.h"
 
 /**

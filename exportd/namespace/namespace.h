@@ -13,7 +13,7 @@
 #define ROZO_EXPORTD_NAMESPACE_NAMESPACE_H
 
 #include "common/base/err.h"
-#include "common/base/inode_times.h"
+#include "common/wire/inode_times.h"
 #include "exportd/namespace/inode.h"
 #include "exportd/store/store.h"
 

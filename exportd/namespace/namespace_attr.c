@@ -20,7 +20,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/range_map.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/namespace/acl.h"
 #include "exportd/namespace/namespace_int.h"
 

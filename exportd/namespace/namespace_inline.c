@@ -18,7 +18,7 @@
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/namespace/namespace_int.h"
 
 enum {

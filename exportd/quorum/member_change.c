@@ -16,8 +16,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/status.h"
 #include "exportd/quorum/member_in.h"
 #include "exportd/quorum/seed/seed_adopt.h"
 

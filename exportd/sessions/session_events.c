@@ -11,8 +11,8 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/status.h"
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/exportd_state.h"
 #include "exportd/sessions/session.h"

@@ -25,7 +25,7 @@
 
 #include "common/base/list.h"
 #include "common/base/table.h"
-#include "common/base/token.h"
+#include "common/wire/token.h"
 #include "exportd/tokens/token_ranges.h"
 
 enum want_kind {

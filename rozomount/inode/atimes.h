@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/inode_times.h"
+#include "common/wire/inode_times.h"
 #include "rozomount/options/options.h"
 #include "rozomount/tokens/md_attr.h"
 

@@ -11,7 +11,7 @@
 #define ROZO_ROZOMOUNT_INODE_NODE_H
 
 #include "common/base/hash.h"
-#include "common/base/inode_times.h"
+#include "common/wire/inode_times.h"
 #include "rozomount/kcache/kernel_sizes.h"
 #include "rozomount/session/md_client.h"
 #include "rozomount/session/md_decode.h"

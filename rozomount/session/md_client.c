@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/status.h"
 
 void md_client_init(struct md_client *md, struct env *env, struct rpc_channel *channel,
                     const struct md_client_config *config)

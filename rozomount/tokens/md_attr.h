@@ -4,7 +4,7 @@
 #ifndef ROZO_ROZOMOUNT_TOKENS_MD_ATTR_H
 #define ROZO_ROZOMOUNT_TOKENS_MD_ATTR_H
 
-#include "common/base/wide_ns.h"
+#include "common/wire/wide_ns.h"
 #include "rozomount/tokens/token_cache.h"
 
 /* Attributes of an inode as exportd reported them. */

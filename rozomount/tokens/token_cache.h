@@ -24,8 +24,8 @@
 #include <stdint.h>
 
 #include "common/base/table.h"
-#include "common/base/token.h"
-#include "common/base/wide_ns.h"
+#include "common/wire/token.h"
+#include "common/wire/wide_ns.h"
 #include "rozomount/tokens/xattr_cache.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/format/projfile.h"
 
 enum journal_record_kind {

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 enum {
     PROJFILE_FORMAT = 1,

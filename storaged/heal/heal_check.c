@@ -14,10 +14,10 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/base/capability.h"
 #include "common/base/err.h"
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/capability.h"
+#include "common/wire/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

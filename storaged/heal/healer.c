@@ -16,8 +16,8 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/capability.h"
 #include "common/base/err.h"
-#include "common/base/status.h"
+#include "common/wire/capability.h"
+#include "common/wire/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum { RANGES_PER_REQUEST_MAX = 1024 };

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

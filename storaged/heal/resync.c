@@ -19,7 +19,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/heal/healer_int.h"
 
 enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };

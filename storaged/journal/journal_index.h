@@ -16,8 +16,8 @@
 
 #include "codec/codec.h"
 #include "common/base/list.h"
-#include "common/base/record.h"
 #include "common/wal/wal.h"
+#include "common/wire/record.h"
 #include "storaged/format/projfile.h"
 
 enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };

@@ -15,8 +15,8 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
 #include "common/base/units.h"
+#include "common/wire/status.h"
 
 enum {
     /* requests of clients, in two time spans, above which clients are busy */

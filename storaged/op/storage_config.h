@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-#include "common/base/capability.h"
 #include "common/env/disk.h"
 #include "common/env/env.h"
+#include "common/wire/capability.h"
 #include "storaged/format/generation.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/projfile.h"

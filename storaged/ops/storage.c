@@ -14,7 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "storaged/ops/st_requests.h"
 
 enum {

@@ -16,7 +16,7 @@
 
 #include "codec/codec.h"
 #include "common/base/err.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/format/projfile.h"
 
 enum {

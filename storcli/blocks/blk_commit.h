@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 enum {
     COMMIT_EPOCHS_MAX = 8, /* the storages recover older ones by themselves */

@@ -13,8 +13,8 @@
 #ifndef ROZO_STORCLI_BLOCKS_STRAGGLER_H
 #define ROZO_STORCLI_BLOCKS_STRAGGLER_H
 
-#include "common/base/record.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/record.h"
 
 struct storcli;
 struct storcli_file;

@@ -6,7 +6,7 @@
 #define ROZO_STORCLI_RULES_ENCODE_H
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 /* Identity of the records of one block. */
 struct encode_block {

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 enum {
     UNSYNCED_RANGES_MAX = 1024,

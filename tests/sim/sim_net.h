@@ -12,8 +12,8 @@
 #define ROZO_SIM_NET_H
 
 #include "codec/codec.h"
-#include "common/base/record.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/record.h"
 #include "storcli/blocks.h"
 #include "tests/lib/env_virtual.h"
 

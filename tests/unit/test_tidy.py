@@ -55,7 +55,7 @@ def rooms():
         if "CMakeLists.txt" not in files:
             continue
         text = re.sub(r"#.*", "", open(os.path.join(d, "CMakeLists.txt")).read())
-        for m in re.finditer(r"rozo_room\((rozo_\w+)\s+(\S+)\s*([^)]*)\)", text):
+        for m in re.finditer(r"rozo_room\((rozo_\w+)\s+([^\s)]+)\s*([^)]*)\)", text):
             folder = os.path.relpath(os.path.normpath(os.path.join(d, m.group(2))), ROOT)
             found[m.group(1)] = (folder, m.group(3).split())
         for m in re.finditer(r"target_link_libraries\((rozo_\w+) INTERFACE\s+([^)]*)\)", text):

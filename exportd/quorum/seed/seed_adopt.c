@@ -13,7 +13,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/err.h"
-#include "common/base/status.h"
+#include "common/wire/status.h"
 
 size_t seed_adopt_encode(const struct seed_adoption *a, uint8_t buf[SEED_ADOPT_BYTES_MAX])
 {

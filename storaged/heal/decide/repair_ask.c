@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "common/base/list.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 int heal_target_check(const struct storcli_target *t)
 {

@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 static const struct decide_answer never = { .kind = DECIDE_HOLE };
 

@@ -7,7 +7,7 @@
 #ifndef ROZO_STORAGED_HEAL_DECIDE_REPAIR_HEADS_H
 #define ROZO_STORAGED_HEAL_DECIDE_REPAIR_HEADS_H
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/heal/decide/repair_ask.h"
 #include "storaged/heal/decide/repair_decide.h"
 

@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 #include "storaged/heal/jobs/heal_state.h"
 
 static void ask_end(struct heal_ask *ask, int rc)

@@ -9,11 +9,11 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/capability.h"
 #include "common/env/disk.h"
 #include "common/env/env.h"
 #include "common/env/kv.h"
 #include "common/rpc/rpc.h"
+#include "common/wire/capability.h"
 #include "storaged/format/identity.h"
 #include "storaged/object/revoked_sessions.h"
 #include "storcli/blocks.h"

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/record.h"
-#include "common/base/status.h"
+#include "common/wire/record.h"
+#include "common/wire/status.h"
 #include "storaged/format/projfile.h"
 #include "storaged/heal/repair/repair_piece.h"
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
-#include "common/base/record.h"
-#include "common/base/status.h"
+#include "common/wire/record.h"
+#include "common/wire/status.h"
 #include "storaged/heal/repair/repair_piece.h"
 
 enum { SECTOR_BYTES = 512 };

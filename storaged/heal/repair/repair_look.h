@@ -7,7 +7,7 @@
 #ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_LOOK_H
 #define ROZO_STORAGED_HEAL_REPAIR_REPAIR_LOOK_H
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/heal/decide/repair_decide.h"
 
 struct repair_piece;

@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/base/status.h"
+#include "common/wire/status.h"
 
 enum { ROUNDS_MAX = 8, AGAIN_MS = 20 };
 

@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/base/record.h"
 #include "common/base/units.h"
+#include "common/wire/record.h"
 #include "storaged/heal/repair/repair_piece.h"
 
 enum {

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/base/capability.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_tcp.h"
+#include "common/wire/capability.h"
 
 enum { DEPTH_MAX = 64 };
 

@@ -3,7 +3,7 @@
  * peer.
  */
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/unit.h"
 
 static const struct record_header sample = {

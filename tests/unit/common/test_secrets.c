@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/capability.h"
-#include "common/base/status.h"
 #include "common/rpc/keys.h"
 #include "common/rpc/rpc_tcp.h"
+#include "common/wire/capability.h"
+#include "common/wire/status.h"
 #include "tests/unit/unit.h"
 
 static char dir[] = "/tmp/rozo-test-XXXXXX";

@@ -1,7 +1,7 @@
 /*
  * test_wide_ns.c - times of inodes: seconds and nanoseconds, and their form on the wire.
  */
-#include "common/base/wide_ns.h"
+#include "common/wire/wide_ns.h"
 #include "tests/unit/unit.h"
 
 static void there_and_back(int64_t seconds, uint32_t rest)

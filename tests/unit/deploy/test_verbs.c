@@ -10,8 +10,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/record.h"
 #include "common/rpc/rpc_tcp.h"
+#include "common/wire/record.h"
 #include "deploy/verbs/verbs.h"
 #include "tests/unit/unit.h"
 

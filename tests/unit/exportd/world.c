@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
-#include "common/base/status.h"
+#include "common/wire/record.h"
+#include "common/wire/status.h"
 #include "exportd/store/key.h"
 #include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world_disk.h"

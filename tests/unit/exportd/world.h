@@ -9,8 +9,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/list.h"
-#include "common/base/record.h"
-#include "common/base/wide_ns.h"
+#include "common/wire/record.h"
+#include "common/wire/wide_ns.h"
 #include "exportd/requests/exportd.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"

@@ -7,7 +7,7 @@
 #define ROZO_TEST_HEAL_FAKE_H
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storcli/blocks.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/heal/made.h"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/capability.h"
 #include "common/base/err.h"
+#include "common/wire/capability.h"
 #include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 

@@ -3,7 +3,7 @@
  * whenever. Method: answers made by hand; then, for small k, n and c, every way in which
  * storages may hold a torn version and not answer.
  */
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/heal/decide/repair_decide.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
  * refused is not kept, and released space is free. */
 #include <stdlib.h>
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/storaged/world.h"
 
 enum {

@@ -7,7 +7,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "storaged/ops/storage.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/memdisk.h"

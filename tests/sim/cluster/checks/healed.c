@@ -14,7 +14,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/sim/cluster/world/metas.h"
 #include "tests/sim/cluster/world/servers.h"
 

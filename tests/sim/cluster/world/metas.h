@@ -9,8 +9,8 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "common/base/capability.h"
 #include "common/group/rpc_group.h"
+#include "common/wire/capability.h"
 #include "exportd/leader/leader.h"
 #include "exportd/quorum/member.h"
 #include "tests/sim/cluster/world/ask.h"

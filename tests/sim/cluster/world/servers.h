@@ -8,7 +8,7 @@
 #ifndef ROZO_TESTS_SIM_CLUSTER_WORLD_SERVERS_H
 #define ROZO_TESTS_SIM_CLUSTER_WORLD_SERVERS_H
 
-#include "common/base/capability.h"
+#include "common/wire/capability.h"
 #include "storaged/ops/storage.h"
 #include "tests/sim/cluster/world/disk.h"
 #include "tests/sim/cluster/world/net.h"

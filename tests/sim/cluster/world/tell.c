@@ -10,7 +10,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/base/bytes.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/sim/cluster/world/proc.h"
 
 /* The descriptor of a message by its op: MD_WROTE -> rozo.MdWroteReq. */

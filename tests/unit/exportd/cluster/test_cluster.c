@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

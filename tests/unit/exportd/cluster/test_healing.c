@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "codec/codec.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/exportd/world.h"
 
 enum { FILE_MIB = 64, FILES_A_POLL = 5 };

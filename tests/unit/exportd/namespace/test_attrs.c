@@ -7,7 +7,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/range_map.h"
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "exportd/namespace/acl.h"
 #include "tests/unit/exportd/world.h"
 

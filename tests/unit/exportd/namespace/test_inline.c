@@ -5,7 +5,7 @@
  *         than the stored ones are taken; storages are not asked to remove files that
  *         they never had.
  */
-#include "common/base/record.h"
+#include "common/wire/record.h"
 #include "tests/unit/exportd/world.h"
 
 enum { INLINE_MAX = 8192 };

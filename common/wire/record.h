@@ -6,8 +6,8 @@
  * Every disk of every user carries these bytes: change nothing without a new format
  * number.
  */
-#ifndef ROZO_COMMON_BASE_RECORD_H
-#define ROZO_COMMON_BASE_RECORD_H
+#ifndef ROZO_COMMON_WIRE_RECORD_H
+#define ROZO_COMMON_WIRE_RECORD_H
 
 #include <assert.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * Out:    struct record_header, struct file_id, crcs.
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 #include <assert.h>
 #include <string.h>

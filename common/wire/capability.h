@@ -6,13 +6,13 @@
  * has no end in time (no clocks decide, I11): it ends when the cluster's key generation
  * moves on, and a fenced session is refused before its capability is looked at.
  */
-#ifndef ROZO_COMMON_BASE_CAPABILITY_H
-#define ROZO_COMMON_BASE_CAPABILITY_H
+#ifndef ROZO_COMMON_WIRE_CAPABILITY_H
+#define ROZO_COMMON_WIRE_CAPABILITY_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/record.h"
+#include "common/wire/record.h"
 
 enum {
     CAPABILITY_BYTES = 24,

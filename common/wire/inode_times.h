@@ -3,10 +3,10 @@
  *
  * exportd and the mounts use the same rules: relatime, as mount(8) describes it.
  */
-#ifndef ROZO_COMMON_BASE_INODE_TIMES_H
-#define ROZO_COMMON_BASE_INODE_TIMES_H
+#ifndef ROZO_COMMON_WIRE_INODE_TIMES_H
+#define ROZO_COMMON_WIRE_INODE_TIMES_H
 
-#include "common/base/wide_ns.h"
+#include "common/wire/wide_ns.h"
 
 /* The times of an inode as one side knows them. */
 struct inode_times {

@@ -1,8 +1,8 @@
 /*
  * status.h - errno inside a process, enum Rozo__Status on the wire: one table, both ways.
  */
-#ifndef ROZO_COMMON_BASE_STATUS_H
-#define ROZO_COMMON_BASE_STATUS_H
+#ifndef ROZO_COMMON_WIRE_STATUS_H
+#define ROZO_COMMON_WIRE_STATUS_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  * very odd times. A peer that does not know the second number sees the nearest time that
  * it can hold.
  */
-#ifndef ROZO_COMMON_BASE_WIDE_NS_H
-#define ROZO_COMMON_BASE_WIDE_NS_H
+#ifndef ROZO_COMMON_WIRE_WIDE_NS_H
+#define ROZO_COMMON_WIRE_WIDE_NS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * Ask:    no one; but a new status of rozo.proto needs its line here (a test counts
  *         them).
  */
-#include "common/base/status.h"
+#include "common/wire/status.h"
 
 #include <errno.h>
 #include <stddef.h>

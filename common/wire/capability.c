@@ -10,7 +10,7 @@
  * Ask:    the bytes: 0 format, 1 rights, 2 zero, 4 generation, 8 first 16 of
  *         HMAC-SHA256(key, file id | bytes 0..7).
  */
-#include "common/base/capability.h"
+#include "common/wire/capability.h"
 
 #include <assert.h>
 #include <errno.h>
