@@ -43,7 +43,7 @@ static void a_change_costs_one_call_to_each_other_member(void **state)
         struct member_node *n;
         unsigned n_out = 0, n_back = 0;
 
-        (lazy ? written_init_lazy : written_init)(w, 3);
+        written_init_as(w, 3, lazy);
         w->m.is_lossless = true;
         n = member_world_wait_for_leader(&w->m);
         written_write(w, n, 8);
