@@ -393,6 +393,7 @@ static void a_rate_makes_it_slower(void **state)
         struct written_world *w = world_make(state, 14);
         struct member_node *n = follower(w);
 
+        w->m.is_lossless = true; /* a lost question costs seconds */
         write_for(w, 600, 100 << 10);
         member_world_run_ms(&w->m, 2000); /* stores have it */
         member_node_kill(n, false);

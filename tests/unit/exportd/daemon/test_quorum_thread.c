@@ -187,11 +187,13 @@ static void side_open(unsigned i, const struct raft_config *members)
 {
     struct side *s = &sides[i];
     const char *listen[1] = { members->members[i].address };
+    const struct member_clients clients = { .n = 0 };
     struct quorum_thread_config config = { .keys = &keys,
                                            .listen = listen,
                                            .n_listen = 1,
                                            .dir_fd = s->dir_fd = folder_open(i),
                                            .is_lazy = true,
+                                           .clients = &clients,
                                            .section = &section,
                                            .identity = &s->identity,
                                            .core = &s->env,
