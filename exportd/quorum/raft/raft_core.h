@@ -163,9 +163,10 @@ int raft_core_want_stable(struct raft_core *core, uint64_t now_ns);
 /**
  * Hands leadership over to a voter that is no witness; 0: to the one with the longest log
  * of those that are heard. Before the call the caller withdraws the lease from everybody
- * who answers by it. The core has no lease from here on, until the transfer has failed and
- * cannot succeed late. After an election timeout without success this member goes on as leader. Returns
- * 0, -ROZO_ENOT_LEADER, -EBUSY (under way), or -EINVAL: no such voter.
+ * who answers by it. The core has no lease from here on, until the transfer has failed
+ * and cannot succeed late. After an election timeout without success this member goes
+ * on as leader.
+ * Returns 0, -ROZO_ENOT_LEADER, -EBUSY (under way), or -EINVAL: no such voter.
  */
 int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to);
 /**

@@ -397,3 +397,6 @@ def test_a_mount_goes_on_when_all_members_are_replaced(cluster):
         next(e for e in new if e.client == told["address"]).kill()
         writer.goes_on()
         writer.end()
+        pid = c.pid("mount-1")
+        subprocess.run(["umount", c.mnt], check=True)
+        wait_for(lambda: not process_runs(pid), "the mount to end while it is answered")
