@@ -281,10 +281,20 @@ static fuse_op_step *const lock_steps[] = {
     lock_take_attr,     lock_end,      NULL,
 };
 
+/*
+ * Asks for the same lock again. exportd may have granted it already, so no signal ends
+ * this request, not even one that is not sent yet: the caller must get the answer.
+ */
+static enum step_end ask_again(struct lock_op *l)
+{
+    l->op.interrupt.by = SIGNALS_NONE;
+    return fuse_op_go(&l->op, ask_steps);
+}
+
 static enum step_end ask_once_more(struct lock_op *l)
 {
     l->state = LOCKING_ASKS;
-    return fuse_op_go(&l->op, ask_steps);
+    return ask_again(l);
 }
 
 /* Records what exportd has done. */
@@ -295,7 +305,7 @@ static enum step_end lock_note(struct fuse_op *op)
 
     if (rc == -EAGAIN) { /* the present exportd may not know it */
         lock_begin(op);
-        return fuse_op_go(op, ask_steps);
+        return ask_again(l);
     }
     if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         return fuse_op_end(op, rc != 0 ? rc : l->flush_rc);
