@@ -102,9 +102,15 @@ int notice(fuse_ino_t ino, const char *text)
 
 /* ---- the mount ---- */
 
+static void on_lost(void *arg)
+{
+    (void)arg;
+}
+
 static void setup(struct fixture *f)
 {
-    static const struct md_client_config md = { .timeout_ms = 1000 };
+    static const struct md_client_config md = { .timeout_ms = 1000,
+                                                .mount_session_lost = on_lost };
 
     *f = (struct fixture){ .opt.meta_timeout_ms = 1000, .node.n_changing = 1 };
     env_virtual_init(&f->env, 1);
@@ -276,6 +282,45 @@ static void test_a_lock_that_became_weaker_is_not_claimed_as_it_was(void **state
     teardown(&f);
 }
 
+/* exportd may have made the lock weaker just before it died, and its answer is lost. The
+ * caller hears of it, whatever a signal wants. */
+static void test_a_lock_that_becomes_weaker_is_claimed_so(void **state)
+{
+    struct fixture f;
+    unsigned mode;
+
+    (void)state;
+    setup(&f);
+    takes(&f, F_WRLCK);
+    asks(&f, F_RDLCK, true);
+    md_client_session_is_lost(&f.loop->md);
+    assert_int_equal(claims(&f, &mode), 1);
+    assert_int_equal(mode, ROZO__LOCK__MODE__READ);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__NO_SESSION);
+    signal_comes(&f);
+    md_client_session_is_open(&f.loop->md);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__OK);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__OK); /* asked again: a new era */
+    lock_is_taken(&f);
+    teardown(&f);
+}
+
+static void test_a_lock_that_fails_to_become_weaker_is_lost(void **state)
+{
+    struct fixture f;
+    unsigned mode;
+
+    (void)state;
+    setup(&f);
+    takes(&f, F_WRLCK);
+    asks(&f, F_RDLCK, false);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__NO_LOCKS);
+    assert_int_equal(f.req.rc, -ENOLCK);
+    assert_int_equal(claims(&f, &mode), 0);
+    assert_true(lock_table_is_lost(f.mount->lock_table, INO));
+    teardown(&f);
+}
+
 /* A waiter asks again in the next session. Its first wait may go on at exportd, so the
  * signal must cancel it there. */
 static void test_a_signal_cancels_a_wait_that_was_asked_again(void **state)
@@ -305,6 +350,8 @@ int main(void)
         cmocka_unit_test(test_a_signal_ends_a_request_that_exportd_never_had),
         cmocka_unit_test(test_a_granted_lock_is_not_given_up_by_a_signal),
         cmocka_unit_test(test_a_lock_that_became_weaker_is_not_claimed_as_it_was),
+        cmocka_unit_test(test_a_lock_that_becomes_weaker_is_claimed_so),
+        cmocka_unit_test(test_a_lock_that_fails_to_become_weaker_is_lost),
         cmocka_unit_test(test_a_signal_cancels_a_wait_that_was_asked_again),
     };
 
