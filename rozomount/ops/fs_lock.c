@@ -41,6 +41,7 @@ struct lock_op {
     bool sleeps;        /* the caller waits for the lock */
     bool was_cancelled; /* abandoned the wait once: a repeated request does not wait */
     bool has_event;     /* the event came, with event_rc */
+    bool weakens;       /* lock_table_weaken() has noted it */
     enum lock_state state;
     uint64_t waiter; /* number of the wait; key in loop->lock_waits */
     int event_rc;
@@ -175,6 +176,11 @@ static enum step_end lock_send(struct fuse_op *op)
     l->lock.era = lock_table_era(op->loop->mount->lock_table);
     if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         lock_table_release(op->loop->mount->lock_table, &l->lock);
+    if (l->lock.mode == ROZO__LOCK__MODE__READ &&
+        lock_table_weaken(op->loop->mount->lock_table, &l->lock)) {
+        l->weakens = true;
+        op->interrupt.by = SIGNALS_NONE; /* the old lock may not be claimed any more */
+    }
     return ask_lock(op, &l->lock, l->waiter);
 }
 
@@ -198,10 +204,22 @@ static enum step_end ask_once_more(struct lock_op *l);
 static enum step_end wait_cancel(struct lock_op *l);
 static void wait_give_up(struct fuse_op *op);
 
+/* Ends a lock that was to become weaker: nobody knows which one exportd has. */
+static void weaker_failed(const struct lock_op *l)
+{
+    struct mount *m = l->op.loop->mount;
+
+    lock_table_lose(m->lock_table, &l->lock);
+    if (m->inval != NULL)
+        kernel_inval_add(m->inval, l->op.ino);
+}
+
 static enum step_end lock_answered(struct fuse_op *op)
 {
     struct lock_op *l = (struct lock_op *)op;
 
+    if (l->weakens && op->rc != 0 && op->rc != -EINPROGRESS)
+        weaker_failed(l);
     if (l->state == LOCKING_NO) /* does not wait */
         return op->rc == 0 ? STEP_GO : STEP_END;
     if (l->has_event) /* the event came before the answer */
@@ -281,10 +299,20 @@ static fuse_op_step *const lock_steps[] = {
     lock_take_attr,     lock_end,      NULL,
 };
 
+/*
+ * Asks for the same lock again. exportd may have granted it already, so no signal ends
+ * this request, not even one that is not sent yet: the caller must get the answer.
+ */
+static enum step_end ask_again(struct lock_op *l)
+{
+    l->op.interrupt.by = SIGNALS_NONE;
+    return fuse_op_go(&l->op, ask_steps);
+}
+
 static enum step_end ask_once_more(struct lock_op *l)
 {
     l->state = LOCKING_ASKS;
-    return fuse_op_go(&l->op, ask_steps);
+    return ask_again(l);
 }
 
 /* Records what exportd has done. */
@@ -295,7 +323,7 @@ static enum step_end lock_note(struct fuse_op *op)
 
     if (rc == -EAGAIN) { /* the present exportd may not know it */
         lock_begin(op);
-        return fuse_op_go(op, ask_steps);
+        return ask_again(l);
     }
     if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         return fuse_op_end(op, rc != 0 ? rc : l->flush_rc);

@@ -300,6 +300,24 @@ bool lock_table_lose(struct lock_table *lock_table, const struct table_lock *loc
     return range_mark(lock_table, lock, MODE_LOST);
 }
 
+bool lock_table_weaken(struct lock_table *lock_table, const struct table_lock *lock)
+{
+    const struct held_key key = { lock->ino, lock->owner, lock->flock };
+    struct held_owner *o;
+    bool weakens;
+
+    assert(lock->mode == ROZO__LOCK__MODE__READ);
+    pthread_mutex_lock(&lock_table->lock);
+    o = hash_find(lock_table->owners, key);
+    weakens = o != NULL &&
+              range_map_least(&o->ranges, lock->from, lock->to) >= lock->mode &&
+              range_map_most(&o->ranges, lock->from, lock->to) == ROZO__LOCK__MODE__WRITE;
+    if (weakens)
+        owner_put(o, lock->from, lock->to, lock->mode);
+    pthread_mutex_unlock(&lock_table->lock);
+    return weakens;
+}
+
 void lock_table_release(struct lock_table *lock_table, const struct table_lock *unlock)
 {
     range_mark(lock_table, unlock, MODE_RELEASED);

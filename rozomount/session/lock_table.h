@@ -53,6 +53,14 @@ int lock_table_set(struct lock_table *lock_table, const struct table_lock *lock)
  */
 void lock_table_release(struct lock_table *lock_table, const struct table_lock *unlock);
 /**
+ * Notes that exportd is asked for this READ lock, if its owner holds the whole range and
+ * a part of it to write. From then on the range is listed as READ, as another mount may
+ * read before the answer comes. exportd does not refuse such a request. If it fails all
+ * the same, the caller calls lock_table_lose(). Returns false and notes nothing in all
+ * other cases.
+ */
+bool lock_table_weaken(struct lock_table *lock_table, const struct table_lock *lock);
+/**
  * Removes all locks of one kind that the owner has on the inode. Returns LOCK_TABLE_*
  * bits.
  */

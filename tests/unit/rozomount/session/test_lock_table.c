@@ -148,6 +148,34 @@ static void test_another_era(void **state)
     assert_int_equal(lock_table_look(lock_table, 5, 1), LOCK_TABLE_SOME);
 }
 
+/* While a lock becomes weaker another mount may read: it is claimed as READ. Only where
+ * exportd cannot refuse that: the owner holds the whole range. */
+static void test_range_that_becomes_weaker_is_listed_so(void **state)
+{
+    struct table_lock lock = { .ino = 5, .owner = 1, .from = 2, .to = 8, .mode = 1 };
+    struct table_lock *list;
+    size_t n;
+
+    (void)state;
+    assert_false(lock_table_weaken(lock_table, &lock));
+    assert_int_equal(set(1, 3, 10, 2), 0);
+    assert_false(lock_table_weaken(lock_table, &lock));
+    assert_int_equal(set(1, 0, 3, 1), 0);
+    assert_true(lock_table_weaken(lock_table, &lock));
+    assert_false(lock_table_weaken(lock_table, &lock));
+    list = lock_table_list(lock_table, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(list[0].to, 8);
+    assert_int_equal(list[0].mode, 1);
+    assert_int_equal(list[1].mode, 2);
+    free(list);
+    assert_true(lose(1, 9, 10));
+    lock.to = 10;
+    assert_false(lock_table_weaken(lock_table, &lock));
+    lock.to = 9;
+    assert_true(lock_table_weaken(lock_table, &lock));
+}
+
 /* While an unlock is under way another mount may get the lock: it is not claimed. */
 static void test_range_being_released_is_not_listed(void **state)
 {
@@ -192,6 +220,7 @@ int main(void)
         T(test_a_part_is_lost),
         T(test_several_have_lost),
         T(test_another_era),
+        T(test_range_that_becomes_weaker_is_listed_so),
         T(test_range_being_released_is_not_listed),
         T(test_range_whose_unlock_failed_stays),
     };
