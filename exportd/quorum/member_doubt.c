@@ -11,6 +11,7 @@
  *         counts before it answers anybody. docs/internals/metadata-quorum.md has the
  *         proof.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "common/proto/rozo.pb-c.h"
@@ -357,7 +358,8 @@ bool member_leads_for_sure(const struct member *m)
            !m->loss.is_due;
 }
 
-/* Makes the entry that counts a loss. Returns 0 or a negative result. */
+/* Makes the entry that counts a loss. Returns 0 or a negative result. A leader that hands
+ * over, or has too much that is not committed, takes none: its next event tries again. */
 static int count_submit(struct member *m)
 {
     const uint8_t key = KEY_LOSSES;
@@ -378,7 +380,8 @@ static int count_submit(struct member *m)
         m->loss.count_index = e.index;
         m->loss.count_term = m->term;
     }
-    member_event(m, rc);
+    if (rc != -ROZO_ENOT_LEADER && rc != -EBUSY)
+        member_event(m, rc); /* comes back here: never for one that was refused */
     quorum_entry_free(parts[0]);
     return rc;
 }

@@ -418,6 +418,42 @@ static void a_majority_without_power_loses_nothing_synced_and_counts(void **stat
     free(w);
 }
 
+/* All lose power. A member that leads hands over before it could count the loss: it waits,
+ * and the loss is counted all the same. */
+static void a_loss_is_counted_although_the_leader_hands_over(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    unsigned n_early = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct member_status s = { .leads = false };
+
+        written_init_as(w, seed, true);
+        write_some(w, member_world_wait_for_leader(&w->m), 10);
+        for (unsigned i = 0; i < MEMBERS; i++)
+            member_node_kill(&w->m.nodes[i], true);
+        for (unsigned i = 0; i < MEMBERS; i++)
+            member_node_start(&w->m.nodes[i]);
+        for (unsigned ms = 0; ms < 20000 && !s.leads; ms++) {
+            member_world_run_ms(&w->m, 1);
+            for (unsigned i = 0; i < MEMBERS && !s.leads; i++) {
+                member_status(w->m.nodes[i].member, &s);
+                if (!s.leads)
+                    continue;
+                n_early += !s.is_ready;
+                assert_int_equal(member_transfer(w->m.nodes[i].member, 0), 0);
+            }
+        }
+        assert_true(s.leads);
+        assert_true(written_losses(member_world_wait_for_leader(&w->m)) > 0);
+        written_all_are_equal(w);
+        written_free(w);
+    }
+    assert_int_equal(n_early, 4);
+    free(w);
+}
+
 /* The leader goes on while all others lose power: it has all that was acknowledged, and
  * leads again although the others could elect each other. */
 static void the_longest_log_leads_after_a_loss(void **state)
@@ -588,6 +624,7 @@ int main(void)
         cmocka_unit_test(what_is_written_outlives_all_processes),
         cmocka_unit_test(a_minority_without_power_loses_nothing),
         cmocka_unit_test(a_majority_without_power_loses_nothing_synced_and_counts),
+        cmocka_unit_test(a_loss_is_counted_although_the_leader_hands_over),
         cmocka_unit_test(the_longest_log_leads_after_a_loss),
         cmocka_unit_test(a_member_that_starts_is_not_uncertain),
         cmocka_unit_test(an_orderly_end_leaves_no_doubt),
