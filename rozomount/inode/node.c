@@ -279,9 +279,12 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
 }
 
 /* Refreshes the size of the open file: reads must reach the end that exportd knows. */
-static void node_note_size(struct node *node, const struct md_attr *attr)
+static void node_note_size(struct node *node, const struct md_attr *attr,
+                           enum file_size_age age)
 {
-    struct file_attr file = { .size = attr->size, .has_data = attr->has_data };
+    struct file_attr file = { .size = attr->size,
+                              .size_age = age,
+                              .has_data = attr->has_data };
 
     if (node->file != NULL && !node->closing)
         file_refresh(node->file, NULL, &file);
@@ -298,14 +301,18 @@ void node_note_attr(struct node *node, const struct md_attr *attr)
     node_note_time(node, attr);
     if (attr->nlink != 0 && node->names == NODE_GONE) /* an O_TMPFILE has got a name */
         node->names = NODE_LOST_A_NAME;
-    if (node->n_changing != 0 || attr->change < node->seen.change)
+    if (attr->change < node->seen.change)
         return;
+    if (node->n_changing != 0) { /* the token may come with this answer alone */
+        node_note_size(node, attr, SIZE_PERHAPS_OLD);
+        return;
+    }
     if (!node->seen.valid || attr->change > node->seen.change)
         node_foreign_change(node, attr);
     node_is_stale(node, attr);
     /* needed even for a known change: it may have come with an answer to a change of
      * ours when the file could not adopt the size */
-    node_note_size(node, attr);
+    node_note_size(node, attr, SIZE_NEW);
 }
 
 bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)

@@ -12,6 +12,8 @@
  *         here" before the READ that reaches the true end; then zeros would be read from
  *         the true end on. It waits until the other is answered, and some ms longer. Then
  *         it is answered with zeros, which do not move the end and which no program sees.
+ *         If the kernel may have ignored the other answer, since a notice overtook it,
+ *         programs would see them: then it waits once more and is answered as it is.
  * Yours:  the times. Only the first reader past the end of a truncated file waits for
  *         them.
  */
@@ -118,12 +120,13 @@ bool read_past_eof_waits(struct read_op *r)
     return true;
 }
 
-void node_eof_answered(struct node *node)
+void node_eof_answered(struct node *node, bool is_taken)
 {
     LIST_FOREACH(link, &node->past_eof) {
         struct read_op *r = read_op_at(link);
 
-        r->eof = EOF_WAIT_TAKEN;
+        if (is_taken)
+            r->eof = EOF_WAIT_TAKEN;
         past_eof_wait(r);
     }
 }

@@ -32,8 +32,11 @@ struct read_op {
  * follows, or the READ is interrupted and answered EINTR.
  */
 bool read_past_eof_waits(struct read_op *r);
-/** Informs waiting READs that another READ was answered with the end of the file. */
-void node_eof_answered(struct node *node);
+/**
+ * Informs waiting READs that another READ was answered with the end of the file.
+ * is_taken: false if the kernel may ignore that end.
+ */
+void node_eof_answered(struct node *node, bool is_taken);
 /**
  * Lets the waiting READs of the node go on: the kernel is about to drop their pages,
  * which they keep locked.

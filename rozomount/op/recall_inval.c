@@ -217,13 +217,15 @@ static void drop_ends(struct loop *loop, struct node *node)
     kernel_notify_submit(loop->mount->notify, &d->job);
 }
 
-void fuse_op_read_ended(struct read_op *r)
+bool fuse_op_read_ended(struct read_op *r)
 {
     struct node *node = r->op.node;
 
-    if (r->op.token.pages == PAGES_FILL && node->went_round_ns != 0 &&
-        r->started_ns < node->went_round_ns + READ_COMES_NS)
-        drop_ends(r->op.loop, node);
+    if (r->op.token.pages != PAGES_FILL || node->went_round_ns == 0 ||
+        r->started_ns >= node->went_round_ns + READ_COMES_NS)
+        return true;
+    drop_ends(r->op.loop, node);
+    return false;
 }
 
 /* ---- for one operation ---- */

@@ -11,9 +11,10 @@ struct read_op;
 /**
  * Handles a READ of its node that was answered short. If the kernel got an invalidation
  * after it had sent the READ, it takes the missing bytes for zeros, not for the end of
- * the file. Drops these pages unless that invalidation covered them.
+ * the file. Drops these pages unless that invalidation covered them. Returns false if the
+ * kernel may not take the end.
  */
-void fuse_op_read_ended(struct read_op *r);
+bool fuse_op_read_ended(struct read_op *r);
 /**
  * A step: ends op's use of its token, and makes the kernel drop the attributes and pages
  * of op->ino. No request for which the kernel keeps pages locked may wait for op:

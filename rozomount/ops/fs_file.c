@@ -130,7 +130,7 @@ static enum step_end read_answer(struct fuse_op *op)
     fuse_req_t req = op->req;
     bool ends = op->rc == 0 && iov_bytes(r->iov, r->n_iov) < r->size;
     bool is_behind = ends && r->offset > file_size(op->node->file);
-    bool fills = op->token.pages == PAGES_FILL;
+    bool fills = op->token.pages == PAGES_FILL, is_taken = false;
 
     if (op->rc == 0 && fills)
         tokens_note_data(op->loop->mount->tokens, op->ino);
@@ -149,9 +149,9 @@ static enum step_end read_answer(struct fuse_op *op)
     if (req != NULL) /* NULL: a signal ended it */
         read_reply(r, req, is_behind);
     if (ends)
-        fuse_op_read_ended(r);
+        is_taken = fuse_op_read_ended(r);
     if (ends && !is_behind && fills)
-        node_eof_answered(op->node);
+        node_eof_answered(op->node, is_taken);
     return fuse_op_finish(op);
 }
 

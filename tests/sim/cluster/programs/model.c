@@ -151,14 +151,21 @@ bool model_is_away(int client, unsigned life)
     return a->life == life && world_clock.now_ns < a->until_ns;
 }
 
+uint64_t model_moment(void)
+{
+    return ++model.last_moment;
+}
+
 void model_write_done(int file, uint32_t no, int rc)
 {
     struct model_write *w = write_find(&model.files[file], no);
 
     assert(w != NULL);
     w->answered = true;
-    if (rc == 0)
+    if (rc == 0) {
         w->acked_ns = world_clock.now_ns;
+        w->acked_no = model_moment();
+    }
     if (rc != 0 || w->unknown)
         write_doubt(w, world_clock.now_ns);
     if (rc == 0 && model.strict && model_is_away(w->client, w->life))
@@ -215,6 +222,13 @@ const char *model_write_synced(int file, uint32_t no)
     return write_check_quorum(file, w);
 }
 
+/* Tells whether the write was acknowledged before the observer asked. At one time the
+ * mount may get a request before it acknowledges the write of another program. */
+static bool was_acked(const struct model_write *w, const struct model_view *v)
+{
+    return w->acked_ns != 0 && w->acked_no < v->started_no;
+}
+
 /* Tells whether a flush or fsync by this observer covers the write. */
 static bool is_covered(const struct model_write *w, const struct model_view *v)
 {
@@ -223,11 +237,11 @@ static bool is_covered(const struct model_write *w, const struct model_view *v)
     if (w->unknown)
         return false;
     if (own && w->begun_ns >= v->opened_ns)
-        return w->acked_ns != 0 && w->acked_ns <= v->started_ns;
+        return was_acked(w, v);
     if (w->shaky)
         return false;
     if (own)
-        return w->acked_ns != 0 && w->acked_ns <= v->started_ns;
+        return was_acked(w, v);
     return w->stored_ns != 0 && w->stored_ns <= v->started_ns;
 }
 
@@ -266,7 +280,7 @@ static bool is_definite_as(const struct model_write *w, const struct model_view 
     if (w->unknown || w->shaky || w->was_shaky) /* may be lost until it is synced */
         return false;
     if (own && !model.gives_up)
-        return w->acked_ns != 0 && w->acked_ns <= by_ns;
+        return was_acked(w, v);
     return w->stored_ns != 0 && w->stored_ns <= by_ns;
 }
 

@@ -102,6 +102,7 @@ struct model_write {
     bool shaky;     /* a power loss happened since, and no fsync */
     bool was_shaky; /* was shaky before an fsync */
     uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not yet */
+    uint64_t acked_no;                                 /* model_moment() of acked_ns */
     uint64_t gone_ns; /* unknown: has no effect later than this */
     /* Bitmap for each block: storages that got it while the session was valid. */
     uint32_t storages[FILE_BLOCKS];
@@ -174,6 +175,7 @@ struct model {
     struct model_name names[NAMES_MAX];
     unsigned n_names;
     uint32_t last_id;
+    uint64_t last_moment;
     uint64_t n_units_checked, n_names_checked, n_resurfaced;
     int bad_file; /* place of the first wrong read */
     uint64_t bad_unit;
@@ -189,7 +191,11 @@ struct model_view {
     int client;
     unsigned life;
     uint64_t opened_ns, started_ns;
+    uint64_t started_no; /* model_moment() of started_ns */
 };
+
+/** Returns a number that grows: the order of what programs do at one time. */
+uint64_t model_moment(void);
 
 int model_file_new(void);
 void model_file_free(int file);

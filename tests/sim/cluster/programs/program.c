@@ -73,6 +73,7 @@ struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct progra
     run->result.n_ops++;
     p->on_answer = on_answer;
     p->started_ns = p->view.started_ns = world_clock.now_ns;
+    p->view.started_no = model_moment();
     p->exportd_cuts = program_cuts(p);
     p->req.done = on_req_done;
     p->req.data = p->data;

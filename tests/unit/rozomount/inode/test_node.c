@@ -44,7 +44,8 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    if (attr->size_age != SIZE_OLD)
+    if (attr->size_age == SIZE_NEW ||
+        (attr->size_age == SIZE_PERHAPS_OLD && attr->size > f->size))
         f->size = attr->size;
     if (target != NULL && target->session != 0)
         f->session = target->session;
@@ -570,6 +571,26 @@ static void test_a_size_hidden_behind_our_own_change_is_heard_of(void **state)
     close_node(node);
 }
 
+/* ... also one that is answered while our report is under way: its token allows reads. */
+static void test_a_longer_file_is_heard_of_beside_our_own_change(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry longer = entry_of(5, 300, 8), older = entry_of(5, 200, 6);
+
+    (void)state;
+    node_change_sent(node);
+    node_note_attr(node, &older.attr);
+    assert_int_equal(node->file->size, 100);
+    node_note_attr(node, &longer.attr);
+    assert_int_equal(node->file->size, 300);
+    assert_int_equal(fx.n_invalidated, 0);
+    longer = entry_of(5, 100, 9); /* perhaps from before our report */
+    node_note_attr(node, &longer.attr);
+    assert_int_equal(node->file->size, 300);
+    node_change_answered(node, NULL);
+    close_node(node);
+}
+
 /* A report got no answer: changes of other mounts must still be noticed. */
 static void test_changes_of_others_show_after_an_unanswered_change(void **state)
 {
@@ -882,6 +903,8 @@ int main(void)
             test_node_is_durable_while_its_exclusive_token_is_held, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_a_write_is_later_than_what_is_known_of_its_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_longer_file_is_heard_of_beside_our_own_change, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_count_once_a_change, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_beside_writers_are_all_reported, setup,
                                         teardown),
