@@ -418,8 +418,8 @@ static void a_majority_without_power_loses_nothing_synced_and_counts(void **stat
     free(w);
 }
 
-/* All lose power. A member that leads hands over before it could count the loss: it waits,
- * and the loss is counted all the same. */
+/* All lose power. A member that leads hands over before it could count the loss: it
+ * waits, and the loss is counted all the same. */
 static void a_loss_is_counted_although_the_leader_hands_over(void **state)
 {
     struct written_world *w = malloc(sizeof(*w));

@@ -42,7 +42,8 @@ static struct model_view view_of(int client)
     return (struct model_view){ .client = client,
                                 .life = 1,
                                 .opened_ns = 1000000000,
-                                .started_ns = world_clock.now_ns };
+                                .started_ns = world_clock.now_ns,
+                                .started_no = model_moment() };
 }
 
 /* Returns whether client may read the bytes that write `no` left in the first unit; 0:
