@@ -1170,7 +1170,7 @@ def test_attributes_of_open_files_need_no_request(two_mounts, ab):
 
 # ---- extended attributes are cached, also absent ones ----
 
-BACKGROUND = ("keep_alive", "events", "status", "close", "give_back")  # delayed requests of other tests
+BACKGROUND = ("keep_alive", "events", "status", "close", "give_back", "wait_leader")  # delayed requests of other tests
 
 
 def asked(c, work):
