@@ -476,8 +476,7 @@ static bool is_other_voter(const struct member *m, uint64_t id)
 {
     const struct raft_member *other = raft_config_find(&m->members, id);
 
-    return id != m->config.id && other != NULL && other->role == RAFT_ROLE_VOTER &&
-           !other->is_witness;
+    return id != m->config.id && other != NULL && raft_member_can_serve(other);
 }
 
 int member_transfer(struct member *m, uint64_t to)

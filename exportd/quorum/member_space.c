@@ -114,8 +114,8 @@ static void space_hand_over(struct member *m)
         const struct raft_member *other = &m->members.members[i];
         uint64_t v = free_of(m, other->id);
 
-        if (other->role == RAFT_ROLE_VOTER && !other->is_witness &&
-            other->id != m->config.id && v > best && v != UINT64_MAX) {
+        if (raft_member_can_serve(other) && other->id != m->config.id && v > best &&
+            v != UINT64_MAX) {
             best = v;
             to = other->id;
         }

@@ -33,8 +33,7 @@ static bool other_is_heard(const struct member *m)
     for (unsigned i = 0; i < m->members.n; i++) {
         const struct raft_member *other = &m->members.members[i];
 
-        if (other->role == RAFT_ROLE_VOTER && !other->is_witness &&
-            raft_core_is_heard(m->core, other->id))
+        if (raft_member_can_serve(other) && raft_core_is_heard(m->core, other->id))
             return true;
     }
     return false;

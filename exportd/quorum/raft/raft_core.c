@@ -346,7 +346,7 @@ static uint64_t covered_now(const struct raft_core *core)
         const struct raft_member *m = &config->members[i];
         uint64_t index = raft_synced_of(&core->synced, core->options.id, m->id);
 
-        if (m->role == RAFT_ROLE_VOTER && !m->is_witness && index < covered)
+        if (raft_member_can_serve(m) && index < covered)
             covered = index;
     }
     return covered == UINT64_MAX ? 0 : covered;
@@ -1434,8 +1434,7 @@ int raft_core_transfer(struct raft_core *core, uint64_t now_ns, uint64_t to)
     if (to == 0)
         to = voter_to_lead(core);
     m = raft_config_find(&raft_changes_newest(&core->changes)->config, to);
-    if (to == core->options.id || m == NULL || m->role != RAFT_ROLE_VOTER ||
-        m->is_witness)
+    if (to == core->options.id || m == NULL || !raft_member_can_serve(m))
         return -EINVAL;
     core->transfer = (struct transfer){ .is_active = true,
                                         .to = to,

@@ -54,6 +54,11 @@ bool raft_config_is_witness(const struct raft_config *config, uint64_t id)
     return member != NULL && member->is_witness;
 }
 
+bool raft_member_can_serve(const struct raft_member *member)
+{
+    return member->role == RAFT_ROLE_VOTER && !member->is_witness;
+}
+
 unsigned raft_config_n_witnesses(const struct raft_config *config)
 {
     unsigned n = 0;
@@ -213,7 +218,7 @@ int raft_config_decode(const void *buf, size_t len, struct raft_config *config)
         if (member_decode(&p, end, &m) != 0 || m.id <= last_id)
             return -EBADMSG;
         last_id = m.id;
-        n_full += m.role == RAFT_ROLE_VOTER && !m.is_witness;
+        n_full += raft_member_can_serve(&m);
         if (config != NULL)
             config->members[i] = m;
     }

@@ -69,6 +69,8 @@ struct raft_config {
 /** Returns the member with this id, or NULL. */
 const struct raft_member *raft_config_find(const struct raft_config *config, uint64_t id);
 unsigned raft_config_n_voters(const struct raft_config *config);
+/** Returns whether a member can serve: it votes and is no witness. */
+bool raft_member_can_serve(const struct raft_member *member);
 /** Returns whether the list has this member, and it is a witness. */
 bool raft_config_is_witness(const struct raft_config *config, uint64_t id);
 /** Returns the number of voters that are witnesses. */
