@@ -306,14 +306,25 @@ def test_an_error_of_the_log_ends_the_process(cluster, faults):
         assert "w-" + name in volumes(c)
 
 
+def image_take(c, name, scratch):
+    """Copies the data of a member, which starts again."""
+    c.kill(name)
+    shutil.copytree(c.data(name), scratch + "/image")
+    c.restart(name)
+
+
+def image_restore(c, name, scratch):
+    """Puts the copy in the place of what a member that is down has now."""
+    shutil.rmtree(c.data(name))
+    shutil.copytree(scratch + "/image", c.data(name))
+
+
 def test_an_older_image_of_a_member_gets_what_it_lacks(cluster, scratch):
     """The leader knows that the member had more: it votes for nobody before it has that again."""
     c = cluster(metas=3, mounts=0)
     wait_for(lambda: have_the_same(c), "all members to have the same")
     name = others(c.serving())[0]
-    c.kill(name)
-    shutil.copytree(c.data(name), scratch + "/image")
-    c.restart(name)
+    image_take(c, name, scratch)
     for i in range(5):
         c.admin("volume", "create", "v%d" % i)
     made = volumes(c)
@@ -324,8 +335,7 @@ def test_an_older_image_of_a_member_gets_what_it_lacks(cluster, scratch):
     for _ in range(5):  # one that has just been elected does not know
         wait_for(lambda: have_the_same(c), "all members to have the same")
         c.kill(name)
-        shutil.rmtree(c.data(name))
-        shutil.copytree(scratch + "/image", c.data(name))
+        image_restore(c, name, scratch)
         c.restart(name)
         wait_for(lambda: is_noticed() or have_the_same(c), "%s to get what it lacks" % name)
         if is_noticed():
@@ -339,9 +349,7 @@ def test_an_older_image_is_noticed_though_all_were_down(cluster, scratch):
     c = cluster(metas=3, mounts=0)
     wait_for(lambda: have_the_same(c), "all members to have the same")
     name = others(c.serving())[0]
-    c.kill(name)
-    shutil.copytree(c.data(name), scratch + "/image")
-    c.restart(name)
+    image_take(c, name, scratch)
 
     def is_noticed():
         return "knows that this member had more on its disk" in c.log(name)
@@ -354,8 +362,7 @@ def test_an_older_image_is_noticed_though_all_were_down(cluster, scratch):
         for n in NAMES:
             c.kill(n, signal.SIGTERM)
         wait_for(lambda: not any(process_runs(p) for p in pids), "all members to end")
-        shutil.rmtree(c.data(name))
-        shutil.copytree(scratch + "/image", c.data(name))
+        image_restore(c, name, scratch)
         c.restart(*NAMES)
         wait_for(lambda: is_noticed() or have_the_same(c), "%s to get what it lacks" % name)
         if is_noticed():

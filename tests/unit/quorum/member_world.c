@@ -457,6 +457,17 @@ static void member_node_store_make(struct member_node *n)
     assert_int_equal(kv_memory_open(&n->w->v->env, &n->below), 0);
 }
 
+void member_node_spoil(struct member_node *n, const char *path, uint64_t from,
+                       uint64_t to)
+{
+    struct disk_file *f = memdisk_find(&n->disk, path);
+    uint8_t bad[64];
+
+    memset(bad, 0x5a, sizeof(bad));
+    for (uint64_t at = from; f != NULL && at < to; at += MEM_PAGE)
+        memdisk_poke(&n->disk, f, at, bad, sizeof(bad));
+}
+
 void member_node_empty(struct member_node *n)
 {
     assert_false(n->is_up);

@@ -94,6 +94,9 @@ void member_node_lose_power(struct member_node *n);
 void member_node_kill(struct member_node *n, bool power);
 /** Replaces the disk and the store of a member that is down by empty ones. */
 void member_node_empty(struct member_node *n);
+/** Damages each page of a file of its disk in this range of bytes, if it has the file. */
+void member_node_spoil(struct member_node *n, const char *path, uint64_t from,
+                       uint64_t to);
 /** Lets the core of a member take its mail again. */
 void member_node_resume_core(struct member_node *n);
 /** Lets time pass; at most one member has a lease at any time, and leads in a term. */

@@ -492,6 +492,27 @@ static void entries_that_wait_are_replaced(void **state)
     world_free(&w);
 }
 
+/* Starts a log of four segments with four entries, of which memory holds the newest. */
+static void world_with_large_entries(struct world *w)
+{
+    world_init(w, 4);
+    assert_int_equal(start(w), 0);
+    quorum_log_forget_old(w->log);
+    for (unsigned i = 0; i < 4; i++)
+        append_sized(w, 1, 600 << 10);
+    env_virtual_run_until_idle(&w->v, 1000);
+}
+
+/* Appends and trims until each segment that is free has been used again. */
+static void segments_go_round(struct world *w)
+{
+    for (unsigned i = 0; i < 12; i++) {
+        append_sized(w, 1, 600 << 10);
+        quorum_log_trim(w->log, w->last);
+        env_virtual_run_until_idle(&w->v, 1000);
+    }
+}
+
 /* The place of an entry must not be used again while it is read. */
 static void an_entry_may_leave_while_it_is_read(void **state)
 {
@@ -500,23 +521,14 @@ static void an_entry_may_leave_while_it_is_read(void **state)
     struct world w;
 
     (void)state;
-    world_init(&w, 4);
-    assert_int_equal(start(&w), 0);
-    quorum_log_forget_old(w.log);
-    for (unsigned i = 0; i < 4; i++)
-        append_sized(&w, 1, 600 << 10);
-    env_virtual_run_until_idle(&w.v, 1000);
+    world_with_large_entries(&w);
     quorum_log_get(w.log, 1, &entry);
     assert_null(entry); /* memory_bytes is 1 MiB */
     w.disk.hold_reads = true;
     quorum_log_read(w.log, &reader.r);
     env_virtual_run_until_idle(&w.v, 1000);
     quorum_log_trim(w.log, 4);
-    for (unsigned i = 0; i < 12; i++) {
-        append_sized(&w, 1, 600 << 10);
-        quorum_log_trim(w.log, w.last);
-        env_virtual_run_until_idle(&w.v, 1000);
-    }
+    segments_go_round(&w);
     assert_int_equal(w.failed, 0);
     w.disk.hold_reads = false;
     memdisk_release(&w.disk);
@@ -534,21 +546,12 @@ static void an_entry_may_leave_while_it_is_read_twice(void **state)
     struct world w;
 
     (void)state;
-    world_init(&w, 4);
-    assert_int_equal(start(&w), 0);
-    quorum_log_forget_old(w.log);
-    for (unsigned i = 0; i < 4; i++)
-        append_sized(&w, 1, 600 << 10);
-    env_virtual_run_until_idle(&w.v, 1000);
+    world_with_large_entries(&w);
     quorum_log_read(w.log, &first.r);
     w.disk.hold_reads = true;
     quorum_log_read(w.log, &second.r);
     quorum_log_trim(w.log, 4);
-    for (unsigned i = 0; i < 12; i++) {
-        append_sized(&w, 1, 600 << 10);
-        quorum_log_trim(w.log, w.last);
-        env_virtual_run_until_idle(&w.v, 1000);
-    }
+    segments_go_round(&w);
     assert_int_equal(w.failed, 0);
     assert_true(first.is_done && !second.is_done);
     assert_int_equal(first.rc, -ENOENT);
@@ -557,11 +560,7 @@ static void an_entry_may_leave_while_it_is_read_twice(void **state)
     env_virtual_run_until_idle(&w.v, 1000);
     assert_true(second.is_done);
     assert_int_equal(second.rc, -ENOENT);
-    for (unsigned i = 0; i < 12; i++) { /* the place can be used again */
-        append_sized(&w, 1, 600 << 10);
-        quorum_log_trim(w.log, w.last);
-        env_virtual_run_until_idle(&w.v, 1000);
-    }
+    segments_go_round(&w); /* the place can be used again */
     assert_int_equal(w.persisted, w.last);
     stop(&w);
     world_free(&w);

@@ -25,16 +25,6 @@ static enum seed_doubt seeding(const struct member_node *n)
     return s.seeding;
 }
 
-static void spoil(struct member_node *n, const char *path, uint64_t from, uint64_t to)
-{
-    struct disk_file *f = memdisk_find(&n->disk, path);
-    uint8_t bad[64];
-
-    memset(bad, 0x5a, sizeof(bad));
-    for (uint64_t at = from; f != NULL && at < to; at += MEM_PAGE)
-        memdisk_poke(&n->disk, f, at, bad, sizeof(bad));
-}
-
 /* Ends a member that will lose something. Damage to its log shows where that had been
  * synced: behind it lies what the end of the process may have torn. */
 static void end_before(struct member_node *n, enum loss loss, bool power)
@@ -53,13 +43,13 @@ static void lose(struct written_world *w, struct member_node *n, enum loss loss)
 {
     written_fault(w, n);
     if (loss == LOSS_VOTE) {
-        spoil(n, "vote", 0, 2 * MEM_PAGE);
+        member_node_spoil(n, "vote", 0, 2 * MEM_PAGE);
     } else if (loss == LOSS_LOG) {
         for (unsigned i = 0; i < 4; i++) {
             char path[32];
 
             snprintf(path, sizeof(path), "journal/0.%u", i);
-            spoil(n, path, MEM_PAGE, 64 * MEM_PAGE);
+            member_node_spoil(n, path, MEM_PAGE, 64 * MEM_PAGE);
         }
     } else if (loss == LOSS_ALL) {
         member_node_empty(n);

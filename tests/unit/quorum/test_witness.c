@@ -298,27 +298,17 @@ static void drops_what_all_members_have(void **state)
 
 /* ---- whatever fails ---- */
 
-static void spoil(struct member_node *n, const char *path, uint64_t from, uint64_t to)
-{
-    struct disk_file *f = memdisk_find(&n->disk, path);
-    uint8_t bad[64];
-
-    memset(bad, 0x5a, sizeof(bad));
-    for (uint64_t at = from; f != NULL && at < to; at += MEM_PAGE)
-        memdisk_poke(&n->disk, f, at, bad, sizeof(bad));
-}
-
 /* Takes something from a witness that is down. */
 static void lose(struct member_node *n, unsigned what)
 {
     if (what == 0) {
-        spoil(n, "vote", 0, 2 * MEM_PAGE);
+        member_node_spoil(n, "vote", 0, 2 * MEM_PAGE);
     } else if (what == 1) {
         for (unsigned i = 0; i < 4; i++) {
             char path[32];
 
             snprintf(path, sizeof(path), "journal/0.%u", i);
-            spoil(n, path, MEM_PAGE, 64 * MEM_PAGE);
+            member_node_spoil(n, path, MEM_PAGE, 64 * MEM_PAGE);
         }
     } else if (what == 2) {
         member_node_empty(n);

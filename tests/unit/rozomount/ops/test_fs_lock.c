@@ -58,13 +58,6 @@ int fuse_reply_err(fuse_req_t req, int err)
 
 /* Functions that no operation of this test calls. */
 
-int fuse_reply_write(fuse_req_t req, size_t count)
-{
-    (void)req;
-    (void)count;
-    abort();
-}
-
 int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
 {
     (void)req;
@@ -72,31 +65,9 @@ int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
     abort();
 }
 
-int fuse_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
-{
-    (void)req;
-    (void)e;
-    abort();
-}
-
-int fuse_reply_attr(fuse_req_t req, const struct stat *attr, double attr_timeout)
-{
-    (void)req;
-    (void)attr;
-    (void)attr_timeout;
-    abort();
-}
-
 int fuse_session_fd(struct fuse_session *se)
 {
     (void)se;
-    abort();
-}
-
-int notice(fuse_ino_t ino, const char *text)
-{
-    (void)ino;
-    (void)text;
     abort();
 }
 

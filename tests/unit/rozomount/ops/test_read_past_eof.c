@@ -166,39 +166,10 @@ int fuse_reply_err(fuse_req_t req, int err)
     abort();
 }
 
-int fuse_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
-{
-    (void)req;
-    (void)e;
-    abort();
-}
-
-int fuse_reply_attr(fuse_req_t req, const struct stat *attr, double attr_timeout)
-{
-    (void)req;
-    (void)attr;
-    (void)attr_timeout;
-    abort();
-}
-
-int fuse_reply_write(fuse_req_t req, size_t count)
-{
-    (void)req;
-    (void)count;
-    abort();
-}
-
 int fuse_reply_lseek(fuse_req_t req, off_t off)
 {
     (void)req;
     (void)off;
-    abort();
-}
-
-int notice(fuse_ino_t ino, const char *text)
-{
-    (void)ino;
-    (void)text;
     abort();
 }
 
