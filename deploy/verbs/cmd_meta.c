@@ -315,22 +315,47 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
     return meta_verb_run(cli, argc, argv, &syntax, &v);
 }
 
-/* Waits until another member than this one serves. Returns it, or NULL. */
-static struct meta_client_member *other_wait(struct meta_client *c, uint64_t not_id)
+/* Waits until a member serves. Returns it, or NULL. */
+static struct meta_client_member *serving_wait(struct meta_client *c)
 {
     uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
+    struct meta_client_member *m;
 
     for (;;) {
-        struct meta_client_member *m;
-
         meta_client_ask(c);
         m = meta_client_serving(c);
-        if (m != NULL && m->answer->id != not_id)
+        if (m != NULL || clock_ms() > end_ms)
             return m;
-        if (clock_ms() > end_ms)
-            return NULL;
         interrupt_pause_ms(SERVES_PAUSE_MS);
     }
+}
+
+/* Waits until another member than this one serves. If it leads again, since the other one
+ * was too slow, it is asked again. Returns 0, or -errno with a text. */
+static int other_serves(struct meta_args *args, uint64_t from, struct err *err)
+{
+    struct meta_client *c = args->verb.client;
+    uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
+    int rc = 0;
+
+    for (;;) {
+        meta_client_ask(c);
+        args->now = meta_client_serving(c);
+        if (args->now != NULL && args->now->answer->id != from)
+            return 0;
+        if (clock_ms() > end_ms)
+            break;
+        if (args->now != NULL)
+            rc = meta_client_transfer(c, args->now, args->to, err);
+        if (rc != 0 && rc != -ROZO_ENOT_LEADER)
+            return rc;
+        interrupt_pause_ms(SERVES_PAUSE_MS);
+    }
+    return err_set(err, -ETIMEDOUT,
+                   "member %llu %s, and no other one of the list serves; see `rozo meta "
+                   "status`",
+                   (unsigned long long)from,
+                   args->now != NULL ? "leads again" : "does not lead any more");
 }
 
 static int transfer(struct meta_verb *v, struct err *err)
@@ -354,15 +379,7 @@ static int transfer(struct meta_verb *v, struct err *err)
     if (from == args->to)
         return 0;
     rc = meta_client_transfer(c, m, args->to, err);
-    if (rc != 0)
-        return rc;
-    args->now = other_wait(c, from);
-    if (args->now == NULL)
-        return err_set(err, -ETIMEDOUT,
-                       "member %llu does not lead any more, but no other one of the list "
-                       "serves; see `rozo meta status`",
-                       (unsigned long long)from);
-    return 0;
+    return rc != 0 ? rc : other_serves(args, from, err);
 }
 
 static json_t *transfer_json(struct meta_verb *v)
@@ -432,7 +449,7 @@ static int init(struct meta_verb *v, struct err *err)
         rc = meta_client_init(v->client, m, args->address, &args->made, err);
     if (rc != 0)
         return rc;
-    args->now = other_wait(v->client, 0);
+    args->now = serving_wait(v->client);
     return args->now != NULL
                ? 0
                : err_set(err, -ETIMEDOUT,

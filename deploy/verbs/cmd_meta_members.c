@@ -105,7 +105,7 @@ static int leader_ask(struct members_args *a, bool is_add, uint64_t id, struct e
         struct meta_client_member *m = leader_wait(a, err);
 
         if (m == NULL)
-            return -ROZO_ENOT_LEADER;
+            return interrupt_came() ? -EINTR : -ROZO_ENOT_LEADER;
         rc = is_add ? meta_client_add(a->verb.client, m, a->address, id, a->witness,
                                       &a->new_id, err)
                     : meta_client_remove(a->verb.client, m, id, a->force, err);
@@ -196,6 +196,12 @@ static int new_add(struct members_args *a, uint64_t replaces, struct err *err)
 {
     int rc = leader_ask(a, true, replaces, err);
 
+    if (rc == -EINTR)
+        return err_set(
+            err, rc,
+            "interrupted; if `rozo meta status` shows the new member it goes on "
+            "being added: repeating this waits for it, `rozo meta remove` ends "
+            "it");
     if (rc == 0)
         progress_at(&a->verb.progress, 1, "it is in the list of members");
     return rc != 0 ? rc : vote_wait(a, err);

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 
 import pytest
@@ -319,6 +320,14 @@ def image_restore(c, name, scratch):
     shutil.copytree(scratch + "/image", c.data(name))
 
 
+def remembered(c, n, name):
+    """Returns the last entry that a member, which is down, remembers of another one (docs/FORMATS.md)."""
+    with open(c.data(n) + "/quorum/heard", "rb") as f:
+        page = f.read()
+    rows = struct.iter_unpack("<QQQ", page[24:24 + 24 * struct.unpack_from("<I", page, 20)[0]])
+    return max((index for number, _, index in rows if number == NAMES.index(name) + 1), default=0)
+
+
 def test_an_older_image_of_a_member_gets_what_it_lacks(cluster, scratch):
     """The leader knows that the member had more: it votes for nobody before it has that again."""
     c = cluster(metas=3, mounts=0)
@@ -354,19 +363,30 @@ def test_an_older_image_is_noticed_though_all_were_down(cluster, scratch):
     def is_noticed():
         return "knows that this member had more on its disk" in c.log(name)
 
-    for i in range(5):  # what a member has is told once a second
-        c.admin("volume", "create", "v%d" % i)
-        wait_for(lambda: have_the_same(c), "all members to have the same")
-        made = volumes(c)
+    def all_stop():
         pids = [c.pid(n) for n in NAMES]
         for n in NAMES:
             c.kill(n, signal.SIGTERM)
         wait_for(lambda: not any(process_runs(p) for p in pids), "all members to end")
-        image_restore(c, name, scratch)
-        c.restart(*NAMES)
-        wait_for(lambda: is_noticed() or have_the_same(c), "%s to get what it lacks" % name)
-        if is_noticed():
+
+    def others_remember():
+        return min(remembered(c, n, name) for n in others(name)) > had
+
+    had = c.metas()["members"][NAMES.index(name)]["last"]
+    c.admin("volume", "create", "v")
+    wait_for(lambda: have_the_same(c), "all members to have the same")
+    made = volumes(c)
+    all_stop()
+    for _ in range(10):  # what a member has is told once a second, and at each start
+        if others_remember():
             break
+        c.restart(*NAMES)
+        wait_for(lambda: have_the_same(c), "all members to have the same")
+        all_stop()
+    assert others_remember()
+    image_restore(c, name, scratch)
+    c.restart(*NAMES)
+    wait_for(lambda: is_noticed() or have_the_same(c), "%s to get what it lacks" % name)
     assert is_noticed()
     leads_with(c, name, made)
 
