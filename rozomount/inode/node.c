@@ -432,6 +432,24 @@ struct meta_op {
     bool sync;
 };
 
+static void on_changed(struct md_call *call, int rc);
+
+static bool has_lost_token(const struct node *node)
+{
+    struct token_cache *t = node->nodes->config.tokens;
+
+    return t != NULL && token_cache_is_lost(t, node->ino);
+}
+
+/*
+ * Stops a report that waits for the next session if the token of its data is lost: others
+ * may have written there since, and exportd cannot know.
+ */
+static bool report_may_go(const struct md_call *call)
+{
+    return !has_lost_token(((const struct meta_op *)call->arg)->node);
+}
+
 static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t op,
                       bool sync, const ProtobufCMessage *msg, md_done_cb *done)
 {
@@ -444,6 +462,8 @@ static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t o
     m->durable_no = sync ? exclusive_no(node) : 0;
     m->unstable_no = m->sync ? unsynced_inodes_begin(node->nodes->config.unsynced) : 0;
     md_client_send(node->nodes->md, &m->call, op, msg, 0, done, m);
+    if (done == on_changed)
+        m->call.may_go = report_may_go;
 }
 
 static void on_renewed(struct md_call *call, int rc)
@@ -498,6 +518,10 @@ static void on_changed(struct md_call *call, int rc)
 
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
+    if (rc == 0 && has_lost_token(node)) { /* sent before it was known here */
+        md_entry_drop(&entry);
+        rc = -EIO;
+    }
     node_forget_attr(node); /* kept attributes lack this change */
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
     if (rc == 0) {

@@ -749,6 +749,69 @@ static void test_node_is_durable_while_its_exclusive_token_is_held(void **state)
     fx.nodes.config.tokens = NULL;
 }
 
+/* Tells durably of bytes beyond the end that exportd knows. */
+static void report_begins(struct file_meta_call *call)
+{
+    *call = (struct file_meta_call){ .done = on_meta_done };
+    n_meta_done = 0;
+    the_file->meta->wrote(the_file->meta->arg, call, 200, 7, true, 55, 0, true);
+}
+
+static void report_answer(void)
+{
+    Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+
+    answer.attr = &attr;
+    attr.ino = 5;
+    attr.mode = S_IFREG | 0644;
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+}
+
+/*
+ * exportd ended the session before it heard that the file has grown, and others may have
+ * written there since. Under the next session it would accept the report, but do nothing.
+ */
+static void test_a_report_ends_with_the_token_of_its_data(void **state)
+{
+    struct token_cache *t = fx.nodes.config.tokens = token_cache_new();
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct file_meta_call call;
+
+    (void)state;
+    token_cache_opened(t, 10, false);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    /* exportd was started again, and the session keeps its tokens */
+    report_begins(&call);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    token_cache_opened(t, 20, false);
+    md_client_session_is_open(&fx.md);
+    report_answer();
+    assert_int_equal(n_meta_done, 1);
+    assert_int_equal(meta_rc, 0);
+    /* the session is over */
+    report_begins(&call);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    token_cache_opened(t, 30, true);
+    md_client_session_is_open(&fx.md);
+    assert_int_equal(fx.exportd.n_sent, 0);
+    assert_int_equal(n_meta_done, 1);
+    assert_int_equal(meta_rc, -EIO);
+    /* one that begins before the loss of the token has been dealt with */
+    report_begins(&call);
+    report_answer();
+    assert_int_equal(n_meta_done, 1);
+    assert_int_equal(meta_rc, -EIO);
+    token_cache_gave_back(t, 5, TOKEN_NONE, 0);
+    token_cache_grant(t, 5, TOKEN_EXCLUSIVE, 31);
+    report_begins(&call);
+    report_answer();
+    assert_int_equal(meta_rc, 0);
+    close_node(node);
+    token_cache_free(t);
+    fx.nodes.config.tokens = NULL;
+}
+
 /* Returns the time that the next write gets. */
 static int64_t stamp(void)
 {
@@ -878,6 +941,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_closes_are_sent_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_report_ends_with_the_token_of_its_data,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_session_changes_with_the_token, setup,
                                         teardown),
