@@ -402,7 +402,7 @@ static void a_rate_makes_it_slower(void **state)
 /* The power of the joiner fails at each request to its disk, and after each few ms. */
 static void a_joiner_that_crashes_goes_on(void **state)
 {
-    for (unsigned at = 1; at < 60; at++) {
+    for (unsigned at = 1; at < 60; at += UNIT_STEP) {
         struct written_world *w = world_make(state, 20 + at);
         struct member_node *n = follower(w);
 
@@ -467,7 +467,7 @@ static void by_chance(void **state)
 {
     unsigned n_losses = 0, n_crashes = 0, n_may_lose = 0, n_lost = 0;
 
-    for (uint64_t seed = 1000; seed < 1000 + unit_seeds(240); seed++) {
+    for (uint64_t seed = 1000; seed < 1000 + unit_seeds(240); seed += UNIT_STEP) {
         struct written_world *w = world_make(state, seed);
         struct member_node *lost = NULL; /* only this one has lost something */
 

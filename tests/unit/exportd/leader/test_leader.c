@@ -563,7 +563,7 @@ static void by_chance(void **state)
     unsigned n_changed = 0, n_read = 0, n_repeated = 0;
 
     (void)state;
-    for (uint64_t seed = 500; seed < 500 + unit_seeds(120); seed++) {
+    for (uint64_t seed = 500; seed < 500 + unit_seeds(120); seed += UNIT_STEP) {
         begin(g, seed);
         for (unsigned i = 0; i < STEPS; i++) {
             client_act(g, (unsigned)env_virtual_below(&g->w.env, NAMES));
