@@ -11,7 +11,12 @@
 #include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
-enum { SERVES_MAX_MS = 10000, SERVES_PAUSE_MS = 50, NAME_MAX_BYTES = 128 };
+enum {
+    SERVES_MAX_MS = 10000,
+    SLOW_MAX_MS = 4000,
+    SERVES_PAUSE_MS = 50,
+    NAME_MAX_BYTES = 128
+};
 
 /* Arguments and results of a verb. */
 struct meta_args {
@@ -330,32 +335,40 @@ static struct meta_client_member *serving_wait(struct meta_client *c)
     }
 }
 
-/* Waits until another member than this one serves. If it leads again, since the other one
- * was too slow, it is asked again. Returns 0, or -errno with a text. */
+/* Asks who leads to hand over until the member that is to lead serves, or any other one
+ * than `from`: on a machine with much to do one may miss its moment. Returns 0, or -errno
+ * with a text. */
 static int other_serves(struct meta_args *args, uint64_t from, struct err *err)
 {
     struct meta_client *c = args->verb.client;
     uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
-    int rc = 0;
+    uint64_t slow_ms = clock_ms() + SLOW_MAX_MS;
+    int rc;
 
     for (;;) {
+        uint64_t now_id;
+
         meta_client_ask(c);
         args->now = meta_client_serving(c);
-        if (args->now != NULL && args->now->answer->id != from)
+        now_id = args->now == NULL ? 0 : args->now->answer->id;
+        if (now_id != 0 && (args->to == 0 ? now_id != from : now_id == args->to))
             return 0;
         if (clock_ms() > end_ms)
             break;
-        if (args->now != NULL)
-            rc = meta_client_transfer(c, args->now, args->to, err);
-        if (rc != 0 && rc != -ROZO_ENOT_LEADER)
+        rc = now_id == 0 ? 0 : meta_client_transfer(c, args->now, args->to, err);
+        if (rc == -ETIMEDOUT ? clock_ms() > slow_ms : rc != 0 && rc != -ROZO_ENOT_LEADER)
             return rc;
         interrupt_pause_ms(SERVES_PAUSE_MS);
     }
+    if (args->now != NULL)
+        return err_set(err, -ETIMEDOUT,
+                       "member %llu leads, and the one that was to lead did not take "
+                       "over; see `rozo meta status`",
+                       (unsigned long long)args->now->answer->id);
     return err_set(err, -ETIMEDOUT,
-                   "member %llu %s, and no other one of the list serves; see `rozo meta "
-                   "status`",
-                   (unsigned long long)from,
-                   args->now != NULL ? "leads again" : "does not lead any more");
+                   "member %llu does not lead any more, but no other one of the list "
+                   "serves; see `rozo meta status`",
+                   (unsigned long long)from);
 }
 
 static int transfer(struct meta_verb *v, struct err *err)
@@ -363,7 +376,6 @@ static int transfer(struct meta_verb *v, struct err *err)
     struct meta_args *args = args_of(v);
     struct meta_client *c = v->client;
     struct meta_client_member *m;
-    uint64_t from;
     int rc;
 
     meta_client_ask(c);
@@ -374,12 +386,7 @@ static int transfer(struct meta_verb *v, struct err *err)
     if (m == NULL)
         return err_set(err, -ROZO_ENOT_LEADER,
                        "no member serves that could hand over; see `rozo meta status`");
-    args->now = m;
-    from = m->answer->id;
-    if (from == args->to)
-        return 0;
-    rc = meta_client_transfer(c, m, args->to, err);
-    return rc != 0 ? rc : other_serves(args, from, err);
+    return other_serves(args, m->answer->id, err);
 }
 
 static json_t *transfer_json(struct meta_verb *v)
