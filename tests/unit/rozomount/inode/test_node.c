@@ -701,19 +701,25 @@ static void test_requests_of_the_file_layer_are_sent_to_exportd(void **state)
     close_node(node);
 }
 
-/* Sends a durable MD_WROTE; is_answered: exportd accepts it. */
-static void tell_durably(struct file_meta_call *call, bool is_answered)
+/* exportd accepts a report of file 5. */
+static void report_answer(void)
 {
     Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
     Rozo__Attr attr = ROZO__ATTR__INIT;
 
-    *call = (struct file_meta_call){ .done = on_meta_done };
-    the_file->meta->wrote(the_file->meta->arg, call, 0, 7, true, 55, 0, true);
     answer.attr = &attr;
     attr.ino = 5;
     attr.mode = S_IFREG | 0644;
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+}
+
+/* Sends a durable MD_WROTE; is_answered: exportd accepts it. */
+static void tell_durably(struct file_meta_call *call, bool is_answered)
+{
+    *call = (struct file_meta_call){ .done = on_meta_done };
+    the_file->meta->wrote(the_file->meta->arg, call, 0, 7, true, 55, 0, true);
     if (is_answered)
-        fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+        report_answer();
     else
         fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__STALE_HANDLE, NULL);
 }
@@ -755,17 +761,6 @@ static void report_begins(struct file_meta_call *call)
     *call = (struct file_meta_call){ .done = on_meta_done };
     n_meta_done = 0;
     the_file->meta->wrote(the_file->meta->arg, call, 200, 7, true, 55, 0, true);
-}
-
-static void report_answer(void)
-{
-    Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
-    Rozo__Attr attr = ROZO__ATTR__INIT;
-
-    answer.attr = &attr;
-    attr.ino = 5;
-    attr.mode = S_IFREG | 0644;
-    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
 }
 
 /*
