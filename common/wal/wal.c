@@ -377,6 +377,29 @@ static void segment_begin(struct wal *wal, struct slot *s)
     disk_submit(wal->config.disk, &wal->dr);
 }
 
+static void on_begin_synced(struct wal_wait *w, int rc)
+{
+    struct wal *wal = container_of(w, struct wal, begin_wait);
+
+    (void)rc; /* counted as a failure of the log */
+    wal->is_begin_waiting = false;
+    wal_append_step(wal);
+}
+
+/* In order, a segment begins when all frames before it are stable: no loss of power takes
+ * the end of one segment and leaves frames of the next. */
+static bool segment_may_begin(struct wal *wal)
+{
+    if (!wal->config.in_order || wal->n_synced >= wal->n_done)
+        return true;
+    if (!wal->is_begin_waiting) {
+        wal->is_begin_waiting = true;
+        wal->begin_wait.done = on_begin_synced;
+        wal_sync_written(wal, &wal->begin_wait);
+    }
+    return false;
+}
+
 /* Returns 0 if a segment will be free (then wal_append_step() is called), else why
  * not. */
 static int segment_wait(struct wal *wal)
@@ -407,7 +430,8 @@ void wal_append_step(struct wal *wal)
             return;
         }
         if (free_slot != NULL) {
-            segment_begin(wal, free_slot);
+            if (segment_may_begin(wal))
+                segment_begin(wal, free_slot);
             return;
         }
         rc = segment_wait(wal);

@@ -55,7 +55,8 @@ struct wal_config {
     /* segments at most, 2..WAL_SLOTS_MAX; four are made at start, more if needed */
     unsigned slots;
     /* a segment is erased only after all older ones: what a scan finds has lost nothing
-     * but its oldest part, whatever is released first */
+     * but its oldest part, whatever is released first. And a segment begins only when all
+     * frames before it are stable: see wal_place.is_behind_gap */
     bool in_order;
 };
 

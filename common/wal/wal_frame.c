@@ -197,6 +197,7 @@ struct parse {
     wal_entry_cb *cb;
     void *arg;
     struct wal_scan_result *result;
+    bool is_behind_gap; /* frames of earlier segments are lost */
 };
 
 /* The facts about a frame from its header, or from its tail if the header is damaged. */
@@ -320,9 +321,21 @@ static void note_gap(struct wal_seen *seen, uint32_t first, uint32_t last)
     seen->n_gap += last - first + 1;
 }
 
+/* True if frames of unknown contents are lost that were on stable storage. */
+static bool gap_was_synced(const struct wal_seen *seen)
+{
+    return seen->n_gap > 0 && seen->gap_first <= seen->synced;
+}
+
+/* True if a segment lost such frames, or its end. */
+static bool stable_is_lost(const struct wal_seen *seen)
+{
+    return gap_was_synced(seen) || seen->named > seen->last;
+}
+
 /* Notes that all before (number, sequence) is on stable storage, from segment `since`
  * on. */
-static void note_synced(const struct parse *s, uint64_t since, uint64_t number,
+static void note_synced(struct parse *s, uint64_t since, uint64_t number,
                         uint32_t sequence)
 {
     for (unsigned i = 0; i < s->result->n_seen; i++) {
@@ -334,10 +347,34 @@ static void note_synced(const struct parse *s, uint64_t since, uint64_t number,
             seen->synced = UINT32_MAX;
         else if (seen->synced < sequence)
             seen->synced = sequence;
+        if (seen->number == number && sequence != UINT32_MAX && seen->named < sequence)
+            seen->named = sequence;
+        if (seen != s->seen && stable_is_lost(seen))
+            s->is_behind_gap = true;
     }
 }
 
-static void note_synced_entry(const struct parse *s, const uint8_t *p, size_t len)
+/* Takes what a valid header says. What was lost before counts for this segment if it
+ * belongs to the same life of the log. */
+static void note_says(struct parse *s, const uint8_t *header)
+{
+    uint64_t since = get_le64(header + FRAME_SINCE_AT);
+
+    note_synced(s, since, get_le64(header + FRAME_SYNCED_NUMBER_AT),
+                get_le32(header + FRAME_SYNCED_SEQUENCE_AT));
+    if (s->seen->since != 0)
+        return;
+    s->seen->since = since;
+    for (unsigned i = 0; i < s->result->n_seen; i++) {
+        const struct wal_seen *other = &s->result->seen[i];
+
+        if (other != s->seen && other->loop == s->loop && other->since == since &&
+            other->n_gap > 0)
+            s->is_behind_gap = true;
+    }
+}
+
+static void note_synced_entry(struct parse *s, const uint8_t *p, size_t len)
 {
     for (size_t at = 0; at + SYNCED_BYTES <= len; at += SYNCED_BYTES) {
         uint64_t number = get_le64(p + at);
@@ -353,7 +390,8 @@ static int frame_give(struct parse *s, const struct wal_frame_fields *f,
                                .offset = f->at + header_bytes(s),
                                .len = f->len,
                                .sequence = f->sequence,
-                               .is_damaged = is_damaged };
+                               .is_damaged = is_damaged,
+                               .is_behind_gap = s->is_behind_gap || s->seen->n_gap > 0 };
 
     if (f->kind == WAL_KIND_SYNCED) {
         if (!is_damaged)
@@ -384,12 +422,12 @@ static int frame_judge(struct parse *s, const struct wal_frame_fields *f, bool *
         s->result->n_entries += f->kind != WAL_KIND_SYNCED;
         return frame_give(s, f, data, f->len, false);
     }
-    if (f->head_len == 0)
-        return 0;
-    if (f->header != NULL && head_ok)
+    if (f->head_len > 0 && f->header != NULL && head_ok)
         return frame_give(s, f, data, f->head_len, true);
-    if (f->tail != NULL)
+    if (f->head_len > 0 && f->tail != NULL)
         return frame_give(s, f, f->tail + WAL_FRAME_TAIL_BYTES, f->head_len, true);
+    if (f->kind != WAL_KIND_SYNCED)
+        note_gap(s->seen, f->sequence, f->sequence);
     return 0;
 }
 
@@ -417,9 +455,7 @@ static int parse_frames(struct parse *s)
         note_gap(seen, seen->last + 1, f.sequence - 1);
         seen->last = f.sequence;
         if (f.header != NULL && !is_v1(s))
-            note_synced(s, get_le64(f.header + FRAME_SINCE_AT),
-                        get_le64(f.header + FRAME_SYNCED_NUMBER_AT),
-                        get_le32(f.header + FRAME_SYNCED_SEQUENCE_AT));
+            note_says(s, f.header);
         rc = frame_judge(s, &f, &is_whole);
         if (rc != 0)
             return rc;
@@ -454,6 +490,9 @@ int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header 
     /* the copy of the header is no frame */
     if (s.end == h->bytes && s.end >= SEGMENT_PAGE_BYTES)
         s.end -= SEGMENT_PAGE_BYTES;
+    for (unsigned i = 0; i < result->n_seen; i++)
+        if (result->seen[i].loop == loop && stable_is_lost(&result->seen[i]))
+            s.is_behind_gap = true;
     s.seen = seen_add(result, loop, h->number);
     return s.seen == NULL ? -EOVERFLOW : parse_frames(&s);
 }
@@ -463,10 +502,10 @@ void segments_parsed(struct wal_scan_result *result)
     for (unsigned i = 0; i < result->n_seen; i++) {
         const struct wal_seen *seen = &result->seen[i];
 
-        if (seen->n_gap > 0 && seen->gap_first <= seen->synced)
+        if (gap_was_synced(seen))
             result->n_lost += seen->gap_last <= seen->synced ? seen->n_gap : 1;
-        if (seen->synced != UINT32_MAX && seen->synced > seen->last)
-            result->n_lost += seen->synced - seen->last;
+        if (seen->named > seen->last)
+            result->n_lost += seen->named - seen->last;
     }
 }
 

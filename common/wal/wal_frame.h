@@ -39,6 +39,9 @@ struct wal_place {
     uint8_t slot;      /* the log's, while there is a file */
     uint32_t sequence; /* number of its frame in the segment */
     bool is_damaged;   /* from a scan: only the head is valid */
+    /* from a scan: a frame was lost, with its head, that was appended before this one, in
+     * the same life of the log or on stable storage */
+    bool is_behind_gap;
 };
 
 /**
@@ -58,6 +61,8 @@ struct wal_seen {
     uint32_t last; /* sequence of the last valid frame or head */
     /* frames up to this one were on stable storage, as later ones say; UINT32_MAX: all */
     uint32_t synced;
+    uint32_t named; /* the last sequence in it that a later frame names as synced */
+    uint64_t since; /* the segment that its life of the log began with; 0: not known */
     uint32_t bad_first, bad_last; /* sequences of damaged and missing frames; 0: none */
     uint32_t gap_first, gap_last; /* sequences of frames with not even a valid head */
     uint32_t n_gap;

@@ -128,7 +128,9 @@ struct wal {
     bool is_saying; /* `say` is under way, or the sync behind it */
     struct wal_append say;
     struct wal_wait say_wait;
-    struct wal_wait *first_wait, **last_wait;
+    struct wal_wait *first_wait, **last_wait; /* in the order of `want` */
+    struct wal_wait begin_wait; /* in_order: another segment begins after it */
+    bool is_begin_waiting;
     bool is_syncing;
     uint64_t sync_upto;
     int sync_rc;
@@ -192,6 +194,8 @@ void wal_append_step(struct wal *wal);
 
 /** Starts the next sync if none is under way and a caller waits for it. */
 void wal_sync_step(struct wal *wal);
+/** Adds a wait for the appends that have ended; those that wait are not in it. */
+void wal_sync_written(struct wal *wal, struct wal_wait *w);
 void wal_say_init(struct wal *wal);
 /** Appends a note of how far the log is stable, unless a stable frame says so. */
 void wal_say(struct wal *wal);

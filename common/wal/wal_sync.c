@@ -115,21 +115,32 @@ void wal_sync_step(struct wal *wal)
     sync_next(wal);
 }
 
-static void wait_add(struct wal *wal, struct wal_wait *w)
+static void wait_add(struct wal *wal, struct wal_wait *w, uint64_t want)
 {
-    assert(w->done != NULL);
-    w->want = wal->n_asked;
-    w->next = NULL;
-    *wal->last_wait = w;
-    wal->last_wait = &w->next;
+    struct wal_wait **at = wal->last_wait;
+
+    assert(w->done != NULL && want <= wal->n_asked);
+    if (want < wal->n_asked)
+        for (at = &wal->first_wait; *at != NULL && (*at)->want <= want;)
+            at = &(*at)->next;
+    w->want = want;
+    w->next = *at;
+    *at = w;
+    if (w->next == NULL)
+        wal->last_wait = &w->next;
     wal_sync_step(wal);
+}
+
+void wal_sync_written(struct wal *wal, struct wal_wait *w)
+{
+    wait_add(wal, w, wal->n_done);
 }
 
 bool wal_sync(struct wal *wal, struct wal_wait *w)
 {
     if (wal->n_synced >= wal->n_asked)
         return true;
-    wait_add(wal, w);
+    wait_add(wal, w, wal->n_asked);
     return false;
 }
 
@@ -151,7 +162,7 @@ static void on_said_synced(struct wal_wait *w, int rc)
 
 static void say_sync(struct wal *wal)
 {
-    wait_add(wal, &wal->say_wait);
+    wait_add(wal, &wal->say_wait, wal->n_asked);
     if (wal->n_synced == wal->n_done - 1) /* callers need not wait for the note */
         wal->n_synced++;
 }
@@ -183,7 +194,7 @@ void wal_say(struct wal *wal)
     wal->is_saying = true;
     wal->say_wait.done = on_said_synced;
     if (wal->n_said >= wal->n_entries_synced) {
-        wait_add(wal, &wal->say_wait);
+        wait_add(wal, &wal->say_wait, wal->n_asked);
         return;
     }
     wal->say = (struct wal_append){ .kind = WAL_KIND_SYNCED, .done = on_said };

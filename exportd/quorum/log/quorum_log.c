@@ -265,6 +265,8 @@ static void on_synced(struct wal_wait *w, int rc)
 
     assert(log->is_syncing);
     log->is_syncing = false;
+    if (wal_failures(log->wal) > 0) /* a sync of the wal itself failed before */
+        rc = -EIO;
     if (rc != 0)
         fail(log, rc);
     else if (log->error == 0 && log->syncing.index != 0)

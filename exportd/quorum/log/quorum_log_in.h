@@ -117,6 +117,11 @@ struct quorum_log {
     void (*started)(void *arg, int rc);
     void *started_arg;
     struct wal_wait start_wait;
+    /* where the scan met the first gap, the log ended before this entry; 0: no gap */
+    uint64_t gap_at;
+    uint8_t note_bytes[WAL_SYNCED_MAX];
+    struct iovec note_iov;
+    struct wal_append note; /* says that all that was found is synced */
     void (*stopped)(void *arg);
     void *stopped_arg;
     struct env_task stop_task;

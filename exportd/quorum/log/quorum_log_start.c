@@ -5,6 +5,7 @@
  * Out:    lines of the entries that count, quorum_log_found.
  * Keeps:  an entry that was on stable storage and is damaged or missing is never passed
  *         over in silence; entries behind it do not count, since they would not follow.
+ *         Nor do entries behind one that was never stable, up to the end of their run.
  */
 #include <assert.h>
 #include <errno.h>
@@ -61,6 +62,11 @@ static int entry_found(struct quorum_log *log, const struct wal_place *place,
     struct line *line;
     int rc;
 
+    if (place->is_behind_gap) { /* the lost one may have replaced others */
+        if (log->gap_at == 0)
+            log->gap_at = log->first + log->n;
+        return 0;
+    }
     if (log->n == 0)
         log->first = e->index;
     if (e->index > log->first + log->n)
@@ -120,7 +126,10 @@ static void damaged_cut(struct quorum_log *log, const struct wal_scan_result *re
         lines_cut(log, i);
         break;
     }
-    if (log->found.lost == 0 && (result->n_lost > 0 || result->n_unreadable > 0))
+    if (result->n_lost > 0 && log->gap_at != 0)
+        lines_cut(log, log->gap_at);
+    if (log->found.lost > log->first + log->n ||
+        (log->found.lost == 0 && (result->n_lost > 0 || result->n_unreadable > 0)))
         log->found.lost = log->first + log->n;
     if (log->found.lost != 0)
         log_error("metadata log: entries from %llu on were on stable storage and are "
@@ -128,9 +137,40 @@ static void damaged_cut(struct quorum_log *log, const struct wal_scan_result *re
                   (unsigned long long)log->found.lost);
 }
 
+/* The note stays as long as the segments that it is about, since these are erased first.
+ * Without space for it the log waits for space, too. */
+static void on_note_appended(struct wal_append *a, int rc)
+{
+    struct quorum_log *log = container_of(a, struct quorum_log, note);
+
+    if (rc == 0)
+        wal_release(log->wal, &a->place);
+    start_end(log, rc == -ENOSPC ? 0 : rc);
+}
+
+/* Appends the note that all that was found is stable, if the disk does not say so. */
+static void note_append(struct quorum_log *log)
+{
+    if (log->note_iov.iov_len == 0) {
+        start_end(log, 0);
+        return;
+    }
+    log->note = (struct wal_append){ .kind = WAL_KIND_SYNCED,
+                                     .iov = &log->note_iov,
+                                     .n_iov = 1,
+                                     .len = log->note_iov.iov_len,
+                                     .done = on_note_appended };
+    wal_append(log->wal, &log->note);
+}
+
 static void on_adopted_synced(struct wal_wait *w, int rc)
 {
-    start_end(container_of(w, struct quorum_log, start_wait), rc);
+    struct quorum_log *log = container_of(w, struct quorum_log, start_wait);
+
+    if (rc == 0)
+        note_append(log);
+    else
+        start_end(log, rc);
 }
 
 /* The entries that are found count as persisted. A process that was killed may have left
@@ -143,8 +183,20 @@ static void on_wal_started(void *arg, int rc)
         if (wal_adopt(log->wal, &quorum_log_line(log, log->first + i)->place) != 0)
             rc = -EIO; /* the scan found its segment a moment ago */
     log->start_wait.done = on_adopted_synced;
-    if (rc != 0 || wal_sync(log->wal, &log->start_wait))
+    if (rc != 0)
         start_end(log, rc);
+    else if (wal_sync(log->wal, &log->start_wait))
+        note_append(log);
+}
+
+/* Returns whether the disk says of all entries that they are on stable storage. */
+static bool all_are_noted(const struct quorum_log *log,
+                          const struct wal_scan_result *result)
+{
+    for (uint64_t i = 0; i < log->n; i++)
+        if (!wal_was_synced(result, 0, &quorum_log_line(log, log->first + i)->place))
+            return false;
+    return true;
 }
 
 static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
@@ -162,6 +214,9 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
 
     if (rc == 0) {
         damaged_cut(log, result);
+        log->note_iov.iov_base = log->note_bytes;
+        if (!all_are_noted(log, result))
+            log->note_iov.iov_len = wal_synced_put(result, 0, log->note_bytes);
         rc = wal_open(&config, &log->wal);
     }
     if (rc == 0)

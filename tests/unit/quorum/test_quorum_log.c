@@ -13,7 +13,14 @@
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
-enum { ENTRIES_MAX = 4096, SEGMENTS = 6 };
+enum {
+    ENTRIES_MAX = 4096,
+    SEGMENTS = 6,
+    LARGE_BYTES = 10000,
+    /* frame header, head, entry, tail, copy of the head */
+    LARGE_FRAME_BYTES = WAL_FRAME_HEADER_BYTES + 2 * QUORUM_LOG_HEAD_BYTES + LARGE_BYTES +
+                        WAL_FRAME_TAIL_BYTES,
+};
 
 /* A member that notes what the log reports. */
 struct world {
@@ -594,29 +601,168 @@ static void lists_of_members_stay_in_memory(void **state)
     world_free(&w);
 }
 
-/* Changes a byte behind the first place of this text on the disk. Returns false if it is
- * not there. */
-static bool rot(struct world *w, const uint8_t *text, size_t len)
+/* Finds the first place of this text in a segment on the disk. Returns NULL if it is not
+ * there. */
+static struct disk_file *find(struct world *w, const uint8_t *text, size_t len,
+                              size_t *at)
 {
     uint8_t *bytes = malloc(2 << 20);
-    bool is_found = false;
+    struct disk_file *found = NULL;
 
-    for (unsigned i = 0; i < w->disk.n_files && !is_found; i++) {
+    for (unsigned i = 0; i < w->disk.n_files && found == NULL; i++) {
         struct disk_file *f = w->disk.files[i];
 
         if (strncmp(f->path, "journal/", 8) != 0)
             continue;
         memdisk_peek(f, 0, bytes, 2 << 20);
-        for (size_t at = 0; at + len < 2 << 20 && !is_found; at++) {
-            if (memcmp(bytes + at, text, len) != 0)
-                continue;
-            bytes[at + len - 1] ^= 1;
-            memdisk_poke(&w->disk, f, at + len - 1, &bytes[at + len - 1], 1);
-            is_found = true;
-        }
+        for (*at = 0; *at + len < 2 << 20 && found == NULL; ++*at)
+            if (memcmp(bytes + *at, text, len) == 0)
+                found = f;
     }
     free(bytes);
-    return is_found;
+    --*at; /* the loop went on by one */
+    return found;
+}
+
+/* Changes a byte of this text. Returns false if it is not there. */
+static bool rot(struct world *w, const uint8_t *text, size_t len)
+{
+    size_t at;
+    struct disk_file *f = find(w, text, len, &at);
+    uint8_t byte;
+
+    if (f == NULL)
+        return false;
+    byte = text[len - 1] ^ 1;
+    memdisk_poke(&w->disk, f, at + len - 1, &byte, 1);
+    return true;
+}
+
+/* Erases the frame of an entry of LARGE_BYTES, with both copies of its head. */
+static void wipe(struct world *w, uint64_t index, uint64_t term)
+{
+    static const uint8_t zeros[LARGE_FRAME_BYTES];
+    uint8_t head[16];
+    struct disk_file *f;
+    size_t at;
+
+    put_le64(head, index);
+    put_le64(head + 8, term);
+    f = find(w, head, sizeof(head), &at);
+    assert_non_null(f);
+    memdisk_poke(&w->disk, f, at - WAL_FRAME_HEADER_BYTES, zeros, sizeof(zeros));
+}
+
+/* The power fails before the log has noted that its last sync has ended. */
+static void power_fails(struct world *w)
+{
+    w->disk.is_cut = true;
+    stop(w);
+    memdisk_power_cut(&w->disk);
+}
+
+/* Five entries; 4 and 5 are replaced, and the wal notes or does not note that this is
+ * stable. */
+static void world_with_replaced_entries(struct world *w, bool is_noted)
+{
+    world_init(w, 8);
+    assert_int_equal(start(w), 0);
+    for (unsigned i = 0; i < 5; i++)
+        append_sized(w, 1, LARGE_BYTES);
+    env_virtual_run_until_idle(&w->v, 1000);
+    truncate_from(w, 4);
+    for (unsigned i = 0; i < 2; i++)
+        append_sized(w, 2, LARGE_BYTES);
+    if (is_noted)
+        env_virtual_run_until_idle(&w->v, 1000);
+    else
+        env_virtual_run_posted(&w->v);
+    assert_int_equal(w->written, 5);
+    power_fails(w);
+}
+
+/* The disk kept entry 5 of term 2 but nothing of the one before it. Entry 4 of term 1 is
+ * no part of that log. */
+static void entries_behind_a_hole_do_not_count(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_with_replaced_entries(&w, false);
+    wipe(&w, 4, 2);
+    w.terms[4] = w.terms[5] = 1;
+    w.last = 5;
+    for (unsigned i = 0; i < 3; i++) { /* entries of later runs count */
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->lost, 0);
+        expect_log(&w, 1, w.last);
+        quorum_log_forget_old(w.log);
+        append_sized(&w, 3, LARGE_BYTES);
+        env_virtual_run_until_idle(&w.v, 1000);
+        stop(&w);
+    }
+    world_free(&w);
+}
+
+static void a_hole_in_what_was_stable_is_a_loss(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_with_replaced_entries(&w, true);
+    wipe(&w, 4, 2);
+    w.terms[4] = w.terms[5] = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(start(&w), 0);
+        assert_int_equal(quorum_log_found(w.log)->lost, 6);
+        expect_log(&w, 1, 5);
+        stop(&w);
+    }
+    world_free(&w);
+}
+
+/* A start makes stable what it finds, and notes that: the next start knows that the last
+ * entry of the run before is missing, though no frame of that run says so. */
+static void the_end_of_a_former_run_is_not_lost_in_silence(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_with_replaced_entries(&w, false);
+    assert_int_equal(start(&w), 0);
+    expect_log(&w, 1, 5);
+    append_sized(&w, 3, LARGE_BYTES);
+    env_virtual_run_until_idle(&w.v, 1000);
+    stop(&w);
+    wipe(&w, 5, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(start(&w), 0);
+        assert_int_not_equal(quorum_log_found(w.log)->lost, 0);
+        assert_true(quorum_log_last(w.log) <= 5);
+        stop(&w);
+    }
+    world_free(&w);
+}
+
+static void a_segment_begins_when_those_before_are_stable(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 9);
+    assert_int_equal(start(&w), 0);
+    w.disk.hold_syncs = true;
+    for (unsigned i = 0; i < 300; i++)
+        append_sized(&w, 1, LARGE_BYTES);
+    env_virtual_run_posted(&w.v);
+    assert_true(w.written > 100 && w.written < (2 << 20) / LARGE_FRAME_BYTES);
+    w.disk.hold_syncs = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_until_idle(&w.v, 1000);
+    assert_int_equal(w.persisted, 300);
+    expect_log(&w, 1, 300);
+    stop(&w);
+    world_free(&w);
 }
 
 /* A read keeps the segment of an old entry; the newer ones are no longer wanted. A crash
@@ -849,6 +995,10 @@ int main(void)
         cmocka_unit_test(trimmed_entries_leave_in_order),
         cmocka_unit_test(lost_entries_are_told_until_they_are_there_again),
         cmocka_unit_test(pages_at_the_end_that_cannot_be_read_are_a_loss),
+        cmocka_unit_test(entries_behind_a_hole_do_not_count),
+        cmocka_unit_test(a_hole_in_what_was_stable_is_a_loss),
+        cmocka_unit_test(the_end_of_a_former_run_is_not_lost_in_silence),
+        cmocka_unit_test(a_segment_begins_when_those_before_are_stable),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
     };
