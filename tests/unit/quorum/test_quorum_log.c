@@ -657,6 +657,8 @@ static void wipe(struct world *w, uint64_t index, uint64_t term)
 static void power_fails(struct world *w)
 {
     w->disk.is_cut = true;
+    w->disk.hold_syncs = false;
+    memdisk_release(&w->disk);
     stop(w);
     memdisk_power_cut(&w->disk);
 }
@@ -978,6 +980,88 @@ static void a_loss_of_power_takes_nothing_that_is_persisted(void **state)
     }
 }
 
+/* The states of a log, from the one that its last start found on. */
+struct states {
+    unsigned n, stable; /* number of states; the newest one that was persisted */
+    uint64_t last[64];
+    uint64_t terms[64][64];
+};
+
+static void state_add(struct states *s, const struct world *w)
+{
+    assert_true(s->n < 64 && w->last < 64);
+    s->last[s->n] = w->last;
+    memcpy(s->terms[s->n], w->terms, sizeof(s->terms[0]));
+    s->n++;
+}
+
+/* Appends and replaces entries of all sizes, and lets some of it become stable. */
+static void write_some(struct world *w, struct states *s, uint64_t term)
+{
+    unsigned n = 4 + (unsigned)env_virtual_below(&w->v, 8);
+    unsigned n_stable = (unsigned)env_virtual_below(&w->v, n);
+
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t back = env_virtual_below(&w->v, 4);
+
+        w->disk.hold_syncs = i >= n_stable;
+
+        if (back > 0 && back < w->last) {
+            truncate_from(w, w->last - back + 1);
+            state_add(s, w);
+        }
+        append_sized(w, term + i, 1 + (uint32_t)env_virtual_below(&w->v, 9000));
+        state_add(s, w);
+        if (env_virtual_below(&w->v, 4) == 0) {
+            env_virtual_run_until_idle(&w->v, env_virtual_below(&w->v, 3) * 100);
+            if (w->persisted == w->last)
+                s->stable = s->n - 1;
+        }
+    }
+    env_virtual_run_posted(&w->v);
+}
+
+/* The log that is found is a state that the log had, not before the newest stable one. */
+static void expect_a_state(struct world *w, const struct states *s)
+{
+    uint64_t last = quorum_log_last(w->log);
+    bool is_found = false;
+
+    assert_int_equal(quorum_log_found(w->log)->lost, 0);
+    for (uint64_t i = 1; i <= last; i++)
+        w->terms[i] = quorum_log_get(w->log, i, NULL).term;
+    for (unsigned k = s->stable; k < s->n; k++)
+        is_found |= s->last[k] == last && memcmp(s->terms[k] + 1, w->terms + 1,
+                                                 last * sizeof(w->terms[0])) == 0;
+    assert_true(is_found);
+    w->last = w->persisted = last;
+    expect_log(w, 1, last);
+}
+
+static void a_loss_of_power_leaves_a_log_that_was(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 300; seed += UNIT_STEP) {
+        struct states *s = calloc(1, sizeof(*s));
+        struct world w;
+
+        world_init(&w, seed);
+        for (uint64_t life = 0; life < 4; life++) {
+            assert_int_equal(start(&w), 0);
+            if (life > 0)
+                expect_a_state(&w, s);
+            if (life % 2 == 1)
+                quorum_log_forget_old(w.log);
+            s->n = s->stable = 0;
+            state_add(s, &w);
+            write_some(&w, s, 1 + life * 100);
+            power_fails(&w);
+        }
+        free(s);
+        world_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1001,6 +1085,7 @@ int main(void)
         cmocka_unit_test(a_segment_begins_when_those_before_are_stable),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
+        cmocka_unit_test(a_loss_of_power_leaves_a_log_that_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
