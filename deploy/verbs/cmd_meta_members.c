@@ -131,13 +131,10 @@ static unsigned n_voters(const struct meta_client_member *m)
 
 /* ---- add ---- */
 
-static void copied_show(struct members_args *a, struct meta_client *new_one)
+static void copied_show(struct members_args *a, const Rozo__AdMetaStatusResp *answer)
 {
-    const Rozo__AdMetaStatusResp *answer;
     char what[64], bytes[HUMAN_BYTES_TEXT];
 
-    meta_client_ask(new_one);
-    answer = new_one->members[0].answer;
     if (answer == NULL || answer->id != a->new_id)
         snprintf(what, sizeof(what), "member %llu is in the list",
                  (unsigned long long)a->new_id);
@@ -151,11 +148,35 @@ static void copied_show(struct members_args *a, struct meta_client *new_one)
                 what);
 }
 
+/* Checks that the exportd at the address, if one answers, waits or is the new member.
+ * Returns 0 and shows how far it is; or -EEXIST with a text: it will never be. */
+static int new_look(struct members_args *a, const struct meta_client_member *leader,
+                    struct meta_client *new_one, struct err *err)
+{
+    const Rozo__AdMetaStatusResp *answer;
+
+    meta_client_ask(new_one);
+    answer = new_one->members[0].answer;
+    if (answer != NULL && answer->id != 0 && answer->id != a->new_id)
+        return err_set(err, -EEXIST,
+                       "the exportd at %s has the data directory of member %llu%s, and "
+                       "does not become member %llu: stop it, give it an empty data "
+                       "directory, start it and repeat this; or `rozo meta remove %llu`",
+                       a->address, (unsigned long long)answer->id,
+                       meta_client_listed(leader->answer, answer->id) == NULL
+                           ? ", which this quorum does not have"
+                           : "",
+                       (unsigned long long)a->new_id, (unsigned long long)a->new_id);
+    copied_show(a, answer);
+    return 0;
+}
+
 /* Returns 0 if the new member votes; -EAGAIN: not yet; -EINTR; or -errno with a text. */
-static int vote_look(struct members_args *a, struct err *err)
+static int vote_look(struct members_args *a, struct meta_client *new_one, struct err *err)
 {
     struct meta_client_member *m = leader_wait(a, err);
     const Rozo__AdMetaStatusResp__Member *self;
+    int rc;
 
     if (m == NULL)
         return interrupt_came() ? -EINTR : -ROZO_ENOT_LEADER;
@@ -166,7 +187,8 @@ static int vote_look(struct members_args *a, struct err *err)
                        (unsigned long long)a->new_id);
     if (self->role == META_VOTER)
         return 0;
-    return interrupt_came() ? -EINTR : -EAGAIN;
+    rc = new_look(a, m, new_one, err);
+    return rc != 0 ? rc : interrupt_came() ? -EINTR : -EAGAIN;
 }
 
 /* Waits until the new member votes. */
@@ -177,10 +199,8 @@ static int vote_wait(struct members_args *a, struct err *err)
 
     if (rc != 0)
         return rc;
-    while ((rc = vote_look(a, err)) == -EAGAIN) {
-        copied_show(a, new_one);
+    while ((rc = vote_look(a, new_one, err)) == -EAGAIN)
         interrupt_pause_ms(PAUSE_MS);
-    }
     meta_client_close(new_one);
     if (rc == -EINTR)
         return err_set(err, rc,
