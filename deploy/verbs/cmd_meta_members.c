@@ -66,32 +66,7 @@ static bool is_worth_another(int rc)
 /* Waits until a member serves. Returns NULL with a text if none does for a long time. */
 static struct meta_client_member *leader_wait(struct members_args *a, struct err *err)
 {
-    struct meta_client *c = a->verb.client;
-    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
-
-    for (;;) {
-        struct meta_client_member *m;
-
-        meta_client_ask(c);
-        m = meta_client_serving(c);
-        if (m != NULL)
-            return m;
-        if (meta_client_alone_check(c, err) != 0)
-            return NULL;
-        if (interrupt_came()) {
-            err_set(err, -EINTR, "interrupted");
-            return NULL;
-        }
-        if (clock_ms() > end_ms) {
-            err_set(
-                err, -ROZO_ENOT_LEADER,
-                "none of the exportds at %s serves: `rozo meta status` says why; name "
-                "all members with --exportd",
-                a->verb.conn.exportd);
-            return NULL;
-        }
-        interrupt_pause_ms(PAUSE_MS);
-    }
+    return meta_verb_serving(&a->verb, clock_ms() + LEADER_MAX_MS, false, err);
 }
 
 /* Asks the leader, whoever that is, until it has answered. */
@@ -306,37 +281,32 @@ static uint64_t other_voter(const struct members_args *a,
     return 0;
 }
 
+/* Asks the leader, which will be removed, to hand over. */
+static int hand_over_ask(struct meta_verb *v, struct meta_client_member *m,
+                         struct err *err)
+{
+    struct members_args *a = args_of(v);
+    int rc;
+
+    if (n_voters(m) == 1)
+        return err_set(err, -EPERM,
+                       "member %llu is the only one that votes: a quorum without members "
+                       "would have no metadata",
+                       (unsigned long long)m->answer->id);
+    progress_at(&v->progress, 1, "another member is to lead");
+    rc = meta_client_transfer(v->client, m, other_voter(a, m), err);
+    return is_worth_another(rc) || rc == -ENOENT ? -EAGAIN : rc;
+}
+
 /* Makes another member lead, if this one does. */
 static int other_leads(struct members_args *a, uint64_t id, struct err *err)
 {
-    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
-    int rc = 0;
+    const struct meta_hand_over h = { .from = id,
+                                      .end_ms = clock_ms() + LEADER_MAX_MS,
+                                      .ask = hand_over_ask };
+    struct meta_client_member *m = leader_wait(a, err);
 
-    for (;;) {
-        struct meta_client_member *m = leader_wait(a, err);
-
-        if (m == NULL)
-            return -ROZO_ENOT_LEADER;
-        if (m->answer->id != id)
-            return 0;
-        if (n_voters(m) == 1)
-            return err_set(err, -EPERM,
-                           "member %llu is the only one that votes: a quorum without "
-                           "members would have no metadata",
-                           (unsigned long long)id);
-        progress_at(&a->verb.progress, 1, "another member is to lead");
-        rc = meta_client_transfer(a->verb.client, m, other_voter(a, m), err);
-        if (rc != 0 && !is_worth_another(rc) && rc != -ENOENT)
-            return rc;
-        if (clock_ms() > end_ms)
-            return err_set(err, -ETIMEDOUT,
-                           "member %llu leads, and no other one takes over: see `rozo "
-                           "meta status`",
-                           (unsigned long long)id);
-        if (interrupt_came())
-            return err_set(err, -EINTR, "interrupted");
-        interrupt_pause_ms(PAUSE_MS);
-    }
+    return m == NULL ? -ROZO_ENOT_LEADER : meta_verb_hand_over(&a->verb, &h, &m, err);
 }
 
 /* Removes a member, which may lead. */
