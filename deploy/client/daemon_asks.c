@@ -32,16 +32,23 @@ static const char *channel_error(const struct daemon_ask *a)
     return rpc_tcp_channel_last_error(a->channel);
 }
 
+/* Returns why there is no answer. */
+static const char *no_answer_text(const struct daemon_ask *a, int rc)
+{
+    if (channel_error(a)[0] != '\0')
+        return channel_error(a);
+    return rc == -ETIMEDOUT || rc == -ENOTCONN ? "it does not answer" : error_text(rc);
+}
+
 static void on_answer(struct rpc_request *rq, int rc)
 {
     struct daemon_ask *a = rq->arg;
 
     a->rc = rc;
     a->status = rq->status;
+    a->all->has_answered = a->all->has_answered || rc == 0;
     if (rc != 0)
-        daemon_ask_fail(a, channel_error(a)[0] != '\0' ? channel_error(a)
-                           : rc == -ETIMEDOUT          ? "it does not answer"
-                                                       : error_text(rc));
+        daemon_ask_fail(a, no_answer_text(a, rc));
     else if (rq->status == ROZO__STATUS__UNKNOWN_OP)
         daemon_ask_fail(a, "its version does not know this request");
     else if (rq->status != ROZO__STATUS__OK)
@@ -73,6 +80,8 @@ static void on_tick(void *arg)
         else if (clock_ms() >= all->refused_ms && channel_error(a)[0] != '\0' &&
                  rpc_channel_health(a->channel) == RPC_DOWN)
             ask_cancel(a, -ENOTCONN, channel_error(a));
+        else if (all->slow_max_ms != 0 && all->has_answered && clock_ms() >= all->slow_ms)
+            ask_cancel(a, -ETIMEDOUT, no_answer_text(a, -ETIMEDOUT));
     }
 }
 
@@ -110,6 +119,8 @@ void daemon_ask_send(struct daemon_ask *a, uint16_t op, const ProtobufCMessage *
 int daemon_asks_wait(struct daemon_asks *all)
 {
     all->refused_ms = clock_ms() + all->refused_max_ms;
+    all->slow_ms = clock_ms() + all->slow_max_ms;
+    all->has_answered = false;
     all->is_done = list_is_empty(&all->out);
     rpc_loop_run(all->loop, &all->is_done, on_tick, all);
     return interrupt_came() ? -EINTR : 0;

@@ -38,10 +38,14 @@ struct rpc_loop;
 struct daemon_asks {
     struct rpc_loop *loop;     /* owned */
     struct progress *progress; /* drawn while it waits; may be NULL */
+    /* once a daemon has answered, the others have so long, from the start of the wait; 0:
+     * until the deadlines of their requests */
+    uint32_t slow_max_ms;
     /* The rest is private. */
     uint32_t refused_max_ms;
-    uint64_t refused_ms;
+    uint64_t refused_ms, slow_ms;
     struct list_node out;
+    bool has_answered; /* one of them, in this wait */
     bool is_done;
 };
 

@@ -4,7 +4,8 @@
  * In:     `rozo meta`.
  * Out:    one channel to each exportd; one request on each at a time.
  * Keeps:  answers are checked like anything from the network (I8); one that refuses
- *         connections costs REFUSED_MS only.
+ *         connections costs REFUSED_MS only, one that hangs SLOW_MS if another one
+ *         answers.
  */
 #include "deploy/client/meta_client.h"
 
@@ -15,6 +16,9 @@
 
 enum {
     ASK_MS = 3000,
+    SLOW_MS = 1500,
+    LEADER_MAX_MS = 2500, /* for all and then for the leader that they name ... */
+    LEADER_MIN_MS = 1000, /* ... which has so long at least */
     REFUSED_MS = 300,
     TRANSFER_MS = 10000,
     CHANGE_MS = 15000,
@@ -59,14 +63,14 @@ static void answers_clear(struct meta_client *c)
     }
 }
 
-static void ask_all(struct meta_client *c)
+/* Asks the members from this one on, which have no answers yet. */
+static void ask_from(struct meta_client *c, unsigned first, uint32_t ms)
 {
     Rozo__AdMetaStatusReq question = ROZO__AD_META_STATUS_REQ__INIT;
 
-    answers_clear(c);
-    for (unsigned i = 0; i < c->n; i++)
-        daemon_ask_send(&c->members[i].ask, ROZO__OP__AD_META_STATUS, &question.base,
-                        ASK_MS, on_status);
+    for (unsigned i = first; i < c->n; i++)
+        daemon_ask_send(&c->members[i].ask, ROZO__OP__AD_META_STATUS, &question.base, ms,
+                        on_status);
     daemon_asks_wait(&c->asks);
 }
 
@@ -124,15 +128,13 @@ static bool has_answer_of(const struct meta_client *c, uint64_t id)
     return false;
 }
 
-/* Adds the addresses of the leader that this answer names. Returns whether there are new
- * ones. */
-static bool leader_add(struct meta_client *c, const Rozo__AdMetaStatusResp *a)
+/* Adds the addresses of the leader that this answer names, if they are new. */
+static void leader_add(struct meta_client *c, const Rozo__AdMetaStatusResp *a)
 {
-    unsigned n = c->n;
     struct err err;
 
     if (a->leader == 0 || has_answer_of(c, a->leader))
-        return false;
+        return;
     for (size_t i = 0; i < a->n_members; i++) {
         const Rozo__AdMetaStatusResp__Member *m = a->members[i];
 
@@ -141,22 +143,25 @@ static bool leader_add(struct meta_client *c, const Rozo__AdMetaStatusResp *a)
                 member_add(c, m->clients[k], strlen(m->clients[k]), &err);
         }
     }
-    return c->n > n;
 }
 
 void meta_client_ask(struct meta_client *c)
 {
-    bool is_more = false;
+    uint64_t end_ms = clock_ms() + LEADER_MAX_MS - LEADER_MIN_MS, now_ms;
+    unsigned n = c->n;
 
-    ask_all(c);
+    answers_clear(c);
+    ask_from(c, 0, ASK_MS);
     if (meta_client_serving(c) != NULL)
         return;
-    for (unsigned i = 0, n = c->n; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (c->members[i].answer != NULL)
-            is_more |= leader_add(c, c->members[i].answer);
+            leader_add(c, c->members[i].answer);
     }
-    if (is_more)
-        ask_all(c);
+    now_ms = clock_ms();
+    if (c->n > n)
+        ask_from(c, n,
+                 LEADER_MIN_MS + (now_ms < end_ms ? (uint32_t)(end_ms - now_ms) : 0));
 }
 
 const Rozo__AdMetaStatusResp *meta_client_newest(const struct meta_client *c)
@@ -349,6 +354,7 @@ int meta_client_open(const char *list, const char *node_key, struct meta_client 
     if (c == NULL)
         return err_wrap(err, -ENOMEM, "connect to exportd");
     rc = daemon_asks_open(&c->asks, node_key, REFUSED_MS, err);
+    c->asks.slow_max_ms = SLOW_MS;
     for (const char *at = list; rc == 0 && at != NULL;) {
         const char *end = strchrnul(at, ',');
 

@@ -43,7 +43,7 @@ void meta_client_close(struct meta_client *c);
 /**
  * Asks all for their state; answers and messages are there afterwards. If none of them
  * leads, the leader that they name is asked as well, and is one of the members from then
- * on.
+ * on. Takes 2.5 s at most if one of them answers, 3 s if none does.
  */
 void meta_client_ask(struct meta_client *c);
 /**

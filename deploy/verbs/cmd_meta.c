@@ -6,22 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deploy/cli/interrupt.h"
 #include "deploy/cli/text_table.h"
 #include "deploy/verbs/meta_verb.h"
 #include "deploy/verbs/verbs.h"
 
-enum {
-    SERVES_MAX_MS = 10000,
-    SLOW_MAX_MS = 4000,
-    SERVES_PAUSE_MS = 50,
-    NAME_MAX_BYTES = 128
-};
+enum { SERVES_MAX_MS = 10000, SLOW_MAX_MS = 4000, NAME_MAX_BYTES = 128 };
 
 /* Arguments and results of a verb. */
 struct meta_args {
     struct meta_verb verb; /* must be the first member */
     unsigned to;
+    uint64_t slow_ms; /* a hand-over that fails for lack of time is not repeated after */
     const char *address;            /* init; NULL: not given */
     struct meta_client_member *now; /* the one that serves */
     Rozo__AdMetaInitResp *made;     /* owned */
@@ -320,73 +315,43 @@ int cmd_meta_status(struct cli *cli, int argc, char **argv)
     return meta_verb_run(cli, argc, argv, &syntax, &v);
 }
 
-/* Waits until a member serves. Returns it, or NULL. */
-static struct meta_client_member *serving_wait(struct meta_client *c)
+/* A member that is to lead may be slow, or down. */
+static int transfer_ask(struct meta_verb *v, struct meta_client_member *m,
+                        struct err *err)
 {
-    uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
-    struct meta_client_member *m;
+    struct meta_args *args = args_of(v);
+    int rc = meta_client_transfer(v->client, m, args->to, err);
+    bool is_worth_another =
+        rc == -ETIMEDOUT ? clock_ms() <= args->slow_ms : rc == -ROZO_ENOT_LEADER;
 
-    for (;;) {
-        meta_client_ask(c);
-        m = meta_client_serving(c);
-        if (m != NULL || clock_ms() > end_ms)
-            return m;
-        interrupt_pause_ms(SERVES_PAUSE_MS);
-    }
-}
-
-/* Asks who leads to hand over until the member that is to lead serves, or any other one
- * than `from`: on a machine with much to do one may miss its moment. Returns 0, or -errno
- * with a text. */
-static int other_serves(struct meta_args *args, uint64_t from, struct err *err)
-{
-    struct meta_client *c = args->verb.client;
-    uint64_t end_ms = clock_ms() + SERVES_MAX_MS;
-    uint64_t slow_ms = clock_ms() + SLOW_MAX_MS;
-    int rc;
-
-    for (;;) {
-        uint64_t now_id;
-
-        meta_client_ask(c);
-        args->now = meta_client_serving(c);
-        now_id = args->now == NULL ? 0 : args->now->answer->id;
-        if (now_id != 0 && (args->to == 0 ? now_id != from : now_id == args->to))
-            return 0;
-        if (clock_ms() > end_ms)
-            break;
-        rc = now_id == 0 ? 0 : meta_client_transfer(c, args->now, args->to, err);
-        if (rc == -ETIMEDOUT ? clock_ms() > slow_ms : rc != 0 && rc != -ROZO_ENOT_LEADER)
-            return rc;
-        interrupt_pause_ms(SERVES_PAUSE_MS);
-    }
-    if (args->now != NULL)
-        return err_set(err, -ETIMEDOUT,
-                       "member %llu leads, and the one that was to lead did not take "
-                       "over; see `rozo meta status`",
-                       (unsigned long long)args->now->answer->id);
-    return err_set(err, -ETIMEDOUT,
-                   "member %llu does not lead any more, but no other one of the list "
-                   "serves; see `rozo meta status`",
-                   (unsigned long long)from);
+    return is_worth_another ? -EAGAIN : rc;
 }
 
 static int transfer(struct meta_verb *v, struct err *err)
 {
     struct meta_args *args = args_of(v);
     struct meta_client *c = v->client;
-    struct meta_client_member *m;
+    struct meta_hand_over h = { .to = args->to, .ask = transfer_ask };
     int rc;
 
     meta_client_ask(c);
     rc = meta_client_answers_check(c, err);
     if (rc != 0)
         return rc;
-    m = meta_client_serving(c);
-    if (m == NULL)
+    args->now = meta_client_serving(c);
+    if (args->now == NULL)
         return err_set(err, -ROZO_ENOT_LEADER,
                        "no member serves that could hand over; see `rozo meta status`");
-    return other_serves(args, m->answer->id, err);
+    h.from = args->now->answer->id;
+    h.end_ms = clock_ms() + SERVES_MAX_MS;
+    args->slow_ms = clock_ms() + SLOW_MAX_MS;
+    rc = meta_verb_hand_over(v, &h, &args->now, err);
+    if (rc == -ROZO_ENOT_LEADER)
+        return err_set(err, -ETIMEDOUT,
+                       "member %llu does not lead any more, but no other one of the list "
+                       "serves; see `rozo meta status`",
+                       (unsigned long long)h.from);
+    return rc;
 }
 
 static json_t *transfer_json(struct meta_verb *v)
@@ -456,7 +421,7 @@ static int init(struct meta_verb *v, struct err *err)
         rc = meta_client_init(v->client, m, args->address, &args->made, err);
     if (rc != 0)
         return rc;
-    args->now = serving_wait(v->client);
+    args->now = meta_verb_serving(v, clock_ms() + SERVES_MAX_MS, true, err);
     return args->now != NULL
                ? 0
                : err_set(err, -ETIMEDOUT,

@@ -66,32 +66,7 @@ static bool is_worth_another(int rc)
 /* Waits until a member serves. Returns NULL with a text if none does for a long time. */
 static struct meta_client_member *leader_wait(struct members_args *a, struct err *err)
 {
-    struct meta_client *c = a->verb.client;
-    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
-
-    for (;;) {
-        struct meta_client_member *m;
-
-        meta_client_ask(c);
-        m = meta_client_serving(c);
-        if (m != NULL)
-            return m;
-        if (meta_client_alone_check(c, err) != 0)
-            return NULL;
-        if (interrupt_came()) {
-            err_set(err, -EINTR, "interrupted");
-            return NULL;
-        }
-        if (clock_ms() > end_ms) {
-            err_set(
-                err, -ROZO_ENOT_LEADER,
-                "none of the exportds at %s serves: `rozo meta status` says why; name "
-                "all members with --exportd",
-                a->verb.conn.exportd);
-            return NULL;
-        }
-        interrupt_pause_ms(PAUSE_MS);
-    }
+    return meta_verb_serving(&a->verb, clock_ms() + LEADER_MAX_MS, false, err);
 }
 
 /* Asks the leader, whoever that is, until it has answered. */
@@ -131,13 +106,10 @@ static unsigned n_voters(const struct meta_client_member *m)
 
 /* ---- add ---- */
 
-static void copied_show(struct members_args *a, struct meta_client *new_one)
+static void copied_show(struct members_args *a, const Rozo__AdMetaStatusResp *answer)
 {
-    const Rozo__AdMetaStatusResp *answer;
     char what[64], bytes[HUMAN_BYTES_TEXT];
 
-    meta_client_ask(new_one);
-    answer = new_one->members[0].answer;
     if (answer == NULL || answer->id != a->new_id)
         snprintf(what, sizeof(what), "member %llu is in the list",
                  (unsigned long long)a->new_id);
@@ -151,11 +123,35 @@ static void copied_show(struct members_args *a, struct meta_client *new_one)
                 what);
 }
 
+/* Checks that the exportd at the address, if one answers, waits or is the new member.
+ * Returns 0 and shows how far it is; or -EEXIST with a text: it will never be. */
+static int new_look(struct members_args *a, const struct meta_client_member *leader,
+                    struct meta_client *new_one, struct err *err)
+{
+    const Rozo__AdMetaStatusResp *answer;
+
+    meta_client_ask(new_one);
+    answer = new_one->members[0].answer;
+    if (answer != NULL && answer->id != 0 && answer->id != a->new_id)
+        return err_set(err, -EEXIST,
+                       "the exportd at %s has the data directory of member %llu%s, and "
+                       "does not become member %llu: stop it, give it an empty data "
+                       "directory, start it and repeat this; or `rozo meta remove %llu`",
+                       a->address, (unsigned long long)answer->id,
+                       meta_client_listed(leader->answer, answer->id) == NULL
+                           ? ", which this quorum does not have"
+                           : "",
+                       (unsigned long long)a->new_id, (unsigned long long)a->new_id);
+    copied_show(a, answer);
+    return 0;
+}
+
 /* Returns 0 if the new member votes; -EAGAIN: not yet; -EINTR; or -errno with a text. */
-static int vote_look(struct members_args *a, struct err *err)
+static int vote_look(struct members_args *a, struct meta_client *new_one, struct err *err)
 {
     struct meta_client_member *m = leader_wait(a, err);
     const Rozo__AdMetaStatusResp__Member *self;
+    int rc;
 
     if (m == NULL)
         return interrupt_came() ? -EINTR : -ROZO_ENOT_LEADER;
@@ -166,7 +162,8 @@ static int vote_look(struct members_args *a, struct err *err)
                        (unsigned long long)a->new_id);
     if (self->role == META_VOTER)
         return 0;
-    return interrupt_came() ? -EINTR : -EAGAIN;
+    rc = new_look(a, m, new_one, err);
+    return rc != 0 ? rc : interrupt_came() ? -EINTR : -EAGAIN;
 }
 
 /* Waits until the new member votes. */
@@ -177,10 +174,8 @@ static int vote_wait(struct members_args *a, struct err *err)
 
     if (rc != 0)
         return rc;
-    while ((rc = vote_look(a, err)) == -EAGAIN) {
-        copied_show(a, new_one);
+    while ((rc = vote_look(a, new_one, err)) == -EAGAIN)
         interrupt_pause_ms(PAUSE_MS);
-    }
     meta_client_close(new_one);
     if (rc == -EINTR)
         return err_set(err, rc,
@@ -286,37 +281,32 @@ static uint64_t other_voter(const struct members_args *a,
     return 0;
 }
 
+/* Asks the leader, which will be removed, to hand over. */
+static int hand_over_ask(struct meta_verb *v, struct meta_client_member *m,
+                         struct err *err)
+{
+    struct members_args *a = args_of(v);
+    int rc;
+
+    if (n_voters(m) == 1)
+        return err_set(err, -EPERM,
+                       "member %llu is the only one that votes: a quorum without members "
+                       "would have no metadata",
+                       (unsigned long long)m->answer->id);
+    progress_at(&v->progress, 1, "another member is to lead");
+    rc = meta_client_transfer(v->client, m, other_voter(a, m), err);
+    return is_worth_another(rc) || rc == -ENOENT ? -EAGAIN : rc;
+}
+
 /* Makes another member lead, if this one does. */
 static int other_leads(struct members_args *a, uint64_t id, struct err *err)
 {
-    uint64_t end_ms = clock_ms() + LEADER_MAX_MS;
-    int rc = 0;
+    const struct meta_hand_over h = { .from = id,
+                                      .end_ms = clock_ms() + LEADER_MAX_MS,
+                                      .ask = hand_over_ask };
+    struct meta_client_member *m = leader_wait(a, err);
 
-    for (;;) {
-        struct meta_client_member *m = leader_wait(a, err);
-
-        if (m == NULL)
-            return -ROZO_ENOT_LEADER;
-        if (m->answer->id != id)
-            return 0;
-        if (n_voters(m) == 1)
-            return err_set(err, -EPERM,
-                           "member %llu is the only one that votes: a quorum without "
-                           "members would have no metadata",
-                           (unsigned long long)id);
-        progress_at(&a->verb.progress, 1, "another member is to lead");
-        rc = meta_client_transfer(a->verb.client, m, other_voter(a, m), err);
-        if (rc != 0 && !is_worth_another(rc) && rc != -ENOENT)
-            return rc;
-        if (clock_ms() > end_ms)
-            return err_set(err, -ETIMEDOUT,
-                           "member %llu leads, and no other one takes over: see `rozo "
-                           "meta status`",
-                           (unsigned long long)id);
-        if (interrupt_came())
-            return err_set(err, -EINTR, "interrupted");
-        interrupt_pause_ms(PAUSE_MS);
-    }
+    return m == NULL ? -ROZO_ENOT_LEADER : meta_verb_hand_over(&a->verb, &h, &m, err);
 }
 
 /* Removes a member, which may lead. */

@@ -3,6 +3,69 @@
  */
 #include "deploy/verbs/meta_verb.h"
 
+#include <errno.h>
+
+#include "deploy/cli/interrupt.h"
+
+enum { PAUSE_MS = 50 };
+
+struct meta_client_member *meta_verb_serving(struct meta_verb *v, uint64_t end_ms,
+                                             bool may_be_alone, struct err *err)
+{
+    struct meta_client *c = v->client;
+
+    for (;;) {
+        struct meta_client_member *m;
+
+        meta_client_ask(c);
+        m = meta_client_serving(c);
+        if (m != NULL)
+            return m;
+        if (!may_be_alone && meta_client_alone_check(c, err) != 0)
+            return NULL;
+        if (interrupt_came()) {
+            err_set(err, -EINTR, "interrupted");
+            return NULL;
+        }
+        if (clock_ms() > end_ms) {
+            err_set(
+                err, -ROZO_ENOT_LEADER,
+                "none of the exportds at %s serves: `rozo meta status` says why; name "
+                "all members with --exportd",
+                v->conn.exportd);
+            return NULL;
+        }
+        interrupt_pause_ms(PAUSE_MS);
+    }
+}
+
+int meta_verb_hand_over(struct meta_verb *v, const struct meta_hand_over *h,
+                        struct meta_client_member **m, struct err *err)
+{
+    for (;;) {
+        uint64_t id = (*m)->answer->id;
+        int rc;
+
+        if (h->to == 0 ? id != h->from : id == h->to)
+            return 0;
+        if (clock_ms() > h->end_ms)
+            return err_set(err, -ETIMEDOUT,
+                           "member %llu leads, and %s: see `rozo meta status`",
+                           (unsigned long long)id,
+                           h->to == 0 ? "no other one takes over"
+                                      : "the one that was to lead did not take over");
+        rc = h->ask(v, *m, err);
+        if (rc != 0 && rc != -EAGAIN)
+            return rc;
+        if (interrupt_came())
+            return err_set(err, -EINTR, "interrupted");
+        interrupt_pause_ms(PAUSE_MS);
+        *m = meta_verb_serving(v, h->end_ms, true, err);
+        if (*m == NULL)
+            return -ROZO_ENOT_LEADER;
+    }
+}
+
 static int act(struct meta_verb *v, struct err *err)
 {
     int rc = target_resolve(&v->conn, false, err);

@@ -33,4 +33,26 @@ struct meta_verb {
 int meta_verb_run(struct cli *cli, int argc, char **argv,
                   const struct args_syntax *syntax, struct meta_verb *v);
 
+/**
+ * Waits until a member serves. Returns it; or NULL with a text: none did before end_ms, a
+ * signal came, or, unless may_be_alone, one of them has no quorum.
+ */
+struct meta_client_member *meta_verb_serving(struct meta_verb *v, uint64_t end_ms,
+                                             bool may_be_alone, struct err *err);
+
+/* How leadership is handed over. */
+struct meta_hand_over {
+    uint64_t from, to; /* `to` leads in the end; 0: any other than `from` */
+    uint64_t end_ms;   /* not tried again after that */
+    /** Asks this member, which leads. Returns 0, -EAGAIN: asks again, or an error. */
+    int (*ask)(struct meta_verb *v, struct meta_client_member *m, struct err *err);
+};
+/**
+ * Asks who leads until the right member serves: on a machine with much to do one may miss
+ * its moment. *m: the one that serves, before and after. Returns 0, or -errno with a
+ * text: -ROZO_ENOT_LEADER if none serves.
+ */
+int meta_verb_hand_over(struct meta_verb *v, const struct meta_hand_over *h,
+                        struct meta_client_member **m, struct err *err);
+
 #endif

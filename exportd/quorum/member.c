@@ -366,8 +366,11 @@ void member_handle(struct member *m, struct rpc_call *call)
         rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
     else if (m->state == MEMBER_RUNS || m->state == MEMBER_REMOVED)
         step_handle(m, call);
-    else
+    else {
+        if (m->state == MEMBER_SEEDS)
+            member_seed_hear(m, call);
         rpc_reply_status(call, ROZO__STATUS__BUSY);
+    }
 }
 
 void member_refused(struct member *m, const struct rpc_channel *ch)

@@ -599,7 +599,10 @@ static int adopt_check(const struct member *m, const struct seed_adoption *a,
                        struct err *err)
 {
     if (memcmp(&a->group, &m->config.group, sizeof(a->group)) != 0)
-        return err_set(err, -EEXIST, "it is a member of another quorum");
+        return err_set(
+            err, -EEXIST,
+            "it is a member of another quorum: an exportd that is added has an "
+            "empty data directory");
     if (m->state == MEMBER_REMOVED)
         return err_set(err, -EEXIST,
                        "it was member %" PRIu64 " of this quorum, and cannot come back "
@@ -607,7 +610,10 @@ static int adopt_check(const struct member *m, const struct seed_adoption *a,
                        m->config.id);
     return a->id == m->config.id
                ? 0
-               : err_set(err, -EEXIST, "it is member %" PRIu64 " of this quorum already",
+               : err_set(err, -EEXIST,
+                         "it is member %" PRIu64 " of this quorum already: if that is to "
+                         "be replaced, or was removed, give it an empty data directory "
+                         "first",
                          m->config.id);
 }
 

@@ -32,6 +32,9 @@ enum {
     SEED_WAIT_AGAIN_MS = 60000,
     SEED_STUCK_MS = 20000, /* a copy without progress for so long may never be complete */
     SEED_PAUSE_MS = 50,    /* before the next question after one without result */
+    SEED_AGAIN_MS =
+        60000, /* before a follower that did not give keys is preferred again */
+    SEED_LATE_MAX = 4096, /* entries that the store of a preferred follower may lack */
     SPACE_LOOK_MS = 1000,
     SPACE_FULL_MS = 2000, /* a leader whose log finds no space for so long hands over */
     SPACE_OLD_MS = 5000,  /* an older answer about space does not count */
@@ -94,6 +97,7 @@ struct member_peer {
      * NULL: it helped, or was not asked */
     const char *says;
     bool is_silent;      /* there was no answer to it */
+    uint64_t keys_ns;    /* copying: not preferred to the leader before; 0: it is */
     uint64_t free_bytes; /* space of its disk, by its answer at free_ns */
     uint64_t free_ns;    /* 0: never */
     struct member *m;
@@ -183,6 +187,9 @@ struct member_seeding {
     uint64_t fed;    /* newest entry given to the kv's side; mark.index follows */
     uint64_t bytes;  /* copied so far */
     uint64_t source; /* raft id of the member that is asked */
+    /* member that leads, by the APPENDs that come meanwhile, and its term; 0: not known.
+     * The entry up to which all are stable there */
+    uint64_t leader, leader_term, leader_stable;
     unsigned n_short, n_failed; /* members in a row that could not help */
     uint64_t wait_ns;  /* no progress since then, or the wait was logged; 0: neither */
     uint64_t stuck_ns; /* no progress since then; 0: there is some */
@@ -412,6 +419,8 @@ void member_seed_synced(struct member *m);
 void member_seed_idle(struct member *m);
 void member_seed_log_started(struct member *m, int rc);
 void member_seed_voted(struct member *m);
+/** Looks at an RF_STEP that comes while this member copies: one of a leader names it. */
+void member_seed_hear(struct member *m, const struct rpc_call *call);
 /** Ends at once what can be ended. Returns whether nothing is under way. */
 bool member_seed_stop(struct member *m);
 /** Returns whether a copy has made no progress for long. */

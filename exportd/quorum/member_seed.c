@@ -2,7 +2,8 @@
  * member_seed.c - a member that lacks what it had promised, or what the others no longer
  * have, copies the store of another member, and takes part again.
  *
- * In:     answers to RF_SEED and RF_FETCH, jobs done by the kv's side.
+ * In:     answers to RF_SEED and RF_FETCH, jobs done by the kv's side. APPENDs, which say
+ *         who leads.
  * Out:    questions, one at a time; jobs; at the end an empty log behind the store. A
  *         witness takes no keys, only the place of another store in the log.
  * Keeps:  the member has no raft core running, so it neither votes nor acknowledges. It
@@ -87,15 +88,50 @@ static void wait_look(struct member *m)
 
 /* ---- members to ask ---- */
 
+/* Returns whether entries are missing next, not keys. */
+static bool needs_entries(const struct member_seeding *s)
+{
+    return s->mark.is_copied || s->fed < s->mark.newest;
+}
+
 /* Returns whether a member can be asked for what is missing next. All have entries, but
  * witnesses have no keys. */
 static bool may_ask(const struct member *m, const struct member_peer *p)
 {
-    const struct member_seeding *s = &m->seed;
-    bool is_fetch = s->mark.is_copied || s->fed < s->mark.newest;
-
     return p != NULL && !p->is_gone && p->channel != NULL &&
-           (is_fetch || !member_is_witness(m, p->id));
+           (needs_entries(&m->seed) || !member_is_witness(m, p->id));
+}
+
+void member_seed_hear(struct member *m, const struct rpc_call *call)
+{
+    struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX];
+    struct member_seeding *s = &m->seed;
+    struct raft_msg msg;
+
+    if (raft_msg_decode(&m->config.group, m->config.id, call->msg, call->msg_len,
+                        call->payload, call->payload_len, &msg, entries) != 0 ||
+        msg.kind != RAFT_MSG_APPEND || msg.term < s->leader_term)
+        return;
+    s->leader = msg.from;
+    s->leader_term = msg.term;
+    s->leader_stable = (msg.flags & RAFT_MSG_LAZY) != 0 ? msg.last : msg.commit;
+}
+
+/* Returns whether a member is asked rather than the leader. */
+static bool is_preferred(const struct member *m, const struct member_peer *p)
+{
+    return p->id != m->seed.leader && member_now_ns(m) >= p->keys_ns;
+}
+
+static struct member_peer *preferred_find(const struct member *m)
+{
+    LIST_FOREACH(node, &m->peers) {
+        struct member_peer *p = container_of(node, struct member_peer, link);
+
+        if (may_ask(m, p) && is_preferred(m, p))
+            return p;
+    }
+    return NULL;
 }
 
 /* Goes over to the next member. */
@@ -144,13 +180,33 @@ static void copy_again(struct member *m)
     begin(m);
 }
 
+/* Returns the member to ask, or NULL. The leader, which has the clients, is asked for
+ * keys only if no follower gives them. */
+static struct member_peer *source_find(struct member *m)
+{
+    struct member_seeding *s = &m->seed;
+    struct member_peer *p = NULL;
+
+    if (s->source == 0 || (s->source == s->leader && !needs_entries(s)))
+        p = preferred_find(m);
+    if (p != NULL)
+        s->source = p->id;
+    else if (!may_ask(m, member_peer_find(m, s->source)))
+        source_next(m);
+    p = member_peer_find(m, s->source);
+    return may_ask(m, p) ? p : NULL;
+}
+
 /* The member that was asked did not help. is_short: its log begins too late, so that its
  * store is needed; a witness has none, and the own store stays. */
 static void other_source(struct member *m, bool is_short)
 {
     struct member_seeding *s = &m->seed;
+    struct member_peer *p = member_peer_find(m, s->source);
     unsigned n = 0;
 
+    if (p != NULL && !is_short)
+        p->keys_ns = member_now_ns(m) + ms_to_ns(SEED_AGAIN_MS);
     is_short = is_short && !member_is_witness(m, s->source);
     s->n_short += is_short;
     s->n_failed += !is_short;
@@ -173,6 +229,16 @@ static uint64_t rate_ms(const struct member *m, size_t len)
     return m->config.seed_rate == 0 ? 0 : len * UINT64_C(1000) / m->config.seed_rate;
 }
 
+/* Returns whether these keys are of a follower whose store is far behind that of the
+ * leader, which has not been asked yet. */
+static bool is_late(const struct member *m, const struct seed_chunk *chunk)
+{
+    const struct member_peer *p = member_peer_find(m, m->seed.source);
+
+    return p != NULL && is_preferred(m, p) &&
+           chunk->applied + SEED_LATE_MAX < m->seed.leader_stable;
+}
+
 static void chunk_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
@@ -184,6 +250,11 @@ static void chunk_take(struct member *m, const struct rpc_request *rq)
         chunk.applied < s->mark.index ||
         seed_items_check(rq->answer_payload, rq->answer_payload_len, &s->mark.cursor) !=
             0) {
+        other_source(m, false);
+        return;
+    }
+    if (is_late(m, &chunk)) {
+        member_peer_says(m, s->source, "is behind the leader", false);
         other_source(m, false);
         return;
     }
@@ -367,19 +438,16 @@ void member_seed_voted(struct member *m)
 static void seed_next(struct member *m)
 {
     struct member_seeding *s = &m->seed;
-    struct member_peer *p = member_peer_find(m, s->source);
-    bool is_fetch = s->mark.is_copied || s->fed < s->mark.newest;
+    bool is_fetch = needs_entries(s);
     struct seed_ask ask = { .from = m->config.id, .index = s->mark.index };
+    struct member_peer *p;
 
     if (is_complete(s)) {
         vote_or_end(m);
         return;
     }
-    if (!may_ask(m, p)) {
-        source_next(m);
-        p = member_peer_find(m, s->source);
-    }
-    if (!may_ask(m, p)) {
+    p = source_find(m);
+    if (p == NULL) {
         pause_ms(m, SEED_DEADLINE_MS);
         return;
     }
@@ -503,10 +571,14 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
 
         p->says = NULL;
         p->is_silent = false;
+        p->keys_ns = 0;
     }
     m->state = MEMBER_SEEDS;
     member_steps_release(m, true);
-    m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS, .mark = mark };
+    m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS,
+                                       .mark = mark,
+                                       .leader = m->leader,
+                                       .leader_term = m->term };
     env_timer_init(&m->seed.timer, on_pause);
     env_timer_stop(m->config.env, &m->timer);
     member_space_stop(m);

@@ -265,22 +265,31 @@ class Gate:
         self.listener.close()
 
 
-@pytest.fixture
-def half_added(group):
-    """Two members, and a third one that is in the list and does not know: what adds it, it, and its gate."""
-    group.first()
-    e = group.new()
-    e.start()
-    group.rozo("meta", "add", e.address)
+@contextlib.contextmanager
+def half_add(group):
+    """Yields what adds a member that is in the list and does not know, that member, and its gate."""
     late = group.new()
     late.start()
     gate = Gate(late.quorum_port)
     adds = subprocess.Popen([os.path.join(BIN, "rozo"), *group.command("meta", "add", gate.address)],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: "it does not know yet" in group.rozo("meta", "status").stdout, "the list to have it")
-    yield adds, late, gate
-    adds.kill()
-    gate.end()
+    try:
+        wait_for(lambda: "it does not know yet" in group.rozo("meta", "status").stdout, "the list to have it")
+        yield adds, late, gate
+    finally:
+        adds.kill()
+        gate.end()
+
+
+@pytest.fixture
+def half_added(group):
+    """Two members, and a third one as half_add() makes it."""
+    group.first()
+    e = group.new()
+    e.start()
+    group.rozo("meta", "add", e.address)
+    with half_add(group) as half:
+        yield half
 
 
 def test_an_addition_survives_the_death_of_the_leader(group, half_added):
@@ -314,6 +323,30 @@ def test_an_addition_that_cannot_end_is_removed(group, half_added):
     assert adds.returncode == 1 and "member 3 was removed meanwhile" in out, out
     assert group.member(late)["role"] == "waits"
     assert "member 4 at" in group.rozo("meta", "add", late.address).stdout
+
+
+def test_data_of_a_former_member_are_refused(group):
+    """Before it is in the list, and also if they come to its place afterwards, as when a disk is mounted late."""
+    group.first()
+    former = group.new()
+    former.start()
+    group.rozo("meta", "add", former.address)
+    group.rozo("meta", "remove", "2")
+    assert "give it an empty" in group.refused("meta", "replace", "1", former.address)
+    with half_add(group) as (adds, late, gate):
+        for e in (former, late):
+            e.kill()
+        late.empty()
+        shutil.copytree(former.daemon.data, late.daemon.data)
+        late.start()
+        gate.is_open = True
+        out, _ = adds.communicate(timeout=60)
+        assert adds.returncode == 1 and "member 2, which this quorum does not have" in out, out
+        assert "give it an empty data directory" in out
+        late.kill()
+        late.empty()
+        late.start()
+        assert "member 3 at" in group.rozo("meta", "add", gate.address).stdout
 
 
 def test_an_address_without_a_waiting_exportd_is_refused(group):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import process_runs, rozo, wait_for
+from conftest import BIN, process_runs, rozo, wait_for
 
 NAMES = ["exportd-1", "exportd-2", "exportd-3"]
 
@@ -158,6 +158,33 @@ def test_a_stopped_leader_is_replaced_and_then_follows(cluster):
     c.kill(name, signal.SIGCONT)
     wait_for(lambda: member(c, name)["role"] == "follower", "%s to follow" % name)
     wait_for(lambda: have_the_same(c), "%s to catch up" % name)
+
+
+def test_status_does_not_wait_long_for_a_member_that_hangs(cluster):
+    """It waits longer if nobody answers. So a question to all of them ends before an earlier one to this one alone."""
+    c = cluster(metas=3, mounts=0)
+    name = others(c.serving())[0]
+    hung, alive = ("%s:%d" % c.addresses(n)[0] for n in (name, c.serving()))
+    key = os.path.join(c.dir, "etc", "node.key")
+    told = []
+
+    def ends_first():
+        alone = subprocess.Popen([os.path.join(BIN, "rozo"), "meta", "status", "--exportd", hung, "--key", key],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        c.metas(alive)  # so that the other question is under way
+        told[:] = [c.admin("meta", "status").stdout]
+        is_first = alone.poll() is None
+        alone.kill()
+        alone.wait()
+        return is_first
+
+    c.kill(name, signal.SIGSTOP)
+    try:
+        wait_for(ends_first, "a status that does not wait")
+        assert "%s: it does not answer" % hung in told[0]
+        assert "member %d (" % (NAMES.index(name) + 1) in told[0]
+    finally:
+        c.kill(name, signal.SIGCONT)
 
 
 def test_a_restart_of_all_loses_nothing(cluster):

@@ -9,6 +9,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
+#include "exportd/quorum/member_in.h"
 #include "exportd/quorum/raft/raft_core.h"
 #include "exportd/quorum/seed/seed_adopt.h"
 #include "tests/unit/quorum/written_world.h"
@@ -155,6 +156,51 @@ static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
     size_t len = seed_item_put(payload, key, 1, &applied, 8);
 
     answer(j, head, seed_chunk_encode(&chunk, payload, len, head), payload, len);
+}
+
+/* The member that is asked does not answer. */
+static void answer_nothing(struct joiner *j)
+{
+    struct rpc_request *rq = j->rq;
+
+    j->rq = NULL;
+    rq->done(rq, -ETIMEDOUT);
+}
+
+/* A call of another member, and the answer to it. */
+struct asked {
+    struct rpc_call call; /* must stay first */
+    uint16_t status;
+    uint8_t msg[64];
+    size_t len;
+};
+
+static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                     size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                     void (*sent)(void *arg), void *arg)
+{
+    struct asked *a = (struct asked *)call;
+
+    (void)segs, (void)sent, (void)arg;
+    assert_int_equal(n_segs, 0);
+    a->status = status;
+    a->len = msg_len < sizeof(a->msg) ? msg_len : sizeof(a->msg);
+    if (msg_len > 0)
+        memcpy(a->msg, msg, a->len);
+}
+
+/* Asks the member. */
+static void ask(struct joiner *j, struct asked *a, uint16_t op, const void *msg,
+                size_t len)
+{
+    static const struct rpc_call_ops ops = { on_reply };
+
+    *a = (struct asked){ .call = { .ops = &ops,
+                                   .op = op,
+                                   .role = RPC_ROLE_NODE,
+                                   .msg = msg,
+                                   .msg_len = len } };
+    member_handle(j->n->member, &a->call);
 }
 
 static uint64_t value(const struct joiner *j, const char *key)
@@ -319,6 +365,109 @@ static void only_what_follows_is_taken(void **state)
     joiner_free(j);
 }
 
+/* ---- whom it asks ---- */
+
+/* Makes a member without a store, which asks for keys. */
+static struct joiner *joiner_without_store(struct member_status *before)
+{
+    struct joiner *j = joiner_new(before);
+
+    kv_memory_close(j->n->below);
+    assert_int_equal(kv_memory_open(&j->w.v.env, &j->n->below), 0);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    return j;
+}
+
+/* A member says that it leads. */
+static void hear_leader(struct joiner *j, uint64_t id, uint64_t term, uint64_t commit)
+{
+    static const struct raft_msg_group group = { .number = 0 };
+    const struct raft_msg heartbeat = { .kind = RAFT_MSG_APPEND,
+                                        .from = id,
+                                        .to = SELF,
+                                        .term = term,
+                                        .sent_ns = 1,
+                                        .index = commit,
+                                        .index_term = term,
+                                        .commit = commit };
+    uint8_t msg[RAFT_MSG_HEAD_MAX];
+    struct asked a;
+
+    ask(j, &a, ROZO__OP__RF_STEP, msg, raft_msg_encode(&group, &heartbeat, NULL, msg));
+    assert_int_equal(a.status, ROZO__STATUS__BUSY);
+}
+
+/* Goes on with the next chunk, up to the next question for keys. */
+static void take_chunk(struct joiner *j, const char *key)
+{
+    answer_chunk(j, 50, key, false);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(j->ask.after.bytes[0], key[0]);
+}
+
+static void keys_come_from_a_follower(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_without_store(&s);
+    uint64_t leader = j->asked, follower = 2 * SELF + 3 - leader;
+
+    (void)state;
+    hear_leader(j, leader, s.term, 50);
+    take_chunk(j, "B");
+    assert_int_equal(j->asked, follower);
+    take_chunk(j, "C");
+    assert_int_equal(j->asked, follower);
+    hear_leader(j, follower, s.term + 1, 50); /* the other one leads now */
+    hear_leader(j, leader, s.term, 50);       /* does not know it yet */
+    take_chunk(j, "D");
+    assert_int_equal(j->asked, leader);
+    joiner_free(j);
+}
+
+static void keys_come_from_the_leader_if_no_follower_gives_them(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_without_store(&s);
+    uint64_t leader = j->asked, follower = 2 * SELF + 3 - leader;
+
+    (void)state;
+    hear_leader(j, leader, s.term, 50);
+    take_chunk(j, "B");
+    assert_int_equal(j->asked, follower);
+    answer_nothing(j);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(j->asked, leader);
+    take_chunk(j, "C");
+    assert_int_equal(j->asked, leader);
+    member_world_run_ms(&j->w.m, SEED_AGAIN_MS); /* the follower may be back */
+    take_chunk(j, "D");
+    assert_int_equal(j->asked, follower);
+    joiner_free(j);
+}
+
+/* The store of a follower that is far behind is taken only if there is no other one. */
+static void a_follower_that_is_behind_is_not_preferred(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_without_store(&s);
+    uint64_t leader = j->asked, follower = 2 * SELF + 3 - leader;
+
+    (void)state;
+    hear_leader(j, leader, s.term, 50 + SEED_LATE_MAX + 1);
+    take_chunk(j, "B"); /* keys of the leader are never late */
+    assert_int_equal(j->asked, follower);
+    answer_chunk(j, 50, "C", false);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(j->asked, leader);
+    assert_int_equal(j->ask.after.bytes[0], 'B');
+    answer_nothing(j);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(j->asked, follower);
+    take_chunk(j, "C");
+    joiner_free(j);
+}
+
 /* The disk fails when the log is removed, or when an empty one starts. */
 static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
 {
@@ -368,51 +517,6 @@ static bool is_uncertain(const struct joiner *j)
 
     member_status(j->n->member, &s);
     return s.is_uncertain;
-}
-
-/* The member that is asked does not answer. */
-static void answer_nothing(struct joiner *j)
-{
-    struct rpc_request *rq = j->rq;
-
-    j->rq = NULL;
-    rq->done(rq, -ETIMEDOUT);
-}
-
-/* A call of another member, and the answer to it. */
-struct asked {
-    struct rpc_call call; /* must stay first */
-    uint16_t status;
-    uint8_t msg[64];
-    size_t len;
-};
-
-static void on_reply(struct rpc_call *call, uint16_t status, const void *msg,
-                     size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
-                     void (*sent)(void *arg), void *arg)
-{
-    struct asked *a = (struct asked *)call;
-
-    (void)segs, (void)sent, (void)arg;
-    assert_int_equal(n_segs, 0);
-    a->status = status;
-    a->len = msg_len < sizeof(a->msg) ? msg_len : sizeof(a->msg);
-    if (msg_len > 0)
-        memcpy(a->msg, msg, a->len);
-}
-
-/* Asks the member. */
-static void ask(struct joiner *j, struct asked *a, uint16_t op, const void *msg,
-                size_t len)
-{
-    static const struct rpc_call_ops ops = { on_reply };
-
-    *a = (struct asked){ .call = { .ops = &ops,
-                                   .op = op,
-                                   .role = RPC_ROLE_NODE,
-                                   .msg = msg,
-                                   .msg_len = len } };
-    member_handle(j->n->member, &a->call);
 }
 
 static void an_uncertain_member_takes_a_newer_list(void **state)
@@ -531,6 +635,9 @@ int main(void)
         cmocka_unit_test(a_lost_vote_waits_until_the_barrier_is_held),
         cmocka_unit_test(a_lost_log_needs_a_leader_of_its_own_term_or_later),
         cmocka_unit_test(only_what_follows_is_taken),
+        cmocka_unit_test(keys_come_from_a_follower),
+        cmocka_unit_test(keys_come_from_the_leader_if_no_follower_gives_them),
+        cmocka_unit_test(a_follower_that_is_behind_is_not_preferred),
         cmocka_unit_test(a_member_whose_disk_fails_in_a_copy_has_a_state),
         cmocka_unit_test(an_uncertain_member_takes_a_newer_list),
         cmocka_unit_test(answers_of_a_long_round_do_not_count),

@@ -399,6 +399,37 @@ static void a_rate_makes_it_slower(void **state)
     assert_true(took_ms[1] > took_ms[0] + 2000);
 }
 
+/* The leader gives the first keys at most, before the member has heard who leads, and the
+ * newest entries. */
+static void the_leader_is_spared(void **state)
+{
+    struct written_world *w = world_make(state, 14);
+    struct member_node *n = follower(w), *leader;
+    uint64_t bytes = 0, of_leader = 0;
+
+    w->m.is_lossless = true;
+    write_for(w, 600, 100 << 10);
+    member_world_run_ms(&w->m, 2000); /* stores have it */
+    member_node_kill(n, false);
+    lose(w, n, LOSS_ALL);
+    w->m.seed_rate = 500 << 10;
+    leader = member_world_wait_for_leader(&w->m);
+    member_node_start(n);
+    while (seeding(n) != SEED_NONE) {
+        struct member_status s;
+
+        member_status(n->member, &s);
+        of_leader += s.seed_from == leader->id ? s.seed_bytes - bytes : 0;
+        bytes = s.seed_bytes;
+        member_world_run_ms(&w->m, 1);
+    }
+    assert_ptr_equal(member_world_leader(&w->m), leader);
+    assert_true(bytes > SEED_PAYLOAD + SEED_PAYLOAD / 2);
+    assert_true(of_leader < SEED_PAYLOAD + (64 << 10));
+    settle(w);
+    world_end(w);
+}
+
 /* The power of the joiner fails at each request to its disk, and after each few ms. */
 static void a_joiner_that_crashes_goes_on(void **state)
 {
@@ -592,6 +623,7 @@ int main(void)
         IN_BOTH_MODES(without_its_vote_a_member_elects_nobody),
         IN_BOTH_MODES(a_member_that_is_behind_needs_no_leader),
         IN_BOTH_MODES(a_rate_makes_it_slower),
+        IN_BOTH_MODES(the_leader_is_spared),
         IN_BOTH_MODES(a_joiner_that_crashes_goes_on),
         IN_BOTH_MODES(one_that_is_behind_and_one_without_power_lose_nothing),
         IN_BOTH_MODES(by_chance),
