@@ -61,6 +61,7 @@ struct kv_leveldb {
     leveldb_readoptions_t *get_options, *scan_options;
     leveldb_writeoptions_t *write_options;
     leveldb_writebatch_t *batch;
+    int write_rc; /* error of the first commit that failed: none is made after it */
     struct env_task task; /* calls the commits that are done */
     struct kv_done *done_head, *done_tail;
     uv_work_t work; /* the sync under way */
@@ -294,7 +295,9 @@ static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_item
                                    items[i].val_len);
     }
     reserve_fill(k);
-    done->rc = batch_write(k);
+    if (k->write_rc == 0) /* LevelDB would go on, and keep a later one without this one */
+        k->write_rc = batch_write(k);
+    done->rc = k->write_rc;
     done->next = NULL;
     if (k->done_tail == NULL)
         k->done_head = done;

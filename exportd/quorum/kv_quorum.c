@@ -4,9 +4,9 @@
  * In:     kv calls of exportd's store; committed entries and news of the member.
  * Out:    batches for the log, commits of the kv below, callbacks from a posted task.
  * Keeps:  the kv below changes only by entries of the log, in their order, each batch
- *         whole and together with its index (so a restart goes on behind it), and only
- *         by entries that no loss of power takes back. I4: a commit is done only when its
- *         batch is committed.
+ *         whole and in one write with the index of the newest one (so a restart goes on
+ *         behind it), and only by entries that no loss of power takes back. I4: a commit
+ *         is done only when its batch is committed.
  */
 #include "exportd/quorum/kv_quorum.h"
 
@@ -31,20 +31,31 @@ struct pending {
 };
 
 /* Change of the kv below, from an entry that is committed: it waits until that is stable,
- * then it is under way. */
+ * then it is part of a write. */
 struct change {
-    struct kv_done done; /* must stay first */
     struct list_node link;
-    struct kv_quorum *q;
     uint64_t index, term;
+    int64_t wall_ns;       /* clock of the newest entry up to this one */
     uint64_t number;       /* number of our user's commit; 0: not one of those */
-    struct kv_item *items; /* owned; room for QUORUM_ITEMS_SPARE more */
+    struct kv_item *items; /* owned */
     size_t n_items;
+    size_t n_bytes;              /* bytes of its keys and values */
     struct quorum_entry *entry;  /* a use of it: items point into it, or into bytes */
     uint8_t *bytes;              /* owned */
     struct raft_config *members; /* owned; NULL: it is no list of members */
-    uint8_t applied[PLACE_APPLIED_BYTES];
 };
+
+/* One commit of the kv below: changes that are stable, in their order. */
+struct below_write {
+    struct kv_done done; /* must stay first */
+    struct kv_quorum *q;
+    struct list_node changes; /* not empty */
+    uint64_t index, term;     /* entry of the newest one */
+    size_t n_items, n_bytes;  /* sums over the changes */
+};
+
+/* Bytes of a write of several changes: it holds up the core's thread. */
+enum { WRITE_BYTES_MAX = 4 << 20 };
 
 static const char in_the_log[] = "in the metadata log";
 
@@ -62,7 +73,7 @@ struct kv_quorum {
     uint64_t given;   /* newest entry given to kv_quorum_apply() */
     /* newest entry that reads of the kv below show; place.applied follows */
     uint64_t below_index, below_term;
-    struct list_node changes; /* changes that are not stable yet */
+    struct list_node changes; /* changes that are not in a write yet */
     uint64_t stable;          /* newest entry that is */
     uint64_t own_index;       /* newest entry of a commit of our user */
     struct seed_store store;
@@ -72,7 +83,8 @@ struct kv_quorum {
     struct key_map overlay; /* mark: number of the newest commit of the key */
     uint64_t n_commits;     /* commits of our user so far */
     struct list_node pendings;
-    unsigned n_applying;
+    unsigned n_writes;      /* under way */
+    struct list_node reads; /* jobs of seeding that wait until no write is under way */
     unsigned n_iters;
     uint64_t free_max;
     _Atomic uint64_t losses; /* value of KEY_LOSSES in the kv below */
@@ -551,31 +563,14 @@ static void changes_drop(struct kv_quorum *q)
     }
 }
 
-static void on_applied(struct kv_done *done, int rc)
-{
-    struct change *c = (struct change *)done;
-    struct kv_quorum *q = c->q;
-
-    assert(q->n_applying > 0);
-    q->n_applying--;
-    if (rc != 0) {
-        fail(q, rc, "write to the metadata store");
-    } else {
-        q->place.applied = c->index;
-        q->place.applied_term = c->term;
-        q->config.hooks->applied(q->config.hooks->arg, c->index, c->term);
-    }
-    change_free(c);
-}
-
 /* Removes from the overlay what the kv below has now. */
-static void overlay_drop(struct kv_quorum *q, const struct kv_item *items, size_t n_items,
-                         uint64_t number)
+static void overlay_drop(struct kv_quorum *q, const struct change *c)
 {
-    for (size_t i = 0; i < n_items; i++) {
-        struct key_map_node *n = key_map_get(&q->overlay, items[i].key, items[i].key_len);
+    for (size_t i = 0; i < c->n_items && c->number != 0; i++) {
+        struct key_map_node *n =
+            key_map_get(&q->overlay, c->items[i].key, c->items[i].key_len);
 
-        if (n != NULL && n->mark == number)
+        if (n != NULL && n->mark == c->number)
             key_map_remove(&q->overlay, n);
     }
 }
@@ -607,20 +602,20 @@ static struct change *change_add(struct kv_quorum *q, const struct raft_log_entr
 
     if (c == NULL)
         log_out_of_memory(in_the_log);
-    c->done.fn = on_applied;
-    c->q = q;
     c->index = e->index;
     c->term = e->term;
+    c->wall_ns = q->wall_ns;
     c->items = items;
     c->n_items = n_items;
-    c->items[c->n_items++] = kv_place_applied(c->applied, e->index, e->term, q->wall_ns);
+    for (size_t i = 0; i < n_items; i++)
+        c->n_bytes += items[i].key_len + items[i].val_len;
     list_add_tail(&q->changes, &c->link);
     return c;
 }
 
 static struct kv_item *items_new(size_t n)
 {
-    struct kv_item *items = calloc(n + QUORUM_ITEMS_SPARE, sizeof(*items));
+    struct kv_item *items = calloc(n, sizeof(*items));
 
     if (items == NULL)
         log_out_of_memory(in_the_log);
@@ -760,7 +755,7 @@ void kv_quorum_apply(struct kv_quorum *q, struct quorum_entry *entry)
     if (entry->e.kind == RAFT_ENTRY_CONFIG)
         members_take(q, &entry->e);
     else
-        change_add(q, &entry->e, items_new(0), 0);
+        change_add(q, &entry->e, NULL, 0);
 }
 
 /* Takes note of a loss of power that a leader has counted. */
@@ -775,32 +770,100 @@ static void losses_look(struct kv_quorum *q, const struct change *c)
     }
 }
 
-/* Writes a change to the kv below. */
-static void change_apply(struct kv_quorum *q, struct change *c)
+static void reads_run(struct kv_quorum *q);
+
+static void on_written(struct kv_done *done, int rc)
 {
-    losses_look(q, c);
-    q->below_index = c->index;
-    q->below_term = c->term;
-    q->n_applying++;
-    if (c->members != NULL)
-        members_apply(q, c);
-    kv_commit(q->config.below, c->items, c->n_items, &c->done);
-    if (c->number != 0) /* from here on the kv below has them */
-        overlay_drop(q, c->items, c->n_items, c->number);
+    struct below_write *w = (struct below_write *)done;
+    struct kv_quorum *q = w->q;
+
+    assert(q->n_writes > 0 && q->n_iters == 0);
+    q->n_writes--;
+    if (rc != 0)
+        fail(q, rc, "write to the metadata store");
+    LIST_FOREACH_SAFE(node, &w->changes) {
+        struct change *c = container_of(node, struct change, link);
+
+        if (rc == 0)
+            overlay_drop(q, c);
+        change_free(c);
+    }
+    if (rc == 0) {
+        q->place.applied = w->index;
+        q->place.applied_term = w->term;
+        q->config.hooks->applied(q->config.hooks->arg, w->index, w->term);
+    }
+    free(w);
+    reads_run(q);
+}
+
+/* Returns the oldest change that is stable and not in a write; NULL: there is none. */
+static struct change *change_next(const struct kv_quorum *q)
+{
+    struct change *c = list_is_empty(&q->changes)
+                           ? NULL
+                           : container_of(q->changes.next, struct change, link);
+
+    return c == NULL || c->index > q->stable ? NULL : c;
+}
+
+/* Makes a write of the next changes: at least one, and all that fit. */
+static struct below_write *write_new(struct kv_quorum *q)
+{
+    struct below_write *w = calloc(1, sizeof(*w));
+    struct change *c = change_next(q);
+
+    if (w == NULL)
+        log_out_of_memory(in_the_log);
+    w->done.fn = on_written;
+    w->q = q;
+    list_init(&w->changes);
+    do {
+        list_remove(&c->link);
+        list_add_tail(&w->changes, &c->link);
+        w->index = c->index;
+        w->term = c->term;
+        w->n_items += c->n_items;
+        w->n_bytes += c->n_bytes;
+        c = change_next(q);
+    } while (c != NULL && w->n_bytes + c->n_bytes <= WRITE_BYTES_MAX);
+    return w;
+}
+
+/* Writes changes to the kv below, in one commit with the place of the newest one. */
+static void write_start(struct kv_quorum *q, struct below_write *w)
+{
+    struct kv_item *items = calloc(w->n_items + 1, sizeof(*items));
+    uint8_t applied[PLACE_APPLIED_BYTES];
+    int64_t wall_ns = 0;
+    size_t n = 0;
+
+    if (items == NULL)
+        log_out_of_memory(in_the_log);
+    LIST_FOREACH(node, &w->changes) {
+        struct change *c = container_of(node, struct change, link);
+
+        losses_look(q, c);
+        if (c->members != NULL)
+            members_apply(q, c);
+        for (size_t i = 0; i < c->n_items; i++)
+            items[n++] = c->items[i];
+        wall_ns = c->wall_ns;
+    }
+    items[n++] = kv_place_applied(applied, w->index, w->term, wall_ns);
+    q->below_index = w->index;
+    q->below_term = w->term;
+    q->n_writes++;
+    kv_commit(q->config.below, items, n, &w->done);
+    free(items);
 }
 
 void kv_quorum_stable(struct kv_quorum *q, uint64_t index)
 {
     assert(index >= q->stable && index <= q->given && q->n_iters == 0);
     q->stable = index;
-    while (q->error == 0 && !list_is_empty(&q->changes)) {
-        struct change *c = container_of(q->changes.next, struct change, link);
-
-        if (c->index > index)
-            break;
-        list_remove(&c->link);
-        change_apply(q, c);
-    }
+    while (q->error == 0 && change_next(q) != NULL)
+        write_start(q, write_new(q));
     if (q->error == 0)
         pendings_look(q);
 }
@@ -917,20 +980,45 @@ static void on_seeded(void *arg, struct seed_job *job, int rc)
     seeded(q, job, rc);
 }
 
-void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job)
+static void read_run(struct kv_quorum *q, struct seed_job *job)
 {
     if (q->error != 0) {
         seeded(q, job, q->error);
         return;
     }
-    if (job->kind == SEED_JOB_READ)
-        job->chunk = (struct seed_chunk){ .applied = q->below_index,
-                                          .applied_term = q->below_term,
-                                          .wall_ns = q->wall_ns,
-                                          .members_index = q->place.members_index,
-                                          .highest_id = q->place.highest_id,
-                                          .members = q->place.members };
-    assert(job->kind == SEED_JOB_READ || (!q->leads && !q->is_syncing_below));
+    job->chunk = (struct seed_chunk){ .applied = q->below_index,
+                                      .applied_term = q->below_term,
+                                      .wall_ns = q->wall_ns,
+                                      .members_index = q->place.members_index,
+                                      .highest_id = q->place.highest_id,
+                                      .members = q->place.members };
+    seed_store_run(&q->store, job);
+}
+
+/* Reads chunks for other members. Until a write has ended nobody knows whether the kv has
+ * what a chunk would say. */
+static void reads_run(struct kv_quorum *q)
+{
+    while (q->n_writes == 0 && !list_is_empty(&q->reads)) {
+        struct seed_job *job = container_of(q->reads.next, struct seed_job, link);
+
+        list_remove(&job->link);
+        read_run(q, job);
+    }
+}
+
+void kv_quorum_seed(struct kv_quorum *q, struct seed_job *job)
+{
+    if (job->kind == SEED_JOB_READ) {
+        list_add_tail(&q->reads, &job->link);
+        reads_run(q);
+        return;
+    }
+    if (q->error != 0) {
+        seeded(q, job, q->error);
+        return;
+    }
+    assert(!q->leads && !q->is_syncing_below);
     if (job->kind == SEED_JOB_BEGIN && job->mark.is_copied && job->mark.index == 0) {
         job->mark.index = job->mark.newest = q->below_index;
         job->mark.term = q->below_term;
@@ -976,6 +1064,7 @@ int kv_quorum_open(const struct kv_quorum_config *config, struct kv_quorum **out
         q->free_max = UINT64_MAX;
         list_init(&q->pendings);
         list_init(&q->changes);
+        list_init(&q->reads);
         done_list_init(&q->asked);
         done_list_init(&q->asking);
         done_list_init(&q->ended);
@@ -1011,9 +1100,9 @@ void kv_quorum_close(struct kv_quorum *q)
 
 bool kv_quorum_is_idle(const struct kv_quorum *q)
 {
-    return list_is_empty(&q->pendings) && q->n_applying == 0 && !q->is_syncing_below &&
-           q->sync_done == NULL && q->asked.first == NULL && q->asking.first == NULL &&
-           q->ended.first == NULL && q->store.job == NULL;
+    return list_is_empty(&q->pendings) && q->n_writes == 0 && list_is_empty(&q->reads) &&
+           !q->is_syncing_below && q->sync_done == NULL && q->asked.first == NULL &&
+           q->asking.first == NULL && q->ended.first == NULL && q->store.job == NULL;
 }
 
 struct kv *kv_quorum_kv(struct kv_quorum *q)

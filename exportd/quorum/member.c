@@ -100,9 +100,16 @@ static void stable_give(struct member *m)
     member_change_stable(m);
 }
 
+/* Returns up to where the kv gets entries. Those of a leader end commits; others have no
+ * use before they are stable, and would wake the core's thread one by one. */
+static uint64_t give_to(const struct member *m)
+{
+    return m->role == RAFT_CORE_LEADER || m->commit < m->stable ? m->commit : m->stable;
+}
+
 static void give_next(struct member *m)
 {
-    while (m->given < m->commit && m->given - m->applied < APPLYING_MAX &&
+    while (m->given < give_to(m) && m->given - m->applied < APPLYING_MAX &&
            !m->is_reading) {
         struct quorum_entry *entry;
 

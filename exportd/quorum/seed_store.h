@@ -15,6 +15,7 @@
 #ifndef ROZO_EXPORTD_QUORUM_SEED_STORE_H
 #define ROZO_EXPORTD_QUORUM_SEED_STORE_H
 
+#include "common/base/list.h"
 #include "exportd/quorum/kv_place.h"
 #include "exportd/quorum/log/quorum_entry.h"
 #include "exportd/quorum/seed/seed_adopt.h"
@@ -39,6 +40,7 @@ struct seed_job {
     int rc;                       /* out */
     struct kv_quorum_place place; /* out: place of the kv, after END the new one */
     void *arg;                    /* the member's */
+    struct list_node link;        /* the kv's */
 };
 /** Frees a job with its bytes and uses of entries. NULL is fine. */
 void seed_job_free(struct seed_job *job);

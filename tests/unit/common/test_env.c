@@ -5,12 +5,24 @@
  * with a slow twin.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/list.h"
 #include "common/env/env_uv.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
+
+static atomic_uint n_writes;
+
+/* Takes the place of the C library's, for libuv as well: counts calls. */
+ssize_t write(int fd, const void *buf, size_t n)
+{
+    atomic_fetch_add(&n_writes, 1);
+    return syscall(SYS_write, fd, buf, n);
+}
 
 /* Letters of tasks and timers, in the order in which they ran. */
 static char trail[64];
@@ -339,6 +351,26 @@ static void mail_arrives_once_and_in_order(void **state)
     free(posters);
 }
 
+/* Messages that lie in the mailbox together cost one wake-up. */
+static void many_mails_are_one_write(void **state)
+{
+    struct uv_fixture f;
+    struct poster p = { .n_all = &(unsigned){ 0 } };
+
+    (void)state;
+    uv_setup(&f);
+    p.e = &f.e;
+    for (unsigned i = 1; i <= 3; i++) {
+        atomic_store(&n_writes, 0);
+        p.next = 0;
+        poster_main(&p);
+        assert_int_equal(atomic_load(&n_writes), 1);
+        while (*p.n_all < i * LETTERS)
+            uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    uv_teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +381,7 @@ int main(void)
         cmocka_unit_test(uv_keeps_the_promises),
         cmocka_unit_test(uv_runs_last_what_is_to_be_last),
         cmocka_unit_test(mail_arrives_once_and_in_order),
+        cmocka_unit_test(many_mails_are_one_write),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

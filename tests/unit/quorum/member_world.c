@@ -53,11 +53,20 @@ static void post(void *arg, struct env_mail *mail)
     env_post(&w->v->env, &w->mail_task);
 }
 
+static uint64_t now_ns(void *arg)
+{
+    (void)arg;
+    return env_now_ns(&((struct member_node *)arg)->w->v->env);
+}
+
 /* Mail for a core, which may hang. */
 static void post_core(void *arg, struct env_mail *mail)
 {
     struct member_node *n = arg;
 
+    if (n->woken_ns != now_ns(n))
+        n->n_wakes++;
+    n->woken_ns = now_ns(n);
     if (!n->core_hangs) {
         post(n, mail);
         return;
@@ -80,12 +89,6 @@ void member_node_resume_core(struct member_node *n)
         post(n, m);
         m = next;
     }
-}
-
-static uint64_t now_ns(void *arg)
-{
-    (void)arg;
-    return env_now_ns(&((struct member_node *)arg)->w->v->env);
 }
 
 /* One leader a term. */

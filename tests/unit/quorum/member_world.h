@@ -41,8 +41,10 @@ struct member_node {
     uint64_t boot; /* grows with each loss of its power */
     uint64_t life; /* grows with each end of its process */
     uint64_t term;
-    bool syncs;      /* a sync of its kv is under way */
-    bool core_hangs; /* no mail reaches its core */
+    bool syncs;       /* a sync of its kv is under way */
+    bool core_hangs;  /* no mail reaches its core */
+    unsigned n_wakes; /* moments at which its core got mail */
+    uint64_t woken_ns;
     struct env_mail *mail, **mail_last;
 };
 

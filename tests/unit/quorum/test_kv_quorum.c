@@ -29,7 +29,7 @@ struct fake {
     uint64_t term;
     uint64_t told_applied, told_synced, asked_ns;
     uint64_t lease_until_ns, now_ns;
-    unsigned n_failed, n_wanted;
+    unsigned n_failed, n_wanted, n_seeded;
     bool is_lazy; /* committed entries are not stable at once */
 };
 
@@ -160,13 +160,21 @@ static void entry_add(struct fake *f, enum raft_entry_kind kind, const void *dat
     quorum_entry_free(e);
 }
 
-static void members_add(struct fake *f)
+/* A list of member 7 and another one; 0: alone. */
+static void list_add(struct fake *f, uint64_t other)
 {
     uint8_t buf[RAFT_CONFIG_BYTES_MAX];
     struct raft_config c = { 0 };
 
     assert_int_equal(raft_config_set(&c, 7, RAFT_ROLE_VOTER, "m1:1"), 0);
+    if (other != 0)
+        assert_int_equal(raft_config_set(&c, other, RAFT_ROLE_VOTER, "m2:1"), 0);
     entry_add(f, RAFT_ENTRY_CONFIG, buf, raft_config_encode(&c, buf));
+}
+
+static void members_add(struct fake *f)
+{
+    list_add(f, 0);
 }
 
 /* A list of members and the first entry of a leader are applied; we lead. */
@@ -275,6 +283,195 @@ static void a_sync_and_the_kv_below_wait_until_entries_are_stable(void **state)
     assert_true(t.n == 1 && t.rc == 0);
     assert_int_equal(f.told_applied, f.n_log);
     fake_close(&f);
+}
+
+/* ---- writes of several entries ---- */
+
+static void reopen(struct fake *f)
+{
+    kv_quorum_depose(f->q);
+    env_virtual_run_posted(&f->v);
+    kv_quorum_close(f->q);
+    assert_int_equal(quorum_open(f), 0);
+}
+
+/* Commits these values of "a" and "b", which are committed by the quorum, not stable. */
+static void commit_lazily(struct fake *f, const char *a, const char *b)
+{
+    struct waiter w[3] = { waiter(), waiter(), waiter() };
+
+    f->is_lazy = true;
+    commit_one(f, "a", "first", &w[0]);
+    commit_one(f, "b", b, &w[1]);
+    commit_one(f, "a", a, &w[2]);
+    apply(f, 3);
+    env_virtual_run_posted(&f->v);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(w[i].n == 1 && w[i].rc == 0);
+}
+
+static void entries_that_become_stable_together_are_one_write(void **state)
+{
+    uint64_t n_before;
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    commit_lazily(&f, "2", NULL);
+    n_before = kv_memory_n_commits(f.below);
+    kv_quorum_stable(f.q, f.n_log);
+    assert_int_equal(kv_memory_n_commits(f.below), n_before + 1);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 2); /* the write has not ended */
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.told_applied, f.n_log);
+    expect(kv_memory_kv(f.below), "a", "2");
+    expect(kv_memory_kv(f.below), "b", NULL);
+    expect(kv_quorum_kv(f.q), "a", "2");
+    reopen(&f);
+    assert_int_equal(kv_quorum_place(f.q)->applied, f.n_log);
+    fake_close(&f);
+}
+
+/* The clock of the place is that of its entry, not of later ones that have come. */
+static void a_write_leaves_out_what_is_not_stable(void **state)
+{
+    struct waiter w[3] = { waiter(), waiter(), waiter() };
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    f.is_lazy = true;
+    commit_one(&f, "a", "1", &w[0]);
+    kv_stamp_ns(kv_quorum_kv(f.q), INT64_MAX - 2);
+    commit_one(&f, "b", "1", &w[1]);
+    kv_stamp_ns(kv_quorum_kv(f.q), INT64_MAX - 1);
+    commit_one(&f, "c", "1", &w[2]);
+    apply(&f, 3);
+    kv_quorum_stable(f.q, f.n_log - 1);
+    reopen(&f);
+    assert_int_equal(kv_quorum_place(f.q)->applied, f.n_log - 1);
+    assert_int_equal(kv_quorum_wall_ns(f.q), INT64_MAX - 2);
+    expect(kv_quorum_kv(f.q), "b", "1");
+    expect(kv_quorum_kv(f.q), "c", NULL);
+    kv_quorum_apply(f.q, f.log[f.n_log - 1]); /* the log gives it again */
+    kv_quorum_stable(f.q, f.n_log);
+    expect(kv_quorum_kv(f.q), "c", "1");
+    fake_close(&f);
+}
+
+/* Until the failure is known, reads show what the quorum has and the kv below lacks. */
+static void a_write_that_fails_leaves_out_all_its_entries(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    kv_memory_kill(f.below);
+    kv_quorum_stable(f.q, f.n_log);
+    expect(kv_quorum_kv(f.q), "a", "1");
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.n_failed, 1);
+    assert_int_equal(f.told_applied, 2);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 2);
+    kv_memory_revive(f.below);
+    reopen(&f);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 2);
+    expect(kv_quorum_kv(f.q), "a", NULL);
+    expect(kv_quorum_kv(f.q), "b", NULL);
+    fake_close(&f);
+}
+
+static void a_loss_of_power_takes_a_write_whole(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    kv_quorum_stable(f.q, f.n_log);
+    commit_lazily(&f, "2", NULL);
+    kv_quorum_stable(f.q, f.n_log);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.told_applied, 8);
+    kv_memory_power_cut(f.below, 1);
+    reopen(&f);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 5);
+    expect(kv_quorum_kv(f.q), "a", "1");
+    expect(kv_quorum_kv(f.q), "b", "1");
+    for (unsigned i = 5; i < 8; i++)
+        kv_quorum_apply(f.q, f.log[i]);
+    kv_quorum_stable(f.q, 8);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(kv_quorum_place(f.q)->applied, 8);
+    expect(kv_quorum_kv(f.q), "a", "2");
+    expect(kv_quorum_kv(f.q), "b", NULL);
+    fake_close(&f);
+}
+
+static void lists_of_members_may_lie_within_a_write(void **state)
+{
+    const struct kv_quorum_place *place;
+    uint64_t n_before;
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    list_add(&f, 9);
+    list_add(&f, 8);
+    apply(&f, 2);
+    commit_lazily(&f, "2", "2");
+    n_before = kv_memory_n_commits(f.below);
+    kv_quorum_stable(f.q, f.n_log);
+    assert_int_equal(kv_memory_n_commits(f.below), n_before + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        reopen(&f); /* then again, with nothing but what the kv below has */
+        place = kv_quorum_place(f.q);
+        assert_int_equal(place->applied, f.n_log);
+        assert_int_equal(place->members_index, 7);
+        assert_int_equal(place->members.n, 2);
+        assert_non_null(raft_config_find(&place->members, 8));
+        assert_int_equal(place->highest_id, 9);
+        expect(kv_quorum_kv(f.q), "b", "2");
+    }
+    fake_close(&f);
+}
+
+/* A write is bounded, but takes an entry of any size. */
+static void many_bytes_are_several_writes(void **state)
+{
+    const size_t len = (size_t)3 << 20;
+    struct waiter w[3] = { waiter(), waiter(), waiter() };
+    struct kv_item item = put("big", NULL);
+    char *big = calloc(1, len);
+    uint64_t n_before;
+    struct fake f;
+
+    (void)state;
+    assert_non_null(big);
+    item.val = big;
+    item.val_len = len;
+    fake_open(&f);
+    lead(&f);
+    f.is_lazy = true;
+    commit_one(&f, "a", "1", &w[0]);
+    kv_commit(kv_quorum_kv(f.q), &item, 1, &w[1].done);
+    kv_commit(kv_quorum_kv(f.q), &item, 1, &w[2].done);
+    apply(&f, UINT32_MAX);
+    n_before = kv_memory_n_commits(f.below);
+    kv_quorum_stable(f.q, f.n_log);
+    assert_int_equal(kv_memory_n_commits(f.below), n_before + 2);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(kv_quorum_place(f.q)->applied, f.n_log);
+    fake_close(&f);
+    free(big);
 }
 
 static void a_deposed_member_ends_what_waits_and_takes_nothing(void **state)
@@ -566,6 +763,7 @@ static void model_apply(struct model *m)
 
     if (m->f.n_applied == m->f.n_log)
         return;
+    m->f.is_lazy = env_virtual_below(&m->f.v, 4) != 0;
     e = m->f.log[m->f.n_applied];
     apply(&m->f, 1);
     if (e->e.kind != RAFT_ENTRY_BATCH)
@@ -585,6 +783,8 @@ static void model_depose(struct model *m)
                                         &m->f.v, m->f.n_log - m->f.n_applied + 1));
     while (m->f.n_applied < m->f.n_log)
         model_apply(m);
+    m->f.is_lazy = false;
+    apply(&m->f, 0);
     env_virtual_run_posted(&m->f.v);
     for (unsigned i = 0; i < m->n_waiters; i++)
         assert_int_equal(m->waiters[i].n, 1);
@@ -641,6 +841,8 @@ static void reads_show_the_model(void **state)
     }
     while (m->f.n_applied < m->f.n_log)
         model_apply(m);
+    m->f.is_lazy = false;
+    apply(&m->f, 0);
     env_virtual_run_posted(&m->f.v);
     for (unsigned i = 0; i < m->n_waiters; i++)
         assert_int_equal(m->waiters[i].n, 1);
@@ -695,6 +897,7 @@ static void on_chunk(void *arg, struct seed_job *job)
     assert_int_equal(job->chunk.applied, f->n_applied);
     assert_int_equal(job->chunk.members_index, 1);
     assert_true(job->chunk.is_last && job->len > 0);
+    f->n_seeded++;
 }
 
 static void a_chunk_contains_what_reads_show(void **state)
@@ -715,7 +918,69 @@ static void a_chunk_contains_what_reads_show(void **state)
     kv_quorum_seed(f.q, job);
     env_virtual_run_posted(&f.v);
     assert_int_equal(f.told_applied, f.n_applied);
+    assert_int_equal(f.n_seeded, 1);
     seed_job_free(job);
+    fake_close(&f);
+}
+
+/* Reads between a write and its end, of which nobody knows yet that it has failed. */
+static void on_no_chunk(void *arg, struct seed_job *job)
+{
+    assert_int_equal(job->rc, -EIO);
+    ((struct fake *)arg)->n_seeded++;
+}
+
+static void no_chunk_says_that_it_contains_a_write_that_failed(void **state)
+{
+    struct seed_job jobs[2] = { { .kind = SEED_JOB_READ }, { .kind = SEED_JOB_READ } };
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    f.hooks.seeded = on_no_chunk;
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    kv_memory_kill(f.below);
+    kv_quorum_stable(f.q, f.n_log);
+    kv_quorum_seed(f.q, &jobs[0]);
+    kv_quorum_seed(f.q, &jobs[1]);
+    assert_int_equal(f.n_seeded, 0);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.n_seeded, 2);
+    fake_close(&f);
+}
+
+/* A copy that begins here while a write is under way, and others wait for stability:
+ * the mark replaces the place of that write. */
+static void on_begun(void *arg, struct seed_job *job)
+{
+    struct fake *f = arg;
+
+    assert_int_equal(job->rc, 0);
+    assert_int_equal(job->mark.index, f->n_applied - 1);
+    assert_int_equal(job->place.applied, 0);
+    assert_int_equal(job->place.seed.index, f->n_applied - 1);
+    f->n_seeded++;
+}
+
+static void a_copy_may_begin_while_a_write_is_under_way(void **state)
+{
+    struct seed_job job = { .kind = SEED_JOB_BEGIN,
+                            .mark = { .doubt = SEED_BEHIND, .is_copied = true } };
+    struct fake f;
+
+    (void)state;
+    fake_open(&f);
+    f.hooks.seeded = on_begun;
+    lead(&f);
+    commit_lazily(&f, "1", "1");
+    kv_quorum_depose(f.q);
+    kv_quorum_stable(f.q, f.n_log - 1);
+    kv_quorum_seed(f.q, &job);
+    env_virtual_run_posted(&f.v);
+    assert_int_equal(f.n_seeded, 1);
+    expect(kv_quorum_kv(f.q), "a", "first");
+    expect(kv_quorum_kv(f.q), "b", "1");
     fake_close(&f);
 }
 
@@ -723,6 +988,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_contains_what_reads_show),
+        cmocka_unit_test(no_chunk_says_that_it_contains_a_write_that_failed),
+        cmocka_unit_test(a_copy_may_begin_while_a_write_is_under_way),
+        cmocka_unit_test(entries_that_become_stable_together_are_one_write),
+        cmocka_unit_test(a_write_leaves_out_what_is_not_stable),
+        cmocka_unit_test(a_write_that_fails_leaves_out_all_its_entries),
+        cmocka_unit_test(a_loss_of_power_takes_a_write_whole),
+        cmocka_unit_test(lists_of_members_may_lie_within_a_write),
+        cmocka_unit_test(many_bytes_are_several_writes),
         cmocka_unit_test(a_commit_is_seen_at_once_and_done_when_the_quorum_has_it),
         cmocka_unit_test(a_sync_and_the_kv_below_wait_until_entries_are_stable),
         cmocka_unit_test(a_deposed_member_ends_what_waits_and_takes_nothing),

@@ -66,6 +66,56 @@ static void a_change_costs_one_call_to_each_other_member(void **state)
     free(w);
 }
 
+/* A follower's core has nothing to do with entries that are not stable yet. */
+static void a_follower_wakes_its_core_when_entries_are_stable(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    struct member_node *n;
+
+    (void)state;
+    written_init_as(w, 3, true);
+    w->m.is_lossless = true;
+    n = member_world_wait_for_leader(&w->m);
+    written_write(w, n, 8);
+    member_world_run_ms(&w->m, 500);
+    for (unsigned i = 0; i < MEMBERS; i++)
+        w->m.nodes[i].n_wakes = 0;
+    for (unsigned i = 0; i < 200; i++) {
+        written_write(w, n, 8);
+        member_world_run_ms(&w->m, 5);
+    }
+    for (unsigned i = 0; i < MEMBERS; i++)
+        assert_true(i == n->i || w->m.nodes[i].n_wakes <= 200 / 10);
+    member_world_run_ms(&w->m, 2000);
+    assert_int_equal(w->n_acked, 201);
+    written_all_are_equal(w);
+    written_free(w);
+    free(w);
+}
+
+/* Entries that were committed and not stable reach the kv of a member that begins to
+ * lead. */
+static void a_new_leader_has_what_was_only_committed(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    struct member_node *n;
+
+    (void)state;
+    written_init_as(w, 4, true);
+    n = member_world_wait_for_leader(&w->m);
+    for (unsigned i = 0; i < 20; i++)
+        written_write(w, n, 8);
+    while (w->n_acked < 20)
+        member_world_run_ms(&w->m, 1);
+    member_node_kill(n, false);
+    written_leader_check(w, member_world_wait_for_leader(&w->m));
+    member_node_start(n);
+    member_world_run_ms(&w->m, 3000);
+    written_all_are_equal(w);
+    written_free(w);
+    free(w);
+}
+
 static void leadership_goes_over_when_asked(void **state)
 {
     struct written_world *w = malloc(sizeof(*w));
@@ -615,6 +665,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_members_hold_what_one_commits),
         cmocka_unit_test(a_change_costs_one_call_to_each_other_member),
+        cmocka_unit_test(a_follower_wakes_its_core_when_entries_are_stable),
+        cmocka_unit_test(a_new_leader_has_what_was_only_committed),
         cmocka_unit_test(leadership_goes_over_when_asked),
         cmocka_unit_test(a_leader_that_is_cut_off_gives_up),
         cmocka_unit_test(another_member_leads_soon_when_links_are_refused),

@@ -73,6 +73,8 @@ void __wrap_raft_core_take(struct raft_core *core, struct raft_core_out *out)
         e->ahead = ahead;
     if (e->ahead > out->commit)
         out->commit = e->ahead;
+    if (e->ahead > out->stable) /* the kv below gets no others */
+        out->stable = e->ahead;
 }
 
 int __real_raft_core_persisted(struct raft_core *core, uint64_t now_ns, uint64_t index,
