@@ -78,8 +78,8 @@ static inline int kv_iter_open(struct kv *kv, struct kv_iter **out)
     return kv->ops->iter_open(kv, out);
 }
 /**
- * Commits all items or none. If a key comes more than once its last item counts. After a
- * failure nothing more can be committed.
+ * Commits all items or none. If a key comes more than once its last item counts. If a
+ * commit fails so do those that begin before its callback has come.
  */
 static inline void kv_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
                              struct kv_done *done)

@@ -61,7 +61,7 @@ struct kv_leveldb {
     leveldb_readoptions_t *get_options, *scan_options;
     leveldb_writeoptions_t *write_options;
     leveldb_writebatch_t *batch;
-    int write_rc; /* error of the first commit that failed: none is made after it */
+    int write_rc;         /* error of a commit that failed, until its callback has come */
     struct env_task task; /* calls the commits that are done */
     struct kv_done *done_head, *done_tail;
     uv_work_t work; /* the sync under way */
@@ -250,8 +250,10 @@ static void on_done_task(struct env_task *task)
         struct kv_done *done = k->done_head;
 
         k->done_head = done->next;
-        if (k->done_head == NULL)
+        if (k->done_head == NULL) {
             k->done_tail = NULL;
+            k->write_rc = 0;
+        }
         done->fn(done, done->rc);
     }
 }
