@@ -62,7 +62,7 @@ int meta_verb_hand_over(struct meta_verb *v, const struct meta_hand_over *h,
         interrupt_pause_ms(PAUSE_MS);
         *m = meta_verb_serving(v, h->end_ms, true, err);
         if (*m == NULL)
-            return -ROZO_ENOT_LEADER;
+            return interrupt_came() ? -EINTR : -ROZO_ENOT_LEADER;
     }
 }
 
