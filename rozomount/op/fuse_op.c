@@ -262,6 +262,33 @@ static void op_overlay_node(const struct fuse_op *op, const struct node *node,
         *ours = others;
 }
 
+/* Returns whether a file that may be open here has no token that covers all of it. Its
+ * state is perhaps old: a token counts only together with the answer that it came with,
+ * or reads would count on that state. */
+static bool is_perhaps_old(struct mount *m, const struct md_attr *attr)
+{
+    enum token_mode held = token_cache_mode_locked(m->tokens, attr->ino);
+
+    return S_ISREG(attr->mode) && (held == TOKEN_NONE || held == TOKEN_RANGES) &&
+           mount_may_be_open(m, attr->ino);
+}
+
+/* Takes the token that came with attributes. Called with the token lock. */
+static void attr_grant(struct fuse_op *op, const struct md_attr *attr, uint64_t grant)
+{
+    struct token_cache *t = op->loop->mount->tokens;
+
+    token_cache_grant_locked(t, attr->ino, attr->token, grant);
+    token_cache_note_xattrs(t, attr->ino, attr->xattrs, grant, op->changes.entry);
+}
+
+void fuse_op_take_attr_grant(struct fuse_op *op, const struct md_attr *attr,
+                             uint64_t grant)
+{
+    if (!is_perhaps_old(op->loop->mount, attr))
+        attr_grant(op, attr, grant);
+}
+
 /*
  * Records exportd's attributes of an inode that may be open here, and sets *st to them,
  * with newer ones of our own laid over. Called with the token lock.
@@ -275,6 +302,8 @@ static void op_overlay(struct fuse_op *op, struct stat *st)
     open_dirs_note(op->loop->mount->open_dirs, &op->entry.attr);
     if (node == NULL)
         return;
+    if (op->entry.grant.number != 0)
+        attr_grant(op, &op->entry.attr, op->entry.grant.number);
     node_note_attr(node, &op->entry.attr);
     if (op_knows_better(op, node))
         op_overlay_node(op, node, st);
@@ -324,9 +353,7 @@ void fuse_op_take_grant(struct fuse_op *op, uint64_t dir)
     if (e->grant.number == 0)
         return;
     token_cache_lock(t);
-    token_cache_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
-    token_cache_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number,
-                            op->changes.entry);
+    fuse_op_take_attr_grant(op, &e->attr, e->grant.number);
     if (dir != 0) {
         token_cache_grant_locked(t, dir, e->grant.dir, e->grant.number);
         token_cache_note_others(t, e->grant.others);
@@ -335,6 +362,17 @@ void fuse_op_take_grant(struct fuse_op *op, uint64_t dir)
     }
     token_cache_unlock(t);
     recalls_trim(op->loop);
+}
+
+void fuse_op_take_data_grant(struct fuse_op *op)
+{
+    struct token_cache *t = op->loop->mount->tokens;
+
+    if (op->entry.grant.number == 0)
+        return;
+    token_cache_lock(t);
+    attr_grant(op, &op->entry.attr, op->entry.grant.number);
+    token_cache_unlock(t);
 }
 
 bool loop_may_tell(struct loop *loop)

@@ -159,8 +159,15 @@ void fuse_op_is_over(struct mount *m);
 void fuse_op_reply_err(struct fuse_op *op, int rc);
 /**
  * Records the tokens that came with op->entry. dir: the directory asked about; 0: none.
+ * A file that may be open here gets no first token by this: fuse_op_take_data_grant(), or
+ * the answer with the attributes, records it.
  */
 void fuse_op_take_grant(struct fuse_op *op, uint64_t dir);
+/** Likewise for one inode of an answer. Called with the token lock. */
+void fuse_op_take_attr_grant(struct fuse_op *op, const struct md_attr *attr,
+                             uint64_t grant);
+/** Records the token that came with op->entry; the open file adopts the entry next. */
+void fuse_op_take_data_grant(struct fuse_op *op);
 /** Records the token that came with an answer about one inode, for any operation. */
 void loop_take_grant(struct loop *loop, const struct md_entry *e);
 /**

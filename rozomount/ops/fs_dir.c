@@ -374,13 +374,11 @@ void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
     if (page->dir_token != ROZO__TOKEN_MODE__TOKEN_NONE)
         page_note_names(op, page, after);
     for (size_t i = 0; i < page->n_entries; i++) {
-        const Rozo__Attr *attr = page->entries[i]->attr;
+        struct md_attr attr;
 
-        if (attr == NULL)
-            continue;
-        token_cache_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
-        token_cache_note_xattrs(t, attr->ino, attr->xattrs, page->grant,
-                                op->changes.entry);
+        if (page->entries[i]->attr != NULL &&
+            md_attr_check(page->entries[i]->attr, &attr) == 0)
+            fuse_op_take_attr_grant(op, &attr, page->grant);
     }
     token_cache_unlock(t);
     file_prefetch_listed(op->loop->mount, op->ino, after, page);

@@ -97,6 +97,7 @@ static int open_take_answer(struct open_op *o)
     struct token_cache *t = op->loop->mount->tokens;
 
     fuse_op_take_grant(op, 0);
+    fuse_op_take_data_grant(op);
     token_cache_forget_attr(t, op->ino, op->changes.entry);
     o->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
     /* Pages exist only under a token, and go with it. */
@@ -193,6 +194,7 @@ static enum step_end created_adopt(struct fuse_op *op)
 {
     int rc;
 
+    fuse_op_take_data_grant(op);
     node_cache_is_fresh(op->node, &op->entry.attr);
     rc = op->entry.has_target ? node_adopt(op->node, &op->entry, true) : -EBADMSG;
     if (rc != 0)
