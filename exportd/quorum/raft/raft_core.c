@@ -87,6 +87,9 @@ struct raft_core {
     uint64_t log_last;  /* newest entry that the caller has got */
     struct raft_synced synced;
     uint64_t sync_to; /* the log shall be synced up to here, at once */
+    /* newest entry with a list of members, or in the place of one that was dropped: what
+     * is written does not count before the log is synced up to here */
+    uint64_t list_to;
     struct core_loss loss;
     uint64_t stable_told; /* leaders said: up to here all is synced by a majority */
     uint64_t covered;     /* witness: leaders said so; leader: found so */
@@ -217,6 +220,15 @@ static bool counts_written(const struct raft_core *core)
            core->heard.term == core->ballot.term;
 }
 
+/* Drops the lists of this entry and of all after it. A loss of power could bring them
+ * back until something in their place is synced. */
+static void lists_truncate(struct raft_core *core, uint64_t from)
+{
+    if (from <= core->list_to || from <= raft_changes_newest(&core->changes)->index)
+        core->list_to = from;
+    raft_changes_truncate(&core->changes, from);
+}
+
 /* Takes over the entries that libraft wants to append. */
 static int entries_collect(struct raft_core *core, const struct raft_update *update)
 {
@@ -230,7 +242,7 @@ static int entries_collect(struct raft_core *core, const struct raft_update *upd
         core->out.truncate_from = index <= core->log_last ? index : 0;
     else
         assert(index == tail->index + 1);
-    raft_changes_truncate(&core->changes, index);
+    lists_truncate(core, index);
     raft_synced_truncate(&core->synced, index);
     for (unsigned i = 0; i < update->entries.n && rc == 0; i++) {
         const struct raft_entry *e = &update->entries.batch[i];
@@ -243,8 +255,10 @@ static int entries_collect(struct raft_core *core, const struct raft_update *upd
                                         .kind = (enum raft_entry_kind)e->type,
                                         .len = (uint32_t)e->buf.len,
                                         .data = e->buf.base };
-        if (e->type == RAFT_CHANGE)
+        if (e->type == RAFT_CHANGE) {
             rc = raft_changes_add(&core->changes, index + i, e->buf.base, e->buf.len);
+            core->list_to = index + i;
+        }
     }
     core->log_last = index + update->entries.n - 1;
     if (update->entries.batch == &core->raft.barrier) {
@@ -556,13 +570,19 @@ static void sync_ask(struct raft_core *core)
     }
 }
 
+/* Returns whether what is written counts: no list of members waits for a sync. */
+static bool may_wait(const struct raft_core *core)
+{
+    return counts_written(core) && core->list_to <= core->synced.synced;
+}
+
 /* Reports to libraft what counts as persisted: what is synced, or written. */
 static int stored_report(struct raft_core *core)
 {
     struct raft_event event = { .type = RAFT_PERSISTED_ENTRIES };
     uint64_t index = core->synced.synced;
 
-    if (counts_written(core) && core->synced.written > index)
+    if (may_wait(core) && core->synced.written > index)
         index = core->synced.written;
     if (index <= core->raft.last_stored || core->raft.state == RAFT_CANDIDATE)
         return 0;
@@ -641,7 +661,7 @@ static void stable_fill(struct raft_core *core)
 
     if (stable > out->stable)
         out->stable = stable;
-    out->may_wait = counts_written(core) && core->sync_to <= core->synced.synced;
+    out->may_wait = may_wait(core) && core->sync_to <= core->synced.synced;
 }
 
 /* Fills in the state that the caller gets. */

@@ -794,6 +794,80 @@ static void test_a_leader_hears_of_what_its_own_mode_counts(void **state)
     raft_core_free(core);
 }
 
+/* Receives an entry behind the one before it, from the leader of a term, and writes it.
+ * Returns up to where the log is acknowledged. */
+static uint64_t written(struct raft_core *core, const struct raft_log_entry *e,
+                        uint64_t term_before, struct raft_core_out *out)
+{
+    const struct raft_msg msg = { .kind = RAFT_MSG_APPEND,
+                                  .flags = RAFT_MSG_LAZY,
+                                  .from = e->term % 2 == 0 ? 2 : 3,
+                                  .to = 1,
+                                  .term = e->term,
+                                  .sent_ns = s_to_ns(2),
+                                  .index = e->index - 1,
+                                  .index_term = term_before,
+                                  .commit = 5,
+                                  .last = 5,
+                                  .n = 1 };
+    const struct raft_msg *m;
+
+    event(core, raft_core_receive(core, s_to_ns(2), &msg, e), out);
+    if (out->new_term != 0)
+        event(core,
+              raft_core_vote_persisted(core, s_to_ns(2), out->new_term, out->new_vote),
+              out);
+    event(core, raft_core_written(core, s_to_ns(2), e->index, e->term), out);
+    m = sent(out, RAFT_MSG_APPENDED, msg.from);
+    return m == NULL ? 0 : m->last;
+}
+
+/* A loss of power must not leave a member with an older list than one by which a leader
+ * has counted it; nor with a newer one that was dropped. */
+static void test_lists_are_synced_before_they_are_acknowledged(void **state)
+{
+    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+    struct raft_log_entry e = {
+        .index = 8, .term = 4, .kind = RAFT_ENTRY_BATCH, .len = 8, .data = list
+    };
+    struct raft_core_out out;
+    struct raft_core *core;
+    struct start s;
+
+    (void)state;
+    start_init(&s);
+    s.log[3].kind = RAFT_ENTRY_BATCH;
+    assert_int_equal(raft_config_set(&s.saved.config, 4, RAFT_ROLE_SPARE, "d"), 0);
+    assert_int_equal(start_as(&s, true, &core), 0);
+    raft_core_take(core, &out);
+    assert_int_equal(written(core, &e, 3, &out), 8);
+    assert_true(out.may_wait);
+
+    e.kind = RAFT_ENTRY_CONFIG;
+    e.index = 9;
+    assert_int_equal(raft_config_remove(&s.saved.config, 4), 0);
+    e.len = (uint32_t)raft_config_encode(&s.saved.config, list);
+    assert_int_equal(written(core, &e, 4, &out), 0);
+    assert_false(out.may_wait);
+    event(core, raft_core_persisted(core, s_to_ns(2), 8, 4), &out);
+    assert_false(out.may_wait);
+    event(core, raft_core_persisted(core, s_to_ns(2), 9, 4), &out);
+    assert_int_equal(sent(&out, RAFT_MSG_APPENDED, 2)->last, 9);
+    assert_true(out.may_wait);
+
+    e.kind = RAFT_ENTRY_BATCH;
+    e.term = 5;
+    assert_int_equal(written(core, &e, 4, &out), 0); /* in the place of the list */
+    assert_int_equal(out.truncate_from, 0);
+    assert_false(out.may_wait);
+    event(core, raft_core_persisted(core, s_to_ns(2), 9, 5), &out);
+    assert_int_equal(sent(&out, RAFT_MSG_APPENDED, 3)->last, 9);
+    assert_true(out.may_wait);
+    e.index = 10;
+    assert_int_equal(written(core, &e, 5, &out), 10);
+    raft_core_free(core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -813,6 +887,7 @@ int main(void)
         cmocka_unit_test(test_members_that_follow_former_ones_are_counted),
         cmocka_unit_test(test_earlier_entries_are_stable_with_one_of_the_own),
         cmocka_unit_test(test_a_leader_hears_of_what_its_own_mode_counts),
+        cmocka_unit_test(test_lists_are_synced_before_they_are_acknowledged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
