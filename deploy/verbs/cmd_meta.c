@@ -193,9 +193,10 @@ static void uncertain_print(const Rozo__AdMetaStatusResp *a)
 {
     char self[NAME_MAX_BYTES];
 
-    printf("%s lost power, and may lack changes that it had acknowledged: it does not "
-           "vote before another member leads, or all that vote have answered it\n",
-           name_put(self, a, a->id));
+    printf(
+        "%s lost power, and may lack changes that it had acknowledged: it does not "
+        "vote before another member leads, or enough of those that vote have answered\n",
+        name_put(self, a, a->id));
     silent_print(a);
 }
 

@@ -241,10 +241,12 @@ static void seed_take(struct member *m, const struct raft_core_out *out)
     if (out->seed_lost)
         log_error("quorum: the leader knows that this member had entries which it lacks "
                   "now, as after a restore of an older image: it has lost its vote, too");
-    member_seed_begin(
-        m, (struct seed_mark){ .doubt = out->seed_lost ? SEED_VOTE_LOST : SEED_BEHIND,
-                               .is_copied = true,
-                               .needed = out->seed_to });
+    member_seed_begin(m, (struct seed_mark){ .doubt = out->seed_lost ? SEED_VOTE_LOST
+                                                      : m->loss.floor_term != 0
+                                                          ? SEED_LOG_LOST
+                                                          : SEED_BEHIND,
+                                             .is_copied = true,
+                                             .needed = out->seed_to });
 }
 
 void member_pump(struct member *m)
@@ -257,6 +259,7 @@ void member_pump(struct member *m)
     if (out.truncate_from != 0)
         quorum_log_truncate(m->log, out.truncate_from);
     entries_append(m, &out);
+    m->loss.is_fed = m->loss.is_fed || out.n_entries > 0 || out.truncate_from != 0;
     role_take(m, &out);
     member_peers_update(m, raft_core_config(m->core));
     for (unsigned i = 0; i < out.n_messages && m->state == MEMBER_RUNS; i++)
@@ -322,7 +325,11 @@ static uint16_t step(struct member *m, const struct raft_msg *msg,
     if ((msg->kind == RAFT_MSG_VOTE || msg->kind == RAFT_MSG_VOTED) &&
         !member_tell_lets_vote(m, msg->from))
         return ROZO__STATUS__BUSY;
+    if (member_floor_forbids(m, msg))
+        return ROZO__STATUS__BUSY;
     m->change.heard_ns = member_now_ns(m);
+    if (msg->kind == RAFT_MSG_APPEND)
+        m->loss.floor_ns = m->change.heard_ns;
     rc = raft_core_receive(m->core, member_now_ns(m), msg, entries);
     member_event(m, rc);
     return rc == -EBADMSG ? ROZO__STATUS__BAD_REQUEST : ROZO__STATUS__OK;
@@ -550,7 +557,7 @@ void member_status(const struct member *m, struct member_status *out)
         .is_witness = m->config.is_witness,
         .covered = m->witness.covered,
         .is_removed = m->state == MEMBER_REMOVED,
-        .is_uncertain = m->state == MEMBER_DOUBTS,
+        .is_uncertain = m->state == MEMBER_DOUBTS || m->loss.floor_term != 0,
     };
     for (unsigned i = 0; i < m->members.n; i++)
         member_clients_of(m, m->members.members[i].id, &out->clients[i]);

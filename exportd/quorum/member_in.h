@@ -29,6 +29,7 @@ enum {
     SEED_DEADLINE_MS = 5000,
     /* without progress for so long, the log names the members waited for; then again */
     SEED_WAIT_MS = 3000,
+    SEED_DOUBT_MS = 6000,
     SEED_WAIT_AGAIN_MS = 60000,
     SEED_STUCK_MS = 20000, /* a copy without progress for so long may never be complete */
     SEED_PAUSE_MS = 50,    /* before the next question after one without result */
@@ -136,15 +137,24 @@ struct member_source {
     uint8_t rows[SEED_ENTRIES_MAX][SEED_ROW_BYTES];
 };
 
-/* Questions of an uncertain member, one voter after the other, in rounds. */
+/* Questions of an uncertain member, in rounds: to one voter after the other, then to
+ * others that may lead. */
 struct member_doubt {
     struct raft_config list; /* newest list of members that this one knows, its entry */
     uint64_t list_index;
-    unsigned at;       /* next one to ask */
-    uint64_t asked;    /* raft id of the last one asked */
-    uint64_t began_ns; /* this round */
-    unsigned n_answers, n_in_doubt;
-    bool is_longest; /* no answer so far had a longer log */
+    struct raft_config all; /* members of that list, and of those that others know */
+    unsigned at;            /* next one to ask: of the list, then of all */
+    bool voters_asked;      /* all voters of the list, in this round */
+    uint64_t asked;         /* raft id of the last one asked */
+    uint64_t began_ns;      /* this round */
+    unsigned n_answers, n_in_doubt, n_with_loss;
+    uint64_t last_term; /* newest one in which the member may have acknowledged entries */
+    /* sound ones that acknowledge nothing of those terms any more; the longest log of
+     * theirs, which has all that was committed with this member's help */
+    unsigned n_named;
+    uint64_t floor_term, floor_index;
+    uint64_t alone_ns; /* no leader has been heard since then */
+    bool is_longest;   /* no answer so far had a longer log */
     /* member that leads with a lease, its term, and since when; 0: none, as of the last
      * round and this one */
     uint64_t leader, leader_term, leader_ns;
@@ -163,6 +173,11 @@ struct member_loss {
      * counted yet; 0: it did not */
     uint64_t term;
     uint64_t quiet_until_ns; /* no campaign before: others have more */
+    /* Until the log reaches the floor, or an entry of a term above last_term, the member
+     * votes for nobody with less than the floor, and does not campaign. Term 0: none. */
+    uint64_t floor_term, floor_index, last_term;
+    uint64_t floor_ns; /* the leader was last heard, or the floor was set */
+    bool is_fed;       /* the log has changed since it was set */
     /* leader: one must be counted; entry that counts it, 0: none, and its term */
     bool is_due;
     uint64_t count_index, count_term;
@@ -194,6 +209,7 @@ struct member_seeding {
     uint64_t wait_ns;  /* no progress since then, or the wait was logged; 0: neither */
     uint64_t stuck_ns; /* no progress since then; 0: there is some */
     bool is_wait_logged;
+    bool to_doubt; /* when it ends, the member asks how it may take part */
     /* when all entries up to this one are there the copy is complete; 0: not known */
     uint64_t target;
     uint64_t barrier, barrier_term, barrier_leader;
@@ -328,6 +344,12 @@ void member_fail(struct member *m, int rc, const char *what);
 /* Ends the kv's leadership, and the lease before. Does nothing if it does not lead. */
 void member_depose(struct member *m);
 uint64_t member_now_ns(const struct member *m);
+/** Compares two places in logs, in the order of votes. */
+static inline bool member_is_less(uint64_t term, uint64_t index, uint64_t than_term,
+                                  uint64_t than_index)
+{
+    return term < than_term || (term == than_term && index < than_index);
+}
 /** Returns the first and last entry of the log; an empty one begins behind the store. */
 void member_log_range(const struct member *m, uint64_t *first, uint64_t *last);
 /** Looks at the result of an event: 0, refused, or fatal. */
@@ -400,8 +422,12 @@ void member_doubt_list(struct member *m, const struct raft_config *list, uint64_
 struct raft_log_entry member_newest(const struct member *m);
 /** Counts a loss of power as leader, if there is one that nobody counted. */
 void member_loss_count(struct member *m);
-/** Returns the newest entry of the log, or of the store if the log is empty. */
-struct raft_log_entry member_newest(const struct member *m);
+/** Returns whether a message must not reach the core of a member that has a floor. */
+bool member_floor_forbids(const struct member *m, const struct raft_msg *msg);
+/** The log is written up to an entry: the floor may have been reached. */
+void member_floor_look(struct member *m, uint64_t index, uint64_t term);
+/** Asks the others again if no leader brings the log up to the floor. */
+void member_floor_wait(struct member *m);
 /** Returns whether this member leads, is ready, and no loss is left to count. */
 bool member_leads_for_sure(const struct member *m);
 

@@ -338,6 +338,18 @@ static void entries_give(struct member *m, const struct raft_log_entry *entries,
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
 
+/* Returns whether a member that lost power, and copies since, waits for a leader whom the
+ * others may not elect without it. Its store is whole, so it can ask how to take part. */
+static bool may_doubt(const struct member *m)
+{
+    const struct member_seeding *s = &m->seed;
+
+    return s->mark.doubt == SEED_LOG_LOST && quorum_log_found(m->log)->in_doubt &&
+           s->mark.is_copied && s->mark.index >= s->mark.newest &&
+           s->mark.index == s->fed && s->stuck_ns != 0 &&
+           member_now_ns(m) - s->stuck_ns >= ms_to_ns(SEED_DOUBT_MS);
+}
+
 static void log_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
@@ -444,6 +456,11 @@ static void seed_next(struct member *m)
 
     if (is_complete(s)) {
         vote_or_end(m);
+        return;
+    }
+    if (may_doubt(m)) {
+        s->to_doubt = true;
+        end(m);
         return;
     }
     p = source_find(m);
@@ -575,6 +592,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     }
     m->state = MEMBER_SEEDS;
     member_steps_release(m, true);
+    m->loss.floor_term = 0;
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS,
                                        .mark = mark,
                                        .leader = m->leader,
@@ -621,6 +639,8 @@ static void ended(struct member *m, const struct seed_job *job)
     rc = member_core_open(m);
     if (rc != 0)
         member_fail(m, rc, "start the core of the quorum");
+    else if (m->seed.to_doubt)
+        member_doubt_begin(m);
     else
         member_core_start(m);
 }

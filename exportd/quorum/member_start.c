@@ -100,7 +100,8 @@ void member_core_start(struct member *m)
 {
     uint64_t held = term_held(m);
 
-    if (!m->loss.is_noted) {
+    member_floor_look(m, quorum_log_last(m->log), held);
+    if (!m->loss.is_noted && m->loss.floor_term == 0) {
         m->loss.is_noted = true;
         m->state = MEMBER_BOOT;
         if (quorum_log_begin(m->log, m->loss.term))
@@ -167,16 +168,20 @@ static void on_persisted(void *arg, uint64_t index, uint64_t term)
     struct member *m = arg;
 
     member_tell_synced(m, index, term);
-    if (m->state == MEMBER_RUNS)
-        member_event(m, raft_core_persisted(m->core, member_now_ns(m), index, term));
+    if (m->state != MEMBER_RUNS)
+        return;
+    member_floor_look(m, index, term);
+    member_event(m, raft_core_persisted(m->core, member_now_ns(m), index, term));
 }
 
 static void on_written(void *arg, uint64_t index, uint64_t term)
 {
     struct member *m = arg;
 
-    if (m->state == MEMBER_RUNS && m->config.is_lazy)
-        member_event(m, raft_core_written(m->core, member_now_ns(m), index, term));
+    if (m->state != MEMBER_RUNS || !m->config.is_lazy)
+        return;
+    member_floor_look(m, index, term);
+    member_event(m, raft_core_written(m->core, member_now_ns(m), index, term));
 }
 
 static void on_begun(void *arg)
@@ -224,7 +229,9 @@ static void on_timer(struct env_timer *timer)
     struct member *m = container_of(timer, struct member, timer);
     uint64_t now_ns = member_now_ns(m);
 
-    if (m->state == MEMBER_RUNS && now_ns < m->loss.quiet_until_ns)
+    if (m->state == MEMBER_RUNS && m->loss.floor_term != 0)
+        member_floor_wait(m);
+    else if (m->state == MEMBER_RUNS && now_ns < m->loss.quiet_until_ns)
         env_timer_start(m->config.env, timer,
                         ns_to_ms(m->loss.quiet_until_ns - now_ns) + 1);
     else if (m->state == MEMBER_RUNS)
@@ -340,6 +347,8 @@ int member_open(const struct member_config *config, struct member **out)
     m->place = *config->place;
     if (m->place.members.n == 0 && config->sources != NULL)
         m->place.members = *config->sources;
+    m->listed = m->place.members;
+    m->highest_id = m->place.highest_id;
     if (m->config.keep_bytes == 0)
         m->config.keep_bytes = MEMBER_KEEP_BYTES;
     list_init(&m->peers);

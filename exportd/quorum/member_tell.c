@@ -72,12 +72,6 @@ static struct member_heard *heard_make(struct member *m, uint64_t id)
     return room;
 }
 
-static bool is_less(uint64_t term, uint64_t index, uint64_t than_term,
-                    uint64_t than_index)
-{
-    return term < than_term || (term == than_term && index < than_index);
-}
-
 /* ---- the file ---- */
 
 static void rows_get(struct member *m)
@@ -294,7 +288,7 @@ void member_tell_synced(struct member *m, uint64_t index, uint64_t term)
 {
     struct member_telling *t = &m->tell;
 
-    if (is_less(t->synced_term, t->synced_index, term, index)) {
+    if (member_is_less(t->synced_term, t->synced_index, term, index)) {
         t->synced_term = term;
         t->synced_index = index;
     }
@@ -355,7 +349,7 @@ static void answered(struct member *m, uint64_t id, const Rozo__RfTellResp *r)
     if (m->state != MEMBER_RUNS || !is_first)
         return;
     h->has_answered = true;
-    if (is_less(m->tell.base_term, m->tell.base_index, r->term, r->index))
+    if (member_is_less(m->tell.base_term, m->tell.base_index, r->term, r->index))
         image_noticed(m, id, r->term);
 }
 
@@ -453,7 +447,7 @@ static void told_take(struct member *m, const Rozo__RfTellReq *req)
 
     if (h == NULL)
         return;
-    if (is_less(h->term, h->index, req->term, req->index)) {
+    if (member_is_less(h->term, h->index, req->term, req->index)) {
         h->term = req->term;
         h->index = req->index;
         m->tell.is_changed = true;

@@ -79,6 +79,20 @@ static void log_take(const uint8_t *head, size_t len, const uint8_t *payload,
     }
 }
 
+static void voter_take(uint8_t *head, size_t len)
+{
+    static struct seed_voter voter;
+    uint8_t again[SEED_VOTER_BYTES_MAX];
+
+    if (len >= SEED_VOTER_BYTES)
+        put_le32(head + AT_CRC,
+                 codec_crc32c(0, head + SEED_VOTER_BYTES, len - SEED_VOTER_BYTES));
+    if (seed_voter_decode(head, len, &voter) != 0)
+        return;
+    assert(seed_voter_encode(&voter, again) == len);
+    assert(memcmp(again, head, len) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t head_len, payload_len;
@@ -95,14 +109,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(head != NULL && payload != NULL);
     memcpy(head, data + 3, head_len);
     memcpy(payload, data + 3 + head_len, payload_len);
-    if (data[0] % 3 != 0 && head_len >= AT_CRC + 4)
+    if (data[0] % 4 != 0 && head_len >= AT_CRC + 4)
         put_le32(head + AT_CRC, codec_crc32c(0, payload, payload_len));
-    if (data[0] % 3 == 0)
+    if (data[0] % 4 == 0)
         ask_take(head, head_len);
-    else if (data[0] % 3 == 1)
+    else if (data[0] % 4 == 1)
         chunk_take(head, head_len, payload, payload_len);
-    else
+    else if (data[0] % 4 == 2)
         log_take(head, head_len, payload, payload_len);
+    else
+        voter_take(head, head_len);
     free(head);
     free(payload);
     return 0;

@@ -32,8 +32,8 @@ enum {
 };
 /* Answers: 0 version, 1 flags, 2 zeros, 4 crc of the payload. RF_SEED: 8 applied, 16 its
  * term, 24 clock, 32 index of the list, 40 its bytes (4), 44 highest id or 0 (4), 48
- * list. RF_FETCH, RF_JOIN: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index,
- * 56 n (4), 60 zeros. */
+ * list. RF_FETCH: 8 term, 16 first, 24 commit, 32 last, 40 barrier, 48 index, 56 n (4),
+ * 60 zeros. RF_JOIN, with the crc of the list: 8 term, 16 last, 24 its term, 32 list. */
 enum {
     AT_CRC = 4,
     AT_APPLIED = 8,
@@ -53,7 +53,15 @@ enum {
     AT_N = 56,
     FLAG_LEADS = 1,
     FLAG_HELD = 2,
-    FLAG_DOUBT = 4,
+    AT_VOTER_LAST = 16,
+    AT_VOTER_LAST_TERM = 24,
+    AT_VOTER_LIST = 32,
+    VOTER_LEADS = 1,
+    VOTER_DOUBT = 2,
+    VOTER_WHOLE = 4,
+    VOTER_LOSS = 8,
+    VOTER_REMOVED = 16,
+    VOTER_ALL = 31,
 };
 /* Row of an entry: 0 term, 8 bytes of data, 12 kind, 13 zeros. */
 enum { AT_ROW_LEN = 8, AT_ROW_KIND = 12 };
@@ -305,13 +313,57 @@ static size_t row_get(const uint8_t *p, size_t len, struct raft_log_entry *e)
     return SEED_ROW_BYTES + e->len;
 }
 
+size_t seed_voter_encode(const struct seed_voter *voter,
+                         uint8_t buf[SEED_VOTER_BYTES_MAX])
+{
+    uint8_t list[RAFT_CONFIG_BYTES_MAX];
+    size_t list_len = raft_config_encode(&voter->list, list);
+
+    answer_put(buf, AT_VOTER_LIST,
+               (uint8_t)((voter->leads ? VOTER_LEADS : 0) |
+                         (voter->in_doubt ? VOTER_DOUBT : 0) |
+                         (voter->is_whole ? VOTER_WHOLE : 0) |
+                         (voter->has_loss ? VOTER_LOSS : 0) |
+                         (voter->is_removed ? VOTER_REMOVED : 0)),
+               codec_crc32c(0, list, list_len));
+    put_le64(buf + AT_TERM, voter->term);
+    put_le64(buf + AT_VOTER_LAST, voter->last);
+    put_le64(buf + AT_VOTER_LAST_TERM, voter->last_term);
+    memcpy(buf + AT_VOTER_LIST, list, list_len);
+    return AT_VOTER_LIST + list_len;
+}
+
+int seed_voter_decode(const void *buf, size_t len, struct seed_voter *voter)
+{
+    const uint8_t *p = buf;
+    int rc = len < AT_VOTER_LIST ? -EBADMSG
+                                 : answer_get(p, len, AT_VOTER_LIST, VOTER_ALL,
+                                              p + AT_VOTER_LIST, len - AT_VOTER_LIST);
+
+    if (rc != 0)
+        return rc;
+    *voter = (struct seed_voter){
+        .leads = (p[AT_FLAGS] & VOTER_LEADS) != 0,
+        .in_doubt = (p[AT_FLAGS] & VOTER_DOUBT) != 0,
+        .is_whole = (p[AT_FLAGS] & VOTER_WHOLE) != 0,
+        .has_loss = (p[AT_FLAGS] & VOTER_LOSS) != 0,
+        .is_removed = (p[AT_FLAGS] & VOTER_REMOVED) != 0,
+        .term = get_le64(p + AT_TERM),
+        .last = get_le64(p + AT_VOTER_LAST),
+        .last_term = get_le64(p + AT_VOTER_LAST_TERM),
+    };
+    if (voter->term > RAFT_NUMBER_MAX || voter->last > RAFT_NUMBER_MAX ||
+        voter->last_term > RAFT_NUMBER_MAX)
+        return -EBADMSG;
+    return raft_config_decode(p + AT_VOTER_LIST, len - AT_VOTER_LIST, &voter->list);
+}
+
 void seed_log_encode(const struct seed_log *log, uint32_t crc,
                      uint8_t buf[SEED_LOG_BYTES])
 {
     assert(log->n <= SEED_ENTRIES_MAX);
     answer_put(buf, SEED_LOG_BYTES,
-               (uint8_t)((log->leads ? FLAG_LEADS : 0) | (log->is_held ? FLAG_HELD : 0) |
-                         (log->in_doubt ? FLAG_DOUBT : 0)),
+               (uint8_t)((log->leads ? FLAG_LEADS : 0) | (log->is_held ? FLAG_HELD : 0)),
                crc);
     put_le64(buf + AT_TERM, log->term);
     put_le64(buf + AT_FIRST, log->first);
@@ -348,15 +400,14 @@ int seed_log_decode(const void *buf, size_t len, const uint8_t *payload,
                     struct raft_log_entry entries[SEED_ENTRIES_MAX])
 {
     const uint8_t *p = buf;
-    int rc = answer_get(p, len, SEED_LOG_BYTES, FLAG_LEADS | FLAG_HELD | FLAG_DOUBT,
-                        payload, payload_len);
+    int rc =
+        answer_get(p, len, SEED_LOG_BYTES, FLAG_LEADS | FLAG_HELD, payload, payload_len);
 
     if (rc != 0)
         return rc;
     *log = (struct seed_log){
         .leads = (p[AT_FLAGS] & FLAG_LEADS) != 0,
         .is_held = (p[AT_FLAGS] & FLAG_HELD) != 0,
-        .in_doubt = (p[AT_FLAGS] & FLAG_DOUBT) != 0,
         .term = get_le64(p + AT_TERM),
         .first = get_le64(p + AT_FIRST),
         .commit = get_le64(p + AT_COMMIT),

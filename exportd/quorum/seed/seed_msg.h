@@ -23,6 +23,8 @@ enum {
     SEED_ASK_BYTES = 64, /* bytes of a question without its key */
     SEED_CHUNK_BYTES_MAX = 48 + RAFT_CONFIG_BYTES_MAX,
     SEED_LOG_BYTES = 64,
+    SEED_VOTER_BYTES = 32, /* without the list */
+    SEED_VOTER_BYTES_MAX = SEED_VOTER_BYTES + RAFT_CONFIG_BYTES_MAX,
     SEED_ROW_BYTES = 16, /* before the data of each entry */
     SEED_ITEM_BYTES = 8, /* before the key and value of each item */
 };
@@ -40,7 +42,8 @@ struct seed_ask {
     uint64_t from, to; /* raft ids */
     /* RF_SEED: the keys must contain all entries up to here. RF_FETCH: first entry. */
     uint64_t index;
-    /* RF_FETCH: the sender has lost its vote and asks for a barrier. It knows of the one
+    /* RF_JOIN: barrier_term is the term that the sender wants others to have; 0: any.
+     * RF_FETCH: the sender has lost its vote and asks for a barrier. It knows of the one
      * at this index, made in this term; 0: of none. */
     bool wants_barrier;
     uint64_t barrier, barrier_term;
@@ -57,17 +60,28 @@ struct seed_chunk {
     struct raft_config members; /* newest list up to `applied` */
 };
 
-/* Answer to RF_FETCH, without the entries; and to RF_JOIN: leads, in_doubt, term, last.
- * Plain data. */
+/* Answer to RF_JOIN. Plain data. */
+struct seed_voter {
+    bool leads; /* the answering member leads in this term, with a lease, and is ready */
+    bool in_doubt; /* the member may have lost entries that it had acknowledged */
+    bool is_whole; /* the log has all that the member ever acknowledged */
+    /* The member began with what was left of its log after a loss of power, and no leader
+     * has counted that. */
+    bool has_loss;
+    bool is_removed;          /* no member any more: only the list counts */
+    uint64_t term;            /* persisted */
+    uint64_t last, last_term; /* newest entry of its log */
+    struct raft_config list;  /* newest list of members that it knows */
+};
+
+/* Answer to RF_FETCH, without the entries. Plain data. */
 struct seed_log {
     bool leads; /* the answering member leads in this term, and is ready */
     /* a majority of the voters, without the asking member, has the barrier */
     bool is_held;
-    /* RF_JOIN: it may have lost entries that it had acknowledged, and does not vote */
-    bool in_doubt;
     uint64_t term;
     uint64_t first;   /* oldest entry that it can give; those in the store are gone */
-    uint64_t commit;  /* entries up to here are given. RF_JOIN: term of the last entry */
+    uint64_t commit;  /* entries up to here are given */
     uint64_t last;    /* last entry of its log */
     uint64_t barrier; /* index; 0: none was made */
     uint64_t index;   /* first entry of this answer */
@@ -108,6 +122,12 @@ int seed_items_check(const uint8_t *p, size_t len, const struct seed_key *after)
  */
 int seed_items_get(const uint8_t *p, size_t len, const struct seed_key *after,
                    struct kv_item **items, size_t *n_items);
+
+/** Packs an answer to RF_JOIN. Returns the bytes written. */
+size_t seed_voter_encode(const struct seed_voter *voter,
+                         uint8_t buf[SEED_VOTER_BYTES_MAX]);
+/** Unpacks and checks one. Returns as above. */
+int seed_voter_decode(const void *buf, size_t len, struct seed_voter *voter);
 
 /** Writes what goes before the data of an entry. */
 void seed_row_put(uint8_t buf[SEED_ROW_BYTES], const struct raft_log_entry *e);

@@ -87,7 +87,8 @@ void loss_law_counted(struct loss_laws *l, const struct sim_meta *e)
 
 bool loss_law_excuses(const struct loss_laws *l, const struct sim_meta *e)
 {
-    return l->members[e->index].is_uncertain && l->members[e->index].has_left;
+    return l->members[e->index].is_uncertain &&
+           (l->members[e->index].has_left || meta_has_floor(e));
 }
 
 void loss_law_lost(struct loss_laws *l, uint64_t committed_ns)

@@ -73,6 +73,8 @@ static inline bool metas_are_quorum(void)
 }
 
 void meta_start(struct sim_meta *e);
+/** Returns whether the member has a floor for its votes: it may lack something. */
+bool meta_has_floor(const struct sim_meta *e);
 /** Kills the process as kill -9; power: cuts the machine's power as well. */
 void meta_kill(struct sim_meta *e, bool power);
 /** Returns the one that leads, as far as is known; else any. */

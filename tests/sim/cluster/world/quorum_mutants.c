@@ -122,6 +122,11 @@ uint64_t __wrap_quorum_log_used_bytes(const struct quorum_log *log)
 
 /* ---- members that lost something ---- */
 
+bool meta_has_floor(const struct sim_meta *e)
+{
+    return e->in_doubt != NULL && e->in_doubt->loss.floor_term != 0;
+}
+
 void __real_member_seed_begin(struct member *m, struct seed_mark mark);
 void __wrap_member_seed_begin(struct member *m, struct seed_mark mark);
 
@@ -132,7 +137,8 @@ void __wrap_member_seed_begin(struct member *m, struct seed_mark mark)
     metas.n_behind += mark.doubt == SEED_BEHIND;
     metas.n_copies += mark.doubt != SEED_BEHIND;
     /* uncertain, or with committed entries that others have lost */
-    e->copies_after_loss |= mark.doubt == SEED_LOG_LOST && m->state == MEMBER_DOUBTS;
+    e->copies_after_loss |=
+        mark.doubt == SEED_LOG_LOST && (m->state == MEMBER_DOUBTS || meta_has_floor(e));
     e->copies_after_loss |=
         mark.doubt == SEED_LOG_LOST && m->state == MEMBER_RUNS && m->stable < m->commit;
     e->in_doubt = NULL;
@@ -165,8 +171,29 @@ void __wrap_raft_core_set_loss(struct raft_core *core, uint64_t term);
 
 void __wrap_raft_core_set_loss(struct raft_core *core, uint64_t term)
 {
-    loss_law_runs(&metas.losses, meta_current(), term);
+    struct sim_meta *e = meta_current();
+
+    if (!meta_has_floor(e)) {
+        e->in_doubt = NULL;
+        loss_law_runs(&metas.losses, e, term);
+    }
     __real_raft_core_set_loss(core, term);
+}
+
+void __real_member_floor_look(struct member *m, uint64_t index, uint64_t term);
+void __wrap_member_floor_look(struct member *m, uint64_t index, uint64_t term);
+
+/* A member that takes part, and votes for some only, ceases to be uncertain. */
+void __wrap_member_floor_look(struct member *m, uint64_t index, uint64_t term)
+{
+    struct sim_meta *e = meta_current();
+    bool had_floor = m->state == MEMBER_RUNS && meta_has_floor(e);
+
+    __real_member_floor_look(m, index, term);
+    if (!had_floor || meta_has_floor(e))
+        return;
+    e->in_doubt = NULL;
+    loss_law_runs(&metas.losses, e, 0);
 }
 
 void __real_quorum_log_loss_counted(struct quorum_log *log);
@@ -186,9 +213,9 @@ void __wrap_quorum_log_vote(struct quorum_log *log, uint64_t term, uint64_t vote
 {
     struct sim_meta *e = meta_current();
 
-    if (e->in_doubt != NULL && e->in_doubt->state == MEMBER_TERM)
+    if (e->in_doubt != NULL && e->in_doubt->state == MEMBER_TERM && !meta_has_floor(e))
         loss_law_leaves(&metas.losses, e);
-    if (e->in_doubt != NULL && e->in_doubt->state != MEMBER_DOUBTS)
+    if (e->in_doubt != NULL && e->in_doubt->state != MEMBER_DOUBTS && !meta_has_floor(e))
         e->in_doubt = NULL;
     __real_quorum_log_vote(log, term, vote);
 }
