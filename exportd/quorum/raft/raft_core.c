@@ -87,8 +87,9 @@ struct raft_core {
     uint64_t log_last;  /* newest entry that the caller has got */
     struct raft_synced synced;
     uint64_t sync_to; /* the log shall be synced up to here, at once */
-    /* newest entry with a list of members, or in the place of one that was dropped: what
-     * is written does not count before the log is synced up to here */
+    /* highest place of a list of members. What is written counts when the log is synced
+     * up to here: else a loss of power might bring back a list that was dropped, or an
+     * older one. */
     uint64_t list_to;
     struct core_loss loss;
     uint64_t stable_told; /* leaders said: up to here all is synced by a majority */
@@ -220,15 +221,6 @@ static bool counts_written(const struct raft_core *core)
            core->heard.term == core->ballot.term;
 }
 
-/* Drops the lists of this entry and of all after it. A loss of power could bring them
- * back until something in their place is synced. */
-static void lists_truncate(struct raft_core *core, uint64_t from)
-{
-    if (from <= core->list_to || from <= raft_changes_newest(&core->changes)->index)
-        core->list_to = from;
-    raft_changes_truncate(&core->changes, from);
-}
-
 /* Takes over the entries that libraft wants to append. */
 static int entries_collect(struct raft_core *core, const struct raft_update *update)
 {
@@ -242,7 +234,7 @@ static int entries_collect(struct raft_core *core, const struct raft_update *upd
         core->out.truncate_from = index <= core->log_last ? index : 0;
     else
         assert(index == tail->index + 1);
-    lists_truncate(core, index);
+    raft_changes_truncate(&core->changes, index);
     raft_synced_truncate(&core->synced, index);
     for (unsigned i = 0; i < update->entries.n && rc == 0; i++) {
         const struct raft_entry *e = &update->entries.batch[i];
@@ -859,6 +851,7 @@ int raft_core_start(struct raft_core *core, uint64_t now_ns,
             rc = raft_changes_add(&core->changes, e->index, e->data, e->len);
     }
     core->synced.synced = core->log_last;
+    core->list_to = raft_changes_newest(&core->changes)->index;
     if (rc == 0)
         rc = start_step(core, saved);
     rc = event_end(core, rc);

@@ -865,6 +865,28 @@ static void test_lists_are_synced_before_they_are_acknowledged(void **state)
     assert_true(out.may_wait);
     e.index = 10;
     assert_int_equal(written(core, &e, 5, &out), 10);
+
+    e.kind = RAFT_ENTRY_CONFIG; /* a list that is dropped, with the entry before it */
+    e.len = (uint32_t)raft_config_encode(&s.saved.config, list);
+    e.index = 11;
+    assert_int_equal(written(core, &e, 5, &out), 0);
+    e.kind = RAFT_ENTRY_BATCH;
+    e.len = 8;
+    e.index = 10;
+    e.term = 6;
+    assert_int_equal(written(core, &e, 5, &out), 0);
+    event(core, raft_core_persisted(core, s_to_ns(2), 10, 6), &out);
+    assert_int_equal(sent(&out, RAFT_MSG_APPENDED, 2)->last, 10);
+    raft_core_free(core);
+
+    start_init(&s); /* the log ends with a list */
+    assert_int_equal(start_as(&s, true, &core), 0);
+    raft_core_take(core, &out);
+    e.index = 7;
+    e.term = 4;
+    assert_int_equal(written(core, &e, 3, &out), 0);
+    event(core, raft_core_persisted(core, s_to_ns(2), 7, 4), &out);
+    assert_int_equal(sent(&out, RAFT_MSG_APPENDED, 2)->last, 7);
     raft_core_free(core);
 }
 

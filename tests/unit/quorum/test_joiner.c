@@ -810,6 +810,19 @@ static void one_with_a_loss_is_no_help(void **state)
     joiner_free(d.j);
 }
 
+/* One that copies, since it was behind, has no log to name. */
+static void one_that_copies_names_nothing(void **state)
+{
+    struct doubtful d;
+
+    (void)state;
+    doubtful_init(&d);
+    d.voters[1].is_whole = false;
+    answer_for(&d, 2 * ALONE_MS);
+    assert_int_equal(doubtful_state(&d), MEMBER_DOUBTS);
+    joiner_free(d.j);
+}
+
 /* All others of its list may have been removed while it was away. */
 static void members_that_others_know_are_asked(void **state)
 {
@@ -894,6 +907,7 @@ int main(void)
         cmocka_unit_test(a_member_with_a_floor_says_that_it_lacks_something),
         cmocka_unit_test(a_leader_of_a_later_term_is_a_floor),
         cmocka_unit_test(one_with_a_loss_is_no_help),
+        cmocka_unit_test(one_that_copies_names_nothing),
         cmocka_unit_test(members_that_others_know_are_asked),
         cmocka_unit_test(a_member_that_starts_says_nothing_before_it_takes_part),
     };
