@@ -248,8 +248,10 @@ static void list_take(struct member *m, const struct raft_config *list)
     for (unsigned i = 0; i < list->n && all->n < RAFT_SERVERS_MAX; i++) {
         const struct raft_member *add = &list->members[i];
 
-        if (raft_config_find(all, add->id) == NULL)
-            raft_config_set(all, add->id, add->role, add->address);
+        if (raft_config_find(all, add->id) == NULL &&
+            raft_config_set(all, add->id, add->role, add->address) == 0 &&
+            add->is_witness)
+            raft_config_set_witness(all, add->id);
     }
     if (all->n > n)
         member_peers_update(m, all);
