@@ -2,7 +2,8 @@
  * quorum_vote.c - saves term and vote.
  *
  * Keeps:  a ballot is reported as saved only after both copies are on stable storage; the
- *         second one is not touched before the first one is.
+ *         second one is not touched before the first one is. One that is found at a start
+ *         may be of a process that was killed before that: it is made stable, too.
  */
 #include "exportd/quorum/log/quorum_vote.h"
 
@@ -69,6 +70,8 @@ static int copy_take(struct quorum_vote *v, int rc, uint64_t n_read)
     v->is_there = true;
     if (rc == 0)
         rc = page_get(v->page, &number, &ballot);
+    if (rc == 0)
+        v->numbers[v->copy] = number;
     if (rc == 0 && number > v->number) {
         v->number = number;
         v->found = ballot;
@@ -88,7 +91,6 @@ static void submit(struct quorum_vote *v, struct disk_req dr)
 
 static void copy_write(struct quorum_vote *v)
 {
-    v->state = VOTE_WRITE;
     v->iov = (struct iovec){ v->page, QUORUM_VOTE_PAGE_BYTES };
     submit(v, (struct disk_req){
                   .op = DISK_WRITE,
@@ -107,6 +109,34 @@ static void write_next(struct quorum_vote *v)
     v->number++;
     page_put(v->page, v->number, v->writing);
     v->copy = 0;
+    v->state = VOTE_WRITE;
+    copy_write(v);
+}
+
+static void file_sync(struct quorum_vote *v, enum quorum_vote_state state)
+{
+    v->state = state;
+    submit(v, (struct disk_req){ .op = DISK_SYNC, .file = v->file });
+}
+
+static void started(struct quorum_vote *v)
+{
+    v->state = VOTE_IDLE;
+    v->started(v->arg, 0);
+}
+
+/* What was found is stable: writes the other copy if it is older, and syncs again. One
+ * that is damaged stays until the next ballot. */
+static void level(struct quorum_vote *v)
+{
+    v->copy = v->numbers[0] < v->numbers[1] ? 0 : 1;
+    if (v->numbers[v->copy] == 0 || v->numbers[v->copy] == v->number) {
+        started(v);
+        return;
+    }
+    v->numbers[v->copy] = v->number;
+    page_put(v->page, v->number, v->found);
+    v->state = VOTE_LEVEL;
     copy_write(v);
 }
 
@@ -170,17 +200,23 @@ static void on_step(struct disk_req *dr, int rc)
             break;
         }
         v->is_damaged = v->is_there && v->number == 0;
-        /* fall through */
+        file_sync(v, VOTE_SYNC_FOUND);
+        break;
+    case VOTE_SYNC_FOUND:
+        level(v);
+        break;
+    case VOTE_LEVEL:
+        file_sync(v, VOTE_SYNC_FOUND);
+        break;
     case VOTE_SYNC_NAME:
-        v->state = VOTE_IDLE;
-        v->started(v->arg, 0);
+        started(v);
         break;
     case VOTE_WRITE:
-        v->state = VOTE_SYNC;
-        submit(v, (struct disk_req){ .op = DISK_SYNC, .file = v->file });
+        file_sync(v, VOTE_SYNC);
         break;
     case VOTE_SYNC:
         if (v->copy++ == 0) {
+            v->state = VOTE_WRITE;
             copy_write(v);
             break;
         }

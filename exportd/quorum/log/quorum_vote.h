@@ -34,19 +34,22 @@ struct quorum_vote {
     bool is_damaged;            /* after the start: neither copy is valid and readable */
 
     /* The rest is private. */
-    enum {
+    enum quorum_vote_state {
         VOTE_OPEN,
         VOTE_READ,
         VOTE_SYNC_NAME,
+        VOTE_SYNC_FOUND,
+        VOTE_LEVEL, /* writes the older copy anew */
         VOTE_IDLE,
         VOTE_WRITE,
         VOTE_SYNC,
         VOTE_FAILED
     } state;
     struct disk_file *file;
-    uint64_t number; /* number of the newest ballot */
-    unsigned copy;   /* copy being read or written */
-    bool is_there;   /* at the start: a copy has been written */
+    uint64_t number;     /* number of the newest ballot */
+    uint64_t numbers[2]; /* of each copy, at the start; 0: not valid, or never written */
+    unsigned copy;       /* copy being read or written */
+    bool is_there;       /* at the start: a copy has been written */
     bool is_new;
     bool has_next;
     struct quorum_ballot next, writing;

@@ -907,6 +907,48 @@ static void one_copy_of_the_vote_is_enough(void **state)
     }
 }
 
+static void found_stays(struct world *w)
+{
+    uint64_t term;
+
+    assert_int_equal(start(w), 0);
+    term = quorum_log_found(w->log)->term;
+    w->disk.is_cut = true;
+    stop(w);
+    memdisk_power_cut(&w->disk);
+    assert_int_equal(start(w), 0);
+    assert_int_equal(quorum_log_found(w->log)->term, term);
+    stop(w);
+    vote_damage(w, 1, false); /* the other copy has it, too */
+    assert_int_equal(start(w), 0);
+    assert_int_equal(quorum_log_found(w->log)->term, term);
+    stop(w);
+}
+
+/* A process is killed while it saves a vote. The next one finds it in the page cache, and
+ * may act on it. */
+static void a_vote_that_a_start_finds_stays(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 80; i++) {
+        struct world w;
+
+        world_init(&w, i);
+        assert_int_equal(start(&w), 0);
+        quorum_log_vote(w.log, 8, 4);
+        env_virtual_run_until_idle(&w.v, 1000);
+        w.disk.cut_at =
+            w.disk.n_requests + 1 + i % 4; /* before a write or sync of a copy */
+        quorum_log_vote(w.log, 9, 5);
+        env_virtual_run_until_idle(&w.v, 1000);
+        stop(&w);
+        w.disk.is_cut = false;
+        w.disk.cut_at = 0;
+        found_stays(&w);
+        world_free(&w);
+    }
+}
+
 static void vote(struct world *w, uint64_t term)
 {
     w->asked = (struct quorum_ballot){ term, term * 10 };
@@ -1084,6 +1126,7 @@ int main(void)
         cmocka_unit_test(the_end_of_a_former_run_is_not_lost_in_silence),
         cmocka_unit_test(a_segment_begins_when_those_before_are_stable),
         cmocka_unit_test(one_copy_of_the_vote_is_enough),
+        cmocka_unit_test(a_vote_that_a_start_finds_stays),
         cmocka_unit_test(a_loss_of_power_takes_nothing_that_is_persisted),
         cmocka_unit_test(a_loss_of_power_leaves_a_log_that_was),
     };
