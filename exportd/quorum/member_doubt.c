@@ -131,7 +131,8 @@ static void bind_votes(struct member *m)
     m->loss.floor_ns = member_now_ns(m);
     m->loss.is_fed = false;
     m->state = MEMBER_TERM;
-    quorum_log_vote(m->log, d->last_term + 1, 0);
+    quorum_log_vote(
+        m->log, (d->last_term > m->ballot.term ? d->last_term : m->ballot.term) + 1, 0);
 }
 
 /* Says now and then for what it waits. */
@@ -491,7 +492,9 @@ static void doubt_again(struct member *m)
 
 void member_floor_wait(struct member *m)
 {
-    if (member_now_ns(m) - m->loss.floor_ns < ms_to_ns(FLOOR_WAIT_MS))
+    bool saves_term = m->term != m->ballot.term; /* no other save beside it */
+
+    if (member_now_ns(m) - m->loss.floor_ns < ms_to_ns(FLOOR_WAIT_MS) || saves_term)
         env_timer_start(m->config.env, &m->timer, FLOOR_LOOK_MS);
     else if (m->loss.is_fed || m->is_reading || m->given > m->place.applied)
         member_seed_begin(

@@ -125,8 +125,8 @@ static void started(struct quorum_vote *v)
     v->started(v->arg, 0);
 }
 
-/* What was found is stable: writes the other copy if it is older, and syncs again. One
- * that is damaged stays until the next ballot. */
+/* Writes the other copy of a ballot that is stable if that copy is older, and syncs
+ * again. One that is damaged stays until the next ballot. */
 static void level(struct quorum_vote *v)
 {
     v->copy = v->numbers[0] < v->numbers[1] ? 0 : 1;

@@ -39,7 +39,7 @@ struct quorum_vote {
         VOTE_READ,
         VOTE_SYNC_NAME,
         VOTE_SYNC_FOUND,
-        VOTE_LEVEL, /* writes the older copy anew */
+        VOTE_LEVEL, /* writes the older copy */
         VOTE_IDLE,
         VOTE_WRITE,
         VOTE_SYNC,
@@ -47,7 +47,7 @@ struct quorum_vote {
     } state;
     struct disk_file *file;
     uint64_t number;     /* number of the newest ballot */
-    uint64_t numbers[2]; /* of each copy, at the start; 0: not valid, or never written */
+    uint64_t numbers[2]; /* numbers of both copies at the start; 0: none is valid there */
     unsigned copy;       /* copy being read or written */
     bool is_there;       /* at the start: a copy has been written */
     bool is_new;

@@ -85,14 +85,14 @@ def are_uncertain(c):
 
 
 def test_members_that_lost_power_take_part_again(cluster):
-    """One copies what it may lack from the others. All together go on with what they have, and the next fsync tells."""
+    """One gets what it may lack from the next leader. All together go on with what they have, and the next fsync tells."""
     c = cluster(metas=3, mounts=1)
     maker = Maker(os.path.join(c.mnt, "made"))
     name = c.serving()
     c.kill(name)
     lose_power(c, name)
     c.restart(name)
-    wait_for(lambda: "the metadata store is complete up to entry" in c.log(name), "the copy")
+    wait_for(lambda: "this member has everything again that it may have lost" in c.log(name), "what it may lack")
     maker.ends = True
     maker.join()
     assert maker.error is None

@@ -776,6 +776,37 @@ static void a_member_with_a_floor_says_that_it_lacks_something(void **state)
     joiner_free(d.j);
 }
 
+/* Goal: a lower term never takes the place of one that was saved. Method: the member
+ * begins to save a term, on a slow disk, right before it asks again. */
+static void a_term_that_is_being_saved_stays(void **state)
+{
+    struct raft_msg vote = { .kind = RAFT_MSG_VOTE, .from = SELF + 1 };
+    struct doubtful d;
+
+    (void)state;
+    doubtful_init(&d);
+    answer_for(&d, 2 * ALONE_MS);
+    assert_int_equal(doubtful_state(&d), MEMBER_RUNS);
+    d.j->n->disk.hold_syncs = true;
+    vote.term = d.was.term + 50;
+    vote.index_term = d.was.term;
+    vote.index = d.was.last + 2;
+    assert_false(step_is_refused(&d, vote, NULL));
+    answer_for(&d, 15000);
+    assert_int_equal(doubtful_state(&d), MEMBER_RUNS);
+    for (unsigned i = 1; i < MEMBERS; i++)
+        d.voters[i].term = d.was.term + 60;
+    for (unsigned i = 0; i < 40; i++) {
+        memdisk_release(&d.j->n->disk);
+        answer_for(&d, 200);
+    }
+    d.j->n->disk.hold_syncs = false;
+    memdisk_release(&d.j->n->disk);
+    answer_for(&d, 100);
+    assert_int_equal(d.j->n->member->ballot.term, d.was.term + 51);
+    joiner_free(d.j);
+}
+
 /* A leader of a later term sends what is missing; the log that is left stays. */
 static void a_leader_of_a_later_term_is_a_floor(void **state)
 {
@@ -905,6 +936,7 @@ int main(void)
         cmocka_unit_test(answers_of_a_long_round_do_not_count),
         cmocka_unit_test(the_vote_goes_to_logs_that_have_all_that_others_had),
         cmocka_unit_test(a_member_with_a_floor_says_that_it_lacks_something),
+        cmocka_unit_test(a_term_that_is_being_saved_stays),
         cmocka_unit_test(a_leader_of_a_later_term_is_a_floor),
         cmocka_unit_test(one_with_a_loss_is_no_help),
         cmocka_unit_test(one_that_copies_names_nothing),
