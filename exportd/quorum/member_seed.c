@@ -24,6 +24,7 @@
 #include "exportd/quorum/member_in.h"
 
 static const char segments_path[] = "journal/0.";
+static const char not_valid[] = "gives what is not valid";
 
 static void seed_next(struct member *m);
 static void begin(struct member *m);
@@ -239,17 +240,30 @@ static bool is_late(const struct member *m, const struct seed_chunk *chunk)
            chunk->applied + SEED_LATE_MAX < m->seed.leader_stable;
 }
 
+/* Unpacks and checks an answer. Returns false if it is not valid. */
+static bool chunk_get(const struct member *m, const struct rpc_request *rq,
+                      struct seed_chunk *chunk)
+{
+    if (seed_chunk_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
+                          rq->answer_payload_len, chunk) != 0 ||
+        seed_items_check(rq->answer_payload, rq->answer_payload_len,
+                         &m->seed.mark.cursor) != 0)
+        return false;
+    return !m->config.is_witness || rq->answer_payload_len == 0;
+}
+
 static void chunk_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
     struct seed_chunk chunk;
     struct seed_job *job;
 
-    if (seed_chunk_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
-                          rq->answer_payload_len, &chunk) != 0 ||
-        chunk.applied < s->mark.index ||
-        seed_items_check(rq->answer_payload, rq->answer_payload_len, &s->mark.cursor) !=
-            0) {
+    if (!chunk_get(m, rq, &chunk)) {
+        member_peer_says(m, s->source, not_valid, false);
+        other_source(m, false);
+        return;
+    }
+    if (chunk.applied < s->mark.index) {
         other_source(m, false);
         return;
     }
@@ -347,6 +361,7 @@ static void log_take(struct member *m, const struct rpc_request *rq)
     if (seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
                         rq->answer_payload_len, &log, entries) != 0 ||
         log.index != s->fed + 1) {
+        member_peer_says(m, s->source, not_valid, false);
         other_source(m, false);
         return;
     }

@@ -15,6 +15,7 @@
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/env/key_map.h"
+#include "exportd/store/key.h"
 
 /* Question: 0 version, 1 flags, 2 zeros, 4 group, 8 cluster, 24 from, 32 to, 40 index, 48
  * barrier, 56 its term, 64 key. */
@@ -231,7 +232,8 @@ static size_t item_get(const uint8_t *p, size_t len, struct kv_item *item)
     key_len = get_le16(p);
     val_len = get_le32(p + AT_ITEM_VAL);
     if (key_len == 0 || key_len > SEED_KEY_MAX ||
-        len - SEED_ITEM_BYTES < key_len + val_len)
+        len - SEED_ITEM_BYTES < key_len + val_len ||
+        key_is_of_member(p + SEED_ITEM_BYTES, key_len))
         return 0;
     *item = (struct kv_item){ p + SEED_ITEM_BYTES, key_len, p + SEED_ITEM_BYTES + key_len,
                               val_len };

@@ -96,7 +96,7 @@ size_t seed_item_put(uint8_t *buf, const void *key, size_t key_len, const void *
                      size_t val_len);
 /**
  * Checks the items of a payload: keys ascend from `after`, none is longer than
- * SEED_KEY_MAX. Returns 0 or -EBADMSG.
+ * SEED_KEY_MAX or a member's own (key_is_of_member()). Returns 0 or -EBADMSG.
  */
 int seed_items_check(const uint8_t *p, size_t len, const struct seed_key *after);
 /**

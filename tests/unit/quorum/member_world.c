@@ -313,7 +313,7 @@ static struct rpc_channel *peer_open(void *arg, const char *address)
     unsigned to = (unsigned)(address[1] - '0');
 
     assert_true(to < n->w->n_nodes);
-    if (n->i == 0 && n->w->scripted[to] != NULL)
+    if (n->i == n->w->scripted_node && n->w->scripted[to] != NULL)
         return n->w->scripted[to];
     return &n->w->links[n->i][to].channel;
 }
@@ -489,6 +489,7 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
     w->mail_task = (struct env_task){ .fn = on_mail_task };
     w->first = (struct raft_config){ 0 };
     memset(w->scripted, 0, sizeof(w->scripted));
+    w->scripted_node = 0;
     memset(w->leader_of, 0, sizeof(w->leader_of));
     w->keep_bytes = 6 << 20;
     w->seed_rate = 0;

@@ -24,10 +24,11 @@ struct script {
     uint64_t id;
 };
 
-/* Member 0 of a world; the test plays the others. */
+/* Member of a world; the test plays the others. */
 struct joiner {
     struct written_world w;
-    struct member_node *n;
+    struct member_node *n; /* the first one, or the witness */
+    uint64_t id;           /* raft id: SELF, unless it is a witness */
     struct script scripts[MEMBERS];
     struct rpc_request *rq; /* question that waits; NULL: none */
     uint64_t asked;         /* raft id of the member that it is for */
@@ -45,7 +46,7 @@ static void script_send(struct rpc_channel *ch, struct rpc_request *rq)
     s->j->rq = rq;
     s->j->asked = s->id;
     assert_int_equal(seed_ask_decode(&group, s->id, rq->msg, rq->msg_len, &s->j->ask), 0);
-    assert_int_equal(s->j->ask.from, SELF);
+    assert_int_equal(s->j->ask.from, s->j->id);
 }
 
 static void script_cancel(struct rpc_channel *ch, struct rpc_request *rq)
@@ -60,15 +61,20 @@ static const struct rpc_channel_ops script_ops = { .send = script_send,
                                                    .cancel = script_cancel };
 
 /* Makes a member that has been part of a quorum, and is down. */
-static struct joiner *joiner_new(struct member_status *before)
+static struct joiner *joiner_make(struct member_status *before, bool is_witness)
 {
     struct joiner *j = calloc(1, sizeof(*j));
 
     assert_non_null(j);
-    written_init(&j->w, 5);
+    if (is_witness)
+        written_init_witness(&j->w, 5, false);
+    else
+        written_init(&j->w, 5);
     written_write(&j->w, member_world_wait_for_leader(&j->w.m), 8);
     member_world_run_ms(&j->w.m, 500);
-    j->n = &j->w.m.nodes[0];
+    j->n = &j->w.m.nodes[is_witness ? MEMBERS - 1 : 0];
+    j->id = SELF + j->n->i;
+    j->w.m.scripted_node = j->n->i;
     member_status(j->n->member, before);
     for (unsigned i = 0; i < MEMBERS; i++) {
         member_node_kill(&j->w.m.nodes[i], false);
@@ -77,6 +83,11 @@ static struct joiner *joiner_new(struct member_status *before)
         j->w.m.scripted[i] = &j->scripts[i].channel;
     }
     return j;
+}
+
+static struct joiner *joiner_new(struct member_status *before)
+{
+    return joiner_make(before, false);
 }
 
 static void joiner_free(struct joiner *j)
@@ -142,7 +153,7 @@ static void answer_log(struct joiner *j, struct seed_log log)
     answer(j, head, sizeof(head), payload, len);
 }
 
-/* Answers RF_SEED with one key. */
+/* Answers RF_SEED with one key; "": with none. */
 static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
                          bool is_last)
 {
@@ -153,7 +164,8 @@ static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
                                 .applied_term = 2,
                                 .members_index = 1,
                                 .members = j->w.m.first };
-    size_t len = seed_item_put(payload, key, 1, &applied, 8);
+    size_t len =
+        key[0] == '\0' ? 0 : seed_item_put(payload, key, strlen(key), &applied, 8);
 
     answer(j, head, seed_chunk_encode(&chunk, payload, len, head), payload, len);
 }
@@ -209,7 +221,7 @@ static uint64_t value(const struct joiner *j, const char *key)
     size_t len;
     uint64_t v = 0;
 
-    if (kv_get(kv_memory_kv(j->n->below), key, 1, &val, &len) == 0)
+    if (kv_get(kv_memory_kv(j->n->below), key, strlen(key), &val, &len) == 0)
         memcpy(&v, val, 8);
     free(val);
     return v;
@@ -362,6 +374,63 @@ static void only_what_follows_is_taken(void **state)
     assert_int_equal(value(j, "D"), 53);
     assert_int_equal(value(j, "B"), 50);
     assert_int_equal(value(j, "E"), 53);
+    joiner_free(j);
+}
+
+/* Where the place in the log lies is a member's own business: these keys of another one
+ * would pass for that of this one. */
+static void a_chunk_has_no_key_of_a_member(void **state)
+{
+    static const char *const keys[] = { "ZA", "ZH", "ZM", "ZS", "Z" };
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    struct kv_quorum_place place;
+    struct seed_log log = { .leads = true, .term = s.term, .first = 1 };
+    char text[ERR_TEXT_MAX];
+    int64_t wall_ns;
+
+    (void)state;
+    kv_memory_close(j->n->below);
+    assert_int_equal(kv_memory_open(&j->w.v.env, &j->n->below), 0);
+    member_node_start(j->n);
+    for (unsigned i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        wait_for_question(j, ROZO__OP__RF_SEED);
+        assert_true(j->ask.after.len == 0 && j->ask.index == 0);
+        answer_chunk(j, 50, keys[i], true);
+        member_peers_say(j->n->member, NULL, text);
+        assert_non_null(strstr(text, "gives what is not valid"));
+    }
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_true(j->ask.after.len == 0 && j->ask.index == 0);
+    answer_chunk(j, 50, "Y", true); /* the letter before */
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    log.index = 51;
+    log.commit = log.last = 50;
+    answer_log(j, log);
+    member_world_run_ms(&j->w.m, 50);
+    assert_int_equal(seeding(j), SEED_NONE);
+    assert_int_equal(kv_place_load(kv_memory_kv(j->n->below), &place, &wall_ns), 0);
+    assert_int_equal(place.applied, 50);
+    assert_int_equal(place.highest_id, raft_config_highest(&j->w.m.first));
+    joiner_free(j);
+}
+
+/* A witness asks behind all keys: a source that sends some all the same is not taken. */
+static void a_witness_takes_no_key(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_make(&s, true);
+
+    (void)state;
+    spoil_vote(j);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    answer_chunk(j, s.applied + 9, "\xff\xff", true);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(value(j, "\xff\xff"), 0);
+    answer_chunk(j, s.applied + 9, "", true);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->ask.index, s.applied + 10);
     joiner_free(j);
 }
 
@@ -635,6 +704,8 @@ int main(void)
         cmocka_unit_test(a_lost_vote_waits_until_the_barrier_is_held),
         cmocka_unit_test(a_lost_log_needs_a_leader_of_its_own_term_or_later),
         cmocka_unit_test(only_what_follows_is_taken),
+        cmocka_unit_test(a_chunk_has_no_key_of_a_member),
+        cmocka_unit_test(a_witness_takes_no_key),
         cmocka_unit_test(keys_come_from_a_follower),
         cmocka_unit_test(keys_come_from_the_leader_if_no_follower_gives_them),
         cmocka_unit_test(a_follower_that_is_behind_is_not_preferred),
