@@ -352,6 +352,26 @@ static void entries_give(struct member *m, const struct raft_log_entry *entries,
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
 
+/* Returns how many entries the source has behind those of its answer. */
+static uint64_t lag_of(const struct seed_log *log)
+{
+    uint64_t newest = log->index + log->n - 1;
+
+    return log->commit > newest ? log->commit - newest : 0;
+}
+
+/* Goes over to the leader for the newest entries: it alone says when the copy is
+ * complete, and while changes come a follower always has one more. */
+static void leader_next(struct member *m, const struct seed_log *log)
+{
+    struct member_seeding *s = &m->seed;
+    const struct member_peer *p = member_peer_find(m, s->leader);
+
+    if (s->mark.is_copied && s->mark.doubt != SEED_BEHIND && s->target == 0 &&
+        lag_of(log) <= SEED_ENTRIES_MAX && p != NULL && member_now_ns(m) >= p->keys_ns)
+        s->source = s->leader;
+}
+
 static void log_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
@@ -367,11 +387,12 @@ static void log_take(struct member *m, const struct rpc_request *rq)
     }
     target_take(m, &log);
     s->bytes += rq->answer_payload_len;
-    if (log.n > 0)
+    if (log.n > 0) {
+        leader_next(m, &log);
         entries_give(m, entries, log.n);
-    else if (log.first > s->fed + 1)
+    } else if (log.first > s->fed + 1) {
         other_source(m, true);
-    else {
+    } else {
         s->n_short = s->n_failed = 0;
         member_peer_says(m, s->source, log.leads ? NULL : "does not lead", false);
         wait_look(m);

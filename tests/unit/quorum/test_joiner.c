@@ -537,6 +537,46 @@ static void a_follower_that_is_behind_is_not_preferred(void **state)
     joiner_free(j);
 }
 
+/* Only a leader says when a copy is complete: while changes come, the log of a follower
+ * has always one more. */
+static void the_newest_entries_come_from_the_leader(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    uint64_t next = s.applied + 1, leader, follower;
+    struct seed_log log = { .term = s.term, .first = 1, .n = 1, .index = next };
+
+    (void)state;
+    spoil_vote(j);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    follower = j->asked;
+    leader = 2 * SELF + 3 - follower;
+    hear_leader(j, leader, s.term + 1, next);            /* a late message has s.term */
+    log.commit = log.last = next + SEED_ENTRIES_MAX + 1; /* many are missing there */
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    log.index++;
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, leader);
+    answer_nothing(j);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    log.index++;
+    answer_log(j, log); /* the leader is not asked again so soon */
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    member_world_run_ms(&j->w.m, SEED_AGAIN_MS + 1000);
+    log.index++;
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, leader);
+    assert_true(j->ask.wants_barrier);
+    joiner_free(j);
+}
+
 /* The disk fails when the log is removed, or when an empty one starts. */
 static void a_member_whose_disk_fails_in_a_copy_has_a_state(void **state)
 {
@@ -709,6 +749,7 @@ int main(void)
         cmocka_unit_test(keys_come_from_a_follower),
         cmocka_unit_test(keys_come_from_the_leader_if_no_follower_gives_them),
         cmocka_unit_test(a_follower_that_is_behind_is_not_preferred),
+        cmocka_unit_test(the_newest_entries_come_from_the_leader),
         cmocka_unit_test(a_member_whose_disk_fails_in_a_copy_has_a_state),
         cmocka_unit_test(an_uncertain_member_takes_a_newer_list),
         cmocka_unit_test(answers_of_a_long_round_do_not_count),
