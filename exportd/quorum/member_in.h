@@ -186,6 +186,8 @@ struct member_seeding {
     struct seed_mark mark;
     uint64_t fed;    /* newest entry given to the kv's side; mark.index follows */
     uint64_t bytes;  /* copied so far */
+    uint64_t rated;  /* bytes of the answer that is applied, for the rate */
+    uint64_t lag;    /* entries that a source had more when a fetch last paused */
     uint64_t source; /* raft id of the member that is asked */
     /* member that leads, by the APPENDs that come meanwhile, and its term; 0: not known.
      * The entry up to which all are stable there */

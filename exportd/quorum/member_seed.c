@@ -286,6 +286,7 @@ static void chunk_take(struct member *m, const struct rpc_request *rq)
         memcpy(job->bytes, rq->answer_payload, rq->answer_payload_len);
     job->len = rq->answer_payload_len;
     s->bytes += job->len;
+    s->rated = job->len;
     progress(s);
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
@@ -360,6 +361,19 @@ static uint64_t lag_of(const struct seed_log *log)
     return log->commit > newest ? log->commit - newest : 0;
 }
 
+/* Returns whether the rate counts for these entries. If the log of the source grows
+ * faster, a copy that kept to the rate would never end: those that came since the last
+ * pause are fetched without one. */
+static bool entries_rated(struct member_seeding *s, const struct seed_log *log)
+{
+    uint64_t lag = lag_of(log);
+
+    if (lag >= s->lag && lag > 0)
+        return false;
+    s->lag = lag;
+    return true;
+}
+
 /* Goes over to the leader for the newest entries: it alone says when the copy is
  * complete, and while changes come a follower always has one more. */
 static void leader_next(struct member *m, const struct seed_log *log)
@@ -387,6 +401,7 @@ static void log_take(struct member *m, const struct rpc_request *rq)
     }
     target_take(m, &log);
     s->bytes += rq->answer_payload_len;
+    s->rated = entries_rated(s, &log) ? rq->answer_payload_len : 0;
     if (log.n > 0) {
         leader_next(m, &log);
         entries_give(m, entries, log.n);
@@ -613,6 +628,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     member_steps_release(m, true);
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS,
                                        .mark = mark,
+                                       .lag = UINT64_MAX,
                                        .leader = m->leader,
                                        .leader_term = m->term };
     env_timer_init(&m->seed.timer, on_pause);
@@ -665,7 +681,7 @@ static void ended(struct member *m, const struct seed_job *job)
 static void applied(struct member *m, const struct seed_job *job)
 {
     struct member_seeding *s = &m->seed;
-    uint64_t ms = rate_ms(m, job->len);
+    uint64_t ms = rate_ms(m, s->rated);
 
     if (s->mark.index == 0)
         s->fed = job->mark.index;
