@@ -220,6 +220,33 @@ static int witnesses_check(const struct raft_config *list, unsigned n_more,
                      n_full, n_witnesses + n_more, n_witnesses + n_more == 1 ? "" : "es");
 }
 
+/* Checks whether a change that names the address of a member repeats one: this member has
+ * come, or comes, in the place of the one to replace. If that is still there, so that it
+ * would be removed next, this one is being added, or votes as the newest one of an even
+ * number, as a replacement among 3 or 5 does. Returns 0, or -errno with a text. */
+static int repeat_check(struct member_change *c, const struct raft_member *there)
+{
+    const struct raft_config *list = raft_core_config(c->m->core);
+    bool is_newest = there->id == c->m->highest_id;
+
+    if (c->replaces == 0)
+        return 0;
+    if (raft_config_find(list, c->replaces) == NULL)
+        return c->replaces < there->id
+                   ? 0
+                   : err_set(&c->err, -ENOENT, "the quorum has no member %" PRIu64,
+                             c->replaces);
+    if (there->role != RAFT_ROLE_VOTER ||
+        (is_newest && raft_config_n_voters(list) % 2 == 0))
+        return 0;
+    return err_set(&c->err, -EEXIST,
+                   "member %" PRIu64 " at %s votes already and is not taken for a "
+                   "replacement of member %" PRIu64 ": name the address of an exportd "
+                   "that waits. If it is one all the same, `rozo meta remove %" PRIu64
+                   "` does the rest",
+                   there->id, c->address, c->replaces, c->replaces);
+}
+
 static void add_begin(struct member_change *c)
 {
     struct member *m = c->m;
@@ -234,6 +261,12 @@ static void add_begin(struct member_change *c)
         return;
     }
     if (there != NULL) {
+        int rc = repeat_check(c, there);
+
+        if (rc != 0) {
+            asked_end(c, rc);
+            return;
+        }
         c->id = there->id;
         c->index = raft_core_config_index(m->core, NULL);
         asked_look(m);
