@@ -203,21 +203,26 @@ static size_t adopt_pack(const struct member *m, uint64_t id, bool is_witness,
 }
 
 /* Checks that a majority of the voters always has one with the metadata, so that changes
- * are never acknowledged by witnesses alone. Returns 0, or -EPERM with a text. */
+ * are never acknowledged by witnesses alone, also when those that are being added vote.
+ * Returns 0, or -EPERM with a text. */
 static int witnesses_check(const struct raft_config *list, unsigned n_more,
                            struct err *err)
 {
-    unsigned n_witnesses = raft_config_n_witnesses(list);
-    unsigned n_full = raft_config_n_voters(list) - n_witnesses;
+    unsigned n_witnesses = raft_config_n_witnesses(list) + n_more, n_full = 0;
 
-    return n_witnesses + n_more < n_full
-               ? 0
-               : err_set(
-                     err, -EPERM,
-                     "%u voters with metadata and %u witness%s are no group that "
-                     "keeps them safe: there must be more of the former. Add exportds "
-                     "first, or remove witnesses first",
-                     n_full, n_witnesses + n_more, n_witnesses + n_more == 1 ? "" : "es");
+    for (unsigned i = 0; i < list->n; i++)
+        n_full += raft_member_can_serve(&list->members[i]);
+    if (n_witnesses < n_full)
+        return 0;
+    return err_set(
+        err, -EPERM,
+        "%u voter%s with metadata and %u witness%s are no group that keeps "
+        "them safe%s: there must be more of the former. Add exportds first, or "
+        "remove witnesses first",
+        n_full, n_full == 1 ? "" : "s", n_witnesses, n_witnesses == 1 ? "" : "es",
+        n_full > 1 ? ""
+                   : " (the loss of either stops everything, and with the "
+                     "voter all metadata are lost: a witness has none)");
 }
 
 /* Checks whether a change that names the address of a member repeats one: this member has

@@ -64,7 +64,7 @@ unsigned raft_config_n_witnesses(const struct raft_config *config)
     unsigned n = 0;
 
     for (unsigned i = 0; i < config->n; i++)
-        n += config->members[i].role == RAFT_ROLE_VOTER && config->members[i].is_witness;
+        n += config->members[i].is_witness;
     return n;
 }
 

@@ -73,7 +73,7 @@ unsigned raft_config_n_voters(const struct raft_config *config);
 bool raft_member_can_serve(const struct raft_member *member);
 /** Returns whether the list has this member, and it is a witness. */
 bool raft_config_is_witness(const struct raft_config *config, uint64_t id);
-/** Returns the number of voters that are witnesses. */
+/** Returns the number of witnesses, also of those that do not vote yet. */
 unsigned raft_config_n_witnesses(const struct raft_config *config);
 /** Returns the highest id of the list; 0: it is empty. */
 uint64_t raft_config_highest(const struct raft_config *config);

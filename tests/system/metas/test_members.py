@@ -203,7 +203,9 @@ def test_a_witness_is_added_and_removed(group):
     second, w = group.new(), group.new()
     second.start()
     w.start("  witness: true\n")
-    assert "are no group" in group.refused("meta", "add", w.address, "--witness")
+    said = group.refused("meta", "add", w.address, "--witness")
+    assert "are no group" in said and "loss of either stops everything" in said, said
+    assert group.member(w)["role"] == "waits"
     group.rozo("meta", "add", second.address)
     assert "add it with --witness" in group.refused("meta", "add", w.address)
     third = group.new()
@@ -221,13 +223,20 @@ def test_a_witness_is_added_and_removed(group):
     wait_for(lambda: group.member(leader)["answers"], "the first one to be back")
     follower = next(e for e in group.exportds[:2] if e is not group.leader())
     assert "are no group" in group.refused("meta", "remove", str(group.member(follower)["id"]))
+    assert "only one of" not in group.rozo("meta", "status").stdout
     # Another witness takes its place, without saying what it is.
     w.kill()
     new = group.new()
     new.start("  witness: true\n")
     group.rozo("meta", "replace", str(group.metas()["silent"][0]), new.address)
     assert group.member(new)["role"] == "witness"
-    group.rozo("meta", "remove", str(group.member(new)["id"]))
+    # With one machine that has metadata, a witness is of no use: who insists is told.
+    follower = next(e for e in group.exportds[:2] if e is not group.leader())
+    said = group.rozo("meta", "remove", str(group.member(follower)["id"]), "--force").stdout
+    assert "only one of the members that vote has metadata" in said, said
+    assert "only one of the members that vote has metadata" in group.rozo("meta", "status").stdout
+    assert "only one of" not in group.rozo("meta", "remove", str(group.member(new)["id"])).stdout
+    assert "only one of" not in group.rozo("meta", "status").stdout
     assert "v1" in group.volumes()
 
 
