@@ -224,6 +224,10 @@ static void on_answer(struct rpc_request *rq, int rc)
         member_removed(m);
         return;
     }
+    if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED) {
+        member_outlived(m, m->doubt.asked);
+        return;
+    }
     if (rc == 0 && rq->status == ROZO__STATUS__OK &&
         seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
                         rq->answer_payload_len, &log, none) == 0) {
@@ -332,10 +336,11 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         log.term = 1; /* a member that knows no term leads in none */
     if (rc != 0 || (m->state != MEMBER_DOUBTS && m->state != MEMBER_SEEDS &&
                     m->state != MEMBER_RUNS)) {
-        rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
-                               : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
-                               : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
-                                               : ROZO__STATUS__BAD_REQUEST);
+        rpc_reply_status(call, rc == 0                ? ROZO__STATUS__BUSY
+                               : rc == -ENOENT        ? ROZO__STATUS__NOT_FOUND
+                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
+                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
+                                                      : ROZO__STATUS__BAD_REQUEST);
         return;
     }
     log.in_doubt = is_unsound(m);

@@ -342,6 +342,11 @@ void member_answer_take(struct member *m, const void *head, size_t len);
 
 /** Writes "member 2 at HOST:PORT", for people. Returns buf. */
 const char *member_name(const struct member *m, uint64_t id, char buf[MEMBER_NAME_MAX]);
+/**
+ * Ends this member: as another one answers (DEPOSED), the quorum began again without it,
+ * and nothing that it has or votes counts.
+ */
+void member_outlived(struct member *m, uint64_t by);
 /** Notes how a member has answered (member_peer.says). */
 void member_peer_says(struct member *m, uint64_t id, const char *says, bool is_silent);
 /**

@@ -431,6 +431,8 @@ static void on_answer(struct rpc_request *rq, int rc)
                      rc != 0);
     if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
         member_removed(m);
+    else if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED)
+        member_outlived(m, m->seed.source);
     else if (rc != 0 || rq->status != ROZO__STATUS__OK)
         other_source(m, false);
     else if (rq->op == ROZO__OP__RF_SEED)

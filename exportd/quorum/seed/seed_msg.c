@@ -95,14 +95,16 @@ int seed_ask_decode(const struct raft_msg_group *group, uint64_t to, const void 
                     size_t len, struct seed_ask *ask)
 {
     const uint8_t *p = buf;
+    int rc;
 
     if (len < SEED_ASK_BYTES)
         return -EBADMSG;
     if (p[0] != SEED_MSG_VERSION)
         return -ROZO_EUNKNOWN_FORMAT;
-    if (get_le32(p + AT_GROUP) != group->number ||
-        memcmp(p + AT_CLUSTER, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0 ||
-        get_le64(p + AT_TO) != to)
+    rc = raft_group_check(group, p + AT_CLUSTER, get_le32(p + AT_GROUP));
+    if (rc != 0)
+        return rc;
+    if (get_le64(p + AT_TO) != to)
         return -ESTALE;
     if (len > SEED_ASK_BYTES_MAX || p[AT_FLAGS] > FLAG_BARRIER ||
         get_le16(p + AT_ZEROS) != 0)

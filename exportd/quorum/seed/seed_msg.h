@@ -78,8 +78,8 @@ struct seed_log {
 size_t seed_ask_encode(const struct raft_msg_group *group, const struct seed_ask *ask,
                        uint8_t buf[SEED_ASK_BYTES_MAX]);
 /**
- * Unpacks and checks a question. Returns 0, -ROZO_EUNKNOWN_FORMAT, -ESTALE (for another
- * cluster, group or member) or -EBADMSG.
+ * Unpacks and checks a question. Returns 0, -ROZO_EUNKNOWN_FORMAT, -ROZO_EDEPOSED or
+ * -ESTALE (raft_group_check(); or for another member) or -EBADMSG.
  */
 int seed_ask_decode(const struct raft_msg_group *group, uint64_t to, const void *buf,
                     size_t len, struct seed_ask *ask);

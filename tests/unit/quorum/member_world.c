@@ -349,6 +349,7 @@ void member_node_begin(struct member_node *n)
         .env = &n->w->v->env,
         .disk = &n->disk.disk,
         .peers = { peer_open, peer_close, n },
+        .group = n->w->group,
         .id = n->id,
         .now_ns = now_ns,
         .now_arg = n,
@@ -490,6 +491,7 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
     w->first = (struct raft_config){ 0 };
     memset(w->scripted, 0, sizeof(w->scripted));
     w->scripted_node = 0;
+    w->group = (struct raft_msg_group){ .number = 0 };
     memset(w->leader_of, 0, sizeof(w->leader_of));
     w->keep_bytes = 6 << 20;
     w->seed_rate = 0;

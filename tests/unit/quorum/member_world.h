@@ -59,6 +59,7 @@ struct member_world {
     /* channel of one member to another one, in place of the world's; NULL: the world's */
     struct rpc_channel *scripted[NODES_MAX];
     unsigned scripted_node;           /* index in nodes */
+    struct raft_msg_group group;      /* for members that start */
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
     bool is_lazy;                     /* likewise */

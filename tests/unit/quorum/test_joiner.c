@@ -30,8 +30,9 @@ struct joiner {
     struct member_node *n; /* the first one, or the witness */
     uint64_t id;           /* raft id: SELF, unless it is a witness */
     struct script scripts[MEMBERS];
-    struct rpc_request *rq; /* question that waits; NULL: none */
-    uint64_t asked;         /* raft id of the member that it is for */
+    struct rpc_request *rq;   /* question that waits; NULL: none */
+    struct rpc_request *tell; /* likewise, the last RF_TELL */
+    uint64_t asked;           /* raft id of the member that it is for */
     struct seed_ask ask;
 };
 
@@ -40,6 +41,8 @@ static void script_send(struct rpc_channel *ch, struct rpc_request *rq)
     static const struct raft_msg_group group = { .number = 0 };
     struct script *s = (struct script *)ch;
 
+    if (rq->op == ROZO__OP__RF_TELL)
+        s->j->tell = rq;
     if (rq->op == ROZO__OP__RF_STEP || rq->op == ROZO__OP__RF_TELL)
         return; /* without an answer; the member cancels it */
     assert_null(s->j->rq);
@@ -55,6 +58,8 @@ static void script_cancel(struct rpc_channel *ch, struct rpc_request *rq)
 
     if (s->j->rq == rq)
         s->j->rq = NULL;
+    if (s->j->tell == rq)
+        s->j->tell = NULL;
 }
 
 static const struct rpc_channel_ops script_ops = { .send = script_send,
@@ -738,6 +743,83 @@ static void a_member_that_starts_says_nothing_before_it_takes_part(void **state)
     joiner_free(j);
 }
 
+/* ---- the quorum went on without it ---- */
+
+static void hear_deposed(struct joiner *j, struct rpc_request **rq)
+{
+    struct rpc_request *asked;
+
+    for (unsigned ms = 0; ms < 2000 && *rq == NULL; ms++)
+        member_world_run_ms(&j->w.m, 1);
+    asked = *rq;
+    assert_non_null(asked);
+    *rq = NULL;
+    asked->status = ROZO__STATUS__DEPOSED;
+    asked->done(asked, 0);
+    member_world_run_ms(&j->w.m, 100);
+    assert_true(j->n->has_failed);
+    assert_null(*rq);
+    joiner_free(j);
+}
+
+/* Whatever a member waits for, and whichever question is answered first. */
+static void one_that_was_left_behind_ends(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_without_store(&s);
+
+    (void)state;
+    hear_deposed(j, &j->rq); /* RF_SEED */
+    for (unsigned i = 0; i < 2; i++) {
+        j = joiner_new(&s);
+        spoil_vote(j);
+        member_node_start(j->n);
+        wait_for_question(j, ROZO__OP__RF_FETCH);
+        hear_deposed(j, i == 0 ? &j->rq : &j->tell);
+        j = joiner_new(&s);
+        start_uncertain(j);
+        hear_deposed(j, i == 0 ? &j->rq : &j->tell);
+    }
+}
+
+static void questions_of_one_that_was_left_behind_are_refused(void **state)
+{
+    static const uint16_t ops[] = { ROZO__OP__RF_SEED, ROZO__OP__RF_FETCH,
+                                    ROZO__OP__RF_JOIN, ROZO__OP__RF_TELL };
+    static const uint8_t cluster[RAFT_MSG_CLUSTER_ID_BYTES];
+    struct raft_msg_group older = { .number = 0 }, other;
+    struct seed_ask question = { .from = SELF + 1, .to = SELF, .index = 1 };
+    Rozo__RfTellReq tell = ROZO__RF_TELL_REQ__INIT;
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(raft_group_next(0, 5, &j->w.m.group.number), 0);
+    other = j->w.m.group;
+    other.number++;
+    member_node_start(j->n);
+    tell.cluster_id = (ProtobufCBinaryData){ sizeof(cluster), (uint8_t *)cluster };
+    tell.from = SELF + 1;
+    tell.to = SELF + 2; /* whichever member it means */
+    question.to = SELF + 2;
+    for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        for (unsigned k = 0; k < 2; k++) {
+            const struct raft_msg_group *g = k == 0 ? &older : &other;
+            size_t len;
+
+            tell.group = g->number;
+            len = ops[i] == ROZO__OP__RF_TELL ? rozo__rf_tell_req__pack(&tell, msg)
+                                              : seed_ask_encode(g, &question, msg);
+            ask(j, &a, ops[i], msg, len);
+            assert_int_equal(a.status, k == 0 ? ROZO__STATUS__DEPOSED
+                                              : ROZO__STATUS__WRONG_STORAGE);
+        }
+    }
+    joiner_free(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +836,8 @@ int main(void)
         cmocka_unit_test(an_uncertain_member_takes_a_newer_list),
         cmocka_unit_test(answers_of_a_long_round_do_not_count),
         cmocka_unit_test(a_member_that_starts_says_nothing_before_it_takes_part),
+        cmocka_unit_test(one_that_was_left_behind_ends),
+        cmocka_unit_test(questions_of_one_that_was_left_behind_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
