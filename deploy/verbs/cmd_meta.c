@@ -273,6 +273,8 @@ static void status_print(struct meta_verb *v)
                    (unsigned long long)a->members[i]->id, a->members[i]->address);
     }
     roles_print(a);
+    if (meta_verb_rests_on_one(a, 0))
+        printf(META_RESTS_ON_ONE);
     if (a->losses != 0)
         printf("A majority of the members has lost power together: changes that were not "
                "synced may be lost (the newest loss was counted in term %llu)\n",

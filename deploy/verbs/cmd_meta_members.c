@@ -23,13 +23,14 @@ struct members_args {
     const char *address;
     uint64_t new_id;
     unsigned n_voters;
+    bool rests_on_one; /* remove: see meta_verb_rests_on_one() */
 };
 
 #define OPTION_FORCE                                                                   \
     {                                                                                  \
         "force", 0, NULL,                                                              \
-            "also if no majority of the others answers: metadata then wait until one " \
-            "does",                                                                    \
+            "also if no majority of the others answers (metadata then wait until one " \
+            "does), or too few members with metadata are left for its witnesses",      \
             ARGS_FLAG(struct members_args, force)                                      \
     }
 #define OPTION_ID(words)                                                          \
@@ -305,8 +306,11 @@ static int other_leads(struct members_args *a, uint64_t id, struct err *err)
                                       .end_ms = clock_ms() + LEADER_MAX_MS,
                                       .ask = hand_over_ask };
     struct meta_client_member *m = leader_wait(a, err);
+    int rc = m == NULL ? -ROZO_ENOT_LEADER : meta_verb_hand_over(&a->verb, &h, &m, err);
 
-    return m == NULL ? -ROZO_ENOT_LEADER : meta_verb_hand_over(&a->verb, &h, &m, err);
+    if (rc == 0)
+        a->rests_on_one = meta_verb_rests_on_one(m->answer, id);
+    return rc;
 }
 
 /* Removes a member, which may lead. */
@@ -339,6 +343,8 @@ static void removed_print(struct meta_verb *v)
     printf("member %u is removed: stop it, and take its address out of mounts and "
            "rozo.yaml. Its data directory is of no use any more\n",
            args_of(v)->id);
+    if (args_of(v)->rests_on_one)
+        printf(META_RESTS_ON_ONE);
 }
 
 int cmd_meta_remove(struct cli *cli, int argc, char **argv)

@@ -39,6 +39,21 @@ struct meta_client_member *meta_verb_serving(struct meta_verb *v, uint64_t end_m
     }
 }
 
+bool meta_verb_rests_on_one(const Rozo__AdMetaStatusResp *a, uint64_t without)
+{
+    unsigned n_full = 0, n_witnesses = 0;
+
+    for (size_t i = 0; i < a->n_members; i++) {
+        const Rozo__AdMetaStatusResp__Member *m = a->members[i];
+
+        if (m->role != META_VOTER || m->id == without)
+            continue;
+        n_full += !m->witness;
+        n_witnesses += m->witness;
+    }
+    return n_full == 1 && n_witnesses > 0;
+}
+
 int meta_verb_hand_over(struct meta_verb *v, const struct meta_hand_over *h,
                         struct meta_client_member **m, struct err *err)
 {

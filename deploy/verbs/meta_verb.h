@@ -40,6 +40,16 @@ int meta_verb_run(struct cli *cli, int argc, char **argv,
 struct meta_client_member *meta_verb_serving(struct meta_verb *v, uint64_t end_ms,
                                              bool may_be_alone, struct err *err);
 
+/**
+ * Returns whether one member with metadata and witnesses are all that votes, or will vote
+ * when member `without` has left (0: none has): the metadata are lost with that one.
+ */
+bool meta_verb_rests_on_one(const Rozo__AdMetaStatusResp *a, uint64_t without);
+#define META_RESTS_ON_ONE                                                               \
+    "only one of the members that vote has metadata: all are lost with its disk, and "  \
+    "nothing is served without it, or without the witness. Add an exportd (`rozo meta " \
+    "add HOST:PORT`)\n"
+
 /* How leadership is handed over. */
 struct meta_hand_over {
     uint64_t from, to; /* `to` leads in the end; 0: any other than `from` */

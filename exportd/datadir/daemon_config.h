@@ -37,7 +37,7 @@ struct quorum_section {
     struct quorum_member_section *members;
     unsigned members_count;
     unsigned log_keep_mb;  /* MiB of the log before it is trimmed; 0: MEMBER_KEEP_BYTES */
-    unsigned seed_rate_mb; /* MiB a second of a copy from another member; 0: no limit */
+    unsigned seed_rate_mb; /* MiB a second of keys and entries of a copy; 0: no limit */
     /* when a change is answered: a majority has it in memory, or has synced it */
     enum { ACKNOWLEDGE_MEMORY, ACKNOWLEDGE_DISK } acknowledge; /* default: 0 */
 };

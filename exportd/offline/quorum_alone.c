@@ -484,6 +484,8 @@ static int run(struct alone *a, bool yes, struct err *err)
         facts_tell(a);
         rc = operator_ask(yes, err);
     }
+    if (rc == 0 && !yes) /* people take their time */
+        rc = others_check(a, err);
     if (rc == 0)
         rc = change(a, err);
     if (rc == 0)

@@ -1,7 +1,7 @@
 /*
- * kv_place.h - keys of kind KEY_QUORUM in the kv of a member: the entry of the log up to
- * which the other keys are complete, the list of members, and the mark of a copy that is
- * not complete. docs/FORMATS.md, "Metadata keys", has the bytes.
+ * kv_place.h - keys that are a member's own (key_is_of_member()): the entry of the log
+ * up to which all other keys are complete, the list of members, the highest id, and the
+ * mark of a copy that is not complete. docs/FORMATS.md, "Metadata keys", has the bytes.
  */
 #ifndef ROZO_EXPORTD_QUORUM_KV_PLACE_H
 #define ROZO_EXPORTD_QUORUM_KV_PLACE_H

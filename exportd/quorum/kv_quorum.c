@@ -281,7 +281,9 @@ static void quorum_commit(struct kv *kv, const struct kv_item *items, size_t n_i
     if (n == -ENOMEM)
         log_out_of_memory(in_the_log);
     if (n < 0) { /* the core has the change in its memory: neither can go on */
-        fail(q, n, "a change that is too large for the metadata log");
+        fail(q, n,
+             n == -EFBIG ? "a change that is too large for the metadata log"
+                         : "a change of keys that are this member's own");
         return;
     }
     overlay_put(q, items, n_items);
@@ -368,6 +370,8 @@ static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val
     struct kv_quorum *q = of_kv(kv);
     const struct key_map_node *n = key_map_get(&q->overlay, key, key_len);
 
+    if (key_is_of_member(key, key_len))
+        return -ENOENT;
     if (n == NULL) {
         int rc = kv_get(q->config.below, key, key_len, val, val_len);
 
@@ -387,9 +391,9 @@ static int quorum_get(struct kv *kv, const void *key, size_t key_len, void **val
 static bool is_hidden(struct kv_iter *below)
 {
     size_t len;
-    const uint8_t *key = kv_iter_key(below, &len);
+    const void *key = kv_iter_key(below, &len);
 
-    return key[0] == KEY_QUORUM;
+    return key_is_of_member(key, len);
 }
 
 /* Chooses the current key: the smaller one; the overlay's if both are equal. Passes over

@@ -5,7 +5,8 @@
  * committed by the quorum. The kv below gets entries when they are *stable*: synced by
  * this member and by a majority, so that no loss of power takes them back; a sync waits
  * for that, too. All members apply the same entries in the same order, so each one's kv
- * holds the same keys, except those of kind KEY_QUORUM, which are its own and are hidden.
+ * holds the same keys, except its own (key_is_of_member()): those are hidden, and a
+ * commit of one fails.
  *
  * One thread, that of exportd's core. The member (member.h) may have another one: hooks
  * carry over to it, and its results come back as the functions below.

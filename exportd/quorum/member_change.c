@@ -203,21 +203,53 @@ static size_t adopt_pack(const struct member *m, uint64_t id, bool is_witness,
 }
 
 /* Checks that a majority of the voters always has one with the metadata, so that changes
- * are never acknowledged by witnesses alone. Returns 0, or -EPERM with a text. */
+ * are never acknowledged by witnesses alone, also when those that are being added vote.
+ * Returns 0, or -EPERM with a text. */
 static int witnesses_check(const struct raft_config *list, unsigned n_more,
                            struct err *err)
 {
-    unsigned n_witnesses = raft_config_n_witnesses(list);
-    unsigned n_full = raft_config_n_voters(list) - n_witnesses;
+    unsigned n_witnesses = raft_config_n_witnesses(list) + n_more, n_full = 0;
 
-    return n_witnesses + n_more < n_full
-               ? 0
-               : err_set(
-                     err, -EPERM,
-                     "%u voters with metadata and %u witness%s are no group that "
-                     "keeps them safe: there must be more of the former. Add exportds "
-                     "first, or remove witnesses first",
-                     n_full, n_witnesses + n_more, n_witnesses + n_more == 1 ? "" : "es");
+    for (unsigned i = 0; i < list->n; i++)
+        n_full += raft_member_can_serve(&list->members[i]);
+    if (n_witnesses < n_full)
+        return 0;
+    return err_set(
+        err, -EPERM,
+        "%u voter%s with metadata and %u witness%s are no group that keeps "
+        "them safe%s: there must be more of the former. Add exportds first, or "
+        "remove witnesses first",
+        n_full, n_full == 1 ? "" : "s", n_witnesses, n_witnesses == 1 ? "" : "es",
+        n_full > 1 ? ""
+                   : " (the loss of either stops everything, and with the "
+                     "voter all metadata are lost: a witness has none)");
+}
+
+/* Checks whether a change that names the address of a member repeats one: this member has
+ * come, or comes, in the place of the one to replace. If that is still there, so that it
+ * would be removed next, this one is being added, or votes as the newest one of an even
+ * number, as a replacement among 3 or 5 does. Returns 0, or -errno with a text. */
+static int repeat_check(struct member_change *c, const struct raft_member *there)
+{
+    const struct raft_config *list = raft_core_config(c->m->core);
+    bool is_newest = there->id == c->m->highest_id;
+
+    if (c->replaces == 0)
+        return 0;
+    if (raft_config_find(list, c->replaces) == NULL)
+        return c->replaces < there->id
+                   ? 0
+                   : err_set(&c->err, -ENOENT, "the quorum has no member %" PRIu64,
+                             c->replaces);
+    if (there->role != RAFT_ROLE_VOTER ||
+        (is_newest && raft_config_n_voters(list) % 2 == 0))
+        return 0;
+    return err_set(&c->err, -EEXIST,
+                   "member %" PRIu64 " at %s votes already and is not taken for a "
+                   "replacement of member %" PRIu64 ": name the address of an exportd "
+                   "that waits. If it is one all the same, `rozo meta remove %" PRIu64
+                   "` does the rest",
+                   there->id, c->address, c->replaces, c->replaces);
 }
 
 static void add_begin(struct member_change *c)
@@ -234,6 +266,12 @@ static void add_begin(struct member_change *c)
         return;
     }
     if (there != NULL) {
+        int rc = repeat_check(c, there);
+
+        if (rc != 0) {
+            asked_end(c, rc);
+            return;
+        }
         c->id = there->id;
         c->index = raft_core_config_index(m->core, NULL);
         asked_look(m);

@@ -335,6 +335,10 @@ static void on_answer(struct rpc_request *rq, int rc)
         member_removed(m);
         return;
     }
+    if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED) {
+        member_outlived(m, m->doubt.asked);
+        return;
+    }
     if (rc == 0 && rq->status == ROZO__STATUS__OK &&
         seed_voter_decode(rq->answer_msg, rq->answer_msg_len, &voter) == 0) {
         answer_take(m, &voter);
@@ -586,10 +590,11 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
         !member_leads_for_sure(m))
         term_raise(m, &ask);
     if (rc != 0 || !can_answer(m)) {
-        rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
-                               : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
-                               : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
-                                               : ROZO__STATUS__BAD_REQUEST);
+        rpc_reply_status(call, rc == 0                ? ROZO__STATUS__BUSY
+                               : rc == -ENOENT        ? ROZO__STATUS__NOT_FOUND
+                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
+                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
+                                                      : ROZO__STATUS__BAD_REQUEST);
         return;
     }
     voter_fill(m, &voter);

@@ -201,6 +201,8 @@ struct member_seeding {
     struct seed_mark mark;
     uint64_t fed;    /* newest entry given to the kv's side; mark.index follows */
     uint64_t bytes;  /* copied so far */
+    uint64_t rated;  /* bytes of the answer that is applied, for the rate */
+    uint64_t lag;    /* entries that a source had more when a fetch last paused */
     uint64_t source; /* raft id of the member that is asked */
     /* member that leads, by the APPENDs that come meanwhile, and its term; 0: not known.
      * The entry up to which all are stable there */
@@ -362,6 +364,11 @@ void member_answer_take(struct member *m, const void *head, size_t len);
 
 /** Writes "member 2 at HOST:PORT", for people. Returns buf. */
 const char *member_name(const struct member *m, uint64_t id, char buf[MEMBER_NAME_MAX]);
+/**
+ * Ends this member: as another one answers (DEPOSED), the quorum began again without it,
+ * and nothing that it has or votes counts.
+ */
+void member_outlived(struct member *m, uint64_t by);
 /** Notes how a member has answered (member_peer.says). */
 void member_peer_says(struct member *m, uint64_t id, const char *says, bool is_silent);
 /**

@@ -24,6 +24,7 @@
 #include "exportd/quorum/member_in.h"
 
 static const char segments_path[] = "journal/0.";
+static const char not_valid[] = "gives what is not valid";
 
 static void seed_next(struct member *m);
 static void begin(struct member *m);
@@ -239,17 +240,30 @@ static bool is_late(const struct member *m, const struct seed_chunk *chunk)
            chunk->applied + SEED_LATE_MAX < m->seed.leader_stable;
 }
 
+/* Unpacks and checks an answer. Returns false if it is not valid. */
+static bool chunk_get(const struct member *m, const struct rpc_request *rq,
+                      struct seed_chunk *chunk)
+{
+    if (seed_chunk_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
+                          rq->answer_payload_len, chunk) != 0 ||
+        seed_items_check(rq->answer_payload, rq->answer_payload_len,
+                         &m->seed.mark.cursor) != 0)
+        return false;
+    return !m->config.is_witness || rq->answer_payload_len == 0;
+}
+
 static void chunk_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
     struct seed_chunk chunk;
     struct seed_job *job;
 
-    if (seed_chunk_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
-                          rq->answer_payload_len, &chunk) != 0 ||
-        chunk.applied < s->mark.index ||
-        seed_items_check(rq->answer_payload, rq->answer_payload_len, &s->mark.cursor) !=
-            0) {
+    if (!chunk_get(m, rq, &chunk)) {
+        member_peer_says(m, s->source, not_valid, false);
+        other_source(m, false);
+        return;
+    }
+    if (chunk.applied < s->mark.index) {
         other_source(m, false);
         return;
     }
@@ -272,6 +286,7 @@ static void chunk_take(struct member *m, const struct rpc_request *rq)
         memcpy(job->bytes, rq->answer_payload, rq->answer_payload_len);
     job->len = rq->answer_payload_len;
     s->bytes += job->len;
+    s->rated = job->len;
     progress(s);
     job_give(m, job, MEMBER_SEED_APPLIES);
 }
@@ -350,6 +365,39 @@ static bool may_doubt(const struct member *m)
            member_now_ns(m) - s->stuck_ns >= ms_to_ns(SEED_DOUBT_MS);
 }
 
+/* Returns how many entries the source has behind those of its answer. */
+static uint64_t lag_of(const struct seed_log *log)
+{
+    uint64_t newest = log->index + log->n - 1;
+
+    return log->commit > newest ? log->commit - newest : 0;
+}
+
+/* Returns whether the rate counts for these entries. If the log of the source grows
+ * faster, a copy that kept to the rate would never end: those that came since the last
+ * pause are fetched without one. */
+static bool entries_rated(struct member_seeding *s, const struct seed_log *log)
+{
+    uint64_t lag = lag_of(log);
+
+    if (lag >= s->lag && lag > 0)
+        return false;
+    s->lag = lag;
+    return true;
+}
+
+/* Goes over to the leader for the newest entries: it alone says when the copy is
+ * complete, and while changes come a follower always has one more. */
+static void leader_next(struct member *m, const struct seed_log *log)
+{
+    struct member_seeding *s = &m->seed;
+    const struct member_peer *p = member_peer_find(m, s->leader);
+
+    if (s->mark.is_copied && s->mark.doubt != SEED_BEHIND && s->target == 0 &&
+        lag_of(log) <= SEED_ENTRIES_MAX && p != NULL && member_now_ns(m) >= p->keys_ns)
+        s->source = s->leader;
+}
+
 static void log_take(struct member *m, const struct rpc_request *rq)
 {
     struct member_seeding *s = &m->seed;
@@ -359,16 +407,19 @@ static void log_take(struct member *m, const struct rpc_request *rq)
     if (seed_log_decode(rq->answer_msg, rq->answer_msg_len, rq->answer_payload,
                         rq->answer_payload_len, &log, entries) != 0 ||
         log.index != s->fed + 1) {
+        member_peer_says(m, s->source, not_valid, false);
         other_source(m, false);
         return;
     }
     target_take(m, &log);
     s->bytes += rq->answer_payload_len;
-    if (log.n > 0)
+    s->rated = entries_rated(s, &log) ? rq->answer_payload_len : 0;
+    if (log.n > 0) {
+        leader_next(m, &log);
         entries_give(m, entries, log.n);
-    else if (log.first > s->fed + 1)
+    } else if (log.first > s->fed + 1) {
         other_source(m, true);
-    else {
+    } else {
         s->n_short = s->n_failed = 0;
         member_peer_says(m, s->source, log.leads ? NULL : "does not lead", false);
         wait_look(m);
@@ -392,6 +443,8 @@ static void on_answer(struct rpc_request *rq, int rc)
                      rc != 0);
     if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
         member_removed(m);
+    else if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED)
+        member_outlived(m, m->seed.source);
     else if (rc != 0 || rq->status != ROZO__STATUS__OK)
         other_source(m, false);
     else if (rq->op == ROZO__OP__RF_SEED)
@@ -595,6 +648,7 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
     m->loss.floor_term = 0;
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS,
                                        .mark = mark,
+                                       .lag = UINT64_MAX,
                                        .leader = m->leader,
                                        .leader_term = m->term };
     env_timer_init(&m->seed.timer, on_pause);
@@ -649,7 +703,7 @@ static void ended(struct member *m, const struct seed_job *job)
 static void applied(struct member *m, const struct seed_job *job)
 {
     struct member_seeding *s = &m->seed;
-    uint64_t ms = rate_ms(m, job->len);
+    uint64_t ms = rate_ms(m, s->rated);
 
     if (s->mark.index == 0)
         s->fed = job->mark.index;

@@ -265,16 +265,16 @@ static void stranger_look(struct member_peer *p, bool is_stranger)
     p->is_stranger = is_stranger;
 }
 
-/* The quorum began again without this member: nothing that it has or votes counts. */
-static void outlived(struct member *m, const struct member_peer *p)
+void member_outlived(struct member *m, uint64_t by)
 {
-    if (m->state != MEMBER_RUNS)
+    char name[MEMBER_NAME_MAX];
+
+    if (m->state < MEMBER_DOUBTS || m->state > MEMBER_RUNS)
         return;
-    log_error("quorum: member %" PRIu64 " at %s went on without this one (exportd "
-              "--force-alone, or a backup was loaded): this one is no member any more; "
-              "do not start it again, and give it an empty data directory before it is "
-              "added",
-              p->id, p->address);
+    log_error("quorum: %s went on without this one (exportd --force-alone, or a backup "
+              "was loaded): this one is no member any more; do not start it again, and "
+              "give it an empty data directory before it is added",
+              member_name(m, by, name));
     member_fail(m, -ROZO_EDEPOSED, "take part in the quorum");
 }
 
@@ -292,7 +292,7 @@ static void on_stepped(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         answer_take(s, rq->answer_msg, rq->answer_msg_len);
     if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED)
-        outlived(m, s->peer);
+        member_outlived(m, s->peer->id);
     step_end(s);
 }
 

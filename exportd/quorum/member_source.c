@@ -198,10 +198,11 @@ void member_source_handle(struct member *m, struct rpc_call *call)
     if (rc == 0 && m->state == MEMBER_RUNS && m->n_sources < SOURCES_MAX)
         s = calloc(1, sizeof(*s));
     if (s == NULL) {
-        rpc_reply_status(call, rc == 0         ? ROZO__STATUS__BUSY
-                               : rc == -ENOENT ? ROZO__STATUS__NOT_FOUND
-                               : rc == -ESTALE ? ROZO__STATUS__WRONG_STORAGE
-                                               : ROZO__STATUS__BAD_REQUEST);
+        rpc_reply_status(call, rc == 0                ? ROZO__STATUS__BUSY
+                               : rc == -ENOENT        ? ROZO__STATUS__NOT_FOUND
+                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
+                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
+                                                      : ROZO__STATUS__BAD_REQUEST);
         return;
     }
     s->m = m;

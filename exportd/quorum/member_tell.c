@@ -362,6 +362,8 @@ static void on_told(struct rpc_request *rq, int rc)
     p->tells = false;
     if (rc == 0 && rq->status == ROZO__STATUS__NOT_FOUND)
         member_removed(m);
+    if (rc == 0 && rq->status == ROZO__STATUS__DEPOSED)
+        member_outlived(m, p->id);
     if (rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP)
         answered(m, p->id, &none); /* an earlier build remembers nothing */
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
@@ -466,13 +468,17 @@ static void told_take(struct member *m, const Rozo__RfTellReq *req)
 
 static uint16_t told_check(const struct member *m, const Rozo__RfTellReq *req)
 {
+    int rc;
+
     if (req == NULL || req->from == 0 || req->term > RAFT_NUMBER_MAX ||
         req->index > RAFT_NUMBER_MAX)
         return ROZO__STATUS__BAD_REQUEST;
-    if (req->cluster_id.len != RAFT_MSG_CLUSTER_ID_BYTES ||
-        memcmp(req->cluster_id.data, m->config.group.cluster_id,
-               RAFT_MSG_CLUSTER_ID_BYTES) != 0 ||
-        req->group != m->config.group.number || req->to != m->config.id)
+    rc = req->cluster_id.len != RAFT_MSG_CLUSTER_ID_BYTES
+             ? -ESTALE
+             : raft_group_check(&m->config.group, req->cluster_id.data, req->group);
+    if (rc == -ROZO_EDEPOSED)
+        return ROZO__STATUS__DEPOSED;
+    if (rc != 0 || req->to != m->config.id)
         return ROZO__STATUS__WRONG_STORAGE;
     if (!m->tell.is_loaded || m->state > MEMBER_RUNS)
         return ROZO__STATUS__BUSY;

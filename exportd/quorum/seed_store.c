@@ -2,9 +2,9 @@
  * seed_store.c - jobs of seeding on the kv below.
  *
  * In:     jobs. Out: commits and syncs of the kv below, done.
- * Keeps:  keys of kind KEY_QUORUM are never copied. The mark is on stable storage before
- *         anything of the old store is removed, and is removed only together with the
- *         last word on what the kv holds.
+ * Keeps:  keys that are a member's own are never copied. The mark is on stable storage
+ *         before anything of the old store is removed, and is removed only together with
+ *         the last word on what the kv holds.
  */
 #include "exportd/quorum/seed_store.h"
 
@@ -112,14 +112,14 @@ static void sync(struct seed_store *s)
     kv_sync(s->below, &s->sync);
 }
 
-/* Passes over keys of kind KEY_QUORUM. */
+/* Passes over keys that are a member's own. */
 static bool iter_is_at_key(struct kv_iter *it)
 {
     for (; kv_iter_valid(it); kv_iter_next(it)) {
         size_t len;
-        const uint8_t *key = kv_iter_key(it, &len);
+        const void *key = kv_iter_key(it, &len);
 
-        if (key[0] != KEY_QUORUM)
+        if (!key_is_of_member(key, len))
             return true;
     }
     return false;

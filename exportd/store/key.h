@@ -9,6 +9,7 @@
 #define ROZO_EXPORTD_STORE_KEY_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -47,8 +48,17 @@ enum key_kind {
     /* storage, export, ino: removal that this storage has not confirmed */
     KEY_WAITING = 'W',
     KEY_LOSSES = 'H', /* -> number of the last loss of power that members counted */
-    KEY_QUORUM = 'Z', /* place of this member in the metadata log, see kv_quorum.c */
+    KEY_QUORUM = 'Z', /* place of this member in the metadata log, see kv_place.c */
 };
+
+/**
+ * Returns whether a key is a member's own: it says what the kv of that member holds, so
+ * no batch, chunk or dump has it, and the user of the kv neither sees nor sets it.
+ */
+static inline bool key_is_of_member(const void *key, size_t len)
+{
+    return len > 0 && *(const uint8_t *)key == KEY_QUORUM;
+}
 
 struct key {
     size_t len;

@@ -1,7 +1,8 @@
 /*
  * fuzz_seed_msg.c - questions and answers of seeding with any bytes that a peer may send.
  *
- * Goal: the decoders read nothing out of bounds; what they accept encodes back the same.
+ * Goal: the decoders read nothing out of bounds; what they accept encodes back the same,
+ *       and has no key that is a member's own.
  * Input: a byte that says which message it is, the bytes of its head (2), head, payload.
  */
 #include <assert.h>
@@ -11,6 +12,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "exportd/quorum/seed/seed_msg.h"
+#include "exportd/store/key.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SELF = 2, AT_CLUSTER = 8, AT_TO = 32, AT_CRC = 4 };
@@ -50,9 +52,11 @@ static void chunk_take(const uint8_t *head, size_t len, const uint8_t *payload,
         return;
     bytes = malloc(payload_len + 1);
     assert(bytes != NULL);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        assert(!key_is_of_member(items[i].key, items[i].key_len));
         at += seed_item_put(bytes + at, items[i].key, items[i].key_len, items[i].val,
                             items[i].val_len);
+    }
     assert(at == payload_len && (at == 0 || memcmp(bytes, payload, at) == 0));
     free(bytes);
     free(items);

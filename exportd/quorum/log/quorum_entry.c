@@ -12,6 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/err.h"
+#include "exportd/store/key.h"
 
 enum {
     MORE = 1,    /* flag of a part: another one follows */
@@ -47,6 +48,16 @@ void quorum_entry_free(struct quorum_entry *entry)
     if (entry != NULL &&
         atomic_fetch_sub_explicit(&entry->n_users, 1, memory_order_acq_rel) == 1)
         free(entry);
+}
+
+/* Returns whether a batch may have these keys. */
+static bool keys_are_common(const struct kv_item *items, size_t n_items)
+{
+    for (size_t i = 0; i < n_items; i++) {
+        if (key_is_of_member(items[i].key, items[i].key_len))
+            return false;
+    }
+    return true;
 }
 
 static size_t batch_bytes(const struct kv_item *items, size_t n_items)
@@ -122,6 +133,8 @@ int quorum_batch_new(const struct kv_item *items, size_t n_items,
     uint8_t *p;
     int n = 1;
 
+    if (!keys_are_common(items, n_items))
+        return -EINVAL;
     if (len > (size_t)PART_MAX * QUORUM_PARTS_MAX)
         return -EFBIG;
     p = len <= PART_MAX ? part_new(len, false, &parts[0]) : malloc(len);
@@ -168,6 +181,8 @@ static size_t item_get(const uint8_t *p, size_t len, struct kv_item *item)
     if (flags > DELETED || (flags == DELETED && item->val_len > 0))
         return 0;
     item->key = p + QUORUM_BATCH_ITEM_BYTES;
+    if (key_is_of_member(item->key, item->key_len))
+        return 0;
     item->val = flags == DELETED ? NULL : (const uint8_t *)item->key + item->key_len;
     return QUORUM_BATCH_ITEM_BYTES + item->key_len + item->val_len;
 }

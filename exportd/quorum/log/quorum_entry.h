@@ -52,7 +52,7 @@ struct quorum_batch_head {
  * Makes the entries of a batch.
  *
  * @param parts out: n of them, 1..QUORUM_PARTS_MAX; the caller is their user.
- * @return n, -EFBIG or -ENOMEM.
+ * @return n, -EFBIG, -EINVAL (a key is a member's own, key_is_of_member()) or -ENOMEM.
  */
 int quorum_batch_new(const struct kv_item *items, size_t n_items,
                      const struct quorum_batch_head *head,

@@ -64,7 +64,7 @@ unsigned raft_config_n_witnesses(const struct raft_config *config)
     unsigned n = 0;
 
     for (unsigned i = 0; i < config->n; i++)
-        n += config->members[i].role == RAFT_ROLE_VOTER && config->members[i].is_witness;
+        n += config->members[i].is_witness;
     return n;
 }
 
@@ -421,12 +421,23 @@ int raft_group_next(uint32_t number, uint32_t chance, uint32_t *next)
     return 0;
 }
 
+int raft_group_check(const struct raft_msg_group *group,
+                     const uint8_t cluster_id[RAFT_MSG_CLUSTER_ID_BYTES], uint32_t number)
+{
+    if (memcmp(cluster_id, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0)
+        return -ESTALE;
+    if (group_beginning(number) < group_beginning(group->number))
+        return -ROZO_EDEPOSED;
+    return number == group->number ? 0 : -ESTALE;
+}
+
 int raft_msg_decode(const struct raft_msg_group *group, uint64_t to, const void *head,
                     size_t head_len, const void *payload, size_t payload_len,
                     struct raft_msg *msg,
                     struct raft_log_entry entries[RAFT_MSG_ENTRIES_MAX])
 {
     const uint8_t *p = head;
+    int rc;
 
     if (head_len < 1)
         return -EBADMSG;
@@ -438,11 +449,10 @@ int raft_msg_decode(const struct raft_msg_group *group, uint64_t to, const void 
     if (p[3] != 0 || get_le32(p + 100) != 0 || !msg_is_valid(msg) ||
         head_len != RAFT_MSG_FIXED_BYTES + (size_t)RAFT_MSG_ROW_BYTES * msg->n)
         return -EBADMSG;
-    if (memcmp(p + 8, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0)
-        return -ESTALE;
-    if (group_beginning(get_le32(p + 4)) < group_beginning(group->number))
-        return -ROZO_EDEPOSED;
-    if (get_le32(p + 4) != group->number || msg->to != to)
+    rc = raft_group_check(group, p + 8, get_le32(p + 4));
+    if (rc != 0)
+        return rc;
+    if (msg->to != to)
         return -ESTALE;
     return entries_decode(msg, p + RAFT_MSG_FIXED_BYTES, payload, payload_len, entries);
 }

@@ -73,7 +73,7 @@ unsigned raft_config_n_voters(const struct raft_config *config);
 bool raft_member_can_serve(const struct raft_member *member);
 /** Returns whether the list has this member, and it is a witness. */
 bool raft_config_is_witness(const struct raft_config *config, uint64_t id);
-/** Returns the number of voters that are witnesses. */
+/** Returns the number of witnesses, also of those that do not vote yet. */
 unsigned raft_config_n_witnesses(const struct raft_config *config);
 /** Returns the highest id of the list; 0: it is empty. */
 uint64_t raft_config_highest(const struct raft_config *config);
@@ -161,6 +161,14 @@ struct raft_msg_group {
  * Returns 0, or -EOVERFLOW: it has begun 255 times.
  */
 int raft_group_next(uint32_t number, uint32_t chance, uint32_t *next);
+/**
+ * Checks to which group a message belongs. Returns 0 if to this one; -ROZO_EDEPOSED if
+ * the sender is of this group before it began again: it has no part in it any more;
+ * -ESTALE if it is of another one.
+ */
+int raft_group_check(const struct raft_msg_group *group,
+                     const uint8_t cluster_id[RAFT_MSG_CLUSTER_ID_BYTES],
+                     uint32_t number);
 
 /**
  * Packs the head of a message. entries: msg->n entries that follow msg->index, in order;

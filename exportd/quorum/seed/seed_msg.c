@@ -15,6 +15,7 @@
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/env/key_map.h"
+#include "exportd/store/key.h"
 
 /* Question: 0 version, 1 flags, 2 zeros, 4 group, 8 cluster, 24 from, 32 to, 40 index, 48
  * barrier, 56 its term, 64 key. */
@@ -102,14 +103,16 @@ int seed_ask_decode(const struct raft_msg_group *group, uint64_t to, const void 
                     size_t len, struct seed_ask *ask)
 {
     const uint8_t *p = buf;
+    int rc;
 
     if (len < SEED_ASK_BYTES)
         return -EBADMSG;
     if (p[0] != SEED_MSG_VERSION)
         return -ROZO_EUNKNOWN_FORMAT;
-    if (get_le32(p + AT_GROUP) != group->number ||
-        memcmp(p + AT_CLUSTER, group->cluster_id, RAFT_MSG_CLUSTER_ID_BYTES) != 0 ||
-        get_le64(p + AT_TO) != to)
+    rc = raft_group_check(group, p + AT_CLUSTER, get_le32(p + AT_GROUP));
+    if (rc != 0)
+        return rc;
+    if (get_le64(p + AT_TO) != to)
         return -ESTALE;
     if (len > SEED_ASK_BYTES_MAX || p[AT_FLAGS] > FLAG_BARRIER ||
         get_le16(p + AT_ZEROS) != 0)
@@ -239,7 +242,8 @@ static size_t item_get(const uint8_t *p, size_t len, struct kv_item *item)
     key_len = get_le16(p);
     val_len = get_le32(p + AT_ITEM_VAL);
     if (key_len == 0 || key_len > SEED_KEY_MAX ||
-        len - SEED_ITEM_BYTES < key_len + val_len)
+        len - SEED_ITEM_BYTES < key_len + val_len ||
+        key_is_of_member(p + SEED_ITEM_BYTES, key_len))
         return 0;
     *item = (struct kv_item){ p + SEED_ITEM_BYTES, key_len, p + SEED_ITEM_BYTES + key_len,
                               val_len };

@@ -92,8 +92,8 @@ struct seed_log {
 size_t seed_ask_encode(const struct raft_msg_group *group, const struct seed_ask *ask,
                        uint8_t buf[SEED_ASK_BYTES_MAX]);
 /**
- * Unpacks and checks a question. Returns 0, -ROZO_EUNKNOWN_FORMAT, -ESTALE (for another
- * cluster, group or member) or -EBADMSG.
+ * Unpacks and checks a question. Returns 0, -ROZO_EUNKNOWN_FORMAT, -ROZO_EDEPOSED or
+ * -ESTALE (raft_group_check(); or for another member) or -EBADMSG.
  */
 int seed_ask_decode(const struct raft_msg_group *group, uint64_t to, const void *buf,
                     size_t len, struct seed_ask *ask);
@@ -110,7 +110,7 @@ size_t seed_item_put(uint8_t *buf, const void *key, size_t key_len, const void *
                      size_t val_len);
 /**
  * Checks the items of a payload: keys ascend from `after`, none is longer than
- * SEED_KEY_MAX. Returns 0 or -EBADMSG.
+ * SEED_KEY_MAX or a member's own (key_is_of_member()). Returns 0 or -EBADMSG.
  */
 int seed_items_check(const uint8_t *p, size_t len, const struct seed_key *after);
 /**

@@ -1,9 +1,12 @@
 """Dumps of the metadata of a busy cluster, data directories made from them, and a member that goes on alone."""
+import contextlib
 import json
 import multiprocessing
 import os
+import pty
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -263,6 +266,66 @@ def test_a_survivor_goes_on_alone(cluster):
     assert told["serving"] == NAMES.index(survivor) + 1
     assert told["members"][NAMES.index(survivor)]["term"] == term
     wait_for(lambda: fsck(c)["clean"], "fsck to find nothing")
+
+
+@contextlib.contextmanager
+def asked_to_go_alone(c, name):
+    """Runs --force-alone on a terminal up to its question. Yields the process, a function that answers, and what it
+    said."""
+    path = os.path.join(c.dir, "etc", name + ".yaml")
+    terminal, end = pty.openpty()
+    said = tempfile.TemporaryFile("w+")
+    p = subprocess.Popen([os.path.join(BIN, "exportd"), "--config", path, "--force-alone"], stdin=end, stdout=said,
+                         stderr=said)
+
+    def so_far():
+        said.seek(0)
+        return said.read()
+
+    try:
+        wait_for(lambda: "Type `alone`" in so_far() or p.poll() is not None, "the question")
+        assert "Type `alone`" in so_far(), so_far()
+        yield p, lambda text: os.write(terminal, text.encode() + b"\n"), so_far
+    finally:
+        p.kill()
+        p.wait()
+        os.close(terminal)
+        os.close(end)
+        said.close()
+
+
+def test_members_that_wait_for_the_others_hear_that_one_went_on(cluster):
+    """They ask for what they lack, and for nothing else: whoever has no part in the quorum any more must not be there
+    when another one of its kind comes back."""
+    c = cluster(metas=3, mounts=0)
+    survivor = c.serving()
+    waits = next(n for n in NAMES if n != survivor)
+    at = NAMES.index(waits)
+    wait_for(lambda: len({m["applied"] for m in c.metas()["members"]}) == 1, "all to have the same")
+    for n in NAMES:
+        c.kill(n)
+    os.remove(os.path.join(c.dir, "data", waits, "quorum", "vote"))
+    exportd_starts(c, waits)
+    wait_for(lambda: "this member has lost its vote" in c.log(waits), "it to copy")
+    status, said = exportd(c, survivor, "--force-alone", "--yes")
+    assert status == 1 and "runs: it may have what this one lacks" in said
+    c.kill(waits)
+    with asked_to_go_alone(c, survivor) as (process, answer, said):
+        exportd_starts(c, waits)  # while somebody thinks about it
+        wait_for(lambda: c.metas()["members"][at].get("role") == "copies", "it to wait")
+        answer("alone")
+        assert process.wait(60) == 1, said()
+        assert "runs: it may have what this one lacks" in said()
+    c.kill(waits)
+    with asked_to_go_alone(c, survivor) as (process, answer, said):
+        answer("alone")
+        assert process.wait(60) == 0, said()
+    exportd_starts(c, waits)  # before the survivor
+    wait_for(lambda: c.metas()["members"][at].get("role") == "copies", "it to wait")
+    c.restart(survivor)
+    wait_for(lambda: c.serving() == survivor, "the survivor to serve")
+    wait_for(lambda: "went on without this one" in c.log(waits), "it to hear that it is no member")
+    wait_for(lambda: not process_runs(c.pid(waits)), "it to end")
 
 
 def kill_with_a_tail(c, leader):

@@ -171,12 +171,41 @@ def test_a_member_that_lost_its_disk_is_replaced_at_its_address(group):
     assert group.volumes() == {"kept"}
 
 
+def test_a_member_does_not_take_the_place_of_another_one(group):
+    """The address of a member that votes, instead of that of an exportd that waits, removes nobody; a repeated command
+    does what is left."""
+    first = group.first()
+    for _ in range(2):
+        second = group.new()
+        second.start()
+        group.rozo("meta", "add", second.address)
+    others = group.exportds[1:]
+    for e in others:
+        said = group.refused("meta", "replace", "1", e.address)
+        assert "votes already" in said and "`rozo meta remove 1`" in said, said
+    assert "votes already" in group.refused("meta", "replace", "2", others[1].address)
+    assert "no member 9" in group.refused("meta", "replace", "9", others[1].address)
+    assert {m["id"] for m in group.metas()["members"]} == {1, 2, 3} and group.metas()["silent"] == []
+    # Interrupted when the new one votes and the old one is still there: `add` is the first half of `replace`.
+    new = group.new()
+    new.start()
+    group.rozo("meta", "add", new.address)
+    assert "votes already" in group.refused("meta", "replace", "1", others[1].address)
+    assert "member 4 at" in group.rozo("meta", "replace", "1", new.address).stdout
+    wait_for(lambda: group.member(first)["role"] == "removed", "the first one to notice")
+    assert "member 4 at" in group.rozo("meta", "replace", "1", new.address).stdout  # all was done
+    assert "votes already" in group.refused("meta", "replace", "2", new.address)
+    assert {m["id"] for m in group.metas()["members"] if m["role"] != "removed"} == {2, 3, 4}
+
+
 def test_a_witness_is_added_and_removed(group):
     group.first()
     second, w = group.new(), group.new()
     second.start()
     w.start("  witness: true\n")
-    assert "are no group" in group.refused("meta", "add", w.address, "--witness")
+    said = group.refused("meta", "add", w.address, "--witness")
+    assert "are no group" in said and "loss of either stops everything" in said, said
+    assert group.member(w)["role"] == "waits"
     group.rozo("meta", "add", second.address)
     assert "add it with --witness" in group.refused("meta", "add", w.address)
     third = group.new()
@@ -194,13 +223,20 @@ def test_a_witness_is_added_and_removed(group):
     wait_for(lambda: group.member(leader)["answers"], "the first one to be back")
     follower = next(e for e in group.exportds[:2] if e is not group.leader())
     assert "are no group" in group.refused("meta", "remove", str(group.member(follower)["id"]))
+    assert "only one of" not in group.rozo("meta", "status").stdout
     # Another witness takes its place, without saying what it is.
     w.kill()
     new = group.new()
     new.start("  witness: true\n")
     group.rozo("meta", "replace", str(group.metas()["silent"][0]), new.address)
     assert group.member(new)["role"] == "witness"
-    group.rozo("meta", "remove", str(group.member(new)["id"]))
+    # With one machine that has metadata, a witness is of no use: who insists is told.
+    follower = next(e for e in group.exportds[:2] if e is not group.leader())
+    said = group.rozo("meta", "remove", str(group.member(follower)["id"]), "--force").stdout
+    assert "only one of the members that vote has metadata" in said, said
+    assert "only one of the members that vote has metadata" in group.rozo("meta", "status").stdout
+    assert "only one of" not in group.rozo("meta", "remove", str(group.member(new)["id"])).stdout
+    assert "only one of" not in group.rozo("meta", "status").stdout
     assert "v1" in group.volumes()
 
 

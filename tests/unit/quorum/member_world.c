@@ -313,7 +313,7 @@ static struct rpc_channel *peer_open(void *arg, const char *address)
     unsigned to = (unsigned)(address[1] - '0');
 
     assert_true(to < n->w->n_nodes);
-    if (n->i == 0 && n->w->scripted[to] != NULL)
+    if (n->i == n->w->scripted_node && n->w->scripted[to] != NULL)
         return n->w->scripted[to];
     return &n->w->links[n->i][to].channel;
 }
@@ -349,6 +349,7 @@ void member_node_begin(struct member_node *n)
         .env = &n->w->v->env,
         .disk = &n->disk.disk,
         .peers = { peer_open, peer_close, n },
+        .group = n->w->group,
         .id = n->id,
         .now_ns = now_ns,
         .now_arg = n,
@@ -489,6 +490,8 @@ void member_world_init(struct member_world *w, struct env_virtual *v)
     w->mail_task = (struct env_task){ .fn = on_mail_task };
     w->first = (struct raft_config){ 0 };
     memset(w->scripted, 0, sizeof(w->scripted));
+    w->scripted_node = 0;
+    w->group = (struct raft_msg_group){ .number = 0 };
     memset(w->leader_of, 0, sizeof(w->leader_of));
     w->keep_bytes = 6 << 20;
     w->seed_rate = 0;

@@ -56,8 +56,10 @@ struct member_world {
     bool cut[NODES_MAX][NODES_MAX]; /* [from][to]: packets are lost */
     bool is_lossless;               /* no others are */
     struct raft_config first;
-    /* channel of member 0 to another one, in place of the world's; NULL: the world's */
+    /* channel of one member to another one, in place of the world's; NULL: the world's */
     struct rpc_channel *scripted[NODES_MAX];
+    unsigned scripted_node;           /* index in nodes */
+    struct raft_msg_group group;      /* for members that start */
     uint64_t leader_of[MEMBER_TERMS]; /* raft id, by term */
     uint64_t keep_bytes, seed_rate;   /* for members that start */
     bool is_lazy;                     /* likewise */

@@ -281,6 +281,80 @@ static void what_does_not_wait_is_refused(void **state)
     changed_free(c);
 }
 
+/* Returns a member that votes, does not lead, and is none of these. */
+static struct member_node *other_voter(struct changed *c, const struct member_node *a)
+{
+    struct member_node *leader = member_world_wait_for_leader(&c->w.m);
+
+    for (unsigned i = 0;; i++) {
+        struct member_node *n = &c->w.m.nodes[i];
+
+        assert_true(i < MEMBERS);
+        if (n != leader && n != a)
+            return n;
+    }
+}
+
+static void refused_as_a_repeat(struct changed *c, uint64_t replaces,
+                                const struct member_node *n, int rc, const char *words)
+{
+    do {
+        add_begin(c, n, replaces);
+    } while (wish_end(c) == -EBUSY); /* the last change is not stable yet */
+    assert_int_equal(c->wish.rc, rc);
+    assert_non_null(strstr(c->wish.change.err.text, words));
+}
+
+/* A member takes the place of another one only if it came for that. */
+static void no_member_takes_the_place_of_another_one(void **state)
+{
+    struct changed *c = changed_new(9);
+    struct member_node *a = other_voter(c, NULL), *b = other_voter(c, a), *d, *e;
+    struct member_node *leader = member_world_wait_for_leader(&c->w.m);
+    char words[64];
+
+    (void)state;
+    c->w.m.is_lossless = true;
+    write_for(c, 200);
+    /* three first members, whichever has the highest id */
+    refused_as_a_repeat(c, a->id, b, -EEXIST, "votes already");
+    refused_as_a_repeat(c, b->id, a, -EEXIST, "votes already");
+    refused_as_a_repeat(c, a->id, leader, -EEXIST, "votes already");
+    snprintf(words, sizeof(words), "`rozo meta remove %u`", (unsigned)a->id);
+    refused_as_a_repeat(c, a->id, b, -EEXIST, words);
+    refused_as_a_repeat(c, 777, b, -ENOENT, "no member 777");
+    /* the place of `a` is taken, and the command that did it is repeated at each step */
+    d = member_world_new(&c->w.m);
+    added(c, d, a->id);
+    assert_int_equal(c->wish.change.id, 103);
+    added(c, d, a->id);
+    assert_int_equal(c->wish.change.id, 103);
+    wait_for_vote(c, 103);
+    added(c, d, a->id);
+    assert_int_equal(c->wish.change.id, 103);
+    refused_as_a_repeat(c, a->id, b, -EEXIST, "votes already"); /* not the newest one */
+    do {
+        leader = member_world_wait_for_leader(&c->w.m);
+        remove_begin(c, a->id, false);
+    } while (wish_end(c) != 0);
+    added(c, d, a->id);
+    assert_int_equal(c->wish.change.id, 103);
+    /* the newest one has come in the place of `a`, not of `b` */
+    refused_as_a_repeat(c, b->id, d, -EEXIST, "votes already");
+    /* one that does not vote yet is being added, whatever came later */
+    d = member_world_new(&c->w.m);
+    e = member_world_new(&c->w.m);
+    added(c, d, b->id);
+    assert_int_equal(c->wish.change.id, 104);
+    member_world_cut_off(&c->w.m, d->i);
+    added(c, e, 0);
+    assert_int_equal(c->wish.change.id, 105);
+    assert_int_not_equal(role_of(c, 104), RAFT_ROLE_VOTER);
+    added(c, d, b->id);
+    assert_int_equal(c->wish.change.id, 104);
+    changed_free(c);
+}
+
 /* The highest id leaves, and the store that knows of it is copied. */
 static void ids_are_not_used_twice(void **state)
 {
@@ -527,6 +601,7 @@ int main(void)
         cmocka_unit_test(a_leader_that_was_cut_off_learns_that_it_was_removed),
         cmocka_unit_test(no_majority_without_it_needs_force),
         cmocka_unit_test(what_does_not_wait_is_refused),
+        cmocka_unit_test(no_member_takes_the_place_of_another_one),
         cmocka_unit_test(ids_are_not_used_twice),
         cmocka_unit_test(changes_survive_crashes),
         cmocka_unit_test(changes_survive_ends_of_processes_in_memory),

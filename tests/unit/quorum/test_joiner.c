@@ -26,13 +26,15 @@ struct script {
     struct rpc_request *tells; /* RF_TELL that waits; NULL: none */
 };
 
-/* Member 0 of a world; the test plays the others. */
+/* Member of a world; the test plays the others. */
 struct joiner {
     struct written_world w;
-    struct member_node *n;
+    struct member_node *n; /* the first one, or the witness */
+    uint64_t id;           /* raft id: SELF, unless it is a witness */
     struct script scripts[MEMBERS];
-    struct rpc_request *rq; /* question that waits; NULL: none */
-    uint64_t asked;         /* raft id of the member that it is for */
+    struct rpc_request *rq;   /* question that waits; NULL: none */
+    struct rpc_request *tell; /* likewise, the last RF_TELL */
+    uint64_t asked;           /* raft id of the member that it is for */
     struct seed_ask ask;
 };
 
@@ -42,7 +44,7 @@ static void script_send(struct rpc_channel *ch, struct rpc_request *rq)
     struct script *s = (struct script *)ch;
 
     if (rq->op == ROZO__OP__RF_TELL)
-        s->tells = rq;
+        s->tells = s->j->tell = rq;
     if (rq->op == ROZO__OP__RF_STEP || rq->op == ROZO__OP__RF_TELL)
         return; /* without an answer; the member cancels it */
     assert_null(s->j->rq);
@@ -51,7 +53,7 @@ static void script_send(struct rpc_channel *ch, struct rpc_request *rq)
     s->j->asked = get_le64((const uint8_t *)rq->msg + AT_TO);
     assert_int_equal(
         seed_ask_decode(&group, s->j->asked, rq->msg, rq->msg_len, &s->j->ask), 0);
-    assert_int_equal(s->j->ask.from, SELF);
+    assert_int_equal(s->j->ask.from, s->j->id);
 }
 
 static void script_cancel(struct rpc_channel *ch, struct rpc_request *rq)
@@ -62,21 +64,28 @@ static void script_cancel(struct rpc_channel *ch, struct rpc_request *rq)
         s->j->rq = NULL;
     if (s->tells == rq)
         s->tells = NULL;
+    if (s->j->tell == rq)
+        s->j->tell = NULL;
 }
 
 static const struct rpc_channel_ops script_ops = { .send = script_send,
                                                    .cancel = script_cancel };
 
 /* Makes a member that has been part of a quorum, and is down. */
-static struct joiner *joiner_new(struct member_status *before)
+static struct joiner *joiner_make(struct member_status *before, bool is_witness)
 {
     struct joiner *j = calloc(1, sizeof(*j));
 
     assert_non_null(j);
-    written_init(&j->w, 5);
+    if (is_witness)
+        written_init_witness(&j->w, 5, false);
+    else
+        written_init(&j->w, 5);
     written_write(&j->w, member_world_wait_for_leader(&j->w.m), 8);
     member_world_run_ms(&j->w.m, 500);
-    j->n = &j->w.m.nodes[0];
+    j->n = &j->w.m.nodes[is_witness ? MEMBERS - 1 : 0];
+    j->id = SELF + j->n->i;
+    j->w.m.scripted_node = j->n->i;
     member_status(j->n->member, before);
     for (unsigned i = 0; i < MEMBERS; i++) {
         member_node_kill(&j->w.m.nodes[i], false);
@@ -84,6 +93,11 @@ static struct joiner *joiner_new(struct member_status *before)
         j->w.m.scripted[i] = &j->scripts[i].channel;
     }
     return j;
+}
+
+static struct joiner *joiner_new(struct member_status *before)
+{
+    return joiner_make(before, false);
 }
 
 static void joiner_free(struct joiner *j)
@@ -157,7 +171,7 @@ static void answer_voter(struct joiner *j, const struct seed_voter *voter)
     answer(j, head, seed_voter_encode(voter, head), NULL, 0);
 }
 
-/* Answers RF_SEED with one key. */
+/* Answers RF_SEED with one key; "": with none. */
 static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
                          bool is_last)
 {
@@ -168,7 +182,8 @@ static void answer_chunk(struct joiner *j, uint64_t applied, const char *key,
                                 .applied_term = 2,
                                 .members_index = 1,
                                 .members = j->w.m.first };
-    size_t len = seed_item_put(payload, key, 1, &applied, 8);
+    size_t len =
+        key[0] == '\0' ? 0 : seed_item_put(payload, key, strlen(key), &applied, 8);
 
     answer(j, head, seed_chunk_encode(&chunk, payload, len, head), payload, len);
 }
@@ -226,7 +241,7 @@ static uint64_t value(const struct joiner *j, const char *key)
     size_t len;
     uint64_t v = 0;
 
-    if (kv_get(kv_memory_kv(j->n->below), key, 1, &val, &len) == 0)
+    if (kv_get(kv_memory_kv(j->n->below), key, strlen(key), &val, &len) == 0)
         memcpy(&v, val, 8);
     free(val);
     return v;
@@ -382,6 +397,63 @@ static void only_what_follows_is_taken(void **state)
     joiner_free(j);
 }
 
+/* Where the place in the log lies is a member's own business: these keys of another one
+ * would pass for that of this one. */
+static void a_chunk_has_no_key_of_a_member(void **state)
+{
+    static const char *const keys[] = { "ZA", "ZH", "ZM", "ZS", "Z" };
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    struct kv_quorum_place place;
+    struct seed_log log = { .leads = true, .term = s.term, .first = 1 };
+    char text[ERR_TEXT_MAX];
+    int64_t wall_ns;
+
+    (void)state;
+    kv_memory_close(j->n->below);
+    assert_int_equal(kv_memory_open(&j->w.v.env, &j->n->below), 0);
+    member_node_start(j->n);
+    for (unsigned i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        wait_for_question(j, ROZO__OP__RF_SEED);
+        assert_true(j->ask.after.len == 0 && j->ask.index == 0);
+        answer_chunk(j, 50, keys[i], true);
+        member_peers_say(j->n->member, NULL, text);
+        assert_non_null(strstr(text, "gives what is not valid"));
+    }
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_true(j->ask.after.len == 0 && j->ask.index == 0);
+    answer_chunk(j, 50, "Y", true); /* the letter before */
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    log.index = 51;
+    log.commit = log.last = 50;
+    answer_log(j, log);
+    member_world_run_ms(&j->w.m, 50);
+    assert_int_equal(seeding(j), SEED_NONE);
+    assert_int_equal(kv_place_load(kv_memory_kv(j->n->below), &place, &wall_ns), 0);
+    assert_int_equal(place.applied, 50);
+    assert_int_equal(place.highest_id, raft_config_highest(&j->w.m.first));
+    joiner_free(j);
+}
+
+/* A witness asks behind all keys: a source that sends some all the same is not taken. */
+static void a_witness_takes_no_key(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_make(&s, true);
+
+    (void)state;
+    spoil_vote(j);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    answer_chunk(j, s.applied + 9, "\xff\xff", true);
+    wait_for_question(j, ROZO__OP__RF_SEED);
+    assert_int_equal(value(j, "\xff\xff"), 0);
+    answer_chunk(j, s.applied + 9, "", true);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->ask.index, s.applied + 10);
+    joiner_free(j);
+}
+
 /* ---- whom it asks ---- */
 
 /* Makes a member without a store, which asks for keys. */
@@ -482,6 +554,46 @@ static void a_follower_that_is_behind_is_not_preferred(void **state)
     wait_for_question(j, ROZO__OP__RF_SEED);
     assert_int_equal(j->asked, follower);
     take_chunk(j, "C");
+    joiner_free(j);
+}
+
+/* Only a leader says when a copy is complete: while changes come, the log of a follower
+ * has always one more. */
+static void the_newest_entries_come_from_the_leader(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    uint64_t next = s.applied + 1, leader, follower;
+    struct seed_log log = { .term = s.term, .first = 1, .n = 1, .index = next };
+
+    (void)state;
+    spoil_vote(j);
+    member_node_start(j->n);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    follower = j->asked;
+    leader = 2 * SELF + 3 - follower;
+    hear_leader(j, leader, s.term + 1, next);            /* a late message has s.term */
+    log.commit = log.last = next + SEED_ENTRIES_MAX + 1; /* many are missing there */
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    log.index++;
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, leader);
+    answer_nothing(j);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    log.index++;
+    answer_log(j, log); /* the leader is not asked again so soon */
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, follower);
+    member_world_run_ms(&j->w.m, SEED_AGAIN_MS + 1000);
+    log.index++;
+    answer_log(j, log);
+    wait_for_question(j, ROZO__OP__RF_FETCH);
+    assert_int_equal(j->asked, leader);
+    assert_true(j->ask.wants_barrier);
     joiner_free(j);
 }
 
@@ -922,15 +1034,95 @@ static void a_member_that_starts_says_nothing_before_it_takes_part(void **state)
     joiner_free(j);
 }
 
+/* ---- the quorum went on without it ---- */
+
+static void hear_deposed(struct joiner *j, struct rpc_request **rq)
+{
+    struct rpc_request *asked;
+
+    for (unsigned ms = 0; ms < 2000 && *rq == NULL; ms++)
+        member_world_run_ms(&j->w.m, 1);
+    asked = *rq;
+    assert_non_null(asked);
+    *rq = NULL;
+    asked->status = ROZO__STATUS__DEPOSED;
+    asked->done(asked, 0);
+    member_world_run_ms(&j->w.m, 100);
+    assert_true(j->n->has_failed);
+    assert_null(*rq);
+    joiner_free(j);
+}
+
+/* Whatever a member waits for, and whichever question is answered first. */
+static void one_that_was_left_behind_ends(void **state)
+{
+    struct member_status s;
+    struct joiner *j = joiner_without_store(&s);
+
+    (void)state;
+    hear_deposed(j, &j->rq); /* RF_SEED */
+    for (unsigned i = 0; i < 2; i++) {
+        j = joiner_new(&s);
+        spoil_vote(j);
+        member_node_start(j->n);
+        wait_for_question(j, ROZO__OP__RF_FETCH);
+        hear_deposed(j, i == 0 ? &j->rq : &j->tell);
+        j = joiner_new(&s);
+        start_uncertain(j);
+        hear_deposed(j, i == 0 ? &j->rq : &j->tell);
+    }
+}
+
+static void questions_of_one_that_was_left_behind_are_refused(void **state)
+{
+    static const uint16_t ops[] = { ROZO__OP__RF_SEED, ROZO__OP__RF_FETCH,
+                                    ROZO__OP__RF_JOIN, ROZO__OP__RF_TELL };
+    static const uint8_t cluster[RAFT_MSG_CLUSTER_ID_BYTES];
+    struct raft_msg_group older = { .number = 0 }, other;
+    struct seed_ask question = { .from = SELF + 1, .to = SELF, .index = 1 };
+    Rozo__RfTellReq tell = ROZO__RF_TELL_REQ__INIT;
+    uint8_t msg[SEED_ASK_BYTES_MAX];
+    struct member_status s;
+    struct joiner *j = joiner_new(&s);
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(raft_group_next(0, 5, &j->w.m.group.number), 0);
+    other = j->w.m.group;
+    other.number++;
+    member_node_start(j->n);
+    tell.cluster_id = (ProtobufCBinaryData){ sizeof(cluster), (uint8_t *)cluster };
+    tell.from = SELF + 1;
+    tell.to = SELF + 2; /* whichever member it means */
+    question.to = SELF + 2;
+    for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        for (unsigned k = 0; k < 2; k++) {
+            const struct raft_msg_group *g = k == 0 ? &older : &other;
+            size_t len;
+
+            tell.group = g->number;
+            len = ops[i] == ROZO__OP__RF_TELL ? rozo__rf_tell_req__pack(&tell, msg)
+                                              : seed_ask_encode(g, &question, msg);
+            ask(j, &a, ops[i], msg, len);
+            assert_int_equal(a.status, k == 0 ? ROZO__STATUS__DEPOSED
+                                              : ROZO__STATUS__WRONG_STORAGE);
+        }
+    }
+    joiner_free(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_vote_waits_until_the_barrier_is_held),
         cmocka_unit_test(a_lost_log_needs_a_leader_of_its_own_term_or_later),
         cmocka_unit_test(only_what_follows_is_taken),
+        cmocka_unit_test(a_chunk_has_no_key_of_a_member),
+        cmocka_unit_test(a_witness_takes_no_key),
         cmocka_unit_test(keys_come_from_a_follower),
         cmocka_unit_test(keys_come_from_the_leader_if_no_follower_gives_them),
         cmocka_unit_test(a_follower_that_is_behind_is_not_preferred),
+        cmocka_unit_test(the_newest_entries_come_from_the_leader),
         cmocka_unit_test(a_member_whose_disk_fails_in_a_copy_has_a_state),
         cmocka_unit_test(an_uncertain_member_takes_a_newer_list),
         cmocka_unit_test(answers_of_a_long_round_do_not_count),
@@ -942,6 +1134,8 @@ int main(void)
         cmocka_unit_test(one_that_copies_names_nothing),
         cmocka_unit_test(members_that_others_know_are_asked),
         cmocka_unit_test(a_member_that_starts_says_nothing_before_it_takes_part),
+        cmocka_unit_test(one_that_was_left_behind_ends),
+        cmocka_unit_test(questions_of_one_that_was_left_behind_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

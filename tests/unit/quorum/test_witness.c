@@ -513,10 +513,69 @@ static void a_second_one_for_two_members_is_refused(void **state)
     world_end(w);
 }
 
+/* Removes a member with metadata that does not lead. Returns the result. */
+static int drop_full(struct written_world *w, struct wish *wish, bool is_forced)
+{
+    struct member_status s = status_of(member_world_wait_for_leader(&w->m));
+
+    for (unsigned i = 0; i < s.members.n; i++) {
+        const struct raft_member *m = &s.members.members[i];
+
+        if (raft_member_can_serve(m) && m->id != s.id)
+            return drop(w, wish, m->id, is_forced);
+    }
+    fail_msg("one alone has metadata");
+    return 0;
+}
+
+/* A witness that does not vote yet will. */
+static void one_that_does_not_vote_yet_counts(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    struct member_node *a, *b;
+    struct wish wish;
+
+    (void)state;
+    assert_non_null(w);
+    written_init(w, 302); /* three with metadata */
+    a = member_world_new(&w->m);
+    b = member_world_new(&w->m);
+    write_acked(w, 5, 100);
+    assert_int_equal(drop_full(w, &wish, false), 0);
+    assert_int_equal(add(w, &wish, a, true), 0);
+    member_world_cut_off(&w->m, a->i);
+    assert_int_equal(add(w, &wish, b, true), -EPERM);
+    assert_int_equal(drop_full(w, &wish, false), -EPERM);
+    written_free(w);
+    free(w);
+}
+
+static void none_is_the_second_member(void **state)
+{
+    struct written_world *w = malloc(sizeof(*w));
+    struct member_node *n;
+    struct wish wish;
+
+    (void)state;
+    assert_non_null(w);
+    written_init(w, 303); /* three with metadata */
+    n = member_world_new(&w->m);
+    write_acked(w, 5, 100);
+    assert_int_equal(drop_full(w, &wish, true), 0);
+    assert_int_equal(drop_full(w, &wish, true), 0);
+    assert_int_equal(add(w, &wish, n, true), -EPERM);
+    assert_non_null(strstr(wish.change.err.text, "1 voter with metadata and 1 witness "));
+    assert_non_null(strstr(wish.change.err.text, "loss of either stops everything"));
+    written_free(w);
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_no_metadata_and_is_handed_nothing),
+        cmocka_unit_test(one_that_does_not_vote_yet_counts),
+        cmocka_unit_test(none_is_the_second_member),
         cmocka_unit_test(the_loss_of_any_one_loses_nothing),
         cmocka_unit_test(feeds_a_member_that_was_away),
         cmocka_unit_test(a_member_that_lacks_what_was_dropped_keeps_its_store),

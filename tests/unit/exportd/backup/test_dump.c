@@ -11,6 +11,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "codec/codec.h"
+#include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "exportd/backup/dump_format.h"
 #include "exportd/backup/dump_source.h"
@@ -251,6 +253,33 @@ static void test_a_dump_has_all_keys_but_those_of_the_member(void **state)
     assert_int_equal(answer->keys_done, 1 + KEYS);
 }
 
+/* A member's own keys in a dump would pass for those of the member that loads it. */
+static void test_a_dump_with_a_key_of_a_member_is_none(void **state)
+{
+    static struct dump_place place;
+    uint8_t item[SEED_ITEM_BYTES + 4], head[DUMP_HEAD_BYTES], frame[DUMP_FRAME_BYTES];
+    uint8_t *key = item + SEED_ITEM_BYTES;
+    struct kv_item *items;
+    size_t n, len = seed_item_put(item, "ZH", 2, "vv", 2);
+
+    (void)state;
+    dump_head_encode(&(struct dump_head){ .index = 0 }, head);
+    dump_place_begin(&place, head);
+    assert_int_equal(dump_items_put(&place, item, len, frame), -EBADMSG);
+    key[0] = 'Y';
+    assert_int_equal(dump_items_put(&place, item, len, frame), 0);
+    dump_place_begin(&place, head);
+    assert_int_equal(dump_frame_take(&place, frame, item, len, &items, &n), 0);
+    free(items);
+    key[0] = 'Z'; /* with a crc that is right */
+    dump_place_begin(&place, head);
+    put_le32(frame, codec_crc32c(codec_crc32c(place.crc, frame + 4, sizeof(frame) - 4),
+                                 item, len));
+    assert_int_equal(dump_frame_take(&place, frame, item, len, &items, &n),
+                     -ROZO_EDAMAGED);
+    assert_null(items);
+}
+
 static void test_a_store_that_is_being_copied_gives_no_dump(void **state)
 {
     const struct seed_mark mark = { .doubt = SEED_BEHIND };
@@ -381,6 +410,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_a_dump_has_all_keys_but_those_of_the_member),
+        T(test_a_dump_with_a_key_of_a_member_is_none),
         T(test_a_store_that_is_being_copied_gives_no_dump),
         T(test_a_repeated_request_gets_the_same_piece),
         T(test_one_dump_at_a_time_which_ends_without_its_client),
