@@ -159,6 +159,15 @@ static bool fault_transfer(void)
 
 /* ---- a witness ---- */
 
+static struct sim_meta *other_of(const struct sim_meta *e);
+
+/* Known limit, metadata-quorum.md, "No acknowledged entry is lost with a machine". */
+bool meta_needs_power(const struct sim_meta *e)
+{
+    return metas.witness != NULL && !e->is_witness && metas.is_lazy &&
+           quorum_law_lacks(metas.laws, other_of(e));
+}
+
 enum { TURNS_SOUND = 1, TURNS_LOSE = 2 };
 
 static struct sim_meta *other_of(const struct sim_meta *e)

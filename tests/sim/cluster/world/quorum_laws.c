@@ -44,8 +44,8 @@ struct quorum_laws {
      * able_ns: since then this member can lead; 0: it cannot. */
     struct {
         uint64_t led_ns, seen_ns, term;
-        uint64_t more_first; /* entries before were dropped though a member lacks some */
-        uint64_t had[METAS_MAX]; /* newest entry of each member when it began */
+        uint64_t first, short_first; /* entry of its log; likewise when short */
+        uint64_t had[METAS_MAX];     /* newest entry of each member when it began */
         unsigned life;
         uint64_t able_ns[METAS_MAX];
         unsigned able_life[METAS_MAX];
@@ -243,8 +243,10 @@ void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t
     const struct terms *acked =
         excused ? &l->members[e->index].synced : &l->members[e->index].written;
 
-    if (e->is_witness && e->has_copied)
+    if (e->is_witness && e->has_copied) {
         quorum_law_drops(l, e, applied + 1);
+        quorum_law_begins(l, applied + 1, false);
+    }
     l->members[e->index].first = applied + 1;
     l->members[e->index].last = applied;
     for (uint64_t i = last + 1; excused && i < l->members[e->index].written.n; i++)
@@ -325,9 +327,22 @@ void quorum_law_lost(const struct sim_meta *leader, uint64_t id)
 
 /* ---- a witness ---- */
 
-void quorum_law_drops_more(struct quorum_laws *l, uint64_t first)
+void quorum_law_begins(struct quorum_laws *l, uint64_t first, bool is_short)
 {
-    l->witness.more_first = first;
+    l->witness.first = first;
+    if (is_short)
+        l->witness.short_first = first;
+}
+
+/* The core of the witness must know the term of the last entry of the member, too. */
+static bool is_fed(const struct quorum_laws *l, uint64_t last, uint64_t first)
+{
+    return last >= first || (last + 1 == first && first != l->witness.short_first);
+}
+
+bool quorum_law_lacks(const struct quorum_laws *l, const struct sim_meta *e)
+{
+    return !is_fed(l, quorum_law_held(l, e), l->witness.first);
 }
 
 bool quorum_law_feeds(const struct quorum_laws *l, uint64_t last)
@@ -335,7 +350,7 @@ bool quorum_law_feeds(const struct quorum_laws *l, uint64_t last)
     struct member_status s;
 
     return meta_status(metas.witness, &s) && s.seeding == SEED_NONE && !s.is_uncertain &&
-           (last >= s.first || (last + 1 == s.first && s.first != l->witness.more_first));
+           is_fed(l, last, s.first);
 }
 
 /* Returns whether nothing keeps two members from each other, or their disks. */

@@ -55,8 +55,11 @@ void quorum_law_sends(const struct sim_meta *e, const struct raft_msg *msg);
 /** The witness drops the entries before this one: all other members have them. */
 void quorum_law_drops(const struct quorum_laws *l, const struct sim_meta *e,
                       uint64_t first);
-/** Likewise, and must: its log has no room for what other members lack. */
-void quorum_law_drops_more(struct quorum_laws *l, uint64_t first);
+/** The log of the witness begins with this entry. is_short: a member lacks some before
+ * it. */
+void quorum_law_begins(struct quorum_laws *l, uint64_t first, bool is_short);
+/** Returns whether the witness has dropped what this member lacks. */
+bool quorum_law_lacks(const struct quorum_laws *l, const struct sim_meta *e);
 /** Returns whether the witness has all that a member lacks which has entries up to this
  * one, and the term of that one. */
 bool quorum_law_feeds(const struct quorum_laws *l, uint64_t last);

@@ -139,10 +139,12 @@ void __wrap_quorum_log_trim(struct quorum_log *log, uint64_t first)
 {
     const struct sim_meta *e = meta_current();
 
-    if (e->is_witness && n_entries(log) <= metas.witness_entries_max)
+    bool is_short = n_entries(log) > metas.witness_entries_max;
+
+    if (e->is_witness && !is_short)
         quorum_law_drops(metas.laws, e, first);
-    else if (e->is_witness)
-        quorum_law_drops_more(metas.laws, first);
+    if (e->is_witness)
+        quorum_law_begins(metas.laws, first, is_short);
     __real_quorum_log_trim(log, first);
 }
 
