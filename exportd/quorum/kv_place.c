@@ -19,6 +19,7 @@ enum { NAME_BYTES = 2, MEMBERS_HEAD_BYTES = 8, SEED_FORMAT = 1 };
 static const uint8_t applied_key[NAME_BYTES] = { KEY_QUORUM, 'A' };
 static const uint8_t members_key[NAME_BYTES] = { KEY_QUORUM, 'M' };
 static const uint8_t highest_key[NAME_BYTES] = { KEY_QUORUM, 'H' };
+static const uint8_t copied_key[NAME_BYTES] = { KEY_QUORUM, 'C' };
 static const uint8_t seed_key[NAME_BYTES] = { KEY_QUORUM, 'S' };
 
 /* Mark: 0 format, 1 doubt, 2 flag: copied, 3 zeros, 8 needed, 16 index, 24 term, 32
@@ -58,6 +59,14 @@ struct kv_item kv_place_highest(uint8_t buf[PLACE_HIGHEST_BYTES], uint64_t id)
 {
     put_le64(buf, id);
     return (struct kv_item){ highest_key, NAME_BYTES, buf, PLACE_HIGHEST_BYTES };
+}
+
+struct kv_item kv_place_copied(uint8_t buf[PLACE_COPIED_BYTES], uint64_t index,
+                               uint64_t term)
+{
+    put_le64(buf, index);
+    put_le64(buf + 8, term);
+    return (struct kv_item){ copied_key, NAME_BYTES, buf, PLACE_COPIED_BYTES };
 }
 
 struct kv_item kv_place_seed(uint8_t buf[PLACE_SEED_BYTES_MAX],
@@ -177,6 +186,25 @@ static int highest_load(struct kv *below, struct kv_quorum_place *place)
     return rc;
 }
 
+static int copied_load(struct kv *below, struct kv_quorum_place *place)
+{
+    void *val;
+    size_t len;
+    int rc = kv_get(below, copied_key, NAME_BYTES, &val, &len);
+
+    place->copied = place->copied_term = 1;
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    if (len == PLACE_COPIED_BYTES) {
+        place->copied = get_le64(val);
+        place->copied_term = get_le64((uint8_t *)val + 8);
+    }
+    if (len != PLACE_COPIED_BYTES || place->copied == 0 || place->copied_term == 0)
+        rc = -ROZO_EDAMAGED;
+    free(val);
+    return rc;
+}
+
 int kv_place_load(struct kv *below, struct kv_quorum_place *place, int64_t *wall_ns)
 {
     int rc;
@@ -188,5 +216,7 @@ int kv_place_load(struct kv *below, struct kv_quorum_place *place, int64_t *wall
         rc = applied_load(below, place, wall_ns);
     if (rc == 0)
         rc = members_load(below, place);
-    return rc != 0 ? rc : highest_load(below, place);
+    if (rc == 0)
+        rc = highest_load(below, place);
+    return rc != 0 ? rc : copied_load(below, place);
 }

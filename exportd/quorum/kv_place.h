@@ -40,6 +40,9 @@ struct kv_quorum_place {
     uint64_t members_index;
     /* highest id that was in a list at or before applied: ids are not used again */
     uint64_t highest_id;
+    /* The newest entry that came with a copy, not through the log, and its term; the
+     * first entry of a group if there was none. A witness only. */
+    uint64_t copied, copied_term;
     struct seed_mark seed; /* doubt SEED_NONE: the kv is complete; else applied is 0 */
 };
 
@@ -47,6 +50,7 @@ enum {
     PLACE_APPLIED_BYTES = 24,
     PLACE_MEMBERS_BYTES_MAX = 8 + RAFT_CONFIG_BYTES_MAX,
     PLACE_HIGHEST_BYTES = 8,
+    PLACE_COPIED_BYTES = 16,
     PLACE_SEED_BYTES_MAX = 48 + SEED_KEY_MAX,
 };
 
@@ -60,6 +64,9 @@ struct kv_item kv_place_members(uint8_t buf[PLACE_MEMBERS_BYTES_MAX], uint64_t i
  * Sets the highest id that was in a list. Without this key it is that of the newest list.
  */
 struct kv_item kv_place_highest(uint8_t buf[PLACE_HIGHEST_BYTES], uint64_t id);
+/** Sets the newest entry that came with a copy. */
+struct kv_item kv_place_copied(uint8_t buf[PLACE_COPIED_BYTES], uint64_t index,
+                               uint64_t term);
 struct kv_item kv_place_seed(uint8_t buf[PLACE_SEED_BYTES_MAX],
                              const struct seed_mark *mark);
 /** Each makes the item that deletes a key. */

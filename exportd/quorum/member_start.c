@@ -29,16 +29,31 @@ void member_start_end(struct member *m, int rc)
         started(m->started_arg, rc);
 }
 
+/* Returns whether the core of a witness gets the term of the entry before its log, which
+ * came with a copy: else it could not give entries to a member that ends there. */
+static bool knows_before(const struct member *m)
+{
+    uint64_t first = quorum_log_first(m->log);
+
+    return m->config.is_witness && first <= quorum_log_last(m->log) &&
+           first == m->place.copied + 1 && m->place.copied < m->place.applied;
+}
+
 /* Returns the list of entries in the log; malloc'ed. */
 static struct raft_log_entry *entries_list(const struct member *m, size_t *n)
 {
     uint64_t first = quorum_log_first(m->log), last = quorum_log_last(m->log);
-    struct raft_log_entry *entries;
+    bool before = knows_before(m);
+    struct raft_log_entry *entries, *e;
 
-    *n = (size_t)(last + 1 - first);
-    entries = calloc(*n + 1, sizeof(*entries));
-    for (size_t i = 0; entries != NULL && i < *n; i++)
-        entries[i] = quorum_log_get(m->log, first + i, NULL);
+    *n = (size_t)(last + 1 - first) + before;
+    e = entries = calloc(*n + 1, sizeof(*entries));
+    if (entries != NULL && before)
+        *e++ = (struct raft_log_entry){ .index = m->place.copied,
+                                        .term = m->place.copied_term,
+                                        .kind = RAFT_ENTRY_EMPTY };
+    for (uint64_t i = first; entries != NULL && i <= last; i++)
+        *e++ = quorum_log_get(m->log, i, NULL);
     return entries;
 }
 

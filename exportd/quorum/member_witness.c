@@ -3,8 +3,8 @@
  *
  * In:     news of the core. Out: transfers of leadership; which entries the log drops.
  * Keeps:  a witness never serves, and gives nobody a store. While its log has room it
- *         drops no entry that a voter with metadata lacks: such a member can be brought
- *         up to date from it when the others are lost.
+ *         drops no entry that a voter with metadata lacks, nor the one before: such a
+ *         member can be brought up to date from it when the others are lost.
  *         docs/internals/metadata-quorum.md, "Witnesses".
  */
 #include <string.h>
@@ -62,7 +62,7 @@ static void covered_take(struct member *m, uint64_t covered)
 
     if (covered > w->covered)
         w->covered = covered;
-    if (!w->is_short || quorum_log_first(m->log) > w->covered + 1)
+    if (!w->is_short || quorum_log_first(m->log) > w->covered)
         return;
     w->is_short = false;
     log_info("quorum: all members have what this witness has dropped");
@@ -100,7 +100,7 @@ uint64_t member_keep_bytes(const struct member *m)
         segment = QUORUM_LOG_SEGMENT_BYTES;
     few = WITNESS_SEGMENTS * segment;
     if (!m->config.is_witness || few > m->config.keep_bytes ||
-        m->witness.covered < quorum_log_first(m->log))
+        m->witness.covered <= quorum_log_first(m->log))
         return m->config.keep_bytes;
     return few;
 }
@@ -111,11 +111,12 @@ uint64_t member_witness_trim_to(struct member *m, uint64_t to)
     uint64_t first = quorum_log_first(m->log);
     bool is_full = m->space.n_full > 0;
 
-    if (!m->config.is_witness || to <= w->covered + 1)
+    /* The entry before those that a member lacks stays: the core must know its term. */
+    if (!m->config.is_witness || to <= w->covered)
         return to;
-    if (w->covered >= first || /* dropping these may be enough */
+    if (w->covered > first || /* dropping these may be enough */
         (!is_full && quorum_log_used_bytes(m->log) <= m->config.keep_bytes))
-        return w->covered + 1;
+        return w->covered;
     if (!w->is_short)
         log_error(
             "quorum: %s: this witness drops changes that a member which is away "

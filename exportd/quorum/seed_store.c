@@ -176,14 +176,15 @@ static void begin(struct seed_store *s)
 static void end(struct seed_store *s)
 {
     const struct seed_mark *mark = &s->job->mark;
-    uint8_t buf[PLACE_APPLIED_BYTES];
-    const struct kv_item items[2] = {
-        kv_place_applied(buf, mark->index, mark->term, mark->wall_ns), kv_place_no_seed()
+    uint8_t buf[PLACE_APPLIED_BYTES], copied[PLACE_COPIED_BYTES];
+    const struct kv_item items[3] = {
+        kv_place_applied(buf, mark->index, mark->term, mark->wall_ns), kv_place_no_seed(),
+        kv_place_copied(copied, mark->index, mark->term)
     };
 
     assert(mark->is_copied && mark->index >= mark->newest);
     seed_store_clear(s);
-    commit(s, items, 2);
+    commit(s, items, s->is_witness ? 3 : 2);
     sync(s);
 }
 

@@ -57,16 +57,23 @@ static void check_free(struct healer *h, struct heal_check *c)
 }
 
 /* Logs hints for these homes, so that they come back to the file, whatever happens to
- * this check. */
-static void note_homes(struct healer *h, const struct heal_check *c, uint32_t homes)
+ * this check. Returns 0 or the first error. */
+static int note_homes(struct healer *h, const struct heal_check *c, uint32_t homes)
 {
     const struct storcli_target *t = &c->job.request.target;
     unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
+    int first_rc = 0;
+
     for (unsigned p = 0; p < n; p++) {
+        int rc = 0;
+
         if ((homes >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
-            hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
+            rc = hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
+        if (first_rc == 0)
+            first_rc = rc;
     }
+    return first_rc;
 }
 
 /* Returns whether all storages of the file that are not lost are up. */
@@ -82,14 +89,19 @@ static bool all_are_up(struct healer *h, const struct storcli_target *target)
     return true;
 }
 
-/* Logs hints for an abandoned file before its check is accepted, if storages are down:
- * then the check may last, and exportd counts on it. */
-static void note_abandoned(struct healer *h, const struct storcli_target *target)
+/* Accepts the check of an abandoned file: exportd forgets it then. If storages are down
+ * the check may last: hints of it come first, and are on stable storage. */
+static void abandoned_accept(struct healer *h, const struct storcli_target *target,
+                             struct rpc_call *call)
 {
     const struct heal_check *c = check_find(h, &target->id);
+    bool is_noted = c != NULL && !all_are_up(h, target);
+    int rc = is_noted ? note_homes(h, c, UINT32_MAX) : 0;
 
-    if (c != NULL && !all_are_up(h, target))
-        note_homes(h, c, UINT32_MAX);
+    if (rc != 0 || !is_noted)
+        rpc_reply_status(call, status_from_errno(rc));
+    else
+        hints_reply_stable(h, call);
 }
 
 /* Logs hints after a repair of all homes: for homes that did not answer it, and for all
@@ -412,8 +424,9 @@ void heal_check_handle(struct healer *h, struct rpc_call *call)
             rc = heal_check_add(h, &target, first, end,
                                 req->abandoned ? REPAIR_FENCE | REPAIR_ALL_HOMES
                                                : (uint32_t)REPAIR_VERIFY_OWN);
-            if (rc == 0 && req->abandoned)
-                note_abandoned(h, &target);
+            answered = rc == 0 && req->abandoned;
+            if (answered)
+                abandoned_accept(h, &target, call);
         } else {
             rc = check_own_file(h, call, &target, first, end);
             answered = rc == 0; /* the reply comes later */

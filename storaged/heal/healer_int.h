@@ -53,6 +53,8 @@ int healer_get(struct healer *h, const char *key, void *val, size_t len);
 void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg);
 
 void hints_handle(struct healer *h, struct rpc_call *call);
+/** Answers a call when all hints logged so far are on stable storage. */
+void hints_reply_stable(struct healer *h, struct rpc_call *call);
 void hints_handle_list(struct healer *h, struct rpc_call *call);
 void hints_handle_done(struct healer *h, struct rpc_call *call);
 

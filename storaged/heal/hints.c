@@ -20,7 +20,7 @@ enum { RANGES_PER_REQUEST_MAX = 1024 };
 
 /* ---- ST_MISSED ---- */
 
-struct missed_call {
+struct stable_call {
     struct hint_log_wait wait; /* first */
     struct healer *h;
     struct rpc_call *call;
@@ -28,12 +28,27 @@ struct missed_call {
 
 static void on_stable(struct hint_log_wait *w, int rc)
 {
-    struct missed_call *mc = (struct missed_call *)w;
-    struct healer *h = mc->h;
+    struct stable_call *sc = (struct stable_call *)w;
+    struct healer *h = sc->h;
 
-    rpc_reply_status(mc->call, status_from_errno(rc));
-    free(mc);
+    rpc_reply_status(sc->call, status_from_errno(rc));
+    free(sc);
     healer_idle(h);
+}
+
+void hints_reply_stable(struct healer *h, struct rpc_call *call)
+{
+    struct stable_call *sc = calloc(1, sizeof(*sc));
+
+    if (sc == NULL) {
+        rpc_reply_status(call, status_from_errno(-ENOMEM));
+        return;
+    }
+    sc->wait.done = on_stable;
+    sc->h = h;
+    sc->call = call;
+    h->n_busy++;
+    hint_log_sync(h->hints, &sc->wait);
 }
 
 static uint64_t range_end(const Rozo__Missed *m)
@@ -102,21 +117,14 @@ static int missed_take(struct healer *h, const struct rpc_call *call,
 void hints_handle(struct healer *h, struct rpc_call *call)
 {
     Rozo__StMissedReq *req = rozo__st_missed_req__unpack(NULL, call->msg_len, call->msg);
-    struct missed_call *mc = calloc(1, sizeof(*mc));
-    int rc = mc == NULL ? -ENOMEM : missed_take(h, call, req);
+    int rc = missed_take(h, call, req);
 
     assert(call->op == ROZO__OP__ST_MISSED && h->us != 0);
     rozo__st_missed_req__free_unpacked(req, NULL);
-    if (rc != 0) {
-        free(mc);
+    if (rc != 0)
         rpc_reply_status(call, status_from_errno(rc));
-        return;
-    }
-    mc->wait.done = on_stable;
-    mc->h = h;
-    mc->call = call;
-    h->n_busy++;
-    hint_log_sync(h->hints, &mc->wait);
+    else
+        hints_reply_stable(h, call);
 }
 
 /* ---- ST_MISSED_LIST ---- */

@@ -81,6 +81,12 @@ static const struct {
     { "meta-synced", RUN_MUTANT_META_SYNCED },
     { "meta-doubt", RUN_MUTANT_META_DOUBT },
     { "meta-count", RUN_MUTANT_META_COUNT },
+    { "witness-serves", RUN_MUTANT_WITNESS_SERVES },
+    { "witness-keeps", RUN_MUTANT_WITNESS_KEEPS },
+    { "witness-stays", RUN_MUTANT_WITNESS_STAYS },
+    { "witness-drops", RUN_MUTANT_WITNESS_DROPS },
+    { "witness-seeds", RUN_MUTANT_WITNESS_SEEDS },
+    { "witness-joins", RUN_MUTANT_WITNESS_JOINS },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { LAYOUT_ANY = 3 };
@@ -95,10 +101,10 @@ struct arguments {
     const char *mode;        /* NULL: chosen by the seed */
     const char *acknowledge; /* likewise */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        xattrs, names, cuts, inlined, direct, old_acks;
+        xattrs, names, cuts, inlined, direct, old_acks, has_witness;
     unsigned strict;
     unsigned n_clients, token_limit, n_more, n_metas;
-    char replay[320];
+    char replay[340];
 };
 static struct arguments args = { .seed = 1,
                                  .n_seeds = 1,
@@ -158,6 +164,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.token_limit = args.token_limit;
     c.n_more = args.n_more;
     c.n_metas = args.n_metas;
+    c.has_witness = args.has_witness;
     c.is_lazy = args.n_metas > 1 &&
                 (args.acknowledge == NULL ? (x >> 20) % 4 != 0
                                           : strcmp(args.acknowledge, "memory") == 0);
@@ -180,7 +187,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
         args.replay, sizeof(args.replay),
         "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
         "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u "
-        "--metas %u%s%s\n",
+        "--metas %u%s%s%s\n",
         (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
         mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
         c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -191,7 +198,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
         c.shared ? " --shared" : "", c.locks ? " --locks" : "",
         c.xattrs ? " --xattrs" : "", c.names ? " --names" : "", c.cuts ? " --cuts" : "",
         c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
-        c.token_limit, c.n_more, c.n_metas,
+        c.token_limit, c.n_more, c.n_metas, c.has_witness ? " --witness" : "",
         c.is_lazy       ? " --acknowledge memory"
         : c.n_metas > 1 ? " --acknowledge disk"
                         : "",
@@ -267,6 +274,8 @@ int main(int argc, char **argv)
           ARGS_NUMBER(struct arguments, n_more, 0, 64) },
         { "metas", 'M', "N", "Number of exportds; more than one are a quorum",
           ARGS_NUMBER(struct arguments, n_metas, 1, METAS_MAX) },
+        { "witness", 'y', NULL, "One of three exportds is a witness",
+          ARGS_FLAG(struct arguments, has_witness) },
         { "acknowledge", 'A', "WHAT",
           "Members of a quorum acknowledge what is written (memory) or synced (disk); "
           "by itself most seeds take memory",
@@ -276,7 +285,8 @@ int main(int argc, char **argv)
           "frame-crc, crc, missed, fenced, deaf, quorum-up, strays, "
           "grow-first; of a quorum: meta-early, meta-lease, meta-stays, meta-sync, "
           "meta-vote, meta-apply, meta-join, meta-start; with --acknowledge memory: "
-          "meta-synced, meta-doubt, meta-count",
+          "meta-synced, meta-doubt, meta-count; with --witness: witness-serves, "
+          "witness-keeps, witness-stays, witness-drops, witness-seeds, witness-joins",
           ARGS_CALL(struct arguments, mutant, mutant_arg) },
         { "verbose", 'v', NULL, "Print events", ARGS_FLAG(struct arguments, verbose) },
         { "words", 'w', NULL, "Print events and every message",
@@ -322,6 +332,10 @@ int main(int argc, char **argv)
     log_init("rozo-sim");
     args_parse(&syntax, argc, argv, &args);
     args.verbose |= args.tells;
+    if (args.has_witness && args.n_metas != METAS_MAX) {
+        fprintf(stderr, "rozo-sim: --witness needs --metas %d\n", METAS_MAX);
+        return 1;
+    }
     log_set_level(args.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
     signal(SIGABRT, on_abort);
     /* Makes all codecs now, owned by no process; rotten bytes may name any of them. */
@@ -350,6 +364,8 @@ int main(int argc, char **argv)
         sum.n_behind += r.n_behind;
         sum.n_copies += r.n_copies;
         sum.n_transfers += r.n_transfers;
+        sum.n_witness_terms += r.n_witness_terms;
+        sum.n_witness_fed += r.n_witness_fed;
         sum.n_in_doubt += r.n_in_doubt;
         sum.n_counted += r.n_counted;
         sum.n_lost += r.n_lost;
@@ -397,6 +413,9 @@ int main(int argc, char **argv)
         printf("quorum: %u fail-overs, %u transfers, %u copies of stores by members that "
                "were behind, %u by members that had lost something\n",
                sum.n_fail_overs, sum.n_transfers, sum.n_behind, sum.n_copies);
+    if (args.has_witness)
+        printf("witness: led %u terms, had %u entries that the next leader lacked\n",
+               sum.n_witness_terms, sum.n_witness_fed);
     if (sum.n_in_doubt > 0)
         printf(
             "memory: %u starts of uncertain members, %u losses of power counted, %u of "

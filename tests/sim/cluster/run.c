@@ -19,6 +19,7 @@
 #include "tests/sim/cluster/checks/healed.h"
 #include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/ask.h"
+#include "tests/sim/cluster/world/quorum_laws.h"
 
 struct run *run;
 static bool records_are_believed;  /* RUN_MUTANT_NO_CRC */
@@ -240,7 +241,7 @@ static void run_all(void)
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
     if (run->config.n_metas > 1)
-        metas_begin_quorum(run->config.n_metas);
+        metas_begin_quorum(run->config.n_metas, run->config.has_witness);
     metas.is_lazy = run->config.is_lazy;
     metas.token_limit = run->config.token_limit;
     metas.mutants = run->config.mutant;
@@ -321,6 +322,9 @@ void run_once(const struct run_config *config, struct run_result *out)
     run->result.n_in_doubt = metas.n_in_doubt;
     run->result.n_counted = metas.losses.n_counted;
     run->result.n_lost = metas.losses.n_lost;
+    if (metas_are_quorum())
+        quorum_law_count(metas.laws, &run->result.n_witness_terms,
+                         &run->result.n_witness_fed);
     *out = run->result;
     servers_end();
     model_end();

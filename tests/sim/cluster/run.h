@@ -55,6 +55,13 @@ enum run_mutant {
     RUN_MUTANT_META_SYNCED = 4194304, /* written entries count as synced */
     RUN_MUTANT_META_DOUBT = 8388608,  /* an uncertain member takes part at once */
     RUN_MUTANT_META_COUNT = 16777216, /* losses of power are not counted */
+    /* Mutants of a witness. */
+    RUN_MUTANT_WITNESS_SERVES = 33554432,  /* a witness opens a core */
+    RUN_MUTANT_WITNESS_KEEPS = 67108864,   /* the kv of a witness takes all keys */
+    RUN_MUTANT_WITNESS_STAYS = 134217728,  /* a witness that leads hands nothing over */
+    RUN_MUTANT_WITNESS_DROPS = 268435456,  /* a witness keeps no entry for others */
+    RUN_MUTANT_WITNESS_SEEDS = 536870912,  /* a witness tells members to copy */
+    RUN_MUTANT_WITNESS_JOINS = 1073741824, /* after a loss it asks for no barrier */
 };
 
 struct run_config {
@@ -80,6 +87,7 @@ struct run_config {
     bool old_acks;        /* until storages join, a write quorum is a read quorum */
     unsigned n_more;      /* storages that join during the run */
     unsigned n_metas;     /* exportds; more than one: a quorum */
+    bool has_witness;     /* one of them is a witness */
     bool is_lazy;         /* acknowledge: memory */
     bool torn_is_fine;    /* unreadable blocks at the end are only counted */
 };
@@ -91,6 +99,8 @@ struct run_result {
     unsigned n_fail_overs;       /* starts of exportd on members, but the first */
     unsigned n_behind, n_copies; /* copies of stores: entries trimmed; something lost */
     unsigned n_transfers;        /* transfers of leadership */
+    /* Terms that a witness led; entries that the witness alone had for a member. */
+    unsigned n_witness_terms, n_witness_fed;
     /* Starts of uncertain members; losses of power that were counted, and those that took
      * committed entries. */
     unsigned n_in_doubt, n_counted, n_lost;

@@ -244,6 +244,11 @@ void exportd_is_cut(uint64_t since_ns);
 /* meta_faults.c */
 /** Sometimes causes a fault of this kind among members. False: it caused none. */
 bool meta_fault(unsigned fault);
+/**
+ * Returns whether the loss of its power is more than the group survives: it is the only
+ * member that can lead, since the witness has dropped what the other one lacks.
+ */
+bool meta_needs_power(const struct sim_meta *e);
 /** Ends all that its faults have left. */
 void meta_faults_end(void);
 

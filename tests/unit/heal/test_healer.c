@@ -881,7 +881,10 @@ static void test_homes_are_noted_at_once_if_a_storage_is_down(void **state)
     assert_int_equal(node_n_missed(1), 0);
     run_ms(20000);
     nodes[4].up = false;
+    kv_memory_set_sync_ms(nodes[1].mem, 50);
     assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(kv_memory_n_unsynced(nodes[1].mem),
+                     0); /* exportd forgets the file */
     assert_int_equal(node_n_missed(1), 3);
     fake_repairs.takes_ms = 0;
 }

@@ -296,6 +296,77 @@ static void drops_what_all_members_have(void **state)
     world_end(w);
 }
 
+/* The leader is lost for ever: the other one comes back, and the witness feeds it. */
+static void other_is_fed(struct written_world *w, struct member_node *leader)
+{
+    struct member_node *other = other_of(w, leader);
+    unsigned n_acked = w->n_acked;
+
+    member_node_kill(leader, true);
+    member_node_start(other);
+    assert_ptr_equal(member_world_wait_for_leader(&w->m), other);
+    written_leader_check(w, other);
+    assert_true(w->n_acked >= n_acked);
+    write_acked(w, 3, 100);
+    assert_false(leader->is_up);
+}
+
+/* A witness dropped as much as it may. To feed the member that is away it must know the
+ * term of the last entry that this one has. */
+static void feeds_a_member_whose_last_entry_all_have(void **state)
+{
+    struct written_world *w = world_make(50, false);
+    struct member_node *leader, *other;
+    uint64_t last;
+
+    (void)state;
+    w->m.keep_bytes = 64 << 20;
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        member_node_kill(&w->m.nodes[i], false);
+        member_node_start(&w->m.nodes[i]);
+    }
+    write_acked(w, 60, ENTRY_BYTES);
+    member_world_run_ms(&w->m, 2000);
+    leader = member_world_wait_for_leader(&w->m);
+    other = other_of(w, leader);
+    last = status_of(other).last;
+    member_node_kill(other, false);
+    write_acked(w, 120, ENTRY_BYTES);
+    assert_true(status_of(witness_of(w)).log_bytes > 10 * SEGMENT);
+    assert_in_range(status_of(witness_of(w)).first, last - 5, last + 1);
+    other_is_fed(w, leader);
+    world_end(w);
+}
+
+/* A witness that copied begins its log behind the copy. It starts again, with more. */
+static void feeds_a_member_whose_last_entry_it_copied(void **state)
+{
+    struct written_world *w = world_make(51, false);
+    struct member_node *n = witness_of(w), *leader, *other;
+
+    (void)state;
+    member_node_kill(n, false);
+    write_acked(w, 100, ENTRY_BYTES); /* more than logs keep */
+    member_world_run_ms(&w->m, 2000);
+    member_node_start(n);
+    for (unsigned ms = 0; ms < 60000 && status_of(n).first < 20; ms++)
+        member_world_run_ms(&w->m, 1);
+    member_world_run_ms(&w->m, 100);
+    assert_int_equal(status_of(n).seeding, SEED_NONE);
+    leader = member_world_wait_for_leader(&w->m);
+    other = other_of(w, leader);
+    assert_int_equal(status_of(n).last, status_of(other).last);
+    assert_int_equal(status_of(n).first, status_of(n).last + 1); /* empty */
+    member_node_kill(other, false);
+    write_acked(w, 3, 100);
+    member_node_kill(n, false);
+    member_node_start(n);
+    write_acked(w, 3, 100);
+    other_is_fed(w, leader);
+    has_no_metadata(n);
+    world_end(w);
+}
+
 /* ---- whatever fails ---- */
 
 /* Takes something from a witness that is down. */
@@ -581,6 +652,8 @@ int main(void)
         cmocka_unit_test(a_member_that_lacks_what_was_dropped_keeps_its_store),
         cmocka_unit_test(a_copy_does_not_begin_again_for_a_witness),
         cmocka_unit_test(drops_what_all_members_have),
+        cmocka_unit_test(feeds_a_member_whose_last_entry_all_have),
+        cmocka_unit_test(feeds_a_member_whose_last_entry_it_copied),
         cmocka_unit_test(what_it_loses_it_gets_back),
         cmocka_unit_test(one_failure_at_a_time_loses_nothing),
         cmocka_unit_test(is_added_and_removed),

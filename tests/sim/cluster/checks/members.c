@@ -1,5 +1,5 @@
 /*
- * members.c - check at the end: all members of a quorum hold the same.
+ * members.c - check at the end: all members of a quorum hold the same, a witness nothing.
  *
  * In:     their stores. Out: an error message if two differ.
  */
@@ -70,6 +70,20 @@ static uint64_t applied(const struct sim_meta *e)
     return place.applied;
 }
 
+static bool has_metadata(struct kv *kv)
+{
+    struct kv_iter *i;
+    bool has;
+
+    if (kv_iter_open(kv, &i) != 0)
+        wrong("a store cannot be read");
+    kv_iter_seek(i, "", 0);
+    skip_own(i);
+    has = kv_iter_valid(i);
+    kv_iter_close(i);
+    return has;
+}
+
 static bool all_have_applied_the_same(void)
 {
     for (unsigned i = 1; i < metas.n; i++) {
@@ -82,6 +96,7 @@ static bool all_have_applied_the_same(void)
 void check_members(void)
 {
     uint64_t until_ns = world_clock.now_ns + (uint64_t)WHOLE_MS * 1000000;
+    const struct sim_meta *first = NULL;
 
     if (!metas_are_quorum())
         return;
@@ -90,9 +105,17 @@ void check_members(void)
             wrong("a member does not come to what the others have");
         world_step();
     }
-    for (unsigned i = 1; i < metas.n; i++) {
-        if (!stores_are_equal(sim_kv_kv(metas.list[0].kv), sim_kv_kv(metas.list[i].kv)))
-            wrong("the stores of %s and %s differ", metas.list[0].host->proc->name,
-                  metas.list[i].host->proc->name);
+    for (unsigned i = 0; i < metas.n; i++) {
+        const struct sim_meta *e = &metas.list[i];
+
+        if (e->is_witness && has_metadata(sim_kv_kv(e->kv)))
+            wrong("%s is a witness, and has metadata", e->host->proc->name);
+        if (e->is_witness)
+            continue;
+        if (first == NULL)
+            first = e;
+        if (!stores_are_equal(sim_kv_kv(first->kv), sim_kv_kv(e->kv)))
+            wrong("the stores of %s and %s differ", first->host->proc->name,
+                  e->host->proc->name);
     }
 }

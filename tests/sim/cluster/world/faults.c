@@ -162,7 +162,7 @@ bool meta_falls(struct sim_meta *e, uint64_t for_ms, bool power)
     bool falls = fault_new(for_ms, end_exportd, e->index, 0) != NULL;
 
     if (falls)
-        exportd_dies(e, power);
+        exportd_dies(e, power && !meta_needs_power(e));
     return falls;
 }
 

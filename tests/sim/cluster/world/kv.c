@@ -11,7 +11,9 @@
 #include <stdlib.h>
 
 #include "common/base/list.h"
+#include "exportd/store/key.h"
 #include "tests/lib/kv_memory.h"
+#include "tests/sim/cluster/state.h"
 
 /* One commit or sync that its process waits for. */
 struct kv_wait {
@@ -28,6 +30,7 @@ struct sim_kv {
     unsigned n_commits_waiting;
     uint32_t more_us;   /* by which a request takes longer at most */
     uint64_t synced_ns; /* start of the last sync */
+    bool is_of_witness; /* no metadata may come here */
     struct env_timer timer;
 };
 
@@ -107,6 +110,10 @@ static void sim_commit(struct kv *kv, const struct kv_item *items, size_t n_item
     struct proc *before = proc_enter(&world_clock.world);
 
     assert(before == k->proc);
+    for (size_t i = 0; k->is_of_witness && i < n_items; i++) {
+        if (*(const uint8_t *)items[i].key != KEY_QUORUM)
+            wrong("%s is a witness, and keeps a key of metadata", k->proc->name);
+    }
     kv_commit(kv_memory_kv(k->memory), items, n_items, ignored_new());
     wait_add(k, done, true);
     world_trace(n_items);
@@ -160,6 +167,11 @@ struct sim_kv *sim_kv_new(struct proc *proc)
 void sim_kv_slow(struct sim_kv *k, uint32_t more_us)
 {
     k->more_us = more_us;
+}
+
+void sim_kv_is_of_witness(struct sim_kv *k)
+{
+    k->is_of_witness = true;
 }
 
 void sim_kv_wipe(struct sim_kv *k)

@@ -20,6 +20,8 @@ void sim_kv_proc_died(struct sim_kv *k);
 void sim_kv_power_cut(struct sim_kv *k);
 /** Makes a commit or sync take so much longer at most. */
 void sim_kv_slow(struct sim_kv *k, uint32_t more_us);
+/** Ends the run if a commit has another key than those of a member's place in the log. */
+void sim_kv_is_of_witness(struct sim_kv *k);
 /** Puts an empty kv in its place; the process is dead. */
 void sim_kv_wipe(struct sim_kv *k);
 /** Returns the number of commits that no sync covers. */

@@ -7,6 +7,7 @@
  */
 #include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/kv.h"
+#include "tests/sim/cluster/world/quorum_laws.h"
 
 /* Time within which the log notes on stable storage what was synced. If the last frame
  * rots before that, nothing tells it from one that was never synced. */
@@ -156,6 +157,102 @@ static bool fault_transfer(void)
     return true;
 }
 
+/* ---- a witness ---- */
+
+static struct sim_meta *other_of(const struct sim_meta *e);
+
+/* Known limit, metadata-quorum.md, "No acknowledged entry is lost with a machine". */
+bool meta_needs_power(const struct sim_meta *e)
+{
+    return metas.witness != NULL && !e->is_witness && metas.is_lazy &&
+           quorum_law_lacks(metas.laws, other_of(e));
+}
+
+enum { TURNS_SOUND = 1, TURNS_LOSE = 2 };
+
+static struct sim_meta *other_of(const struct sim_meta *e)
+{
+    for (unsigned i = 0; i < metas.n; i++) {
+        if (!metas.list[i].is_witness && &metas.list[i] != e)
+            return &metas.list[i];
+    }
+    return NULL;
+}
+
+/* Returns whether the witness takes part, and has all that this member lacks. */
+static bool witness_can_feed(const struct sim_meta *e)
+{
+    const struct sim_meta *w = metas.witness;
+
+    return w->host->proc->alive && !w->host->proc->hung && w->ill_before_life == 0 &&
+           quorum_law_feeds(metas.laws, quorum_law_held(metas.laws, e));
+}
+
+static void lose_while_down(struct sim_meta *e)
+{
+    enum loss loss = (enum loss)world_below(LOSS_N);
+
+    say("%s: %s", e->host->proc->name, loss_texts[loss]);
+    e->ill_before_life = e->host->proc->life + 1;
+    lose(e, loss);
+    if (world_chance(500000)) { /* all of it */
+        sim_disk_ruin(&e->disk, "journal/");
+        sim_kv_wipe(e->kv);
+    }
+}
+
+/* The second one of the turns: a member with metadata, or the witness. */
+static void end_turns(struct fault *f)
+{
+    struct sim_meta *e = &metas.list[f->a];
+    struct sim_meta *away = e->is_witness ? NULL : other_of(e);
+    bool is_sound = (f->b & TURNS_SOUND) != 0 && away != NULL && witness_can_feed(away);
+    uint64_t for_ms = e->is_witness ? world_below(1000) : 3000 + world_below(40000);
+
+    if (run->ending || !e->host->proc->alive || e->host->proc->hung ||
+        e->disk.health.hangs || (away != NULL && away->host->proc->alive))
+        return;
+    if (e->is_witness)
+        is_sound = (f->b & TURNS_SOUND) != 0;
+    if (!meta_falls(e, for_ms, world_chance(500000)))
+        return;
+    if (is_sound && (f->b & TURNS_LOSE) != 0 && ill_find() == NULL)
+        lose_while_down(e);
+}
+
+/* A member with metadata is away, changes go on, then the other one falls, and the first
+ * one comes back: only the witness has what happened meanwhile. Or the witness falls. */
+static bool fault_turns(bool power, bool may_lose)
+{
+    struct sim_meta *away =
+        world_chance(500000) ? meta_leader() : &metas.list[world_below(metas.n)];
+    struct sim_meta *next = world_chance(700000) ? other_of(away) : metas.witness;
+    uint64_t after_ms = 200 + world_below(4000);
+    bool is_sound = !power || !metas.is_lazy;
+
+    if (away->is_witness || ill_find() != NULL || !metas_are_whole() ||
+        away->host->proc->hung || away->disk.health.hangs)
+        return false;
+    if (!meta_falls(away, after_ms + world_below(world_chance(500000) ? 500 : 8000),
+                    power))
+        return false;
+    fault_new(after_ms, end_turns, next->index,
+              (is_sound ? TURNS_SOUND : 0) | (may_lose ? TURNS_LOSE : 0));
+    return true;
+}
+
+/* Sometimes causes a fault that needs a witness. */
+static bool fault_witness(unsigned fault)
+{
+    unsigned loses = FAULT_ROT | FAULT_SPOIL | FAULT_PAGES | FAULT_LOSE | FAULT_REPLACE;
+    unsigned kills = FAULT_KILL_EXPORTD | FAULT_POWER_EXPORTD;
+
+    if (metas.witness == NULL || (fault & (loses | kills)) == 0 || !world_chance(250000))
+        return false;
+    return fault_turns((fault & FAULT_POWER_EXPORTD) != 0 && world_chance(500000),
+                       (run->config.faults & loses) != 0);
+}
+
 static void end_cut(struct fault *f)
 {
     net_cut(f->a, f->b, false);
@@ -283,6 +380,8 @@ static bool fault_death(bool power)
 
 bool meta_fault(unsigned fault)
 {
+    if (fault_witness(fault))
+        return true;
     switch (fault) {
     case FAULT_CUT:
         return world_chance(300000) && fault_cut_off();

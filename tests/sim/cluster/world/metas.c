@@ -19,7 +19,7 @@
 #include "common/group/rpc_group.h"
 #include "exportd/quorum/member_port.h"
 #include "exportd/store/key.h"
-#include "tests/sim/cluster/run.h"
+#include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/hasty_kv.h"
 #include "tests/sim/cluster/world/kv.h"
 #include "tests/sim/cluster/world/quorum_laws.h"
@@ -30,7 +30,6 @@ enum {
     CACHE_BYTES = 64 << 10,
     MEMBER_ID = 100,       /* raft id of the first one */
     LOG_SEGMENT = 2 << 20, /* bytes */
-    LOG_KEPT = 32 << 20,   /* half of what the log can have; see log_entries_max, too */
     RESTART_US = 1000000,
     CLOCK_PPM_MAX = 500, /* two clocks differ by 1e-3 at most */
 };
@@ -175,6 +174,8 @@ static void on_lead(void *arg, uint64_t term)
     uint64_t counted = losses_counted(p), lost_ns;
     struct proc *before;
 
+    if (p->e->is_witness)
+        wrong("%s is a witness, and opens a core", p->e->host->proc->name);
     p->led = ++metas.n_leads;
     p->term = term;
     if (!p->has_core)
@@ -285,9 +286,12 @@ static void member_begin(struct sim_meta *e)
 {
     struct env *env = &e->host->proc->env;
     struct meta_process *p = e->p = calloc(1, sizeof(*p));
-    struct kv_quorum_config kv = { .env = env,
-                                   .below = sim_kv_kv(e->kv),
-                                   .hooks = &p->kv_hooks };
+    struct kv_quorum_config kv = {
+        .env = env,
+        .below = sim_kv_kv(e->kv),
+        .hooks = &p->kv_hooks,
+        .is_witness = e->is_witness && (metas.mutants & RUN_MUTANT_WITNESS_KEEPS) == 0
+    };
     struct leader_config leader = {
         .env = env, .exportd = core_config(e), .failed = on_failed, .arg = p
     };
@@ -298,10 +302,11 @@ static void member_begin(struct sim_meta *e)
         .id = MEMBER_ID + e->index,
         .now_ns = now_ns,
         .now_arg = p,
-        .keep_bytes = LOG_KEPT,
+        .keep_bytes = META_LOG_KEPT,
         .segment_bytes = LOG_SEGMENT,
         .sources = &metas.members,
         .is_lazy = metas.is_lazy,
+        .is_witness = e->is_witness && (metas.mutants & RUN_MUTANT_WITNESS_SERVES) == 0,
         .boot = e->boot,
     };
 
@@ -573,6 +578,18 @@ static void on_begun(struct kv_done *done, int rc)
     done->fn = NULL;
 }
 
+static void witness_choose(struct raft_config *members)
+{
+    static const unsigned more_entries[] = { 0, 20, 200, 1000000 };
+    struct sim_meta *e = &metas.list[world_below(metas.n)];
+
+    e->is_witness = true;
+    metas.witness = e;
+    metas.witness_entries_max = metas.log_entries_max + more_entries[world_below(4)];
+    sim_kv_is_of_witness(e->kv);
+    raft_config_set_witness(members, MEMBER_ID + e->index);
+}
+
 /* Puts the list of members into a store. */
 static void store_begin(struct sim_meta *e, const struct raft_config *members)
 {
@@ -589,7 +606,7 @@ static void store_begin(struct sim_meta *e, const struct raft_config *members)
     proc_kill(e->host->proc);
 }
 
-void metas_begin_quorum(unsigned n)
+void metas_begin_quorum(unsigned n, bool has_witness)
 {
     static const unsigned log_entries[] = { 3, 6, 20, 100, 1000000 };
     struct raft_config *members = &metas.members;
@@ -619,6 +636,8 @@ void metas_begin_quorum(unsigned n)
         if (raft_config_set(members, MEMBER_ID + i, RAFT_ROLE_VOTER, address) != 0)
             abort();
     }
+    if (has_witness)
+        witness_choose(members);
     for (unsigned i = 0; i < n; i++)
         store_begin(&metas.list[i], members);
 }

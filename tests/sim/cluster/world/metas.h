@@ -18,13 +18,19 @@
 #include "tests/sim/cluster/world/loss_laws.h"
 #include "tests/sim/cluster/world/net.h"
 
-enum { METAS_MAX = 3 };
+enum {
+    METAS_MAX = 3,
+    /* Bytes of a log: a witness drops only what all others have, then anything. */
+    META_LOG_FEW = 20 << 20,
+    META_LOG_KEPT = 32 << 20, /* half of what the log can have */
+};
 
 struct sim_meta {
     struct host *host;
     struct sim_kv *kv;
     struct sim_disk disk; /* log of a member */
     unsigned index;
+    bool is_witness;
     uint64_t boot;            /* changes when its machine loses power */
     struct exportd *x;        /* the process's; of an exportd that is alone */
     struct meta_process *p;   /* the process's; of a member */
@@ -35,7 +41,9 @@ struct sim_meta {
     /* Life before which something was lost that it had on stable storage; 0: nothing, or
      * it has all of that again. */
     unsigned ill_before_life;
-    bool copies_after_loss;  /* a loss of power made it copy a store */
+    bool copies_after_loss; /* a loss of power made it copy a store */
+    bool has_copied;        /* ... or anything else, since it last took part */
+    bool has_lost_log;      /* RUN_MUTANT_WITNESS_JOINS: it does since its log was lost */
     struct member *in_doubt; /* the process's; it may have lost what it acknowledged */
     uint64_t ahead; /* RUN_MUTANT_META_APPLY: newest entry that it applies too early */
 };
@@ -50,8 +58,11 @@ struct metas {
     struct quorum_laws *laws;   /* owned by the world */
     bool is_lazy;               /* acknowledge: memory */
     struct loss_laws losses;
-    struct raft_config members;  /* with which the quorum began */
-    uint64_t log_entries_max;    /* logs of members are trimmed beyond */
+    struct raft_config members; /* with which the quorum began */
+    uint64_t log_entries_max;   /* logs of members are trimmed beyond */
+    struct sim_meta *witness;   /* NULL: there is none */
+    /* beyond that the log of the witness drops entries that a member lacks */
+    uint64_t witness_entries_max;
     unsigned n_behind, n_copies; /* copies of stores: run.h */
     unsigned n_in_doubt;         /* starts of members that may have lost something */
     /**
@@ -64,8 +75,9 @@ extern struct metas metas;
 
 /** Makes the machine of the first one; all others come with metas_begin_quorum(). */
 void metas_begin(void);
-/** Makes n machines of it, and the stores with which a quorum begins. */
-void metas_begin_quorum(unsigned n);
+/** Makes n machines of it, and the stores with which a quorum begins. With a witness, it
+ * is any of them. */
+void metas_begin_quorum(unsigned n, bool has_witness);
 void metas_end(void);
 static inline bool metas_are_quorum(void)
 {

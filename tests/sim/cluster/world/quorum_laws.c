@@ -40,7 +40,22 @@ struct quorum_laws {
         struct terms written, synced, taken;
         uint64_t first, last; /* entries taken since its start */
     } members[METAS_MAX];
+    /* The witness leads: since then, or since the last time that its process stood still.
+     * able_ns: since then this member can lead; 0: it cannot. */
+    struct {
+        uint64_t led_ns, seen_ns, term;
+        uint64_t first, short_first; /* entry of its log; likewise when short */
+        uint64_t had[METAS_MAX];     /* newest entry of each member when it began */
+        unsigned life;
+        uint64_t able_ns[METAS_MAX];
+        unsigned able_life[METAS_MAX];
+        unsigned n_terms, n_fed;
+    } witness;
 };
+
+/* The witness feeds another member and hands over within that time; its process stood
+ * still if nothing happened for that time. */
+static const uint64_t hand_over_ns = 10000000000, still_ns = 500000000;
 
 /* Makes an array longer, in the memory of the world; what is new is zero. */
 static void *grown(void *list, uint64_t *n, uint64_t want, size_t size)
@@ -177,13 +192,61 @@ void quorum_law_persisted(struct quorum_laws *l, const struct sim_meta *e, uint6
     term_set(&l->members[e->index].synced, index, term);
 }
 
+/* Returns the newest entry up to which a log has all that is committed. */
+static uint64_t terms_held(const struct quorum_laws *l, const struct terms *t)
+{
+    uint64_t newest = l->last;
+
+    while (newest > 0 && l->entries[newest].term == 0)
+        newest--;
+    for (uint64_t i = t->n; i > 1; i--) {
+        uint64_t term = t->list[i - 1];
+
+        if (term != 0 && (i - 1 <= newest ? term == l->entries[i - 1].term
+                                          : term >= l->entries[newest].term))
+            return i - 1;
+    }
+    return 0;
+}
+
+/* A store has all before the first entry that its member takes. */
+static uint64_t held(const struct quorum_laws *l, const struct sim_meta *e,
+                     const struct terms *t)
+{
+    uint64_t in_log = terms_held(l, t), first = l->members[e->index].first;
+
+    return first > in_log + 1 ? first - 1 : in_log;
+}
+
+uint64_t quorum_law_held(const struct quorum_laws *l, const struct sim_meta *e)
+{
+    return held(l, e, &l->members[e->index].written);
+}
+
+void quorum_law_drops(const struct quorum_laws *l, const struct sim_meta *e,
+                      uint64_t first)
+{
+    for (unsigned i = 0; i < metas.n; i++) {
+        const struct sim_meta *other = &metas.list[i];
+
+        if (!other->is_witness && held(l, other, &l->members[i].synced) < first - 1)
+            wrong("%s drops entries before %llu, and %s has those up to %llu",
+                  e->host->proc->name, (unsigned long long)first, other->host->proc->name,
+                  (unsigned long long)held(l, other, &l->members[i].synced));
+    }
+}
+
 void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t applied,
-                       uint64_t last)
+                       uint64_t last, uint64_t last_term)
 {
     bool excused = loss_law_excuses(&metas.losses, e);
     const struct terms *acked =
         excused ? &l->members[e->index].synced : &l->members[e->index].written;
 
+    if (e->is_witness && e->has_copied) {
+        quorum_law_drops(l, e, applied + 1);
+        quorum_law_begins(l, applied + 1, false);
+    }
     l->members[e->index].first = applied + 1;
     l->members[e->index].last = applied;
     for (uint64_t i = last + 1; excused && i < l->members[e->index].written.n; i++)
@@ -194,6 +257,8 @@ void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t
                   "%llu, which is committed",
                   e->host->proc->name, (unsigned long long)last, (unsigned long long)i);
     }
+    if (last > applied)
+        quorum_law_persisted(l, e, last, last_term);
 }
 
 /* ---- leaders ---- */
@@ -210,6 +275,16 @@ static void unknown_drop(struct quorum_laws *l, const struct sim_meta *e)
     committed_drop(l, i);
 }
 
+/* Counts the entries that this member got from a witness before it could lead. */
+static void fed_count(struct quorum_laws *l, const struct sim_meta *e)
+{
+    if (l->witness.led_ns != 0 &&
+        l->witness.had[e->index] < l->witness.had[metas.witness->index])
+        l->witness.n_fed +=
+            (unsigned)(l->witness.had[metas.witness->index] - l->witness.had[e->index]);
+    l->witness.led_ns = 0;
+}
+
 uint64_t quorum_law_leads(struct quorum_laws *l, const struct sim_meta *e, uint64_t term,
                           uint64_t counted)
 {
@@ -220,6 +295,7 @@ uint64_t quorum_law_leads(struct quorum_laws *l, const struct sim_meta *e, uint6
         wrong("%s leads in term %llu, as %s did", e->host->proc->name,
               (unsigned long long)term, l->leaders[term]->host->proc->name);
     l->leaders[term] = e;
+    fed_count(l, e);
     unknown_drop(l, e);
     lost_ns = loss_law_leads(&metas.losses, e, counted);
     if (lost_ns != 0)
@@ -247,4 +323,109 @@ void quorum_law_lost(const struct sim_meta *leader, uint64_t id)
     }
     wrong("%s finds that member %llu has lost entries that it had acknowledged",
           leader->host->proc->name, (unsigned long long)id);
+}
+
+/* ---- a witness ---- */
+
+void quorum_law_begins(struct quorum_laws *l, uint64_t first, bool is_short)
+{
+    l->witness.first = first;
+    if (is_short)
+        l->witness.short_first = first;
+}
+
+/* The core of the witness must know the term of the last entry of the member, too. */
+static bool is_fed(const struct quorum_laws *l, uint64_t last, uint64_t first)
+{
+    return last >= first || (last + 1 == first && first != l->witness.short_first);
+}
+
+bool quorum_law_lacks(const struct quorum_laws *l, const struct sim_meta *e)
+{
+    return !is_fed(l, quorum_law_held(l, e), l->witness.first);
+}
+
+bool quorum_law_feeds(const struct quorum_laws *l, uint64_t last)
+{
+    struct member_status s;
+
+    return meta_status(metas.witness, &s) && s.seeding == SEED_NONE && !s.is_uncertain &&
+           is_fed(l, last, s.first);
+}
+
+/* Returns whether nothing keeps two members from each other, or their disks. */
+static bool is_well(const struct sim_meta *e)
+{
+    return e->host->power && e->host->proc->alive && !e->host->proc->hung &&
+           !e->disk.health.hangs && e->disk.health.delay_us <= 300 &&
+           e->disk.health.error_ppm == 0;
+}
+
+/* Returns whether a member can lead if the witness gives it what it lacks. */
+static bool is_able(const struct quorum_laws *l, const struct sim_meta *e)
+{
+    const struct sim_meta *witness = metas.witness;
+    struct member_status s;
+
+    return !e->is_witness && is_well(e) && is_well(witness) &&
+           !net.cut[e->host->index][witness->host->index] &&
+           !net.cut[witness->host->index][e->host->index] && meta_status(e, &s) &&
+           s.seeding == SEED_NONE && !s.is_uncertain && quorum_law_feeds(l, s.last);
+}
+
+static void able_look(struct quorum_laws *l, unsigned i)
+{
+    const struct sim_meta *other = &metas.list[i];
+    unsigned life = other->host->proc->life;
+
+    if (!is_able(l, other))
+        l->witness.able_ns[i] = 0;
+    else if (l->witness.able_ns[i] == 0 || l->witness.able_life[i] != life)
+        l->witness.able_ns[i] = world_clock.now_ns;
+    l->witness.able_life[i] = life;
+}
+
+void quorum_law_witness(struct quorum_laws *l, const struct sim_meta *e, bool leads,
+                        uint64_t term)
+{
+    uint64_t now_ns = world_clock.now_ns;
+
+    if (!leads && l->witness.led_ns == 0)
+        return;
+    for (unsigned i = 0; l->witness.led_ns == 0 && i < metas.n; i++)
+        l->witness.had[i] = quorum_law_held(l, &metas.list[i]);
+    if (l->witness.led_ns == 0 || l->witness.life != e->host->proc->life ||
+        now_ns - l->witness.seen_ns > still_ns) {
+        l->witness.led_ns = now_ns;
+        l->witness.life = e->host->proc->life;
+        memset(l->witness.able_ns, 0, sizeof(l->witness.able_ns));
+    }
+    l->witness.seen_ns = now_ns;
+    l->witness.n_terms += leads && term != l->witness.term;
+    if (leads)
+        l->witness.term = term;
+    for (unsigned i = 0; i < metas.n; i++) {
+        able_look(l, i);
+        if (leads && l->witness.able_ns[i] != 0 &&
+            now_ns - l->witness.able_ns[i] > hand_over_ns)
+            wrong("%s is a witness, and leads since %.4f s, and %s could",
+                  e->host->proc->name, (double)l->witness.led_ns / 1e9,
+                  metas.list[i].host->proc->name);
+    }
+}
+
+void quorum_law_sends(const struct sim_meta *e, const struct raft_msg *msg)
+{
+    if (msg->kind == RAFT_MSG_TIMEOUT_NOW &&
+        raft_config_is_witness(&metas.members, msg->to))
+        wrong("%s hands leadership over to a witness", e->host->proc->name);
+    if (e->is_witness && msg->kind == RAFT_MSG_SEED && (msg->flags & RAFT_MSG_LOST) == 0)
+        wrong("%s is a witness, and tells member %llu to copy a store",
+              e->host->proc->name, (unsigned long long)msg->to);
+}
+
+void quorum_law_count(const struct quorum_laws *l, unsigned *n_terms, unsigned *n_fed)
+{
+    *n_terms = l->witness.n_terms;
+    *n_fed = l->witness.n_fed;
 }

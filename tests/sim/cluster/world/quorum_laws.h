@@ -8,6 +8,7 @@
 #define ROZO_TESTS_SIM_CLUSTER_WORLD_QUORUM_LAWS_H
 
 #include "exportd/quorum/log/quorum_entry.h"
+#include "exportd/quorum/raft/raft_msg.h"
 #include "tests/sim/cluster/world/metas.h"
 
 struct quorum_laws;
@@ -41,10 +42,31 @@ void quorum_law_persisted(struct quorum_laws *l, const struct sim_meta *e, uint6
 /**
  * A member takes part with a store up to `applied` and a log up to `last`: no entry is
  * missing that it acknowledged and that is committed, but unsynced ones of a member that
- * leaves doubt.
+ * leaves doubt. The log is synced.
  */
 void quorum_law_starts(struct quorum_laws *l, const struct sim_meta *e, uint64_t applied,
-                       uint64_t last);
+                       uint64_t last, uint64_t last_term);
+/** The core of the witness has had an event: it does not lead while another member
+ * can. */
+void quorum_law_witness(struct quorum_laws *l, const struct sim_meta *e, bool leads,
+                        uint64_t term);
+/** A witness sends this: it hands no leadership to itself, and has no store to copy. */
+void quorum_law_sends(const struct sim_meta *e, const struct raft_msg *msg);
+/** The witness drops the entries before this one: all other members have them. */
+void quorum_law_drops(const struct quorum_laws *l, const struct sim_meta *e,
+                      uint64_t first);
+/** The log of the witness begins with this entry. is_short: a member lacks some before
+ * it. */
+void quorum_law_begins(struct quorum_laws *l, uint64_t first, bool is_short);
+/** Returns whether the witness has dropped what this member lacks. */
+bool quorum_law_lacks(const struct quorum_laws *l, const struct sim_meta *e);
+/** Returns whether the witness has all that a member lacks which has entries up to this
+ * one, and the term of that one. */
+bool quorum_law_feeds(const struct quorum_laws *l, uint64_t last);
+/** Returns the newest entry up to which a member is known to have all. */
+uint64_t quorum_law_held(const struct quorum_laws *l, const struct sim_meta *e);
+/** Returns terms that a witness led, and entries that it had and the next core lacked. */
+void quorum_law_count(const struct quorum_laws *l, unsigned *n_terms, unsigned *n_fed);
 /** A leader has met a member that lacks what it had acknowledged: its disk lost it. */
 void quorum_law_lost(const struct sim_meta *leader, uint64_t id);
 

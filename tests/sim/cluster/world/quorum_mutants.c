@@ -4,6 +4,7 @@
  *
  * In:     calls between files of exportd. Out: the real functions.
  */
+#include "common/base/list.h"
 #include "common/base/units.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/quorum/member_in.h"
@@ -68,6 +69,8 @@ void __wrap_raft_core_take(struct raft_core *core, struct raft_core_out *out)
         out->loss = false;
     if (out->lost != 0)
         quorum_law_lost(e, out->lost);
+    if (e->is_witness)
+        quorum_law_witness(metas.laws, e, out->role == RAFT_CORE_LEADER, out->term);
     ahead = unpersisted(out);
     if (ahead > e->ahead)
         e->ahead = ahead;
@@ -109,15 +112,40 @@ int __wrap_raft_core_written(struct raft_core *core, uint64_t now_ns, uint64_t i
 uint64_t __real_quorum_log_used_bytes(const struct quorum_log *log);
 uint64_t __wrap_quorum_log_used_bytes(const struct quorum_log *log);
 
+static uint64_t n_entries(const struct quorum_log *log)
+{
+    return quorum_log_last(log) + 1 - quorum_log_first(log);
+}
+
 /* Counts entries, too: runs are short, and segments are long. The core of the mutant
- * would refuse to trim. */
+ * would refuse to trim. A witness drops first what all have, then what some have. */
 uint64_t __wrap_quorum_log_used_bytes(const struct quorum_log *log)
 {
-    uint64_t n = quorum_log_last(log) + 1 - quorum_log_first(log);
+    const struct sim_meta *e = meta_current(); /* NULL: the run looks */
+    uint64_t n = n_entries(log);
 
     if (without(RUN_MUTANT_META_APPLY))
         return 0;
+    if (n > metas.log_entries_max && e != NULL && e->is_witness &&
+        n <= metas.witness_entries_max)
+        return META_LOG_FEW;
     return n > metas.log_entries_max ? UINT64_MAX : __real_quorum_log_used_bytes(log);
+}
+
+void __real_quorum_log_trim(struct quorum_log *log, uint64_t first);
+void __wrap_quorum_log_trim(struct quorum_log *log, uint64_t first);
+
+void __wrap_quorum_log_trim(struct quorum_log *log, uint64_t first)
+{
+    const struct sim_meta *e = meta_current();
+
+    bool is_short = n_entries(log) > metas.witness_entries_max;
+
+    if (e->is_witness && !is_short)
+        quorum_law_drops(metas.laws, e, first);
+    if (e->is_witness)
+        quorum_law_begins(metas.laws, first, is_short);
+    __real_quorum_log_trim(log, first);
 }
 
 /* ---- members that lost something ---- */
@@ -142,11 +170,61 @@ void __wrap_member_seed_begin(struct member *m, struct seed_mark mark)
     e->copies_after_loss |=
         mark.doubt == SEED_LOG_LOST && m->state == MEMBER_RUNS && m->stable < m->commit;
     e->in_doubt = NULL;
+    e->has_copied = true;
+    e->has_lost_log |= mark.doubt == SEED_LOG_LOST;
     if (without(RUN_MUTANT_META_JOIN) && mark.doubt == SEED_LOG_LOST &&
         m->place.applied != 0)
         member_core_start(m);
     else
         __real_member_seed_begin(m, mark);
+}
+
+/* ---- witnesses ---- */
+
+void __real_member_send(struct member *m, const struct raft_msg *msg);
+void __wrap_member_send(struct member *m, const struct raft_msg *msg);
+
+void __wrap_member_send(struct member *m, const struct raft_msg *msg)
+{
+    quorum_law_sends(meta_current(), msg);
+    __real_member_send(m, msg);
+}
+
+bool __real_member_witness_drops(struct member *m, const struct raft_msg *msg);
+bool __wrap_member_witness_drops(struct member *m, const struct raft_msg *msg);
+
+bool __wrap_member_witness_drops(struct member *m, const struct raft_msg *msg)
+{
+    return !without(RUN_MUTANT_WITNESS_SEEDS) && __real_member_witness_drops(m, msg);
+}
+
+void __real_member_witness_look(struct member *m, uint64_t covered);
+void __wrap_member_witness_look(struct member *m, uint64_t covered);
+
+/* The mutant looks only while it does not lead. */
+void __wrap_member_witness_look(struct member *m, uint64_t covered)
+{
+    if (!without(RUN_MUTANT_WITNESS_STAYS) || m->role != RAFT_CORE_LEADER)
+        __real_member_witness_look(m, covered);
+}
+
+uint64_t __real_member_witness_trim_to(struct member *m, uint64_t to);
+uint64_t __wrap_member_witness_trim_to(struct member *m, uint64_t to);
+
+uint64_t __wrap_member_witness_trim_to(struct member *m, uint64_t to)
+{
+    return without(RUN_MUTANT_WITNESS_DROPS) ? to : __real_member_witness_trim_to(m, to);
+}
+
+void __real_seed_key_set_end(struct seed_key *key);
+void __wrap_seed_key_set_end(struct seed_key *key);
+
+/* The mark of a witness is being made: the mutant asks for no barrier. */
+void __wrap_seed_key_set_end(struct seed_key *key)
+{
+    if (without(RUN_MUTANT_WITNESS_JOINS) && meta_current()->has_lost_log)
+        container_of(key, struct seed_mark, cursor)->doubt = SEED_LOG_LOST;
+    __real_seed_key_set_end(key);
 }
 
 /* ---- uncertain members ---- */
@@ -237,7 +315,9 @@ int __wrap_raft_core_start(struct raft_core *core, uint64_t now_ns,
     e->ahead = 0;
     e->copies_after_loss = false;
     quorum_law_starts(metas.laws, e, saved->applied,
-                      n > 0 ? saved->entries[n - 1].index : saved->applied);
+                      n > 0 ? saved->entries[n - 1].index : saved->applied,
+                      n > 0 ? saved->entries[n - 1].term : saved->applied_term);
+    e->has_copied = e->has_lost_log = false;
     if (without(RUN_MUTANT_META_START))
         now_ns -= ms_to_ns(RAFT_ELECTION_MS);
     return __real_raft_core_start(core, now_ns, saved, err);
