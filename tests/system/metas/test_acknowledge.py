@@ -85,7 +85,7 @@ def are_uncertain(c):
 
 
 def test_members_that_lost_power_take_part_again(cluster):
-    """One gets what it may lack from the next leader. All together go on with what they have, and the next fsync tells."""
+    """One gets what it may lack from the next leader. All together go on, and the next fsync tells."""
     c = cluster(metas=3, mounts=1)
     maker = Maker(os.path.join(c.mnt, "made"))
     name = c.serving()
