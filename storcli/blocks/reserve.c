@@ -5,7 +5,8 @@
  * In:     storcli_alloc(). Thread: the env's.
  * Out:    ST_ALLOC: at first to the homes, through a spread. If a home has no room, all
  *         candidates are asked how much they have left, and the range is divided among
- *         them, spares too.
+ *         them, spares too. The first connection to one is waited for; one that cannot be
+ *         reached counts as full.
  * Keeps:  reserved space is given back when the operation fails. If a storage refuses to
  *         take it back, the call that repeats the operation does it: a ref or capability
  *         that is too old makes both fail.
@@ -27,6 +28,7 @@ enum {
     GIVE_BACK_PAIRS = 16,    /* in one request */
     LEFT_SPARED = 128 << 10, /* for the metadata of a storage's file system */
     PIECES = 16,             /* a piece is this part of the rest, so pieces get smaller */
+    CONNECT_MS = 5000, /* the first connection to a candidate is waited for this long */
 };
 
 /* Ranges that one answer says it reserved, in bytes of the projection file. */
@@ -178,12 +180,22 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     reserve_step(op);
 }
 
+/* Returns how long to wait for the answer of a candidate. */
+static uint32_t answer_ms(const struct reserve_op *op, unsigned candidate)
+{
+    struct storcli_file *file = op->op.file;
+    uint64_t now_ns = engine_now_ns(file->cli);
+    uint64_t left_ns = op->deadline_ns > now_ns ? op->deadline_ns - now_ns : 0;
+
+    if (!engine_is_up(file, candidate) && left_ns > ms_to_ns(CONNECT_MS))
+        left_ns = ms_to_ns(CONNECT_MS);
+    return (uint32_t)ns_to_ms(left_ns) + 1;
+}
+
 static void ask_send(struct reserve_op *op, unsigned candidate, Rozo__StAllocReq *req)
 {
     struct storcli_file *file = op->op.file;
     struct reserve_ask *ask = &op->asks[candidate];
-    uint64_t now_ns = engine_now_ns(file->cli);
-    uint64_t left_ns = op->deadline_ns > now_ns ? op->deadline_ns - now_ns : 0;
     uint8_t msg[MSG_BYTES_MAX];
     size_t len = engine_msg_begin(file, msg);
 
@@ -196,7 +208,7 @@ static void ask_send(struct reserve_op *op, unsigned candidate, Rozo__StAllocReq
     ask->projection = (uint8_t)req->projection;
     ask->rq = (struct rpc_request){
         .op = ROZO__OP__ST_ALLOC,
-        .deadline_ms = (uint32_t)ns_to_ms(left_ns) + 1,
+        .deadline_ms = answer_ms(op, candidate),
         .session = op->op.session,
         .msg = msg,
         .msg_len = len,
@@ -207,10 +219,14 @@ static void ask_send(struct reserve_op *op, unsigned candidate, Rozo__StAllocReq
     ask->rq.msg = NULL; /* copied */
 }
 
-static bool is_reachable(const struct reserve_op *op, unsigned candidate)
+/* Returns true if a candidate can be asked: its first connection may be being made, since
+ * a storage that a new mount has not reached yet is not full. */
+static bool may_be_asked(const struct reserve_op *op, unsigned candidate)
 {
-    return engine_channel(op->op.file, candidate) != NULL &&
-           engine_is_up(op->op.file, candidate);
+    struct rpc_channel *ch = engine_channel(op->op.file, candidate);
+    enum rpc_health health = ch == NULL ? RPC_DOWN : rpc_channel_health(ch);
+
+    return health == RPC_UP || (health == RPC_CONNECTING && op->state == RESERVE_LOOK);
 }
 
 /* Returns the next ranges that this candidate has to take back; NULL: none, or it refused
@@ -389,7 +405,7 @@ static void part_send(struct reserve_op *op, unsigned candidate)
 static void send_more(struct reserve_op *op)
 {
     for (unsigned i = 0; i < op->op.file->c; i++) {
-        if (op->asks[i].out || !is_reachable(op, i))
+        if (op->asks[i].out || !may_be_asked(op, i))
             continue;
         if (op->state == RESERVE_PARTS)
             part_send(op, i);

@@ -117,16 +117,8 @@ def test_space_of_fallocate_can_be_written_and_is_freed(on_disks):
     def is_back():
         return available(c) >= free - small
 
-    def is_granted():
-        try:
-            fallocate(c.mnt + "/all", free - MIB)
-        except AssertionError:
-            return False
-        return True
-
-    # Nearly all of it, for one file; and more than all, which leaves nothing. What a mount that has just begun has not
-    # reached yet counts as full.
-    c.wait_for(is_granted, "the mount to reach all storages")
+    # Nearly all of it, for one file; and more than all, which leaves nothing.
+    fallocate(c.mnt + "/all", free - MIB)
     assert os.path.getsize(c.mnt + "/all") == free - MIB
     c.wait_for(lambda: available(c) < small, "df to count what is reserved")
     os.unlink(c.mnt + "/all")

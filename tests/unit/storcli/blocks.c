@@ -2021,6 +2021,38 @@ static void all_candidates_can_be_reserved_to_the_end(void **state)
     fix_free(f);
 }
 
+/* A storage that a new mount has not reached yet is not full. One that cannot be reached
+ * is waited for, though not until the deadline. */
+static void reserving_waits_for_spares_that_are_being_connected_to(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint64_t before_ns;
+    int rc = NOT_DONE;
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].alloc_room = i < 2 ? 1 << 20 : 64 << 20;
+    for (unsigned i = 6; i < 8; i++)
+        sim_storage_set(&f->net, i, SIM_CONNECTING);
+    storcli_alloc(f->file, 0, 64 * EXTENT_BLOCKS, false, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(rc, NOT_DONE);
+    for (unsigned i = 6; i < 8; i++)
+        sim_storage_set(&f->net, i, SIM_UP);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    expect_reserved(f, 0, 64 * EXTENT_BLOCKS);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].n_allocs = 0;
+    sim_storage_set(&f->net, 7, SIM_CONNECTING);
+    before_ns = env_now_ns(&f->v.env);
+    assert_int_equal(alloc_blocks(f, 0, 64 * EXTENT_BLOCKS), -ENOSPC);
+    assert_true(env_now_ns(&f->v.env) - before_ns < ms_to_ns(10000));
+    sim_storage_set(&f->net, 7, SIM_UP);
+    expect_nothing_reserved(f);
+    fix_free(f);
+}
+
 /* Space is given back after any failure: a full storage, an error, a storage that goes
  * down. */
 static void what_cannot_be_reserved_is_given_back(void **state)
@@ -2138,6 +2170,7 @@ int main(void)
         cmocka_unit_test(a_home_that_finds_all_too_old_is_none),
         cmocka_unit_test(seek_finds_data_and_holes),
         cmocka_unit_test(alloc_and_locate),
+        cmocka_unit_test(reserving_waits_for_spares_that_are_being_connected_to),
         cmocka_unit_test(all_candidates_can_be_reserved_to_the_end),
         cmocka_unit_test(what_cannot_be_reserved_is_given_back),
         cmocka_unit_test(memory_is_bounded_and_all_get_their_turn),
