@@ -16,6 +16,9 @@
 
 #include "common/base/err.h"
 #include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/base/units.h"
+#include "common/wire/status.h"
 #include "rozomount/inode/open_dirs.h"
 #include "rozomount/kcache/name_inval.h"
 #include "rozomount/op/handle.h"
@@ -33,6 +36,7 @@ enum {
     /* Linux hands the lock to the longest waiter after half of that */
     LET_GO_PAUSE_MS = 10,
     AGAIN_PAUSE_MAX = 6, /* the longest pause is 1 << this, in ms */
+    IO_ERROR_PAUSE_MS = 1000,
 };
 
 void *fuse_op_begin(fuse_req_t req, size_t bytes)
@@ -219,10 +223,36 @@ enum step_end fuse_op_finish(struct fuse_op *op)
     return STEP_WAIT;
 }
 
+/* Logs what exportd had to do with an I/O error that a program gets, at most one each
+ * IO_ERROR_PAUSE_MS. */
+static void op_tell_io_error(const struct fuse_op *op)
+{
+    const struct md_call *call = &op->call;
+    const ProtobufCEnumValue *asked =
+        protobuf_c_enum_descriptor_get_value(&rozo__op__descriptor, call->rq.op);
+    uint64_t now_ns = env_now_ns(&op->loop->env.env);
+    struct loop *loop = op->loop;
+
+    if (loop->io_error_told_ns != 0 &&
+        now_ns - loop->io_error_told_ns < ms_to_ns(IO_ERROR_PAUSE_MS))
+        return;
+    loop->io_error_told_ns = now_ns;
+    if (asked == NULL || asked->value == ROZO__OP__OP_NONE)
+        log_warn("a program got an I/O error for inode %llu",
+                 (unsigned long long)op->ino);
+    else
+        log_warn("a program got an I/O error for inode %llu after %s, which exportd %s%s",
+                 (unsigned long long)op->ino, asked->name,
+                 call->answered ? "answered with " : "did not answer",
+                 call->answered ? status_name(call->status) : "");
+}
+
 void fuse_op_reply_err(struct fuse_op *op, int rc)
 {
     fuse_req_t req = op->req;
 
+    if (rc == -EIO && req != NULL && op->n_copied == 0)
+        op_tell_io_error(op);
     op->req = NULL;
     if (op->n_copied != 0)
         fuse_reply_write(req, op->n_copied);

@@ -100,7 +100,8 @@ struct loop {
     struct env_task giving_task;
     bool kernel_is_gone; /* at the end: no kernel cache is left, only open files */
     uint64_t last_token_call;
-    bool ready; /* all members above are initialised */
+    uint64_t io_error_told_ns; /* monotonic: when one was logged last; 0: never */
+    bool ready;                /* all members above are initialised */
     /* at the end: polls until the device has no more requests */
     struct env_timer quit_timer;
     unsigned n_quit_looks;

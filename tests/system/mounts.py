@@ -24,7 +24,7 @@ def mount(c, mnt, *options, foreground=True):
 
 
 def end(p, timeout=60):
-    """Returns its output and its exit status."""
+    """Returns its exit status and its log."""
     err = p.communicate(timeout=timeout)[1]
     return p.returncode, err
 

@@ -390,7 +390,8 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
     os.close(fd)
     assert get(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
     p.send_signal(signal.SIGTERM)
-    assert end(p)[0] == 0
+    rc, log = end(p)
+    assert rc == 0 and "got an I/O error for inode 1 after MD_LOOKUP, which exportd did not answer" in log, log
 
 
 # ---- no space ----
