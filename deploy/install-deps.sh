@@ -32,7 +32,7 @@ BUILD_PACKAGES=(
     libsystemd-dev
 )
 # Older versions lose committed entries, and Debian 12 has one: there the package comes from its
-# backports. exportd/quorum/raft/raft_core.c refuses any other version than 0.22.1.
+# backports. exportd/quorum/raft/raft_core_in.h refuses any other version than 0.22.1.
 RAFT_PACKAGE=libraft-dev
 RAFT_WANT=0.22.1
 TEST_PACKAGES=(
