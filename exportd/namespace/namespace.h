@@ -410,4 +410,23 @@ enum namespace_xattr_classes {
 /** Returns the classes of which the inode has an xattr; 0: unknown. */
 uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in);
 
+enum {
+    NAMESPACE_XATTR_SET_MAX = 16,     /* xattrs of a set */
+    NAMESPACE_XATTR_SET_BYTES = 1024, /* a value, and all names together, at most */
+};
+
+/* All xattrs of an inode. Names and values are in memory of the caller. */
+struct namespace_xattr_set {
+    unsigned n;
+    struct namespace_name names[NAMESPACE_XATTR_SET_MAX];
+    struct namespace_name values[NAMESPACE_XATTR_SET_MAX];
+    size_t used; /* bytes of the room that they take */
+};
+/**
+ * Copies all xattrs of an inode into `room`. Returns 0; -E2BIG if there are too many, too
+ * large ones, or too little room; or another -errno.
+ */
+int namespace_get_xattr_set(struct namespace *ns, const struct inode *in, uint8_t *room,
+                            size_t room_len, struct namespace_xattr_set *out);
+
 #endif

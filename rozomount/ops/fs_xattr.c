@@ -115,6 +115,7 @@ static enum step_end get_known(struct fuse_op *op)
         return STEP_GO;
     if (!known.is_there)
         return fuse_op_end(op, -ENODATA);
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return x->name[0] == '\0' ? names_reply(x, known.value, known.len)
                               : xattr_reply(x, known.value, known.len);
 }
@@ -126,6 +127,7 @@ static enum step_end get_ask(struct fuse_op *op)
 
     msg.ino = op->ino;
     msg.name = bytes_of(x->name);
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return fuse_op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base);
 }
 
@@ -198,6 +200,7 @@ static enum step_end list_ask(struct fuse_op *op)
     Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
 
     msg.ino = op->ino;
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return fuse_op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base);
 }
 
