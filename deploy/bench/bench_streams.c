@@ -37,7 +37,8 @@ struct played_stream {
     struct fsb_file file;
     bool is_made;      /* file has its contents: of a stream that is read */
     uint64_t n_sound;  /* frames of the newest written file; its frames have versions */
-    unsigned n_circle; /* written files so far */
+    uint64_t circle;   /* number of that file: its frames divided by those of a file */
+    uint64_t unsynced; /* first frame of it that no sync has covered */
     uint8_t *buf;      /* owned; one frame */
     int fd;
     pthread_t thread;
@@ -67,12 +68,12 @@ static uint64_t frame_offset(const struct played_stream *s, uint64_t frame)
     return frame % s->play->n_file_frames * s->play->wish->frame_bytes;
 }
 
-static int stream_path(const struct played_stream *s, unsigned circle, char *out,
-                       struct err *err)
+static int stream_path(const struct played_stream *s, char *out, struct err *err)
 {
     return s->kind == STREAMS_READ
                ? path_join(out, err, "%s/read-%u", s->folder, s->index)
-               : path_join(out, err, "%s/written-%u-%u", s->folder, s->index, circle);
+               : path_join(out, err, "%s/written-%u-%llu", s->folder, s->index,
+                           (unsigned long long)s->circle);
 }
 
 static bool is_stopped(const struct played_stream *s)
@@ -127,26 +128,26 @@ static void stream_close(struct played_stream *s)
         return;
     close(s->fd);
     s->fd = -1;
-    if (s->kind == STREAMS_WRITE && stream_path(s, s->n_circle - 1, path, &err) == 0)
+    if (s->kind == STREAMS_WRITE && stream_path(s, path, &err) == 0)
         unlink(path); /* if that fails, it is removed with the folder */
 }
 
 /* Begins the next file of a written stream, and removes the one before. */
-static int written_begin(struct played_stream *s)
+static int written_begin(struct played_stream *s, uint64_t circle)
 {
     char path[PATH_MAX];
     int rc;
 
     stream_close(s);
-    rc = stream_path(s, s->n_circle, path, &s->err);
+    s->circle = circle;
+    rc = stream_path(s, path, &s->err);
     if (rc != 0)
         return rc;
     s->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (s->fd < 0)
         return -errno;
     memset(s->file.versions, 0, s->file.size_bytes / FSB_PAGE);
-    s->n_circle++;
-    s->n_sound = 0;
+    s->n_sound = s->unsynced = 0;
     return 0;
 }
 
@@ -162,24 +163,25 @@ static int frame_write(struct played_stream *s, uint64_t frame)
 {
     const struct streams_wish *wish = s->play->wish;
     uint64_t offset = frame_offset(s, frame), at = frame % s->play->n_file_frames;
-    uint64_t n_second = wish->rate / wish->frame_bytes;
+    uint64_t circle = frame / s->play->n_file_frames;
     int rc = 0;
 
-    if (n_second == 0)
-        n_second = 1;
-    if (at == 0 || s->fd < 0)
-        rc = written_begin(s);
+    if (circle != s->circle || s->fd < 0)
+        rc = written_begin(s, circle);
     if (rc != 0)
         return rc;
     fsb_file_fill(&s->file, s->buf, offset, wish->frame_bytes);
     rc = frame_move(s, offset);
     s->n_sound = at + 1;
-    if (rc != 0) {
+    if (rc != 0)
         frames_forget(s, at, at + 1);
-    } else if ((at + 1) % n_second == 0 && fdatasync(s->fd) != 0) {
+    if (rc != 0 || (at + 1 - s->unsynced) * wish->frame_bytes < wish->rate)
+        return rc;
+    if (fdatasync(s->fd) != 0) {
         rc = -errno;
-        frames_forget(s, at + 1 - n_second, at + 1);
+        frames_forget(s, s->unsynced, at + 1);
     }
+    s->unsynced = at + 1;
     return rc;
 }
 
@@ -215,14 +217,18 @@ static void *stream_main(void *arg)
 {
     struct played_stream *s = arg;
     struct frame_clock *c = &s->clock;
-    uint64_t end_ns = frame_clock_end_ns(c);
 
     while (c->n_done < c->n_frames && !is_stopped(s) && s->rc == 0) {
-        uint64_t now_ns = fsb_now_ns(), wait_ns = frame_clock_wait_ns(c, now_ns);
+        uint64_t now_ns = fsb_now_ns(), wait_ns;
         struct timespec t;
 
-        if (now_ns > end_ns)
+        pthread_mutex_lock(&s->lock);
+        if (frame_clock_skip(c, now_ns) > 0)
+            s->second_spare_ns = 0;
+        pthread_mutex_unlock(&s->lock);
+        if (c->n_done == c->n_frames)
             break;
+        wait_ns = frame_clock_wait_ns(c, now_ns);
         if (wait_ns > ms_to_ns(TICK_MS))
             wait_ns = ms_to_ns(TICK_MS);
         t = (struct timespec){ .tv_nsec = (long)wait_ns };
@@ -240,7 +246,7 @@ static void *stream_main(void *arg)
 static int stream_make(struct played_stream *s)
 {
     char path[PATH_MAX];
-    int rc = stream_path(s, 0, path, &s->err);
+    int rc = stream_path(s, path, &s->err);
 
     if (rc != 0)
         return rc;
@@ -326,7 +332,7 @@ static int written_check(struct played_stream *s)
         uint64_t offset = i * wish->frame_bytes;
 
         if (s->file.versions[offset / FSB_PAGE] == 0)
-            continue; /* a write of it failed */
+            continue; /* skipped, or its write failed */
         rc = frame_move(s, offset);
         if (rc == 0 || rc == -ENODATA)
             rc = frame_check(s, offset, rc);
@@ -500,7 +506,7 @@ static void sum_up(struct streams_play *play, enum streams_kind kind, uint64_t n
     for (unsigned i = 0; i < play->n[kind]; i++) {
         struct frame_clock *c = &play->streams[kind][i].clock;
 
-        frame_clock_stop(c, now_ns);
+        frame_clock_skip(c, now_ns);
         sum->n_frames += c->n_done;
         sum->n_late += c->n_late;
         sum->n_failed += c->n_failed;

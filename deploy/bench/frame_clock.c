@@ -71,14 +71,16 @@ uint64_t frame_clock_late(const struct frame_clock *c, uint64_t now_ns)
     return c->n_late + (n_due > c->n_done ? n_due - c->n_done : 0);
 }
 
-void frame_clock_stop(struct frame_clock *c, uint64_t now_ns)
+uint64_t frame_clock_skip(struct frame_clock *c, uint64_t now_ns)
 {
-    uint64_t n_late = frame_clock_late(c, now_ns);
+    uint64_t n = frame_clock_late(c, now_ns) - c->n_late;
 
-    if (n_late > c->n_late)
+    if (n > 0)
         c->spare_ns = 0;
-    c->n_done += n_late - c->n_late;
-    c->n_late = n_late;
+    c->n_done += n;
+    c->n_late += n;
+    c->n_skipped += n;
+    return n;
 }
 
 bool stream_find_next(struct stream_find *find, bool held)

@@ -22,10 +22,11 @@ struct frame_clock {
     uint64_t ahead_ns;    /* from when a frame may be begun until it is late */
     uint64_t n_frames;    /* length of the stream */
 
-    uint64_t n_done;   /* the next frame has this number */
-    uint64_t n_late;   /* frames done that ended after their time, or failed */
-    uint64_t n_failed; /* late ones whose call failed */
-    uint64_t spare_ns; /* shortest time from an end to when the frame was due; 0: late */
+    uint64_t n_done;    /* the next frame has this number */
+    uint64_t n_skipped; /* frames done that were late before they were begun */
+    uint64_t n_late;    /* frames done that ended after their time, or failed */
+    uint64_t n_failed;  /* late ones whose call failed */
+    uint64_t spare_ns;  /* shortest time from an end to when the frame was due; 0: late */
     struct fsb_hist took;
 };
 
@@ -35,6 +36,11 @@ uint64_t frame_begin_ns(const struct frame_clock *c, uint64_t frame);
 uint64_t frame_due_ns(const struct frame_clock *c, uint64_t frame);
 /** Returns when the last frame must be there. */
 uint64_t frame_clock_end_ns(const struct frame_clock *c);
+/**
+ * Passes over frames whose time is over: nobody waits for them any more. They are late.
+ * Returns how many.
+ */
+uint64_t frame_clock_skip(struct frame_clock *c, uint64_t now_ns);
 /** Returns how long the next frame must still wait before it may be begun. */
 uint64_t frame_clock_wait_ns(const struct frame_clock *c, uint64_t now_ns);
 /** Counts the next frame, which was begun at begun_ns and ended at now_ns. */
@@ -44,9 +50,6 @@ void frame_clock_done(struct frame_clock *c, uint64_t begun_ns, uint64_t now_ns,
  * has passed while they are not there.
  */
 uint64_t frame_clock_late(const struct frame_clock *c, uint64_t now_ns);
-/** Ends the stream: what is late and not there will not come. */
-void frame_clock_stop(struct frame_clock *c, uint64_t now_ns);
-
 /* The search for the highest number of streams that hold. */
 struct stream_find {
     unsigned n;     /* number to try now */
