@@ -92,7 +92,7 @@ def test_a_stream_of_other_bytes_fails(scratch):
 def test_a_written_stream_that_others_change_fails(scratch):
     """Written frames are read back after the last one."""
     bench = subprocess.Popen([ROZO, "bench", "streams", scratch, "--streams", "0", "--write", "1", "--rate", "1",
-                              "--seconds", "3", "--read-ahead", "10ms"], stderr=subprocess.PIPE, text=True)
+                              "--seconds", "3"], stderr=subprocess.PIPE, text=True)
     wait_for(lambda: any(os.stat(p).st_size > 0 for p in glob.glob(scratch + "/rozo-bench-*/written-0-0")), "a frame")
     with open(glob.glob(scratch + "/rozo-bench-*/written-0-0")[0], "r+b") as f:
         f.write(b"x" * 512)
