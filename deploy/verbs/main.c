@@ -61,6 +61,7 @@ static const struct cli_verb key_verbs[] = {
 static const struct cli_verb bench_verbs[] = {
     { "codec", "how fast this machine codes", cmd_bench_codec, NULL },
     { "fs", "how fast a mounted file system is", cmd_bench_fs, NULL },
+    { "streams", "how many streams an editor can play from it", cmd_bench_streams, NULL },
     { 0 },
 };
 static const struct cli_verb verbs[] = {

@@ -35,6 +35,7 @@ int cmd_scrub_status(struct cli *cli, int argc, char **argv);
 int cmd_key_new(struct cli *cli, int argc, char **argv);
 int cmd_bench_codec(struct cli *cli, int argc, char **argv);
 int cmd_bench_fs(struct cli *cli, int argc, char **argv);
+int cmd_bench_streams(struct cli *cli, int argc, char **argv);
 int cmd_dev_up(struct cli *cli, int argc, char **argv);
 int cmd_dev_down(struct cli *cli, int argc, char **argv);
 int cmd_dev_status(struct cli *cli, int argc, char **argv);

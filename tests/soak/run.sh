@@ -24,6 +24,7 @@ Runs each part once; those that search at random share N hours (default 4).
               then fsx, histories, sqlite and git for 10 minutes each while the leader dies every 10 s
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
+  streams     an editing room: no frame is late while storages are killed, hung, slow and rebuilt and exportd restarts
   units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | metas | coherence | programs | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | streams | units | loaded) parts+=("$1") ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence metas loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence metas streams loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -94,6 +95,11 @@ part_programs()
 {
     ROZO_PROGRAMS_LONG=1 ROZO_TREES=/usr/share/doc ROZO_DIRECTORY_ENTRIES=1000000 \
         system_tests tests/system/data/test_programs.py tests/system/data/test_trees.py
+}
+
+part_streams()
+{
+    tests/soak/streams --build build/release --phase 60
 }
 
 part_units()
