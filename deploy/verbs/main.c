@@ -64,6 +64,12 @@ static const struct cli_verb bench_verbs[] = {
     { "streams", "how many streams an editor can play from it", cmd_bench_streams, NULL },
     { 0 },
 };
+static const struct cli_verb gateway_verbs[] = {
+    { "smb", "export a mounted file system by SMB", cmd_gateway_smb, NULL },
+    { "status", "the gateway of this machine, and its shares", cmd_gateway_status, NULL },
+    { "remove", "stop a gateway, or remove a share", cmd_gateway_remove, NULL },
+    { 0 },
+};
 static const struct cli_verb verbs[] = {
     { "status", "the cluster: storages, space, exports", cmd_status, NULL },
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
@@ -74,6 +80,7 @@ static const struct cli_verb verbs[] = {
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
     { "fsck", "compare what exportd knows with what storages hold", cmd_fsck, NULL },
     { "mount", "mount an export", cmd_mount, NULL },
+    { "gateway", "Gateways: this machine exports by SMB.", NULL, gateway_verbs },
     { "locate", "where a file lies", cmd_locate, NULL },
     { "salvage", "restore files from data directories alone", cmd_salvage, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },

@@ -20,6 +20,7 @@ Each folder has one subject:
     posix      what programs expect of Linux: the suites, locks, privileges, file handles
     coherence  several mounts of one folder
     faults     storages, disks and links that fail under load
+    gateways   exports by SMB: the configuration, and real servers and clients
     healing    missed, lost and damaged data is restored
 
 Functions for several files are in the modules beside this one; a test file imports no other one.
