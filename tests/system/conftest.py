@@ -21,6 +21,7 @@ Each folder has one subject:
     coherence  several mounts of one folder
     faults     storages, disks and links that fail under load
     healing    missed, lost and damaged data is restored
+    gateways   servers of other protocols on mounts
 
 Functions for several files are in the modules beside this one; a test file imports no other one.
 """
