@@ -77,9 +77,10 @@ struct namespace
     uint32_t start;     /* number of this start of exportd; stable before any request */
     uint32_t last_loss; /* number of the last start after a loss of power; 0: none */
     uint32_t
-        inline_max;    /* bytes; 0: data of new files go to storages. Set by the export */
-    uint64_t next_ino; /* next number to give out */
-    uint64_t n_inodes; /* number of inodes in use */
+        inline_max; /* bytes; 0: data of new files go to storages. Set by the export */
+    uint32_t fold_rules; /* FOLD_RULES; 0: no index of folded names. Set by the export */
+    uint64_t next_ino;   /* next number to give out */
+    uint64_t n_inodes;   /* number of inodes in use */
     struct namespace_gap *gaps; /* owned; ascending; room for one more after the start */
     size_t n_gaps;
     struct namespace_seed seed;   /* seed for new inodes */
@@ -192,6 +193,16 @@ typedef bool namespace_entry_cb(void *arg, const struct namespace_entry *entry);
  */
 int namespace_readdir(struct namespace *ns, uint64_t ino, uint64_t cookie,
                       namespace_entry_cb *fn, void *arg, struct inode *dir, bool *end);
+
+/* ---- namespace_fold.c: names in another case or normalisation ---- */
+
+/**
+ * Finds the name in the directory that is equal to this one, or else the oldest one that
+ * folds to the same (fold.h). *found is borrowed from the store, or is `name` itself.
+ * -EOPNOTSUPP: the export has no index of folded names; -ENOENT: there is no such name.
+ */
+int namespace_real_name(struct namespace *ns, uint64_t dir, struct namespace_name name,
+                        struct namespace_name *found);
 
 /* ---- namespace_scan.c: bounded scans of a whole export ---- */
 

@@ -1176,6 +1176,20 @@ int md_removexattr(struct md_op *op, const ProtobufCMessage *msg)
     return rc == 0 ? namespace_removexattr(op->ns, req->ino, name_of(req->name)) : rc;
 }
 
+/* A name only changes here, in the order of requests, so no token is asked for. */
+int md_real_name(struct md_op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdRealNameReq *req = (const Rozo__MdRealNameReq *)msg;
+    Rozo__MdRealNameResp resp = ROZO__MD_REAL_NAME_RESP__INIT;
+    struct namespace_name found;
+    int rc = namespace_real_name(op->ns, req->ino, name_of(req->name), &found);
+
+    if (rc != 0)
+        return rc;
+    resp.name = (ProtobufCBinaryData){ found.len, (uint8_t *)found.bytes };
+    return md_op_pack(op, &resp.base);
+}
+
 /* ---- the whole export ---- */
 
 int md_statfs(struct md_op *op, const ProtobufCMessage *req)

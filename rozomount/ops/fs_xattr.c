@@ -3,7 +3,8 @@
  *
  * In:     the kernel's requests.
  * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
- *         is made on request (locate.c), others do not exist.
+ *         is made on request (locate.c), others do not exist. REAL_NAME and a name ask
+ *         a directory for that name in another case (docs/internals/names.md).
  */
 #include <errno.h>
 #include <linux/xattr.h>
@@ -20,6 +21,9 @@
 #include "rozomount/ops/fs_privileges.h"
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/options/xalloc.h"
+
+/* Samba's module glusterfs_fuse asks for this and a name. */
+static const char REAL_NAME[] = "glusterfs.get_real_filename:";
 
 static bool name_is_virtual(const char *name)
 {
@@ -176,12 +180,40 @@ static enum step_end capability_answered(struct fuse_op *op)
     return get_answered(op);
 }
 
+/* The answer is not kept: each name that is made or removed may change it. */
+static enum step_end real_name_ask(struct fuse_op *op)
+{
+    const struct xattr_op *x = (struct xattr_op *)op;
+    Rozo__MdRealNameReq msg = ROZO__MD_REAL_NAME_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.name = bytes_of(x->name + strlen(REAL_NAME));
+    return fuse_op_ask(op, ROZO__OP__MD_REAL_NAME, &msg.base);
+}
+
+static enum step_end real_name_answered(struct fuse_op *op)
+{
+    struct md_xattr name = { 0 };
+
+    if (op->rc == -ENOSYS) /* exportd is older: the caller reads the directory itself */
+        return fuse_op_end(op, -EOPNOTSUPP);
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_real_name(&op->call, &name) != 0)
+        return fuse_op_end(op, -EIO);
+    xattr_reply((struct xattr_op *)op, name.value, name.len);
+    md_xattr_drop(&name);
+    return STEP_WAIT;
+}
+
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     static fuse_op_step *const steps[] = { get_known, get_ask, get_answered, NULL };
     static fuse_op_step *const capability_steps[] = {
         get_known, fuse_op_goto_owner, capability_ask, capability_answered, NULL,
     };
+    static fuse_op_step *const real_name_steps[] = { real_name_ask, real_name_answered,
+                                                     NULL };
     struct xattr_op *x = xattr_begin(req, ino, name);
 
     if (x == NULL)
@@ -189,6 +221,8 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     x->size = size;
     if (strcmp(name, "rozo.locate") == 0)
         fs_locate(x);
+    else if (strncmp(name, REAL_NAME, strlen(REAL_NAME)) == 0)
+        fuse_op_start(&x->op, real_name_steps);
     else if (name_is_virtual(name))
         fuse_op_reply_err(&x->op, -ENODATA);
     else

@@ -305,6 +305,25 @@ int md_decode_xattr_names(const struct md_call *call, struct md_xattr *out)
     return rc;
 }
 
+int md_decode_real_name(const struct md_call *call, struct md_xattr *out)
+{
+    struct unpacked u;
+    const Rozo__MdRealNameResp *msg =
+        unpack(&u, call, &rozo__md_real_name_resp__descriptor);
+    int rc = -EBADMSG;
+
+    if (msg != NULL && msg->name.len > 0 && msg->name.len <= NAME_MAX &&
+        memchr(msg->name.data, 0, msg->name.len) == NULL &&
+        memchr(msg->name.data, '/', msg->name.len) == NULL) {
+        *out = (struct md_xattr){ .len = msg->name.len + 1 };
+        out->value = xzalloc(out->len);
+        memcpy(out->value, msg->name.data, msg->name.len);
+        rc = 0;
+    }
+    unpacked_free(&u);
+    return rc;
+}
+
 void md_xattr_drop(struct md_xattr *x)
 {
     free(x->value);

@@ -22,6 +22,7 @@ Each folder has one subject:
     faults     storages, disks and links that fail under load
     gateways   exports by SMB: the configuration, and real servers and clients
     healing    missed, lost and damaged data is restored
+    gateways   servers of other protocols on mounts
 
 Functions for several files are in the modules beside this one; a test file imports no other one.
 """

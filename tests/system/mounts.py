@@ -9,12 +9,12 @@ import threading
 from conftest import BIN, mounts_below, wait_for
 
 
-def mount(c, mnt, *options, foreground=True):
+def mount(c, mnt, *options, foreground=True, export="main"):
     """Starts a rozomount on mnt, with two loops so that its end can fail in more ways than in other tests;
     returns the process when it serves (or has ended)."""
     with contextlib.suppress(FileExistsError):  # exist_ok would stat a dead mount
         os.mkdir(mnt)
-    argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
+    argv = [os.path.join(BIN, "rozomount"), "%s/%s" % (c.dev_status()["exportd"], export), mnt, "-o",
             ",".join(["key=%s/etc/client.key" % c.dir, "loops=2", *options])]
     if not foreground:
         return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)

@@ -378,6 +378,30 @@ static void test_answers_are_checked(void **state)
     md_xattr_drop(&x);
 }
 
+static void test_real_names_are_checked(void **state)
+{
+    Rozo__MdRealNameResp resp = ROZO__MD_REAL_NAME_RESP__INIT;
+    uint8_t bytes[256];
+    struct md_xattr x = { 0 };
+
+    (void)state;
+    memset(bytes, 'n', sizeof(bytes));
+    for (size_t len = 0; len <= 256; len++) {
+        resp.name = (ProtobufCBinaryData){ len, bytes };
+        assert_int_equal(decode(&resp.base, md_decode_real_name, &x),
+                         len >= 1 && len <= 255 ? 0 : -EBADMSG);
+        if (len < 1 || len > 255)
+            continue;
+        assert_int_equal(x.len, len + 1); /* Samba expects a zero byte */
+        assert_true(memcmp(x.value, bytes, len) == 0 && x.value[len] == 0);
+        md_xattr_drop(&x);
+    }
+    resp.name = (ProtobufCBinaryData){ 3, (uint8_t *)"a/b" };
+    assert_int_equal(decode(&resp.base, md_decode_real_name, &x), -EBADMSG);
+    resp.name = (ProtobufCBinaryData){ 3, (uint8_t *)"a\0b" };
+    assert_int_equal(decode(&resp.base, md_decode_real_name, &x), -EBADMSG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +419,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test(test_the_cache_is_bounded),
         cmocka_unit_test(test_answers_are_checked),
+        cmocka_unit_test(test_real_names_are_checked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
