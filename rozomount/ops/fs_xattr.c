@@ -3,11 +3,14 @@
  *
  * In:     the kernel's requests.
  * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
- *         is made on request (locate.c), others do not exist. REAL_NAME and a name ask
- *         a directory for that name in another case (docs/internals/names.md).
+ *         (locate.c), rozo.fsid and rozo.export_id are made on request, others do not
+ *         exist. REAL_NAME and a name ask a directory for that name in another case
+ *         (docs/internals/names.md).
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/xattr.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -153,6 +156,35 @@ static enum step_end get_answered(struct fuse_op *op)
 }
 
 /*
+ * Writes the UUID of the export: the cluster's, with the number of the export in its last
+ * four bytes. It is equal on every mount, for ever: file handles of NFS contain it.
+ */
+static void export_uuid(const struct mount_session_info *info, char text[37])
+{
+    const uint8_t *c = info->cluster_id;
+    uint32_t id = info->export_id;
+    uint8_t end[4] = { c[12] ^ (id >> 24), c[13] ^ (id >> 16 & 0xff),
+                       c[14] ^ (id >> 8 & 0xff), c[15] ^ (id & 0xff) };
+
+    snprintf(text, 37,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", c[0],
+             c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], end[0],
+             end[1], end[2], end[3]);
+}
+
+/* Writes the value of a virtual xattr of the export. Returns false: no such name. */
+static bool export_xattr(const struct mount *m, const char *name, char text[37])
+{
+    if (strcmp(name, "rozo.fsid") == 0)
+        export_uuid(&m->info, text);
+    else if (strcmp(name, "rozo.export_id") == 0)
+        snprintf(text, 37, "%" PRIu32, m->info.export_id);
+    else
+        return false;
+    return true;
+}
+
+/*
  * Answers about the capability: the kernel asks before every write through its page
  * cache.
  */
@@ -215,6 +247,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     static fuse_op_step *const real_name_steps[] = { real_name_ask, real_name_answered,
                                                      NULL };
     struct xattr_op *x = xattr_begin(req, ino, name);
+    char text[37];
 
     if (x == NULL)
         return;
@@ -223,6 +256,8 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
         fs_locate(x);
     else if (strncmp(name, REAL_NAME, strlen(REAL_NAME)) == 0)
         fuse_op_start(&x->op, real_name_steps);
+    else if (export_xattr(x->op.loop->mount, name, text))
+        xattr_reply(x, text, strlen(text));
     else if (name_is_virtual(name))
         fuse_op_reply_err(&x->op, -ENODATA);
     else
@@ -356,6 +391,13 @@ static enum step_end remove_ask(struct fuse_op *op)
     return fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base);
 }
 
+static bool virtual_is_there(const struct fuse_op *op, const char *name)
+{
+    char text[37];
+
+    return strcmp(name, "rozo.locate") == 0 || export_xattr(op->loop->mount, name, text);
+}
+
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     static fuse_op_step *const steps[] = { remove_ask, xattr_changed, NULL };
@@ -364,7 +406,7 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     if (x == NULL)
         return;
     if (name_is_virtual(name))
-        fuse_op_reply_err(&x->op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+        fuse_op_reply_err(&x->op, virtual_is_there(&x->op, name) ? -EPERM : -ENODATA);
     else
         fuse_op_start(&x->op, steps);
 }
