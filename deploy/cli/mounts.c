@@ -61,6 +61,7 @@ bool mountinfo_next(const char **text, struct mount_entry *out)
         /* Format: "36 35 98:0 /root /mount/point options... - type source options". */
         for (unsigned i = 0; i < 5 && good; i++)
             good = word_take(&p, i == 4 ? out->path : word, sizeof(word));
+        good = good && word_take(&p, out->options, sizeof(out->options));
         while (good && (good = word_take(&p, word, sizeof(word))) &&
                strcmp(word, "-") != 0)
             ;

@@ -16,6 +16,7 @@
 /* A line of mountinfo. */
 struct mount_entry {
     char path[PATH_MAX];
+    char options[256]; /* example: "rw,noatime" */
     char type[64];
     char source[PATH_MAX];
 };

@@ -49,6 +49,15 @@ static bool mount_is_of(const struct mount_entry *m, const char *export_name)
            strcmp(at + 1, export_name) == 0;
 }
 
+/* Tells whether openings of files move no access times. */
+static bool mount_has_noatime(const struct mount_entry *m)
+{
+    const char *at = strstr(m->options, "noatime");
+
+    return at != NULL && (at == m->options || at[-1] == ',') &&
+           (at[strlen("noatime")] == ',' || at[strlen("noatime")] == '\0');
+}
+
 static int mount_fail(const struct gateway_args *args, struct err *err)
 {
     if (args->mount != NULL)
@@ -62,9 +71,12 @@ static int mount_fail(const struct gateway_args *args, struct err *err)
                    args->export_name, args->export_name, args->export_name);
 }
 
-/* Finds where the export is mounted, or checks that it is mounted on --mount. */
+/*
+ * Finds where the export is mounted, or checks that it is mounted on --mount. *noatime is
+ * set if it has that option.
+ */
 static int mount_search(const struct gateway_args *args, char out[PATH_MAX],
-                        struct err *err)
+                        bool *noatime, struct err *err)
 {
     struct mount_entry *m = malloc(sizeof(*m));
     char wanted[PATH_MAX] = "", *text = mountinfo_read(err);
@@ -82,6 +94,7 @@ static int mount_search(const struct gateway_args *args, char out[PATH_MAX],
             continue;
         n++;
         strcpy(out, m->path);
+        *noatime = mount_has_noatime(m);
     }
     if (rc == 0 && n == 0)
         rc = mount_fail(args, err);
@@ -166,13 +179,13 @@ static void passwords_print(const struct smb_gateway *g, const struct smb_progra
 
 /* Enters the share that the user asked for. */
 static int share_set(struct smb_gateway *g, const struct gateway_args *args,
-                     struct err *err)
+                     bool *noatime, struct err *err)
 {
     const char *name = args->share == NULL ? args->export_name : args->share;
     const char *users = args->users == NULL ? "" : args->users;
     struct smb_share *s = smb_share_find(g, name);
     char mount[PATH_MAX];
-    int rc = mount_search(args, mount, err);
+    int rc = mount_search(args, mount, noatime, err);
 
     if (rc == 0)
         rc = users_check(users, err);
@@ -203,13 +216,19 @@ static int share_set(struct smb_gateway *g, const struct gateway_args *args,
 }
 
 static void share_print(const struct smb_gateway *g, const struct smb_programs *p,
-                        const struct smb_share *s)
+                        const struct smb_share *s, bool noatime)
 {
     pid_t pid = smb_pid(g);
 
     printf("Share %s: export %s on %s, %s. testparm accepts %s/smb.conf.\n", s->name,
            s->export_name, s->mount, s->exclusive ? "exclusive" : "shared", g->dir);
     passwords_print(g, p, s->users);
+    if (s->exclusive && !noatime)
+        printf(
+            "%s is mounted without noatime: Samba will refuse a client that comes back "
+            "to a file it has written, since opening the file again moves its access "
+            "time. Mount it with -o noatime.\n",
+            s->mount);
     if (!mount_is_permanent(s->mount))
         printf("%s is not in /etc/fstab: it will not be mounted when this machine boots, "
                "and the gateway will not start. rozo mount --help shows the line.\n",
@@ -234,12 +253,13 @@ static int smb_run(struct cli *cli, const struct gateway_args *args,
 {
     struct smb_programs programs;
     struct err err = { 0 };
+    bool noatime = false;
     int rc = smb_programs_find(&programs, &err);
 
     if (rc == 0)
         rc = smb_gateway_load(g, smb_dir(args->dir), &err);
     if (rc == 0)
-        rc = share_set(g, args, &err);
+        rc = share_set(g, args, &noatime, &err);
     if (rc == 0) {
         if (args->port != 0)
             g->port = args->port;
@@ -255,7 +275,8 @@ static int smb_run(struct cli *cli, const struct gateway_args *args,
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     share_print(g, &programs,
-                smb_share_find(g, args->share == NULL ? args->export_name : args->share));
+                smb_share_find(g, args->share == NULL ? args->export_name : args->share),
+                noatime);
     return cli_finish(cli);
 }
 

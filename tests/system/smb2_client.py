@@ -61,12 +61,28 @@ class Smb2:
             self.tree, = struct.unpack_from("<I", answer, 36)
         return answer[64:]
 
-    def open(self, name):
-        """Opens a file for reading and writing, or makes it; returns its id."""
+    def open(self, name, context=None):
+        """Opens a file for reading and writing, or makes it; returns its id. A (name, data) of a context asks for a
+        batch oplock, too."""
         path = name.encode("utf-16-le")
-        answer = self.ask(CREATE, struct.pack("<HBBIQQIIIIIHHII", 57, 0, 0, 2, 0, 0, 0x12019F, 0, 7, 3, 0x40, 120,
-                                              len(path), 0, 0) + path)
+        path += bytes(-len(path) % 8)
+        more = b"" if context is None else struct.pack("<IHHHHI4s4x", 0, 16, 4, 0, 24, len(context[1]),
+                                                       context[0]) + context[1]
+        answer = self.ask(CREATE, struct.pack(
+            "<HBBIQQIIIIIHHII", 57, 0, 9 if more else 0, 2, 0, 0, 0x12019F, 0, 7, 3, 0x40, 120,
+            len(name.encode("utf-16-le")), 120 + len(path) if more else 0, len(more)) + path + more)
+        self.contexts = answer[88:]
         return answer[64:80]
+
+    def open_durable(self, name):
+        """Opens a file so that it outlives the connection; returns its id."""
+        file = self.open(name, (b"DHnQ", bytes(16)))
+        assert b"DHnQ" in self.contexts, "smbd gave no durable handle"
+        return file
+
+    def open_again(self, name, file):
+        """Takes up a file that a broken connection had open; returns its id."""
+        return self.open(name, (b"DHnC", file))
 
     def read(self, file, length, offset=0):
         answer = self.ask(READ, struct.pack("<HBBIQ16sIIIHHB", 49, 0, 0, length, offset, file, 0, 0, 0, 0, 0, 0))

@@ -70,7 +70,7 @@ def test_samba_configuration_of_both_profiles(cluster_shared, scratch):
     etc = content("/etc/samba")
     said = gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--port", port, "--users", "root,@daemon").stdout
     assert "main on %s, shared" % c.mnt in said and "smbpasswd -c %s/smb.conf -a root" % d in said
-    assert "not in /etc/fstab" in said and "/smbd --foreground" in said
+    assert "not in /etc/fstab" in said and "noatime" not in said and "/smbd --foreground" in said
     conf = parsed(d + "/smb.conf")
     share, top = conf["main"], conf["global"]
     assert share["path"] == c.mnt and share["valid users"] == "@daemon root" or share["valid users"] == "root @daemon"
@@ -84,7 +84,12 @@ def test_samba_configuration_of_both_profiles(cluster_shared, scratch):
     gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--listen", "127.0.0.1,lo", check=True)
     refused(gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "cut", "--exclusive"), "main", "--shared")
     gateway("remove", "smb", "--share", "main", "--dir", d, check=True)
-    gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--exclusive", check=True)
+    said = gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--exclusive", check=True).stdout
+    assert "without noatime" in said
+    subprocess.run(["mount", "-i", "-o", "remount,noatime", c.mnt], check=True)
+    said = gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--exclusive", check=True).stdout
+    assert "noatime" not in said
+    subprocess.run(["mount", "-i", "-o", "remount,relatime", c.mnt], check=True)
     conf = parsed(d + "/smb.conf")
     assert sorted(conf) == ["Cut", "global"] and conf["global"]["smb ports"] == str(port)  # as it was set before
     assert conf["global"]["interfaces"] == "127.0.0.1 lo" and conf["global"]["bind interfaces only"] == "Yes"

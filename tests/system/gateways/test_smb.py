@@ -298,6 +298,35 @@ def test_smbd_goes_on_while_a_storage_is_killed(two_gateways, scratch):
         c.wait_all_up()
 
 
+@pytest.mark.parametrize("profile", ["exclusive", "shared"])
+def test_open_file_outlives_its_connection_with_exclusive_only(cluster, profile):
+    c = cluster(layout=0, mount_options="noatime")
+    g = Gateway(c.base + "/gateway", c.mnt, free_port(), ("--" + profile,))
+    clients = []
+    try:
+        g.start()
+        clients.append(Smb2(g.address, g.port, "locks"))
+        if profile == "shared":  # other gateways would not know what the client caches
+            with pytest.raises(AssertionError, match="no durable handle"):
+                clients[0].open_durable("kept")
+            return
+        file = clients[0].open_durable("kept")
+        clients[0].write(file, b"before")
+        clients[0].lock(file, 0, 1)
+        clients[0].end()
+        clients.append(Smb2(g.address, g.port, "locks"))
+        again = clients[1].open_again("kept", file)
+        clients[1].write(again, b" and after", 6)
+        assert clients[1].read(again, 100) == b"before and after"
+        assert status_of(lambda: clients[1].unlock(again, 0, 1)) == 0  # its lock was kept
+        clients[1].close(again)
+        assert get(c.mnt + "/kept") == b"before and after"
+    finally:
+        for client in clients:
+            client.end()
+        g.end()
+
+
 def test_gateway_is_shown_told_and_removed(cluster, scratch):
     """A share is added while smbd runs; the folder below a mount is never served; smbd ends with the gateway."""
     c = cluster(layout=0, mounts=2)

@@ -46,10 +46,12 @@ static void finds_the_topmost_mount(void **state)
 
 static void mounts_come_in_order_with_their_sources(void **state)
 {
-    static const char *const want[] = {
-        "/ /dev/vda",          "/dev udev",    "/mnt/with blank 127.0.0.1:1/main",
-        "/mnt/twice /dev/vdb", "/mnt/twice x", "/mnt/last x"
-    };
+    static const char *const want[] = { "/ /dev/vda rw,relatime",
+                                        "/dev udev rw,nosuid",
+                                        "/mnt/with blank 127.0.0.1:1/main rw",
+                                        "/mnt/twice /dev/vdb rw",
+                                        "/mnt/twice x rw",
+                                        "/mnt/last x rw" };
     const char *at = MOUNTINFO;
     struct mount_entry entry;
     char told[sizeof(entry)];
@@ -57,7 +59,7 @@ static void mounts_come_in_order_with_their_sources(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         assert_true(mountinfo_next(&at, &entry));
-        snprintf(told, sizeof(told), "%s %s", entry.path, entry.source);
+        snprintf(told, sizeof(told), "%s %s %s", entry.path, entry.source, entry.options);
         assert_string_equal(told, want[i]);
     }
     assert_false(mountinfo_next(&at, &entry));
