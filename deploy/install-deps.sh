@@ -47,12 +47,18 @@ TEST_PACKAGES=(
     acl
     iproute2 # network namespaces and wires of a limited speed
     clang-format-16 # what the root .clang-format is written for
+    nfs-ganesha-vfs # tests/system/gateways; brings rpcbind and nfs-common
+    libnfs-utils
+    libnfs13
 )
 # The fuzz preset. Other builds replay the corpus and want none of it.
 FUZZ_PACKAGES=(
     clang
     libclang-rt-14-dev # libFuzzer and the sanitizers' run time
 )
+# Units that come with these packages: installed for tests, they are neither started now nor at
+# boot. A machine that has the package already keeps its settings.
+TEST_UNITS=(nfs-ganesha.service rpcbind.service rpcbind.socket)
 # The test programs, as crate@version; their binaries have the crate's name.
 CRATES=(pjdfstest@0.2.2 fsx@0.3.2)
 CRATES_WANT_RUST=1.85
@@ -145,14 +151,57 @@ apt_update()
     fi
 }
 
+# Let no installed package start its services, and enable none of TEST_UNITS, until services_release().
+policy_file=/usr/sbin/policy-rc.d
+held=false
+masked=()
+services_hold()
+{
+    local unit
+
+    if [ ! -e "$policy_file" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy_file"
+        chmod 755 "$policy_file"
+        held=true
+    fi
+    for unit in "${TEST_UNITS[@]}"; do
+        if [ ! -e "/lib/systemd/system/$unit" ] && [ ! -e "/etc/systemd/system/$unit" ]; then
+            mkdir -p /etc/systemd/system
+            ln -s /dev/null "/etc/systemd/system/$unit"
+            masked+=("$unit")
+        fi
+    done
+}
+
+# A mask of a unit that was not installed goes; one that was stays, and is told.
+services_release()
+{
+    local unit
+
+    if $held; then
+        rm -f "$policy_file"
+        held=false
+    fi
+    for unit in "${masked[@]}"; do
+        if [ -e "/lib/systemd/system/$unit" ]; then
+            say "$unit is masked, since only tests want it. To use it: systemctl unmask $unit"
+        else
+            rm -f "/etc/systemd/system/$unit"
+        fi
+    done
+    masked=()
+}
+
 # Install packages, or apt-get's options and packages.
 apt_install()
 {
     apt_update
     say "apt-get install $*"
+    services_hold
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" \
         >"$apt_log" 2>&1 </dev/null ||
         { tail -n 20 "$apt_log" >&2; die "apt-get could not install: $*. See the lines above."; }
+    services_release
 }
 
 # True when cargo is here and compiles with at least CRATES_WANT_RUST.
@@ -184,7 +233,7 @@ command -v dpkg-query >/dev/null ||
     die "this is no Debian system. Install by other means: ${BUILD_PACKAGES[*]}"
 
 apt_log=$(mktemp)
-trap 'rm -f "$apt_log"' EXIT
+trap 'rm -f "$apt_log"; services_release' EXIT
 crates_dir=${ROZO_TESTS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rozo-tests}
 
 wanted=("${BUILD_PACKAGES[@]}")

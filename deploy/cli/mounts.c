@@ -6,6 +6,7 @@
  */
 #include "deploy/cli/mounts.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -47,49 +48,68 @@ static bool word_take(const char **p, char *out, size_t size)
     return len > 0;
 }
 
-bool mountinfo_find(const char *text, const char *path, char *type, size_t type_size)
+bool mountinfo_next(const char **text, struct mount_entry *out)
 {
     char word[PATH_MAX];
-    bool found = false;
 
-    for (const char *line = text; line != NULL && *line != '\0';) {
-        const char *p = line;
-        const char *next = strchr(line, '\n');
-        bool here = true;
+    assert(*text != NULL);
+    while (**text != '\0') {
+        const char *p = *text;
+        const char *next = strchr(p, '\n');
+        bool good = true;
 
         /* Format: "36 35 98:0 /root /mount/point options... - type source options". */
-        for (unsigned i = 0; i < 5 && here; i++)
-            here = word_take(&p, word, sizeof(word));
-        if (here && strcmp(word, path) == 0) {
-            do
-                here = word_take(&p, word, sizeof(word));
-            while (here && strcmp(word, "-") != 0);
-            if (here && word_take(&p, word, sizeof(word))) {
-                snprintf(type, type_size, "%s", word);
-                found = true; /* a later line covers it */
-            }
+        for (unsigned i = 0; i < 5 && good; i++)
+            good = word_take(&p, i == 4 ? out->path : word, sizeof(word));
+        while (good && (good = word_take(&p, word, sizeof(word))) &&
+               strcmp(word, "-") != 0)
+            ;
+        good = good && word_take(&p, out->type, sizeof(out->type));
+        if (good && !word_take(&p, out->source, sizeof(out->source)))
+            out->source[0] = '\0';
+        *text = next == NULL ? p + strlen(p) : next + 1;
+        if (good)
+            return true;
+    }
+    return false;
+}
+
+bool mountinfo_find(const char *text, const char *path, char *type, size_t type_size)
+{
+    struct mount_entry entry;
+    bool found = false;
+
+    while (mountinfo_next(&text, &entry)) {
+        if (strcmp(entry.path, path) == 0) {
+            snprintf(type, type_size, "%s", entry.type);
+            found = true; /* a later line covers it */
         }
-        line = next == NULL ? NULL : next + 1;
     }
     return found;
 }
 
-int mount_find(const char *path, char *type, size_t type_size, struct err *err)
+char *mountinfo_read(struct err *err)
 {
     FILE *file = fopen("/proc/self/mountinfo", "re");
     char *text = malloc(MOUNTINFO_MAX);
-    size_t len;
-    int rc;
 
     if (file == NULL || text == NULL) {
-        rc = err_wrap(err, file == NULL ? -errno : -ENOMEM, "read /proc/self/mountinfo");
+        err_wrap(err, file == NULL ? -errno : -ENOMEM, "read /proc/self/mountinfo");
+        free(text);
+        text = NULL;
     } else {
-        len = fread(text, 1, MOUNTINFO_MAX - 1, file);
-        text[len] = '\0';
-        rc = mountinfo_find(text, path, type, type_size);
+        text[fread(text, 1, MOUNTINFO_MAX - 1, file)] = '\0';
     }
     if (file != NULL)
         fclose(file);
+    return text;
+}
+
+int mount_find(const char *path, char *type, size_t type_size, struct err *err)
+{
+    char *text = mountinfo_read(err);
+    int rc = text == NULL ? -EIO : mountinfo_find(text, path, type, type_size);
+
     free(text);
     return rc;
 }

@@ -4,6 +4,7 @@
 #ifndef ROZO_DEPLOY_CLI_MOUNTS_H
 #define ROZO_DEPLOY_CLI_MOUNTS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +13,19 @@
 #include "deploy/cli/deadline.h"
 #include "deploy/cli/progress.h"
 
+/* A line of mountinfo. */
+struct mount_entry {
+    char path[PATH_MAX];
+    char type[64];
+    char source[PATH_MAX];
+};
+/**
+ * Takes the next mount from the text of a /proc/PID/mountinfo; lines that are no mounts
+ * are skipped. Returns false at the end. A later mount covers an earlier one of its path.
+ */
+bool mountinfo_next(const char **text, struct mount_entry *out);
+/** Returns the mounts of this machine as text, to be freed; NULL with err set. */
+char *mountinfo_read(struct err *err);
 /**
  * Returns whether path (absolute, as from path_absolute()) is a mount point in the text
  * of a /proc/PID/mountinfo. type[type_size] takes the file system type of the topmost

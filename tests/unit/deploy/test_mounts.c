@@ -44,6 +44,29 @@ static void finds_the_topmost_mount(void **state)
     assert_int_equal(mount_find("/nowhere at all", type, sizeof(type), NULL), 0);
 }
 
+static void mounts_come_in_order_with_their_sources(void **state)
+{
+    static const char *const want[] = {
+        "/ /dev/vda",          "/dev udev",    "/mnt/with blank 127.0.0.1:1/main",
+        "/mnt/twice /dev/vdb", "/mnt/twice x", "/mnt/last x"
+    };
+    const char *at = MOUNTINFO;
+    struct mount_entry entry;
+    char told[sizeof(entry)];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        assert_true(mountinfo_next(&at, &entry));
+        snprintf(told, sizeof(told), "%s %s", entry.path, entry.source);
+        assert_string_equal(told, want[i]);
+    }
+    assert_false(mountinfo_next(&at, &entry));
+    assert_false(mountinfo_next(&at, &entry));
+    at = "1 2 3:4 / /mnt rw - tmpfs"; /* the source is empty */
+    assert_true(mountinfo_next(&at, &entry));
+    assert_string_equal(entry.source, "");
+}
+
 static void absolute_paths(void **state)
 {
     char cwd[PATH_MAX], out[PATH_MAX], wanted[2 * PATH_MAX];
@@ -69,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_topmost_mount),
+        cmocka_unit_test(mounts_come_in_order_with_their_sources),
         cmocka_unit_test(absolute_paths),
     };
 
