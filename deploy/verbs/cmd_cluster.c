@@ -14,6 +14,7 @@
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
 #include "deploy/client/meta_client.h"
+#include "deploy/ganesha/nfs_gateway.h"
 #include "deploy/samba/smb_service.h"
 #include "deploy/verbs/verbs.h"
 
@@ -463,13 +464,15 @@ int cmd_status(struct cli *cli, int argc, char **argv)
         if (fleet != NULL)
             healing_add(json, fleet);
         json_object_set_new(json, "gateways",
-                            json_pack("{s:o}", "smb", smb_status_json(smb_dir(NULL))));
+                            json_pack("{s:o, s:o}", "smb", smb_status_json(smb_dir(NULL)),
+                                      "nfs", nfs_status_json(nfs_dir(NULL))));
         rc = cli_print_json(cli, json);
     } else {
         status_print(asked.status);
         if (fleet != NULL)
             healing_print(fleet);
         smb_status_print(smb_dir(NULL), "\n", stdout);
+        nfs_status_print(nfs_dir(NULL), "\n", stdout);
         rc = cli_finish(cli);
     }
     storage_clients_close(fleet);

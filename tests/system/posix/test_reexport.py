@@ -165,8 +165,8 @@ PRELOAD = os.path.join(os.path.dirname(BIN), "lib", "rozo", "rozo_fsid.so")
 
 def fsid_by_preload(path):
     """Returns f_fsid of statfs(2) as a program with the preloaded library sees it."""
-    r = subprocess.run(["stat", "-f", "-c", "%i", path], env=dict(os.environ, LD_PRELOAD=PRELOAD), stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, text=True, timeout=60)
+    r = subprocess.run(["stat", "-f", "-c", "%i", path], env=dict(os.environ, LD_PRELOAD=PRELOAD),
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
     assert r.returncode == 0 and r.stderr == "", r.stderr
     return int(r.stdout, 16)
 
