@@ -8,6 +8,15 @@ import threading
 
 from conftest import BIN, mounts_below, wait_for
 
+ALONE = """for m in $(findmnt -rno TARGET -t fuse.rozomount); do case $m in "$0"/*) ;; *) umount -l "$m" ;; esac; done
+exec "$@" """
+
+
+def alone(keep, *argv, options=()):
+    """Returns the command that runs argv in mounts of its own, with those rozo mounts only that lie below keep: a
+    mount does not end while another namespace has it, and those of other tests may hang."""
+    return ["unshare", "--mount", *options, "sh", "-c", ALONE, keep, *argv]
+
 
 def mount(c, mnt, *options, foreground=True, export="main"):
     """Starts a rozomount on mnt, with two loops so that its end can fail in more ways than in other tests;

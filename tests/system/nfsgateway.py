@@ -13,6 +13,7 @@ import subprocess
 
 from conftest import ROZO, rozo, wait_for
 from nfsclient import Nfs3, Nfs4, Nlm
+from mounts import alone
 
 CLONE_NEWNET = 0x40000000
 INSIDE = r"""
@@ -39,7 +40,7 @@ F_LOCK, F_TLOCK, F_ULOCK, F_TEST = range(4)
 
 class Gateway:
     def __init__(self, c, name, mnt, grace=3, options=()):
-        self.dir = os.path.join(c.base, "gateway-" + name)
+        self.base, self.dir = c.base, os.path.join(c.base, "gateway-" + name)
         self.dirs = ("--dir", os.path.join(self.dir, "nfs"))
         os.mkdir(self.dir)
         rozo("gateway", "nfs", "main", "--mount", mnt, "--squash", "none", "--grace", grace, *options, *self.dirs)
@@ -50,8 +51,8 @@ class Gateway:
         self.log_start = len(self.log())
         with open(os.path.join(self.dir, "log"), "a") as log:
             self.p = subprocess.Popen(
-                ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", INSIDE,
-                 "bash", self.dir, ROZO, "gateway", "run", "nfs", *self.dirs],
+                alone(self.base, "bash", "-c", INSIDE, "bash", self.dir, ROZO, "gateway", "run", "nfs", *self.dirs,
+                      options=("--net", "--pid", "--fork", "--kill-child", "--mount-proc")),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start(self):

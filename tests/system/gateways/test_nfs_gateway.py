@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from conftest import ROZO, cannot_mount, rozo
+from mounts import alone
 
 pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount()),
               pytest.mark.skipif(shutil.which("ganesha.nfsd", path="/usr/sbin:/usr/bin") is None,
@@ -197,7 +198,7 @@ def test_systemd_runs_nfs_and_requires_its_mount(cluster_shared, scratch):
     os.mkdir(d)
 
     def under_systemd(*args):
-        r = subprocess.run(["unshare", "-m", "sh", "-c", NFS_UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args],
+        r = subprocess.run(alone(c.base, "sh", "-c", NFS_UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         words = []
         if os.path.exists(d + "/systemctl.log"):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from conftest import cannot_mount, wait_for
-from mounts import end, mount
+from mounts import alone, end, mount
 from ports import free_port
 from users import let_others_in
 
@@ -49,10 +49,6 @@ CONF = """
 """
 
 
-# Leaves the mounts of others, keeps $0, and becomes "$@".
-ALONE = """for m in $(findmnt -rno TARGET -t fuse.rozomount); do [ "$m" = "$0" ] || umount -l "$m"; done; exec "$@" """
-
-
 class Smbd:
     def __init__(self, folder, mnt, modules):
         self.dir, self.port = folder, free_port()
@@ -64,9 +60,8 @@ class Smbd:
             f.write(CONF % {"port": self.port, "dir": folder, "mnt": mnt, "modules": modules})
         with open(folder + "/out", "w") as out:
             # smbd looks at every mount of the machine when a client connects, and those of other tests may hang.
-            self.p = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", ALONE, mnt,
-                                       shutil.which("smbd", path="/usr/sbin:/usr/bin"), "--foreground",
-                                       "--no-process-group", "--configfile=" + conf], stdin=subprocess.DEVNULL,
+            self.p = subprocess.Popen(alone(os.path.dirname(mnt), shutil.which("smbd", path="/usr/sbin:/usr/bin"),
+                                            "--foreground", "--no-process-group", "--configfile=" + conf), stdin=subprocess.DEVNULL,
                                       stdout=out, stderr=out, start_new_session=True)
         try:
             wait_for(self.serves, "smbd to serve")
