@@ -13,6 +13,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "exportd/namespace/fold.h"
+#include "exportd/namespace/namespace.h"
 #include "exportd/store/key.h"
 #include "exportd/store/kv_record.h"
 #include "tests/unit/exportd/check.h"
@@ -209,6 +210,52 @@ static void test_every_code_point_folds_as_ever(void **state)
     assert_int_equal(crc, 0xae97e867);
 }
 
+/* Adds a random character, or a byte that fits nowhere. Returns its bytes. */
+static size_t random_put(uint8_t *p)
+{
+    static const uint32_t from[] = { 0x20, 0xc0, 0x300, 0x370, 0x1e00, 0xac00, 0x1d150 };
+    static const uint32_t n[] = { 0x60, 0x140, 0x70, 0x90, 0x200, 0x2bb0, 0x80 };
+    unsigned kind = (unsigned)env_virtual_below(&w.env, 8);
+
+    if (kind == 7) {
+        *p = (uint8_t)(0x80 + env_virtual_below(&w.env, 0x80));
+        return 1;
+    }
+    return utf8_put(p, from[kind] + (uint32_t)env_virtual_below(&w.env, n[kind]));
+}
+
+/* Folds random names; the fold of a fold, written as a name, is itself. */
+static void test_random_names(void **state)
+{
+    uint8_t name[260], folded[4 * FOLD_POINTS_MAX];
+    struct folded f, again;
+    unsigned n_again = 0;
+
+    (void)state;
+    world_open(&w, 7);
+    for (unsigned i = 0; i < 20000 / UNIT_STEP; i++) {
+        size_t max = env_virtual_below(&w.env, 256), len = 0, folded_len = 0;
+
+        while (len < max)
+            len += random_put(name + len);
+        len = len > 255 ? 255 : len;
+        fold_name(name, len, &f);
+        for (size_t k = 0; k < f.n; k++) {
+            if (f.points[k] < 0x110000)
+                folded_len += utf8_put(folded + folded_len, f.points[k]);
+            else
+                folded[folded_len++] = (uint8_t)(f.points[k] - 0x110000);
+        }
+        if (folded_len > 255)
+            continue;
+        fold_name(folded, folded_len, &again);
+        assert_true(fold_equal(&f, &again));
+        n_again++;
+    }
+    assert_true(n_again > 5000 / UNIT_STEP);
+    world_close(&w);
+}
+
 /* ---- the index ---- */
 
 static void begin(bool fold)
@@ -379,6 +426,37 @@ static void test_unknown_rules_are_refused(void **state)
     }
 }
 
+/* Puts a key of the index that says that the name with this cookie folds as `name`. */
+static void index_put(const char *name, uint64_t cookie)
+{
+    struct folded f;
+    struct key k;
+
+    fold_name((const uint8_t *)name, strlen(name), &f);
+    key_folded(&k, 1, 1, fold_hash(&f), cookie);
+    world_put(&w, &(struct kv_item){ k.bytes, k.len, "", 0 });
+}
+
+static void test_the_index_is_not_believed(void **state)
+{
+    char real[256];
+
+    (void)state;
+    begin(true);
+    file("other"); /* the first cookie */
+    file("Clip");
+    assert_int_equal(world_stop(&w), 0);
+    index_put("clip", NAMESPACE_COOKIE_FIRST); /* as if the hashes were equal */
+    index_put("gone", 99);
+    world_start(&w);
+    world_reopen_session(&w);
+    found("CLIP", "Clip");
+    found("OTHER", "other");
+    IS(IO_ERROR, t_real_name(&w, 1, "gone", real)); /* the store is corrupt */
+    w.damaged = true;
+    world_close(&w);
+}
+
 /* ---- a large directory, over a kv that counts ---- */
 
 struct counted_iter {
@@ -526,11 +604,13 @@ int main(void)
         cmocka_unit_test(test_bytes_that_are_not_utf8),
         cmocka_unit_test(test_longest_names),
         cmocka_unit_test(test_every_code_point_folds_as_ever),
+        cmocka_unit_test(test_random_names),
         cmocka_unit_test(test_names_are_found),
         cmocka_unit_test(test_several_names_fold_to_one),
         cmocka_unit_test(test_renames),
         cmocka_unit_test(test_other_exports_have_no_index),
         cmocka_unit_test(test_unknown_rules_are_refused),
+        cmocka_unit_test(test_the_index_is_not_believed),
         cmocka_unit_test(test_a_large_directory_is_not_scanned),
     };
 
