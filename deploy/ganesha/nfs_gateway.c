@@ -295,7 +295,7 @@ bool nfs_mount_has_ended(int rc)
     case ECONNABORTED:
     case ENOENT: /* unmounted */
     case EXDEV:
-    case ENODATA: /* another file system is mounted there */
+    case ENODATA: /* replaced by another file system */
         return true;
     default:
         return false;
