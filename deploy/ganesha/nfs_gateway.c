@@ -288,6 +288,20 @@ int nfs_export_check(const struct nfs_export *e, struct err *err)
     return rc;
 }
 
+bool nfs_mount_has_ended(int rc)
+{
+    switch (-rc) {
+    case ENOTCONN: /* rozomount is dead */
+    case ECONNABORTED:
+    case ENOENT: /* unmounted */
+    case EXDEV:
+    case ENODATA: /* replaced by another file system */
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* ---- does it run? ---- */
 
 static int lock_open(const char *dir, int flags)

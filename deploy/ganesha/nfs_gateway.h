@@ -69,6 +69,12 @@ int nfs_export_locate(struct nfs_export *e, const char *name, struct err *err);
 int nfs_export_check(const struct nfs_export *e, struct err *err);
 
 /**
+ * Returns whether the result of nfs_export_check() means that the mount has ended for
+ * good. One that waits for exportd may fail calls, but lives.
+ */
+bool nfs_mount_has_ended(int rc);
+
+/**
  * Runs ganesha.nfsd as a child until it ends, and passes signals on to it; ends it when a
  * mount is gone. g must stay for the life of the process.
  * @return 0: a signal asked it to end.

@@ -114,7 +114,7 @@ static void *watch_mounts(void *arg)
     struct mount_watch *w = arg;
     struct err err = { 0 };
 
-    while (mounts_check(w->g, &err) == 0)
+    while (!nfs_mount_has_ended(mounts_check(w->g, &err)))
         sleep(WATCH_S);
     pthread_mutex_lock(&w->lock);
     if (!w->over) {

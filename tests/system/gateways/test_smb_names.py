@@ -61,7 +61,8 @@ class Smbd:
         with open(folder + "/out", "w") as out:
             # smbd looks at every mount of the machine when a client connects, and those of other tests may hang.
             self.p = subprocess.Popen(alone(os.path.dirname(mnt), shutil.which("smbd", path="/usr/sbin:/usr/bin"),
-                                            "--foreground", "--no-process-group", "--configfile=" + conf), stdin=subprocess.DEVNULL,
+                                            "--foreground", "--no-process-group", "--configfile=" + conf),
+                                      stdin=subprocess.DEVNULL,
                                       stdout=out, stderr=out, start_new_session=True)
         try:
             wait_for(self.serves, "smbd to serve")
